@@ -1,4 +1,4 @@
-//! See `godwit::probes::acl`.
+//! See `godwit::fuzz_targets::check_acl`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| godwit::probes::acl(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| godwit::fuzz_targets::check_acl(bytes));

@@ -1,4 +1,4 @@
-//! See `godwit::probes::token`.
+//! See `godwit::fuzz_targets::check_token`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| godwit::probes::token(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| godwit::fuzz_targets::check_token(bytes));

@@ -1,4 +1,4 @@
-//! See `godwit::probes::keys`.
+//! See `godwit::fuzz_targets::check_keys`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| godwit::probes::keys(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| godwit::fuzz_targets::check_keys(bytes));

@@ -1,4 +1,4 @@
-//! See `engine::web::probe`.
+//! See `engine::websocket::probe`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| engine::web::probe(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| engine::websocket::probe(bytes));

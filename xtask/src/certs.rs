@@ -2,7 +2,7 @@
 
 use std::env;
 
-use crate::shell::{cargo, finish};
+use crate::shell::{cargo, run_to_end};
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let folder = match args {
@@ -13,5 +13,5 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let here = env::current_dir().map_err(|e| format!("certs: no current folder: {e}"))?;
     let mut command = cargo();
     command.args(["run", "--quiet", "--package", "godwit", "--example", "certs", "--"]);
-    finish(command.arg(here.join(folder)))
+    run_to_end(command.arg(here.join(folder)))
 }

@@ -1,7 +1,7 @@
 //! `cargo x crash`: the crash tests of the program with more rounds and images than `cargo test`
 //! has: rounds of a process that is killed, images of what a disk holds when the power goes.
 
-use crate::shell::{cargo, finish};
+use crate::shell::{cargo, run_to_end};
 
 const ROUNDS: &str = "100";
 const IMAGES: &str = "1000";
@@ -31,5 +31,5 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         (None, Some(_)) => _ = command.arg("images::"),
         _ => {}
     }
-    finish(&mut command)
+    run_to_end(&mut command)
 }

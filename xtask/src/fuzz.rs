@@ -3,13 +3,13 @@
 
 use std::fs;
 
-use crate::shell::{finish, has, program, target};
+use crate::shell::{has_program, new_command, run_to_end, target_folder};
 use crate::tree::root;
 
 const SECONDS: &str = "60";
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    if !has("cargo-fuzz") || !has("rustup") {
+    if !has_program("cargo-fuzz") || !has_program("rustup") {
         return Err("fuzz: needs nightly Rust and cargo-fuzz: \
                     rustup toolchain install nightly && cargo install cargo-fuzz --locked"
             .into());
@@ -18,25 +18,26 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     seconds.parse::<u32>().map_err(|_| format!("fuzz: {seconds} is not a number of seconds"))?;
     let targets = match args.first() {
         Some(target) => vec![target.clone()],
-        None => targets()?,
+        None => fuzz_targets()?,
     };
     for name in targets {
         println!("== fuzz {name}, {seconds} s");
         // New inputs go to the first corpus: what belongs into the repository is chosen by hand.
-        let (found, kept) = (target().join("fuzz").join(&name), format!("fuzz/corpus/{name}"));
+        let (found, kept) =
+            (target_folder().join("fuzz").join(&name), format!("fuzz/corpus/{name}"));
         fs::create_dir_all(&found).map_err(|e| format!("fuzz: {}: {e}", found.display()))?;
         let limit = format!("-max_total_time={seconds}");
-        let mut command = program("cargo");
+        let mut command = new_command("cargo");
         // The variables of the cargo that runs us would overrule `+nightly`.
         command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
         command.args(["+nightly", "fuzz", "run", &name]).arg(found).arg(kept);
-        finish(command.args(["--", &limit]))?;
+        run_to_end(command.args(["--", &limit]))?;
     }
     Ok(())
 }
 
 /// A target is a file in `fuzz/fuzz_targets`.
-fn targets() -> Result<Vec<String>, String> {
+fn fuzz_targets() -> Result<Vec<String>, String> {
     let folder = root().join("fuzz/fuzz_targets");
     let entries = fs::read_dir(&folder).map_err(|e| format!("fuzz: {}: {e}", folder.display()))?;
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());

@@ -13,15 +13,16 @@ const RESIDENT_KB_MAX: u64 = 3 * 1024;
 /// With an empty store open.
 const STORE_KB_MAX: u64 = 4 * 1024;
 
-pub(crate) fn check() -> Result<(), String> {
+pub(crate) fn check_idle_memory() -> Result<(), String> {
     let folder = std::env::temp_dir().join(format!("godwit-idle-{}", std::process::id()));
-    let in_memory = take(&["--memory".as_ref()], "in memory", RESIDENT_KB_MAX);
-    let stored = take(&["--data".as_ref(), folder.as_os_str()], "with a store", STORE_KB_MAX);
+    let in_memory = measure_idle(&["--memory".as_ref()], "in memory", RESIDENT_KB_MAX);
+    let stored =
+        measure_idle(&["--data".as_ref(), folder.as_os_str()], "with a store", STORE_KB_MAX);
     let _ = fs::remove_dir_all(&folder);
     in_memory.and(stored)
 }
 
-fn take(storage: &[&OsStr], how: &str, kb_max: u64) -> Result<(), String> {
+fn measure_idle(storage: &[&OsStr], how: &str, kb_max: u64) -> Result<(), String> {
     let port = TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())
         .map_err(|e| format!("idle: no free port: {e}"))?

@@ -1,18 +1,18 @@
 //! `cargo x judge`: the project's benchmark, `judge/judge.py`, against the release build. What it
 //! is not told (`--peers`, `--only`, `--rounds`, `--json`) it decides itself.
 
-use crate::shell::{build_release, finish, has, program, release_binary};
+use crate::shell::{build_release, has_program, new_command, release_binary, run_to_end};
 use crate::tools;
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    if !has("cc") {
+    if !has_program("cc") {
         return Err(
             "judge: no C compiler; the load generator needs one: apt-get install gcc".into()
         );
     }
     let (shards, rest) = take_shards(args)?;
     if rest.iter().any(|arg| arg.contains("mosquitto")) {
-        tools::debian(&["mosquitto"]).map_err(|why| format!("judge: {why}"))?;
+        tools::install_debian(&["mosquitto"]).map_err(|why| format!("judge: {why}"))?;
     }
     build_release()?;
     let mut broker =
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if let Some(shards) = shards {
         broker.push_str(&format!(" --shards {shards}"));
     }
-    finish(program("python3").arg("judge/judge.py").args(["--broker", &broker]).args(rest))
+    run_to_end(new_command("python3").arg("judge/judge.py").args(["--broker", &broker]).args(rest))
 }
 
 /// `--shards N` is for the broker, everything else for the judge.

@@ -10,7 +10,7 @@ use crate::tree::root;
 
 /// What deny.toml says, as far as it is read here.
 #[derive(Debug, Default, PartialEq)]
-struct Rules {
+struct LicencePolicy {
     allow: Vec<String>,
     banned: Vec<String>,
     /// Those that a feature may bring, if nothing brings them by itself.
@@ -19,7 +19,7 @@ struct Rules {
 
 /// Which packages are looked at.
 #[derive(Clone, Copy, PartialEq)]
-enum Build {
+enum BuildScope {
     /// Any that could be.
     All,
     /// What users get.
@@ -29,9 +29,9 @@ enum Build {
 pub(crate) fn run(_args: &[String]) -> Result<(), String> {
     let path = root().join("deny.toml");
     let text = fs::read_to_string(&path).map_err(|e| format!("licences: deny.toml: {e}"))?;
-    let rules = Rules::read(&text);
+    let rules = LicencePolicy::read(&text);
     let mut bad = 0;
-    for build in [Build::All, Build::Default] {
+    for build in [BuildScope::All, BuildScope::Default] {
         let tree = packages(build)?;
         // A package that was printed before ends in ` (*)`, which is no part of its licence.
         let packages: BTreeSet<&str> =
@@ -43,25 +43,25 @@ pub(crate) fn run(_args: &[String]) -> Result<(), String> {
                 bad += 1;
             }
         }
-        let of = if build == Build::All { "" } else { " without more features" };
+        let of = if build == BuildScope::All { "" } else { " without more features" };
         println!("licences: {} packages{of}", packages.len());
     }
     println!("licences: {bad} refused");
     if bad > 0 { Err("licences: see deny.toml for what is allowed and why".into()) } else { Ok(()) }
 }
 
-fn packages(build: Build) -> Result<String, String> {
+fn packages(build: BuildScope) -> Result<String, String> {
     let mut tree = cargo();
     tree.args(["tree", "--workspace", "--target", "all", "--prefix", "none"]);
-    if build == Build::All {
+    if build == BuildScope::All {
         tree.arg("--all-features");
     }
     output(tree.args(["--edges", "normal,build,dev", "--format", "{p}|{l}"]))
 }
 
-impl Rules {
-    fn read(text: &str) -> Rules {
-        let (mut rules, mut table, mut list) = (Rules::default(), "", "");
+impl LicencePolicy {
+    fn read(text: &str) -> LicencePolicy {
+        let (mut rules, mut table, mut list) = (LicencePolicy::default(), "", "");
         for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
             if line.starts_with('[') && line.ends_with(']') && !line.contains('"') {
                 (table, list) = (line, "");
@@ -88,10 +88,10 @@ impl Rules {
         rules
     }
 
-    fn judge(&self, build: Build, package: &str, licence: &str) -> Option<String> {
+    fn judge(&self, build: BuildScope, package: &str, licence: &str) -> Option<String> {
         let name = package.split(' ').next().unwrap_or(package);
         let is_in = |list: &[String]| list.iter().any(|banned| banned == name);
-        if is_in(&self.banned) || build == Build::Default && is_in(&self.optional) {
+        if is_in(&self.banned) || build == BuildScope::Default && is_in(&self.optional) {
             return Some("banned by deny.toml".into());
         }
         if licence.is_empty() {
@@ -149,7 +149,7 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
-    use super::{Build, Rules};
+    use super::{BuildScope, LicencePolicy};
 
     const DENY: &str = "[licenses]\nallow = [\n    \"MIT\",\n    # why\n    \"ISC\",\n]\n\
                         [bans]\ndeny = [\n    { crate = \"dashmap\", reason = \"no\" },\n    \
@@ -158,29 +158,29 @@ mod tests {
 
     #[test]
     fn an_expression_is_allowed_as_spdx_reads_it() {
-        let rules = Rules::read(DENY);
+        let rules = LicencePolicy::read(DENY);
         assert_eq!(rules.allow, ["MIT", "ISC"]);
         for good in ["MIT", "GPL-3.0 OR MIT", "Zlib/ISC", "(GPL-3.0 OR MIT) AND ISC"] {
-            assert_eq!(rules.judge(Build::All, "a v1.0.0", good), None, "{good}");
+            assert_eq!(rules.judge(BuildScope::All, "a v1.0.0", good), None, "{good}");
         }
         for bad in ["GPL-3.0", "MIT AND GPL-3.0", "MIT WITH some-exception", "MIT ISC", "(MIT"] {
             let why = format!("licence {bad} is not allowed by deny.toml");
-            assert_eq!(rules.judge(Build::All, "a v1.0.0", bad), Some(why));
+            assert_eq!(rules.judge(BuildScope::All, "a v1.0.0", bad), Some(why));
         }
     }
 
     #[test]
     fn a_banned_crate_is_refused_whatever_its_licence() {
         let why = Some("banned by deny.toml".to_string());
-        let rules = Rules::read(DENY);
-        assert_eq!(rules.judge(Build::All, "dashmap v6.0.0", "MIT"), why);
-        assert_eq!(rules.judge(Build::Default, "openssl-sys v0.9.1", "MIT"), why);
-        assert_eq!(rules.judge(Build::All, "openssl-sys v0.9.1", "MIT"), None, "by a feature");
+        let rules = LicencePolicy::read(DENY);
+        assert_eq!(rules.judge(BuildScope::All, "dashmap v6.0.0", "MIT"), why);
+        assert_eq!(rules.judge(BuildScope::Default, "openssl-sys v0.9.1", "MIT"), why);
+        assert_eq!(rules.judge(BuildScope::All, "openssl-sys v0.9.1", "MIT"), None, "by a feature");
     }
 
     #[test]
     fn a_crate_without_licence_is_refused() {
         let why = Some("names no licence; read it, then list it or do without".to_string());
-        assert_eq!(Rules::read(DENY).judge(Build::All, "a v1.0.0", ""), why);
+        assert_eq!(LicencePolicy::read(DENY).judge(BuildScope::All, "a v1.0.0", ""), why);
     }
 }

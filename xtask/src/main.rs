@@ -6,11 +6,11 @@ mod docs;
 mod fuzz;
 mod idle;
 mod judge;
-mod layers;
 mod licences;
 mod shell;
 mod soak;
 mod source;
+mod test_layers;
 mod tidy;
 mod tools;
 mod tree;
@@ -18,9 +18,9 @@ mod tree;
 use std::process::ExitCode;
 
 /// One `cargo x` command.
-struct Task {
+struct XtaskCommand {
     name: &'static str,
-    does: &'static str,
+    summary: &'static str,
     run: fn(&[String]) -> Result<(), String>,
 }
 
@@ -28,10 +28,10 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let name = args.next().unwrap_or_default();
     let args: Vec<String> = args.collect();
-    let Some(task) = TASKS.iter().find(|task| task.name == name) else {
+    let Some(task) = COMMANDS.iter().find(|task| task.name == name) else {
         eprintln!("usage: cargo x COMMAND [ARGUMENTS]\n");
-        for task in TASKS {
-            eprintln!("  {:<9} {}", task.name, task.does);
+        for task in COMMANDS {
+            eprintln!("  {:<9} {}", task.name, task.summary);
         }
         return ExitCode::from(2);
     };
@@ -44,36 +44,52 @@ fn main() -> ExitCode {
     }
 }
 
-const TASKS: &[Task] = &[
-    Task { name: "up", does: "build and run the broker: up [SERVE ARGUMENTS]", run: shell::up },
-    Task { name: "test", does: "install what tests need and run every layer", run: layers::run },
-    Task { name: "ci", does: "what CI runs: the same as test", run: layers::run },
-    Task {
+const COMMANDS: &[XtaskCommand] = &[
+    XtaskCommand {
+        name: "up",
+        summary: "build and run the broker: up [SERVE ARGUMENTS]",
+        run: shell::run_broker,
+    },
+    XtaskCommand {
+        name: "test",
+        summary: "install what tests need and run every layer",
+        run: test_layers::run,
+    },
+    XtaskCommand { name: "ci", summary: "what CI runs: the same as test", run: test_layers::run },
+    XtaskCommand {
         name: "certs",
-        does: "write a test CA and its certificates: certs [FOLDER]",
+        summary: "write a test CA and its certificates: certs [FOLDER]",
         run: certs::run,
     },
-    Task { name: "tidy", does: "check the house rules: tidy [--list]", run: tidy::run },
-    Task { name: "gen", does: "write generated documents: gen [--check]", run: docs::run },
-    Task {
+    XtaskCommand { name: "tidy", summary: "check the house rules: tidy [--list]", run: tidy::run },
+    XtaskCommand {
+        name: "gen",
+        summary: "write generated documents: gen [--check]",
+        run: docs::run,
+    },
+    XtaskCommand {
         name: "licences",
-        does: "check licences and bans against deny.toml",
+        summary: "check licences and bans against deny.toml",
         run: licences::run,
     },
-    Task {
+    XtaskCommand {
         name: "judge",
-        does: "run the benchmark: judge [--shards N] [JUDGE ARGUMENTS]",
+        summary: "run the benchmark: judge [--shards N] [JUDGE ARGUMENTS]",
         run: judge::run,
     },
-    Task {
+    XtaskCommand {
         name: "crash",
-        does: "kill the broker, cut its power: crash [--rounds|--images|--shards|--seed N]...",
+        summary: "kill the broker, cut its power: crash [--rounds|--images|--shards|--seed N]...",
         run: crash::run,
     },
-    Task {
+    XtaskCommand {
         name: "soak",
-        does: "let sessions come and go, and see that nothing grows: soak [--minutes N]",
+        summary: "let sessions come and go, and see that nothing grows: soak [--minutes N]",
         run: soak::run,
     },
-    Task { name: "fuzz", does: "fuzz with nightly: fuzz [TARGET] [SECONDS]", run: fuzz::run },
+    XtaskCommand {
+        name: "fuzz",
+        summary: "fuzz with nightly: fuzz [TARGET] [SECONDS]",
+        run: fuzz::run,
+    },
 ];

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use crate::tree::root;
 
 /// `cargo x up`: the release build, run in our place so that signals reach it.
-pub(crate) fn up(args: &[String]) -> Result<(), String> {
+pub(crate) fn run_broker(args: &[String]) -> Result<(), String> {
     let mut command = cargo();
     command.args(["run", "--release", "--package", "godwit", "--", "serve"]).args(args);
     Err(format!("up: cargo cannot be run: {}", command.exec()))
@@ -22,14 +22,14 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-pub(crate) fn program(name: &str) -> Command {
+pub(crate) fn new_command(name: &str) -> Command {
     let mut command = Command::new(name);
     command.current_dir(root()).stdin(Stdio::null());
     command
 }
 
 /// Runs to the end, output and all going where ours goes.
-pub(crate) fn finish(command: &mut Command) -> Result<(), String> {
+pub(crate) fn run_to_end(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     match command.status() {
         Ok(status) if status.success() => Ok(()),
@@ -50,27 +50,27 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
 }
 
 /// Is there such a program? Debian keeps some where only root looks.
-pub(crate) fn has(name: &str) -> bool {
+pub(crate) fn has_program(name: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     folders.into_iter().any(|folder: PathBuf| folder.join(name).is_file())
 }
 
 pub(crate) fn is_root() -> bool {
-    output(program("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
+    output(new_command("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }
 
 /// Where cargo builds to.
-pub(crate) fn target() -> PathBuf {
+pub(crate) fn target_folder() -> PathBuf {
     let named = env::var_os("CARGO_TARGET_DIR").or_else(|| env::var_os("CARGO_BUILD_TARGET_DIR"));
     root().join(named.map_or_else(|| "target".into(), PathBuf::from))
 }
 
 /// The broker as users get it. Built by `build_release`.
 pub(crate) fn release_binary() -> PathBuf {
-    target().join("release/godwit")
+    target_folder().join("release/godwit")
 }
 
 pub(crate) fn build_release() -> Result<(), String> {
-    finish(cargo().args(["build", "--release", "--package", "godwit"]))
+    run_to_end(cargo().args(["build", "--release", "--package", "godwit"]))
 }

@@ -1,7 +1,7 @@
 //! `cargo x soak`: the release build for a long time, under sessions that come and go. Its memory
 //! and its folder must not grow.
 
-use crate::shell::{cargo, finish};
+use crate::shell::{cargo, run_to_end};
 
 const MINUTES: u64 = 30;
 
@@ -16,5 +16,5 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let mut command = cargo();
     command.env("GODWIT_SOAK_S", (60 * minutes).to_string());
     command.args(["test", "--release", "--package", "godwit", "--test", "crash"]);
-    finish(command.args(["--", "--nocapture", "soak::"]))
+    run_to_end(command.args(["--", "--nocapture", "soak::"]))
 }

@@ -3,7 +3,7 @@
 //! number found in one view is right in all of them.
 
 /// A file that was read and split; lines are counted from 0 here and from 1 in messages.
-pub(crate) struct Source {
+pub(crate) struct SourceFile {
     pub(crate) path: String,
     pub(crate) text: String,
     /// Code only: comments and the insides of strings and characters are spaces.
@@ -15,16 +15,16 @@ pub(crate) struct Source {
 }
 
 /// A function: its name, the line of `fn` and the line of its closing brace.
-pub(crate) struct Function {
+pub(crate) struct FunctionSpan {
     pub(crate) name: String,
     pub(crate) first: usize,
     pub(crate) last: usize,
 }
 
-impl Source {
-    pub(crate) fn new(path: &str, text: &str) -> Source {
-        let (code, comments) = split(text);
-        let mut source = Source {
+impl SourceFile {
+    pub(crate) fn new(path: &str, text: &str) -> SourceFile {
+        let (code, comments) = split_comments(text);
+        let mut source = SourceFile {
             path: path.to_string(),
             text: text.to_string(),
             test: vec![is_test_path(path); text.lines().count()],
@@ -36,18 +36,18 @@ impl Source {
     }
 
     /// Every function with a body, in order; nested ones follow the one they are in.
-    pub(crate) fn functions(&self) -> Vec<Function> {
+    pub(crate) fn functions(&self) -> Vec<FunctionSpan> {
         let mut found = Vec::new();
-        for at in words(&self.code, "fn") {
+        for at in word_positions(&self.code, "fn") {
             let rest = &self.code[at + 2..];
             let name = identifier(rest.trim_start());
             if name.is_empty() {
                 continue;
             }
-            if let Some((open, close)) = body(&self.code, at) {
+            if let Some((open, close)) = body_range(&self.code, at) {
                 debug_assert!(open < close);
                 let first = line_of(&self.code, at);
-                found.push(Function { name, first, last: line_of(&self.code, close) });
+                found.push(FunctionSpan { name, first, last: line_of(&self.code, close) });
             }
         }
         found
@@ -56,7 +56,7 @@ impl Source {
     /// Names of `#[cfg(test)] mod name;`: the file of that name is test code.
     pub(crate) fn test_modules(&self) -> Vec<String> {
         let mut names = Vec::new();
-        for at in matches(&self.code, "#[cfg(test)]") {
+        for at in match_positions(&self.code, "#[cfg(test)]") {
             let rest = self.code[at + "#[cfg(test)]".len()..].trim_start();
             let rest = rest.strip_prefix("pub(crate) ").unwrap_or(rest);
             if let Some(rest) = rest.strip_prefix("mod ") {
@@ -72,8 +72,8 @@ impl Source {
     fn mark_test_blocks(&mut self) {
         let mut spans = Vec::new();
         for marker in ["#[cfg(test)]", "#[test]"] {
-            for at in matches(&self.code, marker) {
-                let end = body(&self.code, at).map_or_else(
+            for at in match_positions(&self.code, marker) {
+                let end = body_range(&self.code, at).map_or_else(
                     || self.code[at..].find(';').map_or(at, |n| at + n),
                     |(_, close)| close,
                 );
@@ -98,7 +98,7 @@ fn is_test_path(path: &str) -> bool {
 }
 
 /// The opening and closing brace of the item that begins at `from`, if it has a body.
-fn body(code: &str, from: usize) -> Option<(usize, usize)> {
+fn body_range(code: &str, from: usize) -> Option<(usize, usize)> {
     let (mut round, mut depth, mut open) = (0i32, 0i32, None);
     for (at, byte) in code.bytes().enumerate().skip(from) {
         match byte {
@@ -122,7 +122,7 @@ fn body(code: &str, from: usize) -> Option<(usize, usize)> {
 }
 
 /// Splits text into its code and its comments, each as long as the text.
-fn split(text: &str) -> (String, String) {
+fn split_comments(text: &str) -> (String, String) {
     let bytes = text.as_bytes();
     let (mut code, mut comments) = (blank(bytes), blank(bytes));
     let mut at = 0;
@@ -133,10 +133,10 @@ fn split(text: &str) -> (String, String) {
             comments[at..end].copy_from_slice(&bytes[at..end]);
             at = end;
         } else if rest.starts_with(b"/*") {
-            let end = at + block_comment(rest);
+            let end = at + block_comment_len(rest);
             comments[at..end].copy_from_slice(&bytes[at..end]);
             at = end;
-        } else if let Some(len) = literal(bytes, at) {
+        } else if let Some(len) = literal_len(bytes, at) {
             code[at] = b'"';
             code[at + len - 1] = b'"';
             at += len;
@@ -157,7 +157,7 @@ fn printable(bytes: Vec<u8>) -> String {
     bytes.into_iter().map(|b| if b.is_ascii() { char::from(b) } else { '?' }).collect()
 }
 
-fn block_comment(rest: &[u8]) -> usize {
+fn block_comment_len(rest: &[u8]) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < rest.len() {
         if rest[at..].starts_with(b"/*") {
@@ -177,19 +177,19 @@ fn block_comment(rest: &[u8]) -> usize {
 }
 
 /// The length of the string or character literal that begins at `at`, if one does.
-fn literal(bytes: &[u8], at: usize) -> Option<usize> {
+fn literal_len(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = &bytes[at..];
     let after_word = at > 0 && is_word(bytes[at - 1]);
     match rest[0] {
-        b'"' => Some(quoted(rest, b'"')),
-        b'\'' => character(rest),
-        b'r' | b'b' | b'c' if !after_word => raw(rest),
+        b'"' => Some(quoted_len(rest, b'"')),
+        b'\'' => char_literal_len(rest),
+        b'r' | b'b' | b'c' if !after_word => raw_string_len(rest),
         _ => None,
     }
 }
 
 /// A raw string with whatever prefix: `r"`, `r#"`, `br##"`, `cr"`.
-fn raw(rest: &[u8]) -> Option<usize> {
+fn raw_string_len(rest: &[u8]) -> Option<usize> {
     let r = rest.iter().take(2).position(|b| *b == b'r')?;
     let hashes = rest[r + 1..].iter().take_while(|b| **b == b'#').count();
     let open = r + 1 + hashes;
@@ -202,7 +202,7 @@ fn raw(rest: &[u8]) -> Option<usize> {
     Some((open + 1 + end + close.len()).min(rest.len()))
 }
 
-fn quoted(rest: &[u8], quote: u8) -> usize {
+fn quoted_len(rest: &[u8], quote: u8) -> usize {
     let mut at = 1;
     while at < rest.len() {
         match rest[at] {
@@ -215,9 +215,9 @@ fn quoted(rest: &[u8], quote: u8) -> usize {
 }
 
 /// A character literal, as opposed to a lifetime, which has no closing quote.
-fn character(rest: &[u8]) -> Option<usize> {
+fn char_literal_len(rest: &[u8]) -> Option<usize> {
     if rest.get(1) == Some(&b'\\') {
-        return Some(quoted(rest, b'\''));
+        return Some(quoted_len(rest, b'\''));
     }
     let width = rest.iter().skip(2).take_while(|b| **b & 0xC0 == 0x80).count();
     (rest.get(1) != Some(&b'\'') && rest.get(2 + width) == Some(&b'\'')).then_some(width + 3)
@@ -232,19 +232,19 @@ pub(crate) fn identifier(text: &str) -> String {
 }
 
 /// Where `text` stands in `code`.
-pub(crate) fn matches(code: &str, text: &str) -> Vec<usize> {
+pub(crate) fn match_positions(code: &str, text: &str) -> Vec<usize> {
     code.match_indices(text).map(|(at, _)| at).collect()
 }
 
-/// Where `text` stands in `code` as whole words: `Base` is not in `Database`.
-pub(crate) fn words(code: &str, text: &str) -> Vec<usize> {
+/// Where `text` stands in `code` as whole words: `Base` is not in `SqlDatabase`.
+pub(crate) fn word_positions(code: &str, text: &str) -> Vec<usize> {
     let bytes = code.as_bytes();
     let bound = |at: usize| !bytes.get(at).is_some_and(|b| is_word(*b));
     let first = text.as_bytes().first().is_some_and(|b| is_word(*b));
     let last = text.as_bytes().last().is_some_and(|b| is_word(*b));
     let starts = |at: usize| !first || at == 0 || bound(at - 1);
     let ends = |at: usize| !last || bound(at + text.len());
-    matches(code, text).into_iter().filter(|at| starts(*at) && ends(*at)).collect()
+    match_positions(code, text).into_iter().filter(|at| starts(*at) && ends(*at)).collect()
 }
 
 /// The line, from 0, of a byte's place.
@@ -260,7 +260,7 @@ mod tests {
     fn strings_characters_and_comments_are_not_code() {
         let text = "let a = \"fn {\"; // fn }\n\
                     let b = '{'; let c = r#\"\"{\"#; /* { /* */ */ d::<'a>()";
-        let source = Source::new("crates/mqtt/src/a.rs", text);
+        let source = SourceFile::new("crates/mqtt/src/a.rs", text);
         let code: Vec<_> = source.code.lines().collect();
         let blank = " ".repeat(13);
         let second = format!("let b = \" \"; let c = \"     \"; {blank} d::<'a>()");
@@ -273,7 +273,7 @@ mod tests {
     fn a_function_ends_at_its_own_brace() {
         let text = "fn a(x: [u8; 2]) {\n if x { b'{' }\n \"}\"\n}\n\
                     trait T { fn none(&self);\n fn b() {} }\n";
-        let source = Source::new("crates/a/src/a.rs", text);
+        let source = SourceFile::new("crates/a/src/a.rs", text);
         let found: Vec<_> =
             source.functions().into_iter().map(|f| (f.name, f.first, f.last)).collect();
         assert_eq!(found, [("a".to_string(), 0, 3), ("b".to_string(), 5, 5)]);
@@ -283,7 +283,7 @@ mod tests {
     fn a_test_block_is_test_code_and_the_rest_is_not() {
         let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n fn b() {}\n}\nfn c() {}\n\
                     #[cfg(test)]\nmod d;\n";
-        let source = Source::new("crates/a/src/a.rs", text);
+        let source = SourceFile::new("crates/a/src/a.rs", text);
         assert_eq!(source.test, [false, true, true, true, true, false, true, true]);
         assert_eq!(source.test_modules(), ["d"]);
     }

@@ -4,38 +4,38 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::source::Source;
+use crate::source::SourceFile;
 
 /// Everything the checks look at.
-pub(crate) struct Tree {
-    pub(crate) files: Vec<File>,
-    pub(crate) sources: Vec<Source>,
+pub(crate) struct SourceTree {
+    pub(crate) files: Vec<TreeFile>,
+    pub(crate) sources: Vec<SourceFile>,
 }
 
 /// A file of any kind; `text` is absent where it is not UTF-8 or larger than a source ever is.
-pub(crate) struct File {
+pub(crate) struct TreeFile {
     pub(crate) path: String,
     pub(crate) bytes: u64,
     pub(crate) text: Option<String>,
 }
 
-impl Tree {
-    pub(crate) fn read(root: &Path) -> io::Result<Tree> {
+impl SourceTree {
+    pub(crate) fn read(root: &Path) -> io::Result<SourceTree> {
         let mut paths = Vec::new();
         walk(root, &mut paths)?;
         paths.sort();
         let files = paths.iter().map(|path| read(root, path)).collect::<io::Result<_>>()?;
-        Ok(Tree::new(files))
+        Ok(SourceTree::new(files))
     }
 
-    pub(crate) fn new(files: Vec<File>) -> Tree {
-        let mut sources: Vec<Source> = files
+    pub(crate) fn new(files: Vec<TreeFile>) -> SourceTree {
+        let mut sources: Vec<SourceFile> = files
             .iter()
             .filter(|file| file.path.ends_with(".rs"))
-            .filter_map(|file| Some(Source::new(&file.path, file.text.as_deref()?)))
+            .filter_map(|file| Some(SourceFile::new(&file.path, file.text.as_deref()?)))
             .collect();
         mark_test_files(&mut sources);
-        Tree { files, sources }
+        SourceTree { files, sources }
     }
 
     pub(crate) fn text(&self, path: &str) -> Option<&str> {
@@ -66,15 +66,15 @@ fn walk(folder: &Path, paths: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-fn read(root: &Path, path: &Path) -> io::Result<File> {
+fn read(root: &Path, path: &Path) -> io::Result<TreeFile> {
     let bytes = fs::metadata(path)?.len();
     let text = if bytes > TEXT_BYTES_MAX { None } else { String::from_utf8(fs::read(path)?).ok() };
     let path = path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/");
-    Ok(File { path, bytes, text })
+    Ok(TreeFile { path, bytes, text })
 }
 
 /// `#[cfg(test)] mod name;` makes a file beside it test code from its first line.
-fn mark_test_files(sources: &mut [Source]) {
+fn mark_test_files(sources: &mut [SourceFile]) {
     let mut stems = Vec::new();
     for source in sources.iter() {
         let (folder, file) = source.path.rsplit_once('/').unwrap_or(("", &source.path));

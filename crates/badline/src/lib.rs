@@ -16,10 +16,10 @@
 //! each packet the addresses of the other end, and the four are such that no checksum changes.
 #![forbid(unsafe_code)]
 
-mod chance;
-mod shuttle;
+mod forwarder;
+mod rng;
 
-use crate::shuttle::Shuttle;
+use crate::forwarder::PacketForwarder;
 use rustix::thread::UnshareFlags;
 use std::io::Write;
 use std::net::Ipv4Addr;
@@ -33,22 +33,22 @@ use tappers::Interface;
 use tappers::linux::Tun;
 
 /// Where connections through the line come from, ...
-pub const HERE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+pub const CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// ... where a server listens, ...
-pub const THERE: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
+pub const SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
 /// ... and what it is called from here.
-pub const ACROSS: Ipv4Addr = Ipv4Addr::new(198, 18, 3, 1);
+pub const IMPAIRED_SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 3, 1);
 
 /// What the line does to packets, each way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Weather {
+pub struct NetworkConditions {
     pub delay: Duration,
     /// So many of a hundred packets are lost, ...
     pub loss_percent: f64,
     /// ... and so many are later than the others, ...
-    pub late_percent: f64,
+    pub reorder_percent: f64,
     /// ... by so much: those behind them overtake them.
-    pub late_by: Duration,
+    pub reorder_delay: Duration,
     /// 0 is no limit.
     pub bytes_per_s: u64,
     /// Nothing passes, and nobody is told.
@@ -57,23 +57,23 @@ pub struct Weather {
 
 /// The line, for as long as this is kept.
 #[derive(Debug)]
-pub struct BadLine {
-    weather: Arc<Mutex<Weather>>,
-    counts: Arc<Counts>,
-    ends: Arc<AtomicBool>,
-    shuttle: Option<JoinHandle<()>>,
+pub struct ImpairedNetwork {
+    conditions: Arc<Mutex<NetworkConditions>>,
+    counts: Arc<PacketCounts>,
+    stops: Arc<AtomicBool>,
+    forwarder: Option<JoinHandle<()>>,
 }
 
 /// Packets.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct PacketCounts {
     pub carried: AtomicU64,
     pub lost: AtomicU64,
     pub late: AtomicU64,
 }
 
 /// Why this host cannot have one, if it cannot.
-pub fn missing() -> Option<String> {
+pub fn unavailable_reason() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("bad lines need root".to_string());
     }
@@ -84,11 +84,11 @@ pub fn missing() -> Option<String> {
     ip.is_err().then(|| "bad lines need the program ip, of iproute2".to_string())
 }
 
-impl BadLine {
+impl ImpairedNetwork {
     /// The calling thread, and every thread and process that it starts from then on, is in a
     /// network of its own, whose loopback is up, and in which there is this line. That network goes
     /// with the last of them.
-    pub fn open(weather: Weather, seed: u64) -> Result<BadLine, String> {
+    pub fn open(weather: NetworkConditions, seed: u64) -> Result<ImpairedNetwork, String> {
         // What is unsafe about it is only to share no descriptors, which this does not ask for.
         #[expect(deprecated, reason = "its successor is unsafe, for flags that are not used here")]
         let own = rustix::thread::unshare(UnshareFlags::NEWNET);
@@ -97,55 +97,55 @@ impl BadLine {
         let device = Interface::new(DEVICE).map_err(wrong)?;
         let tun = Tun::create_named(device).map_err(wrong)?;
         tun.set_nonblocking(true).map_err(wrong)?;
-        plan_addresses()?;
-        let (weather, counts) = (Arc::new(Mutex::new(weather)), Arc::<Counts>::default());
+        configure_addresses()?;
+        let (weather, counts) = (Arc::new(Mutex::new(weather)), Arc::<PacketCounts>::default());
         let ends = Arc::new(AtomicBool::new(false));
-        let shuttle = Shuttle::new(tun, weather.clone(), counts.clone(), seed);
+        let shuttle = PacketForwarder::new(tun, weather.clone(), counts.clone(), seed);
         let told = ends.clone();
         let shuttle = std::thread::Builder::new().name("line".into()).spawn(move || {
             let mut shuttle = shuttle;
             while !told.load(Relaxed) {
-                shuttle.turn();
+                shuttle.forward_packets();
             }
         });
         let shuttle = shuttle.map_err(|error| format!("no thread for the line: {error}"))?;
-        Ok(BadLine { weather, counts, ends, shuttle: Some(shuttle) })
+        Ok(ImpairedNetwork { conditions: weather, counts, stops: ends, forwarder: Some(shuttle) })
     }
 
     /// From now on it is like this.
-    pub fn turn(&self, weather: Weather) {
-        *lock(&self.weather) = weather;
+    pub fn set_conditions(&self, weather: NetworkConditions) {
+        *lock_conditions(&self.conditions) = weather;
     }
 
     pub fn cut(&self) {
-        lock(&self.weather).is_cut = true;
+        lock_conditions(&self.conditions).is_cut = true;
     }
 
-    pub fn mend(&self) {
-        lock(&self.weather).is_cut = false;
+    pub fn restore(&self) {
+        lock_conditions(&self.conditions).is_cut = false;
     }
 
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &PacketCounts {
         &self.counts
     }
 }
 
-impl Drop for BadLine {
+impl Drop for ImpairedNetwork {
     fn drop(&mut self) {
-        self.ends.store(true, Relaxed);
-        if let Some(shuttle) = self.shuttle.take() {
+        self.stops.store(true, Relaxed);
+        if let Some(shuttle) = self.forwarder.take() {
             let _ = shuttle.join();
         }
     }
 }
 
-fn plan_addresses() -> Result<(), String> {
+fn configure_addresses() -> Result<(), String> {
     let plan = format!(
         "link set lo up\n\
-         address add {HERE}/32 dev {DEVICE}\n\
-         address add {THERE}/32 dev {DEVICE}\n\
+         address add {CLIENT_ADDRESS}/32 dev {DEVICE}\n\
+         address add {SERVER_ADDRESS}/32 dev {DEVICE}\n\
          link set {DEVICE} up\n\
-         route add {BEYOND} dev {DEVICE} src {HERE}\n"
+         route add {IMPAIRED_SUBNET} dev {DEVICE} src {CLIENT_ADDRESS}\n"
     );
     let mut ip = Command::new("ip");
     ip.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -161,11 +161,11 @@ fn plan_addresses() -> Result<(), String> {
 }
 
 /// What it guards is whole between any two statements.
-fn lock(weather: &Mutex<Weather>) -> MutexGuard<'_, Weather> {
+fn lock_conditions(weather: &Mutex<NetworkConditions>) -> MutexGuard<'_, NetworkConditions> {
     weather.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const TUN: &str = "/dev/net/tun";
 const DEVICE: &str = "line";
 /// `ACROSS`, and what a server sees as the other end.
-const BEYOND: &str = "198.18.2.0/23";
+const IMPAIRED_SUBNET: &str = "198.18.2.0/23";

@@ -4,24 +4,26 @@
 #[path = "../../godwit/src/identity/contract/installed.rs"]
 mod installed;
 
-use badline::{ACROSS, BadLine, HERE, THERE, Weather};
+use badline::{
+    CLIENT_ADDRESS, IMPAIRED_SERVER_ADDRESS, ImpairedNetwork, NetworkConditions, SERVER_ADDRESS,
+};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-fn line(weather: Weather) -> Option<BadLine> {
-    if let Some(why) = badline::missing() {
+fn line(weather: NetworkConditions) -> Option<ImpairedNetwork> {
+    if let Some(why) = badline::unavailable_reason() {
         installed::leave_out(&why);
         return None;
     }
-    Some(BadLine::open(weather, 1).expect("nothing is missing"))
+    Some(ImpairedNetwork::open(weather, 1).expect("nothing is missing"))
 }
 
 /// Where somebody says back whatever he hears.
 fn echo() -> u16 {
-    let listener = TcpListener::bind((THERE, 0)).expect("this host has room for it");
+    let listener = TcpListener::bind((SERVER_ADDRESS, 0)).expect("this host has room for it");
     let port = listener.local_addr().expect("this host has room for it").port();
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
@@ -45,13 +47,13 @@ fn round(stream: &mut TcpStream) -> Duration {
 #[test]
 fn tcp_gets_through_late_and_loses_nothing_but_time() {
     let delay = Duration::from_millis(20);
-    let weather = Weather { delay, loss_percent: 5.0, ..Weather::default() };
+    let weather = NetworkConditions { delay, loss_percent: 5.0, ..NetworkConditions::default() };
     let Some(line) = line(weather) else { return };
     let port = echo();
-    let mut direct = TcpStream::connect((THERE, port)).unwrap();
+    let mut direct = TcpStream::connect((SERVER_ADDRESS, port)).unwrap();
     assert!(round(&mut direct) < delay, "not by the line");
-    let mut stream = TcpStream::connect((ACROSS, port)).unwrap();
-    assert_eq!(stream.local_addr().unwrap().ip(), HERE);
+    let mut stream = TcpStream::connect((IMPAIRED_SERVER_ADDRESS, port)).unwrap();
+    assert_eq!(stream.local_addr().unwrap().ip(), CLIENT_ADDRESS);
     assert!(round(&mut stream) >= 2 * delay);
     let said: Vec<u8> = (0..500_000u32).map(|at| (at % 251) as u8).collect();
     let (mut writer, copy) = (stream.try_clone().unwrap(), said.clone());
@@ -64,14 +66,14 @@ fn tcp_gets_through_late_and_loses_nothing_but_time() {
 
 #[test]
 fn a_line_that_is_cut_says_nothing_and_one_that_is_mended_goes_on() {
-    let Some(line) = line(Weather::default()) else { return };
-    let mut stream = TcpStream::connect((ACROSS, echo())).unwrap();
+    let Some(line) = line(NetworkConditions::default()) else { return };
+    let mut stream = TcpStream::connect((IMPAIRED_SERVER_ADDRESS, echo())).unwrap();
     round(&mut stream);
     line.cut();
     stream.write_all(b"x").unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
-    line.mend();
+    line.restore();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     stream.read_exact(&mut [0]).unwrap();
     round(&mut stream);
@@ -79,17 +81,17 @@ fn a_line_that_is_cut_says_nothing_and_one_that_is_mended_goes_on() {
 
 #[test]
 fn datagrams_are_lost_and_overtake_each_other() {
-    let weather = Weather {
+    let weather = NetworkConditions {
         delay: Duration::from_millis(10),
         loss_percent: 10.0,
-        late_percent: 10.0,
-        late_by: Duration::from_millis(20),
-        ..Weather::default()
+        reorder_percent: 10.0,
+        reorder_delay: Duration::from_millis(20),
+        ..NetworkConditions::default()
     };
     let Some(_line) = line(weather) else { return };
-    let there = UdpSocket::bind((THERE, 0)).unwrap();
-    let here = UdpSocket::bind((HERE, 0)).unwrap();
-    let to = SocketAddr::from((ACROSS, there.local_addr().unwrap().port()));
+    let there = UdpSocket::bind((SERVER_ADDRESS, 0)).unwrap();
+    let here = UdpSocket::bind((CLIENT_ADDRESS, 0)).unwrap();
+    let to = SocketAddr::from((IMPAIRED_SERVER_ADDRESS, there.local_addr().unwrap().port()));
     thread::spawn(move || {
         for number in 0..200u8 {
             here.send_to(&[number], to).unwrap();

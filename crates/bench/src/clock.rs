@@ -5,17 +5,17 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// One for the whole process; copies agree.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub(crate) struct RunClock {
     began: Instant,
     pub(crate) began_ns: u64,
 }
 
-impl Clock {
+impl RunClock {
     /// `shift_ns` sets it to another host's time.
-    pub(crate) fn start(shift_ns: i64) -> Clock {
+    pub(crate) fn start(shift_ns: i64) -> RunClock {
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let began_ns = wall.map_or(0, |wall| wall.as_nanos() as u64);
-        Clock { began: Instant::now(), began_ns: began_ns.saturating_add_signed(shift_ns) }
+        RunClock { began: Instant::now(), began_ns: began_ns.saturating_add_signed(shift_ns) }
     }
 
     #[inline]

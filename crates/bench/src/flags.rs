@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// One flag. Its last name is the one by which the program knows it.
 #[derive(Debug)]
-pub(crate) struct Flag {
+pub(crate) struct FlagSpec {
     pub(crate) names: &'static [&'static str],
     /// What follows it; a switch has nothing here, or `BOOL`.
     pub(crate) value: &'static str,
@@ -16,25 +16,28 @@ pub(crate) struct Flag {
 
 /// What a command line said.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
-    used: Vec<(&'static str, String)>,
+pub(crate) struct ParsedFlags {
+    values: Vec<(&'static str, String)>,
     /// Those that have their defaults.
-    unsaid: Vec<&'static str>,
+    defaulted: Vec<&'static str>,
     /// What is no flag, in its order.
-    pub(crate) words: Vec<String>,
+    pub(crate) positional: Vec<String>,
 }
 
 /// Reads all of a command line, or says everything that is wrong with it.
-pub(crate) fn read(tables: &[&'static [Flag]], arguments: &[String]) -> Result<Line, Vec<String>> {
-    let mut line = Line::default();
+pub(crate) fn parse_flags(
+    tables: &[&'static [FlagSpec]],
+    arguments: &[String],
+) -> Result<ParsedFlags, Vec<String>> {
+    let mut line = ParsedFlags::default();
     let mut wrongs = Vec::new();
     let mut rest = arguments.iter().peekable();
     while let Some(argument) = rest.next() {
         if !argument.starts_with('-') || argument == "-" {
-            line.words.push(argument.clone());
+            line.positional.push(argument.clone());
             continue;
         }
-        let Some((flag, glued)) = find(tables, argument) else {
+        let Some((flag, glued)) = find_flag(tables, argument) else {
             wrongs.push(format!("{argument} is no flag, --help lists them all"));
             continue;
         };
@@ -42,17 +45,17 @@ pub(crate) fn read(tables: &[&'static [Flag]], arguments: &[String]) -> Result<L
         let value = match glued {
             Some(value) => Some(value),
             None if flag.is_switch() => {
-                let said = rest.next_if(|value| truth(value).is_some());
+                let said = rest.next_if(|value| parse_bool(value).is_some());
                 Some(said.cloned().unwrap_or_else(|| "true".into()))
             }
             None => rest.next().cloned(),
         };
         match value {
-            Some(value) if flag.is_switch() => match truth(&value) {
-                Some(is_on) => line.used.push((name, is_on.to_string())),
+            Some(value) if flag.is_switch() => match parse_bool(&value) {
+                Some(is_on) => line.values.push((name, is_on.to_string())),
                 None => wrongs.push(format!("{argument}: use true or false")),
             },
-            Some(value) => line.used.push((name, value)),
+            Some(value) => line.values.push((name, value)),
             None => wrongs.push(format!("{argument} needs {}", flag.value)),
         }
     }
@@ -60,15 +63,18 @@ pub(crate) fn read(tables: &[&'static [Flag]], arguments: &[String]) -> Result<L
     for flag in defaults.filter(|flag| !flag.default.is_empty()) {
         let name = flag.names[flag.names.len() - 1];
         if !line.has(name) {
-            line.used.push((name, flag.default.into()));
-            line.unsaid.push(name);
+            line.values.push((name, flag.default.into()));
+            line.defaulted.push(name);
         }
     }
     if wrongs.is_empty() { Ok(line) } else { Err(wrongs) }
 }
 
 /// The flag, and the value that is glued to it.
-fn find(tables: &[&'static [Flag]], argument: &str) -> Option<(&'static Flag, Option<String>)> {
+fn find_flag(
+    tables: &[&'static [FlagSpec]],
+    argument: &str,
+) -> Option<(&'static FlagSpec, Option<String>)> {
     let flags = || tables.iter().flat_map(|table| table.iter());
     let named = |name: &str| flags().find(|flag| flag.names.contains(&name));
     if argument.starts_with("--") {
@@ -83,14 +89,14 @@ fn find(tables: &[&'static [Flag]], argument: &str) -> Option<(&'static Flag, Op
     Some((flag, (!rest.is_empty()).then(|| rest.into())))
 }
 
-impl Flag {
+impl FlagSpec {
     fn is_switch(&self) -> bool {
         ["", "BOOL"].contains(&self.value)
     }
 }
 
 /// As emqtt_bench's parser has it (`getopt:to_type/2`).
-fn truth(value: &str) -> Option<bool> {
+fn parse_bool(value: &str) -> Option<bool> {
     match value.to_ascii_lowercase().as_str() {
         "true" | "t" | "yes" | "y" | "on" | "enabled" | "1" => Some(true),
         "false" | "f" | "no" | "n" | "off" | "disabled" | "0" => Some(false),
@@ -98,14 +104,14 @@ fn truth(value: &str) -> Option<bool> {
     }
 }
 
-impl Line {
+impl ParsedFlags {
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.used.iter().any(|(used, _)| *used == name)
+        self.values.iter().any(|(used, _)| *used == name)
     }
 
     /// Whether the command line said it, and not the table.
     pub(crate) fn is_given(&self, name: &str) -> bool {
-        self.has(name) && !self.unsaid.contains(&name)
+        self.has(name) && !self.defaulted.contains(&name)
     }
 
     /// The last word counts.
@@ -115,7 +121,7 @@ impl Line {
 
     pub(crate) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         let name = name.to_string();
-        self.used.iter().filter(move |(used, _)| *used == name).map(|(_, value)| value.as_str())
+        self.values.iter().filter(move |(used, _)| *used == name).map(|(_, value)| value.as_str())
     }
 
     pub(crate) fn is_on(&self, name: &str) -> bool {
@@ -158,7 +164,7 @@ impl Line {
         };
         let read = |value: &str| match value.parse::<f64>() {
             Ok(ms) => (ms >= 0.0 && ms.is_finite()).then_some(ms),
-            Err(_) => seconds(value).map(|seconds| seconds * 1_000.0),
+            Err(_) => parse_seconds(value).map(|seconds| seconds * 1_000.0),
         };
         self.text(name).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
     }
@@ -169,7 +175,7 @@ impl Line {
             format!("{name} {value}: use whole seconds that fit, as 300, or a unit: 300s, 5m, 1h")
         };
         let read = |value: &str| {
-            let seconds = seconds(value).filter(|seconds| seconds.fract() == 0.0)?;
+            let seconds = parse_seconds(value).filter(|seconds| seconds.fract() == 0.0)?;
             T::try_from(seconds as u64).ok()
         };
         self.text(name).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
@@ -178,11 +184,11 @@ impl Line {
     /// Seconds: `90`, `1.5`, `90s`, `500ms`, `5m`, `1h`.
     pub(crate) fn seconds(&self, name: &str) -> Result<Option<f64>, String> {
         let wrong = |value: &str| format!("{name} {value}: use 90s, 500ms, 5m or 1h");
-        self.text(name).map(|value| seconds(value).ok_or_else(|| wrong(value))).transpose()
+        self.text(name).map(|value| parse_seconds(value).ok_or_else(|| wrong(value))).transpose()
     }
 }
 
-pub(crate) fn seconds(text: &str) -> Option<f64> {
+pub(crate) fn parse_seconds(text: &str) -> Option<f64> {
     let digits = text.trim_end_matches(char::is_alphabetic);
     let factor = match &text[digits.len()..] {
         "" | "s" => 1.0,
@@ -195,7 +201,7 @@ pub(crate) fn seconds(text: &str) -> Option<f64> {
 }
 
 /// A line a flag, for `--help`.
-pub(crate) fn help(tables: &[&'static [Flag]]) -> String {
+pub(crate) fn help(tables: &[&'static [FlagSpec]]) -> String {
     let mut help = String::new();
     for flag in tables.iter().flat_map(|table| table.iter()) {
         let left = format!("{} {}", flag.names.join(", "), flag.value);
@@ -212,16 +218,16 @@ pub(crate) fn help(tables: &[&'static [Flag]]) -> String {
 mod tests {
     use super::*;
 
-    const FLAGS: &[Flag] = &[
-        Flag { names: &["-c", "--count"], value: "N", default: "200", doc: "" },
-        Flag { names: &["-r", "--retain"], value: "BOOL", default: "false", doc: "" },
-        Flag { names: &["-w", "--wait"], value: "", default: "false", doc: "" },
-        Flag { names: &["-t", "--topic"], value: "TOPIC", default: "", doc: "" },
+    const FLAGS: &[FlagSpec] = &[
+        FlagSpec { names: &["-c", "--count"], value: "N", default: "200", doc: "" },
+        FlagSpec { names: &["-r", "--retain"], value: "BOOL", default: "false", doc: "" },
+        FlagSpec { names: &["-w", "--wait"], value: "", default: "false", doc: "" },
+        FlagSpec { names: &["-t", "--topic"], value: "TOPIC", default: "", doc: "" },
     ];
 
-    fn line(text: &str) -> Result<Line, Vec<String>> {
+    fn line(text: &str) -> Result<ParsedFlags, Vec<String>> {
         let arguments: Vec<String> = text.split_whitespace().map(str::to_string).collect();
-        read(&[FLAGS], &arguments)
+        parse_flags(&[FLAGS], &arguments)
     }
 
     #[test]
@@ -249,7 +255,7 @@ mod tests {
             let text = text.replace("-r", "-w").replace("--wetain", "--wait");
             assert_eq!(line(&text).expect("a good line").is_on("--wait"), on, "{text}");
         }
-        assert_eq!(line("run -r name").expect("a good line").words, ["run", "name"]);
+        assert_eq!(line("run -r name").expect("a good line").positional, ["run", "name"]);
         assert_eq!(
             line("--retain=maybe").expect_err("no truth"),
             ["--retain=maybe: use true or false"]
@@ -290,8 +296,8 @@ mod tests {
 
     #[test]
     fn spans_have_units() {
-        let all = ["2", "1.5s", "250ms", "2m", "1h"].map(seconds);
+        let all = ["2", "1.5s", "250ms", "2m", "1h"].map(parse_seconds);
         assert_eq!(all, [2.0, 1.5, 0.25, 120.0, 3_600.0].map(Some));
-        assert_eq!(["", "s", "1d", "-1"].map(seconds), [None; 4]);
+        assert_eq!(["", "s", "1d", "-1"].map(parse_seconds), [None; 4]);
     }
 }

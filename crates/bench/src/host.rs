@@ -1,7 +1,7 @@
 //! What this host gives the test: descriptors and local ports. A test that cannot fit is refused
 //! before it begins, with the command that makes room.
 
-use crate::plan::{Plan, Target};
+use crate::plan::{BrokerTarget, LoadPlan};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashSet;
 use std::net::{IpAddr, TcpListener};
@@ -9,9 +9,9 @@ use std::os::fd::RawFd;
 
 /// Raises the limit of descriptors to what the plan needs, and checks that ports suffice and that
 /// the local addresses are this host's.
-pub(crate) fn make_room(plan: &Plan) -> Result<(), String> {
-    are_ours(&plan.local)?;
-    let clients = sockets_here(plan);
+pub(crate) fn reserve_resources(plan: &LoadPlan) -> Result<(), String> {
+    check_local_addresses(&plan.local_addresses)?;
+    let clients = local_socket_count(plan);
     let needed = clients + DESCRIPTORS_OWN + 4 * plan.threads as u64;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < needed) {
@@ -28,21 +28,22 @@ pub(crate) fn make_room(plan: &Plan) -> Result<(), String> {
              /etc/security/limits.conf), or use fewer clients or a smaller --scale"
         ));
     }
-    enough_ports(plan, local_ports())?;
-    widen_table(needed);
+    let (first, last) = local_ports();
+    check_ports(plan, first, last)?;
+    grow_descriptor_table(needed);
     Ok(())
 }
 
 /// The kernel doubles a process's table of descriptors when it is full, and where threads share
 /// it waits for all processors each time (`expand_fdtable` in fs/file.c): 10 to 20 ms that would
 /// stand in connect times. One descriptor far up makes room for all before the load begins.
-fn widen_table(descriptors: u64) {
+fn grow_descriptor_table(descriptors: u64) {
     let last = RawFd::try_from(descriptors.saturating_sub(1)).unwrap_or(0);
     // Where it cannot be had the test is possible all the same.
     drop(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last));
 }
 
-fn are_ours(local: &[IpAddr]) -> Result<(), String> {
+fn check_local_addresses(local: &[IpAddr]) -> Result<(), String> {
     let not_ours = |address: &&IpAddr| TcpListener::bind((**address, 0)).is_err();
     match local.iter().find(not_ours) {
         None => Ok(()),
@@ -56,9 +57,9 @@ fn are_ours(local: &[IpAddr]) -> Result<(), String> {
 /// local ports for itself (ip(7), ip_local_port_range). A socket that is bound to a local address
 /// takes its port before anyone knows where it will connect to, so that one port serves one
 /// connection from that address.
-fn enough_ports(plan: &Plan, (first, last): (u64, u64)) -> Result<(), String> {
+fn check_ports(plan: &LoadPlan, first: u64, last: u64) -> Result<(), String> {
     let ports = last - first + 1;
-    let (clients, ranges) = (sockets_here(plan), ranges(plan));
+    let (clients, ranges) = (local_socket_count(plan), port_range_count(plan));
     let room = ranges * ports;
     if clients <= room {
         return Ok(());
@@ -76,27 +77,28 @@ fn enough_ports(plan: &Plan, (first, last): (u64, u64)) -> Result<(), String> {
 /// Connecting may be a search for ports: Linux tries every other port of the range before the
 /// rest (`__inet_hash_connect` in net/ipv4/inet_hashtables.c), so from half of them on each
 /// connection walks past all of that half.
-pub(crate) fn ports_warning(plan: &Plan) -> Option<&'static str> {
-    is_above_half(plan, local_ports()).then_some(PORTS_SEARCHED)
+pub(crate) fn ports_warning(plan: &LoadPlan) -> Option<&'static str> {
+    let (first, last) = local_ports();
+    is_above_half(plan, first, last).then_some(PORTS_SEARCHED)
 }
 
-fn is_above_half(plan: &Plan, (first, last): (u64, u64)) -> bool {
-    sockets_here(plan) > ranges(plan) * (last - first + 1) / 2
+fn is_above_half(plan: &LoadPlan, first: u64, last: u64) -> bool {
+    local_socket_count(plan) > port_range_count(plan) * (last - first + 1) / 2
 }
 
 /// Of QUIC all clients of a thread share a socket for each way from one address to another.
-fn sockets_here(plan: &Plan) -> u64 {
-    if !plan.targets.is_empty() && plan.targets.iter().all(Target::is_quic) {
-        return (plan.targets.len() * plan.local.len().max(1) * plan.threads) as u64;
+fn local_socket_count(plan: &LoadPlan) -> u64 {
+    if !plan.targets.is_empty() && plan.targets.iter().all(BrokerTarget::is_quic) {
+        return (plan.targets.len() * plan.local_addresses.len().max(1) * plan.threads) as u64;
     }
-    plan.clients().div_ceil(plan.share.of as u64)
+    plan.clients().div_ceil(plan.share.count as u64)
 }
 
 /// How often there are all local ports: for each address that we connect from, or else for each
 /// that we connect to.
-fn ranges(plan: &Plan) -> u64 {
-    if !plan.local.is_empty() {
-        return plan.local.iter().collect::<HashSet<_>>().len() as u64;
+fn port_range_count(plan: &LoadPlan) -> u64 {
+    if !plan.local_addresses.is_empty() {
+        return plan.local_addresses.iter().collect::<HashSet<_>>().len() as u64;
     }
     plan.targets.iter().map(|target| target.address).collect::<HashSet<_>>().len() as u64
 }
@@ -117,31 +119,31 @@ const DESCRIPTORS_OWN: u64 = 32;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Group;
+    use crate::plan::PlanGroup;
     use crate::target::from_url;
 
     #[test]
     fn a_test_that_needs_more_ports_is_told_how_to_get_them() {
         let target = from_url("127.0.0.1").expect("an address");
-        let groups = vec![Group { clients: 300, ..Group::default() }];
-        let mut plan = Plan { targets: vec![target], groups, ..Plan::default() };
-        let why = enough_ports(&plan, (1_000, 1_099)).expect_err("too many");
+        let groups = vec![PlanGroup { clients: 300, ..PlanGroup::default() }];
+        let mut plan = LoadPlan { targets: vec![target], groups, ..LoadPlan::default() };
+        let why = check_ports(&plan, 1_000, 1_099).expect_err("too many");
         assert!(why.contains("--ifaddr 127.0.0.1,127.0.0.2,127.0.0.3)"), "{why}");
-        plan.local = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
+        plan.local_addresses = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
             .map(|address| address.parse().expect("an address"))
             .to_vec();
-        assert_eq!(enough_ports(&plan, (1_000, 1_099)), Ok(()));
-        assert!(is_above_half(&plan, (1_000, 1_099)));
+        assert_eq!(check_ports(&plan, 1_000, 1_099), Ok(()));
+        assert!(is_above_half(&plan, 1_000, 1_099));
         // A bound port is taken, whichever broker it is for.
         plan.targets.push(from_url("127.0.0.2").expect("an address"));
-        plan.local.pop();
-        assert!(enough_ports(&plan, (1_000, 1_099)).is_err());
-        plan.local.clear();
-        assert_eq!(enough_ports(&plan, (1_000, 1_149)), Ok(()));
-        plan.local = vec!["127.0.0.2".parse().expect("an address"); 2];
-        assert!(enough_ports(&plan, (1_000, 1_149)).is_err(), "one address, however often");
-        plan.local[1] = "127.0.0.3".parse().expect("an address");
-        assert!(!is_above_half(&plan, (1_000, 1_299)));
+        plan.local_addresses.pop();
+        assert!(check_ports(&plan, 1_000, 1_099).is_err());
+        plan.local_addresses.clear();
+        assert_eq!(check_ports(&plan, 1_000, 1_149), Ok(()));
+        plan.local_addresses = vec!["127.0.0.2".parse().expect("an address"); 2];
+        assert!(check_ports(&plan, 1_000, 1_149).is_err(), "one address, however often");
+        plan.local_addresses[1] = "127.0.0.3".parse().expect("an address");
+        assert!(!is_above_half(&plan, 1_000, 1_299));
     }
 
     /// FDSize of proc_pid_status(5).
@@ -153,18 +155,19 @@ mod tests {
             line.and_then(|size| size.trim().parse().ok()).expect("it has a size")
         };
         let target = from_url("127.0.0.1").expect("an address");
-        let groups = vec![Group { clients: 700, ..Group::default() }];
-        let plan = Plan { targets: vec![target], groups, ..Plan::default() };
-        assert_eq!(make_room(&plan), Ok(()));
+        let groups = vec![PlanGroup { clients: 700, ..PlanGroup::default() }];
+        let plan = LoadPlan { targets: vec![target], groups, ..LoadPlan::default() };
+        assert_eq!(reserve_resources(&plan), Ok(()));
         assert!(size() > 700 + DESCRIPTORS_OWN, "{}", size());
     }
 
     #[test]
     fn an_address_of_another_host_is_named() {
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
-        assert_eq!(are_ours(&[address("127.0.0.1"), address("127.0.0.77")]), Ok(()));
+        assert_eq!(check_local_addresses(&[address("127.0.0.1"), address("127.0.0.77")]), Ok(()));
         // For documentation only (RFC 5737), so it is nobody's.
-        let why = are_ours(&[address("127.0.0.1"), address("192.0.2.1")]).expect_err("not ours");
+        let why = check_local_addresses(&[address("127.0.0.1"), address("192.0.2.1")])
+            .expect_err("not ours");
         assert!(why.starts_with("ifaddr: 192.0.2.1 is no address of this host"), "{why}");
     }
 }

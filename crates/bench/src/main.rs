@@ -7,11 +7,11 @@
 mod classic;
 mod clock;
 mod compare;
-mod conduct;
 mod flags;
 mod host;
 mod limits;
 mod load;
+mod load_stats;
 mod metrics;
 mod plan;
 mod ramp;
@@ -19,11 +19,11 @@ mod remote;
 mod report;
 mod run;
 mod scenario;
-mod session;
 mod stamp;
-mod tally;
 mod target;
 mod template;
+mod test_driver;
+mod test_session;
 mod track;
 mod watch;
 
@@ -31,24 +31,40 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-struct Subcommand {
+struct BenchSubcommand {
     name: &'static str,
     run: fn(&[String]) -> ExitCode,
-    short: &'static str,
+    summary: &'static str,
 }
 
-const SUBCOMMANDS: &[Subcommand] = &[
-    Subcommand { name: "conn", run: classic::conn, short: "connections, held" },
-    Subcommand { name: "pub", run: classic::publish, short: "publishers" },
-    Subcommand { name: "sub", run: classic::subscribe, short: "subscribers" },
-    Subcommand { name: "scenarios", run: run::list, short: "list what can be run" },
-    Subcommand { name: "show", run: run::show, short: "print a scenario's file" },
-    Subcommand { name: "run", run: run::run, short: "run a scenario and report" },
-    Subcommand { name: "report", run: report::run, short: "other forms of JSON reports" },
-    Subcommand { name: "ramp", run: ramp::run, short: "raise the load to the recommended one" },
-    Subcommand { name: "compare", run: compare::run, short: "several brokers side by side" },
-    Subcommand { name: "agent", run: remote::agent, short: "send load for a controller elsewhere" },
-    Subcommand { name: "brokers", run: compare::list, short: "list brokers ready to compare" },
+const SUBCOMMANDS: &[BenchSubcommand] = &[
+    BenchSubcommand { name: "conn", run: classic::conn, summary: "connections, held" },
+    BenchSubcommand { name: "pub", run: classic::publish, summary: "publishers" },
+    BenchSubcommand { name: "sub", run: classic::subscribe, summary: "subscribers" },
+    BenchSubcommand {
+        name: "scenarios",
+        run: run::list_scenarios,
+        summary: "list what can be run",
+    },
+    BenchSubcommand { name: "show", run: run::print_scenario, summary: "print a scenario's file" },
+    BenchSubcommand { name: "run", run: run::run, summary: "run a scenario and report" },
+    BenchSubcommand { name: "report", run: report::run, summary: "other forms of JSON reports" },
+    BenchSubcommand {
+        name: "ramp",
+        run: ramp::run,
+        summary: "raise the load to the recommended one",
+    },
+    BenchSubcommand { name: "compare", run: compare::run, summary: "several brokers side by side" },
+    BenchSubcommand {
+        name: "agent",
+        run: remote::agent,
+        summary: "send load for a controller elsewhere",
+    },
+    BenchSubcommand {
+        name: "brokers",
+        run: compare::list_brokers,
+        summary: "list brokers ready to compare",
+    },
 ];
 
 fn main() -> ExitCode {
@@ -60,56 +76,62 @@ fn main() -> ExitCode {
     }
     match name {
         "--help" | "-h" | "help" => {
-            say(format_args!("godwit-bench {VERSION}: load for any MQTT broker, and a report\n"));
-            say(format_args!(
+            print_line(format_args!(
+                "godwit-bench {VERSION}: load for any MQTT broker, and a report\n"
+            ));
+            print_line(format_args!(
                 "Usage: godwit-bench SUBCOMMAND [FLAGS]    (SUBCOMMAND --help says more)\n"
             ));
             for subcommand in SUBCOMMANDS {
-                say(format_args!("  {:10} {}", subcommand.name, subcommand.short));
+                print_line(format_args!("  {:10} {}", subcommand.name, subcommand.summary));
             }
-            say(format_args!("\n{EXIT_CODES}"));
+            print_line(format_args!("\n{EXIT_CODES}"));
             ExitCode::SUCCESS
         }
         "--version" => {
-            say(format_args!("godwit-bench {VERSION}"));
+            print_line(format_args!("godwit-bench {VERSION}"));
             ExitCode::SUCCESS
         }
-        other => refuse(&[format!("{other} is no subcommand, --help lists them all")]),
+        other => refuse_arguments(&[format!("{other} is no subcommand, --help lists them all")]),
     }
 }
 
 /// The line of a subcommand without flags: its words if they are as many as it takes, and else
 /// what to answer.
-fn words<'a>(arguments: &'a [String], count: usize, usage: &str) -> Result<&'a [String], ExitCode> {
+fn positional_args<'a>(
+    arguments: &'a [String],
+    count: usize,
+    usage: &str,
+) -> Result<&'a [String], ExitCode> {
     if arguments.iter().any(|argument| argument == "--help") {
-        say(format_args!("Usage: godwit-bench {usage}"));
+        print_line(format_args!("Usage: godwit-bench {usage}"));
         return Err(ExitCode::SUCCESS);
     }
     if arguments.len() == count {
         return Ok(arguments);
     }
-    Err(refuse(&[format!("usage: godwit-bench {usage}")]))
+    Err(refuse_arguments(&[format!("usage: godwit-bench {usage}")]))
 }
 
 /// A line on stdout. Whoever has closed the pipe has seen enough, and the exit code still tells.
-fn say(line: impl Display) {
+fn print_line(line: impl Display) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
 /// The same on stderr.
-fn tell(line: impl Display) {
+fn print_error(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Says everything that is wrong with a command line.
-fn refuse(wrongs: &[String]) -> ExitCode {
-    wrongs.iter().for_each(|wrong| tell(format_args!("godwit-bench: {wrong}")));
+fn refuse_arguments(wrongs: &[String]) -> ExitCode {
+    wrongs.iter().for_each(|wrong| print_error(format_args!("godwit-bench: {wrong}")));
     ExitCode::from(EXIT_WRONG_LINE)
 }
 
 /// The test could not be run.
-fn fail(why: &str) -> ExitCode {
-    tell(format_args!("godwit-bench: {why}"));
+fn report_failure(why: &str) -> ExitCode {
+    print_error(format_args!("godwit-bench: {why}"));
     ExitCode::from(EXIT_NOT_RUN)
 }
 

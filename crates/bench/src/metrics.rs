@@ -1,6 +1,6 @@
 //! Counters and latencies for Prometheus while a test runs, with emqtt_bench's names.
 
-use crate::tally::{COUNTS, SAMPLERS, Sampler, Tally};
+use crate::load_stats::{COUNTS, LatencySampler, LoadStats, SAMPLERS};
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,38 +10,38 @@ use std::time::Duration;
 
 /// Answers every request with the text of the last second.
 #[derive(Clone, Debug)]
-pub(crate) struct Metrics {
+pub(crate) struct MetricsServer {
     text: Arc<Mutex<String>>,
 }
 
-impl Metrics {
+impl MetricsServer {
     /// `PORT` listens on loopback, `IP:PORT` where it says.
-    pub(crate) fn start(place: &str) -> Result<Metrics, String> {
+    pub(crate) fn start(place: &str) -> Result<MetricsServer, String> {
         let address = place.parse::<SocketAddr>().or_else(|_| {
             let port = place.parse::<u16>();
             port.map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
         });
         let address = address.map_err(|_| format!("{place}: use PORT or IP:PORT"))?;
         let listener = TcpListener::bind(address).map_err(|error| format!("{place}: {error}"))?;
-        let metrics = Metrics { text: Arc::new(Mutex::new(render(&Tally::new()))) };
+        let metrics = MetricsServer { text: Arc::new(Mutex::new(render(&LoadStats::new()))) };
         let answering = metrics.clone();
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 // Whoever goes away before the answer misses only the answer.
-                let _ = answering.answer(stream);
+                let _ = answering.respond(stream);
             }
         });
         Ok(metrics)
     }
 
-    pub(crate) fn update(&self, total: &Tally) {
+    pub(crate) fn update(&self, total: &LoadStats) {
         *self.text.lock().unwrap_or_else(PoisonError::into_inner) = render(total);
     }
 
-    fn answer(&self, mut stream: TcpStream) -> std::io::Result<()> {
+    fn respond(&self, mut stream: TcpStream) -> std::io::Result<()> {
         // One slow reader must not keep the next one out for long.
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(IO_TIMEOUT))?;
+        stream.set_write_timeout(Some(IO_TIMEOUT))?;
         let mut request = [0; 1024];
         let read = stream.read(&mut request)?;
         let is_known = [&b"GET /metrics "[..], b"GET / "];
@@ -59,7 +59,7 @@ impl Metrics {
     }
 }
 
-fn render(total: &Tally) -> String {
+fn render(total: &LoadStats) -> String {
     let mut text = String::new();
     for (count, name) in COUNTS {
         let _ = writeln!(text, "# TYPE {name} counter\n{name} {}", total.count(*count));
@@ -83,31 +83,31 @@ fn render(total: &Tally) -> String {
 }
 
 /// Milliseconds, all of them.
-fn metric(sampler: Sampler) -> &'static str {
+fn metric(sampler: LatencySampler) -> &'static str {
     match sampler {
-        Sampler::Connect => "mqtt_client_connect_duration",
-        Sampler::Subscribe => "mqtt_client_subscribe_duration",
-        Sampler::Pub => "publish_latency",
-        Sampler::Sub => "e2e_latency",
-        Sampler::Reconnect => "mqtt_client_reconnect_duration",
-        Sampler::Lateness => "bench_lateness",
+        LatencySampler::Connect => "mqtt_client_connect_duration",
+        LatencySampler::Subscribe => "mqtt_client_subscribe_duration",
+        LatencySampler::Pub => "publish_latency",
+        LatencySampler::Sub => "e2e_latency",
+        LatencySampler::Reconnect => "mqtt_client_reconnect_duration",
+        LatencySampler::Lateness => "bench_lateness",
     }
 }
 
 const BOUNDS_MS: &[u64] =
     &[1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 30_000];
-const PATIENCE: Duration = Duration::from_millis(500);
+const IO_TIMEOUT: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tally::Count;
+    use crate::load_stats::LoadCounter;
 
     #[test]
     fn buckets_hold_all_that_is_below() {
-        let mut tally = Tally::new();
-        tally.add(Count::Recv, 3);
-        [500, 4_000, 70_000_000].iter().for_each(|us| tally.record(Sampler::Sub, *us));
+        let mut tally = LoadStats::new();
+        tally.add(LoadCounter::Recv, 3);
+        [500, 4_000, 70_000_000].iter().for_each(|us| tally.record(LatencySampler::Sub, *us));
         let text = render(&tally);
         for line in [
             "# TYPE recv counter",
@@ -124,10 +124,10 @@ mod tests {
 
     #[test]
     fn a_place_is_a_port_or_an_address() {
-        assert!(Metrics::start("0").is_ok());
-        assert!(Metrics::start("127.0.0.1:0").is_ok());
+        assert!(MetricsServer::start("0").is_ok());
+        assert!(MetricsServer::start("127.0.0.1:0").is_ok());
         for wrong in ["", "here", "127.0.0.1", "70000"] {
-            assert!(Metrics::start(wrong).is_err(), "{wrong}");
+            assert!(MetricsServer::start(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -1,21 +1,21 @@
 //! What a test does, whoever asked for it: the command line or a scenario.
 
 use crate::limits;
-use crate::template::{self, Chance, Who};
-use mqtt::{QoS, Version, filter_matches};
+use crate::template::{self, BenchRng, TemplateValues};
+use mqtt::{ProtocolVersion, QoS, filter_matches};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) targets: Vec<Target>,
-    pub(crate) groups: Vec<Group>,
+pub(crate) struct LoadPlan {
+    pub(crate) targets: Vec<BrokerTarget>,
+    pub(crate) groups: Vec<PlanGroup>,
     pub(crate) threads: usize,
     /// Connections a second, all groups together.
     pub(crate) connects_per_s: f64,
     /// Local addresses to connect from, in turn; none leaves it to the kernel.
-    pub(crate) local: Vec<IpAddr>,
-    pub(crate) start: Start,
+    pub(crate) local_addresses: Vec<IpAddr>,
+    pub(crate) start: StartMode,
     pub(crate) warm_s: f64,
     /// None ends by count, by a signal, or never.
     pub(crate) measure_s: Option<f64>,
@@ -25,19 +25,19 @@ pub(crate) struct Plan {
     /// Deliveries under way where a group publishes as fast as it is taken.
     pub(crate) window: u64,
     pub(crate) seed: u64,
-    pub(crate) share: Share,
+    pub(crate) share: PlanShare,
 }
 
 /// Which part of the clients this process has, where several agents share a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct PlanShare {
     pub(crate) index: usize,
-    pub(crate) of: usize,
+    pub(crate) count: usize,
 }
 
 /// When publishers begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
+pub(crate) enum StartMode {
     /// Each as soon as it is connected.
     Each,
     /// All together, once every client is connected and subscribed or has failed.
@@ -45,30 +45,30 @@ pub(crate) enum Start {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct BrokerTarget {
     pub(crate) url: String,
     pub(crate) host: String,
     pub(crate) address: SocketAddr,
-    pub(crate) carrier: Carrier,
+    pub(crate) transport: TargetTransport,
 }
 
 /// What carries MQTT.
 #[derive(Clone, Debug)]
-pub(crate) enum Carrier {
+pub(crate) enum TargetTransport {
     /// TCP, and what lies between.
-    Own(carrier::Layers),
-    Quic(carrier::Manner),
+    Tcp(carrier::TransportLayers),
+    Quic(carrier::QuicClientOptions),
 }
 
-impl Target {
+impl BrokerTarget {
     pub(crate) fn is_quic(&self) -> bool {
-        matches!(self.carrier, Carrier::Quic(_))
+        matches!(self.transport, TargetTransport::Quic(_))
     }
 }
 
 /// Clients that are alike.
 #[derive(Clone, Debug)]
-pub(crate) struct Group {
+pub(crate) struct PlanGroup {
     pub(crate) clients: u64,
     /// The number of its first client.
     pub(crate) number_first: u64,
@@ -79,28 +79,28 @@ pub(crate) struct Group {
     pub(crate) client_id: String,
     pub(crate) user_name: Option<String>,
     pub(crate) password: Option<String>,
-    pub(crate) version: Version,
+    pub(crate) version: ProtocolVersion,
     pub(crate) keep_alive_s: u16,
     pub(crate) clean_start: bool,
     pub(crate) session_expiry_s: u32,
     /// Filters, templates too.
     pub(crate) subscribe: Vec<String>,
     pub(crate) subscribe_qos: QoS,
-    pub(crate) publish: Option<Publishing>,
+    pub(crate) publish: Option<PublishPlan>,
     /// The fields that received payloads begin with, where others published them.
-    pub(crate) fields: Vec<Field>,
+    pub(crate) fields: Vec<PayloadField>,
     /// How often a client that was never connected tries again, and one that lost its connection.
     pub(crate) connect_retries: u32,
     pub(crate) reconnects: u32,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Publishing {
+pub(crate) struct PublishPlan {
     pub(crate) topic: String,
     pub(crate) qos: QoS,
     pub(crate) retain: bool,
-    pub(crate) body: Body,
-    pub(crate) pace: Pace,
+    pub(crate) body: PayloadKind,
+    pub(crate) pace: PublishPace,
     /// Unacknowledged messages a publisher; 0 has no bound.
     pub(crate) inflight: u16,
     /// All publishers of the group together.
@@ -110,45 +110,45 @@ pub(crate) struct Publishing {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Body {
+pub(crate) enum PayloadKind {
     /// Padding behind our stamp, if the stamp fits.
     Sized(usize),
     Literal(Vec<u8>),
     /// Text with places for time and chance, and how long a `%RANDOM%` of it is.
     Template(String, usize),
     /// emqtt_bench's header fields, eight bytes each, then padding.
-    Fields(Vec<Field>, usize),
+    Fields(Vec<PayloadField>, usize),
 }
 
 /// A field of `--payload-hdrs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Field {
+pub(crate) enum PayloadField {
     Count,
     Milliseconds,
 }
 
 /// How a publisher's messages follow each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Pace {
+pub(crate) enum PublishPace {
     /// Open loop: meant to leave at these times, whatever the broker does.
     EveryNs(u64),
     /// Closed loop: as many as the window and the socket take.
     AsTaken,
 }
 
-impl Plan {
+impl LoadPlan {
     pub(crate) fn clients(&self) -> u64 {
         self.groups.iter().map(|group| group.clients).sum()
     }
 
     /// Whether what is published is also received here, so that loss can be told.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub(crate) fn receives_own_messages(&self) -> bool {
         let publishes = self.groups.iter().any(|group| group.publish.is_some());
         publishes && self.groups.iter().any(|group| !group.subscribe.is_empty())
     }
 
     /// What a stream's publisher does; streams count all publishers in the order of the groups.
-    pub(crate) fn publishing(&self, stream: u32) -> Option<&Publishing> {
+    pub(crate) fn publishing(&self, stream: u32) -> Option<&PublishPlan> {
         let mut before = u64::from(stream);
         let publishers =
             self.groups.iter().filter_map(|group| Some((group, group.publish.as_ref()?)));
@@ -163,33 +163,33 @@ impl Plan {
 
     pub(crate) fn is_closed_loop(&self) -> bool {
         let mut paces = self.groups.iter().filter_map(|group| group.publish.as_ref());
-        paces.any(|publishing| publishing.pace == Pace::AsTaken)
+        paces.any(|publishing| publishing.pace == PublishPace::AsTaken)
     }
 }
 
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan {
+impl Default for LoadPlan {
+    fn default() -> LoadPlan {
+        LoadPlan {
             targets: Vec::new(),
             groups: Vec::new(),
             threads: 1,
             connects_per_s: 1_000.0,
-            local: Vec::new(),
-            start: Start::Together,
+            local_addresses: Vec::new(),
+            start: StartMode::Together,
             warm_s: 0.0,
             measure_s: None,
             drain_s: limits::DRAIN_S_DEFAULT,
             from_sending: false,
             window: limits::WINDOW_DEFAULT,
             seed: 1,
-            share: Share { index: 0, of: 1 },
+            share: PlanShare { index: 0, count: 1 },
         }
     }
 }
 
-impl Default for Group {
-    fn default() -> Group {
-        Group {
+impl Default for PlanGroup {
+    fn default() -> PlanGroup {
+        PlanGroup {
             clients: 1,
             number_first: 0,
             topics: 1,
@@ -197,7 +197,7 @@ impl Default for Group {
             client_id: "%i".into(),
             user_name: None,
             password: None,
-            version: Version::V311,
+            version: ProtocolVersion::V311,
             keep_alive_s: 300,
             clean_start: true,
             session_expiry_s: 0,
@@ -211,31 +211,35 @@ impl Default for Group {
     }
 }
 
-impl Group {
+impl PlanGroup {
     /// The client's id, and its filters as they go into SUBSCRIBE.
-    pub(crate) fn names(&self, number: u64, chance: &mut Chance) -> (String, Vec<String>) {
-        let mut who = Who { number, topics: self.topics, ..Who::default() };
-        let client_id = template::fill(&self.client_id, &who, chance);
+    pub(crate) fn client_names(&self, number: u64, chance: &mut BenchRng) -> (String, Vec<String>) {
+        let mut who = TemplateValues { number, topics: self.topics, ..TemplateValues::default() };
+        let client_id = template::fill_template(&self.client_id, &who, chance);
         let user_name = self.user_name(&who, chance).unwrap_or_default();
         (who.client_id, who.user_name) = (&client_id, &user_name);
         let each = self.subscribe.iter();
-        let filters = each.flat_map(|one| template::fill_each(one, &who, chance)).collect();
+        let filters = each.flat_map(|one| template::fill_filters(one, &who, chance)).collect();
         (client_id, filters)
     }
 
-    pub(crate) fn user_name(&self, who: &Who<'_>, chance: &mut Chance) -> Option<String> {
-        self.user_name.as_ref().map(|name| template::fill(name, who, chance))
+    pub(crate) fn user_name(
+        &self,
+        who: &TemplateValues<'_>,
+        chance: &mut BenchRng,
+    ) -> Option<String> {
+        self.user_name.as_ref().map(|name| template::fill_template(name, who, chance))
     }
 }
 
 /// How many consumers want a topic. A shared subscription is one consumer, however many share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct ConsumerIndex {
     filters: HashMap<String, u64>,
     wild: Vec<String>,
 }
 
-impl Wanted {
+impl ConsumerIndex {
     pub(crate) fn add(&mut self, filter: &str, consumers: u64) {
         let shared = share_filter(filter);
         let count = self.filters.entry(filter.to_string()).or_insert_with(|| {
@@ -247,7 +251,7 @@ impl Wanted {
         *count = if shared.is_some() { 1 } else { *count + consumers };
     }
 
-    pub(crate) fn by(&self, topic: &str) -> u64 {
+    pub(crate) fn consumers_of(&self, topic: &str) -> u64 {
         let exact = self.filters.get(topic).copied().unwrap_or(0);
         let wild = self.wild.iter().filter(|filter| {
             let filter = share_filter(filter).unwrap_or(filter);
@@ -259,7 +263,7 @@ impl Wanted {
 
 /// What a shared subscription selects; `None` for an ordinary filter.
 pub(crate) fn share_filter(filter: &str) -> Option<&str> {
-    mqtt::Share::parse(filter).ok().flatten().map(|share| share.filter)
+    mqtt::SharedFilter::parse(filter).ok().flatten().map(|share| share.filter)
 }
 
 #[cfg(test)]
@@ -268,34 +272,35 @@ mod tests {
 
     #[test]
     fn a_stream_is_of_the_group_that_its_publisher_is_in() {
-        let publishes = |topic: &str| Group {
+        let publishes = |topic: &str| PlanGroup {
             clients: 3,
-            publish: Some(Publishing {
+            publish: Some(PublishPlan {
                 topic: topic.into(),
                 qos: QoS::AtMostOnce,
                 retain: false,
-                body: Body::Sized(16),
-                pace: Pace::AsTaken,
+                body: PayloadKind::Sized(16),
+                pace: PublishPace::AsTaken,
                 inflight: 1,
                 messages_max: None,
                 wait_ms: (0, 0),
             }),
-            ..Group::default()
+            ..PlanGroup::default()
         };
-        let groups = vec![publishes("a"), Group { clients: 9, ..Group::default() }, publishes("b")];
-        let plan = Plan { groups, ..Plan::default() };
+        let groups =
+            vec![publishes("a"), PlanGroup { clients: 9, ..PlanGroup::default() }, publishes("b")];
+        let plan = LoadPlan { groups, ..LoadPlan::default() };
         let topic = |stream| plan.publishing(stream).map(|publishing| publishing.topic.as_str());
         assert_eq!([0, 2, 3, 5, 6].map(topic), [Some("a"), Some("a"), Some("b"), Some("b"), None]);
     }
 
     #[test]
     fn consumers_are_counted_by_filter_and_shared_ones_once() {
-        let mut wanted = Wanted::default();
+        let mut wanted = ConsumerIndex::default();
         for filter in ["a/1", "a/1", "a/+", "#", "$share/g/a/#", "$share/g/a/#", "$share/h/a/#"] {
             wanted.add(filter, 1);
         }
-        assert_eq!(wanted.by("a/1"), 6);
-        assert_eq!(wanted.by("a/2"), 4);
-        assert_eq!(wanted.by("b"), 1);
+        assert_eq!(wanted.consumers_of("a/1"), 6);
+        assert_eq!(wanted.consumers_of("a/2"), 4);
+        assert_eq!(wanted.consumers_of("b"), 1);
     }
 }

@@ -1,14 +1,14 @@
 //! `ramp`: raises a scenario's rate step by step, and says which load is recommended: the highest
 //! within every limit whose processor use is nearest to the one asked for.
 
-use crate::flags::{Flag, Line, help, read};
+use crate::flags::{FlagSpec, ParsedFlags, help, parse_flags};
 use crate::limits::{OTHERS_NOTED, STOLEN_NOTED};
-use crate::plan::Target;
-use crate::report::{self, Subject, number};
-use crate::scenario::{Change, Scenario};
-use crate::session;
+use crate::plan::BrokerTarget;
+use crate::report::{self, TestSubject, number};
+use crate::scenario::{Scenario, ScenarioOverrides};
 use crate::target;
-use crate::watch::Whom;
+use crate::test_session;
+use crate::watch::WatchTarget;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 /// One step: a row of the table.
 #[derive(Clone, Debug, PartialEq)]
-struct Step {
+struct RampStep {
     rate: f64,
     /// Messages in plus messages out, a second.
     load: f64,
@@ -36,99 +36,99 @@ struct Step {
     broken: Option<String>,
 }
 
-struct Limits {
+struct RampLimits {
     cpu: f64,
     p99_ms: Option<f64>,
     lost: f64,
 }
 
 /// What the command line asks for.
-struct Order {
+struct RampOptions {
     name: String,
     text: String,
     scenario: Scenario,
-    targets: Vec<Target>,
+    targets: Vec<BrokerTarget>,
     /// Of the first step; a later one has a rate of its own.
-    change: Change,
+    change: ScenarioOverrides,
     /// Addresses of this host to connect from.
     local: Vec<IpAddr>,
-    to: f64,
+    rate_max: f64,
     factor: f64,
-    limits: Limits,
-    whom: Option<Whom>,
+    limits: RampLimits,
+    watch_target: Option<WatchTarget>,
     watched_by: Option<(String, String)>,
 }
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if arguments.iter().any(|argument| argument == "--help") {
-        crate::say(format_args!(
+        crate::print_line(format_args!(
             "Usage: godwit-bench ramp SCENARIO|FILE.toml [FLAGS]\n\n{}",
             help(&[FLAGS])
         ));
         return ExitCode::SUCCESS;
     }
-    let line = match read(&[FLAGS], arguments) {
+    let line = match parse_flags(&[FLAGS], arguments) {
         Ok(line) => line,
-        Err(wrongs) => return crate::refuse(&wrongs),
+        Err(wrongs) => return crate::refuse_arguments(&wrongs),
     };
-    let order = match order(&line) {
+    let order = match parse_options(&line) {
         Ok(order) => order,
-        Err(wrongs) => return crate::refuse(&wrongs),
+        Err(wrongs) => return crate::refuse_arguments(&wrongs),
     };
-    if let Err(why) = session::try_out_forms(&line, &FORMS) {
-        return crate::refuse(&[why]);
+    if let Err(why) = test_session::check_forms_writable(&line, &FORMS) {
+        return crate::refuse_arguments(&[why]);
     }
-    let (steps, reports) = match climb(&order) {
+    let (steps, reports) = match run_steps(&order) {
         Ok(climbed) => climbed,
-        Err(why) => return crate::fail(&why),
+        Err(why) => return crate::report_failure(&why),
     };
     let markdown = markdown(&order, &steps, &reports);
     let json = || json(&order, &steps, &reports);
     let forms: [&dyn Fn() -> String; 2] = [&|| markdown.clone(), &json];
-    if let Err(why) = session::put_forms(&line, &FORMS, &forms, &markdown) {
-        return crate::fail(&why);
+    if let Err(why) = test_session::write_forms(&line, &FORMS, &forms, &markdown) {
+        return crate::report_failure(&why);
     }
     let was_interrupted = reports.iter().any(|report| report["interrupted"] == Value::Bool(true));
     match recommended(&steps, order.limits.cpu) {
         _ if was_interrupted => ExitCode::FAILURE,
         Some(_) => ExitCode::SUCCESS,
-        None => crate::fail(&why_none(&steps)),
+        None => crate::report_failure(&no_recommendation(&steps)),
     }
 }
 
 /// What to do where no step can be recommended.
-fn why_none(steps: &[Step]) -> String {
-    let note = steps.first().and_then(Step::host_note);
+fn no_recommendation(steps: &[RampStep]) -> String {
+    let note = steps.first().and_then(RampStep::host_note);
     match note {
         Some(note) => format!(
             "no step was within the limits, and with the first one {note}: use a host that has \
              nothing else to do, or begin lower with --from"
         ),
-        None => NONE.into(),
+        None => NO_STEP_WITHIN_LIMITS.into(),
     }
 }
 
-fn order(line: &Line) -> Result<Order, Vec<String>> {
-    let [name] = &line.words[..] else {
+fn parse_options(line: &ParsedFlags) -> Result<RampOptions, Vec<String>> {
+    let [name] = &line.positional[..] else {
         return Err(vec!["ramp needs one scenario; `godwit-bench scenarios` lists them".into()]);
     };
     let one = |why: String| vec![why];
-    let (text, scenario) = crate::run::load(name)?;
-    if scenario.intended_per_s(&Change::default()) == 0.0 {
+    let (text, scenario) = crate::run::load_scenario(name)?;
+    if scenario.intended_per_s(&ScenarioOverrides::default()) == 0.0 {
         return Err(vec![format!("{name} publishes at no rate that could be raised")]);
     }
     let positive = |flag: &str| {
         line.positive(flag).map_err(one).map(|number| number.expect("its flag has a default"))
     };
-    let change = Change {
+    let change = ScenarioOverrides {
         scale: positive("--scale")?,
         rate: positive("--from")?,
         measure_s: line.seconds("--duration").map_err(one)?,
         warm_s: line.seconds("--warm").map_err(one)?,
         connects_per_s: line.positive("--connrate").map_err(one)?,
         threads: line.number("--threads").map_err(one)?,
-        seed: session::seed(),
-        ..Change::default()
+        seed: test_session::random_seed(),
+        ..ScenarioOverrides::default()
     };
     let (to, factor) = (positive("--to")?, positive("--factor")?);
     if factor <= 1.0 {
@@ -137,7 +137,7 @@ fn order(line: &Line) -> Result<Order, Vec<String>> {
     if to < change.rate {
         return Err(vec!["--to: use a number that is not below --from".into()]);
     }
-    let limits = Limits {
+    let limits = RampLimits {
         cpu: positive("--cpu")?,
         p99_ms: line.number("--p99").map_err(one)?,
         lost: line.number("--lost").map_err(one)?.unwrap_or(0.0),
@@ -145,39 +145,43 @@ fn order(line: &Line) -> Result<Order, Vec<String>> {
     let targets = line.all("--target").map(target::from_url).collect::<Result<Vec<_>, _>>();
     let targets = targets.map_err(one)?;
     scenario.plan(targets.clone(), &change).map_err(one)?;
-    Ok(Order {
+    Ok(RampOptions {
         name: name.clone(),
         text,
         scenario,
         targets,
         change,
-        local: line.text("--ifaddr").map_or(Ok(Vec::new()), target::local).map_err(one)?,
-        to,
+        local: line
+            .text("--ifaddr")
+            .map_or(Ok(Vec::new()), target::parse_local_addresses)
+            .map_err(one)?,
+        rate_max: to,
         factor,
         limits,
-        whom: crate::run::whom(line).map_err(one)?,
-        watched_by: crate::run::watcher(line).map_err(one)?,
+        watch_target: crate::run::watch_target(line).map_err(one)?,
+        watched_by: crate::run::watch_agent(line).map_err(one)?,
     })
 }
 
 /// The steps, and the whole report of each.
-fn climb(order: &Order) -> Result<(Vec<Step>, Vec<Value>), String> {
+fn run_steps(order: &RampOptions) -> Result<(Vec<RampStep>, Vec<Value>), String> {
     let (mut steps, mut reports) = (Vec::new(), Vec::new());
     let mut rate = order.change.rate;
-    while rate <= order.to * 1.000_001 {
-        let change = Change { rate, seed: session::seed(), ..order.change.clone() };
+    while rate <= order.rate_max * 1.000_001 {
+        let change =
+            ScenarioOverrides { rate, seed: test_session::random_seed(), ..order.change.clone() };
         let (mut plan, scaled) = order.scenario.plan(order.targets.clone(), &change)?;
-        plan.local = order.local.clone();
-        let subject = Subject {
+        plan.local_addresses = order.local.clone();
+        let subject = TestSubject {
             scenario: order.name.clone(),
             scenario_text: order.text.clone(),
             scale: change.scale,
             scaled,
-            whom: order.whom,
+            watch_target: order.watch_target,
             watched_by: order.watched_by.clone(),
-            ..Subject::default()
+            ..TestSubject::default()
         };
-        let report = session::run(plan, &subject, &mut |_, _| {})?;
+        let report = test_session::run(plan, &subject, &mut |_, _| {})?;
         let was_interrupted = report["interrupted"] == Value::Bool(true);
         if steps.is_empty() && !was_interrupted && number(&report, "/counts/connect_succ") == 0.0 {
             let failures = report::list(&report, "/failures").iter();
@@ -185,11 +189,11 @@ fn climb(order: &Order) -> Result<(Vec<Step>, Vec<Value>), String> {
             return Err(format!("no client was connected: {}", why.join("; ")));
         }
         let intended = order.scenario.intended_per_s(&change);
-        let mut step = Step::new(rate, intended, &report, &order.limits);
+        let mut step = RampStep::new(rate, intended, &report, &order.limits);
         if was_interrupted {
             step.broken = Some(CUT_SHORT.into());
         }
-        crate::tell(format_args!("{}", row(&step)));
+        crate::print_error(format_args!("{}", table_row(&step)));
         let ends = step.broken.is_some() || step.cpu > order.limits.cpu + OVERSHOOT;
         steps.push(step);
         reports.push(report);
@@ -201,12 +205,12 @@ fn climb(order: &Order) -> Result<(Vec<Step>, Vec<Value>), String> {
     Ok((steps, reports))
 }
 
-impl Step {
-    fn new(rate: f64, intended: f64, report: &Value, limits: &Limits) -> Step {
+impl RampStep {
+    fn new(rate: f64, intended: f64, report: &Value, limits: &RampLimits) -> RampStep {
         let sub = report::list(report, "/samplers").iter().find(|one| one["name"] == "Sub");
         let of = |key| sub.and_then(|sub| sub[key].as_f64()).unwrap_or(0.0);
         let published = number(report, "/rates/published");
-        let mut step = Step {
+        let mut step = RampStep {
             rate,
             load: published + number(report, "/rates/received"),
             cpu: number(report, "/target_use/host_cpu/mean") * 100.0,
@@ -222,12 +226,12 @@ impl Step {
             achieved: published / intended.max(1e-9),
             broken: None,
         };
-        step.broken = step.why_broken(limits);
+        step.broken = step.limit_broken(limits);
         step
     }
 
     /// Where the host was busy with something else, that is said beside what went wrong.
-    fn why_broken(&self, limits: &Limits) -> Option<String> {
+    fn limit_broken(&self, limits: &RampLimits) -> Option<String> {
         let achieved = self.achieved * 100.0;
         let max = limits.p99_ms.filter(|max| self.p99_ms > *max);
         let why = match max {
@@ -236,7 +240,7 @@ impl Step {
             None if achieved < ACHIEVED_MIN => {
                 format!("only {achieved:.0} % of the rate was reached")
             }
-            None => return self.why_host_ends_it(limits),
+            None => return self.foreign_load_reason(limits),
         };
         Some(match self.host_note() {
             Some(note) => format!("{why}, and {note}"),
@@ -245,15 +249,15 @@ impl Step {
     }
 
     /// The host is above the limit, and would not be with the broker and the tester alone.
-    fn why_host_ends_it(&self, limits: &Limits) -> Option<String> {
+    fn foreign_load_reason(&self, limits: &RampLimits) -> Option<String> {
         let max = limits.cpu + OVERSHOOT;
-        let is_foreign = self.cpu > max && self.cpu - self.foreign() <= max;
+        let is_foreign = self.cpu > max && self.cpu - self.foreign_percent() <= max;
         let note = self.host_note().filter(|_| is_foreign)?;
         Some(format!("the host, not the load, was busy: {note}"))
     }
 
     /// Per cent of the processors' time that neither the broker nor the tester had.
-    fn foreign(&self) -> f64 {
+    fn foreign_percent(&self) -> f64 {
         self.others.unwrap_or(0.0) + self.stolen.unwrap_or(0.0)
     }
 
@@ -272,15 +276,15 @@ fn percent(report: &Value, path: &str) -> Option<f64> {
     report.pointer(path).and_then(Value::as_f64).map(|share| share * 100.0)
 }
 
-fn recommended(steps: &[Step], cpu: f64) -> Option<&Step> {
-    let distance = |step: &Step| (step.cpu - cpu).abs();
-    let is_within = |step: &&Step| step.broken.is_none() && step.cpu <= cpu + OVERSHOOT;
+fn recommended(steps: &[RampStep], cpu: f64) -> Option<&RampStep> {
+    let distance = |step: &RampStep| (step.cpu - cpu).abs();
+    let is_within = |step: &&RampStep| step.broken.is_none() && step.cpu <= cpu + OVERSHOOT;
     let within = steps.iter().filter(is_within);
     within.min_by(|a, b| distance(a).total_cmp(&distance(b)))
 }
 
 /// Every step's report, with what the step was.
-fn json(order: &Order, steps: &[Step], reports: &[Value]) -> String {
+fn json(order: &RampOptions, steps: &[RampStep], reports: &[Value]) -> String {
     let recommended = recommended(steps, order.limits.cpu);
     let rows = reports.iter().zip(steps).map(|(report, step)| {
         let mut report = report.clone();
@@ -297,12 +301,12 @@ fn json(order: &Order, steps: &[Step], reports: &[Value]) -> String {
     format!("{:#}\n", rows.collect::<Value>())
 }
 
-fn markdown(order: &Order, steps: &[Step], reports: &[Value]) -> String {
+fn markdown(order: &RampOptions, steps: &[RampStep], reports: &[Value]) -> String {
     let mut out = format!("# Ramp of {}\n\n{}.\n", order.name, order.scenario.title);
     if !order.scenario.reported.is_empty() {
         let _ = writeln!(out, "Reported elsewhere: {}.", order.scenario.reported);
     }
-    let Limits { cpu, p99_ms, lost } = order.limits;
+    let RampLimits { cpu, p99_ms, lost } = order.limits;
     let _ = write!(
         out,
         "Scale {}. The rate grows by a factor of {} a step until more than {:.0} % CPU are used, \
@@ -331,7 +335,7 @@ fn markdown(order: &Order, steps: &[Step], reports: &[Value]) -> String {
                 " The host was not free for it: {note}. The load may be higher on a free host."
             ))
         ),
-        None => writeln!(out, "No load is recommended: {}.", why_none(steps)),
+        None => writeln!(out, "No load is recommended: {}.", no_recommendation(steps)),
     };
     if let Some(report) = reports.last() {
         let _ = writeln!(out, "\nWhat follows is of the last step.\n");
@@ -340,20 +344,20 @@ fn markdown(order: &Order, steps: &[Step], reports: &[Value]) -> String {
     out
 }
 
-fn table(steps: &[Step]) -> String {
+fn table(steps: &[RampStep]) -> String {
     let mut table = String::from(
         "| rate | load, msg/s in and out | CPU, % (1 - idle) | of it other processes, % | of it \
          stolen, % | memory, MB | mean, ms | p99, ms | |\n\
          |--:|--:|--:|--:|--:|--:|--:|--:|---|\n",
     );
     for step in steps {
-        table += &row(step);
+        table += &table_row(step);
         table.push('\n');
     }
     table
 }
 
-fn row(step: &Step) -> String {
+fn table_row(step: &RampStep) -> String {
     let known = |figure: Option<f64>| figure.map_or("-".into(), |figure| format!("{figure:.1}"));
     format!(
         "| {:.3} | {:.0} | {:.1} | {} | {} | {} | {:.2} | {:.2} | {} |",
@@ -373,48 +377,53 @@ fn row(step: &Step) -> String {
 const OVERSHOOT: f64 = 10.0;
 const ACHIEVED_MIN: f64 = 95.0;
 
-const FLAGS: &[Flag] = &[
-    Flag { names: &["--target"], value: "URL", default: "tcp://127.0.0.1:1883", doc: "broker" },
-    Flag {
+const FLAGS: &[FlagSpec] = &[
+    FlagSpec { names: &["--target"], value: "URL", default: "tcp://127.0.0.1:1883", doc: "broker" },
+    FlagSpec {
         names: &["--from"],
         value: "X",
         default: "0.1",
         doc: "factor on the scenario's rate to begin with",
     },
-    Flag { names: &["--to"], value: "X", default: "100", doc: "where to end at last" },
-    Flag { names: &["--factor"], value: "X", default: "1.5", doc: "from step to step" },
-    Flag { names: &["--cpu"], value: "PERCENT", default: "75", doc: "wanted use of the host" },
-    Flag { names: &["--p99"], value: "MS", default: "", doc: "end where latency is above" },
-    Flag { names: &["--lost"], value: "N", default: "0", doc: "end where more is lost" },
-    Flag { names: &["--scale"], value: "X", default: "1", doc: "factor on clients" },
-    Flag { names: &["--duration"], value: "SPAN", default: "20s", doc: "measured time of a step" },
-    Flag { names: &["--warm"], value: "SPAN", default: "2s", doc: "time before it" },
-    Flag { names: &["-R", "--connrate"], value: "N", default: "", doc: "connections a second" },
-    Flag { names: &["--threads"], value: "N", default: "", doc: "load threads" },
+    FlagSpec { names: &["--to"], value: "X", default: "100", doc: "where to end at last" },
+    FlagSpec { names: &["--factor"], value: "X", default: "1.5", doc: "from step to step" },
+    FlagSpec { names: &["--cpu"], value: "PERCENT", default: "75", doc: "wanted use of the host" },
+    FlagSpec { names: &["--p99"], value: "MS", default: "", doc: "end where latency is above" },
+    FlagSpec { names: &["--lost"], value: "N", default: "0", doc: "end where more is lost" },
+    FlagSpec { names: &["--scale"], value: "X", default: "1", doc: "factor on clients" },
+    FlagSpec {
+        names: &["--duration"],
+        value: "SPAN",
+        default: "20s",
+        doc: "measured time of a step",
+    },
+    FlagSpec { names: &["--warm"], value: "SPAN", default: "2s", doc: "time before it" },
+    FlagSpec { names: &["-R", "--connrate"], value: "N", default: "", doc: "connections a second" },
+    FlagSpec { names: &["--threads"], value: "N", default: "", doc: "load threads" },
     crate::run::IFADDR,
     crate::run::PID,
     crate::run::CONTAINER,
     crate::run::HOST_METRICS,
-    Flag {
+    FlagSpec {
         names: &["--token-file"],
         value: "FILE",
         default: "",
         doc: "what the agent wants to be told",
     },
-    Flag { names: &["--markdown"], value: "FILE", default: "", doc: "the table, also printed" },
-    Flag { names: &["--json"], value: "FILE", default: "", doc: "every step's whole report" },
+    FlagSpec { names: &["--markdown"], value: "FILE", default: "", doc: "the table, also printed" },
+    FlagSpec { names: &["--json"], value: "FILE", default: "", doc: "every step's whole report" },
 ];
 
 const FORMS: [&str; 2] = ["--markdown", "--json"];
 const CUT_SHORT: &str = "cut short by a signal";
-const NONE: &str = "no step was within the limits: begin lower with --from";
+const NO_STEP_WITHIN_LIMITS: &str = "no step was within the limits: begin lower with --from";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn step(rate: f64, cpu: f64, lost: f64, achieved: f64) -> Step {
-        Step {
+    fn step(rate: f64, cpu: f64, lost: f64, achieved: f64) -> RampStep {
+        RampStep {
             rate,
             load: rate * 1_000.0,
             cpu,
@@ -442,18 +451,18 @@ mod tests {
 
     #[test]
     fn each_limit_breaks_a_step() {
-        let limits = Limits { cpu: 75.0, p99_ms: Some(5.0), lost: 0.0 };
-        assert_eq!(step(1.0, 50.0, 0.0, 1.0).why_broken(&limits), None);
-        assert!(step(1.0, 50.0, 1.0, 1.0).why_broken(&limits).is_some());
-        assert!(step(1.0, 50.0, 0.0, 0.9).why_broken(&limits).is_some());
-        let tight = Limits { p99_ms: Some(1.0), ..limits };
-        assert!(step(1.0, 50.0, 0.0, 1.0).why_broken(&tight).is_some());
+        let limits = RampLimits { cpu: 75.0, p99_ms: Some(5.0), lost: 0.0 };
+        assert_eq!(step(1.0, 50.0, 0.0, 1.0).limit_broken(&limits), None);
+        assert!(step(1.0, 50.0, 1.0, 1.0).limit_broken(&limits).is_some());
+        assert!(step(1.0, 50.0, 0.0, 0.9).limit_broken(&limits).is_some());
+        let tight = RampLimits { p99_ms: Some(1.0), ..limits };
+        assert!(step(1.0, 50.0, 0.0, 1.0).limit_broken(&tight).is_some());
     }
 
     /// Each row: CPU, other processes, steal, what was reached, and what is said.
     #[test]
     fn a_busy_host_is_told_from_a_busy_load() {
-        let limits = Limits { cpu: 75.0, p99_ms: None, lost: 0.0 };
+        let limits = RampLimits { cpu: 75.0, p99_ms: None, lost: 0.0 };
         let (others, stolen) = ("other processes used 60 %", "the host gave others 25.0 % (steal)");
         for (cpu, other, steal, achieved, says) in [
             (95.0, None, None, 1.0, None),
@@ -483,8 +492,8 @@ mod tests {
             ),
             (99.0, None, None, 0.5, Some("only 50 % of the rate was reached".to_string())),
         ] {
-            let one = Step { others: other, stolen: steal, ..step(1.0, cpu, 0.0, achieved) };
-            let found = one.why_broken(&limits);
+            let one = RampStep { others: other, stolen: steal, ..step(1.0, cpu, 0.0, achieved) };
+            let found = one.limit_broken(&limits);
             match says {
                 None => assert_eq!(found, None, "{one:?}"),
                 Some(says) => {
@@ -493,8 +502,8 @@ mod tests {
                 }
             }
         }
-        let busy = Step { others: Some(60.0), ..step(1.0, 95.0, 0.0, 1.0) };
-        assert!(why_none(&[busy]).contains("nothing else to do"));
-        assert_eq!(why_none(&[step(1.0, 95.0, 0.0, 1.0)]), NONE);
+        let busy = RampStep { others: Some(60.0), ..step(1.0, 95.0, 0.0, 1.0) };
+        assert!(no_recommendation(&[busy]).contains("nothing else to do"));
+        assert_eq!(no_recommendation(&[step(1.0, 95.0, 0.0, 1.0)]), NO_STEP_WITHIN_LIMITS);
     }
 }

@@ -1,98 +1,98 @@
 //! `scenarios`, `show` and `run`.
 
-use crate::flags::{Flag, Line, help, read};
-use crate::metrics::Metrics;
-use crate::plan::Plan;
+use crate::flags::{FlagSpec, ParsedFlags, help, parse_flags};
+use crate::load_stats::{LatencySampler, LoadCounter};
+use crate::metrics::MetricsServer;
+use crate::plan::LoadPlan;
 use crate::remote;
-use crate::report::Subject;
-use crate::scenario::{self, BUILT_IN, Change, Scenario};
-use crate::session::{self, Ending};
-use crate::tally::{Count, Sampler};
+use crate::report::TestSubject;
+use crate::scenario::{self, BUILT_IN, Scenario, ScenarioOverrides};
 use crate::target;
-use crate::watch::Whom;
+use crate::test_session::{self, ReportOutputs};
+use crate::watch::WatchTarget;
 use serde_json::Value;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Lists what is built in.
-pub(crate) fn list(arguments: &[String]) -> ExitCode {
-    if let Err(code) = crate::words(arguments, 0, "scenarios") {
+pub(crate) fn list_scenarios(arguments: &[String]) -> ExitCode {
+    if let Err(code) = crate::positional_args(arguments, 0, "scenarios") {
         return code;
     }
     for (name, text) in BUILT_IN {
         let title = scenario::read(text).map(|scenario| scenario.title).unwrap_or_default();
-        crate::say(format_args!("{name:26} {title}"));
+        crate::print_line(format_args!("{name:26} {title}"));
     }
     ExitCode::SUCCESS
 }
 
 /// Prints one scenario's file, to copy and change.
-pub(crate) fn show(arguments: &[String]) -> ExitCode {
-    let words = match crate::words(arguments, 1, "show NAME") {
+pub(crate) fn print_scenario(arguments: &[String]) -> ExitCode {
+    let words = match crate::positional_args(arguments, 1, "show NAME") {
         Ok(words) => words,
         Err(code) => return code,
     };
-    match find(&words[0]) {
-        Ok(text) => match session::put(Path::new("-"), &text) {
+    match find_scenario_text(&words[0]) {
+        Ok(text) => match test_session::write_text(Path::new("-"), &text) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(why) => crate::fail(&why),
+            Err(why) => crate::report_failure(&why),
         },
-        Err(why) => crate::refuse(&[why]),
+        Err(why) => crate::refuse_arguments(&[why]),
     }
 }
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if arguments.iter().any(|argument| argument == "--help") {
-        crate::say(format_args!(
+        crate::print_line(format_args!(
             "Usage: godwit-bench run SCENARIO|FILE.toml [FLAGS]\n\n{}",
             help(&[FLAGS])
         ));
         return ExitCode::SUCCESS;
     }
-    let line = match read(&[FLAGS], arguments) {
+    let line = match parse_flags(&[FLAGS], arguments) {
         Ok(line) => line,
-        Err(wrongs) => return crate::refuse(&wrongs),
+        Err(wrongs) => return crate::refuse_arguments(&wrongs),
     };
-    let [name] = &line.words[..] else {
-        return crate::refuse(&[
-            "run needs one scenario; `godwit-bench scenarios` lists them".into()
+    let [name] = &line.positional[..] else {
+        return crate::refuse_arguments(&[
+            "run needs one scenario; `godwit-bench scenarios` lists them".into(),
         ]);
     };
-    let chosen = match load(name) {
+    let (text, scenario) = match load_scenario(name) {
         Ok(chosen) => chosen,
-        Err(wrongs) => return crate::refuse(&wrongs),
+        Err(wrongs) => return crate::refuse_arguments(&wrongs),
     };
-    let order = match order(name, &chosen, &line) {
+    let order = match parse_options(name, &text, &scenario, &line) {
         Ok(order) => order,
-        Err(why) => return crate::refuse(&[why]),
+        Err(why) => return crate::refuse_arguments(&[why]),
     };
-    if let Err(why) = order.ending.try_out() {
-        return crate::refuse(&[why]);
+    if let Err(why) = order.ending.check_writable() {
+        return crate::refuse_arguments(&[why]);
     }
     let result = match &order.agents {
         Some((agents, token)) => {
             remote::run(agents, token, &order.subject, &order.plan, &order.change)
         }
-        None => here(&line, &order),
+        None => run_here(&line, &order),
     };
     match result {
-        Ok(report) => session::end(&report, &order.ending),
-        Err(why) => crate::fail(&why),
+        Ok(report) => test_session::finish_report(&report, &order.ending),
+        Err(why) => crate::report_failure(&why),
     }
 }
 
-fn here(line: &Line, order: &Order) -> Result<Value, String> {
-    let metrics = line.text("--metrics").map(Metrics::start).transpose()?;
+fn run_here(line: &ParsedFlags, order: &RunOptions) -> Result<Value, String> {
+    let metrics = line.text("--metrics").map(MetricsServer::start).transpose()?;
     let plan = &order.plan;
-    let mut progress = Progress {
+    let mut progress = ProgressLine {
         is_terminal: std::io::stderr().is_terminal(),
         began_ns: 0,
         spans_s: plan.clients() as f64 / plan.connects_per_s.max(0.001)
             + plan.warm_s
             + plan.measure_s.unwrap_or(0.0),
     };
-    let result = session::run(order.plan.clone(), &order.subject, &mut |row, total| {
+    let result = test_session::run(order.plan.clone(), &order.subject, &mut |row, total| {
         progress.show(row);
         metrics.iter().for_each(|metrics| metrics.update(total));
     });
@@ -101,46 +101,52 @@ fn here(line: &Line, order: &Order) -> Result<Value, String> {
 }
 
 /// A scenario with everything that the command line says about it.
-struct Order {
-    plan: Plan,
-    change: Change,
-    subject: Subject,
-    ending: Ending,
+struct RunOptions {
+    plan: LoadPlan,
+    change: ScenarioOverrides,
+    subject: TestSubject,
+    ending: ReportOutputs,
     /// Who sends the load, and the token that they want; none where it is this process.
     agents: Option<(Vec<String>, String)>,
 }
 
-fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result<Order, String> {
-    let change = Change {
+fn parse_options(
+    name: &str,
+    text: &str,
+    scenario: &Scenario,
+    line: &ParsedFlags,
+) -> Result<RunOptions, String> {
+    let change = ScenarioOverrides {
         scale: line.positive("--scale")?.unwrap_or(1.0),
         rate: line.positive("--rate")?.unwrap_or(1.0),
         measure_s: line.seconds("--duration")?,
         warm_s: line.seconds("--warm")?,
         connects_per_s: line.positive("--connrate")?,
         threads: line.number("--threads")?,
-        seed: session::seed(),
-        ..Change::default()
+        seed: test_session::random_seed(),
+        ..ScenarioOverrides::default()
     };
     let targets = line.all("--target").map(target::from_url).collect::<Result<Vec<_>, _>>()?;
-    let (mut plan, scaled) = chosen.plan(targets, &change)?;
-    plan.local = line.text("--ifaddr").map_or(Ok(Vec::new()), target::local)?;
+    let (mut plan, scaled) = scenario.plan(targets, &change)?;
+    plan.local_addresses =
+        line.text("--ifaddr").map_or(Ok(Vec::new()), target::parse_local_addresses)?;
     let path = |name| line.text(name).map(Into::into);
-    Ok(Order {
+    Ok(RunOptions {
         agents: agents(line, &plan)?,
         plan,
-        subject: Subject {
+        subject: TestSubject {
             scenario: name.into(),
-            scenario_text: text.clone(),
+            scenario_text: text.to_string(),
             scale: change.scale,
             scaled,
             broker: line.text("--broker").unwrap_or_default().into(),
             broker_version: String::new(),
-            configuration: file(line, "--broker-config")?,
-            whom: whom(line)?,
-            watched_by: watcher(line)?,
+            configuration: read_file_flag(line, "--broker-config")?,
+            watch_target: watch_target(line)?,
+            watched_by: watch_agent(line)?,
         },
         change,
-        ending: Ending {
+        ending: ReportOutputs {
             json: path("--json"),
             markdown: path("--markdown"),
             csv: path("--csv"),
@@ -150,7 +156,7 @@ fn order(name: &str, (text, chosen): &(String, Scenario), line: &Line) -> Result
     })
 }
 
-fn agents(line: &Line, plan: &Plan) -> Result<Option<(Vec<String>, String)>, String> {
+fn agents(line: &ParsedFlags, plan: &LoadPlan) -> Result<Option<(Vec<String>, String)>, String> {
     let Some(agents) = line.text("--agents") else { return Ok(None) };
     if line.has("--metrics") {
         return Err("--metrics: agents send their figures at the end, not while they run".into());
@@ -162,15 +168,15 @@ fn agents(line: &Line, plan: &Plan) -> Result<Option<(Vec<String>, String)>, Str
     Ok(Some((agents.split(',').map(Into::into).collect(), token)))
 }
 
-fn file(line: &Line, flag: &str) -> Result<String, String> {
+fn read_file_flag(line: &ParsedFlags, flag: &str) -> Result<String, String> {
     let Some(path) = line.text(flag) else { return Ok(String::new()) };
     std::fs::read_to_string(path).map_err(|error| format!("{flag} {path}: {error}"))
 }
 
 /// A process by its id, or all of a container.
-pub(crate) fn whom(line: &Line) -> Result<Option<Whom>, String> {
+pub(crate) fn watch_target(line: &ParsedFlags) -> Result<Option<WatchTarget>, String> {
     let Some(container) = line.text("--container") else {
-        return Ok(line.number("--pid")?.map(Whom::Process));
+        return Ok(line.number("--pid")?.map(WatchTarget::Process));
     };
     if line.has("--host-metrics") {
         return Err("--container: on another host the agent finds the broker by its port or by \
@@ -183,19 +189,19 @@ pub(crate) fn whom(line: &Line) -> Result<Option<Whom>, String> {
         let Ok(output) = command.output() else { continue };
         let pid = String::from_utf8_lossy(&output.stdout).trim().parse().ok();
         if let Some(pid) = pid.filter(|pid| *pid > 0) {
-            return Ok(Some(Whom::Container(pid)));
+            return Ok(Some(WatchTarget::Container(pid)));
         }
     }
     Err(format!("--container {container}: neither docker nor podman runs it"))
 }
 
-pub(crate) fn watcher(line: &Line) -> Result<Option<(String, String)>, String> {
+pub(crate) fn watch_agent(line: &ParsedFlags) -> Result<Option<(String, String)>, String> {
     let Some(agent) = line.text("--host-metrics") else { return Ok(None) };
     Ok(Some((agent.into(), remote::token(line.text("--token-file"))?)))
 }
 
-pub(crate) fn load(name: &str) -> Result<(String, Scenario), Vec<String>> {
-    let text = find(name).map_err(|why| vec![why])?;
+pub(crate) fn load_scenario(name: &str) -> Result<(String, Scenario), Vec<String>> {
+    let text = find_scenario_text(name).map_err(|why| vec![why])?;
     let scenario = scenario::read(&text).map_err(|wrongs| {
         wrongs.iter().map(|wrong| format!("{name}: {wrong}")).collect::<Vec<_>>()
     })?;
@@ -203,7 +209,7 @@ pub(crate) fn load(name: &str) -> Result<(String, Scenario), Vec<String>> {
 }
 
 /// A built-in name, or a file.
-fn find(name: &str) -> Result<String, String> {
+fn find_scenario_text(name: &str) -> Result<String, String> {
     if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
         return Ok((*text).into());
     }
@@ -214,28 +220,28 @@ fn find(name: &str) -> Result<String, String> {
 }
 
 /// One line a second on stderr; on a terminal it is one line that changes.
-struct Progress {
+struct ProgressLine {
     is_terminal: bool,
     began_ns: u64,
     /// All phases but the last, whose length nobody knows.
     spans_s: f64,
 }
 
-impl Progress {
-    fn show(&mut self, row: &crate::conduct::Row) {
+impl ProgressLine {
+    fn show(&mut self, row: &crate::test_driver::SecondRow) {
         if self.began_ns == 0 {
             self.began_ns = row.from_ns;
         }
         let seconds = (row.until_ns - row.from_ns).max(1) as f64 / 1e9;
         let rate = |count| row.tally.count(count) as f64 / seconds;
-        let times = row.tally.times(Sampler::Sub);
+        let times = row.tally.times(LatencySampler::Sub);
         let ms = |quantile| times.value_at_quantile(quantile) as f64 / 1e3;
         let text = format!(
             "{:>5.0} s  clients {}  in {:.0}/s  out {:.0}/s  p50 {:.2} ms  p99 {:.2} ms",
             (row.until_ns - self.began_ns) as f64 / 1e9,
             row.live,
-            rate(Count::Pub),
-            rate(Count::Recv),
+            rate(LoadCounter::Pub),
+            rate(LoadCounter::Recv),
             ms(0.5),
             ms(0.99)
         );
@@ -243,7 +249,7 @@ impl Progress {
         let _ = match self.is_terminal {
             true => {
                 let elapsed = (row.until_ns - self.began_ns) as f64 / 1e9;
-                write!(err, "\r{} {text:<78}", bar(elapsed / self.spans_s.max(0.001)))
+                write!(err, "\r{} {text:<78}", progress_bar(elapsed / self.spans_s.max(0.001)))
             }
             false => writeln!(err, "{text}"),
         };
@@ -251,13 +257,13 @@ impl Progress {
 
     fn end(&self) {
         if self.is_terminal {
-            crate::tell("");
+            crate::print_error("");
         }
     }
 }
 
 /// How much of a test is over: `[#####.....]  50 %`.
-fn bar(done: f64) -> String {
+fn progress_bar(done: f64) -> String {
     let done = done.clamp(0.0, 1.0);
     let full = (done * BAR as f64).round() as usize;
     format!("[{}{}] {:>3.0} %", "#".repeat(full), ".".repeat(BAR - full), done * 100.0)
@@ -267,7 +273,7 @@ const BAR: usize = 20;
 
 // Flags of every command that runs a scenario.
 
-pub(crate) const IFADDR: Flag = Flag {
+pub(crate) const IFADDR: FlagSpec = FlagSpec {
     names: &["--ifaddr"],
     value: "IPS",
     default: "",
@@ -276,87 +282,87 @@ pub(crate) const IFADDR: Flag = Flag {
 
 // Who watches the broker, for every command that lets it be watched.
 
-pub(crate) const PID: Flag = Flag {
+pub(crate) const PID: FlagSpec = FlagSpec {
     names: &["--pid"],
     value: "PID",
     default: "",
     doc: "the broker's process; found by its port on this host",
 };
-pub(crate) const CONTAINER: Flag = Flag {
+pub(crate) const CONTAINER: FlagSpec = FlagSpec {
     names: &["--container"],
     value: "NAME",
     default: "",
     doc: "the broker's container (docker, podman)",
 };
-pub(crate) const HOST_METRICS: Flag = Flag {
+pub(crate) const HOST_METRICS: FlagSpec = FlagSpec {
     names: &["--host-metrics"],
     value: "HOST:PORT",
     default: "",
     doc: "agent on the broker's host that watches it",
 };
 
-const FLAGS: &[Flag] = &[
-    Flag {
+const FLAGS: &[FlagSpec] = &[
+    FlagSpec {
         names: &["--target"],
         value: "URL",
         default: "tcp://127.0.0.1:1883",
         doc: "broker; repeated where a scenario has several",
     },
-    Flag {
+    FlagSpec {
         names: &["--scale"],
         value: "X",
         default: "1",
         doc: "factor on clients; stands in the report",
     },
-    Flag {
+    FlagSpec {
         names: &["--rate"],
         value: "X",
         default: "1",
         doc: "factor on message rates; stands in the report",
     },
-    Flag { names: &["--duration"], value: "SPAN", default: "", doc: "measured time: 20s, 5m" },
-    Flag { names: &["--warm"], value: "SPAN", default: "", doc: "time before it" },
-    Flag { names: &["-R", "--connrate"], value: "N", default: "", doc: "connections a second" },
-    Flag { names: &["--threads"], value: "N", default: "", doc: "load threads" },
+    FlagSpec { names: &["--duration"], value: "SPAN", default: "", doc: "measured time: 20s, 5m" },
+    FlagSpec { names: &["--warm"], value: "SPAN", default: "", doc: "time before it" },
+    FlagSpec { names: &["-R", "--connrate"], value: "N", default: "", doc: "connections a second" },
+    FlagSpec { names: &["--threads"], value: "N", default: "", doc: "load threads" },
     IFADDR,
     PID,
     CONTAINER,
     HOST_METRICS,
-    Flag {
+    FlagSpec {
         names: &["--broker"],
         value: "TEXT",
         default: "",
         doc: "the broker's name and version, for the report",
     },
-    Flag {
+    FlagSpec {
         names: &["--broker-config"],
         value: "FILE",
         default: "",
         doc: "the broker's own file, for the report",
     },
-    Flag { names: &["--json"], value: "FILE", default: "", doc: "the report, - for stdout" },
-    Flag { names: &["--markdown"], value: "FILE", default: "", doc: "the report" },
-    Flag { names: &["--html"], value: "FILE", default: "", doc: "the report as one page" },
-    Flag {
+    FlagSpec { names: &["--json"], value: "FILE", default: "", doc: "the report, - for stdout" },
+    FlagSpec { names: &["--markdown"], value: "FILE", default: "", doc: "the report" },
+    FlagSpec { names: &["--html"], value: "FILE", default: "", doc: "the report as one page" },
+    FlagSpec {
         names: &["--metrics"],
         value: "PLACE",
         default: "",
         doc: "[IP:]PORT for Prometheus while it runs",
     },
-    Flag {
+    FlagSpec {
         names: &["--agents"],
         value: "LIST",
         default: "",
         doc: "HOST:PORT, comma list: they send the load",
     },
-    Flag {
+    FlagSpec {
         names: &["--token-file"],
         value: "FILE",
         default: "",
         doc: "what the agents want to be told",
     },
-    Flag { names: &["--csv"], value: "FILE", default: "", doc: "its seconds" },
-    Flag { names: &["--jtl"], value: "FILE", default: "", doc: "its seconds, for JMeter" },
+    FlagSpec { names: &["--csv"], value: "FILE", default: "", doc: "its seconds" },
+    FlagSpec { names: &["--jtl"], value: "FILE", default: "", doc: "its seconds, for JMeter" },
 ];
 
 #[cfg(test)]
@@ -365,8 +371,8 @@ mod tests {
 
     #[test]
     fn a_bar_fills_and_never_overflows() {
-        assert_eq!(bar(0.0), "[....................]   0 %");
-        assert_eq!(bar(0.5), "[##########..........]  50 %");
-        assert_eq!(bar(7.0), "[####################] 100 %");
+        assert_eq!(progress_bar(0.0), "[....................]   0 %");
+        assert_eq!(progress_bar(0.5), "[##########..........]  50 %");
+        assert_eq!(progress_bar(7.0), "[####################] 100 %");
     }
 }

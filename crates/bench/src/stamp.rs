@@ -9,14 +9,14 @@
 //! ```
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct PayloadStamp {
     /// Intended, not actual: what a late tester adds is part of the latency.
     pub(crate) time_us: u64,
     pub(crate) stream: u32,
     pub(crate) seq: u32,
 }
 
-impl Stamp {
+impl PayloadStamp {
     #[inline]
     pub(crate) fn write(self, payload: &mut [u8]) {
         let Some(head) = payload.first_chunk_mut::<STAMP_BYTES>() else { return };
@@ -28,13 +28,13 @@ impl Stamp {
 
     /// `None` where somebody else wrote the payload.
     #[inline]
-    pub(crate) fn read(payload: &[u8]) -> Option<Stamp> {
+    pub(crate) fn read(payload: &[u8]) -> Option<PayloadStamp> {
         let &head = payload.first_chunk::<STAMP_BYTES>()?;
         let both = u128::from_be_bytes(head);
         if (both >> 112) as u16 != MARK {
             return None;
         }
-        Some(Stamp {
+        Some(PayloadStamp {
             time_us: (both >> 64) as u64 & TIME_MASK,
             stream: (both >> 32) as u32,
             seq: both as u32,
@@ -59,27 +59,27 @@ mod tests {
 
     #[test]
     fn stamp_comes_back_as_it_was_written() {
-        let stamp = Stamp { time_us: 0x1234_5678_9ABC, stream: u32::MAX, seq: 7 };
+        let stamp = PayloadStamp { time_us: 0x1234_5678_9ABC, stream: u32::MAX, seq: 7 };
         let mut payload = [0xEE; 20];
         stamp.write(&mut payload);
-        assert_eq!(Stamp::read(&payload), Some(stamp));
+        assert_eq!(PayloadStamp::read(&payload), Some(stamp));
         assert_eq!(payload[16..], [0xEE; 4]);
     }
 
     #[test]
     fn payload_of_others_has_no_stamp() {
-        assert_eq!(Stamp::read(b"too short"), None);
-        assert_eq!(Stamp::read(b"twenty bytes of text"), None);
+        assert_eq!(PayloadStamp::read(b"too short"), None);
+        assert_eq!(PayloadStamp::read(b"twenty bytes of text"), None);
         let mut short = [0; 15];
-        Stamp { time_us: 1, stream: 1, seq: 1 }.write(&mut short);
+        PayloadStamp { time_us: 1, stream: 1, seq: 1 }.write(&mut short);
         assert_eq!(short, [0; 15]);
     }
 
     #[test]
     fn age_survives_the_wrap_and_is_never_negative() {
-        let stamp = Stamp { time_us: TIME_MASK, stream: 0, seq: 0 };
+        let stamp = PayloadStamp { time_us: TIME_MASK, stream: 0, seq: 0 };
         assert_eq!(stamp.age_us(1 << 48 | 4), 5);
-        let ahead = Stamp { time_us: 1_000, stream: 0, seq: 0 };
+        let ahead = PayloadStamp { time_us: 1_000, stream: 0, seq: 0 };
         assert_eq!(ahead.age_us(400), 0);
     }
 }

@@ -1,38 +1,39 @@
 //! Where brokers are: URLs and lists of hosts become addresses and what carries MQTT to them.
 
-use crate::plan::{Carrier, Target};
-use carrier::{Layers, Manner, Scheme, TCP, Trust};
+use crate::plan::{BrokerTarget, TargetTransport};
+use carrier::{QuicClientOptions, TCP, TlsClientOptions, TransportLayers, UrlScheme};
 use rustls::SupportedProtocolVersion;
 use rustls::client::Resumption;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 /// `SCHEME://host:port`, `SCHEME://host`, `host:port` or `host`. Anyone's certificate is taken.
-pub(crate) fn from_url(url: &str) -> Result<Target, String> {
-    let place = Place::read(url)?;
+pub(crate) fn from_url(url: &str) -> Result<BrokerTarget, String> {
+    let place = UrlParts::read(url)?;
     let scheme = place.scheme.unwrap_or(TCP);
-    let trust = Trust { insecure: true, ..Trust::default() };
-    let carrier = carrier(scheme, &trust, rustls::DEFAULT_VERSIONS)?;
+    let trust = TlsClientOptions { insecure: true, ..TlsClientOptions::default() };
+    let carrier = transport_for(scheme, &trust, rustls::DEFAULT_VERSIONS)?;
     resolve(place.host, place.port.unwrap_or(scheme.port), scheme, &carrier)
 }
 
 /// The parts of a URL, of which only the host has to be there.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Place<'a> {
-    pub(crate) scheme: Option<Scheme>,
+pub(crate) struct UrlParts<'a> {
+    pub(crate) scheme: Option<UrlScheme>,
     pub(crate) host: &'a str,
     pub(crate) port: Option<u16>,
 }
 
-impl Place<'_> {
-    pub(crate) fn read(url: &str) -> Result<Place<'_>, String> {
+impl UrlParts<'_> {
+    pub(crate) fn read(url: &str) -> Result<UrlParts<'_>, String> {
         let (scheme, rest) = match url.split_once("://") {
             Some((name, rest)) => (Some(name), rest),
             None => (None, url),
         };
         let named = scheme.map(|name| {
-            let unknown = || format!("{url}: {name} is not spoken here, but {}", Scheme::names());
-            Scheme::of(name).ok_or_else(unknown)
+            let unknown =
+                || format!("{url}: {name} is not spoken here, but {}", UrlScheme::names());
+            UrlScheme::from_name(name).ok_or_else(unknown)
         });
         let scheme = named.transpose()?;
         let rest = match (scheme, rest.split_once('/')) {
@@ -54,29 +55,31 @@ impl Place<'_> {
             _ => (rest, None),
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        Ok(Place { scheme, host, port })
+        Ok(UrlParts { scheme, host, port })
     }
 }
 
 /// `versions` are those of TLS, where the scheme has it.
-pub(crate) fn carrier(
-    scheme: Scheme,
-    trust: &Trust,
+pub(crate) fn transport_for(
+    scheme: UrlScheme,
+    trust: &TlsClientOptions,
     versions: &[&'static SupportedProtocolVersion],
-) -> Result<Carrier, String> {
-    let mut tls = scheme.is_tls.then(|| trust.config_of(versions)).transpose()?;
+) -> Result<TargetTransport, String> {
+    let mut tls = scheme.is_tls.then(|| trust.client_config_for(versions)).transpose()?;
     if let Some(tls) = &mut tls {
         // Clients are strangers to each other: none comes with a session of another's.
         Arc::make_mut(tls).resumption = Resumption::disabled();
     }
     match tls {
-        Some(tls) if scheme.is_quic => Manner::new(&tls).map(Carrier::Quic),
-        tls => Ok(Carrier::Own(Layers { tls, websocket: scheme.websocket_path() })),
+        Some(tls) if scheme.is_quic => QuicClientOptions::new(&tls).map(TargetTransport::Quic),
+        tls => {
+            Ok(TargetTransport::Tcp(TransportLayers { tls, websocket: scheme.websocket_path() }))
+        }
     }
 }
 
 /// The addresses of this host to connect from, in turn.
-pub(crate) fn local(list: &str) -> Result<Vec<IpAddr>, String> {
+pub(crate) fn parse_local_addresses(list: &str) -> Result<Vec<IpAddr>, String> {
     let wrong = |address| format!("ifaddr: {address} is no IP address; use a comma between them");
     let addresses = list.split(',').filter(|address| !address.is_empty());
     addresses.map(|address| address.parse().map_err(|_| wrong(address))).collect()
@@ -85,15 +88,15 @@ pub(crate) fn local(list: &str) -> Result<Vec<IpAddr>, String> {
 pub(crate) fn resolve(
     host: &str,
     port: u16,
-    scheme: Scheme,
-    carrier: &Carrier,
-) -> Result<Target, String> {
+    scheme: UrlScheme,
+    carrier: &TargetTransport,
+) -> Result<BrokerTarget, String> {
     let mut addresses = (host, port)
         .to_socket_addrs()
         .map_err(|error| format!("{host}: the name is not known: {error}"))?;
     let address = addresses.next().ok_or_else(|| format!("{host}: the name has no address"))?;
     let url = format!("{}://{host}:{port}", scheme.name);
-    Ok(Target { url, host: host.into(), address, carrier: carrier.clone() })
+    Ok(BrokerTarget { url, host: host.into(), address, transport: carrier.clone() })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 /// Who a name is made for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Who<'a> {
+pub(crate) struct TemplateValues<'a> {
     /// `%i`, and `%t` as the remainder of its division by the group's topics.
     pub(crate) number: u64,
     pub(crate) topics: u64,
@@ -17,7 +17,11 @@ pub(crate) struct Who<'a> {
 }
 
 /// The name with every place filled in. `chance` gives `%rand_N` a number from 1 to N.
-pub(crate) fn fill(template: &str, who: &Who<'_>, chance: &mut Chance) -> String {
+pub(crate) fn fill_template(
+    template: &str,
+    who: &TemplateValues<'_>,
+    chance: &mut BenchRng,
+) -> String {
     let mut name = String::with_capacity(template.len() + 8);
     let mut rest = template;
     while let Some(at) = rest.find('%') {
@@ -47,16 +51,21 @@ pub(crate) fn fill(template: &str, who: &Who<'_>, chance: &mut Chance) -> String
 }
 
 /// Every filter that a template stands for: one, or with `%a` one a topic.
-pub(crate) fn fill_each(template: &str, who: &Who<'_>, chance: &mut Chance) -> Vec<String> {
+pub(crate) fn fill_filters(
+    template: &str,
+    who: &TemplateValues<'_>,
+    chance: &mut BenchRng,
+) -> Vec<String> {
     if !template.contains("%a") {
-        return vec![fill(template, who, chance)];
+        return vec![fill_template(template, who, chance)];
     }
     let each = 0..who.topics.max(1);
-    each.map(|topic| fill(&template.replace("%a", &topic.to_string()), who, chance)).collect()
+    each.map(|topic| fill_template(&template.replace("%a", &topic.to_string()), who, chance))
+        .collect()
 }
 
 /// Whether the name differs from message to message.
-pub(crate) fn changes(template: &str) -> bool {
+pub(crate) fn varies_by_message(template: &str) -> bool {
     template.contains("%s") || template.contains("%rand_")
 }
 
@@ -75,11 +84,11 @@ fn rand_max(place: &str) -> Option<(u64, usize)> {
 
 /// Numbers that look random: xorshift, seeded once.
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(u64);
+pub(crate) struct BenchRng(u64);
 
-impl Chance {
-    pub(crate) fn new(seed: u64) -> Chance {
-        Chance(seed | 1)
+impl BenchRng {
+    pub(crate) fn new(seed: u64) -> BenchRng {
+        BenchRng(seed | 1)
     }
 
     pub(crate) fn next(&mut self) -> u64 {
@@ -95,8 +104,9 @@ mod tests {
     use super::*;
 
     fn filled(template: &str) -> String {
-        let who = Who { number: 13, topics: 5, message: 7, client_id: "me", user_name: "you" };
-        fill(template, &who, &mut Chance::new(1))
+        let who =
+            TemplateValues { number: 13, topics: 5, message: 7, client_id: "me", user_name: "you" };
+        fill_template(template, &who, &mut BenchRng::new(1))
     }
 
     #[test]
@@ -118,9 +128,9 @@ mod tests {
 
     #[test]
     fn one_filter_for_every_topic() {
-        let who = Who { topics: 3, ..Who::default() };
-        let all = fill_each("fan/%a", &who, &mut Chance::new(1));
+        let who = TemplateValues { topics: 3, ..TemplateValues::default() };
+        let all = fill_filters("fan/%a", &who, &mut BenchRng::new(1));
         assert_eq!(all, ["fan/0", "fan/1", "fan/2"]);
-        assert_eq!(fill_each("fan/+", &who, &mut Chance::new(1)), ["fan/+"]);
+        assert_eq!(fill_filters("fan/+", &who, &mut BenchRng::new(1)), ["fan/+"]);
     }
 }

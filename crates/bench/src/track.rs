@@ -6,16 +6,16 @@ use crate::limits::HOLES_MAX;
 use std::ops::Range;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Track {
+pub(crate) struct StreamTrack {
     pub(crate) stream: u32,
     first: u32,
     next: u32,
     /// Only where something went wrong: most tracks never need it.
-    trouble: Option<Box<Trouble>>,
+    faults: Option<Box<TrackFaults>>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Trouble {
+struct TrackFaults {
     /// Not received yet, ascending.
     holes: Vec<Range<u32>>,
     duplicates: u64,
@@ -24,7 +24,7 @@ struct Trouble {
 
 /// The sums of tracks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tracked {
+pub(crate) struct TrackTotals {
     /// Each message once.
     pub(crate) received: u64,
     /// Sequence numbers below the highest received that never came.
@@ -34,11 +34,11 @@ pub(crate) struct Tracked {
     pub(crate) reordered: u64,
 }
 
-impl Track {
+impl StreamTrack {
     /// A consumer that was there before the first message misses what it did not get from 0 on;
     /// one that came later starts with what it sees first.
-    pub(crate) fn new(stream: u32, first: u32) -> Track {
-        Track { stream, first, next: first, trouble: None }
+    pub(crate) fn new(stream: u32, first: u32) -> StreamTrack {
+        StreamTrack { stream, first, next: first, faults: None }
     }
 
     #[inline]
@@ -51,7 +51,7 @@ impl Track {
     }
 
     fn receive_out_of_order(&mut self, seq: u32) {
-        let trouble = self.trouble.get_or_insert_default();
+        let trouble = self.faults.get_or_insert_default();
         if seq > self.next {
             trouble.holes.push(self.next..seq);
             if trouble.holes.len() > HOLES_MAX {
@@ -72,12 +72,12 @@ impl Track {
         }
     }
 
-    pub(crate) fn tracked(&self) -> Tracked {
-        let trouble = self.trouble.as_deref();
+    pub(crate) fn totals(&self) -> TrackTotals {
+        let trouble = self.faults.as_deref();
         let holes = trouble.map_or(0, |trouble| {
             trouble.holes.iter().map(|hole| u64::from(hole.end - hole.start)).sum()
         });
-        Tracked {
+        TrackTotals {
             received: u64::from(self.next - self.first) - holes,
             holes,
             duplicates: trouble.map_or(0, |trouble| trouble.duplicates),
@@ -86,8 +86,8 @@ impl Track {
     }
 }
 
-impl std::ops::AddAssign for Tracked {
-    fn add_assign(&mut self, other: Tracked) {
+impl std::ops::AddAssign for TrackTotals {
+    fn add_assign(&mut self, other: TrackTotals) {
         self.received += other.received;
         self.holes += other.holes;
         self.duplicates += other.duplicates;
@@ -97,14 +97,14 @@ impl std::ops::AddAssign for Tracked {
 
 /// All tracks of one consumer, ascending by stream.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tracks {
-    tracks: Vec<Track>,
+pub(crate) struct StreamTracks {
+    tracks: Vec<StreamTrack>,
     /// Where the last message was found: the next is often from the same publisher or the one
     /// after it.
     last: usize,
 }
 
-impl Tracks {
+impl StreamTracks {
     #[inline]
     pub(crate) fn receive(&mut self, stream: u32, seq: u32, first: Option<u32>) {
         for at in [self.last, self.last + 1] {
@@ -116,14 +116,14 @@ impl Tracks {
         self.last = match self.tracks.binary_search_by_key(&stream, |track| track.stream) {
             Ok(at) => at,
             Err(at) => {
-                self.tracks.insert(at, Track::new(stream, first.unwrap_or(seq)));
+                self.tracks.insert(at, StreamTrack::new(stream, first.unwrap_or(seq)));
                 at
             }
         };
         self.tracks[self.last].receive(seq);
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Track> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &StreamTrack> {
         self.tracks.iter()
     }
 }
@@ -132,60 +132,61 @@ impl Tracks {
 mod tests {
     use super::*;
 
-    fn tracked(seqs: &[u32]) -> Tracked {
-        let mut tracks = Tracks::default();
+    fn tracked(seqs: &[u32]) -> TrackTotals {
+        let mut tracks = StreamTracks::default();
         seqs.iter().for_each(|&seq| tracks.receive(5, seq, Some(0)));
-        tracks.iter().next().expect("one stream").tracked()
+        tracks.iter().next().expect("one stream").totals()
     }
 
     #[test]
     fn order_without_loss_is_no_trouble() {
-        let expected = Tracked { received: 4, ..Tracked::default() };
+        let expected = TrackTotals { received: 4, ..TrackTotals::default() };
         assert_eq!(tracked(&[0, 1, 2, 3]), expected);
     }
 
     #[test]
     fn what_never_came_is_a_hole_from_the_first_number_on() {
-        let expected = Tracked { received: 2, holes: 4, ..Tracked::default() };
+        let expected = TrackTotals { received: 2, holes: 4, ..TrackTotals::default() };
         assert_eq!(tracked(&[1, 5]), expected);
     }
 
     #[test]
     fn late_is_reordered_and_fills_its_hole() {
-        let expected = Tracked { received: 6, reordered: 3, ..Tracked::default() };
+        let expected = TrackTotals { received: 6, reordered: 3, ..TrackTotals::default() };
         assert_eq!(tracked(&[0, 5, 2, 1, 3]).holes, 1);
-        assert_eq!(tracked(&[4, 5, 2, 3, 0, 1]), Tracked { reordered: 4, ..expected });
+        assert_eq!(tracked(&[4, 5, 2, 3, 0, 1]), TrackTotals { reordered: 4, ..expected });
         assert_eq!(tracked(&[0, 4, 2, 1, 3, 5]), expected);
     }
 
     #[test]
     fn twice_is_a_duplicate_however_late() {
-        let expected = Tracked { received: 3, duplicates: 3, ..Tracked::default() };
+        let expected = TrackTotals { received: 3, duplicates: 3, ..TrackTotals::default() };
         assert_eq!(tracked(&[0, 0, 1, 2, 1, 0]), expected);
         // A late one that comes twice is late once and a duplicate once.
-        let expected = Tracked { received: 3, duplicates: 1, reordered: 1, ..Tracked::default() };
+        let expected =
+            TrackTotals { received: 3, duplicates: 1, reordered: 1, ..TrackTotals::default() };
         assert_eq!(tracked(&[0, 2, 1, 1]), expected);
     }
 
     #[test]
     fn who_came_later_misses_nothing_from_before() {
-        let mut tracks = Tracks::default();
+        let mut tracks = StreamTracks::default();
         for seq in [70, 71, 73] {
             tracks.receive(1, seq, None);
         }
-        let expected = Tracked { received: 3, holes: 1, ..Tracked::default() };
-        assert_eq!(tracks.iter().next().expect("one stream").tracked(), expected);
+        let expected = TrackTotals { received: 3, holes: 1, ..TrackTotals::default() };
+        assert_eq!(tracks.iter().next().expect("one stream").totals(), expected);
     }
 
     #[test]
     fn streams_are_kept_apart_in_any_order_of_arrival() {
-        let mut tracks = Tracks::default();
+        let mut tracks = StreamTracks::default();
         for seq in 0..10 {
             for stream in [9, 3, 7, 1, 4] {
                 tracks.receive(stream, seq, Some(0));
             }
         }
-        let all: Vec<u64> = tracks.iter().map(|track| track.tracked().received).collect();
+        let all: Vec<u64> = tracks.iter().map(|track| track.totals().received).collect();
         assert_eq!(all, [10; 5]);
     }
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 /// Whose figures are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whom {
+pub(crate) enum WatchTarget {
     /// All of the container that this process is the first of.
     Container(u32),
     Process(u32),
@@ -21,20 +21,20 @@ pub(crate) enum Whom {
 
 /// What there is to see of somebody, or where that is nobody, of the host only.
 #[derive(Debug)]
-pub(crate) struct Watch {
-    whom: Option<Whom>,
-    last: Look,
+pub(crate) struct ProcessWatch {
+    target: Option<WatchTarget>,
+    last: ProcSnapshot,
     last_at: Instant,
 }
 
 /// Between two looks.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Sample {
+pub(crate) struct ProcessSample {
     values: [Option<f64>; FIGURES.len()],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Figure {
+pub(crate) enum ProcessFigure {
     /// Processors' worth of time.
     Cpu,
     MemoryKb,
@@ -58,51 +58,52 @@ pub(crate) enum Figure {
 }
 
 /// Names as they stand in reports.
-pub(crate) const FIGURES: &[(Figure, &str)] = &[
-    (Figure::Cpu, "cpu"),
-    (Figure::MemoryKb, "memory_kb"),
-    (Figure::Threads, "threads"),
-    (Figure::Descriptors, "descriptors"),
-    (Figure::Switches, "switches_per_s"),
-    (Figure::DiskRead, "disk_read_per_s"),
-    (Figure::DiskWritten, "disk_written_per_s"),
-    (Figure::HostCpu, "host_cpu"),
-    (Figure::HostStolen, "host_stolen"),
-    (Figure::HostOthers, "host_others"),
-    (Figure::HostMemoryKb, "host_memory_kb"),
-    (Figure::NetIn, "net_in_per_s"),
-    (Figure::NetOut, "net_out_per_s"),
-    (Figure::PacketsIn, "packets_in_per_s"),
-    (Figure::PacketsOut, "packets_out_per_s"),
+pub(crate) const FIGURES: &[(ProcessFigure, &str)] = &[
+    (ProcessFigure::Cpu, "cpu"),
+    (ProcessFigure::MemoryKb, "memory_kb"),
+    (ProcessFigure::Threads, "threads"),
+    (ProcessFigure::Descriptors, "descriptors"),
+    (ProcessFigure::Switches, "switches_per_s"),
+    (ProcessFigure::DiskRead, "disk_read_per_s"),
+    (ProcessFigure::DiskWritten, "disk_written_per_s"),
+    (ProcessFigure::HostCpu, "host_cpu"),
+    (ProcessFigure::HostStolen, "host_stolen"),
+    (ProcessFigure::HostOthers, "host_others"),
+    (ProcessFigure::HostMemoryKb, "host_memory_kb"),
+    (ProcessFigure::NetIn, "net_in_per_s"),
+    (ProcessFigure::NetOut, "net_out_per_s"),
+    (ProcessFigure::PacketsIn, "packets_in_per_s"),
+    (ProcessFigure::PacketsOut, "packets_out_per_s"),
 ];
 
-impl Whom {
+impl WatchTarget {
     pub(crate) fn pid(self) -> u32 {
         match self {
-            Whom::Container(pid) | Whom::Process(pid) => pid,
+            WatchTarget::Container(pid) | WatchTarget::Process(pid) => pid,
         }
     }
 }
 
-impl Sample {
-    pub(crate) fn of(&self, figure: Figure) -> Option<f64> {
+impl ProcessSample {
+    pub(crate) fn figure(&self, figure: ProcessFigure) -> Option<f64> {
         self.values[figure as usize]
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        let rows = FIGURES.iter().map(|(figure, name)| ((*name).into(), self.of(*figure).into()));
+        let rows =
+            FIGURES.iter().map(|(figure, name)| ((*name).into(), self.figure(*figure).into()));
         Value::Object(rows.collect())
     }
 
-    pub(crate) fn from_json(value: &Value) -> Sample {
+    pub(crate) fn from_json(value: &Value) -> ProcessSample {
         let values = std::array::from_fn(|at| value[FIGURES[at].1].as_f64());
-        Sample { values }
+        ProcessSample { values }
     }
 }
 
 /// Counters that only go up.
 #[derive(Clone, Debug, Default)]
-struct Look {
+struct ProcSnapshot {
     ticks: Option<u64>,
     /// Of this process, which is the tester or an agent.
     own_ticks: Option<u64>,
@@ -113,13 +114,13 @@ struct Look {
     net: Option<[u64; 4]>,
 }
 
-impl Watch {
-    pub(crate) fn new(whom: Option<Whom>) -> Watch {
-        Watch { whom, last: Look::take(whom), last_at: Instant::now() }
+impl ProcessWatch {
+    pub(crate) fn new(whom: Option<WatchTarget>) -> ProcessWatch {
+        ProcessWatch { target: whom, last: ProcSnapshot::read(whom), last_at: Instant::now() }
     }
 
-    pub(crate) fn sample(&mut self) -> Sample {
-        let (now, at) = (Look::take(self.whom), Instant::now());
+    pub(crate) fn sample(&mut self) -> ProcessSample {
+        let (now, at) = (ProcSnapshot::read(self.target), Instant::now());
         let elapsed = (at - self.last_at).as_secs_f64().max(0.001);
         let last = std::mem::replace(&mut self.last, now.clone());
         self.last_at = at;
@@ -127,9 +128,11 @@ impl Watch {
             |now: Option<u64>, last: Option<u64>| Some(now?.saturating_sub(last?) as f64 / elapsed);
         let net = |at: usize| per_s(now.net.map(|net| net[at]), last.net.map(|net| net[at]));
         let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
-        let processes = self.whom.map(processes).unwrap_or_default();
-        let of_status = |key: &str| sum(&processes, |pid| field(&read(pid, "status")?, key));
-        let mut sample = Sample::default();
+        let processes = self.target.map(processes).unwrap_or_default();
+        let of_status = |key: &str| {
+            sum_over(&processes, |pid| number_after_key(&read_proc(pid, "status")?, key))
+        };
+        let mut sample = ProcessSample::default();
         let of_host = |ticks: fn(&HostTicks) -> u64| {
             let (now, last) = (now.host.as_ref()?, last.host.as_ref()?);
             let all = now.all.saturating_sub(last.all).max(1);
@@ -137,21 +140,27 @@ impl Watch {
         };
         let count = |n: Option<u64>| n.map(|n| n as f64);
         for (figure, value) in [
-            (Figure::Cpu, per_s(now.ticks, last.ticks).map(|ticks| ticks / ticks_per_s)),
-            (Figure::MemoryKb, count(of_status("VmRSS:"))),
-            (Figure::Threads, count(of_status("Threads:"))),
-            (Figure::Descriptors, count(sum(&processes, descriptors))),
-            (Figure::Switches, per_s(now.switches, last.switches)),
-            (Figure::DiskRead, per_s(now.disk.map(|disk| disk.0), last.disk.map(|disk| disk.0))),
-            (Figure::DiskWritten, per_s(now.disk.map(|disk| disk.1), last.disk.map(|disk| disk.1))),
-            (Figure::HostCpu, of_host(|ticks| ticks.busy)),
-            (Figure::HostStolen, of_host(|ticks| ticks.stolen)),
-            (Figure::HostOthers, others(&now, &last)),
-            (Figure::HostMemoryKb, count(host_memory_kb())),
-            (Figure::NetIn, net(0)),
-            (Figure::PacketsIn, net(1)),
-            (Figure::NetOut, net(2)),
-            (Figure::PacketsOut, net(3)),
+            (ProcessFigure::Cpu, per_s(now.ticks, last.ticks).map(|ticks| ticks / ticks_per_s)),
+            (ProcessFigure::MemoryKb, count(of_status("VmRSS:"))),
+            (ProcessFigure::Threads, count(of_status("Threads:"))),
+            (ProcessFigure::Descriptors, count(sum_over(&processes, descriptors))),
+            (ProcessFigure::Switches, per_s(now.switches, last.switches)),
+            (
+                ProcessFigure::DiskRead,
+                per_s(now.disk.map(|disk| disk.0), last.disk.map(|disk| disk.0)),
+            ),
+            (
+                ProcessFigure::DiskWritten,
+                per_s(now.disk.map(|disk| disk.1), last.disk.map(|disk| disk.1)),
+            ),
+            (ProcessFigure::HostCpu, of_host(|ticks| ticks.busy)),
+            (ProcessFigure::HostStolen, of_host(|ticks| ticks.stolen)),
+            (ProcessFigure::HostOthers, others_share(&now, &last)),
+            (ProcessFigure::HostMemoryKb, count(host_memory_kb())),
+            (ProcessFigure::NetIn, net(0)),
+            (ProcessFigure::PacketsIn, net(1)),
+            (ProcessFigure::NetOut, net(2)),
+            (ProcessFigure::PacketsOut, net(3)),
         ] {
             sample.values[figure as usize] = value;
         }
@@ -159,27 +168,28 @@ impl Watch {
     }
 }
 
-impl Look {
-    fn take(whom: Option<Whom>) -> Look {
+impl ProcSnapshot {
+    fn read(whom: Option<WatchTarget>) -> ProcSnapshot {
         let processes = whom.map(processes).unwrap_or_default();
-        let of_disk = |key: &str| sum(&processes, |pid| field(&read(pid, "io")?, key));
+        let of_disk =
+            |key: &str| sum_over(&processes, |pid| number_after_key(&read_proc(pid, "io")?, key));
         let devices = match whom {
-            Some(whom) => read(whom.pid(), "net/dev"),
+            Some(whom) => read_proc(whom.pid(), "net/dev"),
             None => fs::read_to_string("/proc/net/dev").ok(),
         };
-        Look {
-            ticks: sum(&processes, |pid| ticks(&read(pid, "stat")?)),
-            own_ticks: read(std::process::id(), "stat").and_then(|stat| ticks(&stat)),
-            switches: sum(&processes, switches),
+        ProcSnapshot {
+            ticks: sum_over(&processes, |pid| cpu_ticks(&read_proc(pid, "stat")?)),
+            own_ticks: read_proc(std::process::id(), "stat").and_then(|stat| cpu_ticks(&stat)),
+            switches: sum_over(&processes, switches),
             disk: of_disk("read_bytes:").zip(of_disk("write_bytes:")),
             host: fs::read_to_string("/proc/stat").ok().and_then(|stat| host_ticks(&stat)),
-            net: devices.map(|devices| net(&devices)),
+            net: devices.map(|devices| device_totals(&devices)),
         }
     }
 }
 
 /// The share of all processors that other processes had between two looks.
-fn others(now: &Look, last: &Look) -> Option<f64> {
+fn others_share(now: &ProcSnapshot, last: &ProcSnapshot) -> Option<f64> {
     let (host, before) = (now.host.as_ref()?, last.host.as_ref()?);
     let since = |now: u64, last: u64| now.saturating_sub(last);
     let broker = since(now.ticks?, last.ticks?);
@@ -190,14 +200,14 @@ fn others(now: &Look, last: &Look) -> Option<f64> {
 }
 
 /// The process itself, or all of its container.
-fn processes(whom: Whom) -> Vec<u32> {
+fn processes(whom: WatchTarget) -> Vec<u32> {
     let namespace = |process: u32| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
-    let groups = |process: u32| read(process, "cgroup").unwrap_or_default();
+    let groups = |process: u32| read_proc(process, "cgroup").unwrap_or_default();
     let (pid, ours) = (whom.pid(), std::process::id());
     let apart = namespace(pid).filter(|own| Some(own) != namespace(ours).as_ref());
     let group = match whom {
-        Whom::Container(_) => group_apart(&groups(pid), &groups(ours)),
-        Whom::Process(_) => None,
+        WatchTarget::Container(_) => separate_cgroup(&groups(pid), &groups(ours)),
+        WatchTarget::Process(_) => None,
     };
     if apart.is_none() && group.is_none() {
         return vec![pid];
@@ -206,30 +216,30 @@ fn processes(whom: Whom) -> Vec<u32> {
     let all = all.filter_map(|process| process.file_name().to_str()?.parse().ok());
     all.filter(|process: &u32| {
         apart.is_some() && namespace(*process) == apart
-            || group.as_ref().is_some_and(|group| is_within(&groups(*process), group))
+            || group.as_ref().is_some_and(|group| is_in_cgroup(&groups(*process), group))
     })
     .collect()
 }
 
 /// The line of a control group that is not ours too, of a process's /proc/PID/cgroup. Without any,
 /// the group is no bound between the container and everybody else.
-fn group_apart(theirs: &str, ours: &str) -> Option<String> {
-    theirs.lines().find(|group| !is_within(ours, group)).map(String::from)
+fn separate_cgroup(theirs: &str, ours: &str) -> Option<String> {
+    theirs.lines().find(|group| !is_in_cgroup(ours, group)).map(String::from)
 }
 
 /// Whether a group, or one below it, is among those of a process.
-fn is_within(groups: &str, group: &str) -> bool {
+fn is_in_cgroup(groups: &str, group: &str) -> bool {
     let is_below = |rest: &str| rest.is_empty() || rest.starts_with('/') || group.ends_with('/');
     groups.lines().filter_map(|line| line.strip_prefix(group)).any(is_below)
 }
 
 /// Of all processes that have the figure; none where none has.
-fn sum(processes: &[u32], figure: impl Fn(u32) -> Option<u64>) -> Option<u64> {
+fn sum_over(processes: &[u32], figure: impl Fn(u32) -> Option<u64>) -> Option<u64> {
     processes.iter().filter_map(|process| figure(*process)).reduce(|a, b| a + b)
 }
 
 /// The process that listens on a port of this host, if it may be seen.
-pub(crate) fn listener(port: u16, is_udp: bool) -> Option<u32> {
+pub(crate) fn listening_pid(port: u16, is_udp: bool) -> Option<u32> {
     let (tables, state) = match is_udp {
         true => (["/proc/net/udp", "/proc/net/udp6"], UNCONNECTED),
         false => (["/proc/net/tcp", "/proc/net/tcp6"], LISTENS),
@@ -262,7 +272,7 @@ const LISTENS: &str = "0A";
 /// A socket of UDP that hears from anyone.
 const UNCONNECTED: &str = "07";
 
-fn read(pid: u32, file: &str) -> Option<String> {
+fn read_proc(pid: u32, file: &str) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/{file}")).ok()
 }
 
@@ -277,13 +287,13 @@ fn descriptors(pid: u32) -> Option<u64> {
 }
 
 /// The first number behind a key.
-fn field(text: &str, key: &str) -> Option<u64> {
+fn number_after_key(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
 /// User and system time: proc_pid_stat(5), fields 14 and 15. The name may hold spaces and brackets.
-fn ticks(stat: &str) -> Option<u64> {
+fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();
@@ -295,8 +305,8 @@ fn switches(pid: u32) -> Option<u64> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let statuses = threads.flatten().filter_map(|thread| {
         let status = fs::read_to_string(thread.path().join("status")).ok()?;
-        let asked = field(&status, "voluntary_ctxt_switches:")?;
-        Some(asked + field(&status, "nonvoluntary_ctxt_switches:")?)
+        let asked = number_after_key(&status, "voluntary_ctxt_switches:")?;
+        Some(asked + number_after_key(&status, "nonvoluntary_ctxt_switches:")?)
     });
     Some(statuses.sum())
 }
@@ -324,11 +334,14 @@ fn host_ticks(stat: &str) -> Option<HostTicks> {
 
 fn host_memory_kb() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    Some(field(&text, "MemTotal:")?.saturating_sub(field(&text, "MemAvailable:")?))
+    Some(
+        number_after_key(&text, "MemTotal:")?
+            .saturating_sub(number_after_key(&text, "MemAvailable:")?),
+    )
 }
 
 /// Sums over all devices.
-fn net(devices: &str) -> [u64; 4] {
+fn device_totals(devices: &str) -> [u64; 4] {
     let mut sums = [0; 4];
     for line in devices.lines() {
         let Some((_, counters)) = line.split_once(':') else { continue };
@@ -349,57 +362,60 @@ mod tests {
     #[test]
     fn counters_are_read_where_proc_has_them() {
         let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 2200 0 0 0 40 2 0 0 20 0 3 0";
-        assert_eq!(ticks(stat), Some(42));
+        assert_eq!(cpu_ticks(stat), Some(42));
         let host = host_ticks("cpu  10 1 5 80 4 0 0 7 0 0\ncpu0 1");
         assert_eq!(host, Some(HostTicks { busy: 23, stolen: 7, processes: 16, all: 107 }));
         let devices =
             "Inter-| x\n face |bytes\n lo: 5 2 0 0 0 0 0 0 6 3 0\neth0: 10 1 0 0 0 0 0 0 1 1";
-        assert_eq!(net(devices), [15, 3, 7, 4]);
-        assert_eq!(field("Name: x\nThreads:\t4\n", "Threads:"), Some(4));
+        assert_eq!(device_totals(devices), [15, 3, 7, 4]);
+        assert_eq!(number_after_key("Name: x\nThreads:\t4\n", "Threads:"), Some(4));
     }
 
     #[test]
     fn a_container_is_told_from_others_by_a_group_that_we_are_not_in() {
         let ours = "2:cpu:/\n1:name=systemd:/user/7\n0::/user/7";
-        assert_eq!(group_apart("2:cpu:/\n1:name=systemd:/\n0::/user", ours), None);
-        assert_eq!(group_apart(ours, ours), None);
+        assert_eq!(separate_cgroup("2:cpu:/\n1:name=systemd:/\n0::/user", ours), None);
+        assert_eq!(separate_cgroup(ours, ours), None);
         let container = "2:cpu:/\n1:name=systemd:/user/7/box\n0::/";
-        let group = group_apart(container, ours).expect("one is its own");
+        let group = separate_cgroup(container, ours).expect("one is its own");
         assert_eq!(group, "1:name=systemd:/user/7/box");
-        assert!(is_within(container, &group));
-        assert!(is_within("1:name=systemd:/user/7/box/init.scope", &group));
-        assert!(!is_within("1:name=systemd:/user/7/boxes", &group));
-        assert!(!is_within(ours, &group));
-        assert!(is_within("11:cpu:/a", "11:cpu:/") && !is_within("11:cpu:/a", "1:cpu:/"));
+        assert!(is_in_cgroup(container, &group));
+        assert!(is_in_cgroup("1:name=systemd:/user/7/box/init.scope", &group));
+        assert!(!is_in_cgroup("1:name=systemd:/user/7/boxes", &group));
+        assert!(!is_in_cgroup(ours, &group));
+        assert!(is_in_cgroup("11:cpu:/a", "11:cpu:/") && !is_in_cgroup("11:cpu:/a", "1:cpu:/"));
     }
 
     #[test]
     fn our_own_process_can_be_watched_and_found_by_its_port() {
         let socket = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
         let port = socket.local_addr().expect("it is bound").port();
-        assert_eq!(listener(port, false), Some(std::process::id()));
-        let sample = Watch::new(Some(Whom::Process(std::process::id()))).sample();
-        assert!(sample.of(Figure::MemoryKb) > Some(100.0));
-        assert!(sample.of(Figure::Threads) >= Some(1.0));
-        assert!(sample.of(Figure::Descriptors) > Some(2.0));
-        assert!(sample.of(Figure::Cpu).is_some() && sample.of(Figure::HostCpu).is_some());
-        assert_eq!(Sample::from_json(&sample.to_json()), sample);
+        assert_eq!(listening_pid(port, false), Some(std::process::id()));
+        let sample = ProcessWatch::new(Some(WatchTarget::Process(std::process::id()))).sample();
+        assert!(sample.figure(ProcessFigure::MemoryKb) > Some(100.0));
+        assert!(sample.figure(ProcessFigure::Threads) >= Some(1.0));
+        assert!(sample.figure(ProcessFigure::Descriptors) > Some(2.0));
+        assert!(
+            sample.figure(ProcessFigure::Cpu).is_some()
+                && sample.figure(ProcessFigure::HostCpu).is_some()
+        );
+        assert_eq!(ProcessSample::from_json(&sample.to_json()), sample);
     }
 
     #[test]
     fn what_others_used_is_what_the_broker_and_the_tester_did_not() {
-        let look = |broker, own, processes, all| Look {
+        let look = |broker, own, processes, all| ProcSnapshot {
             ticks: Some(broker),
             own_ticks: Some(own),
             host: Some(HostTicks { busy: 0, stolen: 0, processes, all }),
-            ..Look::default()
+            ..ProcSnapshot::default()
         };
         let before = look(100, 50, 1_000, 5_000);
-        assert_eq!(others(&look(130, 60, 1_090, 5_200), &before), Some(0.25));
+        assert_eq!(others_share(&look(130, 60, 1_090, 5_200), &before), Some(0.25));
         // The kernel counts in steps: less than nothing is nothing.
-        assert_eq!(others(&look(130, 60, 1_030, 5_200), &before), Some(0.0));
-        let unwatched = Look { ticks: None, ..look(0, 60, 1_090, 5_200) };
-        assert_eq!(others(&unwatched, &before), None);
+        assert_eq!(others_share(&look(130, 60, 1_030, 5_200), &before), Some(0.0));
+        let unwatched = ProcSnapshot { ticks: None, ..look(0, 60, 1_090, 5_200) };
+        assert_eq!(others_share(&unwatched, &before), None);
     }
 
     #[test]
@@ -409,8 +425,11 @@ mod tests {
 
     #[test]
     fn a_process_that_is_gone_has_no_figures() {
-        let sample = Watch::new(Some(Whom::Process(u32::MAX))).sample();
-        assert!(sample.of(Figure::Cpu).is_none() && sample.of(Figure::MemoryKb).is_none());
-        assert!(sample.of(Figure::HostCpu).is_some());
+        let sample = ProcessWatch::new(Some(WatchTarget::Process(u32::MAX))).sample();
+        assert!(
+            sample.figure(ProcessFigure::Cpu).is_none()
+                && sample.figure(ProcessFigure::MemoryKb).is_none()
+        );
+        assert!(sample.figure(ProcessFigure::HostCpu).is_some());
     }
 }

@@ -4,14 +4,16 @@
 //! `delivery count PATH QOS TURNS` runs one path once, for `valgrind --tool=callgrind`: the
 //! difference between two numbers of turns is what so many messages cost.
 
-use broker::permissions::{self, Pattern, Permissions};
-use broker::rules::{Acts, Rule};
-use broker::{ConnId, Input, Interest, Now, Options, Outbox, Peer, Shard, ShardId};
-use mqtt::{
-    Connect, Packet, PacketId, Properties, Publish, QoS, Subscribe, SubscribeOptions,
-    SubscriptionsBuf, Version,
+use broker::acl_rules::{self, AclRuleSet, TopicPattern};
+use broker::rules::{Rule, RuleActions};
+use broker::{
+    BrokerOptions, ConnId, Interest, MonotonicMs, Outbox, PeerInfo, Shard, ShardId, ShardInput,
 };
-use rules::Plan;
+use mqtt::{
+    Connect, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, Subscribe,
+    SubscribeOptions, SubscriptionListBuf,
+};
+use rules::RulePlan;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,7 +30,7 @@ fn main() {
         report("1000 pairs, 4 a read", qos, || Bench::new(1000, 1000, false, qos).run(4, 60));
         report("the same under 1000 rules", qos, || {
             let permissions = Some(permissions(1000));
-            let options = Options { permissions, ..Options::default() };
+            let options = BrokerOptions { permissions, ..BrokerOptions::default() };
             Bench::with(1000, 1000, false, qos, options).run(4, 60)
         });
         let others: [(&str, usize, usize, &str); 6] = [
@@ -42,7 +44,7 @@ fn main() {
         for (name, matching, beside, site) in others {
             report(name, qos, || {
                 let rules = rules(matching, beside, site);
-                let options = Options { rules, ..Options::default() };
+                let options = BrokerOptions { rules, ..BrokerOptions::default() };
                 Bench::with(1000, 1000, false, qos, options).run(4, 60)
             });
         }
@@ -74,13 +76,13 @@ fn report(name: &str, qos: QoS, round: impl Fn() -> f64) {
 }
 
 /// All for everyone, of which the last allows what is done.
-fn permissions(count: usize) -> Arc<Permissions> {
+fn permissions(count: usize) -> Arc<AclRuleSet> {
     let one = |at: usize| {
         let filter = if at + 1 == count { "bench/#".into() } else { format!("site/{at}/+/value") };
-        let topics = vec![Pattern::parse(&filter).expect("a filter")];
-        permissions::Rule { allows: true, topics, ..Default::default() }
+        let topics = vec![TopicPattern::parse(&filter).expect("a filter")];
+        acl_rules::AclRule { allows: true, topics, ..Default::default() }
     };
-    Arc::new(Permissions::new((0..count).map(one).collect()))
+    Arc::new(AclRuleSet::new((0..count).map(one).collect()))
 }
 
 /// Rules in SQL, some that want all of the topics here and some that want none.
@@ -88,9 +90,9 @@ fn rules(matching: usize, beside: usize, site: &str) -> Arc<[Rule]> {
     let one = |at: usize| {
         let filter = if at < matching { "bench/#".into() } else { format!("{site}/{at}/+/value") };
         let text = format!("SELECT payload.a, payload.b FROM \"{filter}\"");
-        let plan = Arc::new(Plan::parse(&text).expect("it is a rule"));
+        let plan = Arc::new(RulePlan::parse(&text).expect("it is a rule"));
         let (name, text) = (at.to_string().into(), text.into());
-        Rule { name, text, plan, acts: Acts::default(), tally: Arc::default() }
+        Rule { name, text, plan, actions: RuleActions::default(), metrics: Arc::default() }
     };
     (0..matching + beside).map(one).collect()
 }
@@ -123,16 +125,23 @@ struct Bench {
 
 impl Bench {
     fn new(publishers: u32, subscribers: u32, fan_out: bool, qos: QoS) -> Bench {
-        Bench::with(publishers, subscribers, fan_out, qos, Options::default())
+        Bench::with(publishers, subscribers, fan_out, qos, BrokerOptions::default())
     }
 
-    fn with(publishers: u32, subscribers: u32, fan_out: bool, qos: QoS, options: Options) -> Bench {
+    fn with(
+        publishers: u32,
+        subscribers: u32,
+        fan_out: bool,
+        qos: QoS,
+        options: BrokerOptions,
+    ) -> Bench {
         Bench::closed(publishers, subscribers, fan_out, qos, options).opened()
     }
 
     fn lasting(publishers: u32, subscribers: u32, qos: QoS) -> Bench {
-        let mut bench = Bench::closed(publishers, subscribers, false, qos, Options::default());
-        bench.shard.keep(1);
+        let mut bench =
+            Bench::closed(publishers, subscribers, false, qos, BrokerOptions::default());
+        bench.shard.open_store(1);
         bench.lasts = true;
         bench.opened()
     }
@@ -150,12 +159,20 @@ impl Bench {
         subscribers: u32,
         fan_out: bool,
         qos: QoS,
-        options: Options,
+        options: BrokerOptions,
     ) -> Bench {
-        let options = Options { sys_interval_s: 0, ..options };
+        let options = BrokerOptions { sys_interval_s: 0, ..options };
         let interest = Arc::new(Interest::new(7, 1));
-        let shard =
-            Shard::new(ShardId(0), 1, Arc::new(options), interest, Arc::default(), 7, 8, Now(0));
+        let shard = Shard::new(
+            ShardId(0),
+            1,
+            Arc::new(options),
+            interest,
+            Arc::default(),
+            7,
+            8,
+            MonotonicMs(0),
+        );
         let (out, spent) = (Outbox::new(1), Duration::ZERO);
         Bench {
             shard,
@@ -189,14 +206,14 @@ impl Bench {
     }
 
     fn open(&mut self, conn: ConnId) {
-        let peer = Peer::at(([127, 0, 0, 1], 1).into());
-        let opened = Input::Opened { conn, peer, since: Now(0), moved: false };
-        self.shard.handle(Now(0), opened, &mut self.out);
+        let peer = PeerInfo::from_address(([127, 0, 0, 1], 1).into());
+        let opened = ShardInput::Opened { conn, peer, since: MonotonicMs(0), moved: false };
+        self.shard.handle(MonotonicMs(0), opened, &mut self.out);
         self.say(
             conn,
             &encoded(Packet::Connect(Connect {
                 is_bridge: false,
-                version: Version::V311,
+                version: ProtocolVersion::V311,
                 clean_start: !self.lasts || conn.0 < self.publishers,
                 keep_alive_s: 0,
                 client_id: &format!("client-{}", conn.0),
@@ -214,7 +231,7 @@ impl Bench {
     }
 
     fn subscribe(&mut self, conn: ConnId) {
-        let mut filters = SubscriptionsBuf::default();
+        let mut filters = SubscriptionListBuf::default();
         let topic = self.topic(conn.0);
         filters.push(&topic, SubscribeOptions { qos: self.qos, ..Default::default() });
         let filters = filters.as_subscriptions();
@@ -227,7 +244,11 @@ impl Bench {
         let mut rest = bytes;
         while !rest.is_empty() {
             let began = Instant::now();
-            self.shard.handle(Now(1), Input::Bytes { conn, bytes: rest }, &mut self.out);
+            self.shard.handle(
+                MonotonicMs(1),
+                ShardInput::Bytes { conn, bytes: rest },
+                &mut self.out,
+            );
             self.spent += began.elapsed();
             rest = &rest[self.out.consumed..];
             if self.lasts {
@@ -244,8 +265,8 @@ impl Bench {
         while self.shard.has_records() {
             std::hint::black_box(self.shard.take_records());
             self.seq += 1;
-            let committed = Input::Committed { seq: self.seq, durable: self.seq };
-            self.shard.handle(Now(1), committed, &mut self.out);
+            let committed = ShardInput::Committed { seq: self.seq, durable: self.seq };
+            self.shard.handle(MonotonicMs(1), committed, &mut self.out);
         }
     }
 
@@ -325,7 +346,7 @@ impl Bench {
             self.say(ConnId(conn), &bytes);
             self.published += u64::from(batch);
         }
-        let to_subscriber = |write: &&broker::outbox::Write| write.conn.0 >= self.publishers;
+        let to_subscriber = |write: &&broker::outbox::ConnWrite| write.conn.0 >= self.publishers;
         let writes = self.out.writes();
         let slices = writes.iter().filter(to_subscriber).flat_map(|it| it.slices(&self.out.arena));
         self.received_bytes = slices.map(<[u8]>::len).sum();
@@ -346,6 +367,6 @@ fn next_but(passed: u16, from: u16, at: u16) -> u16 {
 
 fn encoded(packet: Packet<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    packet.encode(Version::V311, &mut bytes);
+    packet.encode(ProtocolVersion::V311, &mut bytes);
     bytes
 }

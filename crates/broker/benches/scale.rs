@@ -5,9 +5,9 @@
 #[path = "../tests/scale/crowd.rs"]
 mod crowd;
 
-use broker::caches::Cache;
-use broker::{ConnId, Options};
-use crowd::{Crowd, MATCHING, TOPIC, encode_publish, encode_subscribe, other};
+use broker::caches::CacheConfig;
+use broker::{BrokerOptions, ConnId};
+use crowd::{MATCHING, SubscriberCrowd, TOPIC, encode_publish, encode_subscribe, other};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -32,9 +32,9 @@ fn main() {
     }
 }
 
-type Run = (&'static str, fn(usize), &'static [usize]);
+type ScaleRun = (&'static str, fn(usize), &'static [usize]);
 
-const RUNS: &[Run] = &[
+const RUNS: &[ScaleRun] = &[
     ("topics", topics, &[0, 10_000, 100_000, 1_000_000, 10_000_000]),
     ("sessions", sessions, &[10_000, 100_000, 1_000_000]),
     ("retained", retained, &[10_000, 100_000, 1_000_000]),
@@ -43,7 +43,7 @@ const RUNS: &[Run] = &[
 
 /// Ten filters that match, among so many that do not.
 fn topics(others: usize) {
-    let mut crowd = Crowd::new();
+    let mut crowd = SubscriberCrowd::new();
     for (at, filter) in MATCHING.iter().enumerate() {
         let conn = crowd.connect(&format!("matching{at}"));
         crowd.subscribe(conn, &[(*filter).to_string()]);
@@ -78,7 +78,7 @@ fn topics(others: usize) {
 
 /// Connections, and a publish to one of them.
 fn sessions(many: usize) {
-    let mut crowd = Crowd::new();
+    let mut crowd = SubscriberCrowd::new();
     let before = resident();
     let began = Instant::now();
     let conns: Vec<ConnId> = (0..many).map(|at| crowd.connect(&format!("client-{at}"))).collect();
@@ -104,7 +104,7 @@ fn sessions(many: usize) {
 
 /// Retained topics, and subscriptions that match ten, one, none of them.
 fn retained(many: usize) {
-    let mut crowd = Crowd::new();
+    let mut crowd = SubscriberCrowd::new();
     let publisher = crowd.connect("publisher");
     let before = resident();
     let began = Instant::now();
@@ -143,17 +143,17 @@ fn retained(many: usize) {
 /// Topics in a cache; none is a broker without caches.
 fn cached(many: usize) {
     let filters = ["device/#".to_string()];
-    let cache = Cache::parse("c", &filters, 1, u32::MAX, u64::MAX, u32::MAX);
+    let cache = CacheConfig::parse("c", &filters, 1, u32::MAX, u64::MAX, u32::MAX);
     let cache = cache.expect("it is a cache");
     let caches = if many == 0 { [].into() } else { [cache.clone()].into() };
-    let mut crowd = Crowd::with(Options { caches, ..Options::default() });
+    let mut crowd = SubscriberCrowd::with(BrokerOptions { caches, ..BrokerOptions::default() });
     let publisher = crowd.connect("publisher");
     let before = resident();
     for at in 0..many {
         crowd.give(publisher, &encode_publish(&format!("device/{at}/command")));
     }
     let bytes = resident() - before;
-    let counted = cache.tally.bytes();
+    let counted = cache.metrics.bytes();
     let all: Vec<Vec<u8>> = (0..PUBLISHES)
         .map(|at| encode_publish(&format!("device/{}/command", at * 7919 % many.max(1))))
         .collect();
@@ -170,7 +170,7 @@ const PUBLISHES: usize = 10_000;
 const ROUNDS: usize = 5;
 
 /// Nanoseconds a publish, in the best of some rounds.
-fn publish_all(crowd: &mut Crowd, publisher: ConnId, packets: &[Vec<u8>]) -> f64 {
+fn publish_all(crowd: &mut SubscriberCrowd, publisher: ConnId, packets: &[Vec<u8>]) -> f64 {
     let mut best = Duration::MAX;
     for _ in 0..ROUNDS {
         let began = Instant::now();

@@ -10,20 +10,20 @@
 //!
 //! Packet ids count up with the places of `sent`: an id names its slot without a search, and the
 //! front of `sent` is not done. What stays unacknowledged while many others are done stands in
-//! `overdue`, and its id is passed over.
+//! `overdue_slots`, and its id is passed over.
 
-use crate::ids::PacketIds;
 use crate::limits::FLIGHT_SPAN_MAX;
-use crate::message::KeptId;
-use crate::overdue::OverdueSlots;
-use crate::sent::Sent;
+use crate::message::PooledMessageId;
+use crate::overdue_slots::OverdueSlots;
+use crate::packet_ids::PacketIds;
+use crate::sent_slots::SentSlots;
 use crate::stalls::OldestUnacked;
-use crate::topics::Packed;
+use crate::topics::SubscriptionFlags;
 use mqtt::{PacketId, QoS};
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SlotState {
     /// PUBLISH sent, unanswered.
     Sent,
     /// PUBREC came, PUBREL sent.
@@ -32,44 +32,44 @@ pub(crate) enum State {
 
 /// One message on its way to one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot {
-    pub(crate) message: KeptId,
+pub(crate) struct FlightSlot {
+    pub(crate) message: PooledMessageId,
     /// Subscription Identifiers, packed as `session::ids` says.
     pub(crate) ids: u32,
     /// The shared group that chose this session, or `NONE`.
     pub(crate) group: u32,
-    /// The low half of its place in the queue of a session that lasts: see `Lasting`.
+    /// The low half of its place in the queue of a session that lasts: see `PersistentSession`.
     pub(crate) position: u32,
-    pub(crate) state: State,
+    pub(crate) state: SlotState,
     pub(crate) qos: QoS,
     pub(crate) retain: bool,
-    pub(crate) marks: Marks,
+    pub(crate) marks: SlotMarks,
 }
 
 /// What else is true of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Marks(u8);
+pub(crate) struct SlotMarks(u8);
 
-impl Marks {
+impl SlotMarks {
     /// The message's bytes were released already (after PUBREC).
-    pub(crate) const RELEASED: Marks = Marks(1);
+    pub(crate) const RELEASED: SlotMarks = SlotMarks(1);
     /// The store has it.
-    pub(crate) const STORED: Marks = Marks(2);
+    pub(crate) const STORED: SlotMarks = SlotMarks(2);
     /// It is not sent before the disk has it.
-    pub(crate) const WAITS: Marks = Marks(4);
+    pub(crate) const WAITS: SlotMarks = SlotMarks(4);
     /// It waits, and for all that the store knows it was sent before the process began.
-    pub(crate) const WAS_SENT: Marks = Marks(8);
+    pub(crate) const WAS_SENT: SlotMarks = SlotMarks(8);
 
-    pub(crate) const fn none() -> Marks {
-        Marks(0)
+    pub(crate) const fn none() -> SlotMarks {
+        SlotMarks(0)
     }
 
     #[inline]
-    pub(crate) fn has(self, mark: Marks) -> bool {
+    pub(crate) fn has(self, mark: SlotMarks) -> bool {
         self.0 & mark.0 != 0
     }
 
-    pub(crate) fn set(&mut self, mark: Marks) {
+    pub(crate) fn set(&mut self, mark: SlotMarks) {
         self.0 |= mark.0;
     }
 }
@@ -78,7 +78,7 @@ impl Marks {
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
-    sent: Sent,
+    sent: SentSlots,
     /// How many of the last slots of `sent` the present connection has not seen yet: it may take
     /// fewer at a time than the one before.
     unseen: u32,
@@ -92,7 +92,7 @@ pub(crate) struct Flight {
     unseen_open: u16,
     /// With fewer slots than this in `sent` the next id is free.
     straight_max: u16,
-    pub(crate) waiting: VecDeque<Slot>,
+    pub(crate) waiting: VecDeque<FlightSlot>,
     pub(crate) waiting_bytes: u64,
     pub(crate) waiting_qos0: u32,
     /// Packet ids of QoS 2 messages that we took and the client has not released.
@@ -131,7 +131,7 @@ impl Flight {
     }
 
     /// The next slot to send again, as far as the window goes [MQTT-3.3.4-9].
-    pub(crate) fn resend(&mut self, window: u16) -> Option<(PacketId, Slot)> {
+    pub(crate) fn resend(&mut self, window: u16) -> Option<(PacketId, FlightSlot)> {
         loop {
             let seen = usize::from(self.unacknowledged - self.unseen_open);
             if !self.has_unseen() || seen >= usize::from(window) {
@@ -156,13 +156,13 @@ impl Flight {
     }
 
     /// Slots that were sent and are not done, the oldest first.
-    pub(crate) fn unfinished(&self) -> impl Iterator<Item = Slot> {
+    pub(crate) fn unfinished(&self) -> impl Iterator<Item = FlightSlot> {
         let overdue = self.overdue.iter().flat_map(|overdue| overdue.in_order());
         overdue.map(|(_, slot)| slot).chain(self.sent.iter())
     }
 
     /// Whether the window has none that is sent and not done.
-    pub(crate) fn has_none_in_window(&self) -> bool {
+    pub(crate) fn is_window_empty(&self) -> bool {
         self.sent.is_empty()
     }
 
@@ -173,7 +173,7 @@ impl Flight {
         overdue.or(front).map(|id| PacketId::MIN.saturating_add(id))
     }
 
-    fn has_none_overdue(&self) -> bool {
+    fn has_no_overdue(&self) -> bool {
         self.overdue.as_ref().is_none_or(|overdue| !overdue.has_open())
     }
 
@@ -192,7 +192,7 @@ impl Flight {
     /// The next id is unused, since all those in use lie behind it or are passed over
     /// [MQTT-2.2.1-4] [MQTT-4.3.2-1] [MQTT-4.3.3-1].
     #[inline(always)]
-    pub(crate) fn send(&mut self, slot: Slot) -> PacketId {
+    pub(crate) fn send(&mut self, slot: FlightSlot) -> PacketId {
         if self.sent.len() >= usize::from(self.straight_max) {
             self.find_free_id();
         }
@@ -215,7 +215,7 @@ impl Flight {
             }
             let next = self.zero_based(self.sent.len());
             match &mut self.overdue {
-                Some(overdue) if overdue.contains(next) => overdue.pass(next),
+                Some(overdue) if overdue.contains(next) => overdue.skip_id(next),
                 _ => break,
             }
             self.sent.push_hole();
@@ -257,7 +257,7 @@ impl Flight {
     /// Whether a message of a lasting session may be the next to be sent under this zero-based id.
     /// It follows from the message's position, which jumps at a start of the process: it must be
     /// neither among those in use nor so far from the oldest of them that it comes round to it.
-    pub(crate) fn reaches(&self, id: u16) -> bool {
+    pub(crate) fn can_use_id(&self, id: u16) -> bool {
         let free = self.sent.len()..FLIGHT_SPAN_MAX;
         (self.sent.is_empty() || free.contains(&self.place_at(id))) && !self.is_overdue(id)
     }
@@ -267,11 +267,11 @@ impl Flight {
     }
 
     /// How many ids from this one on belong to overdue messages. They are passed.
-    pub(crate) fn pass_overdue(&mut self, id: u16) -> u16 {
+    pub(crate) fn skip_overdue_ids(&mut self, id: u16) -> u16 {
         let Some(overdue) = &mut self.overdue else { return 0 };
         let mut passed = 0;
-        while overdue.contains(later(id, passed)) {
-            overdue.pass(later(id, passed));
+        while overdue.contains(add_to_id(id, passed)) {
+            overdue.skip_id(add_to_id(id, passed));
             passed += 1;
         }
         passed
@@ -281,8 +281,8 @@ impl Flight {
         ((u32::from(id) + IDS - u32::from(self.first)) % IDS) as usize
     }
 
-    /// The same as `send`, under an id that it `reaches`.
-    pub(crate) fn send_at(&mut self, id: u16, slot: Slot) -> PacketId {
+    /// The same as `send`, under an id that it `can_use_id`.
+    pub(crate) fn send_at(&mut self, id: u16, slot: FlightSlot) -> PacketId {
         if self.sent.is_empty() {
             self.first = id;
         }
@@ -294,7 +294,7 @@ impl Flight {
 
     /// The same for one that was sent before, and that only the store knew until now: it is to be
     /// sent again, and what this connection has had is not [MQTT-4.4.0-1].
-    pub(crate) fn send_back(&mut self, id: u16, slot: Slot) {
+    pub(crate) fn resend_stored(&mut self, id: u16, slot: FlightSlot) {
         if self.sent.is_empty() {
             self.first = id;
         }
@@ -319,7 +319,7 @@ impl Flight {
 
     /// The slot of an id, unless it is done.
     #[inline]
-    pub(crate) fn find(&self, id: PacketId) -> Option<Slot> {
+    pub(crate) fn find(&self, id: PacketId) -> Option<FlightSlot> {
         self.sent.get(self.place_of(id)).or_else(|| self.overdue.as_ref()?.get(id.get() - 1))
     }
 
@@ -343,18 +343,23 @@ impl Flight {
 
     /// The slot is done if it is in the given state: its id is free once everything before it is.
     #[inline]
-    pub(crate) fn finish(&mut self, id: PacketId, state: State, qos: QoS) -> Option<Slot> {
+    pub(crate) fn finish(
+        &mut self,
+        id: PacketId,
+        state: SlotState,
+        qos: QoS,
+    ) -> Option<FlightSlot> {
         let place = self.place_of(id);
         let Some(slot) = self.sent.get(place) else { return self.finish_overdue(id, state, qos) };
         if slot.state != state || slot.qos != qos {
             return None;
         }
-        self.settle(place);
+        self.complete_slot(place);
         Some(slot)
     }
 
     #[cold]
-    fn finish_overdue(&mut self, id: PacketId, state: State, qos: QoS) -> Option<Slot> {
+    fn finish_overdue(&mut self, id: PacketId, state: SlotState, qos: QoS) -> Option<FlightSlot> {
         let (overdue, id) = (self.overdue.as_mut()?, id.get() - 1);
         let slot = overdue.get(id).filter(|slot| slot.state == state && slot.qos == qos)?;
         self.unacknowledged -= 1;
@@ -367,7 +372,7 @@ impl Flight {
 
     /// The slot at a place, which is not done yet, is.
     #[inline]
-    fn settle(&mut self, place: usize) {
+    fn complete_slot(&mut self, place: usize) {
         self.sent.finish(place);
         self.unacknowledged -= 1;
         if place + self.unseen as usize >= self.sent.len() {
@@ -379,7 +384,7 @@ impl Flight {
     /// The message of the oldest slot, which is done, if this is its id and there is nothing else
     /// about it: what a subscriber that keeps up acknowledges.
     #[inline]
-    pub(crate) fn finish_oldest(&mut self, id: PacketId) -> Option<KeptId> {
+    pub(crate) fn finish_oldest(&mut self, id: PacketId) -> Option<PooledMessageId> {
         if self.place_of(id) != 0 || self.unseen != 0 {
             return None;
         }
@@ -392,7 +397,7 @@ impl Flight {
 
     /// PUBREC came for it: its message, if it was not released before.
     #[inline]
-    pub(crate) fn release_sent(&mut self, id: PacketId) -> Option<KeptId> {
+    pub(crate) fn release_sent(&mut self, id: PacketId) -> Option<PooledMessageId> {
         self.sent.release_plain(self.place_of(id))
     }
 
@@ -409,13 +414,13 @@ impl Flight {
     }
 
     /// The first QoS 1 or 2 message that waits.
-    pub(crate) fn front(&self) -> Option<&Slot> {
+    pub(crate) fn first_waiting(&self) -> Option<&FlightSlot> {
         self.waiting.iter().find(|slot| slot.qos != QoS::AtMostOnce)
     }
 
     /// Whether no QoS 1 or 2 message is on its way.
-    pub(crate) fn has_none(&self) -> bool {
-        self.sent.is_empty() && self.has_none_overdue() && self.front().is_none()
+    pub(crate) fn has_no_inflight(&self) -> bool {
+        self.sent.is_empty() && self.has_no_overdue() && self.first_waiting().is_none()
     }
 
     /// Whether forgetting it loses nothing but the place where ids go on.
@@ -440,32 +445,38 @@ impl Flight {
 }
 
 /// The zero-based id that comes so many later.
-pub(crate) fn later(id: u16, by: u16) -> u16 {
+pub(crate) fn add_to_id(id: u16, by: u16) -> u16 {
     ((u32::from(id) + u32::from(by)) % IDS) as u16
 }
 
-impl Slot {
-    pub(crate) fn new(message: KeptId, qos: QoS, retain: bool, ids: u32, group: u32) -> Slot {
-        let (state, marks) = (State::Sent, Marks::default());
-        Slot { message, ids, group, position: 0, state, qos, retain, marks }
+impl FlightSlot {
+    pub(crate) fn new(
+        message: PooledMessageId,
+        qos: QoS,
+        retain: bool,
+        ids: u32,
+        group: u32,
+    ) -> FlightSlot {
+        let (state, marks) = (SlotState::Sent, SlotMarks::default());
+        FlightSlot { message, ids, group, position: 0, state, qos, retain, marks }
     }
 
     /// Whether it may be forgotten while it waits. Of a QoS 2 message that may have been sent the
     /// client may hold the id, and would take the next one under it for this [MQTT-4.3.3-10].
     pub(crate) fn may_be_dropped(&self) -> bool {
-        self.may_move(false) && !self.marks.has(Marks::RELEASED)
+        self.may_move(false) && !self.marks.has(SlotMarks::RELEASED)
     }
 
     /// Whether it may go to another session in this one's stead. What may have been sent at QoS 2
     /// may not [MQTT-4.8.2-5].
     pub(crate) fn may_move(&self, was_sent: bool) -> bool {
-        self.qos != QoS::ExactlyOnce || !(was_sent || self.marks.has(Marks::WAS_SENT))
+        self.qos != QoS::ExactlyOnce || !(was_sent || self.marks.has(SlotMarks::WAS_SENT))
     }
 }
 
 /// The QoS a subscriber gets: the lower of the two [MQTT-3.8.4-8].
 #[inline]
-pub(crate) fn granted(published: QoS, options: Packed) -> QoS {
+pub(crate) fn granted_qos(published: QoS, options: SubscriptionFlags) -> QoS {
     published.min(options.qos())
 }
 
@@ -473,12 +484,12 @@ pub(crate) fn granted(published: QoS, options: Packed) -> QoS {
 mod tests {
     use super::*;
 
-    fn slot() -> Slot {
-        Slot::new(KeptId(0), QoS::AtLeastOnce, false, 0, crate::limits::NONE)
+    fn slot() -> FlightSlot {
+        FlightSlot::new(PooledMessageId(0), QoS::AtLeastOnce, false, 0, crate::limits::NONE)
     }
 
     fn acknowledge(flight: &mut Flight, id: PacketId) {
-        let slot = flight.finish(id, State::Sent, QoS::AtLeastOnce);
+        let slot = flight.finish(id, SlotState::Sent, QoS::AtLeastOnce);
         assert!(slot.is_some());
     }
 
@@ -510,7 +521,7 @@ mod tests {
         let mut sent_again = Vec::new();
         // Position 2 is a hole.
         for piece in [&[0, 1][..], &[3, 4]] {
-            piece.iter().for_each(|id| flight.send_back(*id, slot()));
+            piece.iter().for_each(|id| flight.resend_stored(*id, slot()));
             sent_again.extend(std::iter::from_fn(|| flight.resend(10)).map(|(id, _)| id.get()));
         }
         assert_eq!(sent_again, [1, 2, 4, 5]);
@@ -564,13 +575,13 @@ mod tests {
     fn the_id_of_a_stored_message_is_given_again_only_after_a_round() {
         let mut flight = Flight::default();
         let mut stored = slot();
-        stored.marks.set(Marks::STORED);
+        stored.marks.set(SlotMarks::STORED);
         let stuck = flight.send(stored);
         flight.set_all_overdue();
         acknowledge(&mut flight, stuck);
-        assert!(!flight.reaches(stuck.get() - 1) && !flight.is_idle());
-        assert_eq!(flight.pass_overdue(stuck.get() - 1), 1);
-        assert!(flight.reaches(stuck.get() - 1));
+        assert!(!flight.can_use_id(stuck.get() - 1) && !flight.is_idle());
+        assert_eq!(flight.skip_overdue_ids(stuck.get() - 1), 1);
+        assert!(flight.can_use_id(stuck.get() - 1));
     }
 
     #[test]

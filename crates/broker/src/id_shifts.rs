@@ -3,9 +3,9 @@
 //! belongs to a message that is not done, ids shift from there on; that is written, and nothing
 //! goes out under a shifted id before the disk has it.
 
-use crate::flight::{IDS, later};
+use crate::flight::{IDS, add_to_id};
 use crate::input::SessionId;
-use crate::session::Sessions;
+use crate::session::SessionTable;
 
 /// From a position on ids are so many later than the position alone says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) struct IdShifts(Vec<IdShift>);
 const SHIFTS_KEPT: usize = 16;
 
 impl IdShifts {
-    pub(crate) fn read(shifts: Vec<IdShift>) -> IdShifts {
+    pub(crate) fn from_vec(shifts: Vec<IdShift>) -> IdShifts {
         IdShifts(shifts)
     }
 
@@ -35,7 +35,7 @@ impl IdShifts {
     #[inline]
     pub(crate) fn id_of(&self, position: u64) -> u16 {
         let plain = (position % u64::from(IDS)) as u16;
-        if self.0.is_empty() { plain } else { later(plain, self.by(position)) }
+        if self.0.is_empty() { plain } else { add_to_id(plain, self.shift_at(position)) }
     }
 
     /// Which shift a position is under.
@@ -43,13 +43,13 @@ impl IdShifts {
         self.0.partition_point(|shift| shift.from <= position).checked_sub(1)
     }
 
-    fn by(&self, position: u64) -> u16 {
+    fn shift_at(&self, position: u64) -> u16 {
         self.place_of(position).map_or(0, |at| self.0[at].by)
     }
 
     /// From here on ids are so many later. No message from here on was sent.
     fn shift(&mut self, from: u64, by: u16) {
-        let by = later(self.by(from), by);
+        let by = add_to_id(self.shift_at(from), by);
         self.0.truncate(self.0.partition_point(|shift| shift.from < from));
         self.0.push(IdShift { from, by });
     }
@@ -71,38 +71,39 @@ impl IdShifts {
     }
 }
 
-impl Sessions {
+impl SessionTable {
     /// The id of the first message that waits is in use, or comes round to the window's front: it
     /// gets another, and goes once the disk has that.
     #[cold]
     pub(crate) fn free_front_id(&mut self, id: SessionId) {
         let session = self.get_mut(id);
-        let (Some(lasting), Some(flight)) = (&mut session.lasting, &mut session.flight) else {
+        let (Some(lasting), Some(flight)) = (&mut session.persistent, &mut session.flight) else {
             return;
         };
-        let Some(front) = flight.front() else { return };
-        let position = lasting.positions.whole(front.position);
-        let is_held = lasting.suspended || lasting.lifting || !lasting.is_open(position);
-        if is_held || flight.has_unseen() || flight.reaches(lasting.shifts.id_of(position)) {
+        let Some(front) = flight.first_waiting() else { return };
+        let position = lasting.positions.full_position(front.position);
+        let is_held =
+            lasting.suspended || lasting.is_lifting_barrier || !lasting.is_before_barrier(position);
+        if is_held || flight.has_unseen() || flight.can_use_id(lasting.shifts.id_of(position)) {
             return;
         }
         for _ in 0..2 {
-            let passed = flight.pass_overdue(lasting.shifts.id_of(position));
+            let passed = flight.skip_overdue_ids(lasting.shifts.id_of(position));
             if passed > 0 {
                 lasting.shifts.shift(position, passed);
             }
-            if flight.reaches(lasting.shifts.id_of(position)) {
+            if flight.can_use_id(lasting.shifts.id_of(position)) {
                 break;
             }
             flight.set_all_overdue();
         }
         if lasting.shifts.may_have_unused() {
             let positions = lasting.positions;
-            let unfinished = flight.unfinished().map(|slot| positions.whole(slot.position));
+            let unfinished = flight.unfinished().map(|slot| positions.full_position(slot.position));
             lasting.shifts.forget_unused(unfinished, position);
         }
         lasting.barrier = Some(position);
-        self.lift_when_kept(id);
+        self.lift_barrier_when_durable(id);
     }
 }
 

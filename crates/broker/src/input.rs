@@ -1,16 +1,17 @@
 //! Everything that can happen to a shard, and what it says to the others.
 
-use crate::ask::{Answer, Slip};
-use crate::caches::Word;
-use crate::journal::Stored;
-use crate::judge::Verdict;
-use crate::lasting::Origin;
+use crate::authentication::AuthDecision;
+use crate::authz::{AuthzDecision, RequestId};
+use crate::caches::CacheShardMessage;
 use crate::message::Message;
-use crate::options::Options;
-use crate::peer::{Address, Peer};
-use crate::rules::{Row, Told};
-use crate::sys::Counters;
-use crate::unread::Reading;
+use crate::options::BrokerOptions;
+use crate::peer::{PeerAddress, PeerInfo};
+use crate::persistent_session::QueueRecordId;
+use crate::rules::{LinkEvent, WindowRow};
+use crate::shared::DispatchTarget;
+use crate::stored_queue::StoreReadRequest;
+use crate::sys::ShardCounters;
+use crate::write_batch::StoreReader;
 use mqtt::SubscribeOptions;
 use std::sync::Arc;
 
@@ -28,26 +29,26 @@ pub struct ShardId(pub u8);
 /// Milliseconds of a clock that never goes back. It begins at the time of day, so that a time that
 /// was stored still says the same after a restart, and rules can say when something was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Now(pub u64);
+pub struct MonotonicMs(pub u64);
 
 #[derive(Debug)]
-pub enum Input<'a> {
+pub enum ShardInput<'a> {
     /// A transport is ready that was accepted at `since`: its CONNECT is due from then on. `moved`
     /// says that another shard sent it here, greeting and all, with the peer that it knew.
     Opened {
         conn: ConnId,
-        peer: Peer,
-        since: Now,
+        peer: PeerInfo,
+        since: MonotonicMs,
         moved: bool,
     },
     /// A welcomed connection has one more stream.
-    Branched {
+    StreamOpened {
         conn: ConnId,
         of: ConnId,
     },
     /// A transport ended before it was ready.
     NotOpened {
-        peer: Address,
+        peer: PeerAddress,
         why: &'a dyn std::error::Error,
     },
     /// What was read, from the first byte not yet consumed. `Outbox::consumed` says how much was
@@ -66,7 +67,7 @@ pub enum Input<'a> {
         conn: ConnId,
     },
     /// There is no memory for what this connection has the engine hold: it ends with 0x97.
-    Starved {
+    OutOfMemory {
         conn: ConnId,
     },
     /// Everything was written to a connection that was congested.
@@ -74,9 +75,9 @@ pub enum Input<'a> {
         conn: ConnId,
     },
     /// What another shard said.
-    Cross {
+    ShardMessage {
         from: ShardId,
-        cross: Cross,
+        cross: ShardMessage,
     },
     /// The tick is performed: the store has taken its records, under this number if there were any,
     /// and has everything up to the other one on the disk.
@@ -88,37 +89,37 @@ pub enum Input<'a> {
     Durable {
         seq: u64,
     },
-    /// What `Effect::Read` asked for.
-    Stored {
-        reading: Reading,
-        stored: &'a dyn Stored,
+    /// What `Effect::ReadStore` asked for.
+    StoreReady {
+        reading: StoreReadRequest,
+        stored: &'a dyn StoreReader,
     },
-    /// What `Effect::Ask` asked for.
-    Answered {
-        slip: Slip,
-        answer: Answer,
+    /// What `Effect::Authorize` asked for.
+    AuthzAnswered {
+        slip: RequestId,
+        answer: AuthzDecision,
     },
-    /// What `Effect::Judge` asked for.
-    Verdict {
+    /// What `Effect::Authenticate` asked for.
+    AuthDecided {
         conn: ConnId,
         case: u32,
-        verdict: Verdict,
+        verdict: AuthDecision,
     },
     /// Time moved: fire what is due. Also the turn of whatever waits for room.
     Tick,
-    Command(Command),
+    Command(ShardCommand),
 }
 
 /// From the control plane.
 #[derive(Clone, Debug)]
-pub enum Command {
+pub enum ShardCommand {
     /// Options that can change live.
-    Reload(Arc<Options>),
+    Reload(Arc<BrokerOptions>),
     /// What the control plane knows goes to a topic below `$SYS/broker/`, retained; nothing in it
     /// clears that. For shard 0.
-    Say { topic: Arc<str>, value: Arc<str> },
+    PublishSys { topic: Arc<str>, value: Arc<str> },
     /// Rules may hear of it. For one shard.
-    Told(Told),
+    LinkEvent(LinkEvent),
     /// Shutting down, first step: nobody new, and the wills of everyone, while there is somebody
     /// left to receive them: every session that does not outlive the process ends here
     /// [MQTT-3.1.2-8].
@@ -129,7 +130,7 @@ pub enum Command {
 
 /// Names a member of a shared group across shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Member {
+pub struct SessionRef {
     pub shard: ShardId,
     pub session: SessionId,
     /// Sessions are numbered slots: the generation says which tenant is meant.
@@ -138,18 +139,18 @@ pub struct Member {
 
 /// From one shard to another. Order within one pair of shards is kept.
 #[derive(Clone, Debug)]
-pub enum Cross {
+pub enum ShardMessage {
     /// Deliver to whoever here subscribes. Whoever sent it with a ticket wants to hear when what
     /// came of it is on the disk; 0 asks for nothing. Tickets count up between two shards, and
-    /// `Retain` and `Dispatch` have them too.
+    /// `RetainAction` and `Dispatch` have them too.
     Publish {
         message: Message,
         ticket: u64,
         /// Where the store has it meanwhile, if it is to come once: see `transit`.
-        origin: Option<Origin>,
+        origin: Option<QueueRecordId>,
     },
     /// What the receiver asked for under these tickets is kept.
-    Kept {
+    TokensCommitted {
         first: u64,
         last: u64,
     },
@@ -157,14 +158,14 @@ pub enum Cross {
     /// whoever subscribes there, like `Publish`.
     Retain {
         message: Message,
-        stamp: Stamp,
+        stamp: RetainStamp,
         ticket: u64,
-        origin: Option<Origin>,
+        origin: Option<QueueRecordId>,
     },
     /// A member joins (or changes its options in) the group that the receiver owns.
-    Join {
+    JoinGroup {
         group: Arc<str>,
-        member: Member,
+        member: SessionRef,
         client_id: Arc<str>,
         options: SubscribeOptions,
         subscription_id: u32,
@@ -172,108 +173,106 @@ pub enum Cross {
         lasts: bool,
     },
     /// The SUBACK that waits for it may leave.
-    Joined {
+    GroupJoined {
         group: Arc<str>,
-        member: Member,
+        member: SessionRef,
     },
-    Leave {
+    LeaveGroup {
         group: Arc<str>,
-        member: Member,
+        member: SessionRef,
     },
     /// A session asks for a filter alone, which the receiver gives to one at a time.
-    Claim {
+    ClaimExclusive {
         filter: Arc<str>,
-        member: Member,
+        member: SessionRef,
     },
     /// The SUBACK that waits for it may leave.
-    Claimed {
+    ExclusiveClaimed {
         filter: Arc<str>,
-        member: Member,
+        member: SessionRef,
         is_granted: bool,
     },
     /// The session has it no more.
-    Unclaim {
+    ReleaseExclusive {
         filter: Arc<str>,
-        member: Member,
+        member: SessionRef,
     },
     /// The member's connection came or went, or its window has emptied: it may be given so many
     /// messages more than before.
-    Room {
+    MemberRoom {
         group: Arc<str>,
-        member: Member,
+        member: SessionRef,
         online: bool,
         more: u32,
     },
     /// The owner chose this member.
-    Dispatch {
+    DispatchToMember {
         group: Arc<str>,
-        member: Member,
+        target: DispatchTarget,
         message: Message,
-        options: SubscribeOptions,
-        subscription_id: u32,
         /// Where the store has it until the member does.
-        origin: Option<Origin>,
+        origin: Option<QueueRecordId>,
         ticket: u64,
     },
     /// A member ended with this message undelivered: choose another.
-    Return {
+    ReturnToGroup {
         group: Arc<str>,
         message: Message,
-        origin: Option<Origin>,
+        origin: Option<QueueRecordId>,
     },
     /// A client came and went too often: nobody lets it in before.
-    Flapped {
+    BanFlapping {
         client: u64,
-        until: Now,
+        until: MonotonicMs,
     },
     /// For the window of a rule whose key the receiver owns.
-    Row(Box<Row>),
+    WindowRow(Box<WindowRow>),
     /// For a cache, or from one.
-    Cache(Box<Word>),
+    Cache(Box<CacheShardMessage>),
     /// Once a `$SYS` interval, to shard 0.
-    Counters(Box<Counters>),
+    Counters(Box<ShardCounters>),
 }
 
-impl Cross {
+impl ShardMessage {
     /// The place in the store that the receiver strikes.
-    pub(crate) fn origin(&self) -> Option<Origin> {
+    pub(crate) fn origin(&self) -> Option<QueueRecordId> {
         match self {
-            Cross::Publish { origin, .. }
-            | Cross::Retain { origin, .. }
-            | Cross::Dispatch { origin, .. }
-            | Cross::Return { origin, .. } => *origin,
-            Cross::Cache(_)
-            | Cross::Claim { .. }
-            | Cross::Claimed { .. }
-            | Cross::Counters(_)
-            | Cross::Flapped { .. }
-            | Cross::Join { .. }
-            | Cross::Joined { .. }
-            | Cross::Kept { .. }
-            | Cross::Leave { .. }
-            | Cross::Room { .. }
-            | Cross::Unclaim { .. }
-            | Cross::Row(_) => None,
+            ShardMessage::Publish { origin, .. }
+            | ShardMessage::Retain { origin, .. }
+            | ShardMessage::DispatchToMember { origin, .. }
+            | ShardMessage::ReturnToGroup { origin, .. } => *origin,
+            ShardMessage::Cache(_)
+            | ShardMessage::ClaimExclusive { .. }
+            | ShardMessage::ExclusiveClaimed { .. }
+            | ShardMessage::Counters(_)
+            | ShardMessage::BanFlapping { .. }
+            | ShardMessage::JoinGroup { .. }
+            | ShardMessage::GroupJoined { .. }
+            | ShardMessage::TokensCommitted { .. }
+            | ShardMessage::LeaveGroup { .. }
+            | ShardMessage::MemberRoom { .. }
+            | ShardMessage::ReleaseExclusive { .. }
+            | ShardMessage::WindowRow(_) => None,
         }
     }
 }
 
 /// Orders retained messages for one topic across shards: the highest wins everywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Stamp {
+pub struct RetainStamp {
     pub at: u64,
     pub counter: u32,
     pub shard: u8,
 }
 
-impl Stamp {
+impl RetainStamp {
     /// Higher than this one, whatever the clock says: clocks of shards differ by a tick, and one
     /// client may answer another within a millisecond.
-    pub(crate) fn next(self, now: Now, shard: ShardId) -> Stamp {
+    pub(crate) fn next(self, now: MonotonicMs, shard: ShardId) -> RetainStamp {
         let shard = shard.0;
         match now.0 > self.at {
-            true => Stamp { at: now.0, counter: 0, shard },
-            false => Stamp { at: self.at, counter: self.counter + 1, shard },
+            true => RetainStamp { at: now.0, counter: 0, shard },
+            false => RetainStamp { at: self.at, counter: self.counter + 1, shard },
         }
     }
 }

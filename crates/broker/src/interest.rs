@@ -38,7 +38,7 @@ pub struct Interest {
     /// Bits of the shards with filters that have no shape here: they get everything.
     everything: AtomicU64,
     /// Bits of the shards with sessions that outlive the process.
-    lasting: AtomicU64,
+    persistent: AtomicU64,
     /// Bits of the shards that own a shared group.
     grouped: AtomicU64,
 }
@@ -46,13 +46,13 @@ pub struct Interest {
 /// Bits 0..32 the levels with `+`, 32..48 the depth without `#`, 48 whether it ends in `#`, 49 set
 /// always, so that no shape is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Shape(u64);
+struct FilterShape(u64);
 
 const SHAPE_BITS: u64 = (1 << 56) - 1;
 const SHARD_ONE: u64 = 1 << 56;
 
-impl Shape {
-    fn of(filter: &str) -> Option<Shape> {
+impl FilterShape {
+    fn of_filter(filter: &str) -> Option<FilterShape> {
         let (mut plus, mut depth, mut hash) = (0_u64, 0_u64, 0_u64);
         for level in filter.split('/') {
             if level == "#" {
@@ -64,7 +64,7 @@ impl Shape {
             }
             depth += 1;
         }
-        (depth < 1 << 16).then_some(Shape(plus | depth << 32 | hash | 1 << 49))
+        (depth < 1 << 16).then_some(FilterShape(plus | depth << 32 | hash | 1 << 49))
     }
 
     fn depth(self) -> usize {
@@ -86,7 +86,7 @@ impl Shape {
 
 /// What one shard has entered.
 #[derive(Debug, Default)]
-pub(crate) struct Wants {
+pub(crate) struct ShardInterest {
     /// Filters by bucket, in the table that is read and in the one that is being filled.
     counts: [HashMap<u32, u32, FixedState>; 2],
     shapes: HashMap<u64, u32, FixedState>,
@@ -109,7 +109,7 @@ impl Interest {
             shapes: std::array::from_fn(|_| AtomicU64::new(0)),
             shapes_len: AtomicUsize::new(0),
             everything: AtomicU64::new(0),
-            lasting: AtomicU64::new(0),
+            persistent: AtomicU64::new(0),
             grouped: AtomicU64::new(0),
         };
         interest.table(0);
@@ -123,7 +123,7 @@ impl Interest {
     }
 
     /// The shards that may want this topic, a bit each.
-    pub(crate) fn of(&self, topic: &str, levels: &mut Vec<u64>) -> u64 {
+    pub(crate) fn interested_shards(&self, topic: &str, levels: &mut Vec<u64>) -> u64 {
         let table = self.table(self.current.load(SeqCst));
         let at = |hash: u64| table[(hash as usize) & (table.len() - 1)].load(SeqCst);
         let hasher = FixedState::with_seed(self.seed);
@@ -134,21 +134,21 @@ impl Interest {
             levels.extend(topic.split('/').map(|level| hasher.hash_one(level)));
         }
         for shape in &self.shapes[..shapes] {
-            let shape = Shape(shape.load(SeqCst) & SHAPE_BITS);
+            let shape = FilterShape(shape.load(SeqCst) & SHAPE_BITS);
             if shape.0 != 0 && shape.fits(levels.len()) {
-                shards |= at(literals(shape, levels));
+                shards |= at(hash_literals(shape, levels));
             }
         }
         shards
     }
 
     /// Whether any session of the shard outlives the process: visible before its SUBACK.
-    pub(crate) fn lasts(&self, shard: u8) -> bool {
-        self.lasting.load(SeqCst) >> shard & 1 == 1
+    pub(crate) fn has_persistent(&self, shard: u8) -> bool {
+        self.persistent.load(SeqCst) >> shard & 1 == 1
     }
 
-    pub(crate) fn set_lasting(&self, shard: u8, any: bool) {
-        set(&self.lasting, shard, any);
+    pub(crate) fn set_persistent(&self, shard: u8, any: bool) {
+        set_shard_bit(&self.persistent, shard, any);
     }
 
     /// Whether any shard owns a shared group: visible before the SUBACK of its first member.
@@ -157,18 +157,18 @@ impl Interest {
     }
 
     pub(crate) fn set_grouped(&self, shard: u8, any: bool) {
-        set(&self.grouped, shard, any);
+        set_shard_bit(&self.grouped, shard, any);
     }
 
-    fn hash_of(&self, filter: &str, shape: Option<Shape>) -> u64 {
+    fn hash_of(&self, filter: &str, shape: Option<FilterShape>) -> u64 {
         let hasher = FixedState::with_seed(self.seed);
         let Some(shape) = shape else { return hasher.hash_one(filter) };
         let levels: Vec<u64> = filter.split('/').map(|level| hasher.hash_one(level)).collect();
-        literals(shape, &levels)
+        hash_literals(shape, &levels)
     }
 
     /// This shard wants what matches the filter: visible to every shard on return.
-    pub(crate) fn add(&self, shard: u8, filter: &str, wants: &mut Wants) {
+    pub(crate) fn add(&self, shard: u8, filter: &str, wants: &mut ShardInterest) {
         let Some(hash) = self.enter_shape(shard, filter, wants) else { return };
         self.count(shard, hash, wants, 0);
         if wants.next.is_some() {
@@ -186,7 +186,7 @@ impl Interest {
         }
     }
 
-    fn count(&self, shard: u8, hash: u64, wants: &mut Wants, which: usize) {
+    fn count(&self, shard: u8, hash: u64, wants: &mut ShardInterest, which: usize) {
         let generation = if which == 0 { wants.generation } else { wants.next.unwrap_or(0) };
         let table = self.table(generation);
         let bucket = hash as usize & (table.len() - 1);
@@ -197,7 +197,7 @@ impl Interest {
         }
     }
 
-    fn discount(&self, shard: u8, hash: u64, wants: &mut Wants, which: usize) {
+    fn uncount(&self, shard: u8, hash: u64, wants: &mut ShardInterest, which: usize) {
         let generation = if which == 0 { wants.generation } else { wants.next.unwrap_or(0) };
         let table = self.table(generation);
         let bucket = hash as usize & (table.len() - 1);
@@ -212,9 +212,9 @@ impl Interest {
         }
     }
 
-    pub(crate) fn remove(&self, shard: u8, filter: &str, wants: &mut Wants) {
+    pub(crate) fn remove(&self, shard: u8, filter: &str, wants: &mut ShardInterest) {
         let wildcard = crate::topics::is_wildcard(filter);
-        let shape = if wildcard { Shape::of(filter) } else { None };
+        let shape = if wildcard { FilterShape::of_filter(filter) } else { None };
         if wildcard && shape.is_none_or(|shape| !wants.shapes.contains_key(&shape.0)) {
             wants.shapeless -= 1;
             if wants.shapeless == 0 {
@@ -223,9 +223,9 @@ impl Interest {
             return;
         }
         let hash = self.hash_of(filter, shape);
-        self.discount(shard, hash, wants, 0);
+        self.uncount(shard, hash, wants, 0);
         if wants.next.is_some() {
-            self.discount(shard, hash, wants, 1);
+            self.uncount(shard, hash, wants, 1);
         }
         if let Some(shape) = shape {
             self.leave_shape(shape, wants);
@@ -233,14 +233,14 @@ impl Interest {
     }
 
     /// The hash to count under, or none where the shard has to get everything.
-    fn enter_shape(&self, shard: u8, filter: &str, wants: &mut Wants) -> Option<u64> {
+    fn enter_shape(&self, shard: u8, filter: &str, wants: &mut ShardInterest) -> Option<u64> {
         if !crate::topics::is_wildcard(filter) {
             return Some(self.hash_of(filter, None));
         }
-        let shape = Shape::of(filter).filter(|&shape| {
+        let shape = FilterShape::of_filter(filter).filter(|&shape| {
             // Once a filter of a shape found no place, its later ones must not find one either,
             // or `remove` could not tell them apart.
-            wants.shapes.contains_key(&shape.0) || (wants.shapeless == 0 && self.claim(shape))
+            wants.shapes.contains_key(&shape.0) || (wants.shapeless == 0 && self.claim_shape(shape))
         });
         let Some(shape) = shape else {
             wants.shapeless += 1;
@@ -252,7 +252,7 @@ impl Interest {
     }
 
     /// One more shard uses this shape. False where no place is left for it.
-    fn claim(&self, shape: Shape) -> bool {
+    fn claim_shape(&self, shape: FilterShape) -> bool {
         let mut free = None;
         for (at, place) in self.shapes.iter().enumerate() {
             let mut held = place.load(SeqCst);
@@ -270,12 +270,12 @@ impl Interest {
         // Raised first: whoever finds the shape claimed may rely on its being asked for.
         self.shapes_len.fetch_max(at + 1, SeqCst);
         if self.shapes[at].compare_exchange(0, shape.0 | SHARD_ONE, SeqCst, SeqCst).is_err() {
-            return self.claim(shape);
+            return self.claim_shape(shape);
         }
         true
     }
 
-    fn leave_shape(&self, shape: Shape, wants: &mut Wants) {
+    fn leave_shape(&self, shape: FilterShape, wants: &mut ShardInterest) {
         let Some(count) = wants.shapes.get_mut(&shape.0) else { return };
         *count -= 1;
         if *count > 0 {
@@ -297,17 +297,19 @@ impl Interest {
     }
 
     /// Keeps step with the table's growth. Cheap when nothing grows; called once a tick.
-    pub(crate) fn keep_up<'a>(
+    pub(crate) fn follow_growth<'a>(
         &self,
         shard: u8,
-        wants: &mut Wants,
+        wants: &mut ShardInterest,
         filters: impl Iterator<Item = &'a str>,
     ) {
         let wanted = self.wanted.load(SeqCst);
         if wants.next.is_none() && wanted > wants.generation {
             wants.next = Some(wants.generation + 1);
             for filter in filters {
-                let shape = crate::topics::is_wildcard(filter).then(|| Shape::of(filter)).flatten();
+                let shape = crate::topics::is_wildcard(filter)
+                    .then(|| FilterShape::of_filter(filter))
+                    .flatten();
                 let shapeless = crate::topics::is_wildcard(filter)
                     && shape.is_none_or(|shape| !wants.shapes.contains_key(&shape.0));
                 if !shapeless {
@@ -330,7 +332,7 @@ impl Interest {
     }
 }
 
-fn literals(shape: Shape, levels: &[u64]) -> u64 {
+fn hash_literals(shape: FilterShape, levels: &[u64]) -> u64 {
     let mut hash = shape.0;
     for (at, level) in levels.iter().take(shape.depth()).enumerate() {
         if !shape.is_plus(at) {
@@ -340,7 +342,7 @@ fn literals(shape: Shape, levels: &[u64]) -> u64 {
     hash ^ hash >> 32
 }
 
-fn set(bits: &AtomicU64, shard: u8, any: bool) {
+fn set_shard_bit(bits: &AtomicU64, shard: u8, any: bool) {
     match any {
         true => bits.fetch_or(1 << shard, SeqCst),
         false => bits.fetch_and(!(1 << shard), SeqCst),

@@ -84,7 +84,7 @@ pub const WEB_HEADERS_MAX: usize = 64;
 pub const WEB_FRAME_BYTES_MAX: u64 = 5 + 268_435_455;
 
 /// Groups of users that have limits of their own.
-pub const CLASSES_MAX: usize = 255;
+pub const CLIENT_GROUPS_MAX: usize = 255;
 
 const _: () = assert!(LISTENERS_MAX < u8::MAX as usize);
 const _: () = assert!(FLIGHT_SPAN_MAX < u16::MAX as usize);

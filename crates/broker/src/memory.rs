@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// The process' number. Shards add to it what they hold.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct ProcessMemory {
     held: AtomicI64,
     /// The part that the engine holds for sockets: partial packets and unsent output.
     sockets: AtomicI64,
@@ -32,9 +32,9 @@ pub struct Memory {
     delayed_bytes: AtomicU64,
 }
 
-impl Memory {
+impl ProcessMemory {
     /// Counts one more delayed message. Says whether there are no more now than there may be.
-    fn add_delayed(&self, bytes: u64, (messages_max, bytes_max): (u64, u64)) -> bool {
+    fn add_delayed(&self, bytes: u64, messages_max: u64, bytes_max: u64) -> bool {
         let messages = self.delayed.fetch_add(1, Relaxed) + 1;
         let bytes = self.delayed_bytes.fetch_add(bytes, Relaxed) + bytes;
         messages <= messages_max && bytes <= bytes_max
@@ -48,12 +48,12 @@ impl Memory {
 
 /// One shard's share of it.
 #[derive(Debug)]
-pub(crate) struct Ledger {
-    process: Arc<Memory>,
-    told: i64,
+pub(crate) struct MemoryLedger {
+    process: Arc<ProcessMemory>,
+    reported: i64,
     /// What the engine holds for this shard's sockets.
     sockets: i64,
-    sockets_told: i64,
+    sockets_reported: i64,
     /// Messages given to other shards less those taken from them: negative where more came in.
     pub(crate) crossing: i64,
     pub(crate) conns: u64,
@@ -75,11 +75,11 @@ const STEP: i64 = 64 * 1024;
 pub(crate) mod cost {
     use crate::conn::Conn;
     use crate::limits;
-    use crate::timer::Wheel;
+    use crate::timer::TimerWheel;
 
     /// With its timer and the engine's socket.
     pub(crate) const CONN: u64 =
-        (size_of::<Option<Conn>>() + Wheel::TIMER_BYTES + limits::SOCKET_BYTES) as u64;
+        (size_of::<Option<Conn>>() + TimerWheel::TIMER_BYTES + limits::SOCKET_BYTES) as u64;
     pub(crate) const SESSION: u64 = 320;
     pub(crate) const SUBSCRIPTION: u64 = 48;
     pub(crate) const FILTER: u64 = 128;
@@ -102,15 +102,15 @@ pub(crate) mod cost {
 /// until it is tight.
 pub(crate) const CROWDED_WINDOW: u16 = 16;
 /// What a client may have us remember all the same: a message in flight, aliases, a will.
-pub(crate) const SMALL: usize = 4 * 1024;
+pub(crate) const SMALL_BYTES_MAX: usize = 4 * 1024;
 
-impl Ledger {
-    pub(crate) fn new(process: Arc<Memory>) -> Ledger {
-        Ledger {
+impl MemoryLedger {
+    pub(crate) fn new(process: Arc<ProcessMemory>) -> MemoryLedger {
+        MemoryLedger {
             process,
-            told: 0,
+            reported: 0,
             sockets: 0,
-            sockets_told: 0,
+            sockets_reported: 0,
             crossing: 0,
             parked: 0,
             conns: 0,
@@ -122,7 +122,7 @@ impl Ledger {
 
     /// One more message that is to be published later, unless that were one too many.
     pub(crate) fn add_delayed(&mut self, bytes: u64, most: (u64, u64)) -> bool {
-        let has_room = self.process.add_delayed(bytes, most);
+        let has_room = self.process.add_delayed(bytes, most.0, most.1);
         match has_room {
             true => self.delayed += bytes,
             false => self.process.remove_delayed(bytes),
@@ -136,14 +136,14 @@ impl Ledger {
     }
 
     /// What the whole process holds, this shard at its newest.
-    fn weigh(&mut self, own: i64) -> u64 {
-        let held = tell(&self.process.held, &mut self.told, own);
+    fn report_bytes(&mut self, own: i64) -> u64 {
+        let held = add_moved(&self.process.held, &mut self.reported, own);
         held.max(0) as u64
     }
 }
 
 /// Adds what moved to the process' number once it is worth it. The number, our own part exact.
-fn tell(process: &AtomicI64, told: &mut i64, own: i64) -> i64 {
+fn add_moved(process: &AtomicI64, told: &mut i64, own: i64) -> i64 {
     let moved = own - *told;
     if moved.abs() < STEP {
         return process.load(Relaxed) + moved;
@@ -154,16 +154,16 @@ fn tell(process: &AtomicI64, told: &mut i64, own: i64) -> i64 {
 
 impl Shard {
     /// What this shard holds beside sockets. Every part is a number, kept up where it changes.
-    fn held(&self) -> i64 {
+    fn memory_bytes(&self) -> i64 {
         let (sessions, ledger) = (&self.sessions, &self.ledger);
         let retained = self.retained.bytes / self.shards as u64 + self.retained.index_bytes();
-        let held = sessions.messages.held()
-            + sessions.held()
-            + self.topics.held()
-            + self.groups.held()
-            + self.exclusives.held()
-            + self.windows.held()
-            + self.caches.held()
+        let held = sessions.messages.memory_bytes()
+            + sessions.memory_bytes()
+            + self.topics.memory_bytes()
+            + self.groups.memory_bytes()
+            + self.exclusives.memory_bytes()
+            + self.windows.memory_bytes()
+            + self.caches.memory_bytes()
             + retained
             + ledger.conns * cost::CONN
             + ledger.parked
@@ -175,36 +175,36 @@ impl Shard {
 
     /// Compares what the process holds with its bound, for the decisions that follow.
     #[inline]
-    pub(crate) fn weigh(&mut self) {
-        let own = self.held();
-        let held = self.ledger.weigh(own);
+    pub(crate) fn update_memory_pressure(&mut self) {
+        let own = self.memory_bytes();
+        let held = self.ledger.report_bytes(own);
         let max = self.options.memory_bytes_max;
-        let messages = self.sessions.messages.held();
+        let messages = self.sessions.messages.memory_bytes();
         // As a number of messages' bytes, since those are what grows within one publish.
         let at = |sixteenths: u64| (messages + max / 16 * sixteenths).saturating_sub(held);
-        self.sessions.crowded_at = at(8);
-        self.sessions.tight_at = at(9);
-        self.sessions.full_at = at(10);
+        self.sessions.elevated_at = at(8);
+        self.sessions.high_at = at(9);
+        self.sessions.critical_at = at(10);
     }
 
     /// How much the engine holds for this shard's sockets.
-    pub fn hold_for_sockets(&mut self, bytes: usize) {
+    pub fn set_socket_bytes(&mut self, bytes: usize) {
         self.ledger.sockets = bytes as i64;
     }
 
     /// How much the engine holds that the store has refused.
-    pub fn hold_for_store(&mut self, bytes: usize) {
+    pub fn set_store_backlog_bytes(&mut self, bytes: usize) {
         self.ledger.parked = bytes as u64;
     }
 
     /// Whether sockets hold more than their quarter of the bound: then no output waits in a socket.
-    pub fn sockets_are_crowded(&mut self) -> bool {
-        self.held_by_sockets() >= self.options.memory_bytes_max / 4
+    pub fn are_sockets_over_budget(&mut self) -> bool {
+        self.socket_bytes() >= self.options.memory_bytes_max / 4
     }
 
-    fn held_by_sockets(&mut self) -> u64 {
+    fn socket_bytes(&mut self) -> u64 {
         let ledger = &mut self.ledger;
-        let held = tell(&ledger.process.sockets, &mut ledger.sockets_told, ledger.sockets);
+        let held = add_moved(&ledger.process.sockets, &mut ledger.sockets_reported, ledger.sockets);
         held.max(0) as u64
     }
 
@@ -212,7 +212,7 @@ impl Shard {
     /// hold less than their share is not the one to pay.
     pub fn socket_bytes_excess(&mut self) -> usize {
         let bound = self.options.memory_bytes_max / 4;
-        let (all, own) = (self.held_by_sockets(), self.ledger.sockets.max(0) as u64);
+        let (all, own) = (self.socket_bytes(), self.ledger.sockets.max(0) as u64);
         if all < bound {
             return 0;
         }
@@ -220,7 +220,7 @@ impl Shard {
     }
 
     /// One connection less, with all that it had us remember.
-    pub(crate) fn release_conn(&mut self, conn: ConnId) {
+    pub(crate) fn uncount_conn(&mut self, conn: ConnId) {
         if let Some(known) = self.conn(conn) {
             let transport_bytes = known.peer.transport_bytes;
             self.ledger.aliases -= u64::from(known.alias_bytes);
@@ -236,16 +236,17 @@ mod tests {
 
     #[test]
     fn shards_tell_the_process_in_steps_and_take_back_what_they_told() {
-        let process = Arc::new(Memory::default());
-        let (mut one, mut two) = (Ledger::new(process.clone()), Ledger::new(process.clone()));
-        assert_eq!(one.weigh(STEP - 1), STEP as u64 - 1);
-        assert_eq!(two.weigh(0), 0, "less than a step is not told");
-        assert_eq!(one.weigh(10 * STEP), 10 * STEP as u64);
-        assert_eq!(two.weigh(STEP), 11 * STEP as u64);
-        assert_eq!(one.weigh(0), STEP as u64);
-        assert_eq!(two.weigh(0), 0);
+        let process = Arc::new(ProcessMemory::default());
+        let (mut one, mut two) =
+            (MemoryLedger::new(process.clone()), MemoryLedger::new(process.clone()));
+        assert_eq!(one.report_bytes(STEP - 1), STEP as u64 - 1);
+        assert_eq!(two.report_bytes(0), 0, "less than a step is not told");
+        assert_eq!(one.report_bytes(10 * STEP), 10 * STEP as u64);
+        assert_eq!(two.report_bytes(STEP), 11 * STEP as u64);
+        assert_eq!(one.report_bytes(0), STEP as u64);
+        assert_eq!(two.report_bytes(0), 0);
         // Given by one shard, taken by the other.
-        one.weigh(5 * STEP);
-        assert_eq!(two.weigh(-5 * STEP), 0);
+        one.report_bytes(5 * STEP);
+        assert_eq!(two.report_bytes(-5 * STEP), 0);
     }
 }

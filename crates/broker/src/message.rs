@@ -5,16 +5,16 @@
 //! | topic | properties | payload |
 //! ```
 //!
-//! A [`Draft`] is the same message before anyone keeps it: borrowed from the read buffer, made
-//! into a `Message` only when the retained store or another shard wants it. Queues and flights of
-//! one shard keep the same bytes as a `Kept`, counted in a plain number.
+//! A [`IncomingPublish`] is the same message before anyone keeps it: borrowed from the read buffer,
+//! made into a `Message` only when the retained store or another shard wants it. Queues and flights
+//! of one shard keep the same bytes as a `PooledMessage`, counted in a plain number.
 
-use crate::input::Now;
-use crate::journal::Number;
+use crate::input::MonotonicMs;
 use crate::memory::cost;
 use crate::options::Durability;
-use crate::outbox::Range;
+use crate::outbox::ArenaRange;
 use crate::slab::Slab;
+use crate::write_batch::RecordNumber;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use mqtt::QoS;
@@ -34,7 +34,7 @@ const KEEP: u8 = 3;
 const MADE: u8 = 1 << 5;
 
 impl Message {
-    pub(crate) fn new(draft: &Draft<'_>) -> Message {
+    pub(crate) fn new(draft: &IncomingPublish<'_>) -> Message {
         let len = draft.len();
         if len > SPARE_BYTES_MAX {
             let mut bytes = Vec::new();
@@ -43,7 +43,7 @@ impl Message {
         }
         // Put together on the stack, it takes one allocation and not two.
         let (mut bytes, mut at) = ([0; SPARE_BYTES_MAX], 0);
-        draft.parts(|part| {
+        draft.visit_parts(|part| {
             bytes[at..at + part.len()].copy_from_slice(part);
             at += part.len();
         });
@@ -51,8 +51,8 @@ impl Message {
     }
 
     #[inline]
-    pub(crate) fn view(&self) -> View<'_> {
-        View(&self.0)
+    pub(crate) fn view(&self) -> MessageView<'_> {
+        MessageView(&self.0)
     }
 
     pub fn topic(&self) -> &str {
@@ -76,34 +76,34 @@ impl Message {
         self.view().bytes()
     }
 
-    pub(crate) fn is_expired(&self, now: Now) -> bool {
+    pub(crate) fn is_expired(&self, now: MonotonicMs) -> bool {
         self.view().is_expired(now)
     }
 
     /// From the store. None where the bytes are no message.
     pub(crate) fn read(bytes: &[u8]) -> Option<Message> {
-        View::read(bytes).map(|view| Message(view.0.into()))
+        MessageView::read(bytes).map(|view| Message(view.0.into()))
     }
 
-    pub(crate) fn draft(&self) -> Draft<'_> {
-        Draft { message: Some(self.clone()), ..self.view().draft() }
+    pub(crate) fn draft(&self) -> IncomingPublish<'_> {
+        IncomingPublish { message: Some(self.clone()), ..self.view().draft() }
     }
 
     /// When it expires, if it does.
-    pub(crate) fn expires_at(&self) -> Option<Now> {
+    pub(crate) fn expires_at(&self) -> Option<MonotonicMs> {
         let (at, expiry_s) = (self.view().at(), self.view().expiry_s());
-        (expiry_s != NO_EXPIRY).then(|| Now(at.0 + u64::from(expiry_s) * 1000))
+        (expiry_s != NO_EXPIRY).then(|| MonotonicMs(at.0 + u64::from(expiry_s) * 1000))
     }
 }
 
 /// A message's bytes, whoever keeps them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct View<'a>(&'a [u8]);
+pub(crate) struct MessageView<'a>(&'a [u8]);
 
-impl<'a> View<'a> {
-    /// Bytes that did not come from a `Draft` of this process.
-    fn read(bytes: &'a [u8]) -> Option<View<'a>> {
-        let view = View(bytes);
+impl<'a> MessageView<'a> {
+    /// Bytes that did not come from a `IncomingPublish` of this process.
+    fn read(bytes: &'a [u8]) -> Option<MessageView<'a>> {
+        let view = MessageView(bytes);
         let fits = bytes.len() >= HEAD && view.payload_at() <= bytes.len();
         let named = fits && std::str::from_utf8(&bytes[HEAD..HEAD + view.topic_len()]).is_ok();
         (named && Durability::from_bits(bytes[18] >> KEEP_AT & KEEP).is_some()).then_some(view)
@@ -118,8 +118,8 @@ impl<'a> View<'a> {
     }
 
     /// When it was published.
-    pub(crate) fn at(self) -> Now {
-        Now(u64::from(self.u32_at(0)) | u64::from(self.u32_at(4)) << 32)
+    pub(crate) fn at(self) -> MonotonicMs {
+        MonotonicMs(u64::from(self.u32_at(0)) | u64::from(self.u32_at(4)) << 32)
     }
 
     fn expiry_s(self) -> u32 {
@@ -151,17 +151,17 @@ impl<'a> View<'a> {
         self.0.len() + 32
     }
 
-    pub(crate) fn is_expired(self, now: Now) -> bool {
+    pub(crate) fn is_expired(self, now: MonotonicMs) -> bool {
         is_expired(self.at(), self.expiry_s(), now)
     }
 
     /// Whether that was more than so long ago; `u32::MAX` is for ever.
-    pub(crate) fn is_older(self, age_s: u32, now: Now) -> bool {
+    pub(crate) fn is_older(self, age_s: u32, now: MonotonicMs) -> bool {
         is_expired(self.at(), age_s, now)
     }
 
-    pub(crate) fn draft(self) -> Draft<'a> {
-        Draft {
+    pub(crate) fn draft(self) -> IncomingPublish<'a> {
+        IncomingPublish {
             topic: self.topic(),
             properties: &self.0[HEAD + self.topic_len()..self.payload_at()],
             payload: self.payload(),
@@ -172,43 +172,43 @@ impl<'a> View<'a> {
             at: self.at(),
             durability: Durability::from_bits(self.0[18] >> KEEP_AT & KEEP).unwrap_or_default(),
             publisher: self.u32_at(19),
-            made: self.0[18] & MADE != 0,
-            once: false,
-            forms: Forms::default(),
+            by_rule: self.0[18] & MADE != 0,
+            exactly_once: false,
+            encoded: EncodedRanges::default(),
             message: None,
-            kept: None,
+            pooled: None,
         }
     }
 }
 
-pub(crate) fn is_expired(at: Now, expiry_s: u32, now: Now) -> bool {
+pub(crate) fn is_expired(at: MonotonicMs, expiry_s: u32, now: MonotonicMs) -> bool {
     expiry_s != NO_EXPIRY && now.0 >= at.0 + u64::from(expiry_s) * 1000
 }
 
 /// Where this tick's arena already holds the message in some wire form.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Forms {
+pub(crate) struct EncodedRanges {
     /// For clients whose names are so much shorter: see `mount`.
-    pub(crate) mount: u8,
+    pub(crate) prefix_len: u8,
     /// QoS 0, by version (5.0 or not) and retain flag.
-    pub(crate) qos0: [Option<Range>; 4],
+    pub(crate) qos0: [Option<ArenaRange>; 4],
     /// The first form with a packet id: subscribers in step with it share even that.
-    pub(crate) numbered: Option<(u32, Range)>,
+    pub(crate) numbered: Option<(u32, ArenaRange)>,
 }
 
-impl Forms {
-    pub(crate) fn at(mount: u8) -> Forms {
-        Forms { mount, ..Forms::default() }
+impl EncodedRanges {
+    pub(crate) fn of_prefix_len(mount: u8) -> EncodedRanges {
+        EncodedRanges { prefix_len: mount, ..EncodedRanges::default() }
     }
 
     #[inline]
-    pub(crate) fn numbered_as(&self, key: u32) -> Option<Range> {
+    pub(crate) fn numbered_as(&self, key: u32) -> Option<ArenaRange> {
         self.numbered.filter(|(known, _)| *known == key).map(|(_, range)| range)
     }
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Draft<'a> {
+pub(crate) struct IncomingPublish<'a> {
     pub(crate) topic: &'a str,
     /// Encoded, only those that are forwarded unaltered.
     pub(crate) properties: &'a [u8],
@@ -217,24 +217,24 @@ pub(crate) struct Draft<'a> {
     pub(crate) retain: bool,
     pub(crate) expiry_s: u32,
     /// When it came in.
-    pub(crate) at: Now,
+    pub(crate) at: MonotonicMs,
     pub(crate) durability: Durability,
     /// A hash of the publisher's client id, for shared groups that choose by it.
     pub(crate) publisher: u32,
     /// By a rule.
-    pub(crate) made: bool,
+    pub(crate) by_rule: bool,
     /// Through a power cut too it is to come once: other shards get it by `transit`.
-    pub(crate) once: bool,
-    pub(crate) forms: Forms,
+    pub(crate) exactly_once: bool,
+    pub(crate) encoded: EncodedRanges,
     pub(crate) message: Option<Message>,
     /// Taken back by whoever forgets the slot that it was kept for: the place may be free again.
-    pub(crate) kept: Option<KeptId>,
+    pub(crate) pooled: Option<PooledMessageId>,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> IncomingPublish<'a> {
     /// Plain: no properties, no expiry.
-    pub(crate) fn new(topic: &'a str, payload: &'a [u8], now: Now) -> Draft<'a> {
-        Draft {
+    pub(crate) fn new(topic: &'a str, payload: &'a [u8], now: MonotonicMs) -> IncomingPublish<'a> {
+        IncomingPublish {
             topic,
             properties: &[],
             payload,
@@ -244,11 +244,11 @@ impl<'a> Draft<'a> {
             at: now,
             durability: Durability::Memory,
             publisher: 0,
-            made: false,
-            once: false,
-            forms: Forms::default(),
+            by_rule: false,
+            exactly_once: false,
+            encoded: EncodedRanges::default(),
             message: None,
-            kept: None,
+            pooled: None,
         }
     }
 
@@ -260,12 +260,12 @@ impl<'a> Draft<'a> {
     #[inline]
     fn write(&self, to: &mut Vec<u8>) {
         to.reserve_exact(self.len());
-        self.parts(|part| to.extend_from_slice(part));
+        self.visit_parts(|part| to.extend_from_slice(part));
     }
 
     /// The layout above, from its beginning to its end.
     #[inline]
-    fn parts(&self, mut put: impl FnMut(&[u8])) {
+    fn visit_parts(&self, mut put: impl FnMut(&[u8])) {
         let (topic, properties) = (self.topic.as_bytes(), self.properties);
         let mut head = [0; HEAD];
         head[0..8].copy_from_slice(&self.at.0.to_le_bytes());
@@ -274,7 +274,7 @@ impl<'a> Draft<'a> {
         head[16..18].copy_from_slice(&(topic.len() as u16).to_le_bytes());
         head[18] = self.qos as u8
             | if self.retain { RETAIN } else { 0 }
-            | if self.made { MADE } else { 0 }
+            | if self.by_rule { MADE } else { 0 }
             | (self.durability as u8) << KEEP_AT;
         head[19..23].copy_from_slice(&self.publisher.to_le_bytes());
         put(&head);
@@ -293,28 +293,28 @@ impl<'a> Draft<'a> {
 
 /// A message kept by queues and flights of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeptId(pub(crate) u32);
+pub(crate) struct PooledMessageId(pub(crate) u32);
 
 #[derive(Debug)]
-struct Kept {
-    bytes: Bytes,
+struct PooledMessage {
+    bytes: MessageBytes,
     refs: u32,
 }
 
 #[derive(Debug)]
-pub(crate) enum Bytes {
+pub(crate) enum MessageBytes {
     /// Only sessions of this shard want it: no atomic count, and a buffer that is used again.
     Own(Vec<u8>),
     /// The retained store or other shards have it too.
     Shared(Message),
 }
 
-impl Bytes {
+impl MessageBytes {
     #[inline]
-    pub(crate) fn view(&self) -> View<'_> {
+    pub(crate) fn view(&self) -> MessageView<'_> {
         match self {
-            Bytes::Own(bytes) => View(bytes),
-            Bytes::Shared(message) => message.view(),
+            MessageBytes::Own(bytes) => MessageView(bytes),
+            MessageBytes::Shared(message) => message.view(),
         }
     }
 }
@@ -322,16 +322,16 @@ impl Bytes {
 /// The messages that this shard's sessions keep. Who keeps one is counted in a plain number, and
 /// the buffer of a message that is done serves the next.
 #[derive(Debug, Default)]
-pub(crate) struct Messages {
-    kept: Slab<Kept>,
+pub(crate) struct MessagePool {
+    kept: Slab<PooledMessage>,
     spare: Vec<Vec<u8>>,
     pub(crate) bytes: u64,
     /// Those that the store holds once for several sessions.
-    bodies: HashMap<u32, Number, FixedState>,
+    bodies: HashMap<u32, RecordNumber, FixedState>,
     /// Those of them that nobody wants any more.
-    dead_bodies: Vec<Number>,
+    dead_bodies: Vec<RecordNumber>,
     /// Those that a session names which gives them up, until the store has taken that.
-    moving: Vec<KeptId>,
+    moving: Vec<PooledMessageId>,
     /// What all this takes: the messages, their places, the slots in queues and flights that refer
     /// to them, the spare buffers. One number, since every delivery asks for it.
     held: u64,
@@ -341,13 +341,13 @@ pub(crate) struct Messages {
 const SPARE_MAX: usize = 8 * 1024;
 const SPARE_BYTES_MAX: usize = 512;
 
-impl Messages {
+impl MessagePool {
     /// One more reference to the draft's message.
     #[inline(always)]
-    pub(crate) fn keep(&mut self, draft: &mut Draft<'_>) -> KeptId {
-        match draft.kept {
+    pub(crate) fn keep(&mut self, draft: &mut IncomingPublish<'_>) -> PooledMessageId {
+        match draft.pooled {
             Some(id) => {
-                self.keep_again(id);
+                self.add_reference(id);
                 id
             }
             None => self.keep_first(draft),
@@ -355,9 +355,9 @@ impl Messages {
     }
 
     #[inline(never)]
-    fn keep_first(&mut self, draft: &mut Draft<'_>) -> KeptId {
+    fn keep_first(&mut self, draft: &mut IncomingPublish<'_>) -> PooledMessageId {
         let bytes = match &draft.message {
-            Some(message) => Bytes::Shared(message.clone()),
+            Some(message) => MessageBytes::Shared(message.clone()),
             None => {
                 let mut buffer = match self.spare.pop() {
                     Some(buffer) => {
@@ -367,55 +367,55 @@ impl Messages {
                     None => Vec::new(),
                 };
                 draft.write(&mut buffer);
-                Bytes::Own(buffer)
+                MessageBytes::Own(buffer)
             }
         };
         let len = bytes.view().bytes() as u64;
         self.bytes += len;
         self.held += len + cost::KEPT + cost::SLOT;
-        let id = KeptId(self.kept.insert(Kept { bytes, refs: 1 }));
-        draft.kept = Some(id);
+        let id = PooledMessageId(self.kept.insert(PooledMessage { bytes, refs: 1 }));
+        draft.pooled = Some(id);
         id
     }
 
     #[inline]
-    pub(crate) fn get(&self, id: KeptId) -> View<'_> {
+    pub(crate) fn get(&self, id: PooledMessageId) -> MessageView<'_> {
         self.kept[id.0].bytes.view()
     }
 
     /// For those who keep it longer than this shard does.
-    pub(crate) fn message(&self, id: KeptId) -> Message {
+    pub(crate) fn message(&self, id: PooledMessageId) -> Message {
         match &self.kept[id.0].bytes {
-            Bytes::Own(bytes) => Message(bytes[..].into()),
-            Bytes::Shared(message) => message.clone(),
+            MessageBytes::Own(bytes) => Message(bytes[..].into()),
+            MessageBytes::Shared(message) => message.clone(),
         }
     }
 
     /// Takes the bytes out, to be read while the sessions change. They come back by `restore`.
-    pub(crate) fn lend(&mut self, id: KeptId) -> Bytes {
+    pub(crate) fn lend(&mut self, id: PooledMessageId) -> MessageBytes {
         let kept = &mut self.kept[id.0];
         kept.refs += 1;
         self.held += cost::SLOT;
-        std::mem::replace(&mut kept.bytes, Bytes::Own(Vec::new()))
+        std::mem::replace(&mut kept.bytes, MessageBytes::Own(Vec::new()))
     }
 
-    pub(crate) fn restore(&mut self, id: KeptId, bytes: Bytes) {
+    pub(crate) fn restore(&mut self, id: PooledMessageId, bytes: MessageBytes) {
         self.kept[id.0].bytes = bytes;
         self.release(id);
     }
 
     #[inline(always)]
-    pub(crate) fn release(&mut self, id: KeptId) {
+    pub(crate) fn release(&mut self, id: PooledMessageId) {
         self.held -= cost::SLOT;
         let kept = &mut self.kept[id.0];
         kept.refs -= 1;
         if kept.refs == 0 {
-            self.drop_kept(id);
+            self.drop_unreferenced(id);
         }
     }
 
     #[inline(never)]
-    fn drop_kept(&mut self, id: KeptId) {
+    fn drop_unreferenced(&mut self, id: PooledMessageId) {
         let len = self.kept[id.0].bytes.view().bytes() as u64;
         self.bytes -= len;
         self.held -= len + cost::KEPT;
@@ -424,7 +424,8 @@ impl Messages {
         {
             self.dead_bodies.push(body);
         }
-        if let Some(Kept { bytes: Bytes::Own(mut buffer), .. }) = self.kept.remove(id.0)
+        if let Some(PooledMessage { bytes: MessageBytes::Own(mut buffer), .. }) =
+            self.kept.remove(id.0)
             && buffer.capacity() <= SPARE_BYTES_MAX
             && self.spare.len() < SPARE_MAX
         {
@@ -436,20 +437,20 @@ impl Messages {
 
     /// One more reference to a message that is kept already.
     #[inline(always)]
-    pub(crate) fn keep_again(&mut self, id: KeptId) {
+    pub(crate) fn add_reference(&mut self, id: PooledMessageId) {
         self.kept[id.0].refs += 1;
         self.held += cost::SLOT;
     }
 
-    pub(crate) fn body(&self, id: KeptId) -> Option<Number> {
+    pub(crate) fn body(&self, id: PooledMessageId) -> Option<RecordNumber> {
         self.bodies.get(&id.0).copied()
     }
 
-    pub(crate) fn set_body(&mut self, id: KeptId, body: Number) {
+    pub(crate) fn set_body(&mut self, id: PooledMessageId, body: RecordNumber) {
         self.bodies.insert(id.0, body);
     }
 
-    pub(crate) fn take_dead_bodies(&mut self) -> Vec<Number> {
+    pub(crate) fn take_dead_bodies(&mut self) -> Vec<RecordNumber> {
         std::mem::take(&mut self.dead_bodies)
     }
 
@@ -459,9 +460,9 @@ impl Messages {
 
     /// A message goes on to somebody else. The store may refuse that for now, and takes the
     /// removal of what it has all the same: so that is not to be removed before.
-    pub(crate) fn move_body(&mut self, id: KeptId) {
+    pub(crate) fn move_body(&mut self, id: PooledMessageId) {
         if self.bodies.contains_key(&id.0) {
-            self.keep_again(id);
+            self.add_reference(id);
             self.moving.push(id);
         }
     }
@@ -478,7 +479,7 @@ impl Messages {
     }
 
     #[inline]
-    pub(crate) fn held(&self) -> u64 {
+    pub(crate) fn memory_bytes(&self) -> u64 {
         self.held
     }
 }

@@ -1,21 +1,21 @@
 //! Every value that a shard is told from outside. An immutable plan: a reload makes a new one and
-//! swaps it in with a `Command`. The table in the `godwit` crate gives each its name, range,
+//! swaps it in with a `ShardCommand`. The table in the `godwit` crate gives each its name, range,
 //! default text and documentation; the defaults here are the ones in force.
 
-use crate::auto::Auto;
-use crate::bans::Bans;
-use crate::caches::{self, Cache};
-use crate::classes::Class;
+use crate::acl_rules::AclRuleSet;
+use crate::auto_subscription::AutoSubscription;
+use crate::bans::BanList;
+use crate::caches::{self, CacheConfig};
+use crate::client_groups::ClientGroup;
 use crate::delayed;
 use crate::exclusive::EXCLUSIVE;
 use crate::limits::{self, LINK_IDS};
-use crate::mount::Namespace;
+use crate::namespace::NamespaceTemplate;
 use crate::peer::ListenerId;
-use crate::permissions::Permissions;
-use crate::preset::Preset;
+use crate::preset::PresetSession;
 use crate::refusal::Refusal;
-use crate::rewrite::Rewrite;
-use crate::rules::{Fates, Rule};
+use crate::rewrite::TopicRewrite;
+use crate::rules::{DeliveryEventOptions, Rule};
 use std::sync::Arc;
 
 /// What happens when a session's queue is full. Every case is counted by client and reason.
@@ -30,7 +30,7 @@ pub enum QueuePolicy {
 
 /// How a shared subscription chooses the member that gets a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strategy {
+pub enum SharedStrategy {
     HashClient,
     HashTopic,
     Random,
@@ -60,7 +60,7 @@ impl Durability {
 
 /// Traces the packets of whoever matches: every given condition must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trace {
+pub struct TraceFilter {
     pub client_id: Option<String>,
     /// A topic filter, for packets that carry a topic.
     pub topic: Option<String>,
@@ -69,29 +69,29 @@ pub struct Trace {
 
 /// What is noted only where somebody asks for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Noted {
+pub struct EventOptions {
     /// In a User Property, which bridge of 3.1.1 brought a message.
-    pub bridged: bool,
-    pub fates: Fates,
-    pub trace: Option<Trace>,
+    pub bridge_path: bool,
+    pub delivery: DeliveryEventOptions,
+    pub trace: Option<TraceFilter>,
 }
 
 /// Somebody is asked about what no rule says anything of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asks {
+pub struct AuthzOptions {
     /// How long an answer is good for the same client and topic.
-    pub kept_ms: u32,
+    pub cache_ms: u32,
     /// Whether QoS and RETAIN can make a difference.
-    pub is_particular: bool,
+    pub uses_qos_or_retain: bool,
 }
 
 /// Who may come in by a listener, and what they may do, where that differs from what all have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListenerAccess {
-    pub asks: Option<Asks>,
-    pub judges: bool,
+    pub authz: Option<AuthzOptions>,
+    pub authenticates: bool,
     pub methods: Arc<[Box<str>]>,
-    pub permissions: Option<Arc<Permissions>>,
+    pub permissions: Option<Arc<AclRuleSet>>,
 }
 
 /// How listeners differ in whom they let in.
@@ -99,30 +99,30 @@ pub struct ListenerAccess {
 pub struct AccessByListener {
     /// Authentication methods of MQTT 5.0 that the judge knows, where a listener has no own ones.
     pub methods: Arc<[Box<str>]>,
-    /// By `ListenerId`, and only to be read by `asks_at`, `judges_at` and their like.
+    /// By `ListenerId`, and only to be read by `authz_at`, `authenticates_at` and their like.
     pub own: Vec<Option<Arc<ListenerAccess>>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct BrokerOptions {
     pub access: AccessByListener,
     /// Connections from one address to one listener; 0 is any number, here and below.
     pub address_connections_max: u32,
     pub address_connections_per_s: u32,
     /// Only where there are `permissions`.
-    pub asks: Option<Asks>,
+    pub authz: Option<AuthzOptions>,
     /// What every client is subscribed to.
-    pub autos: Arc<[Auto]>,
+    pub auto_subscriptions: Arc<[AutoSubscription]>,
     /// Who may not come in; none lets everyone.
-    pub bans: Option<Arc<Bans>>,
+    pub bans: Option<Arc<BanList>>,
     /// To one client, and from it; 0 is any number.
     pub bytes_out_per_s: u32,
     pub bytes_per_s: u32,
     /// What the last messages of topics are kept by.
-    pub caches: Arc<[Cache]>,
+    pub caches: Arc<[CacheConfig]>,
     pub check_payload_format: bool,
     /// Groups of users with limits of their own: only to be read by `of_client`.
-    pub classes: Vec<Class>,
+    pub client_groups: Vec<ClientGroup>,
     pub client_id_bytes_max: u16,
     pub connect_timeout_ms: u32,
     /// Of one listener, or of one class.
@@ -146,12 +146,12 @@ pub struct Options {
     /// Unacknowledged QoS 1 and 2 messages towards one client, where it does not ask for fewer.
     pub inflight_max: u16,
     /// Whether a CONNECT waits for a verdict: see `judge`.
-    pub judges: bool,
+    pub authenticates: bool,
     /// Longest keep-alive in seconds; 0 leaves the client's own. 3.x clients cannot be told, so
     /// for them only the check is shorter.
     pub keep_alive_s_max: u16,
     /// Of listeners that have limits of their own: by `ListenerId`, and only to be read by `of`.
-    pub listeners: Vec<Option<Arc<Options>>>,
+    pub listeners: Vec<Option<Arc<BrokerOptions>>>,
     /// Everything that clients have the process hold: see `memory`.
     pub memory_bytes_max: u64,
     pub message_expiry_s_max: u32,
@@ -159,14 +159,14 @@ pub struct Options {
     pub messages_out_per_s: u32,
     pub messages_per_s: u32,
     /// Whether it takes a verdict to know under which namespace a client is.
-    pub mounts_users: bool,
-    pub namespace: Option<Namespace>,
-    pub noted: Noted,
+    pub namespace_needs_user: bool,
+    pub namespace: Option<NamespaceTemplate>,
+    pub event_options: EventOptions,
     pub packet_bytes_max: u32,
     /// Who may do what; none lets everyone do everything.
-    pub permissions: Option<Arc<Permissions>>,
+    pub permissions: Option<Arc<AclRuleSet>>,
     /// Sessions of clients that were never here.
-    pub presets: Arc<[Preset]>,
+    pub presets: Arc<[PresetSession]>,
     pub qos_max: u8,
     /// How long a message waits in a session's queue; `u32::MAX` is for ever.
     pub queue_age_s_max: u32,
@@ -184,16 +184,16 @@ pub struct Options {
     pub retained_bytes_max: u64,
     pub retained_messages_max: u32,
     /// Names that become others as they come in.
-    pub rewrites: Arc<[Rewrite]>,
+    pub rewrites: Arc<[TopicRewrite]>,
     /// What becomes of messages beside going where they are wanted.
     pub rules: Arc<[Rule]>,
     /// Given to 3.x clients with Clean Session 0; `u32::MAX` never expires.
     pub session_expiry_s_default: u32,
     pub session_expiry_s_max: u32,
     pub shared_available: bool,
-    pub shared_strategy: Strategy,
+    pub shared_strategy: SharedStrategy,
     /// Strategies by group name, first match wins.
-    pub shared_strategies: Vec<(String, Strategy)>,
+    pub shared_strategies: Vec<(String, SharedStrategy)>,
     pub subscription_ids_available: bool,
     pub subscriptions_max: u32,
     /// 0 turns the `$SYS` tree off.
@@ -211,24 +211,24 @@ pub struct Options {
     pub write_bytes_max: u32,
 }
 
-impl Options {
+impl BrokerOptions {
     fn access_at(&self, at: ListenerId) -> Option<&ListenerAccess> {
         self.access.own.get(usize::from(at.0))?.as_deref()
     }
 
     /// Whether a CONNECT at a listener waits for a verdict.
-    pub(crate) fn judges_at(&self, at: ListenerId) -> bool {
-        self.access_at(at).map_or(self.judges, |own| own.judges)
+    pub(crate) fn authenticates_at(&self, at: ListenerId) -> bool {
+        self.access_at(at).map_or(self.authenticates, |own| own.authenticates)
     }
 
     /// Whether anybody is asked who it is, at any listener.
-    pub(crate) fn judges_anywhere(&self) -> bool {
-        self.judges || self.access.own.iter().flatten().any(|own| own.judges)
+    pub(crate) fn authenticates_anywhere(&self) -> bool {
+        self.authenticates || self.access.own.iter().flatten().any(|own| own.authenticates)
     }
 
     /// What the clients of a listener may do; none lets them do everything.
     #[inline]
-    pub(crate) fn permissions_at(&self, at: ListenerId) -> Option<&Arc<Permissions>> {
+    pub(crate) fn permissions_at(&self, at: ListenerId) -> Option<&Arc<AclRuleSet>> {
         match self.access_at(at) {
             Some(own) => own.permissions.as_ref(),
             None => self.permissions.as_ref(),
@@ -236,13 +236,13 @@ impl Options {
     }
 
     /// Whether somebody is asked what the clients of a listener may do.
-    pub(crate) fn asks_at(&self, at: ListenerId) -> Option<Asks> {
-        self.access_at(at).map_or(self.asks, |own| own.asks)
+    pub(crate) fn authz_at(&self, at: ListenerId) -> Option<AuthzOptions> {
+        self.access_at(at).map_or(self.authz, |own| own.authz)
     }
 
     /// Whether somebody is asked at any listener.
-    pub(crate) fn asks_anywhere(&self) -> bool {
-        self.asks.is_some() || self.access.own.iter().flatten().any(|own| own.asks.is_some())
+    pub(crate) fn uses_authz_anywhere(&self) -> bool {
+        self.authz.is_some() || self.access.own.iter().flatten().any(|own| own.authz.is_some())
     }
 
     /// Whether there are rules for the clients of any listener.
@@ -251,9 +251,9 @@ impl Options {
         self.permissions.is_some() || self.access.own.iter().flatten().any(has_own)
     }
 
-    pub(crate) fn knows_method(&self, at: ListenerId, method: &str) -> bool {
+    pub(crate) fn supports_auth_method(&self, at: ListenerId, method: &str) -> bool {
         let methods = self.access_at(at).map_or(&self.access.methods, |own| &own.methods);
-        self.judges_at(at) && methods.iter().any(|known| **known == *method)
+        self.authenticates_at(at) && methods.iter().any(|known| **known == *method)
     }
 
     /// How many messages and bytes may wait in one queue. On the disk there is room, and what
@@ -271,7 +271,7 @@ impl Options {
     }
 
     /// The limits of a listener.
-    pub(crate) fn of(&self, at: ListenerId) -> &Options {
+    pub(crate) fn options_of_listener(&self, at: ListenerId) -> &BrokerOptions {
         match self.listeners.get(usize::from(at.0)) {
             Some(Some(own)) => own,
             _ => self,
@@ -279,25 +279,25 @@ impl Options {
     }
 }
 
-impl Options {
+impl BrokerOptions {
     /// What a client may name, in a PUBLISH or as its will.
     #[inline]
-    pub(crate) fn permit_topic(&self, topic: &str) -> Result<(), Refusal> {
+    pub(crate) fn check_topic(&self, topic: &str) -> Result<(), Refusal> {
         if topic.len() > usize::from(self.topic_bytes_max)
-            || deeper_than(topic, usize::from(self.topic_levels_max))
+            || is_deeper_than(topic, usize::from(self.topic_levels_max))
         {
             return Err(Refusal::TopicNameInvalid);
         }
         if !topic.starts_with('$') {
             return Ok(());
         }
-        reserved_topic(topic)
+        check_reserved_topic(topic)
     }
 }
 
 /// Whether a topic that begins with `$` is the server's, the root of each tree with what is below:
 /// `$SYS/#` matches `$SYS`, too (MQTT 5.0, 4.7.1.2). The prefixes of filters name no topic.
-fn reserved_topic(topic: &str) -> Result<(), Refusal> {
+fn check_reserved_topic(topic: &str) -> Result<(), Refusal> {
     let is_in = |prefix: &str| {
         let root = prefix.trim_end_matches('/');
         topic.starts_with(prefix) || topic == root
@@ -325,25 +325,25 @@ fn is_state_of_bridge(topic: &str) -> bool {
         .is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
-fn deeper_than(topic: &str, levels_max: usize) -> bool {
+fn is_deeper_than(topic: &str, levels_max: usize) -> bool {
     // A topic shorter than the limit cannot be deeper.
     topic.len() >= levels_max && topic.bytes().filter(|&byte| byte == b'/').count() >= levels_max
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for BrokerOptions {
+    fn default() -> BrokerOptions {
+        BrokerOptions {
             access: AccessByListener::default(),
             address_connections_max: 0,
             address_connections_per_s: 0,
-            asks: None,
-            autos: Arc::new([]),
+            authz: None,
+            auto_subscriptions: Arc::new([]),
             bans: None,
             bytes_out_per_s: 0,
             bytes_per_s: 0,
             caches: Arc::new([]),
             check_payload_format: false,
-            classes: Vec::new(),
+            client_groups: Vec::new(),
             client_id_bytes_max: 1024,
             connect_timeout_ms: 10_000,
             connections_max: 0,
@@ -358,16 +358,16 @@ impl Default for Options {
             flapping_count_max: 0,
             flapping_window_s: 60,
             inflight_max: 1024,
-            judges: false,
+            authenticates: false,
             keep_alive_s_max: 0,
             listeners: Vec::new(),
             memory_bytes_max: limits::MEMORY_BYTES_MAX_DEFAULT,
             message_expiry_s_max: u32::MAX,
             messages_out_per_s: 0,
             messages_per_s: 0,
-            mounts_users: false,
+            namespace_needs_user: false,
             namespace: None,
-            noted: Noted::default(),
+            event_options: EventOptions::default(),
             packet_bytes_max: 2 * 1024 * 1024,
             permissions: None,
             presets: Arc::new([]),
@@ -387,7 +387,7 @@ impl Default for Options {
             session_expiry_s_default: u32::MAX,
             session_expiry_s_max: u32::MAX,
             shared_available: true,
-            shared_strategy: Strategy::default(),
+            shared_strategy: SharedStrategy::default(),
             shared_strategies: Vec::new(),
             subscription_ids_available: true,
             subscriptions_max: 100_000,

@@ -1,28 +1,28 @@
 //! What a tick decided. The broker writes here and nowhere else; the engine performs it once.
 //!
-//! Bytes for a connection are a [`Write`]: its own bytes, with ranges of the tick's shared arena
-//! put between them. A message that goes to many in the same wire form is encoded once into the
-//! arena and each receiver's `Write` only names the range; neighbouring ranges grow together, so a
-//! subscriber that takes everything of one topic ends the tick with a single one.
+//! Bytes for a connection are a [`ConnWrite`]: its own bytes, with ranges of the tick's shared
+//! arena put between them. A message that goes to many in the same wire form is encoded once into
+//! the arena and each receiver's `ConnWrite` only names the range; neighbouring ranges grow
+//! together, so a subscriber that takes everything of one topic ends the tick with a single one.
 
-use crate::ask::{Question, Slip};
-use crate::input::{ConnId, Cross, ShardId};
-use crate::journal::Space;
-use crate::judge::Claim;
+use crate::authentication::AuthRequest;
+use crate::authz::{AuthzRequest, RequestId};
+use crate::broker_event::BrokerEvent;
+use crate::input::{ConnId, ShardId, ShardMessage};
 use crate::limits;
-use crate::note::Note;
-use crate::peer::Peer;
+use crate::peer::PeerInfo;
 use crate::records;
-use crate::unread::Reading;
+use crate::stored_queue::StoreReadRequest;
+use crate::write_batch::RecordSpace;
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct ArenaRange {
     pub start: u32,
     pub end: u32,
 }
 
-impl Range {
+impl ArenaRange {
     pub(crate) fn len(self) -> usize {
         (self.end - self.start) as usize
     }
@@ -30,36 +30,36 @@ impl Range {
 
 /// A range of the arena that stands before byte `at` of the connection's own bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Segment {
+struct WriteSegment {
     at: u32,
-    range: Range,
+    range: ArenaRange,
 }
 
-impl Segment {
-    const EMPTY: Segment = Segment { at: 0, range: Range { start: 0, end: 0 } };
+impl WriteSegment {
+    const EMPTY: WriteSegment = WriteSegment { at: 0, range: ArenaRange { start: 0, end: 0 } };
 }
 
 /// One line of the cache, since a message to a thousand subscribers touches a thousand of them.
 #[repr(align(64))]
 #[derive(Debug)]
-pub struct Write {
+pub struct ConnWrite {
     pub conn: ConnId,
     /// The last segment; empty until there is one.
-    last: Segment,
+    last: WriteSegment,
     pub own: Vec<u8>,
-    segments: Vec<Segment>,
+    segments: Vec<WriteSegment>,
 }
 
-const _: () = assert!(size_of::<Write>() == 64 || size_of::<usize>() != 8);
+const _: () = assert!(size_of::<ConnWrite>() == 64 || size_of::<usize>() != 8);
 
-impl Write {
-    fn new(conn: ConnId) -> Write {
-        Write { conn, last: Segment::EMPTY, own: Vec::new(), segments: Vec::new() }
+impl ConnWrite {
+    fn new(conn: ConnId) -> ConnWrite {
+        ConnWrite { conn, last: WriteSegment::EMPTY, own: Vec::new(), segments: Vec::new() }
     }
 
     /// Names a range of the arena as the next bytes.
     #[inline]
-    pub fn share(&mut self, range: Range) {
+    pub fn push_shared(&mut self, range: ArenaRange) {
         let at = self.own.len() as u32;
         if self.last.at == at && self.last.range.end == range.start {
             self.last.range.end = range.end;
@@ -68,10 +68,10 @@ impl Write {
         if self.last.range.len() > 0 {
             self.segments.push(self.last);
         }
-        self.last = Segment { at, range };
+        self.last = WriteSegment { at, range };
     }
 
-    fn segments(&self) -> impl Iterator<Item = &Segment> {
+    fn segments(&self) -> impl Iterator<Item = &WriteSegment> {
         self.segments.iter().chain(Some(&self.last).filter(|last| last.range.len() > 0))
     }
 
@@ -101,7 +101,7 @@ impl Write {
     }
 
     fn clear(&mut self) {
-        self.last = Segment::EMPTY;
+        self.last = WriteSegment::EMPTY;
         self.own.clear();
         self.segments.clear();
         if self.own.capacity() > OWN_BYTES_KEPT {
@@ -125,7 +125,7 @@ pub enum Effect {
     Move {
         conn: ConnId,
         shard: ShardId,
-        peer: Peer,
+        peer: PeerInfo,
     },
     /// Read no more from this connection until `Resume`.
     Hold {
@@ -134,40 +134,40 @@ pub enum Effect {
     Resume {
         conn: ConnId,
     },
-    /// Find out whether this client may come in, and say so with `Input::Verdict` and the same
-    /// case. The connection is held until then, or until `Options::verdict_timeout_ms`.
-    Judge {
+    /// Find out whether this client may come in, and say so with `ShardInput::AuthDecided` and the
+    /// same case. The connection is held until then, or until `BrokerOptions::verdict_timeout_ms`.
+    Authenticate {
         conn: ConnId,
         case: u32,
-        claim: Box<Claim>,
+        claim: Box<AuthRequest>,
     },
-    /// Find out whether the client may do this, and say so with `Input::Answered` and the same
-    /// slip. The connection is held until then, or until `Options::verdict_timeout_ms`.
-    Ask {
-        slip: Slip,
-        question: Box<Question>,
+    /// Find out whether the client may do this, and say so with `ShardInput::AuthzAnswered` and the
+    /// same slip. The connection is held until then, or until `BrokerOptions::verdict_timeout_ms`.
+    Authorize {
+        slip: RequestId,
+        question: Box<AuthzRequest>,
     },
-    /// Hand over the store, to be read, with `Input::Stored`.
-    Read {
-        reading: Reading,
+    /// Hand over the store, to be read, with `ShardInput::StoreReady`.
+    ReadStore {
+        reading: StoreReadRequest,
     },
 }
 
 #[derive(Debug, Default)]
 pub struct Outbox {
     pub arena: Vec<u8>,
-    writes: Vec<Write>,
+    writes: Vec<ConnWrite>,
     writes_len: usize,
     pub effects: Vec<Effect>,
     /// For the other shards, in order. The engine takes from the front what the rings hold.
-    pub lanes: Vec<VecDeque<Cross>>,
+    pub lanes: Vec<VecDeque<ShardMessage>>,
     /// Behind each lane, what the store must take something for first.
-    held: Vec<VecDeque<Cross>>,
+    held: Vec<VecDeque<ShardMessage>>,
     /// How many words at the front of each lane found no room in its ring: what is held comes after
     /// them, and before whatever is said from then on.
     left: Vec<usize>,
-    pub notes: Vec<Note>,
-    /// How many bytes the last `Input::Bytes` took.
+    pub events: Vec<BrokerEvent>,
+    /// How many bytes the last `ShardInput::Bytes` took.
     pub consumed: usize,
     pub deliveries: usize,
     /// Nodes of the retained tree that cursors looked at this turn.
@@ -183,14 +183,14 @@ impl Outbox {
     /// The store has refused a batch for now, and `waits` says whether that writes a key. A word
     /// that names such a key stays here: its receiver could strike it before it is written, and
     /// what is written then nobody would strike.
-    pub fn hold_back(&mut self, waits: impl Fn(Space, &[u8]) -> bool) {
+    pub fn hold_unwritten(&mut self, waits: impl Fn(RecordSpace, &[u8]) -> bool) {
         self.held.resize_with(self.lanes.len(), VecDeque::new);
         self.left.resize(self.lanes.len(), 0);
         for ((lane, held), left) in self.lanes.iter_mut().zip(&mut self.held).zip(&mut self.left) {
             let before = std::mem::take(left);
             for (at, cross) in std::mem::take(lane).into_iter().enumerate() {
                 let stays = cross.origin().is_some_and(|place| {
-                    waits(Space::Queues, &records::queue_key(place.number, place.position))
+                    waits(RecordSpace::Queues, &records::queue_key(place.number, place.position))
                 });
                 if stays {
                     held.push_back(cross);
@@ -203,7 +203,7 @@ impl Outbox {
     }
 
     /// The store has taken all that it had refused: what was held is said as `late` would say it.
-    pub fn let_go(&mut self, late: impl Fn(Cross) -> Cross) {
+    pub fn release_held(&mut self, late: impl Fn(ShardMessage) -> ShardMessage) {
         let left = self.left.iter().copied().chain(std::iter::repeat(0));
         for ((lane, held), left) in self.lanes.iter_mut().zip(self.held.drain(..)).zip(left) {
             let mut new = lane.split_off(left.min(lane.len()));
@@ -213,7 +213,7 @@ impl Outbox {
     }
 
     /// The rings have taken what they had room for.
-    pub fn note_left(&mut self) {
+    pub fn note_lane_lengths(&mut self) {
         self.left.clear();
         self.left.extend(self.lanes.iter().map(VecDeque::len));
     }
@@ -226,7 +226,7 @@ impl Outbox {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.writes_len == 0 && self.effects.is_empty() && self.notes.is_empty()
+        self.writes_len == 0 && self.effects.is_empty() && self.events.is_empty()
     }
 
     /// Room that `Outbox::is_full` counts beside the arena's.
@@ -235,21 +235,21 @@ impl Outbox {
         self.bytes += bytes;
     }
 
-    pub fn writes(&self) -> &[Write] {
+    pub fn writes(&self) -> &[ConnWrite] {
         &self.writes[..self.writes_len]
     }
 
     /// The write of a connection this tick. `slot` is the caller's memory of it: meaningless, and
     /// checked to be so, from the next tick on.
     #[inline]
-    pub fn write(&mut self, conn: ConnId, slot: &mut u32) -> &mut Write {
+    pub fn write(&mut self, conn: ConnId, slot: &mut u32) -> &mut ConnWrite {
         let index = *slot as usize;
         if index < self.writes_len && self.writes[index].conn == conn {
             return &mut self.writes[index];
         }
         *slot = self.writes_len as u32;
         if self.writes_len == self.writes.len() {
-            self.writes.push(Write::new(conn));
+            self.writes.push(ConnWrite::new(conn));
         }
         let write = &mut self.writes[self.writes_len];
         write.conn = conn;
@@ -259,7 +259,7 @@ impl Outbox {
 
     /// Gives back what only a burst needs, where nothing stands in it. Lanes with no more room than
     /// `lane_kept` stay.
-    pub fn release(&mut self, lane_kept: usize) {
+    pub fn free_buffers(&mut self, lane_kept: usize) {
         let all = self.lanes.iter_mut().chain(&mut self.held);
         for lane in all.filter(|lane| lane.is_empty() && lane.capacity() > lane_kept) {
             *lane = VecDeque::new();
@@ -267,8 +267,8 @@ impl Outbox {
         if self.writes_len == 0 {
             (self.writes, self.arena) = (Vec::new(), Vec::new());
         }
-        if self.effects.is_empty() && self.notes.is_empty() {
-            (self.effects, self.notes) = (Vec::new(), Vec::new());
+        if self.effects.is_empty() && self.events.is_empty() {
+            (self.effects, self.events) = (Vec::new(), Vec::new());
         }
     }
 
@@ -280,7 +280,7 @@ impl Outbox {
     /// After the engine has performed everything but the lanes. Buffers stay for the next tick;
     /// those that one burst made large do not.
     pub fn clear(&mut self) {
-        self.writes[..self.writes_len].iter_mut().for_each(Write::clear);
+        self.writes[..self.writes_len].iter_mut().for_each(ConnWrite::clear);
         if self.writes.len() > WRITES_KEPT {
             self.writes.truncate(WRITES_KEPT);
         }
@@ -290,7 +290,7 @@ impl Outbox {
         }
         self.writes_len = 0;
         self.effects.clear();
-        self.notes.clear();
+        self.events.clear();
         self.deliveries = 0;
         self.cursor_steps = 0;
         self.bytes = 0;
@@ -304,18 +304,22 @@ const WRITES_KEPT: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Now;
-    use crate::journal::Number;
-    use crate::lasting::Origin;
-    use crate::message::{Draft, Message};
+    use crate::MonotonicMs;
+    use crate::message::{IncomingPublish, Message};
+    use crate::persistent_session::QueueRecordId;
+    use crate::write_batch::RecordNumber;
 
-    fn word(ticket: u64, origin: Option<Origin>) -> Cross {
-        Cross::Publish { message: Message::new(&Draft::new("t", b"", Now(0))), ticket, origin }
+    fn word(ticket: u64, origin: Option<QueueRecordId>) -> ShardMessage {
+        ShardMessage::Publish {
+            message: Message::new(&IncomingPublish::new("t", b"", MonotonicMs(0))),
+            ticket,
+            origin,
+        }
     }
 
-    fn tickets(lane: &VecDeque<Cross>) -> Vec<u64> {
-        let ticket = |cross: &Cross| match cross {
-            Cross::Publish { ticket, .. } => *ticket,
+    fn tickets(lane: &VecDeque<ShardMessage>) -> Vec<u64> {
+        let ticket = |cross: &ShardMessage| match cross {
+            ShardMessage::Publish { ticket, .. } => *ticket,
             _ => 0,
         };
         lane.iter().map(ticket).collect()
@@ -325,14 +329,14 @@ mod tests {
     fn what_was_held_comes_behind_what_the_ring_had_no_room_for() {
         let mut out = Outbox::new(1);
         out.lanes[0].push_back(word(1, None));
-        out.note_left();
-        let parked = Origin { number: Number(1), position: 1 };
+        out.note_lane_lengths();
+        let parked = QueueRecordId { number: RecordNumber(1), position: 1 };
         out.lanes[0].extend([word(2, Some(parked)), word(3, None)]);
-        out.hold_back(|_, _| true);
+        out.hold_unwritten(|_, _| true);
         assert_eq!(tickets(&out.lanes[0]), [1, 3]);
-        out.note_left();
+        out.note_lane_lengths();
         out.lanes[0].push_back(word(4, None));
-        out.let_go(|cross| cross);
+        out.release_held(|cross| cross);
         assert_eq!(tickets(&out.lanes[0]), [1, 3, 2, 4]);
     }
 }

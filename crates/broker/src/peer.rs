@@ -1,27 +1,27 @@
 //! Who is at the other end of a transport: what the transport itself can tell, and what was decided
 //! of it. All of it goes with the connection from shard to shard.
 
-use crate::judge::{Grant, Pass};
+use crate::authentication::{AuthOutcome, Principal};
 use crate::refusal::Refusal;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
-    pub address: Address,
+pub struct PeerInfo {
+    pub address: PeerAddress,
     /// Where it came in.
     pub listener: ListenerId,
     /// Memory that the engine needs for the transport as long as it lasts, beside the socket.
     pub transport_bytes: u32,
     /// Who it proved to be, where somebody asked.
-    proof: Option<Box<Proof>>,
+    proof: Option<Box<PeerIdentity>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Proof {
-    certificate: Option<Arc<Certificate>>,
-    pass: Option<Pass>,
+struct PeerIdentity {
+    certificate: Option<Arc<PeerCertificate>>,
+    pass: Option<AuthOutcome>,
 }
 
 /// A listener's place among the program's.
@@ -34,7 +34,7 @@ impl ListenerId {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Address {
+pub enum PeerAddress {
     Network(SocketAddr),
     /// The process at the other end of a unix socket, as the kernel names it.
     Unix {
@@ -46,14 +46,14 @@ pub enum Address {
 /// Who counts as one where attempts or connections are counted: whoever has one IPv6 address has
 /// 2^64 of them, and a user of this host as many processes as it likes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum PeerSource {
     Network(IpAddr),
     User(u32),
 }
 
 /// The names in a client's certificate (RFC 5280).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Certificate {
+pub struct PeerCertificate {
     /// The last CN of the subject, which is its most specific.
     pub common_name: Option<Box<str>>,
     /// The whole subject as RFC 4514 writes it.
@@ -69,94 +69,102 @@ pub enum AlternativeName {
     Uri(Box<str>),
 }
 
-impl Peer {
+impl PeerInfo {
     /// Of a connection that was just accepted.
-    pub fn new(address: Address, listener: ListenerId) -> Peer {
-        Peer { address, listener, transport_bytes: 0, proof: None }
+    pub fn new(address: PeerAddress, listener: ListenerId) -> PeerInfo {
+        PeerInfo { address, listener, transport_bytes: 0, proof: None }
     }
 
     /// Of a connection that this process made to itself: nobody is asked who that is.
-    pub fn own(address: Address, grant: Grant) -> Peer {
-        let mut peer = Peer::new(address, ListenerId::NONE);
-        peer.give(Pass { decided: Ok(Box::new(grant)), expires: None, answers: 0 });
+    pub fn internal(address: PeerAddress, grant: Principal) -> PeerInfo {
+        let mut peer = PeerInfo::new(address, ListenerId::NONE);
+        peer.set_auth_outcome(AuthOutcome {
+            decision: Ok(Box::new(grant)),
+            expires: None,
+            auth_packets: 0,
+        });
         peer
     }
 
-    pub(crate) fn is_own(&self) -> bool {
+    pub(crate) fn is_internal(&self) -> bool {
         self.listener == ListenerId::NONE
     }
 
     /// Nothing but an address.
-    pub fn at(address: SocketAddr) -> Peer {
-        Peer::new(Address::Network(address), ListenerId::default())
+    pub fn from_address(address: SocketAddr) -> PeerInfo {
+        PeerInfo::new(PeerAddress::Network(address), ListenerId::default())
     }
 
     /// The same at another stream of its transport, whose memory the first one counts.
-    pub(crate) fn branch(&self) -> Peer {
-        Peer { transport_bytes: 0, ..self.clone() }
+    pub(crate) fn for_data_stream(&self) -> PeerInfo {
+        PeerInfo { transport_bytes: 0, ..self.clone() }
     }
 
     /// What its certificate says. Only one that the listener's authorities vouch for gets here.
-    pub fn certificate(&self) -> Option<&Arc<Certificate>> {
+    pub fn certificate(&self) -> Option<&Arc<PeerCertificate>> {
         self.proof.as_ref()?.certificate.as_ref()
     }
 
-    pub fn show(&mut self, certificate: Arc<Certificate>) {
+    pub fn set_certificate(&mut self, certificate: Arc<PeerCertificate>) {
         self.proof.get_or_insert_default().certificate = Some(certificate);
     }
 
     /// There from the verdict on, until the session has what it says.
-    pub(crate) fn pass(&self) -> Option<&Pass> {
+    pub(crate) fn auth_outcome(&self) -> Option<&AuthOutcome> {
         self.proof.as_ref()?.pass.as_ref()
     }
 
-    pub(crate) fn give(&mut self, pass: Pass) {
+    pub(crate) fn set_auth_outcome(&mut self, pass: AuthOutcome) {
         self.proof.get_or_insert_default().pass = Some(pass);
     }
 
     /// It is above a limit: its CONNECT is answered with this, and nobody asks who it is.
-    pub fn turn_down(&mut self, refusal: Refusal) {
-        self.give(Pass { decided: Err(refusal), expires: None, answers: 0 });
+    pub fn refuse(&mut self, refusal: Refusal) {
+        self.set_auth_outcome(AuthOutcome {
+            decision: Err(refusal),
+            expires: None,
+            auth_packets: 0,
+        });
     }
 
-    pub(crate) fn take_pass(&mut self) {
+    pub(crate) fn clear_auth_outcome(&mut self) {
         if let Some(proof) = &mut self.proof {
             proof.pass = None;
         }
-        self.proof.take_if(|proof| **proof == Proof::default());
+        self.proof.take_if(|proof| **proof == PeerIdentity::default());
     }
 }
 
-impl Address {
+impl PeerAddress {
     pub fn ip(self) -> Option<IpAddr> {
         match self {
-            Address::Network(address) => Some(address.ip()),
-            Address::Unix { .. } => None,
+            PeerAddress::Network(address) => Some(address.ip()),
+            PeerAddress::Unix { .. } => None,
         }
     }
 }
 
-impl From<Address> for Source {
-    fn from(address: Address) -> Source {
+impl From<PeerAddress> for PeerSource {
+    fn from(address: PeerAddress) -> PeerSource {
         match address {
-            Address::Network(address) => Source::Network(network(address.ip())),
-            Address::Unix { user, .. } => Source::User(user),
+            PeerAddress::Network(address) => PeerSource::Network(counted_network(address.ip())),
+            PeerAddress::Unix { user, .. } => PeerSource::User(user),
         }
     }
 }
 
-fn network(address: IpAddr) -> IpAddr {
+fn counted_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) & !u128::from(u64::MAX)).into()),
         v4 => v4,
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for PeerSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Network(address) => write!(f, "{address}"),
-            Source::User(user) => write!(f, "unix:user={user}"),
+            PeerSource::Network(address) => write!(f, "{address}"),
+            PeerSource::User(user) => write!(f, "unix:user={user}"),
         }
     }
 }
@@ -172,11 +180,11 @@ impl fmt::Display for AlternativeName {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Network(address) => write!(f, "{address}"),
-            Address::Unix { user, process } => write!(f, "unix:user={user},process={process}"),
+            PeerAddress::Network(address) => write!(f, "{address}"),
+            PeerAddress::Unix { user, process } => write!(f, "unix:user={user},process={process}"),
         }
     }
 }

@@ -1,31 +1,31 @@
 //! Names that options give and clients complete: `devices/${clientid}/#`. What stands for a client
 //! in one is one level of it, whatever the client calls itself.
 
+use crate::acl_rules::is_one_level;
+use crate::client_permissions::ClientPermissions;
 use crate::input::SessionId;
-use crate::mount::parts;
-use crate::peer::Peer;
-use crate::permissions::is_one_level;
-use crate::rights::Rights;
+use crate::namespace::split_client_id;
+use crate::peer::PeerInfo;
 use crate::shard::Shard;
 use std::borrow::Cow;
 use std::net::IpAddr;
 
 /// A name with gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
-    parts: Vec<Part>,
+pub struct NameTemplate {
+    parts: Vec<NameTemplatePart>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
-    Of(Variable),
+enum NameTemplatePart {
+    Variable(NameVariable),
     /// What a group of a regular expression found.
     Group(usize),
     Text(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Variable {
+enum NameVariable {
     ClientId,
     CommonName,
     Host,
@@ -33,19 +33,19 @@ enum Variable {
 }
 
 /// As rules for permissions spell them, and as EMQX does.
-const VARIABLES: [(&str, Variable); 7] = [
-    ("${clientid}", Variable::ClientId),
-    ("${username}", Variable::User),
-    ("${cert_cn}", Variable::CommonName),
-    ("${host}", Variable::Host),
-    ("%c", Variable::ClientId),
-    ("%u", Variable::User),
-    ("%h", Variable::Host),
+const VARIABLES: [(&str, NameVariable); 7] = [
+    ("${clientid}", NameVariable::ClientId),
+    ("${username}", NameVariable::User),
+    ("${cert_cn}", NameVariable::CommonName),
+    ("${host}", NameVariable::Host),
+    ("%c", NameVariable::ClientId),
+    ("%u", NameVariable::User),
+    ("%h", NameVariable::Host),
 ];
 
 /// Whose name it becomes.
 #[derive(Debug)]
-pub(crate) struct Whom<'a> {
+pub(crate) struct PlaceholderValues<'a> {
     pub(crate) client_id: &'a str,
     /// A name that nobody has checked is nobody's.
     user: Option<&'a str>,
@@ -53,35 +53,35 @@ pub(crate) struct Whom<'a> {
     host: Option<IpAddr>,
 }
 
-impl<'a> Whom<'a> {
+impl<'a> PlaceholderValues<'a> {
     pub(crate) fn new(
         client_id: &'a str,
-        rights: Option<&'a Rights>,
-        peer: Option<&'a Peer>,
-    ) -> Whom<'a> {
+        rights: Option<&'a ClientPermissions>,
+        peer: Option<&'a PeerInfo>,
+    ) -> PlaceholderValues<'a> {
         let certificate = peer.and_then(|peer| peer.certificate());
         let host = peer.and_then(|peer| peer.address.ip());
-        Whom {
+        PlaceholderValues {
             client_id,
-            user: rights.and_then(|rights| rights.who.user.as_deref()),
+            user: rights.and_then(|rights| rights.subject.user.as_deref()),
             common_name: certificate.and_then(|known| known.common_name.as_deref()),
             host,
         }
     }
 
-    fn value(&self, variable: Variable) -> Option<Cow<'_, str>> {
+    fn value(&self, variable: NameVariable) -> Option<Cow<'_, str>> {
         match variable {
-            Variable::ClientId => Some(self.client_id.into()),
-            Variable::CommonName => self.common_name.map(Cow::Borrowed),
-            Variable::Host => self.host.map(|host| host.to_canonical().to_string().into()),
-            Variable::User => self.user.map(Cow::Borrowed),
+            NameVariable::ClientId => Some(self.client_id.into()),
+            NameVariable::CommonName => self.common_name.map(Cow::Borrowed),
+            NameVariable::Host => self.host.map(|host| host.to_canonical().to_string().into()),
+            NameVariable::User => self.user.map(Cow::Borrowed),
         }
     }
 }
 
-impl Template {
+impl NameTemplate {
     /// Groups are written `$1` and so on, where there are any. The error says what would be right.
-    pub fn parse(text: &str, groups: usize) -> Result<Template, String> {
+    pub fn parse(text: &str, groups: usize) -> Result<NameTemplate, String> {
         let (mut parts, mut rest) = (Vec::new(), text);
         let mut plain = String::new();
         while let Some(first) = rest.chars().next() {
@@ -89,13 +89,13 @@ impl Template {
             let digits = rest.strip_prefix('$').filter(|_| groups > 0).unwrap_or_default();
             let digits = digits.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
             let (part, len) = match variable {
-                Some(&(spelled, variable)) => (Part::Of(variable), spelled.len()),
+                Some(&(spelled, variable)) => (NameTemplatePart::Variable(variable), spelled.len()),
                 None if !digits.is_empty() => {
                     let at = digits.parse().ok().filter(|at| (1..groups + 1).contains(at));
                     let at = at.ok_or_else(|| {
                         format!("${digits} is no group of the regular expression, it has {groups}")
                     })?;
-                    (Part::Group(at), 1 + digits.len())
+                    (NameTemplatePart::Group(at), 1 + digits.len())
                 }
                 None if rest.starts_with("${") => {
                     return Err(format!(
@@ -110,32 +110,32 @@ impl Template {
                 }
             };
             if !plain.is_empty() {
-                parts.push(Part::Text(std::mem::take(&mut plain)));
+                parts.push(NameTemplatePart::Text(std::mem::take(&mut plain)));
             }
             parts.push(part);
             rest = &rest[len..];
         }
         if !plain.is_empty() || parts.is_empty() {
-            parts.push(Part::Text(plain));
+            parts.push(NameTemplatePart::Text(plain));
         }
-        Ok(Template { parts })
+        Ok(NameTemplate { parts })
     }
 
     /// None where the client has no such name, or one that would say more than a name.
     pub(crate) fn fill<'a>(
         &self,
-        whom: &Whom<'_>,
+        whom: &PlaceholderValues<'_>,
         group: impl Fn(usize) -> &'a str,
     ) -> Option<String> {
         let mut text = String::new();
         for part in &self.parts {
             match part {
-                Part::Group(at) => text.push_str(group(*at)),
-                Part::Of(variable) => {
+                NameTemplatePart::Group(at) => text.push_str(group(*at)),
+                NameTemplatePart::Variable(variable) => {
                     let value = whom.value(*variable).filter(|value| is_one_level(value));
                     text.push_str(&value?);
                 }
-                Part::Text(plain) => text.push_str(plain),
+                NameTemplatePart::Text(plain) => text.push_str(plain),
             }
         }
         Some(text)
@@ -143,9 +143,9 @@ impl Template {
 
     /// What it becomes for a client whose every name is `x`.
     pub fn example(&self) -> String {
-        let part = |part: &Part| match part {
-            Part::Text(plain) => plain.clone(),
-            Part::Of(_) | Part::Group(_) => "x".to_string(),
+        let part = |part: &NameTemplatePart| match part {
+            NameTemplatePart::Text(plain) => plain.clone(),
+            NameTemplatePart::Variable(_) | NameTemplatePart::Group(_) => "x".to_string(),
         };
         self.parts.iter().map(part).collect()
     }
@@ -153,11 +153,11 @@ impl Template {
 
 impl Shard {
     /// Whom a session's names are about.
-    pub(crate) fn whom(&self, id: SessionId) -> Whom<'_> {
+    pub(crate) fn placeholder_values(&self, id: SessionId) -> PlaceholderValues<'_> {
         let session = self.sessions.get(id);
         let peer = session.conn().and_then(|conn| self.conn(conn)).map(|known| &known.peer);
-        let (_, client_id) = parts(&session.client_id);
-        Whom::new(client_id, session.rights.as_deref(), peer)
+        let (_, client_id) = split_client_id(&session.client_id);
+        PlaceholderValues::new(client_id, session.permissions.as_deref(), peer)
     }
 }
 
@@ -166,8 +166,9 @@ mod tests {
     use super::*;
 
     fn fill(text: &str, groups: &[&str], client_id: &str) -> Option<String> {
-        let template = Template::parse(text, groups.len()).unwrap();
-        let whom = Whom { client_id, user: Some("ann"), common_name: None, host: None };
+        let template = NameTemplate::parse(text, groups.len()).unwrap();
+        let whom =
+            PlaceholderValues { client_id, user: Some("ann"), common_name: None, host: None };
         template.fill(&whom, |at| groups[at - 1])
     }
 
@@ -185,9 +186,9 @@ mod tests {
 
     #[test]
     fn a_gap_that_nothing_fills_is_told() {
-        assert!(Template::parse("a/$2", 1).unwrap_err().contains("it has 1"));
-        assert!(Template::parse("a/$0", 1).is_err());
-        assert!(Template::parse("a/${client}", 0).unwrap_err().contains("unknown variable"));
-        assert_eq!(Template::parse("a/${clientid}/$1", 1).unwrap().example(), "a/x/x");
+        assert!(NameTemplate::parse("a/$2", 1).unwrap_err().contains("it has 1"));
+        assert!(NameTemplate::parse("a/$0", 1).is_err());
+        assert!(NameTemplate::parse("a/${client}", 0).unwrap_err().contains("unknown variable"));
+        assert_eq!(NameTemplate::parse("a/${clientid}/$1", 1).unwrap().example(), "a/x/x");
     }
 }

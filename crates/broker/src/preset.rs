@@ -1,18 +1,18 @@
 //! Sessions of clients that were never here: made when the process begins or its options change,
 //! and from then on like any that a client left. One that exists is never touched.
 
-use crate::input::Now;
+use crate::client_permissions::ClientPermissions;
+use crate::input::MonotonicMs;
 use crate::limits::LINK_IDS;
 use crate::rewrite::is_special;
-use crate::rights::Rights;
 use crate::shard::Shard;
-use crate::timer::Timer;
-use crate::topics::Packed;
-use mqtt::{QoS, SubscribeOptions, Version};
+use crate::timer::ShardTimer;
+use crate::topics::SubscriptionFlags;
+use mqtt::{ProtocolVersion, QoS, SubscribeOptions};
 
 /// `[[preset]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Preset {
+pub struct PresetSession {
     client_id: Box<str>,
     user: Option<Box<str>>,
     filters: Vec<Box<str>>,
@@ -20,7 +20,7 @@ pub struct Preset {
     expiry_s: u32,
 }
 
-impl Preset {
+impl PresetSession {
     /// The error says what is wrong and what would be right.
     pub fn parse(
         client_id: &str,
@@ -28,7 +28,7 @@ impl Preset {
         filters: &[String],
         qos: QoS,
         expiry_s: u32,
-    ) -> Result<Preset, String> {
+    ) -> Result<PresetSession, String> {
         if client_id.is_empty() || client_id.contains('\0') || client_id.starts_with(LINK_IDS) {
             return Err("client_id is missing, or one that no client has".to_string());
         }
@@ -44,7 +44,7 @@ impl Preset {
                 return Err(format!("subscriptions: {filter:?} {why}"));
             }
         }
-        Ok(Preset {
+        Ok(PresetSession {
             client_id: client_id.into(),
             user: user.map(Into::into),
             filters: filters.iter().map(|filter| filter.as_str().into()).collect(),
@@ -64,7 +64,7 @@ impl Shard {
     pub fn make_presets(&mut self) {
         let presets = self.options.presets.clone();
         for preset in presets.iter() {
-            if self.home_of(&preset.client_id) == self.id
+            if self.owner_of(&preset.client_id) == self.id
                 && self.sessions.find(&preset.client_id).is_none()
             {
                 self.make_preset(preset);
@@ -72,26 +72,27 @@ impl Shard {
         }
     }
 
-    fn make_preset(&mut self, preset: &Preset) {
+    fn make_preset(&mut self, preset: &PresetSession) {
         // Its client says at CONNECT which version it speaks.
-        let id = self.sessions.create(&preset.client_id, Version::V5);
+        let id = self.sessions.create(&preset.client_id, ProtocolVersion::V5);
         let session = self.sessions.get_mut(id);
         session.expiry_s = preset.expiry_s;
         let generation = session.generation;
         if let Some(user) = &preset.user {
-            self.sessions.set_rights(id, Some(Box::new(Rights::of_absent(user))));
+            self.sessions
+                .set_permissions(id, Some(Box::new(ClientPermissions::of_absent_user(user))));
         }
-        self.make_lasting(id);
+        self.make_persistent(id);
         let qos = preset.qos.min(self.qos_max());
         let options = SubscribeOptions { qos, ..SubscribeOptions::default() };
         for filter in &preset.filters {
             self.subscribe_own(id, filter, options, 0);
-            self.write_filter(id, filter, Packed::new(options), 0);
+            self.write_filter(id, filter, SubscriptionFlags::new(options), 0);
         }
         if preset.expiry_s != u32::MAX {
-            let at = Now(self.now.0 + u64::from(preset.expiry_s) * 1000);
-            self.sessions.get_mut(id).rare().ends_at = Some(at);
-            self.timers.set(at, Timer::Session { index: id.0, generation });
+            let at = MonotonicMs(self.now.0 + u64::from(preset.expiry_s) * 1000);
+            self.sessions.get_mut(id).extras().ends_at = Some(at);
+            self.timers.set(at, ShardTimer::Session { index: id.0, generation });
         }
         self.note_away(id);
     }

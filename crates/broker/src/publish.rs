@@ -2,31 +2,33 @@
 //! function; everything that can refuse stands in it.
 
 use crate::caches;
-use crate::conn::End;
-use crate::deliver::Hit;
-use crate::explain::explained;
-use crate::input::{ConnId, Cross, SessionId, ShardId, Stamp};
+use crate::conn::CloseReason;
+use crate::delivery::Delivery;
+use crate::input::{ConnId, RetainStamp, SessionId, ShardId, ShardMessage};
 use crate::limits::NONE;
-use crate::memory::SMALL;
-use crate::message::{Draft, Message, NO_EXPIRY};
-use crate::mount;
+use crate::memory::SMALL_BYTES_MAX;
+use crate::message::{IncomingPublish, Message, NO_EXPIRY};
+use crate::namespace;
 use crate::options::Durability;
 use crate::outbox::Outbox;
+use crate::reason_string::encode_with_reason;
 use crate::refusal::Refusal;
-use crate::session::{Sessions, ids};
+use crate::session::{SessionTable, ids};
 use crate::shard::Shard;
-use crate::sys::Drop;
-use crate::topics::{FilterId, Subscriber};
-use mqtt::{Ack, PacketType, Property, Publish, QoS, Reason, Version, Violation};
+use crate::sys::DropReason;
+use crate::topics::{FilterId, FilterSubscriber};
+use mqtt::{
+    PacketType, Property, ProtocolVersion, Publish, PublishAck, QoS, ReasonCode, Violation,
+};
 
 /// What the properties of one PUBLISH say, beside what is forwarded.
-struct Said {
+struct PublishProperties {
     alias: Option<u16>,
     expiry_s: u32,
     is_text: bool,
     /// Its namespace makes the Response Topic longer than a name may be.
     is_too_long: bool,
-    /// Whether `Scratch::properties` holds the forwarded ones; else all of them are.
+    /// Whether `ScratchBuffers::properties` holds the forwarded ones; else all of them are.
     filtered: bool,
 }
 
@@ -37,43 +39,43 @@ impl Shard {
         id: SessionId,
         packet: Publish<'_>,
         out: &mut Outbox,
-    ) -> Result<(), End> {
+    ) -> Result<(), CloseReason> {
         self.sessions.counters.publish_received += 1;
         self.sessions.counters.publish_bytes_received += packet.payload.len() as u64;
         let said = self.read_properties(conn, id, &packet)?;
         let aliased = self.resolve_alias(conn, &packet, said.alias)?;
         let topic = aliased.as_deref().unwrap_or(packet.topic);
-        self.check_ability(id, &packet)?;
+        self.check_capabilities(id, &packet)?;
         if packet.qos == QoS::ExactlyOnce && self.is_duplicate(conn, id, &packet)? {
-            self.receipt(conn, &packet, Reason::Success, false, out);
+            self.send_receipt(conn, &packet, ReasonCode::Success, false, out);
             return Ok(());
         }
-        self.weigh();
+        self.update_memory_pressure();
         let coming;
-        let (topic, delay_s) = match self.is_plain(topic) {
+        let (topic, delay_s) = match self.is_plain_topic(topic) {
             true => (topic, 0),
             false if topic.starts_with(caches::PREFIX) => {
-                return self.ask_cache(conn, id, (&packet, topic), out);
+                return self.request_from_cache(conn, id, &packet, topic, out);
             }
             false => {
-                coming = self.coming(id, topic);
+                coming = self.resolve_topic(id, topic);
                 match &coming {
                     Ok(coming) => (&*coming.topic, coming.delay_s),
                     Err(refusal) => return self.refuse_publish(conn, id, &packet, *refusal, out),
                 }
             }
         };
-        if let Err(refusal) = self.permit(id, topic, (&packet, &said), out) {
+        if let Err(refusal) = self.authorize_publish(id, topic, &packet, &said, out) {
             return self.refuse_publish(conn, id, &packet, refusal, out);
         }
         // From here on it has its whole name.
         let mut name = std::mem::take(&mut self.scratch.name);
-        let topic = self.sessions.get(id).mounted_in(topic, &mut name);
-        if let Err(refusal) = self.has_place(topic, &packet) {
+        let topic = self.sessions.get(id).add_prefix_in(topic, &mut name);
+        if let Err(refusal) = self.check_publish_room(topic, &packet) {
             return self.refuse_publish(conn, id, &packet, refusal, out);
         }
         let properties = std::mem::take(&mut self.scratch.properties);
-        let mut draft = Draft::new(topic, packet.payload, self.now);
+        let mut draft = IncomingPublish::new(topic, packet.payload, self.now);
         draft.properties = if said.filtered { &properties } else { packet.properties.as_bytes() };
         draft.qos = packet.qos;
         draft.retain = packet.retain;
@@ -83,19 +85,20 @@ impl Shard {
             draft.publisher = self.publisher_hash(id);
         }
         draft.durability = self.durability_of(topic);
-        draft.once = packet.qos == QoS::ExactlyOnce && awaited(&draft) && self.waits_for_store(id);
-        self.sessions.journal.keeps = false;
-        self.owed.asked.clear();
+        draft.exactly_once =
+            packet.qos == QoS::ExactlyOnce && needs_durable_ack(&draft) && self.waits_for_store(id);
+        self.sessions.write_batch.stores_routed = false;
+        self.pending_acks.requested.clear();
         let matched = match delay_s {
-            0 => Ok(self.spread(id, &mut draft, packet.dup, out)),
-            _ => self.put_off(id, &mut draft, delay_s).map(|()| true),
+            0 => Ok(self.apply_rules_and_route(id, &mut draft, packet.dup, out)),
+            _ => self.delay_message(id, &mut draft, delay_s).map(|()| true),
         };
         if matches!(matched, Ok(false)) {
-            self.heed_dropped(id, &mut draft, "no_subscribers");
+            self.on_message_dropped(id, &mut draft, "no_subscribers");
         }
         (self.scratch.properties, self.scratch.name) = (properties, name);
         match matched {
-            Ok(matched) => self.answer_for(conn, id, &packet, matched, out),
+            Ok(matched) => self.acknowledge_publish(conn, id, &packet, matched, out),
             Err(refusal) => return self.refuse_publish(conn, id, &packet, refusal, out),
         }
         Ok(())
@@ -103,7 +106,7 @@ impl Shard {
 
     /// The message is taken: its publisher hears so.
     #[inline]
-    pub(crate) fn answer_for(
+    pub(crate) fn acknowledge_publish(
         &mut self,
         conn: ConnId,
         id: SessionId,
@@ -117,10 +120,10 @@ impl Shard {
             self.sessions.get_mut(id).flight().received.insert(packet_id);
             self.sessions.write_received(id, packet_id);
         }
-        let reason = if matched { Reason::Success } else { Reason::NoMatchingSubscribers };
-        let asked = self.await_asked();
-        let waits = self.sessions.journal.keeps || asked;
-        self.receipt(conn, packet, reason, waits, out);
+        let reason = if matched { ReasonCode::Success } else { ReasonCode::NoMatchingSubscribers };
+        let asked = self.await_requested_commits();
+        let waits = self.sessions.write_batch.stores_routed || asked;
+        self.send_receipt(conn, packet, reason, waits, out);
     }
 
     #[inline]
@@ -129,8 +132,8 @@ impl Shard {
         conn: ConnId,
         id: SessionId,
         packet: &Publish<'_>,
-    ) -> Result<Said, End> {
-        let mut said = Said {
+    ) -> Result<PublishProperties, CloseReason> {
+        let mut said = PublishProperties {
             alias: None,
             expiry_s: NO_EXPIRY,
             is_text: false,
@@ -138,7 +141,8 @@ impl Shard {
             filtered: false,
         };
         if packet.properties.is_empty() {
-            said.filtered = self.options.noted.bridged && self.mark_bridged(conn, id);
+            said.filtered =
+                self.options.event_options.bridge_path && self.write_bridge_path(conn, id);
             return Ok(said);
         }
         let session = self.sessions.get(id);
@@ -156,7 +160,7 @@ impl Shard {
                 // [MQTT-3.3.2-20]: the rest travels as it came.
                 other => {
                     said.is_text |= other == Property::PayloadFormatIndicator(1);
-                    said.is_too_long |= !session.mount_property(other, bytes, forwarded);
+                    said.is_too_long |= !session.add_property_prefix(other, bytes, forwarded);
                 }
             }
         }
@@ -166,11 +170,11 @@ impl Shard {
 
     /// What we said in CONNACK that we cannot do [MQTT-3.2.2-11] [MQTT-3.2.2-14].
     #[inline]
-    fn check_ability(&self, id: SessionId, packet: &Publish<'_>) -> Result<(), End> {
+    fn check_capabilities(&self, id: SessionId, packet: &Publish<'_>) -> Result<(), CloseReason> {
         // Where no listener has options of its own, the session need not be looked at.
         let qos_max = match self.options.listeners.is_empty() {
             true => self.options.qos_max,
-            false => self.options.of_session(self.sessions.get(id)).qos_max,
+            false => self.options.options_of_session(self.sessions.get(id)).qos_max,
         };
         if packet.qos as u8 > qos_max {
             return Err(Refusal::QoSUnsupported.into());
@@ -188,7 +192,7 @@ impl Shard {
         conn: ConnId,
         id: SessionId,
         packet: &Publish<'_>,
-    ) -> Result<bool, End> {
+    ) -> Result<bool, CloseReason> {
         let Some(packet_id) = packet.packet_id else { return Ok(false) };
         let receive_maximum = self.conn(conn).map_or(u16::MAX, |known| known.receive_maximum);
         let session = self.sessions.get(id);
@@ -197,7 +201,9 @@ impl Shard {
             return Ok(true);
         }
         // [MQTT-3.3.4-7]: 3.x clients know of no such maximum.
-        if session.version == Version::V5 && flight.received.len() >= usize::from(receive_maximum) {
+        if session.version == ProtocolVersion::V5
+            && flight.received.len() >= usize::from(receive_maximum)
+        {
             return Err(Violation::ReceiveMaximumExceeded.into());
         }
         Ok(false)
@@ -205,17 +211,18 @@ impl Shard {
 
     /// What a client may not say, and what we have no room for.
     #[inline]
-    fn permit(
+    fn authorize_publish(
         &mut self,
         id: SessionId,
         topic: &str,
-        (packet, said): (&Publish<'_>, &Said),
+        packet: &Publish<'_>,
+        said: &PublishProperties,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         let session = self.sessions.get(id);
-        let options = self.options.of_session(session);
-        options.permit_topic(topic)?;
-        mount::permit(usize::from(session.mount), topic)?;
+        let options = self.options.options_of_session(session);
+        options.check_topic(topic)?;
+        namespace::check_name(usize::from(session.prefix_len), topic)?;
         if said.is_too_long {
             return Err(Refusal::TopicNameInvalid);
         }
@@ -227,9 +234,9 @@ impl Shard {
         }
         // QoS 0 messages need no memory where somebody reads them, and where nobody does they are
         // dropped there.
-        let large = packet.payload.len() > SMALL;
+        let large = packet.payload.len() > SMALL_BYTES_MAX;
         if packet.qos != QoS::AtMostOnce
-            && (self.sessions.is_full() || (large && self.sessions.is_tight()))
+            && (self.sessions.is_pressure_critical() || (large && self.sessions.is_pressure_high()))
         {
             return Err(Refusal::QuotaExceeded);
         }
@@ -243,8 +250,8 @@ impl Shard {
 
     /// Whether there is room for what would be kept under a topic's name.
     #[inline]
-    fn has_place(&mut self, topic: &str, packet: &Publish<'_>) -> Result<(), Refusal> {
-        if packet.retain && self.has_no_place_to_retain(topic, packet.payload) {
+    fn check_publish_room(&mut self, topic: &str, packet: &Publish<'_>) -> Result<(), Refusal> {
+        if packet.retain && self.lacks_room_to_retain(topic, packet.payload) {
             return Err(Refusal::QuotaExceeded);
         }
         match self.store_is_full && self.needs_store(topic, packet) {
@@ -256,13 +263,13 @@ impl Shard {
     /// Whether a bound stands against retaining this message. One that takes the place of another
     /// of its size is let through, and so is a clear, unless it would only leave a tombstone.
     #[cold]
-    fn has_no_place_to_retain(&self, topic: &str, payload: &[u8]) -> bool {
+    fn lacks_room_to_retain(&self, topic: &str, payload: &[u8]) -> bool {
         if payload.is_empty() {
-            return self.sessions.is_tight() && self.retained.get(topic).is_none();
+            return self.sessions.is_pressure_high() && self.retained.get(topic).is_none();
         }
         let before = self.retained.get(topic).map_or(0, |old| old.payload().len());
         let more = payload.len().saturating_sub(before) as u64;
-        self.retained_is_full(topic) || (more > 0 && self.sessions.is_crowded_by(more))
+        self.retained_is_full(topic) || (more > 0 && self.sessions.would_elevate_pressure(more))
     }
 
     /// Whether the store, which is full or crowded, would have to take this message.
@@ -274,35 +281,37 @@ impl Shard {
         if packet.retain {
             return !packet.payload.is_empty();
         }
-        packet.qos != QoS::AtMostOnce && self.is_wanted_for_good(topic)
+        packet.qos != QoS::AtMostOnce && self.has_persistent_subscriber(topic)
     }
 
     /// The same of what a rule made.
     #[cold]
-    pub(crate) fn wants_store(&mut self, draft: &Draft<'_>) -> bool {
+    pub(crate) fn rule_output_needs_store(&mut self, draft: &IncomingPublish<'_>) -> bool {
         let keeps = draft.durability != Durability::Memory;
         let retains = draft.retain && !draft.payload.is_empty();
-        keeps && (retains || (draft.qos != QoS::AtMostOnce && self.is_wanted_for_good(draft.topic)))
+        keeps
+            && (retains
+                || (draft.qos != QoS::AtMostOnce && self.has_persistent_subscriber(draft.topic)))
     }
 
     /// Whether a session that outlives the process wants the topic, or may.
-    fn is_wanted_for_good(&mut self, topic: &str) -> bool {
-        let shards = self.interest.of(topic, &mut Vec::new()) & !(1 << self.id.0);
+    fn has_persistent_subscriber(&mut self, topic: &str) -> bool {
+        let shards = self.interest.interested_shards(topic, &mut Vec::new()) & !(1 << self.id.0);
         let elsewhere = (0..self.shards as u8)
-            .any(|shard| shards >> shard & 1 == 1 && self.interest.lasts(shard));
+            .any(|shard| shards >> shard & 1 == 1 && self.interest.has_persistent(shard));
         let mut filters = Vec::new();
         self.topics.matching(topic, &mut filters);
-        let lasts = |session| self.sessions.get(session).lasting.is_some();
+        let lasts = |session| self.sessions.get(session).persistent.is_some();
         elsewhere
             || filters.iter().map(|&filter| self.topics.filter(filter)).any(|filter| {
                 filter.subscribers.iter().any(|subscriber| lasts(subscriber.session))
-                    || filter.groups().iter().any(|&group| self.groups.lasts(group))
+                    || filter.groups().iter().any(|&group| self.groups.is_persistent(group))
             })
     }
 
     /// Whether a message that was taken long ago, or that nobody sent, may be retained yet.
     pub(crate) fn has_room_to_retain(&self, topic: &str) -> bool {
-        !self.retained_is_full(topic) && !self.sessions.is_crowded()
+        !self.retained_is_full(topic) && !self.sessions.is_pressure_elevated()
     }
 
     #[cold]
@@ -321,40 +330,40 @@ impl Shard {
         packet: &Publish<'_>,
         refusal: Refusal,
         out: &mut Outbox,
-    ) -> Result<(), End> {
+    ) -> Result<(), CloseReason> {
         let drop = match refusal {
-            Refusal::QuotaExceeded => Drop::OutOfMemory,
-            Refusal::StoreFull => Drop::StoreFull,
-            _ => Drop::Refused,
+            Refusal::QuotaExceeded => DropReason::OutOfMemory,
+            Refusal::StoreFull => DropReason::StoreFull,
+            _ => DropReason::Refused,
         };
         self.sessions.counters.drops[drop as usize] += 1;
-        self.heed_refused(id, packet, drop);
+        self.on_publish_refused(id, packet, drop);
         let version = self.sessions.get(id).version;
         if packet.qos == QoS::AtMostOnce {
             return Ok(());
         }
         // [3.1.1:MQTT-4.8.0-2]
-        if version != Version::V5 && !refusal.acknowledged_in_v3() {
+        if version != ProtocolVersion::V5 && !refusal.is_acknowledged_in_v3() {
             return Err(refusal.into());
         }
         // In 3.x a QoS 2 exchange goes on: PUBREL will come and be answered. In 5.0 it is over, and
         // the id is free [MQTT-4.3.3-9].
-        if version != Version::V5
+        if version != ProtocolVersion::V5
             && let (QoS::ExactlyOnce, Some(packet_id)) = (packet.qos, packet.packet_id)
         {
             self.sessions.get_mut(id).flight().received.insert(packet_id);
         }
-        self.refused_receipt(conn, id, packet, refusal, out);
+        self.send_refusal(conn, id, packet, refusal, out);
         Ok(())
     }
 
     /// PUBACK or PUBREC, as the QoS demands [MQTT-3.3.4-1].
     #[inline]
-    fn receipt(
+    fn send_receipt(
         &mut self,
         conn: ConnId,
         packet: &Publish<'_>,
-        reason: Reason,
+        reason: ReasonCode,
         waits: bool,
         out: &mut Outbox,
     ) {
@@ -364,12 +373,12 @@ impl Shard {
             QoS::AtLeastOnce => PacketType::PubAck,
             QoS::ExactlyOnce => PacketType::PubRec,
         };
-        self.acknowledge_when_kept(conn, (kind, packet_id, reason), waits, out);
+        self.acknowledge_when_durable(conn, kind, packet_id, reason, waits, out);
     }
 
     /// The same with the reason in words.
     #[cold]
-    fn refused_receipt(
+    fn send_refusal(
         &mut self,
         conn: ConnId,
         id: SessionId,
@@ -378,40 +387,57 @@ impl Shard {
         out: &mut Outbox,
     ) {
         let session = self.sessions.get(id);
-        let Some(packet_id) = packet.packet_id.filter(|_| session.is_explained_to()) else {
-            return self.receipt(conn, packet, refusal.reason(), false, out);
+        let Some(packet_id) = packet.packet_id.filter(|_| session.wants_reason_strings()) else {
+            return self.send_receipt(conn, packet, refusal.reason(), false, out);
         };
         let two = packet.qos == QoS::ExactlyOnce;
         let kind = if two { PacketType::PubRec } else { PacketType::PubAck };
-        let bytes = explained(Some(refusal.what()), session.packet_bytes_max, |properties, to| {
-            Ack { packet_id, reason: refusal.reason(), properties }.encode(kind, Version::V5, to);
-        });
-        self.answer(conn, &bytes, false, out);
+        let bytes = encode_with_reason(
+            Some(refusal.description()),
+            session.packet_bytes_max,
+            |properties, to| {
+                PublishAck { packet_id, reason: refusal.reason(), properties }.encode(
+                    kind,
+                    ProtocolVersion::V5,
+                    to,
+                );
+            },
+        );
+        self.send_when_durable(conn, &bytes, false, out);
     }
 
     /// Stores or clears the topic's retained message, here and on every other shard.
-    pub(crate) fn retain(&mut self, draft: &mut Draft<'_>, out: &mut Outbox) {
-        let stamp = self.stamp.next(self.now, self.id);
+    pub(crate) fn retain_message(&mut self, draft: &mut IncomingPublish<'_>, out: &mut Outbox) {
+        let stamp = self.retain_stamp.next(self.now, self.id);
         let message = draft.message().clone();
-        let keeper = self.home_of(draft.topic);
+        let keeper = self.owner_of(draft.topic);
         let own = usize::from(self.id.0);
         // Of the others only those that want it need what is written for them.
-        let wanting = if draft.once { self.interest.of(draft.topic, &mut Vec::new()) } else { !0 };
+        let wanting = if draft.exactly_once {
+            self.interest.interested_shards(draft.topic, &mut Vec::new())
+        } else {
+            !0
+        };
         for lane in (0..self.shards).filter(|&lane| lane != own) {
             let shard = ShardId(lane as u8);
-            let wants = wanting >> lane & 1 == 1 && self.interest.lasts(shard.0);
-            let asks = awaited(draft) && (shard == keeper || wants);
-            let (ticket, origin) = self.entrust(shard, asks, draft, stamp);
+            let wants = wanting >> lane & 1 == 1 && self.interest.has_persistent(shard.0);
+            let asks = needs_durable_ack(draft) && (shard == keeper || wants);
+            let (ticket, origin) = self.request_commit(shard, asks, draft, stamp);
             let message = message.clone();
             self.ledger.crossing += message.bytes() as i64;
-            out.lanes[lane].push_back(Cross::Retain { message, stamp, ticket, origin });
+            out.lanes[lane].push_back(ShardMessage::Retain { message, stamp, ticket, origin });
         }
         self.set_retained(&message, stamp, self.shards > 1);
     }
 
     /// Here and, where the topic is at home, in the store, unless something later is here.
-    pub(crate) fn set_retained(&mut self, message: &Message, stamp: Stamp, keeps_tombstone: bool) {
-        self.stamp = self.stamp.max(stamp);
+    pub(crate) fn set_retained(
+        &mut self,
+        message: &Message,
+        stamp: RetainStamp,
+        keeps_tombstone: bool,
+    ) {
+        self.retain_stamp = self.retain_stamp.max(stamp);
         self.retained.set(message.clone(), stamp, self.now, keeps_tombstone);
         self.write_retained(message, stamp);
     }
@@ -419,13 +445,13 @@ impl Shard {
     /// Whether a word for another shard still says what it was to say. One that waited may come
     /// after the tombstone of a clear that it knows nothing of: a retained message that is not the
     /// topic's newest any more goes on to subscribers alone.
-    pub fn say_late(&self, cross: Cross) -> Cross {
+    pub fn update_late_message(&self, cross: ShardMessage) -> ShardMessage {
         match cross {
-            Cross::Retain { message, stamp, ticket, origin }
+            ShardMessage::Retain { message, stamp, ticket, origin }
                 if !message.payload().is_empty()
                     && self.retained.newest(message.topic()).map(|(at, _)| at) != Some(stamp) =>
             {
-                Cross::Publish { message, ticket, origin }
+                ShardMessage::Publish { message, ticket, origin }
             }
             cross => cross,
         }
@@ -433,17 +459,17 @@ impl Shard {
 
     /// To everyone who wants it, on this shard and on the others. Says whether anyone may.
     #[inline]
-    pub(crate) fn route(
+    pub(crate) fn route_message(
         &mut self,
         from: Option<SessionId>,
-        draft: &mut Draft<'_>,
+        draft: &mut IncomingPublish<'_>,
         out: &mut Outbox,
     ) -> bool {
         if self.shards == 1 {
             return self.route_here(from, draft, out);
         }
         let mut levels = std::mem::take(&mut self.scratch.levels);
-        let shards = self.interest.of(draft.topic, &mut levels);
+        let shards = self.interest.interested_shards(draft.topic, &mut levels);
         self.scratch.levels = levels;
         let mut others = shards & !(1 << self.id.0);
         let matched = shards != others && self.route_here(from, draft, out) || others != 0;
@@ -452,23 +478,28 @@ impl Shard {
         while others != 0 && !draft.retain {
             let shard = others.trailing_zeros() as usize;
             others &= others - 1;
-            self.forward(shard, draft, out);
+            self.forward_to_shard(shard, draft, out);
         }
         matched
     }
 
     /// To another shard's subscribers. On its way a message takes memory too.
-    fn forward(&mut self, shard: usize, draft: &mut Draft<'_>, out: &mut Outbox) {
-        if self.sessions.is_full() {
-            self.sessions.counters.drops[Drop::OutOfMemory as usize] += 1;
+    fn forward_to_shard(
+        &mut self,
+        shard: usize,
+        draft: &mut IncomingPublish<'_>,
+        out: &mut Outbox,
+    ) {
+        if self.sessions.is_pressure_critical() {
+            self.sessions.counters.drops[DropReason::OutOfMemory as usize] += 1;
             return;
         }
         let message = draft.message().clone();
         self.ledger.crossing += message.bytes() as i64;
         let id = ShardId(shard as u8);
-        let asks = awaited(draft) && self.interest.lasts(id.0);
-        let (ticket, origin) = self.entrust(id, asks, draft, Stamp::default());
-        out.lanes[shard].push_back(Cross::Publish { message, ticket, origin });
+        let asks = needs_durable_ack(draft) && self.interest.has_persistent(id.0);
+        let (ticket, origin) = self.request_commit(id, asks, draft, RetainStamp::default());
+        out.lanes[shard].push_back(ShardMessage::Publish { message, ticket, origin });
     }
 
     /// To this shard's subscribers, every one whose filter matches, and the shared groups that it
@@ -477,23 +508,23 @@ impl Shard {
     pub(crate) fn route_here(
         &mut self,
         from: Option<SessionId>,
-        draft: &mut Draft<'_>,
+        draft: &mut IncomingPublish<'_>,
         out: &mut Outbox,
     ) -> bool {
         let mut filters = std::mem::take(&mut self.scratch.filters);
         self.topics.matching(draft.topic, &mut filters);
         let from = from.unwrap_or(SessionId(NONE));
         // [MQTT-3.8.3-3]
-        let takes = |subscriber: &Subscriber| {
+        let takes = |subscriber: &FilterSubscriber| {
             !(subscriber.options.no_local() && subscriber.session == from)
         };
         match filters[..] {
             [] => {}
-            [filter] if !self.sessions.heard.heeds.watches() => {
+            [filter] if !self.sessions.event_queue.filter.wants_deliveries() => {
                 let filter = self.topics.filter(filter);
                 let alone = filter.subscribers.len() == 1;
                 for subscriber in filter.subscribers.iter().filter(|one| takes(one)) {
-                    let hit = Hit {
+                    let hit = Delivery {
                         session: subscriber.session,
                         options: subscriber.options,
                         ids: subscriber.id,
@@ -507,7 +538,7 @@ impl Shard {
             _ => self.deliver_overlapping(&filters, |_, one| takes(one), draft, out),
         }
         if self.groups.any {
-            self.dispatch_all(&filters, draft, out);
+            self.dispatch_to_groups(&filters, draft, out);
         }
         let matched = !filters.is_empty();
         self.scratch.filters = filters;
@@ -519,8 +550,8 @@ impl Shard {
     pub(crate) fn deliver_overlapping(
         &mut self,
         filters: &[FilterId],
-        takes: impl Fn(&Sessions, &Subscriber) -> bool,
-        draft: &mut Draft<'_>,
+        takes: impl Fn(&SessionTable, &FilterSubscriber) -> bool,
+        draft: &mut IncomingPublish<'_>,
         out: &mut Outbox,
     ) {
         let mut hits = std::mem::take(&mut self.scratch.hits);
@@ -530,7 +561,7 @@ impl Shard {
                 if !takes(&self.sessions, subscriber) {
                     continue;
                 }
-                let hit = Hit {
+                let hit = Delivery {
                     session: subscriber.session,
                     options: subscriber.options,
                     ids: ids::NONE,
@@ -555,13 +586,13 @@ impl Shard {
                     self.sessions.keep_ids(&list)
                 }
             };
-            self.sessions.deliver_heeded(hit, draft, out);
+            self.sessions.deliver_with_events(hit, draft, out);
         }
         self.scratch.hits = hits;
     }
 }
 
 /// Whether the publisher is to hear nothing before whoever keeps it has it on the disk.
-pub(crate) fn awaited(draft: &Draft<'_>) -> bool {
+pub(crate) fn needs_durable_ack(draft: &IncomingPublish<'_>) -> bool {
     draft.durability == Durability::Sync && draft.qos != QoS::AtMostOnce
 }

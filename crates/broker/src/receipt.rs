@@ -1,16 +1,16 @@
 //! The four acknowledgements: a client's, which end handshakes here, and our own, written.
 
-use crate::flight::{Flight, Slot, State};
+use crate::flight::{Flight, FlightSlot, SlotState};
 use crate::input::SessionId;
 use crate::outbox::Outbox;
-use crate::session::{Session, Sessions};
-use mqtt::{Ack, PacketId, PacketType, Properties, QoS, Reason, Violation};
+use crate::session::{Session, SessionTable};
+use mqtt::{PacketId, PacketType, Properties, PublishAck, QoS, ReasonCode, Violation};
 
-impl Sessions {
+impl SessionTable {
     /// A run of PUBACKs without a reason, which is what a busy subscriber sends. How many bytes it
     /// takes; the first that is anything else is left to the codec.
     pub(crate) fn pubacks(&mut self, id: SessionId, bytes: &[u8], out: &mut Outbox) -> usize {
-        let mut taken = self.pubacks_in_step(id, bytes);
+        let mut taken = self.pubacks_in_order(id, bytes);
         while let Some(packet_id) = ack_id(PUBACK, &bytes[taken..])
             && !out.is_full()
             && self.puback(id, packet_id, out).is_ok()
@@ -24,12 +24,12 @@ impl Sessions {
 
     /// The same as far as they come in the order of the messages and nothing waits for any of them:
     /// the session is looked up once for all.
-    fn pubacks_in_step(&mut self, id: SessionId, bytes: &[u8]) -> usize {
-        if self.heard.heeds.acked {
+    fn pubacks_in_order(&mut self, id: SessionId, bytes: &[u8]) -> usize {
+        if self.event_queue.filter.acked {
             return 0;
         }
         let (session, messages) = self.with_messages(id);
-        let Some(flight) = in_step(session) else { return 0 };
+        let Some(flight) = in_order_flight(session) else { return 0 };
         let mut taken = 0;
         while let Some(packet_id) = ack_id(PUBACK, &bytes[taken..])
             && let Some(message) = flight.finish_oldest(packet_id)
@@ -43,11 +43,11 @@ impl Sessions {
     /// A run of PUBRECs without a reason, each answered with PUBREL, as far as each is for a
     /// message that is not released. Nothing that was said before waits for the disk.
     pub(crate) fn pubrecs(&mut self, id: SessionId, bytes: &[u8], out: &mut Outbox) -> usize {
-        if self.heard.heeds.acked {
+        if self.event_queue.filter.acked {
             return 0;
         }
         let (session, messages) = self.with_messages(id);
-        let (Some(conn), None) = (session.conn(), &session.lasting) else { return 0 };
+        let (Some(conn), None) = (session.conn(), &session.persistent) else { return 0 };
         let Some(flight) = &mut session.flight else { return 0 };
         let mut next = |bytes| {
             let packet_id = ack_id(PUBREC, bytes)?;
@@ -79,7 +79,7 @@ impl Sessions {
     /// A run of PUBCOMPs without a reason, as far as they come in the order of the messages and
     /// nothing waits for any of them.
     pub(crate) fn pubcomps(&mut self, id: SessionId, bytes: &[u8]) -> usize {
-        let Some(flight) = in_step(self.get_mut(id)) else { return 0 };
+        let Some(flight) = in_order_flight(self.get_mut(id)) else { return 0 };
         let mut taken = 0;
         while let Some(packet_id) = ack_id(PUBCOMP, &bytes[taken..])
             && flight.finish_oldest_released(packet_id)
@@ -100,7 +100,7 @@ impl Sessions {
         packet_id: PacketId,
         out: &mut Outbox,
     ) -> Result<(), Violation> {
-        self.finish(id, packet_id, State::Sent, QoS::AtLeastOnce, out)
+        self.finish(id, packet_id, SlotState::Sent, QoS::AtLeastOnce, out)
     }
 
     /// The message is the client's now, and is not sent again [MQTT-4.3.3-3] [MQTT-4.3.3-6]. A
@@ -111,33 +111,33 @@ impl Sessions {
     pub(crate) fn pubrec(
         &mut self,
         id: SessionId,
-        ack: &Ack<'_>,
+        ack: &PublishAck<'_>,
         out: &mut Outbox,
-    ) -> Result<Option<(Reason, bool)>, Violation> {
+    ) -> Result<Option<(ReasonCode, bool)>, Violation> {
         let flight = &mut self.get_mut(id).flight;
         let slot = flight.as_ref().and_then(|flight| flight.find(ack.packet_id));
         let (Some(slot), Some(flight)) = (slot, flight) else {
-            return Ok(Some((Reason::PacketIdentifierNotFound, false)));
+            return Ok(Some((ReasonCode::PacketIdentifierNotFound, false)));
         };
         if slot.qos != QoS::ExactlyOnce {
             return match flight.has_seen(ack.packet_id) {
                 true => Err(Violation::AckMismatched),
-                false => Ok(Some((Reason::PacketIdentifierNotFound, false))),
+                false => Ok(Some((ReasonCode::PacketIdentifierNotFound, false))),
             };
         }
         if ack.reason.is_error() {
-            self.finish(id, ack.packet_id, State::Sent, QoS::ExactlyOnce, out)?;
+            self.finish(id, ack.packet_id, SlotState::Sent, QoS::ExactlyOnce, out)?;
             return Ok(None);
         }
         let mut waits = false;
-        if slot.state == State::Sent {
+        if slot.state == SlotState::Sent {
             flight.release(ack.packet_id);
-            let released = Slot { state: State::Released, ..slot };
+            let released = FlightSlot { state: SlotState::Released, ..slot };
             waits = self.release_stored(id, &released);
-            self.heed_ack(id, &slot);
+            self.on_slot_acked(id, &slot);
             self.messages.release(slot.message);
         }
-        Ok(Some((Reason::Success, waits))) // [MQTT-4.3.3-4]
+        Ok(Some((ReasonCode::Success, waits))) // [MQTT-4.3.3-4]
     }
 
     /// PUBREL is unacknowledged until here [MQTT-4.3.3-5].
@@ -147,7 +147,7 @@ impl Sessions {
         packet_id: PacketId,
         out: &mut Outbox,
     ) -> Result<(), Violation> {
-        self.finish(id, packet_id, State::Released, QoS::ExactlyOnce, out)
+        self.finish(id, packet_id, SlotState::Released, QoS::ExactlyOnce, out)
     }
 
     /// The client forgets the id of its QoS 2 message: from here on the id is a new message
@@ -156,12 +156,12 @@ impl Sessions {
     ///
     /// PUBCOMP's reason, and whether it waits for the disk: from then on the client may use the id
     /// for another message, which must not be taken for this one.
-    pub(crate) fn pubrel(&mut self, id: SessionId, packet_id: PacketId) -> (Reason, bool) {
+    pub(crate) fn pubrel(&mut self, id: SessionId, packet_id: PacketId) -> (ReasonCode, bool) {
         let flight = self.get_mut(id).flight();
         if !flight.received.remove(packet_id) {
-            return (Reason::PacketIdentifierNotFound, false);
+            return (ReasonCode::PacketIdentifierNotFound, false);
         }
-        (Reason::Success, self.erase_received(id, packet_id))
+        (ReasonCode::Success, self.erase_received(id, packet_id))
     }
 
     /// A slot in the given state is done; what waited for its place may go. An acknowledgement
@@ -172,7 +172,7 @@ impl Sessions {
         &mut self,
         id: SessionId,
         packet_id: PacketId,
-        state: State,
+        state: SlotState,
         qos: QoS,
         out: &mut Outbox,
     ) -> Result<(), Violation> {
@@ -182,31 +182,31 @@ impl Sessions {
             let is_mistaken = flight.find(packet_id).is_some() && flight.has_seen(packet_id);
             return if is_mistaken { Err(Violation::AckMismatched) } else { Ok(()) };
         };
-        let lasting = session.lasting.as_ref();
-        let old = lasting.is_some_and(|it| it.has_barrier() || it.unread.is_some());
+        let lasting = session.persistent.as_ref();
+        let old = lasting.is_some_and(|it| it.has_barrier() || it.stored_from.is_some());
         let waits = !flight.waiting.is_empty() || flight.has_unseen() || old;
-        let feeds = session.rare.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
+        let feeds = session.extras.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
         if session.is_member {
-            self.rooms.push(id);
+            self.room_changes.push(id);
         }
-        if state == State::Sent {
-            self.heed_ack(id, &slot);
+        if state == SlotState::Sent {
+            self.on_slot_acked(id, &slot);
         }
-        self.strike(id, &slot);
-        self.forget(slot);
+        self.remove_record(id, &slot);
+        self.release_slot(slot);
         if waits || feeds {
-            self.flow(id, out);
+            self.drain_queue(id, out);
         }
         Ok(())
     }
 
     #[inline]
-    fn heed_ack(&mut self, id: SessionId, slot: &Slot) {
-        if self.heard.heeds.acked {
+    fn on_slot_acked(&mut self, id: SessionId, slot: &FlightSlot) {
+        if self.event_queue.filter.acked {
             let message = self.messages.message(slot.message);
             let mut draft = message.draft();
             draft.qos = slot.qos;
-            self.heed_acked(id, &mut draft);
+            self.on_message_acked(id, &mut draft);
         }
     }
 
@@ -218,7 +218,7 @@ impl Sessions {
         id: SessionId,
         kind: PacketType,
         packet_id: PacketId,
-        reason: Reason,
+        reason: ReasonCode,
         out: &mut Outbox,
     ) {
         let session = self.get_mut(id);
@@ -226,7 +226,7 @@ impl Sessions {
         let Some(conn) = session.conn() else { return };
         let own = &mut out.write(conn, &mut session.write).own;
         let before = own.len();
-        let ack = Ack { packet_id, reason, properties: Properties::default() };
+        let ack = PublishAck { packet_id, reason, properties: Properties::default() };
         ack.encode(kind, version, own);
         let bytes = own.len() - before;
         out.count_bytes(bytes);
@@ -242,9 +242,9 @@ const PUBREL: u8 = (PacketType::PubRel as u8) << 4 | 2; // [MQTT-3.6.1-1]
 
 /// The flight of a session in which nothing waits for an acknowledgement, here or in the store.
 #[inline]
-fn in_step(session: &mut Session) -> Option<&mut Flight> {
-    let feeds = session.rare.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
-    let is_bound = session.is_member || session.lasting.is_some() || feeds;
+fn in_order_flight(session: &mut Session) -> Option<&mut Flight> {
+    let feeds = session.extras.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
+    let is_bound = session.is_member || session.persistent.is_some() || feeds;
     session.flight.as_deref_mut().filter(|flight| !is_bound && flight.waiting.is_empty())
 }
 

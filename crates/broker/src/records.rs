@@ -2,15 +2,15 @@
 //!
 //! Numbers in keys are big-endian, so that they are in order; those in values are little-endian.
 
-use crate::delayed::Publisher;
-use crate::flight::State;
-use crate::home::Homes;
+use crate::delayed::DelayedPublisher;
+use crate::flight::SlotState;
 use crate::id_shifts::{IdShift, IdShifts};
-use crate::input::{ShardId, Stamp};
-use crate::journal::Number;
+use crate::input::{RetainStamp, ShardId};
 use crate::message::Message;
-use crate::will::Will;
-use mqtt::{PacketId, QoS, Version};
+use crate::owner_shard::ShardHasher;
+use crate::will::SessionWill;
+use crate::write_batch::RecordNumber;
+use mqtt::{PacketId, ProtocolVersion, QoS};
 
 /// The first byte of a key among the sessions.
 pub(crate) mod kind {
@@ -19,13 +19,13 @@ pub(crate) mod kind {
     /// What the clocks said when a process began, or when the time of day was changed last.
     pub(crate) const CLOCK: u8 = b'c';
     /// A message that is to be published later, as format 4 had it: its number.
-    pub(crate) const DELAYED: u8 = b'd';
+    pub(crate) const DELAYED_FORMAT_4: u8 = b'd';
     /// A subscription: the session's number, the filter.
     pub(crate) const FILTER: u8 = b'f';
     /// What is left of a session that ended: its queue is to be removed.
-    pub(crate) const GRAVE: u8 = b'g';
+    pub(crate) const TOMBSTONE: u8 = b'g';
     /// A message that is to be published later, with who said it: its number.
-    pub(crate) const LATER: u8 = b'l';
+    pub(crate) const DELAYED_WITH_PUBLISHER: u8 = b'l';
     /// A shared group with a queue of its own: its filter.
     pub(crate) const GROUP: u8 = b'q';
     /// A QoS 2 message that we took and the client has not released: number, packet id.
@@ -38,35 +38,42 @@ pub(crate) mod kind {
 
 /// A place in a queue, beside the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct QueueRecord {
     pub(crate) qos: QoS,
     pub(crate) retain: bool,
-    pub(crate) state: State,
+    pub(crate) state: SlotState,
     pub(crate) ids: Box<[u32]>,
     pub(crate) group: Option<std::sync::Arc<str>>,
     /// Of what stands in a transit.
-    pub(crate) way: Option<Way>,
+    pub(crate) route: Option<CrossShardRoute>,
 }
 
-impl Entry {
-    pub(crate) fn new(qos: QoS, retain: bool) -> Entry {
-        Entry { qos, retain, state: State::Sent, ids: Box::default(), group: None, way: None }
+impl QueueRecord {
+    pub(crate) fn new(qos: QoS, retain: bool) -> QueueRecord {
+        QueueRecord {
+            qos,
+            retain,
+            state: SlotState::Sent,
+            ids: Box::default(),
+            group: None,
+            route: None,
+        }
     }
 }
 
 /// Where something in a transit is going.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct CrossShardRoute {
     pub(crate) to: ShardId,
     /// Of a message that is retained.
-    pub(crate) stamp: Stamp,
+    pub(crate) stamp: RetainStamp,
 }
 
 /// Where the message of a queue record stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Body<'a> {
-    Here(&'a [u8]),
-    Elsewhere(Number),
+pub(crate) enum RecordBody<'a> {
+    Inline(&'a [u8]),
+    Shared(RecordNumber),
     /// The client has it; only the end of the handshake is missing.
     None,
 }
@@ -86,11 +93,11 @@ const ON_ITS_WAY: u8 = 1 << 6;
 const OWNED: u8 = 1 << 7;
 const SHIFTED: u8 = 1 << 6;
 
-pub(crate) fn number_key(number: Number) -> Vec<u8> {
+pub(crate) fn number_key(number: RecordNumber) -> Vec<u8> {
     number.0.to_be_bytes().to_vec()
 }
 
-pub(crate) fn queue_key(number: Number, position: u64) -> Vec<u8> {
+pub(crate) fn queue_key(number: RecordNumber, position: u64) -> Vec<u8> {
     let mut key = number_key(number);
     key.extend_from_slice(&position.to_be_bytes());
     key
@@ -101,13 +108,13 @@ pub(crate) fn position_of(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(key.get(8..16)?.try_into().ok()?))
 }
 
-pub(crate) fn queue_value(entry: &Entry, body: Body<'_>) -> Vec<u8> {
+pub(crate) fn queue_value(entry: &QueueRecord, body: RecordBody<'_>) -> Vec<u8> {
     let mut flags = entry.qos as u8;
     flags |= if entry.retain { RETAIN } else { 0 };
-    flags |= if body == Body::None { RELEASED } else { 0 };
-    flags |= if let Body::Elsewhere(_) = body { ELSEWHERE } else { 0 };
+    flags |= if body == RecordBody::None { RELEASED } else { 0 };
+    flags |= if let RecordBody::Shared(_) = body { ELSEWHERE } else { 0 };
     flags |= if entry.group.is_some() { GROUPED } else { 0 };
-    flags |= if entry.way.is_some() { ON_ITS_WAY } else { 0 };
+    flags |= if entry.route.is_some() { ON_ITS_WAY } else { 0 };
     let mut value = vec![flags];
     value.extend_from_slice(&(entry.ids.len() as u32).to_le_bytes());
     for id in &entry.ids {
@@ -116,56 +123,56 @@ pub(crate) fn queue_value(entry: &Entry, body: Body<'_>) -> Vec<u8> {
     if let Some(group) = &entry.group {
         put_text(&mut value, group);
     }
-    if let Some(Way { to, stamp }) = entry.way {
+    if let Some(CrossShardRoute { to, stamp }) = entry.route {
         value.push(to.0);
         put_stamp(&mut value, stamp);
     }
     match body {
-        Body::Here(bytes) => value.extend_from_slice(bytes),
-        Body::Elsewhere(number) => value.extend_from_slice(&number.0.to_le_bytes()),
-        Body::None => {}
+        RecordBody::Inline(bytes) => value.extend_from_slice(bytes),
+        RecordBody::Shared(number) => value.extend_from_slice(&number.0.to_le_bytes()),
+        RecordBody::None => {}
     }
     value
 }
 
-pub(crate) fn read_queue(value: &[u8]) -> Option<(Entry, Body<'_>)> {
-    let mut from = Reader(value);
+pub(crate) fn read_queue(value: &[u8]) -> Option<(QueueRecord, RecordBody<'_>)> {
+    let mut from = RecordReader(value);
     let flags = from.byte()?;
     let count = from.u32()? as usize;
     let ids = (0..count.min(value.len())).map(|_| from.u32()).collect::<Option<Box<[u32]>>>()?;
     let group = if flags & GROUPED != 0 { Some(from.text()?.into()) } else { None };
-    let way = if flags & ON_ITS_WAY != 0 { Some(from.way()?) } else { None };
+    let way = if flags & ON_ITS_WAY != 0 { Some(from.route()?) } else { None };
     let released = flags & RELEASED != 0;
-    let entry = Entry {
+    let entry = QueueRecord {
         qos: QoS::from_bits(flags & 3)?,
         retain: flags & RETAIN != 0,
-        state: if released { State::Released } else { State::Sent },
+        state: if released { SlotState::Released } else { SlotState::Sent },
         ids,
         group,
-        way,
+        route: way,
     };
     let body = match () {
-        () if released => Body::None,
-        () if flags & ELSEWHERE != 0 => Body::Elsewhere(Number(from.u64()?)),
-        () => Body::Here(from.0),
+        () if released => RecordBody::None,
+        () if flags & ELSEWHERE != 0 => RecordBody::Shared(RecordNumber(from.u64()?)),
+        () => RecordBody::Inline(from.0),
     };
     Some((entry, body))
 }
 
 /// A topic's retained message.
-pub(crate) fn retained_value(stamp: Stamp, message: &[u8]) -> Vec<u8> {
+pub(crate) fn retained_value(stamp: RetainStamp, message: &[u8]) -> Vec<u8> {
     let mut value = Vec::new();
     put_stamp(&mut value, stamp);
     value.extend_from_slice(message);
     value
 }
 
-pub(crate) fn read_retained(value: &[u8]) -> Option<(Stamp, Message)> {
-    let mut from = Reader(value);
+pub(crate) fn read_retained(value: &[u8]) -> Option<(RetainStamp, Message)> {
+    let mut from = RecordReader(value);
     Some((from.stamp()?, Message::read(from.0)?))
 }
 
-pub(crate) fn boot_value(boot: u32, homes: Homes) -> Vec<u8> {
+pub(crate) fn boot_value(boot: u32, homes: ShardHasher) -> Vec<u8> {
     let mut value = vec![FORMAT];
     value.extend_from_slice(&boot.to_le_bytes());
     value.push(homes.shards);
@@ -174,24 +181,24 @@ pub(crate) fn boot_value(boot: u32, homes: Homes) -> Vec<u8> {
 }
 
 /// None where it is of another format, and so may be all others.
-pub(crate) fn read_boot(value: &[u8]) -> Option<(u32, Homes)> {
-    let mut from = Reader(value);
+pub(crate) fn read_boot(value: &[u8]) -> Option<(u32, ShardHasher)> {
+    let mut from = RecordReader(value);
     let format = from.byte()?;
     let (boot, shards, key) = (from.u32()?, from.byte()?, from.u64()?);
     let is_known = format == FORMAT || FORMATS_BEFORE.contains(&format);
-    (is_known && from.0.is_empty()).then_some((boot, Homes { key, shards }))
+    (is_known && from.0.is_empty()).then_some((boot, ShardHasher { key, shards }))
 }
 
 /// What is kept of a session beside its subscriptions and its queue.
 #[derive(Debug)]
 pub(crate) struct SessionRecord {
-    pub(crate) number: Number,
-    /// See `Positions`.
+    pub(crate) number: RecordNumber,
+    /// See `PositionAllocator`.
     pub(crate) mark: u64,
     pub(crate) shifts: IdShifts,
     /// Nothing from this position on was ever sent.
     pub(crate) unsent: u64,
-    pub(crate) version: Version,
+    pub(crate) version: ProtocolVersion,
     pub(crate) expiry_s: u32,
     /// Since when the client is away; none while it is here.
     pub(crate) away_at: Option<u64>,
@@ -199,14 +206,14 @@ pub(crate) struct SessionRecord {
     /// Whose it is, if it is somebody's.
     pub(crate) owner: Option<Box<str>>,
     /// Read; what is written is lent.
-    pub(crate) will: Option<Box<Will>>,
+    pub(crate) will: Option<Box<SessionWill>>,
 }
 
 pub(crate) fn text_key(kind: u8, text: &str) -> Vec<u8> {
     [&[kind], text.as_bytes()].concat()
 }
 
-pub(crate) fn filter_key(number: Number, filter: &str) -> Vec<u8> {
+pub(crate) fn filter_key(number: RecordNumber, filter: &str) -> Vec<u8> {
     [&[kind::FILTER], &number.0.to_be_bytes()[..], filter.as_bytes()].concat()
 }
 
@@ -219,27 +226,27 @@ pub(crate) fn filter_value(options: u8, id: u32, is_exclusive: bool) -> Vec<u8> 
 }
 
 /// A group's number and mark.
-pub(crate) fn group_value(number: Number, mark: u64) -> Vec<u8> {
+pub(crate) fn group_value(number: RecordNumber, mark: u64) -> Vec<u8> {
     [number.0.to_le_bytes(), mark.to_le_bytes()].concat()
 }
 
-pub(crate) fn read_group(value: &[u8]) -> Option<(Number, u64)> {
-    let mut from = Reader(value);
-    Some((Number(from.u64()?), from.u64()?))
+pub(crate) fn read_group(value: &[u8]) -> Option<(RecordNumber, u64)> {
+    let mut from = RecordReader(value);
+    Some((RecordNumber(from.u64()?), from.u64()?))
 }
 
 pub(crate) fn read_filter(value: &[u8]) -> Option<(u8, u32, bool)> {
-    let mut from = Reader(value);
+    let mut from = RecordReader(value);
     Some((from.byte()?, from.u32()?, !from.0.is_empty()))
 }
 
 /// `LATER`, or `DELAYED` of what a format before has left.
-pub(crate) fn delayed_key((kind, number): (u8, Number)) -> Vec<u8> {
+pub(crate) fn delayed_key(kind: u8, number: RecordNumber) -> Vec<u8> {
     [&[kind], &number.0.to_be_bytes()[..]].concat()
 }
 
 /// A message that says as its own time when it is due, behind who said it; empty is nobody.
-pub(crate) fn delayed_value(by: &Publisher, message: &[u8]) -> Vec<u8> {
+pub(crate) fn delayed_value(by: &DelayedPublisher, message: &[u8]) -> Vec<u8> {
     let mut value = Vec::new();
     put_text(&mut value, &by.client_id);
     put_text(&mut value, by.user.as_deref().unwrap_or_default());
@@ -248,15 +255,15 @@ pub(crate) fn delayed_value(by: &Publisher, message: &[u8]) -> Vec<u8> {
     value
 }
 
-pub(crate) fn read_delayed(kind: u8, value: &[u8]) -> Option<(Publisher, Message)> {
-    let mut from = Reader(value);
+pub(crate) fn read_delayed(kind: u8, value: &[u8]) -> Option<(DelayedPublisher, Message)> {
+    let mut from = RecordReader(value);
     let client_id = from.text()?.into();
     let (mut user, mut address) = ("", "");
-    if kind == kind::LATER {
+    if kind == kind::DELAYED_WITH_PUBLISHER {
         (user, address) = (from.text()?, from.text()?);
     }
     let given = |text: &'_ str| !text.is_empty();
-    let by = Publisher {
+    let by = DelayedPublisher {
         client_id,
         user: Some(user).filter(|text| given(text)).map(Into::into),
         address: Some(address).filter(|text| given(text)).map(Into::into),
@@ -264,12 +271,12 @@ pub(crate) fn read_delayed(kind: u8, value: &[u8]) -> Option<(Publisher, Message
     Some((by, Message::read(from.0)?))
 }
 
-pub(crate) fn received_key(number: Number, id: PacketId) -> Vec<u8> {
+pub(crate) fn received_key(number: RecordNumber, id: PacketId) -> Vec<u8> {
     [&[kind::RECEIVED], &number.0.to_be_bytes()[..], &id.get().to_be_bytes()].concat()
 }
 
-pub(crate) fn grave_key(number: Number) -> Vec<u8> {
-    [&[kind::GRAVE], &number.0.to_be_bytes()[..]].concat()
+pub(crate) fn tombstone_key(number: RecordNumber) -> Vec<u8> {
+    [&[kind::TOMBSTONE], &number.0.to_be_bytes()[..]].concat()
 }
 
 pub(crate) fn window_key(rule: &str, key: &str) -> Vec<u8> {
@@ -281,7 +288,7 @@ pub(crate) fn read_window_key(key: &[u8]) -> Option<(&str, &str)> {
     std::str::from_utf8(key.get(1..)?).ok()?.split_once('\0')
 }
 
-pub(crate) fn window_value(rule: u64, depth: u8, gathering: &rules::Gathering) -> Vec<u8> {
+pub(crate) fn window_value(rule: u64, depth: u8, gathering: &rules::WindowState) -> Vec<u8> {
     let mut value = rule.to_le_bytes().to_vec();
     value.push(depth);
     gathering.encode(&mut value);
@@ -289,17 +296,17 @@ pub(crate) fn window_value(rule: u64, depth: u8, gathering: &rules::Gathering) -
 }
 
 pub(crate) fn read_window(value: &[u8]) -> Option<(u64, u8, &[u8])> {
-    let mut from = Reader(value);
+    let mut from = RecordReader(value);
     Some((from.u64()?, from.byte()?, from.0))
 }
 
 /// The number that follows the kind in a key, and what follows the number.
-pub(crate) fn numbered(key: &[u8]) -> Option<(Number, &[u8])> {
+pub(crate) fn read_number(key: &[u8]) -> Option<(RecordNumber, &[u8])> {
     let (number, rest) = key.get(1..)?.split_first_chunk::<8>()?;
-    Some((Number(u64::from_be_bytes(*number)), rest))
+    Some((RecordNumber(u64::from_be_bytes(*number)), rest))
 }
 
-pub(crate) fn session_value(record: &SessionRecord, will: Option<&Will>) -> Vec<u8> {
+pub(crate) fn session_value(record: &SessionRecord, will: Option<&SessionWill>) -> Vec<u8> {
     let mut value = record.number.0.to_le_bytes().to_vec();
     value.extend_from_slice(&record.mark.to_le_bytes());
     value.extend_from_slice(&record.unsent.to_le_bytes());
@@ -333,11 +340,11 @@ pub(crate) fn session_value(record: &SessionRecord, will: Option<&Will>) -> Vec<
 }
 
 pub(crate) fn read_session(value: &[u8]) -> Option<SessionRecord> {
-    let mut from = Reader(value);
+    let mut from = RecordReader(value);
     let time = |time: u64| (time != u64::MAX).then_some(time);
-    let (number, mark) = (Number(from.u64()?), from.u64()?);
+    let (number, mark) = (RecordNumber(from.u64()?), from.u64()?);
     let (unsent, level) = (from.u64()?, from.byte()?);
-    let versions = [Version::V31, Version::V311, Version::V5];
+    let versions = [ProtocolVersion::V31, ProtocolVersion::V311, ProtocolVersion::V5];
     let mut record = SessionRecord {
         number,
         mark,
@@ -359,14 +366,14 @@ pub(crate) fn read_session(value: &[u8]) -> Option<SessionRecord> {
         let count = from.u32()? as usize;
         let shifts = (0..count.min(value.len()))
             .map(|_| Some(IdShift { from: from.u64()?, by: from.u16()? }));
-        record.shifts = IdShifts::read(shifts.collect::<Option<_>>()?);
+        record.shifts = IdShifts::from_vec(shifts.collect::<Option<_>>()?);
     }
     if !from.0.is_empty() {
         let (delay_s, expiry_s, flags) = (from.u32()?, from.u32()?, from.byte()?);
         let topic = from.text()?.into();
         let properties_len = from.u32()? as usize;
         let properties = from.bytes(properties_len)?.into();
-        record.will = Some(Box::new(Will {
+        record.will = Some(Box::new(SessionWill {
             topic,
             payload: from.0.into(),
             properties,
@@ -379,7 +386,7 @@ pub(crate) fn read_session(value: &[u8]) -> Option<SessionRecord> {
     Some(record)
 }
 
-fn put_stamp(to: &mut Vec<u8>, stamp: Stamp) {
+fn put_stamp(to: &mut Vec<u8>, stamp: RetainStamp) {
     to.extend_from_slice(&stamp.at.to_le_bytes());
     to.extend_from_slice(&stamp.counter.to_le_bytes());
     to.push(stamp.shard);
@@ -390,9 +397,9 @@ fn put_text(to: &mut Vec<u8>, text: &str) {
     to.extend_from_slice(text.as_bytes());
 }
 
-struct Reader<'a>(&'a [u8]);
+struct RecordReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> RecordReader<'a> {
     fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
@@ -415,12 +422,12 @@ impl<'a> Reader<'a> {
         Some(u64::from_le_bytes(self.bytes(8)?.try_into().ok()?))
     }
 
-    fn way(&mut self) -> Option<Way> {
-        Some(Way { to: ShardId(self.byte()?), stamp: self.stamp()? })
+    fn route(&mut self) -> Option<CrossShardRoute> {
+        Some(CrossShardRoute { to: ShardId(self.byte()?), stamp: self.stamp()? })
     }
 
-    fn stamp(&mut self) -> Option<Stamp> {
-        Some(Stamp { at: self.u64()?, counter: self.u32()?, shard: self.byte()? })
+    fn stamp(&mut self) -> Option<RetainStamp> {
+        Some(RetainStamp { at: self.u64()?, counter: self.u32()?, shard: self.byte()? })
     }
 
     fn text(&mut self) -> Option<&'a str> {
@@ -432,16 +439,16 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::input::Now;
-    use crate::message::Draft;
+    use crate::input::MonotonicMs;
+    use crate::message::IncomingPublish;
 
     fn record(owner: Option<&str>) -> SessionRecord {
         SessionRecord {
-            number: Number(7),
+            number: RecordNumber(7),
             mark: 65_536,
-            shifts: IdShifts::read(vec![IdShift { from: 70_000, by: 65_534 }]),
+            shifts: IdShifts::from_vec(vec![IdShift { from: 70_000, by: 65_534 }]),
             unsent: 3,
-            version: Version::V5,
+            version: ProtocolVersion::V5,
             expiry_s: 60,
             away_at: Some(1_000),
             will_at: None,
@@ -452,7 +459,7 @@ mod tests {
 
     #[test]
     fn a_session_comes_back_with_its_owner_and_its_will() {
-        let will = Will {
+        let will = SessionWill {
             topic: "w".into(),
             payload: b"gone".as_slice().into(),
             properties: Box::default(),
@@ -465,7 +472,7 @@ mod tests {
             for will in [None, Some(&will)] {
                 let value = session_value(&record(owner), will);
                 let back = read_session(&value).expect("it was just written");
-                assert_eq!((back.number, back.version), (Number(7), Version::V5));
+                assert_eq!((back.number, back.version), (RecordNumber(7), ProtocolVersion::V5));
                 assert_eq!(back.shifts, record(owner).shifts);
                 assert_eq!((back.away_at, back.will_at), (Some(1_000), None));
                 assert_eq!(back.owner.as_deref(), owner);
@@ -479,7 +486,7 @@ mod tests {
     /// What a format before did not have is not there, and the rest is as it was.
     #[test]
     fn a_store_of_a_format_before_is_read_and_others_are_not() {
-        let homes = Homes { key: 5, shards: 2 };
+        let homes = ShardHasher { key: 5, shards: 2 };
         let value = boot_value(9, homes);
         let of = |format: u8| [&[format], &value[1..]].concat();
         assert_eq!(read_boot(&value), Some((9, homes)));
@@ -491,22 +498,25 @@ mod tests {
 
     #[test]
     fn a_delayed_message_is_of_whom_its_record_says() {
-        let message = Message::new(&Draft::new("t", b"1", Now(7)));
+        let message = Message::new(&IncomingPublish::new("t", b"1", MonotonicMs(7)));
         let bytes = message.view().as_bytes();
-        let by = Publisher {
+        let by = DelayedPublisher {
             client_id: "c".into(),
             user: Some("ann".into()),
             address: Some("192.0.2.1".into()),
         };
         let read = |kind, value: &[u8]| read_delayed(kind, value).map(|(by, _)| by);
-        assert_eq!(read(kind::LATER, &delayed_value(&by, bytes)), Some(by));
-        let nobody = Publisher { client_id: "c".into(), user: None, address: None };
-        assert_eq!(read(kind::LATER, &delayed_value(&nobody, bytes)), Some(nobody.clone()));
+        assert_eq!(read(kind::DELAYED_WITH_PUBLISHER, &delayed_value(&by, bytes)), Some(by));
+        let nobody = DelayedPublisher { client_id: "c".into(), user: None, address: None };
+        assert_eq!(
+            read(kind::DELAYED_WITH_PUBLISHER, &delayed_value(&nobody, bytes)),
+            Some(nobody.clone())
+        );
         // What a format before has written.
         let mut before = Vec::new();
         put_text(&mut before, "c");
         before.extend_from_slice(bytes);
-        assert_eq!(read(kind::DELAYED, &before), Some(nobody));
-        assert_eq!(read(kind::LATER, &before[..4]), None);
+        assert_eq!(read(kind::DELAYED_FORMAT_4, &before), Some(nobody));
+        assert_eq!(read(kind::DELAYED_WITH_PUBLISHER, &before[..4]), None);
     }
 }

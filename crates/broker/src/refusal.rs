@@ -10,7 +10,7 @@
 //! | SUBSCRIBE, per filter | the reason | 0x80 |
 //! | SUBSCRIBE, UNSUBSCRIBE whose answer is too large | DISCONNECT with 0x95 | cannot be |
 
-use mqtt::Reason;
+use mqtt::ReasonCode;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -56,46 +56,46 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    pub fn reason(self) -> Reason {
+    pub fn reason(self) -> ReasonCode {
         match self {
-            Refusal::AnswerTooLarge => Reason::PacketTooLarge,
-            Refusal::AuthMethodUnsupported => Reason::BadAuthenticationMethod,
-            Refusal::BadCredentials => Reason::BadUserNameOrPassword,
-            Refusal::Banned | Refusal::Flapping => Reason::Banned,
+            Refusal::AnswerTooLarge => ReasonCode::PacketTooLarge,
+            Refusal::AuthMethodUnsupported => ReasonCode::BadAuthenticationMethod,
+            Refusal::BadCredentials => ReasonCode::BadUserNameOrPassword,
+            Refusal::Banned | Refusal::Flapping => ReasonCode::Banned,
             // 0x8A is CONNACK's alone [MQTT-3.14.2-1].
-            Refusal::BannedMeanwhile => Reason::AdministrativeAction,
+            Refusal::BannedMeanwhile => ReasonCode::AdministrativeAction,
             Refusal::ClientIdMissing | Refusal::ClientIdReserved | Refusal::ClientIdTooLong => {
-                Reason::ClientIdentifierNotValid
+                ReasonCode::ClientIdentifierNotValid
             }
-            Refusal::CacheRequestInvalid => Reason::PayloadFormatInvalid,
-            Refusal::CacheUnanswerable => Reason::ImplementationSpecificError,
+            Refusal::CacheRequestInvalid => ReasonCode::PayloadFormatInvalid,
+            Refusal::CacheUnanswerable => ReasonCode::ImplementationSpecificError,
             Refusal::CacheUnknown
             | Refusal::DelayInvalid
             | Refusal::TopicNameInvalid
-            | Refusal::TopicReserved => Reason::TopicNameInvalid,
-            Refusal::Draining | Refusal::NoVerdict => Reason::ServerUnavailable,
+            | Refusal::TopicReserved => ReasonCode::TopicNameInvalid,
+            Refusal::Draining | Refusal::NoVerdict => ReasonCode::ServerUnavailable,
             Refusal::ExclusiveUnsupported | Refusal::TopicFilterInvalid => {
-                Reason::TopicFilterInvalid
+                ReasonCode::TopicFilterInvalid
             }
-            Refusal::Expired => Reason::MaximumConnectTime,
+            Refusal::Expired => ReasonCode::MaximumConnectTime,
             Refusal::NoNamespace
             | Refusal::NotAuthorized
             | Refusal::NotPermitted
             | Refusal::NotRenewed
-            | Refusal::NotWelcome => Reason::NotAuthorized,
-            Refusal::PayloadFormatInvalid => Reason::PayloadFormatInvalid,
-            Refusal::QoSUnsupported => Reason::QoSNotSupported,
+            | Refusal::NotWelcome => ReasonCode::NotAuthorized,
+            Refusal::PayloadFormatInvalid => ReasonCode::PayloadFormatInvalid,
+            Refusal::QoSUnsupported => ReasonCode::QoSNotSupported,
             Refusal::DelayedFull
             | Refusal::ExclusiveTaken
             | Refusal::QueueFull
             | Refusal::QuotaExceeded
-            | Refusal::StoreFull => Reason::QuotaExceeded,
-            Refusal::RetainUnsupported => Reason::RetainNotSupported,
-            Refusal::SharedUnsupported => Reason::SharedSubscriptionsNotSupported,
-            Refusal::SubscriptionIdsUnsupported => Reason::SubscriptionIdentifiersNotSupported,
-            Refusal::TooBusy => Reason::ServerBusy,
-            Refusal::TooFast | Refusal::TooManyFailures => Reason::ConnectionRateExceeded,
-            Refusal::WildcardUnsupported => Reason::WildcardSubscriptionsNotSupported,
+            | Refusal::StoreFull => ReasonCode::QuotaExceeded,
+            Refusal::RetainUnsupported => ReasonCode::RetainNotSupported,
+            Refusal::SharedUnsupported => ReasonCode::SharedSubscriptionsNotSupported,
+            Refusal::SubscriptionIdsUnsupported => ReasonCode::SubscriptionIdentifiersNotSupported,
+            Refusal::TooBusy => ReasonCode::ServerBusy,
+            Refusal::TooFast | Refusal::TooManyFailures => ReasonCode::ConnectionRateExceeded,
+            Refusal::WildcardUnsupported => ReasonCode::WildcardSubscriptionsNotSupported,
         }
     }
 
@@ -149,7 +149,7 @@ impl Refusal {
     }
 
     /// A sentence for Reason Strings and logs.
-    pub fn what(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Refusal::AnswerTooLarge => "the answer is above the client's Maximum Packet Size",
             Refusal::AuthMethodUnsupported => "the authentication method is not supported",
@@ -198,7 +198,7 @@ impl Refusal {
 
     /// Whether a 3.x client's QoS 1 or 2 PUBLISH is acknowledged all the same: what it may not say
     /// is not said, but what we have no room for must not look kept [3.1.1:MQTT-3.3.5-2].
-    pub(crate) fn acknowledged_in_v3(self) -> bool {
+    pub(crate) fn is_acknowledged_in_v3(self) -> bool {
         match self {
             Refusal::CacheRequestInvalid
             | Refusal::CacheUnanswerable

@@ -5,7 +5,7 @@
 //! highest stamp wins everywhere, whatever the order of arrival. A cleared topic therefore leaves
 //! a tombstone for a while.
 
-use crate::input::{Now, Stamp};
+use crate::input::{MonotonicMs, RetainStamp};
 use crate::limits::NONE;
 use crate::memory::cost;
 use crate::message::Message;
@@ -15,37 +15,37 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
 #[derive(Debug)]
-struct Node {
+struct RetainedNode {
     parent: u32,
     name: Box<str>,
     children: BTreeMap<Box<str>, u32>,
-    stored: Option<Stored>,
+    stored: Option<RetainedEntry>,
 }
 
 #[derive(Debug)]
-struct Stored {
-    stamp: Stamp,
+struct RetainedEntry {
+    stamp: RetainStamp,
     /// None is a tombstone.
     message: Option<Message>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Retained {
-    nodes: Slab<Node>,
+    nodes: Slab<RetainedNode>,
     root: u32,
     /// Nodes with children.
     parents: u32,
     pub(crate) messages: u32,
     pub(crate) bytes: u64,
     /// Tombstones, oldest first, one a topic.
-    tombstones: VecDeque<(Now, Box<str>)>,
+    tombstones: VecDeque<(MonotonicMs, Box<str>)>,
     /// The nodes whose message expires, by the second in which it does.
     expiries: BTreeSet<(u64, u32)>,
 }
 
 /// What a search from one place on found.
 #[derive(Debug)]
-pub(crate) enum Found<'a> {
+pub(crate) enum RetainedMatch<'a> {
     Message(&'a Message),
     /// Nothing yet: the steps are used up. The search goes on after this topic.
     Pause(Box<str>),
@@ -59,7 +59,8 @@ const TOMBSTONE_MS: u64 = 10_000;
 impl Retained {
     pub(crate) fn new() -> Retained {
         let mut nodes = Slab::default();
-        let root = Node { parent: NONE, name: "".into(), children: BTreeMap::new(), stored: None };
+        let root =
+            RetainedNode { parent: NONE, name: "".into(), children: BTreeMap::new(), stored: None };
         let root = nodes.insert(root);
         Retained {
             nodes,
@@ -79,7 +80,7 @@ impl Retained {
     }
 
     /// Whether a topic's message is newer than all that this shard knew of at a stamp.
-    pub(crate) fn is_later(&self, topic: &str, than: Stamp) -> bool {
+    pub(crate) fn is_later(&self, topic: &str, than: RetainStamp) -> bool {
         self.newest(topic).is_some_and(|(stamp, _)| stamp > than)
     }
 
@@ -91,13 +92,13 @@ impl Retained {
         Some(at)
     }
 
-    fn make(&mut self, topic: &str) -> u32 {
+    fn make_node(&mut self, topic: &str) -> u32 {
         let mut at = self.root;
         for level in topic.split('/') {
             at = match self.nodes[at].children.get(level) {
                 Some(&child) => child,
                 None => {
-                    let child = self.nodes.insert(Node {
+                    let child = self.nodes.insert(RetainedNode {
                         parent: at,
                         name: level.into(),
                         children: BTreeMap::new(),
@@ -115,23 +116,29 @@ impl Retained {
 
     /// Stores a message, or clears the topic where the payload is empty [MQTT-3.3.1-5]
     /// [MQTT-3.3.1-6] [MQTT-3.3.1-7]. An older stamp than the stored one changes nothing.
-    pub(crate) fn set(&mut self, message: Message, stamp: Stamp, now: Now, tombstones: bool) {
+    pub(crate) fn set(
+        &mut self,
+        message: Message,
+        stamp: RetainStamp,
+        now: MonotonicMs,
+        tombstones: bool,
+    ) {
         let topic: Box<str> = message.topic().into();
         let clears = message.payload().is_empty();
         if clears && !tombstones && self.node_of(&topic).is_none() {
             return;
         }
-        let at = self.make(&topic);
+        let at = self.make_node(&topic);
         let node = &mut self.nodes[at];
         if node.stored.as_ref().is_some_and(|stored| stored.stamp > stamp) {
             return;
         }
         let new = if clears { None } else { Some(message.clone()) };
         // Whatever its QoS [3.1.1:MQTT-3.3.1-7].
-        let old = node.stored.replace(Stored { stamp, message: new });
+        let old = node.stored.replace(RetainedEntry { stamp, message: new });
         let is_tombstone = old.as_ref().is_some_and(|stored| stored.message.is_none());
         if let Some(old) = old.and_then(|stored| stored.message) {
-            self.discount(at, &old);
+            self.uncount(at, &old);
         }
         if !clears {
             self.messages += 1;
@@ -140,14 +147,14 @@ impl Retained {
                 self.expiries.insert((second, at));
             }
         } else if !tombstones {
-            self.bury(at);
+            self.prune_node(at);
         } else if !is_tombstone {
             self.tombstones.push_back((now, topic));
         }
     }
 
     /// A message that a node held is gone.
-    fn discount(&mut self, at: u32, old: &Message) {
+    fn uncount(&mut self, at: u32, old: &Message) {
         self.messages -= 1;
         self.bytes -= old.bytes() as u64;
         if let Some(second) = expiry_second(old) {
@@ -156,7 +163,7 @@ impl Retained {
     }
 
     /// Removes a node without message, and its parents as far as they serve nothing else.
-    fn bury(&mut self, mut at: u32) {
+    fn prune_node(&mut self, mut at: u32) {
         self.nodes[at].stored = None;
         while at != self.root {
             let node = &self.nodes[at];
@@ -174,7 +181,7 @@ impl Retained {
     }
 
     /// Forgets what expired and tombstones that are old enough. The topics of both.
-    pub(crate) fn sweep(&mut self, now: Now) -> Vec<Box<str>> {
+    pub(crate) fn sweep(&mut self, now: MonotonicMs) -> Vec<Box<str>> {
         let mut gone = Vec::new();
         while let Some((at, _)) = self.tombstones.front()
             && now.0 >= at.0 + TOMBSTONE_MS
@@ -184,11 +191,11 @@ impl Retained {
             let tombstone = self.nodes[at].stored.as_ref().filter(|it| it.message.is_none());
             let Some(cleared_at) = tombstone.map(|stored| stored.stamp.at) else { continue };
             if now.0 >= cleared_at + TOMBSTONE_MS {
-                self.bury(at);
+                self.prune_node(at);
                 gone.push(topic);
             } else {
                 // Cleared again meanwhile: the last time counts.
-                self.tombstones.push_back((Now(cleared_at), topic));
+                self.tombstones.push_back((MonotonicMs(cleared_at), topic));
             }
         }
         while let Some(&(second, at)) = self.expiries.first()
@@ -196,19 +203,19 @@ impl Retained {
         {
             let old = self.nodes[at].stored.take().and_then(|stored| stored.message);
             if let Some(old) = old {
-                self.discount(at, &old);
+                self.uncount(at, &old);
                 gone.push(old.topic().into());
             }
-            self.bury(at);
+            self.prune_node(at);
         }
         gone
     }
 
     /// When `sweep` has something to do.
-    pub(crate) fn next_sweep(&self) -> Option<Now> {
+    pub(crate) fn next_sweep(&self) -> Option<MonotonicMs> {
         let tombstone = self.tombstones.front().map(|(at, _)| at.0 + TOMBSTONE_MS);
         let expiry = self.expiries.first().map(|(second, _)| second * 1000);
-        tombstone.into_iter().chain(expiry).min().map(Now)
+        tombstone.into_iter().chain(expiry).min().map(MonotonicMs)
     }
 
     pub(crate) fn get(&self, topic: &str) -> Option<&Message> {
@@ -216,7 +223,7 @@ impl Retained {
     }
 
     /// What came last for a topic, as far as that is known; without a message it is a clear.
-    pub(crate) fn newest(&self, topic: &str) -> Option<(Stamp, Option<&Message>)> {
+    pub(crate) fn newest(&self, topic: &str) -> Option<(RetainStamp, Option<&Message>)> {
         let stored = self.nodes[self.node_of(topic)?].stored.as_ref()?;
         Some((stored.stamp, stored.message.as_ref()))
     }
@@ -228,20 +235,24 @@ impl Retained {
         &self,
         filter: &str,
         after: Option<&str>,
-        now: Now,
+        now: MonotonicMs,
         steps: &mut u32,
-    ) -> Found<'_> {
+    ) -> RetainedMatch<'_> {
         let levels: Vec<&str> = filter.split('/').collect();
         let behind: Option<Vec<&str>> = after.map(|topic| topic.split('/').collect());
         let search =
-            Search { retained: self, now, steps: Cell::new(*steps), last: Cell::new(NONE) };
-        let halt = search.below(self.root, &levels, behind.as_deref(), true);
+            RetainedSearch { retained: self, now, steps: Cell::new(*steps), last: Cell::new(NONE) };
+        let halt = search.search_below(self.root, &levels, behind.as_deref(), true);
         *steps = search.steps.get();
         match (halt, search.last.get(), after) {
-            (Some(Halt::Message(message)), ..) => Found::Message(message),
-            (None, ..) => Found::End,
-            (Some(Halt::Tired), NONE, after) => Found::Pause(after.unwrap_or_default().into()),
-            (Some(Halt::Tired), last, _) => Found::Pause(self.topic_of(last)),
+            (Some(RetainedSearchStop::Message(message)), ..) => RetainedMatch::Message(message),
+            (None, ..) => RetainedMatch::End,
+            (Some(RetainedSearchStop::OutOfSteps), NONE, after) => {
+                RetainedMatch::Pause(after.unwrap_or_default().into())
+            }
+            (Some(RetainedSearchStop::OutOfSteps), last, _) => {
+                RetainedMatch::Pause(self.topic_of(last))
+            }
         }
     }
 
@@ -260,9 +271,9 @@ fn expiry_second(message: &Message) -> Option<u64> {
     message.expires_at().map(|at| at.0 / 1000 + 1)
 }
 
-struct Search<'a> {
+struct RetainedSearch<'a> {
     retained: &'a Retained,
-    now: Now,
+    now: MonotonicMs,
     /// Nodes that may still be looked at.
     steps: Cell<u32>,
     /// The node that was looked at last: all before it, in the order of topics, are done.
@@ -270,19 +281,19 @@ struct Search<'a> {
 }
 
 /// Why a search comes back before the end.
-enum Halt<'a> {
+enum RetainedSearchStop<'a> {
     Message(&'a Message),
-    Tired,
+    OutOfSteps,
 }
 
-impl<'a> Search<'a> {
-    fn here(&self, at: u32) -> Option<Halt<'a>> {
+impl<'a> RetainedSearch<'a> {
+    fn message_at(&self, at: u32) -> Option<RetainedSearchStop<'a>> {
         let message = self.retained.nodes[at].stored.as_ref()?.message.as_ref()?;
-        (!message.is_expired(self.now)).then_some(Halt::Message(message))
+        (!message.is_expired(self.now)).then_some(RetainedSearchStop::Message(message))
     }
 
     /// One more node. False where that would be one too many.
-    fn step(&self, at: u32) -> bool {
+    fn take_step(&self, at: u32) -> bool {
         let Some(left) = self.steps.get().checked_sub(1) else { return false };
         self.steps.set(left);
         self.last.set(at);
@@ -291,15 +302,15 @@ impl<'a> Search<'a> {
 
     /// Looks below a node for the rest of the filter. `after` holds the levels of the topic that
     /// the search goes on from as far as it lies below this node; an empty slice is this node.
-    fn below(
+    fn search_below(
         &self,
         at: u32,
         filter: &[&str],
         after: Option<&[&str]>,
         root: bool,
-    ) -> Option<Halt<'a>> {
+    ) -> Option<RetainedSearchStop<'a>> {
         let Some((level, rest)) = filter.split_first() else {
-            return if after.is_none() { self.here(at) } else { None };
+            return if after.is_none() { self.message_at(at) } else { None };
         };
         let children = &self.retained.nodes[at].children;
         let bound = after.and_then(|after| after.first().copied());
@@ -310,32 +321,32 @@ impl<'a> Search<'a> {
                 _ => None,
             };
             let child = *children.get(*level)?;
-            if after.is_none() && !self.step(child) {
-                return Some(Halt::Tired);
+            if after.is_none() && !self.take_step(child) {
+                return Some(RetainedSearchStop::OutOfSteps);
             }
-            return self.below(child, rest, after, false);
+            return self.search_below(child, rest, after, false);
         }
         let everything = *level == "#";
         // `a/#` takes `a` too [MQTT-4.7.1-1]; the topic itself comes before what lies below it.
         if everything
             && after.is_none()
             && !root
-            && let Some(halt) = self.here(at)
+            && let Some(halt) = self.message_at(at)
         {
             return Some(halt);
         }
         let from = bound.map_or(Bound::Unbounded, Bound::Included);
         for (name, &child) in children.range::<str, _>((from, Bound::Unbounded)) {
             let after = after.filter(|_| bound == Some(name)).map(|after| &after[1..]);
-            if after.is_none() && !self.step(child) {
-                return Some(Halt::Tired);
+            if after.is_none() && !self.take_step(child) {
+                return Some(RetainedSearchStop::OutOfSteps);
             }
             // [MQTT-4.7.2-1]
             if root && name.starts_with('$') {
                 continue;
             }
             let filter = if everything { filter } else { rest };
-            if let Some(halt) = self.below(child, filter, after, false) {
+            if let Some(halt) = self.search_below(child, filter, after, false) {
                 return Some(halt);
             }
         }
@@ -346,13 +357,13 @@ impl<'a> Search<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Draft;
+    use crate::message::IncomingPublish;
 
     fn store(topics: &[&str]) -> Retained {
         let mut retained = Retained::new();
         for topic in topics {
-            let message = Message::new(&Draft::new(topic, b"x", Now(0)));
-            retained.set(message, Stamp::default(), Now(0), false);
+            let message = Message::new(&IncomingPublish::new(topic, b"x", MonotonicMs(0)));
+            retained.set(message, RetainStamp::default(), MonotonicMs(0), false);
         }
         retained
     }
@@ -361,13 +372,13 @@ mod tests {
     fn walk(retained: &Retained, filter: &str, steps: u32) -> Vec<String> {
         let (mut found, mut after): (Vec<String>, Option<Box<str>>) = (Vec::new(), None);
         loop {
-            match retained.next(filter, after.as_deref(), Now(0), &mut steps.clone()) {
-                Found::Message(message) => {
+            match retained.next(filter, after.as_deref(), MonotonicMs(0), &mut steps.clone()) {
+                RetainedMatch::Message(message) => {
                     after = Some(message.topic().into());
                     found.push(message.topic().to_owned());
                 }
-                Found::Pause(topic) => after = Some(topic),
-                Found::End => return found,
+                RetainedMatch::Pause(topic) => after = Some(topic),
+                RetainedMatch::End => return found,
             }
         }
     }
@@ -419,10 +430,10 @@ mod tests {
         let (mut after, mut turns) = (None, 0);
         loop {
             let mut steps = 100;
-            match retained.next("+/x", after.as_deref(), Now(0), &mut steps) {
-                Found::Message(message) => panic!("{} matches +/x", message.topic()),
-                Found::Pause(topic) => after = Some(topic),
-                Found::End => break,
+            match retained.next("+/x", after.as_deref(), MonotonicMs(0), &mut steps) {
+                RetainedMatch::Message(message) => panic!("{} matches +/x", message.topic()),
+                RetainedMatch::Pause(topic) => after = Some(topic),
+                RetainedMatch::End => break,
             }
             turns += 1;
         }
@@ -431,21 +442,24 @@ mod tests {
 
     #[test]
     fn a_topic_that_is_set_or_cleared_again_and_again_is_remembered_once() {
-        let stamp = |at| Stamp { at, ..Stamp::default() };
+        let stamp = |at| RetainStamp { at, ..RetainStamp::default() };
         let mut retained = Retained::new();
         for at in 0..1000 {
-            let draft = Draft { expiry_s: 1_000_000, ..Draft::new("t", b"x", Now(at)) };
-            retained.set(Message::new(&draft), stamp(at), Now(at), true);
+            let draft = IncomingPublish {
+                expiry_s: 1_000_000,
+                ..IncomingPublish::new("t", b"x", MonotonicMs(at))
+            };
+            retained.set(Message::new(&draft), stamp(at), MonotonicMs(at), true);
         }
         assert_eq!(retained.expiries.len(), 1);
         for at in 1000..2000 {
-            let clear = Message::new(&Draft::new("t", b"", Now(at)));
-            retained.set(clear, stamp(at), Now(at), true);
+            let clear = Message::new(&IncomingPublish::new("t", b"", MonotonicMs(at)));
+            retained.set(clear, stamp(at), MonotonicMs(at), true);
         }
         assert_eq!((retained.expiries.len(), retained.tombstones.len()), (0, 1));
-        retained.sweep(Now(1000 + TOMBSTONE_MS));
+        retained.sweep(MonotonicMs(1000 + TOMBSTONE_MS));
         assert_eq!(retained.nodes.len(), 2, "the last clear counts");
-        retained.sweep(Now(1000 + 2 * TOMBSTONE_MS));
+        retained.sweep(MonotonicMs(1000 + 2 * TOMBSTONE_MS));
         assert_eq!(retained.nodes.len(), 1);
     }
 
@@ -453,24 +467,25 @@ mod tests {
     fn clearing_gives_every_node_back() {
         let mut retained = store(&["a/b/c", "a/b", "d"]);
         for topic in ["a/b/c", "d", "a/b"] {
-            let clear = Message::new(&Draft::new(topic, b"", Now(0)));
-            retained.set(clear, Stamp::default(), Now(0), false);
+            let clear = Message::new(&IncomingPublish::new(topic, b"", MonotonicMs(0)));
+            retained.set(clear, RetainStamp::default(), MonotonicMs(0), false);
         }
         assert_eq!((retained.messages, retained.bytes, retained.nodes.len()), (0, 0, 1));
     }
 
     #[test]
     fn an_older_stamp_never_wins_over_a_newer_one_or_its_tombstone() {
-        let stamp = |at| Stamp { at, ..Stamp::default() };
-        let set = |text: &'static [u8]| Message::new(&Draft::new("t", text, Now(0)));
+        let stamp = |at| RetainStamp { at, ..RetainStamp::default() };
+        let set =
+            |text: &'static [u8]| Message::new(&IncomingPublish::new("t", text, MonotonicMs(0)));
         let mut retained = Retained::new();
-        retained.set(set(b"new"), stamp(2), Now(0), true);
-        retained.set(set(b"old"), stamp(1), Now(0), true);
+        retained.set(set(b"new"), stamp(2), MonotonicMs(0), true);
+        retained.set(set(b"old"), stamp(1), MonotonicMs(0), true);
         assert_eq!(retained.get("t").map(Message::payload), Some(&b"new"[..]));
-        retained.set(set(b""), stamp(4), Now(0), true);
-        retained.set(set(b"late"), stamp(3), Now(0), true);
+        retained.set(set(b""), stamp(4), MonotonicMs(0), true);
+        retained.set(set(b"late"), stamp(3), MonotonicMs(0), true);
         assert!(retained.get("t").is_none());
-        retained.sweep(Now(4 + TOMBSTONE_MS));
+        retained.sweep(MonotonicMs(4 + TOMBSTONE_MS));
         assert_eq!(retained.nodes.len(), 1);
     }
 }

@@ -1,73 +1,78 @@
 //! Topics and filters that get another name as they come in. The first rewrite that speaks of a
 //! name decides, once: from there on the name is as if the client had said it, to permissions too.
 //!
-//! One place does it for a PUBLISH, `coming`; one for SUBSCRIBE and UNSUBSCRIBE, `named_filter`;
-//! one for wills, `renamed_will`.
+//! One place does it for a PUBLISH, `coming`; one for SUBSCRIBE and UNSUBSCRIBE, `rewrite_filter`;
+//! one for wills, `rewrite_will_topic`.
 
-use crate::ask::Action;
+use crate::authz::AclAction;
 use crate::caches;
 use crate::delayed;
 use crate::exclusive::EXCLUSIVE;
 use crate::input::{ConnId, SessionId};
 use crate::limits::LINK_IDS;
-use crate::mount;
-use crate::placeholders::{Template, Whom};
+use crate::namespace;
+use crate::placeholders::{NameTemplate, PlaceholderValues};
 use crate::refusal::Refusal;
 use crate::shard::Shard;
-use mqtt::{Connect, Share, filter_matches};
+use mqtt::{Connect, SharedFilter, filter_matches};
 use regex::{Regex, RegexBuilder};
 use std::borrow::Cow;
 
 /// `[[rewrite]]`
 #[derive(Clone, Debug)]
-pub struct Rewrite {
+pub struct TopicRewrite {
     /// None is both.
-    action: Option<Action>,
+    action: Option<AclAction>,
     /// Which names it speaks of.
     source: Box<str>,
     regex: Regex,
-    dest: Template,
+    dest: NameTemplate,
 }
 
 /// The same text does the same.
-impl PartialEq for Rewrite {
-    fn eq(&self, other: &Rewrite) -> bool {
+impl PartialEq for TopicRewrite {
+    fn eq(&self, other: &TopicRewrite) -> bool {
         (self.action, &self.source, self.regex.as_str(), &self.dest)
             == (other.action, &other.source, other.regex.as_str(), &other.dest)
     }
 }
 
-impl Eq for Rewrite {}
+impl Eq for TopicRewrite {}
 
 /// What one regular expression may take of the memory when it is compiled.
 const REGEX_BYTES_MAX: usize = 256 * 1024;
 
-impl Rewrite {
+impl TopicRewrite {
     /// The error says what is wrong and what would be right.
     pub fn parse(
-        action: Option<Action>,
+        action: Option<AclAction>,
         source: &str,
         regex: &str,
         dest: &str,
-    ) -> Result<Rewrite, String> {
+    ) -> Result<TopicRewrite, String> {
         mqtt::topic::check_filter(source)
             .map_err(|_| format!("source: {source:?} is no topic filter, use one like \"a/#\""))?;
         let regex = RegexBuilder::new(regex)
             .size_limit(REGEX_BYTES_MAX)
             .build()
             .map_err(|why| format!("regex: {why}"))?;
-        let dest = Template::parse(dest, regex.captures_len() - 1)
+        let dest = NameTemplate::parse(dest, regex.captures_len() - 1)
             .map_err(|why| format!("dest: {why}"))?;
         let example = dest.example();
         let is_name = mqtt::topic::check_filter(&example).is_ok() && !is_special(&example);
         match is_name {
-            true => Ok(Rewrite { action, source: source.into(), regex, dest }),
+            true => Ok(TopicRewrite { action, source: source.into(), regex, dest }),
             false => Err("dest becomes no topic, use one like \"a/$1/%c\"".to_string()),
         }
     }
 
     /// What a name becomes, if this speaks of it.
-    fn rewrite(&self, action: Action, name: &str, whom: &Whom<'_>) -> Option<Option<String>> {
+    fn rewrite(
+        &self,
+        action: AclAction,
+        name: &str,
+        whom: &PlaceholderValues<'_>,
+    ) -> Option<Option<String>> {
         if self.action.is_some_and(|own| own != action) || !filter_matches(&self.source, name) {
             return None;
         }
@@ -84,11 +89,11 @@ pub(crate) fn is_special(name: &str) -> bool {
 
 impl Shard {
     /// What a topic or a filter is called from here on, if that is something else.
-    pub(crate) fn rewritten(
+    pub(crate) fn rewrite_name(
         &self,
-        action: Action,
+        action: AclAction,
         name: &str,
-        whom: &Whom<'_>,
+        whom: &PlaceholderValues<'_>,
     ) -> Result<Option<String>, Refusal> {
         let mut rewrites = self.options.rewrites.iter();
         let Some(text) = rewrites.find_map(|one| one.rewrite(action, name, whom)) else {
@@ -96,11 +101,11 @@ impl Shard {
         };
         let text = text.filter(|text| text.len() <= usize::from(u16::MAX) && !is_special(text));
         let (text, refusal) = match action {
-            Action::Publish => {
+            AclAction::Publish => {
                 let is_fit = |text: &String| mqtt::topic::check_topic(text).is_ok();
                 (text.filter(is_fit), Refusal::TopicNameInvalid)
             }
-            Action::Subscribe => {
+            AclAction::Subscribe => {
                 let is_fit = |text: &String| mqtt::topic::check_filter(text).is_ok();
                 (text.filter(is_fit), Refusal::TopicFilterInvalid)
             }
@@ -109,7 +114,7 @@ impl Shard {
     }
 
     /// A filter with what stands in front of it, under its new name.
-    pub(crate) fn named_filter<'a>(
+    pub(crate) fn rewrite_filter<'a>(
         &self,
         id: SessionId,
         filter: &'a str,
@@ -119,19 +124,19 @@ impl Shard {
         if self.options.rewrites.is_empty() || is_link() {
             return Ok(Cow::Borrowed(filter));
         }
-        let (front, inner) = match Share::parse(filter).ok().flatten() {
-            Some(Share { group, filter }) => (format!("$share/{group}/"), filter),
+        let (front, inner) = match SharedFilter::parse(filter).ok().flatten() {
+            Some(SharedFilter { group, filter }) => (format!("$share/{group}/"), filter),
             None => match filter.strip_prefix(EXCLUSIVE) {
                 Some(inner) => (EXCLUSIVE.to_string(), inner),
                 None => (String::new(), filter),
             },
         };
-        let made = self.rewritten(Action::Subscribe, inner, &self.whom(id))?;
+        let made = self.rewrite_name(AclAction::Subscribe, inner, &self.placeholder_values(id))?;
         Ok(made.map_or(Cow::Borrowed(filter), |made| Cow::Owned(front + &made)))
     }
 
     /// The topic of a client's will, under its new name.
-    pub(crate) fn renamed_will(
+    pub(crate) fn rewrite_will_topic(
         &self,
         conn: ConnId,
         client_id: &str,
@@ -141,12 +146,12 @@ impl Shard {
         if self.options.rewrites.is_empty() {
             return Ok(None);
         }
-        let rights = self.rights_of(&known.peer);
-        let whom = Whom::new(client_id, rights.as_deref(), Some(&known.peer));
-        let made = self.rewritten(Action::Publish, will.topic, &whom)?;
+        let rights = self.permissions_of(&known.peer);
+        let whom = PlaceholderValues::new(client_id, rights.as_deref(), Some(&known.peer));
+        let made = self.rewrite_name(AclAction::Publish, will.topic, &whom)?;
         if let Some(made) = &made {
-            self.limits_at(conn).permit_topic(made)?;
-            mount::permit(mount::len(&self.namespace_at(conn)?), made)?;
+            self.limits_at(conn).check_topic(made)?;
+            namespace::check_name(namespace::prefix_len(&self.namespace_at(conn)?), made)?;
         }
         Ok(made)
     }
@@ -158,7 +163,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_done_is_told() {
-        let parse = |source, regex, dest| Rewrite::parse(None, source, regex, dest).unwrap_err();
+        let parse =
+            |source, regex, dest| TopicRewrite::parse(None, source, regex, dest).unwrap_err();
         assert!(parse("a/#/b", "^a", "b").starts_with("source: "));
         assert!(parse("a/#", "(", "b").starts_with("regex: "));
         assert!(parse("a/#", "^(a)", "$2").contains("it has 1"));

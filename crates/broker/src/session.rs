@@ -1,28 +1,28 @@
 //! What MQTT keeps of a client when the socket goes, and the table of all sessions of a shard.
 //! What most sessions never have is boxed.
 
-use crate::alias::AliasesOut;
-use crate::feed::Cursors;
-use crate::flight::{Flight, Marks, Slot};
-use crate::gate::Gate;
-use crate::input::{ConnId, Now, SessionId, ShardId};
-use crate::journal::Journal;
-use crate::lasting::{Lasting, Origin};
+use crate::alias::OutboundAliases;
+use crate::broker_event::{BrokerEvent, WithheldDrops};
+use crate::client_permissions::ClientPermissions;
+use crate::flight::{Flight, FlightSlot, SlotMarks};
+use crate::input::{ConnId, MonotonicMs, SessionId, ShardId};
 use crate::limits::NONE;
 use crate::memory::cost;
-use crate::message::Messages;
-use crate::meter::Meter;
-use crate::note::{Note, WithheldDrops};
+use crate::message::MessagePool;
 use crate::peer::ListenerId;
-use crate::rights::Rights;
-use crate::rules::events::Heard;
+use crate::persistent_session::{PersistentSession, QueueRecordId};
+use crate::rate_meter::RateMeter;
+use crate::retained_feed::RetainedCursors;
+use crate::rules::events::EventQueue;
+use crate::send_gate::SendGate;
 use crate::slab::Slab;
 use crate::subscriptions::Subscription;
-use crate::sys::{Counters, DROPS};
-use crate::will::Will;
+use crate::sys::{DROPS, ShardCounters};
+use crate::will::SessionWill;
+use crate::write_batch::WriteBatch;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
-use mqtt::{SubscribeOptions, Version};
+use mqtt::{ProtocolVersion, SubscribeOptions};
 use smallvec::SmallVec;
 use std::hash::BuildHasher;
 use std::mem::offset_of;
@@ -39,30 +39,30 @@ pub(crate) struct Session {
     pub(crate) packet_bytes_max: u32,
     /// The client's Receive Maximum or ours, whichever is lower.
     pub(crate) window: u16,
-    pub(crate) version: Version,
-    pub(crate) gate: Gate,
+    pub(crate) version: ProtocolVersion,
+    pub(crate) gate: SendGate,
     /// Where its client came in last: its limits go for the queue while the client is away.
     pub(crate) listener: ListenerId,
     /// How much longer its names are than what its client says: see `mount`.
-    pub(crate) mount: u8,
+    pub(crate) prefix_len: u8,
     /// Waits in `Shard::unfinished` for a tick with room.
     pub(crate) unfinished: bool,
     /// Member of a shared group: its room is reported.
     pub(crate) is_member: bool,
     /// Another stream of a connection, which has its own: see `branch`.
-    pub(crate) is_branch: bool,
+    pub(crate) is_data_stream: bool,
     /// Request Problem Information [MQTT-3.1.2-29].
     pub(crate) problem_information: bool,
     /// CONNECT's Session Expiry Interval was not 0: only then may DISCONNECT name another than 0,
     /// whatever was granted.
     pub(crate) asked_to_stay: bool,
     pub(crate) flight: Option<Box<Flight>>,
-    pub(crate) aliases: Option<Box<AliasesOut>>,
+    pub(crate) aliases: Option<Box<OutboundAliases>>,
     /// What the store knows of it, if it is to outlive the process.
-    pub(crate) lasting: Option<Box<Lasting>>,
+    pub(crate) persistent: Option<Box<PersistentSession>>,
     /// Who its client is and what it may do, where that is asked.
-    pub(crate) rights: Option<Box<Rights>>,
-    pub(crate) rare: Option<Box<Rare>>,
+    pub(crate) permissions: Option<Box<ClientPermissions>>,
+    pub(crate) extras: Option<Box<SessionExtras>>,
     /// What its client is known by: see `mount`.
     pub(crate) client_id: Box<str>,
     pub(crate) subscriptions: SmallVec<[Subscription; 2]>,
@@ -72,24 +72,24 @@ pub(crate) struct Session {
     pub(crate) first_id: u16,
 }
 
-const _: () = assert!(offset_of!(Session, rights) <= 48);
+const _: () = assert!(offset_of!(Session, permissions) <= 48);
 
 #[derive(Debug, Default)]
-pub(crate) struct Rare {
-    pub(crate) will: Option<Box<Will>>,
+pub(crate) struct SessionExtras {
+    pub(crate) will: Option<Box<SessionWill>>,
     /// When the will of a client that is away is due.
-    pub(crate) will_at: Option<Now>,
+    pub(crate) will_at: Option<MonotonicMs>,
     /// When the session of a client that is away ends.
-    pub(crate) ends_at: Option<Now>,
+    pub(crate) ends_at: Option<MonotonicMs>,
     /// When what waits is looked at, where its age is limited.
-    pub(crate) ages_at: Option<Now>,
-    pub(crate) shares: Vec<Share>,
+    pub(crate) ages_at: Option<MonotonicMs>,
+    pub(crate) shares: Vec<GroupMembership>,
     /// Filters that it alone has.
     pub(crate) exclusives: Vec<Arc<str>>,
     /// Retained messages still to be sent.
-    pub(crate) cursors: Cursors,
+    pub(crate) cursors: RetainedCursors,
     /// How fast the client may be sent messages, where there is a limit.
-    pub(crate) meter: Option<Box<Meter>>,
+    pub(crate) meter: Option<Box<RateMeter>>,
     pub(crate) drops: [u64; DROPS],
     /// Within a second after one was told of.
     pub(crate) withheld_drops: Option<Box<WithheldDrops>>,
@@ -97,7 +97,7 @@ pub(crate) struct Rare {
     pub(crate) by_filter: HashMap<u32, u32, FixedState>,
 }
 
-impl Rare {
+impl SessionExtras {
     fn is_empty(&self) -> bool {
         self.will.is_none()
             && self.will_at.is_none()
@@ -115,9 +115,9 @@ impl Rare {
 
 /// Membership of a shared group, as the member's shard knows it.
 #[derive(Clone, Debug)]
-pub(crate) struct Share {
+pub(crate) struct GroupMembership {
     pub(crate) group: Arc<str>,
-    /// The group's name among `Sessions::group_names`.
+    /// The group's name among `SessionTable::group_names`.
     pub(crate) name: u32,
     /// The shard that has the group.
     pub(crate) owner: ShardId,
@@ -136,12 +136,12 @@ impl Session {
 
     /// Whether it wants Reason Strings beside the codes of its acknowledgements
     /// [MQTT-3.1.2-29].
-    pub(crate) fn is_explained_to(&self) -> bool {
-        self.version == Version::V5 && self.problem_information
+    pub(crate) fn wants_reason_strings(&self) -> bool {
+        self.version == ProtocolVersion::V5 && self.problem_information
     }
 
-    pub(crate) fn rare(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
+    pub(crate) fn extras(&mut self) -> &mut SessionExtras {
+        self.extras.get_or_insert_default()
     }
 
     pub(crate) fn flight(&mut self) -> &mut Flight {
@@ -150,14 +150,14 @@ impl Session {
     }
 
     /// Gives the memory of what is rare back once there is none of it left.
-    pub(crate) fn settle(&mut self) {
-        if self.rare.as_ref().is_some_and(|rare| rare.is_empty()) {
-            self.rare = None;
+    pub(crate) fn free_empty_extras(&mut self) {
+        if self.extras.as_ref().is_some_and(|rare| rare.is_empty()) {
+            self.extras = None;
         }
     }
 
     /// Gives the flight's memory back once nothing is under way.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn free_idle_flight(&mut self) {
         if let Some(flight) = &self.flight
             && flight.is_idle()
         {
@@ -167,12 +167,12 @@ impl Session {
     }
 
     /// How many QoS 1 messages would be sent at once.
-    pub(crate) fn room(&self) -> u32 {
+    pub(crate) fn free_window(&self) -> u32 {
         if !self.has_room() {
             return 0;
         }
         // With a rate each may be the last for a while.
-        if self.gate.has(Gate::METERED) {
+        if self.gate.has(SendGate::METERED) {
             return 1;
         }
         let unacknowledged = self.flight.as_ref().map_or(0, |flight| flight.unacknowledged);
@@ -180,9 +180,9 @@ impl Session {
     }
 
     /// Connected, and what comes now is not only put into the queue.
-    pub(crate) fn takes_at_once(&self) -> bool {
+    pub(crate) fn can_send_now(&self) -> bool {
         let waits = self.flight.as_ref().is_some_and(|flight| !flight.waiting.is_empty());
-        let is_queued = waits && self.gate.has(Gate::METERED);
+        let is_queued = waits && self.gate.has(SendGate::METERED);
         self.conn != NONE && !self.gate.is_shut() && !is_queued
     }
 
@@ -205,18 +205,18 @@ pub(crate) mod ids {
 }
 
 /// The same, unpacked. Only several identifiers of one delivery cost an allocation.
-pub(crate) enum IdList {
+pub(crate) enum SubscriptionIdList {
     None,
     One([u32; 1]),
     Many(Box<[u32]>),
 }
 
-impl IdList {
+impl SubscriptionIdList {
     pub(crate) fn as_slice(&self) -> &[u32] {
         match self {
-            IdList::None => &[],
-            IdList::One(one) => one,
-            IdList::Many(many) => many,
+            SubscriptionIdList::None => &[],
+            SubscriptionIdList::One(one) => one,
+            SubscriptionIdList::Many(many) => many,
         }
     }
 }
@@ -229,87 +229,91 @@ struct GroupName {
 }
 
 #[derive(Debug)]
-pub(crate) struct Sessions {
+pub(crate) struct SessionTable {
     slab: Slab<Session>,
     by_id: HashTable<u32>,
     hasher: FixedState,
     generation: u32,
-    pub(crate) messages: Messages,
+    pub(crate) messages: MessagePool,
     id_lists: Slab<Box<[u32]>>,
     group_names: Slab<GroupName>,
     groups_by_name: HashMap<Arc<str>, u32, FixedState>,
-    pub(crate) counters: Counters,
-    pub(crate) heard: Heard,
-    pub(crate) options: Arc<crate::Options>,
-    pub(crate) now: Now,
+    pub(crate) counters: ShardCounters,
+    pub(crate) event_queue: EventQueue,
+    pub(crate) options: Arc<crate::BrokerOptions>,
+    pub(crate) now: MonotonicMs,
     /// Sessions with something to send that this tick had no room for.
     pub(crate) unfinished: Vec<SessionId>,
     /// Group messages of members that ended or went away, with where the store has them.
-    pub(crate) orphans: Vec<(Arc<str>, crate::Message, Option<Origin>)>,
+    pub(crate) orphans: Vec<(Arc<str>, crate::Message, Option<QueueRecordId>)>,
     /// What this tick adds to the store.
-    pub(crate) journal: Journal,
+    pub(crate) write_batch: WriteBatch,
     /// Sessions whose record is to be written.
     pub(crate) dirty: Vec<SessionId>,
     /// Sessions with QoS 2 messages below a position that wait for the disk.
     pub(crate) unsettled: Vec<(SessionId, u64)>,
     /// Sessions whose retained cursors may go on.
-    pub(crate) hungry: Vec<SessionId>,
+    pub(crate) cursors_ready: Vec<SessionId>,
     /// Sessions whose queues have an age to be looked at, and when.
-    pub(crate) aging: Vec<(SessionId, Now)>,
+    pub(crate) aging: Vec<(SessionId, MonotonicMs)>,
     /// Sessions that were sent what their rate allows, and until when they wait.
-    pub(crate) ahead: Vec<(SessionId, Now)>,
+    pub(crate) rate_limited: Vec<(SessionId, MonotonicMs)>,
     /// Sessions whose queue overflowed under the policy `Disconnect`.
     pub(crate) overruns: Vec<SessionId>,
     /// Sessions of which something was told that may be withheld for a second.
     pub(crate) withholding: Vec<SessionId>,
     /// What was withheld of those that ended.
-    pub(crate) late_notes: Vec<Note>,
+    pub(crate) late_notes: Vec<BrokerEvent>,
     /// Members whose room may have changed in this tick.
-    pub(crate) rooms: Vec<SessionId>,
+    pub(crate) room_changes: Vec<SessionId>,
     pub(crate) online: u64,
     /// Sessions that are a stream beside another one's.
-    pub(crate) branches: u64,
+    pub(crate) data_streams: u64,
     /// Client ids, wills, rights and the aliases towards clients.
     texts: u64,
     /// From how many bytes of messages on the process' memory is crowded, tight, full.
-    pub(crate) crowded_at: u64,
-    pub(crate) tight_at: u64,
-    pub(crate) full_at: u64,
+    pub(crate) elevated_at: u64,
+    pub(crate) high_at: u64,
+    pub(crate) critical_at: u64,
 }
 
-impl Sessions {
-    pub(crate) fn new(seed: u64, options: Arc<crate::Options>, now: Now) -> Sessions {
-        Sessions {
+impl SessionTable {
+    pub(crate) fn new(
+        seed: u64,
+        options: Arc<crate::BrokerOptions>,
+        now: MonotonicMs,
+    ) -> SessionTable {
+        SessionTable {
             slab: Slab::default(),
             by_id: HashTable::new(),
             hasher: FixedState::with_seed(seed),
             generation: 0,
-            messages: Messages::default(),
+            messages: MessagePool::default(),
             id_lists: Slab::default(),
             group_names: Slab::default(),
             groups_by_name: HashMap::with_hasher(FixedState::with_seed(seed)),
-            counters: Counters::default(),
-            heard: Heard::default(),
+            counters: ShardCounters::default(),
+            event_queue: EventQueue::default(),
             options,
             now,
             unfinished: Vec::new(),
             orphans: Vec::new(),
-            journal: Journal::default(),
+            write_batch: WriteBatch::default(),
             dirty: Vec::new(),
             unsettled: Vec::new(),
-            hungry: Vec::new(),
+            cursors_ready: Vec::new(),
             aging: Vec::new(),
-            ahead: Vec::new(),
+            rate_limited: Vec::new(),
             overruns: Vec::new(),
             withholding: Vec::new(),
             late_notes: Vec::new(),
-            rooms: Vec::new(),
+            room_changes: Vec::new(),
             online: 0,
-            branches: 0,
+            data_streams: 0,
             texts: 0,
-            crowded_at: u64::MAX,
-            tight_at: u64::MAX,
-            full_at: u64::MAX,
+            elevated_at: u64::MAX,
+            high_at: u64::MAX,
+            critical_at: u64::MAX,
         }
     }
 
@@ -323,11 +327,11 @@ impl Sessions {
         &mut self.slab[id.0]
     }
 
-    pub(crate) fn with_messages(&mut self, id: SessionId) -> (&mut Session, &mut Messages) {
+    pub(crate) fn with_messages(&mut self, id: SessionId) -> (&mut Session, &mut MessagePool) {
         (&mut self.slab[id.0], &mut self.messages)
     }
 
-    pub(crate) fn current(&self, id: SessionId, generation: u32) -> bool {
+    pub(crate) fn is_current(&self, id: SessionId, generation: u32) -> bool {
         self.slab.get(id.0).is_some_and(|session| session.generation == generation)
     }
 
@@ -340,8 +344,8 @@ impl Sessions {
     }
 
     /// Above every index of a session.
-    pub(crate) fn places(&self) -> u32 {
-        self.slab.places() as u32
+    pub(crate) fn index_bound(&self) -> u32 {
+        self.slab.index_bound() as u32
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
@@ -358,60 +362,68 @@ impl Sessions {
         self.by_id.find(hash, same).map(|&id| SessionId(id))
     }
 
-    pub(crate) fn held(&self) -> u64 {
+    pub(crate) fn memory_bytes(&self) -> u64 {
         self.slab.len() as u64 * cost::SESSION + self.texts
     }
 
     #[inline]
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.messages.held() >= self.crowded_at
+    pub(crate) fn is_pressure_elevated(&self) -> bool {
+        self.messages.memory_bytes() >= self.elevated_at
     }
 
     /// Whether so many bytes more would make it so.
-    pub(crate) fn is_crowded_by(&self, bytes: u64) -> bool {
-        self.messages.held() + bytes >= self.crowded_at
+    pub(crate) fn would_elevate_pressure(&self, bytes: u64) -> bool {
+        self.messages.memory_bytes() + bytes >= self.elevated_at
     }
 
     #[inline]
-    pub(crate) fn is_tight(&self) -> bool {
-        self.messages.held() >= self.tight_at
+    pub(crate) fn is_pressure_high(&self) -> bool {
+        self.messages.memory_bytes() >= self.high_at
     }
 
     #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        self.messages.held() >= self.full_at
+    pub(crate) fn is_pressure_critical(&self) -> bool {
+        self.messages.memory_bytes() >= self.critical_at
     }
 
     /// Replaces the will. The one before, where there was one.
-    pub(crate) fn set_will(&mut self, id: SessionId, will: Option<Box<Will>>) -> Option<Box<Will>> {
+    pub(crate) fn set_will(
+        &mut self,
+        id: SessionId,
+        will: Option<Box<SessionWill>>,
+    ) -> Option<Box<SessionWill>> {
         let session = &mut self.slab[id.0];
-        if will.is_none() && session.rare.is_none() {
+        if will.is_none() && session.extras.is_none() {
             return None;
         }
         self.texts += will.as_ref().map_or(0, |will| will.bytes());
-        let before = std::mem::replace(&mut session.rare().will, will);
+        let before = std::mem::replace(&mut session.extras().will, will);
         self.texts -= before.as_ref().map_or(0, |will| will.bytes());
         before
     }
 
     /// Replaces what is known of the client.
-    pub(crate) fn set_rights(&mut self, id: SessionId, rights: Option<Box<Rights>>) {
+    pub(crate) fn set_permissions(
+        &mut self,
+        id: SessionId,
+        rights: Option<Box<ClientPermissions>>,
+    ) {
         let after = rights.as_ref().map_or(0, |rights| rights.bytes());
-        let mut before = std::mem::replace(&mut self.slab[id.0].rights, rights);
+        let mut before = std::mem::replace(&mut self.slab[id.0].permissions, rights);
         if let Some(before) = &mut before {
             let denials = before.withheld_denials(&self.slab[id.0].client_id, self.now);
             self.late_notes.extend(denials);
         }
-        self.count_rights(before.map_or(0, |rights| rights.bytes()), after);
+        self.count_permissions(before.map_or(0, |rights| rights.bytes()), after);
     }
 
     #[inline]
-    pub(crate) fn count_rights(&mut self, before: u64, after: u64) {
+    pub(crate) fn count_permissions(&mut self, before: u64, after: u64) {
         self.texts = self.texts + after - before;
     }
 
     /// Replaces the aliases towards the client.
-    pub(crate) fn set_aliases(&mut self, id: SessionId, aliases: Option<Box<AliasesOut>>) {
+    pub(crate) fn set_aliases(&mut self, id: SessionId, aliases: Option<Box<OutboundAliases>>) {
         let before = std::mem::replace(&mut self.slab[id.0].aliases, aliases);
         let less = before.map_or(0, |aliases| aliases.counted());
         self.texts = self.texts.saturating_add_signed(-less);
@@ -425,7 +437,7 @@ impl Sessions {
         }
     }
 
-    pub(crate) fn create(&mut self, client_id: &str, version: Version) -> SessionId {
+    pub(crate) fn create(&mut self, client_id: &str, version: ProtocolVersion) -> SessionId {
         let id = self.insert(client_id, version);
         let (hasher, slab) = (&self.hasher, &self.slab);
         let hash = hasher.hash_one(client_id);
@@ -433,30 +445,30 @@ impl Sessions {
         SessionId(id)
     }
 
-    pub(crate) fn insert(&mut self, client_id: &str, version: Version) -> u32 {
+    pub(crate) fn insert(&mut self, client_id: &str, version: ProtocolVersion) -> u32 {
         self.texts += client_id.len() as u64;
         self.generation = self.generation.wrapping_add(1);
         self.slab.insert(Session {
             conn: NONE,
             write: NONE,
             version,
-            gate: Gate::default(),
+            gate: SendGate::default(),
             unfinished: false,
             is_member: false,
-            is_branch: false,
+            is_data_stream: false,
             problem_information: true,
             asked_to_stay: false,
             window: u16::MAX,
             packet_bytes_max: u32::MAX,
             listener: ListenerId::NONE,
-            mount: crate::mount::len_of(client_id),
+            prefix_len: crate::namespace::prefix_len_of(client_id),
             flight: None,
             aliases: None,
             client_id: client_id.into(),
             subscriptions: SmallVec::new(),
-            rare: None,
-            rights: None,
-            lasting: None,
+            extras: None,
+            permissions: None,
+            persistent: None,
             expiry_s: 0,
             generation: self.generation,
             first_id: 0,
@@ -475,22 +487,22 @@ impl Sessions {
         }
         self.set_aliases(id, None);
         self.set_will(id, None);
-        self.set_rights(id, None);
+        self.set_permissions(id, None);
         let mut session = self.slab.remove(id.0)?;
-        self.branches -= u64::from(session.is_branch);
-        let drops = session.rare.as_mut().and_then(|rare| rare.withheld_drops.take());
-        self.late_notes.extend(drops.iter().flat_map(|drops| drops.notes(&session.client_id)));
+        self.data_streams -= u64::from(session.is_data_stream);
+        let drops = session.extras.as_mut().and_then(|rare| rare.withheld_drops.take());
+        self.late_notes.extend(drops.iter().flat_map(|drops| drops.events(&session.client_id)));
         self.texts -= session.client_id.len() as u64;
         if let Some(flight) = session.flight.take() {
-            let lasting = session.lasting.as_deref();
+            let lasting = session.persistent.as_deref();
             for slot in flight.unfinished() {
-                self.abandon(lasting, slot, slot.may_move(true));
+                self.abandon_slot(lasting, slot, slot.may_move(true));
             }
             for slot in flight.waiting {
-                self.abandon(lasting, slot, slot.may_move(false));
+                self.abandon_slot(lasting, slot, slot.may_move(false));
             }
         }
-        for share in session.rare.iter_mut().flat_map(|rare| rare.shares.drain(..)) {
+        for share in session.extras.iter_mut().flat_map(|rare| rare.shares.drain(..)) {
             self.release_group(share.name);
         }
         Some(session)
@@ -498,16 +510,21 @@ impl Sessions {
 
     /// A slot of a session that ends or goes away. A group's message goes back to it where `again`
     /// says so, and stays in the store until somebody else has it there.
-    pub(crate) fn abandon(&mut self, lasting: Option<&Lasting>, slot: Slot, again: bool) {
-        let origin = self.origin(lasting, &slot);
-        if slot.group != NONE && again && !slot.marks.has(Marks::RELEASED) {
+    pub(crate) fn abandon_slot(
+        &mut self,
+        lasting: Option<&PersistentSession>,
+        slot: FlightSlot,
+        again: bool,
+    ) {
+        let origin = self.record_id_of(lasting, &slot);
+        if slot.group != NONE && again && !slot.marks.has(SlotMarks::RELEASED) {
             let group = self.group_name(slot.group);
             self.messages.move_body(slot.message);
             self.orphans.push((group, self.messages.message(slot.message), origin));
         } else if let Some(place) = origin {
-            self.journal.strike(place);
+            self.write_batch.remove_queue_record(place);
         }
-        self.forget(slot);
+        self.release_slot(slot);
     }
 
     pub(crate) fn group_name(&self, at: u32) -> Arc<str> {
@@ -516,12 +533,12 @@ impl Sessions {
 
     /// Drops what a slot holds.
     #[inline]
-    pub(crate) fn forget(&mut self, slot: Slot) {
+    pub(crate) fn release_slot(&mut self, slot: FlightSlot) {
         if slot.group != NONE {
             self.release_group(slot.group);
         }
         self.release_ids(slot.ids);
-        if !slot.marks.has(Marks::RELEASED) {
+        if !slot.marks.has(SlotMarks::RELEASED) {
             self.messages.release(slot.message);
         }
     }
@@ -541,11 +558,15 @@ impl Sessions {
         }
     }
 
-    pub(crate) fn ids_of(&self, packed: u32) -> IdList {
+    pub(crate) fn ids_of(&self, packed: u32) -> SubscriptionIdList {
         if packed & ids::LIST != 0 {
-            return IdList::Many(self.id_lists[packed & !ids::LIST].clone());
+            return SubscriptionIdList::Many(self.id_lists[packed & !ids::LIST].clone());
         }
-        if packed == ids::NONE { IdList::None } else { IdList::One([packed]) }
+        if packed == ids::NONE {
+            SubscriptionIdList::None
+        } else {
+            SubscriptionIdList::One([packed])
+        }
     }
 
     /// One more reference to a group's name.

@@ -1,41 +1,47 @@
 //! One core's whole world. Whatever happens to it enters by `handle`.
 
-use crate::bans::Watch;
-use crate::caches::Caches;
-use crate::conn::{Conn, End, State};
-use crate::delayed::Delayed;
-use crate::doubts::Doubts;
-use crate::exclusive::Exclusives;
-use crate::flapping::Flapping;
-use crate::gate::Gate;
-use crate::home::Homes;
-use crate::input::{Command, ConnId, Cross, Input, Member, Now, SessionId, ShardId, Stamp};
-use crate::interest::{Interest, Wants};
-use crate::journal::Number;
-use crate::leftovers::Search;
+mod tick;
+
+mod messages;
+
+use crate::bans::BanWatch;
+use crate::broker_event::{LogBurstLimiter, PeerLog};
+use crate::caches::ShardCaches;
+use crate::conn::{CloseReason, Conn, ConnState};
+use crate::delayed::DelayedMessages;
+use crate::exclusive::ExclusiveFilters;
+use crate::flapping::FlappingDetector;
+use crate::garbage_collector::GarbageCollector;
+use crate::input::{
+    ConnId, MonotonicMs, RetainStamp, SessionId, SessionRef, ShardCommand, ShardId, ShardInput,
+};
+use crate::interest::{Interest, ShardInterest};
 use crate::limits::CONNECT_BYTES_MAX;
-use crate::memory::{Ledger, Memory};
-use crate::note::{Few, PeerLog};
-use crate::options::Options;
+use crate::memory::{MemoryLedger, ProcessMemory};
+use crate::options::BrokerOptions;
 use crate::outbox::Outbox;
-use crate::owed::Owed;
-use crate::pause::ProcessPause;
-use crate::peer::Peer;
+use crate::owner_shard::ShardHasher;
+use crate::peer::PeerInfo;
+use crate::pending_acks::PendingAcks;
+use crate::process_pause::ProcessPause;
+use crate::reauthorization::ReauthorizationQueue;
 use crate::refusal::Refusal;
 use crate::retained::Retained;
-use crate::rules::windows::Windows;
-use crate::rules::{Ear, Ruling};
-use crate::session::Sessions;
-use crate::shared::{Given, Groups};
+use crate::rules::windows::RuleWindows;
+use crate::rules::{EventCollector, RuleIndex};
+use crate::send_gate::SendGate;
+use crate::session::SessionTable;
+use crate::shared::SharedGroups;
 use crate::stalls::StallSearch;
-use crate::sys::Tree;
-use crate::timer::{Timer, Wheel};
-use crate::topics::{FilterId, Topics};
-use crate::trace::Tracer;
-use crate::unread::Reading;
-use crate::{Effect, deliver::Hit};
+use crate::stored_queue::StoreReadRequest;
+use crate::sys::SysTree;
+use crate::timer::{ShardTimer, TimerWheel};
+use crate::topics::{FilterId, FilterIndex};
+use crate::trace::PacketTracer;
+use crate::write_batch::RecordNumber;
+use crate::{Effect, delivery::Delivery};
 use foldhash::fast::FixedState;
-use mqtt::{Reason, Version};
+use mqtt::{ProtocolVersion, ReasonCode};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -43,74 +49,74 @@ use std::sync::Arc;
 pub struct Shard {
     pub(crate) id: ShardId,
     pub(crate) shards: usize,
-    pub(crate) now: Now,
-    pub(crate) options: Arc<Options>,
+    pub(crate) now: MonotonicMs,
+    pub(crate) options: Arc<BrokerOptions>,
     pub(crate) conns: Vec<Option<Conn>>,
     conn_generation: u32,
-    pub(crate) sessions: Sessions,
-    pub(crate) topics: Topics,
-    pub(crate) ruling: Ruling,
-    pub(crate) ear: Ear,
-    pub(crate) windows: Windows,
-    pub(crate) caches: Caches,
-    pub(crate) groups: Groups,
+    pub(crate) sessions: SessionTable,
+    pub(crate) topics: FilterIndex,
+    pub(crate) rule_index: RuleIndex,
+    pub(crate) event_collector: EventCollector,
+    pub(crate) windows: RuleWindows,
+    pub(crate) caches: ShardCaches,
+    pub(crate) groups: SharedGroups,
     pub(crate) retained: Retained,
     pub(crate) interest: Arc<Interest>,
-    pub(crate) wants: Wants,
-    pub(crate) ledger: Ledger,
-    pub(crate) timers: Wheel,
-    pub(crate) tree: Tree,
-    pub(crate) homes: Homes,
-    pub(crate) doubts: Doubts,
-    pub(crate) delayed: Delayed,
-    pub(crate) exclusives: Exclusives,
+    pub(crate) shard_interest: ShardInterest,
+    pub(crate) ledger: MemoryLedger,
+    pub(crate) timers: TimerWheel,
+    pub(crate) sys_tree: SysTree,
+    pub(crate) shard_hasher: ShardHasher,
+    pub(crate) reauthorization: ReauthorizationQueue,
+    pub(crate) delayed: DelayedMessages,
+    pub(crate) exclusives: ExclusiveFilters,
     pub(crate) rights_generation: u32,
-    pub(crate) watch: Watch,
+    pub(crate) ban_watch: BanWatch,
     /// Notes of connections that we ended.
-    pub(crate) ended_noted: Few,
+    pub(crate) end_log_limiter: LogBurstLimiter,
     /// Notes of rules.
-    pub(crate) rules_noted: Few,
-    pub(crate) flapping: Flapping,
+    pub(crate) rule_log_limiter: LogBurstLimiter,
+    pub(crate) flapping: FlappingDetector,
     /// What clients are told apart by where a mistake does no harm.
     clients: FixedState,
     pub(crate) random: u64,
     /// The highest stamp given or seen: what is published here later gets a higher one.
-    pub(crate) stamp: Stamp,
+    pub(crate) retain_stamp: RetainStamp,
     pub(crate) draining: bool,
-    pub(crate) owed: Owed,
+    pub(crate) pending_acks: PendingAcks,
     pub(crate) lasting_sessions: i64,
     /// What sessions that ended left in the store, still to be removed.
-    pub(crate) graves: Vec<Number>,
-    pub(crate) search: Option<Box<Search>>,
+    pub(crate) tombstones: Vec<RecordNumber>,
+    pub(crate) garbage_collector: Option<Box<GarbageCollector>>,
     /// The store refuses to take more.
     pub(crate) store_is_full: bool,
     /// More waits for its disk than it likes, ...
-    pub(crate) store_is_crowded: bool,
+    pub(crate) store_is_backlogged: bool,
     /// Whether somebody is asked about what no rule says anything of, ...
-    pub(crate) asks: bool,
+    pub(crate) uses_authz: bool,
     /// ... and how often somebody was.
-    pub(crate) slips: u32,
+    pub(crate) authz_requests: u32,
     /// Who waits for a store that is crowded.
-    pub(crate) crowd: Vec<ConnId>,
-    /// What `Now` was at the start.
-    pub(crate) started: Now,
-    sweep_at: Option<Now>,
+    pub(crate) store_waiters: Vec<ConnId>,
+    /// What `MonotonicMs` was at the start.
+    pub(crate) started: MonotonicMs,
+    sweep_at: Option<MonotonicMs>,
     /// The last pause of the process.
     pub(crate) pause: ProcessPause,
     /// What the time of day is beside `now`.
     pub(crate) time_of_day_offset_ms: i64,
     /// When the next `$SYS` round is due.
-    pub(crate) sys_at: Now,
+    pub(crate) sys_at: MonotonicMs,
     pub(crate) not_opened: PeerLog,
     pub(crate) stalls: StallSearch,
     /// Clients whose windows do not move.
-    pub(crate) stalls_noted: Few,
+    pub(crate) stall_log_limiter: LogBurstLimiter,
     /// When what was withheld is told of.
-    pub(crate) notes_at: Option<Now>,
+    pub(crate) event_flush_at: Option<MonotonicMs>,
     /// How the violation was seen that ends a connection next.
     pub(crate) violation_detail: Box<str>,
-    pub(crate) scratch: Scratch,
-    pub(crate) tracer: Tracer,
+    pub(crate) scratch: ScratchBuffers,
+    pub(crate) tracer: PacketTracer,
 }
 
 /// The first `$SYS` round after a start or a change of options.
@@ -121,14 +127,14 @@ pub(crate) const TIMERS_KEPT: usize = 1024;
 
 /// Buffers that live from publish to publish only to keep their allocation.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct ScratchBuffers {
     pub(crate) filters: Vec<FilterId>,
-    pub(crate) hits: Vec<(Hit, u32)>,
+    pub(crate) hits: Vec<(Delivery, u32)>,
     pub(crate) levels: Vec<u64>,
     pub(crate) properties: Vec<u8>,
     /// The whole name of what a client in a namespace publishes.
     pub(crate) name: String,
-    timers: Vec<Timer>,
+    timers: Vec<ShardTimer>,
 }
 
 impl Shard {
@@ -137,12 +143,12 @@ impl Shard {
     pub fn new(
         id: ShardId,
         shards: usize,
-        options: Arc<Options>,
+        options: Arc<BrokerOptions>,
         interest: Arc<Interest>,
-        memory: Arc<Memory>,
+        memory: Arc<ProcessMemory>,
         seed: u64,
         chance: u64,
-        now: Now,
+        now: MonotonicMs,
     ) -> Shard {
         let mut shard = Shard {
             id,
@@ -150,41 +156,41 @@ impl Shard {
             now,
             conns: Vec::new(),
             conn_generation: 0,
-            sessions: Sessions::new(seed, options.clone(), now),
-            topics: Topics::new(seed),
-            ruling: Ruling::new(seed, options.rules.clone()),
-            ear: Ear::default(),
-            windows: Windows::new(seed),
-            caches: Caches::default(),
-            groups: Groups::new(seed),
+            sessions: SessionTable::new(seed, options.clone(), now),
+            topics: FilterIndex::new(seed),
+            rule_index: RuleIndex::new(seed, options.rules.clone()),
+            event_collector: EventCollector::default(),
+            windows: RuleWindows::new(seed),
+            caches: ShardCaches::default(),
+            groups: SharedGroups::new(seed),
             retained: Retained::new(),
             interest,
-            wants: Wants::default(),
-            ledger: Ledger::new(memory),
-            timers: Wheel::new(now),
-            tree: Tree::default(),
-            homes: Homes { key: seed.rotate_left(17), shards: shards as u8 },
-            doubts: Doubts::default(),
-            delayed: Delayed::default(),
-            exclusives: Exclusives::default(),
+            shard_interest: ShardInterest::default(),
+            ledger: MemoryLedger::new(memory),
+            timers: TimerWheel::new(now),
+            sys_tree: SysTree::default(),
+            shard_hasher: ShardHasher { key: seed.rotate_left(17), shards: shards as u8 },
+            reauthorization: ReauthorizationQueue::default(),
+            delayed: DelayedMessages::default(),
+            exclusives: ExclusiveFilters::default(),
             rights_generation: 0,
-            watch: Watch::starting(now),
-            ended_noted: Few::default(),
-            rules_noted: Few::default(),
-            flapping: Flapping::default(),
+            ban_watch: BanWatch::starting_at(now),
+            end_log_limiter: LogBurstLimiter::default(),
+            rule_log_limiter: LogBurstLimiter::default(),
+            flapping: FlappingDetector::default(),
             clients: FixedState::with_seed(seed.rotate_left(17)),
             random: chance | 1,
-            stamp: Stamp::default(),
+            retain_stamp: RetainStamp::default(),
             draining: false,
-            owed: Owed::default(),
+            pending_acks: PendingAcks::default(),
             lasting_sessions: 0,
-            graves: Vec::new(),
-            search: None,
+            tombstones: Vec::new(),
+            garbage_collector: None,
             store_is_full: false,
-            store_is_crowded: false,
-            asks: options.asks_anywhere(),
-            slips: 0,
-            crowd: Vec::new(),
+            store_is_backlogged: false,
+            uses_authz: options.uses_authz_anywhere(),
+            authz_requests: 0,
+            store_waiters: Vec::new(),
             started: now,
             sweep_at: None,
             pause: ProcessPause::default(),
@@ -192,89 +198,95 @@ impl Shard {
             sys_at: now,
             not_opened: PeerLog::default(),
             stalls: StallSearch::default(),
-            stalls_noted: Few::default(),
-            notes_at: None,
+            stall_log_limiter: LogBurstLimiter::default(),
+            event_flush_at: None,
             violation_detail: Box::default(),
-            scratch: Scratch::default(),
-            tracer: Tracer::default(),
+            scratch: ScratchBuffers::default(),
+            tracer: PacketTracer::default(),
             options,
         };
-        shard.heed_anew();
-        shard.cache_anew();
+        shard.reload_event_filter();
+        shard.reload_caches();
         shard.plan_sys(SYS_FIRST_MS);
         shard
     }
 
     pub(crate) fn plan_sys(&mut self, after_ms: u64) {
         if self.options.sys_interval_s > 0 {
-            self.sys_at = Now(self.now.0 + after_ms);
-            self.timers.set(self.sys_at, Timer::Sys);
+            self.sys_at = MonotonicMs(self.now.0 + after_ms);
+            self.timers.set(self.sys_at, ShardTimer::Sys);
         }
     }
 
-    pub fn handle(&mut self, now: Now, input: Input<'_>, out: &mut Outbox) {
+    pub fn handle(&mut self, now: MonotonicMs, input: ShardInput<'_>, out: &mut Outbox) {
         self.now = now;
         self.sessions.now = now;
-        self.ear.noted = out.notes.len();
-        self.weigh();
+        self.event_collector.events_seen = out.events.len();
+        self.update_memory_pressure();
         match input {
-            Input::Bytes { conn, bytes } => self.bytes(conn, bytes, out),
-            Input::Opened { conn, peer, since, moved } => self.opened(conn, peer, since, moved),
-            Input::Branched { conn, of } => self.branched(conn, of),
-            Input::NotOpened { peer, why } => self.not_opened(peer, why, out),
-            Input::Closed { conn } => self.closed(conn, out),
-            Input::Congested { conn } => self.set_congested(conn, true, out),
-            Input::Writable { conn } => self.set_congested(conn, false, out),
-            Input::Starved { conn } => self.end(conn, End::Refusal(Refusal::QuotaExceeded), out),
-            Input::Cross { from, cross } => self.cross(from, cross, out),
-            Input::Committed { seq, durable } => self.committed(seq, durable, out),
-            Input::Durable { seq } => self.durable(seq, out),
-            Input::Stored { reading, stored } => self.read(reading, stored, out),
-            Input::Answered { slip, answer } => self.answered(slip, answer, out),
-            Input::Verdict { conn, case, verdict } => self.judged(conn, case, verdict, out),
-            Input::Tick => self.tick(out),
-            Input::Command(command) => self.command(command, out),
+            ShardInput::Bytes { conn, bytes } => self.read_packets(conn, bytes, out),
+            ShardInput::Opened { conn, peer, since, moved } => {
+                self.on_opened(conn, peer, since, moved)
+            }
+            ShardInput::StreamOpened { conn, of } => self.open_data_stream(conn, of),
+            ShardInput::NotOpened { peer, why } => self.note_not_opened(peer, why, out),
+            ShardInput::Closed { conn } => self.on_closed(conn, out),
+            ShardInput::Congested { conn } => self.set_congested(conn, true, out),
+            ShardInput::Writable { conn } => self.set_congested(conn, false, out),
+            ShardInput::OutOfMemory { conn } => {
+                self.end_connection(conn, CloseReason::Refusal(Refusal::QuotaExceeded), out)
+            }
+            ShardInput::ShardMessage { from, cross } => self.on_shard_message(from, cross, out),
+            ShardInput::Committed { seq, durable } => self.on_committed(seq, durable, out),
+            ShardInput::Durable { seq } => self.on_durable(seq, out),
+            ShardInput::StoreReady { reading, stored } => self.on_store_ready(reading, stored, out),
+            ShardInput::AuthzAnswered { slip, answer } => self.on_authz_decision(slip, answer, out),
+            ShardInput::AuthDecided { conn, case, verdict } => {
+                self.on_auth_decision(conn, case, verdict, out)
+            }
+            ShardInput::Tick => self.on_tick(out),
+            ShardInput::Command(command) => self.on_command(command, out),
         }
-        self.settle(out);
-        if self.sessions.heard.heeds.any {
-            self.hear(out);
+        self.finish_input(out);
+        if self.sessions.event_queue.filter.any {
+            self.emit_events(out);
         }
     }
 
     /// What a tick left over: overflowing queues under the policy `Disconnect`, messages that go
     /// back to their shared groups, members whose room changed.
-    pub(crate) fn settle(&mut self, out: &mut Outbox) {
-        for Number(number) in self.graves.drain(..) {
-            out.effects.push(Effect::Read { reading: Reading::Grave { number } });
+    pub(crate) fn finish_input(&mut self, out: &mut Outbox) {
+        for RecordNumber(number) in self.tombstones.drain(..) {
+            out.effects.push(Effect::ReadStore { reading: StoreReadRequest::Tombstone { number } });
         }
-        while !self.sessions.hungry.is_empty() {
-            for id in std::mem::take(&mut self.sessions.hungry) {
+        while !self.sessions.cursors_ready.is_empty() {
+            for id in std::mem::take(&mut self.sessions.cursors_ready) {
                 if self.sessions.contains(id) {
                     self.feed_cursors(id, out);
                 }
             }
         }
-        self.time_ahead();
-        self.time_ages();
+        self.set_rate_timers();
+        self.set_age_timers();
         while let Some(id) = self.sessions.overruns.pop() {
             // It may have left meanwhile, session and all.
             let conn = if self.sessions.contains(id) { self.sessions.get(id).conn() } else { None };
             if let Some(conn) = conn {
-                self.end(conn, End::Refusal(Refusal::QueueFull), out);
+                self.end_connection(conn, CloseReason::Refusal(Refusal::QueueFull), out);
             }
         }
-        out.notes.append(&mut self.sessions.late_notes);
+        out.events.append(&mut self.sessions.late_notes);
         if !self.sessions.withholding.is_empty() {
-            self.plan_notes();
+            self.plan_event_flush();
         }
         self.report_released(out);
-        while !self.sessions.orphans.is_empty() || !self.sessions.rooms.is_empty() {
+        while !self.sessions.orphans.is_empty() || !self.sessions.room_changes.is_empty() {
             self.return_orphans(out);
             self.report_rooms(out);
         }
     }
 
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &BrokerOptions {
         &self.options
     }
 
@@ -288,10 +300,10 @@ impl Shard {
         self.topics.visited()
     }
 
-    /// When `Input::Tick` is next needed; at once where something is unfinished.
-    pub fn next_tick(&self) -> Option<Now> {
-        let looks = self.doubts.is_due(self.now) || self.is_watching();
-        let looks = looks || self.delayed.is_due(self.now) || self.caches.is_reading();
+    /// When `ShardInput::Tick` is next needed; at once where something is unfinished.
+    pub fn next_tick(&self) -> Option<MonotonicMs> {
+        let looks = self.reauthorization.is_due(self.now) || self.is_comparing_bans();
+        let looks = looks || self.delayed.is_due(self.now) || self.caches.has_requests();
         let looks = looks || self.windows.is_behind() || self.stalls.is_running();
         if !self.sessions.unfinished.is_empty() || looks {
             return Some(self.now);
@@ -299,20 +311,20 @@ impl Shard {
         self.timers.next()
     }
 
-    fn opened(&mut self, conn: ConnId, peer: Peer, since: Now, moved: bool) {
-        let options = self.options.of(peer.listener);
+    fn on_opened(&mut self, conn: ConnId, peer: PeerInfo, since: MonotonicMs, moved: bool) {
+        let options = self.options.options_of_listener(peer.listener);
         let packet_bytes_max = options.packet_bytes_max.min(CONNECT_BYTES_MAX);
-        let timer_at = Now(since.0 + u64::from(self.options.connect_timeout_ms));
+        let timer_at = MonotonicMs(since.0 + u64::from(self.options.connect_timeout_ms));
         let heard = self.now;
         let generation = self.add_conn(conn, |generation| Conn {
-            state: State::Greeting,
+            state: ConnState::AwaitingConnect,
             peer,
-            version: Version::V311,
+            version: ProtocolVersion::V311,
             is_bridge: false,
             moved,
             generation,
             silence_ms_max: 0,
-            heard,
+            last_activity: heard,
             timer_at,
             topic_alias_max: 0,
             receive_maximum: u16::MAX,
@@ -321,9 +333,9 @@ impl Shard {
             alias_bytes: 0,
             meter: None,
             exchange: None,
-            owed: 0,
+            pending_acks: 0,
         });
-        self.timers.set(timer_at, Timer::Conn { index: conn.0, generation });
+        self.timers.set(timer_at, ShardTimer::Conn { index: conn.0, generation });
     }
 
     /// Puts a connection into its place, and says of which generation it is.
@@ -351,8 +363,8 @@ impl Shard {
     }
 
     pub(crate) fn take_conn(&mut self, conn: ConnId) -> Option<Conn> {
-        self.owe_no_more(conn);
-        self.release_conn(conn);
+        self.drop_pending_acks(conn);
+        self.uncount_conn(conn);
         let known = self.conns.get_mut(conn.0 as usize)?.take();
         if self.ledger.conns == 0 {
             self.conns = Vec::new();
@@ -363,214 +375,84 @@ impl Shard {
     fn set_congested(&mut self, conn: ConnId, congested: bool, out: &mut Outbox) {
         let Some(id) = self.conn(conn).and_then(Conn::session) else { return };
         let session = self.sessions.get_mut(id);
-        session.gate.set(Gate::CONGESTED, congested);
+        session.gate.set(SendGate::CONGESTED, congested);
         if session.is_member {
-            self.sessions.rooms.push(id);
+            self.sessions.room_changes.push(id);
         }
         if !congested {
-            self.sessions.flow(id, out);
+            self.sessions.drain_queue(id, out);
         }
     }
 
-    fn tick(&mut self, out: &mut Outbox) {
-        self.interest.keep_up(self.id.0, &mut self.wants, self.topics.texts());
-        let mut timers = std::mem::take(&mut self.scratch.timers);
-        self.timers.fire(self.now, &mut timers);
-        for timer in timers.drain(..) {
-            match timer {
-                Timer::Conn { index, generation } => self.check_conn(index, generation, out),
-                Timer::Session { index, generation } => {
-                    let id = SessionId(index);
-                    if self.sessions.current(id, generation) {
-                        self.check_away(id, out);
-                    }
-                }
-                Timer::Age { index, generation } => {
-                    self.sessions.drop_aged(SessionId(index), generation, out);
-                }
-                Timer::Asked { index, generation } => self.check_inquiry(index, generation, out),
-                Timer::Caches => self.age_caches(),
-                // Whatever is due is published below.
-                Timer::Delayed => {}
-                Timer::Doubts => self.check_doubts(out),
-                Timer::Leftovers => self.search(out),
-                Timer::Flow { index, generation } => {
-                    self.sessions.flow_again(SessionId(index), generation, out);
-                }
-                Timer::Pace { index, generation } => self.read_paced(index, generation, out),
-                Timer::Notes => self.flush_notes(out),
-                Timer::Sys => self.sys_round(out),
-                Timer::Windows => self.windows_are_due(),
-                Timer::Sweep => {
-                    self.sweep_at = None;
-                    for topic in self.retained.sweep(self.now) {
-                        self.erase_retained(&topic);
-                    }
-                }
-            }
-        }
-        if timers.capacity() <= TIMERS_KEPT {
-            self.scratch.timers = timers;
-        }
-        if self.windows.is_behind() {
-            self.check_windows(out);
-        }
-        self.plan_sweep();
-        self.prune_timers();
-        self.publish_due(out);
-        self.read_on(out);
-        self.doubt_on(out);
-        self.watch_on(out);
-        self.look_for_stalls(out);
-        let mut unfinished = std::mem::take(&mut self.sessions.unfinished);
-        // Another one is first each time: what one may do in a tick is bounded for all together.
-        if !unfinished.is_empty() {
-            unfinished.rotate_left(1);
-        }
-        for id in unfinished {
-            if out.is_full() {
-                self.sessions.unfinished.push(id);
-                continue;
-            }
-            if self.sessions.contains(id) {
-                self.sessions.get_mut(id).unfinished = false;
-                self.sessions.flow(id, out);
-            }
-        }
-    }
-
-    fn plan_sweep(&mut self) {
-        if self.sweep_at.is_none()
-            && let Some(at) = self.retained.next_sweep()
-        {
-            self.sweep_at = Some(at);
-            self.timers.set(at, Timer::Sweep);
-        }
-    }
-
-    fn command(&mut self, command: Command, out: &mut Outbox) {
+    fn on_command(&mut self, command: ShardCommand, out: &mut Outbox) {
         match command {
-            Command::Reload(options) => {
+            ShardCommand::Reload(options) => {
                 let changes = self.options.permissions != options.permissions
                     || self.options.access != options.access
-                    || self.options.asks_anywhere()
-                    || options.asks_anywhere();
-                self.asks = options.asks_anywhere();
+                    || self.options.uses_authz_anywhere()
+                    || options.uses_authz_anywhere();
+                self.uses_authz = options.uses_authz_anywhere();
                 self.sessions.options = options.clone();
                 self.options = options;
                 self.choose_strategies();
-                self.rule_anew();
-                self.cache_anew();
+                self.reload_rules();
+                self.reload_caches();
                 self.make_presets();
-                self.classify();
-                self.trace_anew();
+                self.reassign_client_groups();
+                self.reload_trace();
                 self.plan_sys(SYS_FIRST_MS);
-                self.watch_anew();
-                self.forgive();
+                self.restart_ban_watch();
+                self.clear_flapping_bans();
                 if changes {
-                    self.look_at_rights_again();
+                    self.reauthorize_all();
                 }
             }
-            Command::Say { topic, value } => self.say(&topic, &value, out),
-            Command::Told(told) => self.told(told),
-            Command::Drain => {
+            ShardCommand::PublishSys { topic, value } => {
+                self.publish_sys_value(&topic, &value, out)
+            }
+            ShardCommand::LinkEvent(told) => self.on_link_event(told),
+            ShardCommand::Drain => {
                 self.draining = true;
                 let ids: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
                 for id in ids {
-                    if !self.waits_with_will(id) {
+                    if !self.has_delayed_will(id) {
                         self.publish_will(id, out);
                     }
                 }
             }
-            Command::CloseAll => {
+            ShardCommand::CloseAll => {
                 self.write_windows();
                 for index in 0..self.conns.len() {
                     let conn = ConnId(index as u32);
                     let Some(known) = self.take_conn(conn) else { continue };
-                    if let Some(id) = known.welcomed() {
-                        self.sessions.say_disconnect(id, Reason::ServerShuttingDown, None, out);
+                    if let Some(id) = known.connacked_session() {
+                        self.sessions.send_disconnect(
+                            id,
+                            ReasonCode::ServerShuttingDown,
+                            None,
+                            out,
+                        );
                     }
                     if let Some(id) = known.session() {
-                        match self.sessions.get(id).lasting.is_some() {
-                            true => self.go_away(id, out),
+                        match self.sessions.get(id).persistent.is_some() {
+                            true => self.detach_session(id, out),
                             false => self.sessions.get_mut(id).conn = crate::limits::NONE,
                         }
                     }
                     out.effects.push(Effect::Close { conn });
                 }
-                self.flush_notes(out);
+                self.flush_withheld_events(out);
             }
         }
     }
 
-    fn cross(&mut self, from: ShardId, cross: Cross, out: &mut Outbox) {
-        self.owed.asked.clear();
-        match cross {
-            Cross::Publish { message, ticket, origin } => {
-                self.ledger.crossing -= message.bytes() as i64;
-                self.route_from_elsewhere(&message, origin, out);
-                self.answer_ticket(from, ticket);
-            }
-            Cross::Kept { first, last } => self.kept(from, (first, last), out),
-            Cross::Retain { message, stamp, ticket, origin } => {
-                self.ledger.crossing -= message.bytes() as i64;
-                self.set_retained(&message, stamp, true);
-                self.route_from_elsewhere(&message, origin, out);
-                self.plan_sweep();
-                self.answer_ticket(from, ticket);
-            }
-            Cross::Join { group, member, client_id, options, subscription_id, lasts } => {
-                self.join(&group, member, &client_id, options, subscription_id, lasts);
-                out.lanes[from.0 as usize].push_back(Cross::Joined { group, member });
-            }
-            Cross::Joined { group, member } => self.joined(&group, member, out),
-            Cross::Leave { group, member } => self.leave(&group, member),
-            Cross::Claim { filter, member } => self.claimed_by(filter, member, out),
-            Cross::Claimed { filter, member, is_granted } => {
-                self.claim_answered(&filter, member, is_granted, out);
-            }
-            Cross::Unclaim { filter, member } => self.unclaimed_by(&filter, member),
-            Cross::Room { group, member, online, more } => {
-                self.set_room(&group, member, online, more, out);
-            }
-            Cross::Dispatch {
-                group,
-                member,
-                message,
-                options,
-                subscription_id,
-                origin,
-                ticket,
-            } => {
-                self.ledger.crossing -= message.bytes() as i64;
-                let given = Given { member, options, id: subscription_id };
-                self.dispatched(from, &group, given, &message, origin, out);
-                self.answer_ticket(from, ticket);
-            }
-            Cross::Return { group, message, origin } => {
-                self.ledger.crossing -= message.bytes() as i64;
-                self.dispatch(&group, &message, origin, out);
-                self.await_again();
-            }
-            Cross::Flapped { client, until } => self.keep_out(client, until),
-            Cross::Row(row) => self.row_from_elsewhere(*row, out),
-            Cross::Cache(word) => self.hear_of_cache(*word, out),
-            Cross::Counters(counters) => {
-                let at = from.0 as usize;
-                if let Some(place) = self.tree.shards.get_mut(at) {
-                    *place = *counters;
-                }
-            }
-        }
+    pub(crate) fn owner_of(&self, name: &str) -> ShardId {
+        self.shard_hasher.owner_of(name)
     }
 
-    pub(crate) fn home_of(&self, name: &str) -> ShardId {
-        self.homes.of(name)
-    }
-
-    pub(crate) fn member(&self, id: SessionId) -> Member {
+    pub(crate) fn session_ref(&self, id: SessionId) -> SessionRef {
         let generation = self.sessions.get(id).generation;
-        Member { shard: self.id, session: id, generation }
+        SessionRef { shard: self.id, session: id, generation }
     }
 
     pub(crate) fn publisher_hash(&self, id: SessionId) -> u32 {
@@ -582,7 +464,7 @@ impl Shard {
     }
 
     /// xorshift64*: good enough to choose among equals, and repeatable from a seed.
-    pub(crate) fn draw(&mut self) -> u64 {
+    pub(crate) fn next_random(&mut self) -> u64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
         self.random ^= self.random >> 27;
@@ -593,39 +475,45 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Draft;
+    use crate::message::IncomingPublish;
 
     fn say(shard: &mut Shard, now: u64, packet: &[u8]) {
         let (conn, mut out) = (ConnId(0), Outbox::new(1));
-        let peer = Peer::at(([127, 0, 0, 1], 1).into());
-        let opened = Input::Opened { conn, peer, since: Now(now), moved: false };
-        shard.handle(Now(now), opened, &mut out);
-        shard.handle(Now(now), Input::Bytes { conn, bytes: packet }, &mut out);
-        shard.handle(Now(now), Input::Closed { conn }, &mut out);
-        shard.handle(Now(now), Input::Tick, &mut out);
+        let peer = PeerInfo::from_address(([127, 0, 0, 1], 1).into());
+        let opened = ShardInput::Opened { conn, peer, since: MonotonicMs(now), moved: false };
+        shard.handle(MonotonicMs(now), opened, &mut out);
+        shard.handle(MonotonicMs(now), ShardInput::Bytes { conn, bytes: packet }, &mut out);
+        shard.handle(MonotonicMs(now), ShardInput::Closed { conn }, &mut out);
+        shard.handle(MonotonicMs(now), ShardInput::Tick, &mut out);
     }
 
     #[test]
     fn what_is_retained_is_counted_for_as_long_as_it_is_on_its_way() {
-        let options = Arc::new(Options { sys_interval_s: 0, ..Options::default() });
-        let (interest, memory) = (Arc::new(Interest::new(1, 2)), Arc::new(Memory::default()));
+        let options = Arc::new(BrokerOptions { sys_interval_s: 0, ..BrokerOptions::default() });
+        let (interest, memory) =
+            (Arc::new(Interest::new(1, 2)), Arc::new(ProcessMemory::default()));
         let mut shards = [0, 1].map(|at| {
             let (options, interest) = (options.clone(), interest.clone());
-            Shard::new(ShardId(at), 2, options, interest, memory.clone(), 1, 1, Now(0))
+            Shard::new(ShardId(at), 2, options, interest, memory.clone(), 1, 1, MonotonicMs(0))
         });
         let mut out = Outbox::new(2);
-        shards[0].retain(&mut Draft::new("t", b"x", Now(0)), &mut out);
+        shards[0].retain_message(&mut IncomingPublish::new("t", b"x", MonotonicMs(0)), &mut out);
         assert!(shards[0].ledger.crossing > 0);
         let cross = out.lanes[1].pop_front().expect("it goes to every shard");
-        shards[1].handle(Now(0), Input::Cross { from: ShardId(0), cross }, &mut out);
+        shards[1].handle(
+            MonotonicMs(0),
+            ShardInput::ShardMessage { from: ShardId(0), cross },
+            &mut out,
+        );
         assert_eq!(shards[0].ledger.crossing + shards[1].ledger.crossing, 0);
     }
 
     #[test]
     fn a_session_that_comes_and_goes_leaves_no_timers_behind() {
-        let options = Arc::new(Options { sys_interval_s: 0, ..Options::default() });
-        let (interest, memory) = (Arc::new(Interest::new(1, 1)), Arc::new(Memory::default()));
-        let mut shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, Now(0));
+        let options = Arc::new(BrokerOptions { sys_interval_s: 0, ..BrokerOptions::default() });
+        let (interest, memory) =
+            (Arc::new(Interest::new(1, 1)), Arc::new(ProcessMemory::default()));
+        let mut shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, MonotonicMs(0));
         // Session Expiry Interval: a year.
         let connect = b"\x10\x13\0\x04MQTT\x05\0\0\0\x05\x11\x01\xe1\x33\x80\0\x01a";
         for at in 0..10_000 {
@@ -635,9 +523,9 @@ mod tests {
         assert!(shard.timers.len() < 2 * TIMERS_KEPT, "{}", shard.timers.len());
         let year = 31_536_000_000;
         let mut out = Outbox::new(1);
-        shard.handle(Now(year - 1), Input::Tick, &mut out);
+        shard.handle(MonotonicMs(year - 1), ShardInput::Tick, &mut out);
         assert_eq!(shard.sessions.len(), 1);
-        shard.handle(Now(year + 20_000), Input::Tick, &mut out);
+        shard.handle(MonotonicMs(year + 20_000), ShardInput::Tick, &mut out);
         assert_eq!(shard.sessions.len(), 0, "the last timer is still there");
     }
 }

@@ -61,7 +61,7 @@ impl<T> Slab<T> {
     }
 
     /// Above every index.
-    pub(crate) fn places(&self) -> usize {
+    pub(crate) fn index_bound(&self) -> usize {
         self.places.len()
     }
 

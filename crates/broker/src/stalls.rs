@@ -2,10 +2,10 @@
 //! others go on or wait. Looked for after each `$SYS` round, some sessions a tick, so that nothing
 //! is counted for a message.
 
+use crate::broker_event::BrokerEvent;
 use crate::flight::Flight;
-use crate::input::{Now, SessionId};
+use crate::input::{MonotonicMs, SessionId};
 use crate::limits::NONE;
-use crate::note::Note;
 use crate::outbox::Outbox;
 use crate::shard::Shard;
 use mqtt::PacketId;
@@ -14,7 +14,7 @@ use mqtt::PacketId;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OldestUnacked {
     id: PacketId,
-    since: Now,
+    since: MonotonicMs,
     /// It is told of at this age.
     tell_at_ms: u64,
 }
@@ -48,7 +48,7 @@ impl StallSearch {
 impl Flight {
     /// How long the oldest message has been unacknowledged, and which it is; and whether that is to
     /// be told. The next time is at twice the age.
-    fn look_at_oldest(&mut self, now: Now) -> Option<(PacketId, u64, bool)> {
+    fn look_at_oldest(&mut self, now: MonotonicMs) -> Option<(PacketId, u64, bool)> {
         let Some(id) = self.oldest_id() else {
             self.oldest = None;
             return None;
@@ -70,11 +70,11 @@ impl Flight {
 impl Shard {
     pub(crate) fn look_for_stalls(&mut self, out: &mut Outbox) {
         let Some(first) = self.stalls.next else { return };
-        let end = self.sessions.places().min(first + SESSIONS_PER_TICK);
+        let end = self.sessions.index_bound().min(first + SESSIONS_PER_TICK);
         for index in first..end {
             self.look_for_stall(SessionId(index), out);
         }
-        let is_done = end == self.sessions.places();
+        let is_done = end == self.sessions.index_bound();
         self.stalls.next = (!is_done).then_some(end);
         if is_done {
             self.stalls.stalled = self.stalls.found;
@@ -96,8 +96,8 @@ impl Shard {
         if !tells {
             return;
         }
-        match self.stalls_noted.count(now) {
-            Some(withheld) => out.notes.push(Note::WindowStalled {
+        match self.stall_log_limiter.count(now) {
+            Some(withheld) => out.events.push(BrokerEvent::WindowStalled {
                 client_id,
                 packet_id: packet_id.get(),
                 age_s,
@@ -105,7 +105,7 @@ impl Shard {
                 is_full,
                 withheld,
             }),
-            None => self.plan_notes(),
+            None => self.plan_event_flush(),
         }
     }
 }

@@ -1,34 +1,34 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
-use crate::conn::{End, HeldSubAck, State};
-use crate::exclusive::{Claim, Claimed, EXCLUSIVE, behind};
-use crate::explain::explained;
-use crate::feed::Cursor;
-use crate::gate::Gate;
-use crate::input::{ConnId, Cross, Member, SessionId};
+use crate::broker_event::BrokerEvent;
+use crate::conn::{CloseReason, ConnState, PendingSubAck};
+use crate::exclusive::{ClaimOutcome, EXCLUSIVE, ExclusiveClaim, strip_exclusive};
+use crate::input::{ConnId, SessionId, SessionRef, ShardMessage};
 use crate::limits::{LINK_IDS, SHARES_MAX};
-use crate::note::Note;
 use crate::outbox::{Effect, Outbox};
+use crate::reason_string::encode_with_reason;
 use crate::refusal::Refusal;
-use crate::session::Share;
+use crate::retained_feed::RetainedCursor;
+use crate::send_gate::SendGate;
+use crate::session::GroupMembership;
 use crate::shard::Shard;
 use crate::subscriptions::Subscription;
-use crate::topics::{FilterId, Packed, Subscriber, is_wildcard};
+use crate::topics::{FilterId, FilterSubscriber, SubscriptionFlags, is_wildcard};
 use mqtt::{
-    Packet, Properties, Property, QoS, Reason, SubAck, Subscribe, SubscribeOptions, UnsubAck,
+    Packet, Properties, Property, QoS, ReasonCode, SubAck, Subscribe, SubscribeOptions, UnsubAck,
     Unsubscribe, Violation, varint_len,
 };
 use std::sync::Arc;
 
 /// What a bridge of 3.x would ask for, if it could.
-fn for_bridge(filter: &str, options: SubscribeOptions) -> SubscribeOptions {
+fn bridge_options(filter: &str, options: SubscribeOptions) -> SubscribeOptions {
     // Of a shared one it would be an error [MQTT-3.8.3-4].
     let no_local = !filter.starts_with("$share/");
     SubscribeOptions { no_local, retain_as_published: true, ..options }
 }
 
 /// Whether a link asks for what rules send it.
-pub(crate) fn is_below(client_id: &str, filter: &str) -> bool {
+pub(crate) fn is_own_link_topic(client_id: &str, filter: &str) -> bool {
     let rest = filter.strip_prefix(client_id).filter(|_| client_id.starts_with(LINK_IDS));
     rest.is_some_and(|rest| rest.starts_with('/'))
 }
@@ -40,8 +40,8 @@ impl Shard {
         id: SessionId,
         packet: Subscribe<'_>,
         out: &mut Outbox,
-    ) -> Result<(), End> {
-        self.permit_answer(id, packet.filters.len())?;
+    ) -> Result<(), CloseReason> {
+        self.check_ack_size(id, packet.filters.len())?;
         let mut subscription_id = 0;
         for property in packet.properties.iter() {
             if let Property::SubscriptionIdentifier(given) = property {
@@ -54,91 +54,100 @@ impl Shard {
         let is_bridge = self.conn(conn).is_some_and(|known| known.is_bridge);
         let most = self.filters_per_tick();
         for (at, (filter, options)) in packet.filters.iter().enumerate() {
-            let options = if is_bridge { for_bridge(filter, options) } else { options };
+            let options = if is_bridge { bridge_options(filter, options) } else { options };
             let asked = (filter, at < most);
-            let granted = self.subscribe_one(id, asked, options, subscription_id, out)?;
+            let granted =
+                self.subscribe_filter(id, asked.0, asked.1, options, subscription_id, out)?;
             let code = match granted {
-                Ok(Granted::Own { known, qos, is_new }) => {
-                    self.feed_from(id, known, (qos, is_new), (options, subscription_id));
+                Ok(SubscribeOutcome::Own { known, qos, is_new }) => {
+                    self.start_retained_feed(id, known, qos, is_new, options, subscription_id);
                     qos as u8
                 }
-                Ok(Granted::Shared { qos, awaited }) => {
+                Ok(SubscribeOutcome::Shared { qos, awaited }) => {
                     groups.extend(awaited);
                     qos as u8
                 }
-                Ok(Granted::Asked { filter: known, options }) => {
+                Ok(SubscribeOutcome::Pending { filter: known, options }) => {
                     let said = filter.into();
                     let at = codes.len();
-                    claims.push(Claim { at, said, filter: known, options, subscription_id });
+                    claims.push(ExclusiveClaim {
+                        at,
+                        said,
+                        filter: known,
+                        options,
+                        subscription_id,
+                    });
                     codes.push(0);
                     continue;
                 }
                 Err(refusal) => {
-                    what = what.or(Some(refusal.what()));
+                    what = what.or(Some(refusal.description()));
                     refusal.reason().code()
                 }
             };
             let client_id = self.sessions.get(id).client_id.clone();
-            out.notes.push(Note::Subscribed { client_id, filter: filter.into(), code });
+            out.events.push(BrokerEvent::Subscribed { client_id, filter: filter.into(), code });
             // [MQTT-3.8.4-6] [MQTT-3.8.4-7] [MQTT-3.9.3-1]
             codes.push(code);
         }
-        let held = HeldSubAck { packet_id: packet.packet_id, codes, what, groups, claims };
+        let held = PendingSubAck { packet_id: packet.packet_id, codes, what, groups, claims };
         if held.groups.is_empty() && held.claims.is_empty() {
-            self.suback(conn, id, &held, out);
+            self.send_suback(conn, id, &held, out);
             return Ok(());
         }
         if let Some(known) = self.conn_mut(conn) {
-            known.state = State::Held { session: id, suback: Box::new(held) };
+            known.state = ConnState::AwaitingSubAck { session: id, suback: Box::new(held) };
             out.effects.push(Effect::Hold { conn });
         }
         Ok(())
     }
 
     /// What is retained goes to a subscription, if that asks for it.
-    pub(crate) fn feed_from(
+    pub(crate) fn start_retained_feed(
         &mut self,
         id: SessionId,
         filter: FilterId,
-        (qos, is_new): (QoS, bool),
-        (options, subscription_id): (SubscribeOptions, u32),
+        qos: QoS,
+        is_new: bool,
+        options: SubscribeOptions,
+        subscription_id: u32,
     ) {
         // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] [MQTT-3.8.4-4]
         if options.retain_handling == 0 || (options.retain_handling == 1 && is_new) {
             let session = self.sessions.get_mut(id);
-            let waits_since = session.gate.has(Gate::QUIET).then_some(self.stamp);
-            session.rare().cursors.push(Cursor {
+            let waits_since = session.gate.has(SendGate::QUIET).then_some(self.retain_stamp);
+            session.extras().cursors.push(RetainedCursor {
                 filter,
                 after: None,
                 waits_since,
-                options: Packed::new(SubscribeOptions { qos, ..options }),
+                options: SubscriptionFlags::new(SubscribeOptions { qos, ..options }),
                 id: subscription_id,
             });
         }
     }
 
     /// [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]
-    pub(crate) fn suback(
+    pub(crate) fn send_suback(
         &mut self,
         conn: ConnId,
         id: SessionId,
-        held: &HeldSubAck,
+        held: &PendingSubAck,
         out: &mut Outbox,
     ) {
         let session = self.sessions.get(id);
-        let what = held.what.filter(|_| session.is_explained_to());
-        let bytes = explained(what, session.packet_bytes_max, |properties, bytes| {
+        let what = held.what.filter(|_| session.wants_reason_strings());
+        let bytes = encode_with_reason(what, session.packet_bytes_max, |properties, bytes| {
             let ack = SubAck { packet_id: held.packet_id, properties, codes: &held.codes };
             ack.encode(session.version, bytes);
         });
         let waits = self.waits_for_store(id);
-        self.answer(conn, &bytes, waits, out);
-        self.sessions.feed(id);
+        self.send_when_durable(conn, &bytes, waits, out);
+        self.sessions.wake_cursors(id);
     }
 
     /// SUBACK and UNSUBACK carry a byte a filter: they alone can outgrow the Maximum Packet Size of
     /// a client that took CONNACK [MQTT-3.1.2-24].
-    fn permit_answer(&self, id: SessionId, filters: usize) -> Result<(), Refusal> {
+    fn check_ack_size(&self, id: SessionId, filters: usize) -> Result<(), Refusal> {
         // Packet id, no properties, codes.
         let remaining = 2 + 1 + filters;
         let len = 1 + varint_len(remaining as u32) + remaining;
@@ -147,36 +156,37 @@ impl Shard {
     }
 
     /// The owner of a shared group on another shard has entered a member.
-    pub(crate) fn joined(&mut self, group: &str, member: Member, out: &mut Outbox) {
-        if !self.sessions.current(member.session, member.generation) {
+    pub(crate) fn on_group_joined(&mut self, group: &str, member: SessionRef, out: &mut Outbox) {
+        if !self.sessions.is_current(member.session, member.generation) {
             return;
         }
         let Some(conn) = self.sessions.get(member.session).conn() else { return };
         let Some(known) = self.conn_mut(conn) else { return };
-        let State::Held { suback, .. } = &mut known.state else { return };
+        let ConnState::AwaitingSubAck { suback, .. } = &mut known.state else { return };
         suback.groups.retain(|awaited| **awaited != *group);
-        self.go_on_held(member.session, out);
+        self.send_ready_suback(member.session, out);
     }
 
     /// The outer error ends the connection, the inner one is this filter's code.
-    pub(crate) fn subscribe_one(
+    pub(crate) fn subscribe_filter(
         &mut self,
         id: SessionId,
-        (filter, has_room): (&str, bool),
+        filter: &str,
+        has_room: bool,
         options: SubscribeOptions,
         subscription_id: u32,
         out: &mut Outbox,
-    ) -> Result<Result<Granted, Refusal>, End> {
-        let share = mqtt::Share::parse(filter)?;
+    ) -> Result<Result<SubscribeOutcome, Refusal>, CloseReason> {
+        let share = mqtt::SharedFilter::parse(filter)?;
         // [MQTT-3.8.3-4]
         if share.is_some() && options.no_local {
             return Err(Violation::NoLocalOnShared.into());
         }
-        self.weigh();
+        self.update_memory_pressure();
         let inner = share.map_or(filter, |share| share.filter);
         // [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1]
         mqtt::topic::check_filter(inner)?;
-        let named = match self.named_filter(id, filter) {
+        let named = match self.rewrite_filter(id, filter) {
             Ok(named) => named,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -185,14 +195,14 @@ impl Shard {
             return Ok(Err(refusal));
         }
         let named = alone.unwrap_or(&named);
-        let inner = mqtt::Share::parse(named)?.map_or(named, |share| share.filter);
+        let inner = mqtt::SharedFilter::parse(named)?.map_or(named, |share| share.filter);
         // What the client says is judged, and what it is known by from here on is kept.
-        let Some(known) = self.sessions.get(id).mounted_filter(named) else {
+        let Some(known) = self.sessions.get(id).add_filter_prefix(named) else {
             return Ok(Err(Refusal::TopicFilterInvalid));
         };
         let known = &*known;
         let judged = (inner, known, share.is_some());
-        if let Err(refusal) = self.permit_filter(id, judged, subscription_id) {
+        if let Err(refusal) = self.check_filter(id, judged.0, judged.1, judged.2, subscription_id) {
             return Ok(Err(refusal));
         }
         if !has_room {
@@ -206,29 +216,33 @@ impl Shard {
         let options = SubscribeOptions { qos, ..options };
         if share.is_some() {
             let awaited = self.subscribe_shared(id, known, options, subscription_id, out);
-            self.write_filter(id, known, Packed::new(options), subscription_id);
-            return Ok(Ok(Granted::Shared { qos, awaited }));
+            self.write_filter(id, known, SubscriptionFlags::new(options), subscription_id);
+            return Ok(Ok(SubscribeOutcome::Shared { qos, awaited }));
         }
         if alone.is_some() {
-            match self.claim(id, known, out) {
-                Claimed::Asked(filter) => return Ok(Ok(Granted::Asked { filter, options })),
-                Claimed::Granted => {}
-                Claimed::Taken => return Ok(Err(Refusal::ExclusiveTaken)),
+            match self.claim_exclusive(id, known, out) {
+                ClaimOutcome::Pending(filter) => {
+                    return Ok(Ok(SubscribeOutcome::Pending { filter, options }));
+                }
+                ClaimOutcome::Granted => {}
+                ClaimOutcome::Taken => return Ok(Err(Refusal::ExclusiveTaken)),
             }
         }
         let (filter, is_new) = self.subscribe_own(id, known, options, subscription_id);
-        self.write_filter(id, known, Packed::new(options), subscription_id);
-        Ok(Ok(Granted::Own { known: filter, qos, is_new }))
+        self.write_filter(id, known, SubscriptionFlags::new(options), subscription_id);
+        Ok(Ok(SubscribeOutcome::Own { known: filter, qos, is_new }))
     }
 
-    fn permit_filter(
+    fn check_filter(
         &self,
         id: SessionId,
-        (filter, known, is_shared): (&str, &str, bool),
+        filter: &str,
+        known: &str,
+        is_shared: bool,
         subscription_id: u32,
     ) -> Result<(), Refusal> {
         let session = self.sessions.get(id);
-        let options = self.options.of_session(session);
+        let options = self.options.options_of_session(session);
         if subscription_id != 0 && !options.subscription_ids_available {
             return Err(Refusal::SubscriptionIdsUnsupported);
         }
@@ -244,16 +258,19 @@ impl Shard {
         {
             return Err(Refusal::TopicFilterInvalid);
         }
-        if filter.starts_with(LINK_IDS) && !is_below(&session.client_id, filter) {
+        if filter.starts_with(LINK_IDS) && !is_own_link_topic(&session.client_id, filter) {
             return Err(Refusal::NotAuthorized);
         }
         let room = options.subscriptions_max as usize;
-        let shares = session.rare.as_ref().map_or(&[][..], |rare| &rare.shares);
-        if self.store_is_full && session.lasting.is_some() {
+        let shares = session.extras.as_ref().map_or(&[][..], |rare| &rare.shares);
+        if self.store_is_full && session.persistent.is_some() {
             return Err(Refusal::StoreFull);
         }
         let crowd = is_shared && shares.len() >= SHARES_MAX;
-        if session.subscriptions.len() + shares.len() >= room || crowd || self.sessions.is_tight() {
+        if session.subscriptions.len() + shares.len() >= room
+            || crowd
+            || self.sessions.is_pressure_high()
+        {
             // Replacing one needs no room.
             let replaces = match is_shared {
                 true => shares.iter().any(|share| *share.group == *known),
@@ -271,7 +288,7 @@ impl Shard {
 
     /// The highest QoS of a session's listener.
     pub(crate) fn qos_max_of(&self, id: SessionId) -> QoS {
-        let own = self.options.of_session(self.sessions.get(id));
+        let own = self.options.options_of_session(self.sessions.get(id));
         QoS::from_bits(own.qos_max).unwrap_or(QoS::ExactlyOnce)
     }
 
@@ -290,9 +307,9 @@ impl Shard {
     ) -> (FilterId, bool) {
         let (filter, unknown) = self.topics.find_or_insert(text);
         if unknown {
-            self.want(text);
+            self.add_interest(text);
         }
-        let packed = Packed::new(options);
+        let packed = SubscriptionFlags::new(options);
         let session = self.sessions.get_mut(id);
         if let Some(at) = session.subscription(filter) {
             let place = session.subscriptions[at as usize].place;
@@ -302,22 +319,23 @@ impl Shard {
             return (filter, false);
         }
         let entry = session.subscriptions.len() as u32;
-        let subscriber = Subscriber { session: id, entry, id: subscription_id, options: packed };
-        let place = self.topics.add(filter, subscriber);
+        let subscriber =
+            FilterSubscriber { session: id, entry, id: subscription_id, options: packed };
+        let place = self.topics.add_subscriber(filter, subscriber);
         session.add_subscription(Subscription { filter, place });
         (filter, true)
     }
 
     /// A filter came up on this shard: others forward to it from now on.
-    pub(crate) fn want(&mut self, filter: &str) {
+    pub(crate) fn add_interest(&mut self, filter: &str) {
         if self.shards > 1 {
-            self.interest.add(self.id.0, filter, &mut self.wants);
+            self.interest.add(self.id.0, filter, &mut self.shard_interest);
         }
     }
 
-    pub(crate) fn want_no_more(&mut self, filter: &str) {
+    pub(crate) fn remove_interest(&mut self, filter: &str) {
         if self.shards > 1 {
-            self.interest.remove(self.id.0, filter, &mut self.wants);
+            self.interest.remove(self.id.0, filter, &mut self.shard_interest);
         }
     }
 
@@ -330,14 +348,14 @@ impl Shard {
             let subscribers = &mut self.topics.filter_mut(moved.filter).subscribers;
             subscribers[moved.place as usize].entry = at;
         }
-        if let Some(moved) = self.topics.take(filter, place) {
+        if let Some(moved) = self.topics.remove_subscriber(filter, place) {
             let session = self.sessions.get_mut(moved.session);
             session.subscriptions[moved.entry as usize].place = place;
         }
         let unused = self.topics.filter(filter).subscribers.is_empty();
         let text = if unused { self.topics.filter(filter).text.clone() } else { "".into() };
         if unused && self.topics.remove_if_unused(filter) {
-            self.want_no_more(&text);
+            self.remove_interest(&text);
         }
     }
 
@@ -351,15 +369,15 @@ impl Shard {
         out: &mut Outbox,
     ) -> Option<Arc<str>> {
         let group: Arc<str> = group.into();
-        let owner = self.home_of(&group);
-        let known = self.sessions.get_mut(id).rare().shares.iter_mut();
+        let owner = self.owner_of(&group);
+        let known = self.sessions.get_mut(id).extras().shares.iter_mut();
         match known.into_iter().find(|share| share.group == group) {
             Some(share) => (share.options, share.id) = (options, subscription_id),
             None => {
                 let name = self.sessions.keep_group(&group);
                 let session = self.sessions.get_mut(id);
                 session.is_member = true;
-                session.rare().shares.push(Share {
+                session.extras().shares.push(GroupMembership {
                     group: group.clone(),
                     name,
                     owner,
@@ -371,16 +389,30 @@ impl Shard {
                 });
             }
         }
-        self.sessions.rooms.push(id);
-        let member = self.member(id);
+        self.sessions.room_changes.push(id);
+        let member = self.session_ref(id);
         let session = self.sessions.get(id);
-        let (client_id, lasts) = ((*session.client_id).into(), session.lasting.is_some());
+        let (client_id, lasts) = ((*session.client_id).into(), session.persistent.is_some());
         if owner == self.id {
-            self.join(&group, member, &session.client_id.clone(), options, subscription_id, lasts);
+            self.join_group(
+                &group,
+                member,
+                &session.client_id.clone(),
+                options,
+                subscription_id,
+                lasts,
+            );
             return None;
         }
         let name = group.clone();
-        let join = Cross::Join { group: name, member, client_id, options, subscription_id, lasts };
+        let join = ShardMessage::JoinGroup {
+            group: name,
+            member,
+            client_id,
+            options,
+            subscription_id,
+            lasts,
+        };
         out.lanes[usize::from(owner.0)].push_back(join);
         Some(group)
     }
@@ -391,25 +423,30 @@ impl Shard {
         id: SessionId,
         packet: Unsubscribe<'_>,
         out: &mut Outbox,
-    ) -> Result<(), End> {
-        self.permit_answer(id, packet.filters.len())?;
+    ) -> Result<(), CloseReason> {
+        self.check_ack_size(id, packet.filters.len())?;
         let mut codes = Vec::new();
         for filter in packet.filters.iter() {
-            let share = mqtt::Share::parse(filter)?;
+            let share = mqtt::SharedFilter::parse(filter)?;
             if share.is_none() {
                 // [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1]
                 mqtt::topic::check_filter(filter)?;
             }
             // What is longer than a name may be nobody has subscribed, nor what has no name.
-            let named = self.named_filter(id, filter).unwrap_or_default();
-            let known = self.sessions.get(id).mounted_filter(behind(&named)).unwrap_or_default();
+            let named = self.rewrite_filter(id, filter).unwrap_or_default();
+            let known = self
+                .sessions
+                .get(id)
+                .add_filter_prefix(strip_exclusive(&named))
+                .unwrap_or_default();
             let found = match share {
                 Some(_) => self.unsubscribe_shared(id, &known, out),
                 None => self.unsubscribe_own(id, &known),
             };
-            let reason = if found { Reason::Success } else { Reason::NoSubscriptionExisted };
+            let reason =
+                if found { ReasonCode::Success } else { ReasonCode::NoSubscriptionExisted };
             let (client_id, code) = (self.sessions.get(id).client_id.clone(), reason.code());
-            out.notes.push(Note::Unsubscribed { client_id, filter: filter.into(), code });
+            out.events.push(BrokerEvent::Unsubscribed { client_id, filter: filter.into(), code });
             // [MQTT-3.11.3-1]
             codes.push(code);
         }
@@ -423,7 +460,7 @@ impl Shard {
         };
         Packet::UnsubAck(ack).encode(version, &mut bytes);
         let waits = self.waits_for_store(id);
-        self.answer(conn, &bytes, waits, out);
+        self.send_when_durable(conn, &bytes, waits, out);
         Ok(())
     }
 
@@ -436,7 +473,7 @@ impl Shard {
         self.release_exclusive(id, text);
         self.drop_subscription(id, at);
         // Retained messages that were on their way for it are no longer asked for.
-        if let Some(rare) = &mut self.sessions.get_mut(id).rare {
+        if let Some(rare) = &mut self.sessions.get_mut(id).extras {
             rare.cursors.remove(filter);
         }
         true
@@ -448,28 +485,28 @@ impl Shard {
         group: &str,
         out: &mut Outbox,
     ) -> bool {
-        let member = self.member(id);
+        let member = self.session_ref(id);
         self.erase_filter(id, group);
         let session = self.sessions.get_mut(id);
-        let Some(rare) = &mut session.rare else { return false };
+        let Some(rare) = &mut session.extras else { return false };
         let Some(at) = rare.shares.iter().position(|share| *share.group == *group) else {
             return false;
         };
         let share = rare.shares.swap_remove(at);
         session.is_member = !rare.shares.is_empty();
         self.sessions.release_group(share.name);
-        let owner = self.home_of(group);
+        let owner = self.owner_of(group);
         if owner == self.id {
-            self.leave(group, member);
+            self.leave_group(group, member);
         } else {
             let group = share.group;
-            out.lanes[usize::from(owner.0)].push_back(Cross::Leave { group, member });
+            out.lanes[usize::from(owner.0)].push_back(ShardMessage::LeaveGroup { group, member });
         }
         true
     }
 }
 
-pub(crate) enum Granted {
+pub(crate) enum SubscribeOutcome {
     Own {
         known: FilterId,
         qos: QoS,
@@ -480,7 +517,7 @@ pub(crate) enum Granted {
         awaited: Option<Arc<str>>,
     },
     /// Another shard knows whether it may have the filter alone.
-    Asked {
+    Pending {
         filter: Arc<str>,
         options: SubscribeOptions,
     },

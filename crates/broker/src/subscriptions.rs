@@ -18,7 +18,7 @@ const LOOKED_THROUGH_MAX: usize = 16;
 impl Session {
     pub(crate) fn subscription(&self, filter: FilterId) -> Option<u32> {
         if self.subscriptions.len() > LOOKED_THROUGH_MAX {
-            return self.rare.as_ref()?.by_filter.get(&filter.0).copied();
+            return self.extras.as_ref()?.by_filter.get(&filter.0).copied();
         }
         let at = self.subscriptions.iter().position(|own| own.filter == filter)?;
         Some(at as u32)
@@ -30,9 +30,9 @@ impl Session {
         if len == LOOKED_THROUGH_MAX + 1 {
             let all = self.subscriptions.clone();
             let all = all.iter().enumerate().map(|(at, own)| (own.filter.0, at as u32));
-            self.rare().by_filter = all.collect();
+            self.extras().by_filter = all.collect();
         } else if len > LOOKED_THROUGH_MAX {
-            self.rare().by_filter.insert(subscription.filter.0, len as u32 - 1);
+            self.extras().by_filter.insert(subscription.filter.0, len as u32 - 1);
         }
     }
 
@@ -45,7 +45,7 @@ impl Session {
         }
         if self.subscriptions.len() >= LOOKED_THROUGH_MAX {
             let len = self.subscriptions.len();
-            let by_filter = &mut self.rare().by_filter;
+            let by_filter = &mut self.extras().by_filter;
             by_filter.remove(&gone.filter.0);
             if let Some(moved) = moved {
                 by_filter.insert(moved.filter.0, at);

@@ -1,11 +1,12 @@
-//! The time of day beside `Now`. `Now` is what waits and lifetimes are measured by: it goes on in
-//! the store from one process to the next, and no correction of the clock moves it. The time of day
-//! is `Now` and an offset, which the engine keeps right, and is looked at where it is written.
+//! The time of day beside `MonotonicMs`. `MonotonicMs` is what waits and lifetimes are measured by:
+//! it goes on in the store from one process to the next, and no correction of the clock moves it.
+//! The time of day is `MonotonicMs` and an offset, which the engine keeps right, and is looked at
+//! where it is written.
 
-use crate::journal::{Space, Stored};
 use crate::records::{self, kind};
-use crate::restore::NotRestored;
+use crate::restore::RestoreError;
 use crate::shard::Shard;
+use crate::write_batch::{RecordSpace, StoreReader};
 
 /// What the clocks said at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,8 +31,8 @@ const PLAUSIBLE_FROM_MS: u64 = 1_767_225_600_000;
 const RECORD_LEN: usize = 40;
 
 impl ClockReading {
-    /// What `Now` is in a process that finds this reading of an earlier one in its store, where
-    /// the clocks say `current`, whose own `now_ms` does not count.
+    /// What `MonotonicMs` is in a process that finds this reading of an earlier one in its store,
+    /// where the clocks say `current`, whose own `now_ms` does not count.
     ///
     /// Since the same start of the host the time that has passed is known exactly, whatever the
     /// time of day was or is. Over a start of the host only the time of day can tell; where it is
@@ -78,12 +79,12 @@ impl ClockReading {
 /// day can be right.
 ///
 /// Earlier versions kept no such record: the times in their stores are times of day. Where the
-/// time of day cannot be right, `Now` goes on from the newest of them.
+/// time of day cannot be right, `MonotonicMs` goes on from the newest of them.
 pub fn stored_clock(
-    stored: &dyn Stored,
+    stored: &dyn StoreReader,
     current: &ClockReading,
-) -> Result<Option<ClockReading>, NotRestored> {
-    let value = stored.get(Space::Sessions, &[kind::CLOCK])?;
+) -> Result<Option<ClockReading>, RestoreError> {
+    let value = stored.get(RecordSpace::Sessions, &[kind::CLOCK])?;
     if let Some(reading) = value.and_then(|value| ClockReading::decode(&value)) {
         return Ok(Some(reading));
     }
@@ -96,14 +97,14 @@ pub fn stored_clock(
 }
 
 /// The newest time at which a client went away or a retained message came.
-fn newest_time(stored: &dyn Stored) -> Result<u64, NotRestored> {
+fn newest_time(stored: &dyn StoreReader) -> Result<u64, RestoreError> {
     let mut newest_ms = 0;
-    stored.scan(Space::Sessions, &[kind::SESSION], &[], &mut |_, value| {
+    stored.scan(RecordSpace::Sessions, &[kind::SESSION], &[], &mut |_, value| {
         let away_at = records::read_session(value).and_then(|record| record.away_at);
         newest_ms = newest_ms.max(away_at.unwrap_or(0));
         true
     })?;
-    stored.scan(Space::Retained, &[], &[], &mut |_, value| {
+    stored.scan(RecordSpace::Retained, &[], &[], &mut |_, value| {
         let came_at = records::read_retained(value).map(|(_, message)| message.view().at().0);
         newest_ms = newest_ms.max(came_at.unwrap_or(0));
         true
@@ -112,7 +113,8 @@ fn newest_time(stored: &dyn Stored) -> Result<u64, NotRestored> {
 }
 
 impl Shard {
-    /// The time of day is `Now` and so much. Says by how much it was changed, where somebody did.
+    /// The time of day is `MonotonicMs` and so much. Says by how much it was changed, where
+    /// somebody did.
     pub fn set_time_of_day(&mut self, offset_ms: i64) -> Option<i64> {
         let changed = offset_ms.wrapping_sub(self.time_of_day_offset_ms);
         self.time_of_day_offset_ms = offset_ms;
@@ -121,13 +123,13 @@ impl Shard {
 
     /// Keeps a reading for the next process, where there is a store.
     pub fn keep_clock(&mut self, reading: &ClockReading) {
-        if self.sessions.journal.is_on {
-            let journal = &mut self.sessions.journal;
-            journal.change(Space::Sessions, vec![kind::CLOCK], Some(reading.encode()));
+        if self.sessions.write_batch.has_store {
+            let journal = &mut self.sessions.write_batch;
+            journal.push_change(RecordSpace::Sessions, vec![kind::CLOCK], Some(reading.encode()));
         }
     }
 
-    /// What a time of `Now` is to people and other systems, in milliseconds since 1970.
+    /// What a time of `MonotonicMs` is to people and other systems, in milliseconds since 1970.
     pub(crate) fn time_of_day_ms(&self, at_ms: u64) -> i64 {
         i64::try_from(at_ms).unwrap_or(i64::MAX).saturating_add(self.time_of_day_offset_ms).max(0)
     }
@@ -136,11 +138,11 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Now;
+    use crate::MonotonicMs;
     use crate::id_shifts::IdShifts;
-    use crate::input::Stamp;
-    use crate::journal::{Number, Unreadable};
-    use crate::message::{Draft, Message};
+    use crate::input::RetainStamp;
+    use crate::message::{IncomingPublish, Message};
+    use crate::write_batch::{RecordNumber, StoreReadError};
 
     const NOON: u64 = PLAUSIBLE_FROM_MS + 43_200_000;
     const HOUR: u64 = 3_600_000;
@@ -165,7 +167,7 @@ mod tests {
     fn over_a_start_of_the_host_plausible_times_of_day_tell_what_has_passed() {
         let kept = reading(NOON, NOON, 50, 1);
         assert_eq!(resumed(kept, NOON + HOUR, 10, 2), NOON + HOUR);
-        // `Now` began elsewhere.
+        // `MonotonicMs` began elsewhere.
         let kept = reading(500, NOON, 50, 1);
         assert_eq!(resumed(kept, NOON + HOUR, 10, 2), 500 + HOUR);
     }
@@ -189,30 +191,31 @@ mod tests {
         came_at_ms: u64,
     }
 
-    impl Stored for OlderStore {
-        fn get(&self, _: Space, _: &[u8]) -> Result<Option<Vec<u8>>, Unreadable> {
+    impl StoreReader for OlderStore {
+        fn get(&self, _: RecordSpace, _: &[u8]) -> Result<Option<Vec<u8>>, StoreReadError> {
             Ok(None)
         }
 
         fn scan(
             &self,
-            space: Space,
+            space: RecordSpace,
             _: &[u8],
             _: &[u8],
             visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-        ) -> Result<(), Unreadable> {
-            if space == Space::Retained {
-                let message = Message::new(&Draft::new("t", b"1", Now(self.came_at_ms)));
+        ) -> Result<(), StoreReadError> {
+            if space == RecordSpace::Retained {
+                let message =
+                    Message::new(&IncomingPublish::new("t", b"1", MonotonicMs(self.came_at_ms)));
                 let bytes = message.view();
-                visit(b"t", &records::retained_value(Stamp::default(), bytes.as_bytes()));
+                visit(b"t", &records::retained_value(RetainStamp::default(), bytes.as_bytes()));
                 return Ok(());
             }
             let record = records::SessionRecord {
-                number: Number(1),
+                number: RecordNumber(1),
                 mark: 0,
                 shifts: IdShifts::default(),
                 unsent: 0,
-                version: mqtt::Version::V5,
+                version: mqtt::ProtocolVersion::V5,
                 expiry_s: 600,
                 away_at: Some(self.away_at_ms),
                 will_at: None,

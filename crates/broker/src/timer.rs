@@ -6,7 +6,7 @@
 //! lies further away than the highest ring reaches (19 days) waits in its last slot and is put in
 //! again from there.
 
-use crate::input::{Now, SessionId};
+use crate::input::{MonotonicMs, SessionId};
 use crate::shard::{Shard, TIMERS_KEPT};
 
 pub(crate) const TURN_MS: u64 = 100;
@@ -15,11 +15,11 @@ const RINGS: usize = 4;
 
 /// What a timer is for. The generation tells a slot's present tenant from a former one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Timer {
+pub(crate) enum ShardTimer {
     /// What waits for a session may have become too old.
-    Age { index: u32, generation: u32 },
+    QueueAge { index: u32, generation: u32 },
     /// Somebody who was asked about a connection's packet has had time enough.
-    Asked { index: u32, generation: u32 },
+    AuthzDeadline { index: u32, generation: u32 },
     /// What caches keep may have become too old.
     Caches,
     /// Keep-alive of a live connection, or the deadline of its greeting.
@@ -27,51 +27,51 @@ pub(crate) enum Timer {
     /// A message is to be published.
     Delayed,
     /// The same of what sessions have, or it is time to ask again.
-    Doubts,
+    Reauthorization,
     /// Expiry or will delay of a session that is away.
     Session { index: u32, generation: u32 },
     /// A client that was sent what its rate allows may be sent more.
-    Flow { index: u32, generation: u32 },
+    QueueDrain { index: u32, generation: u32 },
     /// What the log withheld is told of.
-    Notes,
+    EventFlush,
     /// What nobody wants any more is looked for in the store.
-    Leftovers,
+    GarbageCollection,
     /// A connection that was ahead of its rate is read again.
-    Pace { index: u32, generation: u32 },
+    ReadRate { index: u32, generation: u32 },
     /// A `$SYS` round.
     Sys,
     /// Old retained messages and tombstones are looked for.
-    Sweep,
+    RetainedSweep,
     /// A rule's window is over, or its record is old.
     Windows,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct TimerEntry {
     due: u64,
-    timer: Timer,
+    timer: ShardTimer,
 }
 
 #[derive(Debug)]
-pub(crate) struct Wheel {
+pub(crate) struct TimerWheel {
     /// The turn that was fired last.
     turn: u64,
-    rings: [[Vec<Entry>; SLOTS as usize]; RINGS],
+    rings: [[Vec<TimerEntry>; SLOTS as usize]; RINGS],
     len: usize,
 }
 
-impl Wheel {
-    pub(crate) const TIMER_BYTES: usize = size_of::<Entry>();
+impl TimerWheel {
+    pub(crate) const TIMER_BYTES: usize = size_of::<TimerEntry>();
 
-    pub(crate) fn new(now: Now) -> Wheel {
+    pub(crate) fn new(now: MonotonicMs) -> TimerWheel {
         let ring = || std::array::from_fn(|_| Vec::new());
-        Wheel { turn: now.0 / TURN_MS, rings: std::array::from_fn(|_| ring()), len: 0 }
+        TimerWheel { turn: now.0 / TURN_MS, rings: std::array::from_fn(|_| ring()), len: 0 }
     }
 
-    pub(crate) fn set(&mut self, at: Now, timer: Timer) {
+    pub(crate) fn set(&mut self, at: MonotonicMs, timer: ShardTimer) {
         self.len += 1;
         let due = turn_of(at).max(self.turn + 1);
-        self.place(Entry { due, timer });
+        self.place(TimerEntry { due, timer });
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -80,7 +80,7 @@ impl Wheel {
 
     /// Forgets the timers that mean nothing any more, told with the turn in which they are due:
     /// whoever comes and goes, and has a timer set for years each time, would fill the wheel.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(Timer, u64) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(ShardTimer, u64) -> bool) {
         let next = self.turn + 1;
         self.len = 0;
         for slot in self.rings.iter_mut().flatten() {
@@ -90,7 +90,7 @@ impl Wheel {
         }
     }
 
-    fn place(&mut self, entry: Entry) {
+    fn place(&mut self, entry: TimerEntry) {
         let ahead = entry.due - self.turn;
         let mut span = SLOTS;
         for ring in 0..RINGS {
@@ -107,7 +107,7 @@ impl Wheel {
     }
 
     /// Takes out everything that is due.
-    pub(crate) fn fire(&mut self, now: Now, into: &mut Vec<Timer>) {
+    pub(crate) fn fire(&mut self, now: MonotonicMs, into: &mut Vec<ShardTimer>) {
         let until = now.0 / TURN_MS;
         if self.len == 0 {
             self.turn = self.turn.max(until);
@@ -133,7 +133,7 @@ impl Wheel {
         }
     }
 
-    fn place_or_fire(&mut self, entry: Entry, into: &mut Vec<Timer>) {
+    fn place_or_fire(&mut self, entry: TimerEntry, into: &mut Vec<ShardTimer>) {
         if entry.due <= self.turn {
             self.len -= 1;
             into.push(entry.timer);
@@ -143,7 +143,7 @@ impl Wheel {
     }
 
     /// When to look again: never later than the next timer, at times earlier.
-    pub(crate) fn next(&self) -> Option<Now> {
+    pub(crate) fn next(&self) -> Option<MonotonicMs> {
         if self.len == 0 {
             return None;
         }
@@ -151,15 +151,15 @@ impl Wheel {
             let turn = self.turn + ahead;
             let higher = turn.is_multiple_of(SLOTS);
             if higher || !self.rings[0][(turn % SLOTS) as usize].is_empty() {
-                return Some(Now(turn * TURN_MS));
+                return Some(MonotonicMs(turn * TURN_MS));
             }
         }
-        Some(Now((self.turn + SLOTS) * TURN_MS))
+        Some(MonotonicMs((self.turn + SLOTS) * TURN_MS))
     }
 }
 
 /// The first turn that is not early.
-pub(crate) fn turn_of(at: Now) -> u64 {
+pub(crate) fn turn_of(at: MonotonicMs) -> u64 {
     at.0.div_ceil(TURN_MS)
 }
 
@@ -173,37 +173,40 @@ impl Shard {
         }
         let (conns, sessions, delayed) = (&self.conns, &self.sessions, &self.delayed);
         self.timers.retain(|timer, due| match timer {
-            Timer::Asked { index, generation }
-            | Timer::Conn { index, generation }
-            | Timer::Pace { index, generation } => {
+            ShardTimer::AuthzDeadline { index, generation }
+            | ShardTimer::Conn { index, generation }
+            | ShardTimer::ReadRate { index, generation } => {
                 let conn = conns.get(index as usize).and_then(Option::as_ref);
                 conn.is_some_and(|conn| conn.generation == generation)
             }
-            Timer::Flow { index, generation } => sessions.current(SessionId(index), generation),
-            Timer::Age { index, generation } => {
+            ShardTimer::QueueDrain { index, generation } => {
+                sessions.is_current(SessionId(index), generation)
+            }
+            ShardTimer::QueueAge { index, generation } => {
                 let id = SessionId(index);
-                let rare = sessions.current(id, generation).then(|| sessions.get(id).rare.as_ref());
+                let rare =
+                    sessions.is_current(id, generation).then(|| sessions.get(id).extras.as_ref());
                 let ages_at = rare.flatten().and_then(|rare| rare.ages_at);
                 ages_at.is_some_and(|at| turn_of(at) == due)
             }
-            Timer::Session { index, generation } => {
+            ShardTimer::Session { index, generation } => {
                 let id = SessionId(index);
-                let is_due = |at: Option<Now>| at.is_some_and(|at| turn_of(at) == due);
-                sessions.current(id, generation)
+                let is_due = |at: Option<MonotonicMs>| at.is_some_and(|at| turn_of(at) == due);
+                sessions.is_current(id, generation)
                     && sessions
                         .get(id)
-                        .rare
+                        .extras
                         .as_ref()
                         .is_some_and(|rare| is_due(rare.will_at) || is_due(rare.ends_at))
             }
-            Timer::Delayed => delayed.looks_at(due),
-            Timer::Caches
-            | Timer::Doubts
-            | Timer::Leftovers
-            | Timer::Notes
-            | Timer::Sweep
-            | Timer::Sys
-            | Timer::Windows => true,
+            ShardTimer::Delayed => delayed.is_timer_current(due),
+            ShardTimer::Caches
+            | ShardTimer::Reauthorization
+            | ShardTimer::GarbageCollection
+            | ShardTimer::EventFlush
+            | ShardTimer::RetainedSweep
+            | ShardTimer::Sys
+            | ShardTimer::Windows => true,
         });
     }
 }
@@ -212,9 +215,9 @@ impl Shard {
 mod tests {
     use super::*;
 
-    fn fired(wheel: &mut Wheel, now: u64) -> usize {
+    fn fired(wheel: &mut TimerWheel, now: u64) -> usize {
         let mut into = Vec::new();
-        wheel.fire(Now(now), &mut into);
+        wheel.fire(MonotonicMs(now), &mut into);
         into.len()
     }
 
@@ -222,8 +225,8 @@ mod tests {
     fn a_timer_fires_within_a_turn_and_never_early() {
         for after in [1, 99, 100, 101, 6_399, 6_400, 6_500, 409_600, 500_000, 30_000_000] {
             for start in [0, 50, 6_350, 1_000_000] {
-                let mut wheel = Wheel::new(Now(start));
-                wheel.set(Now(start + after), Timer::Sys);
+                let mut wheel = TimerWheel::new(MonotonicMs(start));
+                wheel.set(MonotonicMs(start + after), ShardTimer::Sys);
                 let mut now = start;
                 while let Some(next) = wheel.next() {
                     assert!(next.0 > now || next.0 <= start + after);
@@ -245,8 +248,8 @@ mod tests {
         let rounds = [1..=300, 4_000..=4_300, 262_140..=262_147];
         for start in [0, 1, 63, 64, 100, 4_032, 4_095] {
             for after in rounds.iter().cloned().flatten() {
-                let mut wheel = Wheel::new(Now(start * TURN_MS));
-                wheel.set(Now((start + after) * TURN_MS), Timer::Sys);
+                let mut wheel = TimerWheel::new(MonotonicMs(start * TURN_MS));
+                wheel.set(MonotonicMs((start + after) * TURN_MS), ShardTimer::Sys);
                 assert_eq!(fired(&mut wheel, (start + after - 1) * TURN_MS), 0, "{after} early");
                 let late = fired(&mut wheel, (start + after) * TURN_MS) == 0;
                 assert!(!late, "{after} turns from turn {start} come late");
@@ -256,9 +259,9 @@ mod tests {
 
     #[test]
     fn a_timer_months_away_still_fires() {
-        let mut wheel = Wheel::new(Now(0));
+        let mut wheel = TimerWheel::new(MonotonicMs(0));
         let at = 60 * 86_400_000_u64;
-        wheel.set(Now(at), Timer::Sys);
+        wheel.set(MonotonicMs(at), ShardTimer::Sys);
         assert_eq!(fired(&mut wheel, at - 1), 0);
         assert_eq!(fired(&mut wheel, at + TURN_MS), 1);
         assert_eq!(wheel.next(), None);

@@ -1,42 +1,43 @@
-//! The packet trace: a note for every packet of whoever `Noted::trace` names. Costs one test of
-//! an option where it is off.
+//! The packet trace: a note for every packet of whoever `EventOptions::trace` names. Costs one test
+//! of an option where it is off.
 //!
 //! A connection is named here from its CONNECT on, or from when the trace begins, until its last
 //! words are written: refusals and the DISCONNECT of a connection that the shard has let go of
 //! are what one traces for.
 
+use crate::broker_event::BrokerEvent;
 use crate::input::ConnId;
-use crate::note::Note;
 use crate::outbox::Outbox;
-use crate::peer::Address;
+use crate::peer::PeerAddress;
 use crate::shard::Shard;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use mqtt::{Frame, Packet, Property, Version};
+use mqtt::{Packet, PacketFrame, Property, ProtocolVersion};
 
 #[derive(Debug, Default)]
-pub(crate) struct Tracer {
-    traced: HashMap<u32, Traced, FixedState>,
+pub(crate) struct PacketTracer {
+    traced: HashMap<u32, TracedConn, FixedState>,
 }
 
 #[derive(Debug)]
-struct Traced {
+struct TracedConn {
     client_id: Box<str>,
-    peer: Address,
-    version: Version,
+    peer: PeerAddress,
+    version: ProtocolVersion,
     /// Topics behind aliases, as they were seen: from the client, and to it.
     aliases: [HashMap<u16, Box<str>, FixedState>; 2],
 }
 
 impl Shard {
     pub fn is_tracing(&self) -> bool {
-        self.options.noted.trace.is_some()
+        self.options.event_options.trace.is_some()
     }
 
     /// Names a connection, if its packets are to be traced.
     #[cold]
-    pub(crate) fn trace_from_here(&mut self, conn: ConnId, client_id: &str, version: Version) {
-        let (Some(trace), Some(known)) = (&self.options.noted.trace, self.conn(conn)) else {
+    pub(crate) fn start_trace(&mut self, conn: ConnId, client_id: &str, version: ProtocolVersion) {
+        let (Some(trace), Some(known)) = (&self.options.event_options.trace, self.conn(conn))
+        else {
             return;
         };
         let peer = known.peer.address;
@@ -44,15 +45,15 @@ impl Shard {
             && trace.address.is_none_or(|wanted| peer.ip() == Some(wanted));
         if wanted {
             let (client_id, aliases) = (client_id.into(), Default::default());
-            self.tracer.traced.insert(conn.0, Traced { client_id, peer, version, aliases });
+            self.tracer.traced.insert(conn.0, TracedConn { client_id, peer, version, aliases });
         } else {
             self.tracer.traced.remove(&conn.0);
         }
     }
 
     /// The trace begins, ends or changes.
-    pub(crate) fn trace_anew(&mut self) {
-        self.tracer = Tracer::default();
+    pub(crate) fn reload_trace(&mut self) {
+        self.tracer = PacketTracer::default();
         if !self.is_tracing() {
             return;
         }
@@ -60,22 +61,28 @@ impl Shard {
             let Some(known) = self.conn(ConnId(index)) else { continue };
             if let Some(id) = known.session() {
                 let session = self.sessions.get(id);
-                let (client_id, version) = (session.said_id().to_string(), session.version);
-                self.trace_from_here(ConnId(index), &client_id, version);
+                let (client_id, version) = (session.own_client_id().to_string(), session.version);
+                self.start_trace(ConnId(index), &client_id, version);
             }
         }
     }
 
     /// The connection goes to another shard, which traces it.
-    pub(crate) fn trace_no_more(&mut self, conn: ConnId) {
+    pub(crate) fn stop_trace(&mut self, conn: ConnId) {
         self.tracer.traced.remove(&conn.0);
     }
 
     #[cold]
-    pub(crate) fn trace_received(&mut self, conn: ConnId, frame: Frame<'_>, out: &mut Outbox) {
+    pub(crate) fn trace_received(
+        &mut self,
+        conn: ConnId,
+        frame: PacketFrame<'_>,
+        out: &mut Outbox,
+    ) {
         if let Some(traced) = self.tracer.traced.get_mut(&conn.0) {
-            let wanted = self.options.noted.trace.as_ref().and_then(|trace| trace.topic.as_deref());
-            out.notes.extend(traced.note(frame, false, wanted));
+            let wanted =
+                self.options.event_options.trace.as_ref().and_then(|trace| trace.topic.as_deref());
+            out.events.extend(traced.packet_event(frame, false, wanted));
         }
     }
 
@@ -85,12 +92,13 @@ impl Shard {
         for at in 0..out.writes().len() {
             let write = &out.writes()[at];
             let Some(traced) = self.tracer.traced.get_mut(&write.conn.0) else { continue };
-            let wanted = self.options.noted.trace.as_ref().and_then(|trace| trace.topic.as_deref());
+            let wanted =
+                self.options.event_options.trace.as_ref().and_then(|trace| trace.topic.as_deref());
             let bytes: Vec<u8> =
                 write.slices(&out.arena).flat_map(|slice| slice.iter().copied()).collect();
             let mut rest = &bytes[..];
-            while let Ok(Some(frame)) = mqtt::cut(rest, u32::MAX) {
-                out.notes.extend(traced.note(frame, true, wanted));
+            while let Ok(Some(frame)) = mqtt::split_frame(rest, u32::MAX) {
+                out.events.extend(traced.packet_event(frame, true, wanted));
                 rest = &rest[frame.len..];
             }
         }
@@ -100,15 +108,20 @@ impl Shard {
     }
 }
 
-impl Traced {
+impl TracedConn {
     /// Where a topic is asked for, only PUBLISH has one. An alias from before the trace began may
     /// stand for it.
-    fn note(&mut self, frame: Frame<'_>, sent: bool, wanted: Option<&str>) -> Option<Note> {
+    fn packet_event(
+        &mut self,
+        frame: PacketFrame<'_>,
+        sent: bool,
+        wanted: Option<&str>,
+    ) -> Option<BrokerEvent> {
         let packet = match Packet::decode(frame, self.version) {
             Ok(packet) => packet,
             Err(violation) if wanted.is_none() => {
                 let packet = format!("{} bytes, malformed: {violation}", frame.len);
-                return Some(self.traced(sent, packet));
+                return Some(self.traced_event(sent, packet));
             }
             Err(_) => return None,
         };
@@ -133,11 +146,11 @@ impl Traced {
         } else if wanted.is_some() {
             return None;
         }
-        Some(self.traced(sent, text))
+        Some(self.traced_event(sent, text))
     }
 
-    fn traced(&self, sent: bool, packet: String) -> Note {
+    fn traced_event(&self, sent: bool, packet: String) -> BrokerEvent {
         let client_id = self.client_id.clone();
-        Note::Traced { client_id, peer: self.peer, sent, packet: packet.into() }
+        BrokerEvent::Traced { client_id, peer: self.peer, sent, packet: packet.into() }
     }
 }

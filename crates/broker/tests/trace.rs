@@ -1,34 +1,39 @@
 //! The packet trace: who is traced, and what.
 
-use broker::options::{Noted, Trace};
-use broker::{ConnId, Input, Interest, Note, Now, Options, Outbox, Peer, Shard, ShardId};
+use broker::options::{EventOptions, TraceFilter};
+use broker::{
+    BrokerEvent, BrokerOptions, ConnId, Interest, MonotonicMs, Outbox, PeerInfo, Shard, ShardId,
+    ShardInput,
+};
 use mqtt::{
-    Connect, Packet, Properties, PropertiesBuf, Property, Publish, QoS, Subscribe,
-    SubscribeOptions, SubscriptionsBuf, Version,
+    Connect, Packet, Properties, PropertiesBuf, Property, ProtocolVersion, Publish, QoS, Subscribe,
+    SubscribeOptions, SubscriptionListBuf,
 };
 use std::sync::Arc;
 
-struct Broker {
+struct TraceBroker {
     shard: Shard,
     out: Outbox,
 }
 
-impl Broker {
-    fn tracing(trace: Trace) -> Broker {
-        let noted = Noted { trace: Some(trace), ..Noted::default() };
-        let options = Options { noted, sys_interval_s: 0, ..Options::default() };
+impl TraceBroker {
+    fn tracing(trace: TraceFilter) -> TraceBroker {
+        let noted = EventOptions { trace: Some(trace), ..EventOptions::default() };
+        let options =
+            BrokerOptions { event_options: noted, sys_interval_s: 0, ..BrokerOptions::default() };
         let (options, interest) = (Arc::new(options), Arc::new(Interest::new(7, 1)));
-        let shard = Shard::new(ShardId(0), 1, options, interest, Arc::default(), 7, 8, Now(0));
-        Broker { shard, out: Outbox::new(1) }
+        let shard =
+            Shard::new(ShardId(0), 1, options, interest, Arc::default(), 7, 8, MonotonicMs(0));
+        TraceBroker { shard, out: Outbox::new(1) }
     }
 
     /// What is traced while a connection sends so many bytes, as the engine would have it.
     fn bytes(&mut self, conn: u32, bytes: &[u8]) -> Vec<String> {
-        let input = Input::Bytes { conn: ConnId(conn), bytes };
-        self.shard.handle(Now(1), input, &mut self.out);
+        let input = ShardInput::Bytes { conn: ConnId(conn), bytes };
+        self.shard.handle(MonotonicMs(1), input, &mut self.out);
         self.shard.trace_writes(&mut self.out);
-        let notes = self.out.notes.iter().filter_map(|note| match note {
-            Note::Traced { client_id, sent, packet, .. } => {
+        let notes = self.out.events.iter().filter_map(|note| match note {
+            BrokerEvent::Traced { client_id, sent, packet, .. } => {
                 let way = if *sent { '<' } else { '>' };
                 Some(format!("{client_id}{way} {packet}"))
             }
@@ -41,21 +46,22 @@ impl Broker {
 
     fn say(&mut self, conn: u32, packet: Packet<'_>) -> Vec<String> {
         let mut bytes = Vec::new();
-        packet.encode(Version::V5, &mut bytes);
+        packet.encode(ProtocolVersion::V5, &mut bytes);
         self.bytes(conn, &bytes)
     }
 
     fn connect(&mut self, conn: u32, client_id: &str) -> Vec<String> {
-        let peer = Peer::at(([127, 0, 0, 1 + conn as u8], 1).into());
-        let opened = Input::Opened { conn: ConnId(conn), peer, since: Now(0), moved: false };
-        self.shard.handle(Now(0), opened, &mut self.out);
+        let peer = PeerInfo::from_address(([127, 0, 0, 1 + conn as u8], 1).into());
+        let opened =
+            ShardInput::Opened { conn: ConnId(conn), peer, since: MonotonicMs(0), moved: false };
+        self.shard.handle(MonotonicMs(0), opened, &mut self.out);
         let mut properties = PropertiesBuf::default();
         properties.push(Property::TopicAliasMaximum(5));
         self.say(
             conn,
             Packet::Connect(Connect {
                 is_bridge: false,
-                version: Version::V5,
+                version: ProtocolVersion::V5,
                 clean_start: true,
                 keep_alive_s: 0,
                 client_id,
@@ -68,7 +74,7 @@ impl Broker {
     }
 
     fn subscribe(&mut self, conn: u32, filter: &str) -> Vec<String> {
-        let mut filters = SubscriptionsBuf::default();
+        let mut filters = SubscriptionListBuf::default();
         filters.push(filter, SubscribeOptions::default());
         let (packet_id, properties) = (mqtt::PacketId::MIN, Properties::default());
         let filters = filters.as_subscriptions();
@@ -102,8 +108,8 @@ fn names(notes: &[String]) -> Vec<String> {
 
 #[test]
 fn a_client_is_traced_from_its_connect_to_its_last_word() {
-    let trace = Trace { client_id: Some("seen".into()), ..Trace::default() };
-    let mut broker = Broker::tracing(trace);
+    let trace = TraceFilter { client_id: Some("seen".into()), ..TraceFilter::default() };
+    let mut broker = TraceBroker::tracing(trace);
     assert_eq!(broker.connect(0, "unseen"), [""; 0]);
     assert_eq!(names(&broker.connect(1, "seen")), ["seen> CONNECT", "seen< CONNACK"]);
     assert_eq!(names(&broker.publish(1, "t", None)), ["seen> PUBLISH"]);
@@ -119,16 +125,20 @@ fn a_client_is_traced_from_its_connect_to_its_last_word() {
 
 #[test]
 fn a_refused_connect_is_traced_with_its_answer() {
-    let trace = Trace { client_id: Some("refused".into()), ..Trace::default() };
-    let mut broker = Broker::tracing(trace);
-    broker.shard.handle(Now(0), Input::Command(broker::Command::Drain), &mut broker.out);
+    let trace = TraceFilter { client_id: Some("refused".into()), ..TraceFilter::default() };
+    let mut broker = TraceBroker::tracing(trace);
+    broker.shard.handle(
+        MonotonicMs(0),
+        ShardInput::Command(broker::ShardCommand::Drain),
+        &mut broker.out,
+    );
     assert_eq!(names(&broker.connect(0, "refused")), ["refused> CONNECT", "refused< CONNACK"]);
 }
 
 #[test]
 fn a_topic_is_traced_behind_its_alias_and_nothing_else_is() {
-    let trace = Trace { topic: Some("a/#".into()), ..Trace::default() };
-    let mut broker = Broker::tracing(trace);
+    let trace = TraceFilter { topic: Some("a/#".into()), ..TraceFilter::default() };
+    let mut broker = TraceBroker::tracing(trace);
     assert_eq!(broker.connect(0, "p"), [""; 0]);
     assert_eq!(broker.connect(1, "s"), [""; 0]);
     assert_eq!(broker.subscribe(1, "#"), [""; 0]);
@@ -145,20 +155,23 @@ fn a_topic_is_traced_behind_its_alias_and_nothing_else_is() {
 #[test]
 fn an_address_is_traced_and_no_other() {
     let address = Some([127, 0, 0, 2].into());
-    let mut broker = Broker::tracing(Trace { address, ..Trace::default() });
+    let mut broker = TraceBroker::tracing(TraceFilter { address, ..TraceFilter::default() });
     assert_eq!(broker.connect(0, "other"), [""; 0]);
     assert_eq!(names(&broker.connect(1, "wanted")), ["wanted> CONNECT", "wanted< CONNACK"]);
 }
 
 #[test]
 fn a_trace_that_begins_later_names_who_is_there() {
-    let mut broker =
-        Broker::tracing(Trace { client_id: Some("nobody".into()), ..Trace::default() });
+    let mut broker = TraceBroker::tracing(TraceFilter {
+        client_id: Some("nobody".into()),
+        ..TraceFilter::default()
+    });
     assert_eq!(broker.connect(0, "there"), [""; 0]);
-    let trace = Trace { client_id: Some("there".into()), ..Trace::default() };
-    let noted = Noted { trace: Some(trace), ..Noted::default() };
-    let options = Options { noted, sys_interval_s: 0, ..Options::default() };
-    let reload = Input::Command(broker::Command::Reload(Arc::new(options)));
-    broker.shard.handle(Now(1), reload, &mut broker.out);
+    let trace = TraceFilter { client_id: Some("there".into()), ..TraceFilter::default() };
+    let noted = EventOptions { trace: Some(trace), ..EventOptions::default() };
+    let options =
+        BrokerOptions { event_options: noted, sys_interval_s: 0, ..BrokerOptions::default() };
+    let reload = ShardInput::Command(broker::ShardCommand::Reload(Arc::new(options)));
+    broker.shard.handle(MonotonicMs(1), reload, &mut broker.out);
     assert_eq!(names(&broker.bytes(0, &[0xc0, 0])), ["there> PINGREQ", "there< PINGRESP"]);
 }

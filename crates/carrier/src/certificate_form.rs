@@ -88,15 +88,15 @@ impl TrustedCertificates {
             self.authorities.iter().chain(&self.pinned).any(|named| named == certificate);
         let parsed = parse(certificate)?;
         if is_named {
-            return Some(is_current(&parsed, now).and_then(|()| is_for(&parsed, usage)));
+            return Some(check_validity(&parsed, now).and_then(|()| check_purpose(&parsed, usage)));
         }
         if parsed.version() == X509Version::V3 {
             return None;
         }
-        Some(is_current(&parsed, now).and_then(|()| self.has_signed(&parsed, now)))
+        Some(check_validity(&parsed, now).and_then(|()| self.verify_issuer(&parsed, now)))
     }
 
-    fn has_signed(&self, certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), Error> {
+    fn verify_issuer(&self, certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), Error> {
         let by_name = self.authorities.iter().filter_map(|der| parse(der));
         let mut issuers = by_name
             .filter(|issuer| issuer.subject().as_raw() == certificate.issuer().as_raw())
@@ -110,8 +110,8 @@ impl TrustedCertificates {
         }
         let signed = issuers.any(|issuer| {
             !has_name_constraints(&issuer)
-                && is_current(&issuer, now).is_ok()
-                && signed(certificate, &issuer)
+                && check_validity(&issuer, now).is_ok()
+                && is_signed_by(certificate, &issuer)
         });
         match signed {
             true => Ok(()),
@@ -157,7 +157,7 @@ fn has_name_constraints(certificate: &X509Certificate<'_>) -> bool {
     !matches!(certificate.name_constraints(), Ok(None))
 }
 
-fn is_current(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), Error> {
+fn check_validity(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), Error> {
     let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
     let validity = certificate.validity();
     let wrong = match ASN1Time::from_timestamp(seconds) {
@@ -169,7 +169,7 @@ fn is_current(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), Er
 }
 
 /// RFC 5280, 4.2.1.12: where uses are named, ours must be among them.
-fn is_for(certificate: &X509Certificate<'_>, usage: CertificateUse) -> Result<(), Error> {
+fn check_purpose(certificate: &X509Certificate<'_>, usage: CertificateUse) -> Result<(), Error> {
     let good = match certificate.extended_key_usage() {
         Ok(None) => true,
         Ok(Some(named)) => {
@@ -189,7 +189,7 @@ fn is_for(certificate: &X509Certificate<'_>, usage: CertificateUse) -> Result<()
 }
 
 /// SHA-1 is not a signature any more, whoever made it.
-fn signed(certificate: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> bool {
+fn is_signed_by(certificate: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> bool {
     let algorithm = &certificate.signature_algorithm.algorithm;
     let is_sha1 = *algorithm == OID_PKCS1_SHA1WITHRSA || *algorithm == OID_SHA1_WITH_RSA;
     certificate.signature_algorithm == certificate.tbs_certificate.signature
@@ -221,7 +221,7 @@ pub fn complete_chain(chain: &mut Vec<CertificateDer<'static>>, pool: &[Certific
                 parse(der).is_some_and(|issuer| {
                     let is_root = issuer.subject().as_raw() == issuer.issuer().as_raw();
                     let fits = issuer.subject().as_raw() == last.issuer().as_raw();
-                    fits && !is_root && signed(&last, &issuer)
+                    fits && !is_root && is_signed_by(&last, &issuer)
                 })
             })
         });
@@ -243,7 +243,7 @@ pub fn is_subject_name(certificate: &CertificateDer<'_>, name: &ServerName<'_>) 
     let last = parsed.subject().iter_common_name().last();
     let common_name = last.and_then(|name| name.as_str().ok())?;
     Some(match name {
-        ServerName::DnsName(asked) => is_host(common_name, asked.as_ref()),
+        ServerName::DnsName(asked) => matches_host(common_name, asked.as_ref()),
         ServerName::IpAddress(asked) => {
             common_name.parse::<IpAddr>().is_ok_and(|address| address == IpAddr::from(*asked))
         }
@@ -252,7 +252,7 @@ pub fn is_subject_name(certificate: &CertificateDer<'_>, name: &ServerName<'_>) 
 }
 
 /// RFC 9525, 6.3: a star stands for exactly the leftmost label.
-fn is_host(name: &str, asked: &str) -> bool {
+fn matches_host(name: &str, asked: &str) -> bool {
     match name.strip_prefix("*.") {
         Some(domain) if domain.contains('.') => asked
             .split_once('.')
@@ -337,10 +337,10 @@ mod tests {
 
     #[test]
     fn a_common_name_with_a_star_stands_for_one_label_below_a_domain() {
-        assert!(is_host("broker.example", "BROKER.example"));
-        assert!(is_host("*.home.example", "a.home.example"));
-        assert!(!is_host("*.home.example", "a.b.home.example"));
-        assert!(!is_host("*.example", "a.example"));
-        assert!(!is_host("*", "localhost"));
+        assert!(matches_host("broker.example", "BROKER.example"));
+        assert!(matches_host("*.home.example", "a.home.example"));
+        assert!(!matches_host("*.home.example", "a.b.home.example"));
+        assert!(!matches_host("*.example", "a.example"));
+        assert!(!matches_host("*", "localhost"));
     }
 }

@@ -7,19 +7,19 @@
 #![forbid(unsafe_code)]
 
 pub mod certificate_form;
-mod outlet;
 pub mod pem_files;
+mod quic_client;
 mod scheme;
 mod server_verifier;
+mod tcp_transport;
+mod tls_client;
 pub mod tls_errors;
-mod trust;
 mod udp;
 mod websocket;
-mod wire;
 
-pub use outlet::{Manner, Outlet, TrunkId};
-pub use scheme::{Scheme, TCP};
-pub use trust::Trust;
-pub use udp::{SLOT_BYTES, SLOTS, Udp, ecn_of};
-pub use websocket::{Upgrade, proof_of};
-pub use wire::{Layers, Wire};
+pub use quic_client::{QuicClientEndpoint, QuicClientOptions, QuicConnectionHandle};
+pub use scheme::{TCP, UrlScheme};
+pub use tcp_transport::{TcpTransport, TransportLayers};
+pub use tls_client::TlsClientOptions;
+pub use udp::{QuicUdpSocket, SLOT_BYTES, SLOTS, ecn_of};
+pub use websocket::{WebSocketUpgrade, accept_key_of};

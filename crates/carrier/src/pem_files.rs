@@ -11,22 +11,22 @@ pub fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, St
     let bytes = read(file)?;
     if is_der(&bytes) {
         return match is_pkcs12(&bytes) {
-            true => Err(pkcs12(file)),
+            true => Err(pkcs12_error(file)),
             false => Ok(vec![CertificateDer::from(bytes)]),
         };
     }
     let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
-    let found = found.map_err(|error| not_pem(file, &error))?;
+    let found = found.map_err(|error| pem_error(file, &error))?;
     if !found.is_empty() {
         return Ok(found);
     }
     let name = file.display();
-    Err(if has(&bytes, "BEGIN TRUSTED CERTIFICATE") {
+    Err(if contains(&bytes, "BEGIN TRUSTED CERTIFICATE") {
         format!(
             "{name}: this is OpenSSL's form TRUSTED CERTIFICATE, use openssl x509 -in {name} \
              -out FILE"
         )
-    } else if has(&bytes, "BEGIN PKCS7") {
+    } else if contains(&bytes, "BEGIN PKCS7") {
         format!("{name}: this is PKCS #7, use openssl pkcs7 -print_certs -in {name} -out FILE")
     } else {
         format!(
@@ -42,15 +42,15 @@ pub fn read_private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let name = file.display();
     if is_der(&bytes) {
         let wrong = || match is_pkcs12(&bytes) {
-            true => pkcs12(file),
+            true => pkcs12_error(file),
             false => {
                 format!("{name}: this is DER and not a private key, use PKCS #8, PKCS #1 or SEC 1")
             }
         };
         return PrivateKeyDer::try_from(bytes.clone()).map_err(|_| wrong());
     }
-    let is_locked =
-        has(&bytes, "BEGIN ENCRYPTED PRIVATE KEY") || has(&bytes, "Proc-Type: 4,ENCRYPTED");
+    let is_locked = contains(&bytes, "BEGIN ENCRYPTED PRIVATE KEY")
+        || contains(&bytes, "Proc-Type: 4,ENCRYPTED");
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
         _ if is_locked => format!(
             "{name}: the key is locked with a password, use one without: openssl pkey -in {name} \
@@ -59,7 +59,7 @@ pub fn read_private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
         pem::Error::NoItemsFound => {
             format!("{name}: there is no private key in it, use PEM with PKCS #8, PKCS #1 or SEC 1")
         }
-        error => not_pem(file, &error),
+        error => pem_error(file, &error),
     })
 }
 
@@ -72,7 +72,7 @@ pub fn read_revocation_lists(
         return Ok(vec![CertificateRevocationListDer::from(bytes)]);
     }
     let found = CertificateRevocationListDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
-    let found = found.map_err(|error| not_pem(file, &error))?;
+    let found = found.map_err(|error| pem_error(file, &error))?;
     match found.is_empty() {
         true => Err(format!(
             "{}: there is no revocation list in it, use openssl crl -in FILE -out LIST",
@@ -111,15 +111,15 @@ fn is_pkcs12(bytes: &[u8]) -> bool {
     matches!(bytes, [0x30, 0x82, _, _, 2, 1, 3, ..])
 }
 
-fn pkcs12(file: &Path) -> String {
+fn pkcs12_error(file: &Path) -> String {
     let name = file.display();
     format!("{name}: this is PKCS #12, use openssl pkcs12 -in {name} -nodes -out FILE")
 }
 
-fn not_pem(file: &Path, error: &pem::Error) -> String {
+fn pem_error(file: &Path, error: &pem::Error) -> String {
     format!("{}: this is not PEM: {error}, use openssl x509 or openssl pkey", file.display())
 }
 
-fn has(bytes: &[u8], text: &str) -> bool {
+fn contains(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }

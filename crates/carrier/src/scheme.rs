@@ -4,29 +4,29 @@ use std::sync::Arc;
 
 /// One way to a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scheme {
+pub struct UrlScheme {
     pub name: &'static str,
     /// What others call it.
-    also: &'static [&'static str],
+    aliases: &'static [&'static str],
     pub port: u16,
     pub is_tls: bool,
     pub is_websocket: bool,
     pub is_quic: bool,
 }
 
-impl Scheme {
+impl UrlScheme {
     /// Where WebSocket finds MQTT, where it is spoken and nobody says another path.
     pub fn websocket_path(self) -> Option<Arc<str>> {
         self.is_websocket.then(|| "/mqtt".into())
     }
 
-    pub fn of(name: &str) -> Option<Scheme> {
-        SCHEMES.iter().find(|one| one.name == name || one.also.contains(&name)).copied()
+    pub fn from_name(name: &str) -> Option<UrlScheme> {
+        SCHEMES.iter().find(|one| one.name == name || one.aliases.contains(&name)).copied()
     }
 
     /// The same with TLS.
-    pub fn secured(self) -> Scheme {
-        let is_same = |one: &&Scheme| {
+    pub fn with_tls(self) -> UrlScheme {
+        let is_same = |one: &&UrlScheme| {
             one.is_tls && one.is_websocket == self.is_websocket && one.is_quic == self.is_quic
         };
         SCHEMES.iter().find(is_same).copied().unwrap_or(self)
@@ -38,19 +38,26 @@ impl Scheme {
     }
 }
 
-pub const TCP: Scheme = Scheme {
+pub const TCP: UrlScheme = UrlScheme {
     name: "tcp",
-    also: &["mqtt"],
+    aliases: &["mqtt"],
     port: 1883,
     is_tls: false,
     is_websocket: false,
     is_quic: false,
 };
 
-const SCHEMES: [Scheme; 5] = [
+const SCHEMES: [UrlScheme; 5] = [
     TCP,
-    Scheme { name: "tls", also: &["mqtts", "ssl"], port: 8883, is_tls: true, ..TCP },
-    Scheme { name: "ws", also: &[], port: 8083, is_websocket: true, ..TCP },
-    Scheme { name: "wss", also: &[], port: 8084, is_tls: true, is_websocket: true, ..TCP },
-    Scheme { name: "quic", also: &["mqtt-quic"], port: 14567, is_tls: true, is_quic: true, ..TCP },
+    UrlScheme { name: "tls", aliases: &["mqtts", "ssl"], port: 8883, is_tls: true, ..TCP },
+    UrlScheme { name: "ws", aliases: &[], port: 8083, is_websocket: true, ..TCP },
+    UrlScheme { name: "wss", aliases: &[], port: 8084, is_tls: true, is_websocket: true, ..TCP },
+    UrlScheme {
+        name: "quic",
+        aliases: &["mqtt-quic"],
+        port: 14567,
+        is_tls: true,
+        is_quic: true,
+        ..TCP
+    },
 ];

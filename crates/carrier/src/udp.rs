@@ -8,12 +8,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 /// Shared by every shard that has a trunk of it: whoever sends needs nobody's leave.
 #[derive(Debug)]
-pub struct Udp {
+pub struct QuicUdpSocket {
     socket: UdpSocket,
     state: UdpSocketState,
 }
 
-impl AsFd for Udp {
+impl AsFd for QuicUdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -23,11 +23,11 @@ impl AsFd for Udp {
 pub const SLOTS: usize = 16;
 pub const SLOT_BYTES: usize = 64 * 1024;
 
-impl Udp {
-    pub fn new(socket: UdpSocket) -> io::Result<Udp> {
+impl QuicUdpSocket {
+    pub fn new(socket: UdpSocket) -> io::Result<QuicUdpSocket> {
         socket.set_nonblocking(true)?;
         let state = UdpSocketState::new((&socket).into())?;
-        Ok(Udp { socket, state })
+        Ok(QuicUdpSocket { socket, state })
     }
 
     pub fn descriptor(&self) -> RawFd {

@@ -9,34 +9,34 @@ use ring::rand::{SecureRandom, SystemRandom};
 use std::io::{self, Read, Write};
 
 #[derive(Debug)]
-pub(super) struct WebSocket {
+pub(super) struct WebSocketClient {
     /// Until the server has agreed.
-    asked: Option<Upgrade>,
-    masks: Masks,
+    pending_upgrade: Option<WebSocketUpgrade>,
+    masks: MaskGenerator,
     /// Taken and not yet written: the request, then frames.
     out: Vec<u8>,
     /// Received and not yet understood.
     input: Vec<u8>,
     /// Payload of the frame that is being read, still to come.
-    left: u64,
+    payload_left: u64,
 }
 
 /// What asks a server for WebSocket.
 #[derive(Debug)]
-pub struct Upgrade {
+pub struct WebSocketUpgrade {
     pub request: String,
-    proof: String,
+    accept_key: String,
 }
 
-impl Upgrade {
-    pub fn new(host: &str, path: &str, subprotocol: &str) -> Upgrade {
+impl WebSocketUpgrade {
+    pub fn new(host: &str, path: &str, subprotocol: &str) -> WebSocketUpgrade {
         let key = Base64::encode_string(&random::<16>());
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\
              Sec-WebSocket-Protocol: {subprotocol}\r\n\r\n"
         );
-        Upgrade { request, proof: proof_of(&key) }
+        WebSocketUpgrade { request, accept_key: accept_key_of(&key) }
     }
 
     /// Whether the server agreed, by the head of its answer, and did so to us (RFC 6455, 4.1).
@@ -50,14 +50,14 @@ impl Upgrade {
         let mut headers = lines.filter_map(|line| line.split_once(':'));
         let proof = headers.find(|(name, _)| name.eq_ignore_ascii_case("Sec-WebSocket-Accept"));
         match proof {
-            Some((_, proof)) if proof.trim() == self.proof => Ok(()),
+            Some((_, proof)) if proof.trim() == self.accept_key => Ok(()),
             _ => Err("no upgrade: its Sec-WebSocket-Accept is not for our key".to_string()),
         }
     }
 }
 
 /// Proof that a key was read, and by who speaks WebSocket (RFC 6455, 4.2.2).
-pub fn proof_of(key: &str) -> String {
+pub fn accept_key_of(key: &str) -> String {
     let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, [key.as_bytes(), GUID].concat().as_slice());
     Base64::encode_string(hash.as_ref())
 }
@@ -74,9 +74,9 @@ fn random<const LEN: usize>() -> [u8; LEN] {
 /// One for each frame, which nobody can tell who chooses the payload (RFC 6455, 5.3): proxies are
 /// not to take what is in it for a request.
 #[derive(Debug)]
-struct Masks(u64);
+struct MaskGenerator(u64);
 
-impl Masks {
+impl MaskGenerator {
     fn next(&mut self) -> [u8; 4] {
         // SplitMix64 (Steele, Lea and Flood, 2014), from where the system's randomness began.
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -87,25 +87,25 @@ impl Masks {
     }
 }
 
-impl WebSocket {
-    pub(super) fn new(host: &str, path: &str) -> WebSocket {
-        let asked = Upgrade::new(host, path, "mqtt");
-        WebSocket {
+impl WebSocketClient {
+    pub(super) fn new(host: &str, path: &str) -> WebSocketClient {
+        let asked = WebSocketUpgrade::new(host, path, "mqtt");
+        WebSocketClient {
             out: asked.request.clone().into_bytes(),
-            asked: Some(asked),
-            masks: Masks(u64::from_ne_bytes(random())),
+            pending_upgrade: Some(asked),
+            masks: MaskGenerator(u64::from_ne_bytes(random())),
             input: Vec::new(),
-            left: 0,
+            payload_left: 0,
         }
     }
 
     /// Whether the server has agreed.
-    pub(super) fn upgrade(&mut self, below: &mut (impl Read + Write)) -> io::Result<bool> {
-        match self.push(below) {
+    pub(super) fn poll_upgrade(&mut self, below: &mut (impl Read + Write)) -> io::Result<bool> {
+        match self.write_pending(below) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             pushed => pushed?,
         }
-        while self.asked.is_some() {
+        while self.pending_upgrade.is_some() {
             if !self.fill(below)? {
                 return Ok(false);
             }
@@ -115,7 +115,7 @@ impl WebSocket {
                 }
                 continue;
             };
-            if let Some(asked) = self.asked.take() {
+            if let Some(asked) = self.pending_upgrade.take() {
                 asked.check(&self.input[..end]).map_err(io::Error::other)?;
             }
             self.input.drain(..end + 4);
@@ -129,20 +129,20 @@ impl WebSocket {
         into: &mut [u8],
     ) -> io::Result<usize> {
         loop {
-            if self.left > 0 && !self.input.is_empty() {
-                let take = self.input.len().min(into.len()).min(self.left as usize);
+            if self.payload_left > 0 && !self.input.is_empty() {
+                let take = self.input.len().min(into.len()).min(self.payload_left as usize);
                 into[..take].copy_from_slice(&self.input[..take]);
                 self.input.drain(..take);
-                self.left -= take as u64;
+                self.payload_left -= take as u64;
                 return Ok(take);
             }
-            if self.left == 0
-                && let Some((opcode, header, payload)) = header(&self.input)?
+            if self.payload_left == 0
+                && let Some((opcode, header, payload)) = parse_header(&self.input)?
             {
                 match opcode {
                     CONTINUED | BINARY => {
                         self.input.drain(..header);
-                        self.left = payload;
+                        self.payload_left = payload;
                         continue;
                     }
                     CLOSE => return Ok(0),
@@ -150,8 +150,8 @@ impl WebSocket {
                         let end = header + payload as usize;
                         let payload: Vec<u8> = self.input.drain(..end).skip(header).collect();
                         if opcode == PING {
-                            frame(PONG, &payload, self.masks.next(), &mut self.out);
-                            self.push(below)?;
+                            write_frame(PONG, &payload, self.masks.next(), &mut self.out);
+                            self.write_pending(below)?;
                         }
                         continue;
                     }
@@ -170,15 +170,15 @@ impl WebSocket {
 
     /// Takes all or nothing: what was taken goes out before more is taken.
     pub(super) fn write(&mut self, below: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
-        self.push(below)?;
-        frame(BINARY, bytes, self.masks.next(), &mut self.out);
-        match self.push(below) {
+        self.write_pending(below)?;
+        write_frame(BINARY, bytes, self.masks.next(), &mut self.out);
+        match self.write_pending(below) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
             _ => Ok(bytes.len()),
         }
     }
 
-    pub(super) fn push(&mut self, below: &mut impl Write) -> io::Result<()> {
+    pub(super) fn write_pending(&mut self, below: &mut impl Write) -> io::Result<()> {
         while !self.out.is_empty() {
             let written = below.write(&self.out)?;
             if written == 0 {
@@ -191,12 +191,12 @@ impl WebSocket {
     }
 
     /// Takes leave (RFC 6455, 5.5.1).
-    pub(super) fn end(&mut self) {
-        frame(CLOSE, &NORMAL, self.masks.next(), &mut self.out);
+    pub(super) fn queue_close(&mut self) {
+        write_frame(CLOSE, &NORMAL, self.masks.next(), &mut self.out);
     }
 
     /// Whether something was taken that has not left.
-    pub(super) fn is_stuck(&self) -> bool {
+    pub(super) fn has_pending(&self) -> bool {
         !self.out.is_empty()
     }
 
@@ -204,7 +204,7 @@ impl WebSocket {
     fn fill(&mut self, below: &mut impl Read) -> io::Result<bool> {
         let mut buffer = [0; 16 * 1024];
         match below.read(&mut buffer) {
-            Ok(0) if self.asked.is_some() => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(0) if self.pending_upgrade.is_some() => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => {
                 self.input.extend_from_slice(&buffer[..read]);
                 Ok(true)
@@ -216,7 +216,7 @@ impl WebSocket {
 }
 
 /// Opcode, header's and payload's length of a server's frame, once its header is there.
-fn header(input: &[u8]) -> io::Result<Option<(u8, usize, u64)>> {
+fn parse_header(input: &[u8]) -> io::Result<Option<(u8, usize, u64)>> {
     let [first, second, rest @ ..] = input else { return Ok(None) };
     if second & 0x80 != 0 {
         // RFC 6455, 5.1: a server does not mask.
@@ -235,7 +235,7 @@ fn header(input: &[u8]) -> io::Result<Option<(u8, usize, u64)>> {
 }
 
 /// A client's frame is masked (RFC 6455, 5.3).
-fn frame(opcode: u8, payload: &[u8], mask: [u8; 4], out: &mut Vec<u8>) {
+fn write_frame(opcode: u8, payload: &[u8], mask: [u8; 4], out: &mut Vec<u8>) {
     out.push(0x80 | opcode);
     match payload.len() {
         len @ 0..=125 => out.push(0x80 | len as u8),
@@ -268,12 +268,12 @@ mod tests {
 
     /// Gives what a server sent, a few bytes at a time, and keeps what we wrote.
     #[derive(Default)]
-    struct Below {
+    struct TestStream {
         given: VecDeque<Vec<u8>>,
         written: Vec<u8>,
     }
 
-    impl Read for Below {
+    impl Read for TestStream {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
             let bytes = self.given.pop_front().ok_or(io::ErrorKind::WouldBlock)?;
             into[..bytes.len()].copy_from_slice(&bytes);
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    impl Write for Below {
+    impl Write for TestStream {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.written.extend_from_slice(bytes);
             Ok(bytes.len())
@@ -292,8 +292,11 @@ mod tests {
         }
     }
 
-    fn give(bytes: &[u8], piece: usize) -> Below {
-        Below { given: bytes.chunks(piece).map(<[u8]>::to_vec).collect(), ..Below::default() }
+    fn give(bytes: &[u8], piece: usize) -> TestStream {
+        TestStream {
+            given: bytes.chunks(piece).map(<[u8]>::to_vec).collect(),
+            ..TestStream::default()
+        }
     }
 
     fn agreement(proof: &str) -> String {
@@ -302,28 +305,28 @@ mod tests {
     }
 
     /// To what this one has asked.
-    fn agreed(websocket: &WebSocket) -> Vec<u8> {
-        let asked = websocket.asked.as_ref().expect("it has not been agreed to");
-        agreement(&asked.proof).into_bytes()
+    fn agreed(websocket: &WebSocketClient) -> Vec<u8> {
+        let asked = websocket.pending_upgrade.as_ref().expect("it has not been agreed to");
+        agreement(&asked.accept_key).into_bytes()
     }
 
     #[test]
     fn a_server_that_has_not_read_our_key_has_not_agreed() {
         // The example of RFC 6455, 1.3.
-        let theirs = proof_of("dGhlIHNhbXBsZSBub25jZQ==");
+        let theirs = accept_key_of("dGhlIHNhbXBsZSBub25jZQ==");
         assert_eq!(theirs, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-        let asked = Upgrade::new("h", "/mqtt", "mqtt");
-        assert_eq!(asked.check(agreement(&asked.proof).as_bytes()), Ok(()));
+        let asked = WebSocketUpgrade::new("h", "/mqtt", "mqtt");
+        assert_eq!(asked.check(agreement(&asked.accept_key).as_bytes()), Ok(()));
         for wrong in [&agreement(&theirs), "HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\n\r\n"] {
             assert!(asked.check(wrong.as_bytes()).is_err_and(|why| why.contains("Accept")));
         }
-        let other = Upgrade::new("h", "/mqtt", "mqtt");
+        let other = WebSocketUpgrade::new("h", "/mqtt", "mqtt");
         assert_ne!(asked.request, other.request, "the key is another one each time");
     }
 
     #[test]
     fn no_two_frames_have_a_mask_that_could_be_told() {
-        let mut masks = [1, 2].map(|_| Masks(u64::from_ne_bytes(random())));
+        let mut masks = [1, 2].map(|_| MaskGenerator(u64::from_ne_bytes(random())));
         let drawn: std::collections::HashSet<[u8; 4]> =
             masks.iter_mut().flat_map(|masks| [masks.next(), masks.next()]).collect();
         assert!(drawn.len() >= 3, "{drawn:?}");
@@ -335,10 +338,10 @@ mod tests {
         bytes.extend_from_slice(b"\x82\x03abc\x89\x02hi\x02\x01d\x80\x7E\x00\x80");
         bytes.extend_from_slice(&[b'x'; 128]);
         for piece in [1, 7, 1_000] {
-            let mut websocket = WebSocket::new("h", "/mqtt");
+            let mut websocket = WebSocketClient::new("h", "/mqtt");
             let agreed = agreed(&websocket);
             let mut below = give(&[agreed, bytes.clone()].concat(), piece);
-            assert!(websocket.upgrade(&mut below).expect("the server agreed"));
+            assert!(websocket.poll_upgrade(&mut below).expect("the server agreed"));
             below.written.clear();
             let (mut got, mut into) = (Vec::new(), [0; 50]);
             while let Ok(read) = websocket.read(&mut below, &mut into) {
@@ -354,7 +357,7 @@ mod tests {
     fn what_is_sent_is_masked_and_comes_back_by_the_same_mask() {
         for len in [1_usize, 125, 126, 65_535, 65_536] {
             let (mut out, mask) = (Vec::new(), [1, 2, 3, 4]);
-            frame(BINARY, &vec![7; len], mask, &mut out);
+            write_frame(BINARY, &vec![7; len], mask, &mut out);
             let header = out.len() - len;
             let back = out[header..].iter().zip(mask.iter().cycle());
             assert!(back.map(|(byte, mask)| byte ^ mask).all(|byte| byte == 7));
@@ -365,16 +368,17 @@ mod tests {
     #[test]
     fn a_refused_upgrade_says_what_the_server_said() {
         let mut below = give(b"HTTP/1.1 404 Not Found\r\n\r\n", 100);
-        let error = WebSocket::new("h", "/mqtt").upgrade(&mut below).expect_err("refused");
+        let error =
+            WebSocketClient::new("h", "/mqtt").poll_upgrade(&mut below).expect_err("refused");
         assert_eq!(error.to_string(), "no upgrade: HTTP/1.1 404 Not Found");
     }
 
     #[test]
     fn a_close_frame_is_the_end() {
-        let mut websocket = WebSocket::new("h", "/mqtt");
+        let mut websocket = WebSocketClient::new("h", "/mqtt");
         let agreed = agreed(&websocket);
         let mut below = give(&[&agreed[..], b"\x88\x00"].concat(), 200);
-        assert!(websocket.upgrade(&mut below).expect("the server agreed"));
+        assert!(websocket.poll_upgrade(&mut below).expect("the server agreed"));
         assert_eq!(websocket.read(&mut below, &mut [0; 10]).expect("an end"), 0);
     }
 }

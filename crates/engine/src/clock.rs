@@ -1,21 +1,21 @@
-//! What `Now` is on this machine.
+//! What `MonotonicMs` is on this machine.
 //!
 //! | clock | measures |
 //! |---|---|
-//! | `CLOCK_BOOTTIME` | `Now`: waits and lifetimes; goes on while the host sleeps |
+//! | `CLOCK_BOOTTIME` | `MonotonicMs`: waits and lifetimes; goes on while the host sleeps |
 //! | `CLOCK_MONOTONIC` | `Instant`: loads, QUIC's timers, what a poller waits for |
 //! | `CLOCK_REALTIME` | the time of day, read where it is written |
 //!
 //! No correction of the time of day moves the first two.
 
-use broker::{ClockReading, Now};
+use broker::{ClockReading, MonotonicMs};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Tells shards the time. All clones are one clock.
 #[derive(Clone, Debug)]
-pub(crate) struct Clock(Arc<ClockState>);
+pub(crate) struct SystemClock(Arc<ClockState>);
 
 #[derive(Debug)]
 struct ClockState {
@@ -25,11 +25,11 @@ struct ClockState {
     asleep_at_start: Duration,
     /// What it has slept since, in milliseconds.
     asleep_ms: AtomicU64,
-    /// The time of day less `Now`.
+    /// The time of day less `MonotonicMs`.
     time_of_day_offset_ms: AtomicI64,
     /// The other clocks were read last at this time after the start.
     read_at_ms: AtomicU64,
-    /// `Now` when a shard last kept a reading in the store.
+    /// `MonotonicMs` when a shard last kept a reading in the store.
     kept_at_ms: AtomicU64,
 }
 
@@ -40,14 +40,14 @@ const KEPT_EVERY_MS: u64 = 60_000;
 /// ... and this often on its own: four times an hour, with each time one page of the log.
 const KEPT_ALONE_EVERY_MS: u64 = 900_000;
 
-impl Clock {
+impl SystemClock {
     /// From the time of day on, until `resume`.
-    pub(crate) fn starting() -> Clock {
+    pub(crate) fn starting() -> SystemClock {
         let start_ms = time_of_day_ms();
-        Clock(Arc::new(ClockState {
+        SystemClock(Arc::new(ClockState {
             start: Instant::now(),
             start_ms: AtomicU64::new(start_ms),
-            asleep_at_start: slept(),
+            asleep_at_start: host_sleep_time(),
             asleep_ms: AtomicU64::new(0),
             time_of_day_offset_ms: AtomicI64::new(0),
             read_at_ms: AtomicU64::new(0),
@@ -65,8 +65,8 @@ impl Clock {
     }
 
     /// Whether the caller is to keep a reading in the store, and nobody else is. If the next
-    /// process cannot trust the time of day, `Now` goes on from the last reading.
-    pub(crate) fn claim_record(&self, now: Now, has_records: bool) -> bool {
+    /// process cannot trust the time of day, `MonotonicMs` goes on from the last reading.
+    pub(crate) fn claim_clock_record(&self, now: MonotonicMs, has_records: bool) -> bool {
         let kept_at_ms = self.0.kept_at_ms.load(Relaxed);
         let every_ms = if has_records { KEPT_EVERY_MS } else { KEPT_ALONE_EVERY_MS };
         let is_due = now.0 >= kept_at_ms.saturating_add(every_ms);
@@ -79,25 +79,25 @@ impl Clock {
             now_ms: self.now().0,
             time_of_day_ms: time_of_day_ms(),
             uptime_ms: uptime().as_millis() as u64,
-            host_start: host_start(),
+            host_start: boot_id(),
         }
     }
 
-    pub(crate) fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> MonotonicMs {
         self.at(Instant::now())
     }
 
     /// Nanoseconds since somebody asked first.
-    pub(crate) fn ns() -> u64 {
+    pub(crate) fn monotonic_ns() -> u64 {
         static FIRST: OnceLock<Instant> = OnceLock::new();
         FIRST.get_or_init(Instant::now).elapsed().as_nanos() as u64
     }
 
-    pub(crate) fn at(&self, moment: Instant) -> Now {
+    pub(crate) fn at(&self, moment: Instant) -> MonotonicMs {
         let clock = &*self.0;
         let awake_ms = (moment - clock.start).as_millis() as u64;
         let start_ms = clock.start_ms.load(Relaxed);
-        Now(start_ms.wrapping_add(awake_ms + clock.asleep_ms.load(Relaxed)))
+        MonotonicMs(start_ms.wrapping_add(awake_ms + clock.asleep_ms.load(Relaxed)))
     }
 
     pub(crate) fn time_of_day_offset_ms(&self) -> i64 {
@@ -105,7 +105,7 @@ impl Clock {
     }
 
     /// Reads the other clocks, if it is time to.
-    pub(crate) fn read_others(&self, moment: Instant) {
+    pub(crate) fn read_other_clocks(&self, moment: Instant) {
         let clock = &*self.0;
         let awake_ms = (moment - clock.start).as_millis() as u64;
         let read_at_ms = clock.read_at_ms.load(Relaxed);
@@ -113,7 +113,7 @@ impl Clock {
             return;
         }
         clock.read_at_ms.store(awake_ms, Relaxed);
-        let asleep = slept().saturating_sub(clock.asleep_at_start);
+        let asleep = host_sleep_time().saturating_sub(clock.asleep_at_start);
         clock.asleep_ms.fetch_max(asleep.as_millis() as u64, Relaxed);
         self.read_time_of_day(moment);
     }
@@ -131,9 +131,9 @@ fn time_of_day_ms() -> u64 {
 
 /// How long the host has slept since it started: one clock counts that, the other does not. The
 /// two are read one after the other, so what is below a millisecond means nothing.
-fn slept() -> Duration {
+fn host_sleep_time() -> Duration {
     #[cfg(target_os = "linux")]
-    let awake = read(rustix::time::ClockId::Monotonic);
+    let awake = read_clock(rustix::time::ClockId::Monotonic);
     #[cfg(not(target_os = "linux"))]
     let awake = uptime();
     uptime().saturating_sub(awake)
@@ -142,18 +142,18 @@ fn slept() -> Duration {
 /// How long the host has run, its sleep included where the system counts that.
 fn uptime() -> Duration {
     #[cfg(target_os = "linux")]
-    return read(rustix::time::ClockId::Boottime);
+    return read_clock(rustix::time::ClockId::Boottime);
     #[cfg(not(target_os = "linux"))]
-    read(rustix::time::ClockId::Monotonic)
+    read_clock(rustix::time::ClockId::Monotonic)
 }
 
-fn read(clock: rustix::time::ClockId) -> Duration {
+fn read_clock(clock: rustix::time::ClockId) -> Duration {
     let time = rustix::time::clock_gettime(clock);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// What Linux draws whenever it starts: random(4). Zero on other systems.
-fn host_start() -> [u8; 16] {
+fn boot_id() -> [u8; 16] {
     static DRAWN: OnceLock<[u8; 16]> = OnceLock::new();
     *DRAWN.get_or_init(|| {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_time_that_the_host_slept_counts() {
-        let clock = Clock::starting();
+        let clock = SystemClock::starting();
         let moment = Instant::now();
         let before = clock.at(moment);
         clock.0.asleep_ms.store(3_600_000, Relaxed);
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_clock_goes_on_where_an_earlier_one_was() {
-        let clock = Clock::starting();
+        let clock = SystemClock::starting();
         let kept = ClockReading { now_ms: 5_000, ..clock.reading() };
         clock.resume(&kept);
         let now = clock.now().0;
@@ -192,24 +192,24 @@ mod tests {
 
     #[test]
     fn a_reading_is_kept_once_a_minute_with_other_records_and_seldom_alone() {
-        let clock = Clock::starting();
-        assert!(clock.claim_record(Now(10_000_000), true), "none was kept yet");
-        let later = |ms: u64| Now(10_000_000 + ms);
-        assert!(!clock.claim_record(later(59_999), true));
-        assert!(!clock.claim_record(later(60_000), false));
-        assert!(clock.claim_record(later(60_000), true));
-        assert!(!clock.claim_record(later(60_000), true), "another shard has it");
-        assert!(!clock.claim_record(later(959_999), false));
-        assert!(clock.claim_record(later(960_000), false));
+        let clock = SystemClock::starting();
+        assert!(clock.claim_clock_record(MonotonicMs(10_000_000), true), "none was kept yet");
+        let later = |ms: u64| MonotonicMs(10_000_000 + ms);
+        assert!(!clock.claim_clock_record(later(59_999), true));
+        assert!(!clock.claim_clock_record(later(60_000), false));
+        assert!(clock.claim_clock_record(later(60_000), true));
+        assert!(!clock.claim_clock_record(later(60_000), true), "another shard has it");
+        assert!(!clock.claim_clock_record(later(959_999), false));
+        assert!(clock.claim_clock_record(later(960_000), false));
     }
 
     #[test]
     fn the_time_never_goes_back_when_the_other_clocks_are_read() {
-        let clock = Clock::starting();
+        let clock = SystemClock::starting();
         clock.0.asleep_ms.store(50, Relaxed);
         let moment = Instant::now() + Duration::from_secs(1);
         let before = clock.at(moment);
-        clock.read_others(moment);
+        clock.read_other_clocks(moment);
         assert!(clock.at(moment) >= before);
     }
 }

@@ -2,9 +2,9 @@
 //! says how many there are. Connections of clients never have one at or above a ceiling: the rest
 //! is for the store's next file, logs, links, backends and files that are read again.
 
-use crate::body::Body;
-use crate::stream::Stream;
-use broker::{Address, Note, Now};
+use crate::shard_driver::ShardDriver;
+use crate::stream::SocketStream;
+use broker::{BrokerEvent, MonotonicMs, PeerAddress};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -27,7 +27,7 @@ const LOOK_EVERY_MS: u64 = 100;
 const WARN_EVERY_MS: u64 = 60_000;
 /// So many have room in the kernel's table from the start, where the limit allows them: 128 KiB of
 /// its memory.
-const DESCRIPTORS_WIDE: u64 = 16_384;
+const DESCRIPTOR_TABLE_MIN: u64 = 16_384;
 
 impl DescriptorBudget {
     pub(crate) const UNLIMITED: DescriptorBudget =
@@ -44,7 +44,7 @@ impl DescriptorBudget {
     /// What is open now stays open.
     pub(crate) fn measure(wanted: usize) -> DescriptorBudget {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let used = lowest_free().map_or(limit, |lowest| lowest as u64);
+        let used = lowest_free_descriptor().map_or(limit, |lowest| lowest as u64);
         let budget = DescriptorBudget::new(limit, used, wanted as u64);
         CEILING.store(budget.ceiling, Relaxed);
         budget
@@ -55,14 +55,14 @@ impl DescriptorBudget {
     }
 
     /// The same file by a number below the ceiling, if one is free.
-    fn move_down(self, descriptor: BorrowedFd<'_>) -> Option<OwnedFd> {
+    fn duplicate_below_ceiling(self, descriptor: BorrowedFd<'_>) -> Option<OwnedFd> {
         let moved = rustix::io::fcntl_dupfd_cloexec(descriptor, 0).ok()?;
         self.allows(moved.as_raw_fd()).then_some(moved)
     }
 }
 
 /// None where no descriptor is free.
-fn lowest_free() -> Option<RawFd> {
+fn lowest_free_descriptor() -> Option<RawFd> {
     match rustix::io::fcntl_dupfd_cloexec(io::stderr(), 0) {
         Ok(lowest) => Some(lowest.as_raw_fd()),
         Err(rustix::io::Errno::MFILE) => None,
@@ -72,7 +72,7 @@ fn lowest_free() -> Option<RawFd> {
 
 /// Whether a connection that somebody else makes to this process may be accepted.
 pub fn has_room() -> bool {
-    lowest_free().is_some_and(|lowest| lowest < CEILING.load(Relaxed))
+    lowest_free_descriptor().is_some_and(|lowest| lowest < CEILING.load(Relaxed))
 }
 
 /// A connection is a descriptor: as many as the hard limit allows.
@@ -80,13 +80,13 @@ pub fn has_room() -> bool {
 /// The kernel doubles a process's table of descriptors when it is full, and where threads share
 /// it waits for all processors each time (`expand_fdtable` in fs/file.c): 10 to 20 ms for everyone
 /// who connects meanwhile. One descriptor far up makes the table wide before anyone does.
-pub(crate) fn raise_limit() {
+pub(crate) fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     // Where it is refused the old limit stands, and accepting waits when it is reached.
     let _ = setrlimit(Resource::Nofile, limit);
     let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let last = allowed.min(DESCRIPTORS_WIDE).saturating_sub(1);
+    let last = allowed.min(DESCRIPTOR_TABLE_MIN).saturating_sub(1);
     drop(rustix::io::fcntl_dupfd_cloexec(io::stderr(), last as i32));
 }
 
@@ -94,21 +94,21 @@ pub(crate) fn raise_limit() {
 #[derive(Debug)]
 pub(crate) struct AcceptPause {
     /// Nothing is accepted before: the process had no descriptor left.
-    pub(crate) until: Now,
+    pub(crate) until: MonotonicMs,
     /// A listener is above its rate, and may accept again then.
-    pub(crate) rate_until: Option<Now>,
+    pub(crate) rate_until: Option<MonotonicMs>,
     pub(crate) budget: DescriptorBudget,
     /// A connection with a descriptor above the ceiling, and its listener. Until it has another
     /// one nothing is accepted.
-    waiting: Option<(usize, Stream, Address)>,
-    warned_at: Option<Now>,
+    waiting: Option<(usize, SocketStream, PeerAddress)>,
+    warned_at: Option<MonotonicMs>,
     is_warned: bool,
 }
 
 impl Default for AcceptPause {
     fn default() -> AcceptPause {
         AcceptPause {
-            until: Now::default(),
+            until: MonotonicMs::default(),
             rate_until: None,
             budget: DescriptorBudget::UNLIMITED,
             waiting: None,
@@ -118,14 +118,19 @@ impl Default for AcceptPause {
     }
 }
 
-impl Body {
+impl ShardDriver {
     /// Lets a connection in, unless its descriptor is one that is kept; whether the next one may
     /// be accepted.
-    pub(crate) fn let_in_below(&mut self, at: usize, stream: Stream, address: Address) -> bool {
+    pub(crate) fn admit_below_ceiling(
+        &mut self,
+        at: usize,
+        stream: SocketStream,
+        address: PeerAddress,
+    ) -> bool {
         let budget = self.accept_pause.budget;
         let is_below = stream.descriptor().is_ok_and(|own| budget.allows(own.as_raw_fd()));
         if is_below {
-            self.let_in(at, stream, address);
+            self.admit_accepted(at, stream, address);
             return true;
         }
         self.accept_pause.waiting = Some((at, stream, address));
@@ -134,13 +139,13 @@ impl Body {
     }
 
     /// Whether no connection waits for a descriptor any more.
-    pub(crate) fn let_in_waiting(&mut self) -> bool {
+    pub(crate) fn admit_waiting(&mut self) -> bool {
         let Some((at, stream, address)) = self.accept_pause.waiting.take() else { return true };
         let budget = self.accept_pause.budget;
-        let moved = stream.descriptor().ok().and_then(|own| budget.move_down(own));
+        let moved = stream.descriptor().ok().and_then(|own| budget.duplicate_below_ceiling(own));
         match moved.map(|moved| stream.with_descriptor(moved)) {
             Some(stream) => {
-                self.let_in(at, stream, address);
+                self.admit_accepted(at, stream, address);
                 true
             }
             None => {
@@ -153,26 +158,26 @@ impl Body {
 
     fn wait_for_descriptor(&mut self) {
         let pause = &mut self.accept_pause;
-        pause.until = Now(self.now.0 + LOOK_EVERY_MS);
+        pause.until = MonotonicMs(self.now.0 + LOOK_EVERY_MS);
         if pause.warned_at.is_some_and(|at| self.now.0 < at.0 + WARN_EVERY_MS) {
             return;
         }
         pause.warned_at = Some(self.now);
         pause.is_warned = true;
         let DescriptorBudget { limit, reserved, .. } = pause.budget;
-        (self.log)(&Note::AcceptPaused { limit, reserved });
+        (self.log)(&BrokerEvent::AcceptPaused { limit, reserved });
     }
 
     /// All who waited are in.
-    pub(crate) fn has_accepted_all(&mut self) {
-        self.accepts = false;
+    pub(crate) fn finish_accepting(&mut self) {
+        self.has_accepts = false;
         if std::mem::take(&mut self.accept_pause.is_warned) {
-            (self.log)(&Note::AcceptResumed);
+            (self.log)(&BrokerEvent::AcceptResumed);
         }
     }
 
     /// Nobody is let in any more.
-    pub(crate) fn drop_waiting(&mut self) {
+    pub(crate) fn drop_waiting_connection(&mut self) {
         self.accept_pause.waiting = None;
     }
 }
@@ -184,12 +189,14 @@ mod tests {
     /// FDSize of proc_pid_status(5).
     #[test]
     fn the_table_of_descriptors_is_wide_before_anyone_connects() {
-        raise_limit();
+        raise_descriptor_limit();
         let status = std::fs::read_to_string("/proc/self/status").expect("it is ours");
         let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
         let size = size.and_then(|size| size.trim().parse::<u64>().ok()).expect("it has a size");
         let limit = getrlimit(Resource::Nofile).current;
-        assert!(size >= limit.map_or(DESCRIPTORS_WIDE, |limit| limit.min(DESCRIPTORS_WIDE)));
+        assert!(
+            size >= limit.map_or(DESCRIPTOR_TABLE_MIN, |limit| limit.min(DESCRIPTOR_TABLE_MIN))
+        );
     }
 
     #[test]
@@ -211,8 +218,8 @@ mod tests {
         let high = rustix::io::fcntl_dupfd_cloexec(io::stderr(), 500).expect("one is free");
         let with = |ceiling| DescriptorBudget { limit: 1000, reserved: 0, ceiling };
         assert!(!with(500).allows(high.as_raw_fd()));
-        let moved = with(500).move_down(std::os::fd::AsFd::as_fd(&high));
+        let moved = with(500).duplicate_below_ceiling(std::os::fd::AsFd::as_fd(&high));
         assert!(moved.is_some_and(|moved| moved.as_raw_fd() < 500));
-        assert!(with(0).move_down(std::os::fd::AsFd::as_fd(&high)).is_none());
+        assert!(with(0).duplicate_below_ceiling(std::os::fd::AsFd::as_fd(&high)).is_none());
     }
 }

@@ -1,12 +1,12 @@
 //! How the rest of the process tells shards something and asks them.
 
-use crate::docket::Control;
+use crate::pending_auth::ShardControl;
 use crate::relay::RelayLoan;
-use crate::ring::Bell;
-use broker::Command;
-use broker::judge::Grant;
-use broker::rules::Told;
-use broker::survey::{Report, Which};
+use crate::ring::ShardWaker;
+use broker::ShardCommand;
+use broker::authentication::Principal;
+use broker::rules::LinkEvent;
+use broker::session_report::{SessionReport, SessionSelector};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Sender, channel};
@@ -14,34 +14,37 @@ use std::sync::{Arc, Mutex};
 
 /// Good for as long as anybody has one; shards that have ended hear nothing.
 #[derive(Clone, Debug)]
-pub struct Handle {
-    controls: Vec<Sender<Control>>,
-    bells: Arc<[Bell]>,
+pub struct EngineHandle {
+    controls: Vec<Sender<ShardControl>>,
+    bells: Arc<[ShardWaker]>,
 }
 
-impl Handle {
-    pub(crate) fn new(controls: Vec<Sender<Control>>, bells: Arc<[Bell]>) -> Handle {
-        Handle { controls, bells }
+impl EngineHandle {
+    pub(crate) fn new(
+        controls: Vec<Sender<ShardControl>>,
+        bells: Arc<[ShardWaker]>,
+    ) -> EngineHandle {
+        EngineHandle { controls, bells }
     }
 
-    pub fn command(&self, command: Command) {
-        self.send(|| Control::Command(command.clone()));
+    pub fn send_command(&self, command: ShardCommand) {
+        self.send_to_all(|| ShardControl::Command(command.clone()));
     }
 
     /// A value below `$SYS/broker/`.
-    pub fn say(&self, topic: Arc<str>, value: Arc<str>) {
-        self.send_first(Control::Command(Command::Say { topic, value }));
+    pub fn publish_sys(&self, topic: Arc<str>, value: Arc<str>) {
+        self.send_to_first_shard(ShardControl::Command(ShardCommand::PublishSys { topic, value }));
     }
 
     /// Something that rules may hear of.
-    pub fn tell(&self, told: Told) {
-        self.send_first(Control::Command(Command::Told(told)));
+    pub fn report_link_event(&self, told: LinkEvent) {
+        self.send_to_first_shard(ShardControl::Command(ShardCommand::LinkEvent(told)));
     }
 
     /// What this process connects to itself: the other end speaks MQTT, and is who `grant` says.
-    pub fn connect_own(&self, stream: UnixStream, grant: Grant) -> io::Result<()> {
+    pub fn connect_internal(&self, stream: UnixStream, grant: Principal) -> io::Result<()> {
         stream.set_nonblocking(true)?;
-        self.send_first(Control::Own { stream, grant: Box::new(grant) });
+        self.send_to_first_shard(ShardControl::ConnectInternal { stream, grant: Box::new(grant) });
         Ok(())
     }
 
@@ -49,51 +52,51 @@ impl Handle {
     /// at once where the session is not connected.
     pub fn host_relay(&self, loan: RelayLoan) {
         let slot = Arc::new(Mutex::new(Some(loan)));
-        self.send(|| Control::HostRelay(slot.clone()));
+        self.send_to_all(|| ShardControl::HostRelay(slot.clone()));
     }
 
     /// Has the relay of a session given back, if a shard has it.
     pub fn recall_relay(&self, client_id: &Arc<str>) {
-        self.send(|| Control::RecallRelay(client_id.clone()));
+        self.send_to_all(|| ShardControl::RecallRelay(client_id.clone()));
     }
 
     /// Says something to the other broker behind what the relay has said.
     pub fn say_by_relay(&self, client_id: &Arc<str>, bytes: &Arc<[u8]>) {
-        self.send(|| {
+        self.send_to_all(|| {
             let (client_id, bytes) = (client_id.clone(), bytes.clone());
-            Control::SayByRelay { client_id, bytes }
+            ShardControl::SayByRelay { client_id, bytes }
         });
     }
 
     /// What is to be known of sessions. It waits for every shard.
-    pub fn survey(&self, which: Which) -> Vec<Report> {
+    pub fn report_sessions(&self, which: SessionSelector) -> Vec<SessionReport> {
         let (to, reports) = channel();
         let which = Arc::new(which);
-        self.send(|| Control::Survey { which: which.clone(), to: to.clone() });
+        self.send_to_all(|| ShardControl::ReportSessions { which: which.clone(), to: to.clone() });
         drop(to);
         reports.into_iter().flatten().collect()
     }
 
-    pub(crate) fn send_first(&self, control: Control) {
+    pub(crate) fn send_to_first_shard(&self, control: ShardControl) {
         // A shard that has ended needs nothing.
         let _ = self.controls[0].send(control);
-        self.bells[0].ring_out();
+        self.bells[0].wake_always();
     }
 
     /// Waits until every shard has done what it was told before.
-    pub fn wait_until_done(&self) {
+    pub fn wait_for_commands(&self) {
         let (sender, done) = channel();
-        self.send(|| Control::Done(sender.clone()));
+        self.send_to_all(|| ShardControl::Barrier(sender.clone()));
         drop(sender);
         // Nothing is ever sent: it ends when the last shard has let go.
         let _ = done.recv();
     }
 
-    pub(crate) fn send(&self, control: impl Fn() -> Control) {
+    pub(crate) fn send_to_all(&self, control: impl Fn() -> ShardControl) {
         for (sender, bell) in self.controls.iter().zip(self.bells.iter()) {
             // A shard that has ended needs no commands.
             let _ = sender.send(control());
-            bell.ring_out();
+            bell.wake_always();
         }
     }
 }

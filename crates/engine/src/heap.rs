@@ -10,7 +10,7 @@
 /// malloc_trim(3) takes no pointer and gives none: it hands pages back that hold no piece in use,
 /// under the allocator's own locks, and may be called by any thread at any time (attributes(7):
 /// MT-Safe). Another allocator's build does without.
-pub(crate) fn give_back() {
+pub(crate) fn trim_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: as above; nothing is assumed of what it returns.
     unsafe {

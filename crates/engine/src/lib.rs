@@ -1,41 +1,45 @@
 //! The body of the broker: shard threads, sockets, rings between shards. It decides nothing that
 //! MQTT knows of: it brings bytes to `broker::Shard`, performs what the outbox says, and tells
-//! time. Only which socket has to go when sockets hold too much is its own choice: see `holding`.
+//! time. Only which socket has to go when sockets hold too much is its own choice: see
+//! `socket_memory`.
 
-mod abandoned;
-mod body;
+mod abandoned_auth;
+mod batched_send;
+mod burst_release;
 mod clock;
-pub mod code;
+pub mod code_pages;
+mod connection_limiter;
 pub mod descriptors;
-mod docket;
-mod door;
+mod egress;
 mod handle;
+mod handshake;
 mod heap;
-mod holding;
-mod host;
-mod intake;
-mod layers;
-mod leave;
-mod pause;
+mod ingress;
+mod listener;
+mod pause_detector;
+mod pending_auth;
 pub mod proxy;
 pub mod quic;
 mod relay;
-mod release;
 mod ring;
-mod salvo;
-mod seat;
+mod scheduler;
+pub mod send_queue;
 mod server;
-mod shelf;
+mod shard_driver;
 mod sleep;
 mod socket;
+mod socket_memory;
+mod store_client;
 mod stream;
-mod through;
 pub mod tls;
-pub mod underway;
-pub mod web;
+mod transport_stack;
+pub mod websocket;
 
-pub use docket::{Answer, ConnectionLiveness, Judge, Question, Reply, Request, Warden};
-pub use door::{Door, Listener, ListenerSocket};
-pub use handle::Handle;
+pub use handle::EngineHandle;
+pub use listener::{Listener, ListenerSocket, ListenerTransport};
+pub use pending_auth::{
+    AuthHandler, AuthResponder, AuthTask, AuthzHandler, AuthzResponder, AuthzTask,
+    ConnectionLiveness,
+};
 pub use relay::{LinkRelay, RelayLoan, RelaySocket};
-pub use server::{Fault, Server, Setup, Shelter};
+pub use server::{Server, ServerFault, ServerOptions, StoreLocation};

@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Which headers a listener takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Versions {
+pub enum ProxyVersions {
     V1,
     V2,
     /// Whichever comes.
@@ -24,66 +24,71 @@ pub enum Versions {
 
 /// A whole header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct ProxyHeader {
     pub len: usize,
     /// None where the proxy speaks for itself or does not know: the socket's own address stands.
     pub source: Option<SocketAddr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrong {
+pub enum ProxyError {
     /// An address or a port that is none, or not as the header's family writes it.
-    Address,
+    BadAddress,
     /// A command that version 2 does not have.
-    Command,
+    UnknownCommand,
     /// The other version, which this listener does not take.
-    Version,
+    WrongVersion,
     /// Something else came first.
-    Missing,
+    NoHeader,
     TooLong,
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for ProxyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Wrong::Address => "the PROXY header has a wrong address",
-            Wrong::Command => "the PROXY header has an unknown command",
-            Wrong::Version => "the PROXY header is of a version that this listener does not take",
-            Wrong::Missing => "there is no PROXY header where one must come",
-            Wrong::TooLong => "the PROXY header is too long",
+            ProxyError::BadAddress => "the PROXY header has a wrong address",
+            ProxyError::UnknownCommand => "the PROXY header has an unknown command",
+            ProxyError::WrongVersion => {
+                "the PROXY header is of a version that this listener does not take"
+            }
+            ProxyError::NoHeader => "there is no PROXY header where one must come",
+            ProxyError::TooLong => "the PROXY header is too long",
         })
     }
 }
 
-impl std::error::Error for Wrong {}
+impl std::error::Error for ProxyError {}
 
 /// Reads the header at the beginning of `bytes`; `None` as long as it is not whole.
-pub fn read(bytes: &[u8], versions: Versions) -> Result<Option<Header>, Wrong> {
+pub fn read_header(
+    bytes: &[u8],
+    versions: ProxyVersions,
+) -> Result<Option<ProxyHeader>, ProxyError> {
     if bytes.is_empty() {
         return Ok(None);
     }
-    if begins(bytes, SIGNATURE) {
+    if matches_prefix(bytes, SIGNATURE) {
         return match versions {
-            Versions::V1 => Err(Wrong::Version),
+            ProxyVersions::V1 => Err(ProxyError::WrongVersion),
             _ => read_v2(bytes),
         };
     }
-    if begins(bytes, V1) {
+    if matches_prefix(bytes, V1) {
         return match versions {
-            Versions::V2 => Err(Wrong::Version),
+            ProxyVersions::V2 => Err(ProxyError::WrongVersion),
             _ => read_v1(bytes),
         };
     }
-    Err(Wrong::Missing)
+    Err(ProxyError::NoHeader)
 }
 
 /// What must hold for any bytes: a header never reaches beyond them, and more bytes change neither
 /// a header that was whole nor a refusal. For the fuzzer, and for its corpus.
 pub fn probe(bytes: &[u8]) {
-    for versions in [Versions::V1, Versions::V2, Versions::Both] {
+    for versions in [ProxyVersions::V1, ProxyVersions::V2, ProxyVersions::Both] {
         let mut before = Ok(None);
         for len in 0..=bytes.len().min(PROBED_MAX) {
-            let now = read(&bytes[..len], versions);
+            let now = read_header(&bytes[..len], versions);
             assert!(before == Ok(None) || before == now, "{before:?}, then {now:?}");
             assert!(!matches!(now, Ok(Some(header)) if header.len > len), "{now:?} of {len}");
             before = now;
@@ -92,22 +97,22 @@ pub fn probe(bytes: &[u8]) {
 }
 
 /// Whether this is a beginning, or the beginning of one.
-fn begins(bytes: &[u8], with: &[u8]) -> bool {
+fn matches_prefix(bytes: &[u8], with: &[u8]) -> bool {
     let len = bytes.len().min(with.len());
     bytes[..len] == with[..len]
 }
 
-fn read_v1(bytes: &[u8]) -> Result<Option<Header>, Wrong> {
+fn read_v1(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     let seen = &bytes[..bytes.len().min(V1_BYTES_MAX)];
     let Some(end) = seen.windows(2).position(|pair| pair == b"\r\n") else {
-        return if seen.len() == V1_BYTES_MAX { Err(Wrong::TooLong) } else { Ok(None) };
+        return if seen.len() == V1_BYTES_MAX { Err(ProxyError::TooLong) } else { Ok(None) };
     };
-    let line = std::str::from_utf8(&seen[V1.len()..end]).map_err(|_| Wrong::Address)?;
+    let line = std::str::from_utf8(&seen[V1.len()..end]).map_err(|_| ProxyError::BadAddress)?;
     let len = end + 2;
     let mut words = line.split(' ');
     let family = words.next().unwrap_or_default();
     if family == "UNKNOWN" {
-        return Ok(Some(Header { len, source: None }));
+        return Ok(Some(ProxyHeader { len, source: None }));
     }
     let mut ip = || match family {
         "TCP4" => words.next()?.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
@@ -118,9 +123,9 @@ fn read_v1(bytes: &[u8]) -> Result<Option<Header>, Wrong> {
     let (from_port, to_port) = (words.next().and_then(port), words.next().and_then(port));
     match (from, to, from_port, to_port, words.next()) {
         (Some(from), Some(_), Some(port), Some(_), None) => {
-            Ok(Some(Header { len, source: Some(SocketAddr::new(from, port)) }))
+            Ok(Some(ProxyHeader { len, source: Some(SocketAddr::new(from, port)) }))
         }
-        _ => Err(Wrong::Address),
+        _ => Err(ProxyError::BadAddress),
     }
 }
 
@@ -131,51 +136,51 @@ fn port(text: &str) -> Option<u16> {
     if plain && !padded { text.parse().ok() } else { None }
 }
 
-fn read_v2(bytes: &[u8]) -> Result<Option<Header>, Wrong> {
+fn read_v2(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     let Some(&[command, family, high, low]) = bytes.get(SIGNATURE.len()..V2_HEAD_BYTES) else {
         return Ok(None);
     };
     let rest = usize::from(u16::from_be_bytes([high, low]));
     if rest > V2_REST_BYTES_MAX {
-        return Err(Wrong::TooLong);
+        return Err(ProxyError::TooLong);
     }
     let from_itself = match command {
         0x20 => true,
         0x21 => false,
-        _ => return Err(Wrong::Command),
+        _ => return Err(ProxyError::UnknownCommand),
     };
     let len = V2_HEAD_BYTES + rest;
     let Some(rest) = bytes.get(V2_HEAD_BYTES..len) else { return Ok(None) };
     if from_itself {
-        return Ok(Some(Header { len, source: None }));
+        return Ok(Some(ProxyHeader { len, source: None }));
     }
     let source = match family {
         // TCP over IPv4: both addresses, then both ports.
         0x11 => {
             let Some((ip, rest)) = rest.split_first_chunk::<4>() else {
-                return Err(Wrong::Address);
+                return Err(ProxyError::BadAddress);
             };
             Some((IpAddr::from(*ip), rest.get(4..8)))
         }
         // The same over IPv6.
         0x21 => {
             let Some((ip, rest)) = rest.split_first_chunk::<16>() else {
-                return Err(Wrong::Address);
+                return Err(ProxyError::BadAddress);
             };
             Some((IpAddr::from(*ip), rest.get(16..20)))
         }
         // Unspecified, UDP and unix sockets: nothing that we could name a client by.
         0x00 | 0x12 | 0x22 | 0x31 | 0x32 => None,
-        _ => return Err(Wrong::Address),
+        _ => return Err(ProxyError::BadAddress),
     };
     let source = match source {
         Some((ip, Some(&[high, low, ..]))) => {
             Some(SocketAddr::new(ip, u16::from_be_bytes([high, low])))
         }
-        Some(_) => return Err(Wrong::Address),
+        Some(_) => return Err(ProxyError::BadAddress),
         None => None,
     };
-    Ok(Some(Header { len, source }))
+    Ok(Some(ProxyHeader { len, source }))
 }
 
 const PROBED_MAX: usize = 8 * 1024;
@@ -204,10 +209,10 @@ mod tests {
         let source = source.map(|source| source.parse().unwrap());
         let mut bytes = header.to_vec();
         bytes.extend(b"\x10\x0c");
-        let whole = Header { len: header.len(), source };
-        assert_eq!(read(&bytes, Versions::Both), Ok(Some(whole)));
+        let whole = ProxyHeader { len: header.len(), source };
+        assert_eq!(read_header(&bytes, ProxyVersions::Both), Ok(Some(whole)));
         for len in 0..header.len() {
-            assert_eq!(read(&header[..len], Versions::Both), Ok(None), "{len} bytes");
+            assert_eq!(read_header(&header[..len], ProxyVersions::Both), Ok(None), "{len} bytes");
         }
     }
 
@@ -231,42 +236,65 @@ mod tests {
 
     #[test]
     fn wrong_headers_are_refused() {
-        let wrong: &[(&[u8], Wrong)] = &[
-            (b"\x10\x0c\0\x04MQTT", Wrong::Missing),
-            (b"PROXX", Wrong::Missing),
-            (b"\r\n\r\nQ", Wrong::Missing),
-            (b"PROXY TCP4 192.0.2.1 198.51.100.7 56324\r\n", Wrong::Address),
-            (b"PROXY TCP4 192.0.2.1 198.51.100.7 1 2 3\r\n", Wrong::Address),
-            (b"PROXY TCP4 ::1 ::1 1 2\r\n", Wrong::Address),
-            (b"PROXY TCP4 192.0.2.1 198.51.100.7 65536 2\r\n", Wrong::Address),
-            (b"PROXY TCP4 192.0.2.1 198.51.100.7 +1 2\r\n", Wrong::Address),
-            (b"PROXY TCP4 192.0.2.1 198.51.100.7 01 2\r\n", Wrong::Address),
-            (b"PROXY TCP4  192.0.2.1 198.51.100.7 1 2\r\n", Wrong::Address),
-            (b"PROXY UDP4 192.0.2.1 198.51.100.7 1 2\r\n", Wrong::Address),
-            (b"PROXY \xff\r\n", Wrong::Address),
+        let wrong: &[(&[u8], ProxyError)] = &[
+            (b"\x10\x0c\0\x04MQTT", ProxyError::NoHeader),
+            (b"PROXX", ProxyError::NoHeader),
+            (b"\r\n\r\nQ", ProxyError::NoHeader),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.7 56324\r\n", ProxyError::BadAddress),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.7 1 2 3\r\n", ProxyError::BadAddress),
+            (b"PROXY TCP4 ::1 ::1 1 2\r\n", ProxyError::BadAddress),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.7 65536 2\r\n", ProxyError::BadAddress),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.7 +1 2\r\n", ProxyError::BadAddress),
+            (b"PROXY TCP4 192.0.2.1 198.51.100.7 01 2\r\n", ProxyError::BadAddress),
+            (b"PROXY TCP4  192.0.2.1 198.51.100.7 1 2\r\n", ProxyError::BadAddress),
+            (b"PROXY UDP4 192.0.2.1 198.51.100.7 1 2\r\n", ProxyError::BadAddress),
+            (b"PROXY \xff\r\n", ProxyError::BadAddress),
         ];
         for (bytes, why) in wrong {
-            assert_eq!(read(bytes, Versions::Both), Err(*why), "{}", bytes.escape_ascii());
+            assert_eq!(
+                read_header(bytes, ProxyVersions::Both),
+                Err(*why),
+                "{}",
+                bytes.escape_ascii()
+            );
         }
         assert_eq!(
-            read(&[b"PROXY ", &[b'1'; 101][..]].concat(), Versions::V1),
-            Err(Wrong::TooLong)
+            read_header(&[b"PROXY ", &[b'1'; 101][..]].concat(), ProxyVersions::V1),
+            Err(ProxyError::TooLong)
         );
-        assert_eq!(read(&v2(0x31, 0x11, &[0; 12]), Versions::V2), Err(Wrong::Command));
-        assert_eq!(read(&v2(0x22, 0x11, &[0; 12]), Versions::V2), Err(Wrong::Command));
-        assert_eq!(read(&v2(0x21, 0x11, &[0; 11]), Versions::V2), Err(Wrong::Address));
-        assert_eq!(read(&v2(0x21, 0x21, &[0; 15]), Versions::V2), Err(Wrong::Address));
-        assert_eq!(read(&v2(0x21, 0x41, &[0; 12]), Versions::V2), Err(Wrong::Address));
+        assert_eq!(
+            read_header(&v2(0x31, 0x11, &[0; 12]), ProxyVersions::V2),
+            Err(ProxyError::UnknownCommand)
+        );
+        assert_eq!(
+            read_header(&v2(0x22, 0x11, &[0; 12]), ProxyVersions::V2),
+            Err(ProxyError::UnknownCommand)
+        );
+        assert_eq!(
+            read_header(&v2(0x21, 0x11, &[0; 11]), ProxyVersions::V2),
+            Err(ProxyError::BadAddress)
+        );
+        assert_eq!(
+            read_header(&v2(0x21, 0x21, &[0; 15]), ProxyVersions::V2),
+            Err(ProxyError::BadAddress)
+        );
+        assert_eq!(
+            read_header(&v2(0x21, 0x41, &[0; 12]), ProxyVersions::V2),
+            Err(ProxyError::BadAddress)
+        );
         let long = v2(0x21, 0x11, &[0; V2_REST_BYTES_MAX + 1]);
-        assert_eq!(read(&long[..V2_HEAD_BYTES], Versions::V2), Err(Wrong::TooLong));
+        assert_eq!(
+            read_header(&long[..V2_HEAD_BYTES], ProxyVersions::V2),
+            Err(ProxyError::TooLong)
+        );
     }
 
     #[test]
     fn a_listener_takes_only_the_version_that_it_was_told() {
         let (one, two) = (b"PROXY UNKNOWN\r\n", v2(0x20, 0, b""));
-        assert_eq!(read(one, Versions::V2), Err(Wrong::Version));
-        assert_eq!(read(&two, Versions::V1), Err(Wrong::Version));
-        assert!(read(one, Versions::V1).unwrap().is_some());
-        assert!(read(&two, Versions::V2).unwrap().is_some());
+        assert_eq!(read_header(one, ProxyVersions::V2), Err(ProxyError::WrongVersion));
+        assert_eq!(read_header(&two, ProxyVersions::V1), Err(ProxyError::WrongVersion));
+        assert!(read_header(one, ProxyVersions::V1).unwrap().is_some());
+        assert!(read_header(&two, ProxyVersions::V2).unwrap().is_some());
     }
 }

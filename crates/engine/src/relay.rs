@@ -13,12 +13,12 @@
 //! The pair stays, and the session speaks through it again after a recall. Bytes that stand in the
 //! pair or wait for the socket change over too, in their order.
 
-use crate::body::{Body, token};
-use crate::layers::Layers;
+use crate::shard_driver::{ShardDriver, socket_token};
 use crate::socket::Socket;
-use crate::stream::Stream;
-use crate::tls::Sealed;
-use broker::{ConnId, Input};
+use crate::stream::SocketStream;
+use crate::tls::SealedBuffer;
+use crate::transport_stack::TransportStack;
+use broker::{ConnId, ShardInput};
 use mio::net::UnixStream;
 use mio::{Interest, net::TcpStream};
 use rustix::net::{RecvFlags, recv};
@@ -91,8 +91,9 @@ pub(crate) struct RelayLayer {
 const KEPT_BYTES: usize = 256 * 1024;
 
 impl RelayLoan {
-    /// Of the session with this client id. `near` is the other end of what `Handle::connect_own`
-    /// was given, by any descriptor: nobody else reads or writes there until the relay is back.
+    /// Of the session with this client id. `near` is the other end of what
+    /// `EngineHandle::connect_internal` was given, by any descriptor: nobody else reads or writes
+    /// there until the relay is back.
     pub fn new(
         client_id: &str,
         relay: Box<dyn LinkRelay>,
@@ -125,7 +126,7 @@ impl RelayLayer {
         &mut self,
         raw: &[u8],
         plain: &mut Vec<u8>,
-        sealed: &mut Sealed,
+        sealed: &mut SealedBuffer,
     ) -> Result<bool, rustls::Error> {
         let Some(relay) = &mut self.relay.0 else { return Ok(true) };
         if !raw.is_empty() {
@@ -138,7 +139,11 @@ impl RelayLayer {
     }
 
     /// What the session here said, and what is to be said because of it.
-    pub(crate) fn seal(&mut self, bytes: &[u8], sealed: &mut Sealed) -> Result<(), rustls::Error> {
+    pub(crate) fn seal(
+        &mut self,
+        bytes: &[u8],
+        sealed: &mut SealedBuffer,
+    ) -> Result<(), rustls::Error> {
         let Some(relay) = &mut self.relay.0 else { return Ok(()) };
         if !bytes.is_empty() {
             relay.hear_near(bytes);
@@ -185,7 +190,7 @@ impl fmt::Debug for RelayLoan {
     }
 }
 
-impl Body {
+impl ShardDriver {
     /// Takes the relay, if its session is connected here. Otherwise the loan stays for another
     /// shard, and goes back when the last one has looked.
     pub(crate) fn host_relay(&mut self, slot: &RelaySlot) {
@@ -193,8 +198,8 @@ impl Body {
         let conn = slot.as_ref().and_then(|loan| self.shard.connection_of(&loan.client_id));
         let Some(ConnId(index)) = conn else { return };
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        let is_able = socket.layers.is_none() && !socket.starved && !socket.is_leaving();
-        if !is_able || socket.ends || !matches!(socket.stream, Stream::Unix(_)) {
+        let is_able = socket.stack.is_none() && !socket.out_of_memory && !socket.is_lingering();
+        if !is_able || socket.peer_closed || !matches!(socket.stream, SocketStream::Unix(_)) {
             return;
         }
         let Some(RelayLoan { mut relay, far, near, .. }) = slot.take() else { return };
@@ -203,11 +208,11 @@ impl Body {
             relay.hear_near(&drain_socket(&near));
             relay.hear_near(&socket.take_unsent());
         }
-        let far = Stream::Tcp(TcpStream::from_std(far));
-        let Stream::Unix(pair) = std::mem::replace(&mut socket.stream, far) else { return };
+        let far = SocketStream::Tcp(TcpStream::from_std(far));
+        let SocketStream::Unix(pair) = std::mem::replace(&mut socket.stream, far) else { return };
         socket.tail.extend(drain_socket(&pair));
         let layer = RelayLayer { relay, pair, fault: None };
-        socket.layers = Some(Box::new(Layers::of_relay(layer)));
+        socket.stack = Some(Box::new(TransportStack::of_relay(layer)));
         if self.begin_stream(index) {
             self.say_by(index, &[]);
         }
@@ -217,18 +222,18 @@ impl Body {
     /// in the end.
     fn begin_stream(&mut self, index: u32) -> bool {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return false };
-        (socket.watches_room, socket.ends) = (false, false);
-        let token = token(self.id, index as usize);
+        (socket.watches_writable, socket.peer_closed) = (false, false);
+        let token = socket_token(self.id, index as usize);
         if self.registry.register(&mut socket.stream, token, Interest::READABLE).is_err() {
-            self.lost(index);
+            self.drop_lost_connection(index);
             return false;
         }
         if socket.congested.take().is_some() {
             let conn = ConnId(index);
-            self.shard.handle(self.now, Input::Writable { conn }, &mut self.out);
+            self.shard.handle(self.now, ShardInput::Writable { conn }, &mut self.out);
         }
-        self.count(index);
-        self.go_on_later(index);
+        self.count_socket_bytes(index);
+        self.resume_later(index);
         true
     }
 
@@ -237,11 +242,11 @@ impl Body {
         let Some(index) = self.relay_of(client_id) else { return };
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         let _ = self.registry.deregister(&mut socket.stream);
-        let layers = socket.layers.take();
+        let layers = socket.stack.take();
         let Some(RelayLayer { relay, pair, fault }) = layers.and_then(|layers| layers.relay) else {
             return;
         };
-        let far = std::mem::replace(&mut socket.stream, Stream::Unix(pair));
+        let far = std::mem::replace(&mut socket.stream, SocketStream::Unix(pair));
         let unsent = socket.take_unsent();
         self.begin_stream(index);
         relay.give_back(RelaySocket { stream: far.into_tcp(), unsent, fault });
@@ -249,12 +254,12 @@ impl Body {
 
     /// A socket is gone: a relay that was its layer goes back to its link.
     pub(crate) fn give_back_relay(&self, mut socket: Socket) {
-        let layers = socket.layers.take();
+        let layers = socket.stack.take();
         let Some(RelayLayer { relay, fault, .. }) = layers.and_then(|layers| layers.relay) else {
             return;
         };
         // What a socket had to give up is missing in its stream.
-        if socket.starved {
+        if socket.out_of_memory {
             return relay.give_back(RelaySocket { fault, ..RelaySocket::default() });
         }
         let unsent = socket.take_unsent();
@@ -279,9 +284,9 @@ impl Body {
         }
         // Whether it breaks is found out by the next read.
         let _ = socket.send_sealed(self.sealed.bytes());
-        if socket.unsent() > 0 && self.wait_for_room(index) {
+        if socket.unsent_len() > 0 && self.wait_for_room(index) {
             let conn = ConnId(index);
-            self.shard.handle(self.now, Input::Congested { conn }, &mut self.out);
+            self.shard.handle(self.now, ShardInput::Congested { conn }, &mut self.out);
         }
     }
 
@@ -296,7 +301,7 @@ impl Body {
     pub(crate) fn list_relay(&mut self, index: u32) {
         let socket = self.sockets.get_mut(index as usize).and_then(Option::as_mut);
         if socket.and_then(Socket::relay).is_some_and(RelayLayer::has_words) {
-            self.list(index);
+            self.list_socket(index);
         }
     }
 
@@ -305,22 +310,23 @@ impl Body {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return false };
         let (read, fault) = match socket.receive(buffer) {
             Ok(Some(read @ 1..)) => (read, None),
-            Ok(None) if !socket.ends => (0, None),
+            Ok(None) if !socket.peer_closed => (0, None),
             Ok(_) => (0, Some(io::ErrorKind::UnexpectedEof.into())),
             Err(fault) => (0, Some(fault)),
         };
-        let has_more = read == buffer.len() || (read > 0 && socket.ends);
+        let has_more = read == buffer.len() || (read > 0 && socket.peer_closed);
         let is_ended = fault.is_some();
         if let Some(fault) = fault {
             socket.note_fault(fault);
         }
         if has_more {
-            self.list(index);
+            self.list_socket(index);
         }
-        let is_over = self.pass(index, &mut buffer[..read]).unwrap_or(true) || is_ended;
+        let is_over =
+            self.decode_through_stack(index, &mut buffer[..read]).unwrap_or(true) || is_ended;
         let socket = self.sockets.get(index as usize).and_then(Option::as_ref);
         // What the other broker said last is done first, and its end is found again.
-        let is_behind = socket.is_some_and(|socket| socket.unfinished);
+        let is_behind = socket.is_some_and(|socket| socket.has_unread_tail);
         is_over && !is_behind
     }
 

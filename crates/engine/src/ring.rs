@@ -6,9 +6,9 @@
 //! before it looks into its rings a last time, the producer looks whether the consumer sleeps after
 //! it has pushed. One of the two then sees the other.
 
-use crate::quic::Word;
+use crate::quic::QuicMessage;
 use crate::socket::Socket;
-use broker::{Cross, Peer, limits};
+use broker::{PeerInfo, ShardMessage, limits};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -18,23 +18,23 @@ use std::sync::atomic::{
 };
 
 #[derive(Debug)]
-pub(crate) enum Parcel {
-    Cross(Cross),
+pub(crate) enum RingItem {
+    Message(ShardMessage),
     /// A connection on its way home, with every byte that was read and not consumed and the
     /// state of its layers; or one that is to be opened there, whose peer its layers know.
     Socket {
         socket: Box<Socket>,
-        peer: Option<Peer>,
+        peer: Option<PeerInfo>,
     },
-    Quic(Box<Word>),
+    Quic(Box<QuicMessage>),
     /// The last one of a ring: what follows is in another, of another size.
-    Next(Box<Consumer<Parcel>>),
+    Next(Box<Consumer<RingItem>>),
 }
 
 /// The end of a ring where a shard puts what is for another shard.
 #[derive(Debug)]
 pub(crate) struct RingSender {
-    ring: Producer<Parcel>,
+    ring: Producer<RingItem>,
     /// Slots of it in all.
     slots: usize,
     /// More than a quarter of the slots were in use at some time since `shrink`.
@@ -47,7 +47,7 @@ impl RingSender {
         (RingSender { ring, slots, is_needed: false }, RingReceiver { ring: end })
     }
 
-    /// How many parcels have room, where so many are wanted. One slot is for `Parcel::Next`.
+    /// How many parcels have room, where so many are wanted. One slot is for `RingItem::Next`.
     #[inline]
     pub(crate) fn room_for(&mut self, wanted: usize) -> usize {
         let free = self.ring.slots();
@@ -64,19 +64,19 @@ impl RingSender {
         while slots <= wanted && slots < limits::RING_SLOTS {
             slots *= GROWTH;
         }
-        self.go_on_in(slots);
+        self.continue_in(slots);
         self.ring.slots().saturating_sub(1)
     }
 
     /// Puts a parcel where `room_for` found room.
     #[inline]
-    pub(crate) fn put(&mut self, parcel: Parcel) {
+    pub(crate) fn put(&mut self, parcel: RingItem) {
         // Nobody else puts anything here.
         let _ = self.ring.push(parcel);
     }
 
     /// Gives the parcel back where there is no room.
-    pub(crate) fn push(&mut self, parcel: Parcel) -> Result<(), Parcel> {
+    pub(crate) fn push(&mut self, parcel: RingItem) -> Result<(), RingItem> {
         if self.room_for(1) == 0 {
             return Err(parcel);
         }
@@ -85,9 +85,9 @@ impl RingSender {
     }
 
     /// Everything from now on stands in a ring of this size.
-    fn go_on_in(&mut self, slots: usize) -> bool {
+    fn continue_in(&mut self, slots: usize) -> bool {
         let (next, end) = RingSender::new(slots.min(limits::RING_SLOTS));
-        if self.ring.push(Parcel::Next(Box::new(end.ring))).is_err() {
+        if self.ring.push(RingItem::Next(Box::new(end.ring))).is_err() {
             return false;
         }
         *self = next;
@@ -104,14 +104,14 @@ impl RingSender {
     pub(crate) fn shrink(&mut self) -> bool {
         let in_use = self.slots - self.ring.slots();
         let was_needed = std::mem::take(&mut self.is_needed) || in_use > 0;
-        self.is_grown() && !was_needed && self.go_on_in(SLOTS_MIN)
+        self.is_grown() && !was_needed && self.continue_in(SLOTS_MIN)
     }
 }
 
 /// The other end.
 #[derive(Debug)]
 pub(crate) struct RingReceiver {
-    ring: Consumer<Parcel>,
+    ring: Consumer<RingItem>,
 }
 
 impl RingReceiver {
@@ -120,10 +120,10 @@ impl RingReceiver {
     }
 
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<Parcel> {
+    pub(crate) fn pop(&mut self) -> Option<RingItem> {
         loop {
             match self.ring.pop() {
-                Ok(Parcel::Next(next)) => self.ring = *next,
+                Ok(RingItem::Next(next)) => self.ring = *next,
                 Ok(parcel) => return Some(parcel),
                 Err(rtrb::PopError::Empty) => return None,
             }
@@ -140,103 +140,109 @@ const GROWTH: usize = 8;
 /// processors fetch lines of 64 bytes in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Bell {
+pub(crate) struct ShardWaker {
     /// Of the host's poller.
-    host: Arc<mio::Waker>,
+    scheduler: Arc<mio::Waker>,
     /// Of the shard's own poller, which it uses with a guest.
     own: mio::Waker,
     sleeps: AtomicU8,
     /// Whether the host's thread runs the shard. Only that thread says so, and only it asks.
-    hosted: AtomicBool,
+    on_scheduler: AtomicBool,
     /// Its shard has answers that wait for the disk.
     awaits_disk: AtomicBool,
 }
 
 const AWAKE: u8 = 0;
-const SLEEPS_WITH_HOST: u8 = 1;
-const SLEEPS_WITH_GUEST: u8 = 2;
+const SLEEPS_ON_SCHEDULER: u8 = 1;
+const SLEEPS_ON_WORKER: u8 = 2;
 
-impl Bell {
-    pub(crate) fn new(host: Arc<mio::Waker>, own: mio::Waker) -> Bell {
+impl ShardWaker {
+    pub(crate) fn new(host: Arc<mio::Waker>, own: mio::Waker) -> ShardWaker {
         let (sleeps, awaits_disk) = (AtomicU8::new(AWAKE), AtomicBool::new(false));
-        Bell { host, own, sleeps, hosted: AtomicBool::new(false), awaits_disk }
+        ShardWaker {
+            scheduler: host,
+            own,
+            sleeps,
+            on_scheduler: AtomicBool::new(false),
+            awaits_disk,
+        }
     }
 
     /// The shard is about to sleep. Whoever says so looks into its rings afterwards, and at the
     /// disk if it waits for that.
-    pub(crate) fn say_asleep(&self, with_guest: bool, awaits_disk: bool) {
+    pub(crate) fn set_asleep(&self, with_guest: bool, awaits_disk: bool) {
         self.awaits_disk.store(awaits_disk, SeqCst);
-        let sleeps = if with_guest { SLEEPS_WITH_GUEST } else { SLEEPS_WITH_HOST };
+        let sleeps = if with_guest { SLEEPS_ON_WORKER } else { SLEEPS_ON_SCHEDULER };
         self.sleeps.store(sleeps, SeqCst);
         fence(SeqCst);
     }
 
-    pub(crate) fn say_awake(&self) {
+    pub(crate) fn set_awake(&self) {
         self.sleeps.store(AWAKE, SeqCst);
     }
 
-    pub(crate) fn say_hosted(&self, hosted: bool) {
-        self.hosted.store(hosted, Relaxed);
+    pub(crate) fn set_on_scheduler(&self, hosted: bool) {
+        self.on_scheduler.store(hosted, Relaxed);
     }
 
     /// `ring` for a shard of the host's thread: what it has for a neighbour, the neighbour takes
     /// before that thread sleeps.
-    pub(crate) fn ring_from_host(&self) {
-        if !self.hosted.load(Relaxed) {
-            self.ring();
+    pub(crate) fn wake_from_scheduler(&self) {
+        if !self.on_scheduler.load(Relaxed) {
+            self.wake();
         }
     }
 
     /// Wakes the thread if it sleeps or is about to.
-    pub(crate) fn ring(&self) {
-        // Orders the push before the look, as `say_asleep` orders its store before its caller's.
+    pub(crate) fn wake(&self) {
+        // Orders the push before the look, as `set_asleep` orders its store before its caller's.
         fence(SeqCst);
         if self.sleeps.load(Relaxed) == AWAKE {
             return;
         }
         // A thread that cannot be woken is one that has ended.
         let _ = match self.sleeps.swap(AWAKE, SeqCst) {
-            SLEEPS_WITH_HOST => self.host.wake(),
-            SLEEPS_WITH_GUEST => self.own.wake(),
+            SLEEPS_ON_SCHEDULER => self.scheduler.wake(),
+            SLEEPS_ON_WORKER => self.own.wake(),
             _ => Ok(()),
         };
     }
 
     /// Wakes whoever runs the shard, or is about to, from whatever it does.
-    pub(crate) fn ring_out(&self) {
-        let _ = self.host.wake();
+    pub(crate) fn wake_always(&self) {
+        let _ = self.scheduler.wake();
         let _ = self.own.wake();
     }
 }
 
-impl Bell {
+impl ShardWaker {
     /// The disk has more than before.
-    pub(crate) fn ring_for_disk(&self) {
+    pub(crate) fn wake_for_disk(&self) {
         if self.awaits_disk.swap(false, SeqCst) {
-            self.ring();
+            self.wake();
         }
     }
 }
 
 /// One shard's ends of all rings.
 #[derive(Debug)]
-pub(crate) struct Rings {
+pub(crate) struct ShardRings {
     pub(crate) inbound: Vec<Option<RingReceiver>>,
     pub(crate) outbound: Vec<Option<RingSender>>,
-    pub(crate) bells: Arc<[Bell]>,
+    pub(crate) wakers: Arc<[ShardWaker]>,
 }
 
-impl Rings {
+impl ShardRings {
     /// The rings of all shards, the diagonal left out.
-    pub(crate) fn all(bells: Vec<Bell>) -> Vec<Rings> {
+    pub(crate) fn all(bells: Vec<ShardWaker>) -> Vec<ShardRings> {
         let shards = bells.len();
-        let bells: Arc<[Bell]> = bells.into();
-        let empty = |_| Rings {
+        let bells: Arc<[ShardWaker]> = bells.into();
+        let empty = |_| ShardRings {
             inbound: (0..shards).map(|_| None).collect(),
             outbound: (0..shards).map(|_| None).collect(),
-            bells: bells.clone(),
+            wakers: bells.clone(),
         };
-        let mut all: Vec<Rings> = (0..shards).map(empty).collect();
+        let mut all: Vec<ShardRings> = (0..shards).map(empty).collect();
         for from in 0..shards {
             for to in (0..shards).filter(|&to| to != from) {
                 let (producer, consumer) = RingSender::new(SLOTS_MIN);
@@ -252,7 +258,7 @@ impl Rings {
     }
 }
 
-impl Rings {
+impl ShardRings {
     pub(crate) fn are_grown(&self) -> bool {
         self.outbound.iter().flatten().any(RingSender::is_grown)
     }
@@ -260,9 +266,9 @@ impl Rings {
     /// Gives memory back that was not needed since this was asked last. Whoever is at the other
     /// end wakes, to let go of it.
     pub(crate) fn shrink(&mut self) {
-        for (ring, bell) in self.outbound.iter_mut().zip(self.bells.iter()) {
+        for (ring, bell) in self.outbound.iter_mut().zip(self.wakers.iter()) {
             if ring.as_mut().is_some_and(RingSender::shrink) {
-                bell.ring();
+                bell.wake();
             }
         }
     }
@@ -272,13 +278,13 @@ impl Rings {
 mod tests {
     use super::*;
 
-    fn parcel(number: u64) -> Parcel {
-        Parcel::Cross(Cross::Kept { first: number, last: number })
+    fn parcel(number: u64) -> RingItem {
+        RingItem::Message(ShardMessage::TokensCommitted { first: number, last: number })
     }
 
-    fn number(parcel: Option<Parcel>) -> Option<u64> {
+    fn number(parcel: Option<RingItem>) -> Option<u64> {
         match parcel? {
-            Parcel::Cross(Cross::Kept { first, .. }) => Some(first),
+            RingItem::Message(ShardMessage::TokensCommitted { first, .. }) => Some(first),
             other => panic!("{other:?}"),
         }
     }

@@ -1,58 +1,58 @@
 //! One socket as its shard sees it: what was read and not yet consumed, what was decided and
 //! not yet written, both in order and without a gap [MQTT-4.2-1] [MQTT-7.1.1-1].
 
-use crate::layers::Layers;
+use crate::batched_send::SendResult;
+use crate::connection_limiter::ConnectionSlot;
 use crate::relay::RelayLayer;
-use crate::salvo::Sent;
-use crate::seat::Seat;
-use crate::stream::Stream;
-use crate::tls::Sealed;
-use broker::outbox::Write;
-use broker::{Now, limits};
+use crate::stream::SocketStream;
+use crate::tls::SealedBuffer;
+use crate::transport_stack::TransportStack;
+use broker::outbox::ConnWrite;
+use broker::{MonotonicMs, limits};
 use std::io::{self, IoSlice};
 use std::num::NonZeroU32;
 use std::os::fd::BorrowedFd;
 
 #[derive(Debug)]
 pub(crate) struct Socket {
-    pub(crate) stream: Stream,
+    pub(crate) stream: SocketStream,
     /// What stands between it and MQTT; none for plain MQTT.
-    pub(crate) layers: Option<Box<Layers>>,
+    pub(crate) stack: Option<Box<TransportStack>>,
     /// Read, not consumed: the beginning of a packet, or what a full outbox or a hold left over.
     pub(crate) tail: Vec<u8>,
     /// Decided, not written: there only while the socket takes no more.
-    unsent: Option<Box<Unsent>>,
+    unsent: Option<Box<UnsentBytes>>,
     /// `tail` may hold whole packets, which a full outbox or a hold left over.
-    pub(crate) unfinished: bool,
+    pub(crate) has_unread_tail: bool,
     /// In the list of sockets to be looked at in the next tick.
     pub(crate) listed: bool,
     /// The poller, which says it once, or a write has told of the end: it is behind what is still
     /// to be read.
-    pub(crate) ends: bool,
+    pub(crate) peer_closed: bool,
     /// What it said last went to somebody.
-    pub(crate) publishes: bool,
+    pub(crate) is_publisher: bool,
     /// Nothing is read until the broker says `Resume`.
     pub(crate) held: bool,
     /// The broker was told that too much is unsent, and sends no more messages. Our answers to
     /// what the peer says still grow it: up to here.
     pub(crate) congested: Option<NonZeroU32>,
     /// Registered for writability as well.
-    pub(crate) watches_room: bool,
+    pub(crate) watches_writable: bool,
     /// The broker has let go of it: what still comes in is thrown away until the peer is done, at
     /// the latest until then; 0 before.
-    pub(crate) leaves_at: Now,
+    pub(crate) lingers_until: MonotonicMs,
     /// What it is counted by, where there are limits.
-    pub(crate) seat: Option<Box<Seat>>,
+    pub(crate) slot: Option<Box<ConnectionSlot>>,
     /// It had to give up what it held: it hears and says no more.
-    pub(crate) starved: bool,
+    pub(crate) out_of_memory: bool,
     /// What `holds` said when it was counted last.
-    pub(crate) counted: u32,
+    pub(crate) counted_bytes: u32,
     /// Since when it holds something and has not got on: no packet was completed, no output taken.
-    pub(crate) since: Now,
+    pub(crate) stuck_since: MonotonicMs,
 }
 
 #[derive(Debug, Default)]
-struct Unsent {
+struct UnsentBytes {
     bytes: Vec<u8>,
     from: usize,
 }
@@ -63,42 +63,42 @@ const SLICES_MAX: usize = 16;
 const GATHER_BYTES_MAX: usize = 256 * 1024;
 
 /// Encrypted at once: four of the largest records.
-const SEALED_TOGETHER: usize = 64 * 1024;
+const SEAL_BYTES_MAX: usize = 64 * 1024;
 
 // Every connection pays for it, and is counted with it.
 const _: () = assert!(size_of::<Option<Socket>>() <= limits::SOCKET_BYTES);
 
 impl Socket {
-    pub(crate) fn new(stream: Stream, tail: Vec<u8>) -> Socket {
+    pub(crate) fn new(stream: SocketStream, tail: Vec<u8>) -> Socket {
         Socket {
             stream,
-            layers: None,
+            stack: None,
             tail,
             unsent: None,
-            unfinished: false,
+            has_unread_tail: false,
             listed: false,
-            ends: false,
-            publishes: false,
+            peer_closed: false,
+            is_publisher: false,
             held: false,
             congested: None,
-            watches_room: false,
-            leaves_at: Now::default(),
-            seat: None,
-            starved: false,
-            counted: 0,
-            since: Now::default(),
+            watches_writable: false,
+            lingers_until: MonotonicMs::default(),
+            slot: None,
+            out_of_memory: false,
+            counted_bytes: 0,
+            stuck_since: MonotonicMs::default(),
         }
     }
 
     /// As it is to be placed elsewhere: with its bytes, without what its shard noted of it.
-    pub(crate) fn travelling(self) -> Socket {
-        let Socket { stream, layers, tail, unsent, seat, .. } = self;
-        Socket { layers, unsent, seat, ..Socket::new(stream, tail) }
+    pub(crate) fn into_moved(self) -> Socket {
+        let Socket { stream, stack: layers, tail, unsent, slot: seat, .. } = self;
+        Socket { stack: layers, unsent, slot: seat, ..Socket::new(stream, tail) }
     }
 
     #[inline]
     pub(crate) fn relay(&mut self) -> Option<&mut RelayLayer> {
-        self.layers.as_mut()?.relay.as_mut()
+        self.stack.as_mut()?.relay.as_mut()
     }
 
     /// Why the stream ends, for the link whose it is.
@@ -115,50 +115,52 @@ impl Socket {
         }
     }
 
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.leaves_at > Now::default()
+    pub(crate) fn is_lingering(&self) -> bool {
+        self.lingers_until > MonotonicMs::default()
     }
 
     /// Bytes of memory that it has taken for what was read and for what is to be written.
-    pub(crate) fn holds(&self) -> u32 {
+    pub(crate) fn held_bytes(&self) -> u32 {
         let unsent = self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.capacity());
-        let layers = self.layers.as_ref().map_or(0, |layers| layers.holds());
+        let layers = self.stack.as_ref().map_or(0, |layers| layers.held_bytes());
         u32::try_from(self.tail.capacity() + unsent + layers).unwrap_or(u32::MAX)
     }
 
     /// Whether its peer is why it holds something: it has not sent the rest of a packet, or does
     /// not read.
     pub(crate) fn is_stuck(&self) -> bool {
-        let opens = self.layers.as_ref().is_some_and(|layers| layers.opening.is_some());
-        opens || self.unsent.is_some() || (!self.tail.is_empty() && !self.held && !self.unfinished)
+        let opens = self.stack.as_ref().is_some_and(|layers| layers.handshake.is_some());
+        opens
+            || self.unsent.is_some()
+            || (!self.tail.is_empty() && !self.held && !self.has_unread_tail)
     }
 
     /// Forgets what it holds: its connection ends.
-    pub(crate) fn give_up(&mut self) {
-        self.starved = true;
+    pub(crate) fn release_memory(&mut self) {
+        self.out_of_memory = true;
         self.tail = Vec::new();
-        if let Some(layers) = &mut self.layers {
-            layers.give_up();
+        if let Some(layers) = &mut self.stack {
+            layers.release_memory();
         }
         if let Some(unsent) = &mut self.unsent {
             // One byte is left, so that closing still knows that the stream is cut.
             let rest = unsent.bytes.get(unsent.from..unsent.from + 1).unwrap_or(&[0]).to_vec();
-            **unsent = Unsent { bytes: rest, from: 0 };
+            **unsent = UnsentBytes { bytes: rest, from: 0 };
         }
     }
 
-    pub(crate) fn unsent(&self) -> usize {
+    pub(crate) fn unsent_len(&self) -> usize {
         self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.len() - unsent.from)
     }
 
     /// Where one send(2) is all that a write is.
     #[inline]
-    pub(crate) fn plainly<'a>(
+    pub(crate) fn as_single_send<'a>(
         &'a self,
-        write: &'a Write,
+        write: &'a ConnWrite,
         arena: &'a [u8],
     ) -> Option<(BorrowedFd<'a>, &'a [u8])> {
-        if self.layers.is_some() || self.unsent.is_some() {
+        if self.stack.is_some() || self.unsent.is_some() {
             return None;
         }
         let mut slices = write.slices(arena);
@@ -170,14 +172,14 @@ impl Socket {
     /// rest.
     pub(crate) fn send(
         &mut self,
-        write: &Write,
-        sent: Sent,
+        write: &ConnWrite,
+        sent: SendResult,
         arena: &[u8],
         gathered: &mut Vec<u8>,
-        sealed: &mut Sealed,
+        sealed: &mut SealedBuffer,
     ) -> io::Result<()> {
-        if self.layers.is_some() {
-            return self.send_through(write, arena, gathered, sealed);
+        if self.stack.is_some() {
+            return self.send_through_stack(write, arena, gathered, sealed);
         }
         if let Some(unsent) = &mut self.unsent {
             unsent.bytes.reserve(write.len());
@@ -188,12 +190,12 @@ impl Socket {
         let (Some(first), None) = (slices.next(), slices.next()) else {
             return self.send_slices(write, arena, gathered);
         };
-        self.send_slice(&first[sent.taken()?..])
+        self.send_slice(&first[sent.sent_len()?..])
     }
 
     fn send_slices(
         &mut self,
-        write: &Write,
+        write: &ConnWrite,
         arena: &[u8],
         gathered: &mut Vec<u8>,
     ) -> io::Result<()> {
@@ -207,23 +209,23 @@ impl Socket {
     }
 
     /// Gathers, encrypts and writes, so much at a time that the buffers stay small.
-    fn send_through(
+    fn send_through_stack(
         &mut self,
-        write: &Write,
+        write: &ConnWrite,
         arena: &[u8],
         gathered: &mut Vec<u8>,
-        sealed: &mut Sealed,
+        sealed: &mut SealedBuffer,
     ) -> io::Result<()> {
-        let front = self.layers.as_ref().map_or(0, |layers| layers.front());
+        let front = self.stack.as_ref().map_or(0, |layers| layers.header_room());
         gathered.clear();
         gathered.resize(front, 0);
         for mut slice in write.slices(arena) {
             while !slice.is_empty() {
-                let room = SEALED_TOGETHER - gathered.len();
+                let room = SEAL_BYTES_MAX - gathered.len();
                 let (now, later) = slice.split_at(room.min(slice.len()));
                 gathered.extend_from_slice(now);
                 slice = later;
-                if gathered.len() == SEALED_TOGETHER {
+                if gathered.len() == SEAL_BYTES_MAX {
                     self.seal(gathered, sealed)?;
                     gathered.truncate(front);
                 }
@@ -232,8 +234,8 @@ impl Socket {
         if gathered.len() == front { Ok(()) } else { self.seal(gathered, sealed) }
     }
 
-    fn seal(&mut self, bytes: &mut [u8], sealed: &mut Sealed) -> io::Result<()> {
-        let Some(layers) = &mut self.layers else { return Ok(()) };
+    fn seal(&mut self, bytes: &mut [u8], sealed: &mut SealedBuffer) -> io::Result<()> {
+        let Some(layers) = &mut self.stack else { return Ok(()) };
         let bytes = layers.seal(bytes, sealed).map_err(io::Error::other)?;
         self.send_sealed(bytes)
     }
@@ -257,7 +259,7 @@ impl Socket {
             match self.stream.send(bytes) {
                 Ok(sent) => bytes = &bytes[sent..],
                 Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {
-                    self.unsent = Some(Box::new(Unsent { bytes: bytes.to_vec(), from: 0 }));
+                    self.unsent = Some(Box::new(UnsentBytes { bytes: bytes.to_vec(), from: 0 }));
                     return Ok(());
                 }
                 Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
@@ -267,7 +269,7 @@ impl Socket {
         Ok(())
     }
 
-    fn send_vectored(&mut self, write: &Write, arena: &[u8]) -> io::Result<()> {
+    fn send_vectored(&mut self, write: &ConnWrite, arena: &[u8]) -> io::Result<()> {
         let mut slices: Vec<IoSlice<'_>> = write.slices(arena).map(IoSlice::new).collect();
         let mut left = &mut slices[..];
         while !left.is_empty() {
@@ -275,7 +277,7 @@ impl Socket {
                 Ok(sent) => IoSlice::advance_slices(&mut left, sent),
                 Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {
                     let bytes = left.iter().flat_map(|slice| slice.iter().copied()).collect();
-                    self.unsent = Some(Box::new(Unsent { bytes, from: 0 }));
+                    self.unsent = Some(Box::new(UnsentBytes { bytes, from: 0 }));
                     return Ok(());
                 }
                 Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
@@ -288,15 +290,15 @@ impl Socket {
     /// Goes on with what is unsent. True once nothing is.
     pub(crate) fn resend(&mut self) -> io::Result<bool> {
         let Socket { stream, unsent, .. } = self;
-        drain(unsent, |bytes| stream.send(bytes))
+        drain_unsent(unsent, |bytes| stream.send(bytes))
     }
 
     /// The same for one that cannot write by itself: `take` says how much it took.
-    pub(crate) fn resend_by(
+    pub(crate) fn resend_with(
         &mut self,
         take: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<bool> {
-        drain(&mut self.unsent, take)
+        drain_unsent(&mut self.unsent, take)
     }
 
     /// What is unsent is somebody else's to send.
@@ -324,8 +326,8 @@ impl Socket {
     }
 }
 
-fn drain(
-    unsent: &mut Option<Box<Unsent>>,
+fn drain_unsent(
+    unsent: &mut Option<Box<UnsentBytes>>,
     mut take: impl FnMut(&[u8]) -> io::Result<usize>,
 ) -> io::Result<bool> {
     let Some(all) = unsent else { return Ok(true) };

@@ -1,7 +1,7 @@
 //! The kinds of sockets that a shard serves, alike in everything that it does with them.
 
-use crate::quic::Udp;
-use broker::Address;
+use crate::quic::QuicUdpSocket;
+use broker::PeerAddress;
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::unix::SourceFd;
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) enum SocketStream {
     Tcp(TcpStream),
     Unix(UnixStream),
     /// A stream of QUIC: it has no descriptor, and its bytes come and go by its trunk.
@@ -23,86 +23,86 @@ pub(crate) enum Stream {
 }
 
 #[derive(Debug)]
-pub(crate) enum Acceptor {
+pub(crate) enum SocketAcceptor {
     Tcp(TcpListener),
     Unix(UnixListener),
     /// Its datagrams come in by its entrance.
-    Quic(Arc<Udp>),
+    Quic(Arc<QuicUdpSocket>),
 }
 
-impl Acceptor {
-    pub(crate) fn accept(&self) -> io::Result<(Stream, Address)> {
+impl SocketAcceptor {
+    pub(crate) fn accept(&self) -> io::Result<(SocketStream, PeerAddress)> {
         match self {
-            Acceptor::Tcp(listener) => {
+            SocketAcceptor::Tcp(listener) => {
                 let (stream, from) = listener.accept()?;
                 // Without it a small packet would wait for the last one's ACK.
                 let _ = stream.set_nodelay(true);
                 // On [::] an IPv4 client comes in the clothes of an IPv6 one.
                 let from = SocketAddr::new(from.ip().to_canonical(), from.port());
-                Ok((Stream::Tcp(stream), Address::Network(from)))
+                Ok((SocketStream::Tcp(stream), PeerAddress::Network(from)))
             }
-            Acceptor::Unix(listener) => {
+            SocketAcceptor::Unix(listener) => {
                 let (stream, _) = listener.accept()?;
                 // Without one it has gone again.
                 let gone = |_| io::Error::from(io::ErrorKind::ConnectionAborted);
                 let process = rustix::net::sockopt::socket_peercred(&stream).map_err(gone)?;
                 let (user, process) = (process.uid.as_raw(), process.pid.as_raw_pid() as u32);
-                Ok((Stream::Unix(stream), Address::Unix { user, process }))
+                Ok((SocketStream::Unix(stream), PeerAddress::Unix { user, process }))
             }
-            Acceptor::Quic(_) => Err(io::ErrorKind::WouldBlock.into()),
+            SocketAcceptor::Quic(_) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 }
 
-impl Stream {
+impl SocketStream {
     /// The same socket by another descriptor.
-    pub(crate) fn with_descriptor(&self, descriptor: OwnedFd) -> Stream {
+    pub(crate) fn with_descriptor(&self, descriptor: OwnedFd) -> SocketStream {
         match self {
-            Stream::Tcp(_) => {
-                Stream::Tcp(TcpStream::from_std(std::net::TcpStream::from(descriptor)))
+            SocketStream::Tcp(_) => {
+                SocketStream::Tcp(TcpStream::from_std(std::net::TcpStream::from(descriptor)))
             }
-            Stream::Unix(_) => {
-                Stream::Unix(UnixStream::from_std(std::os::unix::net::UnixStream::from(descriptor)))
-            }
-            Stream::Quic { trunk } => Stream::Quic { trunk: *trunk },
+            SocketStream::Unix(_) => SocketStream::Unix(UnixStream::from_std(
+                std::os::unix::net::UnixStream::from(descriptor),
+            )),
+            SocketStream::Quic { trunk } => SocketStream::Quic { trunk: *trunk },
         }
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self {
-            Stream::Tcp(stream) => stream.shutdown(how),
-            Stream::Unix(stream) => stream.shutdown(how),
-            Stream::Quic { .. } => Ok(()),
+            SocketStream::Tcp(stream) => stream.shutdown(how),
+            SocketStream::Unix(stream) => stream.shutdown(how),
+            SocketStream::Quic { .. } => Ok(()),
         }
     }
 
     fn source(&mut self) -> Option<&mut dyn Source> {
         match self {
-            Stream::Tcp(stream) => Some(stream),
-            Stream::Unix(stream) => Some(stream),
-            Stream::Quic { .. } => None,
+            SocketStream::Tcp(stream) => Some(stream),
+            SocketStream::Unix(stream) => Some(stream),
+            SocketStream::Quic { .. } => None,
         }
     }
 
     pub(crate) fn into_tcp(self) -> Option<std::net::TcpStream> {
         match self {
-            Stream::Tcp(stream) => Some(stream.into()),
-            Stream::Unix(_) | Stream::Quic { .. } => None,
+            SocketStream::Tcp(stream) => Some(stream.into()),
+            SocketStream::Unix(_) | SocketStream::Quic { .. } => None,
         }
     }
 
     /// Where it is a stream of QUIC.
-    pub(crate) fn trunk(&self) -> Option<u32> {
+    pub(crate) fn quic_connection(&self) -> Option<u32> {
         match self {
-            Stream::Quic { trunk } => Some(*trunk),
-            Stream::Tcp(_) | Stream::Unix(_) => None,
+            SocketStream::Quic { trunk } => Some(*trunk),
+            SocketStream::Tcp(_) | SocketStream::Unix(_) => None,
         }
     }
 }
 
 // The system's calls without the C library's points of cancellation around them: in a process of
 // several threads those cost a delivery to many two hundredths of all its time.
-impl Stream {
+impl SocketStream {
     #[inline]
     pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(rustix::net::send(self.descriptor()?, bytes, SendFlags::NOSIGNAL)?)
@@ -110,9 +110,9 @@ impl Stream {
 
     pub(crate) fn send_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.write_vectored(slices),
-            Stream::Unix(stream) => stream.write_vectored(slices),
-            Stream::Quic { .. } => Err(io::ErrorKind::WouldBlock.into()),
+            SocketStream::Tcp(stream) => stream.write_vectored(slices),
+            SocketStream::Unix(stream) => stream.write_vectored(slices),
+            SocketStream::Quic { .. } => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
@@ -125,14 +125,14 @@ impl Stream {
     #[inline]
     pub(crate) fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         match self {
-            Stream::Tcp(stream) => Ok(stream.as_fd()),
-            Stream::Unix(stream) => Ok(stream.as_fd()),
-            Stream::Quic { .. } => Err(io::ErrorKind::WouldBlock.into()),
+            SocketStream::Tcp(stream) => Ok(stream.as_fd()),
+            SocketStream::Unix(stream) => Ok(stream.as_fd()),
+            SocketStream::Quic { .. } => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 }
 
-impl Source for Stream {
+impl Source for SocketStream {
     fn register(&mut self, at: &Registry, token: Token, interest: Interest) -> io::Result<()> {
         self.source().map_or(Ok(()), |source| source.register(at, token, interest))
     }
@@ -146,18 +146,18 @@ impl Source for Stream {
     }
 }
 
-impl Acceptor {
+impl SocketAcceptor {
     /// A UDP socket is shared by all that send from it.
     fn on_source<T>(&mut self, call: impl FnOnce(&mut dyn Source) -> T) -> T {
         match self {
-            Acceptor::Tcp(listener) => call(listener),
-            Acceptor::Unix(listener) => call(listener),
-            Acceptor::Quic(udp) => call(&mut SourceFd(&udp.descriptor())),
+            SocketAcceptor::Tcp(listener) => call(listener),
+            SocketAcceptor::Unix(listener) => call(listener),
+            SocketAcceptor::Quic(udp) => call(&mut SourceFd(&udp.descriptor())),
         }
     }
 }
 
-impl Source for Acceptor {
+impl Source for SocketAcceptor {
     fn register(&mut self, at: &Registry, token: Token, interest: Interest) -> io::Result<()> {
         self.on_source(|source| source.register(at, token, interest))
     }

@@ -2,9 +2,9 @@
 
 mod client;
 
-use broker::{Options, Verdict};
+use broker::{AuthDecision, BrokerOptions};
 use client::serve_asking;
-use engine::{Question, Server};
+use engine::{AuthTask, Server};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -21,10 +21,11 @@ const DISCONNECT: &[u8] = b"\xe0\0";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server whose questions are answered by the test.
-fn serve(verdict_timeout_ms: u32) -> (Server, SocketAddr, Receiver<Question>) {
+fn serve(verdict_timeout_ms: u32) -> (Server, SocketAddr, Receiver<AuthTask>) {
     let (sender, questions) = channel();
     let judge = move |question| _ = sender.send(question);
-    let options = Options { judges: true, verdict_timeout_ms, ..Options::default() };
+    let options =
+        BrokerOptions { authenticates: true, verdict_timeout_ms, ..BrokerOptions::default() };
     let (server, address) = serve_asking(1, options, Arc::new(judge));
     (server, address, questions)
 }
@@ -36,7 +37,7 @@ fn say(address: SocketAddr, packets: &[&[u8]]) -> TcpStream {
     stream
 }
 
-fn closes_in_time(question: &Question) -> bool {
+fn closes_in_time(question: &AuthTask) -> bool {
     let until = Instant::now() + PATIENCE;
     while question.liveness.is_open() && Instant::now() < until {
         thread::sleep(Duration::from_millis(5));
@@ -52,7 +53,7 @@ fn a_client_that_leaves_needs_no_verdict() {
         let question = questions.recv_timeout(PATIENCE).expect("a question");
         drop(stream);
         assert!(closes_in_time(&question));
-        question.answer.give(Verdict::Allow(Box::default()));
+        question.responder.respond(AuthDecision::Allow(Box::default()));
     }
     // Everything at once, before the question was even asked.
     for _ in 0..20 {
@@ -77,7 +78,7 @@ fn a_client_that_waits_or_published_is_still_wanted() {
     drop(gone);
     assert!(closes_in_time(&third));
     assert!(waiting.liveness.is_open() && question.liveness.is_open());
-    question.answer.give(Verdict::Allow(Box::default()));
+    question.responder.respond(AuthDecision::Allow(Box::default()));
     let mut came = vec![0; CONNACK.len() + PUBACK.len()];
     published.read_exact(&mut came).expect("both are acknowledged");
     assert_eq!(came, [CONNACK, PUBACK].concat());

@@ -12,5 +12,5 @@ fn proxy_header_takes_its_corpus() {
 
 #[test]
 fn web_socket_takes_its_corpus() {
-    replay("web_socket", engine::web::probe);
+    replay("web_socket", engine::websocket::probe);
 }

@@ -3,9 +3,9 @@
 
 mod client;
 
-use broker::{Options, Verdict};
+use broker::{AuthDecision, BrokerOptions};
 use client::serve_asking;
-use engine::Question;
+use engine::AuthTask;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
@@ -39,16 +39,16 @@ fn expect(mut stream: &TcpStream, bytes: &[u8]) {
 fn what_comes_between_the_move_and_its_turns_end_is_heard() {
     let streams: Arc<Mutex<Option<(TcpStream, TcpStream)>>> = Arc::default();
     let shown = streams.clone();
-    let judge = move |question: Question| {
+    let judge = move |question: AuthTask| {
         if let Some((mover, neighbour)) = &mut *shown.lock().expect("a lock") {
-            match &*question.claim.client_id {
+            match &*question.request.client_id {
                 "neighbour" => mover.write_all(&publish(2)).expect("it reads"),
                 _ => neighbour.write_all(&connect("neighbour")).expect("it reads"),
             }
         }
-        question.answer.give(Verdict::Allow(Box::default()));
+        question.responder.respond(AuthDecision::Allow(Box::default()));
     };
-    let options = Options { judges: true, ..Options::default() };
+    let options = BrokerOptions { authenticates: true, ..BrokerOptions::default() };
     let (server, address) = serve_asking(2, options, Arc::new(judge));
     // The ids of some are at home on the shard that accepts, of others elsewhere.
     for id in 0..16 {

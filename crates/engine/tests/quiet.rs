@@ -1,7 +1,7 @@
 //! Alone in its process: what a server that waits for a client costs.
 
-use broker::Options;
-use engine::{Server, Setup};
+use broker::BrokerOptions;
+use engine::{Server, ServerOptions};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -16,20 +16,20 @@ fn processor_time() -> Duration {
 fn waiting_for_a_client_that_does_not_read_costs_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
-    let setup = Setup {
-        judge: None,
-        warden: None,
+    let setup = ServerOptions {
+        auth_handler: None,
+        authz_handler: None,
         listeners: vec![listener.into()],
         shards: 2,
         io_uring: true,
         descriptors_reserved: 0,
-        options: Arc::new(Options { write_bytes_max: 64 * 1024, ..Options::default() }),
+        options: Arc::new(BrokerOptions { write_bytes_max: 64 * 1024, ..BrokerOptions::default() }),
         seed: 7,
         store: None,
         log: Box::new(|_| {}),
     };
     let server = Server::start(setup).expect("it starts");
-    server.open().expect("it listens");
+    server.open_listeners().expect("it listens");
     let mut client = TcpStream::connect(address).expect("it listens");
     // CONNECT of 3.1.1, SUBSCRIBE to `t`, and 40 MB to it, of which nothing is ever read back.
     client.write_all(b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01c").expect("it reads");

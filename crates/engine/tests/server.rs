@@ -2,10 +2,10 @@
 
 mod client;
 
-use broker::Options;
-use client::{Client, serve};
-use engine::{Fault, Server, Setup};
-use mqtt::{Packet, PacketId, Properties, Publish, QoS, Reason, Version};
+use broker::BrokerOptions;
+use client::{EngineTestClient, serve};
+use engine::{Server, ServerFault, ServerOptions};
+use mqtt::{Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, ReasonCode};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn what_is_published_after_suback_arrives_whatever_the_shards() {
-    let (server, address) = serve(4, Options::default());
+    let (server, address) = serve(4, BrokerOptions::default());
     for round in 0..100 {
-        let mut subscriber = Client::connect(address, &format!("s{round}"));
-        let mut publisher = Client::connect(address, &format!("p{round}"));
+        let mut subscriber = EngineTestClient::connect(address, &format!("s{round}"));
+        let mut publisher = EngineTestClient::connect(address, &format!("p{round}"));
         let filters = ["t/#", "t/+/x", "t/1/x", "+/1/+"];
         subscriber.subscribe(filters[round % filters.len()], QoS::AtMostOnce);
         publisher.publish("t/1/x", b"here", None);
@@ -36,37 +36,37 @@ fn the_last_of_all_listeners_serves_and_one_more_is_refused() {
         let free = || TcpListener::bind("127.0.0.1:0").expect("a free port");
         (0..many).map(|_| free()).collect::<Vec<_>>()
     };
-    let setup = |listeners: Vec<TcpListener>| Setup {
-        judge: None,
-        warden: None,
+    let setup = |listeners: Vec<TcpListener>| ServerOptions {
+        auth_handler: None,
+        authz_handler: None,
         listeners: listeners.into_iter().map(Into::into).collect(),
         shards: 64,
         io_uring: true,
         descriptors_reserved: 0,
-        options: Arc::new(Options::default()),
+        options: Arc::new(BrokerOptions::default()),
         seed: 7,
         store: None,
         log: Box::new(|_| {}),
     };
     let refused = Server::start(setup(listeners(most + 1)));
-    assert!(matches!(refused, Err(Fault::TooManyListeners(65))), "{refused:?}");
+    assert!(matches!(refused, Err(ServerFault::TooManyListeners(65))), "{refused:?}");
     let all = listeners(most);
     let addresses = all.iter().map(|listener| listener.local_addr().expect("it is bound"));
     let addresses: Vec<SocketAddr> = addresses.collect();
     let server = Server::start(setup(all)).expect("it starts");
-    server.open().expect("it listens");
+    server.open_listeners().expect("it listens");
     for (at, address) in addresses.into_iter().enumerate() {
-        Client::connect(address, &format!("client{at}"));
+        EngineTestClient::connect(address, &format!("client{at}"));
     }
     server.stop().expect("it stops");
 }
 
 #[test]
 fn the_end_of_a_stream_is_found_however_much_came_before_it() {
-    let (server, address) = serve(1, Options::default());
+    let (server, address) = serve(1, BrokerOptions::default());
     let pings = b"\xc0\0".repeat(500_000);
     for round in 0..20 {
-        let mut client = Client::connect(address, &format!("brief{round}")).stream;
+        let mut client = EngineTestClient::connect(address, &format!("brief{round}")).stream;
         let mut reader = client.try_clone().expect("a socket");
         reader.set_read_timeout(Some(Duration::from_secs(5))).expect("a socket");
         let answers = thread::spawn(move || reader.read_to_end(&mut Vec::new()));
@@ -80,7 +80,7 @@ fn the_end_of_a_stream_is_found_however_much_came_before_it() {
 
 /// Sends numbered QoS 1 messages as fast as the broker acknowledges them.
 fn flood(address: SocketAddr, id: usize, messages: u32) {
-    let mut client = Client::connect(address, &format!("flood{id}"));
+    let mut client = EngineTestClient::connect(address, &format!("flood{id}"));
     let (mut sent, mut acknowledged) = (0_u32, 0_u32);
     let window = 500;
     while acknowledged < messages {
@@ -103,11 +103,11 @@ fn a_flood_between_shards_loses_nothing_and_keeps_its_order() {
     const PUBLISHERS: usize = 4;
     const MESSAGES: u32 = 20_000;
     // Acknowledged as fast as they come: what the subscribers have not read yet has to wait.
-    let options = Options { queue_messages_max: 1_000_000, ..Options::default() };
+    let options = BrokerOptions { queue_messages_max: 1_000_000, ..BrokerOptions::default() };
     let (server, address) = serve(3, options);
     let subscribers: Vec<_> = (0..4)
         .map(|at| {
-            let mut client = Client::connect(address, &format!("sink{at}"));
+            let mut client = EngineTestClient::connect(address, &format!("sink{at}"));
             client.subscribe("flood/#", QoS::AtLeastOnce);
             std::thread::spawn(move || {
                 let mut next: HashMap<String, u32> = HashMap::new();
@@ -140,14 +140,17 @@ fn a_flood_between_shards_loses_nothing_and_keeps_its_order() {
 
 #[test]
 fn a_subscriber_that_does_not_read_costs_only_its_own_queue() {
-    let options =
-        Options { queue_messages_max: 100, write_bytes_max: 64 * 1024, ..Options::default() };
+    let options = BrokerOptions {
+        queue_messages_max: 100,
+        write_bytes_max: 64 * 1024,
+        ..BrokerOptions::default()
+    };
     let (server, address) = serve(1, options);
-    let mut stalled = Client::connect(address, "stalled");
+    let mut stalled = EngineTestClient::connect(address, "stalled");
     stalled.subscribe("big", QoS::AtMostOnce);
-    let mut healthy = Client::connect(address, "healthy");
+    let mut healthy = EngineTestClient::connect(address, "healthy");
     healthy.subscribe("big", QoS::AtMostOnce);
-    let mut publisher = Client::connect(address, "publisher");
+    let mut publisher = EngineTestClient::connect(address, "publisher");
     let payload = vec![b'x'; 64 * 1024];
     for round in 0..400 {
         publisher.publish("big", &payload, None);
@@ -169,10 +172,10 @@ fn a_subscriber_that_does_not_read_costs_only_its_own_queue() {
 
 #[test]
 fn a_packet_in_many_pieces_is_one_packet() {
-    let (server, address) = serve(2, Options::default());
-    let mut subscriber = Client::connect(address, "subscriber");
+    let (server, address) = serve(2, BrokerOptions::default());
+    let mut subscriber = EngineTestClient::connect(address, "subscriber");
     subscriber.subscribe("pieces", QoS::AtLeastOnce);
-    let mut publisher = Client::connect(address, "publisher");
+    let mut publisher = EngineTestClient::connect(address, "publisher");
     let payload: Vec<u8> = (0..1_500_000_u32).map(|at| (at / 7) as u8).collect();
     let mut bytes = Vec::new();
     let publish = Publish {
@@ -184,8 +187,8 @@ fn a_packet_in_many_pieces_is_one_packet() {
         properties: Properties::default(),
         payload: &payload,
     };
-    Packet::Publish(publish).encode(Version::V5, &mut bytes);
-    Packet::PingReq.encode(Version::V5, &mut bytes);
+    Packet::Publish(publish).encode(ProtocolVersion::V5, &mut bytes);
+    Packet::PingReq.encode(ProtocolVersion::V5, &mut bytes);
     let (head, rest) = bytes.split_at(3);
     let (one, rest) = rest.split_at(20_000);
     for piece in head.chunks(1).chain([one]).chain(rest.chunks(300_000)) {
@@ -200,13 +203,14 @@ fn a_packet_in_many_pieces_is_one_packet() {
 
 #[test]
 fn stopping_says_so_and_publishes_wills() {
-    let (server, address) = serve(2, Options::default());
-    let mut clients: Vec<Client> =
-        (0..10).map(|at| Client::connect(address, &format!("c{at}"))).collect();
+    let (server, address) = serve(2, BrokerOptions::default());
+    let mut clients: Vec<EngineTestClient> =
+        (0..10).map(|at| EngineTestClient::connect(address, &format!("c{at}"))).collect();
     let stopping = std::thread::spawn(move || server.stop());
     for client in &mut clients {
         client.expect(|packet| {
-            matches!(packet, Packet::Disconnect(said) if said.reason == Reason::ServerShuttingDown)
+            let Packet::Disconnect(disconnect) = packet else { return false };
+            disconnect.reason == ReasonCode::ServerShuttingDown
         });
         assert!(!client.read(|_| true), "nothing after DISCONNECT");
     }
@@ -218,13 +222,13 @@ fn stopping_says_so_and_publishes_wills() {
 /// what was decided for the one before it.
 #[test]
 fn connections_that_come_and_go_get_nothing_of_each_other() {
-    let (server, address) = serve(2, Options::default());
+    let (server, address) = serve(2, BrokerOptions::default());
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let noise: Vec<_> = (0..2)
         .map(|at| {
             let stop = stop.clone();
             std::thread::spawn(move || {
-                let mut publisher = Client::connect(address, &format!("noise{at}"));
+                let mut publisher = EngineTestClient::connect(address, &format!("noise{at}"));
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     for _ in 0..200 {
                         publisher.publish("noise", &[b'n'; 200], None);
@@ -236,12 +240,12 @@ fn connections_that_come_and_go_get_nothing_of_each_other() {
         })
         .collect();
     for round in 0..300 {
-        let mut listener = Client::connect(address, &format!("listener{round}"));
+        let mut listener = EngineTestClient::connect(address, &format!("listener{round}"));
         listener.subscribe("noise", QoS::AtMostOnce);
         // Gone with deliveries on their way; the next one comes at the same time.
         listener.send(Packet::PingReq);
         drop(listener);
-        let mut quiet = Client::connect(address, &format!("quiet{round}"));
+        let mut quiet = EngineTestClient::connect(address, &format!("quiet{round}"));
         quiet.subscribe("quiet", QoS::AtMostOnce);
         quiet.send(Packet::PingReq);
         quiet.expect(|packet| matches!(packet, Packet::PingResp));
@@ -254,11 +258,11 @@ fn connections_that_come_and_go_get_nothing_of_each_other() {
 /// A client that never reads what it is sent is still heard: its pings keep it alive.
 #[test]
 fn a_client_that_does_not_read_is_still_heard() {
-    let options = Options { write_bytes_max: 64 * 1024, ..Options::default() };
+    let options = BrokerOptions { write_bytes_max: 64 * 1024, ..BrokerOptions::default() };
     let (server, address) = serve(1, options);
-    let mut stalled = Client::connect(address, "stalled");
+    let mut stalled = EngineTestClient::connect(address, "stalled");
     stalled.subscribe("big", QoS::AtMostOnce);
-    let mut publisher = Client::connect(address, "publisher");
+    let mut publisher = EngineTestClient::connect(address, "publisher");
     publisher.subscribe("heard", QoS::AtMostOnce);
     let payload = vec![b'x'; 256 * 1024];
     for _ in 0..100 {
@@ -276,13 +280,13 @@ fn a_client_that_does_not_read_is_still_heard() {
 /// What it is sent fails then, which says nothing of what it said before.
 #[test]
 fn who_goes_without_reading_is_heard_to_the_end() {
-    let options = Options { write_bytes_max: 64 * 1024, ..Options::default() };
+    let options = BrokerOptions { write_bytes_max: 64 * 1024, ..BrokerOptions::default() };
     let (server, address) = serve(1, options);
-    let mut other = Client::connect(address, "other");
+    let mut other = EngineTestClient::connect(address, "other");
     other.subscribe("words", QoS::AtMostOnce);
     let payload = vec![b'x'; 256 * 1024];
     for round in 0..20_u32 {
-        let mut stalled = Client::connect(address, "stalled");
+        let mut stalled = EngineTestClient::connect(address, "stalled");
         stalled.subscribe("big", QoS::AtMostOnce);
         for _ in 0..40 {
             other.publish("big", &payload, None);
@@ -302,15 +306,16 @@ fn who_goes_without_reading_is_heard_to_the_end() {
 #[test]
 fn a_burst_to_a_group_goes_to_the_member_with_room() {
     const MESSAGES: usize = 300;
-    let (server, address) = serve(2, Options::default());
+    let (server, address) = serve(2, BrokerOptions::default());
     // So many groups that some are owned by the publisher's shard and some are not.
     for group in 0..6 {
-        let mut stuck = Client::connect_with(address, &format!("stuck{group}"), 1);
-        let mut healthy = Client::connect_with(address, &format!("healthy{group}"), u16::MAX);
+        let mut stuck = EngineTestClient::connect_with(address, &format!("stuck{group}"), 1);
+        let mut healthy =
+            EngineTestClient::connect_with(address, &format!("healthy{group}"), u16::MAX);
         let filter = format!("$share/g{group}/burst/{group}");
         stuck.subscribe(&filter, QoS::AtLeastOnce);
         healthy.subscribe(&filter, QoS::AtLeastOnce);
-        let mut publisher = Client::connect(address, &format!("burst{group}"));
+        let mut publisher = EngineTestClient::connect(address, &format!("burst{group}"));
         for at in 0..MESSAGES {
             let packet_id = PacketId::new(at as u16 + 1);
             publisher.publish(&format!("burst/{group}"), b"m", packet_id);

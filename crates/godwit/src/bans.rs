@@ -1,5 +1,5 @@
-//! The file of bans, in TOML. It becomes [`Bans`] only as a whole; every error names its line and
-//! what would be right.
+//! The file of bans, in TOML. It becomes [`BanList`] only as a whole; every error names its line
+//! and what would be right.
 //!
 //! ```toml
 //! [[ban]]
@@ -11,34 +11,37 @@
 //! address = ["192.0.2.7", "2001:db8::/32"]
 //! ```
 
-use crate::options::nearest::nearest;
-use crate::source::{self, Entry, Reader, Wrongs};
-use crate::timestamp::Timestamp;
-use broker::bans::{Ban, Bans, Whom};
-use broker::permissions::Name;
+use crate::config_source::{self, LineErrors, TomlReader, TomlValue};
+use crate::options::nearest::nearest_word;
+use crate::timestamp::UnixTimestamp;
+use broker::acl_rules::NamePattern;
+use broker::bans::{Ban, BanList, BanTarget};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use toml::de::DeValue;
 
 /// Reads the file as it counts from `now` on.
-pub(crate) fn read(path: &Path, now: Timestamp) -> Result<Bans, Vec<String>> {
-    let bans =
-        source::read(path, "file of bans (bans.file)", "TOML must be", |text| parse(text, now))?;
-    Ok(Bans::new(bans))
+pub(crate) fn read_ban_file(path: &Path, now: UnixTimestamp) -> Result<BanList, Vec<String>> {
+    let bans = config_source::read(path, "file of bans (bans.file)", "TOML must be", |text| {
+        parse(text, now)
+    })?;
+    Ok(BanList::new(bans))
 }
 
-fn parse(source: &str, now: Timestamp) -> Result<Vec<Ban>, Wrongs> {
-    Reader::read(source, |reader, document| {
+fn parse(source: &str, now: UnixTimestamp) -> Result<Vec<Ban>, LineErrors> {
+    TomlReader::read(source, |reader, document| {
         let mut bans = Vec::new();
         for (key, value) in document {
             let at = key.span().start;
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("ban", DeValue::Array(all)) => {
-                    all.iter().for_each(|one| bans.extend(ban(reader, one, now)));
+                    all.iter().for_each(|one| bans.extend(read_ban(reader, one, now)));
                 }
-                ("ban", _) => reader.wrong(at, "a ban begins with [[ban]]"),
-                (other, _) => reader.wrong(at, format!("{other:?} is nothing here, use [[ban]]")),
+                ("ban", _) => reader.report_error(at, "a ban begins with [[ban]]"),
+                (other, _) => {
+                    reader.report_error(at, format!("{other:?} is nothing here, use [[ban]]"))
+                }
             }
         }
         bans
@@ -47,39 +50,41 @@ fn parse(source: &str, now: Timestamp) -> Result<Vec<Ban>, Wrongs> {
 
 const KEYS: [&str; 5] = ["address", "client_id", "reason", "until", "user"];
 
-fn ban(reader: &mut Reader<'_>, ban: &Entry<'_>, now: Timestamp) -> Vec<Ban> {
+fn read_ban(reader: &mut TomlReader<'_>, ban: &TomlValue<'_>, now: UnixTimestamp) -> Vec<Ban> {
     let at = ban.span().start;
     let DeValue::Table(table) = ban.get_ref() else {
-        reader.wrong(at, "a ban begins with [[ban]]");
+        reader.report_error(at, "a ban begins with [[ban]]");
         return Vec::new();
     };
     let (mut all, mut for_ms) = (Vec::new(), None);
     let mut reason: Arc<str> = Arc::from("");
     for (key, value) in table {
         match key.get_ref().as_ref() {
-            "address" => all.extend(reader.networks(value).into_iter().map(Whom::Address)),
+            "address" => {
+                all.extend(reader.read_networks(value).into_iter().map(BanTarget::Address))
+            }
             "client_id" => {
-                let names = reader.texts(value, "client ids");
-                all.extend(names.iter().map(|name| Whom::ClientId(Name::parse(name))));
+                let names = reader.read_texts(value, "client ids");
+                all.extend(names.iter().map(|name| BanTarget::ClientId(NamePattern::parse(name))));
             }
             "reason" => match value.get_ref() {
                 DeValue::String(text) => reason = Arc::from(&**text),
-                _ => reader.wrong(value.span().start, "use text in quotes"),
+                _ => reader.report_error(value.span().start, "use text in quotes"),
             },
-            "until" => for_ms = Some(left(reader, value, now)),
+            "until" => for_ms = Some(read_remaining_ms(reader, value, now)),
             "user" => {
-                let names = reader.texts(value, "user names");
-                all.extend(names.iter().map(|name| Whom::User(Name::parse(name))));
+                let names = reader.read_texts(value, "user names");
+                all.extend(names.iter().map(|name| BanTarget::User(NamePattern::parse(name))));
             }
             other => {
-                let meant = nearest(other, KEYS.into_iter()).unwrap_or("one of the others");
+                let meant = nearest_word(other, KEYS.into_iter()).unwrap_or("one of the others");
                 let why = format!("a ban has no {other}, did you mean {meant}?");
-                reader.wrong(key.span().start, why);
+                reader.report_error(key.span().start, why);
             }
         }
     }
-    if all.is_empty() && !reader.has_wrongs() {
-        reader.wrong(at, "the ban says neither client_id nor user nor address");
+    if all.is_empty() && !reader.has_errors() {
+        reader.report_error(at, "the ban says neither client_id nor user nor address");
     }
     // One that is over already says nothing.
     let all = all.into_iter().filter(|_| for_ms != Some(0));
@@ -88,10 +93,14 @@ fn ban(reader: &mut Reader<'_>, ban: &Entry<'_>, now: Timestamp) -> Vec<Ban> {
 
 /// How many milliseconds until then. A day without a time is its beginning, and a time without an
 /// offset is UTC.
-fn left(reader: &mut Reader<'_>, value: &Entry<'_>, now: Timestamp) -> u64 {
+fn read_remaining_ms(
+    reader: &mut TomlReader<'_>,
+    value: &TomlValue<'_>,
+    now: UnixTimestamp,
+) -> u64 {
     let moment = value.get_ref().as_datetime().and_then(|moment| {
         let day = moment.date.and_then(|date| {
-            Timestamp::of_day(date.year.into(), date.month.into(), date.day.into())
+            UnixTimestamp::of_day(date.year.into(), date.month.into(), date.day.into())
         });
         let seconds = moment.time.map_or(0, |time| {
             let second = u64::from(time.second.unwrap_or(0));
@@ -102,7 +111,7 @@ fn left(reader: &mut Reader<'_>, value: &Entry<'_>, now: Timestamp) -> u64 {
     });
     let Some(until) = moment else {
         let why = "use a moment like 2030-01-31T12:00:00Z, without quotes";
-        reader.wrong(value.span().start, why);
+        reader.report_error(value.span().start, why);
         return 0;
     };
     let left = until.saturating_sub(now.0);
@@ -110,7 +119,7 @@ fn left(reader: &mut Reader<'_>, value: &Entry<'_>, now: Timestamp) -> u64 {
 }
 
 /// None before 1970.
-fn since_1970(day: Option<Timestamp>, seconds: u64, ahead_minutes: i64) -> Option<Duration> {
+fn since_1970(day: Option<UnixTimestamp>, seconds: u64, ahead_minutes: i64) -> Option<Duration> {
     let seconds = day?.0.as_secs() + seconds;
     Some(Duration::from_secs(seconds.checked_add_signed(-60 * ahead_minutes)?))
 }
@@ -133,7 +142,7 @@ mod tests {
     use super::*;
 
     /// 2026-11-21T10:00:00Z
-    const NOW: Timestamp = Timestamp(Duration::from_secs(1_795_255_200));
+    const NOW: UnixTimestamp = UnixTimestamp(Duration::from_secs(1_795_255_200));
 
     #[test]
     fn the_example_above_is_read() {
@@ -146,7 +155,7 @@ mod tests {
             .collect();
         let bans = parse(&example, NOW).unwrap();
         assert_eq!(bans.len(), 4);
-        assert_eq!(bans[1].whom, Whom::ClientId(Name::StartingWith("lab-".into())));
+        assert_eq!(bans[1].whom, BanTarget::ClientId(NamePattern::StartingWith("lab-".into())));
         assert_eq!(&*bans[1].reason, "floods the plant's topics");
         assert!(bans[1].for_ms.is_some() && bans[2].for_ms.is_none());
     }

@@ -1,11 +1,11 @@
 //! `godwit check` reads the options as `serve` would and says what they change; `godwit options`
 //! prints the table.
 
-use crate::flags::{self, Flag};
-use crate::options::{Plan, text};
-use crate::outside::Outside;
-use crate::security::Security;
-use crate::{print, refuse, serve};
+use crate::flags::{self, CliFlag};
+use crate::options::{OptionPlan, option_text};
+use crate::process_resources::ProcessResources;
+use crate::security::SecurityState;
+use crate::{fail_with_usage_error, print, serve};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -14,39 +14,45 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     let sources = match serve::sources(arguments) {
         Ok(Some(sources)) => sources,
         Ok(None) => return print(&format!("{CHECK_HELP}{}", flags::help(serve::FLAGS))),
-        Err(wrongs) => return refuse(&wrongs),
+        Err(wrongs) => return fail_with_usage_error(&wrongs),
     };
-    match Plan::read(&sources) {
-        Ok(plan) => match load(&plan) {
-            Ok(()) => print(&report(&plan)),
-            Err(wrongs) => refuse(&wrongs),
+    match OptionPlan::read(&sources) {
+        Ok(plan) => match check_files(&plan) {
+            Ok(()) => print(&describe_changes(&plan)),
+            Err(wrongs) => fail_with_usage_error(&wrongs),
         },
-        Err(wrongs) => refuse(&wrongs.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        Err(wrongs) => {
+            fail_with_usage_error(&wrongs.iter().map(ToString::to_string).collect::<Vec<_>>())
+        }
     }
 }
 
 /// The files that options name are read, too.
-fn load(plan: &Plan) -> Result<(), Vec<String>> {
+fn check_files(plan: &OptionPlan) -> Result<(), Vec<String>> {
     let settings = plan.settings(0);
-    let mut wrongs = serve::doors(&settings).err().unwrap_or_default();
+    let mut wrongs = serve::load_listener_transports(&settings).err().unwrap_or_default();
     let ports: Vec<Option<u16>> = settings.listeners.iter().map(|own| own.url.port()).collect();
-    wrongs.extend(Security::load(&settings, &ports, &Outside::default()).err().unwrap_or_default());
+    wrongs.extend(
+        SecurityState::load(&settings, &ports, &ProcessResources::default())
+            .err()
+            .unwrap_or_default(),
+    );
     if wrongs.is_empty() { Ok(()) } else { Err(wrongs) }
 }
 
 /// One line an option that differs, in a form that a file could have.
-fn report(plan: &Plan) -> String {
+fn describe_changes(plan: &OptionPlan) -> String {
     let mut report = String::new();
     for (row, given) in plan.changed() {
-        let value = row.kind.write(&given.value);
-        let default = row.kind.write(&row.default_value());
+        let value = row.kind.format_value(&given.value);
+        let default = row.kind.format_value(&row.default_value());
         let _ = writeln!(report, "{} = {value}  # {}, not {default}", row.key, given.origin);
     }
     if report.is_empty() {
         report.push_str("# every option for all has its default\n");
     }
     // Each has options of its own, which were read and found right.
-    let tables = plan.tables();
+    let tables = plan.table_counts();
     let tables = tables.iter().map(|(name, count)| format!("{count} [[{name}]]"));
     let tables: Vec<String> = tables.collect();
     if !tables.is_empty() {
@@ -55,23 +61,23 @@ fn report(plan: &Plan) -> String {
     report
 }
 
-pub(crate) fn list(arguments: &[OsString]) -> ExitCode {
-    let used = match flags::read(LIST_FLAGS, arguments) {
+pub(crate) fn list_options(arguments: &[OsString]) -> ExitCode {
+    let used = match flags::parse_flags(LIST_FLAGS, arguments) {
         Ok(used) => used,
-        Err(wrongs) => return refuse(&wrongs),
+        Err(wrongs) => return fail_with_usage_error(&wrongs),
     };
     match used.first().map_or("", |used| used.name) {
-        "--markdown" => print(&text::markdown()),
-        "--sample" => print(&text::sample()),
+        "--markdown" => print(&option_text::markdown()),
+        "--sample" => print(&option_text::sample()),
         "--help" => print(&format!("{LIST_HELP}{}", flags::help(LIST_FLAGS))),
-        _ => print(&text::list()),
+        _ => print(&option_text::list()),
     }
 }
 
-const LIST_FLAGS: &[Flag] = &[
-    Flag { names: &["--markdown"], values: &[], doc: "as the page docs/options.md" },
-    Flag { names: &["--sample"], values: &[], doc: "as the file docs/godwit.toml" },
-    Flag { names: &["-h", "--help"], values: &[], doc: "this" },
+const LIST_FLAGS: &[CliFlag] = &[
+    CliFlag { names: &["--markdown"], values: &[], doc: "as the page docs/options.md" },
+    CliFlag { names: &["--sample"], values: &[], doc: "as the file docs/godwit.toml" },
+    CliFlag { names: &["-h", "--help"], values: &[], doc: "this" },
 ];
 
 const LIST_HELP: &str = "Lists every option with its default.\n\n";
@@ -84,7 +90,7 @@ Exit code 2 if any is wrong.
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Sources;
+    use crate::options::OptionSources;
     use crate::options::flags::OptionFlag;
 
     #[test]
@@ -93,14 +99,19 @@ mod tests {
             ["queue.messages_max=10000", "queue.bytes_max=8MiB", "shared.strategies.a=sticky"];
         let flags = flags.iter().map(|text| OptionFlag::set(text)).collect();
         let environment = vec![("GODWIT_LOG__LEVEL".to_string(), "debug".to_string())];
-        let plan = Plan::read(&Sources { flags, environment, ..Sources::default() }).unwrap();
+        let plan =
+            OptionPlan::read(&OptionSources { flags, environment, ..OptionSources::default() })
+                .unwrap();
         assert_eq!(
-            report(&plan),
+            describe_changes(&plan),
             "queue.bytes_max = \"8MiB\"  # --set queue.bytes_max, not \"auto\"\n\
              queue.messages_max = 10000  # --set queue.messages_max, not \"auto\"\n\
              shared.strategies = { a = \"sticky\" }  # --set shared.strategies.a, not {}\n\
              log.level = \"debug\"  # environment GODWIT_LOG__LEVEL, not \"info\"\n"
         );
-        assert_eq!(report(&Plan::default()), "# every option for all has its default\n");
+        assert_eq!(
+            describe_changes(&OptionPlan::default()),
+            "# every option for all has its default\n"
+        );
     }
 }

@@ -2,12 +2,12 @@
 //! library: the tables are needed anyway, and clap, without its colours, made a bare program 270 KB
 //! larger and 290 KB heavier when idle.
 
-use crate::options::nearest::nearest;
+use crate::options::nearest::nearest_word;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
 /// One flag. Its last name is the one by which the program knows it.
-pub(crate) struct Flag {
+pub(crate) struct CliFlag {
     pub(crate) names: &'static [&'static str],
     /// What follows it, by name.
     pub(crate) values: &'static [&'static str],
@@ -15,12 +15,12 @@ pub(crate) struct Flag {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Used {
+pub(crate) struct ParsedFlag {
     pub(crate) name: &'static str,
     pub(crate) values: Vec<String>,
 }
 
-impl Used {
+impl ParsedFlag {
     /// The only value of a flag that takes one.
     pub(crate) fn value(&self) -> &str {
         self.values.first().map_or("", String::as_str)
@@ -39,19 +39,25 @@ impl Used {
 }
 
 /// Every flag of a command line in its order, or everything that is wrong with it.
-pub(crate) fn read(flags: &[Flag], arguments: &[OsString]) -> Result<Vec<Used>, Vec<String>> {
-    gather(flags, arguments, false).map(|(used, _)| used)
+pub(crate) fn parse_flags(
+    flags: &[CliFlag],
+    arguments: &[OsString],
+) -> Result<Vec<ParsedFlag>, Vec<String>> {
+    parse_arguments(flags, arguments, false).map(|(used, _)| used)
 }
 
 /// Flags, and the words between them: they stand in any order.
-pub(crate) fn read_mixed(flags: &[Flag], arguments: &[OsString]) -> Result<Mixed, Vec<String>> {
-    gather(flags, arguments, true)
+pub(crate) fn parse_flags_and_words(
+    flags: &[CliFlag],
+    arguments: &[OsString],
+) -> Result<FlagsAndWords, Vec<String>> {
+    parse_arguments(flags, arguments, true)
 }
 
 /// The verb of a subcommand, and the rest: flags may stand before it. Without a verb the first word
 /// is what stands in its place.
 pub(crate) fn split_verb(
-    flags: &[Flag],
+    flags: &[CliFlag],
     arguments: &[OsString],
 ) -> (Option<String>, Vec<OsString>) {
     let (mut at, mut rest) = (0, arguments.to_vec());
@@ -69,9 +75,13 @@ pub(crate) fn split_verb(
     (verb, rest)
 }
 
-type Mixed = (Vec<Used>, Vec<OsString>);
+type FlagsAndWords = (Vec<ParsedFlag>, Vec<OsString>);
 
-fn gather(flags: &[Flag], arguments: &[OsString], takes_words: bool) -> Result<Mixed, Vec<String>> {
+fn parse_arguments(
+    flags: &[CliFlag],
+    arguments: &[OsString],
+    takes_words: bool,
+) -> Result<FlagsAndWords, Vec<String>> {
     let mut used = Vec::new();
     let mut words = Vec::new();
     let mut wrongs = Vec::new();
@@ -91,16 +101,16 @@ fn gather(flags: &[Flag], arguments: &[OsString], takes_words: bool) -> Result<M
             wrongs.push(unknown(flags, name));
             continue;
         };
-        match values(flag, glued, &mut rest) {
-            Ok(values) => used.push(Used { name: flag.names[flag.names.len() - 1], values }),
+        match take_values(flag, glued, &mut rest) {
+            Ok(values) => used.push(ParsedFlag { name: flag.names[flag.names.len() - 1], values }),
             Err(why) => wrongs.push(format!("{name}: {why}")),
         }
     }
     if wrongs.is_empty() { Ok((used, words)) } else { Err(wrongs) }
 }
 
-fn values<'a>(
-    flag: &Flag,
+fn take_values<'a>(
+    flag: &CliFlag,
     glued: Option<String>,
     rest: &mut impl Iterator<Item = &'a OsString>,
 ) -> Result<Vec<String>, String> {
@@ -118,21 +128,21 @@ fn values<'a>(
     Ok(values)
 }
 
-fn unknown(flags: &[Flag], name: &str) -> String {
+fn unknown(flags: &[CliFlag], name: &str) -> String {
     if !name.starts_with('-') {
         return format!("{name}: only flags are expected here");
     }
     let long = |name: &&str| name.len() > 2;
     let names = flags.iter().flat_map(|flag| flag.names).copied().filter(long);
-    match nearest(name, names) {
+    match nearest_word(name, names) {
         Some(meant) => format!("{name} is no flag, did you mean {meant}?"),
         None => format!("{name} is no flag, --help lists them all"),
     }
 }
 
 /// A line a flag, for `--help`.
-pub(crate) fn help(flags: &[Flag]) -> String {
-    let left = |flag: &Flag| format!("{} {}", flag.names.join(", "), flag.values.join(" "));
+pub(crate) fn help(flags: &[CliFlag]) -> String {
+    let left = |flag: &CliFlag| format!("{} {}", flag.names.join(", "), flag.values.join(" "));
     let width = flags.iter().map(|flag| left(flag).len()).max().unwrap_or(0).min(30);
     let mut help = String::new();
     for flag in flags {
@@ -147,15 +157,15 @@ const USER_PROPERTY: &str = "user-property";
 mod tests {
     use super::*;
 
-    const FLAGS: &[Flag] = &[
-        Flag { names: &["-p", "--port"], values: &["PORT"], doc: "" },
-        Flag { names: &["-q", "--quiet"], values: &[], doc: "" },
-        Flag { names: &["-D", "--property"], values: &["COMMAND", "NAME", "VALUE"], doc: "" },
+    const FLAGS: &[CliFlag] = &[
+        CliFlag { names: &["-p", "--port"], values: &["PORT"], doc: "" },
+        CliFlag { names: &["-q", "--quiet"], values: &[], doc: "" },
+        CliFlag { names: &["-D", "--property"], values: &["COMMAND", "NAME", "VALUE"], doc: "" },
     ];
 
     fn run(line: &str) -> Result<Vec<(&'static str, String)>, Vec<String>> {
         let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        let used = read(FLAGS, &arguments)?;
+        let used = parse_flags(FLAGS, &arguments)?;
         Ok(used.into_iter().map(|used| (used.name, used.values.join(" "))).collect())
     }
 
@@ -191,14 +201,14 @@ mod tests {
     fn words_stand_before_between_and_behind_flags() {
         for line in ["file -p 1 -q", "-p 1 file -q", "-p 1 -q file"] {
             let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-            let (used, words) = read_mixed(FLAGS, &arguments).unwrap();
+            let (used, words) = parse_flags_and_words(FLAGS, &arguments).unwrap();
             assert_eq!((used.len(), words), (2, vec![OsString::from("file")]), "{line}");
         }
     }
 
     #[test]
     fn numbers_have_a_range() {
-        let port = Used { name: "--port", values: vec!["70000".to_string()] };
+        let port = ParsedFlag { name: "--port", values: vec!["70000".to_string()] };
         assert_eq!(
             port.number::<u16>(1, 65_535).unwrap_err(),
             "--port 70000: use a number from 1 to 65535"

@@ -14,13 +14,13 @@ pub(crate) fn memory_bytes_default() -> u64 {
     least.map_or(broker::limits::MEMORY_BYTES_MAX_DEFAULT, |bytes| bytes / 2)
 }
 
-pub(crate) fn cores() -> usize {
+pub(crate) fn core_count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Tells systemd, or whoever asks by `NOTIFY_SOCKET`, how we are: `READY=1`, `STOPPING=1`.
 /// Nobody listening is no fault of ours.
-pub(crate) fn notify(state: &str) {
+pub(crate) fn notify_init_system(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let bytes = path.as_encoded_bytes();
     let address = match bytes.strip_prefix(b"@") {

@@ -18,74 +18,82 @@ mod acl;
 mod bans;
 mod check;
 mod clients;
+mod config_source;
+#[cfg(feature = "remote")]
+mod control_runtime;
+mod event_log;
 mod flags;
-mod folder;
+pub mod fuzz_targets;
 mod host;
 mod identity;
 mod import;
 #[cfg(feature = "bridge")]
 mod links;
-mod listen;
+mod listen_url;
+mod log_rate_limiter;
 mod logs;
 #[cfg(test)]
 mod mutations;
-mod notes;
 mod options;
-mod outside;
 #[cfg(feature = "remote")]
-mod patience;
-pub mod probes;
+mod pause_aware_timeout;
+mod process_resources;
 #[cfg(feature = "psk")]
-mod psk;
+mod psk_file;
 mod reference;
-mod rulebook;
-#[cfg(feature = "remote")]
-mod runtime;
+mod rule_tester;
+mod rules_reference;
 mod security;
 mod serve;
-mod source;
+mod store_command;
 mod timestamp;
-mod trial;
-mod withheld;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-struct Subcommand {
+struct CliSubcommand {
     name: &'static str,
     run: fn(&[OsString]) -> ExitCode,
     short: &'static str,
 }
 
-const SUBCOMMANDS: &[Subcommand] = &[
-    Subcommand { name: "serve", run: serve::run, short: "run the broker; the default" },
-    Subcommand {
+const SUBCOMMANDS: &[CliSubcommand] = &[
+    CliSubcommand { name: "serve", run: serve::run, short: "run the broker; the default" },
+    CliSubcommand {
         name: "check",
         run: check::run,
         short: "read all options, print what they change",
     },
-    Subcommand { name: "options", run: check::list, short: "list every option" },
-    Subcommand {
+    CliSubcommand { name: "options", run: check::list_options, short: "list every option" },
+    CliSubcommand {
         name: "reference",
         run: reference::run,
         short: "print the tables of the protocol and of $SYS",
     },
-    Subcommand { name: "rules", run: trial::run, short: "try rules without a broker" },
-    Subcommand {
+    CliSubcommand { name: "rules", run: rule_tester::run, short: "try rules without a broker" },
+    CliSubcommand {
         name: "import",
         run: import::run,
         short: "write our options from those of mosquitto, NanoMQ or EMQX",
     },
-    Subcommand { name: "store", run: folder::run, short: "check, export or import a data folder" },
-    Subcommand {
+    CliSubcommand {
+        name: "store",
+        run: store_command::run,
+        short: "check, export or import a data folder",
+    },
+    CliSubcommand {
         name: "passwd",
         run: identity::passwd::run,
         short: "write the file of users and passwords",
     },
-    Subcommand { name: "pub", run: clients::publish::run, short: "publish messages" },
-    Subcommand { name: "sub", run: clients::subscribe::run, short: "subscribe and print messages" },
+    CliSubcommand { name: "pub", run: clients::publish::run, short: "publish messages" },
+    CliSubcommand {
+        name: "sub",
+        run: clients::subscribe::run,
+        short: "subscribe and print messages",
+    },
 ];
 
 /// What `godwit` does with its command line.
@@ -100,7 +108,7 @@ pub fn main() -> ExitCode {
         "-h" | "--help" | "help" => print(&help()),
         "-V" | "--version" => print(&format!("godwit {VERSION}\n")),
         flag if flag.starts_with('-') => serve::run(&arguments),
-        _ => refuse(&[unknown(name)]),
+        _ => fail_with_usage_error(&[unknown_subcommand(name)]),
     }
 }
 
@@ -112,12 +120,12 @@ fn help() -> String {
     }
     let _ = write!(help, "\nFlags of serve and check:\n{}", flags::help(serve::FLAGS));
     let _ = write!(help, "\nOptions, for --set, the file and the environment [default]:\n");
-    help + &options::text::help() + "\n" + EXIT_CODES
+    help + &options::option_text::help() + "\n" + EXIT_CODES
 }
 
-fn unknown(name: &str) -> String {
+fn unknown_subcommand(name: &str) -> String {
     let names = SUBCOMMANDS.iter().map(|subcommand| subcommand.name);
-    match options::nearest::nearest(name, names) {
+    match options::nearest::nearest_word(name, names) {
         Some(meant) => format!("{name} is no subcommand, did you mean {meant}?"),
         None => format!("{name} is no subcommand, --help lists them all"),
     }
@@ -130,17 +138,17 @@ fn print(text: &str) -> ExitCode {
 }
 
 /// Says everything that is wrong with a command line or an option.
-fn refuse(wrongs: &[String]) -> ExitCode {
-    complain(wrongs);
+fn fail_with_usage_error(wrongs: &[String]) -> ExitCode {
+    print_errors(wrongs);
     ExitCode::from(EXIT_WRONG_OPTION)
 }
 
 fn fail(wrongs: &[String]) -> ExitCode {
-    complain(wrongs);
+    print_errors(wrongs);
     ExitCode::FAILURE
 }
 
-fn complain(wrongs: &[String]) {
+fn print_errors(wrongs: &[String]) {
     let mut stderr = std::io::stderr().lock();
     for wrong in wrongs {
         let _ = writeln!(stderr, "godwit: {wrong}");

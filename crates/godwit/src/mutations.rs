@@ -34,7 +34,7 @@ const STRANGE: &[&str] = &[
 ];
 
 /// Reads each text that a few changes make of the samples.
-pub(crate) fn each(samples: &[&str], mut read: impl FnMut(&str)) {
+pub(crate) fn for_each_mutation(samples: &[&str], mut read: impl FnMut(&str)) {
     let said = std::env::var("GODWIT_MUTATIONS").ok();
     let count = said.map_or(COUNT, |said| said.parse().expect("a number"));
     let mut chance = 0x9e37_79b9_7f4a_7c15_u64;

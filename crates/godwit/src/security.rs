@@ -1,46 +1,46 @@
 //! What the options say of identity and permission, read from its files and ready to be used.
 
 #[cfg(feature = "http")]
-use crate::acl::warden::{ListenerDesks, PermitSettings, Permits};
+use crate::acl::authorizer::{HttpAuthzServer, HttpAuthzSettings, ListenerAuthzPools};
 use crate::host;
-use crate::identity::Limits;
-use crate::identity::backend::{Backend, Chain, ListenerChains};
-use crate::identity::certificate::{Certificates, Part};
+use crate::identity::AuthenticatorLimits;
+use crate::identity::backend::{AuthBackend, BackendChain, ListenerChains};
+use crate::identity::certificate::{CertificateBackend, CertificateNameField};
 #[cfg(feature = "http")]
-use crate::identity::http::{Http, HttpSettings};
+use crate::identity::http::{HttpAuthServer, HttpAuthSettings};
 #[cfg(feature = "http")]
-use crate::identity::jwks::Jwks;
-use crate::identity::jwt::{Claims, Place, Reading, Source, Tokens};
-use crate::identity::keys::Keys;
+use crate::identity::jwks::RemoteJwks;
+use crate::identity::jwt::{JwtBackend, JwtClaimNames, JwtKeySource, JwtValidator, TokenLocation};
+use crate::identity::key_set::KeySet;
 #[cfg(feature = "tables")]
-use crate::identity::password::Form;
+use crate::identity::password_format::PasswordFormat;
 #[cfg(feature = "http")]
-use crate::identity::remote::Desk;
+use crate::identity::remote::ConnectionPool;
 #[cfg(feature = "http")]
-use crate::identity::remote::http::SCHEMES;
+use crate::identity::remote::http_client::SCHEMES;
 #[cfg(feature = "remote")]
-use crate::identity::remote::url::Url;
+use crate::identity::remote::server_url::ServerUrl;
 #[cfg(feature = "remote")]
-use crate::identity::remote::{Bounds, Remote, RemoteSettings};
+use crate::identity::remote::{RemoteBackend, RemoteLimits, RemoteSettings};
 #[cfg(feature = "mysql")]
-use crate::identity::tables::mysql::Mysql;
+use crate::identity::tables::mysql::MysqlDatabase;
 #[cfg(feature = "postgres")]
-use crate::identity::tables::postgres::Postgres;
+use crate::identity::tables::postgres::PostgresDatabase;
 #[cfg(feature = "redis")]
-use crate::identity::tables::redis::{Redis, RedisSettings};
+use crate::identity::tables::redis::{RedisAuthServer, RedisAuthSettings};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-use crate::identity::tables::sql::{Database, TableSettings, Tables};
-use crate::identity::users::Users;
-use crate::identity::verified::VerifiedCache;
-use crate::options::settings::{Anonymous, ListenerSettings, Settings};
-use crate::outside::Outside;
-use crate::timestamp::Timestamp;
+use crate::identity::tables::sql::{SqlAuthServer, SqlAuthSettings, SqlDatabase};
+use crate::identity::users::UserFile;
+use crate::identity::verified_cache::VerifiedCache;
+use crate::options::settings::{AnonymousAccess, ListenerSettings, ProgramSettings};
+use crate::process_resources::ProcessResources;
+use crate::timestamp::UnixTimestamp;
 use crate::{acl, bans};
-use broker::bans::Bans;
-use broker::options::{AccessByListener, Asks, ListenerAccess, Options};
-use broker::permissions::Permissions;
+use broker::acl_rules::AclRuleSet;
+use broker::bans::BanList;
+use broker::options::{AccessByListener, AuthzOptions, BrokerOptions, ListenerAccess};
 #[cfg(feature = "remote")]
-use carrier::Trust;
+use carrier::TlsClientOptions;
 #[cfg(feature = "remote")]
 use rustls::ClientConfig;
 use std::collections::BTreeSet;
@@ -52,33 +52,33 @@ use std::sync::Arc;
 pub(crate) struct SecuritySettings {
     pub(crate) acl_file: PathBuf,
     pub(crate) bans_file: PathBuf,
-    pub(crate) certificate_user: Option<Part>,
-    pub(crate) certificate_client_id: Option<Part>,
+    pub(crate) certificate_user: Option<CertificateNameField>,
+    pub(crate) certificate_client_id: Option<CertificateNameField>,
     #[cfg(feature = "http")]
-    pub(crate) http: HttpSettings,
-    pub(crate) jwt_claims: Claims,
+    pub(crate) http: HttpAuthSettings,
+    pub(crate) jwt_claims: JwtClaimNames,
     pub(crate) jwt_keys: PathBuf,
-    pub(crate) jwt_place: Place,
+    pub(crate) jwt_place: TokenLocation,
     #[cfg(feature = "http")]
     pub(crate) jwt_refresh_s: u32,
     /// Instead of a file.
     #[cfg(feature = "http")]
-    pub(crate) jwt_url: Option<Url>,
+    pub(crate) jwt_url: Option<ServerUrl>,
     /// 0 threads are as many as the host is good for.
-    pub(crate) limits: Limits,
+    pub(crate) limits: AuthenticatorLimits,
     /// How long a password that was right is remembered.
     pub(crate) password_cache_s: u32,
     #[cfg(feature = "mysql")]
-    pub(crate) mysql: TableSettings,
+    pub(crate) mysql: SqlAuthSettings,
     #[cfg(feature = "tables")]
-    pub(crate) password_form: Form,
+    pub(crate) password_form: PasswordFormat,
     /// Whom shards ask what a client may do.
     #[cfg(feature = "http")]
-    pub(crate) permits: PermitSettings,
+    pub(crate) permits: HttpAuthzSettings,
     #[cfg(feature = "postgres")]
-    pub(crate) postgres: TableSettings,
+    pub(crate) postgres: SqlAuthSettings,
     #[cfg(feature = "redis")]
-    pub(crate) redis: RedisSettings,
+    pub(crate) redis: RedisAuthSettings,
     #[cfg(feature = "remote")]
     pub(crate) remote: RemoteSettings,
     pub(crate) users: PathBuf,
@@ -96,18 +96,19 @@ impl SecuritySettings {
         0
     }
 
-    pub(crate) fn limits(&self) -> Limits {
-        let Limits { threads, .. } = self.limits;
-        let threads = if threads == 0 { host::cores().clamp(1, THREADS_AUTO_MAX) } else { threads };
-        Limits { threads, ..self.limits }
+    pub(crate) fn limits(&self) -> AuthenticatorLimits {
+        let AuthenticatorLimits { threads, .. } = self.limits;
+        let threads =
+            if threads == 0 { host::core_count().clamp(1, THREADS_AUTO_MAX) } else { threads };
+        AuthenticatorLimits { threads, ..self.limits }
     }
 
     /// Whether anybody is asked who it is.
-    pub(crate) fn authenticates(&self) -> bool {
+    pub(crate) fn requires_authentication(&self) -> bool {
         self.certificate_user.is_some()
             || self.has_tokens()
             || !self.users.as_os_str().is_empty()
-            || self.asks_others()
+            || self.uses_remote_backend()
     }
 
     fn has_tokens(&self) -> bool {
@@ -119,7 +120,7 @@ impl SecuritySettings {
     }
 
     /// Whether another server says who a client is.
-    fn asks_others(&self) -> bool {
+    fn uses_remote_backend(&self) -> bool {
         #[cfg(feature = "http")]
         if self.http.call.url.is_some() {
             return true;
@@ -140,16 +141,16 @@ impl SecuritySettings {
     }
 
     /// Whether somebody is asked what clients may do.
-    pub(crate) fn asks(&self) -> Option<Asks> {
+    pub(crate) fn broker_authz_settings(&self) -> Option<AuthzOptions> {
         #[cfg(feature = "http")]
-        return self.permits.asks();
+        return self.permits.broker_settings();
         #[cfg(not(feature = "http"))]
         None
     }
 
     /// Whether clients may have rules of their own, or somebody is asked.
-    fn brings_rules(&self) -> bool {
-        if self.asks().is_some() {
+    fn may_supply_rules(&self) -> bool {
+        if self.broker_authz_settings().is_some() {
             return true;
         }
         #[cfg(feature = "http")]
@@ -173,23 +174,23 @@ impl SecuritySettings {
 
     /// Whether anything says what clients may do.
     pub(crate) fn has_rules(&self) -> bool {
-        !self.acl_file.as_os_str().is_empty() || self.brings_rules()
+        !self.acl_file.as_os_str().is_empty() || self.may_supply_rules()
     }
 
-    fn reading(&self) -> Arc<Reading> {
-        Reading { place: self.jwt_place, claims: self.jwt_claims.clone() }.into()
+    fn jwt_validator(&self) -> Arc<JwtValidator> {
+        JwtValidator { place: self.jwt_place, claims: self.jwt_claims.clone() }.into()
     }
 
     #[cfg(feature = "remote")]
-    fn bounds(&self) -> Bounds {
-        Bounds { questions_max: self.limits.queue_max, ..self.remote.bounds }
+    fn remote_limits(&self) -> RemoteLimits {
+        RemoteLimits { questions_max: self.limits.queue_max, ..self.remote.bounds }
     }
 
     /// Where the keys of tokens are.
     pub(crate) fn set_keys(&mut self, text: &str) {
         #[cfg(feature = "http")]
         {
-            self.jwt_url = Url::parse(text, SCHEMES).ok();
+            self.jwt_url = ServerUrl::parse(text, SCHEMES).ok();
             if self.jwt_url.is_some() {
                 return self.jwt_keys.clear();
             }
@@ -201,36 +202,36 @@ impl SecuritySettings {
 /// Who may come in, and what they may do, of one listener or of all that have none of their own.
 #[derive(Default)]
 pub(crate) struct LoadedAccess {
-    chain: Arc<Chain>,
-    permissions: Option<Arc<Permissions>>,
-    asks: Option<Asks>,
+    chain: Arc<BackendChain>,
+    permissions: Option<Arc<AclRuleSet>>,
+    asks: Option<AuthzOptions>,
     /// Whether a CONNECT waits for the chain's verdict.
     judges: bool,
     #[cfg(feature = "http")]
-    permits: Option<Arc<Desk<Permits>>>,
+    permits: Option<Arc<ConnectionPool<HttpAuthzServer>>>,
 }
 
-pub(crate) struct Security {
+pub(crate) struct SecurityState {
     all: LoadedAccess,
     /// By the place among the settings' listeners.
     own: Vec<Option<LoadedAccess>>,
-    pub(crate) bans: Option<Arc<Bans>>,
+    pub(crate) bans: Option<Arc<BanList>>,
     /// A line for each part, for whoever started us.
     pub(crate) banner: Vec<(&'static str, String)>,
 }
 
-impl Security {
+impl SecurityState {
     /// Reads every file, or tells everything that is wrong. `ports` are those of the listeners.
     /// No other server is asked yet.
     pub(crate) fn load(
-        settings: &Settings,
+        settings: &ProgramSettings,
         ports: &[Option<u16>],
-        outside: &Outside,
-    ) -> Result<Security, Vec<String>> {
-        let mut load = Load {
+        outside: &ProcessResources,
+    ) -> Result<SecurityState, Vec<String>> {
+        let mut load = SecurityLoader {
             own: &settings.security,
-            outside,
-            chain: Chain::default(),
+            resources: outside,
+            chain: BackendChain::default(),
             permissions: None,
             #[cfg(feature = "http")]
             permits: None,
@@ -240,11 +241,11 @@ impl Security {
             #[cfg(feature = "http")]
             keys: Vec::new(),
         };
-        let all = load.access(settings.allow_anonymous, ports);
-        let bans = load.bans();
+        let all = load.load_access(settings.allow_anonymous, ports);
+        let bans = load.load_bans();
         let own = settings.listeners.iter().map(|listener| {
             let own = listener.own_access;
-            own.any().then(|| load.access_of(listener, &all, ports))
+            own.any().then(|| load.load_listener_access(listener, &all, ports))
         });
         let own = own.collect();
         if !load.wrongs.is_empty() {
@@ -255,12 +256,12 @@ impl Security {
             return Err(wrongs);
         }
         #[cfg(feature = "http")]
-        outside.keep_keys(load.keys);
-        Ok(Security { all, own, bans, banner: load.banner })
+        outside.set_remote_key_sets(load.keys);
+        Ok(SecurityState { all, own, bans, banner: load.banner })
     }
 
     /// `wishes` says which of the settings' listeners each socket is of.
-    fn own<'a, T>(
+    fn map_listeners<'a, T>(
         &'a self,
         wishes: &'a [usize],
         part: impl Fn(&LoadedAccess) -> T + 'a,
@@ -269,22 +270,31 @@ impl Security {
     }
 
     pub(crate) fn chains(&self, wishes: &[usize]) -> ListenerChains {
-        let own = self.own(wishes, |own| own.chain.clone()).collect();
+        let own = self.map_listeners(wishes, |own| own.chain.clone()).collect();
         ListenerChains { all: self.all.chain.clone(), own }
     }
 
     #[cfg(feature = "http")]
-    pub(crate) fn desks(&self, wishes: &[usize]) -> ListenerDesks {
-        let own = self.own(wishes, |own| own.permits.clone()).collect();
-        ListenerDesks { all: self.all.permits.clone(), own }
+    pub(crate) fn authz_pools(&self, wishes: &[usize]) -> ListenerAuthzPools {
+        let own = self.map_listeners(wishes, |own| own.permits.clone()).collect();
+        ListenerAuthzPools { all: self.all.permits.clone(), own }
     }
 
     /// What shards go by, in place of the same of `options`.
-    pub(crate) fn in_force(&self, wishes: &[usize], options: Options) -> Options {
+    pub(crate) fn apply_to_options(
+        &self,
+        wishes: &[usize],
+        options: BrokerOptions,
+    ) -> BrokerOptions {
         let LoadedAccess { asks, judges, ref chain, ref permissions, .. } = self.all;
-        let own = self.own(wishes, |own| {
+        let own = self.map_listeners(wishes, |own| {
             let (methods, permissions) = (own.chain.methods(), own.permissions.clone());
-            Arc::new(ListenerAccess { asks: own.asks, judges: own.judges, methods, permissions })
+            Arc::new(ListenerAccess {
+                authz: own.asks,
+                authenticates: own.judges,
+                methods,
+                permissions,
+            })
         });
         let own = match self.own.iter().any(Option::is_some) {
             true => own.collect(),
@@ -292,41 +302,41 @@ impl Security {
         };
         let access = AccessByListener { methods: chain.methods(), own };
         let (permissions, bans) = (permissions.clone(), self.bans.clone());
-        Options { access, asks, judges, permissions, bans, ..options }
+        BrokerOptions { access, authz: asks, authenticates: judges, permissions, bans, ..options }
     }
 }
 
 /// What is read so far, and what was wrong. What most have no use for is cold: it would lie among
 /// what runs at every start.
-struct Load<'a> {
+struct SecurityLoader<'a> {
     own: &'a SecuritySettings,
-    outside: &'a Outside,
+    resources: &'a ProcessResources,
     /// A new one with each reload; all listeners share it.
     verified: Option<Arc<VerifiedCache>>,
-    chain: Chain,
-    permissions: Option<Arc<Permissions>>,
+    chain: BackendChain,
+    permissions: Option<Arc<AclRuleSet>>,
     #[cfg(feature = "http")]
-    permits: Option<Arc<Desk<Permits>>>,
+    permits: Option<Arc<ConnectionPool<HttpAuthzServer>>>,
     banner: Vec<(&'static str, String)>,
     wrongs: Vec<String>,
     #[cfg(feature = "http")]
-    keys: Vec<Arc<Jwks>>,
+    keys: Vec<Arc<RemoteJwks>>,
 }
 
-impl<'a> Load<'a> {
+impl<'a> SecurityLoader<'a> {
     /// By the settings whose turn it is.
-    fn access(&mut self, anonymous: Anonymous, ports: &[Option<u16>]) -> LoadedAccess {
-        self.backends(ports);
-        self.rules(ports);
+    fn load_access(&mut self, anonymous: AnonymousAccess, ports: &[Option<u16>]) -> LoadedAccess {
+        self.load_backends(ports);
+        self.load_rules(ports);
         #[cfg(feature = "http")]
-        self.permits(ports);
+        self.load_authz_server(ports);
         let mut chain = std::mem::take(&mut self.chain);
-        chain.anonymous = anonymous == Anonymous::Always;
+        chain.anonymous = anonymous == AnonymousAccess::Always;
         LoadedAccess {
             chain: Arc::new(chain),
             permissions: self.permissions.take(),
-            asks: self.own.asks(),
-            judges: self.own.authenticates() || anonymous == Anonymous::Never,
+            asks: self.own.broker_authz_settings(),
+            judges: self.own.requires_authentication() || anonymous == AnonymousAccess::Never,
             #[cfg(feature = "http")]
             permits: self.permits.take(),
         }
@@ -334,7 +344,7 @@ impl<'a> Load<'a> {
 
     /// What a listener has for itself, and the rest from all.
     #[cold]
-    fn access_of(
+    fn load_listener_access(
         &mut self,
         listener: &'a ListenerSettings,
         all: &LoadedAccess,
@@ -344,186 +354,204 @@ impl<'a> Load<'a> {
         let ListenerSettings { anonymous, own_access, .. } = *listener;
         if own_access.backends || own_access.rules {
             let said = self.banner.len();
-            let mut own = self.access(anonymous, ports);
+            let mut own = self.load_access(anonymous, ports);
             for (_, text) in &mut self.banner[said..] {
                 text.push_str(&format!(", at {}", listener.url));
             }
             if !own_access.backends {
                 // The same files and servers: they are asked by one chain for all.
                 let backends = all.chain.backends.clone();
-                own.chain = Arc::new(Chain { backends, anonymous: own.chain.anonymous });
+                own.chain = Arc::new(BackendChain { backends, anonymous: own.chain.anonymous });
             }
             return own;
         }
-        let chain = Chain {
+        let chain = BackendChain {
             backends: all.chain.backends.clone(),
-            anonymous: anonymous == Anonymous::Always,
+            anonymous: anonymous == AnonymousAccess::Always,
         };
         LoadedAccess {
             chain: Arc::new(chain),
             permissions: all.permissions.clone(),
             asks: all.asks,
-            judges: self.own.authenticates() || anonymous == Anonymous::Never,
+            judges: self.own.requires_authentication() || anonymous == AnonymousAccess::Never,
             #[cfg(feature = "http")]
             permits: all.permits.clone(),
         }
     }
 }
 
-impl Load<'_> {
+impl SecurityLoader<'_> {
     /// In the order in which they are asked: whoever needs nobody else comes first.
-    fn backends(&mut self, ports: &[Option<u16>]) {
+    fn load_backends(&mut self, ports: &[Option<u16>]) {
         let own = self.own;
         if let Some(user) = own.certificate_user {
             let client_id = own.certificate_client_id;
-            self.ask(Certificates { user, client_id });
+            self.add_backend(CertificateBackend { user, client_id });
         }
         #[cfg(feature = "http")]
-        self.published_keys();
+        self.load_jwks();
         if !own.jwt_keys.as_os_str().is_empty() {
-            let keys = Keys::read(&own.jwt_keys).map_err(|why| vec![why]);
-            if let Some(keys) = self.take(keys) {
-                self.say("tokens", format!("by {}", own.jwt_keys.display()));
-                self.ask(Tokens { keys: Source::File(keys), reading: own.reading() });
+            let keys = KeySet::read(&own.jwt_keys).map_err(|why| vec![why]);
+            if let Some(keys) = self.collect_errors(keys) {
+                self.add_banner_line("tokens", format!("by {}", own.jwt_keys.display()));
+                self.add_backend(JwtBackend {
+                    keys: JwtKeySource::File(keys),
+                    reading: own.jwt_validator(),
+                });
             }
         }
         if !own.users.as_os_str().is_empty()
-            && let Some(mut users) = self.take(Users::read(&own.users))
+            && let Some(mut users) = self.collect_errors(UserFile::read(&own.users))
         {
             users.remember_in(self.verified.clone());
-            self.say("users", format!("{} in {}", users.len(), own.users.display()));
-            self.ask(users);
+            self.add_banner_line("users", format!("{} in {}", users.len(), own.users.display()));
+            self.add_backend(users);
         }
         #[cfg(feature = "http")]
-        self.http(ports);
+        self.load_http_backend(ports);
         #[cfg(feature = "postgres")]
-        self.tables(&own.postgres, ports, Postgres::new);
+        self.load_sql_backend(&own.postgres, ports, PostgresDatabase::new);
         #[cfg(feature = "mysql")]
-        self.tables(&own.mysql, ports, Mysql::new);
+        self.load_sql_backend(&own.mysql, ports, MysqlDatabase::new);
         #[cfg(feature = "redis")]
-        self.redis(ports);
+        self.load_redis_backend(ports);
     }
 
-    fn rules(&mut self, ports: &[Option<u16>]) {
+    fn load_rules(&mut self, ports: &[Option<u16>]) {
         // Rules that a backend may bring are rules: who has none may do nothing.
-        self.permissions = self.own.brings_rules().then(Arc::default);
+        self.permissions = self.own.may_supply_rules().then(Arc::default);
         let file = &self.own.acl_file;
         if !file.as_os_str().is_empty()
-            && let Some(all) = self.take(acl::read(file, ports))
+            && let Some(all) = self.collect_errors(acl::read_acl_file(file, ports))
         {
-            self.say("rules", format!("{} in {}", all.len(), file.display()));
+            self.add_banner_line("rules", format!("{} in {}", all.len(), file.display()));
             self.permissions = Some(Arc::new(all));
         }
     }
 
-    fn bans(&mut self) -> Option<Arc<Bans>> {
+    fn load_bans(&mut self) -> Option<Arc<BanList>> {
         let file = &self.own.bans_file;
         if file.as_os_str().is_empty() {
             return None;
         }
-        let all = self.take(bans::read(file, Timestamp::now()))?;
-        self.say("bans", format!("{} in {}", all.len(), file.display()));
+        let all = self.collect_errors(bans::read_ban_file(file, UnixTimestamp::now()))?;
+        self.add_banner_line("bans", format!("{} in {}", all.len(), file.display()));
         Some(Arc::new(all))
     }
 
-    fn ask(&mut self, backend: impl Backend + 'static) {
+    fn add_backend(&mut self, backend: impl AuthBackend + 'static) {
         self.chain.backends.push(Arc::new(backend));
     }
 
-    fn say(&mut self, what: &'static str, text: String) {
+    fn add_banner_line(&mut self, what: &'static str, text: String) {
         self.banner.push((what, text));
     }
 
-    fn take<T>(&mut self, read: Result<T, Vec<String>>) -> Option<T> {
+    fn collect_errors<T>(&mut self, read: Result<T, Vec<String>>) -> Option<T> {
         read.map_err(|whys| self.wrongs.extend(whys)).ok()
     }
 }
 
 #[cfg(feature = "http")]
-impl Load<'_> {
+impl SecurityLoader<'_> {
     #[cold]
-    fn published_keys(&mut self) {
+    fn load_jwks(&mut self) {
         let Some(url) = &self.own.jwt_url else { return };
-        let tls = self.tls(url.scheme == "https");
-        let Outside { runtime, .. } = self.outside;
+        let tls = self.tls_config(url.scheme == "https");
+        let ProcessResources { runtime, .. } = self.resources;
         let refresh = self.own.jwt_refresh_s;
-        let before = self.outside.keys();
-        let bounds = self.own.bounds();
-        let set = Jwks::new(url, tls, refresh, bounds, runtime.clone(), &before);
-        self.say("tokens", format!("by {url}"));
-        self.ask(Tokens { keys: Source::Url(set.clone()), reading: self.own.reading() });
+        let before = self.resources.remote_key_sets();
+        let bounds = self.own.remote_limits();
+        let set = RemoteJwks::new(url, tls, refresh, bounds, runtime.clone(), &before);
+        self.add_banner_line("tokens", format!("by {url}"));
+        self.add_backend(JwtBackend {
+            keys: JwtKeySource::Url(set.clone()),
+            reading: self.own.jwt_validator(),
+        });
         self.keys.push(set);
     }
 
     #[cold]
-    fn permits(&mut self, ports: &[Option<u16>]) {
+    fn load_authz_server(&mut self, ports: &[Option<u16>]) {
         let own = &self.own.permits;
         let Some((url, _)) = &own.call.url else { return };
-        let tls = self.tls(url.scheme == "https");
-        self.say("permits", format!("by {url}"));
-        self.permits = Permits::desk(own, tls, self.own.bounds(), ports);
+        let tls = self.tls_config(url.scheme == "https");
+        self.add_banner_line("permits", format!("by {url}"));
+        self.permits = HttpAuthzServer::connection_pool(own, tls, self.own.remote_limits(), ports);
     }
 
     #[cold]
-    fn http(&mut self, ports: &[Option<u16>]) {
+    fn load_http_backend(&mut self, ports: &[Option<u16>]) {
         let Some((url, _)) = &self.own.http.call.url else { return };
-        let tls = self.tls(url.scheme == "https");
-        if let Some(http) = Http::new(&self.own.http, tls, ports) {
-            self.say("asked", url.to_string());
-            self.ask(Remote::new(http, self.own.bounds(), self.outside.runtime.clone()));
+        let tls = self.tls_config(url.scheme == "https");
+        if let Some(http) = HttpAuthServer::new(&self.own.http, tls, ports) {
+            self.add_banner_line("asked", url.to_string());
+            self.add_backend(RemoteBackend::new(
+                http,
+                self.own.remote_limits(),
+                self.resources.runtime.clone(),
+            ));
         }
     }
 }
 
 #[cfg(feature = "redis")]
-impl Load<'_> {
+impl SecurityLoader<'_> {
     #[cold]
-    fn redis(&mut self, ports: &[Option<u16>]) {
+    fn load_redis_backend(&mut self, ports: &[Option<u16>]) {
         let own = self.own;
         let Some(url) = &own.redis.url else { return };
-        let tls = self.tls(url.scheme == "rediss");
-        if let Some(redis) = Redis::new(&own.redis, tls, own.password_form, ports) {
-            self.say("asked", url.to_string());
-            let remote = Remote::new(redis, own.bounds(), self.outside.runtime.clone());
-            self.ask(remote.remember_in(self.verified.clone()));
+        let tls = self.tls_config(url.scheme == "rediss");
+        if let Some(redis) = RedisAuthServer::new(&own.redis, tls, own.password_form, ports) {
+            self.add_banner_line("asked", url.to_string());
+            let remote =
+                RemoteBackend::new(redis, own.remote_limits(), self.resources.runtime.clone());
+            self.add_backend(remote.remember_in(self.verified.clone()));
         }
     }
 }
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-impl Load<'_> {
+impl SecurityLoader<'_> {
     #[cold]
-    fn tables<D: Database>(
+    fn load_sql_backend<D: SqlDatabase>(
         &mut self,
-        settings: &TableSettings,
+        settings: &SqlAuthSettings,
         ports: &[Option<u16>],
-        database: fn(&Url, Option<Arc<ClientConfig>>) -> D,
+        database: fn(&ServerUrl, Option<Arc<ClientConfig>>) -> D,
     ) {
         let Some(url) = &settings.url else { return };
-        let tls = self.tls(settings.tls);
+        let tls = self.tls_config(settings.tls);
         let form = self.own.password_form;
-        if let Some(tables) = Tables::new(database(url, tls), settings, form, ports) {
-            self.say("asked", url.to_string());
-            let remote = Remote::new(tables, self.own.bounds(), self.outside.runtime.clone());
-            self.ask(remote.remember_in(self.verified.clone()));
+        if let Some(tables) = SqlAuthServer::new(database(url, tls), settings, form, ports) {
+            self.add_banner_line("asked", url.to_string());
+            let remote = RemoteBackend::new(
+                tables,
+                self.own.remote_limits(),
+                self.resources.runtime.clone(),
+            );
+            self.add_backend(remote.remember_in(self.verified.clone()));
         }
     }
 }
 
 #[cfg(feature = "remote")]
-impl Load<'_> {
+impl SecurityLoader<'_> {
     /// Whom we trust, where the server speaks TLS.
-    fn tls(&mut self, wanted: bool) -> Option<Arc<ClientConfig>> {
+    fn tls_config(&mut self, wanted: bool) -> Option<Arc<ClientConfig>> {
         if !wanted {
             return None;
         }
         let file = &self.own.remote.authorities;
         let authorities = (!file.as_os_str().is_empty()).then(|| file.display().to_string());
         let is_ours = authorities.is_some();
-        let config = Trust { authorities, ..Trust::default() }.config().map_err(|why| {
-            let hint = "this host has no file of CAs, name one with auth.backend_ca".to_string();
-            vec![if is_ours { why } else { hint }]
-        });
-        self.take(config)
+        let config = TlsClientOptions { authorities, ..TlsClientOptions::default() }
+            .client_config()
+            .map_err(|why| {
+                let hint =
+                    "this host has no file of CAs, name one with auth.backend_ca".to_string();
+                vec![if is_ours { why } else { hint }]
+            });
+        self.collect_errors(config)
     }
 }

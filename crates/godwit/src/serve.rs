@@ -1,26 +1,26 @@
 //! `godwit serve`: options to a running broker, and signals to what they ask for.
 
-use crate::flags::{self, Flag};
-use crate::identity::Porter;
+use crate::config_source::absolute_path;
+use crate::flags::{self, CliFlag};
+use crate::identity::Authenticator;
 #[cfg(feature = "gateway")]
 use crate::links::gateway;
 #[cfg(feature = "bridge")]
-use crate::links::{LinkSettings, Links, Wanted, bridge::far};
-use crate::listen::{Bound, SocketFile, Wish};
-use crate::logs::Logs;
+use crate::links::{LinkDefinition, LinkSettings, LinkSupervisor, bridge::remote_session};
+use crate::listen_url::{BoundListener, ListenerSpec, SocketFile};
+use crate::log_rate_limiter;
+use crate::logs::LogSubscriber;
 use crate::options::flags::OptionFlag;
-use crate::options::settings::{ListenerSettings, Settings};
-use crate::options::{Plan, Sources, environment};
-use crate::outside::Outside;
-use crate::security::Security;
-use crate::source::whole_path;
-use crate::withheld;
-use crate::{VERSION, fail, host, listen, notes, print, refuse};
+use crate::options::settings::{ListenerSettings, ProgramSettings};
+use crate::options::{OptionPlan, OptionSources, environment};
+use crate::process_resources::ProcessResources;
+use crate::security::SecurityState;
+use crate::{VERSION, event_log, fail, fail_with_usage_error, host, listen_url, print};
 use broker::options::Durability;
-use broker::{Command, Options};
-use engine::quic::Terms;
-use engine::web::{Origins, Site};
-use engine::{Door, Listener};
+use broker::{BrokerOptions, ShardCommand};
+use engine::quic::QuicConfig;
+use engine::websocket::{AllowedOrigins, WebSocketSite};
+use engine::{Listener, ListenerTransport};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -33,54 +33,62 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::{error, info, warn};
 
-pub(crate) const FLAGS: &[Flag] = &[
-    Flag { names: &["-c", "--config"], values: &["FILE"], doc: "read options from this TOML file" },
-    Flag {
+pub(crate) const FLAGS: &[CliFlag] = &[
+    CliFlag {
+        names: &["-c", "--config"],
+        values: &["FILE"],
+        doc: "read options from this TOML file",
+    },
+    CliFlag {
         names: &["-l", "--listen"],
         values: &["URL"],
         doc: "listen here: tcp://ADDRESS:PORT, tls://, quic://, ws://, wss:// or unix:///PATH; may be repeated",
     },
-    Flag { names: &["--data"], values: &["DIR"], doc: "folder for what outlives the process" },
-    Flag { names: &["--memory"], values: &[], doc: "keep everything in memory" },
-    Flag {
+    CliFlag { names: &["--data"], values: &["DIR"], doc: "folder for what outlives the process" },
+    CliFlag { names: &["--memory"], values: &[], doc: "keep everything in memory" },
+    CliFlag {
         names: &["--repair"],
         values: &[],
         doc: "start although the store is damaged, without what is missing",
     },
-    Flag {
+    CliFlag {
         names: &["--shards"],
         values: &["N"],
         doc: "threads that serve clients; 0 is one a core",
     },
-    Flag { names: &["-s", "--set"], values: &["KEY=VALUE"], doc: "any option; may be repeated" },
-    Flag { names: &["-h", "--help"], values: &[], doc: "this" },
+    CliFlag { names: &["-s", "--set"], values: &["KEY=VALUE"], doc: "any option; may be repeated" },
+    CliFlag { names: &["-h", "--help"], values: &[], doc: "this" },
 ];
 
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     let sources = match sources(arguments) {
         Ok(Some(sources)) => sources,
         Ok(None) => return print(&format!("Runs the broker.\n\n{}", flags::help(FLAGS))),
-        Err(wrongs) => return refuse(&wrongs),
+        Err(wrongs) => return fail_with_usage_error(&wrongs),
     };
-    let plan = match Plan::read(&sources) {
+    let plan = match OptionPlan::read(&sources) {
         Ok(plan) => plan,
-        Err(wrongs) => return refuse(&wrongs.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        Err(wrongs) => {
+            return fail_with_usage_error(
+                &wrongs.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            );
+        }
     };
-    match Process::start(sources, plan) {
+    match RunningBroker::start(sources, plan) {
         Ok(process) => process.run(),
         Err(wrongs) => fail(&wrongs),
     }
 }
 
 /// Where the options come from; `None` when help is wanted.
-pub(crate) fn sources(arguments: &[OsString]) -> Result<Option<Sources>, Vec<String>> {
+pub(crate) fn sources(arguments: &[OsString]) -> Result<Option<OptionSources>, Vec<String>> {
     let variables = std::env::vars_os();
     let text = |text: OsString| text.to_string_lossy().into_owned();
     let environment: Vec<_> = variables.map(|(name, value)| (text(name), text(value))).collect();
     let config = environment.iter().find(|(name, _)| name == environment::CONFIG);
     let config = config.map(|(_, path)| path.into());
-    let mut sources = Sources { config, environment, flags: Vec::new() };
-    for used in flags::read(FLAGS, arguments)? {
+    let mut sources = OptionSources { config, environment, flags: Vec::new() };
+    for used in flags::parse_flags(FLAGS, arguments)? {
         let option = |flag, key: &str, value: &str| OptionFlag {
             flag,
             key: key.to_string(),
@@ -101,20 +109,20 @@ pub(crate) fn sources(arguments: &[OsString]) -> Result<Option<Sources>, Vec<Str
 }
 
 /// The running broker, seen from its control side.
-struct Process {
-    sources: Sources,
-    plan: Plan,
+struct RunningBroker {
+    sources: OptionSources,
+    plan: OptionPlan,
     memory_bytes: u64,
     /// Of the sockets that listen.
     ports: Vec<Option<u16>>,
-    porter: Arc<Porter>,
-    outside: Outside,
-    logs: Logs,
+    authenticator: Arc<Authenticator>,
+    resources: ProcessResources,
+    logs: LogSubscriber,
     server: engine::Server,
     #[cfg(feature = "bridge")]
-    links: Option<Links>,
+    links: Option<LinkSupervisor>,
     /// Which of the settings' listeners each socket is of.
-    wishes: Vec<usize>,
+    listener_indexes: Vec<usize>,
     /// Removed when the process ends.
     files: Vec<SocketFile>,
     signals: Signals,
@@ -122,70 +130,72 @@ struct Process {
     stopping: Arc<AtomicBool>,
 }
 
-impl Process {
-    fn start(sources: Sources, plan: Plan) -> Result<Process, Vec<String>> {
+impl RunningBroker {
+    fn start(sources: OptionSources, plan: OptionPlan) -> Result<RunningBroker, Vec<String>> {
         let memory_bytes = host::memory_bytes_default();
         let settings = plan.settings(memory_bytes);
-        let logs = Logs::start(&settings.log).map_err(|why| vec![why])?;
+        let logs = LogSubscriber::start(&settings.log).map_err(|why| vec![why])?;
         let stopping = Arc::new(AtomicBool::new(false));
-        let signals = signals(&stopping).map_err(|error| vec![format!("signals: {error}")])?;
-        let doors = doors(&settings)?;
+        let signals =
+            register_signals(&stopping).map_err(|error| vec![format!("signals: {error}")])?;
+        let doors = load_listener_transports(&settings)?;
         #[cfg(feature = "bridge")]
-        let (wanted, sys_interval_s) = (links(&settings)?, settings.broker.sys_interval_s);
-        let mut bound = bind(&settings)?;
+        let (wanted, sys_interval_s) = (collect_links(&settings)?, settings.broker.sys_interval_s);
+        let mut bound = bind_listeners(&settings)?;
         let ports: Vec<Option<u16>> = bound.iter().map(|bound| bound.port).collect();
-        let outside = Outside::default();
-        let security = Security::load(&settings, &ports, &outside)?;
-        let shards = if settings.shards == 0 { host::cores() } else { settings.shards };
+        let outside = ProcessResources::default();
+        let security = SecurityState::load(&settings, &ports, &outside)?;
+        let shards = if settings.shards == 0 { host::core_count() } else { settings.shards };
         let shards = shards.min(broker::limits::SHARDS_MAX);
         let folder = settings.data.clone();
         let banner = banner(&sources, &settings, &security, &bound, shards);
-        let wishes: Vec<usize> = bound.iter().map(|bound| bound.wish).collect();
-        let options = in_force(&settings, &security, &wishes);
+        let wishes: Vec<usize> = bound.iter().map(|bound| bound.spec_index).collect();
+        let options = effective_options(&settings, &security, &wishes);
         #[cfg(feature = "http")]
-        outside.permits.change(security.desks(&wishes));
-        let porter = Porter::new(security.chains(&wishes), settings.security.limits());
+        outside.authorizer.replace_servers(security.authz_pools(&wishes));
+        let porter = Authenticator::new(security.chains(&wishes), settings.security.limits());
         let files = bound.iter_mut().filter_map(|bound| bound.file.take()).collect();
-        let listeners = bound
-            .into_iter()
-            .map(|bound| Listener { socket: bound.socket, door: doors[bound.wish].clone() });
-        let server = engine::Server::start(engine::Setup {
+        let listeners = bound.into_iter().map(|bound| Listener {
+            socket: bound.socket,
+            transport: doors[bound.spec_index].clone(),
+        });
+        let server = engine::Server::start(engine::ServerOptions {
             listeners: listeners.collect(),
             shards,
             io_uring: settings.io_uring,
             descriptors_reserved: descriptors_reserved(&settings),
-            store: shelter(&settings),
+            store: store_location(&settings),
             options: Arc::new(options),
-            seed: seed().map_err(|error| vec![format!("/dev/urandom: {error}")])?,
-            judge: Some(judge(porter.clone())),
-            warden: outside.warden(),
-            log: log(&outside),
+            seed: random_seed().map_err(|error| vec![format!("/dev/urandom: {error}")])?,
+            auth_handler: Some(auth_handler(porter.clone())),
+            authz_handler: outside.authz_handler(),
+            log: event_logger(&outside),
         });
-        let server = server.map_err(|fault| vec![cannot_start(&fault, &folder)])?;
-        say_what_came_back(&server);
+        let server = server.map_err(|fault| vec![describe_start_error(&fault, &folder)])?;
+        log_restored_state(&server);
         #[cfg(feature = "bridge")]
         let links = {
             // Sessions of links that are no more may have come back.
             let has_stored = server.report().is_some_and(|(_, restored)| restored.sessions > 0);
             let any = !wanted.is_empty() || has_stored;
-            any.then(|| Links::start(&outside, &server, wanted, sys_interval_s))
+            any.then(|| LinkSupervisor::start(&outside, &server, wanted, sys_interval_s))
         };
-        server.open().map_err(|fault| vec![cannot_start(&fault, &folder)])?;
+        server.open_listeners().map_err(|fault| vec![describe_start_error(&fault, &folder)])?;
         let _ = io::stderr().lock().write_all(banner.as_bytes());
         info!(target: "godwit::serve", version = VERSION, shards, "started");
-        host::notify("READY=1");
-        Ok(Process {
+        host::notify_init_system("READY=1");
+        Ok(RunningBroker {
             sources,
             plan,
             memory_bytes,
             ports,
-            porter,
-            outside,
+            authenticator: porter,
+            resources: outside,
             logs,
             server,
             #[cfg(feature = "bridge")]
             links,
-            wishes,
+            listener_indexes: wishes,
             files,
             signals,
             stopping,
@@ -194,7 +204,7 @@ impl Process {
 
     fn run(mut self) -> ExitCode {
         // Not before `start` has returned: what it drops draws code in, too.
-        engine::code::let_go();
+        engine::code_pages::drop_clean_pages();
         loop {
             for signal in self.signals.wait() {
                 if signal == SIGHUP {
@@ -209,14 +219,14 @@ impl Process {
     fn stop(#[cfg_attr(not(feature = "bridge"), expect(unused_mut))] mut self) -> ExitCode {
         self.stopping.store(true, Ordering::SeqCst);
         info!(target: "godwit::serve", "draining: no new connections, clients are told");
-        host::notify("STOPPING=1");
+        host::notify_init_system("STOPPING=1");
         #[cfg(feature = "bridge")]
         if let Some(links) = &mut self.links {
             links.stop();
         }
         let stopped = self.server.stop();
         drop(self.files);
-        withheld::flush();
+        log_rate_limiter::flush();
         match stopped {
             Ok(()) => {
                 info!(target: "godwit::serve", "stopped");
@@ -231,7 +241,7 @@ impl Process {
 
     /// All or nothing: any error leaves everything as it was.
     fn reload(&mut self) {
-        let next = match Plan::read(&self.sources) {
+        let next = match OptionPlan::read(&self.sources) {
             Ok(next) => next,
             Err(wrongs) => {
                 for wrong in wrongs {
@@ -243,10 +253,10 @@ impl Process {
         let before = self.plan.clone();
         let changes = self.plan.reload(next);
         let settings = self.plan.settings(self.memory_bytes);
-        let security = || Security::load(&settings, &self.ports, &self.outside);
-        let read = doors(&settings).and_then(|doors| Ok((doors, security()?)));
+        let security = || SecurityState::load(&settings, &self.ports, &self.resources);
+        let read = load_listener_transports(&settings).and_then(|doors| Ok((doors, security()?)));
         #[cfg(feature = "bridge")]
-        let read = read.and_then(|read| Ok((read, links(&settings)?)));
+        let read = read.and_then(|read| Ok((read, collect_links(&settings)?)));
         #[cfg(not(feature = "bridge"))]
         let read = read.map(|read| (read, ()));
         let ((doors, security), _links) = match read {
@@ -265,24 +275,31 @@ impl Process {
             return;
         }
         // Even where no option has changed the files may have.
-        self.server.change_doors(self.wishes.iter().map(|at| doors[*at].clone()).collect());
+        self.server
+            .change_transports(self.listener_indexes.iter().map(|at| doors[*at].clone()).collect());
         // Who is let in before what they may do: nobody is in by the old list under the new rules.
-        let options = in_force(&settings, &security, &self.wishes);
-        self.porter.change(security.chains(&self.wishes), settings.security.limits());
+        let options = effective_options(&settings, &security, &self.listener_indexes);
+        self.authenticator
+            .replace_backends(security.chains(&self.listener_indexes), settings.security.limits());
         #[cfg(feature = "http")]
-        self.outside.permits.change(security.desks(&self.wishes));
+        self.resources.authorizer.replace_servers(security.authz_pools(&self.listener_indexes));
         let _sys_interval_s = options.sys_interval_s;
-        self.server.command(Command::Reload(Arc::new(options)));
+        self.server.send_command(ShardCommand::Reload(Arc::new(options)));
         #[cfg(feature = "bridge")]
         match &mut self.links {
-            Some(links) => links.change(_links, _sys_interval_s),
+            Some(links) => links.apply(_links, _sys_interval_s),
             None if _links.is_empty() => {}
             none => {
-                *none = Some(Links::start(&self.outside, &self.server, _links, _sys_interval_s));
+                *none = Some(LinkSupervisor::start(
+                    &self.resources,
+                    &self.server,
+                    _links,
+                    _sys_interval_s,
+                ));
             }
         }
         // Who reads the line may rely on it.
-        self.server.wait_until_done();
+        self.server.wait_for_commands();
         info!(target: "godwit::serve", changed = changes.live.join(" "), "options read again");
         if !changes.restart.is_empty() {
             let options = changes.restart.join(" ");
@@ -293,35 +310,37 @@ impl Process {
 
 /// Every link, with what its files hold.
 #[cfg(feature = "bridge")]
-pub(crate) fn links(settings: &Settings) -> Result<Vec<Wanted>, Vec<String>> {
+pub(crate) fn collect_links(
+    settings: &ProgramSettings,
+) -> Result<Vec<LinkDefinition>, Vec<String>> {
     let (mut all, mut wrongs) = (Vec::new(), Vec::new());
     for bridge in &settings.bridges {
         let speaks_tls =
             bridge.servers.iter().any(|url| ["tls", "wss", "quic"].contains(&&*url.scheme));
-        match speaks_tls.then(|| far::trust(&bridge.tls)).transpose() {
+        match speaks_tls.then(|| remote_session::load_client_tls(&bridge.tls)).transpose() {
             Ok(tls) => {
                 let settings = LinkSettings::Bridge(Box::new(bridge.clone()));
-                all.push(Wanted { settings, tls, served: None });
+                all.push(LinkDefinition { settings, tls, served: None });
             }
             Err(why) => wrongs.push(format!("bridge {}: {why}", bridge.name)),
         }
     }
     #[cfg(feature = "gateway")]
     for gateway in &settings.gateways {
-        match gateway::trust(gateway) {
+        match gateway::load_tls_configs(gateway) {
             Ok((tls, served)) => {
                 let settings = LinkSettings::Gateway(Box::new(gateway.clone()));
-                all.push(Wanted { settings, tls, served });
+                all.push(LinkDefinition { settings, tls, served });
             }
             Err(why) => wrongs.push(format!("gateway {}: {why}", gateway.name)),
         }
     }
     #[cfg(feature = "sink")]
     for sink in &settings.sinks {
-        match sink.speaks_tls().then(|| far::trust(&sink.tls)).transpose() {
+        match sink.uses_tls().then(|| remote_session::load_client_tls(&sink.tls)).transpose() {
             Ok(tls) => {
                 let settings = LinkSettings::Sink(Box::new(sink.clone()));
-                all.push(Wanted { settings, tls, served: None });
+                all.push(LinkDefinition { settings, tls, served: None });
             }
             Err(why) => wrongs.push(format!("sink {}: {why}", sink.name)),
         }
@@ -330,29 +349,31 @@ pub(crate) fn links(settings: &Settings) -> Result<Vec<Wanted>, Vec<String>> {
 }
 
 /// What becomes of a note: a line, and an event where somebody wants it.
-fn log(#[cfg_attr(not(feature = "sink"), expect(unused))] outside: &Outside) -> Log {
+fn event_logger(
+    #[cfg_attr(not(feature = "sink"), expect(unused))] outside: &ProcessResources,
+) -> BrokerEventLogger {
     #[cfg(not(feature = "sink"))]
-    return Box::new(notes::log);
+    return Box::new(event_log::log_event);
     #[cfg(feature = "sink")]
     {
         let hub = outside.hub.clone();
         Box::new(move |note| {
-            notes::log(note);
-            hub.hear(note);
+            event_log::log_event(note);
+            hub.on_event(note);
         })
     }
 }
 
-type Log = Box<dyn Fn(&broker::Note) + Send + Sync>;
+type BrokerEventLogger = Box<dyn Fn(&broker::BrokerEvent) + Send + Sync>;
 
 /// How shards ask.
-fn judge(porter: Arc<Porter>) -> engine::Judge {
-    Arc::new(move |engine::Question { claim, liveness, answer }| {
-        porter.hear(claim, liveness, Box::new(move |verdict| answer.give(verdict)));
+fn auth_handler(porter: Arc<Authenticator>) -> engine::AuthHandler {
+    Arc::new(move |engine::AuthTask { request: claim, liveness, responder: answer }| {
+        porter.authenticate(claim, liveness, Box::new(move |verdict| answer.respond(verdict)));
     })
 }
 
-fn signals(stopping: &Arc<AtomicBool>) -> io::Result<Signals> {
+fn register_signals(stopping: &Arc<AtomicBool>) -> io::Result<Signals> {
     for signal in [SIGTERM, SIGINT] {
         flag::register_conditional_shutdown(signal, 1, Arc::clone(stopping))?;
     }
@@ -360,20 +381,26 @@ fn signals(stopping: &Arc<AtomicBool>) -> io::Result<Signals> {
 }
 
 /// What shards go by: the options, with what files say and where each socket has its own.
-fn in_force(settings: &Settings, security: &Security, wishes: &[usize]) -> Options {
-    let options = Options {
-        mounts_users: settings.mounts_users(),
+fn effective_options(
+    settings: &ProgramSettings,
+    security: &SecurityState,
+    wishes: &[usize],
+) -> BrokerOptions {
+    let options = BrokerOptions {
+        namespace_needs_user: settings.has_user_namespaces(),
         listeners: wishes.iter().map(|at| settings.listeners[*at].broker.clone()).collect(),
         ..settings.broker.clone()
     };
-    security.in_force(wishes, options)
+    security.apply_to_options(wishes, options)
 }
 
 /// What is behind each listener, from its files.
-pub(crate) fn doors(settings: &Settings) -> Result<Vec<Door>, Vec<String>> {
+pub(crate) fn load_listener_transports(
+    settings: &ProgramSettings,
+) -> Result<Vec<ListenerTransport>, Vec<String>> {
     let (mut doors, mut wrongs) = (Vec::new(), Vec::new());
     for listener in &settings.listeners {
-        match door(listener) {
+        match load_listener_transport(listener) {
             Ok(door) => doors.push(door),
             // Several listeners may share a file.
             Err(whys) => {
@@ -388,56 +415,61 @@ pub(crate) fn doors(settings: &Settings) -> Result<Vec<Door>, Vec<String>> {
     if wrongs.is_empty() { Ok(doors) } else { Err(wrongs) }
 }
 
-fn door(listener: &ListenerSettings) -> Result<Door, Vec<String>> {
+fn load_listener_transport(listener: &ListenerSettings) -> Result<ListenerTransport, Vec<String>> {
     let ListenerSettings { url, door, .. } = listener;
-    let web = site(listener).map(Arc::new);
-    let own = Door { proxy: door.proxy, web, ..Door::default() };
+    let web = websocket_site(listener).map(Arc::new);
+    let own =
+        ListenerTransport { proxy: door.proxy, websocket: web, ..ListenerTransport::default() };
     if !url.is_tls() {
         return Ok(own);
     }
     #[cfg(feature = "psk")]
     if let Some(file) = &door.psk_file {
-        return Ok(Door { keys: Some(crate::psk::read(file)?), ..own });
+        return Ok(ListenerTransport { psk: Some(crate::psk_file::read_psk_file(file)?), ..own });
     }
     let tls = door.tls.load()?;
     if !url.is_quic() {
-        return Ok(Door { tls: Some(tls), ..own });
+        return Ok(ListenerTransport { tls: Some(tls), ..own });
     }
-    let quic = Terms::new(&tls, door.quic).map_err(|why| vec![format!("{url}: {why}")])?;
-    Ok(Door { quic: Some(quic), ..own })
+    let quic = QuicConfig::new(&tls, door.quic).map_err(|why| vec![format!("{url}: {why}")])?;
+    Ok(ListenerTransport { quic: Some(quic), ..own })
 }
 
 /// What a WebSocket listener serves.
-fn site(listener: &ListenerSettings) -> Option<Site> {
+fn websocket_site(listener: &ListenerSettings) -> Option<WebSocketSite> {
     let path = listener.url.web_path()?;
     let listed = &listener.door.ws_origins;
     let origins = match listed.is_empty() {
         // A page is a stranger, whatever host its reader sits at.
-        true if !listener.is_open() && !listener.authenticates() => Origins::ThisHost,
-        false if !listed.iter().any(|origin| origin == "*") => Origins::Listed(listed.clone()),
-        _ => Origins::Any,
+        true if !listener.accepts_other_hosts() && !listener.requires_credentials() => {
+            AllowedOrigins::ThisHost
+        }
+        false if !listed.iter().any(|origin| origin == "*") => {
+            AllowedOrigins::Listed(listed.clone())
+        }
+        _ => AllowedOrigins::Any,
     };
-    Some(Site { path: (!path.is_empty()).then(|| path.to_string()), origins })
+    Some(WebSocketSite { path: (!path.is_empty()).then(|| path.to_string()), origins })
 }
 
-fn bind(settings: &Settings) -> Result<Vec<Bound>, Vec<String>> {
-    let wishes: Vec<Wish<'_>> = settings
+fn bind_listeners(settings: &ProgramSettings) -> Result<Vec<BoundListener>, Vec<String>> {
+    let wishes: Vec<ListenerSpec<'_>> = settings
         .listeners
         .iter()
-        .map(|listener| Wish {
+        .map(|listener| ListenerSpec {
             url: &listener.url,
-            open: listener.is_open() || listener.authenticates(),
+            open: listener.accepts_other_hosts() || listener.requires_credentials(),
             mode: listener.door.unix_mode,
         })
         .collect();
-    listen::bind(&wishes)
+    listen_url::bind(&wishes)
 }
 
 fn banner(
-    sources: &Sources,
-    settings: &Settings,
-    security: &Security,
-    listeners: &[Bound],
+    sources: &OptionSources,
+    settings: &ProgramSettings,
+    security: &SecurityState,
+    listeners: &[BoundListener],
     shards: usize,
 ) -> String {
     let mut banner = format!("godwit {VERSION}\n");
@@ -449,7 +481,7 @@ fn banner(
     }
     let config = sources.config.as_ref().map(|path| path.display().to_string());
     let _ = writeln!(banner, "  shards        {shards}");
-    let storage = match shelter(settings) {
+    let storage = match store_location(settings) {
         Some(shelter) => format!("in {}", shelter.folder.display()),
         None => "in memory: nothing outlives this process".to_string(),
     };
@@ -461,7 +493,7 @@ fn banner(
 }
 
 /// The number of file descriptors that client connections leave to the rest of the process.
-fn descriptors_reserved(settings: &Settings) -> usize {
+fn descriptors_reserved(settings: &ProgramSettings) -> usize {
     let links = 0;
     #[cfg(feature = "bridge")]
     let links = links + settings.bridges.len();
@@ -481,38 +513,38 @@ const DESCRIPTORS_OF_LINK: usize = 8;
 const SERVERS_MAX: usize = 4;
 
 /// The folder and options of the store, unless everything is kept in memory.
-fn shelter(settings: &Settings) -> Option<engine::Shelter> {
+fn store_location(settings: &ProgramSettings) -> Option<engine::StoreLocation> {
     let durable = settings.broker.durability != Durability::Memory;
-    durable.then(|| engine::Shelter {
+    durable.then(|| engine::StoreLocation {
         folder: settings.data.clone().into(),
         options: settings.store.clone(),
     })
 }
 
-fn cannot_start(fault: &engine::Fault, folder: &str) -> String {
-    let folder = whole_path(Path::new(folder));
+fn describe_start_error(fault: &engine::ServerFault, folder: &str) -> String {
+    let folder = absolute_path(Path::new(folder));
     let folder = folder.display();
     match fault {
-        engine::Fault::Store(store::Fault::Damaged(_)) => format!(
+        engine::ServerFault::Store(store::Fault::Damaged(_)) => format!(
             "{folder}: {fault}. Nothing was changed; `godwit store check --data {folder}` says \
              more, and --repair starts without what is missing"
         ),
-        engine::Fault::Store(store::Fault::Locked(_)) => format!(
+        engine::ServerFault::Store(store::Fault::Locked(_)) => format!(
             "{folder} (option data): another process uses the data folder, name another one with \
              --data"
         ),
-        engine::Fault::Store(store::Fault::Disk(fault)) => format!(
+        engine::ServerFault::Store(store::Fault::Disk(fault)) => format!(
             "{folder} (option data): the data folder cannot be used: {fault}. Name a folder that \
              can be written with --data, or keep nothing with --memory"
         ),
-        engine::Fault::Store(fault) => format!("{folder} (option data): {fault}"),
+        engine::ServerFault::Store(fault) => format!("{folder} (option data): {fault}"),
         _ => format!("the broker cannot start: {fault}"),
     }
 }
 
-fn say_what_came_back(server: &engine::Server) {
+fn log_restored_state(server: &engine::Server) {
     let Some((report, restored)) = server.report() else { return };
-    let broker::Restored { sessions, subscriptions, retained } = *restored;
+    let broker::RestoreStats { sessions, subscriptions, retained } = *restored;
     info!(target: "godwit::store", sessions, subscriptions, retained, "stored state is back");
     if report.torn_bytes > 0 {
         let bytes = report.torn_bytes;
@@ -524,7 +556,7 @@ fn say_what_came_back(server: &engine::Server) {
 }
 
 /// Different in every process, so that nobody can predict assigned ids and hash collisions.
-fn seed() -> io::Result<u64> {
+fn random_seed() -> io::Result<u64> {
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(u64::from_le_bytes(bytes))

@@ -5,20 +5,20 @@ use std::time::{Duration, SystemTime};
 
 /// Since 1970.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Timestamp(pub(crate) Duration);
+pub(crate) struct UnixTimestamp(pub(crate) Duration);
 
-impl Timestamp {
-    pub(crate) fn now() -> Timestamp {
-        Timestamp(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+impl UnixTimestamp {
+    pub(crate) fn now() -> UnixTimestamp {
+        UnixTimestamp(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
     }
 
     /// When a day of the Gregorian calendar begins, from 1970 on.
-    pub(crate) fn of_day(year: u64, month: u64, day: u64) -> Option<Timestamp> {
+    pub(crate) fn of_day(year: u64, month: u64, day: u64) -> Option<UnixTimestamp> {
         // In years that begin in March, as below.
         let (year, march_month) = (year.checked_sub(u64::from(month <= 2))?, (month + 9) % 12);
         let leap_days = year / 4 - year / 100 + year / 400;
         let days = year * 365 + leap_days + (153 * march_month + 2) / 5 + day.checked_sub(1)?;
-        Some(Timestamp(Duration::from_secs(days.checked_sub(719_468)? * 86_400)))
+        Some(UnixTimestamp(Duration::from_secs(days.checked_sub(719_468)? * 86_400)))
     }
 
     /// `2026-11-21T10:00:00`
@@ -32,7 +32,7 @@ impl Timestamp {
 }
 
 /// `2026-11-21T10:00:00.000Z`
-impl fmt::Display for Timestamp {
+impl fmt::Display for UnixTimestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:03}Z", self.seconds(), self.0.subsec_millis())
     }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn timestamps_are_dates() {
-        let at = |ms| Timestamp(Duration::from_millis(ms)).to_string();
+        let at = |ms| UnixTimestamp(Duration::from_millis(ms)).to_string();
         assert_eq!(at(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(at(951_782_400_123), "2000-02-29T00:00:00.123Z");
         assert_eq!(at(1_795_255_199_999), "2026-11-21T09:59:59.999Z");
@@ -68,9 +68,9 @@ mod tests {
     #[test]
     fn days_begin_where_their_dates_say() {
         for (year, month, day) in [(1970, 1, 1), (2000, 2, 29), (2026, 11, 21), (2100, 3, 1)] {
-            let begins = Timestamp::of_day(year, month, day).expect("it is after 1970");
+            let begins = UnixTimestamp::of_day(year, month, day).expect("it is after 1970");
             assert_eq!(begins.seconds(), format!("{year:04}-{month:02}-{day:02}T00:00:00"));
         }
-        assert!(Timestamp::of_day(1969, 12, 31).is_none());
+        assert!(UnixTimestamp::of_day(1969, 12, 31).is_none());
     }
 }

@@ -3,20 +3,20 @@
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
 
-use godwit::probes;
+use godwit::fuzz_targets;
 use replay::replay;
 
 #[test]
 fn acl_rules_takes_its_corpus() {
-    replay("acl_rules", probes::acl);
+    replay("acl_rules", fuzz_targets::check_acl);
 }
 
 #[test]
 fn jwt_takes_its_corpus() {
-    replay("jwt", probes::token);
+    replay("jwt", fuzz_targets::check_token);
 }
 
 #[test]
 fn jwt_keys_takes_its_corpus() {
-    replay("jwt_keys", probes::keys);
+    replay("jwt_keys", fuzz_targets::check_keys);
 }

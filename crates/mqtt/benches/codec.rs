@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 fn main() {
     let topic = "fleet/7/car/1234/speed";
-    for version in [Version::V311, Version::V5] {
+    for version in [ProtocolVersion::V311, ProtocolVersion::V5] {
         for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
             let name = format!("cut and decode PUBLISH {version:?} {qos:?}");
             decode(&name, version, &publish(topic, qos, version));
         }
     }
-    decode("cut and decode PUBLISH with an alias", Version::V5, &aliased());
-    decode("cut and decode PUBACK", Version::V5, &[0x40, 2, 0, 1]);
+    decode("cut and decode PUBLISH with an alias", ProtocolVersion::V5, &aliased());
+    decode("cut and decode PUBACK", ProtocolVersion::V5, &[0x40, 2, 0, 1]);
     encode(topic);
 }
 
@@ -21,13 +21,13 @@ const ROUNDS: usize = 7;
 const PACKETS: usize = 1000;
 
 /// The best of some rounds over a stream of equal packets, as a read buffer holds them.
-fn decode(name: &str, version: Version, packet: &[u8]) {
+fn decode(name: &str, version: ProtocolVersion, packet: &[u8]) {
     let stream = black_box(packet.repeat(PACKETS));
     let version = black_box(version);
     measure(name, || {
         let mut rest = stream.as_slice();
         let mut sum = 0;
-        while let Ok(Some(frame)) = cut(rest, 1 << 20) {
+        while let Ok(Some(frame)) = split_frame(rest, 1 << 20) {
             rest = &rest[frame.len..];
             match frame.packet_type() {
                 3 => {
@@ -35,7 +35,7 @@ fn decode(name: &str, version: Version, packet: &[u8]) {
                     sum += packet.topic.len() + packet.payload.len();
                 }
                 _ => {
-                    let packet = Ack::decode(frame, version).expect("legal");
+                    let packet = PublishAck::decode(frame, version).expect("legal");
                     sum += usize::from(packet.packet_id.get());
                 }
             }
@@ -50,19 +50,19 @@ fn encode(topic: &str) {
     measure("encode PUBLISH V5 AtLeastOnce", || {
         out.clear();
         for _ in 0..PACKETS {
-            black_box(&packet).encode(Version::V5, &mut out);
+            black_box(&packet).encode(ProtocolVersion::V5, &mut out);
         }
         out.len()
     });
-    let ack = Ack {
+    let ack = PublishAck {
         packet_id: PacketId::MIN,
-        reason: Reason::Success,
+        reason: ReasonCode::Success,
         properties: Properties::default(),
     };
     measure("encode PUBACK", || {
         out.clear();
         for _ in 0..PACKETS {
-            black_box(&ack).encode(PacketType::PubAck, Version::V5, &mut out);
+            black_box(&ack).encode(PacketType::PubAck, ProtocolVersion::V5, &mut out);
         }
         out.len()
     });
@@ -80,7 +80,7 @@ fn message(topic: &str) -> Publish<'_> {
     }
 }
 
-fn publish(topic: &str, qos: QoS, version: Version) -> Vec<u8> {
+fn publish(topic: &str, qos: QoS, version: ProtocolVersion) -> Vec<u8> {
     let mut out = Vec::new();
     Publish { qos, packet_id: PacketId::new(9), ..message(topic) }.encode(version, &mut out);
     out
@@ -90,7 +90,8 @@ fn aliased() -> Vec<u8> {
     let mut buf = PropertiesBuf::default();
     buf.push(Property::TopicAlias(3));
     let mut out = Vec::new();
-    Publish { properties: buf.as_properties(), ..message("") }.encode(Version::V5, &mut out);
+    Publish { properties: buf.as_properties(), ..message("") }
+        .encode(ProtocolVersion::V5, &mut out);
     out
 }
 

@@ -8,7 +8,7 @@
 
 use crate::packet::*;
 use crate::property::{Properties, Property};
-use crate::reason::Reason;
+use crate::reason_code::ReasonCode;
 use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for Packet<'_> {
@@ -17,38 +17,38 @@ impl Display for Packet<'_> {
             Packet::Connect(packet) => packet.fmt(f),
             Packet::ConnAck(packet) => {
                 write!(f, "CONNACK present={}", u8::from(packet.session_present))?;
-                tail(f, packet.reason, packet.properties)
+                write_reason(f, packet.reason, packet.properties)
             }
             Packet::Publish(packet) => packet.fmt(f),
-            Packet::PubAck(packet) => ack(f, "PUBACK", packet),
-            Packet::PubRec(packet) => ack(f, "PUBREC", packet),
-            Packet::PubRel(packet) => ack(f, "PUBREL", packet),
-            Packet::PubComp(packet) => ack(f, "PUBCOMP", packet),
+            Packet::PubAck(packet) => write_ack(f, "PUBACK", packet),
+            Packet::PubRec(packet) => write_ack(f, "PUBREC", packet),
+            Packet::PubRel(packet) => write_ack(f, "PUBREL", packet),
+            Packet::PubComp(packet) => write_ack(f, "PUBCOMP", packet),
             Packet::Subscribe(packet) => packet.fmt(f),
             Packet::SubAck(packet) => {
-                codes(f, "SUBACK", packet.packet_id, packet.codes)?;
-                properties(f, "", packet.properties)
+                write_codes(f, "SUBACK", packet.packet_id, packet.codes)?;
+                write_properties(f, "", packet.properties)
             }
             Packet::Unsubscribe(packet) => {
                 write!(f, "UNSUBSCRIBE {}", packet.packet_id)?;
                 for filter in packet.filters {
-                    write!(f, " {}", Quoted(filter.as_bytes()))?;
+                    write!(f, " {}", QuotedBytes(filter.as_bytes()))?;
                 }
-                properties(f, "", packet.properties)
+                write_properties(f, "", packet.properties)
             }
             Packet::UnsubAck(packet) => {
-                codes(f, "UNSUBACK", packet.packet_id, packet.codes)?;
-                properties(f, "", packet.properties)
+                write_codes(f, "UNSUBACK", packet.packet_id, packet.codes)?;
+                write_properties(f, "", packet.properties)
             }
             Packet::PingReq => f.write_str("PINGREQ"),
             Packet::PingResp => f.write_str("PINGRESP"),
             Packet::Disconnect(packet) => {
                 f.write_str("DISCONNECT")?;
-                tail(f, packet.reason, packet.properties)
+                write_reason(f, packet.reason, packet.properties)
             }
             Packet::Auth(packet) => {
                 f.write_str("AUTH")?;
-                tail(f, packet.reason, packet.properties)
+                write_reason(f, packet.reason, packet.properties)
             }
         }
     }
@@ -56,11 +56,11 @@ impl Display for Packet<'_> {
 
 impl Display for Connect<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "CONNECT id={}", Value(self.client_id))?;
+        write!(f, "CONNECT id={}", BareOrQuoted(self.client_id))?;
         match self.version {
-            Version::V31 => f.write_str(" v=31")?,
-            Version::V311 => f.write_str(" v=311")?,
-            Version::V5 => {}
+            ProtocolVersion::V31 => f.write_str(" v=31")?,
+            ProtocolVersion::V311 => f.write_str(" v=311")?,
+            ProtocolVersion::V5 => {}
         }
         if self.is_bridge {
             f.write_str(" bridge")?;
@@ -71,20 +71,20 @@ impl Display for Connect<'_> {
         if self.keep_alive_s > 0 {
             write!(f, " keep_alive={}", self.keep_alive_s)?;
         }
-        properties(f, "", self.properties)?;
+        write_properties(f, "", self.properties)?;
         if let Some(will) = &self.will {
-            write!(f, " will={}", Quoted(will.topic.as_bytes()))?;
-            write!(f, " will_payload={}", Quoted(will.payload))?;
+            write!(f, " will={}", QuotedBytes(will.topic.as_bytes()))?;
+            write!(f, " will_payload={}", QuotedBytes(will.payload))?;
             if will.qos != QoS::AtMostOnce {
                 write!(f, " will_qos={}", will.qos as u8)?;
             }
             if will.retain {
                 f.write_str(" will_retain")?;
             }
-            properties(f, "will_", will.properties)?;
+            write_properties(f, "will_", will.properties)?;
         }
         if let Some(user_name) = self.user_name {
-            write!(f, " user_name={}", Value(user_name))?;
+            write!(f, " user_name={}", BareOrQuoted(user_name))?;
         }
         // A trace is read by people: that there is a password is all they need.
         if self.password.is_some() {
@@ -100,15 +100,15 @@ impl Display for Publish<'_> {
         if let Some(packet_id) = self.packet_id {
             write!(f, " {packet_id}")?;
         }
-        write!(f, " {} qos={}", Quoted(self.topic.as_bytes()), self.qos as u8)?;
+        write!(f, " {} qos={}", QuotedBytes(self.topic.as_bytes()), self.qos as u8)?;
         if self.dup {
             f.write_str(" dup")?;
         }
         if self.retain {
             f.write_str(" retain")?;
         }
-        write!(f, " {}", Quoted(self.payload))?;
-        properties(f, "", self.properties)
+        write!(f, " {}", QuotedBytes(self.payload))?;
+        write_properties(f, "", self.properties)
     }
 }
 
@@ -116,7 +116,7 @@ impl Display for Subscribe<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "SUBSCRIBE {}", self.packet_id)?;
         for (filter, options) in self.filters {
-            write!(f, " {} qos={}", Quoted(filter.as_bytes()), options.qos as u8)?;
+            write!(f, " {} qos={}", QuotedBytes(filter.as_bytes()), options.qos as u8)?;
             if options.no_local {
                 f.write_str(" no_local")?;
             }
@@ -127,17 +127,17 @@ impl Display for Subscribe<'_> {
                 write!(f, " retain_handling={}", options.retain_handling)?;
             }
         }
-        properties(f, "", self.properties)
+        write_properties(f, "", self.properties)
     }
 }
 
-fn ack(f: &mut Formatter<'_>, name: &str, packet: &Ack<'_>) -> fmt::Result {
+fn write_ack(f: &mut Formatter<'_>, name: &str, packet: &PublishAck<'_>) -> fmt::Result {
     write!(f, "{name} {}", packet.packet_id)?;
-    tail(f, packet.reason, packet.properties)
+    write_reason(f, packet.reason, packet.properties)
 }
 
 /// Granted QoS as a number, everything from 0x10 on in hex, as the specification writes them.
-fn codes(f: &mut Formatter<'_>, name: &str, id: PacketId, codes: &[u8]) -> fmt::Result {
+fn write_codes(f: &mut Formatter<'_>, name: &str, id: PacketId, codes: &[u8]) -> fmt::Result {
     write!(f, "{name} {id}")?;
     if codes.is_empty() {
         return Ok(());
@@ -149,14 +149,14 @@ fn codes(f: &mut Formatter<'_>, name: &str, id: PacketId, codes: &[u8]) -> fmt::
     f.write_char(']')
 }
 
-fn tail(f: &mut Formatter<'_>, reason: Reason, all: Properties<'_>) -> fmt::Result {
-    if reason != Reason::Success {
+fn write_reason(f: &mut Formatter<'_>, reason: ReasonCode, all: Properties<'_>) -> fmt::Result {
+    if reason != ReasonCode::Success {
         write!(f, " {reason:?}")?;
     }
-    properties(f, "", all)
+    write_properties(f, "", all)
 }
 
-fn properties(f: &mut Formatter<'_>, prefix: &str, all: Properties<'_>) -> fmt::Result {
+fn write_properties(f: &mut Formatter<'_>, prefix: &str, all: Properties<'_>) -> fmt::Result {
     for property in all.iter() {
         write!(f, " {prefix}{property}")?;
     }
@@ -168,30 +168,34 @@ impl Display for Property<'_> {
         match *self {
             Property::PayloadFormatIndicator(value) => write!(f, "payload_format={value}"),
             Property::MessageExpiryInterval(value) => write!(f, "expiry={value}"),
-            Property::ContentType(value) => write!(f, "content_type={}", Value(value)),
-            Property::ResponseTopic(value) => write!(f, "response_topic={}", Value(value)),
-            Property::CorrelationData(value) => write!(f, "correlation={}", Quoted(value)),
+            Property::ContentType(value) => write!(f, "content_type={}", BareOrQuoted(value)),
+            Property::ResponseTopic(value) => write!(f, "response_topic={}", BareOrQuoted(value)),
+            Property::CorrelationData(value) => write!(f, "correlation={}", QuotedBytes(value)),
             Property::SubscriptionIdentifier(value) => write!(f, "subscription_id={value}"),
             Property::SessionExpiryInterval(value) => write!(f, "expiry={value}"),
             Property::AssignedClientIdentifier(value) => {
-                write!(f, "assigned_id={}", Value(value))
+                write!(f, "assigned_id={}", BareOrQuoted(value))
             }
             Property::ServerKeepAlive(value) => write!(f, "server_keep_alive={value}"),
-            Property::AuthenticationMethod(value) => write!(f, "auth_method={}", Value(value)),
-            Property::AuthenticationData(value) => write!(f, "auth={}", Quoted(value)),
+            Property::AuthenticationMethod(value) => {
+                write!(f, "auth_method={}", BareOrQuoted(value))
+            }
+            Property::AuthenticationData(value) => write!(f, "auth={}", QuotedBytes(value)),
             Property::RequestProblemInformation(value) => write!(f, "request_problem={value}"),
             Property::WillDelayInterval(value) => write!(f, "delay={value}"),
             Property::RequestResponseInformation(value) => write!(f, "request_response={value}"),
-            Property::ResponseInformation(value) => write!(f, "response={}", Value(value)),
-            Property::ServerReference(value) => write!(f, "server_reference={}", Value(value)),
-            Property::ReasonString(value) => write!(f, "reason_string={}", Value(value)),
+            Property::ResponseInformation(value) => write!(f, "response={}", BareOrQuoted(value)),
+            Property::ServerReference(value) => {
+                write!(f, "server_reference={}", BareOrQuoted(value))
+            }
+            Property::ReasonString(value) => write!(f, "reason_string={}", BareOrQuoted(value)),
             Property::ReceiveMaximum(value) => write!(f, "receive_maximum={value}"),
             Property::TopicAliasMaximum(value) => write!(f, "topic_alias_maximum={value}"),
             Property::TopicAlias(value) => write!(f, "alias={value}"),
             Property::MaximumQoS(value) => write!(f, "maximum_qos={value}"),
             Property::RetainAvailable(value) => write!(f, "retain_available={value}"),
             Property::UserProperty(name, value) => {
-                write!(f, "user={}:{}", Quoted(name.as_bytes()), Quoted(value.as_bytes()))
+                write!(f, "user={}:{}", QuotedBytes(name.as_bytes()), QuotedBytes(value.as_bytes()))
             }
             Property::MaximumPacketSize(value) => write!(f, "maximum_packet_size={value}"),
             Property::WildcardSubscriptionAvailable(value) => {
@@ -206,23 +210,23 @@ impl Display for Property<'_> {
 }
 
 /// Bare where it is a plain word, else quoted.
-struct Value<'a>(&'a str);
+struct BareOrQuoted<'a>(&'a str);
 
-impl Display for Value<'_> {
+impl Display for BareOrQuoted<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
         match !self.0.is_empty() && self.0.bytes().all(plain) {
             true => f.write_str(self.0),
-            false => write!(f, "{}", Quoted(self.0.as_bytes())),
+            false => write!(f, "{}", QuotedBytes(self.0.as_bytes())),
         }
     }
 }
 
 /// Text in quotes, printable ASCII and escapes only; `hex:` for what is not text; and where one
 /// byte goes on for long, the byte and how often.
-struct Quoted<'a>(&'a [u8]);
+struct QuotedBytes<'a>(&'a [u8]);
 
-impl Display for Quoted<'_> {
+impl Display for QuotedBytes<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if let Some((first, rest)) = self.0.split_first()
             && rest.len() >= REPEATS_MIN
@@ -254,8 +258,8 @@ mod tests {
     use crate::*;
 
     fn line(bytes: &[u8]) -> String {
-        let frame = cut(bytes, u32::MAX).unwrap().unwrap();
-        Packet::decode(frame, Version::V5).unwrap().to_string()
+        let frame = split_frame(bytes, u32::MAX).unwrap().unwrap();
+        Packet::decode(frame, ProtocolVersion::V5).unwrap().to_string()
     }
 
     #[test]
@@ -288,7 +292,7 @@ mod tests {
             properties: Properties::default(),
             payload: &payload,
         };
-        publish.encode(Version::V5, &mut buf);
+        publish.encode(ProtocolVersion::V5, &mut buf);
         assert_eq!(line(&buf), r#"PUBLISH "caf\u{e9}" qos=0 "x"*100"#);
     }
 }

@@ -7,7 +7,7 @@
 use crate::frame::VARINT_MAX;
 use crate::packet::*;
 use crate::property::Properties;
-use crate::reason::Reason;
+use crate::reason_code::ReasonCode;
 
 pub const PINGREQ: [u8; 2] = [PacketType::PingReq.first_byte(), 0];
 pub const PINGRESP: [u8; 2] = [PacketType::PingResp.first_byte(), 0];
@@ -16,7 +16,7 @@ pub const PINGRESP: [u8; 2] = [PacketType::PingResp.first_byte(), 0];
 pub(crate) const BRIDGE: u8 = 0x80;
 
 impl Packet<'_> {
-    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
         match self {
             Packet::Connect(packet) => packet.encode(version, out),
             Packet::ConnAck(packet) => packet.encode(version, out),
@@ -39,7 +39,7 @@ impl Packet<'_> {
 
 impl Connect<'_> {
     /// `version` decides the bytes; it is the packet's own unless a client tries an older one.
-    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
         // [3.1.1:MQTT-3.1.2-22]
         let password = self.password.filter(|_| version.is_v5() || self.user_name.is_some());
         let mut flags = u8::from(self.clean_start) << 1
@@ -48,8 +48,8 @@ impl Connect<'_> {
         if let Some(will) = &self.will {
             flags |= 1 << 2 | (will.qos as u8) << 3 | u8::from(will.retain) << 5;
         }
-        framed(PacketType::Connect, out, |out| {
-            text(if version == Version::V31 { "MQIsdp" } else { "MQTT" }, out);
+        write_framed(PacketType::Connect, out, |out| {
+            text(if version == ProtocolVersion::V31 { "MQIsdp" } else { "MQTT" }, out);
             let mark = if self.is_bridge && !version.is_v5() { BRIDGE } else { 0 };
             out.extend_from_slice(&[version as u8 | mark, flags]);
             u16(self.keep_alive_s, out);
@@ -72,16 +72,17 @@ impl Connect<'_> {
 
 impl ConnAck<'_> {
     /// Writes nothing when 3.x has no return code for the reason: then the connection just closes.
-    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
         let code = match version {
-            Version::V5 => Some(self.reason.code()),
-            Version::V31 | Version::V311 => self.reason.connack_v3(), // [3.1.1:MQTT-3.2.2-6]
+            ProtocolVersion::V5 => Some(self.reason.code()),
+            // [3.1.1:MQTT-3.2.2-6]
+            ProtocolVersion::V31 | ProtocolVersion::V311 => self.reason.connack_v3(),
         };
         let Some(code) = code else { return };
         // [MQTT-3.2.2-1] [MQTT-3.2.2-6]
         let has_session = self.session_present && !self.reason.is_error();
-        let flags = u8::from(has_session && version != Version::V31);
-        framed(PacketType::ConnAck, out, |out| {
+        let flags = u8::from(has_session && version != ProtocolVersion::V31);
+        write_framed(PacketType::ConnAck, out, |out| {
             out.extend_from_slice(&[flags, code]);
             properties(self.properties, version, out);
         });
@@ -90,8 +91,8 @@ impl ConnAck<'_> {
 
 impl Publish<'_> {
     #[inline]
-    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
-        let topic = cut_text(self.topic);
+    pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
+        let topic = truncate_text(self.topic);
         let has_id = self.qos != QoS::AtMostOnce;
         let properties_len = properties_len(self.properties, version);
         let len = 2 + topic.len() + 2 * usize::from(has_id) + properties_len + self.payload.len();
@@ -114,17 +115,17 @@ impl Publish<'_> {
     }
 }
 
-impl Ack<'_> {
+impl PublishAck<'_> {
     /// `kind` is PUBACK, PUBREC, PUBREL or PUBCOMP.
     #[inline]
-    pub fn encode(&self, kind: PacketType, version: Version, out: &mut Vec<u8>) {
+    pub fn encode(&self, kind: PacketType, version: ProtocolVersion, out: &mut Vec<u8>) {
         let [high, low] = self.packet_id.get().to_be_bytes();
-        let is_short = self.reason == Reason::Success && self.properties.is_empty();
+        let is_short = self.reason == ReasonCode::Success && self.properties.is_empty();
         if is_short || !version.is_v5() {
             out.extend_from_slice(&[kind.first_byte(), 2, high, low]);
             return;
         }
-        framed(kind, out, |out| {
+        write_framed(kind, out, |out| {
             out.extend_from_slice(&[high, low, self.reason.code()]);
             if !self.properties.is_empty() {
                 properties(self.properties, version, out);
@@ -134,8 +135,8 @@ impl Ack<'_> {
 }
 
 impl Subscribe<'_> {
-    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
-        framed(PacketType::Subscribe, out, |out| {
+    pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
+        write_framed(PacketType::Subscribe, out, |out| {
             u16(self.packet_id.get(), out);
             properties(self.properties, version, out);
             for (filter, options) in self.filters {
@@ -147,8 +148,8 @@ impl Subscribe<'_> {
 }
 
 impl SubAck<'_> {
-    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
-        framed(PacketType::SubAck, out, |out| {
+    pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
+        write_framed(PacketType::SubAck, out, |out| {
             u16(self.packet_id.get(), out);
             properties(self.properties, version, out);
             if version.is_v5() {
@@ -162,8 +163,8 @@ impl SubAck<'_> {
 }
 
 impl Unsubscribe<'_> {
-    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
-        framed(PacketType::Unsubscribe, out, |out| {
+    pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
+        write_framed(PacketType::Unsubscribe, out, |out| {
             u16(self.packet_id.get(), out);
             properties(self.properties, version, out);
             out.extend_from_slice(self.filters.bytes);
@@ -172,8 +173,8 @@ impl Unsubscribe<'_> {
 }
 
 impl UnsubAck<'_> {
-    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
-        framed(PacketType::UnsubAck, out, |out| {
+    pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
+        write_framed(PacketType::UnsubAck, out, |out| {
             u16(self.packet_id.get(), out);
             properties(self.properties, version, out);
             if version.is_v5() {
@@ -186,13 +187,13 @@ impl UnsubAck<'_> {
 impl Disconnect<'_> {
     /// In 3.x only a client's normal disconnection exists. Any other reason, which a server or a
     /// client that wants its will published would give, writes nothing: closing says it.
-    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
-        if !version.is_v5() && self.reason != Reason::NormalDisconnection {
+    pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
+        if !version.is_v5() && self.reason != ReasonCode::NormalDisconnection {
             return;
         }
-        framed(PacketType::Disconnect, out, |out| {
+        write_framed(PacketType::Disconnect, out, |out| {
             let has_properties = version.is_v5() && !self.properties.is_empty();
-            if has_properties || self.reason != Reason::NormalDisconnection {
+            if has_properties || self.reason != ReasonCode::NormalDisconnection {
                 out.push(self.reason.code());
             }
             if has_properties {
@@ -204,12 +205,12 @@ impl Disconnect<'_> {
 
 impl Auth<'_> {
     /// Writes nothing in 3.x.
-    pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
         if !version.is_v5() {
             return;
         }
-        framed(PacketType::Auth, out, |out| {
-            if self.reason != Reason::Success || !self.properties.is_empty() {
+        write_framed(PacketType::Auth, out, |out| {
+            if self.reason != ReasonCode::Success || !self.properties.is_empty() {
                 out.push(self.reason.code());
                 properties(self.properties, version, out);
             }
@@ -218,7 +219,7 @@ impl Auth<'_> {
 }
 
 /// A fixed header around what `body` writes.
-fn framed(kind: PacketType, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+fn write_framed(kind: PacketType, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     // One byte of length is what nearly every such packet needs; the rest move their body.
     out.extend_from_slice(&[kind.first_byte(), 0]);
@@ -278,7 +279,7 @@ fn u16(value: u16, out: &mut Vec<u8>) {
 
 #[inline]
 pub(crate) fn text(value: &str, out: &mut Vec<u8>) {
-    binary(cut_text(value).as_bytes(), out);
+    binary(truncate_text(value).as_bytes(), out);
 }
 
 #[inline]
@@ -290,7 +291,7 @@ pub(crate) fn binary(value: &[u8], out: &mut Vec<u8>) {
 
 /// Length and properties; in 3.x neither. [MQTT-2.2.2-1]
 #[inline]
-fn properties(properties: Properties<'_>, version: Version, out: &mut Vec<u8>) {
+fn properties(properties: Properties<'_>, version: ProtocolVersion, out: &mut Vec<u8>) {
     if version.is_v5() {
         encode_remaining_len(properties.as_bytes().len(), out);
         out.extend_from_slice(properties.as_bytes());
@@ -298,7 +299,7 @@ fn properties(properties: Properties<'_>, version: Version, out: &mut Vec<u8>) {
 }
 
 #[inline]
-fn properties_len(properties: Properties<'_>, version: Version) -> usize {
+fn properties_len(properties: Properties<'_>, version: ProtocolVersion) -> usize {
     if !version.is_v5() {
         return 0;
     }
@@ -308,7 +309,7 @@ fn properties_len(properties: Properties<'_>, version: Version) -> usize {
 
 /// Whole characters of as much as a length of two bytes can announce.
 #[inline]
-fn cut_text(text: &str) -> &str {
+fn truncate_text(text: &str) -> &str {
     if text.len() <= FIELD_BYTES_MAX {
         return text;
     }
@@ -342,16 +343,16 @@ mod tests {
             let value = "v".repeat(value_len);
             let mut buf = PropertiesBuf::default();
             buf.push(Property::ReasonString(&value));
-            let ack = Ack {
+            let ack = PublishAck {
                 packet_id: PacketId::MIN,
-                reason: Reason::Success,
+                reason: ReasonCode::Success,
                 properties: buf.as_properties(),
             };
             let mut out = vec![0xEE];
-            ack.encode(PacketType::PubRel, Version::V5, &mut out);
-            let frame = crate::cut(&out[1..], u32::MAX).unwrap().unwrap();
+            ack.encode(PacketType::PubRel, ProtocolVersion::V5, &mut out);
+            let frame = crate::split_frame(&out[1..], u32::MAX).unwrap().unwrap();
             assert_eq!(frame.len, out.len() - 1);
-            assert_eq!(Ack::decode(frame, Version::V5), Ok(ack));
+            assert_eq!(PublishAck::decode(frame, ProtocolVersion::V5), Ok(ack));
         }
     }
 
@@ -361,7 +362,7 @@ mod tests {
         buf.push(Property::TopicAlias(1));
         let message = Publish { properties: buf.as_properties(), ..publish("t", b"x") };
         let mut out = Vec::new();
-        message.encode(Version::V311, &mut out);
+        message.encode(ProtocolVersion::V311, &mut out);
         assert_eq!(out, b"\x30\x04\x00\x01tx");
     }
 
@@ -381,9 +382,9 @@ mod tests {
     fn packet_above_the_maximum_is_not_written() {
         let payload = vec![0; VARINT_MAX as usize - 2];
         let mut out = vec![0xEE];
-        publish("t", &payload).encode(Version::V311, &mut out);
+        publish("t", &payload).encode(ProtocolVersion::V311, &mut out);
         assert_eq!(out, [0xEE]);
-        publish("", &payload).encode(Version::V311, &mut out);
+        publish("", &payload).encode(ProtocolVersion::V311, &mut out);
         assert_eq!(out.len(), 1 + 5 + VARINT_MAX as usize);
     }
 
@@ -391,15 +392,17 @@ mod tests {
     fn what_3x_cannot_say_is_not_sent() {
         let mut out = Vec::new();
         let properties = Properties::default();
-        Disconnect { reason: Reason::ServerBusy, properties }.encode(Version::V311, &mut out);
-        Auth { reason: Reason::ReAuthenticate, properties }.encode(Version::V31, &mut out);
+        Disconnect { reason: ReasonCode::ServerBusy, properties }
+            .encode(ProtocolVersion::V311, &mut out);
+        Auth { reason: ReasonCode::ReAuthenticate, properties }
+            .encode(ProtocolVersion::V31, &mut out);
         // [3.1.1:MQTT-3.2.2-6]
         let refusal =
-            ConnAck { session_present: false, reason: Reason::PacketTooLarge, properties };
-        refusal.encode(Version::V311, &mut out);
+            ConnAck { session_present: false, reason: ReasonCode::PacketTooLarge, properties };
+        refusal.encode(ProtocolVersion::V311, &mut out);
         assert_eq!(out, []);
-        Disconnect { reason: Reason::NormalDisconnection, properties }
-            .encode(Version::V31, &mut out);
+        Disconnect { reason: ReasonCode::NormalDisconnection, properties }
+            .encode(ProtocolVersion::V31, &mut out);
         assert_eq!(out, [0xE0, 0]);
     }
 
@@ -408,11 +411,11 @@ mod tests {
         // [MQTT-3.2.2-6]
         let refusal = ConnAck {
             session_present: true,
-            reason: Reason::NotAuthorized,
+            reason: ReasonCode::NotAuthorized,
             properties: Properties::default(),
         };
         let mut out = Vec::new();
-        refusal.encode(Version::V5, &mut out);
+        refusal.encode(ProtocolVersion::V5, &mut out);
         assert_eq!(out, [0x20, 3, 0, 0x87, 0]);
     }
 
@@ -421,7 +424,7 @@ mod tests {
         // [MQTT-2.2.1-2] [MQTT-3.3.1-2]
         let message = Publish { dup: true, packet_id: Some(PacketId::MAX), ..publish("t", b"") };
         let mut out = Vec::new();
-        message.encode(Version::V311, &mut out);
+        message.encode(ProtocolVersion::V311, &mut out);
         assert_eq!(out, b"\x30\x03\x00\x01t");
     }
 }

@@ -3,14 +3,17 @@
 //! Invariant: the bytes are whole entries with text that was checked, so reading cannot fail.
 
 use crate::encode;
-use crate::packet::{Filters, QoS, SubscribeOptions, Subscriptions, Version};
-use crate::text::Reader;
+use crate::packet::{FilterList, ProtocolVersion, QoS, SubscribeOptions, SubscriptionList};
+use crate::text::PacketReader;
 use crate::violation::Violation;
 
 impl SubscribeOptions {
     /// In 3.x the byte is the QoS and nothing else.
     #[inline]
-    pub(crate) fn from_byte(byte: u8, version: Version) -> Result<SubscribeOptions, Violation> {
+    pub(crate) fn from_byte(
+        byte: u8,
+        version: ProtocolVersion,
+    ) -> Result<SubscribeOptions, Violation> {
         let reserved = if version.is_v5() { 0b1100_0000 } else { 0b1111_1100 };
         if byte & reserved != 0 {
             // [MQTT-3.8.3-5] [3.1.1:MQTT-3.8.3-4]
@@ -29,7 +32,7 @@ impl SubscribeOptions {
     }
 
     #[inline]
-    pub(crate) fn to_byte(self, version: Version) -> u8 {
+    pub(crate) fn to_byte(self, version: ProtocolVersion) -> u8 {
         let qos = self.qos as u8;
         if !version.is_v5() {
             return qos;
@@ -40,24 +43,24 @@ impl SubscribeOptions {
     }
 }
 
-impl<'a> Subscriptions<'a> {
+impl<'a> SubscriptionList<'a> {
     /// Walks over `bytes` once.
-    pub(crate) fn check(bytes: &'a [u8], version: Version) -> Result<Self, Violation> {
+    pub(crate) fn check(bytes: &'a [u8], version: ProtocolVersion) -> Result<Self, Violation> {
         if bytes.is_empty() {
             // [MQTT-3.8.3-2] [3.1.1:MQTT-3.8.3-3]
             return Err(Violation::SubscribeWithoutFilter);
         }
-        let mut reader = Reader::new(bytes);
+        let mut reader = PacketReader::new(bytes);
         while !reader.is_empty() {
             reader.text()?; // [MQTT-3.8.3-1]
             SubscribeOptions::from_byte(reader.u8()?, version)?;
         }
-        Ok(Subscriptions { bytes })
+        Ok(SubscriptionList { bytes })
     }
 
     #[inline]
-    pub fn iter(&self) -> SubscriptionsIter<'a> {
-        SubscriptionsIter { reader: Reader::new(self.bytes) }
+    pub fn iter(&self) -> SubscriptionListIter<'a> {
+        SubscriptionListIter { reader: PacketReader::new(self.bytes) }
     }
 
     pub fn len(&self) -> usize {
@@ -70,66 +73,67 @@ impl<'a> Subscriptions<'a> {
     }
 }
 
-impl<'a> IntoIterator for Subscriptions<'a> {
+impl<'a> IntoIterator for SubscriptionList<'a> {
     type Item = (&'a str, SubscribeOptions);
-    type IntoIter = SubscriptionsIter<'a>;
+    type IntoIter = SubscriptionListIter<'a>;
 
-    fn into_iter(self) -> SubscriptionsIter<'a> {
+    fn into_iter(self) -> SubscriptionListIter<'a> {
         self.iter()
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct SubscriptionsIter<'a> {
-    reader: Reader<'a>,
+pub struct SubscriptionListIter<'a> {
+    reader: PacketReader<'a>,
 }
 
-impl<'a> Iterator for SubscriptionsIter<'a> {
+impl<'a> Iterator for SubscriptionListIter<'a> {
     type Item = (&'a str, SubscribeOptions);
 
     fn next(&mut self) -> Option<Self::Item> {
         let filter = self.reader.text().ok()?;
         // What 3.x allows means the same in 5.0.
-        let options = SubscribeOptions::from_byte(self.reader.u8().ok()?, Version::V5).ok()?;
+        let options =
+            SubscribeOptions::from_byte(self.reader.u8().ok()?, ProtocolVersion::V5).ok()?;
         Some((filter, options))
     }
 }
 
 /// A payload of SUBSCRIBE that is being put together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SubscriptionsBuf {
+pub struct SubscriptionListBuf {
     bytes: Vec<u8>,
 }
 
-impl SubscriptionsBuf {
-    pub fn push(&mut self, filter: &str, options: SubscribeOptions) -> &mut SubscriptionsBuf {
+impl SubscriptionListBuf {
+    pub fn push(&mut self, filter: &str, options: SubscribeOptions) -> &mut SubscriptionListBuf {
         encode::text(filter, &mut self.bytes);
-        self.bytes.push(options.to_byte(Version::V5));
+        self.bytes.push(options.to_byte(ProtocolVersion::V5));
         self
     }
 
     #[inline]
-    pub fn as_subscriptions(&self) -> Subscriptions<'_> {
-        Subscriptions { bytes: &self.bytes }
+    pub fn as_subscriptions(&self) -> SubscriptionList<'_> {
+        SubscriptionList { bytes: &self.bytes }
     }
 }
 
-impl<'a> Filters<'a> {
+impl<'a> FilterList<'a> {
     /// Walks over `bytes` once.
     pub(crate) fn check(bytes: &'a [u8]) -> Result<Self, Violation> {
         if bytes.is_empty() {
             return Err(Violation::UnsubscribeWithoutFilter); // [MQTT-3.10.3-2]
         }
-        let mut reader = Reader::new(bytes);
+        let mut reader = PacketReader::new(bytes);
         while !reader.is_empty() {
             reader.text()?; // [MQTT-3.10.3-1]
         }
-        Ok(Filters { bytes })
+        Ok(FilterList { bytes })
     }
 
     #[inline]
-    pub fn iter(&self) -> FiltersIter<'a> {
-        FiltersIter { reader: Reader::new(self.bytes) }
+    pub fn iter(&self) -> FilterListIter<'a> {
+        FilterListIter { reader: PacketReader::new(self.bytes) }
     }
 
     pub fn len(&self) -> usize {
@@ -142,21 +146,21 @@ impl<'a> Filters<'a> {
     }
 }
 
-impl<'a> IntoIterator for Filters<'a> {
+impl<'a> IntoIterator for FilterList<'a> {
     type Item = &'a str;
-    type IntoIter = FiltersIter<'a>;
+    type IntoIter = FilterListIter<'a>;
 
-    fn into_iter(self) -> FiltersIter<'a> {
+    fn into_iter(self) -> FilterListIter<'a> {
         self.iter()
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct FiltersIter<'a> {
-    reader: Reader<'a>,
+pub struct FilterListIter<'a> {
+    reader: PacketReader<'a>,
 }
 
-impl<'a> Iterator for FiltersIter<'a> {
+impl<'a> Iterator for FilterListIter<'a> {
     type Item = &'a str;
 
     fn next(&mut self) -> Option<&'a str> {
@@ -166,19 +170,19 @@ impl<'a> Iterator for FiltersIter<'a> {
 
 /// A payload of UNSUBSCRIBE that is being put together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FiltersBuf {
+pub struct FilterListBuf {
     bytes: Vec<u8>,
 }
 
-impl FiltersBuf {
-    pub fn push(&mut self, filter: &str) -> &mut FiltersBuf {
+impl FilterListBuf {
+    pub fn push(&mut self, filter: &str) -> &mut FilterListBuf {
         encode::text(filter, &mut self.bytes);
         self
     }
 
     #[inline]
-    pub fn as_filters(&self) -> Filters<'_> {
-        Filters { bytes: &self.bytes }
+    pub fn as_filters(&self) -> FilterList<'_> {
+        FilterList { bytes: &self.bytes }
     }
 }
 
@@ -190,9 +194,9 @@ mod tests {
     fn options_survive_their_byte() {
         let mut legal = 0;
         for byte in 0..=u8::MAX {
-            if let Ok(options) = SubscribeOptions::from_byte(byte, Version::V5) {
-                assert_eq!(options.to_byte(Version::V5), byte);
-                assert_eq!(options.to_byte(Version::V311), byte & 0b11);
+            if let Ok(options) = SubscribeOptions::from_byte(byte, ProtocolVersion::V5) {
+                assert_eq!(options.to_byte(ProtocolVersion::V5), byte);
+                assert_eq!(options.to_byte(ProtocolVersion::V311), byte & 0b11);
                 legal += 1;
             }
         }
@@ -205,38 +209,38 @@ mod tests {
         let of = SubscribeOptions::from_byte;
         // [MQTT-3.8.3-5]
         for byte in [0b0100_0000, 0b1000_0000, 0b1100_0001] {
-            assert_eq!(of(byte, Version::V5), Err(Violation::SubscribeOptionsReserved));
+            assert_eq!(of(byte, ProtocolVersion::V5), Err(Violation::SubscribeOptionsReserved));
         }
-        assert_eq!(of(0b0011_0000, Version::V5), Err(Violation::RetainHandlingInvalid));
-        assert_eq!(of(0b0000_0011, Version::V5), Err(Violation::SubscribeQoSInvalid));
+        assert_eq!(of(0b0011_0000, ProtocolVersion::V5), Err(Violation::RetainHandlingInvalid));
+        assert_eq!(of(0b0000_0011, ProtocolVersion::V5), Err(Violation::SubscribeQoSInvalid));
         // [3.1.1:MQTT-3.8.3-4]
         for byte in 4..=u8::MAX {
-            assert_eq!(of(byte, Version::V311), Err(Violation::SubscribeOptionsReserved));
+            assert_eq!(of(byte, ProtocolVersion::V311), Err(Violation::SubscribeOptionsReserved));
         }
-        assert_eq!(of(3, Version::V31), Err(Violation::SubscribeQoSInvalid));
+        assert_eq!(of(3, ProtocolVersion::V31), Err(Violation::SubscribeQoSInvalid));
     }
 
     #[test]
     fn retain_handling_out_of_range_is_written_as_never() {
         let options = SubscribeOptions { retain_handling: 255, ..Default::default() };
-        assert_eq!(options.to_byte(Version::V5), 0b0010_0000);
+        assert_eq!(options.to_byte(ProtocolVersion::V5), 0b0010_0000);
     }
 
     #[test]
     fn payloads_read_back_in_order() {
         let eager = SubscribeOptions { qos: QoS::ExactlyOnce, ..Default::default() };
-        let mut buf = SubscriptionsBuf::default();
+        let mut buf = SubscriptionListBuf::default();
         buf.push("a/#", eager).push("", SubscribeOptions::default());
         let subscriptions = buf.as_subscriptions();
         let read: Vec<_> = subscriptions.into_iter().collect();
         assert_eq!(read, [("a/#", eager), ("", SubscribeOptions::default())]);
         assert_eq!(subscriptions.len(), 2);
         assert_eq!(
-            Subscriptions::check(buf.as_subscriptions().bytes, Version::V311),
+            SubscriptionList::check(buf.as_subscriptions().bytes, ProtocolVersion::V311),
             Ok(subscriptions)
         );
 
-        let mut buf = FiltersBuf::default();
+        let mut buf = FilterListBuf::default();
         buf.push("a").push("b/+");
         assert_eq!(buf.as_filters().into_iter().collect::<Vec<_>>(), ["a", "b/+"]);
         assert_eq!(buf.as_filters().len(), 2);
@@ -245,9 +249,9 @@ mod tests {
     #[test]
     fn empty_payloads_are_only_defaults() {
         // [MQTT-3.8.3-2] [MQTT-3.10.3-2] [3.1.1:MQTT-3.8.3-3]
-        assert!(Subscriptions::default().is_empty() && Filters::default().is_empty());
-        let subscriptions = Subscriptions::check(&[], Version::V5);
+        assert!(SubscriptionList::default().is_empty() && FilterList::default().is_empty());
+        let subscriptions = SubscriptionList::check(&[], ProtocolVersion::V5);
         assert_eq!(subscriptions, Err(Violation::SubscribeWithoutFilter));
-        assert_eq!(Filters::check(&[]), Err(Violation::UnsubscribeWithoutFilter));
+        assert_eq!(FilterList::check(&[]), Err(Violation::UnsubscribeWithoutFilter));
     }
 }

@@ -10,14 +10,14 @@ use crate::violation::Violation;
 
 /// One whole packet, still encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame<'a> {
+pub struct PacketFrame<'a> {
     pub first: u8,
     pub body: &'a [u8],
     /// Of the whole packet: fixed header and body.
     pub len: usize,
 }
 
-impl Frame<'_> {
+impl PacketFrame<'_> {
     /// The upper half of the first byte.
     #[inline]
     pub fn packet_type(&self) -> u8 {
@@ -30,7 +30,10 @@ impl Frame<'_> {
 /// The header alone is enough to refuse a packet above `packet_bytes_max`, so that nothing waits
 /// for, or stores, a body that no one will take.
 #[inline]
-pub fn cut(bytes: &[u8], packet_bytes_max: u32) -> Result<Option<Frame<'_>>, Violation> {
+pub fn split_frame(
+    bytes: &[u8],
+    packet_bytes_max: u32,
+) -> Result<Option<PacketFrame<'_>>, Violation> {
     let Some((&first, after_first)) = bytes.split_first() else {
         return Ok(None);
     };
@@ -44,7 +47,7 @@ pub fn cut(bytes: &[u8], packet_bytes_max: u32) -> Result<Option<Frame<'_>>, Vio
     let Some(body) = bytes.get(1 + len_len..len) else {
         return Ok(None);
     };
-    Ok(Some(Frame { first, body, len }))
+    Ok(Some(PacketFrame { first, body, len }))
 }
 
 /// The whole first packet's length, once its fixed header is complete and well formed.
@@ -96,8 +99,8 @@ mod tests {
 
     #[test]
     fn frame_ends_where_its_length_says() {
-        let frame = cut(b"\x30\x02abc", MAX).unwrap().unwrap();
-        assert_eq!(frame, Frame { first: 0x30, body: b"ab", len: 4 });
+        let frame = split_frame(b"\x30\x02abc", MAX).unwrap().unwrap();
+        assert_eq!(frame, PacketFrame { first: 0x30, body: b"ab", len: 4 });
         assert_eq!(frame.packet_type(), 3);
     }
 
@@ -106,26 +109,29 @@ mod tests {
         let mut bytes = vec![0x30, 0x80, 0x01];
         bytes.extend([7; 128]);
         for len in 0..bytes.len() {
-            assert_eq!(cut(&bytes[..len], MAX), Ok(None), "{len}");
+            assert_eq!(split_frame(&bytes[..len], MAX), Ok(None), "{len}");
             let expected = (len >= 3).then_some(131);
             assert_eq!(expected_len(&bytes[..len]), expected, "{len}");
         }
-        assert_eq!(cut(&bytes, MAX).unwrap().unwrap().len, 131);
+        assert_eq!(split_frame(&bytes, MAX).unwrap().unwrap().len, 131);
     }
 
     #[test]
     fn header_alone_shows_that_a_packet_is_too_large() {
-        assert_eq!(cut(b"\x30\x08", 9), Err(Violation::PacketTooLarge));
-        assert_eq!(cut(b"\x30\x07", 9), Ok(None));
-        assert_eq!(cut(b"\x30\xff\xff\xff\x7f", MAX), Err(Violation::PacketTooLarge));
-        assert_eq!(cut(b"\x30\xff\xff\xff\x7f", u32::MAX), Ok(None));
+        assert_eq!(split_frame(b"\x30\x08", 9), Err(Violation::PacketTooLarge));
+        assert_eq!(split_frame(b"\x30\x07", 9), Ok(None));
+        assert_eq!(split_frame(b"\x30\xff\xff\xff\x7f", MAX), Err(Violation::PacketTooLarge));
+        assert_eq!(split_frame(b"\x30\xff\xff\xff\x7f", u32::MAX), Ok(None));
         assert_eq!(expected_len(b"\x30\xff\xff\xff\x7f"), Some(VARINT_MAX as usize + 5));
     }
 
     #[test]
     fn length_takes_at_most_four_bytes() {
-        assert_eq!(cut(b"\x30\xff\xff\xff", MAX), Ok(None));
-        assert_eq!(cut(b"\x30\xff\xff\xff\xff", MAX), Err(Violation::MalformedIntegerTooLong));
+        assert_eq!(split_frame(b"\x30\xff\xff\xff", MAX), Ok(None));
+        assert_eq!(
+            split_frame(b"\x30\xff\xff\xff\xff", MAX),
+            Err(Violation::MalformedIntegerTooLong)
+        );
         assert_eq!(expected_len(b"\x30\xff\xff\xff\xff\x01"), None);
     }
 
@@ -133,7 +139,7 @@ mod tests {
     fn length_takes_as_few_bytes_as_possible() {
         // [MQTT-1.5.5-1]
         for header in [&b"\x30\x80\x00"[..], b"\x30\xff\x80\x00", b"\x30\x80\x80\x80\x00"] {
-            assert_eq!(cut(header, MAX), Err(Violation::MalformedIntegerPadded));
+            assert_eq!(split_frame(header, MAX), Err(Violation::MalformedIntegerPadded));
             assert_eq!(expected_len(header), None);
         }
     }

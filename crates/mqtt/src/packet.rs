@@ -5,13 +5,13 @@
 //! whoever forwards them copies a slice.
 
 use crate::property::Properties;
-use crate::reason::Reason;
+use crate::reason_code::ReasonCode;
 use std::num::NonZeroU16;
 
 /// The protocol level byte of CONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Version {
+pub enum ProtocolVersion {
     /// MQTT 3.1, protocol name `MQIsdp`.
     V31 = 3,
     V311 = 4,
@@ -27,19 +27,19 @@ pub enum QoS {
     ExactlyOnce = 2,
 }
 
-impl Version {
+impl ProtocolVersion {
     #[inline]
     pub const fn is_v5(self) -> bool {
-        matches!(self, Version::V5)
+        matches!(self, ProtocolVersion::V5)
     }
 }
 
-impl std::fmt::Display for Version {
+impl std::fmt::Display for ProtocolVersion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Version::V31 => "3.1",
-            Version::V311 => "3.1.1",
-            Version::V5 => "5.0",
+            ProtocolVersion::V31 => "3.1",
+            ProtocolVersion::V311 => "3.1.1",
+            ProtocolVersion::V5 => "5.0",
         })
     }
 }
@@ -127,10 +127,10 @@ pub enum Packet<'a> {
     Connect(Connect<'a>),
     ConnAck(ConnAck<'a>),
     Publish(Publish<'a>),
-    PubAck(Ack<'a>),
-    PubRec(Ack<'a>),
-    PubRel(Ack<'a>),
-    PubComp(Ack<'a>),
+    PubAck(PublishAck<'a>),
+    PubRec(PublishAck<'a>),
+    PubRel(PublishAck<'a>),
+    PubComp(PublishAck<'a>),
     Subscribe(Subscribe<'a>),
     SubAck(SubAck<'a>),
     Unsubscribe(Unsubscribe<'a>),
@@ -143,7 +143,7 @@ pub enum Packet<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connect<'a> {
-    pub version: Version,
+    pub version: ProtocolVersion,
     /// The version has its highest bit set, by which brokers know each other's bridges: a custom
     /// of mosquitto's for 3.x, where no subscription can say that it wants nothing of its own.
     pub is_bridge: bool,
@@ -166,11 +166,11 @@ pub struct Will<'a> {
     pub properties: Properties<'a>,
 }
 
-/// In 3.x `reason` is written as the return code of [`Reason::connack_v3`].
+/// In 3.x `reason` is written as the return code of [`ReasonCode::connack_v3`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnAck<'a> {
     pub session_present: bool,
-    pub reason: Reason,
+    pub reason: ReasonCode,
     pub properties: Properties<'a>,
 }
 
@@ -200,9 +200,9 @@ pub struct PublishOutline<'a> {
 
 /// PUBACK, PUBREC, PUBREL and PUBCOMP. In 3.x only the packet id travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ack<'a> {
+pub struct PublishAck<'a> {
     pub packet_id: PacketId,
-    pub reason: Reason,
+    pub reason: ReasonCode,
     pub properties: Properties<'a>,
 }
 
@@ -211,7 +211,7 @@ pub struct Subscribe<'a> {
     pub packet_id: PacketId,
     pub properties: Properties<'a>,
     /// Never empty.
-    pub filters: Subscriptions<'a>,
+    pub filters: SubscriptionList<'a>,
 }
 
 /// What one filter of a SUBSCRIBE asks for. In 3.x only `qos` travels.
@@ -226,7 +226,7 @@ pub struct SubscribeOptions {
 
 /// The payload of SUBSCRIBE: checked bytes, read by iterating over `(filter, options)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Subscriptions<'a> {
+pub struct SubscriptionList<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
@@ -243,12 +243,12 @@ pub struct Unsubscribe<'a> {
     pub packet_id: PacketId,
     pub properties: Properties<'a>,
     /// Never empty.
-    pub filters: Filters<'a>,
+    pub filters: FilterList<'a>,
 }
 
 /// The payload of UNSUBSCRIBE: checked bytes, read by iterating over filters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Filters<'a> {
+pub struct FilterList<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
@@ -263,12 +263,12 @@ pub struct UnsubAck<'a> {
 /// In 3.x a client's DISCONNECT is two bytes, and a server has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disconnect<'a> {
-    pub reason: Reason,
+    pub reason: ReasonCode,
     pub properties: Properties<'a>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Auth<'a> {
-    pub reason: Reason,
+    pub reason: ReasonCode,
     pub properties: Properties<'a>,
 }

@@ -1,6 +1,7 @@
 //! UTF-8 text as MQTT has it, and the reader that takes every body apart.
 //!
-//! Invariant: a [`Reader`] never reads past the bytes it was given; running out is a violation.
+//! Invariant: a [`PacketReader`] never reads past the bytes it was given; running out is a
+//! violation.
 
 use crate::frame::split_varint;
 use crate::packet::PacketId;
@@ -19,14 +20,14 @@ pub fn check_text(bytes: &[u8]) -> Result<&str, Violation> {
 
 /// Takes fields off the front of a body.
 #[derive(Clone, Copy, Debug)]
-pub struct Reader<'a> {
+pub struct PacketReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> PacketReader<'a> {
     #[inline]
-    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { rest: bytes }
+    pub fn new(bytes: &'a [u8]) -> PacketReader<'a> {
+        PacketReader { rest: bytes }
     }
 
     /// What was not read yet.
@@ -42,7 +43,7 @@ impl<'a> Reader<'a> {
 
     /// A body ends with its last field.
     #[inline]
-    pub fn end(self) -> Result<(), Violation> {
+    pub fn finish(self) -> Result<(), Violation> {
         if self.rest.is_empty() { Ok(()) } else { Err(Violation::MalformedTrailingBytes) }
     }
 
@@ -170,27 +171,27 @@ mod tests {
     #[test]
     fn byte_order_mark_is_text() {
         // [MQTT-1.5.4-3]
-        let mut reader = Reader::new(b"\x00\x04\xef\xbb\xbfa");
+        let mut reader = PacketReader::new(b"\x00\x04\xef\xbb\xbfa");
         assert_eq!(reader.text(), Ok("\u{FEFF}a"));
     }
 
     #[test]
     fn reader_stops_at_the_end() {
-        let mut reader = Reader::new(b"\x00\x03ab");
+        let mut reader = PacketReader::new(b"\x00\x03ab");
         assert_eq!(reader.text(), Err(Violation::MalformedTruncated));
-        let mut reader = Reader::new(b"\x01");
+        let mut reader = PacketReader::new(b"\x01");
         assert_eq!(reader.u16(), Err(Violation::MalformedTruncated));
         assert_eq!(reader.u8(), Ok(1));
         assert_eq!(reader.u8(), Err(Violation::MalformedTruncated));
         assert_eq!(reader.varint(), Err(Violation::MalformedTruncated));
         assert_eq!(reader.u32(), Err(Violation::MalformedTruncated));
-        assert_eq!(reader.end(), Ok(()));
-        assert_eq!(Reader::new(b"\0").end(), Err(Violation::MalformedTrailingBytes));
+        assert_eq!(reader.finish(), Ok(()));
+        assert_eq!(PacketReader::new(b"\0").finish(), Err(Violation::MalformedTrailingBytes));
     }
 
     #[test]
     fn numbers_are_big_endian() {
-        let mut reader = Reader::new(b"\x01\x02\x03\x04\x05\x06\x80\x01");
+        let mut reader = PacketReader::new(b"\x01\x02\x03\x04\x05\x06\x80\x01");
         assert_eq!(reader.u16(), Ok(0x0102));
         assert_eq!(reader.u32(), Ok(0x0304_0506));
         assert_eq!(reader.varint(), Ok(128));
@@ -198,8 +199,8 @@ mod tests {
 
     #[test]
     fn packet_id_is_never_zero() {
-        assert_eq!(Reader::new(b"\0\0").packet_id(), Err(Violation::PacketIdZero));
-        assert_eq!(Reader::new(b"\0\x01").packet_id(), Ok(PacketId::MIN));
+        assert_eq!(PacketReader::new(b"\0\0").packet_id(), Err(Violation::PacketIdZero));
+        assert_eq!(PacketReader::new(b"\0\x01").packet_id(), Ok(PacketId::MIN));
     }
 
     #[test]

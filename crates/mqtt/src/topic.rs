@@ -43,15 +43,15 @@ pub fn check_filter(filter: &str) -> Result<(), Violation> {
 
 /// A shared subscription: `$share/{group}/{filter}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Share<'a> {
+pub struct SharedFilter<'a> {
     pub group: &'a str,
     /// Checked with [`check_filter`].
     pub filter: &'a str,
 }
 
-impl<'a> Share<'a> {
+impl<'a> SharedFilter<'a> {
     /// `None` for a filter that does not start with `$share/`; such a filter is not checked here.
-    pub fn parse(filter: &'a str) -> Result<Option<Share<'a>>, Violation> {
+    pub fn parse(filter: &'a str) -> Result<Option<SharedFilter<'a>>, Violation> {
         let Some(shared) = filter.strip_prefix("$share/") else {
             return Ok(None);
         };
@@ -61,7 +61,7 @@ impl<'a> Share<'a> {
             return Err(Violation::TopicFilterInvalid);
         }
         check_filter(filter)?;
-        Ok(Some(Share { group, filter }))
+        Ok(Some(SharedFilter { group, filter }))
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn shared_filters_name_a_group_and_a_filter() {
         // [MQTT-4.8.2-1] [MQTT-4.8.2-2]
-        let share = |filter| Share::parse(filter).map(|s| s.map(|s| (s.group, s.filter)));
+        let share = |filter| SharedFilter::parse(filter).map(|s| s.map(|s| (s.group, s.filter)));
         assert_eq!(share("$share/g/a/+"), Ok(Some(("g", "a/+"))));
         assert_eq!(share("$share/g//a"), Ok(Some(("g", "/a"))));
         assert_eq!(share("$share/g/#"), Ok(Some(("g", "#"))));

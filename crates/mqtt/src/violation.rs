@@ -3,7 +3,7 @@
 //! Both matches are exhaustive without `_`: a new violation does not compile until someone says
 //! what goes on the wire and what goes in the log.
 
-use crate::reason::Reason;
+use crate::reason_code::ReasonCode;
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,7 +60,7 @@ pub enum Violation {
 
 impl Violation {
     /// What DISCONNECT, or CONNACK before the connection stands, says to a 5.0 peer.
-    pub fn reason(self) -> Reason {
+    pub fn reason(self) -> ReasonCode {
         match self {
             Violation::ConnAckFlagsInvalid
             | Violation::ConnectFlagsReserved
@@ -78,7 +78,7 @@ impl Violation {
             | Violation::PropertyUnknown
             | Violation::QoSInvalid
             | Violation::SubscribeOptionsReserved
-            | Violation::WillFlagsInconsistent => Reason::MalformedPacket,
+            | Violation::WillFlagsInconsistent => ReasonCode::MalformedPacket,
 
             Violation::AckMismatched
             | Violation::AliasUnknown
@@ -102,21 +102,21 @@ impl Violation {
             | Violation::SubscribeWithoutFilter
             | Violation::SubscriptionIdFromClient
             | Violation::TopicMissing
-            | Violation::UnsubscribeWithoutFilter => Reason::ProtocolError,
+            | Violation::UnsubscribeWithoutFilter => ReasonCode::ProtocolError,
 
-            Violation::AliasOutOfRange => Reason::TopicAliasInvalid,
-            Violation::KeepAliveTimeout => Reason::KeepAliveTimeout,
-            Violation::PacketTooLarge => Reason::PacketTooLarge,
-            Violation::ProtocolNameUnknown => Reason::UnsupportedProtocolVersion,
-            Violation::ProtocolVersionUnknown => Reason::UnsupportedProtocolVersion,
-            Violation::ReceiveMaximumExceeded => Reason::ReceiveMaximumExceeded,
-            Violation::TopicFilterInvalid => Reason::TopicFilterInvalid,
-            Violation::TopicNameInvalid => Reason::TopicNameInvalid,
+            Violation::AliasOutOfRange => ReasonCode::TopicAliasInvalid,
+            Violation::KeepAliveTimeout => ReasonCode::KeepAliveTimeout,
+            Violation::PacketTooLarge => ReasonCode::PacketTooLarge,
+            Violation::ProtocolNameUnknown => ReasonCode::UnsupportedProtocolVersion,
+            Violation::ProtocolVersionUnknown => ReasonCode::UnsupportedProtocolVersion,
+            Violation::ReceiveMaximumExceeded => ReasonCode::ReceiveMaximumExceeded,
+            Violation::TopicFilterInvalid => ReasonCode::TopicFilterInvalid,
+            Violation::TopicNameInvalid => ReasonCode::TopicNameInvalid,
         }
     }
 
     /// A fragment that reads on after "the client ...", for logs and reason strings.
-    pub fn what(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Violation::AckMismatched => {
                 "acknowledged a message as its QoS or its state does not allow"
@@ -174,7 +174,7 @@ impl Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.what())
+        f.write_str(self.description())
     }
 }
 
@@ -248,9 +248,12 @@ mod tests {
             let reason = violation.reason();
             assert!(reason.is_error(), "{violation:?}");
             let ends = [PacketType::ConnAck, PacketType::Disconnect];
-            assert!(ends.iter().any(|&packet| reason.allowed_in(packet)), "{violation:?}");
-            assert_eq!(ALL.iter().filter(|v| v.what() == violation.what()).count(), 1);
-            assert_eq!(violation.to_string(), violation.what());
+            assert!(ends.iter().any(|&packet| reason.is_allowed_in(packet)), "{violation:?}");
+            assert_eq!(
+                ALL.iter().filter(|v| v.description() == violation.description()).count(),
+                1
+            );
+            assert_eq!(violation.to_string(), violation.description());
         }
     }
 }

@@ -6,19 +6,19 @@
 //! pair1    one word: over how many hops it came
 //! ```
 
-use crate::pattern::Pattern;
-use crate::{Heard, Message};
+use crate::socket_type::SocketType;
+use crate::{MultipartMessage, SocketEvent};
 
 /// So many devices it may have come through.
 const HOPS_MAX: usize = 15;
 /// A routing id has at most so many bytes (ZeroMQ RFC 28): an envelope is kept until its answer.
 const ID_BYTES_MAX: usize = 255;
-const WORD: usize = 4;
-const LAST: u8 = 0x80;
+const HOP_BYTES: usize = 4;
+const LAST_HOP: u8 = 0x80;
 
-pub(crate) fn of_zmq(pattern: Pattern, mut frames: Vec<Vec<u8>>) -> Heard {
-    if !pattern.asks() && !pattern.answers() {
-        return Heard::Message(Message { envelope: Vec::new(), frames });
+pub(crate) fn decode_zmq(pattern: SocketType, mut frames: Vec<Vec<u8>>) -> SocketEvent {
+    if !pattern.sends_requests() && !pattern.sends_replies() {
+        return SocketEvent::Message(MultipartMessage { envelope: Vec::new(), frames });
     }
     let is_id = |frame: &Vec<u8>| frame.len() <= ID_BYTES_MAX;
     match frames.iter().position(Vec::is_empty) {
@@ -27,59 +27,59 @@ pub(crate) fn of_zmq(pattern: Pattern, mut frames: Vec<Vec<u8>>) -> Heard {
             frames.truncate(at);
             // It is kept until its answer, and the room of what stood behind it shall not be.
             frames.shrink_to_fit();
-            Heard::Message(Message { envelope: frames, frames: body })
+            SocketEvent::Message(MultipartMessage { envelope: frames, frames: body })
         }
-        _ => Heard::Astray,
+        _ => SocketEvent::Unroutable,
     }
 }
 
 /// How many bytes of a body are not its message's.
-fn sp_header(pattern: Pattern, body: &[u8]) -> Option<usize> {
-    if pattern == Pattern::Pair1 {
-        let hops = body.get(..WORD)?;
-        return (hops[..3] == [0; 3] && hops[3] > 0).then_some(WORD);
+fn sp_header(pattern: SocketType, body: &[u8]) -> Option<usize> {
+    if pattern == SocketType::Pair1 {
+        let hops = body.get(..HOP_BYTES)?;
+        return (hops[..3] == [0; 3] && hops[3] > 0).then_some(HOP_BYTES);
     }
-    if !pattern.asks() && !pattern.answers() {
+    if !pattern.sends_requests() && !pattern.sends_replies() {
         return Some(0);
     }
-    let words = body.chunks_exact(WORD).take(HOPS_MAX + 1);
-    let last = words.into_iter().position(|word| word[0] & LAST != 0)?;
-    Some((last + 1) * WORD)
+    let words = body.chunks_exact(HOP_BYTES).take(HOPS_MAX + 1);
+    let last = words.into_iter().position(|word| word[0] & LAST_HOP != 0)?;
+    Some((last + 1) * HOP_BYTES)
 }
 
-pub(crate) fn of_sp(pattern: Pattern, body: &[u8]) -> Heard {
-    let Some(len) = sp_header(pattern, body) else { return Heard::Astray };
+pub(crate) fn decode_sp(pattern: SocketType, body: &[u8]) -> SocketEvent {
+    let Some(len) = sp_header(pattern, body) else { return SocketEvent::Unroutable };
     let (header, body) = body.split_at(len);
-    let keeps = len > 0 && pattern != Pattern::Pair1;
+    let keeps = len > 0 && pattern != SocketType::Pair1;
     let envelope = if keeps { vec![header.to_vec()] } else { Vec::new() };
-    Heard::Message(Message { envelope, frames: vec![body.to_vec()] })
+    SocketEvent::Message(MultipartMessage { envelope, frames: vec![body.to_vec()] })
 }
 
 /// What goes out before the first frame of a message of nanomsg.
-pub(crate) fn sp_bytes(pattern: Pattern, message: &Message) -> &[u8] {
+pub(crate) fn sp_header_bytes(pattern: SocketType, message: &MultipartMessage) -> &[u8] {
     match (pattern, message.envelope.first()) {
-        (Pattern::Pair1, _) => &[0, 0, 0, 1],
+        (SocketType::Pair1, _) => &[0, 0, 0, 1],
         (_, Some(header)) => header,
         (_, None) => &[],
     }
 }
 
 /// A question's number, as it stands in front of it in both families.
-pub(crate) fn numbered(number: u32) -> Vec<u8> {
-    (number | u32::from(LAST) << 24).to_be_bytes().to_vec()
+pub(crate) fn encode_request_id(number: u32) -> Vec<u8> {
+    (number | u32::from(LAST_HOP) << 24).to_be_bytes().to_vec()
 }
 
-impl Message {
+impl MultipartMessage {
     /// A question with so many before it: the number is less than 2^31.
-    pub fn question(number: u32, frames: Vec<Vec<u8>>) -> Message {
-        Message { envelope: vec![numbered(number)], frames }
+    pub fn new_request(number: u32, frames: Vec<Vec<u8>>) -> MultipartMessage {
+        MultipartMessage { envelope: vec![encode_request_id(number)], frames }
     }
 
     /// Which question it answers, or is.
-    pub fn answered(&self) -> Option<u32> {
-        let number: [u8; WORD] = self.envelope.last()?.as_slice().try_into().ok()?;
+    pub fn request_id(&self) -> Option<u32> {
+        let number: [u8; HOP_BYTES] = self.envelope.last()?.as_slice().try_into().ok()?;
         let number = u32::from_be_bytes(number);
-        Some(number & !(u32::from(LAST) << 24))
+        Some(number & !(u32::from(LAST_HOP) << 24))
     }
 
     pub fn len(&self) -> usize {

@@ -6,24 +6,24 @@
 //! command   length of its name (1) | name | data
 //! ```
 
-use crate::pattern::Pattern;
-use crate::{Broken, FRAMES_MAX, Heard, Limits, Message, envelope};
+use crate::socket_type::SocketType;
+use crate::{FRAMES_MAX, MessageLimits, MultipartMessage, SocketError, SocketEvent, envelope};
 use std::collections::VecDeque;
 
 /// Who may come in by PLAIN, or who we are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plain {
+pub struct PlainCredentials {
     pub user_name: Box<str>,
     pub password: Box<[u8]>,
 }
 
 #[derive(Debug)]
-pub struct Zmtp {
-    pattern: Pattern,
-    plain: Option<Plain>,
+pub struct ZmtpCodec {
+    pattern: SocketType,
+    plain: Option<PlainCredentials>,
     listens: bool,
-    limits: Limits,
-    stage: Stage,
+    limits: MessageLimits,
+    stage: ZmtpStage,
     /// Whether it knows commands that subscribe (3.1).
     knows_subscribe: bool,
     /// Frames of a message whose last has not come, and their bytes.
@@ -33,7 +33,7 @@ pub struct Zmtp {
 
 /// What has to come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ZmtpStage {
     Greeting,
     Hello,
     Welcome,
@@ -42,7 +42,7 @@ enum Stage {
     Open,
 }
 
-struct Frame<'b> {
+struct ZmtpFrame<'b> {
     flags: u8,
     body: &'b [u8],
     /// With its header.
@@ -64,19 +64,19 @@ const LIBZMQ_ERROR: &[u8] = b"^RROR";
 const SUBSCRIBE: u8 = 1;
 const CANCEL: u8 = 0;
 
-impl Zmtp {
+impl ZmtpCodec {
     pub(crate) fn new(
-        pattern: Pattern,
-        plain: Option<Plain>,
+        pattern: SocketType,
+        plain: Option<PlainCredentials>,
         listens: bool,
-        limits: Limits,
-    ) -> Zmtp {
-        Zmtp {
+        limits: MessageLimits,
+    ) -> ZmtpCodec {
+        ZmtpCodec {
             pattern,
             plain,
             listens,
             limits,
-            stage: Stage::Greeting,
+            stage: ZmtpStage::Greeting,
             knows_subscribe: false,
             frames: Vec::new(),
             frames_bytes: 0,
@@ -87,11 +87,11 @@ impl Zmtp {
         if self.plain.is_some() { PLAIN } else { NULL }
     }
 
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn pending_bytes(&self) -> usize {
         self.frames_bytes
     }
 
-    pub(crate) fn greet(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write_greeting(&self, out: &mut Vec<u8>) {
         let mut greeting = [0; GREETING];
         (greeting[0], greeting[8], greeting[9]) = (0xFF, 1, 0x7F);
         (greeting[10], greeting[11]) = (3, 1);
@@ -101,87 +101,87 @@ impl Zmtp {
         out.extend_from_slice(&greeting);
     }
 
-    pub(crate) fn hear(
+    pub(crate) fn decode(
         &mut self,
         bytes: &[u8],
-        heard: &mut VecDeque<Heard>,
+        heard: &mut VecDeque<SocketEvent>,
         out: &mut Vec<u8>,
-    ) -> Result<usize, Broken> {
+    ) -> Result<usize, SocketError> {
         let mut taken = 0;
-        if self.stage == Stage::Greeting {
-            if !self.is_greeted(bytes)? {
+        if self.stage == ZmtpStage::Greeting {
+            if !self.read_greeting(bytes)? {
                 return Ok(0);
             }
             taken = GREETING;
-            self.introduce(out);
+            self.start_handshake(out);
         }
-        while let Some(frame) = self.cut(&bytes[taken..])? {
+        while let Some(frame) = self.next_frame(&bytes[taken..])? {
             taken += frame.len;
             if frame.flags & COMMAND != 0 {
-                self.command(frame.body, heard, out)?;
+                self.read_command(frame.body, heard, out)?;
             } else {
-                self.frame(&frame, heard)?;
+                self.read_frame(&frame, heard)?;
             }
         }
         Ok(taken)
     }
 
     /// Whether the whole greeting is there.
-    fn is_greeted(&mut self, bytes: &[u8]) -> Result<bool, Broken> {
+    fn read_greeting(&mut self, bytes: &[u8]) -> Result<bool, SocketError> {
         let is_wrong = |at: usize, wanted: u8| bytes.get(at).is_some_and(|byte| *byte != wanted);
         if is_wrong(0, 0xFF) || is_wrong(SIGNATURE - 1, 0x7F) {
-            return Err(Broken::Greeting);
+            return Err(SocketError::Greeting);
         }
         match bytes.get(SIGNATURE) {
-            Some(0..3) => return Err(Broken::Version(bytes[SIGNATURE])),
+            Some(0..3) => return Err(SocketError::Version(bytes[SIGNATURE])),
             _ if bytes.len() < GREETING => return Ok(false),
             _ => {}
         }
         self.knows_subscribe = bytes[SIGNATURE] > 3 || bytes[SIGNATURE + 1] > 0;
         let name = bytes[12..32].split(|byte| *byte == 0).next().unwrap_or_default();
         if name != self.mechanism().as_bytes() {
-            return Err(Broken::Mechanism(words(name)));
+            return Err(SocketError::Mechanism(printable(name)));
         }
         Ok(true)
     }
 
     /// Our part after the greetings.
-    fn introduce(&mut self, out: &mut Vec<u8>) {
+    fn start_handshake(&mut self, out: &mut Vec<u8>) {
         self.stage = match (&self.plain, self.listens) {
             (None, _) => {
-                command("READY", &self.metadata(), out);
-                Stage::Ready
+                write_command("READY", &self.metadata(), out);
+                ZmtpStage::Ready
             }
-            (Some(_), true) => Stage::Hello,
+            (Some(_), true) => ZmtpStage::Hello,
             (Some(plain), false) => {
                 let mut data = Vec::new();
-                push_short(plain.user_name.as_bytes(), &mut data);
-                push_short(&plain.password, &mut data);
-                command("HELLO", &data, out);
-                Stage::Welcome
+                write_short_string(plain.user_name.as_bytes(), &mut data);
+                write_short_string(&plain.password, &mut data);
+                write_command("HELLO", &data, out);
+                ZmtpStage::Welcome
             }
         };
     }
 
     fn metadata(&self) -> Vec<u8> {
         let mut data = Vec::new();
-        property("Socket-Type", self.pattern.zmq_name().as_bytes(), &mut data);
-        if matches!(self.pattern, Pattern::Req) {
-            property("Identity", b"", &mut data);
+        write_property("Socket-Type", self.pattern.zmq_name().as_bytes(), &mut data);
+        if matches!(self.pattern, SocketType::Req) {
+            write_property("Identity", b"", &mut data);
         }
         data
     }
 
     /// The frame in front, if it is whole. What it may be long it says in its first bytes.
-    fn cut<'b>(&self, bytes: &'b [u8]) -> Result<Option<Frame<'b>>, Broken> {
+    fn next_frame<'b>(&self, bytes: &'b [u8]) -> Result<Option<ZmtpFrame<'b>>, SocketError> {
         let Some(flags) = bytes.first().copied() else { return Ok(None) };
         let is_command = flags & COMMAND != 0;
         if flags & !(MORE | LONG | COMMAND) != 0 || is_command && flags & MORE != 0 {
-            return Err(Broken::Command("it sent a frame with unknown flags"));
+            return Err(SocketError::Command("it sent a frame with unknown flags"));
         }
         // Nothing weighs what waits of somebody who has not shown a password yet.
-        if !is_command && self.stage != Stage::Open {
-            return Err(Broken::Command("it sent a message before hands were shaken"));
+        if !is_command && self.stage != ZmtpStage::Open {
+            return Err(SocketError::Command("it sent a message before hands were shaken"));
         }
         let front = if flags & LONG == 0 { 2 } else { 9 };
         let Some(len) = bytes.get(1..front) else { return Ok(None) };
@@ -192,25 +192,29 @@ impl Zmtp {
             self.limits.message_bytes_max.saturating_sub(self.frames_bytes)
         };
         if len > most as u64 {
-            return Err(Broken::TooLarge);
+            return Err(SocketError::TooLarge);
         }
         let end = front + len as usize;
-        Ok(bytes.get(front..end).map(|body| Frame { flags, body, len: end }))
+        Ok(bytes.get(front..end).map(|body| ZmtpFrame { flags, body, len: end }))
     }
 
-    fn frame(&mut self, frame: &Frame<'_>, heard: &mut VecDeque<Heard>) -> Result<(), Broken> {
+    fn read_frame(
+        &mut self,
+        frame: &ZmtpFrame<'_>,
+        heard: &mut VecDeque<SocketEvent>,
+    ) -> Result<(), SocketError> {
         if self.frames.len() == FRAMES_MAX {
-            return Err(Broken::TooManyFrames);
+            return Err(SocketError::TooManyFrames);
         }
         let is_whole = frame.flags & MORE == 0;
-        if self.pattern.is_subscribed_to() && is_whole && self.frames.is_empty() {
+        if self.pattern.receives_subscriptions() && is_whole && self.frames.is_empty() {
             match frame.body.split_first() {
                 Some((&SUBSCRIBE, prefix)) => {
-                    heard.push_back(Heard::Subscribe(prefix.to_vec()));
+                    heard.push_back(SocketEvent::Subscribe(prefix.to_vec()));
                     return Ok(());
                 }
                 Some((&CANCEL, prefix)) => {
-                    heard.push_back(Heard::Cancel(prefix.to_vec()));
+                    heard.push_back(SocketEvent::Cancel(prefix.to_vec()));
                     return Ok(());
                 }
                 _ => {}
@@ -220,71 +224,76 @@ impl Zmtp {
         self.frames.push(frame.body.to_vec());
         if is_whole {
             self.frames_bytes = 0;
-            heard.push_back(envelope::of_zmq(self.pattern, std::mem::take(&mut self.frames)));
+            heard.push_back(envelope::decode_zmq(self.pattern, std::mem::take(&mut self.frames)));
         }
         Ok(())
     }
 
-    fn command(
+    fn read_command(
         &mut self,
         body: &[u8],
-        heard: &mut VecDeque<Heard>,
+        heard: &mut VecDeque<SocketEvent>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), SocketError> {
         if let Some(why) = body.strip_prefix(LIBZMQ_ERROR) {
-            return Err(Broken::Refused(words(short(why).map_or(why, |(why, _)| why))));
+            return Err(SocketError::Refused(printable(
+                read_short_string(why).map_or(why, |(why, _)| why),
+            )));
         }
-        let (name, data) = short(body).ok_or(Broken::Command("it sent a command without name"))?;
+        let (name, data) = read_short_string(body)
+            .ok_or(SocketError::Command("it sent a command without name"))?;
         match (self.stage, name) {
             (_, b"ERROR") => {
-                let why = short(data).map_or(data, |(why, _)| why);
-                return Err(Broken::Refused(words(why)));
+                let why = read_short_string(data).map_or(data, |(why, _)| why);
+                return Err(SocketError::Refused(printable(why)));
             }
-            (Stage::Hello, b"HELLO") => {
-                if !self.is_let_in(data) {
-                    refuse("the user name or password is not right", out);
-                    return Err(Broken::Credentials);
+            (ZmtpStage::Hello, b"HELLO") => {
+                if !self.has_valid_credentials(data) {
+                    write_error("the user name or password is not right", out);
+                    return Err(SocketError::Credentials);
                 }
-                command("WELCOME", b"", out);
-                self.stage = Stage::Initiate;
+                write_command("WELCOME", b"", out);
+                self.stage = ZmtpStage::Initiate;
             }
-            (Stage::Welcome, b"WELCOME") => {
-                command("INITIATE", &self.metadata(), out);
-                self.stage = Stage::Ready;
+            (ZmtpStage::Welcome, b"WELCOME") => {
+                write_command("INITIATE", &self.metadata(), out);
+                self.stage = ZmtpStage::Ready;
             }
-            (Stage::Initiate, b"INITIATE") => {
-                self.meet(data, out)?;
-                command("READY", &self.metadata(), out);
-                self.open(heard);
+            (ZmtpStage::Initiate, b"INITIATE") => {
+                self.check_peer_type(data, out)?;
+                write_command("READY", &self.metadata(), out);
+                self.finish_handshake(heard);
             }
-            (Stage::Ready, b"READY") => {
-                self.meet(data, out)?;
-                self.open(heard);
+            (ZmtpStage::Ready, b"READY") => {
+                self.check_peer_type(data, out)?;
+                self.finish_handshake(heard);
             }
-            (Stage::Open, b"PING") => {
+            (ZmtpStage::Open, b"PING") => {
                 // Behind the time that it gives us stands what it wants to hear back.
                 let context = data.get(2..).unwrap_or_default();
-                command("PONG", &context[..context.len().min(16)], out);
+                write_command("PONG", &context[..context.len().min(16)], out);
             }
-            (Stage::Open, b"SUBSCRIBE") => heard.push_back(Heard::Subscribe(data.to_vec())),
-            (Stage::Open, b"CANCEL") => heard.push_back(Heard::Cancel(data.to_vec())),
-            (Stage::Open, _) => {}
-            _ => return Err(Broken::Command("it sent a command that has no place there")),
+            (ZmtpStage::Open, b"SUBSCRIBE") => {
+                heard.push_back(SocketEvent::Subscribe(data.to_vec()))
+            }
+            (ZmtpStage::Open, b"CANCEL") => heard.push_back(SocketEvent::Cancel(data.to_vec())),
+            (ZmtpStage::Open, _) => {}
+            _ => return Err(SocketError::Command("it sent a command that has no place there")),
         }
         Ok(())
     }
 
-    fn open(&mut self, heard: &mut VecDeque<Heard>) {
-        self.stage = Stage::Open;
-        heard.push_back(Heard::Open);
+    fn finish_handshake(&mut self, heard: &mut VecDeque<SocketEvent>) {
+        self.stage = ZmtpStage::Open;
+        heard.push_back(SocketEvent::Open);
     }
 
     /// Whether the peer's kind of socket goes with ours.
-    fn meet(&self, mut data: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
+    fn check_peer_type(&self, mut data: &[u8], out: &mut Vec<u8>) -> Result<(), SocketError> {
         let mut kind = None;
         while !data.is_empty() {
-            let wrong = Broken::Command("its metadata cannot be read");
-            let (name, rest) = short(data).ok_or(wrong.clone())?;
+            let wrong = SocketError::Command("its metadata cannot be read");
+            let (name, rest) = read_short_string(data).ok_or(wrong.clone())?;
             let (len, rest) = rest.split_at_checked(4).ok_or(wrong.clone())?;
             let len = u32::from_be_bytes([len[0], len[1], len[2], len[3]]) as usize;
             let (value, rest) = rest.split_at_checked(len).ok_or(wrong)?;
@@ -293,41 +302,43 @@ impl Zmtp {
             }
             data = rest;
         }
-        let kind = words(kind.unwrap_or_default());
-        if self.pattern.goes_with_zmq(&kind) {
+        let kind = printable(kind.unwrap_or_default());
+        if self.pattern.accepts_zmq_peer(&kind) {
             return Ok(());
         }
-        refuse("sockets of these kinds do not go together", out);
-        Err(Broken::Pattern(kind))
+        write_error("sockets of these kinds do not go together", out);
+        Err(SocketError::SocketType(kind))
     }
 
-    fn is_let_in(&self, data: &[u8]) -> bool {
-        let Some((user_name, rest)) = short(data) else { return false };
-        let (Some((password, [])), Some(plain)) = (short(rest), &self.plain) else { return false };
-        let is_user = is_same(user_name, plain.user_name.as_bytes());
-        is_same(password, &plain.password) & is_user
+    fn has_valid_credentials(&self, data: &[u8]) -> bool {
+        let Some((user_name, rest)) = read_short_string(data) else { return false };
+        let (Some((password, [])), Some(plain)) = (read_short_string(rest), &self.plain) else {
+            return false;
+        };
+        let is_user = constant_time_eq(user_name, plain.user_name.as_bytes());
+        constant_time_eq(password, &plain.password) & is_user
     }
 
-    pub(crate) fn say(&self, message: &Message, out: &mut Vec<u8>) {
-        let asks = self.pattern.asks() || self.pattern.answers();
+    pub(crate) fn encode(&self, message: &MultipartMessage, out: &mut Vec<u8>) {
+        let asks = self.pattern.sends_requests() || self.pattern.sends_replies();
         let empty: &[&[u8]] = if asks { &[&[]] } else { &[] };
         let before = message.envelope.iter().map(Vec::as_slice).chain(empty.iter().copied());
         let mut all = before.chain(message.frames.iter().map(Vec::as_slice)).peekable();
         while let Some(body) = all.next() {
-            frame(if all.peek().is_some() { MORE } else { 0 }, body, out);
+            write_frame(if all.peek().is_some() { MORE } else { 0 }, body, out);
         }
     }
 
-    pub(crate) fn subscribe(&self, prefix: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn write_subscribe(&self, prefix: &[u8], out: &mut Vec<u8>) {
         if self.knows_subscribe {
-            return command("SUBSCRIBE", prefix, out);
+            return write_command("SUBSCRIBE", prefix, out);
         }
         let body = [&[SUBSCRIBE], prefix].concat();
-        frame(0, &body, out);
+        write_frame(0, &body, out);
     }
 }
 
-fn frame(flags: u8, body: &[u8], out: &mut Vec<u8>) {
+fn write_frame(flags: u8, body: &[u8], out: &mut Vec<u8>) {
     match u8::try_from(body.len()) {
         Ok(len) => out.extend_from_slice(&[flags, len]),
         Err(_) => {
@@ -338,46 +349,46 @@ fn frame(flags: u8, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(body);
 }
 
-fn command(name: &str, data: &[u8], out: &mut Vec<u8>) {
+fn write_command(name: &str, data: &[u8], out: &mut Vec<u8>) {
     let mut body = Vec::with_capacity(1 + name.len() + data.len());
-    push_short(name.as_bytes(), &mut body);
+    write_short_string(name.as_bytes(), &mut body);
     body.extend_from_slice(data);
-    frame(COMMAND, &body, out);
+    write_frame(COMMAND, &body, out);
 }
 
-fn refuse(why: &str, out: &mut Vec<u8>) {
+fn write_error(why: &str, out: &mut Vec<u8>) {
     let mut data = Vec::new();
-    push_short(why.as_bytes(), &mut data);
-    command("ERROR", &data, out);
+    write_short_string(why.as_bytes(), &mut data);
+    write_command("ERROR", &data, out);
 }
 
 /// Names and passwords are no longer than that; the options see to it.
-fn push_short(bytes: &[u8], out: &mut Vec<u8>) {
+fn write_short_string(bytes: &[u8], out: &mut Vec<u8>) {
     let len = bytes.len().min(usize::from(u8::MAX));
     out.push(len as u8);
     out.extend_from_slice(&bytes[..len]);
 }
 
-fn property(name: &str, value: &[u8], out: &mut Vec<u8>) {
-    push_short(name.as_bytes(), out);
+fn write_property(name: &str, value: &[u8], out: &mut Vec<u8>) {
+    write_short_string(name.as_bytes(), out);
     out.extend_from_slice(&(value.len() as u32).to_be_bytes());
     out.extend_from_slice(value);
 }
 
 /// What stands behind a length of one byte, and the rest.
-fn short(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+fn read_short_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first()?;
     rest.split_at_checked(usize::from(*len))
 }
 
 /// For people: what a peer calls something, and not more of it than a line has room for.
-fn words(bytes: &[u8]) -> String {
+fn printable(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(64)];
     bytes.iter().map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { ' ' }).collect()
 }
 
 /// In a time that does not tell how much of it is right.
-fn is_same(given: &[u8], own: &[u8]) -> bool {
+fn constant_time_eq(given: &[u8], own: &[u8]) -> bool {
     let differs = given.iter().zip(own).fold(0, |differs, (given, own)| differs | (given ^ own));
     differs == 0 && given.len() == own.len()
 }

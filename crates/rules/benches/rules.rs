@@ -1,6 +1,6 @@
 //! Nanoseconds a message by kind of rule: `cargo bench -p rules`.
 
-use rules::{Budget, Gathering, Map, Plan, Seen};
+use rules::{Budget, RuleInput, RulePlan, ValueMap, WindowState};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -73,15 +73,15 @@ fn main() {
 }
 
 fn measure(name: &str, text: &str, payload: &str) {
-    let plan = Plan::parse(text).expect("the rule can be read");
-    let seen = Seen {
+    let plan = RulePlan::parse(text).expect("the rule can be read");
+    let seen = RuleInput {
         topic: "t/hall4/7",
         clientid: "client-4711",
         payload: payload.as_bytes(),
         timestamp_ms: 1_795_334_400_123,
-        ..Seen::default()
+        ..RuleInput::default()
     };
-    let mut rows: Vec<Map> = Vec::new();
+    let mut rows: Vec<ValueMap> = Vec::new();
     let best = best(|| {
         for _ in 0..RUNS {
             rows.clear();
@@ -95,13 +95,14 @@ fn measure(name: &str, text: &str, payload: &str) {
 
 /// A window with all that comes of it.
 fn gather(name: &str, text: &str) {
-    let plan = Plan::parse(text).expect("the rule can be read");
-    let (mut gathering, mut now) = (Gathering::default(), 1_795_334_400_000);
+    let plan = RulePlan::parse(text).expect("the rule can be read");
+    let (mut gathering, mut now) = (WindowState::default(), 1_795_334_400_000);
     let best = best(|| {
-        let mut rows: Vec<Map> = Vec::new();
+        let mut rows: Vec<ValueMap> = Vec::new();
         for _ in 0..RUNS {
             now += 1;
-            let seen = Seen { topic: "t", payload: PAYLOAD.as_bytes(), ..Seen::default() };
+            let seen =
+                RuleInput { topic: "t", payload: PAYLOAD.as_bytes(), ..RuleInput::default() };
             let mut budget = Budget::default();
             while gathering.due(&plan).is_some_and(|due| due <= now) {
                 gathering.close(&plan, now, &mut budget, &mut rows).expect("it closes");
@@ -121,7 +122,7 @@ fn parse() {
     let text = KINDS[2].1;
     let best = best(|| {
         for _ in 0..RUNS {
-            black_box(Plan::parse(black_box(text)).is_ok());
+            black_box(RulePlan::parse(black_box(text)).is_ok());
         }
     });
     println!("{:<38} {best:>8.0} {:>12.0}", "reading a rule's text", 1e9 / best);

@@ -24,47 +24,47 @@ impl Default for Budget {
 }
 
 impl Budget {
-    pub(crate) fn step(&mut self, steps: u64) -> Result<(), Failed> {
+    pub(crate) fn step(&mut self, steps: u64) -> Result<(), RunError> {
         match self.steps.checked_sub(steps) {
             Some(left) => {
                 self.steps = left;
                 Ok(())
             }
-            None => Err(Failed::Steps),
+            None => Err(RunError::Steps),
         }
     }
 
     /// Looking through so many bytes.
-    pub(crate) fn scan(&mut self, bytes: usize) -> Result<(), Failed> {
+    pub(crate) fn scan(&mut self, bytes: usize) -> Result<(), RunError> {
         self.step(1 + bytes as u64 / 16)
     }
 
     /// Memory, and the time to fill it. Asked for before it is taken.
-    pub fn take(&mut self, bytes: usize) -> Result<(), Failed> {
+    pub fn take(&mut self, bytes: usize) -> Result<(), RunError> {
         self.step(bytes as u64 / 64)?;
         match self.bytes.checked_sub(bytes as u64) {
             Some(left) => {
                 self.bytes = left;
                 Ok(())
             }
-            None => Err(Failed::Bytes),
+            None => Err(RunError::Bytes),
         }
     }
 
-    pub(crate) fn row(&mut self) -> Result<(), Failed> {
+    pub(crate) fn row(&mut self) -> Result<(), RunError> {
         match self.rows.checked_sub(1) {
             Some(left) => {
                 self.rows = left;
                 Ok(())
             }
-            None => Err(Failed::Rows),
+            None => Err(RunError::Rows),
         }
     }
 }
 
 /// Why a run gave up. Rows that were out before it did are the caller's to drop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failed {
+pub enum RunError {
     /// An argument that a function cannot work with; they count from 1.
     Argument {
         function: &'static str,
@@ -96,40 +96,42 @@ pub enum Failed {
     Values,
 }
 
-impl Failed {
+impl RunError {
     /// One word, for counters.
     pub fn reason(&self) -> &'static str {
         match self {
-            Failed::Argument { .. } | Failed::Operands { .. } | Failed::PayloadNotJson => "type",
-            Failed::Arithmetic { .. } => "arithmetic",
-            Failed::Bytes => "bytes",
-            Failed::Function { .. } => "function",
-            Failed::Rows => "rows",
-            Failed::Steps => "steps",
-            Failed::Values => "values",
+            RunError::Argument { .. } | RunError::Operands { .. } | RunError::PayloadNotJson => {
+                "type"
+            }
+            RunError::Arithmetic { .. } => "arithmetic",
+            RunError::Bytes => "bytes",
+            RunError::Function { .. } => "function",
+            RunError::Rows => "rows",
+            RunError::Steps => "steps",
+            RunError::Values => "values",
         }
     }
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failed::Argument { function, at, wants, got } => {
+            RunError::Argument { function, at, wants, got } => {
                 write!(f, "{function}: argument {at} is {got}, but it has to be {wants}")
             }
-            Failed::Arithmetic { operator, why } => write!(f, "{operator}: {why}"),
-            Failed::Bytes => f.write_str("the rule needs more memory than a run may take"),
-            Failed::Function { function, why } => write!(f, "{function}: {why}"),
-            Failed::Operands { operator, left, right } => {
+            RunError::Arithmetic { operator, why } => write!(f, "{operator}: {why}"),
+            RunError::Bytes => f.write_str("the rule needs more memory than a run may take"),
+            RunError::Function { function, why } => write!(f, "{function}: {why}"),
+            RunError::Operands { operator, left, right } => {
                 write!(f, "{operator}: {left} and {right} do not go together")
             }
-            Failed::PayloadNotJson => f.write_str(
+            RunError::PayloadNotJson => f.write_str(
                 "AS payload....: the payload is no JSON with fields, so there is nothing to put \
                  the column into",
             ),
-            Failed::Rows => f.write_str("the rule makes more rows than a run may"),
-            Failed::Steps => f.write_str("the rule needs more steps than a run may take"),
-            Failed::Values => f.write_str("the window has as many values of this key as it may"),
+            RunError::Rows => f.write_str("the rule makes more rows than a run may"),
+            RunError::Steps => f.write_str("the rule needs more steps than a run may take"),
+            RunError::Values => f.write_str("the window has as many values of this key as it may"),
         }
     }
 }

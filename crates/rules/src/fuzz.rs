@@ -1,13 +1,13 @@
 //! What the fuzz targets do with a fuzzer's bytes, so that `cargo test` replays their corpora
 //! without a fuzzer.
 
-use crate::{Budget, Gathering, Plan, Seen, Value};
+use crate::{Budget, RuleInput, RulePlan, Value, WindowState};
 
 /// Whatever the text is, it is a rule or refused at a place of its own; and a rule runs.
 pub fn text(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     assert!(crate::split(text).iter().all(|(start, rule)| text[*start..].starts_with(rule)));
-    match Plan::parse(text) {
+    match RulePlan::parse(text) {
         Ok(plan) => run_plan(&plan, PAYLOAD.as_bytes()),
         Err(refused) => {
             let lines = text.split('\n').count().max(1);
@@ -22,19 +22,19 @@ pub fn text(bytes: &[u8]) {
 pub fn run(bytes: &[u8]) {
     let Some((which, payload)) = bytes.split_first() else { return };
     let rule = RULES[usize::from(*which) % RULES.len()];
-    let plan = Plan::parse(rule).expect("the rules of the table are rules");
+    let plan = RulePlan::parse(rule).expect("the rules of the table are rules");
     run_plan(&plan, payload);
-    come_together(payload);
+    run_windows(payload);
 }
 
 /// Payloads with line feeds between them come together in windows, of whatever record as well.
-fn come_together(payloads: &[u8]) {
+fn run_windows(payloads: &[u8]) {
     for rule in WINDOWS {
-        let plan = Plan::parse(rule).expect("the rules of the table are rules");
-        let mut gathering = Gathering::decode(&plan, payloads).unwrap_or_default();
+        let plan = RulePlan::parse(rule).expect("the rules of the table are rules");
+        let mut gathering = WindowState::decode(&plan, payloads).unwrap_or_default();
         let mut rows = Vec::new();
         for (at, payload) in payloads.split(|byte| *byte == b'\n').enumerate() {
-            let seen = Seen { topic: "car/7", payload, ..Seen::default() };
+            let seen = RuleInput { topic: "car/7", payload, ..RuleInput::default() };
             let whole = Budget { steps: 20_000, bytes: 1 << 18, rows: 50 };
             let now = at as u64 * 700;
             for _ in 0..10 {
@@ -49,24 +49,24 @@ fn come_together(payloads: &[u8]) {
             }
             let (mut bytes, mut again) = (Vec::new(), Vec::new());
             gathering.encode(&mut bytes);
-            let back = Gathering::decode(&plan, &bytes).expect("a record comes back");
+            let back = WindowState::decode(&plan, &bytes).expect("a record comes back");
             back.encode(&mut again);
             assert_eq!(bytes, again);
         }
     }
 }
 
-fn run_plan(plan: &Plan, payload: &[u8]) {
+fn run_plan(plan: &RulePlan, payload: &[u8]) {
     let more = [("reason", Value::text("kicked")), ("list", Value::Array(vec![Value::Int(1)]))];
-    let seen = Seen {
+    let seen = RuleInput {
         topic: "car/7/speed",
         payload,
         clientid: "c1",
         username: Some("eric"),
         now_ms: 1_795_334_400_250,
         chance: 7,
-        more: &more,
-        ..Seen::default()
+        extra_fields: &more,
+        ..RuleInput::default()
     };
     for steps in [300, 20_000] {
         let whole = Budget { steps, bytes: 1 << 18, rows: 50 };
@@ -77,7 +77,7 @@ fn run_plan(plan: &Plan, payload: &[u8]) {
             // What a rule writes is JSON that a rule reads.
             let text = row.to_string();
             let mut plenty = Budget { steps: u64::MAX, bytes: u64::MAX, rows: 1 };
-            let read = crate::json::Tape::read(text.as_bytes(), &mut plenty);
+            let read = crate::json::JsonTape::read(text.as_bytes(), &mut plenty);
             let nested = ran.is_ok() && text.matches(['[', '{']).count() > 60;
             assert!(nested || matches!(read, Ok(Some(_))), "{text}");
         }

@@ -1,8 +1,8 @@
 //! JSON as it came, read once: where each value begins and ends, and where the one after it stands.
 //! Looking a field up follows these places, and only what a rule selects becomes a [`Value`].
 
-use crate::budget::{Budget, Failed};
-use crate::value::{Map, Number, Value};
+use crate::budget::{Budget, RunError};
+use crate::value::{Number, Value, ValueMap};
 use std::borrow::Cow;
 
 /// Values within values; what is deeper is no JSON to a rule.
@@ -10,14 +10,14 @@ const DEPTH_MAX: u32 = 64;
 
 /// All values of a document in the order in which they stand there, the keys of a map before
 /// their values. The document is checked as a whole.
-pub(crate) struct Tape<'a> {
+pub(crate) struct JsonTape<'a> {
     text: &'a str,
-    nodes: Vec<Node>,
+    nodes: Vec<JsonNode>,
 }
 
 #[derive(Clone, Copy)]
-struct Node {
-    kind: Kind,
+struct JsonNode {
+    kind: JsonKind,
     start: u32,
     end: u32,
     /// The first node that is not part of this one.
@@ -25,7 +25,7 @@ struct Node {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum JsonKind {
     Array,
     /// Text with escapes; `start` and `end` are without the quotes.
     Escaped,
@@ -37,65 +37,68 @@ enum Kind {
     True,
 }
 
-/// A value of a [`Tape`].
+/// A value of a [`JsonTape`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place(u32);
+pub(crate) struct TapeIndex(u32);
 
-impl Place {
-    pub(crate) const ROOT: Place = Place(0);
+impl TapeIndex {
+    pub(crate) const ROOT: TapeIndex = TapeIndex(0);
 }
 
-impl<'a> Tape<'a> {
+impl<'a> JsonTape<'a> {
     /// `None` for what is no JSON.
-    pub(crate) fn read(bytes: &'a [u8], budget: &mut Budget) -> Result<Option<Tape<'a>>, Failed> {
+    pub(crate) fn read(
+        bytes: &'a [u8],
+        budget: &mut Budget,
+    ) -> Result<Option<JsonTape<'a>>, RunError> {
         budget.scan(bytes.len())?;
         let Ok(text) = std::str::from_utf8(bytes) else { return Ok(None) };
         if u32::try_from(bytes.len()).is_err() {
             return Ok(None);
         }
-        let each = size_of::<Node>();
+        let each = size_of::<JsonNode>();
         let room = usize::try_from(budget.bytes).unwrap_or(usize::MAX) / each;
         let nodes = Vec::with_capacity((bytes.len() / 8).min(64));
-        let mut reader = Reader { bytes, at: 0, nodes, room };
+        let mut reader = JsonReader { bytes, at: 0, nodes, room };
         let read = reader.value(0).and_then(|()| reader.end());
         let nodes = reader.nodes;
         budget.step(nodes.len() as u64 / 2)?;
         budget.take(nodes.len() * each)?;
         match read {
-            Ok(()) => Ok(Some(Tape { text, nodes })),
-            Err(Stop::Full) => Err(Failed::Bytes),
-            Err(Stop::NotJson) => Ok(None),
+            Ok(()) => Ok(Some(JsonTape { text, nodes })),
+            Err(JsonError::Full) => Err(RunError::Bytes),
+            Err(JsonError::NotJson) => Ok(None),
         }
     }
 
-    fn node(&self, at: Place) -> Node {
+    fn node(&self, at: TapeIndex) -> JsonNode {
         self.nodes[at.0 as usize]
     }
 
-    fn slice(&self, node: Node) -> &'a str {
+    fn slice(&self, node: JsonNode) -> &'a str {
         self.text.get(node.start as usize..node.end as usize).unwrap_or("")
     }
 
-    pub(crate) fn is_text(&self, at: Place) -> bool {
-        matches!(self.node(at).kind, Kind::Escaped | Kind::Text)
+    pub(crate) fn is_text(&self, at: TapeIndex) -> bool {
+        matches!(self.node(at).kind, JsonKind::Escaped | JsonKind::Text)
     }
 
     /// The value of a map under a key.
-    pub(crate) fn under(
+    pub(crate) fn find_key(
         &self,
-        map: Place,
+        map: TapeIndex,
         key: &str,
         budget: &mut Budget,
-    ) -> Result<Option<Place>, Failed> {
+    ) -> Result<Option<TapeIndex>, RunError> {
         let node = self.node(map);
-        if node.kind != Kind::Map {
+        if node.kind != JsonKind::Map {
             return Ok(None);
         }
         let (mut at, mut seen) = (map.0 + 1, 0);
         while at < node.next {
             let name = self.nodes[at as usize];
             let same = match name.kind {
-                Kind::Escaped => {
+                JsonKind::Escaped => {
                     seen += self.slice(name).len() as u64 / 4;
                     unescape(self.slice(name)) == key
                 }
@@ -103,7 +106,7 @@ impl<'a> Tape<'a> {
             };
             if same {
                 budget.step(seen / 4)?;
-                return Ok(Some(Place(name.next)));
+                return Ok(Some(TapeIndex(name.next)));
             }
             at = self.nodes[name.next as usize].next;
             seen += 1;
@@ -113,32 +116,32 @@ impl<'a> Tape<'a> {
     }
 
     /// The values of an array, or nothing.
-    pub(crate) fn elements(&self, array: Place) -> impl Iterator<Item = Place> {
+    pub(crate) fn elements(&self, array: TapeIndex) -> impl Iterator<Item = TapeIndex> {
         let node = self.node(array);
-        let end = if node.kind == Kind::Array { node.next } else { 0 };
+        let end = if node.kind == JsonKind::Array { node.next } else { 0 };
         let mut at = array.0 + 1;
         std::iter::from_fn(move || {
-            let place = (at < end).then_some(Place(at))?;
+            let place = (at < end).then_some(TapeIndex(at))?;
             at = self.nodes[at as usize].next;
             Some(place)
         })
     }
 
     /// As a value of its own; texts without escapes stay where they are.
-    pub(crate) fn value(&self, at: Place, budget: &mut Budget) -> Result<Value<'a>, Failed> {
+    pub(crate) fn value(&self, at: TapeIndex, budget: &mut Budget) -> Result<Value<'a>, RunError> {
         let node = self.node(at);
         Ok(match node.kind {
-            Kind::Null => Value::JsonNull,
-            Kind::True => Value::Bool(true),
-            Kind::False => Value::Bool(false),
-            Kind::Number => Number::parse(self.slice(node)).map_or(Value::Null, Number::value),
-            Kind::Text => Value::text(self.slice(node)),
-            Kind::Escaped => {
+            JsonKind::Null => Value::JsonNull,
+            JsonKind::True => Value::Bool(true),
+            JsonKind::False => Value::Bool(false),
+            JsonKind::Number => Number::parse(self.slice(node)).map_or(Value::Null, Number::value),
+            JsonKind::Text => Value::text(self.slice(node)),
+            JsonKind::Escaped => {
                 let text = self.slice(node);
                 budget.take(text.len())?;
                 Value::Text(unescape(text).into())
             }
-            Kind::Array => {
+            JsonKind::Array => {
                 let count = self.elements(at).count();
                 budget.step(count as u64)?;
                 budget.take(count * size_of::<Value>())?;
@@ -148,11 +151,11 @@ impl<'a> Tape<'a> {
                 }
                 Value::Array(values)
             }
-            Kind::Map => Value::Map(self.map(at, budget)?),
+            JsonKind::Map => Value::Map(self.map(at, budget)?),
         })
     }
 
-    fn map(&self, at: Place, budget: &mut Budget) -> Result<Map<'a>, Failed> {
+    fn map(&self, at: TapeIndex, budget: &mut Budget) -> Result<ValueMap<'a>, RunError> {
         let end = self.node(at).next;
         let mut entries = 0;
         let mut key = at.0 + 1;
@@ -162,13 +165,13 @@ impl<'a> Tape<'a> {
         }
         budget.step(entries as u64)?;
         budget.take(entries * size_of::<(Cow<'_, str>, Value<'_>)>())?;
-        let mut map = Map::with_room(entries);
+        let mut map = ValueMap::with_room(entries);
         let mut key = at.0 + 1;
         while key < end {
             let name = self.nodes[key as usize];
-            let value = self.value(Place(name.next), budget)?;
+            let value = self.value(TapeIndex(name.next), budget)?;
             let name_text = match name.kind {
-                Kind::Escaped => {
+                JsonKind::Escaped => {
                     budget.take(self.slice(name).len())?;
                     Cow::Owned(unescape(self.slice(name)))
                 }
@@ -182,61 +185,61 @@ impl<'a> Tape<'a> {
 }
 
 /// Why reading stops before the end.
-enum Stop {
+enum JsonError {
     /// As many values as the budget has memory for.
     Full,
     NotJson,
 }
 
-struct Reader<'a> {
+struct JsonReader<'a> {
     bytes: &'a [u8],
     at: usize,
-    nodes: Vec<Node>,
+    nodes: Vec<JsonNode>,
     /// How many nodes there may be.
     room: usize,
 }
 
-impl Reader<'_> {
-    fn blank(&mut self) {
+impl JsonReader<'_> {
+    fn skip_blanks(&mut self) {
         while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.bytes.get(self.at) {
             self.at += 1;
         }
     }
 
-    fn end(&mut self) -> Result<(), Stop> {
-        self.blank();
-        if self.at == self.bytes.len() { Ok(()) } else { Err(Stop::NotJson) }
+    fn end(&mut self) -> Result<(), JsonError> {
+        self.skip_blanks();
+        if self.at == self.bytes.len() { Ok(()) } else { Err(JsonError::NotJson) }
     }
 
-    fn peek(&mut self) -> Result<u8, Stop> {
-        self.blank();
-        self.bytes.get(self.at).copied().ok_or(Stop::NotJson)
+    fn peek(&mut self) -> Result<u8, JsonError> {
+        self.skip_blanks();
+        self.bytes.get(self.at).copied().ok_or(JsonError::NotJson)
     }
 
-    fn push(&mut self, kind: Kind, start: usize, end: usize) -> Result<(), Stop> {
+    fn push(&mut self, kind: JsonKind, start: usize, end: usize) -> Result<(), JsonError> {
         if self.nodes.len() >= self.room {
-            return Err(Stop::Full);
+            return Err(JsonError::Full);
         }
         let next = self.nodes.len() as u32 + 1;
-        self.nodes.push(Node { kind, start: start as u32, end: end as u32, next });
+        self.nodes.push(JsonNode { kind, start: start as u32, end: end as u32, next });
         Ok(())
     }
 
-    fn value(&mut self, depth: u32) -> Result<(), Stop> {
+    fn value(&mut self, depth: u32) -> Result<(), JsonError> {
         match self.peek()? {
             b'"' => self.text(),
-            b'{' => self.several(Kind::Map, b'}', depth),
-            b'[' => self.several(Kind::Array, b']', depth),
-            b't' => self.word(b"true", Kind::True),
-            b'f' => self.word(b"false", Kind::False),
-            b'n' => self.word(b"null", Kind::Null),
+            b'{' => self.container(JsonKind::Map, b'}', depth),
+            b'[' => self.container(JsonKind::Array, b']', depth),
+            b't' => self.literal(b"true", JsonKind::True),
+            b'f' => self.literal(b"false", JsonKind::False),
+            b'n' => self.literal(b"null", JsonKind::Null),
             _ => self.number(),
         }
     }
 
-    fn several(&mut self, kind: Kind, close: u8, depth: u32) -> Result<(), Stop> {
+    fn container(&mut self, kind: JsonKind, close: u8, depth: u32) -> Result<(), JsonError> {
         if depth == DEPTH_MAX {
-            return Err(Stop::NotJson);
+            return Err(JsonError::NotJson);
         }
         let own = self.nodes.len();
         self.push(kind, self.at, self.at)?;
@@ -245,13 +248,13 @@ impl Reader<'_> {
             self.at += 1;
         } else {
             loop {
-                if kind == Kind::Map {
+                if kind == JsonKind::Map {
                     if self.peek()? != b'"' {
-                        return Err(Stop::NotJson);
+                        return Err(JsonError::NotJson);
                     }
                     self.text()?;
                     if self.peek()? != b':' {
-                        return Err(Stop::NotJson);
+                        return Err(JsonError::NotJson);
                     }
                     self.at += 1;
                 }
@@ -262,7 +265,7 @@ impl Reader<'_> {
                     break;
                 }
                 if after != b',' {
-                    return Err(Stop::NotJson);
+                    return Err(JsonError::NotJson);
                 }
             }
         }
@@ -271,28 +274,28 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn word(&mut self, word: &[u8], kind: Kind) -> Result<(), Stop> {
+    fn literal(&mut self, word: &[u8], kind: JsonKind) -> Result<(), JsonError> {
         if !self.bytes[self.at..].starts_with(word) {
-            return Err(Stop::NotJson);
+            return Err(JsonError::NotJson);
         }
         self.push(kind, self.at, self.at + word.len())?;
         self.at += word.len();
         Ok(())
     }
 
-    fn text(&mut self) -> Result<(), Stop> {
+    fn text(&mut self) -> Result<(), JsonError> {
         let start = self.at + 1;
-        let mut kind = Kind::Text;
+        let mut kind = JsonKind::Text;
         let mut at = start;
         loop {
             match self.bytes.get(at) {
                 Some(b'"') => break,
                 Some(b'\\') => {
-                    kind = Kind::Escaped;
-                    at += escape_len(&self.bytes[at..]).ok_or(Stop::NotJson)?;
+                    kind = JsonKind::Escaped;
+                    at += escape_len(&self.bytes[at..]).ok_or(JsonError::NotJson)?;
                 }
                 Some(0x20..) => at += 1,
-                _ => return Err(Stop::NotJson),
+                _ => return Err(JsonError::NotJson),
             }
         }
         self.at = at + 1;
@@ -300,7 +303,7 @@ impl Reader<'_> {
     }
 
     /// `-`, digits without a zero before them, a fraction, an exponent.
-    fn number(&mut self) -> Result<(), Stop> {
+    fn number(&mut self) -> Result<(), JsonError> {
         let start = self.at;
         let byte = |at: usize| self.bytes.get(at).copied().unwrap_or(0);
         let digits = |mut at: usize| {
@@ -308,7 +311,7 @@ impl Reader<'_> {
             while byte(at).is_ascii_digit() {
                 at += 1;
             }
-            if at > first { Ok(at) } else { Err(Stop::NotJson) }
+            if at > first { Ok(at) } else { Err(JsonError::NotJson) }
         };
         let mut at = start + usize::from(byte(start) == b'-');
         at = if byte(at) == b'0' { at + 1 } else { digits(at)? };
@@ -319,7 +322,7 @@ impl Reader<'_> {
             at = digits(at + 1 + usize::from(matches!(byte(at + 1), b'+' | b'-')))?;
         }
         self.at = at;
-        self.push(Kind::Number, start, at)
+        self.push(JsonKind::Number, start, at)
     }
 }
 

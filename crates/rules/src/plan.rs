@@ -1,31 +1,31 @@
 //! A rule that has been read: what it looks at, in which order, and what comes out. Immutable;
 //! names of fields and functions are resolved and patterns compiled.
 
-use crate::events::event;
-use crate::functions::{Function, Matcher};
-use crate::operate::{Operator, Pattern};
-use crate::seen::Field;
+use crate::events::event_index;
+use crate::functions::{RegexMatcher, RuleFunction};
+use crate::operators::{LikePattern, Operator};
+use crate::rule_input::RuleField;
 use crate::value::Value;
-use crate::windows::Grouping;
+use crate::windows::WindowPlan;
 
 /// One rule, ready to run. `Send + Sync`: behind an `Arc` all shards share one.
 #[derive(Debug)]
-pub struct Plan {
+pub struct RulePlan {
     pub(crate) filters: Vec<Box<str>>,
     /// The name that `metadata.rule_id` tells.
     pub(crate) rule_id: Box<str>,
-    pub(crate) shape: Shape,
+    pub(crate) shape: PlanShape,
     pub(crate) condition: Option<Expr>,
     /// The condition says an alias, so that columns come first.
-    pub(crate) condition_says_alias: bool,
-    pub(crate) reads: Reads,
+    pub(crate) condition_uses_alias: bool,
+    pub(crate) reads: PlanReads,
     /// Of a rule with a window.
-    pub(crate) grouping: Option<Box<Grouping>>,
+    pub(crate) window_plan: Option<Box<WindowPlan>>,
 }
 
 /// What of a message a plan ever looks at, so that whoever calls it need not bring the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reads {
+pub struct PlanReads {
     pub payload: bool,
     pub properties: bool,
     /// User name, address, id or node.
@@ -36,22 +36,22 @@ pub struct Reads {
 }
 
 #[derive(Debug)]
-pub(crate) enum Shape {
-    Select(Box<[Column]>),
+pub(crate) enum PlanShape {
+    Select(Box<[PlanColumn]>),
     Foreach {
         /// Values with names of their own, which come before the array.
-        before: Box<[Column]>,
+        before: Box<[PlanColumn]>,
         array: Expr,
         /// What DO and INCASE call an element.
         item: Box<str>,
         /// Without DO a row has the fields of the message, and the element.
-        columns: Option<Box<[Column]>>,
+        columns: Option<Box<[PlanColumn]>>,
         incase: Option<Expr>,
     },
 }
 
 #[derive(Debug)]
-pub(crate) enum Column {
+pub(crate) enum PlanColumn {
     /// `*`
     All,
     /// An expression and where it stands in the row: more than one name is a map in a map.
@@ -80,9 +80,9 @@ pub(crate) enum Expr {
         negated: bool,
     },
     Call {
-        function: &'static Function,
+        function: &'static RuleFunction,
         arguments: Box<[Expr]>,
-        regex: Option<Box<Matcher>>,
+        regex: Option<Box<RegexMatcher>>,
     },
     Case {
         of: Option<Box<Expr>>,
@@ -106,35 +106,35 @@ pub(crate) enum Expr {
     },
     Like {
         of: Box<Expr>,
-        pattern: Pattern,
+        pattern: LikePattern,
         negated: bool,
     },
     Negative(Box<Expr>),
     Not(Box<Expr>),
     Path {
-        root: Root,
-        steps: Box<[Step]>,
+        root: PathRoot,
+        steps: Box<[PathStep]>,
     },
 }
 
 /// Where a path begins.
 #[derive(Debug)]
-pub(crate) enum Root {
+pub(crate) enum PathRoot {
     /// A column of this row that stands before it, or a value that stands before FOREACH's array.
     Alias(Box<str>),
     /// What an expression gives: `split(topic, '/')[1]`.
     Expr(Box<Expr>),
-    Field(Field),
+    Field(RuleField),
     /// The element of FOREACH.
     Item,
     /// A field of an event.
-    More(Box<str>),
+    EventField(Box<str>),
     /// What came together in a window: a place among the totals.
     Total(usize),
 }
 
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum PathStep {
     /// From 1, or from the end from -1.
     At(i64),
     /// Index or key, known when it runs.
@@ -143,11 +143,11 @@ pub(crate) enum Step {
     Range(i64, i64),
 }
 
-impl Plan {
+impl RulePlan {
     /// The same under the name that the rule's `metadata.rule_id` tells.
     #[must_use]
-    pub fn named(self, name: &str) -> Plan {
-        Plan { rule_id: name.into(), ..self }
+    pub fn with_rule_id(self, name: &str) -> RulePlan {
+        RulePlan { rule_id: name.into(), ..self }
     }
 
     /// The topic filters of FROM, in their order. All are valid; one may be said twice.
@@ -162,15 +162,15 @@ impl Plan {
 
     /// Those of them that are events: places in the table.
     pub fn events(&self) -> impl Iterator<Item = usize> {
-        self.filters().filter_map(|filter| event(filter.strip_prefix("$events/")?))
+        self.filters().filter_map(|filter| event_index(filter.strip_prefix("$events/")?))
     }
 
-    pub fn reads(&self) -> Reads {
+    pub fn reads(&self) -> PlanReads {
         self.reads
     }
 
     /// Whether a message may become more than one row.
     pub fn is_foreach(&self) -> bool {
-        matches!(self.shape, Shape::Foreach { .. })
+        matches!(self.shape, PlanShape::Foreach { .. })
     }
 }

@@ -1,16 +1,16 @@
 //! Where the value of a column goes in a row: under a name, in a map in a map, or to a place of an
 //! array. What stands there already stays, as far as the value does not take its place.
 
-use crate::budget::{Budget, Failed};
+use crate::budget::{Budget, RunError};
 use crate::index::position;
 use crate::plan::AliasStep;
-use crate::value::{Map, Value};
+use crate::value::{Value, ValueMap};
 use std::borrow::Cow;
 
 /// The field whose text is JSON as a rule.
 const PAYLOAD: &str = "payload";
 
-impl<'a> Map<'a> {
+impl<'a> ValueMap<'a> {
     /// Puts a value where the steps lead. A JSON text on the way becomes the map or the array that
     /// it says, so that what it has beside the value is kept.
     pub(crate) fn put_under(
@@ -18,7 +18,7 @@ impl<'a> Map<'a> {
         under: &'a [AliasStep],
         value: Value<'a>,
         budget: &mut Budget,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), RunError> {
         budget.take(64 * under.len())?;
         budget.step(self.len() as u64 / 4)?;
         let Some((AliasStep::Key(first), rest)) = under.split_first() else { return Ok(()) };
@@ -36,14 +36,14 @@ impl<'a> Map<'a> {
 }
 
 /// A payload that is no JSON would be lost, so the rule fails.
-fn open_payload<'a>(slot: &mut Value<'a>, budget: &mut Budget) -> Result<(), Failed> {
+fn open_payload<'a>(slot: &mut Value<'a>, budget: &mut Budget) -> Result<(), RunError> {
     if slot.as_bytes().is_none() {
         return Ok(());
     }
     let payload = std::mem::take(slot);
-    *slot = match payload.opened(budget)? {
+    *slot = match payload.open_json(budget)? {
         inside @ (Value::Map(_) | Value::Array(_)) => inside,
-        _ => return Err(Failed::PayloadNotJson),
+        _ => return Err(RunError::PayloadNotJson),
     };
     Ok(())
 }
@@ -53,14 +53,14 @@ fn step_into<'s, 'a>(
     slot: &'s mut Value<'a>,
     step: &'a AliasStep,
     budget: &mut Budget,
-) -> Result<Option<&'s mut Value<'a>>, Failed> {
+) -> Result<Option<&'s mut Value<'a>>, RunError> {
     if let Value::Text(_) = slot {
-        *slot = std::mem::take(slot).opened(budget)?;
+        *slot = std::mem::take(slot).open_json(budget)?;
     }
     match step {
         AliasStep::Key(name) => {
             if !matches!(slot, Value::Map(_)) {
-                *slot = Value::Map(Map::default());
+                *slot = Value::Map(ValueMap::default());
             }
             let Value::Map(map) = slot else { return Ok(None) };
             budget.step(map.len() as u64 / 4)?;

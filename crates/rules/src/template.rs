@@ -1,23 +1,23 @@
 //! Text with places for what a row has: `sensors/${id}/${payload.kind}`, and `${.}` for all of it.
 
-use crate::budget::{Budget, Failed};
-use crate::value::{Map, Value};
+use crate::budget::{Budget, RunError};
+use crate::value::{Value, ValueMap};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
-    pieces: Box<[Piece]>,
+pub struct RowTemplate {
+    pieces: Box<[RowTemplatePiece]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum RowTemplatePiece {
     Text(Box<str>),
     /// The row as JSON.
     Whole,
-    Path(Box<str>, Box<[Step]>),
+    Path(Box<str>, Box<[RowTemplateStep]>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum RowTemplateStep {
     Key(Box<str>),
     /// From 1, as in a rule.
     At(usize),
@@ -25,18 +25,18 @@ enum Step {
 
 const OPEN: &str = "${";
 
-impl Template {
+impl RowTemplate {
     /// Or what is wrong with it, and what would be right.
-    pub fn parse(text: &str) -> Result<Template, String> {
+    pub fn parse(text: &str) -> Result<RowTemplate, String> {
         let (mut pieces, mut rest) = (Vec::new(), text);
         while let Some((before, after)) = rest.split_once(OPEN) {
             let Some((inside, after)) = after.split_once('}') else {
                 return Err(format!("{text:?} has a ${{ without its }}"));
             };
             if !before.is_empty() {
-                pieces.push(Piece::Text(before.into()));
+                pieces.push(RowTemplatePiece::Text(before.into()));
             }
-            let piece = piece(inside);
+            let piece = parse_piece(inside);
             pieces.push(piece.ok_or_else(|| {
                 format!(
                     "${{{inside}}} is no placeholder, use ${{name}}, ${{name.key[1]}} or ${{.}}"
@@ -45,9 +45,9 @@ impl Template {
             rest = after;
         }
         if !rest.is_empty() {
-            pieces.push(Piece::Text(rest.into()));
+            pieces.push(RowTemplatePiece::Text(rest.into()));
         }
-        Ok(Template { pieces: pieces.into() })
+        Ok(RowTemplate { pieces: pieces.into() })
     }
 
     /// Appends it with a row's values: bytes as they are, a text without its quotes, the rest as
@@ -55,24 +55,24 @@ impl Template {
     /// the budget pays for, so that of rows that are large only some are written.
     pub fn fill(
         &self,
-        row: &Map<'_>,
+        row: &ValueMap<'_>,
         budget: &mut Budget,
         out: &mut Vec<u8>,
-    ) -> Result<bool, Failed> {
+    ) -> Result<bool, RunError> {
         let mut has_all = true;
         for piece in &self.pieces {
             let before = out.len();
             match piece {
-                Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
-                Piece::Whole => {
+                RowTemplatePiece::Text(text) => out.extend_from_slice(text.as_bytes()),
+                RowTemplatePiece::Whole => {
                     let mut text = String::new();
                     row.write_json(&mut text);
                     out.extend_from_slice(text.as_bytes());
                 }
-                Piece::Path(name, steps) => {
+                RowTemplatePiece::Path(name, steps) => {
                     has_all &= match row.get(name) {
-                        Some(value) => walk(value, steps, budget, out)?,
-                        None => nothing(out),
+                        Some(value) => write_path(value, steps, budget, out)?,
+                        None => write_null(out),
                     };
                 }
             }
@@ -82,9 +82,9 @@ impl Template {
     }
 }
 
-fn piece(inside: &str) -> Option<Piece> {
+fn parse_piece(inside: &str) -> Option<RowTemplatePiece> {
     if inside == "." {
-        return Some(Piece::Whole);
+        return Some(RowTemplatePiece::Whole);
     }
     let end = inside.find(['.', '[']).unwrap_or(inside.len());
     let (name, mut rest) = inside.split_at(end);
@@ -93,56 +93,56 @@ fn piece(inside: &str) -> Option<Piece> {
         let (step, after) = match rest.strip_prefix('[') {
             Some(after) => {
                 let (index, after) = after.split_once(']')?;
-                (Step::At(index.parse().ok().filter(|index| *index > 0)?), after)
+                (RowTemplateStep::At(index.parse().ok().filter(|index| *index > 0)?), after)
             }
             None => {
                 let after = rest.strip_prefix('.')?;
                 let (key, after) = after.split_at(after.find(['.', '[']).unwrap_or(after.len()));
-                (Step::Key(Some(key).filter(|key| !key.is_empty())?.into()), after)
+                (RowTemplateStep::Key(Some(key).filter(|key| !key.is_empty())?.into()), after)
             }
         };
         steps.push(step);
         rest = after;
     }
-    (!name.is_empty()).then(|| Piece::Path(name.into(), steps.into()))
+    (!name.is_empty()).then(|| RowTemplatePiece::Path(name.into(), steps.into()))
 }
 
 /// Writes what stands there. A text on the way is looked into as JSON, as a payload is.
-fn walk(
+fn write_path(
     value: &Value<'_>,
-    steps: &[Step],
+    steps: &[RowTemplateStep],
     budget: &mut Budget,
     out: &mut Vec<u8>,
-) -> Result<bool, Failed> {
+) -> Result<bool, RunError> {
     let Some((step, rest)) = steps.split_first() else {
-        write(value, out);
+        write_value(value, out);
         return Ok(!value.is_null());
     };
     let next = match (value, step) {
-        (Value::Map(map), Step::Key(key)) => map.get(key),
-        (Value::Array(all), Step::At(at)) => all.get(at - 1),
+        (Value::Map(map), RowTemplateStep::Key(key)) => map.get(key),
+        (Value::Array(all), RowTemplateStep::At(at)) => all.get(at - 1),
         (Value::Text(text), _) => {
             return match Value::of_json(text, budget)? {
                 Some(inside @ (Value::Map(_) | Value::Array(_))) => {
-                    walk(&inside, steps, budget, out)
+                    write_path(&inside, steps, budget, out)
                 }
-                _ => Ok(nothing(out)),
+                _ => Ok(write_null(out)),
             };
         }
         _ => None,
     };
     match next {
-        Some(next) => walk(next, rest, budget, out),
-        None => Ok(nothing(out)),
+        Some(next) => write_path(next, rest, budget, out),
+        None => Ok(write_null(out)),
     }
 }
 
-fn nothing(out: &mut Vec<u8>) -> bool {
+fn write_null(out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(b"null");
     false
 }
 
-fn write(value: &Value<'_>, out: &mut Vec<u8>) {
+fn write_value(value: &Value<'_>, out: &mut Vec<u8>) {
     match value {
         Value::Bytes(bytes) => out.extend_from_slice(bytes),
         value => {
@@ -161,7 +161,7 @@ mod tests {
         let Some(Value::Map(row)) = Value::from_json(row) else { panic!("{row}") };
         let mut out = Vec::new();
         let filled =
-            Template::parse(template).unwrap().fill(&row, &mut Budget::default(), &mut out);
+            RowTemplate::parse(template).unwrap().fill(&row, &mut Budget::default(), &mut out);
         let has_all = filled.unwrap();
         (String::from_utf8(out).unwrap(), has_all)
     }
@@ -194,15 +194,15 @@ mod tests {
         for template in ["${a}", "${.}", "${b[7]}"] {
             let mut budget = Budget { bytes: 900, ..Budget::default() };
             let filled =
-                Template::parse(template).unwrap().fill(&row, &mut budget, &mut Vec::new());
-            assert_eq!(filled, Err(Failed::Bytes), "{template}");
+                RowTemplate::parse(template).unwrap().fill(&row, &mut budget, &mut Vec::new());
+            assert_eq!(filled, Err(RunError::Bytes), "{template}");
         }
     }
 
     #[test]
     fn what_is_no_placeholder_is_told() {
         for wrong in ["${", "${}", "${a.}", "${a[0]}", "${a[x]}", "${a[1}", "${.a}", "${a]}"] {
-            let read = Template::parse(wrong);
+            let read = RowTemplate::parse(wrong);
             assert!(read.is_err() || wrong == "${a]}", "{wrong}: {read:?}");
         }
     }

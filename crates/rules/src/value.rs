@@ -1,8 +1,8 @@
 //! What a rule works with: JSON's values, integers apart from floats, and bytes. Texts and bytes
 //! are borrowed from the message or the plan wherever they stand there already.
 
-use crate::budget::{Budget, Failed};
-use crate::json::{Place, Tape};
+use crate::budget::{Budget, RunError};
+use crate::json::{JsonTape, TapeIndex};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt::{self, Write as _};
@@ -21,13 +21,13 @@ pub enum Value<'a> {
     Text(Cow<'a, str>),
     Bytes(Cow<'a, [u8]>),
     Array(Vec<Value<'a>>),
-    Map(Map<'a>),
+    Map(ValueMap<'a>),
 }
 
 /// Names and their values in the order in which they came. Of a name that stands twice, as JSON
 /// allows, the first counts.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Map<'a> {
+pub struct ValueMap<'a> {
     entries: Vec<(Cow<'a, str>, Value<'a>)>,
 }
 
@@ -48,18 +48,21 @@ impl<'a> Value<'a> {
     /// The value that a JSON text says, `None` for what is none.
     pub fn from_json(text: &'a str) -> Option<Value<'a>> {
         let mut plenty = Budget { steps: u64::MAX, bytes: u64::MAX, rows: 0 };
-        let tape = Tape::read(text.as_bytes(), &mut plenty).ok().flatten()?;
-        tape.value(Place::ROOT, &mut plenty).ok()
+        let tape = JsonTape::read(text.as_bytes(), &mut plenty).ok().flatten()?;
+        tape.value(TapeIndex::ROOT, &mut plenty).ok()
     }
 
     /// The same where it may cost only so much.
-    pub(crate) fn of_json(text: &'a str, budget: &mut Budget) -> Result<Option<Value<'a>>, Failed> {
-        let Some(tape) = Tape::read(text.as_bytes(), budget)? else { return Ok(None) };
-        tape.value(Place::ROOT, budget).map(Some)
+    pub(crate) fn of_json(
+        text: &'a str,
+        budget: &mut Budget,
+    ) -> Result<Option<Value<'a>>, RunError> {
+        let Some(tape) = JsonTape::read(text.as_bytes(), budget)? else { return Ok(None) };
+        tape.value(TapeIndex::ROOT, budget).map(Some)
     }
 
     /// What a path goes on into: of a JSON text the map or the array that it says.
-    pub(crate) fn opened(self, budget: &mut Budget) -> Result<Value<'a>, Failed> {
+    pub(crate) fn open_json(self, budget: &mut Budget) -> Result<Value<'a>, RunError> {
         let inside = match self {
             Value::Text(Cow::Borrowed(text)) => Value::of_json(text, budget)?,
             Value::Text(Cow::Owned(text)) => {
@@ -115,7 +118,7 @@ impl<'a> Value<'a> {
             Value::Map(of) => {
                 let entries = of.entries.iter();
                 let entries = entries.map(|(key, value)| (Cow::Borrowed(&**key), value.view()));
-                Value::Map(Map { entries: entries.collect() })
+                Value::Map(ValueMap { entries: entries.collect() })
             }
         }
     }
@@ -227,7 +230,7 @@ impl fmt::Display for Value<'_> {
 }
 
 /// As JSON.
-impl fmt::Display for Map<'_> {
+impl fmt::Display for ValueMap<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = String::new();
         self.write_json(&mut out);
@@ -235,9 +238,9 @@ impl fmt::Display for Map<'_> {
     }
 }
 
-impl<'a> Map<'a> {
-    pub(crate) fn with_room(entries: usize) -> Map<'a> {
-        Map { entries: Vec::with_capacity(entries) }
+impl<'a> ValueMap<'a> {
+    pub(crate) fn with_room(entries: usize) -> ValueMap<'a> {
+        ValueMap { entries: Vec::with_capacity(entries) }
     }
 
     /// Steps that it takes to look at all of it, and bytes that it has beside what it borrows.
@@ -293,11 +296,11 @@ impl<'a> Map<'a> {
     }
 
     /// The same, for whoever keeps it longer than the message.
-    pub fn into_owned(self) -> Map<'static> {
+    pub fn into_owned(self) -> ValueMap<'static> {
         let entries = self.entries.into_iter();
         let entries =
             entries.map(|(key, value)| (Cow::Owned(key.into_owned()), value.into_owned()));
-        Map { entries: entries.collect() }
+        ValueMap { entries: entries.collect() }
     }
 
     pub fn write_json(&self, out: &mut String) {

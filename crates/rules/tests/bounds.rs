@@ -1,11 +1,11 @@
 //! Whatever a rule and a message are, a run ends within its budget, and says why it gave up.
 
-use rules::{Budget, Failed, Plan, Seen};
+use rules::{Budget, RuleInput, RulePlan, RunError};
 
-fn run(rule: &str, payload: &[u8], mut budget: Budget) -> (Result<usize, Failed>, Budget) {
-    let plan = Plan::parse(rule).unwrap_or_else(|refused| panic!("{}", refused.show(rule)));
+fn run(rule: &str, payload: &[u8], mut budget: Budget) -> (Result<usize, RunError>, Budget) {
+    let plan = RulePlan::parse(rule).unwrap_or_else(|refused| panic!("{}", refused.show(rule)));
     let mut rows = Vec::new();
-    let seen = Seen { topic: "t", payload, ..Seen::default() };
+    let seen = RuleInput { topic: "t", payload, ..RuleInput::default() };
     let ran = plan.run(&seen, &mut budget, &mut rows);
     (ran.map(|()| rows.len()), budget)
 }
@@ -69,7 +69,7 @@ fn what_inflates_without_end_fails_within_its_budget() {
         assert!(bytes.len() < 100_000, "{function}: {}", bytes.len());
         let rule = format!("SELECT {function}(payload) AS v FROM \"t\"");
         let (ran, left) = run(&rule, &bytes, Budget::default());
-        assert_eq!(ran, Err(Failed::Bytes), "{function}");
+        assert_eq!(ran, Err(RunError::Bytes), "{function}");
         assert!(left.bytes < Budget::default().bytes, "{function} is paid for");
         // Half of them is no more than an error, and paid for as well.
         let (ran, left) = run(&rule, &bytes[..bytes.len() / 64], Budget::default());
@@ -100,14 +100,14 @@ fn a_smaller_budget_is_a_clean_failure() {
         );
         for steps in 0..steps {
             let (ran, _) = run(rule, payload, Budget { steps, ..whole });
-            assert_eq!(ran, Err(Failed::Steps), "{rule}");
+            assert_eq!(ran, Err(RunError::Steps), "{rule}");
         }
         for bytes in 0..bytes {
             let (ran, _) = run(rule, payload, Budget { bytes, ..whole });
-            assert_eq!(ran, Err(Failed::Bytes), "{rule}, {bytes}");
+            assert_eq!(ran, Err(RunError::Bytes), "{rule}, {bytes}");
         }
         let (ran, _) = run(rule, payload, Budget { rows: rows as u32 - 1, ..whole });
-        assert_eq!(ran, Err(Failed::Rows), "{rule}");
+        assert_eq!(ran, Err(RunError::Rows), "{rule}");
         let exactly = Budget { steps, bytes, rows: rows as u32 };
         assert_eq!(run(rule, payload, exactly).0, Ok(rows), "{rule}");
     }

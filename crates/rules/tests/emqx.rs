@@ -1,12 +1,12 @@
 //! The table of what EMQX documents for its SQL, `emqx.tsv`: every row is equal, or docs/rules.md
 //! says why it is not.
 
-use rules::{Budget, Map, Plan, Seen, Value};
+use rules::{Budget, RuleInput, RulePlan, Value, ValueMap};
 
 const TABLE: &str = include_str!("emqx.tsv");
 const BOOK: &str = include_str!("../../../docs/rules.md");
 
-struct Row<'t> {
+struct EmqxRow<'t> {
     line: usize,
     payload: &'t str,
     sql: &'t str,
@@ -16,7 +16,7 @@ struct Row<'t> {
     ours: &'t str,
 }
 
-fn table() -> Vec<Row<'static>> {
+fn table() -> Vec<EmqxRow<'static>> {
     let lines = TABLE.lines().enumerate().filter(|(_, line)| !line.starts_with('#'));
     lines
         .map(|(at, line)| {
@@ -24,28 +24,28 @@ fn table() -> Vec<Row<'static>> {
             let [_, payload, sql, documented, deviation, ours] = columns[..] else {
                 panic!("emqx.tsv:{}: six columns, got {}", at + 1, columns.len());
             };
-            Row { line: at + 1, payload, sql, documented, deviation, ours }
+            EmqxRow { line: at + 1, payload, sql, documented, deviation, ours }
         })
         .collect()
 }
 
 /// What a rule gives, or why it gives nothing.
-enum Outcome {
+enum EmqxOutcome {
     Refused(String),
     Failed(String),
-    Rows(Vec<Map<'static>>),
+    Rows(Vec<ValueMap<'static>>),
 }
 
-fn run(row: &Row<'_>) -> Outcome {
+fn run(row: &EmqxRow<'_>) -> EmqxOutcome {
     let rule = match is_statement(row.sql) {
         true => row.sql.to_string(),
         false => format!("SELECT {} AS v FROM \"t/#\"", row.sql),
     };
-    let plan = match Plan::parse(&rule) {
-        Ok(plan) => plan.named("rule:1"),
-        Err(refused) => return Outcome::Refused(refused.show(&rule)),
+    let plan = match RulePlan::parse(&rule) {
+        Ok(plan) => plan.with_rule_id("rule:1"),
+        Err(refused) => return EmqxOutcome::Refused(refused.show(&rule)),
     };
-    let seen = Seen {
+    let seen = RuleInput {
         topic: "t/a/b",
         payload: row.payload.as_bytes(),
         qos: 1,
@@ -57,12 +57,12 @@ fn run(row: &Row<'_>) -> Outcome {
         timestamp_ms: 1_708_671_600_766,
         now_ms: 1_708_671_600_766,
         chance: 5,
-        ..Seen::default()
+        ..RuleInput::default()
     };
     let mut rows = Vec::new();
     match plan.run(&seen, &mut Budget::default(), &mut rows) {
-        Ok(()) => Outcome::Rows(rows.into_iter().map(Map::into_owned).collect()),
-        Err(failed) => Outcome::Failed(failed.to_string()),
+        Ok(()) => EmqxOutcome::Rows(rows.into_iter().map(ValueMap::into_owned).collect()),
+        Err(failed) => EmqxOutcome::Failed(failed.to_string()),
     }
 }
 
@@ -71,15 +71,15 @@ fn is_statement(sql: &str) -> bool {
 }
 
 /// Whether an outcome is what a column of the table tells.
-fn is_told(row: &Row<'_>, outcome: &Outcome, told: &str) -> bool {
+fn is_told(row: &EmqxRow<'_>, outcome: &EmqxOutcome, told: &str) -> bool {
     match (told, outcome) {
-        ("refused", Outcome::Refused(_)) | ("fails", Outcome::Failed(_)) => true,
-        (_, Outcome::Refused(_) | Outcome::Failed(_)) => false,
-        (told, Outcome::Rows(rows)) if is_statement(row.sql) => match told.split_once(' ') {
+        ("refused", EmqxOutcome::Refused(_)) | ("fails", EmqxOutcome::Failed(_)) => true,
+        (_, EmqxOutcome::Refused(_) | EmqxOutcome::Failed(_)) => false,
+        (told, EmqxOutcome::Rows(rows)) if is_statement(row.sql) => match told.split_once(' ') {
             None => told == "rows" && rows.is_empty(),
             Some((word, all)) => {
                 let all = values(all);
-                let fits = |(row, told): (&Map<'_>, &Value<'_>)| match (word, told) {
+                let fits = |(row, told): (&ValueMap<'_>, &Value<'_>)| match (word, told) {
                     ("has", Value::Map(told)) => told
                         .iter()
                         .all(|(name, value)| row.get(name).is_some_and(|own| same(own, value))),
@@ -89,7 +89,7 @@ fn is_told(row: &Row<'_>, outcome: &Outcome, told: &str) -> bool {
                 rows.len() == all.len() && rows.iter().zip(&all).all(fits)
             }
         },
-        (told, Outcome::Rows(rows)) => {
+        (told, EmqxOutcome::Rows(rows)) => {
             let value = rows[0].get("v").expect("the column is there");
             match (told, told.strip_prefix('~')) {
                 ("undefined", _) => *value == Value::Null,
@@ -128,11 +128,13 @@ fn same(one: &Value<'_>, two: &Value<'_>) -> bool {
     }
 }
 
-fn shown(outcome: &Outcome) -> String {
+fn shown(outcome: &EmqxOutcome) -> String {
     match outcome {
-        Outcome::Refused(why) => format!("refused: {why}"),
-        Outcome::Failed(why) => format!("fails: {why}"),
-        Outcome::Rows(rows) => rows.iter().map(Map::to_string).collect::<Vec<_>>().join(" "),
+        EmqxOutcome::Refused(why) => format!("refused: {why}"),
+        EmqxOutcome::Failed(why) => format!("fails: {why}"),
+        EmqxOutcome::Rows(rows) => {
+            rows.iter().map(ValueMap::to_string).collect::<Vec<_>>().join(" ")
+        }
     }
 }
 

@@ -1,16 +1,21 @@
 //! The example of every function, as its row tells it, and that the rows are in order.
 
 use rules::functions::GROUPS;
-use rules::{Budget, Plan, Seen};
+use rules::{Budget, RuleInput, RulePlan};
 
 /// What examples see.
-fn seen() -> Seen<'static> {
-    Seen { topic: "car/7/speed", payload: b"{}", now_ms: 1_795_334_400_250, ..Seen::default() }
+fn seen() -> RuleInput<'static> {
+    RuleInput {
+        topic: "car/7/speed",
+        payload: b"{}",
+        now_ms: 1_795_334_400_250,
+        ..RuleInput::default()
+    }
 }
 
 fn value(expr: &str) -> Result<String, String> {
     let rule = format!("SELECT {expr} AS v FROM \"#\"");
-    let plan = Plan::parse(&rule).map_err(|refused| refused.show(&rule))?;
+    let plan = RulePlan::parse(&rule).map_err(|refused| refused.show(&rule))?;
     let mut rows = Vec::new();
     plan.run(&seen(), &mut Budget::default(), &mut rows).map_err(|failed| failed.to_string())?;
     Ok(rows[0].get("v").expect("the column is there").to_string())

@@ -1,12 +1,12 @@
 //! What the language means: a rule, what it sees, and the rows that come out.
 
-use rules::{Budget, Failed, Map, Plan, Seen, Value};
+use rules::{Budget, RuleInput, RulePlan, RunError, Value, ValueMap};
 
 const SENSORS: &str = r#"{"a":{"b":[{"c":1},{"c":"two"}]},"t":21.5,"n":7,"s":"sieben","yes":true,
     "none":null,"sensors":[{"idx":0,"name":"t0"},{"idx":1,"name":"t1"},{"idx":2,"name":"t2"}]}"#;
 
-fn seen(payload: &str) -> Seen<'_> {
-    Seen {
+fn seen(payload: &str) -> RuleInput<'_> {
+    RuleInput {
         topic: "car/7/speed",
         payload: payload.as_bytes(),
         qos: 1,
@@ -14,15 +14,15 @@ fn seen(payload: &str) -> Seen<'_> {
         username: Some("eric"),
         timestamp_ms: 1_795_334_400_123,
         now_ms: 1_795_334_400_250,
-        ..Seen::default()
+        ..RuleInput::default()
     }
 }
 
-fn rows(rule: &str, payload: &str) -> Result<String, Failed> {
-    let plan = Plan::parse(rule).unwrap_or_else(|refused| panic!("{}", refused.show(rule)));
+fn rows(rule: &str, payload: &str) -> Result<String, RunError> {
+    let plan = RulePlan::parse(rule).unwrap_or_else(|refused| panic!("{}", refused.show(rule)));
     let mut rows = Vec::new();
     plan.run(&seen(payload), &mut Budget::default(), &mut rows)?;
-    let rows: Vec<String> = rows.iter().map(Map::to_string).collect();
+    let rows: Vec<String> = rows.iter().map(ValueMap::to_string).collect();
     Ok(rows.join(" "))
 }
 
@@ -136,11 +136,12 @@ fn paths_lead_through_json_texts() {
         r#"{"a":null,"b":null,"c":null,"d":null}"#,
     );
     // What is looked into is paid for.
-    let plan = Plan::parse(r#"SELECT topic AS t, t.x AS x, payload.s.x AS y FROM "t""#).unwrap();
+    let plan =
+        RulePlan::parse(r#"SELECT topic AS t, t.x AS x, payload.s.x AS y FROM "t""#).unwrap();
     let large = format!("{{\"s\":\"[{}1]\"}}", "1,".repeat(20_000));
     let mut budget = Budget { steps: 10_000, ..Budget::default() };
     let ran = plan.run(&seen(&large), &mut budget, &mut Vec::new());
-    assert_eq!(ran, Err(Failed::Steps));
+    assert_eq!(ran, Err(RunError::Steps));
 }
 
 #[test]
@@ -402,7 +403,7 @@ fn foreach_without_do_keeps_the_message_and_the_element() {
     ] {
         assert!(rows.contains(part), "{part}: {rows}");
     }
-    let plan = Plan::parse(r#"FOREACH payload.list FROM "t""#).unwrap();
+    let plan = RulePlan::parse(r#"FOREACH payload.list FROM "t""#).unwrap();
     assert!(plan.reads().publisher && plan.reads().properties && plan.reads().payload);
 }
 
@@ -449,7 +450,7 @@ fn columns_go_into_the_payload_that_is_there() {
     let all = rows(r#"SELECT *, 1 AS payload.site FROM "t""#, r#"{"t":21,"h":40}"#).unwrap();
     assert!(all.contains(r#""payload":{"t":21,"h":40,"site":1}"#), "{all}");
     let no_json = rows(r#"SELECT *, 1 AS payload.site FROM "t""#, "21 degrees");
-    assert_eq!(no_json, Err(Failed::PayloadNotJson));
+    assert_eq!(no_json, Err(RunError::PayloadNotJson));
 }
 #[test]
 fn words_have_any_case_and_comments_are_skipped() {
@@ -461,7 +462,7 @@ fn words_that_sql_knows_are_names_here() {
     let payload = r#"{"date":1,"time":2,"interval":3,"from":4,"order":5,"_x":6,"div":7}"#;
     let rule = r#"SELECT payload.date AS date, payload.time AS time, payload.interval AS interval,
         payload.from AS from, payload.order, payload._x, timestamp, payload.div AS div FROM "t""#;
-    let refused = Plan::parse(rule).unwrap_err();
+    let refused = RulePlan::parse(rule).unwrap_err();
     assert_eq!((refused.line, refused.column), (2, 25), "{refused}");
     let rule = rule.replace("AS from", "AS 'from'");
     assert_eq!(
@@ -484,8 +485,8 @@ fn properties_are_a_map() {
     let rule = r#"SELECT pub_props.'Content-Type' AS c, pub_props.'User-Property'.k AS k,
         pub_props.'User-Property-Pairs'[1].value AS first, pub_props.'Correlation-Data' AS d
         FROM "t""#;
-    let plan = Plan::parse(rule).unwrap();
-    let seen = Seen { properties: properties.as_properties(), ..seen("") };
+    let plan = RulePlan::parse(rule).unwrap();
+    let seen = RuleInput { properties: properties.as_properties(), ..seen("") };
     let mut rows = Vec::new();
     plan.run(&seen, &mut Budget::default(), &mut rows).unwrap();
     assert_eq!(
@@ -505,7 +506,7 @@ fn an_event_without_a_message_has_no_fields_of_one() {
         (r#"SELECT flags FROM "$events/session/subscribed", "$events/client/connack""#, "flags"),
         (r#"SELECT nothing FROM "$events/client/connected""#, "nothing"),
     ] {
-        let refused = Plan::parse(rule).expect_err(rule);
+        let refused = RulePlan::parse(rule).expect_err(rule);
         assert_eq!(refused.message, format!("no event of this rule has {name}"));
         assert!(refused.hint.contains("clientid, event, metadata, node"), "{refused}");
         assert!(!refused.hint.contains("payload") && !refused.hint.contains("retain"), "{refused}");
@@ -516,7 +517,7 @@ fn an_event_without_a_message_has_no_fields_of_one() {
         r#"SELECT payload, peername FROM "$events/client/connected", "t""#,
         r#"SELECT topic FROM "$events/client/connected", "$events/session/unsubscribed""#,
     ] {
-        Plan::parse(rule).expect(rule);
+        RulePlan::parse(rule).expect(rule);
     }
 }
 
@@ -524,13 +525,14 @@ fn an_event_without_a_message_has_no_fields_of_one() {
 fn events_have_fields_of_their_own() {
     let rule = r#"SELECT reason, clientid, namespace, peername FROM "$events/client_disconnected"
            WHERE reason = 'kicked'"#;
-    let plan = Plan::parse(rule).unwrap();
+    let plan = RulePlan::parse(rule).unwrap();
     let event = &rules::EVENTS[plan.events().next().expect("it is about one")];
     assert_eq!((event.name, event.label), ("client/disconnected", "client.disconnected"));
     let more = [("reason", Value::text("kicked"))];
-    let seen = Seen { event: event.label, has_message: false, more: &more, ..seen("") };
+    let seen =
+        RuleInput { event: event.label, has_message: false, extra_fields: &more, ..seen("") };
     let run = |rule: &str| {
-        let (plan, mut rows) = (Plan::parse(rule).unwrap(), Vec::new());
+        let (plan, mut rows) = (RulePlan::parse(rule).unwrap(), Vec::new());
         plan.run(&seen, &mut Budget::default(), &mut rows).unwrap();
         rows[0].to_string()
     };
@@ -539,14 +541,14 @@ fn events_have_fields_of_their_own() {
     let all = run(r#"SELECT * FROM "$events/client/disconnected""#);
     assert!(all.contains(r#""event":"client.disconnected""#), "{all}");
     assert!(all.contains(r#""reason":"kicked""#) && !all.contains("payload"), "{all}");
-    let wrong = Plan::parse(r#"SELECT raeson FROM "$events/client/disconnected""#).unwrap_err();
+    let wrong = RulePlan::parse(r#"SELECT raeson FROM "$events/client/disconnected""#).unwrap_err();
     assert!(wrong.to_string().contains("no event of this rule has raeson"), "{wrong}");
 }
 
 #[test]
 fn a_plan_is_shared_by_threads() {
     fn shared<T: Send + Sync>(_: &T) {}
-    let plan = Plan::parse(r#"SELECT regex_match(topic, 'a') AS m FROM "a/+", "b""#).unwrap();
+    let plan = RulePlan::parse(r#"SELECT regex_match(topic, 'a') AS m FROM "a/+", "b""#).unwrap();
     shared(&plan);
     assert_eq!(plan.filters().collect::<Vec<_>>(), ["a/+", "b"]);
 }
@@ -555,7 +557,7 @@ fn a_plan_is_shared_by_threads() {
 fn what_no_rule_ever_sees_is_refused_where_it_stands() {
     for filter in ["$delayed/1/t", "$delayed/#", "$cache/c", "$share/g/t", "$events/no", "a/#/b"] {
         let rule = format!("SELECT * FROM \"t\", \"{filter}\"");
-        let refused = Plan::parse(&rule).expect_err(filter);
+        let refused = RulePlan::parse(&rule).expect_err(filter);
         assert_eq!((refused.line, refused.column), (1, 20), "{refused}");
     }
 }

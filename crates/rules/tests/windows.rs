@@ -1,26 +1,26 @@
 //! Windows: what comes together, when it goes out, what is too much, and records that come back.
 
-use rules::{AGGREGATES, Budget, Failed, Gathering, Map, Plan, Seen, VALUES_MAX};
+use rules::{AGGREGATES, Budget, RuleInput, RulePlan, RunError, VALUES_MAX, ValueMap, WindowState};
 
 /// A gathering of one rule, and what has come out of it.
-struct Run {
-    plan: Plan,
-    gathering: Gathering,
+struct WindowRun {
+    plan: RulePlan,
+    gathering: WindowState,
     rows: Vec<String>,
 }
 
-impl Run {
-    fn of(rule: &str) -> Run {
-        let plan = Plan::parse(rule).unwrap_or_else(|refused| panic!("{}", refused.show(rule)));
-        Run { plan, gathering: Gathering::default(), rows: Vec::new() }
+impl WindowRun {
+    fn of(rule: &str) -> WindowRun {
+        let plan = RulePlan::parse(rule).unwrap_or_else(|refused| panic!("{}", refused.show(rule)));
+        WindowRun { plan, gathering: WindowState::default(), rows: Vec::new() }
     }
 
     fn close(&mut self, now: u64) {
-        let mut rows: Vec<Map<'_>> = Vec::new();
+        let mut rows: Vec<ValueMap<'_>> = Vec::new();
         self.gathering
             .close(&self.plan, now, &mut Budget::default(), &mut rows)
             .expect("it closes");
-        self.rows.extend(rows.iter().map(Map::to_string));
+        self.rows.extend(rows.iter().map(ValueMap::to_string));
     }
 
     /// Closes what is due until then.
@@ -30,14 +30,14 @@ impl Run {
         }
     }
 
-    fn add(&mut self, now: u64, payload: &str) -> Result<(), Failed> {
+    fn add(&mut self, now: u64, payload: &str) -> Result<(), RunError> {
         self.pass(now);
-        let seen = Seen { topic: "t/1", payload: payload.as_bytes(), ..Seen::default() };
+        let seen = RuleInput { topic: "t/1", payload: payload.as_bytes(), ..RuleInput::default() };
         let Some(offer) = self.plan.offer(&seen, &mut Budget::default())? else { return Ok(()) };
         // A record is all of it.
         let mut bytes = Vec::new();
         self.gathering.encode(&mut bytes);
-        assert_eq!(Gathering::decode(&self.plan, &bytes).as_ref(), Some(&self.gathering));
+        assert_eq!(WindowState::decode(&self.plan, &bytes).as_ref(), Some(&self.gathering));
         if self.gathering.add(&self.plan, offer.values, now, &mut Budget::default())? {
             self.close(now);
         }
@@ -58,7 +58,7 @@ fn every_example_is_true() {
         let (expr, expected) = row.example;
         assert!(expr.contains(&format!("{}(", row.name)), "{expr} calls {}", row.name);
         let rule = format!("SELECT {expr} AS x FROM \"t/#\" GROUP BY COUNTWINDOW(5)");
-        let mut run = Run::of(&rule);
+        let mut run = WindowRun::of(&rule);
         for v in ["3", "1", "2", "2", "null"] {
             run.add(1_000, &format!("{{\"v\":{v}}}")).unwrap();
         }
@@ -73,7 +73,7 @@ fn every_example_is_true() {
 
 #[test]
 fn a_tumbling_window_has_each_message_once() {
-    let mut run = Run::of(
+    let mut run = WindowRun::of(
         r#"SELECT payload.dev AS dev, sum(payload.v) AS sum, window_start() AS a, window_end() AS b
            FROM "t/#" WHERE payload.v > 0 GROUP BY payload.dev, TUMBLINGWINDOW(ss, 10)"#,
     );
@@ -90,8 +90,9 @@ fn a_tumbling_window_has_each_message_once() {
 
 #[test]
 fn hopping_windows_overlap() {
-    let mut run =
-        Run::of(r#"SELECT collect(payload) AS all FROM "t/#" GROUP BY HOPPINGWINDOW(ss, 10, 4)"#);
+    let mut run = WindowRun::of(
+        r#"SELECT collect(payload) AS all FROM "t/#" GROUP BY HOPPINGWINDOW(ss, 10, 4)"#,
+    );
     for (now, what) in [(1_000, "1"), (5_000, "5"), (9_000, "9")] {
         run.add(now, what).unwrap();
     }
@@ -108,7 +109,7 @@ fn hopping_windows_overlap() {
 #[test]
 fn a_sliding_window_ends_with_each_message() {
     let mut run =
-        Run::of(r#"SELECT sum(payload.v) AS sum FROM "t/#" GROUP BY SLIDINGWINDOW(ms, 500)"#);
+        WindowRun::of(r#"SELECT sum(payload.v) AS sum FROM "t/#" GROUP BY SLIDINGWINDOW(ms, 500)"#);
     for (now, v) in [(1_000, 1), (1_400, 2), (1_500, 4), (1_900, 8)] {
         run.add(now, &format!("{{\"v\":{v}}}")).unwrap();
     }
@@ -120,7 +121,8 @@ fn a_sliding_window_ends_with_each_message() {
 
 #[test]
 fn a_session_ends_with_a_pause_or_when_it_is_too_long() {
-    let mut run = Run::of(r#"SELECT count(*) AS n FROM "t/#" GROUP BY SESSIONWINDOW(ss, 10, 3)"#);
+    let mut run =
+        WindowRun::of(r#"SELECT count(*) AS n FROM "t/#" GROUP BY SESSIONWINDOW(ss, 10, 3)"#);
     for now in [1, 3, 5, 9, 11, 13, 15, 17, 19, 21] {
         run.add(now * 1_000, "x").unwrap();
     }
@@ -131,7 +133,7 @@ fn a_session_ends_with_a_pause_or_when_it_is_too_long() {
 
 #[test]
 fn having_says_which_windows_make_a_row() {
-    let mut run = Run::of(
+    let mut run = WindowRun::of(
         r#"SELECT max(payload.v) AS max, topic FROM "t/#"
            GROUP BY COUNTWINDOW(2) HAVING max > 3 AND count(payload.v) = 2"#,
     );
@@ -143,15 +145,16 @@ fn having_says_which_windows_make_a_row() {
 
 #[test]
 fn what_is_too_much_or_no_number_is_refused() {
-    let mut run =
-        Run::of(r#"SELECT collect(payload) AS all FROM "t/#" GROUP BY TUMBLINGWINDOW(hh, 1)"#);
+    let mut run = WindowRun::of(
+        r#"SELECT collect(payload) AS all FROM "t/#" GROUP BY TUMBLINGWINDOW(hh, 1)"#,
+    );
     for _ in 0..VALUES_MAX {
         run.add(1_000, "x").unwrap();
     }
     let before = run.gathering.clone();
-    assert_eq!(run.add(1_000, "x"), Err(Failed::Values));
+    assert_eq!(run.add(1_000, "x"), Err(RunError::Values));
     assert_eq!(run.gathering, before);
-    let mut run = Run::of(r#"SELECT sum(payload.v) AS s FROM "t/#" GROUP BY COUNTWINDOW(2)"#);
+    let mut run = WindowRun::of(r#"SELECT sum(payload.v) AS s FROM "t/#" GROUP BY COUNTWINDOW(2)"#);
     let failed = run.add(1_000, r#"{"v":"one"}"#).unwrap_err();
     assert_eq!(
         (failed.reason(), &*failed.to_string()),
@@ -159,7 +162,7 @@ fn what_is_too_much_or_no_number_is_refused() {
     );
     run.add(1_000, r#"{"v":9223372036854775807}"#).unwrap();
     let plan = &run.plan;
-    let seen = Seen { payload: br#"{"v":1}"#, ..Seen::default() };
+    let seen = RuleInput { payload: br#"{"v":1}"#, ..RuleInput::default() };
     let offer = plan.offer(&seen, &mut Budget::default()).unwrap().unwrap();
     let mut budget = Budget::default();
     assert!(run.gathering.add(plan, offer.values, 1_000, &mut budget).unwrap());
@@ -170,25 +173,26 @@ fn what_is_too_much_or_no_number_is_refused() {
 
 #[test]
 fn a_record_of_another_rule_is_none() {
-    let mut one = Run::of(r#"SELECT sum(payload.v) AS s FROM "t/#" GROUP BY COUNTWINDOW(9)"#);
+    let mut one = WindowRun::of(r#"SELECT sum(payload.v) AS s FROM "t/#" GROUP BY COUNTWINDOW(9)"#);
     one.add(1_000, r#"{"v":1}"#).unwrap();
     let mut bytes = Vec::new();
     one.gathering.encode(&mut bytes);
-    let other = Run::of(r#"SELECT collect(payload.v) AS s FROM "t/#" GROUP BY COUNTWINDOW(9)"#);
-    assert_eq!(Gathering::decode(&other.plan, &bytes), None);
+    let other =
+        WindowRun::of(r#"SELECT collect(payload.v) AS s FROM "t/#" GROUP BY COUNTWINDOW(9)"#);
+    assert_eq!(WindowState::decode(&other.plan, &bytes), None);
     for len in 0..bytes.len() {
-        assert_eq!(Gathering::decode(&one.plan, &bytes[..len]), None, "half a record is none");
+        assert_eq!(WindowState::decode(&one.plan, &bytes[..len]), None, "half a record is none");
     }
 }
 
 #[test]
 fn a_rule_with_a_window_can_be_tried_on_one_message() {
-    let plan = Plan::parse(
+    let plan = RulePlan::parse(
         r#"SELECT count(*) AS n, payload.a.b AS b, upper(payload.a.b) AS up, topic_level(1) AS l
            FROM "t/#" GROUP BY payload.a, SLIDINGWINDOW(mi, 1)"#,
     )
     .unwrap();
-    let seen = Seen { topic: "t/1", payload: br#"{"a":{"b":"x"}}"#, ..Seen::default() };
+    let seen = RuleInput { topic: "t/1", payload: br#"{"a":{"b":"x"}}"#, ..RuleInput::default() };
     let mut rows = Vec::new();
     plan.run(&seen, &mut Budget::default(), &mut rows).expect("it closes");
     assert_eq!(rows[0].to_string(), r#"{"n":1,"b":"x","up":"X","l":"t"}"#);
@@ -218,7 +222,7 @@ fn what_is_no_window_is_refused_with_its_place() {
         ),
         ("FOREACH payload AS p FROM \"t\" GROUP BY COUNTWINDOW(1)", "FOREACH has no window"),
     ] {
-        let refused = Plan::parse(rule).expect_err(rule).to_string();
+        let refused = RulePlan::parse(rule).expect_err(rule).to_string();
         assert!(refused.contains(expected), "{rule}: {refused}");
     }
 }
@@ -226,7 +230,7 @@ fn what_is_no_window_is_refused_with_its_place() {
 #[test]
 fn a_thousand_different_values_are_counted() {
     let rule = r#"SELECT count_distinct(payload.v) AS n FROM "t/#" GROUP BY COUNTWINDOW(1000)"#;
-    let mut run = Run::of(rule);
+    let mut run = WindowRun::of(rule);
     for value in 0..1000 {
         run.add(0, &format!("{{\"v\":{value}}}")).expect("it has room");
     }
@@ -236,7 +240,7 @@ fn a_thousand_different_values_are_counted() {
 #[test]
 fn numbers_that_are_large_and_near_each_other_differ() {
     let rule = r#"SELECT round(stddev(payload.v) * 1000) AS s FROM "t/#" GROUP BY COUNTWINDOW(3)"#;
-    let mut run = Run::of(rule);
+    let mut run = WindowRun::of(rule);
     for value in [1_732_350_000_000_u64, 1_732_350_000_001, 1_732_350_000_002] {
         run.add(0, &format!("{{\"v\":{value}}}")).expect("it has room");
     }
@@ -244,7 +248,7 @@ fn numbers_that_are_large_and_near_each_other_differ() {
     // Over several panes.
     let rule = r#"SELECT round(stddev(payload.v) * 1000) AS s FROM "t/#"
                   GROUP BY HOPPINGWINDOW(ss, 2, 1)"#;
-    let mut run = Run::of(rule);
+    let mut run = WindowRun::of(rule);
     run.add(10, r#"{"v":1732350000000}"#).expect("it has room");
     run.add(1010, r#"{"v":1732350000001.0}"#).expect("it has room");
     run.add(1020, r#"{"v":1732350000002}"#).expect("it has room");
@@ -258,12 +262,12 @@ fn numbers_that_are_large_and_near_each_other_differ() {
 fn what_is_known_already_is_not_looked_through_for_each_value() {
     let rule =
         r#"SELECT count_distinct(payload.m) AS n FROM "t/#" GROUP BY HOPPINGWINDOW(ss, 2, 1)"#;
-    let plan = Plan::parse(rule).unwrap();
+    let plan = RulePlan::parse(rule).unwrap();
     let names: Vec<String> = (0..1000).map(|name| format!("\"name{name:04}\":1")).collect();
-    let mut gathering = Gathering::default();
-    let add = |last: u32, now: u64, gathering: &mut Gathering| {
+    let mut gathering = WindowState::default();
+    let add = |last: u32, now: u64, gathering: &mut WindowState| {
         let payload = format!("{{\"m\":{{{},\"last\":{last}}}}}", names.join(","));
-        let seen = Seen { payload: payload.as_bytes(), ..Seen::default() };
+        let seen = RuleInput { payload: payload.as_bytes(), ..RuleInput::default() };
         let offer = plan.offer(&seen, &mut Budget::default()).unwrap().unwrap();
         let mut budget = Budget::default();
         gathering.add(&plan, offer.values, now, &mut budget).expect("it has room and steps");
@@ -288,7 +292,7 @@ fn what_is_known_already_is_not_looked_through_for_each_value() {
 #[test]
 fn values_that_are_equal_are_not_distinct() {
     let rule = r#"SELECT distinct(payload.v) AS v FROM "t/#" GROUP BY COUNTWINDOW(16)"#;
-    let mut run = Run::of(rule);
+    let mut run = WindowRun::of(rule);
     for v in [
         "1",
         "1.0",

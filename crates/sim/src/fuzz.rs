@@ -1,22 +1,24 @@
 //! What the fuzz targets do with a fuzzer's bytes. The targets are three lines each, so that
 //! `cargo test` replays the corpora here without a fuzzer.
 
-use crate::chance::Chance;
+use crate::rng::SimRng;
 use broker::options::QueuePolicy;
 use broker::{
-    ConnId, Cross, Effect, Input, Interest, Memory, Now, Options, Outbox, Peer, Shard, ShardId,
+    BrokerOptions, ConnId, Effect, Interest, MonotonicMs, Outbox, PeerInfo, ProcessMemory, Shard,
+    ShardId, ShardInput, ShardMessage,
 };
-use mqtt::{Packet, Version};
+use mqtt::{Packet, ProtocolVersion};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-const VERSIONS: [Version; 3] = [Version::V31, Version::V311, Version::V5];
+const VERSIONS: [ProtocolVersion; 3] =
+    [ProtocolVersion::V31, ProtocolVersion::V311, ProtocolVersion::V5];
 
 /// Whatever the bytes are, decoding ends; what decodes is inside its bytes and prints.
 pub fn decode(bytes: &[u8]) {
     for version in VERSIONS {
         let mut rest = bytes;
-        while let Ok(Some(frame)) = mqtt::cut(rest, 1 << 20) {
+        while let Ok(Some(frame)) = mqtt::split_frame(rest, 1 << 20) {
             if let Ok(packet) = Packet::decode(frame, version) {
                 assert!(!packet.to_string().is_empty());
             }
@@ -27,7 +29,7 @@ pub fn decode(bytes: &[u8]) {
 
 /// What decodes is encoded to what decodes to the same.
 pub fn roundtrip(bytes: &[u8]) {
-    let Ok(Some(frame)) = mqtt::cut(bytes, u32::MAX) else { return };
+    let Ok(Some(frame)) = mqtt::split_frame(bytes, u32::MAX) else { return };
     for version in VERSIONS {
         let Ok(packet) = Packet::decode(frame, version) else { continue };
         let version = match packet {
@@ -38,10 +40,10 @@ pub fn roundtrip(bytes: &[u8]) {
         packet.encode(version, &mut encoded);
         if encoded.is_empty() {
             // 3.x has no words for some of what it understands.
-            assert_ne!(version, Version::V5, "{packet}");
+            assert_ne!(version, ProtocolVersion::V5, "{packet}");
             continue;
         }
-        let again = mqtt::cut(&encoded, u32::MAX).expect("what we write is well formed");
+        let again = mqtt::split_frame(&encoded, u32::MAX).expect("what we write is well formed");
         let again = again.expect("what we write is whole");
         assert_eq!(Packet::decode(again, version), Ok(packet));
     }
@@ -51,19 +53,22 @@ pub fn roundtrip(bytes: &[u8]) {
 pub fn conn_bytes(bytes: &[u8]) {
     for (shards, piece) in [(1, usize::MAX), (1, 7), (2, usize::MAX)] {
         // The `$SYS` tree costs more than all the rest, and bytes do not change it.
-        let mut table = Table::new(shards, Options { sys_interval_s: 0, ..Options::default() });
+        let mut table = FuzzHarness::new(
+            shards,
+            BrokerOptions { sys_interval_s: 0, ..BrokerOptions::default() },
+        );
         table.open(0, 0);
         for piece in bytes.chunks(piece.min(bytes.len().max(1))) {
             table.read(0, 0, piece);
         }
-        table.pass(20_000);
+        table.advance(20_000);
     }
 }
 
 /// Shards with small limits take inputs in any order that an engine could give.
 pub fn shard_inputs(bytes: &[u8]) {
-    let mut reader = Reader { bytes };
-    let options = Options {
+    let mut reader = FuzzInput { bytes };
+    let options = BrokerOptions {
         inflight_max: 3,
         queue_messages_max: 3,
         queue_bytes_max: 400,
@@ -76,27 +81,27 @@ pub fn shard_inputs(bytes: &[u8]) {
         retained_messages_max: 5,
         sys_interval_s: 30,
         topic_alias_out_max: 2,
-        ..Options::default()
+        ..BrokerOptions::default()
     };
-    let mut table = Table::new(1 + reader.below(3), options);
+    let mut table = FuzzHarness::new(1 + reader.below(3), options);
     for _ in 0..STEPS_MAX {
         if reader.bytes.is_empty() {
             break;
         }
         table.step(&mut reader);
     }
-    table.pass(100_000);
+    table.advance(100_000);
 }
 
 const STEPS_MAX: usize = 2000;
 const CONNS: usize = 6;
 
 /// Takes choices off the fuzzer's bytes; past their end everything is 0.
-struct Reader<'a> {
+struct FuzzInput<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FuzzInput<'a> {
     fn below(&mut self, bound: usize) -> usize {
         let Some((first, rest)) = self.bytes.split_first() else { return 0 };
         self.bytes = rest;
@@ -111,26 +116,26 @@ impl<'a> Reader<'a> {
 }
 
 /// Shards with their connections, as an engine that never drops a byte keeps them.
-struct Table {
-    now: Now,
+struct FuzzHarness {
+    now: MonotonicMs,
     shards: Vec<Shard>,
     outs: Vec<Outbox>,
-    lanes: Vec<VecDeque<(ShardId, Cross)>>,
-    conns: Vec<Vec<Option<End>>>,
+    lanes: Vec<VecDeque<(ShardId, ShardMessage)>>,
+    conns: Vec<Vec<Option<FuzzConn>>>,
 }
 
 /// The broker's end of one open connection.
 #[derive(Clone, Default)]
-struct End {
+struct FuzzConn {
     unread: Vec<u8>,
     held: bool,
 }
 
-impl Table {
-    fn new(shards: usize, options: Options) -> Table {
+impl FuzzHarness {
+    fn new(shards: usize, options: BrokerOptions) -> FuzzHarness {
         let options = Arc::new(options);
         let interest = Arc::new(Interest::new(1, shards));
-        let memory = Arc::new(Memory::default());
+        let memory = Arc::new(ProcessMemory::default());
         let shard = |at: usize| {
             let (options, interest, memory) = (options.clone(), interest.clone(), memory.clone());
             Shard::new(
@@ -141,11 +146,11 @@ impl Table {
                 memory,
                 1,
                 at as u64 + 1,
-                Now(0),
+                MonotonicMs(0),
             )
         };
-        Table {
-            now: Now(0),
+        FuzzHarness {
+            now: MonotonicMs(0),
             shards: (0..shards).map(shard).collect(),
             outs: (0..shards).map(|_| Outbox::new(shards)).collect(),
             lanes: (0..shards).map(|_| VecDeque::new()).collect(),
@@ -153,16 +158,16 @@ impl Table {
         }
     }
 
-    fn step(&mut self, reader: &mut Reader<'_>) {
+    fn step(&mut self, reader: &mut FuzzInput<'_>) {
         let (at, conn) = (reader.below(self.shards.len()), reader.below(CONNS));
         match reader.below(12) {
             0 => self.open(at, conn),
             1 => self.close(at, conn),
-            2 => self.input(at, Input::Congested { conn: ConnId(conn as u32) }),
-            3 => self.input(at, Input::Writable { conn: ConnId(conn as u32) }),
-            4 => self.pass(reader.below(256) as u64 * 50),
+            2 => self.give_input(at, ShardInput::Congested { conn: ConnId(conn as u32) }),
+            3 => self.give_input(at, ShardInput::Writable { conn: ConnId(conn as u32) }),
+            4 => self.advance(reader.below(256) as u64 * 50),
             5 => {
-                self.cross(at);
+                self.deliver_shard_message(at);
             }
             6 => {
                 let len = reader.below(64);
@@ -176,9 +181,9 @@ impl Table {
         }
     }
 
-    fn input(&mut self, at: usize, input: Input<'_>) {
+    fn give_input(&mut self, at: usize, input: ShardInput<'_>) {
         self.shards[at].handle(self.now, input, &mut self.outs[at]);
-        self.act(at);
+        self.perform_outbox(at);
     }
 
     fn open(&mut self, at: usize, conn: usize) {
@@ -188,35 +193,35 @@ impl Table {
     }
 
     fn attach(&mut self, at: usize, conn: usize, unread: Vec<u8>, moved: bool) {
-        self.conns[at][conn] = Some(End::default());
-        let peer = Peer::at(([127, 0, 0, 1], 1).into());
+        self.conns[at][conn] = Some(FuzzConn::default());
+        let peer = PeerInfo::from_address(([127, 0, 0, 1], 1).into());
         let conn_id = ConnId(conn as u32);
-        self.input(at, Input::Opened { conn: conn_id, peer, since: self.now, moved });
+        self.give_input(at, ShardInput::Opened { conn: conn_id, peer, since: self.now, moved });
         self.read(at, conn, &unread);
     }
 
     fn close(&mut self, at: usize, conn: usize) {
         if self.conns[at][conn].take().is_some() {
-            self.input(at, Input::Closed { conn: ConnId(conn as u32) });
+            self.give_input(at, ShardInput::Closed { conn: ConnId(conn as u32) });
         }
     }
 
     fn read(&mut self, at: usize, conn: usize, bytes: &[u8]) {
         if let Some(end) = &mut self.conns[at][conn] {
             end.unread.extend_from_slice(bytes);
-            self.feed(at, conn);
+            self.give_bytes(at, conn);
         }
     }
 
-    fn feed(&mut self, at: usize, conn: usize) {
+    fn give_bytes(&mut self, at: usize, conn: usize) {
         loop {
-            let Some(End { unread, held: false }) = &mut self.conns[at][conn] else { return };
-            let input = Input::Bytes { conn: ConnId(conn as u32), bytes: unread };
+            let Some(FuzzConn { unread, held: false }) = &mut self.conns[at][conn] else { return };
+            let input = ShardInput::Bytes { conn: ConnId(conn as u32), bytes: unread };
             self.shards[at].handle(self.now, input, &mut self.outs[at]);
             let (consumed, full) = (self.outs[at].consumed, self.outs[at].is_full());
             assert!(consumed <= unread.len(), "no more than was given");
             unread.drain(..consumed);
-            self.act(at);
+            self.perform_outbox(at);
             if !full {
                 return;
             }
@@ -224,35 +229,35 @@ impl Table {
     }
 
     /// Gives a shard the oldest thing that another said.
-    fn cross(&mut self, at: usize) -> bool {
+    fn deliver_shard_message(&mut self, at: usize) -> bool {
         let Some((from, cross)) = self.lanes[at].pop_front() else { return false };
-        self.input(at, Input::Cross { from, cross });
+        self.give_input(at, ShardInput::ShardMessage { from, cross });
         true
     }
 
-    fn act(&mut self, at: usize) {
+    fn perform_outbox(&mut self, at: usize) {
         let mut writes = 0;
         for write in self.outs[at].writes() {
             writes += write.slices(&self.outs[at].arena).map(<[u8]>::len).sum::<usize>();
         }
         assert!(writes < 1 << 28, "what is written is bounded");
         for to in 0..self.shards.len() {
-            let said: Vec<Cross> = self.outs[at].lanes[to].drain(..).collect();
+            let said: Vec<ShardMessage> = self.outs[at].lanes[to].drain(..).collect();
             self.lanes[to].extend(said.into_iter().map(|cross| (ShardId(at as u8), cross)));
         }
         let effects = std::mem::take(&mut self.outs[at].effects);
         self.outs[at].clear();
         for effect in effects {
-            self.perform(at, effect);
+            self.perform_effect(at, effect);
         }
     }
 
-    fn perform(&mut self, at: usize, effect: Effect) {
+    fn perform_effect(&mut self, at: usize, effect: Effect) {
         match effect {
             // There is no store here.
-            Effect::Read { .. } => {}
+            Effect::ReadStore { .. } => {}
             // Nobody is asked who it is, or what it may do.
-            Effect::Ask { .. } | Effect::Judge { .. } => {}
+            Effect::Authorize { .. } | Effect::Authenticate { .. } => {}
             Effect::Close { conn } => self.conns[at][conn.0 as usize] = None,
             Effect::Hold { conn } | Effect::Resume { conn } => {
                 let held = matches!(effect, Effect::Hold { .. });
@@ -260,7 +265,7 @@ impl Table {
                     known.held = held;
                 }
                 if !held {
-                    self.feed(at, conn.0 as usize);
+                    self.give_bytes(at, conn.0 as usize);
                 }
             }
             Effect::Move { conn, shard, .. } => {
@@ -274,15 +279,15 @@ impl Table {
         }
     }
 
-    fn pass(&mut self, ms: u64) {
-        let until = Now(self.now.0 + ms);
+    fn advance(&mut self, ms: u64) {
+        let until = MonotonicMs(self.now.0 + ms);
         for _ in 0..TICKS_MAX {
-            while (0..self.shards.len()).any(|at| self.cross(at)) {}
+            while (0..self.shards.len()).any(|at| self.deliver_shard_message(at)) {}
             let due = self.shards.iter().filter_map(Shard::next_tick).min();
             let Some(due) = due.filter(|due| *due <= until) else { break };
             self.now = due.max(self.now);
             for at in 0..self.shards.len() {
-                self.input(at, Input::Tick);
+                self.give_input(at, ShardInput::Tick);
             }
         }
         self.now = until;
@@ -292,15 +297,16 @@ impl Table {
 const TICKS_MAX: usize = 5000;
 
 /// A packet that is likely to be understood, on few topics and client ids.
-fn packet(reader: &mut Reader<'_>) -> Vec<u8> {
+fn packet(reader: &mut FuzzInput<'_>) -> Vec<u8> {
     const TOPICS: [&str; 6] = ["a", "a/b", "b/long/topic", "$SYS/x", "", "a/b/c"];
     const FILTERS: [&str; 9] =
         ["a", "a/#", "+/b", "#", "$share/g/a/#", "$share/h/+", "$SYS/#", "b/long/topic", "a/#/b"];
-    let version = [Version::V5, Version::V5, Version::V311][reader.below(3)];
+    let version =
+        [ProtocolVersion::V5, ProtocolVersion::V5, ProtocolVersion::V311][reader.below(3)];
     let (id, qos) = (1 + reader.below(4), reader.below(3));
     let line = match reader.below(12) {
         0 | 1 => {
-            let v = if version == Version::V5 { "" } else { " v=311" };
+            let v = if version == ProtocolVersion::V5 { "" } else { " v=311" };
             let options = [
                 "",
                 " clean=0 expiry=5",
@@ -333,11 +339,11 @@ fn packet(reader: &mut Reader<'_>) -> Vec<u8> {
             format!("PUBLISH {id} \"{topic}\" qos={qos}{flags} {payload}{alias}")
         }
     };
-    crate::line::encode(&line, version).unwrap_or_default()
+    crate::packet_line::encode(&line, version).unwrap_or_default()
 }
 
 /// A seed corpus: random inputs, for whoever has no better ones.
 pub fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
-    let mut chance = Chance::new(seed);
-    (0..len).map(|_| chance.draw() as u8).collect()
+    let mut chance = SimRng::new(seed);
+    (0..len).map(|_| chance.next_u64() as u8).collect()
 }

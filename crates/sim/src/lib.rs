@@ -3,24 +3,24 @@
 //! against any broker.
 #![forbid(unsafe_code)]
 
-pub mod chance;
+pub mod authorizer;
+mod backlog;
 pub mod disk;
 pub mod fuzz;
-mod kernel;
-pub mod life;
-pub mod line;
-mod names;
+mod name_options;
 pub mod oracle;
-pub mod people;
-pub mod play;
+pub mod oracle_run;
+pub mod packet_line;
+pub mod parsed_transcript;
 pub mod power;
+pub mod random_actions;
 pub mod replay;
+pub mod rng;
 mod rule;
-pub mod script;
 pub mod settings;
-mod shelf;
+mod store_client;
 pub mod transcript;
-pub mod warden;
+pub mod users;
 pub mod world;
 
 pub use transcript::check;

@@ -3,17 +3,17 @@
 //! those with up to so many.
 #![forbid(unsafe_code)]
 
-use sim::play::Failure;
+use sim::random_actions::SimFailure;
 use std::process::ExitCode;
 
-enum Mode {
+enum SimMode {
     EveryCut,
     Life,
     Power,
 }
 
 fn main() -> ExitCode {
-    let (mut first, mut count, mut shards, mut mode) = (1, 1000, 3, Mode::Life);
+    let (mut first, mut count, mut shards, mut mode) = (1, 1000, 3, SimMode::Life);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut number = || arguments.next().and_then(|text| text.parse::<u64>().ok());
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
             "--count" => number().map(|n| count = n).is_some(),
             "--every-cut" | "--power" => {
                 let every = argument == "--every-cut";
-                mode = if every { Mode::EveryCut } else { Mode::Power };
+                mode = if every { SimMode::EveryCut } else { SimMode::Power };
                 true
             }
             "--shards" => number().filter(|n| *n > 0).map(|n| shards = n as usize).is_some(),
@@ -34,10 +34,10 @@ fn main() -> ExitCode {
     }
     let mut cuts = 0;
     for seed in first..first + count {
-        let outcome: Result<(), Failure> = match mode {
-            Mode::EveryCut => sim::power::check_every_cut(seed, shards).map(|n| cuts += n),
-            Mode::Life => sim::play::check_seed(seed),
-            Mode::Power => sim::power::check_seed(seed, shards),
+        let outcome: Result<(), SimFailure> = match mode {
+            SimMode::EveryCut => sim::power::check_every_cut(seed, shards).map(|n| cuts += n),
+            SimMode::Life => sim::random_actions::check_seed(seed),
+            SimMode::Power => sim::power::check_seed(seed, shards),
         };
         if let Err(failure) = outcome {
             println!("{}", failure.log);

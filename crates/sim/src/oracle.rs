@@ -5,13 +5,13 @@ use mqtt::{QoS, filter_matches};
 
 /// What one publish is, for ever: its number is its payload.
 #[derive(Clone, Debug)]
-pub struct Published {
+pub struct OracleMessage {
     pub number: usize,
     pub publisher: usize,
     /// With the publisher's namespace.
     pub topic: String,
     pub qos: QoS,
-    pub retain: Retain,
+    pub retain: RetainAction,
     /// 0 for never.
     pub expiry_s: u64,
     /// Whether the broker has certainly read it. A publisher that was cut sends it again.
@@ -19,7 +19,7 @@ pub struct Published {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retain {
+pub enum RetainAction {
     /// The empty message: only what is kept is looked at.
     Clear,
     Keep,
@@ -27,16 +27,16 @@ pub enum Retain {
 }
 
 #[derive(Clone, Debug)]
-pub struct Will {
-    pub message: Published,
+pub struct OracleWill {
+    pub message: OracleMessage,
     pub delay_s: u64,
 }
 
 /// One session's, or one group's, claim on one sending of a message. A QoS 1 message that its
 /// publisher sends again is another sending: subscribers may rightly get both.
 #[derive(Clone, Debug)]
-struct Claim {
-    message: Published,
+struct DeliveryClaim {
+    message: OracleMessage,
     sending: usize,
     qos: QoS,
     /// Must arrive; else it may.
@@ -50,37 +50,37 @@ struct Claim {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Session {
+struct OracleSession {
     exists: bool,
     online: bool,
     stalled: bool,
     connection: usize,
     expiry_s: u32,
     ends_at: Option<u64>,
-    will: Option<Will>,
+    will: Option<OracleWill>,
     will_at: Option<u64>,
     subscriptions: Vec<(String, QoS)>,
-    claims: Vec<Claim>,
+    claims: Vec<DeliveryClaim>,
 }
 
 #[derive(Clone, Debug)]
-struct Group {
+struct OracleGroup {
     namespace: &'static str,
     name: String,
     filter: String,
     qos: QoS,
     members: Vec<usize>,
-    claims: Vec<Claim>,
+    claims: Vec<DeliveryClaim>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     /// What each client does not see of names.
     namespaces: Vec<&'static str>,
-    sessions: Vec<Session>,
-    groups: Vec<Group>,
+    sessions: Vec<OracleSession>,
+    groups: Vec<OracleGroup>,
     /// The message and when it expires.
-    retained: Vec<(Published, Option<u64>)>,
+    retained: Vec<(OracleMessage, Option<u64>)>,
     now: u64,
     sendings: usize,
     connections: usize,
@@ -90,7 +90,7 @@ pub const FOREVER: u32 = u32::MAX;
 
 impl Oracle {
     pub fn new(namespaces: Vec<&'static str>) -> Oracle {
-        let sessions = vec![Session::default(); namespaces.len()];
+        let sessions = vec![OracleSession::default(); namespaces.len()];
         Oracle { namespaces, sessions, ..Oracle::default() }
     }
 
@@ -100,13 +100,13 @@ impl Oracle {
         client: usize,
         clean: bool,
         expiry_s: u32,
-        will: Option<Will>,
+        will: Option<OracleWill>,
     ) -> bool {
         if self.sessions[client].online {
-            self.leave(client);
+            self.on_disconnected(client);
         }
         if clean {
-            self.end(client);
+            self.end_session(client);
         }
         self.connections += 1;
         let session = &mut self.sessions[client];
@@ -122,11 +122,11 @@ impl Oracle {
     /// The client says goodbye, and so takes its will back [MQTT-3.1.2-10].
     pub fn disconnect(&mut self, client: usize) {
         self.sessions[client].will = None;
-        self.leave(client);
+        self.on_disconnected(client);
     }
 
     /// The client's connection is gone.
-    pub fn leave(&mut self, client: usize) {
+    pub fn on_disconnected(&mut self, client: usize) {
         let now = self.now;
         let session = &mut self.sessions[client];
         (session.online, session.stalled) = (false, false);
@@ -135,27 +135,27 @@ impl Oracle {
             claim.due &= claim.qos != QoS::AtMostOnce || claim.read.is_some();
         }
         match session.expiry_s {
-            0 => return self.end(client),
+            0 => return self.end_session(client),
             FOREVER => {}
             seconds => session.ends_at = Some(now + u64::from(seconds) * 1000),
         }
         match &session.will {
             Some(will) if will.delay_s > 0 => session.will_at = Some(now + will.delay_s * 1000),
-            _ => self.last_words(client),
+            _ => self.publish_will(client),
         }
     }
 
-    fn last_words(&mut self, client: usize) {
+    fn publish_will(&mut self, client: usize) {
         self.sessions[client].will_at = None;
         if let Some(will) = self.sessions[client].will.take() {
             self.publish(&will.message);
         }
     }
 
-    fn end(&mut self, client: usize) {
+    fn end_session(&mut self, client: usize) {
         let will = self.sessions[client].will.take();
-        self.sessions[client] = Session { will, ..Session::default() };
-        self.last_words(client);
+        self.sessions[client] = OracleSession { will, ..OracleSession::default() };
+        self.publish_will(client);
     }
 
     /// Whether the client reads what comes.
@@ -171,12 +171,12 @@ impl Oracle {
 
     /// Time passes, and what it ends comes to its end in its order. `prompt` says which clients
     /// had read and acknowledged everything before.
-    pub fn pass(&mut self, until: u64, prompt: &[bool]) {
+    pub fn advance(&mut self, until: u64, prompt: &[bool]) {
         while let Some((at, client)) = self.next_event().filter(|(at, _)| *at <= until) {
             self.now = at;
             match self.sessions[client].ends_at.is_some_and(|end| end <= at) {
-                true => self.end(client),
-                false => self.last_words(client),
+                true => self.end_session(client),
+                false => self.publish_will(client),
             }
         }
         self.now = until;
@@ -206,14 +206,14 @@ impl Oracle {
 
     pub fn join(&mut self, client: usize, name: &str, filter: &str, qos: QoS) {
         let namespace = self.namespaces[client];
-        let same = |group: &&mut Group| group.namespace == namespace && group.name == name;
+        let same = |group: &&mut OracleGroup| group.namespace == namespace && group.name == name;
         let known = self.groups.iter_mut().find(same);
         let group = match known {
             Some(group) => group,
             None => {
                 let (name, filter) = (name.to_string(), filter.to_string());
                 let (members, claims) = (Vec::new(), Vec::new());
-                let group = Group { namespace, name, filter, qos, members, claims };
+                let group = OracleGroup { namespace, name, filter, qos, members, claims };
                 self.groups.push(group);
                 self.groups.last_mut().expect("it was just pushed")
             }
@@ -226,19 +226,19 @@ impl Oracle {
     }
 
     /// A message is sent, for the first time or again.
-    pub fn publish(&mut self, message: &Published) {
+    pub fn publish(&mut self, message: &OracleMessage) {
         let expires_at = (message.expiry_s > 0).then(|| self.now + message.expiry_s * 1000);
-        if message.retain != Retain::No {
+        if message.retain != RetainAction::No {
             self.retained.retain(|(kept, _)| kept.topic != message.topic);
         }
         match message.retain {
-            Retain::Clear => return,
-            Retain::Keep => self.retained.push((message.clone(), expires_at)),
-            Retain::No => {}
+            RetainAction::Clear => return,
+            RetainAction::Keep => self.retained.push((message.clone(), expires_at)),
+            RetainAction::No => {}
         }
         self.sendings += 1;
         let sending = self.sendings;
-        let claim = |granted: QoS, due, may_be_late| Claim {
+        let claim = |granted: QoS, due, may_be_late| DeliveryClaim {
             message: message.clone(),
             sending,
             qos: granted.min(message.qos),
@@ -250,7 +250,8 @@ impl Oracle {
         };
         for (session, namespace) in self.sessions.iter_mut().zip(&self.namespaces) {
             let matching = session.subscriptions.iter();
-            let matching = matching.filter(|(filter, _)| wants(namespace, filter, &message.topic));
+            let matching =
+                matching.filter(|(filter, _)| filter_takes(namespace, filter, &message.topic));
             let Some(granted) = matching.map(|(_, qos)| *qos).max() else { continue };
             let claim = claim(granted, true, session.stalled);
             if session.online || claim.qos != QoS::AtMostOnce {
@@ -258,7 +259,7 @@ impl Oracle {
             }
         }
         for group in &mut self.groups {
-            if wants(group.namespace, &group.filter, &message.topic) {
+            if filter_takes(group.namespace, &group.filter, &message.topic) {
                 let due = group.qos.min(message.qos) != QoS::AtMostOnce && expires_at.is_none();
                 let stalled = group.members.iter().any(|member| self.sessions[*member].stalled);
                 group.claims.push(claim(group.qos, due, stalled));
@@ -268,10 +269,11 @@ impl Oracle {
 
     /// A message arrived at a client. `shared` says that it came through a group. Tells which
     /// sending it was.
-    pub fn arrived(
+    pub fn on_delivery(
         &mut self,
         client: usize,
-        (number, topic): (usize, &str),
+        number: usize,
+        topic: &str,
         qos: QoS,
         dup: bool,
         shared: bool,
@@ -280,11 +282,11 @@ impl Oracle {
         let wrong = |what: &str| Err(format!("m{number} came to c{client} {what}"));
         let topic = format!("{}{topic}", self.namespaces[client]);
         let mut claims = self.claims(client, shared);
-        let last = |one: &Claim| match shared {
+        let last = |one: &DeliveryClaim| match shared {
             true => 0,
             false => last_read(&claims, one),
         };
-        let is_ours = |one: &Published| one.number == number && one.topic == topic;
+        let is_ours = |one: &OracleMessage| one.number == number && one.topic == topic;
         let ours = (0..claims.len()).filter(|at| is_ours(&claims[*at].message));
         let ours: Vec<usize> = ours.filter(|at| claims[*at].qos == qos).collect();
         if ours.is_empty() {
@@ -319,7 +321,7 @@ impl Oracle {
     }
 
     /// The broker has read the client's acknowledgement: it must not come again.
-    pub fn acknowledged(&mut self, client: usize, sending: usize, shared: bool) {
+    pub fn on_ack(&mut self, client: usize, sending: usize, shared: bool) {
         let claims = self.claims(client, shared).into_iter();
         let ours = claims.filter(|claim| {
             claim.sending == sending && claim.read.is_some_and(|(by, _)| by == client)
@@ -327,7 +329,7 @@ impl Oracle {
         ours.for_each(|claim| claim.acknowledged = true);
     }
 
-    fn claims(&mut self, client: usize, shared: bool) -> Vec<&mut Claim> {
+    fn claims(&mut self, client: usize, shared: bool) -> Vec<&mut DeliveryClaim> {
         if !shared {
             return self.sessions[client].claims.iter_mut().collect();
         }
@@ -336,26 +338,26 @@ impl Oracle {
     }
 
     /// Once everybody has come back and read everything: what is missing.
-    pub fn missing(&self) -> Result<(), String> {
+    pub fn check_missing(&self) -> Result<(), String> {
         for (client, session) in self.sessions.iter().enumerate() {
-            if let Some(number) = unread(&session.claims) {
+            if let Some(number) = undelivered(&session.claims) {
                 return Err(format!("m{number} never came to c{client}"));
             }
         }
         for group in &self.groups {
-            if let Some(number) = unread(&group.claims) {
+            if let Some(number) = undelivered(&group.claims) {
                 return Err(format!("m{number} never came to any member of {}", group.name));
             }
         }
         Ok(())
     }
 
-    pub fn exists(&self, client: usize) -> bool {
+    pub fn has_session(&self, client: usize) -> bool {
         self.sessions[client].exists
     }
 
     /// Topics and payloads that a new subscriber to everything must get.
-    pub fn retained(&self) -> Vec<(String, String)> {
+    pub fn expected_retained(&self) -> Vec<(String, String)> {
         let kept = self.retained.iter().filter(|(_, at)| at.is_none_or(|at| self.now < at));
         let mut all: Vec<(String, String)> =
             kept.map(|(kept, _)| (kept.topic.clone(), format!("m{}", kept.number))).collect();
@@ -364,7 +366,7 @@ impl Oracle {
     }
 }
 
-impl Claim {
+impl DeliveryClaim {
     fn is_expired(&self, now: u64) -> bool {
         self.expires_at.is_some_and(|at| now >= at)
     }
@@ -378,21 +380,22 @@ impl Claim {
 }
 
 /// Whether a filter that is said in a namespace is for a topic.
-fn wants(namespace: &str, filter: &str, topic: &str) -> bool {
+fn filter_takes(namespace: &str, filter: &str, topic: &str) -> bool {
     let name = topic.strip_prefix(namespace).filter(|name| !name.is_empty());
     name.is_some_and(|name| filter_matches(filter, name))
 }
 
 /// The last sending that was read of those which must keep their order with this one
 /// [MQTT-4.6.0-6].
-fn last_read(claims: &[&mut Claim], one: &Claim) -> usize {
-    let stream = |claim: &Claim| (claim.message.publisher, claim.message.topic.clone(), claim.qos);
+fn last_read(claims: &[&mut DeliveryClaim], one: &DeliveryClaim) -> usize {
+    let stream =
+        |claim: &DeliveryClaim| (claim.message.publisher, claim.message.topic.clone(), claim.qos);
     let same = claims.iter().filter(|claim| claim.read.is_some() && stream(claim) == stream(one));
     same.map(|claim| claim.sending).max().unwrap_or(0)
 }
 
 /// A message that came fewer times than it had to.
-fn unread(claims: &[Claim]) -> Option<usize> {
+fn undelivered(claims: &[DeliveryClaim]) -> Option<usize> {
     let numbers = claims.iter().map(|claim| claim.message.number);
     numbers.into_iter().find(|number| {
         let ours = || claims.iter().filter(|claim| claim.message.number == *number);

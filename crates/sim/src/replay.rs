@@ -5,9 +5,9 @@
 //! order on a network. What nobody asked for is found when the next expected line, or the end of
 //! the transcript, finds it in its place.
 
-use crate::line;
-use crate::script::{Act, Line, Script};
-use mqtt::{Packet, Version};
+use crate::packet_line;
+use crate::parsed_transcript::{ParsedTranscript, ScriptAction, ScriptLine};
+use mqtt::{Packet, ProtocolVersion};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -27,49 +27,58 @@ const SERVER_LIMITS: [&str; 9] = [
 
 /// How patient a replay is, and how exact.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
+pub struct ReplayOptions {
     /// How long an expected line may take.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// How long what nobody sees (a cut, a QoS 0 message without subscribers) may take.
     pub pause: Duration,
     /// Reason strings are each broker's own words, or none.
     pub reason_strings: bool,
 }
 
-impl Default for Manner {
-    fn default() -> Manner {
+impl Default for ReplayOptions {
+    fn default() -> ReplayOptions {
         let (patience, pause) = (Duration::from_secs(3), Duration::from_millis(30));
-        Manner { patience, pause, reason_strings: true }
+        ReplayOptions { timeout: patience, pause, reason_strings: true }
     }
 }
 
 /// Runs a transcript against a broker. The error says what came instead.
-pub fn replay(script: &Script, broker: SocketAddr, manner: Manner) -> Result<(), String> {
-    let client = || Client { patience: manner.patience, ..Client::default() };
-    let mut clients: Vec<Client> = script.clients.iter().map(|_| client()).collect();
+pub fn replay(
+    script: &ParsedTranscript,
+    broker: SocketAddr,
+    manner: ReplayOptions,
+) -> Result<(), String> {
+    let client = || ReplayClient { timeout: manner.timeout, ..ReplayClient::default() };
+    let mut clients: Vec<ReplayClient> = script.clients.iter().map(|_| client()).collect();
     let clients = &mut clients[..];
     let mut said = String::new();
     let mut lines = script.lines.iter().peekable();
     while let Some(line) = lines.next() {
         match line {
-            Line::Other(_) => {}
-            Line::Act { text, act } => {
+            ScriptLine::Other(_) => {}
+            ScriptLine::Act { text, act } => {
                 said = format!("{said}{text}\n");
                 act_on(clients, act, broker).map_err(|why| format!("{said}{why}"))?;
-                let quiet = !matches!(lines.peek(), Some(Line::Expect { .. }));
-                if quiet && !matches!(act, Act::Send { held: true, .. } | Act::Pass { .. }) {
+                let quiet = !matches!(lines.peek(), Some(ScriptLine::Expect { .. }));
+                if quiet
+                    && !matches!(
+                        act,
+                        ScriptAction::Send { held: true, .. } | ScriptAction::Pass { .. }
+                    )
+                {
                     std::thread::sleep(manner.pause);
                 }
             }
-            Line::Expect { client, text } => {
+            ScriptLine::Expect { client, text } => {
                 let name = &script.clients[*client];
                 said = format!("{said}{name}< {text}\n");
                 let came = clients[*client].next(text);
                 let exact = |line: &str| match manner.reason_strings {
                     true => line.to_string(),
-                    false => line::without(line, &["reason_string"]),
+                    false => packet_line::strip_values(line, &["reason_string"]),
                 };
-                if !line::agrees(&exact(text), &exact(&came)) {
+                if !packet_line::matches_expected(&exact(text), &exact(&came)) {
                     return Err(format!("{said}but {name} got: {came}"));
                 }
             }
@@ -84,33 +93,39 @@ pub fn replay(script: &Script, broker: SocketAddr, manner: Manner) -> Result<(),
     Ok(())
 }
 
-fn act_on(clients: &mut [Client], act: &Act, broker: SocketAddr) -> Result<(), String> {
+fn act_on(
+    clients: &mut [ReplayClient],
+    act: &ScriptAction,
+    broker: SocketAddr,
+) -> Result<(), String> {
     match act {
-        Act::Pass { ms } => std::thread::sleep(Duration::from_millis(*ms)),
-        Act::Cut { client } => clients[*client].stream = None,
-        Act::Trickle { client } => clients[*client].trickles = true,
-        Act::Send { client, packet, held } => clients[*client].send(packet, *held, broker)?,
-        Act::Answer { .. }
-        | Act::Bans { .. }
-        | Act::Caches { .. }
-        | Act::By { .. }
-        | Act::CloseAll
-        | Act::Crowd { .. }
-        | Act::Disk { .. }
-        | Act::Drain
-        | Act::Fill { .. }
-        | Act::From { .. }
-        | Act::Permit { .. }
-        | Act::Power
-        | Act::Refuse { .. }
-        | Act::Reload { .. }
-        | Act::Resume { .. }
-        | Act::Rule { .. }
-        | Act::Rules { .. }
-        | Act::Stall { .. }
-        | Act::Stored
-        | Act::Warden { .. }
-        | Act::WardenAsked => {
+        ScriptAction::Pass { ms } => std::thread::sleep(Duration::from_millis(*ms)),
+        ScriptAction::Cut { client } => clients[*client].stream = None,
+        ScriptAction::Trickle { client } => clients[*client].trickles = true,
+        ScriptAction::Send { client, packet, held } => {
+            clients[*client].send(packet, *held, broker)?
+        }
+        ScriptAction::AnswerAuth { .. }
+        | ScriptAction::Bans { .. }
+        | ScriptAction::Caches { .. }
+        | ScriptAction::SetListener { .. }
+        | ScriptAction::CloseAll
+        | ScriptAction::BacklogStore { .. }
+        | ScriptAction::Disk { .. }
+        | ScriptAction::Drain
+        | ScriptAction::FillStore { .. }
+        | ScriptAction::SetAddress { .. }
+        | ScriptAction::AnswerAuthz { .. }
+        | ScriptAction::Power
+        | ScriptAction::RefuseGrowth { .. }
+        | ScriptAction::Reload { .. }
+        | ScriptAction::Resume { .. }
+        | ScriptAction::Rule { .. }
+        | ScriptAction::Rules { .. }
+        | ScriptAction::Stall { .. }
+        | ScriptAction::PrintRecordCounts
+        | ScriptAction::ChangeAuthz { .. }
+        | ScriptAction::PrintAuthzRequests => {
             return Err("only the simulator does this".into());
         }
     }
@@ -118,31 +133,31 @@ fn act_on(clients: &mut [Client], act: &Act, broker: SocketAddr) -> Result<(), S
 }
 
 #[derive(Debug, Default)]
-struct Client {
+struct ReplayClient {
     stream: Option<TcpStream>,
-    version: Option<Version>,
+    version: Option<ProtocolVersion>,
     held: Vec<u8>,
     unread: Vec<u8>,
     trickles: bool,
-    patience: Duration,
+    timeout: Duration,
 }
 
-impl Client {
-    fn version(&self) -> Version {
-        self.version.unwrap_or(Version::V5)
+impl ReplayClient {
+    fn version(&self) -> ProtocolVersion {
+        self.version.unwrap_or(ProtocolVersion::V5)
     }
 
     fn send(&mut self, packet: &str, held: bool, broker: SocketAddr) -> Result<(), String> {
-        self.held.extend(line::encode(packet, self.version())?);
+        self.held.extend(packet_line::encode(packet, self.version())?);
         if self.stream.is_none() {
-            self.version = line::version_of(&self.held).or(self.version);
+            self.version = packet_line::version_of(&self.held).or(self.version);
         }
         if held {
             return Ok(());
         }
         if self.stream.is_none() {
             let stream = TcpStream::connect(broker).map_err(|why| format!("{broker}: {why}"))?;
-            let set = stream.set_nodelay(true).and(stream.set_read_timeout(Some(self.patience)));
+            let set = stream.set_nodelay(true).and(stream.set_read_timeout(Some(self.timeout)));
             set.map_err(|why| why.to_string())?;
             self.unread.clear();
             self.stream = Some(stream);
@@ -159,12 +174,12 @@ impl Client {
     /// The next line, as far as `expected` asks for its parts.
     fn next(&mut self, expected: &str) -> String {
         loop {
-            if let Some((line, len)) = line::decode(&self.unread, self.version()) {
+            if let Some((line, len)) = packet_line::decode(&self.unread, self.version()) {
                 self.unread.drain(..len);
                 let unasked = |name: &&&str| !expected.contains(&format!(" {name}="));
                 let unasked: Vec<&str> = SERVER_LIMITS.iter().filter(unasked).copied().collect();
                 return match line.starts_with("CONNACK ") {
-                    true => line::without(&line, &unasked),
+                    true => packet_line::strip_values(&line, &unasked),
                     false => line,
                 };
             }
@@ -183,7 +198,11 @@ impl Client {
     }
 
     fn close(&mut self) -> String {
-        *self = Client { version: self.version, patience: self.patience, ..Client::default() };
+        *self = ReplayClient {
+            version: self.version,
+            timeout: self.timeout,
+            ..ReplayClient::default()
+        };
         "CLOSED".into()
     }
 
@@ -195,22 +214,22 @@ impl Client {
 }
 
 /// Ends the sessions and then clears the retained messages that a transcript leaves behind.
-pub fn clean_up(script: &Script, broker: SocketAddr) {
+pub fn clean_up(script: &ParsedTranscript, broker: SocketAddr) {
     let sent = script.lines.iter().filter_map(|line| match line {
-        Line::Act { act: Act::Send { packet, .. }, .. } => Some(packet.as_str()),
+        ScriptLine::Act { act: ScriptAction::Send { packet, .. }, .. } => Some(packet.as_str()),
         _ => None,
     });
     let mut topics = Vec::new();
     for packet in sent {
-        let Ok(bytes) = line::encode(packet, Version::V5) else { continue };
-        let Ok(Some(frame)) = mqtt::cut(&bytes, u32::MAX) else { continue };
-        match Packet::decode(frame, Version::V5) {
+        let Ok(bytes) = packet_line::encode(packet, ProtocolVersion::V5) else { continue };
+        let Ok(Some(frame)) = mqtt::split_frame(&bytes, u32::MAX) else { continue };
+        match Packet::decode(frame, ProtocolVersion::V5) {
             Ok(Packet::Connect(connect)) => {
                 let will = connect.will.filter(|will| will.retain);
                 topics.extend(will.map(|will| will.topic.to_string()));
                 if !connect.client_id.is_empty() {
                     let id = connect.client_id.escape_default();
-                    say(broker, &[format!("CONNECT id=\"{id}\"")]);
+                    send_lines(broker, &[format!("CONNECT id=\"{id}\"")]);
                 }
             }
             Ok(Packet::Publish(publish)) if publish.retain => topics.push(publish.topic.into()),
@@ -220,13 +239,14 @@ pub fn clean_up(script: &Script, broker: SocketAddr) {
     let clear = |topic: &String| format!("PUBLISH \"{topic}\" qos=0 retain \"\"");
     let lines: Vec<String> = topics.iter().filter(|topic| !topic.is_empty()).map(clear).collect();
     if !lines.is_empty() {
-        say(broker, &[vec!["CONNECT id=cleaner".to_string()], lines].concat());
+        send_lines(broker, &[vec!["CONNECT id=cleaner".to_string()], lines].concat());
     }
 }
 
 /// Sends lines on a connection of their own and waits for its end.
-fn say(broker: SocketAddr, lines: &[String]) {
-    let mut client = Client { patience: Manner::default().patience, ..Client::default() };
+fn send_lines(broker: SocketAddr, lines: &[String]) {
+    let mut client =
+        ReplayClient { timeout: ReplayOptions::default().timeout, ..ReplayClient::default() };
     let sent = lines.iter().try_for_each(|line| client.send(line, true, broker));
     let sent = sent.and_then(|()| client.send("DISCONNECT", false, broker));
     while sent.is_ok() && client.stream.is_some() && client.next("") != "nothing" {}

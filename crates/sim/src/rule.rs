@@ -3,41 +3,44 @@
 //! place of `publish` `send=LINK,LINK [topic=TEMPLATE]`, whose messages have the words behind it.
 
 use broker::limits::LINK_IDS;
-use broker::rules::{Acts, Publishing, Rule, Sending};
+use broker::rules::{PublishAction, Rule, RuleActions, SendAction};
 use mqtt::QoS;
-use rules::{Plan, Template};
+use rules::{RowTemplate, RulePlan};
 
 pub(crate) fn parse(text: &str) -> Result<Rule, String> {
     let (words, sql) = text.split_once(" : ").ok_or("NAME ... : SQL")?;
     let mut words = words.split_whitespace();
     let name = words.next().ok_or("what is the rule called?")?;
-    let plan = Plan::parse(sql).map_err(|refused| refused.show(sql))?.named(name);
-    let mut acts = Acts::default();
+    let plan = RulePlan::parse(sql).map_err(|refused| refused.show(sql))?.with_rule_id(name);
+    let mut acts = RuleActions::default();
     for word in words {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
-        match (key, &mut acts.sends, &mut acts.publishes) {
-            ("drop", ..) => acts.drops = true,
-            ("print", ..) => acts.prints = true,
+        match (key, &mut acts.send, &mut acts.publish) {
+            ("drop", ..) => acts.drops_message = true,
+            ("print", ..) => acts.logs_rows = true,
             ("publish", _, none) => {
-                *none = Some(Publishing { topic: Some(Template::parse(value)?), ..plain()? });
+                *none = Some(PublishAction {
+                    topic: Some(RowTemplate::parse(value)?),
+                    ..default_publish()?
+                });
             }
             ("send", none, _) => {
                 let to = value.split(',').map(|link| format!("{LINK_IDS}{link}").into());
-                *none = Some(Sending { to: to.collect(), message: plain()? });
+                *none = Some(SendAction { to: to.collect(), message: default_publish()? });
             }
-            (key, Some(sends), _) => set(&mut sends.message, key, value)?,
-            (key, None, Some(own)) => set(own, key, value)?,
+            (key, Some(sends), _) => set_field(&mut sends.message, key, value)?,
+            (key, None, Some(own)) => set_field(own, key, value)?,
             _ => return Err(format!("a rule has no {key}")),
         }
     }
     let (name, text) = (name.into(), sql.into());
-    Ok(Rule { name, text, plan: plan.into(), acts, tally: Default::default() })
+    Ok(Rule { name, text, plan: plan.into(), actions: acts, metrics: Default::default() })
 }
 
-fn plain() -> Result<Publishing, String> {
-    Ok(Publishing {
+fn default_publish() -> Result<PublishAction, String> {
+    Ok(PublishAction {
         topic: None,
-        payload: Template::parse("${.}")?,
+        payload: RowTemplate::parse("${.}")?,
         qos: None,
         retain: Some(false),
         keeps_properties: false,
@@ -46,11 +49,11 @@ fn plain() -> Result<Publishing, String> {
     })
 }
 
-fn set(own: &mut Publishing, key: &str, value: &str) -> Result<(), String> {
+fn set_field(own: &mut PublishAction, key: &str, value: &str) -> Result<(), String> {
     let wrong = || format!("no {key}={value}");
     match key {
-        "topic" => own.topic = Some(Template::parse(value)?),
-        "payload" => own.payload = Template::parse(value)?,
+        "topic" => own.topic = Some(RowTemplate::parse(value)?),
+        "payload" => own.payload = RowTemplate::parse(value)?,
         "qos" => own.qos = Some(qos(value).ok_or_else(wrong)?),
         "retain" if value == "as_published" => own.retain = None,
         "retain" => own.retain = Some(value.parse().map_err(|_| wrong())?),
@@ -58,7 +61,7 @@ fn set(own: &mut Publishing, key: &str, value: &str) -> Result<(), String> {
         "expiry" => own.expiry_s = Some(value.parse().map_err(|_| wrong())?),
         "user" => {
             let (name, template) = value.split_once(':').ok_or_else(wrong)?;
-            own.user_properties.push((name.into(), Template::parse(template)?));
+            own.user_properties.push((name.into(), RowTemplate::parse(template)?));
         }
         _ => return Err(wrong()),
     }

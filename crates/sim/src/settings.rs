@@ -1,18 +1,18 @@
 //! Broker options by name, as a transcript's header gives them.
 
-use broker::Options;
-use broker::mount::Namespace;
-use broker::options::{Durability, QueuePolicy, Strategy};
+use broker::BrokerOptions;
+use broker::namespace::NamespaceTemplate;
+use broker::options::{Durability, QueuePolicy, SharedStrategy};
 
-/// Sets one option. The names are the fields of `Options`.
-pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String> {
+/// Sets one option. The names are the fields of `BrokerOptions`.
+pub fn set(options: &mut BrokerOptions, name: &str, value: &str) -> Result<(), String> {
     let wrong = || format!("no option {name}={value}");
     let number = || value.parse::<u64>().map_err(|_| wrong());
     let flag = || value.parse::<bool>().map_err(|_| wrong());
     match name {
         "address_connections_max" => options.address_connections_max = number()? as u32,
         "address_connections_per_s" => options.address_connections_per_s = number()? as u32,
-        "asks_kept_ms" => options.asks.get_or_insert_default().kept_ms = number()? as u32,
+        "asks_kept_ms" => options.authz.get_or_insert_default().cache_ms = number()? as u32,
         "bytes_out_per_s" => options.bytes_out_per_s = number()? as u32,
         "bytes_per_s" => options.bytes_per_s = number()? as u32,
         "check_payload_format" => options.check_payload_format = flag()?,
@@ -38,7 +38,7 @@ pub fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String>
         "message_expiry_s_max" => options.message_expiry_s_max = number()? as u32,
         "messages_out_per_s" => options.messages_out_per_s = number()? as u32,
         "messages_per_s" => options.messages_per_s = number()? as u32,
-        "namespace" => options.namespace = Namespace::parse(value)?,
+        "namespace" => options.namespace = NamespaceTemplate::parse(value)?,
         "packet_bytes_max" => options.packet_bytes_max = number()? as u32,
         "qos_max" => options.qos_max = number()? as u8,
         "queue_age_s_max" => options.queue_age_s_max = number()? as u32,
@@ -92,13 +92,13 @@ fn durability(name: &str) -> Option<Durability> {
     })
 }
 
-fn strategy(name: &str) -> Option<Strategy> {
+fn strategy(name: &str) -> Option<SharedStrategy> {
     Some(match name {
-        "hash_client" => Strategy::HashClient,
-        "hash_topic" => Strategy::HashTopic,
-        "random" => Strategy::Random,
-        "round_robin" => Strategy::RoundRobin,
-        "sticky" => Strategy::Sticky,
+        "hash_client" => SharedStrategy::HashClient,
+        "hash_topic" => SharedStrategy::HashTopic,
+        "random" => SharedStrategy::Random,
+        "round_robin" => SharedStrategy::RoundRobin,
+        "sticky" => SharedStrategy::Sticky,
         _ => return None,
     })
 }

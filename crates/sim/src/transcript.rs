@@ -1,15 +1,15 @@
 //! Runs a transcript in the simulator and compares what came with what it says, as whole texts.
 //! `UPDATE_EXPECT=1` writes what came into the source instead.
 
-use crate::line;
-use crate::names;
-use crate::people;
+use crate::name_options;
+use crate::packet_line;
+use crate::parsed_transcript::{CONTINUES, ParsedTranscript, ScriptAction, ScriptLine};
 use crate::rule;
-use crate::script::{Act, CONTINUES, Line, Script};
 use crate::settings;
-use crate::world::{WireId, World};
-use broker::{Command, ListenerId, Space};
-use mqtt::Version;
+use crate::users;
+use crate::world::{SimWorld, WireId};
+use broker::{ListenerId, RecordSpace, ShardCommand};
+use mqtt::ProtocolVersion;
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::panic::Location;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 /// What CONNACK says of every server like ours; left out where it is the default.
-const USUAL: [&str; 3] =
+const USUAL_LIMITS: [&str; 3] =
     ["receive_maximum=16384", "maximum_packet_size=2097152", "topic_alias_maximum=64"];
 
 /// Runs a transcript and panics where something else came than it says.
@@ -28,22 +28,24 @@ pub fn check(text: &str) {
 
 /// The same for a text that stands in `file`.
 pub fn check_at(text: &str, file: &str) {
-    let script = match Script::parse(text) {
+    let script = match ParsedTranscript::parse(text) {
         Ok(script) => script,
         Err(why) => panic!("{file}: {why}"),
     };
     let updates = std::env::var_os("UPDATE_EXPECT").is_some();
-    let can_fail = script.lines.iter().any(|line| matches!(line, Line::Expect { .. }));
+    let can_fail = script.lines.iter().any(|line| matches!(line, ScriptLine::Expect { .. }));
     assert!(can_fail || updates, "{file}: a transcript that expects nothing cannot fail:\n{text}");
     let expected = expected(&script);
-    for (at, round) in rounds(&script).into_iter().enumerate() {
-        let Round { shards, seed, disk } = round;
+    for (at, round) in world_setups(&script).into_iter().enumerate() {
+        let WorldSetup { shards, seed, disk } = round;
         let came = run(&script, round);
         let may_count_otherwise = disk && script.disk.is_none();
-        if came == expected || may_count_otherwise && unnumbered(&came) == unnumbered(&expected) {
+        if came == expected
+            || may_count_otherwise && without_packet_ids(&came) == without_packet_ids(&expected)
+        {
             continue;
         }
-        if at == 0 && updates && update(text, &came, file) {
+        if at == 0 && updates && update_source(text, &came, file) {
             return;
         }
         println!("with {shards} shards, seed {seed}, disk {disk}, this came:\n\n{came}");
@@ -54,7 +56,7 @@ pub fn check_at(text: &str, file: &str) {
 
 /// One world that a transcript is played in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Round {
+pub struct WorldSetup {
     pub shards: usize,
     pub seed: u64,
     /// With a store, that only what needs one can see.
@@ -63,24 +65,26 @@ pub struct Round {
 
 /// Where a session is at home depends on the seed: what comes must not. Neither must it depend on
 /// whether what is decided is also stored.
-fn rounds(script: &Script) -> Vec<Round> {
+fn world_setups(script: &ParsedTranscript) -> Vec<WorldSetup> {
     let worlds = match script.shards {
         None => vec![(1, 1), (2, 1), (2, 2), (3, 3), (3, 4)],
         Some(1) => vec![(1, 1)],
         Some(shards) => (1..=4).map(|seed| (shards, seed)).collect(),
     };
-    let round = |disk| move |&(shards, seed): &(usize, u64)| Round { shards, seed, disk };
+    let round = |disk| move |&(shards, seed): &(usize, u64)| WorldSetup { shards, seed, disk };
     let only = |disk| move |_: &&(usize, u64)| script.disk.is_none_or(|only| only == disk);
     let without = worlds.iter().filter(only(false)).map(round(false));
     without.chain(worlds.iter().filter(only(true)).map(round(true))).collect()
 }
 
-fn expected(script: &Script) -> String {
+fn expected(script: &ParsedTranscript) -> String {
     let mut text = String::new();
     for line in &script.lines {
         match line {
-            Line::Act { text: line, .. } | Line::Other(line) => writeln!(text, "{line}"),
-            Line::Expect { client, text: line } => {
+            ScriptLine::Act { text: line, .. } | ScriptLine::Other(line) => {
+                writeln!(text, "{line}")
+            }
+            ScriptLine::Expect { client, text: line } => {
                 writeln!(text, "{}< {line}", script.clients[*client])
             }
         }
@@ -91,7 +95,7 @@ fn expected(script: &Script) -> String {
 
 /// Without the packet ids of what the broker publishes: with a store they follow the places of a
 /// queue, of which some may never have been sent.
-fn unnumbered(text: &str) -> String {
+fn without_packet_ids(text: &str) -> String {
     let line = |line: &str| match line.split_once("< PUBLISH ") {
         Some((client, packet)) => {
             let rest = packet.trim_start_matches(|digit: char| digit.is_ascii_digit());
@@ -115,66 +119,68 @@ fn difference(expected: &str, came: &str) -> String {
 }
 
 /// The transcript with what really came in the place of what it says.
-pub fn run(script: &Script, round: Round) -> String {
+pub fn run(script: &ParsedTranscript, round: WorldSetup) -> String {
     let script = script.anew();
-    let mut stage = Stage::new(&script, round);
+    let mut stage = TranscriptRunner::new(&script, round);
     let mut lines = script.lines.iter().peekable();
     while let Some(line) = lines.next() {
         let mut wanted = Vec::new();
-        while let Some(Line::Expect { client, text }) = lines.peek() {
+        while let Some(ScriptLine::Expect { client, text }) = lines.peek() {
             wanted.push((*client, text.as_str()));
             lines.next();
         }
         match line {
-            Line::Other(text) => stage.say(text),
-            Line::Act { text, act } => {
-                stage.say(text);
-                stage.act(act);
-                stage.listen(act.client(), &wanted);
+            ScriptLine::Other(text) => stage.write_line(text),
+            ScriptLine::Act { text, act } => {
+                stage.write_line(text);
+                stage.apply(act);
+                stage.record_output(act.client(), &wanted);
             }
             // Without an action before it: nothing can have come.
-            Line::Expect { .. } => {}
+            ScriptLine::Expect { .. } => {}
         }
     }
     std::mem::take(&mut stage.came)
 }
 
 /// What each client of a transcript sends, all its connections in a row.
-pub fn sent(text: &str) -> Vec<Vec<u8>> {
-    let Ok(script) = Script::parse(text) else { return Vec::new() };
-    let mut all = vec![(Version::V5, Vec::new()); script.clients.len()];
+pub fn sent_bytes(text: &str) -> Vec<Vec<u8>> {
+    let Ok(script) = ParsedTranscript::parse(text) else { return Vec::new() };
+    let mut all = vec![(ProtocolVersion::V5, Vec::new()); script.clients.len()];
     for line in &script.lines {
-        let Line::Act { act: Act::Send { client, packet, .. }, .. } = line else { continue };
+        let ScriptLine::Act { act: ScriptAction::Send { client, packet, .. }, .. } = line else {
+            continue;
+        };
         let (version, bytes) = &mut all[*client];
-        let Ok(packet) = line::encode(packet, *version) else { continue };
-        *version = line::version_of(&packet).unwrap_or(*version);
+        let Ok(packet) = packet_line::encode(packet, *version) else { continue };
+        *version = packet_line::version_of(&packet).unwrap_or(*version);
         bytes.extend(packet);
     }
     all.into_iter().map(|(_, bytes)| bytes).filter(|bytes| !bytes.is_empty()).collect()
 }
 
 /// A world with the clients of one script.
-struct Stage<'a> {
-    script: &'a Script,
-    world: World,
-    clients: Vec<Client>,
+struct TranscriptRunner<'a> {
+    script: &'a ParsedTranscript,
+    world: SimWorld,
+    clients: Vec<TranscriptClient>,
     came: String,
 }
 
 /// One client of a script, whatever it is connected by.
 #[derive(Debug, Default)]
-struct Client {
+struct TranscriptClient {
     wire: Option<WireId>,
     /// Where it comes from.
     address: Option<IpAddr>,
     listener: ListenerId,
-    version: Option<Version>,
+    version: Option<ProtocolVersion>,
     held: Vec<u8>,
     unread: Vec<u8>,
     trickles: bool,
 }
 
-impl Drop for Stage<'_> {
+impl Drop for TranscriptRunner<'_> {
     /// A panic in the broker says how far it came.
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -183,170 +189,190 @@ impl Drop for Stage<'_> {
     }
 }
 
-impl<'a> Stage<'a> {
-    fn new(script: &'a Script, round: Round) -> Stage<'a> {
-        let mut world = World::new(script.options.clone(), round.shards, round.seed, None);
-        *world.people() = script.people.clone();
-        *world.warden() = script.warden.clone();
+impl<'a> TranscriptRunner<'a> {
+    fn new(script: &'a ParsedTranscript, round: WorldSetup) -> TranscriptRunner<'a> {
+        let mut world = SimWorld::new(script.options.clone(), round.shards, round.seed, None);
+        *world.users() = script.users.clone();
+        *world.authorizer() = script.authorizer.clone();
         if round.disk {
-            world.keep();
+            world.enable_disk();
         }
-        let clients = script.clients.iter().map(|_| Client::default()).collect();
-        Stage { script, world, clients, came: String::new() }
+        let clients = script.clients.iter().map(|_| TranscriptClient::default()).collect();
+        TranscriptRunner { script, world, clients, came: String::new() }
     }
 
-    fn say(&mut self, line: &str) {
+    fn write_line(&mut self, line: &str) {
         self.came.push_str(line);
         self.came.push('\n');
     }
 
-    fn act(&mut self, act: &Act) {
+    fn apply(&mut self, act: &ScriptAction) {
         match act {
-            Act::Answer { waits } => {
-                self.world.people().waits = *waits;
+            ScriptAction::AnswerAuth { waits } => {
+                self.world.users().waits = *waits;
                 if !waits {
-                    self.world.judge();
+                    self.world.answer_auth();
                 }
             }
-            Act::CloseAll => self.world.command(&Command::CloseAll),
-            Act::Crowd { is_crowded } => self.world.crowd(*is_crowded),
-            Act::Disk { syncs } => {
+            ScriptAction::CloseAll => self.world.command(&ShardCommand::CloseAll),
+            ScriptAction::BacklogStore { is_crowded } => {
+                self.world.set_store_backlogged(*is_crowded)
+            }
+            ScriptAction::Disk { syncs } => {
                 if let Some(disk) = self.world.disk() {
-                    disk.syncs = *syncs;
+                    disk.sync_mode = *syncs;
                 }
             }
-            Act::Drain => self.world.command(&Command::Drain),
-            Act::Fill { is_full } => self.world.fill(*is_full),
-            Act::Refuse { refuses } => {
+            ScriptAction::Drain => self.world.command(&ShardCommand::Drain),
+            ScriptAction::FillStore { is_full } => self.world.set_store_full(*is_full),
+            ScriptAction::RefuseGrowth { refuses } => {
                 if let Some(disk) = self.world.disk() {
                     disk.refuses = *refuses;
                 }
             }
-            Act::Power => self.world.power(self.script.shards.unwrap_or(2)),
-            Act::Pass { ms } => self.world.pass(*ms),
-            Act::Bans { .. }
-            | Act::Caches { .. }
-            | Act::Reload { .. }
-            | Act::Rule { .. }
-            | Act::Rules { .. } => self.reload(act),
-            Act::By { client, listener } => {
+            ScriptAction::Power => self.world.cut_power(self.script.shards.unwrap_or(2)),
+            ScriptAction::Pass { ms } => self.world.advance(*ms),
+            ScriptAction::Bans { .. }
+            | ScriptAction::Caches { .. }
+            | ScriptAction::Reload { .. }
+            | ScriptAction::Rule { .. }
+            | ScriptAction::Rules { .. } => self.reload(act),
+            ScriptAction::SetListener { client, listener } => {
                 self.clients[*client].listener = ListenerId(*listener);
             }
-            Act::From { client, address } => self.clients[*client].address = Some(*address),
-            Act::Cut { client } => {
+            ScriptAction::SetAddress { client, address } => {
+                self.clients[*client].address = Some(*address)
+            }
+            ScriptAction::Cut { client } => {
                 if let Some(wire) = self.clients[*client].wire.take() {
                     self.world.cut(wire);
                 }
             }
-            Act::Stall { client } | Act::Resume { client } => {
+            ScriptAction::Stall { client } | ScriptAction::Resume { client } => {
                 if let Some(wire) = self.clients[*client].wire {
-                    self.world.stall(wire, matches!(act, Act::Stall { .. }));
+                    self.world.stall(wire, matches!(act, ScriptAction::Stall { .. }));
                 }
             }
-            Act::Stored => {
+            ScriptAction::PrintRecordCounts => {
                 let count = |space| self.world.disk().map_or(0, |disk| disk.keys(space).count());
-                let counts = [Space::Messages, Space::Queues, Space::Retained, Space::Sessions];
+                let counts = [
+                    RecordSpace::Messages,
+                    RecordSpace::Queues,
+                    RecordSpace::Retained,
+                    RecordSpace::Sessions,
+                ];
                 let [messages, queues, retained, sessions] = counts.map(count);
                 let kept = format!("retained {retained}, sessions {sessions}");
-                self.say(&format!("disk< messages {messages}, queues {queues}, {kept}"));
+                self.write_line(&format!("disk< messages {messages}, queues {queues}, {kept}"));
             }
-            Act::Permit { .. } | Act::Warden { .. } | Act::WardenAsked => self.permit(act),
-            Act::Trickle { client } => self.clients[*client].trickles = true,
-            Act::Send { client, packet, held } => self.send(*client, packet, *held),
+            ScriptAction::AnswerAuthz { .. }
+            | ScriptAction::ChangeAuthz { .. }
+            | ScriptAction::PrintAuthzRequests => self.apply_authz(act),
+            ScriptAction::Trickle { client } => self.clients[*client].trickles = true,
+            ScriptAction::Send { client, packet, held } => self.send(*client, packet, *held),
         }
-        self.world.settle();
+        self.world.run_until_quiet();
     }
 
     /// What the warden says.
-    fn permit(&mut self, act: &Act) {
+    fn apply_authz(&mut self, act: &ScriptAction) {
         match act {
-            Act::Permit { count, waits } => {
-                self.world.warden().waits = *waits;
-                self.world.permit(*count);
+            ScriptAction::AnswerAuthz { count, waits } => {
+                self.world.authorizer().waits = *waits;
+                self.world.answer_authz(*count);
             }
-            Act::Warden { text } => {
-                self.world.warden().change(text).expect("what the warden says");
-                self.world.command(&Command::Reload(Arc::new(self.script.options.clone())));
+            ScriptAction::ChangeAuthz { text } => {
+                self.world.authorizer().replace_rules(text).expect("what the warden says");
+                self.world.command(&ShardCommand::Reload(Arc::new(self.script.options.clone())));
             }
             _ => {
-                for line in self.world.warden().told() {
-                    self.say(&format!("warden< {line}"));
+                for line in self.world.authorizer().take_request_log() {
+                    self.write_line(&format!("warden< {line}"));
                 }
             }
         }
     }
 
     /// The header's options but for one thing.
-    fn reload(&mut self, act: &Act) {
+    fn reload(&mut self, act: &ScriptAction) {
         let mut options = self.script.options.clone();
         match act {
-            Act::Bans { text } => options.bans = people::bans(text).map(Some).expect("bans"),
-            Act::Caches { text } => options.caches = names::caches(text).expect("caches").into(),
-            Act::Reload { name, value } => {
+            ScriptAction::Bans { text } => {
+                options.bans = users::bans(text).map(Some).expect("bans")
+            }
+            ScriptAction::Caches { text } => {
+                options.caches = name_options::caches(text).expect("caches").into()
+            }
+            ScriptAction::Reload { name, value } => {
                 settings::set(&mut options, name, value).expect("an option of the header's kind");
             }
-            Act::Rule { text } => options.rules = [rule::parse(text).expect("a rule")].into(),
-            Act::Rules { text } => {
-                options.permissions = people::rules(text).map(Some).expect("rules");
+            ScriptAction::Rule { text } => {
+                options.rules = [rule::parse(text).expect("a rule")].into()
+            }
+            ScriptAction::Rules { text } => {
+                options.permissions = users::rules(text).map(Some).expect("rules");
             }
             _ => return,
         }
-        self.world.command(&Command::Reload(Arc::new(options)));
+        self.world.command(&ShardCommand::Reload(Arc::new(options)));
     }
 
     fn send(&mut self, client: usize, packet: &str, held: bool) {
         let client = &mut self.clients[client];
-        let version = client.version.unwrap_or(Version::V5);
-        let bytes = line::encode(packet, version).unwrap_or_else(|why| panic!("{why}"));
+        let version = client.version.unwrap_or(ProtocolVersion::V5);
+        let bytes = packet_line::encode(packet, version).unwrap_or_else(|why| panic!("{why}"));
         client.held.extend_from_slice(&bytes);
         if client.wire.is_none() {
-            client.version = line::version_of(&client.held).or(client.version);
+            client.version = packet_line::version_of(&client.held).or(client.version);
         }
         if held {
             return;
         }
-        let address = client.address.unwrap_or(World::HERE);
+        let address = client.address.unwrap_or(SimWorld::HERE);
         let listener = client.listener;
-        let wire = *client.wire.get_or_insert_with(|| self.world.open_by(listener, address));
+        let wire = *client.wire.get_or_insert_with(|| self.world.open_at(listener, address));
         let bytes = std::mem::take(&mut client.held);
         let chunk = if client.trickles { 1 } else { bytes.len().max(1) };
         for bytes in bytes.chunks(chunk) {
             self.world.write(wire, bytes);
-            self.world.settle();
+            self.world.run_until_quiet();
         }
     }
 
     /// Writes down what every client got, the acting one first.
-    fn listen(&mut self, first: Option<usize>, wanted: &[(usize, &str)]) {
+    fn record_output(&mut self, first: Option<usize>, wanted: &[(usize, &str)]) {
         let others = (0..self.clients.len()).filter(|client| Some(*client) != first);
         for at in first.into_iter().chain(others).collect::<Vec<_>>() {
-            let lines = self.hear(at);
+            let lines = self.read_lines(at);
             let mut wanted = wanted.iter().filter(|(client, _)| *client == at);
             for line in lines {
                 let asked = wanted.next().map(|(_, text)| *text);
-                let line = asked.filter(|asked| line::agrees(asked, &line)).unwrap_or(&line);
+                let line = asked
+                    .filter(|asked| packet_line::matches_expected(asked, &line))
+                    .unwrap_or(&line);
                 let line = format!("{}< {line}", self.script.clients[at]);
-                self.say(&line);
+                self.write_line(&line);
             }
         }
     }
 
-    fn hear(&mut self, at: usize) -> Vec<String> {
+    fn read_lines(&mut self, at: usize) -> Vec<String> {
         let mut lines = Vec::new();
         let client = &mut self.clients[at];
         let Some(wire) = client.wire else { return lines };
         client.unread.extend(self.world.read(wire));
-        let version = client.version.unwrap_or(Version::V5);
-        while let Some((line, len)) = line::decode(&client.unread, version) {
+        let version = client.version.unwrap_or(ProtocolVersion::V5);
+        while let Some((line, len)) = packet_line::decode(&client.unread, version) {
             client.unread.drain(..len);
-            lines.push(if self.script.whole_connack { line } else { brief(&line) });
+            lines.push(if self.script.whole_connack { line } else { without_usual(&line) });
         }
         if self.world.is_closed(wire) {
             if !client.unread.is_empty() {
                 lines.push(format!("{} bytes of no packet", client.unread.len()));
             }
-            let Client { version, address, listener, .. } = *client;
-            *client = Client { version, address, listener, ..Client::default() };
+            let TranscriptClient { version, address, listener, .. } = *client;
+            *client =
+                TranscriptClient { version, address, listener, ..TranscriptClient::default() };
             lines.push("CLOSED".into());
         }
         lines
@@ -354,18 +380,18 @@ impl<'a> Stage<'a> {
 }
 
 /// A CONNACK without the usual.
-fn brief(line: &str) -> String {
+fn without_usual(line: &str) -> String {
     if !line.starts_with("CONNACK ") {
         return line.into();
     }
-    USUAL.iter().fold(line.to_string(), |line, usual| line.replace(&format!(" {usual}"), ""))
+    USUAL_LIMITS.iter().fold(line.to_string(), |line, usual| line.replace(&format!(" {usual}"), ""))
 }
 
 /// Puts what came where the transcript stands in its file. The text must stand there once.
-fn update(text: &str, came: &str, file: &str) -> bool {
+fn update_source(text: &str, came: &str, file: &str) -> bool {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let Ok(_guard) = ONE_AT_A_TIME.lock() else { return false };
-    let Some(path) = find(file) else { return false };
+    let Some(path) = find_source(file) else { return false };
     let Ok(source) = std::fs::read_to_string(&path) else { return false };
     if source.matches(text).count() != 1 {
         return false;
@@ -389,7 +415,7 @@ fn update(text: &str, came: &str, file: &str) -> bool {
 /// Breaks a line at blanks outside of quotes, as the parser puts it together again.
 fn wrap(line: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
-    for word in line::raw_words(line).unwrap_or_default() {
+    for word in packet_line::raw_words(line).unwrap_or_default() {
         let last = lines.last_mut().expect("there is always one");
         if last.len() + word.len() + 1 + CONTINUES.len() + 4 > columns && !last.is_empty() {
             last.push_str(CONTINUES);
@@ -405,7 +431,7 @@ fn wrap(line: &str, columns: usize) -> Vec<String> {
 const COLUMNS_MAX: usize = 100;
 
 /// `file!()` is relative to the workspace, tests run in their package.
-fn find(file: &str) -> Option<PathBuf> {
+fn find_source(file: &str) -> Option<PathBuf> {
     let mut folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     loop {
         let path = folder.join(file);

@@ -3,16 +3,18 @@
 //! does with inputs and effects, so what holds here holds there. With a seed the order of events
 //! is drawn; without one it is fixed.
 
-use crate::chance::Chance;
-use crate::disk::{Disk, Syncs};
-use crate::kernel::{Kernel, Knock};
-use crate::people::People;
-use crate::shelf::Shelf;
-use crate::warden::Warden;
-use broker::arrivals::Entry;
+mod effects;
+
+use crate::authorizer::TestAuthorizer;
+use crate::backlog::{AcceptBacklog, BacklogConnection};
+use crate::disk::{SimDisk, SyncMode};
+use crate::rng::SimRng;
+use crate::store_client::SimStoreClient;
+use crate::users::TestUsers;
+use broker::admission::Admission;
 use broker::{
-    Address, Command, ConnId, Cross, Effect, Input, Interest, ListenerId, Memory, Now, Options,
-    Outbox, Peer, Reading, Shard, ShardId,
+    BrokerOptions, ConnId, Interest, ListenerId, MonotonicMs, Outbox, PeerAddress, PeerInfo,
+    ProcessMemory, Shard, ShardCommand, ShardId, ShardInput, ShardMessage,
 };
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,33 +25,33 @@ use std::sync::Arc;
 pub struct WireId(pub usize);
 
 #[derive(Debug)]
-pub struct World {
-    pub now: Now,
-    places: Vec<Place>,
-    wires: Vec<Wire>,
-    chance: Option<Chance>,
-    options: Arc<Options>,
+pub struct SimWorld {
+    pub now: MonotonicMs,
+    shards: Vec<SimShard>,
+    wires: Vec<SimWire>,
+    chance: Option<SimRng>,
+    options: Arc<BrokerOptions>,
     seed: u64,
-    disk: Option<Disk>,
-    people: People,
-    warden: Warden,
-    kernel: Kernel,
+    disk: Option<SimDisk>,
+    users: TestUsers,
+    authorizer: TestAuthorizer,
+    backlog: AcceptBacklog,
     write_bytes_max: usize,
 }
 
 /// One shard with what the engine keeps for it.
 #[derive(Debug)]
-struct Place {
+struct SimShard {
     shard: Shard,
     out: Outbox,
-    shelf: Shelf,
+    store: SimStoreClient,
     conns: Vec<Option<WireId>>,
     /// What other shards said, a queue a sender.
-    lanes: Vec<VecDeque<Cross>>,
+    lanes: Vec<VecDeque<ShardMessage>>,
 }
 
 #[derive(Debug)]
-struct Wire {
+struct SimWire {
     /// Where the broker's end is; `None` once it is closed.
     end: Option<(usize, ConnId)>,
     to_broker: Vec<u8>,
@@ -75,25 +77,30 @@ const ROUNDS_MAX: usize = 100_000;
 /// How long the disk lets batches wait for which nobody waits.
 const LAZY_MS: u64 = 1000;
 
-impl World {
+impl SimWorld {
     /// Where clients come from that say nothing else.
     pub const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     /// `chance` draws the order of events where it is given.
-    pub fn new(options: Options, shards: usize, seed: u64, chance: Option<Chance>) -> World {
+    pub fn new(
+        options: BrokerOptions,
+        shards: usize,
+        seed: u64,
+        chance: Option<SimRng>,
+    ) -> SimWorld {
         let write_bytes_max = options.write_bytes_max as usize;
         let options = Arc::new(options);
-        let mut world = World {
-            now: Now(0),
-            places: Vec::new(),
+        let mut world = SimWorld {
+            now: MonotonicMs(0),
+            shards: Vec::new(),
             wires: Vec::new(),
             chance,
             options,
             seed,
             disk: None,
-            people: People::default(),
-            warden: Warden::default(),
-            kernel: Kernel::new(seed),
+            users: TestUsers::default(),
+            authorizer: TestAuthorizer::default(),
+            backlog: AcceptBacklog::new(seed),
             write_bytes_max,
         };
         world.start(shards);
@@ -101,60 +108,60 @@ impl World {
     }
 
     /// Who may come in, for worlds that ask.
-    pub fn people(&mut self) -> &mut People {
-        &mut self.people
+    pub fn users(&mut self) -> &mut TestUsers {
+        &mut self.users
     }
 
     /// Who says what clients may do, for worlds that ask.
-    pub fn warden(&mut self) -> &mut Warden {
-        &mut self.warden
+    pub fn authorizer(&mut self) -> &mut TestAuthorizer {
+        &mut self.authorizer
     }
 
     /// The first of those who wait to hear what they may do are told.
-    pub fn permit(&mut self, count: usize) {
-        let count = count.min(self.warden.waiting.len());
-        let told: Vec<_> = self.warden.waiting.drain(..count).collect();
+    pub fn answer_authz(&mut self, count: usize) {
+        let count = count.min(self.authorizer.pending.len());
+        let told: Vec<_> = self.authorizer.pending.drain(..count).collect();
         for (at, slip, question) in told {
-            let answer = self.warden.answer(&question);
-            self.tell(at, Input::Answered { slip, answer });
+            let answer = self.authorizer.decide(&question);
+            self.give_input(at, ShardInput::AuthzAnswered { slip, answer });
         }
     }
 
     /// Everyone who waits at the door is told.
-    pub fn judge(&mut self) {
-        for (at, conn, case, claim) in std::mem::take(&mut self.people.waiting) {
-            let verdict = self.people.verdict(&claim);
-            self.tell(at, Input::Verdict { conn, case, verdict });
+    pub fn answer_auth(&mut self) {
+        for (at, conn, case, claim) in std::mem::take(&mut self.users.pending) {
+            let verdict = self.users.decide(&claim);
+            self.give_input(at, ShardInput::AuthDecided { conn, case, verdict });
         }
     }
 
     /// What is stored outlives `power` and `restart` from here on.
-    pub fn keep(&mut self) {
-        self.disk = Some(Disk::default());
-        self.start(self.places.len());
+    pub fn enable_disk(&mut self) {
+        self.disk = Some(SimDisk::default());
+        self.start(self.shards.len());
     }
 
-    pub fn disk(&mut self) -> Option<&mut Disk> {
+    pub fn disk(&mut self) -> Option<&mut SimDisk> {
         self.disk.as_mut()
     }
 
     /// Whether the power has gone in the middle of things: nothing happens before `power`.
     pub fn is_stopped(&self) -> bool {
-        self.disk.as_ref().is_some_and(Disk::is_stopped)
+        self.disk.as_ref().is_some_and(SimDisk::is_stopped)
     }
 
     /// The machine goes, with all that was not synced, and comes back with so many shards.
-    pub fn power(&mut self, shards: usize) {
+    pub fn cut_power(&mut self, shards: usize) {
         if let Some(disk) = &mut self.disk {
-            disk.forget();
-            disk.syncs = Syncs::Everything;
+            disk.lose_unsynced();
+            disk.sync_mode = SyncMode::Everything;
         }
         for wire in &mut self.wires {
             wire.end = None;
             wire.to_broker.clear();
             wire.unsent.clear();
         }
-        self.kernel = Kernel::new(self.seed);
+        self.backlog = AcceptBacklog::new(self.seed);
         // Another process has other keys.
         self.seed = self.seed.wrapping_mul(31).wrapping_add(7);
         self.start(shards);
@@ -163,7 +170,7 @@ impl World {
     fn start(&mut self, shards: usize) {
         let (seed, now) = (self.seed, self.now);
         let interest = Arc::new(Interest::new(seed, shards));
-        let memory = Arc::new(Memory::default());
+        let memory = Arc::new(ProcessMemory::default());
         let shard = |at| {
             let id = ShardId(at as u8);
             let own_chance = seed ^ (at as u64 + 1) << 32;
@@ -176,26 +183,26 @@ impl World {
             let restored = broker::restore(&mut all, disk, now);
             let (_, changes) = restored.expect("this disk can be read");
             let seq = disk.commit(changes, true);
-            all.iter_mut().for_each(|shard| shard.began_with(seq));
+            all.iter_mut().for_each(|shard| shard.set_initial_commit(seq));
         }
         all.iter_mut().for_each(Shard::make_presets);
         let place = |shard| {
             let lanes = (0..shards).map(|_| VecDeque::new()).collect();
-            let shelf = Shelf::default();
-            Place { shard, out: Outbox::new(shards), shelf, conns: Vec::new(), lanes }
+            let shelf = SimStoreClient::default();
+            SimShard { shard, out: Outbox::new(shards), store: shelf, conns: Vec::new(), lanes }
         };
-        self.places = all.into_iter().map(place).collect();
+        self.shards = all.into_iter().map(place).collect();
     }
 
     /// A client connects: to each shard in turn, so that every one greets and is moved to.
     pub fn open(&mut self) -> WireId {
-        self.open_by(ListenerId(0), World::HERE)
+        self.open_at(ListenerId(0), SimWorld::HERE)
     }
 
     /// It is as well closed as soon as it is accepted.
-    pub fn open_by(&mut self, listener: ListenerId, address: IpAddr) -> WireId {
+    pub fn open_at(&mut self, listener: ListenerId, address: IpAddr) -> WireId {
         let wire = WireId(self.wires.len());
-        self.wires.push(Wire {
+        self.wires.push(SimWire {
             end: None,
             to_broker: Vec::new(),
             ready: false,
@@ -208,33 +215,33 @@ impl World {
             cut: false,
         });
         let address = (address, 10_000 + wire.0 as u16).into();
-        self.kernel.push(wire, listener, Address::Network(address));
+        self.backlog.push(wire, listener, PeerAddress::Network(address));
         self.accept();
         wire
     }
 
     /// Lets in who waits, as fast as that may be.
     fn accept(&mut self) {
-        while let Some((knock, entry)) = self.kernel.accept(self.now, &self.options) {
+        while let Some((knock, entry)) = self.backlog.accept(self.now, &self.options) {
             let mut peer = knock.peer();
-            let Knock { wire, address, .. } = knock;
-            let at = wire.0 % self.places.len();
-            let place = &mut self.places[at];
+            let BacklogConnection { wire, address, .. } = knock;
+            let at = wire.0 % self.shards.len();
+            let place = &mut self.shards[at];
             match entry {
-                _ if place.shard.turns_away(self.now, address, &mut place.out) => {
-                    self.kernel.leave(wire);
+                _ if place.shard.refuse_banned_address(self.now, address, &mut place.out) => {
+                    self.backlog.release(wire);
                     continue;
                 }
-                Entry::In(_) => {}
-                Entry::Told(refusal) => peer.turn_down(refusal),
-                Entry::Closed(_) => continue,
+                Admission::Admitted(_) => {}
+                Admission::RefusedAfterConnect(refusal) => peer.refuse(refusal),
+                Admission::ClosedAtOnce(_) => continue,
             }
             self.attach(wire, at, peer, false);
         }
     }
 
-    fn attach(&mut self, wire: WireId, at: usize, peer: Peer, moved: bool) {
-        let place = &mut self.places[at];
+    fn attach(&mut self, wire: WireId, at: usize, peer: PeerInfo, moved: bool) {
+        let place = &mut self.shards[at];
         let free = place.conns.iter().position(Option::is_none);
         let index = free.unwrap_or(place.conns.len());
         if index == place.conns.len() {
@@ -244,13 +251,13 @@ impl World {
         let conn = ConnId(index as u32);
         self.wires[wire.0].end = Some((at, conn));
         self.wires[wire.0].ready = !self.wires[wire.0].to_broker.is_empty();
-        let input = Input::Opened { conn, peer, since: self.now, moved };
+        let input = ShardInput::Opened { conn, peer, since: self.now, moved };
         place.shard.handle(self.now, input, &mut place.out);
     }
 
     /// The client writes.
     pub fn write(&mut self, wire: WireId, bytes: &[u8]) {
-        let waits = self.kernel.is_waiting(wire);
+        let waits = self.backlog.is_waiting(wire);
         let wire = &mut self.wires[wire.0];
         if (wire.end.is_some() || waits) && !bytes.is_empty() {
             wire.to_broker.extend_from_slice(bytes);
@@ -266,7 +273,7 @@ impl World {
 
     /// Whether the broker has closed the connection.
     pub fn is_closed(&self, wire: WireId) -> bool {
-        let waits = self.kernel.is_waiting(wire);
+        let waits = self.backlog.is_waiting(wire);
         let wire = &self.wires[wire.0];
         wire.end.is_none() && wire.unsent.is_empty() && !waits
     }
@@ -278,15 +285,15 @@ impl World {
 
     /// The transport goes without a word.
     pub fn cut(&mut self, wire: WireId) {
-        self.kernel.leave(wire);
+        self.backlog.release(wire);
         let wire = &mut self.wires[wire.0];
         wire.cut = true;
         wire.to_broker.clear();
         wire.unsent.clear();
         wire.to_client.clear();
         let Some((at, conn)) = wire.end.take() else { return };
-        self.places[at].conns[conn.0 as usize] = None;
-        self.tell(at, Input::Closed { conn });
+        self.shards[at].conns[conn.0 as usize] = None;
+        self.give_input(at, ShardInput::Closed { conn });
     }
 
     /// The client stops reading, or goes on.
@@ -295,41 +302,41 @@ impl World {
         (wire.stalled, wire.room) = (stalled, STALLED_ROOM);
     }
 
-    pub fn command(&mut self, command: &Command) {
-        if let Command::Reload(options) = command {
+    pub fn command(&mut self, command: &ShardCommand) {
+        if let ShardCommand::Reload(options) = command {
             self.write_bytes_max = options.write_bytes_max as usize;
             self.options = options.clone();
         }
-        for at in 0..self.places.len() {
-            self.tell(at, Input::Command(command.clone()));
+        for at in 0..self.shards.len() {
+            self.give_input(at, ShardInput::Command(command.clone()));
         }
     }
 
     /// One shard hears it, and what follows is done.
-    fn tell(&mut self, at: usize, input: Input<'_>) {
-        let place = &mut self.places[at];
+    fn give_input(&mut self, at: usize, input: ShardInput<'_>) {
+        let place = &mut self.shards[at];
         place.shard.handle(self.now, input, &mut place.out);
-        self.act(at);
+        self.perform_outbox(at);
     }
 
     /// More waits for the disk than it likes, or no longer.
-    pub fn crowd(&mut self, is_crowded: bool) {
-        for at in 0..self.places.len() {
-            let place = &mut self.places[at];
-            place.shard.set_store_crowded(self.now, is_crowded, &mut place.out);
-            self.act(at);
+    pub fn set_store_backlogged(&mut self, is_crowded: bool) {
+        for at in 0..self.shards.len() {
+            let place = &mut self.shards[at];
+            place.shard.set_store_backlogged(self.now, is_crowded, &mut place.out);
+            self.perform_outbox(at);
         }
     }
 
     /// The store has no room, or some again.
-    pub fn fill(&mut self, is_full: bool) {
-        self.places.iter_mut().for_each(|place| place.shard.set_store_full(is_full));
+    pub fn set_store_full(&mut self, is_full: bool) {
+        self.shards.iter_mut().for_each(|place| place.shard.set_store_full(is_full));
     }
 
     /// Runs until nothing is left to do at this moment.
-    pub fn settle(&mut self) {
+    pub fn run_until_quiet(&mut self) {
         for _ in 0..ROUNDS_MAX {
-            if !self.round() {
+            if !self.run_round() {
                 return;
             }
         }
@@ -337,42 +344,42 @@ impl World {
     }
 
     /// Runs so many turns, and leaves what is not finished then as it is.
-    pub fn some_rounds(&mut self, rounds: usize) {
+    pub fn run_rounds(&mut self, rounds: usize) {
         (0..rounds).for_each(|_| {
-            self.round();
+            self.run_round();
         });
     }
 
     /// Lets time pass, with every tick that becomes due on the way.
-    pub fn pass(&mut self, ms: u64) {
-        self.settle();
-        let until = Now(self.now.0 + ms);
+    pub fn advance(&mut self, ms: u64) {
+        self.run_until_quiet();
+        let until = MonotonicMs(self.now.0 + ms);
         while !self.is_stopped() {
-            let due = self.places.iter().filter_map(|place| place.shard.next_tick());
-            let due = due.chain(self.kernel.due(self.now, &self.options)).min();
+            let due = self.shards.iter().filter_map(|place| place.shard.next_tick());
+            let due = due.chain(self.backlog.next_accept_at(self.now, &self.options)).min();
             let Some(due) = due.filter(|due| *due <= until) else { break };
             self.now = due.max(self.now);
             self.accept();
-            self.settle();
+            self.run_until_quiet();
         }
         self.now = self.now.max(until);
         if let Some(disk) = self.disk.as_mut().filter(|_| ms >= LAZY_MS) {
-            disk.want_all();
-            self.settle();
+            disk.mark_all_urgent();
+            self.run_until_quiet();
         }
     }
 
     /// One turn of every shard. Says whether anything happened.
-    fn round(&mut self) -> bool {
+    fn run_round(&mut self) -> bool {
         if self.is_stopped() {
             return false;
         }
         let mut busy = false;
-        for at in self.order(self.places.len()) {
-            busy |= self.turn(at);
+        for at in self.draw_order(self.shards.len()) {
+            busy |= self.run_shard(at);
         }
         busy |= self.sync();
-        busy |= self.network();
+        busy |= self.move_bytes();
         busy
     }
 
@@ -386,15 +393,15 @@ impl World {
         let chance = self.chance.as_mut();
         disk.sync(chance.map_or(unsynced, |chance| chance.below(unsynced + 1)));
         let seq = disk.durable();
-        for at in 0..self.places.len() {
-            if self.places[at].shard.waits_for_disk() && !self.is_stopped() {
-                self.tell(at, Input::Durable { seq });
+        for at in 0..self.shards.len() {
+            if self.shards[at].shard.waits_for_disk() && !self.is_stopped() {
+                self.give_input(at, ShardInput::Durable { seq });
             }
         }
         true
     }
 
-    fn order(&mut self, len: usize) -> Vec<usize> {
+    fn draw_order(&mut self, len: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..len).collect();
         if let Some(chance) = &mut self.chance {
             for at in (1..len).rev() {
@@ -404,43 +411,47 @@ impl World {
         order
     }
 
-    fn turn(&mut self, at: usize) -> bool {
+    fn run_shard(&mut self, at: usize) -> bool {
         if self.is_stopped() {
             return false;
         }
         let mut busy = false;
-        for from in self.order(self.places.len()) {
-            let len = self.places[at].lanes[from].len();
+        for from in self.draw_order(self.shards.len()) {
+            let len = self.shards[at].lanes[from].len();
             let take = self.chance.as_mut().map_or(len, |chance| chance.below(len + 1).max(1));
             for _ in 0..take.min(len) {
-                let place = &mut self.places[at];
+                let place = &mut self.shards[at];
                 let Some(cross) = place.lanes[from].pop_front() else { break };
                 let from = ShardId(from as u8);
-                place.shard.handle(self.now, Input::Cross { from, cross }, &mut place.out);
+                place.shard.handle(
+                    self.now,
+                    ShardInput::ShardMessage { from, cross },
+                    &mut place.out,
+                );
                 busy = true;
             }
         }
         // Rings come before sockets: what another shard said is known before a client's next word.
-        if self.places[at].lanes.iter().all(VecDeque::is_empty) {
-            for index in self.order(self.places[at].conns.len()) {
-                busy |= self.feed(at, ConnId(index as u32));
+        if self.shards[at].lanes.iter().all(VecDeque::is_empty) {
+            for index in self.draw_order(self.shards[at].conns.len()) {
+                busy |= self.give_bytes(at, ConnId(index as u32));
             }
         }
-        let place = &mut self.places[at];
+        let place = &mut self.shards[at];
         if place.shard.next_tick().is_some_and(|due| due <= self.now) {
-            place.shard.handle(self.now, Input::Tick, &mut place.out);
+            place.shard.handle(self.now, ShardInput::Tick, &mut place.out);
             busy = true;
         }
-        let was_full = place.shelf.is_full();
-        self.act(at);
-        let is_full = self.places[at].shelf.is_full();
+        let was_full = place.store.has_refused();
+        self.perform_outbox(at);
+        let is_full = self.shards[at].store.has_refused();
         // With chance the disk takes it sooner or later.
         busy | (is_full && self.chance.is_some()) | (was_full && !is_full)
     }
 
     /// Gives the shard what one connection's client has sent.
-    fn feed(&mut self, at: usize, conn: ConnId) -> bool {
-        let place = &mut self.places[at];
+    fn give_bytes(&mut self, at: usize, conn: ConnId) -> bool {
+        let place = &mut self.shards[at];
         let Some(id) = place.conns[conn.0 as usize] else { return false };
         let wire = &mut self.wires[id.0];
         if wire.held || !wire.ready {
@@ -452,7 +463,7 @@ impl World {
             .as_mut()
             .map_or(len, |chance| if chance.one_in(4) { 1 + chance.below(len) } else { len });
         let bytes = &wire.to_broker[..len];
-        place.shard.handle(self.now, Input::Bytes { conn, bytes }, &mut place.out);
+        place.shard.handle(self.now, ShardInput::Bytes { conn, bytes }, &mut place.out);
         let consumed = place.out.consumed;
         assert!(consumed <= len, "no more than was given");
         let unseen = wire.to_broker.len() > len;
@@ -463,109 +474,8 @@ impl World {
         true
     }
 
-    /// Performs what the shard decided.
-    fn act(&mut self, at: usize) {
-        if !self.is_stopped() {
-            self.commit(at);
-        }
-        if self.is_stopped() {
-            // What was decided with the last batch is not done any more.
-            let shards = self.places.len();
-            self.places[at].out = Outbox::new(shards);
-            return;
-        }
-        let place = &mut self.places[at];
-        for write in place.out.writes() {
-            let Some(Some(id)) = place.conns.get(write.conn.0 as usize) else { continue };
-            let wire = &mut self.wires[id.0];
-            wire.unsent.extend(write.slices(&place.out.arena).flatten());
-        }
-        let effects = std::mem::take(&mut place.out.effects);
-        for to in 0..self.places.len() {
-            let said: Vec<Cross> = self.places[at].out.lanes[to].drain(..).collect();
-            self.places[to].lanes[at].extend(said);
-        }
-        self.places[at].out.clear();
-        for effect in effects {
-            self.perform(at, effect);
-        }
-    }
-
-    fn commit(&mut self, at: usize) {
-        let Some(disk) = &mut self.disk else { return };
-        let place = &mut self.places[at];
-        // As in the engine: what is paid at once may write more.
-        while place.shard.has_records() || place.shelf.is_full() {
-            let (changes, urgent) = place.shard.take_records();
-            let chance = self.chance.as_mut();
-            let refuses = disk.refuses && chance.is_none_or(|chance| !chance.one_in(4));
-            let Some(seq) = place.shelf.commit(changes, urgent, disk, refuses) else {
-                let shelf = &place.shelf;
-                return place.out.hold_back(|space, key| shelf.has_parked(space, key));
-            };
-            place.out.let_go(|cross| place.shard.say_late(cross));
-            let durable = disk.durable();
-            place.shard.handle(self.now, Input::Committed { seq, durable }, &mut place.out);
-        }
-    }
-
-    fn hand_store(&mut self, at: usize, reading: Reading) {
-        let Some(disk) = &self.disk else { return };
-        let place = &mut self.places[at];
-        let stored = &disk.with(&place.shelf.parked());
-        place.shard.handle(self.now, Input::Stored { reading, stored }, &mut place.out);
-        self.act(at);
-    }
-
-    fn perform(&mut self, at: usize, effect: Effect) {
-        if let Effect::Read { reading } = effect {
-            return self.hand_store(at, reading);
-        }
-        if let Effect::Ask { slip, question } = effect {
-            self.warden.hear(at, slip, *question);
-            if !self.warden.waits {
-                self.permit(usize::MAX);
-            }
-            return;
-        }
-        if let Effect::Judge { conn, case, claim } = effect {
-            self.people.waiting.push((at, conn, case, *claim));
-            if !self.people.waits {
-                self.judge();
-            }
-            return;
-        }
-        let (Effect::Close { conn }
-        | Effect::Hold { conn }
-        | Effect::Move { conn, .. }
-        | Effect::Resume { conn }) = effect
-        else {
-            return;
-        };
-        let Some(id) = self.places[at].conns[conn.0 as usize] else { return };
-        let wire = &mut self.wires[id.0];
-        match effect {
-            Effect::Close { .. } => {
-                wire.end = None;
-                wire.to_broker.clear();
-                self.kernel.leave(id);
-                self.places[at].conns[conn.0 as usize] = None;
-            }
-            Effect::Hold { .. } => wire.held = true,
-            Effect::Resume { .. } => {
-                wire.held = false;
-                wire.ready = !wire.to_broker.is_empty();
-            }
-            Effect::Move { shard, peer, .. } => {
-                self.places[at].conns[conn.0 as usize] = None;
-                self.attach(id, usize::from(shard.0), peer, true);
-            }
-            Effect::Ask { .. } | Effect::Judge { .. } | Effect::Read { .. } => {}
-        }
-    }
-
     /// Bytes travel to the clients as far as their sockets take them; congestion comes and goes.
-    fn network(&mut self) -> bool {
+    fn move_bytes(&mut self) -> bool {
         let mut busy = false;
         for wire in &mut self.wires {
             let len = wire.unsent.len();
@@ -587,10 +497,10 @@ impl World {
             };
             wire.congested = congested;
             let input = match congested {
-                true => Input::Congested { conn },
-                false => Input::Writable { conn },
+                true => ShardInput::Congested { conn },
+                false => ShardInput::Writable { conn },
             };
-            let place = &mut self.places[at];
+            let place = &mut self.shards[at];
             place.shard.handle(self.now, input, &mut place.out);
             busy = true;
         }

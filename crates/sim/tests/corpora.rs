@@ -37,11 +37,11 @@ fn shard_inputs_takes_random_bytes() {
 #[test]
 fn what_transcripts_send_is_taken_as_well() {
     for transcript in sim::transcripts() {
-        for bytes in sim::transcript::sent(transcript.text) {
+        for bytes in sim::transcript::sent_bytes(transcript.text) {
             fuzz::decode(&bytes);
             fuzz::conn_bytes(&bytes);
             let mut rest = &bytes[..];
-            while let Ok(Some(frame)) = mqtt::cut(rest, u32::MAX) {
+            while let Ok(Some(frame)) = mqtt::split_frame(rest, u32::MAX) {
                 fuzz::roundtrip(rest);
                 rest = &rest[frame.len..];
             }

@@ -1,20 +1,20 @@
 //! Queues that are longer than memory keeps of them, of clients that take a piece at a time.
 
 use broker::options::Durability;
-use broker::{Options, Space};
-use mqtt::Version;
-use sim::line;
-use sim::world::{WireId, World};
+use broker::{BrokerOptions, RecordSpace};
+use mqtt::ProtocolVersion;
+use sim::packet_line;
+use sim::world::{SimWorld, WireId};
 use std::collections::VecDeque;
 
 /// Clients of one world, all of MQTT 5.0.
-struct Crowd {
-    world: World,
-    clients: Vec<Client>,
+struct LongQueueCrowd {
+    world: SimWorld,
+    clients: Vec<LongQueueClient>,
 }
 
 /// One client, which answers when it is told to.
-struct Client {
+struct LongQueueClient {
     name: &'static str,
     wire: WireId,
     unread: Vec<u8>,
@@ -24,23 +24,28 @@ struct Client {
     taken: Vec<String>,
 }
 
-impl Crowd {
-    fn new(options: Options) -> Crowd {
-        Crowd::with_shards(options, 1)
+impl LongQueueCrowd {
+    fn new(options: BrokerOptions) -> LongQueueCrowd {
+        LongQueueCrowd::with_shards(options, 1)
     }
 
-    fn with_shards(options: Options, shards: usize) -> Crowd {
-        let options = Options { sys_interval_s: 0, ..options };
-        let mut world = World::new(options, shards, 1, None);
-        world.keep();
-        Crowd { world, clients: Vec::new() }
+    fn with_shards(options: BrokerOptions, shards: usize) -> LongQueueCrowd {
+        let options = BrokerOptions { sys_interval_s: 0, ..options };
+        let mut world = SimWorld::new(options, shards, 1, None);
+        world.enable_disk();
+        LongQueueCrowd { world, clients: Vec::new() }
     }
 
     /// The place of a client that connects, with a session that lasts.
     fn connect(&mut self, name: &'static str) -> usize {
         let wire = self.world.open();
-        let client =
-            Client { name, wire, unread: Vec::new(), owed: VecDeque::new(), taken: Vec::new() };
+        let client = LongQueueClient {
+            name,
+            wire,
+            unread: Vec::new(),
+            owed: VecDeque::new(),
+            taken: Vec::new(),
+        };
         self.clients.push(client);
         let at = self.clients.len() - 1;
         self.say(at, &format!("CONNECT id={name} clean=0 expiry=6000"));
@@ -57,16 +62,16 @@ impl Crowd {
     }
 
     fn say(&mut self, at: usize, packet: &str) {
-        let bytes = line::encode(packet, Version::V5).expect("a packet");
+        let bytes = packet_line::encode(packet, ProtocolVersion::V5).expect("a packet");
         self.world.write(self.clients[at].wire, &bytes);
-        self.world.settle();
+        self.world.run_until_quiet();
         (0..self.clients.len()).for_each(|at| self.listen(at));
     }
 
     fn listen(&mut self, at: usize) {
         let client = &mut self.clients[at];
         client.unread.extend(self.world.read(client.wire));
-        while let Some((line, len)) = line::decode(&client.unread, Version::V5) {
+        while let Some((line, len)) = packet_line::decode(&client.unread, ProtocolVersion::V5) {
             client.unread.drain(..len);
             let mut words = line.split(' ');
             let (kind, id) = (words.next(), words.next().unwrap_or_default());
@@ -110,20 +115,23 @@ impl Crowd {
 
     /// The power goes, and comes back.
     fn cut_power(&mut self, shards: usize) {
-        self.world.power(shards);
-        self.world.settle();
+        self.world.cut_power(shards);
+        self.world.run_until_quiet();
     }
 
     /// Lets the disk keep what nobody waits for.
     fn rest(&mut self) {
-        self.world.pass(1_000);
+        self.world.advance(1_000);
         (0..self.clients.len()).for_each(|at| self.listen(at));
     }
 }
 
 #[test]
 fn a_lazy_message_of_qos_2_behind_a_long_front_is_sent() {
-    let mut crowd = Crowd::new(Options { durability: Durability::Lazy, ..Options::default() });
+    let mut crowd = LongQueueCrowd::new(BrokerOptions {
+        durability: Durability::Lazy,
+        ..BrokerOptions::default()
+    });
     let away = crowd.connect("away");
     crowd.say(away, "SUBSCRIBE 1 \"t\" qos=2");
     crowd.leave(away);
@@ -141,14 +149,15 @@ fn a_lazy_message_of_qos_2_behind_a_long_front_is_sent() {
 fn a_queue_that_is_read_as_fast_as_it_grows_does_not_fill_up() {
     let padding = "x".repeat(300);
     let bytes_max = 1_400 * 400;
-    let queue = Options { queue_bytes_max: bytes_max, inflight_max: 10, ..Options::default() };
-    let mut crowd = Crowd::new(queue);
+    let queue =
+        BrokerOptions { queue_bytes_max: bytes_max, inflight_max: 10, ..BrokerOptions::default() };
+    let mut crowd = LongQueueCrowd::new(queue);
     let publisher = crowd.connect("publisher");
     let names = ["a", "b", "c", "d", "e", "f"];
     let readers = names.map(|name| crowd.connect(name));
     readers.iter().for_each(|at| crowd.say(*at, "SUBSCRIBE 1 \"t\" qos=1"));
     let mut published = Vec::new();
-    let publish = |crowd: &mut Crowd, published: &mut Vec<String>| {
+    let publish = |crowd: &mut LongQueueCrowd, published: &mut Vec<String>| {
         let payload = format!("{}-{padding}", published.len());
         crowd.publish(publisher, 1, &payload);
         published.push(payload);
@@ -171,7 +180,7 @@ fn a_queue_that_is_read_as_fast_as_it_grows_does_not_fill_up() {
 #[test]
 fn the_long_queue_of_a_group_is_read_as_its_member_takes_it() {
     for (shards, has_cut, qos) in [(1, false, 1), (1, true, 2), (3, false, 2), (3, true, 1)] {
-        let mut crowd = Crowd::with_shards(Options::default(), shards);
+        let mut crowd = LongQueueCrowd::with_shards(BrokerOptions::default(), shards);
         let away = crowd.connect("away");
         crowd.say(away, "SUBSCRIBE 1 \"$share/g/t\" qos=2");
         crowd.leave(away);
@@ -192,7 +201,7 @@ fn the_long_queue_of_a_group_is_read_as_its_member_takes_it() {
         let taken = &crowd.clients[back].taken;
         assert_eq!(taken.len(), published.len(), "{shards} shards, cut {has_cut}, QoS {qos}");
         assert_eq!(taken, &published);
-        let queues = crowd.world.disk().expect("it has one").keys(Space::Queues).count();
+        let queues = crowd.world.disk().expect("it has one").keys(RecordSpace::Queues).count();
         assert_eq!(queues, 0, "{shards} shards, cut {has_cut}, QoS {qos}");
     }
 }
@@ -200,8 +209,8 @@ fn the_long_queue_of_a_group_is_read_as_its_member_takes_it() {
 /// The first of the queue go, wherever they are.
 #[test]
 fn a_full_group_drops_its_oldest() {
-    let bounds = Options { queue_messages_max: 2_000, ..Options::default() };
-    let mut crowd = Crowd::new(bounds);
+    let bounds = BrokerOptions { queue_messages_max: 2_000, ..BrokerOptions::default() };
+    let mut crowd = LongQueueCrowd::new(bounds);
     let away = crowd.connect("away");
     crowd.say(away, "SUBSCRIBE 1 \"$share/g/t\" qos=1");
     crowd.leave(away);

@@ -1,12 +1,12 @@
 //! Power cuts, at random moments and after every batch of a run; `cargo run -p sim -- --power SEED
 //! --count N` and `--every-cut SEED --count N` cut more.
 
-use sim::play::Failure;
+use sim::random_actions::SimFailure;
 
 /// How many there are at most, and after a cut another number of them.
 const SHARDS_MAX: usize = 3;
 
-fn check<T>(seed: u64, outcome: Result<T, Failure>) -> T {
+fn check<T>(seed: u64, outcome: Result<T, SimFailure>) -> T {
     outcome.unwrap_or_else(|failure| panic!("{}\nseed {seed}: {}", failure.log, failure.why))
 }
 

@@ -3,7 +3,7 @@
 #[test]
 fn a_thousand_seeds_lose_double_and_reorder_nothing() {
     for seed in 1..=1000 {
-        if let Err(failure) = sim::play::check_seed(seed) {
+        if let Err(failure) = sim::random_actions::check_seed(seed) {
             panic!("{}\nseed {seed}: {}", failure.log, failure.why);
         }
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use store::{Batch, Disk, Event, Options, Seq, Space, Store};
+use store::{BatchSeq, DiskStore, KeySpace, KeyValueStore, StoreBatch, StoreEvent, StoreOptions};
 
 fn main() {
     let said = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
@@ -44,27 +44,27 @@ fn probe(base: &Path) {
 fn closed_loop(base: &Path, producers: u64) {
     let path = base.join("store-bench");
     drop(std::fs::remove_dir_all(&path));
-    let durable = Arc::new((Mutex::new((Seq(0), 0_u64)), Condvar::new()));
+    let durable = Arc::new((Mutex::new((BatchSeq(0), 0_u64)), Condvar::new()));
     let ears = Arc::clone(&durable);
     let notify = move |event| {
-        if let Event::Durable(seq) = event {
+        if let StoreEvent::Durable(seq) = event {
             let mut heard = ears.0.lock().expect("nobody panics");
             *heard = (seq, heard.1 + 1);
             ears.1.notify_one();
         }
     };
-    let opened = Disk::open(&path, Options::default(), Box::new(notify));
+    let opened = DiskStore::open(&path, StoreOptions::default(), Box::new(notify));
     let (store, _) = opened.expect("the store opens");
     let mut handle = store.handle();
     let (mut waiting, mut times) = (std::collections::VecDeque::new(), Vec::new());
     let (began, cpu) = (Instant::now(), cpu());
     let mut n = 0_u64;
     while began.elapsed() < LENGTH {
-        while (waiting.len() as u64) < producers && !handle.crowded() {
+        while (waiting.len() as u64) < producers && !handle.is_backlogged() {
             n += 1;
-            let mut batch = Batch::default();
+            let mut batch = StoreBatch::default();
             let key = [(n % producers).to_be_bytes(), n.to_be_bytes()].concat();
-            batch.put(Space::Queues, key, vec![7; VALUE]);
+            batch.put(KeySpace::Queues, key, vec![7; VALUE]);
             waiting.push_back((handle.commit(batch).expect("room"), Instant::now()));
         }
         if waiting.is_empty() {

@@ -2,16 +2,16 @@
 
 /// The checksum of `parts` as if they stood behind each other.
 pub(crate) fn crc(parts: &[&[u8]]) -> u32 {
-    let mut crc = Crc::default();
+    let mut crc = Crc32::default();
     parts.iter().for_each(|part| crc.add(part));
     crc.sum()
 }
 
 /// A checksum of what comes a part at a time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Crc(u32);
+pub(crate) struct Crc32(u32);
 
-impl Crc {
+impl Crc32 {
     pub(crate) fn add(&mut self, part: &[u8]) {
         self.0 = !extend(!self.0, part);
     }

@@ -3,13 +3,13 @@
 //! inbox to the log, the keeper makes tables of what has grown. Nobody holds the lock across a disk
 //! call, so whoever commits waits for no disk.
 
+use crate::compactor::Compactor;
 use crate::fault::is_full;
-use crate::files::{Folder, Host};
-use crate::keeper::Keeper;
-use crate::recover::{self, Report};
-use crate::table::{Merge, Source, Table};
-use crate::writer::Writer;
-use crate::{Batch, Fault, Seq, Space, Store, Visit, record};
+use crate::files::{LockedFolder, StoreFolder};
+use crate::log_writer::LogWriter;
+use crate::recovery::{self, RecoveryReport};
+use crate::table::{MergeIterator, PairSource, SortedTable};
+use crate::{BatchSeq, Fault, KeySpace, KeyValueStore, PairVisitor, StoreBatch, log_record};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::Path;
@@ -19,7 +19,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct StoreOptions {
     /// Bytes of log and tables; above it the store is full. Merging needs up to as much again for
     /// as long as it runs.
     pub bytes_max: u64,
@@ -33,9 +33,9 @@ pub struct Options {
     pub repair: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        StoreOptions {
             bytes_max: u64::MAX,
             memory_bytes: 1 << 20,
             inbox_bytes: 1 << 20,
@@ -47,69 +47,73 @@ impl Default for Options {
 
 /// What the owner of a store hears, on one of the store's threads.
 #[derive(Debug)]
-pub enum Event {
+pub enum StoreEvent {
     /// Everything up to here survives whatever happens now.
-    Durable(Seq),
+    Durable(BatchSeq),
     /// The disk refused; what waits for it is kept, and tried again until it goes.
     Failing(Fault),
     Recovered,
     /// What cannot be read was come upon by who merges tables.
     Damaged(Fault),
     /// The store is crowded no longer.
-    Roomy,
+    BacklogCleared,
 }
 
-pub type Notify = Box<dyn Fn(Event) + Send + Sync>;
+pub type StoreEventHandler = Box<dyn Fn(StoreEvent) + Send + Sync>;
 
 /// An open store. Dropping it writes what waits and ends its threads.
-pub struct Disk {
-    shared: Arc<Shared>,
+pub struct DiskStore {
+    shared: Arc<StoreCore>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// What commits and reads: as many as there are shards.
 #[derive(Clone)]
-pub struct Handle {
-    shared: Arc<Shared>,
+pub struct StoreHandle {
+    shared: Arc<StoreCore>,
 }
 
-impl Disk {
+impl DiskStore {
     /// Makes the folder if it is not there.
-    pub fn open(path: &Path, options: Options, notify: Notify) -> Result<(Disk, Report), Fault> {
-        Disk::open_in(Arc::new(Host::lock(path)?), options, notify)
+    pub fn open(
+        path: &Path,
+        options: StoreOptions,
+        notify: StoreEventHandler,
+    ) -> Result<(DiskStore, RecoveryReport), Fault> {
+        DiskStore::open_in(Arc::new(LockedFolder::lock(path)?), options, notify)
     }
 
     pub fn open_in(
-        folder: Arc<dyn Folder>,
-        options: Options,
-        notify: Notify,
-    ) -> Result<(Disk, Report), Fault> {
-        let opened = recover::open(&*folder, options.repair)?;
+        folder: Arc<dyn StoreFolder>,
+        options: StoreOptions,
+        notify: StoreEventHandler,
+    ) -> Result<(DiskStore, RecoveryReport), Fault> {
+        let opened = recovery::open_store(&*folder, options.repair)?;
         let table_bytes = opened.tables.iter().map(|table| table.bytes).sum();
-        let state = State {
+        let state = StoreState {
             last: opened.report.seq.0,
             sealed: opened.replayed.into_iter().map(Arc::new).collect(),
             tables: Arc::new(opened.tables),
             table_bytes,
             segments: opened.segments.into(),
-            ..State::default()
+            ..StoreState::default()
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(StoreCore {
             folder,
             id: opened.manifest.id,
             options,
             notify,
             durable: AtomicU64::new(state.last),
-            crowded: AtomicBool::new(false),
-            tight: AtomicBool::new(false),
+            backlogged: AtomicBool::new(false),
+            nearly_full: AtomicBool::new(false),
             log_bytes: AtomicU64::new(0),
             state: Mutex::new(state),
             to_write: Condvar::new(),
             to_keep: Condvar::new(),
         });
-        let writer = Writer::new(Arc::clone(&shared), opened.log_number_next)?;
-        let keeper = Keeper::new(Arc::clone(&shared), opened.manifest);
-        let mut disk = Disk { shared, threads: Vec::new() };
+        let writer = LogWriter::new(Arc::clone(&shared), opened.log_number_next)?;
+        let keeper = Compactor::new(Arc::clone(&shared), opened.manifest);
+        let mut disk = DiskStore { shared, threads: Vec::new() };
         disk.spawn("store-write", move || writer.run())?;
         disk.spawn("store-keep", move || keeper.run())?;
         Ok((disk, opened.report))
@@ -121,8 +125,8 @@ impl Disk {
         Ok(())
     }
 
-    pub fn handle(&self) -> Handle {
-        Handle { shared: Arc::clone(&self.shared) }
+    pub fn handle(&self) -> StoreHandle {
+        StoreHandle { shared: Arc::clone(&self.shared) }
     }
 
     /// Bytes of log and tables.
@@ -131,20 +135,20 @@ impl Disk {
     }
 
     /// Writes what waits, and ends. The Seq is the last that is durable.
-    pub fn close(self) -> Seq {
+    pub fn close(self) -> BatchSeq {
         let shared = Arc::clone(&self.shared);
         drop(self);
-        Seq(shared.durable.load(Ordering::Acquire))
+        BatchSeq(shared.durable.load(Ordering::Acquire))
     }
 }
 
-impl std::fmt::Debug for Disk {
+impl std::fmt::Debug for DiskStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Disk").field("durable", &self.shared.durable).finish_non_exhaustive()
     }
 }
 
-impl Drop for Disk {
+impl Drop for DiskStore {
     fn drop(&mut self) {
         self.shared.lock().stop = true;
         self.shared.to_write.notify_all();
@@ -155,75 +159,79 @@ impl Drop for Disk {
     }
 }
 
-impl Handle {
+impl StoreHandle {
     /// So little is left of the quota that whoever sees this should not promise anybody more. What
     /// is on its way still has room.
-    pub fn is_tight(&self) -> bool {
+    pub fn is_nearly_full(&self) -> bool {
         let shared = &*self.shared;
         // Only what a commit has found is looked at again, so that nobody pays for it otherwise.
-        if !shared.tight.load(Ordering::Relaxed) {
+        if !shared.nearly_full.load(Ordering::Relaxed) {
             return false;
         }
-        let tight = shared.is_tight(&shared.lock());
-        shared.tight.store(tight, Ordering::Relaxed);
+        let tight = shared.is_nearly_full(&shared.lock());
+        shared.nearly_full.store(tight, Ordering::Relaxed);
         tight
     }
 
     /// The same as `commit`, but what is refused stays with the caller.
-    pub fn offer(&mut self, batch: &mut Batch) -> Result<Seq, Fault> {
+    pub fn try_commit(&mut self, batch: &mut StoreBatch) -> Result<BatchSeq, Fault> {
         let mut state = self.shared.lock();
         self.shared.admit(&mut state, batch)?;
-        Ok(self.take(state, batch))
+        Ok(self.apply_batch(state, batch))
     }
 
     /// Nothing is refused: for what a process begins with, which may not come after anything else.
-    pub fn begin(&mut self, mut batch: Batch) -> Seq {
+    pub fn commit_initial(&mut self, mut batch: StoreBatch) -> BatchSeq {
         let state = self.shared.lock();
-        self.take(state, &mut batch)
+        self.apply_batch(state, &mut batch)
     }
 
-    fn take(&self, mut state: MutexGuard<'_, State>, batch: &mut Batch) -> Seq {
+    fn apply_batch(
+        &self,
+        mut state: MutexGuard<'_, StoreState>,
+        batch: &mut StoreBatch,
+    ) -> BatchSeq {
         let shared = &*self.shared;
         state.last += 1;
         let seq = state.last;
         let durable = shared.durable.load(Ordering::Acquire);
-        record::write(&mut state.inbox, shared.id, seq, durable, batch);
+        log_record::write_record(&mut state.inbox, shared.id, seq, durable, batch);
         state.urgent |= !batch.lazy;
         state.apply(std::mem::take(batch));
         if state.seal_if_grown(&shared.options) {
             shared.to_keep.notify_one();
         }
-        if shared.is_crowded(&state) {
-            shared.crowded.store(true, Ordering::Relaxed);
+        if shared.is_backlogged(&state) {
+            shared.backlogged.store(true, Ordering::Relaxed);
         }
-        if shared.is_tight(&state) {
-            shared.tight.store(true, Ordering::Relaxed);
-            state.refused = true;
+        if shared.is_nearly_full(&state) {
+            shared.nearly_full.store(true, Ordering::Relaxed);
+            state.quota_refused = true;
             shared.to_keep.notify_one();
         }
         if state.writer_waits {
             state.writer_waits = false;
             shared.to_write.notify_one();
         }
-        Seq(seq)
+        BatchSeq(seq)
     }
 }
 
-impl Store for Handle {
-    fn commit(&mut self, mut batch: Batch) -> Result<Seq, Fault> {
-        self.offer(&mut batch)
+impl KeyValueStore for StoreHandle {
+    fn commit(&mut self, mut batch: StoreBatch) -> Result<BatchSeq, Fault> {
+        self.try_commit(&mut batch)
     }
 
-    fn durable(&self) -> Seq {
-        Seq(self.shared.durable.load(Ordering::Acquire))
+    fn durable(&self) -> BatchSeq {
+        BatchSeq(self.shared.durable.load(Ordering::Acquire))
     }
 
-    fn crowded(&self) -> bool {
-        self.shared.crowded.load(Ordering::Relaxed)
+    fn is_backlogged(&self) -> bool {
+        self.shared.backlogged.load(Ordering::Relaxed)
     }
 
-    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
-        let key = space.key(key);
+    fn get(&self, space: KeySpace, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+        let key = space.prefixed_key(key);
         let tables = {
             let state = self.shared.lock();
             let sealed = state.sealed.iter().rev().map(|sealed| &sealed.pairs);
@@ -244,17 +252,17 @@ impl Store for Handle {
 
     fn scan(
         &self,
-        space: Space,
+        space: KeySpace,
         prefix: &[u8],
         from: &[u8],
-        visit: &mut Visit<'_>,
+        visit: &mut PairVisitor<'_>,
     ) -> Result<(), Fault> {
-        let prefix = space.key(prefix);
-        let mut start = space.key(from).max(prefix.clone());
+        let prefix = space.prefixed_key(prefix);
+        let mut start = space.prefixed_key(from).max(prefix.clone());
         loop {
-            let view = self.shared.lock().view(&prefix, &start);
-            let upto = view.upto();
-            for pair in view.pairs(&start)? {
+            let view = self.shared.lock().snapshot(&prefix, &start);
+            let upto = view.known_upto();
+            for pair in view.merge_pairs(&start)? {
                 let (key, value) = pair?;
                 // Asked first: where the view knows no more, the prefix may go on all the same.
                 if upto.as_ref().is_some_and(|upto| key > *upto) {
@@ -278,17 +286,17 @@ impl Store for Handle {
 
 /// Changes that are in no table yet and no longer change.
 #[derive(Debug)]
-pub(crate) struct Sealed {
-    pub pairs: Pairs,
+pub(crate) struct SealedMemtable {
+    pub pairs: Memtable,
     /// The last batch in it.
     pub upto: u64,
 }
 
-pub(crate) type Pairs = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+pub(crate) type Memtable = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// A file of the log that is not written any more.
 #[derive(Debug)]
-pub(crate) struct Segment {
+pub(crate) struct LogSegment {
     pub number: u64,
     /// No batch after this one stands in it.
     pub last: u64,
@@ -296,33 +304,33 @@ pub(crate) struct Segment {
 }
 
 /// What the handles, the writer and the keeper have in common.
-pub(crate) struct Shared {
-    pub folder: Arc<dyn Folder>,
+pub(crate) struct StoreCore {
+    pub folder: Arc<dyn StoreFolder>,
     pub id: u64,
-    pub options: Options,
-    pub notify: Notify,
+    pub options: StoreOptions,
+    pub notify: StoreEventHandler,
     pub durable: AtomicU64,
-    crowded: AtomicBool,
-    tight: AtomicBool,
+    backlogged: AtomicBool,
+    nearly_full: AtomicBool,
     /// Of the segment that is being written.
     pub log_bytes: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<StoreState>,
     pub to_write: Condvar,
     pub to_keep: Condvar,
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct StoreState {
     /// The last batch that was taken.
     pub last: u64,
-    active: Pairs,
+    active: Memtable,
     active_bytes: usize,
     /// Oldest first.
-    pub sealed: VecDeque<Arc<Sealed>>,
+    pub sealed: VecDeque<Arc<SealedMemtable>>,
     /// Oldest first.
-    pub tables: Arc<Vec<Arc<Table>>>,
+    pub tables: Arc<Vec<Arc<SortedTable>>>,
     pub table_bytes: u64,
-    pub segments: VecDeque<Segment>,
+    pub segments: VecDeque<LogSegment>,
     /// Records that the writer has not taken yet.
     pub inbox: Vec<u8>,
     /// Somebody waits for one of them.
@@ -333,22 +341,22 @@ pub(crate) struct State {
     /// The writer cannot write.
     pub failing: Option<io::ErrorKind>,
     /// The quota refused a batch since the keeper looked last.
-    pub refused: bool,
+    pub quota_refused: bool,
     pub stop: bool,
 }
 
-impl Shared {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+impl StoreCore {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, StoreState> {
         self.state.lock().expect("nobody panics while holding the state")
     }
 
-    fn bytes(&self, state: &State) -> u64 {
+    fn bytes(&self, state: &StoreState) -> u64 {
         let closed: u64 = state.segments.iter().map(|segment| segment.bytes).sum();
         state.table_bytes + closed + self.log_bytes.load(Ordering::Relaxed)
     }
 
     /// A batch that only removes is taken as long as memory allows: it is what makes room.
-    fn admit(&self, state: &mut State, batch: &Batch) -> Result<(), Fault> {
+    fn admit(&self, state: &mut StoreState, batch: &StoreBatch) -> Result<(), Fault> {
         let options = &self.options;
         if state.stop {
             return Err(Fault::Closed);
@@ -358,7 +366,7 @@ impl Shared {
         {
             return Err(Fault::Full);
         }
-        if !batch.grows() {
+        if !batch.has_puts() {
             return Ok(());
         }
         match state.failing {
@@ -368,35 +376,35 @@ impl Shared {
         }
         let bytes = self.bytes(state) + (state.inbox.len() + batch.bytes()) as u64;
         if bytes > options.bytes_max {
-            state.refused = true;
+            state.quota_refused = true;
             self.to_keep.notify_one();
             return Err(Fault::Full);
         }
         Ok(())
     }
 
-    fn is_tight(&self, state: &State) -> bool {
+    fn is_nearly_full(&self, state: &StoreState) -> bool {
         let options = &self.options;
         let left = options.bytes_max.saturating_sub(self.bytes(state) + state.inbox.len() as u64);
         left < (2 * options.inbox_bytes as u64).min(options.bytes_max / 4)
     }
 
-    fn is_crowded(&self, state: &State) -> bool {
+    fn is_backlogged(&self, state: &StoreState) -> bool {
         state.inbox.len() > self.options.inbox_bytes
             || state.sealed.len() >= SEALED_MAX && state.active_bytes > self.options.memory_bytes
     }
 
     /// True if the store was crowded and is no longer; whoever is told that may be asleep.
-    pub(crate) fn set_crowded(&self, state: &State) -> bool {
-        let crowded = self.is_crowded(state);
-        self.crowded.swap(crowded, Ordering::Relaxed) && !crowded
+    pub(crate) fn update_backlogged(&self, state: &StoreState) -> bool {
+        let crowded = self.is_backlogged(state);
+        self.backlogged.swap(crowded, Ordering::Relaxed) && !crowded
     }
 }
 
-impl State {
-    fn apply(&mut self, batch: Batch) {
+impl StoreState {
+    fn apply(&mut self, batch: StoreBatch) {
         for change in batch.changes {
-            let key = change.space.key(&change.key);
+            let key = change.space.prefixed_key(&change.key);
             let size = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, Vec::len);
             self.active_bytes += key.len() + PAIR_BYTES + size(&change.value);
             let key_len = key.len();
@@ -409,12 +417,12 @@ impl State {
     pub(crate) fn seal(&mut self) {
         if !self.active.is_empty() {
             let pairs = std::mem::take(&mut self.active);
-            self.sealed.push_back(Arc::new(Sealed { pairs, upto: self.last }));
+            self.sealed.push_back(Arc::new(SealedMemtable { pairs, upto: self.last }));
             self.active_bytes = 0;
         }
     }
 
-    pub(crate) fn seal_if_grown(&mut self, options: &Options) -> bool {
+    pub(crate) fn seal_if_grown(&mut self, options: &StoreOptions) -> bool {
         let grown = self.active_bytes >= options.memory_bytes && self.sealed.len() < SEALED_MAX;
         if grown {
             self.seal();
@@ -423,15 +431,18 @@ impl State {
     }
 
     /// Whether a removal is in memory.
-    pub(crate) fn removes(&self) -> bool {
+    pub(crate) fn has_removals(&self) -> bool {
         self.active.values().any(Option::is_none)
     }
 
-    fn view(&self, prefix: &[u8], start: &[u8]) -> View {
+    fn snapshot(&self, prefix: &[u8], start: &[u8]) -> ScanSnapshot {
         let active = self.active.range(start.to_vec()..);
         let active = active.take_while(|(key, _)| key.starts_with(prefix));
-        View {
-            active: active.take(VIEW).map(|(key, value)| (key.clone(), value.clone())).collect(),
+        ScanSnapshot {
+            active: active
+                .take(SNAPSHOT_PAIRS)
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
             sealed: self.sealed.clone(),
             tables: Arc::clone(&self.tables),
         }
@@ -439,32 +450,33 @@ impl State {
 }
 
 /// What a scan sees of one moment. What can change is copied, so it holds only so much of it.
-struct View {
+struct ScanSnapshot {
     active: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    sealed: VecDeque<Arc<Sealed>>,
-    tables: Arc<Vec<Arc<Table>>>,
+    sealed: VecDeque<Arc<SealedMemtable>>,
+    tables: Arc<Vec<Arc<SortedTable>>>,
 }
 
-impl View {
+impl ScanSnapshot {
     /// The last key that it knows everything about; None if it knows all keys.
-    fn upto(&self) -> Option<Vec<u8>> {
-        (self.active.len() == VIEW).then(|| self.active.last().map(|pair| pair.0.clone()))?
+    fn known_upto(&self) -> Option<Vec<u8>> {
+        (self.active.len() == SNAPSHOT_PAIRS)
+            .then(|| self.active.last().map(|pair| pair.0.clone()))?
     }
 
-    fn pairs(&self, start: &[u8]) -> Result<Merge<'_>, Fault> {
-        let mut sources: Vec<Source<'_>> = vec![Box::new(self.active.iter().cloned().map(Ok))];
+    fn merge_pairs(&self, start: &[u8]) -> Result<MergeIterator<'_>, Fault> {
+        let mut sources: Vec<PairSource<'_>> = vec![Box::new(self.active.iter().cloned().map(Ok))];
         for sealed in self.sealed.iter().rev() {
-            sources.push(sealed.source(start));
+            sources.push(sealed.pairs_from(start));
         }
         for table in self.tables.iter().rev() {
-            sources.push(Box::new(table.from(start)));
+            sources.push(Box::new(table.pairs_from(start)));
         }
-        Merge::new(sources)
+        MergeIterator::new(sources)
     }
 }
 
-impl Sealed {
-    pub(crate) fn source(&self, start: &[u8]) -> Source<'_> {
+impl SealedMemtable {
+    pub(crate) fn pairs_from(&self, start: &[u8]) -> PairSource<'_> {
         let pairs = self.pairs.range(start.to_vec()..);
         Box::new(pairs.map(|(key, value)| Ok((key.clone(), value.clone()))))
     }
@@ -477,4 +489,4 @@ const PAIR_BYTES: usize = 64;
 const SEALED_MAX: usize = 4;
 
 /// Pairs that a scan copies at a time.
-const VIEW: usize = 256;
+const SNAPSHOT_PAIRS: usize = 256;

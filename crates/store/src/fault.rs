@@ -1,6 +1,6 @@
 //! Our own trouble with what is below us, and what of a store can be damaged.
 
-use crate::Seq;
+use crate::BatchSeq;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ pub enum Fault {
     /// The store has ended; a handle that outlives it takes nothing more.
     Closed,
     /// What was written is not what is there. An open with `repair` goes on without it.
-    Damaged(Vec<Damage>),
+    Damaged(Vec<StoreDamage>),
     Disk(io::Error),
     /// No room: the quota, the disk, or what may wait for the disk. Nothing of the batch was taken,
     /// and the store has room again by itself once there is some.
@@ -23,9 +23,9 @@ pub enum Fault {
 
 /// One thing that a store had and has no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
+pub enum StoreDamage {
     /// Batches that were durable, both ends included.
-    Batches { from: Seq, to: Seq },
+    Batches { from: BatchSeq, to: BatchSeq },
     /// The keys and values of one block.
     Block { table: u64, at: u64 },
     /// What tells where a table's blocks are. They are read from the first on, up to one that
@@ -34,7 +34,7 @@ pub enum Damage {
     /// The file that says which tables belong to the store.
     Manifest,
     /// The file with the last durable Seq.
-    Mark,
+    DurableMark,
     /// A whole table.
     Table { table: u64 },
 }
@@ -76,23 +76,25 @@ impl From<io::Error> for Fault {
     }
 }
 
-impl fmt::Display for Damage {
+impl fmt::Display for StoreDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Damage::Batches { from, to } if from == to => write!(f, "batch {} is missing", from.0),
-            Damage::Batches { from, to } => {
+            StoreDamage::Batches { from, to } if from == to => {
+                write!(f, "batch {} is missing", from.0)
+            }
+            StoreDamage::Batches { from, to } => {
                 write!(f, "batches {} to {} are missing", from.0, to.0)
             }
-            Damage::Block { table, at } => {
+            StoreDamage::Block { table, at } => {
                 write!(f, "the block at byte {at} of table.{table} does not match its checksum")
             }
-            Damage::Index { table, blocks } => write!(
+            StoreDamage::Index { table, blocks } => write!(
                 f,
                 "table.{table} has no readable index, and {blocks} blocks can be read without it"
             ),
-            Damage::Manifest => f.write_str("the file store is missing or unreadable"),
-            Damage::Mark => f.write_str("the file mark is missing or unreadable"),
-            Damage::Table { table } => write!(f, "table.{table} is missing or unreadable"),
+            StoreDamage::Manifest => f.write_str("the file store is missing or unreadable"),
+            StoreDamage::DurableMark => f.write_str("the file mark is missing or unreadable"),
+            StoreDamage::Table { table } => write!(f, "table.{table} is missing or unreadable"),
         }
     }
 }

@@ -9,13 +9,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// One folder without folders in it.
-pub trait Folder: Send + Sync {
+pub trait StoreFolder: Send + Sync {
     fn names(&self) -> io::Result<Vec<String>>;
 
     /// A new file; one of the same name is emptied.
-    fn create(&self, name: &str) -> io::Result<Box<dyn File>>;
+    fn create(&self, name: &str) -> io::Result<Box<dyn StoreFile>>;
 
-    fn open(&self, name: &str) -> io::Result<Box<dyn File>>;
+    fn open(&self, name: &str) -> io::Result<Box<dyn StoreFile>>;
 
     /// Replaces `to`.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
@@ -26,7 +26,7 @@ pub trait Folder: Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
-pub trait File: Send + Sync {
+pub trait StoreFile: Send + Sync {
     fn bytes(&self) -> io::Result<u64>;
 
     /// Fills `into`, or fails.
@@ -35,7 +35,7 @@ pub trait File: Send + Sync {
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
     /// Drops what stands behind the first `len` bytes.
-    fn cut(&self, len: u64) -> io::Result<()>;
+    fn truncate(&self, len: u64) -> io::Result<()>;
 
     /// After this, what was written survives a power cut.
     fn sync(&self) -> io::Result<()>;
@@ -43,15 +43,15 @@ pub trait File: Send + Sync {
 
 /// A folder of the operating system, locked for this process.
 #[derive(Debug)]
-pub(crate) struct Host {
+pub(crate) struct LockedFolder {
     path: PathBuf,
     /// The lock goes when this is dropped, however the process ends.
     _lock: fs::File,
 }
 
-impl Host {
-    pub(crate) fn lock(path: &Path) -> Result<Host, Fault> {
-        make(path).map_err(Fault::Disk)?;
+impl LockedFolder {
+    pub(crate) fn lock(path: &Path) -> Result<LockedFolder, Fault> {
+        create_folder(path).map_err(Fault::Disk)?;
         let lock = fs::File::options()
             .create(true)
             .truncate(false)
@@ -59,14 +59,14 @@ impl Host {
             .open(path.join(LOCK))
             .map_err(Fault::Disk)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Host { path: path.to_path_buf(), _lock: lock }),
+            Ok(()) => Ok(LockedFolder { path: path.to_path_buf(), _lock: lock }),
             Err(fs::TryLockError::WouldBlock) => Err(Fault::Locked(path.to_path_buf())),
             Err(fs::TryLockError::Error(fault)) => Err(Fault::Disk(fault)),
         }
     }
 }
 
-impl Folder for Host {
+impl StoreFolder for LockedFolder {
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
@@ -75,13 +75,13 @@ impl Folder for Host {
         Ok(names)
     }
 
-    fn create(&self, name: &str) -> io::Result<Box<dyn File>> {
+    fn create(&self, name: &str) -> io::Result<Box<dyn StoreFile>> {
         let mut options = fs::File::options();
         options.create(true).truncate(true).read(true).write(true);
         Ok(Box::new(options.open(self.path.join(name))?))
     }
 
-    fn open(&self, name: &str) -> io::Result<Box<dyn File>> {
+    fn open(&self, name: &str) -> io::Result<Box<dyn StoreFile>> {
         let mut options = fs::File::options();
         Ok(Box::new(options.read(true).write(true).open(self.path.join(name))?))
     }
@@ -99,7 +99,7 @@ impl Folder for Host {
     }
 }
 
-impl File for fs::File {
+impl StoreFile for fs::File {
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
@@ -112,7 +112,7 @@ impl File for fs::File {
         self.write_all_at(bytes, at)
     }
 
-    fn cut(&self, len: u64) -> io::Result<()> {
+    fn truncate(&self, len: u64) -> io::Result<()> {
         self.set_len(len)
     }
 
@@ -122,13 +122,13 @@ impl File for fs::File {
 }
 
 /// Makes the folder and what is missing above it, so that a power cut leaves them.
-fn make(path: &Path) -> io::Result<()> {
+fn create_folder(path: &Path) -> io::Result<()> {
     if path.is_file() {
         return Err(io::Error::new(io::ErrorKind::NotADirectory, "a file, and no folder"));
     }
-    let missing = path.ancestors().take_while(|folder| !is_there(folder)).count();
+    let missing = path.ancestors().take_while(|folder| !exists_or_empty(folder)).count();
     fs::create_dir_all(path)?;
-    if is_there(&path.join(MANIFEST)) {
+    if exists_or_empty(&path.join(MANIFEST)) {
         return Ok(());
     }
     // Above a new store once more: who made its folder may have ended before this.
@@ -143,12 +143,12 @@ fn make(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn is_there(path: &Path) -> bool {
+fn exists_or_empty(path: &Path) -> bool {
     path.components().next().is_none() || path.exists()
 }
 
 /// The whole file.
-pub(crate) fn read(folder: &dyn Folder, name: &str) -> io::Result<Vec<u8>> {
+pub(crate) fn read_file(folder: &dyn StoreFolder, name: &str) -> io::Result<Vec<u8>> {
     let file = folder.open(name)?;
     let len = usize::try_from(file.bytes()?).map_err(io::Error::other)?;
     let mut bytes = vec![0; len];
@@ -157,7 +157,7 @@ pub(crate) fn read(folder: &dyn Folder, name: &str) -> io::Result<Vec<u8>> {
 }
 
 /// The number of a file that is named `kind.number`.
-pub(crate) fn number(name: &str, kind: &str) -> Option<u64> {
+pub(crate) fn file_number(name: &str, kind: &str) -> Option<u64> {
     name.strip_prefix(kind)?.strip_prefix('.')?.parse().ok()
 }
 

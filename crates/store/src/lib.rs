@@ -1,39 +1,39 @@
 //! What must outlive the process: ordered keys and values in named spaces, written a batch at a
 //! time. Nothing here knows what a packet is; records and recovery stand above.
 //!
-//! A batch is all or nothing, and batches have an order: [`Seq`]. What was committed may be read
-//! at once; it is kept for good once `durable` has reached its `Seq`. [`Memory`] keeps nothing,
-//! [`Disk`] everything: docs/store-format.md draws its files.
+//! A batch is all or nothing, and batches have an order: [`BatchSeq`]. What was committed may be
+//! read at once; it is kept for good once `durable` has reached its `BatchSeq`. [`MemoryStore`]
+//! keeps nothing, [`DiskStore`] everything: docs/store-format.md draws its files.
 #![forbid(unsafe_code)]
 
-mod build;
+mod builder;
+mod compactor;
 mod crc;
 mod disk;
 mod fault;
 mod files;
-mod keeper;
+mod log_record;
+mod log_writer;
 mod manifest;
 mod memory;
-mod record;
-mod recover;
+mod recovery;
 mod table;
-mod writer;
 
-pub use build::Build;
-pub use disk::{Disk, Event, Handle, Notify, Options};
-pub use fault::{Damage, Fault};
-pub use files::{File, Folder};
-pub use memory::Memory;
-pub use recover::{Report, check, check_in};
+pub use builder::StoreBuilder;
+pub use disk::{DiskStore, StoreEvent, StoreEventHandler, StoreHandle, StoreOptions};
+pub use fault::{Fault, StoreDamage};
+pub use files::{StoreFile, StoreFolder};
+pub use memory::MemoryStore;
+pub use recovery::{RecoveryReport, check, check_in};
 
 /// The place of a batch in the order of all batches; the first is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Seq(pub u64);
+pub struct BatchSeq(pub u64);
 
 /// Keys of different spaces never meet. The numbers stand on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Space {
+pub enum KeySpace {
     Messages = 1,
     Queues = 2,
     Retained = 3,
@@ -42,56 +42,56 @@ pub enum Space {
 
 /// One tick's changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Batch {
-    changes: Vec<Change>,
+pub struct StoreBatch {
+    changes: Vec<BatchChange>,
     lazy: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Change {
-    space: Space,
+struct BatchChange {
+    space: KeySpace,
     key: Vec<u8>,
     /// None removes the key.
     value: Option<Vec<u8>>,
 }
 
 /// What `scan` calls for each pair; false stops it.
-pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
+pub type PairVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
-pub trait Store: Send {
+pub trait KeyValueStore: Send {
     /// Takes the whole batch or, on a fault, nothing of it. Does not wait for a disk.
-    fn commit(&mut self, batch: Batch) -> Result<Seq, Fault>;
+    fn commit(&mut self, batch: StoreBatch) -> Result<BatchSeq, Fault>;
 
     /// The last batch that survives whatever happens now.
-    fn durable(&self) -> Seq;
+    fn durable(&self) -> BatchSeq;
 
     /// More waits for the disk than the options allow. Whoever sees this takes in nothing more that
     /// it would have to commit, until it sees this no longer; who goes on hears [`Fault::Full`].
-    fn crowded(&self) -> bool;
+    fn is_backlogged(&self) -> bool;
 
-    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, Fault>;
+    fn get(&self, space: KeySpace, key: &[u8]) -> Result<Option<Vec<u8>>, Fault>;
 
     /// Visits the keys that begin with `prefix` and are not below `from`, in order.
     fn scan(
         &self,
-        space: Space,
+        space: KeySpace,
         prefix: &[u8],
         from: &[u8],
-        visit: &mut Visit<'_>,
+        visit: &mut PairVisitor<'_>,
     ) -> Result<(), Fault>;
 }
 
-impl Batch {
-    pub fn put(&mut self, space: Space, key: Vec<u8>, value: Vec<u8>) {
-        self.changes.push(Change { space, key, value: Some(value) });
+impl StoreBatch {
+    pub fn put(&mut self, space: KeySpace, key: Vec<u8>, value: Vec<u8>) {
+        self.changes.push(BatchChange { space, key, value: Some(value) });
     }
 
-    pub fn remove(&mut self, space: Space, key: Vec<u8>) {
-        self.changes.push(Change { space, key, value: None });
+    pub fn remove(&mut self, space: KeySpace, key: Vec<u8>) {
+        self.changes.push(BatchChange { space, key, value: None });
     }
 
     /// Nobody waits for this batch: it may reach the disk together with later ones.
-    pub fn lazy(&mut self) {
+    pub fn set_lazy(&mut self) {
         self.lazy = true;
     }
 
@@ -104,39 +104,40 @@ impl Batch {
     }
 
     /// Every key that it puts or removes, in order, with its value.
-    pub fn changes(&self) -> impl Iterator<Item = (Space, &[u8], Option<&[u8]>)> {
+    pub fn changes(&self) -> impl Iterator<Item = (KeySpace, &[u8], Option<&[u8]>)> {
         self.changes.iter().map(|change| (change.space, &change.key[..], change.value.as_deref()))
     }
 
     /// The same, to keep.
-    pub fn into_changes(self) -> impl Iterator<Item = (Space, Vec<u8>, Option<Vec<u8>>)> {
+    pub fn into_changes(self) -> impl Iterator<Item = (KeySpace, Vec<u8>, Option<Vec<u8>>)> {
         self.changes.into_iter().map(|change| (change.space, change.key, change.value))
     }
 
     /// Whether it puts anything: what only removes makes room.
-    pub fn grows(&self) -> bool {
+    pub fn has_puts(&self) -> bool {
         self.changes.iter().any(|change| change.value.is_some())
     }
 
     /// Key and value bytes: what a quota counts.
     pub fn bytes(&self) -> usize {
-        let value = |change: &Change| change.value.as_ref().map_or(0, Vec::len);
+        let value = |change: &BatchChange| change.value.as_ref().map_or(0, Vec::len);
         self.changes.iter().map(|change| change.key.len() + value(change)).sum()
     }
 }
 
-impl Space {
-    pub const ALL: [Space; 4] = [Space::Messages, Space::Queues, Space::Retained, Space::Sessions];
+impl KeySpace {
+    pub const ALL: [KeySpace; 4] =
+        [KeySpace::Messages, KeySpace::Queues, KeySpace::Retained, KeySpace::Sessions];
 
     /// A key with its space in front, as it stands in memory and in tables.
-    fn key(self, key: &[u8]) -> Vec<u8> {
+    fn prefixed_key(self, key: &[u8]) -> Vec<u8> {
         let mut whole = Vec::with_capacity(key.len() + 1);
         whole.push(self as u8);
         whole.extend_from_slice(key);
         whole
     }
 
-    fn of(number: u8) -> Option<Space> {
-        Space::ALL.into_iter().find(|space| *space as u8 == number)
+    fn from_number(number: u8) -> Option<KeySpace> {
+        KeySpace::ALL.into_iter().find(|space| *space as u8 == number)
     }
 }

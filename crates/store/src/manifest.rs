@@ -3,8 +3,8 @@
 
 use crate::Fault;
 use crate::crc::crc;
-use crate::files::{File, Folder, read};
-use crate::record::take;
+use crate::files::{StoreFile, StoreFolder, read_file};
+use crate::log_record::take_array;
 use std::io;
 
 /// Which tables belong to the store, and up to which batch they hold everything.
@@ -21,13 +21,13 @@ pub(crate) struct Manifest {
 
 impl Manifest {
     /// Replaces what is there, whole or not at all.
-    pub(crate) fn save(&self, folder: &dyn Folder) -> io::Result<()> {
+    pub(crate) fn save(&self, folder: &dyn StoreFolder) -> io::Result<()> {
         self.replace(folder)?;
         folder.sync()
     }
 
     /// The same, but a power cut may bring back what was there. After a fault what was there stays.
-    pub(crate) fn replace(&self, folder: &dyn Folder) -> io::Result<()> {
+    pub(crate) fn replace(&self, folder: &dyn StoreFolder) -> io::Result<()> {
         let mut body = Vec::new();
         for number in [self.id, self.flushed, self.number_next, self.tables.len() as u64] {
             body.extend_from_slice(&number.to_le_bytes());
@@ -50,14 +50,14 @@ impl Manifest {
     }
 
     /// None if the file is not what `save` wrote.
-    pub(crate) fn load(folder: &dyn Folder) -> Result<Option<Manifest>, Fault> {
-        let bytes = read(folder, MANIFEST).map_err(Fault::Disk)?;
+    pub(crate) fn load(folder: &dyn StoreFolder) -> Result<Option<Manifest>, Fault> {
+        let bytes = read_file(folder, MANIFEST).map_err(Fault::Disk)?;
         let mut rest = &bytes[..];
-        if take(&mut rest) != Some(*MAGIC) {
+        if take_array(&mut rest) != Some(*MAGIC) {
             return Ok(None);
         }
         // Asked before the checksum, for another format may have another checksum.
-        match take(&mut rest).map(u32::from_le_bytes) {
+        match take_array(&mut rest).map(u32::from_le_bytes) {
             Some(VERSION) => Ok(Manifest::parse(rest)),
             Some(version) => Err(Fault::Version(version)),
             None => Ok(None),
@@ -65,11 +65,11 @@ impl Manifest {
     }
 
     fn parse(mut rest: &[u8]) -> Option<Manifest> {
-        let sum = u32::from_le_bytes(take(&mut rest)?);
+        let sum = u32::from_le_bytes(take_array(&mut rest)?);
         if crc(&[rest]) != sum {
             return None;
         }
-        let mut number = || take(&mut rest).map(u64::from_le_bytes);
+        let mut number = || take_array(&mut rest).map(u64::from_le_bytes);
         let (id, flushed, number_next, count) = (number()?, number()?, number()?, number()?);
         let mut tables = Vec::new();
         for _ in 0..count {
@@ -81,13 +81,13 @@ impl Manifest {
 
 /// How far the store had come: below it an open finds damage, not a torn tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct DurableMark {
     pub id: u64,
     pub seq: u64,
 }
 
-impl Mark {
-    pub(crate) fn create(self, folder: &dyn Folder) -> io::Result<()> {
+impl DurableMark {
+    pub(crate) fn create(self, folder: &dyn StoreFolder) -> io::Result<()> {
         let file = folder.create(MARK)?;
         self.write(&*file, 0)?;
         self.write(&*file, 1)?;
@@ -96,7 +96,7 @@ impl Mark {
     }
 
     /// Writes one of two slots in turn, so that a torn write leaves the other.
-    pub(crate) fn write(self, file: &dyn File, turn: u64) -> io::Result<()> {
+    pub(crate) fn write(self, file: &dyn StoreFile, turn: u64) -> io::Result<()> {
         let mut slot = [0; 24];
         slot[8..16].copy_from_slice(&self.id.to_le_bytes());
         slot[16..].copy_from_slice(&self.seq.to_le_bytes());
@@ -107,18 +107,18 @@ impl Mark {
     }
 
     /// The later of the slots that hold.
-    pub(crate) fn load(folder: &dyn Folder) -> io::Result<Option<Mark>> {
-        let bytes = read(folder, MARK)?;
+    pub(crate) fn load(folder: &dyn StoreFolder) -> io::Result<Option<DurableMark>> {
+        let bytes = read_file(folder, MARK)?;
         let slots = [bytes.get(..), bytes.get(SLOT as usize..)];
-        Ok(slots.into_iter().flatten().filter_map(Mark::parse).max_by_key(|mark| mark.seq))
+        Ok(slots.into_iter().flatten().filter_map(DurableMark::parse).max_by_key(|mark| mark.seq))
     }
 
-    fn parse(mut rest: &[u8]) -> Option<Mark> {
-        let magic = take::<4>(&mut rest)?;
-        let sum = u32::from_le_bytes(take(&mut rest)?);
+    fn parse(mut rest: &[u8]) -> Option<DurableMark> {
+        let magic = take_array::<4>(&mut rest)?;
+        let sum = u32::from_le_bytes(take_array(&mut rest)?);
         let held = magic == *MARK_MAGIC && crc(&[rest.get(..16)?]) == sum;
-        let id = u64::from_le_bytes(take(&mut rest)?);
-        held.then_some(Mark { id, seq: u64::from_le_bytes(take(&mut rest)?) })
+        let id = u64::from_le_bytes(take_array(&mut rest)?);
+        held.then_some(DurableMark { id, seq: u64::from_le_bytes(take_array(&mut rest)?) })
     }
 }
 

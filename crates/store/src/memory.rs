@@ -1,21 +1,21 @@
 //! The store that forgets: everything is gone with the process, so everything that was committed
 //! is as durable as it will ever be.
 
-use crate::{Batch, Fault, Seq, Space, Store, Visit};
+use crate::{BatchSeq, Fault, KeySpace, KeyValueStore, PairVisitor, StoreBatch};
 use std::collections::BTreeMap;
 
 #[derive(Debug)]
-pub struct Memory {
-    pairs: BTreeMap<(Space, Vec<u8>), Vec<u8>>,
-    seq: Seq,
+pub struct MemoryStore {
+    pairs: BTreeMap<(KeySpace, Vec<u8>), Vec<u8>>,
+    seq: BatchSeq,
     bytes: usize,
     bytes_max: usize,
 }
 
-impl Memory {
+impl MemoryStore {
     /// Refuses what would bring its keys and values above `bytes_max`.
-    pub fn new(bytes_max: usize) -> Memory {
-        Memory { pairs: BTreeMap::new(), seq: Seq(0), bytes: 0, bytes_max }
+    pub fn new(bytes_max: usize) -> MemoryStore {
+        MemoryStore { pairs: BTreeMap::new(), seq: BatchSeq(0), bytes: 0, bytes_max }
     }
 
     pub fn bytes(&self) -> usize {
@@ -23,11 +23,11 @@ impl Memory {
     }
 }
 
-impl Store for Memory {
-    fn commit(&mut self, batch: Batch) -> Result<Seq, Fault> {
+impl KeyValueStore for MemoryStore {
+    fn commit(&mut self, batch: StoreBatch) -> Result<BatchSeq, Fault> {
         // What the batch removes or replaces is not counted off in advance: a store that is full
         // takes removals alone, and with them has room again.
-        if batch.grows() && self.bytes + batch.bytes() > self.bytes_max {
+        if batch.has_puts() && self.bytes + batch.bytes() > self.bytes_max {
             return Err(Fault::Full);
         }
         for change in batch.changes {
@@ -47,24 +47,24 @@ impl Store for Memory {
         Ok(self.seq)
     }
 
-    fn durable(&self) -> Seq {
+    fn durable(&self) -> BatchSeq {
         self.seq
     }
 
-    fn crowded(&self) -> bool {
+    fn is_backlogged(&self) -> bool {
         false
     }
 
-    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+    fn get(&self, space: KeySpace, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         Ok(self.pairs.get(&(space, key.to_vec())).cloned())
     }
 
     fn scan(
         &self,
-        space: Space,
+        space: KeySpace,
         prefix: &[u8],
         from: &[u8],
-        visit: &mut Visit<'_>,
+        visit: &mut PairVisitor<'_>,
     ) -> Result<(), Fault> {
         let start = (space, from.max(prefix).to_vec());
         for ((of, key), value) in self.pairs.range(start..) {

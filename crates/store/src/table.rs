@@ -1,19 +1,19 @@
 //! A sorted file of keys and values that is written once, and how several of them are read as one.
 //! docs/store-format.md draws it.
 
-use crate::crc::{Crc, crc};
-use crate::files::{File, Folder};
-use crate::record::{REMOVED, take};
-use crate::{Damage, Fault};
+use crate::crc::{Crc32, crc};
+use crate::files::{StoreFile, StoreFolder};
+use crate::log_record::{REMOVED, take_array};
+use crate::{Fault, StoreDamage};
 use std::io;
 use std::sync::Arc;
 
 /// A key, its space in front, and its value; None where the key was removed.
-pub(crate) type Pair = (Vec<u8>, Option<Vec<u8>>);
+pub(crate) type KeyValuePair = (Vec<u8>, Option<Vec<u8>>);
 
 /// A table whose index is in memory; its blocks stay on the disk.
-pub(crate) struct Table {
-    file: Box<dyn File>,
+pub(crate) struct SortedTable {
+    file: Box<dyn StoreFile>,
     id: u64,
     pub number: u64,
     pub bytes: u64,
@@ -23,19 +23,23 @@ pub(crate) struct Table {
     pub removals: u64,
     /// Whether the file says where the blocks are.
     pub has_index: bool,
-    blocks: Vec<Block>,
+    blocks: Vec<BlockIndexEntry>,
 }
 
-struct Block {
+struct BlockIndexEntry {
     at: u64,
     len: u32,
     first: Box<[u8]>,
 }
 
-impl Table {
+impl SortedTable {
     /// None if the file is not a whole table of this store.
-    pub(crate) fn open(folder: &dyn Folder, id: u64, number: u64) -> io::Result<Option<Table>> {
-        let file = folder.open(&name(number))?;
+    pub(crate) fn open(
+        folder: &dyn StoreFolder,
+        id: u64,
+        number: u64,
+    ) -> io::Result<Option<SortedTable>> {
+        let file = folder.open(&table_file_name(number))?;
         let bytes = file.bytes()?;
         let Some(foot_at) = bytes.checked_sub(FOOT as u64) else {
             return Ok(None);
@@ -43,7 +47,7 @@ impl Table {
         let mut foot = [0; FOOT];
         file.read_at(foot_at, &mut foot)?;
         let mut rest = &foot[8..];
-        let mut field = || take(&mut rest).map_or(0, u64::from_le_bytes);
+        let mut field = || take_array(&mut rest).map_or(0, u64::from_le_bytes);
         let (index_at, of, last, entries, removals) = (field(), field(), field(), field(), field());
         let Some(index_len) = foot_at.checked_sub(index_at) else {
             return Ok(None);
@@ -57,7 +61,7 @@ impl Table {
         let blocks = parse_index(&index);
         let table = |blocks| {
             let has_index = true;
-            Table { file, id, number, bytes, last, entries, removals, has_index, blocks }
+            SortedTable { file, id, number, bytes, last, entries, removals, has_index, blocks }
         };
         Ok(blocks.map(table))
     }
@@ -65,22 +69,23 @@ impl Table {
     /// What can be read of a table without its index: the blocks from the first on, each of which
     /// ends where its checksum stands. None if there is no such block.
     pub(crate) fn open_without_index(
-        folder: &dyn Folder,
+        folder: &dyn StoreFolder,
         id: u64,
         number: u64,
         last: u64,
-    ) -> io::Result<Option<Table>> {
-        let file = folder.open(&name(number))?;
+    ) -> io::Result<Option<SortedTable>> {
+        let file = folder.open(&table_file_name(number))?;
         let bytes = file.bytes()?;
         let (mut entries, mut removals, mut blocks) = (0, 0, Vec::new());
         let mut at = 0;
         while let Some(found) = find_block(&*file, id, at, bytes)? {
-            blocks.push(Block { at, len: found.len, first: found.first });
+            blocks.push(BlockIndexEntry { at, len: found.len, first: found.first });
             at += u64::from(found.len);
             (entries, removals) = (entries + found.entries, removals + found.removals);
         }
         let has_index = false;
-        let table = Table { file, id, number, bytes, last, entries, removals, has_index, blocks };
+        let table =
+            SortedTable { file, id, number, bytes, last, entries, removals, has_index, blocks };
         Ok((!table.blocks.is_empty()).then_some(table))
     }
 
@@ -95,7 +100,7 @@ impl Table {
         };
         let bytes = self.block(n)?;
         let mut rest = &bytes[..];
-        while let Some((found, value)) = entry(&mut rest) {
+        while let Some((found, value)) = read_entry(&mut rest) {
             if found >= key {
                 return Ok((found == key).then(|| value.map(<[u8]>::to_vec)));
             }
@@ -104,15 +109,15 @@ impl Table {
     }
 
     /// The pairs from `key` on.
-    pub(crate) fn from(self: &Arc<Table>, key: &[u8]) -> Cursor {
+    pub(crate) fn pairs_from(self: &Arc<SortedTable>, key: &[u8]) -> TableCursor {
         let after = self.blocks.partition_point(|block| *block.first <= *key);
         let next = after.saturating_sub(1);
         let table = Arc::clone(self);
-        Cursor { table, next, bytes: Vec::new(), at: 0, skip_below: key.to_vec() }
+        TableCursor { table, next, bytes: Vec::new(), at: 0, skip_below: key.to_vec() }
     }
 
     /// Every block that does not match its checksum.
-    pub(crate) fn verify(&self, found: &mut Vec<Damage>) -> Result<(), Fault> {
+    pub(crate) fn verify(&self, found: &mut Vec<StoreDamage>) -> Result<(), Fault> {
         for n in 0..self.blocks.len() {
             match self.block(n) {
                 Ok(_) => {}
@@ -125,7 +130,8 @@ impl Table {
 
     fn block(&self, n: usize) -> Result<Vec<u8>, Fault> {
         let block = &self.blocks[n];
-        let damaged = || Fault::Damaged(vec![Damage::Block { table: self.number, at: block.at }]);
+        let damaged =
+            || Fault::Damaged(vec![StoreDamage::Block { table: self.number, at: block.at }]);
         let mut bytes = vec![0; block.len as usize];
         match self.file.read_at(block.at, &mut bytes) {
             Ok(()) => {}
@@ -143,7 +149,7 @@ impl Table {
     }
 }
 
-struct FoundBlock {
+struct ScannedBlock {
     len: u32,
     first: Box<[u8]>,
     entries: u64,
@@ -151,7 +157,7 @@ struct FoundBlock {
 }
 
 /// The block that begins there, in a file of so many bytes.
-fn find_block(file: &dyn File, id: u64, at: u64, of: u64) -> io::Result<Option<FoundBlock>> {
+fn find_block(file: &dyn StoreFile, id: u64, at: u64, of: u64) -> io::Result<Option<ScannedBlock>> {
     let mut len = 2 * BLOCK as u64;
     loop {
         let here = len.min(of - at);
@@ -166,39 +172,39 @@ fn find_block(file: &dyn File, id: u64, at: u64, of: u64) -> io::Result<Option<F
     }
 }
 
-fn read_block(bytes: &[u8], id: u64, at: u64) -> Option<FoundBlock> {
-    let mut sum = Crc::default();
+fn read_block(bytes: &[u8], id: u64, at: u64) -> Option<ScannedBlock> {
+    let mut sum = Crc32::default();
     sum.add(&id.to_le_bytes());
     sum.add(&at.to_le_bytes());
     let (mut rest, mut first, mut entries, mut removals) = (bytes, None, 0, 0);
     loop {
         let before = rest;
-        let (key, value) = entry(&mut rest)?;
+        let (key, value) = read_entry(&mut rest)?;
         sum.add(&before[..before.len() - rest.len()]);
         let first = *first.get_or_insert(key);
         entries += 1;
         removals += u64::from(value.is_none());
         if rest.first_chunk() == Some(&sum.sum().to_le_bytes()) {
             let len = (bytes.len() - rest.len() + 4) as u32;
-            return Some(FoundBlock { len, first: first.into(), entries, removals });
+            return Some(ScannedBlock { len, first: first.into(), entries, removals });
         }
     }
 }
 
-fn parse_index(mut rest: &[u8]) -> Option<Vec<Block>> {
+fn parse_index(mut rest: &[u8]) -> Option<Vec<BlockIndexEntry>> {
     let mut blocks = Vec::new();
     while !rest.is_empty() {
-        let at = u64::from_le_bytes(take(&mut rest)?);
-        let len = u32::from_le_bytes(take(&mut rest)?);
-        let key_len = u32::from_le_bytes(take(&mut rest)?) as usize;
-        blocks.push(Block { at, len, first: rest.split_off(..key_len)?.into() });
+        let at = u64::from_le_bytes(take_array(&mut rest)?);
+        let len = u32::from_le_bytes(take_array(&mut rest)?);
+        let key_len = u32::from_le_bytes(take_array(&mut rest)?) as usize;
+        blocks.push(BlockIndexEntry { at, len, first: rest.split_off(..key_len)?.into() });
     }
     Some(blocks)
 }
 
-fn entry<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], Option<&'a [u8]>)> {
-    let key_len = u32::from_le_bytes(take(rest)?) as usize;
-    let value_len = u32::from_le_bytes(take(rest)?);
+fn read_entry<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], Option<&'a [u8]>)> {
+    let key_len = u32::from_le_bytes(take_array(rest)?) as usize;
+    let value_len = u32::from_le_bytes(take_array(rest)?);
     let key = rest.split_off(..key_len)?;
     match value_len {
         REMOVED => Some((key, None)),
@@ -207,8 +213,8 @@ fn entry<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], Option<&'a [u8]>)> {
 }
 
 /// Walks a table a block at a time.
-pub(crate) struct Cursor {
-    table: Arc<Table>,
+pub(crate) struct TableCursor {
+    table: Arc<SortedTable>,
     /// The block after the one in `bytes`.
     next: usize,
     bytes: Vec<u8>,
@@ -216,13 +222,13 @@ pub(crate) struct Cursor {
     skip_below: Vec<u8>,
 }
 
-impl Iterator for Cursor {
-    type Item = Result<Pair, Fault>;
+impl Iterator for TableCursor {
+    type Item = Result<KeyValuePair, Fault>;
 
-    fn next(&mut self) -> Option<Result<Pair, Fault>> {
+    fn next(&mut self) -> Option<Result<KeyValuePair, Fault>> {
         loop {
             let mut rest = &self.bytes[self.at..];
-            while let Some((key, value)) = entry(&mut rest) {
+            while let Some((key, value)) = read_entry(&mut rest) {
                 self.at = self.bytes.len() - rest.len();
                 if *key >= *self.skip_below {
                     return Some(Ok((key.to_vec(), value.map(<[u8]>::to_vec))));
@@ -246,29 +252,29 @@ impl Iterator for Cursor {
 }
 
 /// Several sorted sources as one. Of equal keys the first source's wins.
-pub(crate) struct Merge<'a> {
-    sources: Vec<Source<'a>>,
-    heads: Vec<Option<Pair>>,
+pub(crate) struct MergeIterator<'a> {
+    sources: Vec<PairSource<'a>>,
+    heads: Vec<Option<KeyValuePair>>,
 }
 
-pub(crate) type Source<'a> = Box<dyn Iterator<Item = Result<Pair, Fault>> + 'a>;
+pub(crate) type PairSource<'a> = Box<dyn Iterator<Item = Result<KeyValuePair, Fault>> + 'a>;
 
-impl<'a> Merge<'a> {
-    pub(crate) fn new(sources: Vec<Source<'a>>) -> Result<Merge<'a>, Fault> {
+impl<'a> MergeIterator<'a> {
+    pub(crate) fn new(sources: Vec<PairSource<'a>>) -> Result<MergeIterator<'a>, Fault> {
         let heads = sources.iter().map(|_| None).collect();
-        let mut merge = Merge { sources, heads };
+        let mut merge = MergeIterator { sources, heads };
         for n in 0..merge.sources.len() {
             merge.pull(n)?;
         }
         Ok(merge)
     }
 
-    fn pull(&mut self, n: usize) -> Result<Option<Pair>, Fault> {
+    fn pull(&mut self, n: usize) -> Result<Option<KeyValuePair>, Fault> {
         let next = self.sources[n].next().transpose()?;
         Ok(std::mem::replace(&mut self.heads[n], next))
     }
 
-    fn step(&mut self) -> Result<Option<Pair>, Fault> {
+    fn next_pair(&mut self) -> Result<Option<KeyValuePair>, Fault> {
         let live = self.heads.iter().enumerate().filter_map(|(n, head)| Some((n, head.as_ref()?)));
         let Some((first, _)) = live.min_by(|(_, a), (_, b)| a.0.cmp(&b.0)) else {
             return Ok(None);
@@ -283,17 +289,17 @@ impl<'a> Merge<'a> {
     }
 }
 
-impl Iterator for Merge<'_> {
-    type Item = Result<Pair, Fault>;
+impl Iterator for MergeIterator<'_> {
+    type Item = Result<KeyValuePair, Fault>;
 
-    fn next(&mut self) -> Option<Result<Pair, Fault>> {
-        self.step().transpose()
+    fn next(&mut self) -> Option<Result<KeyValuePair, Fault>> {
+        self.next_pair().transpose()
     }
 }
 
 /// A table while it is written. A file that is never finished belongs to nobody.
-pub(crate) struct Draft {
-    file: Box<dyn File>,
+pub(crate) struct TableBuilder {
+    file: Box<dyn StoreFile>,
     id: u64,
     number: u64,
     last: u64,
@@ -302,21 +308,21 @@ pub(crate) struct Draft {
     bytes: Vec<u8>,
     /// Where in `bytes` the block begins that is being filled.
     block: usize,
-    blocks: Vec<Block>,
+    blocks: Vec<BlockIndexEntry>,
     first: Option<Box<[u8]>>,
     entries: u64,
     removals: u64,
 }
 
-impl Draft {
+impl TableBuilder {
     pub(crate) fn create(
-        folder: &dyn Folder,
+        folder: &dyn StoreFolder,
         id: u64,
         number: u64,
         last: u64,
-    ) -> io::Result<Draft> {
-        Ok(Draft {
-            file: folder.create(&name(number))?,
+    ) -> io::Result<TableBuilder> {
+        Ok(TableBuilder {
+            file: folder.create(&table_file_name(number))?,
             id,
             number,
             last,
@@ -350,13 +356,13 @@ impl Draft {
     }
 
     /// None if nothing was put: then there is no table.
-    pub(crate) fn finish(mut self) -> io::Result<Option<Table>> {
+    pub(crate) fn finish(mut self) -> io::Result<Option<SortedTable>> {
         if self.entries == 0 {
             return Ok(None);
         }
         self.end_block();
         let index_at = self.written + self.bytes.len() as u64;
-        let mut sum = Crc::default();
+        let mut sum = Crc32::default();
         sum.add(&self.id.to_le_bytes());
         for n in 0..self.blocks.len() {
             let start = self.bytes.len();
@@ -380,7 +386,7 @@ impl Draft {
         foot[4..8].copy_from_slice(&sum.sum().to_le_bytes());
         self.bytes.extend_from_slice(&foot);
         self.write()?;
-        Ok(Some(Table {
+        Ok(Some(SortedTable {
             file: self.file,
             id: self.id,
             number: self.number,
@@ -401,7 +407,7 @@ impl Draft {
         let sum = crc(&[&self.id.to_le_bytes(), &at.to_le_bytes(), &self.bytes[self.block..]]);
         self.bytes.extend_from_slice(&sum.to_le_bytes());
         let len = (self.bytes.len() - self.block) as u32;
-        self.blocks.push(Block { at, len, first });
+        self.blocks.push(BlockIndexEntry { at, len, first });
         self.block = self.bytes.len();
     }
 
@@ -418,7 +424,7 @@ impl Draft {
     }
 }
 
-pub(crate) fn name(number: u64) -> String {
+pub(crate) fn table_file_name(number: u64) -> String {
     format!("{KIND}.{number}")
 }
 

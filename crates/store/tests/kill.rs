@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use store::{Batch, Disk, Event, Options, Space, Store, check};
+use store::{DiskStore, KeySpace, KeyValueStore, StoreBatch, StoreEvent, StoreOptions, check};
 
 fn main() {
     let args: Vec<_> = std::env::args().collect();
@@ -23,16 +23,16 @@ fn main() {
 /// Commits batch after batch, and says on standard output what is durable.
 fn commit(path: &Path) {
     let say = |event| {
-        if let Event::Durable(seq) = event {
+        if let StoreEvent::Durable(seq) = event {
             let mut out = std::io::stdout().lock();
             writeln!(out, "{}", seq.0).and_then(|()| out.flush()).expect("the parent reads");
         }
     };
-    let options = Options { memory_bytes: 64 << 10, ..Options::default() };
-    let (store, report) = Disk::open(path, options, Box::new(say)).expect("the store opens");
+    let options = StoreOptions { memory_bytes: 64 << 10, ..StoreOptions::default() };
+    let (store, report) = DiskStore::open(path, options, Box::new(say)).expect("the store opens");
     let mut handle = store.handle();
     for seq in report.seq.0 + 1.. {
-        while handle.crowded() || handle.durable().0 + 50 < seq {
+        while handle.is_backlogged() || handle.durable().0 + 50 < seq {
             std::thread::yield_now();
         }
         handle.commit(batch(seq)).expect("there is room");
@@ -40,18 +40,18 @@ fn commit(path: &Path) {
 }
 
 /// What batch `seq` changes: a pair of its own, the latest, and the pair of long ago goes.
-fn batch(seq: u64) -> Batch {
-    let mut batch = Batch::default();
-    batch.put(Space::Queues, seq.to_be_bytes().to_vec(), vec![seq as u8; 100]);
-    batch.put(Space::Sessions, b"latest".to_vec(), seq.to_be_bytes().to_vec());
+fn batch(seq: u64) -> StoreBatch {
+    let mut batch = StoreBatch::default();
+    batch.put(KeySpace::Queues, seq.to_be_bytes().to_vec(), vec![seq as u8; 100]);
+    batch.put(KeySpace::Sessions, b"latest".to_vec(), seq.to_be_bytes().to_vec());
     if let Some(old) = seq.checked_sub(KEPT).filter(|old| *old > 0) {
-        batch.remove(Space::Queues, old.to_be_bytes().to_vec());
+        batch.remove(KeySpace::Queues, old.to_be_bytes().to_vec());
     }
     batch
 }
 
 fn killed_at_random_moments_nothing_durable_is_missing() {
-    let folder = Folder::new("kill");
+    let folder = KillFolder::new("kill");
     let mut promised = 0;
     for round in 0..rounds() {
         let mut child = run("commit", &folder.0);
@@ -75,7 +75,8 @@ fn killed_at_random_moments_nothing_durable_is_missing() {
 
 /// Exactly what the batches up to `seq` make.
 fn holds(path: &Path, seq: u64) {
-    let (store, _) = Disk::open(path, Options::default(), Box::new(|_| {})).expect("it opens");
+    let (store, _) =
+        DiskStore::open(path, StoreOptions::default(), Box::new(|_| {})).expect("it opens");
     let mut keys = Vec::new();
     let mut visit = |key: &[u8], value: &[u8]| {
         let n = u64::from_be_bytes(key.try_into().expect("eight bytes"));
@@ -83,13 +84,14 @@ fn holds(path: &Path, seq: u64) {
         keys.push(n);
         true
     };
-    store.handle().scan(Space::Queues, b"", b"", &mut visit).expect("readable");
+    store.handle().scan(KeySpace::Queues, b"", b"", &mut visit).expect("readable");
     assert!(keys.into_iter().eq(seq.saturating_sub(KEPT) + 1..=seq), "up to {seq}");
 }
 
 /// Opens a store, says how much of the process is resident, and waits for its end.
 fn idle(path: &Path) {
-    let _store = Disk::open(path, Options::default(), Box::new(|_| {})).expect("the store opens");
+    let _store =
+        DiskStore::open(path, StoreOptions::default(), Box::new(|_| {})).expect("the store opens");
     std::thread::sleep(Duration::from_millis(100));
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("it is told");
@@ -97,7 +99,7 @@ fn idle(path: &Path) {
 }
 
 fn an_empty_store_is_small() {
-    let folder = Folder::new("idle");
+    let folder = KillFolder::new("idle");
     let out = run("idle", &folder.0).wait_with_output().expect("it ran");
     let text = String::from_utf8(out.stdout).expect("a number");
     let resident_kb: u64 = text.trim().parse().expect("a number");
@@ -117,17 +119,17 @@ fn rounds() -> u64 {
     said.map_or(10, |said| said.parse().expect("GODWIT_STORE_KILLS is a number"))
 }
 
-struct Folder(PathBuf);
+struct KillFolder(PathBuf);
 
-impl Folder {
-    fn new(name: &str) -> Folder {
+impl KillFolder {
+    fn new(name: &str) -> KillFolder {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("store-{name}"));
         drop(std::fs::remove_dir_all(&path));
-        Folder(path)
+        KillFolder(path)
     }
 }
 
-impl Drop for Folder {
+impl Drop for KillFolder {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.0));
     }

@@ -5,50 +5,55 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use super::clauses::{Clause, Lists, Statement, Version, tags};
-use crate::source::{Function, Source};
-use crate::tree::Tree;
+use super::clauses::{ClauseId, NormativeStatement, SpecVersion, StatementLists, claimed_clauses};
+use crate::source::{FunctionSpan, SourceFile};
+use crate::tree::SourceTree;
 
 /// Where a clause is claimed.
 #[derive(Clone, Default)]
-struct Places {
-    code: BTreeSet<Place>,
-    tests: BTreeSet<Place>,
+struct ClauseEvidence {
+    code: BTreeSet<CodeLocation>,
+    tests: BTreeSet<CodeLocation>,
 }
 
 /// A file, and the function in it if it is one's.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct CodeLocation {
     path: String,
     function: String,
 }
 
-pub(super) fn write(tree: &Tree) -> Result<String, String> {
-    let lists = Lists::read(tree)?;
-    let claimed = claimed(tree, &lists)?;
-    let nothing = Places::default();
+pub(super) fn write(tree: &SourceTree) -> Result<String, String> {
+    let lists = StatementLists::read(tree)?;
+    let claimed = collect_evidence(tree, &lists)?;
+    let nothing = ClauseEvidence::default();
     let (mut rows, mut bare) = (Vec::new(), Vec::new());
     for statement in &lists.statements {
-        if !lists.not_ours.contains_key(&statement.clause) {
-            let all = shares(statement, &lists);
+        if !lists.not_applicable.contains_key(&statement.clause) {
+            let all = equivalent_clauses(statement, &lists);
             let all = all.iter().map(|clause| claimed.get(clause).unwrap_or(&nothing));
             let own = claimed.get(&statement.clause).unwrap_or(&nothing);
-            bare.extend(lacks(statement, own, &all.clone().collect::<Vec<_>>()));
-            rows.push((statement, union(own, all)));
+            bare.extend(missing_evidence(statement, own, &all.clone().collect::<Vec<_>>()));
+            rows.push((statement, merge_evidence(own, all)));
         }
     }
     if bare.is_empty() { Ok(document(&lists, &rows)) } else { Err(bare.join("\n")) }
 }
 
 /// The 5.0 statements that say what a 3.1.1 statement says; none for one of 5.0.
-fn shares(statement: &Statement, lists: &Lists) -> Vec<Clause> {
-    lists.same.get(&statement.clause).cloned().unwrap_or_default()
+fn equivalent_clauses(statement: &NormativeStatement, lists: &StatementLists) -> Vec<ClauseId> {
+    lists.equivalents.get(&statement.clause).cloned().unwrap_or_default()
 }
 
 /// What a statement misses. It is kept by its own tag, or by all the statements that say it in
 /// other words.
-fn lacks(statement: &Statement, own: &Places, all: &[&Places]) -> Option<String> {
-    let shared = |has: fn(&Places) -> bool| !all.is_empty() && all.iter().all(|one| has(one));
+fn missing_evidence(
+    statement: &NormativeStatement,
+    own: &ClauseEvidence,
+    all: &[&ClauseEvidence],
+) -> Option<String> {
+    let shared =
+        |has: fn(&ClauseEvidence) -> bool| !all.is_empty() && all.iter().all(|one| has(one));
     let code = !own.code.is_empty() || shared(|one| !one.code.is_empty());
     let tests = !own.tests.is_empty() || shared(|one| !one.tests.is_empty());
     let missing = match (code, tests) {
@@ -57,11 +62,14 @@ fn lacks(statement: &Statement, own: &Places, all: &[&Places]) -> Option<String>
         (false, true) => "no code",
         (true, true) => return None,
     };
-    let Statement { clause, paraphrase, .. } = statement;
+    let NormativeStatement { clause, paraphrase, .. } = statement;
     Some(format!("{} {} has {missing}: {paraphrase}", clause.version, clause.id))
 }
 
-fn union<'a>(own: &Places, all: impl Iterator<Item = &'a Places>) -> Places {
+fn merge_evidence<'a>(
+    own: &ClauseEvidence,
+    all: impl Iterator<Item = &'a ClauseEvidence>,
+) -> ClauseEvidence {
     all.fold(own.clone(), |mut sum, one| {
         sum.code.extend(one.code.iter().cloned());
         sum.tests.extend(one.tests.iter().cloned());
@@ -70,17 +78,20 @@ fn union<'a>(own: &Places, all: impl Iterator<Item = &'a Places>) -> Places {
 }
 
 /// All tags of the crates, gathered; a tag that names no statement is refused.
-fn claimed(tree: &Tree, lists: &Lists) -> Result<BTreeMap<Clause, Places>, String> {
-    let mut claimed: BTreeMap<Clause, Places> = BTreeMap::new();
+fn collect_evidence(
+    tree: &SourceTree,
+    lists: &StatementLists,
+) -> Result<BTreeMap<ClauseId, ClauseEvidence>, String> {
+    let mut claimed: BTreeMap<ClauseId, ClauseEvidence> = BTreeMap::new();
     let mut unknown = Vec::new();
     for source in tree.sources.iter().filter(|source| source.path.starts_with("crates/")) {
         let functions = source.functions();
-        for (clause, line) in found_in(source) {
+        for (clause, line) in claims_in(source) {
             if !lists.has(&clause) {
                 unknown.push(unknown_at(&source.path, line, &clause));
                 continue;
             }
-            let place = place(source, &functions, line);
+            let place = code_location(source, &functions, line);
             let places = claimed.entry(clause).or_default();
             // A comment above a test function speaks for it, though it stands outside.
             let test = source.test[line] || source.test.get(line + 1) == Some(&true);
@@ -91,9 +102,9 @@ fn claimed(tree: &Tree, lists: &Lists) -> Result<BTreeMap<Clause, Places>, Strin
             if test { &mut places.tests } else { &mut places.code }.insert(place);
         }
     }
-    for (path, clause, line) in vectors(tree) {
+    for (path, clause, line) in vector_claims(tree) {
         if lists.has(&clause) {
-            let place = Place { path: path.to_string(), function: String::new() };
+            let place = CodeLocation { path: path.to_string(), function: String::new() };
             claimed.entry(clause).or_default().tests.insert(place);
         } else {
             unknown.push(unknown_at(path, line, &clause));
@@ -102,70 +113,71 @@ fn claimed(tree: &Tree, lists: &Lists) -> Result<BTreeMap<Clause, Places>, Strin
     if unknown.is_empty() { Ok(claimed) } else { Err(unknown.join("\n")) }
 }
 
-fn unknown_at(path: &str, line: usize, clause: &Clause) -> String {
+fn unknown_at(path: &str, line: usize, clause: &ClauseId) -> String {
     format!("{path}:{}: no statement {} in the lists", line + 1, clause.id)
 }
 
 /// What packets in bytes show: the tags in their files' comments.
-fn vectors(tree: &Tree) -> impl Iterator<Item = (&str, Clause, usize)> {
+fn vector_claims(tree: &SourceTree) -> impl Iterator<Item = (&str, ClauseId, usize)> {
     let is = |path: &str| {
         path.starts_with("crates/") && path.contains("/vectors/") && path.ends_with(".txt")
     };
     let files = tree.files.iter().filter(move |file| is(&file.path));
     files.flat_map(|file| {
         let text = file.text.as_deref().unwrap_or_default();
-        tags(text).into_iter().map(|(clause, line)| (file.path.as_str(), clause, line))
+        claimed_clauses(text).into_iter().map(|(clause, line)| (file.path.as_str(), clause, line))
     })
 }
 
 /// Code claims in comments. Tests may do so in their tables and transcripts, too.
-fn found_in(source: &Source) -> Vec<(Clause, usize)> {
-    let mut found = tags(&source.comments);
-    let inside = tags(&source.text).into_iter().filter(|(_, line)| source.test[*line]);
+fn claims_in(source: &SourceFile) -> Vec<(ClauseId, usize)> {
+    let mut found = claimed_clauses(&source.comments);
+    let inside = claimed_clauses(&source.text).into_iter().filter(|(_, line)| source.test[*line]);
     found.extend(inside);
     found
 }
 
 /// The file, and the function that the line is in or right above.
-fn place(source: &Source, functions: &[Function], line: usize) -> Place {
+fn code_location(source: &SourceFile, functions: &[FunctionSpan], line: usize) -> CodeLocation {
     let inside = functions.iter().rev().find(|f| (f.first..=f.last).contains(&line));
     let below =
         || functions.iter().find(|f| f.first > line && only_comments(source, line, f.first));
     let function = inside.or_else(below).map(|function| function.name.clone());
-    Place { path: source.path.clone(), function: function.unwrap_or_default() }
+    CodeLocation { path: source.path.clone(), function: function.unwrap_or_default() }
 }
 
 /// Between a comment and the function that it is about stand only more comments and attributes.
-fn only_comments(source: &Source, from: usize, to: usize) -> bool {
+fn only_comments(source: &SourceFile, from: usize, to: usize) -> bool {
     let between = source.code.lines().skip(from).take(to - from).map(str::trim);
     between.into_iter().all(|line| line.is_empty() || line.starts_with('#'))
 }
 
-type Row<'a> = (&'a Statement, Places);
+type ConformanceRow<'a> = (&'a NormativeStatement, ClauseEvidence);
 
-fn document(lists: &Lists, rows: &[Row<'_>]) -> String {
+fn document(lists: &StatementLists, rows: &[ConformanceRow<'_>]) -> String {
     let mut text = String::from(HEAD);
     line(&mut text, "\n| | statements | code and test | do not apply |\n|---|--:|--:|--:|");
-    for version in [Version::V5, Version::V311] {
+    for version in [SpecVersion::V5, SpecVersion::V311] {
         let shown = rows.iter().filter(|row| row.0.clause.version == version).count();
-        let not_ours = lists.not_ours.keys().filter(|clause| clause.version == version).count();
+        let not_ours =
+            lists.not_applicable.keys().filter(|clause| clause.version == version).count();
         let all = shown + not_ours;
         line(&mut text, &format!("| {version} | {all} | {shown} | {not_ours} |"));
     }
-    for version in [Version::V5, Version::V311] {
+    for version in [SpecVersion::V5, SpecVersion::V311] {
         line(&mut text, &format!("\n## MQTT {version}\n"));
         line(&mut text, "| id | binds | statement | code | tests |\n|---|---|---|---|---|");
         for (statement, places) in rows.iter().filter(|row| row.0.clause.version == version) {
-            let Statement { clause, binds, paraphrase } = statement;
+            let NormativeStatement { clause, binds, paraphrase } = statement;
             let (id, what) = (&clause.id, cell(paraphrase));
-            let (code, tests) = (list(&places.code), list(&places.tests));
+            let (code, tests) = (location_links(&places.code), location_links(&places.tests));
             line(&mut text, &format!("| {id} | {binds} | {what} | {code} | {tests} |"));
         }
     }
     line(&mut text, "\n## Do not apply\n\n| version | id | statement | why |\n|---|---|---|---|");
     for statement in &lists.statements {
-        if let Some(why) = lists.not_ours.get(&statement.clause) {
-            let Statement { clause: Clause { version, id }, paraphrase, .. } = statement;
+        if let Some(why) = lists.not_applicable.get(&statement.clause) {
+            let NormativeStatement { clause: ClauseId { version, id }, paraphrase, .. } = statement;
             let (what, why) = (cell(paraphrase), cell(why));
             line(&mut text, &format!("| {version} | {id} | {what} | {why} |"));
         }
@@ -181,14 +193,14 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-fn list(places: &BTreeSet<Place>) -> String {
-    places.iter().map(Place::link).collect::<Vec<_>>().join("<br>")
+fn location_links(places: &BTreeSet<CodeLocation>) -> String {
+    places.iter().map(CodeLocation::link).collect::<Vec<_>>().join("<br>")
 }
 
-impl Place {
+impl CodeLocation {
     /// A link to the file, and the function's name.
     fn link(&self) -> String {
-        let Place { path, function } = self;
+        let CodeLocation { path, function } = self;
         let short = path.trim_start_matches("crates/").replace("/src/", "/");
         format!("[{short}](../{path}) {function}").trim_end().to_string()
     }
@@ -208,7 +220,7 @@ has no code or no test fails `cargo x gen`, and with it CI.
 #[cfg(test)]
 mod tests {
     use super::write;
-    use crate::tree::{File, Tree};
+    use crate::tree::{SourceTree, TreeFile};
 
     const V5: &str = "id\tbinds\tparaphrase\nMQTT-1.1.0-1\tS\tone\nMQTT-1.1.0-2\tS\ttwo\n\
                       MQTT-1.1.0-3\tC\tthree\nMQTT-1.1.0-4\tB\tfour\n";
@@ -222,13 +234,13 @@ mod tests {
                         fn one_holds() { t(\"[3.1.1:MQTT-1.1.0-9]\"); }\n}\n";
     const VECTORS: &str = "# Four. [MQTT-1.1.0-4]\nany  00\n     ! Four\n";
 
-    fn tree(code: &str, vectors: &str, same: &str) -> Tree {
-        let file = |path: &str, text: &str| File {
+    fn tree(code: &str, vectors: &str, same: &str) -> SourceTree {
+        let file = |path: &str, text: &str| TreeFile {
             path: path.into(),
             bytes: text.len() as u64,
             text: Some(text.into()),
         };
-        Tree::new(vec![
+        SourceTree::new(vec![
             file("docs/clauses/normative_v5.tsv", V5),
             file("docs/clauses/normative_v311.tsv", V311),
             file("docs/clauses/same.tsv", same),

@@ -6,29 +6,41 @@ mod conformance;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::shell::{cargo, output, program};
-use crate::tree::{Tree, root};
+use crate::shell::{cargo, new_command, output};
+use crate::tree::{SourceTree, root};
 
 /// One document: where it goes and what it says.
-struct Document {
+struct GeneratedDocument {
     path: &'static str,
-    text: fn(&Sources) -> Result<String, String>,
+    text: fn(&DocumentSources) -> Result<String, String>,
 }
 
 /// What documents are made from.
-struct Sources {
-    tree: Tree,
+struct DocumentSources {
+    tree: SourceTree,
     /// The broker to ask; without one it is built.
     godwit: Option<PathBuf>,
 }
 
-const DOCUMENTS: &[Document] = &[
-    Document { path: "docs/conformance.md", text: |from| conformance::write(&from.tree) },
-    Document { path: "docs/options.md", text: |from| ask(from, &["options", "--markdown"]) },
-    Document { path: "docs/import.md", text: |from| ask(from, &["import", "--markdown"]) },
-    Document { path: "docs/rules.md", text: |from| ask(from, &["rules", "--markdown"]) },
-    Document { path: "docs/reference.md", text: |from| ask(from, &["reference"]) },
-    Document { path: "docs/godwit.toml", text: |from| ask(from, &["options", "--sample"]) },
+const DOCUMENTS: &[GeneratedDocument] = &[
+    GeneratedDocument { path: "docs/conformance.md", text: |from| conformance::write(&from.tree) },
+    GeneratedDocument {
+        path: "docs/options.md",
+        text: |from| run_godwit(from, &["options", "--markdown"]),
+    },
+    GeneratedDocument {
+        path: "docs/import.md",
+        text: |from| run_godwit(from, &["import", "--markdown"]),
+    },
+    GeneratedDocument {
+        path: "docs/rules.md",
+        text: |from| run_godwit(from, &["rules", "--markdown"]),
+    },
+    GeneratedDocument { path: "docs/reference.md", text: |from| run_godwit(from, &["reference"]) },
+    GeneratedDocument {
+        path: "docs/godwit.toml",
+        text: |from| run_godwit(from, &["options", "--sample"]),
+    },
 ];
 
 /// Writes all documents; with `--check` only tells which of them are stale.
@@ -36,8 +48,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let check = args.iter().any(|arg| arg == "--check");
     let named = args.iter().position(|arg| arg == "--godwit");
     let godwit = named.and_then(|at| args.get(at + 1)).map(PathBuf::from);
-    let tree = Tree::read(&root()).map_err(|e| format!("gen: the tree cannot be read: {e}"))?;
-    let from = Sources { tree, godwit };
+    let tree =
+        SourceTree::read(&root()).map_err(|e| format!("gen: the tree cannot be read: {e}"))?;
+    let from = DocumentSources { tree, godwit };
     let mut bad = Vec::new();
     for document in DOCUMENTS {
         let there = from.tree.text(document.path);
@@ -58,9 +71,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
 }
 
 /// What the broker itself says about its options.
-fn ask(from: &Sources, args: &[&str]) -> Result<String, String> {
+fn run_godwit(from: &DocumentSources, args: &[&str]) -> Result<String, String> {
     match &from.godwit {
-        Some(path) => output(program(&path.to_string_lossy()).args(args)),
+        Some(path) => output(new_command(&path.to_string_lossy()).args(args)),
         None => output(cargo().args(["run", "--quiet", "--package", "godwit", "--"]).args(args)),
     }
 }

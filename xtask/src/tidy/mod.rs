@@ -1,40 +1,42 @@
 //! `cargo x tidy`: the house rules that a machine can check, as one table of checks. Each finding
 //! says where, what is wrong and what would be right. Each check has its snapshot in `tests.rs`.
 
-mod edges;
+mod banned_words;
+mod dependency_edges;
 mod files;
 mod names;
 mod size;
 #[cfg(test)]
 mod tests;
-mod text;
+mod tuple_parameters;
+mod type_names;
 
 use std::fmt;
 
-use crate::tree::{Tree, root};
+use crate::tree::{SourceTree, root};
 
 /// One rule: its name in `cargo x tidy --list`, and what finds the places that break it.
-pub(crate) struct Check {
+pub(crate) struct TidyCheck {
     pub(crate) name: &'static str,
     pub(crate) rule: &'static str,
-    pub(crate) find: fn(&Tree) -> Vec<Finding>,
+    pub(crate) find: fn(&SourceTree) -> Vec<TidyFinding>,
 }
 
 /// One place that breaks a rule; lines count from 1.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Finding {
+pub(crate) struct TidyFinding {
     pub(crate) path: String,
     pub(crate) line: usize,
     pub(crate) what: String,
 }
 
-impl Finding {
-    pub(crate) fn new(path: &str, line: usize, what: impl Into<String>) -> Finding {
-        Finding { path: path.to_string(), line, what: what.into() }
+impl TidyFinding {
+    pub(crate) fn new(path: &str, line: usize, what: impl Into<String>) -> TidyFinding {
+        TidyFinding { path: path.to_string(), line, what: what.into() }
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for TidyFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.path, self.line, self.what)
     }
@@ -48,8 +50,10 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         }
         return Ok(());
     }
-    let tree = Tree::read(&root()).map_err(|e| format!("tidy: the tree cannot be read: {e}"))?;
-    let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| (check.find)(&tree)).collect();
+    let tree =
+        SourceTree::read(&root()).map_err(|e| format!("tidy: the tree cannot be read: {e}"))?;
+    let mut findings: Vec<TidyFinding> =
+        CHECKS.iter().flat_map(|check| (check.find)(&tree)).collect();
     findings.sort();
     for finding in &findings {
         println!("{finding}");
@@ -61,21 +65,51 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     Err(format!("tidy: {} places to mend", findings.len()))
 }
 
-pub(crate) const CHECKS: &[Check] = &[
-    Check { name: "file-length", rule: "product files have at most 600 lines", find: size::files },
-    Check { name: "fn-length", rule: "product functions have at most 70 lines", find: size::fns },
-    Check { name: "columns", rule: "lines have at most 100 columns", find: size::columns },
-    Check { name: "header", rule: "every .rs file opens with //!", find: files::header },
-    Check { name: "ascii", rule: ".rs files are ASCII", find: files::ascii },
-    Check { name: "tabs", rule: "no tabs where spaces are the custom", find: files::tabs },
-    Check { name: "blobs", rule: "no file is larger than 512 KB", find: files::blobs },
-    Check { name: "edges", rule: "crates depend only on what the house allows", find: edges::find },
-    Check { name: "words", rule: "calls and types that a crate may not name", find: text::words },
-    Check {
+pub(crate) const CHECKS: &[TidyCheck] = &[
+    TidyCheck {
+        name: "file-length",
+        rule: "product files have at most 600 lines",
+        find: size::files,
+    },
+    TidyCheck {
+        name: "fn-length",
+        rule: "product functions have at most 70 lines",
+        find: size::fns,
+    },
+    TidyCheck { name: "columns", rule: "lines have at most 100 columns", find: size::columns },
+    TidyCheck { name: "header", rule: "every .rs file opens with //!", find: files::header },
+    TidyCheck { name: "ascii", rule: ".rs files are ASCII", find: files::ascii },
+    TidyCheck { name: "tabs", rule: "no tabs where spaces are the custom", find: files::tabs },
+    TidyCheck { name: "blobs", rule: "no file is larger than 512 KB", find: files::blobs },
+    TidyCheck {
+        name: "edges",
+        rule: "crates depend only on what the house allows",
+        find: dependency_edges::find,
+    },
+    TidyCheck {
+        name: "words",
+        rule: "calls and types that a crate may not name",
+        find: banned_words::find_words,
+    },
+    TidyCheck {
         name: "leftovers",
         rule: "no FIXME or XXX is left in a comment",
-        find: text::leftovers,
+        find: banned_words::leftovers,
     },
-    Check { name: "unsafe", rule: "unsafe stands only in listed files", find: text::unsafe_code },
-    Check { name: "names", rule: "no words of plumbing in names", find: names::find },
+    TidyCheck {
+        name: "unsafe",
+        rule: "unsafe stands only in listed files",
+        find: banned_words::unsafe_code,
+    },
+    TidyCheck { name: "names", rule: "no words of plumbing in names", find: names::find },
+    TidyCheck {
+        name: "type-names",
+        rule: "a type's name is a phrase or a listed term, and stands for one thing",
+        find: type_names::find,
+    },
+    TidyCheck {
+        name: "tuples",
+        rule: "no parameters are packed into a tuple",
+        find: tuple_parameters::find,
+    },
 ];

@@ -1,15 +1,15 @@
 //! How long things may be: files, functions and lines.
 
-use super::Finding;
-use crate::source::Source;
-use crate::tree::Tree;
+use super::TidyFinding;
+use crate::source::SourceFile;
+use crate::tree::SourceTree;
 
 const FILE_LINES_MAX: usize = 600;
 const FN_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 100;
 
 /// Product files, counted without their tests.
-pub(super) fn files(tree: &Tree) -> Vec<Finding> {
+pub(super) fn files(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut found = Vec::new();
     for source in tree.sources.iter().filter(|source| is_product(source)) {
         let lines = source.test.iter().filter(|test| !**test).count();
@@ -17,14 +17,14 @@ pub(super) fn files(tree: &Tree) -> Vec<Finding> {
             let what = format!(
                 "{lines} lines without tests; at most {FILE_LINES_MAX}: split it by the nouns in it"
             );
-            found.push(Finding::new(&source.path, 1, what));
+            found.push(TidyFinding::new(&source.path, 1, what));
         }
     }
     found
 }
 
 /// Product functions, from `fn` to the closing brace.
-pub(super) fn fns(tree: &Tree) -> Vec<Finding> {
+pub(super) fn fns(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut found = Vec::new();
     for source in tree.sources.iter().filter(|source| is_product(source)) {
         for function in source.functions() {
@@ -35,7 +35,7 @@ pub(super) fn fns(tree: &Tree) -> Vec<Finding> {
                      and move straight lines into leaves",
                     function.name
                 );
-                found.push(Finding::new(&source.path, function.first + 1, what));
+                found.push(TidyFinding::new(&source.path, function.first + 1, what));
             }
         }
     }
@@ -43,14 +43,14 @@ pub(super) fn fns(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Every Rust line; one with an address may be as long as the address needs.
-pub(super) fn columns(tree: &Tree) -> Vec<Finding> {
+pub(super) fn columns(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut found = Vec::new();
     for source in &tree.sources {
         for (at, line) in source.text.lines().enumerate() {
             let columns = line.chars().count();
             if columns > COLUMNS_MAX && !line.contains("://") {
                 let what = format!("{columns} columns; at most {COLUMNS_MAX}: break the line");
-                found.push(Finding::new(&source.path, at + 1, what));
+                found.push(TidyFinding::new(&source.path, at + 1, what));
             }
         }
     }
@@ -58,7 +58,7 @@ pub(super) fn columns(tree: &Tree) -> Vec<Finding> {
 }
 
 /// What the caps bind: the sources of the crates and of xtask, not what only tests them.
-pub(super) fn is_product(source: &Source) -> bool {
+pub(super) fn is_product(source: &SourceFile) -> bool {
     let path = &source.path;
     let in_crate = path.starts_with("crates/") && path.contains("/src/");
     in_crate || path.starts_with("xtask/src/")

@@ -1,18 +1,18 @@
 //! One snapshot a check: a bad tree and the message that it must get.
 
-use super::{CHECKS, Finding};
-use crate::tree::{File, Tree};
+use super::{CHECKS, TidyFinding};
+use crate::tree::{SourceTree, TreeFile};
 
 /// Runs one check on files given as (path, text) and compares whole messages.
 fn check(name: &str, files: &[(&str, &str)], expected: &[&str]) {
-    let file = |(path, text): &(&str, &str)| File {
+    let file = |(path, text): &(&str, &str)| TreeFile {
         path: (*path).to_string(),
         bytes: text.len() as u64,
         text: Some((*text).to_string()),
     };
-    let tree = Tree::new(files.iter().map(file).collect());
+    let tree = SourceTree::new(files.iter().map(file).collect());
     let check = CHECKS.iter().find(|check| check.name == name).expect("a check of that name");
-    let found: Vec<String> = (check.find)(&tree).iter().map(Finding::to_string).collect();
+    let found: Vec<String> = (check.find)(&tree).iter().map(TidyFinding::to_string).collect();
     assert_eq!(found, expected);
 }
 
@@ -182,7 +182,7 @@ fn unsafe_outside_the_list_is_named() {
         "unsafe",
         &[("crates/engine/src/a.rs", "#![forbid(unsafe_code)]\n// unsafe\nunsafe { a() }\n")],
         &["crates/engine/src/a.rs:3: unsafe outside the listed files; find a safe way, or list \
-           the file in tidy/text.rs with the reason in its header"],
+           the file in tidy/banned_words.rs with the reason in its header"],
     );
 }
 
@@ -208,6 +208,51 @@ fn a_name_of_plumbing_is_named_with_a_better_one() {
              what it owns",
             "crates/broker/src/utils.rs:9: type BaseInfo: `base` says nothing; name the noun that \
              is shared",
+        ],
+    );
+}
+
+#[test]
+fn a_type_of_one_word_or_of_two_meanings_is_named() {
+    let one = "struct Session;\nstruct Crowd;\nstruct Said;\nstruct PeerSet;\n\
+               impl Iterator for PeerSet {\n    type Item = u8;\n}\n\
+               #[cfg(test)]\nmod tests {\n    struct Rig;\n}\n";
+    let two = "/// enum PeerSet\nenum PeerSet {}\ntype Unsaid = &'static str;\n";
+    check(
+        "type-names",
+        &[
+            ("crates/broker/src/a.rs", one),
+            ("crates/engine/src/b.rs", two),
+            ("crates/engine/tests/c.rs", "struct PeerSet;\nstruct Rig;\nstruct Told;\n"),
+        ],
+        &[
+            "crates/broker/src/a.rs:2: type Crowd: one word is too little; a phrase of two words \
+             or more, or a term listed in tidy/type_names.rs",
+            "crates/broker/src/a.rs:3: type Said: a pronoun or participle says nothing; name what \
+             it holds",
+            "crates/engine/src/b.rs:3: type Unsaid: one word is too little; a phrase of two words \
+             or more, or a term listed in tidy/type_names.rs",
+            "crates/engine/tests/c.rs:3: type Told: a pronoun or participle says nothing; name \
+             what it holds",
+            "crates/engine/src/b.rs:2: type PeerSet stands in crates/broker/src/a.rs:4 too; name \
+             each by what it holds",
+        ],
+    );
+}
+
+#[test]
+fn a_tuple_of_parameters_is_named() {
+    let text = "fn a((left, right): (u8, u8)) {}\nfn b(pair: (u8, u8)) -> (u8, u8) { pair }\n\
+                fn c<F: Fn((u8, u8)) -> u8>(\n    first: u8,\n    (second, _): (u8, F),\n) {}\n\
+                fn d() { let f = |(a, b): (u8, u8)| a + b; }\nfn e(f: fn((u8,)) -> u8, g: u8) {}\n";
+    let why =
+        "parameters packed into a tuple; name each, or make a struct of what travels together";
+    check(
+        "tuples",
+        &[("crates/broker/src/a.rs", text), ("crates/broker/tests/b.rs", text)],
+        &[
+            &format!("crates/broker/src/a.rs:1: fn a: {why}"),
+            &format!("crates/broker/src/a.rs:3: fn c: {why}"),
         ],
     );
 }

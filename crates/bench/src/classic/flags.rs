@@ -1,114 +1,134 @@
 //! The flags of `conn`, `pub` and `sub`: emqtt_bench's, and our own.
 
-use crate::flags::{Flag, Line};
+use crate::flags::{FlagSpec, ParsedFlags};
 
-pub(super) const SHARED: &[Flag] = &[
-    Flag {
+pub(super) const SHARED: &[FlagSpec] = &[
+    FlagSpec {
         names: &["-h", "--host"],
         value: "HOSTS",
         default: "localhost",
         doc: "comma list, taken in turn; URLs, too: tls://HOST:PORT",
     },
-    Flag {
+    FlagSpec {
         names: &["-p", "--port"],
         value: "PORT",
         default: "1883",
         doc: "of hosts that are not URLs with a port",
     },
-    Flag { names: &["-V", "--version"], value: "V", default: "5", doc: "3, 4 (3.1.1) or 5" },
-    Flag { names: &["-c", "--count"], value: "N", default: "200", doc: "clients" },
-    Flag {
+    FlagSpec { names: &["-V", "--version"], value: "V", default: "5", doc: "3, 4 (3.1.1) or 5" },
+    FlagSpec { names: &["-c", "--count"], value: "N", default: "200", doc: "clients" },
+    FlagSpec {
         names: &["-R", "--connrate"],
         value: "N",
         default: "0",
         doc: "connections a second; 0: see -i",
     },
-    Flag {
+    FlagSpec {
         names: &["-i", "--interval"],
         value: "MS",
         default: "10",
         doc: "between connections; 10ms, too",
     },
     crate::run::IFADDR,
-    Flag { names: &["--prefix"], value: "TEXT", default: "", doc: "of client ids" },
-    Flag {
+    FlagSpec { names: &["--prefix"], value: "TEXT", default: "", doc: "of client ids" },
+    FlagSpec {
         names: &["--shortids"],
         value: "",
         default: "false",
         doc: "client ids are prefix and number",
     },
-    Flag {
+    FlagSpec {
         names: &["-n", "--startnumber"],
         value: "N",
         default: "0",
         doc: "first client's number less one",
     },
-    Flag {
+    FlagSpec {
         names: &["--num-retry-connect"],
         value: "N",
         default: "0",
         doc: "for clients that were never connected",
     },
-    Flag {
+    FlagSpec {
         names: &["--reconnect"],
         value: "N",
         default: "0",
         doc: "for clients that lost their connection",
     },
-    Flag { names: &["-u", "--username"], value: "NAME", default: "", doc: "with %i and %rand_N" },
-    Flag { names: &["-P", "--password"], value: "TEXT", default: "", doc: "" },
-    Flag { names: &["-k", "--keepalive"], value: "S", default: "300", doc: "seconds; 5m, too" },
-    Flag { names: &["-C", "--clean"], value: "BOOL", default: "true", doc: "clean start" },
-    Flag { names: &["-x", "--session-expiry"], value: "S", default: "0", doc: "MQTT 5" },
-    Flag { names: &["-S", "--ssl"], value: "", default: "false", doc: "" },
-    Flag {
+    FlagSpec {
+        names: &["-u", "--username"],
+        value: "NAME",
+        default: "",
+        doc: "with %i and %rand_N",
+    },
+    FlagSpec { names: &["-P", "--password"], value: "TEXT", default: "", doc: "" },
+    FlagSpec { names: &["-k", "--keepalive"], value: "S", default: "300", doc: "seconds; 5m, too" },
+    FlagSpec { names: &["-C", "--clean"], value: "BOOL", default: "true", doc: "clean start" },
+    FlagSpec { names: &["-x", "--session-expiry"], value: "S", default: "0", doc: "MQTT 5" },
+    FlagSpec { names: &["-S", "--ssl"], value: "", default: "false", doc: "" },
+    FlagSpec {
         names: &["--cacertfile"],
         value: "FILE",
         default: "",
         doc: "verify the server; else anyone is taken",
     },
-    Flag { names: &["--certfile"], value: "FILE", default: "", doc: "our own certificate" },
-    Flag { names: &["--keyfile"], value: "FILE", default: "", doc: "its key" },
-    Flag { names: &["--ws"], value: "", default: "false", doc: "" },
-    Flag {
+    FlagSpec { names: &["--certfile"], value: "FILE", default: "", doc: "our own certificate" },
+    FlagSpec { names: &["--keyfile"], value: "FILE", default: "", doc: "its key" },
+    FlagSpec { names: &["--ws"], value: "", default: "false", doc: "" },
+    FlagSpec {
         names: &["--quic"],
         value: "HOW",
         default: "false",
         doc: "true or false; TLS's files are its",
     },
-    Flag {
+    FlagSpec {
         names: &["--restapi"],
         value: "PLACE",
         default: "",
         doc: "[IP:]PORT that serves /metrics to Prometheus",
     },
-    Flag { names: &["--prometheus"], value: "", default: "", doc: "taken; --restapi says where" },
-    Flag { names: &["-l", "--lowmem"], value: "", default: "", doc: "taken: of Erlang alone" },
-    Flag { names: &["-d", "--dist"], value: "", default: "", doc: "taken: of Erlang alone" },
-    Flag {
+    FlagSpec {
+        names: &["--prometheus"],
+        value: "",
+        default: "",
+        doc: "taken; --restapi says where",
+    },
+    FlagSpec { names: &["-l", "--lowmem"], value: "", default: "", doc: "taken: of Erlang alone" },
+    FlagSpec { names: &["-d", "--dist"], value: "", default: "", doc: "taken: of Erlang alone" },
+    FlagSpec {
         names: &["--force-major-gc-interval"],
         value: "MS",
         default: "",
         doc: "taken: of Erlang alone",
     },
-    Flag {
+    FlagSpec {
         names: &["-Q", "--qoe"],
         value: "HOW",
         default: "",
         doc: "true or false: the summary always has the latencies; dump is refused",
     },
-    Flag { names: &["--qoelog"], value: "FILE", default: "", doc: "refused: use --json FILE" },
-    Flag { names: &["--load-qst"], value: "FILE", default: "", doc: "refused: there is no 0-RTT" },
-    Flag {
+    FlagSpec { names: &["--qoelog"], value: "FILE", default: "", doc: "refused: use --json FILE" },
+    FlagSpec {
+        names: &["--load-qst"],
+        value: "FILE",
+        default: "",
+        doc: "refused: there is no 0-RTT",
+    },
+    FlagSpec {
         names: &["--ssl-version"],
         value: "V",
         default: "",
         doc: "tlsv1.2 or tlsv1.3 alone; means --ssl",
     },
-    Flag { names: &["--ciphers"], value: "LIST", default: "", doc: "refused: see --ssl-version" },
-    Flag { names: &["--signature-algs"], value: "LIST", default: "", doc: "refused" },
-    Flag { names: &["--keyex-algs"], value: "LIST", default: "", doc: "refused" },
-    Flag {
+    FlagSpec {
+        names: &["--ciphers"],
+        value: "LIST",
+        default: "",
+        doc: "refused: see --ssl-version",
+    },
+    FlagSpec { names: &["--signature-algs"], value: "LIST", default: "", doc: "refused" },
+    FlagSpec { names: &["--keyex-algs"], value: "LIST", default: "", doc: "refused" },
+    FlagSpec {
         names: &["--log_to"],
         value: "WHERE",
         default: "console",
@@ -116,12 +136,22 @@ pub(super) const SHARED: &[Flag] = &[
     },
 ];
 
-pub(super) const OURS: &[Flag] = &[
-    Flag { names: &["--duration"], value: "SPAN", default: "", doc: "end after 90s, 5m, 1h" },
-    Flag { names: &["--threads"], value: "N", default: "1", doc: "load threads" },
-    Flag { names: &["--window"], value: "N", default: "", doc: "deliveries under way with -I 0" },
-    Flag { names: &["--pid"], value: "PID", default: "", doc: "the broker's process, to watch" },
-    Flag {
+pub(super) const OURS: &[FlagSpec] = &[
+    FlagSpec { names: &["--duration"], value: "SPAN", default: "", doc: "end after 90s, 5m, 1h" },
+    FlagSpec { names: &["--threads"], value: "N", default: "1", doc: "load threads" },
+    FlagSpec {
+        names: &["--window"],
+        value: "N",
+        default: "",
+        doc: "deliveries under way with -I 0",
+    },
+    FlagSpec {
+        names: &["--pid"],
+        value: "PID",
+        default: "",
+        doc: "the broker's process, to watch",
+    },
+    FlagSpec {
         names: &["--json"],
         value: "FILE",
         default: "",
@@ -129,78 +159,83 @@ pub(super) const OURS: &[Flag] = &[
     },
 ];
 
-pub(super) const PUB: &[Flag] = &[
-    Flag {
+pub(super) const PUB: &[FlagSpec] = &[
+    FlagSpec {
         names: &["-t", "--topic"],
         value: "TOPIC",
         default: "",
         doc: "with %u %c %i %s %rand_N anywhere",
     },
-    Flag {
+    FlagSpec {
         names: &["-I", "--interval_of_msg"],
         value: "MS",
         default: "1000",
         doc: "a client; 0: as fast as taken",
     },
-    Flag {
+    FlagSpec {
         names: &["-s", "--size"],
         value: "BYTES",
         default: "256",
         doc: "payload; from 16 on it is stamped",
     },
-    Flag {
+    FlagSpec {
         names: &["-m", "--message"],
         value: "TEXT",
         default: "",
         doc: "payload, or template://FILE",
     },
-    Flag { names: &["-q", "--qos"], value: "QOS", default: "0", doc: "" },
-    Flag { names: &["-r", "--retain"], value: "BOOL", default: "false", doc: "" },
-    Flag {
+    FlagSpec { names: &["-q", "--qos"], value: "QOS", default: "0", doc: "" },
+    FlagSpec { names: &["-r", "--retain"], value: "BOOL", default: "false", doc: "" },
+    FlagSpec {
         names: &["-L", "--limit"],
         value: "N",
         default: "0",
         doc: "messages of all clients together",
     },
-    Flag {
+    FlagSpec {
         names: &["-F", "--inflight"],
         value: "N",
         default: "1",
         doc: "unacknowledged a client; 0: no bound",
     },
-    Flag {
+    FlagSpec {
         names: &["-w", "--wait-before-publishing"],
         value: "",
         default: "false",
         doc: "until all are connected",
     },
-    Flag {
+    FlagSpec {
         names: &["--min-random-wait"],
         value: "MS",
         default: "0",
         doc: "before the first message",
     },
-    Flag { names: &["--retry-interval"], value: "S", default: "", doc: "refused unless 0" },
-    Flag { names: &["--keep-connected"], value: "BOOL", default: "", doc: "refused unless false" },
-    Flag {
+    FlagSpec { names: &["--retry-interval"], value: "S", default: "", doc: "refused unless 0" },
+    FlagSpec {
+        names: &["--keep-connected"],
+        value: "BOOL",
+        default: "",
+        doc: "refused unless false",
+    },
+    FlagSpec {
         names: &["--topics-payload"],
         value: "FILE",
         default: "",
         doc: "refused: write a scenario and run it",
     },
-    Flag { names: &["--max-random-wait"], value: "MS", default: "0", doc: "" },
-    Flag { names: &["--payload-hdrs"], value: "LIST", default: "", doc: "cnt64,ts" },
+    FlagSpec { names: &["--max-random-wait"], value: "MS", default: "0", doc: "" },
+    FlagSpec { names: &["--payload-hdrs"], value: "LIST", default: "", doc: "cnt64,ts" },
 ];
 
-pub(super) const SUB: &[Flag] = &[
-    Flag {
+pub(super) const SUB: &[FlagSpec] = &[
+    FlagSpec {
         names: &["-t", "--topic"],
         value: "FILTER",
         default: "",
         doc: "may be repeated; with %u %c %i",
     },
-    Flag { names: &["-q", "--qos"], value: "QOS", default: "0", doc: "" },
-    Flag {
+    FlagSpec { names: &["-q", "--qos"], value: "QOS", default: "0", doc: "" },
+    FlagSpec {
         names: &["--payload-hdrs"],
         value: "LIST",
         default: "",
@@ -242,7 +277,7 @@ const TOPICS: &str = "write a scenario with a [[group]] for each topic (publish,
     with";
 
 /// Says what to write in the place of a flag that would make another test.
-pub(super) fn check_refused(line: &Line) -> Result<(), String> {
+pub(super) fn check_refused(line: &ParsedFlags) -> Result<(), String> {
     for (flag, taken, instead) in REFUSED {
         if let Some(value) = line.text(flag).filter(|value| !taken.contains(value)) {
             return Err(format!("{flag} {value}: {instead}"));

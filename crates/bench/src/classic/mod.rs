@@ -1,23 +1,26 @@
 //! `conn`, `pub` and `sub`: emqtt_bench's flags and output lines, so that scripts carry over, and
 //! what its users miss: an end by duration or count, a summary, an exit code, JSON.
 
+mod console;
 mod flags;
-mod lines;
 
+use self::console::ConsolePrinter;
 use self::flags::{OURS, PUB, SHARED, SUB, check_refused};
-use self::lines::Lines;
-use crate::conduct::Row;
-use crate::flags::{Flag, Line, help, read};
+use crate::flags::{FlagSpec, ParsedFlags, help, parse_flags};
 use crate::limits::{DRAIN_S_DEFAULT, PAYLOAD_BYTES_MAX, PUBLISHER_PER_S_MAX, WINDOW_DEFAULT};
-use crate::metrics::Metrics;
-use crate::plan::{Body, Field, Group, Pace, Plan, Publishing, Start, Target};
-use crate::report::{self, Subject};
-use crate::session::{self, Ending};
-use crate::tally::Tally;
-use crate::target::{self, Place};
-use crate::watch::Whom;
-use carrier::{Scheme, TCP, Trust};
-use mqtt::{QoS, Version};
+use crate::load_stats::LoadStats;
+use crate::metrics::MetricsServer;
+use crate::plan::{
+    BrokerTarget, LoadPlan, PayloadField, PayloadKind, PlanGroup, PublishPace, PublishPlan,
+    StartMode,
+};
+use crate::report::{self, TestSubject};
+use crate::target::{self, UrlParts};
+use crate::test_driver::SecondRow;
+use crate::test_session::{self, ReportOutputs};
+use crate::watch::WatchTarget;
+use carrier::{TCP, TlsClientOptions, UrlScheme};
+use mqtt::{ProtocolVersion, QoS};
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 use serde_json::Value;
@@ -26,83 +29,86 @@ use std::process::ExitCode;
 
 /// Which of the three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ClassicCommand {
     Conn,
     Pub,
     Sub,
 }
 
 pub(crate) fn conn(arguments: &[String]) -> ExitCode {
-    run(Kind::Conn, arguments)
+    run(ClassicCommand::Conn, arguments)
 }
 
 pub(crate) fn publish(arguments: &[String]) -> ExitCode {
-    run(Kind::Pub, arguments)
+    run(ClassicCommand::Pub, arguments)
 }
 
 pub(crate) fn subscribe(arguments: &[String]) -> ExitCode {
-    run(Kind::Sub, arguments)
+    run(ClassicCommand::Sub, arguments)
 }
 
-impl Kind {
+impl ClassicCommand {
     fn name(self) -> &'static str {
         match self {
-            Kind::Conn => "conn",
-            Kind::Pub => "pub",
-            Kind::Sub => "sub",
+            ClassicCommand::Conn => "conn",
+            ClassicCommand::Pub => "pub",
+            ClassicCommand::Sub => "sub",
         }
     }
 
-    fn tables(self) -> Vec<&'static [Flag]> {
+    fn tables(self) -> Vec<&'static [FlagSpec]> {
         match self {
-            Kind::Conn => vec![SHARED, OURS],
-            Kind::Pub => vec![PUB, SHARED, OURS],
-            Kind::Sub => vec![SUB, SHARED, OURS],
+            ClassicCommand::Conn => vec![SHARED, OURS],
+            ClassicCommand::Pub => vec![PUB, SHARED, OURS],
+            ClassicCommand::Sub => vec![SUB, SHARED, OURS],
         }
     }
 }
 
-fn run(kind: Kind, arguments: &[String]) -> ExitCode {
+fn run(kind: ClassicCommand, arguments: &[String]) -> ExitCode {
     if arguments.iter().any(|argument| argument == "--help") {
         let name = kind.name();
-        crate::say(format_args!("Usage: godwit-bench {name} [FLAGS]\n\n{}", help(&kind.tables())));
+        crate::print_line(format_args!(
+            "Usage: godwit-bench {name} [FLAGS]\n\n{}",
+            help(&kind.tables())
+        ));
         return ExitCode::SUCCESS;
     }
-    let order =
-        read(&kind.tables(), arguments).and_then(|line| order(kind, line).map_err(|why| vec![why]));
-    let Order { plan, subject, ending, line } = match order {
+    let order = parse_flags(&kind.tables(), arguments)
+        .and_then(|line| parse_options(kind, line).map_err(|why| vec![why]));
+    let ClassicOptions { plan, subject, ending, line } = match order {
         Ok(order) => order,
-        Err(wrongs) => return crate::refuse(&wrongs),
+        Err(wrongs) => return crate::refuse_arguments(&wrongs),
     };
     let metrics = match line.text("--restapi").filter(|place| *place != "disabled") {
-        Some(place) => Metrics::start(place).map(Some),
+        Some(place) => MetricsServer::start(place).map(Some),
         None => Ok(None),
     };
     let metrics = match metrics {
         Ok(metrics) => metrics,
-        Err(why) => return crate::refuse(&[format!("--restapi {why}")]),
+        Err(why) => return crate::refuse_arguments(&[format!("--restapi {why}")]),
     };
     let workers = plan.threads;
     let interval_ms = 1_000.0 / plan.connects_per_s;
-    let addresses = plan.local.len().max(1);
+    let addresses = plan.local_addresses.len().max(1);
     let is_silent = line.text("--log_to") == Some("null");
-    let mut lines = Lines::new(ending.json.as_deref() == Some(Path::new("-")), is_silent);
-    lines.put(&format!(
+    let mut lines = ConsolePrinter::new(ending.json.as_deref() == Some(Path::new("-")), is_silent);
+    lines.write(&format!(
         "Start with {workers} workers, addrs pool size: {addresses} and req interval: \
          {interval_ms} ms\n\n"
     ));
-    let mut see = |row: &Row, total: &Tally| {
+    let mut see = |row: &SecondRow, total: &LoadStats| {
         lines.print(row, total);
         metrics.iter().for_each(|metrics| metrics.update(total));
     };
-    let report = match session::run(plan, &subject, &mut see) {
+    let report = match test_session::run(plan, &subject, &mut see) {
         Ok(report) => report,
-        Err(why) => return crate::fail(&why),
+        Err(why) => return crate::report_failure(&why),
     };
     if let Some(limit) = line.number::<u64>("--limit").ok().flatten().filter(|n| *n > 0) {
-        lines.put(&completion(&report, limit));
+        lines.write(&completion(&report, limit));
     }
-    session::end(&report, &ending)
+    test_session::finish_report(&report, &ending)
 }
 
 /// What became of a planned number of messages.
@@ -115,28 +121,29 @@ fn completion(report: &Value, limit: u64) -> String {
 }
 
 /// What a command line asks for.
-struct Order {
-    plan: Plan,
-    subject: Subject,
-    ending: Ending,
-    line: Line,
+struct ClassicOptions {
+    plan: LoadPlan,
+    subject: TestSubject,
+    ending: ReportOutputs,
+    line: ParsedFlags,
 }
 
-fn order(kind: Kind, line: Line) -> Result<Order, String> {
-    let plan = plan(kind, &line)?;
-    let subject = Subject {
+fn parse_options(kind: ClassicCommand, line: ParsedFlags) -> Result<ClassicOptions, String> {
+    let plan = build_plan(kind, &line)?;
+    let subject = TestSubject {
         scenario: kind.name().into(),
         scale: 1.0,
-        whom: line.number("--pid")?.map(Whom::Process),
-        ..Subject::default()
+        watch_target: line.number("--pid")?.map(WatchTarget::Process),
+        ..TestSubject::default()
     };
-    let ending = Ending { json: line.text("--json").map(Into::into), ..Ending::default() };
-    ending.try_out()?;
-    Ok(Order { plan, subject, ending, line })
+    let ending =
+        ReportOutputs { json: line.text("--json").map(Into::into), ..ReportOutputs::default() };
+    ending.check_writable()?;
+    Ok(ClassicOptions { plan, subject, ending, line })
 }
 
-fn plan(kind: Kind, line: &Line) -> Result<Plan, String> {
-    if let Some(word) = line.words.first() {
+fn build_plan(kind: ClassicCommand, line: &ParsedFlags) -> Result<LoadPlan, String> {
+    if let Some(word) = line.positional.first() {
         let instead = match word.contains("://") {
             true => format!("write -h {word}"),
             false => {
@@ -151,34 +158,36 @@ fn plan(kind: Kind, line: &Line) -> Result<Plan, String> {
         rate if rate > 0.0 => rate,
         _ => 1_000.0 / interval_ms.max(0.001),
     };
-    let waits = kind == Kind::Pub && line.is_on("--wait-before-publishing");
-    let mut plan = Plan {
+    let waits = kind == ClassicCommand::Pub && line.is_on("--wait-before-publishing");
+    let mut plan = LoadPlan {
         targets: targets(line)?,
         threads: line.number("--threads")?.unwrap_or(1).max(1),
         connects_per_s: per_s,
-        local: line.text("--ifaddr").map_or(Ok(Vec::new()), target::local)?,
-        start: if waits { Start::Together } else { Start::Each },
+        local_addresses: line
+            .text("--ifaddr")
+            .map_or(Ok(Vec::new()), target::parse_local_addresses)?,
+        start: if waits { StartMode::Together } else { StartMode::Each },
         warm_s: 0.0,
         measure_s: line.seconds("--duration")?,
         drain_s: DRAIN_S_DEFAULT,
         from_sending: false,
         window: line.number("--window")?.unwrap_or(WINDOW_DEFAULT),
-        seed: session::seed(),
-        share: Plan::default().share,
+        seed: test_session::random_seed(),
+        share: LoadPlan::default().share,
         groups: Vec::new(),
     };
-    plan.groups.push(group(kind, line, plan.seed)?);
-    if kind == Kind::Sub && line.text("--topic").is_none() {
+    plan.groups.push(plan_group(kind, line, plan.seed)?);
+    if kind == ClassicCommand::Sub && line.text("--topic").is_none() {
         return Err("sub needs --topic".into());
     }
     Ok(plan)
 }
 
-fn targets(line: &Line) -> Result<Vec<Target>, String> {
+fn targets(line: &ParsedFlags) -> Result<Vec<BrokerTarget>, String> {
     let port: u16 = line.number("--port")?.unwrap_or(TCP.port);
     let file = |flag| line.text(flag).map(str::to_string);
     let authorities = file("--cacertfile");
-    let trust = Trust {
+    let trust = TlsClientOptions {
         // A load tester meets test servers, so without a CA anyone is taken, as in emqtt_bench.
         insecure: authorities.is_none(),
         authorities,
@@ -188,9 +197,9 @@ fn targets(line: &Line) -> Result<Vec<Target>, String> {
     let versions = tls_versions(line)?;
     let hosts = line.text("--host").unwrap_or("localhost").split(',');
     let one = |host: &str| {
-        let place = Place::read(host)?;
-        let scheme = scheme(line, &place)?;
-        let carrier = target::carrier(scheme, &trust, versions)?;
+        let place = UrlParts::read(host)?;
+        let scheme = chosen_scheme(line, &place)?;
+        let carrier = target::transport_for(scheme, &trust, versions)?;
         let port = place.port.unwrap_or(match place.scheme {
             Some(scheme) if !line.is_given("--port") => scheme.port,
             _ => port,
@@ -201,7 +210,9 @@ fn targets(line: &Line) -> Result<Vec<Target>, String> {
 }
 
 /// The versions of TLS that are offered, in emqtt_bench's names.
-fn tls_versions(line: &Line) -> Result<&'static [&'static SupportedProtocolVersion], String> {
+fn tls_versions(
+    line: &ParsedFlags,
+) -> Result<&'static [&'static SupportedProtocolVersion], String> {
     match line.text("--ssl-version") {
         None => Ok(rustls::DEFAULT_VERSIONS),
         Some("tlsv1.2") => Ok(TLS12_ALONE),
@@ -218,7 +229,7 @@ static TLS12_ALONE: &[&SupportedProtocolVersion] = &[&TLS12];
 static TLS13_ALONE: &[&SupportedProtocolVersion] = &[&TLS13];
 
 /// What a URL says, or the flags; both where they agree.
-fn scheme(line: &Line, place: &Place<'_>) -> Result<Scheme, String> {
+fn chosen_scheme(line: &ParsedFlags, place: &UrlParts<'_>) -> Result<UrlScheme, String> {
     let is_tls = line.is_on("--ssl") || line.has("--ssl-version");
     let name = match (line.text("--quic"), line.is_on("--ws"), is_tls) {
         (Some("true"), true, _) => return Err("--quic and --ws: use one of them".into()),
@@ -229,7 +240,7 @@ fn scheme(line: &Line, place: &Place<'_>) -> Result<Scheme, String> {
         (Some("false") | None, false, false) => "tcp",
         (Some(other), ..) => return Err(format!("--quic {other}: use true or false")),
     };
-    let said = Scheme::of(name).ok_or_else(|| format!("{name} is not spoken"))?;
+    let said = UrlScheme::from_name(name).ok_or_else(|| format!("{name} is not spoken"))?;
     if name == "quic" && line.text("--ssl-version") == Some("tlsv1.2") {
         return Err("--ssl-version tlsv1.2: QUIC has TLS 1.3 alone".into());
     }
@@ -237,7 +248,7 @@ fn scheme(line: &Line, place: &Place<'_>) -> Result<Scheme, String> {
         None => Ok(said),
         Some(own) if name == "tcp" || own == said => Ok(own),
         // A plain URL with --ssl is the same with TLS.
-        Some(own) if name == "tls" && !own.is_quic => Ok(own.secured()),
+        Some(own) if name == "tls" && !own.is_quic => Ok(own.with_tls()),
         Some(own) => Err(format!(
             "{}: the URL says {} and the flags say {name}: use one of them",
             place.host, own.name
@@ -245,11 +256,11 @@ fn scheme(line: &Line, place: &Place<'_>) -> Result<Scheme, String> {
     }
 }
 
-fn group(kind: Kind, line: &Line, seed: u64) -> Result<Group, String> {
+fn plan_group(kind: ClassicCommand, line: &ParsedFlags, seed: u64) -> Result<PlanGroup, String> {
     let version = match line.text("--version") {
-        Some("3") => Version::V31,
-        Some("4") => Version::V311,
-        Some("5") | None => Version::V5,
+        Some("3") => ProtocolVersion::V31,
+        Some("4") => ProtocolVersion::V311,
+        Some("5") | None => ProtocolVersion::V5,
         Some(other) => return Err(format!("--version {other}: use 3, 4 or 5")),
     };
     let clean_start = line.is_on("--clean");
@@ -257,7 +268,7 @@ fn group(kind: Kind, line: &Line, seed: u64) -> Result<Group, String> {
     if clients == 0 {
         return Err("--count 0: use a number above 0".into());
     }
-    let mut group = Group {
+    let mut group = PlanGroup {
         clients,
         number_first: line.number("--startnumber")?.unwrap_or(0) + 1,
         client_id: client_id(kind, line, seed),
@@ -269,22 +280,22 @@ fn group(kind: Kind, line: &Line, seed: u64) -> Result<Group, String> {
         session_expiry_s: line.whole_seconds("--session-expiry")?.unwrap_or(0),
         connect_retries: line.number("--num-retry-connect")?.unwrap_or(0),
         reconnects: line.number("--reconnect")?.unwrap_or(0),
-        ..Group::default()
+        ..PlanGroup::default()
     };
     match kind {
-        Kind::Conn => {}
-        Kind::Sub => {
+        ClassicCommand::Conn => {}
+        ClassicCommand::Sub => {
             group.subscribe = line.all("--topic").map(str::to_string).collect();
             group.subscribe_qos = qos(line)?;
-            group.fields = fields(line)?;
+            group.fields = payload_fields(line)?;
         }
-        Kind::Pub => group.publish = Some(publishing(line)?),
+        ClassicCommand::Pub => group.publish = Some(publish_plan(line)?),
     }
     Ok(group)
 }
 
 /// `HOST_bench_pub_RAND_N`; with a prefix `P_bench_pub_N`; short ones `N` or `PN`.
-fn client_id(kind: Kind, line: &Line, seed: u64) -> String {
+fn client_id(kind: ClassicCommand, line: &ParsedFlags, seed: u64) -> String {
     match (line.text("--prefix"), line.is_on("--shortids")) {
         (None, true) => "%i".into(),
         (Some(prefix), true) => format!("{prefix}%i"),
@@ -296,7 +307,7 @@ fn client_id(kind: Kind, line: &Line, seed: u64) -> String {
     }
 }
 
-fn publishing(line: &Line) -> Result<Publishing, String> {
+fn publish_plan(line: &ParsedFlags) -> Result<PublishPlan, String> {
     let topic = line.text("--topic").ok_or("pub needs --topic")?.to_string();
     let interval_ms = line.milliseconds("--interval_of_msg")?.unwrap_or(1_000.0);
     let size = line.number("--size")?.unwrap_or(256);
@@ -306,29 +317,29 @@ fn publishing(line: &Line) -> Result<Publishing, String> {
     if size > PAYLOAD_BYTES_MAX {
         return Err(format!("--size {size}: MQTT takes {PAYLOAD_BYTES_MAX} bytes at most"));
     }
-    let fields = fields(line)?;
+    let fields = payload_fields(line)?;
     let body = match line.text("--message") {
         Some(message) => match message.strip_prefix("template://") {
-            None => Body::Literal(message.as_bytes().to_vec()),
-            Some(file) => Body::Template(
+            None => PayloadKind::Literal(message.as_bytes().to_vec()),
+            Some(file) => PayloadKind::Template(
                 std::fs::read_to_string(file)
                     .map_err(|error| format!("--message {file}: {error}"))?,
                 size,
             ),
         },
-        None if !fields.is_empty() => Body::Fields(fields, size),
-        None => Body::Sized(size),
+        None if !fields.is_empty() => PayloadKind::Fields(fields, size),
+        None => PayloadKind::Sized(size),
     };
     let limit: u64 = line.number("--limit")?.unwrap_or(0);
     let wait = |name| line.milliseconds(name).map(|ms| ms.unwrap_or_default() as u64);
-    Ok(Publishing {
+    Ok(PublishPlan {
         topic,
         qos: qos(line)?,
         retain: line.is_on("--retain"),
         body,
         pace: match interval_ms {
-            interval if interval > 0.0 => Pace::EveryNs((interval * 1e6) as u64),
-            _ => Pace::AsTaken,
+            interval if interval > 0.0 => PublishPace::EveryNs((interval * 1e6) as u64),
+            _ => PublishPace::AsTaken,
         },
         inflight: line.number("--inflight")?.unwrap_or(1),
         messages_max: (limit > 0).then_some(limit),
@@ -336,18 +347,18 @@ fn publishing(line: &Line) -> Result<Publishing, String> {
     })
 }
 
-fn qos(line: &Line) -> Result<QoS, String> {
+fn qos(line: &ParsedFlags) -> Result<QoS, String> {
     let level = line.number::<u8>("--qos")?.unwrap_or(0);
     QoS::from_bits(level).ok_or_else(|| format!("--qos {level}: use 0, 1 or 2"))
 }
 
-fn fields(line: &Line) -> Result<Vec<Field>, String> {
+fn payload_fields(line: &ParsedFlags) -> Result<Vec<PayloadField>, String> {
     let names = line.text("--payload-hdrs").unwrap_or_default();
     let names = names.split(',').filter(|name| !name.is_empty());
     names
         .map(|name| match name {
-            "cnt64" => Ok(Field::Count),
-            "ts" => Ok(Field::Milliseconds),
+            "cnt64" => Ok(PayloadField::Count),
+            "ts" => Ok(PayloadField::Milliseconds),
             other => Err(format!("--payload-hdrs {other}: use cnt64 and ts")),
         })
         .collect()

@@ -1,29 +1,29 @@
 //! `compare`: several brokers, the same scenarios, in interleaved rounds on this host. What is
 //! printed are medians, and ratios to the first broker.
 
-mod launch;
-mod read;
+mod broker_process;
+mod comparison_plan;
 
-use crate::flags::{Flag, help, read as read_flags};
-use crate::report::{self, Subject, number};
-use crate::scenario::Change;
-use crate::session;
-use crate::watch::Whom;
-use badline::BadLine;
-use launch::{Entry, Launched};
-use read::{Comparison, Task};
+use crate::flags::{FlagSpec, help, parse_flags as read_flags};
+use crate::report::{self, TestSubject, number};
+use crate::scenario::ScenarioOverrides;
+use crate::test_session;
+use crate::watch::WatchTarget;
+use badline::ImpairedNetwork;
+use broker_process::{BrokerEntry, BrokerProcess};
+use comparison_plan::{ComparisonPlan, ComparisonTask};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// Lists the ready entries.
-pub(crate) fn list(arguments: &[String]) -> ExitCode {
-    if let Err(code) = crate::words(arguments, 0, "brokers") {
+pub(crate) fn list_brokers(arguments: &[String]) -> ExitCode {
+    if let Err(code) = crate::positional_args(arguments, 0, "brokers") {
         return code;
     }
-    for entry in read::ready() {
-        crate::say(format_args!(
+    for entry in comparison_plan::built_in_brokers() {
+        crate::print_line(format_args!(
             "{:12} {}{}\n{:12} to get it: {}",
             entry.name, entry.command, entry.url, "", entry.install
         ));
@@ -33,7 +33,7 @@ pub(crate) fn list(arguments: &[String]) -> ExitCode {
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if arguments.iter().any(|argument| argument == "--help") {
-        crate::say(format_args!(
+        crate::print_line(format_args!(
             "Usage: godwit-bench compare FILE.toml [FLAGS]\n\n{}{EXAMPLE}",
             help(&[FLAGS])
         ));
@@ -41,38 +41,38 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     }
     let line = match read_flags(&[FLAGS], arguments) {
         Ok(line) => line,
-        Err(wrongs) => return crate::refuse(&wrongs),
+        Err(wrongs) => return crate::refuse_arguments(&wrongs),
     };
-    let [file] = &line.words[..] else {
-        return crate::refuse(&["usage: godwit-bench compare FILE.toml".into()]);
+    let [file] = &line.positional[..] else {
+        return crate::refuse_arguments(&["usage: godwit-bench compare FILE.toml".into()]);
     };
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string());
-    let comparison = match text.and_then(|text| read::read(&text)) {
+    let comparison = match text.and_then(|text| comparison_plan::read(&text)) {
         Ok(comparison) => comparison,
-        Err(why) => return crate::refuse(&[format!("{file}: {why}")]),
+        Err(why) => return crate::refuse_arguments(&[format!("{file}: {why}")]),
     };
-    let tried = session::try_out_forms(&line, &FORMS);
-    if let Err(why) = tried.and_then(|()| known(&comparison)) {
-        return crate::refuse(&[why]);
+    let tried = test_session::check_forms_writable(&line, &FORMS);
+    if let Err(why) = tried.and_then(|()| check_scenarios(&comparison)) {
+        return crate::refuse_arguments(&[why]);
     }
     // It is this thread's, and that of all that it starts.
-    let between = comparison.line.map(|(weather, seed)| match badline::missing() {
-        None => BadLine::open(weather, seed),
+    let between = comparison.line.map(|(weather, seed)| match badline::unavailable_reason() {
+        None => ImpairedNetwork::open(weather, seed),
         Some(why) => Err(why),
     });
     let _between = match between.transpose() {
         Ok(between) => between,
-        Err(why) => return crate::fail(&format!("line: {why}")),
+        Err(why) => return crate::report_failure(&format!("line: {why}")),
     };
-    let results = all(&comparison);
+    let results = run_all(&comparison);
     let markdown = markdown(&comparison, &results);
     let rows = || results.iter().map(|result| result.row.clone()).collect::<Vec<Value>>();
     let forms: [&dyn Fn() -> String; 3] =
         [&|| markdown.clone(), &|| format!("{:#}\n", Value::Array(rows())), &|| {
             report::html(&rows())
         }];
-    if let Err(why) = session::put_forms(&line, &FORMS, &forms, &markdown) {
-        return crate::fail(&why);
+    if let Err(why) = test_session::write_forms(&line, &FORMS, &forms, &markdown) {
+        return crate::report_failure(&why);
     }
     let is_clean = results.iter().all(|result| result.row["faults"] == json!([]));
     if is_clean && !is_cut_short(&comparison, &results) {
@@ -83,15 +83,15 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
 }
 
 /// Refuses a scenario that is not there before the others have run for hours.
-fn known(comparison: &Comparison) -> Result<(), String> {
+fn check_scenarios(comparison: &ComparisonPlan) -> Result<(), String> {
     let names = comparison.tasks.iter().map(|task| &task.scenario);
     names
-        .map(|name| crate::run::load(name))
+        .map(|name| crate::run::load_scenario(name))
         .try_for_each(|read| read.map(drop).map_err(|wrongs| wrongs.join("; ")))
 }
 
 /// One run of one broker.
-struct OneRun {
+struct ComparisonRun {
     /// Its place among the comparison's: a scenario may be there at several scales.
     task: usize,
     broker: String,
@@ -99,34 +99,35 @@ struct OneRun {
 }
 
 /// All runs, or those until a signal came.
-fn all(comparison: &Comparison) -> Vec<OneRun> {
-    let stop = session::stop();
+fn run_all(comparison: &ComparisonPlan) -> Vec<ComparisonRun> {
+    let stop = test_session::stop_flag();
     let mut results = Vec::new();
     for (at, task) in comparison.tasks.iter().enumerate() {
         let scenario = &task.scenario;
         for round in 1..=comparison.rounds {
             for entry in &comparison.brokers {
-                crate::tell(format_args!(
+                crate::print_error(format_args!(
                     "{scenario}: round {round} of {}, {}",
                     comparison.rounds, entry.name
                 ));
-                let mut row = quietest(comparison, || match one(comparison, task, entry) {
-                    Ok(row) => row,
-                    // A broker that cannot be run is in the table, and the others still count.
-                    Err(why) => json!({
-                        "scenario": { "name": scenario },
-                        "target": { "broker": entry.name },
-                        "error": why,
-                        "faults": [why],
-                    }),
-                });
+                let mut row =
+                    run_quietest(comparison, || match run_once(comparison, task, entry) {
+                        Ok(row) => row,
+                        // A broker that cannot be run is in the table, and the others still count.
+                        Err(why) => json!({
+                            "scenario": { "name": scenario },
+                            "target": { "broker": entry.name },
+                            "error": why,
+                            "faults": [why],
+                        }),
+                    });
                 let is_last = stop.load(SeqCst);
                 if is_last && row["error"].is_string() {
                     // On a terminal the broker has got the signal, too.
                     row["interrupted"] = Value::Bool(true);
                 }
                 row["comparison"] = json!({ "task": at, "round": round });
-                results.push(OneRun { task: at, broker: entry.name.clone(), row });
+                results.push(ComparisonRun { task: at, broker: entry.name.clone(), row });
                 if is_last {
                     return results;
                 }
@@ -136,20 +137,20 @@ fn all(comparison: &Comparison) -> Vec<OneRun> {
     results
 }
 
-impl OneRun {
-    fn is_whole(&self) -> bool {
+impl ComparisonRun {
+    fn is_complete(&self) -> bool {
         self.row["interrupted"] != Value::Bool(true)
     }
 }
 
-fn is_cut_short(comparison: &Comparison, results: &[OneRun]) -> bool {
-    results.iter().filter(|one| one.is_whole()).count() < comparison.runs()
+fn is_cut_short(comparison: &ComparisonPlan, results: &[ComparisonRun]) -> bool {
+    results.iter().filter(|one| one.is_complete()).count() < comparison.runs()
 }
 
 /// Of as many tries as the comparison allows the one in which the host gave others the least. What
 /// a host does to a run is no broker's figure; which run counts is decided by nothing else, and the
 /// table says how many there were.
-fn quietest(comparison: &Comparison, mut run: impl FnMut() -> Value) -> Value {
+fn run_quietest(comparison: &ComparisonPlan, mut run: impl FnMut() -> Value) -> Value {
     let mut best = run();
     best["tries"] = json!(1);
     let Some(max) = comparison.stolen_percent_max else { return best };
@@ -158,7 +159,7 @@ fn quietest(comparison: &Comparison, mut run: impl FnMut() -> Value) -> Value {
         if stolen.is_none_or(|stolen| stolen <= max) {
             break;
         }
-        crate::tell(format_args!(
+        crate::print_error(format_args!(
             "the host gave others {:.1} % of its time: once more",
             stolen.unwrap_or(0.0)
         ));
@@ -179,59 +180,67 @@ fn stolen_percent(row: &Value) -> Option<f64> {
     Some(row.pointer("/target_use/host_stolen/mean")?.as_f64()? * 100.0)
 }
 
-fn one(comparison: &Comparison, task: &Task, entry: &Entry) -> Result<Value, String> {
+fn run_once(
+    comparison: &ComparisonPlan,
+    task: &ComparisonTask,
+    entry: &BrokerEntry,
+) -> Result<Value, String> {
     let name = &task.scenario;
-    let (text, scenario) = crate::run::load(name).map_err(|wrongs| wrongs.join("; "))?;
-    let launched = launch(entry, scenario.brokers(), comparison.line.is_some())?;
-    let change = Change {
+    let (text, scenario) = crate::run::load_scenario(name).map_err(|wrongs| wrongs.join("; "))?;
+    let launched = launch_brokers(entry, scenario.broker_count(), comparison.line.is_some())?;
+    let change = ScenarioOverrides {
         scale: task.scale,
         rate: task.rate,
         measure_s: comparison.duration_s,
         warm_s: comparison.warm_s,
         connects_per_s: comparison.connects_per_s,
         threads: comparison.threads,
-        seed: session::seed(),
-        ..Change::default()
+        seed: test_session::random_seed(),
+        ..ScenarioOverrides::default()
     };
     let targets = launched.iter().map(|one| crate::target::from_url(&one.url));
     let (mut plan, scaled) = scenario.plan(targets.collect::<Result<_, _>>()?, &change)?;
-    plan.local = comparison.local.clone();
-    let subject = Subject {
+    plan.local_addresses = comparison.local_addresses.clone();
+    let subject = TestSubject {
         scenario: name.clone(),
         scenario_text: text,
         scale: task.scale,
         scaled,
         broker: entry.name.clone(),
-        broker_version: entry.says_version(),
+        broker_version: entry.query_version(),
         configuration: entry.content.clone(),
-        whom: launched.first().and_then(Launched::id).map(Whom::Process),
+        watch_target: launched.first().and_then(BrokerProcess::id).map(WatchTarget::Process),
         watched_by: None,
     };
-    session::run(plan, &subject, &mut |_, _| {})
+    test_session::run(plan, &subject, &mut |_, _| {})
 }
 
 /// As many as the scenario wants: the first is bridged to the second, which may be at the other end
 /// of the line.
-fn launch(entry: &Entry, brokers: usize, is_beyond: bool) -> Result<Vec<Launched>, String> {
+fn launch_brokers(
+    entry: &BrokerEntry,
+    brokers: usize,
+    is_beyond: bool,
+) -> Result<Vec<BrokerProcess>, String> {
     if brokers == 1 {
-        return Ok(vec![Launched::start(entry)?]);
+        return Ok(vec![BrokerProcess::start(entry)?]);
     }
     if brokers > 2 || entry.bridge.is_empty() {
         return Err(format!("{}: no bridge is known, and this scenario needs one", entry.name));
     }
     let second = match is_beyond {
-        true if !entry.can_be_elsewhere() => {
+        true if !entry.supports_remote_host() => {
             let what = "a line needs {host} where it listens and {second_host} in its bridge";
             return Err(format!("{}: {what}", entry.name));
         }
-        true => Launched::start_beyond(entry)?,
-        false => Launched::start(entry)?,
+        true => BrokerProcess::start_across(entry)?,
+        false => BrokerProcess::start(entry)?,
     };
-    let first = Launched::start(&entry.bridged_to(&second))?;
+    let first = BrokerProcess::start(&entry.bridged_to(&second))?;
     Ok(vec![first, second])
 }
 
-fn markdown(comparison: &Comparison, results: &[OneRun]) -> String {
+fn markdown(comparison: &ComparisonPlan, results: &[ComparisonRun]) -> String {
     let rows: Vec<Value> = results.iter().map(|result| result.row.clone()).collect();
     let mut out = format!("# Comparison\n\n{}", report::conclusion(&rows));
     let first = &comparison.brokers[0].name;
@@ -242,7 +251,7 @@ fn markdown(comparison: &Comparison, results: &[OneRun]) -> String {
         }
     };
     if is_cut_short(comparison, results) {
-        let whole = results.iter().filter(|one| one.is_whole()).count();
+        let whole = results.iter().filter(|one| one.is_complete()).count();
         let _ = writeln!(
             out,
             "**Cut short by a signal**: {whole} of {} runs were made, and only they count.\n",
@@ -262,9 +271,9 @@ fn markdown(comparison: &Comparison, results: &[OneRun]) -> String {
             results.len() as u64 + again,
         );
     }
-    for (at, Task { scenario, scale, rate }) in comparison.tasks.iter().enumerate() {
+    for (at, ComparisonTask { scenario, scale, rate }) in comparison.tasks.iter().enumerate() {
         let _ = writeln!(out, "## {scenario}\n");
-        if let Ok((_, known)) = crate::run::load(scenario) {
+        if let Ok((_, known)) = crate::run::load_scenario(scenario) {
             let _ = writeln!(out, "{}.", known.title);
             if !known.reported.is_empty() {
                 let _ = writeln!(out, "Reported elsewhere: {}.", known.reported);
@@ -295,7 +304,7 @@ fn markdown(comparison: &Comparison, results: &[OneRun]) -> String {
     out
 }
 
-fn disclosure(comparison: &Comparison, results: &[OneRun], out: &mut String) {
+fn disclosure(comparison: &ComparisonPlan, results: &[ComparisonRun], out: &mut String) {
     let Some(row) = results.iter().map(|result| &result.row).find(|row| row["tool"].is_string())
     else {
         return;
@@ -305,7 +314,7 @@ fn disclosure(comparison: &Comparison, results: &[OneRun], out: &mut String) {
         let _ = writeln!(out, "* {line}");
     }
     for entry in &comparison.brokers {
-        let version = entry.says_version();
+        let version = entry.query_version();
         let place = if entry.command.is_empty() { &entry.url } else { &entry.command };
         let version = if version.is_empty() { version } else { format!(" ({version})") };
         let _ = writeln!(out, "* {}{version}: `{place}`", entry.name);
@@ -316,19 +325,20 @@ fn disclosure(comparison: &Comparison, results: &[OneRun], out: &mut String) {
     }
 }
 
-fn runs<'a>(
-    results: &'a [OneRun],
+fn runs_of<'a>(
+    results: &'a [ComparisonRun],
     task: usize,
     broker: &'a str,
 ) -> impl Iterator<Item = &'a Value> {
-    let is = move |one: &&OneRun| one.task == task && one.broker == broker && one.is_whole();
+    let is =
+        move |one: &&ComparisonRun| one.task == task && one.broker == broker && one.is_complete();
     results.iter().filter(is).map(|one| &one.row)
 }
 
 /// A column's median over the rounds; `None` where a round has no such figure.
-fn medians(results: &[OneRun], task: usize, broker: &str) -> Vec<Option<f64>> {
-    let column = |column: &Column| {
-        let values = runs(results, task, broker).map(|row| (column.of)(row));
+fn medians(results: &[ComparisonRun], task: usize, broker: &str) -> Vec<Option<f64>> {
+    let column = |column: &ComparisonColumn| {
+        let values = runs_of(results, task, broker).map(|row| (column.value)(row));
         let mut values: Vec<f64> = values.collect::<Option<_>>()?;
         values.sort_by(f64::total_cmp);
         let middle = values.len() / 2;
@@ -341,7 +351,7 @@ fn medians(results: &[OneRun], task: usize, broker: &str) -> Vec<Option<f64>> {
     COLUMNS.iter().map(column).collect()
 }
 
-fn cell(column: &Column, own: Option<f64>, first: Option<f64>) -> String {
+fn cell(column: &ComparisonColumn, own: Option<f64>, first: Option<f64>) -> String {
     let Some(own) = own else { return "-".into() };
     let value = format!("{own:.*}", column.digits);
     match first {
@@ -353,8 +363,8 @@ fn cell(column: &Column, own: Option<f64>, first: Option<f64>) -> String {
 }
 
 /// Of all rounds: one bad round is not hidden by two good ones.
-fn faults(results: &[OneRun], task: usize, broker: &str) -> String {
-    let mut all: Vec<&str> = runs(results, task, broker)
+fn faults(results: &[ComparisonRun], task: usize, broker: &str) -> String {
+    let mut all: Vec<&str> = runs_of(results, task, broker)
         .flat_map(|row| report::list(row, "/faults"))
         .filter_map(Value::as_str)
         .collect();
@@ -362,9 +372,9 @@ fn faults(results: &[OneRun], task: usize, broker: &str) -> String {
     all.join("; ")
 }
 
-struct Column {
+struct ComparisonColumn {
     name: &'static str,
-    of: fn(&Value) -> Option<f64>,
+    value: fn(&Value) -> Option<f64>,
     digits: usize,
     has_ratio: bool,
 }
@@ -373,80 +383,90 @@ fn sampler(row: &Value, name: &str, key: &str) -> Option<f64> {
     report::list(row, "/samplers").iter().find(|one| one["name"] == name)?[key].as_f64()
 }
 
-const COLUMNS: &[Column] = &[
-    Column {
+const COLUMNS: &[ComparisonColumn] = &[
+    ComparisonColumn {
         name: "in a second",
-        of: |row| row.pointer("/rates/published")?.as_f64(),
+        value: |row| row.pointer("/rates/published")?.as_f64(),
         digits: 0,
         has_ratio: false,
     },
-    Column {
+    ComparisonColumn {
         name: "out a second",
-        of: |row| row.pointer("/rates/received")?.as_f64(),
+        value: |row| row.pointer("/rates/received")?.as_f64(),
         digits: 0,
         has_ratio: true,
     },
-    Column { name: "p50 ms", of: |row| sampler(row, "Sub", "p50"), digits: 3, has_ratio: true },
-    Column { name: "p99 ms", of: |row| sampler(row, "Sub", "p99"), digits: 3, has_ratio: true },
-    Column {
+    ComparisonColumn {
+        name: "p50 ms",
+        value: |row| sampler(row, "Sub", "p50"),
+        digits: 3,
+        has_ratio: true,
+    },
+    ComparisonColumn {
+        name: "p99 ms",
+        value: |row| sampler(row, "Sub", "p99"),
+        digits: 3,
+        has_ratio: true,
+    },
+    ComparisonColumn {
         name: "CPU us a delivery",
-        of: |row| row.pointer("/target_use/cpu_us_per_delivery")?.as_f64(),
+        value: |row| row.pointer("/target_use/cpu_us_per_delivery")?.as_f64(),
         digits: 2,
         has_ratio: true,
     },
-    Column {
+    ComparisonColumn {
         name: "CPUs",
-        of: |row| row.pointer("/target_use/cpu/mean")?.as_f64(),
+        value: |row| row.pointer("/target_use/cpu/mean")?.as_f64(),
         digits: 2,
         has_ratio: true,
     },
-    Column {
+    ComparisonColumn {
         name: "memory MB",
-        of: |row| Some(row.pointer("/target_use/memory_kb/max")?.as_f64()? / 1024.0),
+        value: |row| Some(row.pointer("/target_use/memory_kb/max")?.as_f64()? / 1024.0),
         digits: 1,
         has_ratio: true,
     },
-    Column {
+    ComparisonColumn {
         name: "connect p99 ms",
-        of: |row| sampler(row, "Connect", "p99"),
+        value: |row| sampler(row, "Connect", "p99"),
         digits: 2,
         has_ratio: true,
     },
-    Column {
+    ComparisonColumn {
         name: "lost",
         // Where nothing was expected, nobody knows.
-        of: |row| {
+        value: |row| {
             let is_judged = number(row, "/messages/expected") > 0.0;
             is_judged.then(|| number(row, "/messages/lost"))
         },
         digits: 0,
         has_ratio: false,
     },
-    Column {
+    ComparisonColumn {
         name: "tester CPU",
-        of: |row| row.pointer("/own/thread_cpu_max")?.as_f64(),
+        value: |row| row.pointer("/own/thread_cpu_max")?.as_f64(),
         digits: 2,
         has_ratio: false,
     },
-    Column {
+    ComparisonColumn {
         name: "connecting",
-        of: |row| row.pointer("/own/thread_cpu_max_connecting")?.as_f64(),
+        value: |row| row.pointer("/own/thread_cpu_max_connecting")?.as_f64(),
         digits: 2,
         has_ratio: false,
     },
-    Column { name: "stolen %", of: stolen_percent, digits: 1, has_ratio: false },
-    Column {
+    ComparisonColumn { name: "stolen %", value: stolen_percent, digits: 1, has_ratio: false },
+    ComparisonColumn {
         name: "others %",
-        of: |row| Some(row.pointer("/target_use/host_others/mean")?.as_f64()? * 100.0),
+        value: |row| Some(row.pointer("/target_use/host_others/mean")?.as_f64()? * 100.0),
         digits: 1,
         has_ratio: false,
     },
 ];
 
-const FLAGS: &[Flag] = &[
-    Flag { names: &["--markdown"], value: "FILE", default: "", doc: "the table, also printed" },
-    Flag { names: &["--json"], value: "FILE", default: "", doc: "every run's whole report" },
-    Flag {
+const FLAGS: &[FlagSpec] = &[
+    FlagSpec { names: &["--markdown"], value: "FILE", default: "", doc: "the table, also printed" },
+    FlagSpec { names: &["--json"], value: "FILE", default: "", doc: "every run's whole report" },
+    FlagSpec {
         names: &["--html"],
         value: "FILE",
         default: "",
@@ -485,10 +505,11 @@ mod tests {
     }
 
     fn chosen(stolen: &[f64], max: Option<f64>) -> (f64, u64, usize) {
-        let comparison = Comparison { stolen_percent_max: max, tries: 3, ..Comparison::default() };
+        let comparison =
+            ComparisonPlan { stolen_percent_max: max, tries: 3, ..ComparisonPlan::default() };
         let mut runs = stolen.iter();
         let chosen =
-            quietest(&comparison, || row(*runs.next().expect("no more tries than allowed")));
+            run_quietest(&comparison, || row(*runs.next().expect("no more tries than allowed")));
         let tries = chosen["tries"].as_u64().expect("it is counted");
         (stolen_percent(&chosen).expect("it has one").round(), tries, runs.len())
     }
@@ -504,9 +525,9 @@ mod tests {
     #[test]
     fn a_host_that_does_not_say_is_measured_once() {
         let comparison =
-            Comparison { stolen_percent_max: Some(0.0), tries: 3, ..Comparison::default() };
+            ComparisonPlan { stolen_percent_max: Some(0.0), tries: 3, ..ComparisonPlan::default() };
         let mut runs = 0;
-        let chosen = quietest(&comparison, || {
+        let chosen = run_quietest(&comparison, || {
             runs += 1;
             json!({ "error": "not installed" })
         });
@@ -516,12 +537,14 @@ mod tests {
     /// The first broker of the second one cannot be run, and what was scaled is said all the same.
     #[test]
     fn a_scenario_at_two_scales_has_two_tables_of_its_own() {
-        let brokers = ["a", "b"].map(|name| Entry { name: name.into(), ..Entry::default() });
+        let brokers =
+            ["a", "b"].map(|name| BrokerEntry { name: name.into(), ..BrokerEntry::default() });
         let scenario = "p2p-1k-1k-1k-1k".to_string();
-        let tasks = [0.1, 0.2].map(|scale| Task { scenario: scenario.clone(), scale, rate: 1.0 });
+        let tasks =
+            [0.1, 0.2].map(|scale| ComparisonTask { scenario: scenario.clone(), scale, rate: 1.0 });
         let (tasks, brokers) = (tasks.to_vec(), brokers.to_vec());
-        let comparison = Comparison { tasks, brokers, rounds: 1, ..Comparison::default() };
-        let run = |task, broker: &str, row| OneRun { task, broker: broker.into(), row };
+        let comparison = ComparisonPlan { tasks, brokers, rounds: 1, ..ComparisonPlan::default() };
+        let run = |task, broker: &str, row| ComparisonRun { task, broker: broker.into(), row };
         let row = |received: u64, scaled: &str| {
             let scenario = json!({ "scaled": scaled });
             json!({ "rates": { "received": received }, "scenario": scenario })
@@ -547,10 +570,10 @@ mod tests {
     #[test]
     fn repetitions_are_told_of_where_there_can_be_any() {
         let says = |tries| {
-            let brokers = vec![Entry { name: "mine".into(), ..Entry::default() }];
+            let brokers = vec![BrokerEntry { name: "mine".into(), ..BrokerEntry::default() }];
             let stolen_percent_max = Some(3.0);
             let comparison =
-                Comparison { stolen_percent_max, tries, brokers, ..Comparison::default() };
+                ComparisonPlan { stolen_percent_max, tries, brokers, ..ComparisonPlan::default() };
             markdown(&comparison, &[]).contains("was made again")
         };
         assert_eq!([1, 2].map(says), [false, true]);

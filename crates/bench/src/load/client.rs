@@ -1,8 +1,8 @@
 //! One MQTT client: what it is doing, what it still has to send, and what it has received.
 
-use super::wire::{Outlets, Wire};
-use crate::track::Tracks;
-use mqtt::Version;
+use super::transport::{ClientTransport, QuicEndpoints};
+use crate::track::StreamTracks;
+use mqtt::ProtocolVersion;
 use std::collections::VecDeque;
 
 /// ```text
@@ -12,12 +12,12 @@ use std::collections::VecDeque;
 ///                              otherwise Over
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ClientState {
     Waiting,
     /// TCP (and what lies between it and MQTT) is connecting.
     Opening,
     /// CONNECT is sent.
-    Greeting,
+    AwaitingConnAck,
     /// SUBSCRIBE is sent.
     Subscribing,
     Live,
@@ -25,10 +25,10 @@ pub(crate) enum State {
 }
 
 #[derive(Debug)]
-pub(crate) struct Client {
-    pub(crate) wire: Option<Wire>,
-    pub(crate) state: State,
-    pub(crate) version: Version,
+pub(crate) struct LoadClient {
+    pub(crate) transport: Option<ClientTransport>,
+    pub(crate) state: ClientState,
+    pub(crate) version: ProtocolVersion,
     /// It has bytes to write and stands in the thread's list of such.
     pub(crate) is_dirty: bool,
     /// A PINGREQ is unanswered.
@@ -39,13 +39,13 @@ pub(crate) struct Client {
     pub(crate) group: u16,
     pub(crate) retries: u32,
     /// Of the shared subscription that it is part of, among the thread's.
-    pub(crate) share: Option<u32>,
+    pub(crate) shared_group: Option<u32>,
     pub(crate) number: u64,
     /// Of all clients of the test: decides target and local address.
-    pub(crate) place: u64,
+    pub(crate) index: u64,
     /// When this attempt began, and its last request.
     pub(crate) opened_ns: u64,
-    pub(crate) asked_ns: u64,
+    pub(crate) requested_ns: u64,
     /// When its connection was lost; zero before that.
     pub(crate) lost_ns: u64,
     pub(crate) id: Box<str>,
@@ -54,12 +54,12 @@ pub(crate) struct Client {
     pub(crate) tail: Vec<u8>,
     pub(crate) out: Vec<u8>,
     pub(crate) out_from: usize,
-    pub(crate) tracks: Tracks,
-    pub(crate) publisher: Option<Box<Publisher>>,
+    pub(crate) tracks: StreamTracks,
+    pub(crate) publisher: Option<Box<LoadPublisher>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Publisher {
+pub(crate) struct LoadPublisher {
     pub(crate) topic: String,
     /// Of the test; with the test's first stream it is the number on the wire.
     pub(crate) stream: u32,
@@ -67,29 +67,29 @@ pub(crate) struct Publisher {
     pub(crate) seq: u32,
     pub(crate) packet_id: u16,
     /// Consumers of its topic.
-    pub(crate) fan: u64,
-    pub(crate) flights: VecDeque<Flight>,
-    /// Messages that were due and found no room, the oldest of them due at `behind_from`.
-    pub(crate) behind: u32,
-    pub(crate) behind_from: u64,
+    pub(crate) consumer_count: u64,
+    pub(crate) flights: VecDeque<PublishFlight>,
+    /// Messages that were due and found no room, the oldest of them due at `backlog_due_ns`.
+    pub(crate) backlog_len: u32,
+    pub(crate) backlog_due_ns: u64,
     pub(crate) user_name: String,
 }
 
 /// A message that waits for its PUBACK or PUBCOMP.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Flight {
+pub(crate) struct PublishFlight {
     pub(crate) packet_id: u16,
     pub(crate) due_us: u64,
 }
 
-impl Client {
-    pub(crate) fn unsent(&self) -> usize {
+impl LoadClient {
+    pub(crate) fn unsent_len(&self) -> usize {
         self.out.len() - self.out_from
     }
 
     /// Ends the connection, and forgets what belonged to it alone.
-    pub(crate) fn close(&mut self, outlets: &mut Outlets) {
-        if let Some(wire) = self.wire.take() {
+    pub(crate) fn close(&mut self, outlets: &mut QuicEndpoints) {
+        if let Some(wire) = self.transport.take() {
             wire.close(outlets);
         }
         self.is_pinging = false;
@@ -99,7 +99,7 @@ impl Client {
     }
 }
 
-impl Publisher {
+impl LoadPublisher {
     pub(crate) fn next_packet_id(&mut self) -> u16 {
         self.packet_id = self.packet_id.checked_add(1).unwrap_or(1);
         self.packet_id
@@ -107,7 +107,7 @@ impl Publisher {
 
     /// Takes the flight of an acknowledgement; brokers answer in order, so it is mostly the first.
     #[inline]
-    pub(crate) fn land(&mut self, packet_id: u16) -> Option<Flight> {
+    pub(crate) fn acknowledge(&mut self, packet_id: u16) -> Option<PublishFlight> {
         if self.flights.front().is_some_and(|flight| flight.packet_id == packet_id) {
             return self.flights.pop_front();
         }

@@ -1,23 +1,23 @@
 //! The load itself: threads that each own some of the clients, and what they share.
 //!
 //! Invariant: a client belongs to one thread from first to last, and so do all members of one
-//! shared subscription; threads share only the numbers in [`Shared`].
+//! shared subscription; threads share only the numbers in [`SharedCounters`].
 
 mod client;
-mod crew;
-mod intake;
-mod outgo;
-mod outlets;
-mod pace;
+mod distribution;
+mod incoming;
+mod outgoing;
 mod payload;
+mod quic_io;
+mod schedule;
 mod thread;
-mod wire;
+mod transport;
 
-pub(crate) use thread::{Load, StreamEnd, ThreadEnd};
+pub(crate) use thread::{LoadThread, StreamSummary, ThreadSummary};
 
-use crate::clock::Clock;
-use crate::plan::Plan;
-use crate::tally::Tally;
+use crate::clock::RunClock;
+use crate::load_stats::LoadStats;
+use crate::plan::LoadPlan;
 use mio::Waker;
 use std::io;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 
 /// What all threads and their conductor read and write.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedCounters {
     stage: AtomicU8,
     pub(crate) start_ns: AtomicU64,
     pub(crate) measure_from_ns: AtomicU64,
@@ -45,26 +45,26 @@ pub(crate) struct Shared {
     /// Messages of QoS 1 and 2 that are not acknowledged.
     pub(crate) flights: AtomicI64,
     /// What each group may still publish; groups without a bound have a bound that no one reaches.
-    pub(crate) left: Vec<AtomicI64>,
+    pub(crate) messages_left: Vec<AtomicI64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(crate) enum Stage {
+pub(crate) enum LoadStage {
     Connecting,
     Publishing,
     Draining,
     Over,
 }
 
-impl Shared {
-    pub(crate) fn new(plan: &Plan) -> Shared {
-        let left = |group: &crate::plan::Group| {
+impl SharedCounters {
+    pub(crate) fn new(plan: &LoadPlan) -> SharedCounters {
+        let left = |group: &crate::plan::PlanGroup| {
             let messages = group.publish.as_ref().and_then(|publish| publish.messages_max);
             AtomicI64::new(messages.map_or(i64::MAX, |n| n as i64))
         };
-        Shared {
-            stage: AtomicU8::new(Stage::Connecting as u8),
+        SharedCounters {
+            stage: AtomicU8::new(LoadStage::Connecting as u8),
             start_ns: AtomicU64::new(u64::MAX),
             measure_from_ns: AtomicU64::new(u64::MAX),
             publish_until_ns: AtomicU64::new(u64::MAX),
@@ -75,75 +75,75 @@ impl Shared {
             expected: AtomicU64::new(0),
             received: AtomicU64::new(0),
             flights: AtomicI64::new(0),
-            left: plan.groups.iter().map(left).collect(),
+            messages_left: plan.groups.iter().map(left).collect(),
         }
     }
 
-    pub(crate) fn stage(&self) -> Stage {
+    pub(crate) fn stage(&self) -> LoadStage {
         match self.stage.load(Ordering::Acquire) {
-            0 => Stage::Connecting,
-            1 => Stage::Publishing,
-            2 => Stage::Draining,
-            _ => Stage::Over,
+            0 => LoadStage::Connecting,
+            1 => LoadStage::Publishing,
+            2 => LoadStage::Draining,
+            _ => LoadStage::Over,
         }
     }
 
-    pub(crate) fn enter(&self, stage: Stage) {
+    pub(crate) fn set_stage(&self, stage: LoadStage) {
         self.stage.store(stage as u8, Ordering::Release);
     }
 
-    pub(crate) fn under_way(&self) -> u64 {
+    pub(crate) fn undelivered(&self) -> u64 {
         self.expected.load(SeqCst).saturating_sub(self.received.load(SeqCst))
     }
 
     /// Whether no client is live or will be again.
-    pub(crate) fn is_deserted(&self) -> bool {
+    pub(crate) fn has_no_clients_left(&self) -> bool {
         self.over.load(SeqCst) >= self.clients.load(SeqCst)
     }
 
     /// Whether every group with a bound has published all that it may.
-    pub(crate) fn is_spent(&self) -> bool {
+    pub(crate) fn has_sent_all(&self) -> bool {
         let bounded = |left: &&AtomicI64| left.load(SeqCst) < i64::MAX / 2;
-        let mut bounds = self.left.iter().filter(bounded).peekable();
+        let mut bounds = self.messages_left.iter().filter(bounded).peekable();
         bounds.peek().is_some() && bounds.all(|left| left.load(SeqCst) <= 0)
     }
 }
 
 /// One thread's second, or a part of one where a phase began within it.
 #[derive(Debug)]
-pub(crate) struct Second {
+pub(crate) struct ThreadSecond {
     pub(crate) from_ns: u64,
     pub(crate) until_ns: u64,
-    pub(crate) tally: Tally,
+    pub(crate) tally: LoadStats,
     /// Processor time since the last hand-over, by the time that passed since then: a hand-over
     /// that comes late covers more than its second.
     pub(crate) busy: f64,
 }
 
 /// A running thread, and how to wake it.
-pub(crate) struct Hand {
-    pub(crate) thread: JoinHandle<io::Result<ThreadEnd>>,
+pub(crate) struct LoadThreadHandle {
+    pub(crate) thread: JoinHandle<io::Result<ThreadSummary>>,
     pub(crate) waker: Waker,
 }
 
 /// Deals the clients out and starts the threads.
-pub(crate) fn start(
-    plan: &Arc<Plan>,
-    shared: &Arc<Shared>,
-    clock: Clock,
-    seconds: &Sender<Second>,
-) -> io::Result<Vec<Hand>> {
+pub(crate) fn start_threads(
+    plan: &Arc<LoadPlan>,
+    shared: &Arc<SharedCounters>,
+    clock: RunClock,
+    seconds: &Sender<ThreadSecond>,
+) -> io::Result<Vec<LoadThreadHandle>> {
     let mut hands = Vec::new();
-    let parts = crew::deal(plan);
+    let parts = distribution::distribute_clients(plan);
     shared.clients.store(parts.iter().map(|part| part.clients.len() as u64).sum(), SeqCst);
     for (index, part) in parts.into_iter().enumerate() {
         let poll = mio::Poll::new()?;
         let waker = Waker::new(poll.registry(), thread::WAKER)?;
         let (plan, shared, seconds) = (Arc::clone(plan), Arc::clone(shared), seconds.clone());
-        let load = Load::new(index, plan, shared, clock, seconds, poll, part)?;
+        let load = LoadThread::new(index, plan, shared, clock, seconds, poll, part)?;
         let name = format!("load-{index}");
         let thread = std::thread::Builder::new().name(name).spawn(move || load.run())?;
-        hands.push(Hand { thread, waker });
+        hands.push(LoadThreadHandle { thread, waker });
     }
     Ok(hands)
 }

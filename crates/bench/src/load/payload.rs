@@ -1,42 +1,42 @@
 //! What a message carries: made once a group, and only the changing bytes written again.
 
-use crate::plan::{Body, Field};
-use crate::stamp::{STAMP_BYTES, Stamp};
-use crate::template::Chance;
+use crate::plan::{PayloadField, PayloadKind};
+use crate::stamp::{PayloadStamp, STAMP_BYTES};
+use crate::template::BenchRng;
 
 #[derive(Debug)]
-pub(crate) struct Payload {
-    body: Body,
+pub(crate) struct PayloadGenerator {
+    body: PayloadKind,
     bytes: Vec<u8>,
     count: u64,
-    chance: Chance,
+    chance: BenchRng,
 }
 
-impl Payload {
-    pub(crate) fn new(body: &Body, seed: u64) -> Payload {
+impl PayloadGenerator {
+    pub(crate) fn new(body: &PayloadKind, seed: u64) -> PayloadGenerator {
         let bytes = match body {
-            Body::Sized(len) => vec![PADDING; *len],
-            Body::Literal(bytes) => bytes.clone(),
-            Body::Template(text, _) => text.clone().into_bytes(),
-            Body::Fields(fields, len) => vec![PADDING; 8 * fields.len() + len],
+            PayloadKind::Sized(len) => vec![PADDING; *len],
+            PayloadKind::Literal(bytes) => bytes.clone(),
+            PayloadKind::Template(text, _) => text.clone().into_bytes(),
+            PayloadKind::Fields(fields, len) => vec![PADDING; 8 * fields.len() + len],
         };
-        Payload { body: body.clone(), bytes, count: 0, chance: Chance::new(seed) }
+        PayloadGenerator { body: body.clone(), bytes, count: 0, chance: BenchRng::new(seed) }
     }
 
     /// The payload of the next message. A stamp is written only where it fits.
     #[inline]
-    pub(crate) fn next(&mut self, stamp: Stamp, now_ns: u64) -> &[u8] {
+    pub(crate) fn next(&mut self, stamp: PayloadStamp, now_ns: u64) -> &[u8] {
         match &self.body {
-            Body::Sized(_) => stamp.write(&mut self.bytes),
-            Body::Literal(_) => {}
-            Body::Template(text, random_bytes) => {
-                self.bytes = self.chance.template(text, *random_bytes, now_ns).into_bytes();
+            PayloadKind::Sized(_) => stamp.write(&mut self.bytes),
+            PayloadKind::Literal(_) => {}
+            PayloadKind::Template(text, random_bytes) => {
+                self.bytes = self.chance.fill_payload(text, *random_bytes, now_ns).into_bytes();
             }
-            Body::Fields(fields, _) => {
+            PayloadKind::Fields(fields, _) => {
                 for (field, into) in fields.iter().zip(self.bytes.chunks_exact_mut(8)) {
                     let value = match field {
-                        Field::Count => self.count,
-                        Field::Milliseconds => now_ns / 1_000_000,
+                        PayloadField::Count => self.count,
+                        PayloadField::Milliseconds => now_ns / 1_000_000,
                     };
                     into.copy_from_slice(&value.to_be_bytes());
                 }
@@ -47,16 +47,16 @@ impl Payload {
     }
 }
 
-impl Body {
+impl PayloadKind {
     /// Whether our stamp is in it: without it there is no latency, loss, duplicate or order to see.
     pub(crate) fn is_stamped(&self) -> bool {
-        matches!(self, Body::Sized(len) if *len >= STAMP_BYTES)
+        matches!(self, PayloadKind::Sized(len) if *len >= STAMP_BYTES)
     }
 }
 
-impl Chance {
+impl BenchRng {
     /// Times are emqtt_bench's; what is random is of hexadecimal digits, so that a text stays one.
-    fn template(&mut self, text: &str, random_bytes: usize, now_ns: u64) -> String {
+    fn fill_payload(&mut self, text: &str, random_bytes: usize, now_ns: u64) -> String {
         let mut text = text.to_string();
         let times = [
             ("%TIMESTAMP%", now_ns / 1_000_000),
@@ -71,13 +71,13 @@ impl Chance {
         }
         for (place, bytes) in [("%UNIQUE%", 16), ("%RANDOM%", random_bytes)] {
             while text.contains(place) {
-                text = text.replacen(place, &self.digits(bytes), 1);
+                text = text.replacen(place, &self.hex_digits(bytes), 1);
             }
         }
         text
     }
 
-    fn digits(&mut self, bytes: usize) -> String {
+    fn hex_digits(&mut self, bytes: usize) -> String {
         let mut digits = String::with_capacity(bytes + 16);
         while digits.len() < bytes {
             digits += &format!("{:016x}", self.next() << 11 | self.next() & 0x7FF);
@@ -88,8 +88,8 @@ impl Chance {
 }
 
 /// When a payload with emqtt_bench's fields was sent, in milliseconds of the Unix epoch.
-pub(crate) fn sent_ms(fields: &[Field], payload: &[u8]) -> Option<u64> {
-    let at = fields.iter().position(|field| *field == Field::Milliseconds)?;
+pub(crate) fn sent_ms(fields: &[PayloadField], payload: &[u8]) -> Option<u64> {
+    let at = fields.iter().position(|field| *field == PayloadField::Milliseconds)?;
     let bytes = payload.get(8 * at..8 * at + 8)?;
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }
@@ -100,21 +100,24 @@ const PADDING: u8 = b'x';
 mod tests {
     use super::*;
 
-    const STAMP: Stamp = Stamp { time_us: 5, stream: 6, seq: 7 };
+    const STAMP: PayloadStamp = PayloadStamp { time_us: 5, stream: 6, seq: 7 };
 
     #[test]
     fn a_stamp_needs_sixteen_bytes() {
-        assert_eq!(Stamp::read(Payload::new(&Body::Sized(16), 1).next(STAMP, 0)), Some(STAMP));
-        assert_eq!(Payload::new(&Body::Sized(15), 1).next(STAMP, 0), [PADDING; 15]);
-        let literal = Body::Literal(b"a literal stays as it is".to_vec());
-        assert_eq!(Payload::new(&literal, 1).next(STAMP, 0), b"a literal stays as it is");
-        assert!(Body::Sized(16).is_stamped() && !Body::Sized(15).is_stamped());
+        assert_eq!(
+            PayloadStamp::read(PayloadGenerator::new(&PayloadKind::Sized(16), 1).next(STAMP, 0)),
+            Some(STAMP)
+        );
+        assert_eq!(PayloadGenerator::new(&PayloadKind::Sized(15), 1).next(STAMP, 0), [PADDING; 15]);
+        let literal = PayloadKind::Literal(b"a literal stays as it is".to_vec());
+        assert_eq!(PayloadGenerator::new(&literal, 1).next(STAMP, 0), b"a literal stays as it is");
+        assert!(PayloadKind::Sized(16).is_stamped() && !PayloadKind::Sized(15).is_stamped());
     }
 
     #[test]
     fn fields_stand_before_the_padding_in_the_order_given() {
-        let fields = vec![Field::Count, Field::Milliseconds];
-        let mut payload = Payload::new(&Body::Fields(fields.clone(), 2), 1);
+        let fields = vec![PayloadField::Count, PayloadField::Milliseconds];
+        let mut payload = PayloadGenerator::new(&PayloadKind::Fields(fields.clone(), 2), 1);
         payload.next(STAMP, 0);
         let bytes = payload.next(STAMP, 9_000_000);
         assert_eq!(bytes, [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, b'x', b'x']);
@@ -124,8 +127,8 @@ mod tests {
 
     #[test]
     fn every_place_of_a_template_is_filled() {
-        let body = Body::Template("%TIMESTAMPMS% %TIMESTAMP% %RANDOM% %RANDOM%".into(), 20);
-        let mut payload = Payload::new(&body, 1);
+        let body = PayloadKind::Template("%TIMESTAMPMS% %TIMESTAMP% %RANDOM% %RANDOM%".into(), 20);
+        let mut payload = PayloadGenerator::new(&body, 1);
         let text = String::from_utf8(payload.next(STAMP, 2_345_000_000).to_vec()).expect("text");
         let parts: Vec<&str> = text.split(' ').collect();
         assert_eq!(parts[..2], ["2345", "2345"]);

@@ -6,18 +6,18 @@
 //!
 //! Sockets are edge-triggered for reading and writing from the first; nothing is registered twice.
 
-use super::client::{Client, State};
-use super::crew::Part;
-use super::intake::Ages;
-use super::pace::{Line, Timer, on_grid};
-use super::payload::Payload;
-use super::wire::{Outlets, Wire};
-use super::{Second, Shared, Stage};
-use crate::clock::{Clock, SECOND_NS};
+use super::client::{ClientState, LoadClient};
+use super::distribution::ThreadClients;
+use super::incoming::AgeBatch;
+use super::payload::PayloadGenerator;
+use super::schedule::{IntervalQueue, PollTimer, round_up_to_grid};
+use super::transport::{ClientTransport, QuicEndpoints};
+use super::{LoadStage, SharedCounters, ThreadSecond};
+use crate::clock::{RunClock, SECOND_NS};
 use crate::limits::{CONNECT_S_MAX, EVENTS_A_TURN_MAX, OPENING_MAX, READ_BYTES_MAX};
-use crate::plan::{Pace, Plan, Start};
-use crate::tally::{Count, Failure, Sampler, Tally};
-use crate::track::{Tracked, Tracks};
+use crate::load_stats::{LatencySampler, LoadCounter, LoadFailure, LoadStats};
+use crate::plan::{LoadPlan, PublishPace, StartMode};
+use crate::track::{StreamTracks, TrackTotals};
 use mio::{Events, Poll, Token};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -27,14 +27,14 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-pub(crate) struct Load {
-    pub(super) plan: Arc<Plan>,
-    pub(super) shared: Arc<Shared>,
-    pub(super) clock: Clock,
-    pub(super) clients: Vec<Client>,
+pub(crate) struct LoadThread {
+    pub(super) plan: Arc<LoadPlan>,
+    pub(super) shared: Arc<SharedCounters>,
+    pub(super) clock: RunClock,
+    pub(super) clients: Vec<LoadClient>,
     /// What the members of each shared subscription received, together.
-    pub(super) shares: Vec<Tracks>,
-    pub(super) tally: Tally,
+    pub(super) shares: Vec<StreamTracks>,
+    pub(super) tally: LoadStats,
     pub(super) buffer: Vec<u8>,
     /// Clients with something to write.
     pub(super) dirty: Vec<u32>,
@@ -42,27 +42,27 @@ pub(crate) struct Load {
     /// When messages of QoS 0 were due that this turn writes.
     pub(super) written: Vec<u64>,
     /// A line of publishers a group, and who comes next in a closed loop.
-    pub(super) lines: Vec<Line>,
-    pub(super) takers: Vec<Takers>,
-    pub(super) payloads: Vec<Payload>,
+    pub(super) schedules: Vec<IntervalQueue>,
+    pub(super) closed_loop: Vec<ClosedLoopPublishers>,
+    pub(super) payloads: Vec<PayloadGenerator>,
     /// Messages that are due in this span count in the times.
     pub(super) measured_us: (u64, u64),
     /// Deliveries that this turn caused and saw.
     pub(super) expected: u64,
     pub(super) received: u64,
     pub(super) flights: i64,
-    pub(super) ages: Ages,
-    pub(super) outlets: Outlets,
+    pub(super) ages: AgeBatch,
+    pub(super) endpoints: QuicEndpoints,
     /// Clients whose trunks have something new.
     pub(super) woken: Vec<u32>,
     poll: Poll,
-    timer: Timer,
-    seconds: Sender<Second>,
+    timer: PollTimer,
+    seconds: Sender<ThreadSecond>,
     to_open: VecDeque<(u64, u32)>,
     reopen: BinaryHeap<std::cmp::Reverse<(u64, u32)>>,
     opening: usize,
-    timeouts: Line,
-    pings: Vec<Line>,
+    timeouts: IntervalQueue,
+    pings: Vec<IntervalQueue>,
     has_begun: bool,
     second_from: u64,
     cpu_ns: u64,
@@ -71,23 +71,23 @@ pub(crate) struct Load {
 
 /// Publishers of one group that publish as fast as they are taken.
 #[derive(Debug, Default)]
-pub(super) struct Takers {
+pub(super) struct ClosedLoopPublishers {
     pub(super) clients: Vec<u32>,
     pub(super) next: usize,
 }
 
 /// What a thread knows at its end.
 #[derive(Debug)]
-pub(crate) struct ThreadEnd {
+pub(crate) struct ThreadSummary {
     /// By the stream's number on the wire.
-    pub(crate) tracked: HashMap<u32, Tracked>,
-    pub(crate) streams: Vec<StreamEnd>,
+    pub(crate) tracked: HashMap<u32, TrackTotals>,
+    pub(crate) streams: Vec<StreamSummary>,
     /// Filters of clients that were live, once a client.
     pub(crate) consumers: HashMap<String, u64>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct StreamEnd {
+pub(crate) struct StreamSummary {
     pub(crate) stream: u32,
     pub(crate) client: String,
     pub(crate) topic: String,
@@ -95,44 +95,53 @@ pub(crate) struct StreamEnd {
     pub(crate) unanswered: u64,
 }
 
-impl Load {
+impl LoadThread {
     pub(crate) fn new(
         index: usize,
-        plan: Arc<Plan>,
-        shared: Arc<Shared>,
-        clock: Clock,
-        seconds: Sender<Second>,
+        plan: Arc<LoadPlan>,
+        shared: Arc<SharedCounters>,
+        clock: RunClock,
+        seconds: Sender<ThreadSecond>,
         poll: Poll,
-        part: Part,
-    ) -> io::Result<Load> {
-        let interval = |group: &crate::plan::Group| match group.publish.as_ref().map(|p| p.pace) {
-            Some(Pace::EveryNs(interval)) => interval.max(1),
+        part: ThreadClients,
+    ) -> io::Result<LoadThread> {
+        let interval = |group: &crate::plan::PlanGroup| match group.publish.as_ref().map(|p| p.pace)
+        {
+            Some(PublishPace::EveryNs(interval)) => interval.max(1),
             _ => u64::MAX,
         };
         let between_pings =
-            |group: &crate::plan::Group| u64::from(group.keep_alive_s) * (SECOND_NS / 10) * 8;
-        let payload = |(at, group): (usize, &crate::plan::Group)| {
-            let nothing = crate::plan::Body::Sized(0);
+            |group: &crate::plan::PlanGroup| u64::from(group.keep_alive_s) * (SECOND_NS / 10) * 8;
+        let payload = |(at, group): (usize, &crate::plan::PlanGroup)| {
+            let nothing = crate::plan::PayloadKind::Sized(0);
             let body = group.publish.as_ref().map_or(&nothing, |publish| &publish.body);
-            Payload::new(body, plan.seed ^ (at as u64) << 32 ^ index as u64)
+            PayloadGenerator::new(body, plan.seed ^ (at as u64) << 32 ^ index as u64)
         };
-        let timer = Timer::new(poll.registry(), TIMER)?;
+        let timer = PollTimer::new(poll.registry(), TIMER)?;
         let now = clock.now_ns();
         let per_connect = SECOND_NS as f64 / plan.connects_per_s.max(0.001);
-        let due = |client: &Client| now + (client.place as f64 * per_connect) as u64;
+        let due = |client: &LoadClient| now + (client.index as f64 * per_connect) as u64;
         let to_open = part.clients.iter().enumerate();
-        Ok(Load {
+        Ok(LoadThread {
             to_open: to_open.map(|(at, client)| (due(client), at as u32)).collect(),
-            lines: plan.groups.iter().map(|group| Line::new(interval(group))).collect(),
-            takers: plan.groups.iter().map(|_| Takers::default()).collect(),
+            schedules: plan
+                .groups
+                .iter()
+                .map(|group| IntervalQueue::new(interval(group)))
+                .collect(),
+            closed_loop: plan.groups.iter().map(|_| ClosedLoopPublishers::default()).collect(),
             payloads: plan.groups.iter().enumerate().map(payload).collect(),
-            pings: plan.groups.iter().map(|group| Line::new(between_pings(group))).collect(),
+            pings: plan
+                .groups
+                .iter()
+                .map(|group| IntervalQueue::new(between_pings(group)))
+                .collect(),
             plan,
             shared,
             clock,
             clients: part.clients,
-            shares: (0..part.shares).map(|_| Tracks::default()).collect(),
-            tally: Tally::new(),
+            shares: (0..part.shares).map(|_| StreamTracks::default()).collect(),
+            tally: LoadStats::new(),
             buffer: vec![0; READ_BYTES_MAX],
             dirty: Vec::new(),
             spares: Vec::new(),
@@ -141,15 +150,15 @@ impl Load {
             expected: 0,
             received: 0,
             flights: 0,
-            ages: Ages::default(),
-            outlets: Outlets::default(),
+            ages: AgeBatch::default(),
+            endpoints: QuicEndpoints::default(),
             woken: Vec::new(),
             poll,
             timer,
             seconds,
             reopen: BinaryHeap::new(),
             opening: 0,
-            timeouts: Line::new(CONNECT_S_MAX * SECOND_NS),
+            timeouts: IntervalQueue::new(CONNECT_S_MAX * SECOND_NS),
             has_begun: false,
             second_from: clock.began_ns,
             cpu_ns: 0,
@@ -157,24 +166,24 @@ impl Load {
         })
     }
 
-    pub(crate) fn run(mut self) -> io::Result<ThreadEnd> {
+    pub(crate) fn run(mut self) -> io::Result<ThreadSummary> {
         let mut events = Events::with_capacity(EVENTS_A_TURN_MAX);
         loop {
             let now = self.clock.now_ns();
             let stage = self.shared.stage();
             if now >= self.second_until() {
-                self.hand_over(now);
+                self.report_second(now);
             }
-            if stage == Stage::Over {
-                return self.end(now);
+            if stage == LoadStage::Over {
+                return self.finish(now);
             }
             self.open_due(now);
-            self.tend(now);
-            if stage >= Stage::Publishing && !self.has_begun {
-                self.begin();
+            self.check_timeouts(now);
+            if stage >= LoadStage::Publishing && !self.has_begun {
+                self.start_schedule();
             }
-            self.wind_outlets()?;
-            let room = stage >= Stage::Publishing && self.publish_due(now);
+            self.fire_endpoint_timers()?;
+            let room = stage >= LoadStage::Publishing && self.publish_due(now);
             self.flush();
             let timeout = self.timeout(now, room)?;
             match self.poll.poll(&mut events, timeout) {
@@ -182,9 +191,9 @@ impl Load {
                 _ => {}
             }
             for (nth, event) in events.iter().enumerate() {
-                self.event(event)?;
-                if nth % STEPS_A_LOOK == STEPS_A_LOOK - 1 {
-                    self.keep_time();
+                self.dispatch_event(event)?;
+                if nth % STEPS_PER_TIME_CHECK == STEPS_PER_TIME_CHECK - 1 {
+                    self.publish_if_due();
                 }
             }
             self.flush();
@@ -196,15 +205,16 @@ impl Load {
 
     /// Many reads or writes take longer than the grid of the schedule is fine, and what is due
     /// leaves in between; not where the load is to be that of testers which read first.
-    pub(super) fn keep_time(&mut self) {
+    pub(super) fn publish_if_due(&mut self) {
         if self.plan.from_sending {
             return;
         }
-        let next = self.lines.iter().filter_map(Line::next_at).map(on_grid).min();
+        let next =
+            self.schedules.iter().filter_map(IntervalQueue::next_at).map(round_up_to_grid).min();
         if let Some(next) = next
             && let now = self.clock.now_ns()
             && next <= now
-            && self.shared.stage() >= Stage::Publishing
+            && self.shared.stage() >= LoadStage::Publishing
         {
             self.publish_due(now);
             self.flush();
@@ -212,48 +222,50 @@ impl Load {
     }
 
     /// Every publisher takes its place in the schedule, spread evenly over one interval.
-    fn begin(&mut self) {
+    fn start_schedule(&mut self) {
         self.has_begun = true;
         let start = self.shared.start_ns.load(SeqCst);
         self.measured_us = (
             self.shared.measure_from_ns.load(SeqCst) / 1_000,
             self.shared.publish_until_ns.load(SeqCst) / 1_000,
         );
-        if self.plan.start == Start::Each {
+        if self.plan.start == StartMode::Each {
             return;
         }
         for at in 0..self.clients.len() {
             if self.clients[at].publisher.is_some() {
                 let group = usize::from(self.clients[at].group);
                 let nth = self.clients[at].number - self.plan.groups[group].number_first;
-                let interval = u128::from(self.lines[group].interval_ns);
+                let interval = u128::from(self.schedules[group].interval_ns);
                 let offset =
                     interval * u128::from(nth) / u128::from(self.plan.groups[group].clients);
-                self.join(at as u32, start + offset as u64);
+                self.schedule_publisher(at as u32, start + offset as u64);
             }
         }
     }
 
-    fn join(&mut self, at: u32, first_ns: u64) {
+    fn schedule_publisher(&mut self, at: u32, first_ns: u64) {
         let group = usize::from(self.clients[at as usize].group);
         let Some(publishing) = &self.plan.groups[group].publish else { return };
         match publishing.pace {
-            Pace::AsTaken => self.takers[group].clients.push(at),
-            Pace::EveryNs(_) => {
+            PublishPace::AsTaken => self.closed_loop[group].clients.push(at),
+            PublishPace::EveryNs(_) => {
                 let (min, max) = publishing.wait_ms;
-                let place = self.clients[at as usize].place;
+                let place = self.clients[at as usize].index;
                 let wait = match max.checked_sub(min) {
-                    Some(span) => min + super::crew::chance(&self.plan, place).next() % (span + 1),
+                    Some(span) => {
+                        min + super::distribution::client_rng(&self.plan, place).next() % (span + 1)
+                    }
                     None => 0,
                 };
-                self.lines[group].join(first_ns + wait * 1_000_000, at);
+                self.schedules[group].insert(first_ns + wait * 1_000_000, at);
             }
         }
     }
 
     pub(super) fn end_publishing(&mut self) {
-        self.lines.iter_mut().for_each(Line::clear);
-        self.takers.iter_mut().for_each(|takers| takers.clients.clear());
+        self.schedules.iter_mut().for_each(IntervalQueue::clear);
+        self.closed_loop.iter_mut().for_each(|takers| takers.clients.clear());
     }
 
     /// How long to wait: not at all where a closed loop has room left.
@@ -261,48 +273,55 @@ impl Load {
         if room {
             return Ok(Some(Duration::ZERO));
         }
-        if self.takers.iter().any(|takers| !takers.clients.is_empty()) {
+        if self.closed_loop.iter().any(|takers| !takers.clients.is_empty()) {
             // Another thread's receiving makes room here, and no event tells of it.
-            return Ok(Some(Duration::from_millis(1).min(self.outlets.rest())));
+            return Ok(Some(Duration::from_millis(1).min(self.endpoints.idle_time())));
         }
-        let publishing = self.lines.iter().filter_map(Line::next_at).map(on_grid);
+        let publishing =
+            self.schedules.iter().filter_map(IntervalQueue::next_at).map(round_up_to_grid);
         let opening = self.to_open.front().filter(|_| self.opening < OPENING_MAX);
         let reopening = self.reopen.peek().map(|next| next.0.0);
         let next = publishing.chain(opening.map(|next| next.0)).chain(reopening).min();
         if let Some(next) = next {
             self.timer.set(next, now)?;
         }
-        let nap = NAP.min(self.outlets.rest());
+        let nap = POLL_WAIT_MAX.min(self.endpoints.idle_time());
         Ok(Some(Duration::from_nanos(self.second_until().saturating_sub(now)).min(nap)))
     }
 
-    fn event(&mut self, event: &mio::event::Event) -> io::Result<()> {
+    fn dispatch_event(&mut self, event: &mio::event::Event) -> io::Result<()> {
         let Token(at) = event.token();
         if event.token() == WAKER || event.token() == TIMER {
             return Ok(());
         }
-        if let Some(outlet) = self.outlets.of(event.token()) {
-            return self.turn_outlet(outlet);
+        if let Some(outlet) = self.endpoints.index_of_token(event.token()) {
+            return self.poll_endpoint(outlet);
         }
         let ends = event.is_read_closed() || event.is_error();
-        self.look(at as u32, event.is_readable() || ends, event.is_writable(), ends);
+        self.on_client_event(at as u32, event.is_readable() || ends, event.is_writable(), ends);
         Ok(())
     }
 
     /// Looks at what an event tells of a client.
-    pub(super) fn look(&mut self, at: u32, is_readable: bool, is_writable: bool, ends: bool) {
+    pub(super) fn on_client_event(
+        &mut self,
+        at: u32,
+        is_readable: bool,
+        is_writable: bool,
+        ends: bool,
+    ) {
         let Some(client) = self.clients.get_mut(at as usize) else { return };
-        if client.wire.is_none() {
+        if client.transport.is_none() {
             return;
         }
-        if client.state == State::Opening {
+        if client.state == ClientState::Opening {
             // What comes before MQTT wants to read and to write.
-            self.opened(at);
-            if self.clients[at as usize].state == State::Opening {
+            self.check_opened(at);
+            if self.clients[at as usize].state == ClientState::Opening {
                 return;
             }
         } else if is_writable {
-            self.go_on(at);
+            self.resume_writing(at);
         }
         if is_readable {
             self.receive(at, ends);
@@ -330,124 +349,129 @@ impl Load {
         let client = &mut self.clients[at as usize];
         let group = &self.plan.groups[usize::from(client.group)];
         let targets = &self.plan.targets;
-        let place = client.place as usize;
+        let place = client.index as usize;
         let target = &targets[group.target.unwrap_or(place) % targets.len()];
-        let local = (!self.plan.local.is_empty())
-            .then(|| self.plan.local[place / targets.len() % self.plan.local.len()]);
-        client.state = State::Opening;
+        let local = (!self.plan.local_addresses.is_empty()).then(|| {
+            self.plan.local_addresses[place / targets.len() % self.plan.local_addresses.len()]
+        });
+        client.state = ClientState::Opening;
         client.opened_ns = now;
-        client.asked_ns = now;
+        client.requested_ns = now;
         self.opening += 1;
-        self.timeouts.join(now + self.timeouts.interval_ns, at);
-        match Wire::open(target, local, at, &mut self.outlets, self.poll.registry()) {
-            Ok(wire) => client.wire = Some(wire),
-            Err(error) => self.lose(at, Failure::of(&error)),
+        self.timeouts.insert(now + self.timeouts.interval_ns, at);
+        match ClientTransport::connect(target, local, at, &mut self.endpoints, self.poll.registry())
+        {
+            Ok(wire) => client.transport = Some(wire),
+            Err(error) => self.drop_connection(at, LoadFailure::from_io(&error)),
         }
     }
 
-    fn opened(&mut self, at: u32) {
-        let Some(wire) = &mut self.clients[at as usize].wire else { return };
-        match wire.is_open(&mut self.outlets) {
+    fn check_opened(&mut self, at: u32) {
+        let Some(wire) = &mut self.clients[at as usize].transport else { return };
+        match wire.poll_open(&mut self.endpoints) {
             Ok(false) => {}
-            Ok(true) => self.greet(at),
-            Err(error) => self.lose(at, Failure::of(&error)),
+            Ok(true) => self.send_connect(at),
+            Err(error) => self.drop_connection(at, LoadFailure::from_io(&error)),
         }
     }
 
     /// The client has all that it asked for.
-    pub(super) fn live(&mut self, at: u32) {
+    pub(super) fn mark_live(&mut self, at: u32) {
         let now = self.clock.now_ns();
         let client = &mut self.clients[at as usize];
-        client.state = State::Live;
+        client.state = ClientState::Live;
         self.opening -= 1;
         self.shared.live.fetch_add(1, SeqCst);
         if client.lost_ns > 0 {
-            self.tally.record(Sampler::Reconnect, (now - client.lost_ns) / 1_000);
-            self.tally.add(Count::ReconnectSucc, 1);
+            self.tally.record(LatencySampler::Reconnect, (now - client.lost_ns) / 1_000);
+            self.tally.add(LoadCounter::ReconnectSucc, 1);
         }
         client.retries = 0;
-        let joins = !client.was_live && self.plan.start == Start::Each;
+        let joins = !client.was_live && self.plan.start == StartMode::Each;
         client.was_live = true;
         let line = &mut self.pings[usize::from(client.group)];
         if line.interval_ns > 0 {
-            line.join(now + line.interval_ns, at);
+            line.insert(now + line.interval_ns, at);
         }
         if joins && client.publisher.is_some() {
-            let interval = self.lines[usize::from(client.group)].interval_ns;
-            self.join(at, now.saturating_add(interval));
+            let interval = self.schedules[usize::from(client.group)].interval_ns;
+            self.schedule_publisher(at, now.saturating_add(interval));
         }
-        self.settle(at);
+        self.mark_settled(at);
     }
 
-    fn settle(&mut self, at: u32) {
+    fn mark_settled(&mut self, at: u32) {
         if !std::mem::replace(&mut self.clients[at as usize].is_settled, true) {
             self.shared.settled.fetch_add(1, SeqCst);
         }
     }
 
     /// The connection is gone, or never came to be. What was unanswered or late with it is counted.
-    pub(super) fn lose(&mut self, at: u32, failure: Failure) {
+    pub(super) fn drop_connection(&mut self, at: u32, failure: LoadFailure) {
         let now = self.clock.now_ns();
         let client = &mut self.clients[at as usize];
         let group = &self.plan.groups[usize::from(client.group)];
-        client.close(&mut self.outlets);
-        let was_live = client.state == State::Live;
+        client.close(&mut self.endpoints);
+        let was_live = client.state == ClientState::Live;
         if was_live {
             self.shared.live.fetch_sub(1, SeqCst);
-            self.tally.add(Count::Lost, 1);
+            self.tally.add(LoadCounter::Lost, 1);
             client.lost_ns = now;
         } else {
             self.opening -= 1;
-            self.tally.add(Count::ConnectFail, 1);
+            self.tally.add(LoadCounter::ConnectFail, 1);
         }
-        self.tally.fail(failure);
+        self.tally.record_failure(failure);
         if let Some(publisher) = &mut client.publisher {
             let unanswered = publisher.flights.drain(..).count() as u64;
             self.flights -= unanswered as i64;
-            self.tally.add(Count::PubUnanswered, unanswered);
-            self.tally.add(Count::PubMissed, u64::from(std::mem::take(&mut publisher.behind)));
+            self.tally.add(LoadCounter::PubUnanswered, unanswered);
+            self.tally
+                .add(LoadCounter::PubMissed, u64::from(std::mem::take(&mut publisher.backlog_len)));
         }
         let tries = if client.was_live { group.reconnects } else { group.connect_retries };
-        if client.retries < tries && self.shared.stage() < Stage::Draining {
+        if client.retries < tries && self.shared.stage() < LoadStage::Draining {
             // At once the first time: a broker that came back need not wait. Then more gently.
             let wait = if was_live { 0 } else { RETRY_NS };
             client.retries += 1;
-            client.state = State::Waiting;
-            self.tally.add(Count::ConnectRetried, 1);
+            client.state = ClientState::Waiting;
+            self.tally.add(LoadCounter::ConnectRetried, 1);
             self.reopen.push(std::cmp::Reverse((now + wait, at)));
         } else {
-            client.state = State::Over;
+            client.state = ClientState::Over;
             self.shared.over.fetch_add(1, SeqCst);
-            self.settle(at);
+            self.mark_settled(at);
         }
     }
 
     /// Keep-alive, and connections that take too long.
-    fn tend(&mut self, now: u64) {
+    fn check_timeouts(&mut self, now: u64) {
         for group in 0..self.pings.len() {
-            while let Some((_, at)) = self.pings[group].leave_due(now) {
+            while let Some((_, at)) = self.pings[group].pop_due(now) {
                 let client = &mut self.clients[at as usize];
-                if client.state != State::Live {
+                if client.state != ClientState::Live {
                     continue;
                 }
                 if client.is_pinging {
-                    self.lose(at, Failure::NoPong);
+                    self.drop_connection(at, LoadFailure::NoPong);
                     continue;
                 }
                 client.is_pinging = true;
                 let next = now + self.pings[group].interval_ns;
-                self.pings[group].join(next, at);
+                self.pings[group].insert(next, at);
                 self.send(at, |_, out| out.extend_from_slice(&mqtt::PINGREQ));
             }
         }
-        while let Some((deadline, at)) = self.timeouts.leave_due(now) {
+        while let Some((deadline, at)) = self.timeouts.pop_due(now) {
             let client = &self.clients[at as usize];
             let begun = deadline - self.timeouts.interval_ns;
-            let is_opening =
-                matches!(client.state, State::Opening | State::Greeting | State::Subscribing);
+            let is_opening = matches!(
+                client.state,
+                ClientState::Opening | ClientState::AwaitingConnAck | ClientState::Subscribing
+            );
             // A later attempt has a deadline of its own.
             if is_opening && client.opened_ns == begun {
-                self.lose(at, Failure::ConnectTimedOut);
+                self.drop_connection(at, LoadFailure::ConnectTimedOut);
             }
         }
     }
@@ -460,31 +484,34 @@ impl Load {
         next.unwrap_or(u64::MAX).min(self.second_from + SECOND_NS)
     }
 
-    fn hand_over(&mut self, now: u64) {
+    fn report_second(&mut self, now: u64) {
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         let cpu_ns = cpu.tv_sec as u64 * SECOND_NS + cpu.tv_nsec as u64;
-        let mut tally = std::mem::replace(&mut self.tally, Tally::new());
+        let mut tally = std::mem::replace(&mut self.tally, LoadStats::new());
         tally.cpu_ns = cpu_ns - std::mem::replace(&mut self.cpu_ns, cpu_ns);
         let passed = now.saturating_sub(std::mem::replace(&mut self.handed_over_ns, now));
         // The two clocks are not read at the same moment.
-        let busy = (tally.cpu_ns as f64 / passed.max(BLINK_NS) as f64).min(1.0);
+        let busy = (tally.cpu_ns as f64 / passed.max(BUSY_WINDOW_NS_MIN) as f64).min(1.0);
         let until_ns = self.second_until().min(now);
         let from_ns = std::mem::replace(&mut self.second_from, until_ns);
         // Nobody listens any more: then nobody misses it either.
-        let _ = self.seconds.send(Second { from_ns, until_ns, tally, busy });
+        let _ = self.seconds.send(ThreadSecond { from_ns, until_ns, tally, busy });
     }
 
     /// Leaves in order, and sums up.
-    fn end(mut self, now: u64) -> io::Result<ThreadEnd> {
-        let mut end =
-            ThreadEnd { tracked: HashMap::new(), streams: Vec::new(), consumers: HashMap::new() };
+    fn finish(mut self, now: u64) -> io::Result<ThreadSummary> {
+        let mut end = ThreadSummary {
+            tracked: HashMap::new(),
+            streams: Vec::new(),
+            consumers: HashMap::new(),
+        };
         for at in 0..self.clients.len() as u32 {
-            if self.clients[at as usize].state == State::Live {
-                self.say_goodbye(at);
+            if self.clients[at as usize].state == ClientState::Live {
+                self.send_disconnect(at);
             }
         }
         self.flush();
-        self.part()?;
+        self.close_quic_connections()?;
         let mut unanswered = 0;
         for client in &self.clients {
             if client.was_live {
@@ -494,8 +521,8 @@ impl Load {
             }
             if let Some(publisher) = &client.publisher {
                 unanswered += publisher.flights.len() as u64;
-                self.tally.add(Count::PubMissed, u64::from(publisher.behind));
-                end.streams.push(StreamEnd {
+                self.tally.add(LoadCounter::PubMissed, u64::from(publisher.backlog_len));
+                end.streams.push(StreamSummary {
                     stream: publisher.stream,
                     client: client.id.to_string(),
                     topic: publisher.topic.clone(),
@@ -504,16 +531,16 @@ impl Load {
                 });
             }
         }
-        self.tally.add(Count::PubUnanswered, unanswered);
+        self.tally.add(LoadCounter::PubUnanswered, unanswered);
         for track in self.clients.iter().flat_map(|client| client.tracks.iter()) {
-            *end.tracked.entry(track.stream).or_default() += track.tracked();
+            *end.tracked.entry(track.stream).or_default() += track.totals();
         }
-        for track in self.shares.iter().flat_map(Tracks::iter) {
+        for track in self.shares.iter().flat_map(StreamTracks::iter) {
             // A message may overtake another on its way to another member: that is no fault.
-            let tracked = Tracked { reordered: 0, ..track.tracked() };
+            let tracked = TrackTotals { reordered: 0, ..track.totals() };
             *end.tracked.entry(track.stream).or_default() += tracked;
         }
-        self.hand_over(now);
+        self.report_second(now);
         Ok(end)
     }
 }
@@ -521,9 +548,9 @@ impl Load {
 pub(super) const WAKER: Token = Token(usize::MAX);
 const TIMER: Token = Token(usize::MAX - 1);
 /// The longest wait, so that a change of stage is seen even where its wake-up came too early.
-const NAP: Duration = Duration::from_millis(100);
+const POLL_WAIT_MAX: Duration = Duration::from_millis(100);
 /// Reads or writes between two looks at the clock.
-pub(super) const STEPS_A_LOOK: usize = 64;
+pub(super) const STEPS_PER_TIME_CHECK: usize = 64;
 /// What passes at least between two hand-overs, for a sensible share.
-const BLINK_NS: u64 = 1_000_000;
+const BUSY_WINDOW_NS_MIN: u64 = 1_000_000;
 const RETRY_NS: u64 = SECOND_NS;

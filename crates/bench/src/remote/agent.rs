@@ -1,16 +1,16 @@
 //! `agent`: sends load for whoever proves that he knows the token, and stops when the controller is
 //! gone. Two controllers at once get two tests side by side.
 
-use super::form;
-use super::link::{Link, Receiver, Side};
-use crate::clock::Clock;
-use crate::conduct::{Gathered, conduct};
-use crate::flags::{Flag, help, read as read_flags};
+use super::link::{AgentLink, LinkReceiver, LinkSide};
+use super::outcome_json;
+use crate::clock::RunClock;
+use crate::flags::{FlagSpec, help, parse_flags as read_flags};
 use crate::host;
-use crate::plan::{Plan, Share};
-use crate::scenario::{self, Change};
+use crate::plan::{LoadPlan, PlanShare};
+use crate::scenario::{self, ScenarioOverrides};
 use crate::target;
-use crate::watch::{Watch, Whom, listener};
+use crate::test_driver::{ProcessOutcome, run_phases};
+use crate::watch::{ProcessWatch, WatchTarget, listening_pid};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::io;
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if arguments.iter().any(|argument| argument == "--help") {
-        crate::say(format_args!(
+        crate::print_line(format_args!(
             "Usage: godwit-bench agent [FLAGS]\n\n{}{}",
             help(&[FLAGS]),
             super::TOKEN_HELP
@@ -32,26 +32,26 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     }
     let line = match read_flags(&[FLAGS], arguments) {
         Ok(line) => line,
-        Err(wrongs) => return crate::refuse(&wrongs),
+        Err(wrongs) => return crate::refuse_arguments(&wrongs),
     };
     let token = match super::token(line.text("--token-file")) {
         Ok(token) => token,
-        Err(why) => return crate::refuse(&[why]),
+        Err(why) => return crate::refuse_arguments(&[why]),
     };
     let place = line.text("--listen").unwrap_or_default();
     let listener = match TcpListener::bind(place) {
         Ok(listener) => listener,
-        Err(error) => return crate::fail(&format!("{place}: {error}")),
+        Err(error) => return crate::report_failure(&format!("{place}: {error}")),
     };
     let address = listener.local_addr().map_or(place.to_string(), |address| address.to_string());
-    crate::tell(format_args!("godwit-bench agent: listening on {address}"));
+    crate::print_error(format_args!("godwit-bench agent: listening on {address}"));
     for stream in listener.incoming().map_while(Result::ok) {
         let from = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.to_string());
         let token = token.clone();
         // Apart, so that a host may be watched while it sends load.
         thread::spawn(move || match serve(stream, &token) {
-            Ok(()) => crate::tell(format_args!("godwit-bench agent: {from}: done")),
-            Err(error) => crate::tell(format_args!("godwit-bench agent: {from}: {error}")),
+            Ok(()) => crate::print_error(format_args!("godwit-bench agent: {from}: done")),
+            Err(error) => crate::print_error(format_args!("godwit-bench agent: {from}: {error}")),
         });
     }
     ExitCode::SUCCESS
@@ -59,25 +59,26 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
 
 fn serve(stream: TcpStream, token: &str) -> io::Result<()> {
     stream.set_read_timeout(Some(GREETING))?;
-    let mut link = Link::open(stream, token, Side::Agent)?;
+    let mut link = AgentLink::open(stream, token, LinkSide::Agent)?;
     loop {
         let ask = link.receive()?;
         match ask["ask"].as_str() {
-            Some("clock") => link.send(&json!({ "now_ns": Clock::start(0).now_ns() }))?,
-            Some("run") => return test(link, &ask),
-            Some("watch") => return show(link, &ask),
+            Some("clock") => link.send(&json!({ "now_ns": RunClock::start(0).now_ns() }))?,
+            Some("run") => return serve_run(link, &ask),
+            Some("watch") => return serve_watch(link, &ask),
             _ => return Err(io::Error::other("no such request")),
         }
     }
 }
 
 /// What the broker's process and this host do, whenever the controller asks.
-fn show(mut link: Link, ask: &Value) -> io::Result<()> {
+fn serve_watch(mut link: AgentLink, ask: &Value) -> io::Result<()> {
     let port = ask["port"].as_u64().and_then(|port| u16::try_from(port).ok());
     let pid = ask["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
-    let pid = pid
-        .or_else(|| port.and_then(|port| listener(port, false).or_else(|| listener(port, true))));
-    let mut watch = Watch::new(pid.map(Whom::Process));
+    let pid = pid.or_else(|| {
+        port.and_then(|port| listening_pid(port, false).or_else(|| listening_pid(port, true)))
+    });
+    let mut watch = ProcessWatch::new(pid.map(WatchTarget::Process));
     link.send(&json!({ "pid": pid }))?;
     loop {
         match link.receive() {
@@ -88,32 +89,33 @@ fn show(mut link: Link, ask: &Value) -> io::Result<()> {
     }
 }
 
-fn test(mut link: Link, ask: &Value) -> io::Result<()> {
-    let plan = match plan(ask).and_then(|plan| host::make_room(&plan).map(|()| plan)) {
-        Ok(plan) => Arc::new(plan),
-        Err(why) => return link.send(&json!({ "error": why })),
-    };
-    let clock = Clock::start(ask["shift_ns"].as_i64().unwrap_or(0));
+fn serve_run(mut link: AgentLink, ask: &Value) -> io::Result<()> {
+    let plan =
+        match requested_plan(ask).and_then(|plan| host::reserve_resources(&plan).map(|()| plan)) {
+            Ok(plan) => Arc::new(plan),
+            Err(why) => return link.send(&json!({ "error": why })),
+        };
+    let clock = RunClock::start(ask["shift_ns"].as_i64().unwrap_or(0));
     // A controller says nothing for a while.
     link.stream().set_read_timeout(None)?;
     let stop = Arc::new(AtomicBool::new(false));
     let (from, to) = link.halves();
-    let (starts, to) = (obey(from, Arc::clone(&stop)), RefCell::new(to));
+    let (starts, to) = (listen_for_orders(from, Arc::clone(&stop)), RefCell::new(to));
     let mut gate = |live: u64| {
         to.borrow_mut().send(&json!({ "live": live })).ok()?;
         starts.recv_timeout(START_MAX).ok()
     };
-    let gathered = conduct(&plan, clock, &stop, &mut gate, &mut |row, _| {
+    let gathered = run_phases(&plan, clock, &stop, &mut gate, &mut |row, _| {
         let word = json!({ "live_now": row.live });
         if to.borrow_mut().send(&word).is_err() {
             stop.store(true, SeqCst);
         }
     })?;
-    to.borrow_mut().send(&last_word(&plan, &gathered))
+    to.borrow_mut().send(&final_report(&plan, &gathered))
 }
 
 /// Listens while the load runs: what it is told to start at comes out again.
-fn obey(mut from: Receiver, stop: Arc<AtomicBool>) -> mpsc::Receiver<u64> {
+fn listen_for_orders(mut from: LinkReceiver, stop: Arc<AtomicBool>) -> mpsc::Receiver<u64> {
     let (start, starts) = mpsc::channel();
     thread::spawn(move || {
         while let Ok(word) = from.receive()
@@ -129,18 +131,18 @@ fn obey(mut from: Receiver, stop: Arc<AtomicBool>) -> mpsc::Receiver<u64> {
 }
 
 /// What was gathered, and what of this host the controller cannot see.
-fn last_word(plan: &Plan, gathered: &Gathered) -> Value {
+fn final_report(plan: &LoadPlan, gathered: &ProcessOutcome) -> Value {
     let warnings: Vec<&str> = host::ports_warning(plan).into_iter().collect();
-    json!({ "gathered": form::write(gathered), "warnings": warnings })
+    json!({ "gathered": outcome_json::write(gathered), "warnings": warnings })
 }
 
-fn plan(ask: &Value) -> Result<Plan, String> {
+fn requested_plan(ask: &Value) -> Result<LoadPlan, String> {
     let scenario = ask["scenario"].as_str().ok_or("no scenario")?;
     let scenario = scenario::read(scenario).map_err(|wrongs| wrongs.join("; "))?;
     let targets = ask["targets"].as_array().ok_or("no targets")?.iter();
     let targets = targets.filter_map(Value::as_str).map(target::from_url);
     let whole = |key: &str| ask[key].as_u64().ok_or_else(|| format!("no {key}"));
-    let change = Change {
+    let change = ScenarioOverrides {
         scale: ask["scale"].as_f64().ok_or("no scale")?,
         rate: ask["rate"].as_f64().ok_or("no rate")?,
         measure_s: ask["measure_s"].as_f64(),
@@ -148,28 +150,28 @@ fn plan(ask: &Value) -> Result<Plan, String> {
         connects_per_s: ask["connects_per_s"].as_f64(),
         threads: ask["threads"].as_u64().map(|threads| threads as usize),
         seed: whole("seed")?,
-        share: Share { index: whole("index")? as usize, of: whole("of")?.max(1) as usize },
+        share: PlanShare { index: whole("index")? as usize, count: whole("of")?.max(1) as usize },
     };
-    if change.share.index >= change.share.of || change.scale <= 0.0 || change.rate <= 0.0 {
+    if change.share.index >= change.share.count || change.scale <= 0.0 || change.rate <= 0.0 {
         return Err("no part of a plan".into());
     }
     let mut plan = scenario.plan(targets.collect::<Result<_, _>>()?, &change)?.0;
     let local = ask["local"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    plan.local = local.filter_map(|address| address.parse().ok()).collect();
+    plan.local_addresses = local.filter_map(|address| address.parse().ok()).collect();
     Ok(plan)
 }
 
 const GREETING: Duration = Duration::from_secs(10);
 const START_MAX: Duration = Duration::from_secs(600);
 
-const FLAGS: &[Flag] = &[
-    Flag {
+const FLAGS: &[FlagSpec] = &[
+    FlagSpec {
         names: &["--listen"],
         value: "IP:PORT",
         default: "127.0.0.1:7300",
         doc: "where controllers reach it",
     },
-    Flag {
+    FlagSpec {
         names: &["--token-file"],
         value: "FILE",
         default: "",
@@ -180,15 +182,15 @@ const FLAGS: &[Flag] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conduct::Phases;
-    use crate::plan::Group;
-    use crate::tally::Tally;
+    use crate::load_stats::LoadStats;
+    use crate::plan::PlanGroup;
+    use crate::test_driver::TestPhases;
 
-    fn gathered() -> Gathered {
-        Gathered {
-            phases: Phases::default(),
-            total: Tally::new(),
-            measured: Tally::new(),
+    fn gathered() -> ProcessOutcome {
+        ProcessOutcome {
+            phases: TestPhases::default(),
+            total: LoadStats::new(),
+            measured: LoadStats::new(),
             rows: Vec::new(),
             ends: Vec::new(),
             live_at_start: 0,
@@ -201,13 +203,13 @@ mod tests {
     fn an_agent_tells_that_it_looked_for_ports() {
         let target = target::from_url("127.0.0.1").expect("an address");
         // More than half of all ports that there can be, dealt out to so many agents.
-        let plan = |of| Plan {
+        let plan = |of| LoadPlan {
             targets: vec![target.clone()],
-            groups: vec![Group { clients: 40_000, ..Group::default() }],
-            share: Share { index: 0, of },
-            ..Plan::default()
+            groups: vec![PlanGroup { clients: 40_000, ..PlanGroup::default() }],
+            share: PlanShare { index: 0, count: of },
+            ..LoadPlan::default()
         };
-        let warnings = |of| last_word(&plan(of), &gathered())["warnings"].to_string();
+        let warnings = |of| final_report(&plan(of), &gathered())["warnings"].to_string();
         assert!(warnings(1).contains("More than half of the local ports"), "{}", warnings(1));
         assert_eq!(warnings(1_000), "[]");
     }

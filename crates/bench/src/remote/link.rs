@@ -17,47 +17,47 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 #[derive(Debug)]
-pub(super) struct Link {
-    from: Receiver,
-    to: Sender,
+pub(super) struct AgentLink {
+    from: LinkReceiver,
+    to: LinkSender,
 }
 
 /// The receiving half.
 #[derive(Debug)]
-pub(super) struct Receiver {
+pub(super) struct LinkReceiver {
     stream: BufReader<TcpStream>,
     key: Key,
-    side: Side,
+    side: LinkSide,
     received: u64,
 }
 
 /// The sending half, which another thread may have.
 #[derive(Debug)]
-pub(super) struct Sender {
+pub(super) struct LinkSender {
     stream: TcpStream,
     key: Key,
-    side: Side,
+    side: LinkSide,
     sent: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum LinkSide {
     Agent,
     Controller,
 }
 
-impl Link {
-    pub(super) fn open(stream: TcpStream, token: &str, side: Side) -> io::Result<Link> {
+impl AgentLink {
+    pub(super) fn open(stream: TcpStream, token: &str, side: LinkSide) -> io::Result<AgentLink> {
         stream.set_nodelay(true)?;
         let mut from = BufReader::new(stream.try_clone()?);
         let own = nonce()?;
         let (agents, controllers) = match side {
-            Side::Agent => {
+            LinkSide::Agent => {
                 writeln!(&stream, "{own}")?;
-                (own, line(&mut from, NONCE_BYTES_MAX)?)
+                (own, read_line(&mut from, NONCE_BYTES_MAX)?)
             }
-            Side::Controller => {
-                let agents = line(&mut from, NONCE_BYTES_MAX)?;
+            LinkSide::Controller => {
+                let agents = read_line(&mut from, NONCE_BYTES_MAX)?;
                 writeln!(&stream, "{own}")?;
                 (agents, own)
             }
@@ -65,8 +65,8 @@ impl Link {
         let token = Key::new(HMAC_SHA256, token.as_bytes());
         let both = sign(&token, format!("{agents} {controllers}").as_bytes());
         let key = Key::new(HMAC_SHA256, both.as_ref());
-        let from = Receiver { stream: from, key: key.clone(), side, received: 0 };
-        Ok(Link { from, to: Sender { stream, key, side, sent: 0 } })
+        let from = LinkReceiver { stream: from, key: key.clone(), side, received: 0 };
+        Ok(AgentLink { from, to: LinkSender { stream, key, side, sent: 0 } })
     }
 
     pub(super) fn send(&mut self, value: &Value) -> io::Result<()> {
@@ -81,47 +81,48 @@ impl Link {
         &self.to.stream
     }
 
-    pub(super) fn halves(self) -> (Receiver, Sender) {
+    pub(super) fn halves(self) -> (LinkReceiver, LinkSender) {
         (self.from, self.to)
     }
 }
 
-impl Receiver {
+impl LinkReceiver {
     pub(super) fn receive(&mut self) -> io::Result<Value> {
-        let line = line(&mut self.stream, self.side.line_bytes_max())?;
+        let line = read_line(&mut self.stream, self.side.line_bytes_max())?;
         let wrong = || io::Error::new(io::ErrorKind::PermissionDenied, "the token is another");
         let (proof, body) = line.split_once(' ').ok_or_else(wrong)?;
         let other = match self.side {
-            Side::Agent => Side::Controller,
-            Side::Controller => Side::Agent,
+            LinkSide::Agent => LinkSide::Controller,
+            LinkSide::Controller => LinkSide::Agent,
         };
-        let proof = bytes(proof).ok_or_else(wrong)?;
-        verify(&self.key, &signed(other, self.received, body), &proof).map_err(|_| wrong())?;
+        let proof = parse_hex(proof).ok_or_else(wrong)?;
+        verify(&self.key, &signed_bytes(other, self.received, body), &proof)
+            .map_err(|_| wrong())?;
         self.received += 1;
         serde_json::from_str(body).map_err(io::Error::other)
     }
 }
 
-impl Side {
+impl LinkSide {
     /// Anyone can reach an agent, and what he sends is held before he has proved anything.
     fn line_bytes_max(self) -> u64 {
         match self {
-            Side::Agent => REQUEST_BYTES_MAX,
-            Side::Controller => REPORT_BYTES_MAX,
+            LinkSide::Agent => REQUEST_BYTES_MAX,
+            LinkSide::Controller => REPORT_BYTES_MAX,
         }
     }
 }
 
-impl Sender {
+impl LinkSender {
     pub(super) fn send(&mut self, value: &Value) -> io::Result<()> {
         let body = value.to_string();
-        let proof = sign(&self.key, &signed(self.side, self.sent, &body));
+        let proof = sign(&self.key, &signed_bytes(self.side, self.sent, &body));
         self.sent += 1;
         self.stream.write_all(format!("{} {body}\n", hex(&proof)).as_bytes())
     }
 }
 
-fn signed(side: Side, count: u64, body: &str) -> Vec<u8> {
+fn signed_bytes(side: LinkSide, count: u64, body: &str) -> Vec<u8> {
     format!("{side:?} {count} {body}").into_bytes()
 }
 
@@ -143,7 +144,7 @@ fn hex(tag: &Tag) -> String {
     text
 }
 
-fn bytes(hex: &str) -> Option<Vec<u8>> {
+fn parse_hex(hex: &str) -> Option<Vec<u8>> {
     if !hex.is_ascii() {
         return None;
     }
@@ -152,7 +153,7 @@ fn bytes(hex: &str) -> Option<Vec<u8>> {
 }
 
 /// One line without its end. A peer that never ends one is cut off.
-fn line(from: &mut impl BufRead, bytes_max: u64) -> io::Result<String> {
+fn read_line(from: &mut impl BufRead, bytes_max: u64) -> io::Result<String> {
     let mut line = String::new();
     from.take(bytes_max).read_line(&mut line)?;
     match line.pop() {
@@ -175,16 +176,16 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    fn pair(token_a: &str, token_b: &str) -> (Link, Link) {
+    fn pair(token_a: &str, token_b: &str) -> (AgentLink, AgentLink) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
         let address = listener.local_addr().expect("it is bound");
         let token = token_b.to_string();
         let other = thread::spawn(move || {
             let stream = TcpStream::connect(address).expect("it listens");
-            Link::open(stream, &token, Side::Controller).expect("nonces are open")
+            AgentLink::open(stream, &token, LinkSide::Controller).expect("nonces are open")
         });
         let (stream, _) = listener.accept().expect("it connects");
-        let agent = Link::open(stream, token_a, Side::Agent).expect("nonces are open");
+        let agent = AgentLink::open(stream, token_a, LinkSide::Agent).expect("nonces are open");
         (agent, other.join().expect("it connected"))
     }
 

@@ -2,19 +2,19 @@
 //! out by number, so that agents need not talk to each other.
 
 mod agent;
-mod form;
 mod link;
+mod outcome_json;
 
 pub(crate) use agent::run as agent;
 
-use crate::clock::Clock;
-use crate::conduct::{Gathered, merge};
-use crate::plan::{Plan, Share};
-use crate::report::{self, Subject};
-use crate::scenario::Change;
-use crate::session::{Eyes, stop};
-use crate::watch::{Sample, Whom};
-use link::{Link, Side};
+use crate::clock::RunClock;
+use crate::plan::{LoadPlan, PlanShare};
+use crate::report::{self, TestSubject};
+use crate::scenario::ScenarioOverrides;
+use crate::test_driver::{ProcessOutcome, merge_outcomes};
+use crate::test_session::{BrokerWatch, stop_flag};
+use crate::watch::{ProcessSample, WatchTarget};
+use link::{AgentLink, LinkSide};
 use serde_json::{Value, json};
 use std::io;
 use std::net::TcpStream;
@@ -25,16 +25,16 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// What an agent has come to.
-enum Word {
+enum AgentMessage {
     Live,
     /// What it gathered, and what it warns of.
-    Done(Box<Gathered>, Value),
+    Done(Box<ProcessOutcome>, Value),
     Died(String),
 }
 
 /// How far an agent's clock is from ours, and how far away it is itself.
 #[derive(Clone, Copy, Debug, Default)]
-struct Skew {
+struct ClockSkew {
     offset_ns: i64,
     round_trip_ns: u64,
 }
@@ -60,52 +60,52 @@ pub(crate) fn token(file: Option<&str>) -> Result<String, String> {
 pub(crate) fn run(
     agents: &[String],
     token: &str,
-    subject: &Subject,
-    plan: &Plan,
-    change: &Change,
+    subject: &TestSubject,
+    plan: &LoadPlan,
+    change: &ScenarioOverrides,
 ) -> Result<Value, String> {
-    let stop = stop();
+    let stop = stop_flag();
     let (words, said) = channel();
     let mut orders = Vec::new();
     for (index, address) in agents.iter().enumerate() {
-        let request = request(subject, plan, change, Share { index, of: agents.len() });
+        let request = request(subject, plan, change, PlanShare { index, count: agents.len() });
         let (order, ordered) = channel();
         orders.push(order);
         let (address, token, words) = (address.to_string(), token.to_string(), words.clone());
         thread::spawn(move || {
-            let mut skew = Skew::default();
-            let word = lead(&address, &token, request, &words, index, ordered, &mut skew);
-            let word = word.unwrap_or_else(|error| Word::Died(error.to_string()));
+            let mut skew = ClockSkew::default();
+            let word = run_agent(&address, &token, request, &words, index, ordered, &mut skew);
+            let word = word.unwrap_or_else(|error| AgentMessage::Died(error.to_string()));
             // The controller waits for every agent's last word.
             let _ = words.send((index, skew, word));
         });
     }
-    let watching = Watching::start(subject, plan)?;
-    let (parts, rows) = collect(agents, plan, &orders, &said, stop);
+    let watching = WatchThread::start(subject, plan)?;
+    let (parts, rows) = collect_reports(agents, plan, &orders, &said, stop);
     let (subject, samples) = watching.end(subject);
     if parts.is_empty() {
         let why: Vec<&str> = rows.iter().map(|row| report::text(row, "/died")).collect();
         return Err(format!("no agent came to an end: {}", why.join("; ")));
     }
-    let outcome = merge(plan, parts);
+    let outcome = merge_outcomes(plan, parts);
     let mut report = report::build(&subject, plan, &outcome, &samples);
-    add(&mut report, rows);
+    add_agent_rows(&mut report, rows);
     Ok(report)
 }
 
 /// The broker is watched from here while agents send the load.
-struct Watching {
-    whom: Option<Whom>,
+struct WatchThread {
+    target: Option<WatchTarget>,
     is_over: Arc<AtomicBool>,
-    samples: JoinHandle<Vec<(u64, Sample)>>,
+    samples: JoinHandle<Vec<(u64, ProcessSample)>>,
 }
 
-impl Watching {
-    fn start(subject: &Subject, plan: &Plan) -> Result<Watching, String> {
-        let mut eyes = Eyes::open(subject, plan)?;
-        let (whom, is_over) = (eyes.whom(), Arc::new(AtomicBool::new(false)));
+impl WatchThread {
+    fn start(subject: &TestSubject, plan: &LoadPlan) -> Result<WatchThread, String> {
+        let mut eyes = BrokerWatch::open(subject, plan)?;
+        let (whom, is_over) = (eyes.target(), Arc::new(AtomicBool::new(false)));
         let watched = Arc::clone(&is_over);
-        let clock = Clock::start(0);
+        let clock = RunClock::start(0);
         let samples = thread::spawn(move || {
             let mut samples = Vec::new();
             while !watched.load(SeqCst) {
@@ -115,51 +115,56 @@ impl Watching {
             }
             samples
         });
-        Ok(Watching { whom, is_over, samples })
+        Ok(WatchThread { target: whom, is_over, samples })
     }
 
-    fn end(self, subject: &Subject) -> (Subject, Vec<(u64, Sample)>) {
+    fn end(self, subject: &TestSubject) -> (TestSubject, Vec<(u64, ProcessSample)>) {
         self.is_over.store(true, SeqCst);
-        let subject = Subject { whom: self.whom, ..subject.clone() };
+        let subject = TestSubject { watch_target: self.target, ..subject.clone() };
         (subject, self.samples.join().unwrap_or_default())
     }
 }
 
 /// A host that is watched by its agent.
 #[derive(Debug)]
-pub(crate) struct FarWatch {
-    link: Link,
-    pub(crate) whom: Option<Whom>,
+pub(crate) struct RemoteWatch {
+    link: AgentLink,
+    pub(crate) target: Option<WatchTarget>,
 }
 
-impl FarWatch {
+impl RemoteWatch {
     /// The broker's process there by its id, or by the port that it listens on.
     pub(crate) fn start(
         address: &str,
         token: &str,
-        whom: Option<Whom>,
+        whom: Option<WatchTarget>,
         port: u16,
-    ) -> io::Result<FarWatch> {
+    ) -> io::Result<RemoteWatch> {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(FAR_SAMPLE_MAX))?;
-        let mut link = Link::open(stream, token, Side::Controller)?;
-        let pid = whom.map(Whom::pid);
+        let mut link = AgentLink::open(stream, token, LinkSide::Controller)?;
+        let pid = whom.map(WatchTarget::pid);
         link.send(&json!({ "ask": "watch", "pid": pid, "port": port }))?;
-        let whom = link.receive()?["pid"].as_u64().map(|pid| Whom::Process(pid as u32));
-        Ok(FarWatch { link, whom })
+        let whom = link.receive()?["pid"].as_u64().map(|pid| WatchTarget::Process(pid as u32));
+        Ok(RemoteWatch { link, target: whom })
     }
 
     /// Empty where the agent does not answer: the test goes on.
-    pub(crate) fn sample(&mut self) -> Sample {
+    pub(crate) fn sample(&mut self) -> ProcessSample {
         let ask = self.link.send(&json!({ "ask": "sample" }));
         let answer = ask.and_then(|()| self.link.receive());
-        answer.map_or_else(|_| Sample::default(), |value| Sample::from_json(&value))
+        answer.map_or_else(|_| ProcessSample::default(), |value| ProcessSample::from_json(&value))
     }
 }
 
-fn request(subject: &Subject, plan: &Plan, change: &Change, share: Share) -> Value {
+fn request(
+    subject: &TestSubject,
+    plan: &LoadPlan,
+    change: &ScenarioOverrides,
+    share: PlanShare,
+) -> Value {
     let urls: Vec<&str> = plan.targets.iter().map(|target| target.url.as_str()).collect();
-    let local: Vec<String> = plan.local.iter().map(ToString::to_string).collect();
+    let local: Vec<String> = plan.local_addresses.iter().map(ToString::to_string).collect();
     json!({
         "ask": "run",
         "scenario": subject.scenario_text,
@@ -173,25 +178,25 @@ fn request(subject: &Subject, plan: &Plan, change: &Change, share: Share) -> Val
         "threads": change.threads,
         "seed": change.seed,
         "index": share.index,
-        "of": share.of,
+        "of": share.count,
     })
 }
 
 /// One agent from greeting to its report.
-fn lead(
+fn run_agent(
     address: &str,
     token: &str,
     mut request: Value,
-    words: &Sender<(usize, Skew, Word)>,
+    words: &Sender<(usize, ClockSkew, AgentMessage)>,
     index: usize,
     ordered: Receiver<Value>,
-    skew: &mut Skew,
-) -> io::Result<Word> {
+    skew: &mut ClockSkew,
+) -> io::Result<AgentMessage> {
     let stream = TcpStream::connect(address)?;
     // An agent says something every second; one that does not is gone.
     stream.set_read_timeout(Some(SILENCE_MAX))?;
-    let mut link = Link::open(stream, token, Side::Controller)?;
-    *skew = measure(&mut link)?;
+    let mut link = AgentLink::open(stream, token, LinkSide::Controller)?;
+    *skew = measure_skew(&mut link)?;
     request["shift_ns"] = (-skew.offset_ns).into();
     link.send(&request)?;
     let (mut from, mut to) = link.halves();
@@ -200,23 +205,23 @@ fn lead(
     loop {
         let word = from.receive()?;
         if let Some(why) = word["error"].as_str() {
-            return Ok(Word::Died(why.into()));
+            return Ok(AgentMessage::Died(why.into()));
         }
         if word["live"].is_u64() {
-            let _ = words.send((index, *skew, Word::Live));
+            let _ = words.send((index, *skew, AgentMessage::Live));
         }
         if let Some(gathered) = word.get("gathered") {
             let torn = || io::Error::other("a report that cannot be read");
-            let gathered = Box::new(form::read(gathered).ok_or_else(torn)?);
-            return Ok(Word::Done(gathered, word["warnings"].clone()));
+            let gathered = Box::new(outcome_json::read(gathered).ok_or_else(torn)?);
+            return Ok(AgentMessage::Done(gathered, word["warnings"].clone()));
         }
     }
 }
 
 /// The quickest of several answers says most about the clock.
-fn measure(link: &mut Link) -> io::Result<Skew> {
-    let clock = Clock::start(0);
-    let mut best = Skew { offset_ns: 0, round_trip_ns: u64::MAX };
+fn measure_skew(link: &mut AgentLink) -> io::Result<ClockSkew> {
+    let clock = RunClock::start(0);
+    let mut best = ClockSkew { offset_ns: 0, round_trip_ns: u64::MAX };
     for _ in 0..CLOCK_ASKS {
         let asked = clock.now_ns();
         link.send(&json!({ "ask": "clock" }))?;
@@ -224,7 +229,7 @@ fn measure(link: &mut Link) -> io::Result<Skew> {
         let round_trip_ns = clock.now_ns() - asked;
         if round_trip_ns < best.round_trip_ns {
             let middle = asked + round_trip_ns / 2;
-            best = Skew { offset_ns: theirs.wrapping_sub(middle) as i64, round_trip_ns };
+            best = ClockSkew { offset_ns: theirs.wrapping_sub(middle) as i64, round_trip_ns };
         }
     }
     Ok(best)
@@ -232,14 +237,14 @@ fn measure(link: &mut Link) -> io::Result<Skew> {
 
 /// Starts all once each is ready or dead, stops them where it is asked to, and takes every last
 /// word.
-fn collect(
+fn collect_reports(
     agents: &[String],
-    plan: &Plan,
+    plan: &LoadPlan,
     orders: &[Sender<Value>],
-    said: &Receiver<(usize, Skew, Word)>,
+    said: &Receiver<(usize, ClockSkew, AgentMessage)>,
     stop: &AtomicBool,
-) -> (Vec<Gathered>, Vec<Value>) {
-    let clock = Clock::start(0);
+) -> (Vec<ProcessOutcome>, Vec<Value>) {
+    let clock = RunClock::start(0);
     let (mut parts, mut rows) = (Vec::new(), vec![Value::Null; agents.len()]);
     let (mut waiting, mut open, mut is_ordered) = (agents.len(), agents.len(), false);
     // An agent that died needs no order.
@@ -250,7 +255,7 @@ fn collect(
             (is_stopped, is_ordered) = (true, true);
             order(json!({ "stop": true }));
         }
-        let (index, skew, word) = match said.recv_timeout(LOOK) {
+        let (index, skew, word) = match said.recv_timeout(POLL_INTERVAL) {
             Ok(word) => word,
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => break,
@@ -261,14 +266,14 @@ fn collect(
             "round_trip_ms": skew.round_trip_ns as f64 / 1e6,
         });
         match word {
-            Word::Live => waiting -= 1,
-            Word::Died(why) => {
-                crate::tell(format_args!("{}: {why}", agents[index]));
+            AgentMessage::Live => waiting -= 1,
+            AgentMessage::Died(why) => {
+                crate::print_error(format_args!("{}: {why}", agents[index]));
                 waiting -= usize::from(!is_ordered);
                 open -= 1;
                 row["died"] = why.into();
             }
-            Word::Done(gathered, warnings) => {
+            AgentMessage::Done(gathered, warnings) => {
                 open -= 1;
                 row["clients"] = gathered.live_at_start.into();
                 row["of"] = plan.clients().into();
@@ -285,7 +290,7 @@ fn collect(
     (parts, rows)
 }
 
-fn add(report: &mut Value, rows: Vec<Value>) {
+fn add_agent_rows(report: &mut Value, rows: Vec<Value>) {
     let mut faults: Vec<Value> = Vec::new();
     let mut warnings: Vec<Value> = Vec::new();
     for row in &rows {
@@ -320,7 +325,7 @@ const TOKEN_BYTES_MIN: usize = 16;
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 const FAR_SAMPLE_MAX: Duration = Duration::from_secs(2);
 const CLOCK_ASKS: usize = 9;
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const SAMPLE: Duration = Duration::from_secs(1);
 const START_NS: u64 = 500_000_000;
 const ROUND_TRIP_MS_MAX: f64 = 2.0;
@@ -344,8 +349,8 @@ mod tests {
         let ahead_ns = 3_600_000_000_000;
         let agent = thread::spawn(move || -> io::Result<()> {
             let (stream, _) = listener.accept()?;
-            let mut link = Link::open(stream, SECRET, Side::Agent)?;
-            let clock = Clock::start(ahead_ns);
+            let mut link = AgentLink::open(stream, SECRET, LinkSide::Agent)?;
+            let clock = RunClock::start(ahead_ns);
             for _ in 0..CLOCK_ASKS {
                 link.receive()?;
                 link.send(&json!({ "now_ns": clock.now_ns() }))?;
@@ -353,13 +358,14 @@ mod tests {
             Ok(())
         });
         let stream = TcpStream::connect(address).expect("it listens");
-        let mut link = Link::open(stream, SECRET, Side::Controller).expect("nonces are open");
-        let skew = measure(&mut link).expect("it answers");
+        let mut link =
+            AgentLink::open(stream, SECRET, LinkSide::Controller).expect("nonces are open");
+        let skew = measure_skew(&mut link).expect("it answers");
         assert!(agent.join().expect("it came to an end").is_ok());
         let wrong_by = skew.offset_ns.abs_diff(ahead_ns);
         assert!(wrong_by <= skew.round_trip_ns, "{skew:?}");
         // Taken off again, both clocks agree: what one stamps the other can age.
-        let (ours, theirs) = (Clock::start(0), Clock::start(ahead_ns - skew.offset_ns));
+        let (ours, theirs) = (RunClock::start(0), RunClock::start(ahead_ns - skew.offset_ns));
         assert!(ours.now_ns().abs_diff(theirs.now_ns()) < skew.round_trip_ns + 50_000_000);
     }
 
@@ -374,7 +380,7 @@ mod tests {
         dead["died"] = "it was pulled".into();
         let mut crowded = row("crowded:1", 0.1);
         crowded["warnings"] = json!(["Few ports are left."]);
-        add(&mut report, vec![row("near:1", 0.3), row("far:1", 40.0), dead, crowded]);
+        add_agent_rows(&mut report, vec![row("near:1", 0.3), row("far:1", 40.0), dead, crowded]);
         let warnings = report["warnings"].to_string();
         assert!(warnings.contains("Agent far:1 answers in 40.0 ms") && !warnings.contains("near"));
         assert!(report["faults"].to_string().contains("agent dead:1 died, its part is missing"));

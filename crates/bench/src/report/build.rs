@@ -1,21 +1,21 @@
 //! From an outcome to the document. Latencies are milliseconds, rates are a second.
 
-use super::host::{command_of, host};
+use super::host::{command_of, host_facts};
 use super::samplers::{failed_in, ms, of_second, overview, percentiles, samplers};
-use crate::conduct::{Outcome, Phases, Row, Stream};
 use crate::limits::{
     HOST_CPU_MAX, LATENESS_US_MAX, OTHERS_NOTED, OWN_CPU_MAX, STOLEN_NOTED, STREAMS_LISTED_MAX,
 };
-use crate::plan::{Group, Plan, Start};
-use crate::tally::{COUNTS, Count, Sampler, Tally};
+use crate::load_stats::{COUNTS, LatencySampler, LoadCounter, LoadStats};
+use crate::plan::{LoadPlan, PlanGroup, StartMode};
 use crate::template;
-use crate::track::Tracked;
-use crate::watch::{FIGURES, Figure, Sample, Whom};
+use crate::test_driver::{MessageStream, SecondRow, TestOutcome, TestPhases};
+use crate::track::TrackTotals;
+use crate::watch::{FIGURES, ProcessFigure, ProcessSample, WatchTarget};
 use serde_json::{Map, Value, json};
 
 /// What was tested and how, as the disclosure needs it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Subject {
+pub(crate) struct TestSubject {
     pub(crate) scenario: String,
     pub(crate) scenario_text: String,
     pub(crate) scale: f64,
@@ -24,32 +24,32 @@ pub(crate) struct Subject {
     pub(crate) broker_version: String,
     /// The broker's own file, or what of it matters.
     pub(crate) configuration: String,
-    pub(crate) whom: Option<Whom>,
+    pub(crate) watch_target: Option<WatchTarget>,
     /// An agent on the broker's host, and the token that it wants.
     pub(crate) watched_by: Option<(String, String)>,
 }
 
 pub(crate) fn build(
-    subject: &Subject,
-    plan: &Plan,
-    outcome: &Outcome,
-    samples: &[(u64, Sample)],
+    subject: &TestSubject,
+    plan: &LoadPlan,
+    outcome: &TestOutcome,
+    samples: &[(u64, ProcessSample)],
 ) -> Value {
-    let streams = sums(&outcome.streams);
+    let streams = stream_totals(&outcome.streams);
     let phases = &outcome.phases;
     let measured_s = seconds(phases.measure_from, phases.publish_until);
     let rows: Vec<Value> = outcome
         .rows
         .iter()
         .map(|row| {
-            let within = |(at, _): &&(u64, Sample)| *at >= row.from_ns && *at < row.until_ns;
+            let within = |(at, _): &&(u64, ProcessSample)| *at >= row.from_ns && *at < row.until_ns;
             second(row, phases, samples.iter().find(within))
         })
         .collect();
     let used = target_use(outcome, samples);
     let warnings = warnings(plan, outcome, &streams, &used);
     let faults = faults(plan, outcome, &streams);
-    let rate = |count: Count| outcome.measured.count(count) as f64 / measured_s.max(0.001);
+    let rate = |count: LoadCounter| outcome.measured.count(count) as f64 / measured_s.max(0.001);
     json!({
         "tool": "godwit-bench",
         "version": env!("CARGO_PKG_VERSION"),
@@ -61,7 +61,7 @@ pub(crate) fn build(
             "text": subject.scenario_text,
         },
         "target": target(subject, plan),
-        "host": host(plan),
+        "host": host_facts(plan),
         "began_unix_s": phases.began / 1_000_000_000,
         "phases_s": {
             "connect": seconds(phases.began, phases.connected),
@@ -71,21 +71,21 @@ pub(crate) fn build(
         },
         "clients": { "planned": plan.clients(), "live_at_start": outcome.live_at_start },
         "rates": {
-            "published": rate(Count::Pub),
-            "received": rate(Count::Recv),
-            "bytes_in": rate(Count::BytesIn),
-            "bytes_out": rate(Count::BytesOut),
-            "connected": outcome.total.count(Count::ConnectSucc) as f64
+            "published": rate(LoadCounter::Pub),
+            "received": rate(LoadCounter::Recv),
+            "bytes_in": rate(LoadCounter::BytesIn),
+            "bytes_out": rate(LoadCounter::BytesOut),
+            "connected": outcome.total.count(LoadCounter::ConnectSucc) as f64
                 / seconds(phases.began, phases.connected).max(0.001),
         },
         "counts": counts(&outcome.total),
         "samplers": samplers(outcome, &streams, measured_s),
         "overview": overview(plan, outcome, &streams),
         "messages": messages(plan, outcome, &streams),
-        "streams": listed(&outcome.streams),
+        "streams": worst_streams(&outcome.streams),
         "failures": failures(&outcome.total),
         "silent_s": silent_seconds(outcome),
-        "own": own(plan, outcome),
+        "own": tester_figures(plan, outcome),
         "target_use": used,
         "seconds": rows,
         "warnings": warnings,
@@ -94,8 +94,8 @@ pub(crate) fn build(
     })
 }
 
-fn target(subject: &Subject, plan: &Plan) -> Value {
-    let pid = subject.whom.map(Whom::pid);
+fn target(subject: &TestSubject, plan: &LoadPlan) -> Value {
+    let pid = subject.watch_target.map(WatchTarget::pid);
     json!({
         "urls": plan.targets.iter().map(|target| target.url.as_str()).collect::<Vec<_>>(),
         "broker": subject.broker,
@@ -106,30 +106,31 @@ fn target(subject: &Subject, plan: &Plan) -> Value {
     })
 }
 
-fn messages(plan: &Plan, outcome: &Outcome, streams: &Sums) -> Value {
+fn messages(plan: &LoadPlan, outcome: &TestOutcome, streams: &StreamTotals) -> Value {
     json!({
-        "known": plan.is_whole(),
+        "known": plan.receives_own_messages(),
         "sent": outcome.streams.iter().map(|stream| stream.end.sent).sum::<u64>(),
         "expected": streams.expected,
         "received": streams.tracked.received,
         "lost": streams.lost,
         "duplicates": streams.tracked.duplicates,
         "reordered": streams.tracked.reordered,
-        "unanswered": outcome.total.count(Count::PubUnanswered),
+        "unanswered": outcome.total.count(LoadCounter::PubUnanswered),
         "streams": outcome.streams.len(),
         "faulty_streams": streams.faulty,
     })
 }
 
-pub(super) struct Sums {
+pub(super) struct StreamTotals {
     pub(super) expected: u64,
     pub(super) lost: u64,
-    pub(super) tracked: Tracked,
+    pub(super) tracked: TrackTotals,
     faulty: u64,
 }
 
-fn sums(streams: &[Stream]) -> Sums {
-    let mut sums = Sums { expected: 0, lost: 0, tracked: Tracked::default(), faulty: 0 };
+fn stream_totals(streams: &[MessageStream]) -> StreamTotals {
+    let mut sums =
+        StreamTotals { expected: 0, lost: 0, tracked: TrackTotals::default(), faulty: 0 };
     for stream in streams {
         sums.expected += stream.expected();
         sums.lost += stream.lost();
@@ -139,7 +140,7 @@ fn sums(streams: &[Stream]) -> Sums {
     sums
 }
 
-fn is_faulty(stream: &Stream) -> bool {
+fn is_faulty(stream: &MessageStream) -> bool {
     stream.lost() + stream.tracked.duplicates + stream.tracked.reordered > 0
 }
 
@@ -147,12 +148,12 @@ pub(super) fn seconds(from: u64, until: u64) -> f64 {
     until.saturating_sub(from) as f64 / 1e9
 }
 
-fn counts(tally: &Tally) -> Value {
+fn counts(tally: &LoadStats) -> Value {
     let counts = COUNTS.iter().map(|(count, name)| ((*name).into(), tally.count(*count).into()));
     Value::Object(counts.collect::<Map<String, Value>>())
 }
 
-fn failures(tally: &Tally) -> Value {
+fn failures(tally: &LoadStats) -> Value {
     let failures = tally.failures.iter();
     let rows = failures.map(|(failure, n)| {
         json!({ "what": failure.to_string(), "count": n, "request": failure.request() })
@@ -161,10 +162,11 @@ fn failures(tally: &Tally) -> Value {
 }
 
 /// The worst first; the sums are of all.
-fn listed(streams: &[Stream]) -> Value {
-    let badness =
-        |stream: &Stream| stream.lost() + stream.tracked.duplicates + stream.tracked.reordered;
-    let mut order: Vec<&Stream> = streams.iter().collect();
+fn worst_streams(streams: &[MessageStream]) -> Value {
+    let badness = |stream: &MessageStream| {
+        stream.lost() + stream.tracked.duplicates + stream.tracked.reordered
+    };
+    let mut order: Vec<&MessageStream> = streams.iter().collect();
     order.sort_by_key(|stream| std::cmp::Reverse(badness(stream)));
     let rows = order.into_iter().take(STREAMS_LISTED_MAX).map(|stream| {
         json!({
@@ -184,7 +186,7 @@ fn listed(streams: &[Stream]) -> Value {
 }
 
 /// A phase that did not come begins at zero.
-fn phase_of(row: &Row, phases: &Phases) -> &'static str {
+fn phase_of(row: &SecondRow, phases: &TestPhases) -> &'static str {
     match row.from_ns {
         at if phases.start == 0 || at < phases.start => "connect",
         at if at < phases.measure_from => "warm_up",
@@ -193,26 +195,26 @@ fn phase_of(row: &Row, phases: &Phases) -> &'static str {
     }
 }
 
-fn second(row: &Row, phases: &Phases, sample: Option<&(u64, Sample)>) -> Value {
+fn second(row: &SecondRow, phases: &TestPhases, sample: Option<&(u64, ProcessSample)>) -> Value {
     let span = seconds(row.from_ns, row.until_ns).max(0.001);
-    let rate = |count: Count| (row.tally.count(count) as f64 / span).round();
+    let rate = |count: LoadCounter| (row.tally.count(count) as f64 / span).round();
     let mut value = json!({
         "t": seconds(phases.began, row.from_ns),
         "span": span,
         "phase": phase_of(row, phases),
         "live": row.live,
-        "connects": rate(Count::ConnectSucc),
-        "published": rate(Count::Pub),
-        "received": rate(Count::Recv),
-        "bytes_in": rate(Count::BytesIn),
-        "lost_connections": row.tally.count(Count::Lost),
-        "succeeded": rate(Count::PubSucc) + rate(Count::Recv),
+        "connects": rate(LoadCounter::ConnectSucc),
+        "published": rate(LoadCounter::Pub),
+        "received": rate(LoadCounter::Recv),
+        "bytes_in": rate(LoadCounter::BytesIn),
+        "lost_connections": row.tally.count(LoadCounter::Lost),
+        "succeeded": rate(LoadCounter::PubSucc) + rate(LoadCounter::Recv),
         "failed": failed_in(&row.tally),
-        "connect_ms": of_second(row.tally.times(Sampler::Connect)),
-        "subscribe_ms": of_second(row.tally.times(Sampler::Subscribe)),
-        "pub_ms": of_second(row.tally.times(Sampler::Pub)),
-        "sub_ms": of_second(row.tally.times(Sampler::Sub)),
-        "reconnect_ms": of_second(row.tally.times(Sampler::Reconnect)),
+        "connect_ms": of_second(row.tally.times(LatencySampler::Connect)),
+        "subscribe_ms": of_second(row.tally.times(LatencySampler::Subscribe)),
+        "pub_ms": of_second(row.tally.times(LatencySampler::Pub)),
+        "sub_ms": of_second(row.tally.times(LatencySampler::Sub)),
+        "reconnect_ms": of_second(row.tally.times(LatencySampler::Reconnect)),
         "thread_cpu_max": row.thread_cpu_max,
     });
     if !row.tally.failures.is_empty() {
@@ -225,21 +227,22 @@ fn second(row: &Row, phases: &Phases, sample: Option<&(u64, Sample)>) -> Value {
 }
 
 /// Means and peaks over the measured phase.
-fn target_use(outcome: &Outcome, samples: &[(u64, Sample)]) -> Value {
+fn target_use(outcome: &TestOutcome, samples: &[(u64, ProcessSample)]) -> Value {
     let phases = &outcome.phases;
     let is_measured = |at: u64| at >= phases.measure_from && at < phases.publish_until;
-    let samples: Vec<&Sample> =
+    let samples: Vec<&ProcessSample> =
         samples.iter().filter(|(at, _)| is_measured(*at)).map(|(_, sample)| sample).collect();
     let mut used = Map::new();
     for (figure, name) in FIGURES {
-        let values: Vec<f64> = samples.iter().filter_map(|sample| sample.of(*figure)).collect();
+        let values: Vec<f64> = samples.iter().filter_map(|sample| sample.figure(*figure)).collect();
         let sum: f64 = values.iter().sum();
         let max = values.iter().copied().fold(0.0, f64::max);
         let both = json!({ "mean": sum / values.len().max(1) as f64, "max": max });
         used.insert((*name).into(), if values.is_empty() { Value::Null } else { both });
     }
-    let cpus: Vec<f64> = samples.iter().filter_map(|sample| sample.of(Figure::Cpu)).collect();
-    let received = outcome.measured.count(Count::Recv) as f64;
+    let cpus: Vec<f64> =
+        samples.iter().filter_map(|sample| sample.figure(ProcessFigure::Cpu)).collect();
+    let received = outcome.measured.count(LoadCounter::Recv) as f64;
     let measured_s = seconds(phases.measure_from, phases.publish_until);
     let cpu_s = cpus.iter().sum::<f64>() / cpus.len().max(1) as f64 * measured_s;
     let cost = (!cpus.is_empty() && received > 0.0).then(|| cpu_s * 1e6 / received);
@@ -248,16 +251,16 @@ fn target_use(outcome: &Outcome, samples: &[(u64, Sample)]) -> Value {
 }
 
 /// Seconds of the measured phase in which deliveries were expected and none came.
-fn silent_seconds(outcome: &Outcome) -> u64 {
+fn silent_seconds(outcome: &TestOutcome) -> u64 {
     let phases = &outcome.phases;
-    let whole = |row: &&Row| {
+    let whole = |row: &&SecondRow| {
         row.from_ns >= phases.measure_from
             && row.until_ns <= phases.publish_until
             && row.until_ns - row.from_ns >= 900_000_000
     };
-    let silent = |row: &&Row| {
-        row.tally.count(Count::Recv) == 0
-            && row.tally.count(Count::Pub) + row.tally.count(Count::PubOverrun) > 0
+    let silent = |row: &&SecondRow| {
+        row.tally.count(LoadCounter::Recv) == 0
+            && row.tally.count(LoadCounter::Pub) + row.tally.count(LoadCounter::PubOverrun) > 0
     };
     let wants = outcome.streams.iter().any(|stream| stream.consumers > 0);
     if wants { outcome.rows.iter().filter(whole).filter(silent).count() as u64 } else { 0 }
@@ -265,29 +268,30 @@ fn silent_seconds(outcome: &Outcome) -> u64 {
 
 /// What the tester itself did. Its busiest second of connecting says nothing about what was
 /// measured after it, and so stands apart.
-fn own(plan: &Plan, outcome: &Outcome) -> Value {
+fn tester_figures(plan: &LoadPlan, outcome: &TestOutcome) -> Value {
     let measured = measured_rows(outcome);
-    let connects_first = plan.start == Start::Together;
-    let is_connecting = |row: &&Row| connects_first && row.from_ns < outcome.phases.connected;
-    let connecting: Vec<&Row> = outcome.rows.iter().filter(is_connecting).collect();
-    let busiest = |rows: &[&Row]| rows.iter().map(|row| row.thread_cpu_max).max_by(f64::total_cmp);
+    let connects_first = plan.start == StartMode::Together;
+    let is_connecting = |row: &&SecondRow| connects_first && row.from_ns < outcome.phases.connected;
+    let connecting: Vec<&SecondRow> = outcome.rows.iter().filter(is_connecting).collect();
+    let busiest =
+        |rows: &[&SecondRow]| rows.iter().map(|row| row.thread_cpu_max).max_by(f64::total_cmp);
     json!({
         "cpu_s": outcome.total.cpu_ns as f64 / 1e9,
         "thread_cpu_max": busiest(&measured),
         "thread_cpu_max_connecting": busiest(&connecting),
         "hot_seconds": hot_seconds(&measured),
-        "lateness_ms": Value::Object(percentiles(outcome.total.times(Sampler::Lateness))),
+        "lateness_ms": Value::Object(percentiles(outcome.total.times(LatencySampler::Lateness))),
     })
 }
 
-fn measured_rows(outcome: &Outcome) -> Vec<&Row> {
+fn measured_rows(outcome: &TestOutcome) -> Vec<&SecondRow> {
     let phases = &outcome.phases;
     let is_measured =
-        |row: &&Row| row.from_ns >= phases.measure_from && row.from_ns < phases.publish_until;
+        |row: &&SecondRow| row.from_ns >= phases.measure_from && row.from_ns < phases.publish_until;
     outcome.rows.iter().filter(is_measured).collect()
 }
 
-fn hot_seconds(rows: &[&Row]) -> usize {
+fn hot_seconds(rows: &[&SecondRow]) -> usize {
     rows.iter().filter(|row| row.thread_cpu_max > OWN_CPU_MAX).count()
 }
 
@@ -298,19 +302,29 @@ const FROM_SENDING: &str = "Latency counts from the sending, as the scenario wan
 const TOPICS_CHANGE: &str = "Topics that change from message to message: loss is only seen where \
     a subscriber's wildcard takes all of a publisher's topics.";
 
-fn warnings(plan: &Plan, outcome: &Outcome, sums: &Sums, used: &Value) -> Vec<String> {
-    let mut warnings = Vec::new();
+/// A load thread was at the limit of its processor.
+fn busy_tester(outcome: &TestOutcome) -> Option<String> {
     let measured = measured_rows(outcome);
     let hot = hot_seconds(&measured);
-    if hot > 0 {
-        warnings.push(format!(
+    (hot > 0).then(|| {
+        format!(
             "The tester was at its limit: a load thread used more than {:.0} % of a processor in \
              {hot} of {} seconds. The broker may be better than these figures; use --threads.",
             OWN_CPU_MAX * 100.0,
             measured.len()
-        ));
-    }
-    let late = outcome.total.times(Sampler::Lateness).value_at_quantile(0.99);
+        )
+    })
+}
+
+fn warnings(
+    plan: &LoadPlan,
+    outcome: &TestOutcome,
+    sums: &StreamTotals,
+    used: &Value,
+) -> Vec<String> {
+    let mut warnings = Vec::new();
+    warnings.extend(busy_tester(outcome));
+    let late = outcome.total.times(LatencySampler::Lateness).value_at_quantile(0.99);
     if !plan.is_closed_loop() && late > LATENESS_US_MAX {
         let held = if plan.from_sending {
             "do not hold this wait"
@@ -339,11 +353,11 @@ fn warnings(plan: &Plan, outcome: &Outcome, sums: &Sums, used: &Value) -> Vec<St
                 .into(),
         );
     }
-    if outcome.total.count(Count::PubMissed) > 0 {
+    if outcome.total.count(LoadCounter::PubMissed) > 0 {
         warnings.push(format!(
             "{} messages of the schedule were never sent: their publisher was not connected, or \
              had no room until the end.",
-            outcome.total.count(Count::PubMissed)
+            outcome.total.count(LoadCounter::PubMissed)
         ));
     }
     warnings.extend(host_shared(used));
@@ -354,22 +368,27 @@ fn warnings(plan: &Plan, outcome: &Outcome, sums: &Sums, used: &Value) -> Vec<St
             busy * 100.0
         ));
     }
-    let changes =
-        |group: &Group| group.publish.as_ref().is_some_and(|one| template::changes(&one.topic));
-    if plan.is_whole() && plan.groups.iter().any(changes) {
+    let changes = |group: &PlanGroup| {
+        group.publish.as_ref().is_some_and(|one| template::varies_by_message(&one.topic))
+    };
+    if plan.receives_own_messages() && plan.groups.iter().any(changes) {
         warnings.push(TOPICS_CHANGE.into());
-    } else if sums.tracked.received > sums.expected && plan.is_whole() {
+    } else if sums.tracked.received > sums.expected && plan.receives_own_messages() {
         warnings.push("More was received than expected: subscriptions overlap.".into());
     }
-    warnings.extend(nobody_takes(plan, outcome, sums));
+    warnings.extend(unmatched_publishes(plan, outcome, sums));
     warnings
 }
 
 /// Deliveries were to be seen, and no subscription is for any of them.
-fn nobody_takes(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Option<String> {
+fn unmatched_publishes(
+    plan: &LoadPlan,
+    outcome: &TestOutcome,
+    sums: &StreamTotals,
+) -> Option<String> {
     let mut publishing = plan.groups.iter().filter_map(|group| group.publish.as_ref());
-    let is_to_be_seen = plan.is_whole() && publishing.any(|one| one.body.is_stamped());
-    let is_sent = outcome.total.count(Count::Pub) > 0;
+    let is_to_be_seen = plan.receives_own_messages() && publishing.any(|one| one.body.is_stamped());
+    let is_sent = outcome.total.count(LoadCounter::Pub) > 0;
     (is_to_be_seen && is_sent && sums.expected == 0).then(|| NOBODY_TAKES.into())
 }
 
@@ -397,22 +416,28 @@ const NOBODY_TAKES: &str = "No subscription of this test takes what it publishes
     judged.";
 
 /// What went wrong, each a line; none means that the test passed.
-fn faults(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Vec<String> {
-    let count = |count: Count| outcome.total.count(count);
+fn faults(plan: &LoadPlan, outcome: &TestOutcome, sums: &StreamTotals) -> Vec<String> {
+    let count = |count: LoadCounter| outcome.total.count(count);
     let missing = plan.clients().saturating_sub(outcome.live_at_start);
-    let missing = if plan.start == Start::Together { missing } else { 0 };
+    let missing = if plan.start == StartMode::Together { missing } else { 0 };
     let nothing = nothing_published(plan, outcome);
     let rows = [
         (missing, "clients were never connected and subscribed"),
-        (count(Count::Lost), "connections were lost"),
-        (count(Count::SubFail), "subscriptions were refused"),
-        (count(Count::PubFail), "messages were refused"),
-        (count(Count::PubUnanswered), "messages were never acknowledged"),
-        (if plan.is_whole() { sums.lost } else { sums.tracked.holes }, "deliveries were lost"),
+        (count(LoadCounter::Lost), "connections were lost"),
+        (count(LoadCounter::SubFail), "subscriptions were refused"),
+        (count(LoadCounter::PubFail), "messages were refused"),
+        (count(LoadCounter::PubUnanswered), "messages were never acknowledged"),
+        (
+            if plan.receives_own_messages() { sums.lost } else { sums.tracked.holes },
+            "deliveries were lost",
+        ),
         (sums.tracked.duplicates, "deliveries came twice"),
         (sums.tracked.reordered, "deliveries came out of order"),
         (silent_seconds(outcome), "seconds passed without any delivery"),
-        (if missing > 0 { 0 } else { count(Count::ConnectFail) }, "connection attempts failed"),
+        (
+            if missing > 0 { 0 } else { count(LoadCounter::ConnectFail) },
+            "connection attempts failed",
+        ),
     ];
     let rows = rows.iter().filter(|(n, _)| *n > 0);
     let cut = cut_short(plan, outcome);
@@ -421,14 +446,14 @@ fn faults(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Vec<String> {
 }
 
 /// A test that was to publish and did not has shown nothing, whatever else went well.
-fn nothing_published(plan: &Plan, outcome: &Outcome) -> Option<String> {
+fn nothing_published(plan: &LoadPlan, outcome: &TestOutcome) -> Option<String> {
     let is_to_publish = plan.groups.iter().any(|group| group.publish.is_some());
-    let is_nothing = is_to_publish && outcome.total.count(Count::Pub) == 0;
+    let is_nothing = is_to_publish && outcome.total.count(LoadCounter::Pub) == 0;
     is_nothing.then(|| "nothing was published".into())
 }
 
 /// A test without a planned end ends with a signal, and is whole.
-fn cut_short(plan: &Plan, outcome: &Outcome) -> Option<String> {
+fn cut_short(plan: &LoadPlan, outcome: &TestOutcome) -> Option<String> {
     let planned = plan.measure_s.filter(|_| outcome.was_interrupted)?;
     let measured = seconds(outcome.phases.measure_from, outcome.phases.publish_until);
     Some(format!("cut short by a signal: {measured:.1} s of {planned} s were measured"))
@@ -437,23 +462,23 @@ fn cut_short(plan: &Plan, outcome: &Outcome) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conduct::Phases;
+    use crate::test_driver::TestPhases;
 
     /// Seconds that begin where the last one ends, each with the share of its busiest thread.
-    fn outcome(phases: [u64; 5], busy: &[f64]) -> Outcome {
+    fn outcome(phases: [u64; 5], busy: &[f64]) -> TestOutcome {
         let [began, connected, start, measure_from, publish_until] = phases;
         let drained = busy.len() as u64;
-        let rows = busy.iter().enumerate().map(|(at, busy)| Row {
+        let rows = busy.iter().enumerate().map(|(at, busy)| SecondRow {
             from_ns: at as u64,
             until_ns: at as u64 + 1,
             live: 0,
-            tally: Tally::new(),
+            tally: LoadStats::new(),
             thread_cpu_max: *busy,
         });
-        Outcome {
-            phases: Phases { began, connected, start, measure_from, publish_until, drained },
-            total: Tally::new(),
-            measured: Tally::new(),
+        TestOutcome {
+            phases: TestPhases { began, connected, start, measure_from, publish_until, drained },
+            total: LoadStats::new(),
+            measured: LoadStats::new(),
             rows: rows.collect(),
             streams: Vec::new(),
             live_at_start: 0,
@@ -463,10 +488,10 @@ mod tests {
 
     #[test]
     fn the_tester_is_judged_by_the_measured_phase_and_connecting_is_told_apart() {
-        let plan = Plan { start: Start::Together, ..Plan::default() };
+        let plan = LoadPlan { start: StartMode::Together, ..LoadPlan::default() };
         // Two seconds of connecting, one of warming up, three measured, and the goodbyes.
         let all = outcome([0, 2, 2, 3, 6], &[0.2, 0.95, 0.97, 0.3, 0.91, 0.5, 0.99]);
-        let own = own(&plan, &all);
+        let own = tester_figures(&plan, &all);
         assert_eq!(own["thread_cpu_max"], json!(0.91));
         assert_eq!(own["thread_cpu_max_connecting"], json!(0.95));
         assert_eq!(own["hot_seconds"], json!(1));
@@ -474,14 +499,14 @@ mod tests {
 
     #[test]
     fn phases_that_did_not_come_have_no_busiest_thread() {
-        let plan = Plan { start: Start::Together, ..Plan::default() };
-        let own_of = |plan: &Plan, outcome: &Outcome| {
-            let own = own(plan, outcome);
+        let plan = LoadPlan { start: StartMode::Together, ..LoadPlan::default() };
+        let own_of = |plan: &LoadPlan, outcome: &TestOutcome| {
+            let own = tester_figures(plan, outcome);
             [own["thread_cpu_max"].as_f64(), own["thread_cpu_max_connecting"].as_f64()]
         };
         assert_eq!(own_of(&plan, &outcome([0, 2, 0, 0, 0], &[0.2, 0.3])), [None, Some(0.3)]);
         // Clients that publish while others connect: it is all one phase.
-        let each = Plan { start: Start::Each, ..plan };
+        let each = LoadPlan { start: StartMode::Each, ..plan };
         assert_eq!(own_of(&each, &outcome([0, 1, 1, 1, 2], &[0.2, 0.3])), [Some(0.3), None]);
     }
 }

@@ -1,29 +1,31 @@
 //! `report`: other forms of reports that were written as JSON before.
 
 use super::{csv, html, jtl, markdown};
-use crate::flags::{Flag, Line, help, read};
-use crate::session::put;
+use crate::flags::{FlagSpec, ParsedFlags, help, parse_flags};
+use crate::test_session::write_text;
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if arguments.iter().any(|argument| argument == "--help") {
-        crate::say(format_args!(
+        crate::print_line(format_args!(
             "Usage: godwit-bench report FILE.json... [FLAGS]\n\n{}",
             help(&[FLAGS])
         ));
         return ExitCode::SUCCESS;
     }
-    match read(&[FLAGS], arguments).and_then(|line| forms(&line).map_err(|why| vec![why])) {
+    match parse_flags(&[FLAGS], arguments)
+        .and_then(|line| write_forms(&line).map_err(|why| vec![why]))
+    {
         Ok(()) => ExitCode::SUCCESS,
-        Err(wrongs) => crate::refuse(&wrongs),
+        Err(wrongs) => crate::refuse_arguments(&wrongs),
     }
 }
 
-fn forms(line: &Line) -> Result<(), String> {
+fn write_forms(line: &ParsedFlags) -> Result<(), String> {
     let mut reports: Vec<Value> = Vec::new();
-    for path in &line.words {
+    for path in &line.positional {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
         let value = serde_json::from_str(&text).map_err(|error| format!("{path}: {error}"))?;
         let list = match value {
@@ -47,11 +49,11 @@ fn forms(line: &Line) -> Result<(), String> {
             "--csv" => csv(first),
             _ => jtl(first),
         };
-        put(Path::new(path), &text)?;
+        write_text(Path::new(path), &text)?;
         wrote = true;
     }
     if !wrote {
-        put(Path::new("-"), &each(markdown))?;
+        write_text(Path::new("-"), &each(markdown))?;
     }
     Ok(())
 }
@@ -61,9 +63,14 @@ fn is_report(value: &Value) -> bool {
     value["tool"] == "godwit-bench" || value["error"].is_string()
 }
 
-const FLAGS: &[Flag] = &[
-    Flag { names: &["--html"], value: "FILE", default: "", doc: "one page, all reports overlaid" },
-    Flag { names: &["--markdown"], value: "FILE", default: "", doc: "one after the other" },
-    Flag { names: &["--csv"], value: "FILE", default: "", doc: "the first one's seconds" },
-    Flag { names: &["--jtl"], value: "FILE", default: "", doc: "the first one's, for JMeter" },
+const FLAGS: &[FlagSpec] = &[
+    FlagSpec {
+        names: &["--html"],
+        value: "FILE",
+        default: "",
+        doc: "one page, all reports overlaid",
+    },
+    FlagSpec { names: &["--markdown"], value: "FILE", default: "", doc: "one after the other" },
+    FlagSpec { names: &["--csv"], value: "FILE", default: "", doc: "the first one's seconds" },
+    FlagSpec { names: &["--jtl"], value: "FILE", default: "", doc: "the first one's, for JMeter" },
 ];

@@ -72,7 +72,7 @@ pub(crate) fn median(sorted: Vec<f64>) -> Option<f64> {
 }
 
 /// In the order in which loads and brokers come first.
-pub(crate) fn group(reports: &[Value]) -> Vec<LoadGroup<'_>> {
+pub(crate) fn group_by_load(reports: &[Value]) -> Vec<LoadGroup<'_>> {
     let mut groups: Vec<(LoadKey<'_>, LoadGroup<'_>)> = Vec::new();
     for report in reports {
         let key = load_key(report);
@@ -87,10 +87,10 @@ pub(crate) fn group(reports: &[Value]) -> Vec<LoadGroup<'_>> {
         if group.scaled.is_empty() {
             group.scaled = text(report, "/scenario/scaled");
         }
-        add(group, report);
+        add_report(group, report);
     }
     let mut groups: Vec<LoadGroup<'_>> = groups.into_iter().map(|(_, group)| group).collect();
-    tell_apart(&mut groups);
+    number_duplicates(&mut groups);
     groups
 }
 
@@ -124,7 +124,7 @@ fn title(report: &Value) -> String {
 
 /// A further round of a comparison joins the broker's others. What else has the same name is
 /// another run of its own.
-fn add<'a>(group: &mut LoadGroup<'a>, report: &'a Value) {
+fn add_report<'a>(group: &mut LoadGroup<'a>, report: &'a Value) {
     let name = label(report);
     let known = group.brokers.iter().position(|broker| broker.name == name);
     match known {
@@ -175,7 +175,7 @@ pub(crate) fn round_to(value: f64, digits: usize) -> String {
 }
 
 /// One scenario at two scales has two groups.
-fn tell_apart(groups: &mut [LoadGroup<'_>]) {
+fn number_duplicates(groups: &mut [LoadGroup<'_>]) {
     let names: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
     for (at, group) in groups.iter_mut().enumerate() {
         let nth = names[..=at].iter().filter(|name| **name == group.name).count();
@@ -221,7 +221,7 @@ mod tests {
         }
         let all = ["a", "b", "c", "d"].map(|name| (name.to_string(), 3)).to_vec();
         let expected = vec![("fan (1)".to_string(), all.clone()), ("fan (2)".to_string(), all)];
-        assert_eq!(names(&group(&reports)), expected);
+        assert_eq!(names(&group_by_load(&reports)), expected);
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
             ("fan".to_string(), runs.to_vec()),
             ("pairs".to_string(), vec![("mine".to_string(), 1)]),
         ];
-        assert_eq!(names(&group(&reports)), expected);
+        assert_eq!(names(&group_by_load(&reports)), expected);
     }
 
     #[test]
@@ -241,7 +241,7 @@ mod tests {
             let scaled = json!({ "name": "p2p", "scaled": format!("times {rate}") });
             run("p2p", "", json!({ "ramp": { "rate": rate }, "scenario": scaled }))
         });
-        let groups = group(&steps);
+        let groups = group_by_load(&steps);
         assert_eq!(groups[0].kind, GroupKind::Steps);
         let expected = ["rate 0.1", "rate 0.2"].map(|name| (name.to_string(), 1)).to_vec();
         assert_eq!(names(&groups), [("p2p".to_string(), expected)]);

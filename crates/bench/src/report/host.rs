@@ -1,11 +1,11 @@
 //! The host and the network that a test ran on, for its disclosure.
 
 use super::{number, text};
-use crate::plan::Plan;
+use crate::plan::LoadPlan;
 use serde_json::{Value, json};
 use std::fs;
 
-pub(super) fn host(plan: &Plan) -> Value {
+pub(super) fn host_facts(plan: &LoadPlan) -> Value {
     let line = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_string());
     let model = line("/proc/cpuinfo").and_then(|text| {
         let model = text.lines().find(|line| line.starts_with("model name"))?;
@@ -38,7 +38,7 @@ pub(super) fn command_of(pid: u32) -> Option<String> {
 }
 
 /// The way to the broker, as far as this host knows it.
-fn network(plan: &Plan) -> String {
+fn network(plan: &LoadPlan) -> String {
     if plan.targets.iter().all(|target| target.address.ip().is_loopback()) {
         return "loopback".into();
     }

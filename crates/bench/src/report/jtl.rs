@@ -21,7 +21,7 @@ pub(crate) fn jtl(report: &Value) -> String {
     let samples: u64 = seconds.iter().flat_map(labels).map(|(_, n)| n).sum();
     let each = samples.div_ceil(JTL_ROWS_MAX).max(1);
     for second in seconds {
-        let at = Second::of(report, second);
+        let at = JtlSecond::of(report, second);
         for (label, path, kib) in LABELS {
             if let Some(times) = second.pointer(path).filter(|times| times.is_object()) {
                 at.samples(label, times, size(report, kib), each, &mut out);
@@ -55,16 +55,16 @@ fn size(report: &Value, sampler: &str) -> u64 {
     of.map_or(0, |one| (number(one, "/kib") * 1024.0).round() as u64)
 }
 
-struct Second {
+struct JtlSecond {
     from_ms: f64,
     span_ms: f64,
     live: f64,
 }
 
-impl Second {
-    fn of(report: &Value, second: &Value) -> Second {
+impl JtlSecond {
+    fn of(report: &Value, second: &Value) -> JtlSecond {
         let span = number(second, "/span");
-        Second {
+        JtlSecond {
             from_ms: (number(report, "/began_unix_s") + number(second, "/t")) * 1_000.0,
             span_ms: if span > 0.0 { span * 1_000.0 } else { 1_000.0 },
             live: number(second, "/live"),
@@ -73,7 +73,8 @@ impl Second {
 
     fn samples(&self, label: &str, times: &Value, bytes: u64, each: u64, out: &mut String) {
         // Rows of several samples hold such as are alike, so that JMeter's percentiles are right.
-        let all = if each == 1 { mixed(rounded(times)) } else { rounded(times) };
+        let all =
+            if each == 1 { shuffled_times(rounded_times(times)) } else { rounded_times(times) };
         let size = usize::try_from(each).unwrap_or(usize::MAX);
         for (at, some) in all.chunks(size).enumerate() {
             let elapsed: u64 = some.iter().sum();
@@ -115,7 +116,7 @@ impl Second {
 
 /// The times of a second in whole milliseconds, the shortest first, with the sum that they have
 /// together. What the whole milliseconds leave out is given back one by one, spread over all.
-fn rounded(times: &Value) -> Vec<u64> {
+fn rounded_times(times: &Value) -> Vec<u64> {
     let mut all: Vec<u64> = Vec::new();
     for step in list(times, "/whole_ms") {
         let (ms, count) = (step[0].as_u64().unwrap_or(0), step[1].as_u64().unwrap_or(0));
@@ -132,7 +133,7 @@ fn rounded(times: &Value) -> Vec<u64> {
 }
 
 /// In another order, the same each time: a second does not begin with its fastest.
-fn mixed(all: Vec<u64>) -> Vec<u64> {
+fn shuffled_times(all: Vec<u64>) -> Vec<u64> {
     let len = all.len();
     // A step that has no divisor in common with the length comes to each place once.
     let step = (len * 618 / 1_000..).find(|step| gcd(*step, len) == 1).unwrap_or(1);
@@ -152,7 +153,7 @@ mod tests {
     /// What JMeter's aggregate report shows of a label: `StatCalculator.addValue` with the sample
     /// count, and `SamplingStatCalculator.addSample` for the rate and the errors (5.6.3).
     #[derive(Debug, Default)]
-    struct Aggregate {
+    struct JtlAggregate {
         count: u64,
         sum: u64,
         errors: u64,
@@ -160,7 +161,7 @@ mod tests {
         end: u64,
     }
 
-    impl Aggregate {
+    impl JtlAggregate {
         fn mean(&self) -> f64 {
             self.sum as f64 / self.count as f64
         }
@@ -170,11 +171,11 @@ mod tests {
         }
     }
 
-    fn aggregates(jtl: &str) -> BTreeMap<String, Aggregate> {
+    fn aggregates(jtl: &str) -> BTreeMap<String, JtlAggregate> {
         let mut lines = jtl.lines();
         let names: Vec<&str> = lines.next().expect("a header").split(',').collect();
         let at = |name: &str| names.iter().position(|known| *known == name).expect(name);
-        let mut all: BTreeMap<String, Aggregate> = BTreeMap::new();
+        let mut all: BTreeMap<String, JtlAggregate> = BTreeMap::new();
         for line in lines {
             let fields: Vec<&str> = line.split(',').collect();
             assert_eq!(fields.len(), names.len(), "{line}");
@@ -224,7 +225,7 @@ mod tests {
             (12.345, json!([[11, 10], [12, 80], [13, 10]])),
             (5.5, json!([[5, 1]])),
         ] {
-            let times = rounded(&json!({ "mean": mean, "whole_ms": whole_ms }));
+            let times = rounded_times(&json!({ "mean": mean, "whole_ms": whole_ms }));
             let sum: u64 = times.iter().sum();
             assert_eq!(sum, (mean * times.len() as f64).round() as u64, "{mean}");
         }
@@ -233,7 +234,7 @@ mod tests {
     #[test]
     fn rows_of_several_samples_have_the_same_mean_and_rate() {
         let second = second(0, 1_000, 0.4, &json!([[0, 1_000]]));
-        let at = Second::of(&json!({ "began_unix_s": 1 }), &second);
+        let at = JtlSecond::of(&json!({ "began_unix_s": 1 }), &second);
         let mut out = String::from(
             "timeStamp,elapsed,label,responseCode,responseMessage,threadName,success,bytes,\
              sentBytes,grpThreads,allThreads,Latency,SampleCount,ErrorCount,IdleTime,Connect\n",

@@ -1,6 +1,6 @@
 //! The report as Markdown: overview, detail and full disclosure.
 
-use super::grouping::group;
+use super::grouping::group_by_load;
 use super::verdict::verdict as conclude;
 use super::{list, number, text};
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub(crate) fn markdown(report: &Value) -> String {
 
 /// Who won, by how much, and whether it counts.
 pub(crate) fn conclusion(reports: &[Value]) -> String {
-    let groups = group(reports);
+    let groups = group_by_load(reports);
     let verdict = conclude(&groups);
     let mut out = format!("**{}**\n\n", verdict.sentence);
     for sentence in &verdict.of_loads {
@@ -30,7 +30,7 @@ pub(crate) fn conclusion(reports: &[Value]) -> String {
     if !verdict.of_loads.is_empty() {
         out.push('\n');
     }
-    let _ = writeln!(out, "{}\n", verdict.standing_in_words());
+    let _ = writeln!(out, "{}\n", verdict.describe_standing());
     for one in &verdict.reservations {
         let _ = writeln!(out, "* {}", one.text);
     }

@@ -13,9 +13,9 @@ mod page;
 mod reservations;
 mod samplers;
 mod verdict;
-mod words;
+mod wording;
 
-pub(crate) use build::{Subject, build};
+pub(crate) use build::{TestSubject, build};
 pub(crate) use command::run;
 pub(crate) use csv::csv;
 pub(crate) use host::host_lines;

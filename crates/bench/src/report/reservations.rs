@@ -1,21 +1,21 @@
 //! Why the figures of a comparison may say more about the tester or the host than about a broker.
 
 use super::grouping::{GroupKind, LoadGroup};
-use super::words::{amount, fixed, list_of};
+use super::wording::{amount, fixed, list_of};
 use super::{list, number};
 use crate::limits::{HOST_CPU_MAX, OTHERS_MAJOR, OTHERS_NOTED, STOLEN_MAJOR, STOLEN_NOTED};
 use serde_json::Value;
 
 /// One reason, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reservation {
+pub(crate) struct ResultReservation {
     pub(crate) text: String,
     /// With it the result does not count.
     pub(crate) is_major: bool,
 }
 
 /// Those of a load. `leading` are the places of the two brokers that the result is about.
-pub(crate) fn reservations(group: &LoadGroup<'_>, leading: &[usize]) -> Vec<Reservation> {
+pub(crate) fn reservations(group: &LoadGroup<'_>, leading: &[usize]) -> Vec<ResultReservation> {
     let mut all = Vec::new();
     let runs: Vec<(usize, &Value)> = group
         .brokers
@@ -23,11 +23,12 @@ pub(crate) fn reservations(group: &LoadGroup<'_>, leading: &[usize]) -> Vec<Rese
         .enumerate()
         .flat_map(|(at, broker)| broker.runs.iter().map(move |run| (at, *run)))
         .collect();
-    all.extend(unmade(group, &runs, leading));
+    all.extend(incomplete_runs(group, &runs, leading));
     all.extend(tester_bound(group, &runs, leading));
     all.extend(host_shared(group, &runs, leading));
     let late = runs.iter().filter(|(_, run)| has_warning(run, "One message in a hundred left"));
-    all.extend(noted(group, late.map(|(at, _)| *at).collect(), |who, count| Reservation {
+    let late: Vec<_> = late.map(|(at, _)| *at).collect();
+    all.extend(affected_runs(group, late, |who, count| ResultReservation {
         text: format!(
             "The tester sent late (a hundredth of its messages by more than 10 ms) in {count} of \
              {} runs, those of {who}: their latencies hold this wait.",
@@ -38,29 +39,40 @@ pub(crate) fn reservations(group: &LoadGroup<'_>, leading: &[usize]) -> Vec<Rese
     let is_alone = group.kind == GroupKind::Brokers && group.brokers.len() > 1;
     if is_alone && group.brokers.iter().all(|broker| broker.runs.len() == 1) {
         let text = "There was one round: how much rounds differ is not known.".to_string();
-        all.push(Reservation { text, is_major: false });
+        all.push(ResultReservation { text, is_major: false });
     }
     let is_unjudged =
         |run: &Value| number(run, "/counts/pub") > 0.0 && number(run, "/messages/expected") == 0.0;
     if is_alone && runs.iter().any(|(_, run)| is_unjudged(run)) {
         let text = "Loss was not judged: see the warnings of the runs.".to_string();
-        all.push(Reservation { text, is_major: false });
+        all.push(ResultReservation { text, is_major: false });
     }
     all
 }
 
 /// Runs that were cut short or could not be made.
-fn unmade(group: &LoadGroup<'_>, runs: &[(usize, &Value)], leading: &[usize]) -> Vec<Reservation> {
+fn incomplete_runs(
+    group: &LoadGroup<'_>,
+    runs: &[(usize, &Value)],
+    leading: &[usize],
+) -> Vec<ResultReservation> {
     let mut all = Vec::new();
     let cut = runs.iter().filter(|(_, run)| run["interrupted"] == true);
-    all.extend(noted(group, cut.map(|(at, _)| *at).collect(), |who, count| Reservation {
-        text: format!("{count} of {} runs were cut short by a signal, those of {who}.", runs.len()),
-        is_major: true,
+    all.extend(affected_runs(group, cut.map(|(at, _)| *at).collect(), |who, count| {
+        ResultReservation {
+            text: format!(
+                "{count} of {} runs were cut short by a signal, those of {who}.",
+                runs.len()
+            ),
+            is_major: true,
+        }
     }));
     let errors = runs.iter().filter(|(_, run)| run["error"].is_string());
-    all.extend(noted(group, errors.map(|(at, _)| *at).collect(), |who, _| Reservation {
-        text: format!("{who} could not be run; the reason is below."),
-        is_major: group.brokers.len() > 1 && leading.len() < 2,
+    all.extend(affected_runs(group, errors.map(|(at, _)| *at).collect(), |who, _| {
+        ResultReservation {
+            text: format!("{who} could not be run; the reason is below."),
+            is_major: group.brokers.len() > 1 && leading.len() < 2,
+        }
     }));
     all
 }
@@ -69,7 +81,7 @@ fn tester_bound(
     group: &LoadGroup<'_>,
     runs: &[(usize, &Value)],
     leading: &[usize],
-) -> Option<Reservation> {
+) -> Option<ResultReservation> {
     let hot = runs.iter().filter(|(_, run)| number(run, "/own/hot_seconds") > 0.0);
     let hot: Vec<&(usize, &Value)> = hot.collect();
     let is_half = |(at, run): &&&(usize, &Value)| {
@@ -77,7 +89,7 @@ fn tester_bound(
             && number(run, "/own/hot_seconds") * 2.0 >= number(run, "/phases_s/measure").max(1.0)
     };
     let is_major = hot.iter().any(|one| is_half(&one));
-    noted(group, hot.iter().map(|(at, _)| *at).collect(), |who, count| Reservation {
+    affected_runs(group, hot.iter().map(|(at, _)| *at).collect(), |who, count| ResultReservation {
         text: format!(
             "The tester was at its limit in {count} of {} runs, those of {who}: their figures may \
              be the tester's own.",
@@ -92,7 +104,7 @@ fn host_shared(
     group: &LoadGroup<'_>,
     runs: &[(usize, &Value)],
     leading: &[usize],
-) -> Vec<Reservation> {
+) -> Vec<ResultReservation> {
     let mut all = Vec::new();
     for (path, noted_at, major_at, what) in [
         ("/target_use/host_stolen/mean", STOLEN_NOTED, STOLEN_MAJOR, "The host gave others"),
@@ -104,19 +116,19 @@ fn host_shared(
         let is_major =
             above.iter().any(|(at, run)| leading.contains(at) && number(run, path) > major_at);
         let tail = if path.contains("stolen") { " (steal)" } else { "" };
-        all.extend(noted(group, above.iter().map(|(at, _)| *at).collect(), |who, count| {
+        all.extend(affected_runs(group, above.iter().map(|(at, _)| *at).collect(), |who, count| {
             let text = format!(
                 "{what} up to {} % of the processors' time{tail} in {count} of {} runs, those of \
                  {who}.",
                 fixed(most * 100.0, 1),
                 runs.len()
             );
-            Reservation { text, is_major }
+            ResultReservation { text, is_major }
         }));
     }
     let is_busy = |run: &Value| number(run, "/target_use/host_cpu/mean") > HOST_CPU_MAX;
     let busy = runs.iter().filter(|(_, run)| is_busy(run)).map(|(at, _)| *at).collect();
-    all.extend(noted(group, busy, |who, count| Reservation {
+    all.extend(affected_runs(group, busy, |who, count| ResultReservation {
         text: format!(
             "The host's processors were busy for more than {} % of the time in {count} of {} \
              runs, those of {who}: latencies hold waiting for a processor.",
@@ -129,11 +141,11 @@ fn host_shared(
 }
 
 /// With the names of the brokers, each once, and the number of runs; none where there is no run.
-fn noted(
+fn affected_runs(
     group: &LoadGroup<'_>,
     places: Vec<usize>,
-    say: impl Fn(String, usize) -> Reservation,
-) -> Option<Reservation> {
+    say: impl Fn(String, usize) -> ResultReservation,
+) -> Option<ResultReservation> {
     let count = places.len();
     let mut unique = places;
     unique.sort_unstable();

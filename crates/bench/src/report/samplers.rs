@@ -1,25 +1,25 @@
 //! XMeter's tables: a row for each kind of request, and the overview of all of them.
 
-use super::build::Sums;
-use crate::conduct::Outcome;
-use crate::plan::Plan;
-use crate::tally::{Count, SAMPLERS, Sampler, Tally, histogram};
+use super::build::StreamTotals;
+use crate::load_stats::{LatencySampler, LoadCounter, LoadStats, SAMPLERS, histogram};
+use crate::plan::LoadPlan;
+use crate::test_driver::TestOutcome;
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 /// XMeter's detail table, a row a sampler, and more of the tail.
-pub(super) fn samplers(outcome: &Outcome, sums: &Sums, measured_s: f64) -> Value {
+pub(super) fn samplers(outcome: &TestOutcome, sums: &StreamTotals, measured_s: f64) -> Value {
     let tally = &outcome.total;
     let rows = SAMPLERS.iter().filter(|(sampler, _)| !tally.times(*sampler).is_empty());
     rows.map(|(sampler, name)| {
         let times = tally.times(*sampler);
         let (good, bad) = match sampler {
-            Sampler::Connect => (Count::ConnectSucc, Count::ConnectFail),
-            Sampler::Subscribe => (Count::Sub, Count::SubFail),
-            Sampler::Pub => (Count::PubSucc, Count::PubFail),
-            _ => (Count::Recv, Count::SubFail),
+            LatencySampler::Connect => (LoadCounter::ConnectSucc, LoadCounter::ConnectFail),
+            LatencySampler::Subscribe => (LoadCounter::Sub, LoadCounter::SubFail),
+            LatencySampler::Pub => (LoadCounter::PubSucc, LoadCounter::PubFail),
+            _ => (LoadCounter::Recv, LoadCounter::SubFail),
         };
-        let failed = if *sampler == Sampler::Sub { 0 } else { tally.count(bad) };
+        let failed = if *sampler == LatencySampler::Sub { 0 } else { tally.count(bad) };
         let all = (tally.count(good) + failed).max(1);
         let mut row = percentiles(times);
         row.insert("name".into(), (*name).into());
@@ -103,53 +103,61 @@ pub(super) fn ms(us: f64) -> f64 {
 }
 
 /// Answers that were what they had to be, and those that were not or never came.
-fn checks(sampler: Sampler, outcome: &Outcome, sums: &Sums) -> (u64, u64) {
-    let count = |count: Count| outcome.total.count(count);
+fn checks(sampler: LatencySampler, outcome: &TestOutcome, sums: &StreamTotals) -> (u64, u64) {
+    let count = |count: LoadCounter| outcome.total.count(count);
     let tracked = &sums.tracked;
     match sampler {
-        Sampler::Connect => (count(Count::ConnectSucc), count(Count::ConnectFail)),
-        Sampler::Subscribe => (count(Count::Sub), count(Count::SubFail)),
-        Sampler::Pub => {
-            (count(Count::PubSucc), count(Count::PubFail) + count(Count::PubUnanswered))
+        LatencySampler::Connect => {
+            (count(LoadCounter::ConnectSucc), count(LoadCounter::ConnectFail))
         }
-        Sampler::Sub => (
+        LatencySampler::Subscribe => (count(LoadCounter::Sub), count(LoadCounter::SubFail)),
+        LatencySampler::Pub => (
+            count(LoadCounter::PubSucc),
+            count(LoadCounter::PubFail) + count(LoadCounter::PubUnanswered),
+        ),
+        LatencySampler::Sub => (
             tracked.received.saturating_sub(tracked.reordered),
             sums.lost + tracked.duplicates + tracked.reordered,
         ),
-        Sampler::Reconnect => (count(Count::ReconnectSucc), 0),
-        Sampler::Lateness => (0, 0),
+        LatencySampler::Reconnect => (count(LoadCounter::ReconnectSucc), 0),
+        LatencySampler::Lateness => (0, 0),
     }
 }
 
 /// Of one message, its payload alone.
-fn kib(sampler: Sampler, tally: &Tally) -> f64 {
+fn kib(sampler: LatencySampler, tally: &LoadStats) -> f64 {
     let (bytes, messages) = match sampler {
-        Sampler::Pub => (Count::PayloadOut, Count::Pub),
-        Sampler::Sub => (Count::PayloadIn, Count::Recv),
+        LatencySampler::Pub => (LoadCounter::PayloadOut, LoadCounter::Pub),
+        LatencySampler::Sub => (LoadCounter::PayloadIn, LoadCounter::Recv),
         _ => return 0.0,
     };
     tally.count(bytes) as f64 / tally.count(messages).max(1) as f64 / 1024.0
 }
 
-pub(super) fn failed_in(tally: &Tally) -> u64 {
-    [Count::ConnectFail, Count::SubFail, Count::PubFail].iter().map(|one| tally.count(*one)).sum()
+pub(super) fn failed_in(tally: &LoadStats) -> u64 {
+    [LoadCounter::ConnectFail, LoadCounter::SubFail, LoadCounter::PubFail]
+        .iter()
+        .map(|one| tally.count(*one))
+        .sum()
 }
 
 /// All requests together, and what the Open MQTT Benchmark Suite says of a load.
-pub(super) fn overview(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Value {
+pub(super) fn overview(plan: &LoadPlan, outcome: &TestOutcome, sums: &StreamTotals) -> Value {
     let tally = &outcome.total;
     let mut times = histogram();
     let (mut passed, mut unpassed) = (0, 0);
-    for (sampler, _) in SAMPLERS.iter().filter(|(sampler, _)| *sampler != Sampler::Lateness) {
+    for (sampler, _) in SAMPLERS.iter().filter(|(sampler, _)| *sampler != LatencySampler::Lateness)
+    {
         times += tally.times(*sampler);
         let (good, bad) = checks(*sampler, outcome, sums);
         (passed, unpassed) = (passed + good, unpassed + bad);
     }
-    let answered = [Count::ConnectSucc, Count::Sub, Count::PubSucc, Count::Recv];
+    let answered =
+        [LoadCounter::ConnectSucc, LoadCounter::Sub, LoadCounter::PubSucc, LoadCounter::Recv];
     let answered: u64 = answered.iter().map(|one| tally.count(*one)).sum();
     let failed = failed_in(tally);
     let share = |good: u64, bad: u64| good as f64 / (good + bad).max(1) as f64;
-    let of = |has: fn(&crate::plan::Group) -> bool| -> u64 {
+    let of = |has: fn(&crate::plan::PlanGroup) -> bool| -> u64 {
         plan.groups.iter().filter(|group| has(group)).map(|group| group.clients).sum()
     };
     let topics: std::collections::BTreeSet<&str> =
@@ -164,11 +172,11 @@ pub(super) fn overview(plan: &Plan, outcome: &Outcome, sums: &Sums) -> Value {
         "response_ms": known_percentiles(&times),
         "success": share(answered, failed),
         "verified": share(passed, unpassed),
-        "request_kib": kib(Sampler::Pub, tally),
+        "request_kib": kib(LatencySampler::Pub, tally),
         "publishers": of(|group| group.publish.is_some()),
         "subscribers": of(|group| !group.subscribe.is_empty()),
         "topics": topics.len(),
-        "subscribe_per_s": tally.count(Count::Sub) as f64
+        "subscribe_per_s": tally.count(LoadCounter::Sub) as f64
             / super::build::seconds(outcome.phases.began, outcome.phases.connected).max(0.001),
     })
 }
@@ -182,26 +190,26 @@ mod tests {
 
     #[test]
     fn the_fastest_nine_in_ten_leave_the_tail_out() {
-        let mut times = crate::tally::histogram();
+        let mut times = crate::load_stats::histogram();
         times.saturating_record_n(10, 9);
         times.saturating_record(1_000);
         assert_eq!(mean_of_fastest(&times, 0.9), 10.0);
-        assert_eq!(mean_of_fastest(&crate::tally::histogram(), 0.9), 0.0);
+        assert_eq!(mean_of_fastest(&crate::load_stats::histogram(), 0.9), 0.0);
     }
 
     #[test]
     fn a_second_holds_its_whole_milliseconds() {
-        let mut times = crate::tally::histogram();
+        let mut times = crate::load_stats::histogram();
         [100, 900, 1_000, 7_999].iter().for_each(|us| times.record(*us).expect("it grows"));
         let second = of_second(&times);
         assert_eq!(second["whole_ms"], json!([[0, 2], [1, 1], [7, 1]]));
         assert_eq!(second["hits"], json!(4));
-        assert_eq!(of_second(&crate::tally::histogram()), Value::Null);
+        assert_eq!(of_second(&crate::load_stats::histogram()), Value::Null);
     }
 
     #[test]
     fn a_histogram_in_a_report_holds_every_count() {
-        let mut times = crate::tally::histogram();
+        let mut times = crate::load_stats::histogram();
         [1, 1, 5_000].iter().for_each(|us| times.saturating_record(*us));
         let sum: u64 = recorded(&times)
             .as_array()

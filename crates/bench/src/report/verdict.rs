@@ -5,23 +5,23 @@
 //! is not a win.
 
 use super::grouping::{BrokerRuns, GroupKind, LoadGroup};
-use super::reservations::{Reservation, reservations};
-use super::words::{amount, list_of, more_or_less};
+use super::reservations::{ResultReservation, reservations};
+use super::wording::{amount, list_of, more_or_less};
 use super::{list, number, text};
 use serde_json::Value;
 
 /// The conclusion of a whole page.
-pub(crate) struct Verdict {
+pub(crate) struct PageVerdict {
     pub(crate) sentence: String,
     /// One of each load, where there are several.
     pub(crate) of_loads: Vec<String>,
-    pub(crate) standing: Standing,
+    pub(crate) standing: VerdictStanding,
     pub(crate) has_winner: bool,
-    pub(crate) reservations: Vec<Reservation>,
+    pub(crate) reservations: Vec<ResultReservation>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum VerdictStanding {
     Counts,
     CountsWithReservations,
     DoesNotCount,
@@ -34,71 +34,73 @@ pub(crate) struct GroupVerdict {
     pub(crate) winner: Option<usize>,
     /// How much the winner is ahead, as a factor of at least 1.
     pub(crate) lead: Option<f64>,
-    pub(crate) measure: &'static Measure,
+    pub(crate) measure: &'static ComparedMeasure,
     /// Those without faults, the best first; then the others.
     pub(crate) order: Vec<usize>,
-    pub(crate) reservations: Vec<Reservation>,
+    pub(crate) reservations: Vec<ResultReservation>,
 }
 
 /// A figure that brokers are compared by.
 #[derive(Debug)]
-pub(crate) struct Measure {
+pub(crate) struct ComparedMeasure {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
     pub(crate) is_higher_better: bool,
-    pub(crate) of: fn(&Value) -> Option<f64>,
+    pub(crate) value: fn(&Value) -> Option<f64>,
 }
 
-pub(crate) static RECEIVED: Measure = Measure {
+pub(crate) static RECEIVED: ComparedMeasure = ComparedMeasure {
     name: "throughput",
     unit: "messages/s delivered",
     is_higher_better: true,
-    of: |run| run.pointer("/rates/received")?.as_f64(),
+    value: |run| run.pointer("/rates/received")?.as_f64(),
 };
-pub(crate) static PUBLISHED: Measure = Measure {
+pub(crate) static PUBLISHED: ComparedMeasure = ComparedMeasure {
     name: "throughput",
     unit: "messages/s published",
     is_higher_better: true,
-    of: |run| run.pointer("/rates/published")?.as_f64(),
+    value: |run| run.pointer("/rates/published")?.as_f64(),
 };
-static SUB_P99: Measure = Measure {
+static SUB_P99: ComparedMeasure = ComparedMeasure {
     name: "99th percentile of delivery latency",
     unit: "ms",
     is_higher_better: false,
-    of: |run| sampler(run, "Sub", "p99"),
+    value: |run| sampler(run, "Sub", "p99"),
 };
-static PUB_P99: Measure = Measure {
+static PUB_P99: ComparedMeasure = ComparedMeasure {
     name: "99th percentile of publish latency",
     unit: "ms",
     is_higher_better: false,
-    of: |run| sampler(run, "Pub", "p99"),
+    value: |run| sampler(run, "Pub", "p99"),
 };
-static CONNECT_P99: Measure = Measure {
+static CONNECT_P99: ComparedMeasure = ComparedMeasure {
     name: "99th percentile of connect latency",
     unit: "ms",
     is_higher_better: false,
-    of: |run| sampler(run, "Connect", "p99"),
+    value: |run| sampler(run, "Connect", "p99"),
 };
 
 pub(crate) fn sampler(run: &Value, name: &str, key: &str) -> Option<f64> {
     list(run, "/samplers").iter().find(|one| one["name"] == name)?[key].as_f64()
 }
 
-impl Verdict {
+impl PageVerdict {
     /// Whether it counts, with the first reason why not.
-    pub(crate) fn standing_in_words(&self) -> String {
+    pub(crate) fn describe_standing(&self) -> String {
         let major = self.reservations.iter().find(|one| one.is_major);
         let why = major.map_or("", |one| one.text.as_str());
         match (self.standing, self.has_winner, self.reservations.len()) {
-            (Standing::Counts, ..) => {
+            (VerdictStanding::Counts, ..) => {
                 "It counts: the tester and the host had room in every run.".into()
             }
-            (Standing::CountsWithReservations, _, 1) => "It counts, with one reservation.".into(),
-            (Standing::CountsWithReservations, _, n) => {
+            (VerdictStanding::CountsWithReservations, _, 1) => {
+                "It counts, with one reservation.".into()
+            }
+            (VerdictStanding::CountsWithReservations, _, n) => {
                 format!("It counts, with {n} reservations.")
             }
-            (Standing::DoesNotCount, true, _) => format!("It does not count. {why}"),
-            (Standing::DoesNotCount, false, _) => format!("The figures do not count. {why}"),
+            (VerdictStanding::DoesNotCount, true, _) => format!("It does not count. {why}"),
+            (VerdictStanding::DoesNotCount, false, _) => format!("The figures do not count. {why}"),
         }
     }
 }
@@ -107,22 +109,22 @@ impl Verdict {
 const RATES_DIFFER: f64 = 1.05;
 const LEAD_MIN: f64 = 1.02;
 
-pub(crate) fn verdict(groups: &[LoadGroup<'_>]) -> Verdict {
+pub(crate) fn verdict(groups: &[LoadGroup<'_>]) -> PageVerdict {
     let all: Vec<GroupVerdict> = groups.iter().map(group_verdict).collect();
-    let mut reservations: Vec<Reservation> = Vec::new();
+    let mut reservations: Vec<ResultReservation> = Vec::new();
     for (group, own) in groups.iter().zip(&all) {
         for one in &own.reservations {
             let text = match groups.len() {
                 1 => one.text.clone(),
                 _ => format!("{}: {}", group.name, one.text),
             };
-            reservations.push(Reservation { text, is_major: one.is_major });
+            reservations.push(ResultReservation { text, is_major: one.is_major });
         }
     }
     let standing = match &reservations[..] {
-        [] => Standing::Counts,
-        some if some.iter().any(|one| one.is_major) => Standing::DoesNotCount,
-        _ => Standing::CountsWithReservations,
+        [] => VerdictStanding::Counts,
+        some if some.iter().any(|one| one.is_major) => VerdictStanding::DoesNotCount,
+        _ => VerdictStanding::CountsWithReservations,
     };
     let (sentence, of_loads) = match &all[..] {
         [] => ("There is no report to conclude from.".to_string(), Vec::new()),
@@ -130,7 +132,7 @@ pub(crate) fn verdict(groups: &[LoadGroup<'_>]) -> Verdict {
         some => (summary(groups, some), some.iter().map(|one| one.sentence.clone()).collect()),
     };
     let has_winner = all.iter().any(|one| one.winner.is_some());
-    Verdict { sentence, of_loads, standing, has_winner, reservations }
+    PageVerdict { sentence, of_loads, standing, has_winner, reservations }
 }
 
 /// Of several loads.
@@ -187,26 +189,26 @@ fn factor(lead: f64) -> String {
 
 pub(crate) fn group_verdict(group: &LoadGroup<'_>) -> GroupVerdict {
     match (group.kind, &group.brokers[..]) {
-        (GroupKind::Steps, _) => of_steps(group),
+        (GroupKind::Steps, _) => judge_steps(group),
         (GroupKind::Brokers, [only]) => {
-            let (sentence, measure) = of_one(only);
+            let (sentence, measure) = describe_single_run(only);
             let reservations = reservations(group, &[0]);
             let order = vec![0];
             GroupVerdict { sentence, winner: None, lead: None, measure, order, reservations }
         }
-        (GroupKind::Brokers, _) => of_brokers(group),
+        (GroupKind::Brokers, _) => judge_brokers(group),
     }
 }
 
-fn of_brokers(group: &LoadGroup<'_>) -> GroupVerdict {
+fn judge_brokers(group: &LoadGroup<'_>) -> GroupVerdict {
     let is_eligible = |at: &usize| {
         let broker = &group.brokers[*at];
         broker.faults().is_empty() && broker.error().is_none() && measure_of_one(broker).is_some()
     };
     let (mut order, faulty): (Vec<usize>, Vec<usize>) =
         (0..group.brokers.len()).partition(is_eligible);
-    let measure = deciding(group, &order);
-    let value = |at: usize| group.brokers[at].median(measure.of).unwrap_or(0.0);
+    let measure = deciding_measure(group, &order);
+    let value = |at: usize| group.brokers[at].median(measure.value).unwrap_or(0.0);
     order.sort_by(|a, b| {
         let (a, b) = if measure.is_higher_better { (b, a) } else { (a, b) };
         value(*a).total_cmp(&value(*b))
@@ -218,7 +220,7 @@ fn of_brokers(group: &LoadGroup<'_>) -> GroupVerdict {
             let sentence = format!("{name} won {}: it alone had no fault.", group.name);
             (sentence, Some(*only), None)
         }
-        [best, next, ..] => between(group, measure, *best, *next),
+        [best, next, ..] => compare_leaders(group, measure, *best, *next),
     };
     for at in &faulty {
         let broker = &group.brokers[*at];
@@ -252,10 +254,10 @@ pub(crate) fn fault_of(broker: &BrokerRuns<'_>) -> String {
 }
 
 /// What decides among those without faults.
-fn deciding(group: &LoadGroup<'_>, eligible: &[usize]) -> &'static Measure {
+fn deciding_measure(group: &LoadGroup<'_>, eligible: &[usize]) -> &'static ComparedMeasure {
     let all = || eligible.iter().map(|at| &group.brokers[*at]);
     for rate in [&RECEIVED, &PUBLISHED] {
-        let mut values: Vec<f64> = all().filter_map(|one| one.median(rate.of)).collect();
+        let mut values: Vec<f64> = all().filter_map(|one| one.median(rate.value)).collect();
         values.sort_by(f64::total_cmp);
         if let (Some(least), Some(most)) = (values.first(), values.last())
             && *most > least * RATES_DIFFER
@@ -263,20 +265,20 @@ fn deciding(group: &LoadGroup<'_>, eligible: &[usize]) -> &'static Measure {
             return rate;
         }
     }
-    let has = |measure: &Measure| {
-        eligible.iter().all(|at| group.brokers[*at].median(measure.of).is_some())
+    let has = |measure: &ComparedMeasure| {
+        eligible.iter().all(|at| group.brokers[*at].median(measure.value).is_some())
     };
     [&SUB_P99, &PUB_P99, &CONNECT_P99].into_iter().find(|one| has(one)).unwrap_or(&SUB_P99)
 }
 
-fn between(
+fn compare_leaders(
     group: &LoadGroup<'_>,
-    measure: &'static Measure,
+    measure: &'static ComparedMeasure,
     best: usize,
     next: usize,
 ) -> (String, Option<usize>, Option<f64>) {
     let (first, second) = (&group.brokers[best], &group.brokers[next]);
-    let of = |one: &BrokerRuns<'_>| one.median(measure.of).unwrap_or(0.0);
+    let of = |one: &BrokerRuns<'_>| one.median(measure.value).unwrap_or(0.0);
     let (a, b) = (of(first), of(second));
     let lead = if measure.is_higher_better { a / b.max(1e-9) } else { b / a.max(1e-9) };
     let (name, unit) = (measure.name, measure.unit);
@@ -290,13 +292,13 @@ fn between(
         );
         return (sentence, None, None);
     }
-    let ranges = first.range(measure.of).zip(second.range(measure.of));
+    let ranges = first.range(measure.value).zip(second.range(measure.value));
     let do_overlap = |((a_min, a_max), (b_min, b_max)): ((f64, f64), (f64, f64))| {
         if measure.is_higher_better { a_min <= b_max } else { a_max >= b_min }
     };
     if first.runs.len() > 1 && ranges.is_some_and(do_overlap) {
         let span = |one: &BrokerRuns<'_>| {
-            let (least, most) = one.range(measure.of).unwrap_or_default();
+            let (least, most) = one.range(measure.value).unwrap_or_default();
             format!("{} to {}", amount(least), amount(most))
         };
         let sentence = format!(
@@ -323,13 +325,13 @@ fn between(
     (sentence, Some(best), Some(lead))
 }
 
-fn measure_of_one(broker: &BrokerRuns<'_>) -> Option<&'static Measure> {
+fn measure_of_one(broker: &BrokerRuns<'_>) -> Option<&'static ComparedMeasure> {
     let all = [&SUB_P99, &PUB_P99, &CONNECT_P99];
-    all.into_iter().find(|measure| broker.median(measure.of).is_some())
+    all.into_iter().find(|measure| broker.median(measure.value).is_some())
 }
 
 /// A single run says what it found out, and nothing of what did not happen.
-fn of_one(broker: &BrokerRuns<'_>) -> (String, &'static Measure) {
+fn describe_single_run(broker: &BrokerRuns<'_>) -> (String, &'static ComparedMeasure) {
     let (name, run) = (&broker.name, broker.runs[0]);
     let measure = measure_of_one(broker).unwrap_or(&SUB_P99);
     if let Some(why) = broker.error() {
@@ -339,7 +341,7 @@ fn of_one(broker: &BrokerRuns<'_>) -> (String, &'static Measure) {
     if !faults.is_empty() {
         return (format!("{name} failed: {}.", list_of(&faults)), measure);
     }
-    let latency = match broker.median(measure.of) {
+    let latency = match broker.median(measure.value) {
         Some(value) => format!("; the {} is {} ms", measure.name, amount(value)),
         None => String::new(),
     };
@@ -372,12 +374,13 @@ fn of_one(broker: &BrokerRuns<'_>) -> (String, &'static Measure) {
     (sentence, measure)
 }
 
-fn of_steps(group: &LoadGroup<'_>) -> GroupVerdict {
+fn judge_steps(group: &LoadGroup<'_>) -> GroupVerdict {
     let steps: Vec<&Value> = group.brokers.iter().map(|step| step.runs[0]).collect();
     let best = steps.iter().position(|step| step["ramp"]["is_recommended"] == true);
     let mut sentence = match best {
         Some(at) => {
-            let p99 = (SUB_P99.of)(steps[at]).map(|p99| format!(", with {} ms p99", amount(p99)));
+            let p99 =
+                (SUB_P99.value)(steps[at]).map(|p99| format!(", with {} ms p99", amount(p99)));
             format!(
                 "The recommended load of {} is {} messages/s in and out (rate {}){}.",
                 group.name,
@@ -401,7 +404,7 @@ fn of_steps(group: &LoadGroup<'_>) -> GroupVerdict {
     reservations.extend(steps.iter().filter_map(|step| {
         let note = text(step, "/ramp/host_note");
         let text = format!("At rate {} {note}.", amount(number(step, "/ramp/rate")));
-        (!note.is_empty()).then_some(Reservation { text, is_major: false })
+        (!note.is_empty()).then_some(ResultReservation { text, is_major: false })
     }));
     GroupVerdict {
         sentence,
@@ -413,11 +416,11 @@ fn of_steps(group: &LoadGroup<'_>) -> GroupVerdict {
     }
 }
 
-static LOAD: Measure = Measure {
+static LOAD: ComparedMeasure = ComparedMeasure {
     name: "load",
     unit: "messages/s in and out",
     is_higher_better: true,
-    of: |run| run.pointer("/ramp/load")?.as_f64(),
+    value: |run| run.pointer("/ramp/load")?.as_f64(),
 };
 
 #[cfg(test)]

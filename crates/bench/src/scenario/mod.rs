@@ -1,14 +1,16 @@
 //! Scenarios: named tests in TOML that users can copy and change.
 
 mod built_in;
-mod read;
+mod parser;
 
 pub(crate) use built_in::BUILT_IN;
-pub(crate) use read::read;
+pub(crate) use parser::read;
 
 use crate::limits::{DRAIN_S_DEFAULT, INFLIGHT_DEFAULT, PUBLISHER_PER_S_MAX, WINDOW_DEFAULT};
-use crate::plan::{Body, Group, Pace, Plan, Publishing, Share, Start, Target};
-use mqtt::{QoS, Version};
+use crate::plan::{
+    BrokerTarget, LoadPlan, PayloadKind, PlanGroup, PlanShare, PublishPace, PublishPlan, StartMode,
+};
+use mqtt::{ProtocolVersion, QoS};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
@@ -24,12 +26,12 @@ pub(crate) struct Scenario {
     pub(crate) from_sending: bool,
     pub(crate) threads: usize,
     pub(crate) window: u64,
-    pub(crate) groups: Vec<Task>,
+    pub(crate) groups: Vec<ScenarioGroup>,
 }
 
 /// One group of a scenario, before it is scaled.
 #[derive(Clone, Debug)]
-pub(crate) struct Task {
+pub(crate) struct ScenarioGroup {
     pub(crate) name: String,
     pub(crate) clients: u64,
     pub(crate) topics: u64,
@@ -37,7 +39,7 @@ pub(crate) struct Task {
     pub(crate) client_id: Option<String>,
     pub(crate) user_name: Option<String>,
     pub(crate) password: Option<String>,
-    pub(crate) version: Version,
+    pub(crate) version: ProtocolVersion,
     pub(crate) keep_alive_s: u16,
     pub(crate) clean_start: bool,
     pub(crate) session_expiry_s: u32,
@@ -58,7 +60,7 @@ pub(crate) struct Task {
 
 /// What the command line changes about a scenario.
 #[derive(Clone, Debug)]
-pub(crate) struct Change {
+pub(crate) struct ScenarioOverrides {
     pub(crate) scale: f64,
     pub(crate) rate: f64,
     pub(crate) measure_s: Option<f64>,
@@ -66,12 +68,12 @@ pub(crate) struct Change {
     pub(crate) connects_per_s: Option<f64>,
     pub(crate) threads: Option<usize>,
     pub(crate) seed: u64,
-    pub(crate) share: Share,
+    pub(crate) share: PlanShare,
 }
 
-impl Default for Change {
-    fn default() -> Change {
-        Change {
+impl Default for ScenarioOverrides {
+    fn default() -> ScenarioOverrides {
+        ScenarioOverrides {
             scale: 1.0,
             rate: 1.0,
             measure_s: None,
@@ -79,7 +81,7 @@ impl Default for Change {
             connects_per_s: None,
             threads: None,
             seed: 1,
-            share: Plan::default().share,
+            share: LoadPlan::default().share,
         }
     }
 }
@@ -88,10 +90,10 @@ impl Scenario {
     /// The plan, and in words what was scaled.
     pub(crate) fn plan(
         &self,
-        targets: Vec<Target>,
-        change: &Change,
-    ) -> Result<(Plan, String), String> {
-        let brokers = self.brokers();
+        targets: Vec<BrokerTarget>,
+        change: &ScenarioOverrides,
+    ) -> Result<(LoadPlan, String), String> {
+        let brokers = self.broker_count();
         if brokers > targets.len() {
             return Err(format!("this scenario needs {brokers} brokers: give --target that often"));
         }
@@ -103,14 +105,14 @@ impl Scenario {
                  {PUBLISHER_PER_S_MAX:.0} are the most: as_taken = true is as fast as it goes"
             ));
         }
-        let groups = self.groups.iter().map(|task| task.group(change)).collect();
-        let plan = Plan {
+        let groups = self.groups.iter().map(|task| task.plan_group(change)).collect();
+        let plan = LoadPlan {
             targets,
             groups,
             threads: change.threads.unwrap_or(self.threads).max(1),
             connects_per_s: change.connects_per_s.unwrap_or(self.connects_per_s),
-            local: Vec::new(),
-            start: Start::Together,
+            local_addresses: Vec::new(),
+            start: StartMode::Together,
             warm_s: change.warm_s.unwrap_or(self.warm_s),
             measure_s: Some(change.measure_s.unwrap_or(self.measure_s)),
             drain_s: self.drain_s,
@@ -124,20 +126,20 @@ impl Scenario {
     }
 
     /// How many it needs.
-    pub(crate) fn brokers(&self) -> usize {
+    pub(crate) fn broker_count(&self) -> usize {
         self.groups.iter().filter_map(|task| task.target).max().map_or(1, |highest| highest + 1)
     }
 
     /// Messages a second that all publishers mean to send.
-    pub(crate) fn intended_per_s(&self, change: &Change) -> f64 {
+    pub(crate) fn intended_per_s(&self, change: &ScenarioOverrides) -> f64 {
         let publishers = self.groups.iter().filter(|task| task.publish.is_some());
-        let of = |task: &Task| {
-            task.per_s.unwrap_or(0.0) * change.rate * task.group(change).clients as f64
+        let of = |task: &ScenarioGroup| {
+            task.per_s.unwrap_or(0.0) * change.rate * task.plan_group(change).clients as f64
         };
         publishers.map(of).sum()
     }
 
-    fn scaled(&self, plan: &Plan, change: &Change) -> String {
+    fn scaled(&self, plan: &LoadPlan, change: &ScenarioOverrides) -> String {
         let mut scaled = Vec::new();
         for (task, group) in self.groups.iter().zip(&plan.groups) {
             if task.clients != group.clients {
@@ -158,32 +160,32 @@ impl Scenario {
     }
 }
 
-impl Task {
-    fn group(&self, change: &Change) -> Group {
+impl ScenarioGroup {
+    fn plan_group(&self, change: &ScenarioOverrides) -> PlanGroup {
         let scale = |n: u64| ((n as f64 * change.scale).round() as u64).max(1);
         let client_id = match &self.client_id {
             Some(client_id) => client_id.clone(),
             None => format!("gb-{:x}-{}-%i", change.seed & 0xFF_FFFF, self.name),
         };
-        let publish = self.publish.as_ref().map(|topic| Publishing {
+        let publish = self.publish.as_ref().map(|topic| PublishPlan {
             topic: topic.clone(),
             qos: self.qos,
             retain: self.retain,
             body: match &self.payload {
-                Some(text) => Body::Literal(text.clone().into_bytes()),
-                None => Body::Sized(self.size),
+                Some(text) => PayloadKind::Literal(text.clone().into_bytes()),
+                None => PayloadKind::Sized(self.size),
             },
             pace: match self.per_s {
                 Some(per_s) if !self.as_taken => {
-                    Pace::EveryNs((1e9 / (per_s * change.rate)) as u64)
+                    PublishPace::EveryNs((1e9 / (per_s * change.rate)) as u64)
                 }
-                _ => Pace::AsTaken,
+                _ => PublishPace::AsTaken,
             },
             inflight: self.inflight,
             messages_max: self.messages,
             wait_ms: (0, 0),
         });
-        Group {
+        PlanGroup {
             clients: scale(self.clients),
             // One topic a client stays one topic a client; a few topics for all stay a few.
             topics: if self.topics > 1 { scale(self.topics).min(self.topics) } else { 1 },
@@ -199,7 +201,7 @@ impl Task {
             subscribe_qos: self.qos,
             publish,
             reconnects: self.reconnects,
-            ..Group::default()
+            ..PlanGroup::default()
         }
     }
 }
@@ -222,9 +224,9 @@ impl Default for Scenario {
     }
 }
 
-impl Default for Task {
-    fn default() -> Task {
-        Task {
+impl Default for ScenarioGroup {
+    fn default() -> ScenarioGroup {
+        ScenarioGroup {
             name: "clients".into(),
             clients: 0,
             topics: 1,
@@ -232,7 +234,7 @@ impl Default for Task {
             client_id: None,
             user_name: None,
             password: None,
-            version: Version::V311,
+            version: ProtocolVersion::V311,
             keep_alive_s: 300,
             clean_start: true,
             session_expiry_s: 0,
@@ -254,11 +256,11 @@ impl Default for Task {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Wanted;
+    use crate::plan::ConsumerIndex;
     use crate::target::from_url;
-    use crate::template::{self, Chance, Who};
+    use crate::template::{self, BenchRng, TemplateValues};
 
-    fn plan(name: &str, change: &Change) -> (Plan, String) {
+    fn plan(name: &str, change: &ScenarioOverrides) -> (LoadPlan, String) {
         let text = BUILT_IN.iter().find(|(known, _)| *known == name).expect("it is built in").1;
         let target = from_url("127.0.0.1").expect("an address");
         let scenario = read(text).expect("it is right");
@@ -269,7 +271,8 @@ mod tests {
     fn every_built_in_scenario_can_be_planned_at_any_scale() {
         for (name, _) in BUILT_IN {
             for scale in [1.0, 0.1, 0.000_1] {
-                let (plan, _) = plan(name, &Change { scale, ..Change::default() });
+                let (plan, _) =
+                    plan(name, &ScenarioOverrides { scale, ..ScenarioOverrides::default() });
                 assert!(plan.clients() > 0 && plan.measure_s > Some(1.0), "{name}");
             }
         }
@@ -277,7 +280,8 @@ mod tests {
 
     #[test]
     fn a_scale_changes_clients_and_says_so() {
-        let change = Change { scale: 0.1, measure_s: Some(20.0), ..Change::default() };
+        let change =
+            ScenarioOverrides { scale: 0.1, measure_s: Some(20.0), ..ScenarioOverrides::default() };
         let (plan, scaled) = plan("p2p-50k-50k-50k-50k", &change);
         assert_eq!((plan.clients(), plan.measure_s), (10_000, Some(20.0)));
         assert_eq!(
@@ -289,9 +293,12 @@ mod tests {
 
     #[test]
     fn a_rate_is_an_interval() {
-        let (plan, _) = plan("fanout-5-1000-5-250k", &Change { rate: 0.5, ..Change::default() });
+        let (plan, _) = plan(
+            "fanout-5-1000-5-250k",
+            &ScenarioOverrides { rate: 0.5, ..ScenarioOverrides::default() },
+        );
         let publish = plan.groups[1].publish.as_ref().expect("the second group publishes");
-        assert_eq!(publish.pace, Pace::EveryNs(40_000_000));
+        assert_eq!(publish.pace, PublishPace::EveryNs(40_000_000));
     }
 
     #[test]
@@ -300,7 +307,7 @@ mod tests {
         let target = from_url("127.0.0.1").expect("an address");
         let scenario = read(text).expect("it is right");
         let plan = |rate| {
-            let change = Change { rate, ..Change::default() };
+            let change = ScenarioOverrides { rate, ..ScenarioOverrides::default() };
             scenario.plan(vec![target.clone()], &change).map(drop)
         };
         assert_eq!(plan(5_000.0), Ok(()));
@@ -346,9 +353,9 @@ mod tests {
         ] {
             let text = BUILT_IN.iter().find(|(known, _)| *known == name).expect("built in").1;
             let scenario = read(text).expect("it is right");
-            let (plan, _) = plan(name, &Change::default());
+            let (plan, _) = plan(name, &ScenarioOverrides::default());
             let close = |a: f64, b: f64| (a - b).abs() < 1e-6 * b.max(1.0);
-            let intended = scenario.intended_per_s(&Change::default());
+            let intended = scenario.intended_per_s(&ScenarioOverrides::default());
             assert_eq!(plan.clients(), clients, "{name}");
             assert!(close(intended, per_s_in), "{name}: {intended} in");
             let delivered = delivered_per_s(&scenario, &plan);
@@ -357,30 +364,32 @@ mod tests {
     }
 
     /// The background of ten million shares no topic with those that publish.
-    fn delivered_per_s(scenario: &Scenario, plan: &Plan) -> f64 {
-        let mut chance = Chance::new(1);
-        let mut wanted = Wanted::default();
+    fn delivered_per_s(scenario: &Scenario, plan: &LoadPlan) -> f64 {
+        let mut chance = BenchRng::new(1);
+        let mut wanted = ConsumerIndex::default();
         let (mut topics, mut delivered) = (Vec::new(), 0.0);
         for (task, group) in scenario.groups.iter().zip(&plan.groups) {
             for number in 0..group.clients {
                 if task.name == "background" {
                     break;
                 }
-                let (client_id, filters) = group.names(number, &mut chance);
+                let (client_id, filters) = group.client_names(number, &mut chance);
                 filters.iter().for_each(|filter| wanted.add(filter, 1));
                 if let Some(topic) = &task.publish {
-                    let who = Who {
+                    let who = TemplateValues {
                         number,
                         topics: group.topics,
                         client_id: &client_id,
-                        ..Who::default()
+                        ..TemplateValues::default()
                     };
-                    let topic = template::fill(topic, &who, &mut chance);
+                    let topic = template::fill_template(topic, &who, &mut chance);
                     topics.push((topic, task.per_s.expect("an open loop")));
                 }
             }
         }
-        topics.iter().for_each(|(topic, per_s)| delivered += per_s * wanted.by(topic) as f64);
+        topics
+            .iter()
+            .for_each(|(topic, per_s)| delivered += per_s * wanted.consumers_of(topic) as f64);
         delivered
     }
 
@@ -415,6 +424,6 @@ mod tests {
         let text = BUILT_IN.iter().find(|(name, _)| *name == "emqx-bridge").expect("built in").1;
         let target = from_url("127.0.0.1").expect("an address");
         let scenario = read(text).expect("it is right");
-        assert!(scenario.plan(vec![target], &Change::default()).is_err());
+        assert!(scenario.plan(vec![target], &ScenarioOverrides::default()).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Load from several processes under one controller.
 
-use crate::bad_broker::{BadBroker, Fault};
-use crate::program::{Run, number, sampler, scratch};
+use crate::bad_broker::{BadBroker, InjectedFault};
+use crate::program::{BenchRun, number, sampler, scratch};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 pub(crate) const TOKEN: &str = "a token of the tests";
 
-pub(crate) struct Agent {
+pub(crate) struct AgentProcess {
     child: Child,
     pub(crate) address: String,
 }
 
-impl Agent {
-    pub(crate) fn start() -> Agent {
+impl AgentProcess {
+    pub(crate) fn start() -> AgentProcess {
         let mut command = Command::new(env!("CARGO_BIN_EXE_godwit-bench"));
         command.args(["agent", "--listen", "127.0.0.1:0"]).env("GODWIT_BENCH_TOKEN", TOKEN);
         command.stdin(Stdio::null()).stderr(Stdio::piped());
@@ -26,11 +26,11 @@ impl Agent {
         lines.read_line(&mut line).expect("it says where it listens");
         let address = line.trim().rsplit(' ').next().expect("an address").to_string();
         thread::spawn(move || lines.lines().for_each(drop));
-        Agent { child, address }
+        AgentProcess { child, address }
     }
 }
 
-impl Drop for Agent {
+impl Drop for AgentProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -38,12 +38,12 @@ impl Drop for Agent {
 }
 
 fn control(
-    agents: &[&Agent],
+    agents: &[&AgentProcess],
     broker: &BadBroker,
     token: &str,
     scenario: &str,
     more: &[&str],
-) -> Run {
+) -> BenchRun {
     let file = scratch().join(format!("agents-{}.toml", broker.address.port()));
     std::fs::write(&file, scenario).expect("the scratch folder is ours");
     let agents: Vec<&str> = agents.iter().map(|agent| agent.address.as_str()).collect();
@@ -52,7 +52,11 @@ fn control(
     command.args(["--target", &broker.address.to_string()]).env("GODWIT_BENCH_TOKEN", token);
     let output = command.args(more).stdin(Stdio::null()).output().expect("godwit-bench can be run");
     let text = |bytes| String::from_utf8(bytes).expect("output is text");
-    Run { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    BenchRun {
+        code: output.status.code(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
 }
 
 /// Subscribers and publishers meet across agents: clients are dealt out in turn.
@@ -66,8 +70,8 @@ fn scenario(seconds: u32) -> String {
 
 #[test]
 fn two_agents_are_one_test() {
-    let (a, b) = (Agent::start(), Agent::start());
-    for (fault, lost) in [(Fault::None, 0), (Fault::DropEvery(10), 60)] {
+    let (a, b) = (AgentProcess::start(), AgentProcess::start());
+    for (fault, lost) in [(InjectedFault::None, 0), (InjectedFault::DropEvery(10), 60)] {
         let broker = BadBroker::start(fault);
         let run = control(&[&a, &b], &broker, TOKEN, &scenario(1), &["--ifaddr", "127.0.0.5"]);
         let report: Value = serde_json::from_str(&run.stdout)
@@ -91,8 +95,8 @@ fn two_agents_are_one_test() {
 
 #[test]
 fn an_agent_sends_nothing_for_a_stranger() {
-    let agent = Agent::start();
-    let broker = BadBroker::start(Fault::None);
+    let agent = AgentProcess::start();
+    let broker = BadBroker::start(InjectedFault::None);
     let run = control(&[&agent], &broker, "a token of somebody else", &scenario(1), &[]);
     assert_eq!(run.code, Some(3), "{}", run.stderr);
     assert!(run.stderr.contains("no agent came to an end"), "{}", run.stderr);
@@ -104,8 +108,8 @@ fn an_agent_sends_nothing_for_a_stranger() {
 
 #[test]
 fn an_agent_that_has_sent_load_ends_with_a_signal() {
-    let mut agent = Agent::start();
-    let broker = BadBroker::start(Fault::None);
+    let mut agent = AgentProcess::start();
+    let broker = BadBroker::start(InjectedFault::None);
     let run = control(&[&agent], &broker, TOKEN, &scenario(1), &[]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let killed = Command::new("kill").arg(agent.child.id().to_string()).status();
@@ -119,8 +123,8 @@ fn an_agent_that_has_sent_load_ends_with_a_signal() {
 
 #[test]
 fn the_death_of_an_agent_is_in_the_report() {
-    let (a, mut b) = (Agent::start(), Agent::start());
-    let broker = BadBroker::start(Fault::None);
+    let (a, mut b) = (AgentProcess::start(), AgentProcess::start());
+    let broker = BadBroker::start(InjectedFault::None);
     let address = b.address.clone();
     let run = thread::scope(|scope| {
         let run = scope.spawn(|| {
@@ -146,8 +150,8 @@ fn the_death_of_an_agent_is_in_the_report() {
 
 #[test]
 fn an_agent_watches_the_host_of_the_broker() {
-    let agent = Agent::start();
-    let broker = BadBroker::start(Fault::None);
+    let agent = AgentProcess::start();
+    let broker = BadBroker::start(InjectedFault::None);
     let file = scratch().join("watched.toml");
     std::fs::write(&file, scenario(2)).expect("the scratch folder is ours");
     let mut command = Command::new(env!("CARGO_BIN_EXE_godwit-bench"));

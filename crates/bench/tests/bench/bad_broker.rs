@@ -2,8 +2,8 @@
 //! report says.
 
 use mqtt::{
-    Ack, ConnAck, Connect, Frame, PacketType, Properties, Publish, QoS, Reason, SubAck, Subscribe,
-    SubscribeOptions, Version, filter_matches,
+    ConnAck, Connect, PacketFrame, PacketType, Properties, ProtocolVersion, Publish, PublishAck,
+    QoS, ReasonCode, SubAck, Subscribe, SubscribeOptions, filter_matches,
 };
 use std::collections::{BTreeSet, HashMap};
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Numbers count deliveries of one topic to one subscriber, from 1, or connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Fault {
+pub(crate) enum InjectedFault {
     None,
     DropEvery(u64),
     DuplicateEvery(u64),
@@ -39,11 +39,11 @@ pub(crate) enum Fault {
 #[derive(Clone)]
 pub(crate) struct BadBroker {
     pub(crate) address: SocketAddr,
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<BadBrokerState>>,
 }
 
-struct World {
-    fault: Fault,
+struct BadBrokerState {
+    fault: InjectedFault,
     connections: u64,
     deliveries: u64,
     acks: u64,
@@ -58,13 +58,13 @@ struct World {
     greeted_first: usize,
     peers: BTreeSet<String>,
     all: Vec<TcpStream>,
-    subscribers: Vec<Subscriber>,
+    subscribers: Vec<BadBrokerSubscriber>,
 }
 
-struct Subscriber {
+struct BadBrokerSubscriber {
     id: String,
     stream: TcpStream,
-    version: Version,
+    version: ProtocolVersion,
     filters: Vec<(String, SubscribeOptions)>,
     packet_id: u16,
     /// By topic: deliveries so far, and one that waits for its successor.
@@ -72,10 +72,10 @@ struct Subscriber {
 }
 
 impl BadBroker {
-    pub(crate) fn start(fault: Fault) -> BadBroker {
+    pub(crate) fn start(fault: InjectedFault) -> BadBroker {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
         let address = listener.local_addr().expect("it is bound");
-        let world = World {
+        let world = BadBrokerState {
             fault,
             connections: 0,
             deliveries: 0,
@@ -131,19 +131,19 @@ impl BadBroker {
         self.world().deliveries
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
+    fn world(&self) -> MutexGuard<'_, BadBrokerState> {
         self.world.lock().expect("no thread of it panics")
     }
 
     /// One connection to its end.
     fn serve(&self, mut stream: TcpStream) {
         let _ = stream.set_nodelay(true);
-        let (mut bytes, mut id, mut version) = (Vec::new(), String::new(), Version::V311);
+        let (mut bytes, mut id, mut version) = (Vec::new(), String::new(), ProtocolVersion::V311);
         let mut buffer = [0; 65_536];
         while let Ok(read @ 1..) = stream.read(&mut buffer) {
             bytes.extend_from_slice(&buffer[..read]);
             let mut used = 0;
-            while let Ok(Some(frame)) = mqtt::cut(&bytes[used..], u32::MAX) {
+            while let Ok(Some(frame)) = mqtt::split_frame(&bytes[used..], u32::MAX) {
                 used += frame.len;
                 if self.packet(&mut stream, frame, &mut id, &mut version).is_none() {
                     let _ = stream.shutdown(Shutdown::Both);
@@ -159,9 +159,9 @@ impl BadBroker {
     fn packet(
         &self,
         stream: &mut TcpStream,
-        frame: Frame<'_>,
+        frame: PacketFrame<'_>,
         id: &mut String,
-        version: &mut Version,
+        version: &mut ProtocolVersion,
     ) -> Option<()> {
         let mut out = Vec::new();
         match PacketType::from_byte(frame.first)? {
@@ -188,8 +188,8 @@ impl BadBroker {
                 let publish = Publish::decode(frame, *version).ok()?;
                 let answers = self.world().publish(&publish);
                 if let Some(packet_id) = publish.packet_id.filter(|_| answers) {
-                    let (reason, properties) = (Reason::Success, Properties::default());
-                    let ack = Ack { packet_id, reason, properties };
+                    let (reason, properties) = (ReasonCode::Success, Properties::default());
+                    let ack = PublishAck { packet_id, reason, properties };
                     ack.encode(PacketType::PubAck, *version, &mut out);
                 }
             }
@@ -201,17 +201,17 @@ impl BadBroker {
     }
 }
 
-impl World {
-    fn welcome(&mut self, stream: TcpStream) -> Reason {
+impl BadBrokerState {
+    fn welcome(&mut self, stream: TcpStream) -> ReasonCode {
         self.connections += 1;
         self.peers.extend(stream.peer_addr().map(|peer| peer.ip().to_string()));
         self.all.push(stream);
         match self.fault {
-            Fault::RefuseEvery(n) if self.connections.is_multiple_of(n) => {
+            InjectedFault::RefuseEvery(n) if self.connections.is_multiple_of(n) => {
                 self.injected += 1;
-                Reason::NotAuthorized
+                ReasonCode::NotAuthorized
             }
-            _ => Reason::Success,
+            _ => ReasonCode::Success,
         }
     }
 
@@ -219,15 +219,15 @@ impl World {
         &mut self,
         stream: &TcpStream,
         id: &str,
-        version: Version,
+        version: ProtocolVersion,
         subscribe: &Subscribe<'_>,
     ) -> u8 {
-        if self.fault == Fault::RefuseSubscriptions {
+        if self.fault == InjectedFault::RefuseSubscriptions {
             self.injected += 1;
             return 0x80;
         }
         let filters = subscribe.filters.iter().map(|(filter, options)| (filter.into(), options));
-        self.subscribers.push(Subscriber {
+        self.subscribers.push(BadBrokerSubscriber {
             id: id.into(),
             stream: stream.try_clone().expect("a descriptor is left"),
             version,
@@ -240,7 +240,7 @@ impl World {
 
     /// Whether the publisher is answered.
     fn publish(&mut self, publish: &Publish<'_>) -> bool {
-        if let Fault::DelayMs(ms) = self.fault {
+        if let InjectedFault::DelayMs(ms) = self.fault {
             thread::sleep(Duration::from_millis(ms));
         }
         *self.turns.entry(publish.topic.into()).or_default() += 1;
@@ -260,7 +260,7 @@ impl World {
         }
         self.acks += 1;
         match self.fault {
-            Fault::ForgetAckEvery(n) if self.acks.is_multiple_of(n) => {
+            InjectedFault::ForgetAckEvery(n) if self.acks.is_multiple_of(n) => {
                 self.injected += 1;
                 false
             }
@@ -273,7 +273,7 @@ impl World {
         let (mut takers, mut shares) = (Vec::new(), HashMap::<&str, Vec<usize>>::new());
         for (at, subscriber) in self.subscribers.iter().enumerate() {
             for (filter, _) in &subscriber.filters {
-                match mqtt::Share::parse(filter).ok().flatten() {
+                match mqtt::SharedFilter::parse(filter).ok().flatten() {
                     Some(share) if filter_matches(share.filter, topic) => {
                         shares.entry(filter).or_default().push(at);
                     }
@@ -298,23 +298,23 @@ impl World {
         };
         let mut wrong = true;
         match self.fault {
-            Fault::DropEvery(n) if count.is_multiple_of(n) => {}
-            Fault::DuplicateEvery(n) if count.is_multiple_of(n) => {
+            InjectedFault::DropEvery(n) if count.is_multiple_of(n) => {}
+            InjectedFault::DuplicateEvery(n) if count.is_multiple_of(n) => {
                 send(&bytes);
                 send(&bytes);
             }
-            Fault::ReorderEvery(n) if count.is_multiple_of(n) => {
+            InjectedFault::ReorderEvery(n) if count.is_multiple_of(n) => {
                 subscriber.topics.insert(publish.topic.into(), (count, Some(bytes)));
             }
-            Fault::StallMs(n, ms) if count == n => {
+            InjectedFault::StallMs(n, ms) if count == n => {
                 thread::sleep(Duration::from_millis(ms));
                 send(&bytes);
             }
-            Fault::CutAt(n) if count == n && self.injected == 0 => {
+            InjectedFault::CutAt(n) if count == n && self.injected == 0 => {
                 let _ = subscriber.stream.shutdown(Shutdown::Both);
             }
-            Fault::GarbageAt(n) if count == n && self.injected == 0 => send(&[0xFF; 9]),
-            Fault::DieAfter(n) if self.deliveries == n => {
+            InjectedFault::GarbageAt(n) if count == n && self.injected == 0 => send(&[0xFF; 9]),
+            InjectedFault::DieAfter(n) if self.deliveries == n => {
                 self.is_dead = true;
                 for stream in self.all.drain(..) {
                     let _ = stream.shutdown(Shutdown::Both);
@@ -335,7 +335,7 @@ impl World {
     }
 }
 
-impl Subscriber {
+impl BadBrokerSubscriber {
     fn encode(&mut self, publish: &Publish<'_>) -> Vec<u8> {
         let granted = self.filters.iter().map(|(_, options)| options.qos).max();
         let qos = granted.unwrap_or_default().min(publish.qos);

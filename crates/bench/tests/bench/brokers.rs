@@ -2,19 +2,19 @@
 
 use crate::gateway;
 use crate::installed::installed;
-use crate::program::{Broker, bench, number, report, sampler, scratch};
+use crate::program::{TestBrokerProcess, bench, number, report, sampler, scratch};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Beside our own program; built first where nobody has.
-fn godwit() -> Broker {
+fn godwit() -> TestBrokerProcess {
     godwit_with(|_| Vec::new())
 }
 
 /// With further arguments, which may name its port.
-pub(crate) fn godwit_with(more: impl Fn(u16) -> Vec<String>) -> Broker {
+pub(crate) fn godwit_with(more: impl Fn(u16) -> Vec<String>) -> TestBrokerProcess {
     let own = Path::new(env!("CARGO_BIN_EXE_godwit-bench"));
     let godwit = own.with_file_name("godwit");
     if !godwit.is_file() {
@@ -26,17 +26,17 @@ pub(crate) fn godwit_with(more: impl Fn(u16) -> Vec<String>) -> Broker {
         let plain = ["serve", "--memory", "--listen", &listen].map(String::from);
         plain.into_iter().chain(more(port)).collect()
     };
-    Broker::start(&godwit, arguments).expect("it was built")
+    TestBrokerProcess::start(&godwit, arguments).expect("it was built")
 }
 
-fn mosquitto() -> Option<Broker> {
+fn mosquitto() -> Option<TestBrokerProcess> {
     mosquitto_with("")
 }
 
 /// With further lines for its listener.
-fn mosquitto_with(lines: &str) -> Option<Broker> {
+fn mosquitto_with(lines: &str) -> Option<TestBrokerProcess> {
     let program = installed("mosquitto", "mosquitto")?;
-    Broker::start(&program, |port| {
+    TestBrokerProcess::start(&program, |port| {
         let file = scratch().join(format!("mosquitto-{port}.conf"));
         // The user stays who runs the test, and may read the certificates.
         // Without the last line it drops what a slow subscriber has not taken yet.
@@ -49,7 +49,7 @@ fn mosquitto_with(lines: &str) -> Option<Broker> {
     })
 }
 
-fn each(check: impl Fn(&Broker)) {
+fn each(check: impl Fn(&TestBrokerProcess)) {
     check(&godwit());
     if let Some(mosquitto) = mosquitto() {
         check(&mosquitto);
@@ -243,7 +243,7 @@ fn a_ramp_says_that_the_host_was_busy_with_something_else() {
     let broker = godwit();
     let target = broker.address.to_string();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let others: Vec<Busy> = (0..processors + 2).map(|_| Busy::start()).collect();
+    let others: Vec<BusyProcess> = (0..processors + 2).map(|_| BusyProcess::start()).collect();
     let line = ["ramp", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--from", "1", "--to", "1"];
     let more = ["--duration", "2s", "--warm", "0s", "--cpu", "50", "--target", &target];
     let json = scratch().join("busy.json");
@@ -263,16 +263,16 @@ fn a_ramp_says_that_the_host_was_busy_with_something_else() {
 }
 
 /// A process that uses a processor, until it is dropped.
-struct Busy(std::process::Child);
+struct BusyProcess(std::process::Child);
 
-impl Busy {
-    fn start() -> Busy {
+impl BusyProcess {
+    fn start() -> BusyProcess {
         let mut shell = Command::new("sh");
-        Busy(shell.args(["-c", "while :; do :; done"]).spawn().expect("there is a shell"))
+        BusyProcess(shell.args(["-c", "while :; do :; done"]).spawn().expect("there is a shell"))
     }
 }
 
-impl Drop for Busy {
+impl Drop for BusyProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -350,14 +350,14 @@ fn a_container_is_watched_with_all_its_processes() {
 
 /// A container that runs, under the command line of an engine that can run one here. Debian's
 /// podman needs runc where the host still has cgroups of the first version.
-struct Contained {
+struct TestContainer {
     engine: Vec<&'static str>,
     name: String,
 }
 
-impl Contained {
+impl TestContainer {
     /// Or what the engine says against it.
-    fn does(&self, arguments: &[&str]) -> Result<(), String> {
+    fn run_engine(&self, arguments: &[&str]) -> Result<(), String> {
         let output = Command::new(self.engine[0]).args(&self.engine[1..]).args(arguments).output();
         let output = output.map_err(|error| error.to_string())?;
         let said = || String::from_utf8_lossy(&output.stderr).into_owned();
@@ -365,25 +365,25 @@ impl Contained {
     }
 }
 
-impl Drop for Contained {
+impl Drop for TestContainer {
     fn drop(&mut self) {
         for remains in ["rm", "rmi"] {
-            let _ = self.does(&[remains, "-f", &self.name]);
+            let _ = self.run_engine(&[remains, "-f", &self.name]);
         }
     }
 }
 
-fn contained(image: &str, port: u16, more: &[&str]) -> Option<Contained> {
+fn contained(image: &str, port: u16, more: &[&str]) -> Option<TestContainer> {
     let listen = format!("tcp://127.0.0.1:{port}");
     let name = format!("godwit-bench-test-{port}");
     for engine in [&["docker"][..], &["podman"], &["podman", "--runtime", "runc"]] {
-        let container = Contained { engine: engine.to_vec(), name: name.clone() };
+        let container = TestContainer { engine: engine.to_vec(), name: name.clone() };
         // Limits above those of whoever starts it are refused in a container of a container.
         let limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"];
         let head = ["run", "-d", "--name", &name, "--network", "host"];
         let tail = [&name, "/godwit", "serve", "--memory", "--listen", &listen];
-        if container.does(&["import", image, &name]).is_ok()
-            && container.does(&[&head[..], &limits[..], more, &tail[..]].concat()).is_ok()
+        if container.run_engine(&["import", image, &name]).is_ok()
+            && container.run_engine(&[&head[..], &limits[..], more, &tail[..]].concat()).is_ok()
         {
             return Some(container);
         }
@@ -434,7 +434,7 @@ fn a_container_of_a_real_engine_is_watched() {
         wait_until_it_listens(port);
         let listen = format!("tcp://127.0.0.1:{second}");
         let second_one = ["exec", "-d", name, "/godwit", "serve", "--memory", "--listen", &listen];
-        assert_eq!(container.does(&second_one), Ok(()), "{:?}", container.engine);
+        assert_eq!(container.run_engine(&second_one), Ok(()), "{:?}", container.engine);
         wait_until_it_listens(second);
         let threads = [port, second].map(|port| threads_of(&format!("tcp://127.0.0.1:{port}")));
         // Enough of them that its processor time is some of the 10 ms that the kernel counts in.
@@ -444,7 +444,12 @@ fn a_container_of_a_real_engine_is_watched() {
         let run = bench(&[&line[..], &more[..]].concat());
         let ramp = ["ramp", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--from", "5", "--to", "5"];
         let ramp = bench(&[&ramp[..], &line[6..], &more[..]].concat());
-        assert_eq!(container.does(&["stop", "-t", "10", name]), Ok(()), "{:?}", container.engine);
+        assert_eq!(
+            container.run_engine(&["stop", "-t", "10", name]),
+            Ok(()),
+            "{:?}",
+            container.engine
+        );
         let stopped = bench(&[&line[..], &more[..]].concat());
         assert_eq!(run.code, Some(0), "{}", run.stderr);
         let report: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");

@@ -1,6 +1,6 @@
 //! What the command line answers, without any broker.
 
-use crate::bad_broker::{BadBroker, Fault};
+use crate::bad_broker::{BadBroker, InjectedFault};
 use crate::program::{bench, number, scratch};
 use std::process::{Command, Stdio};
 
@@ -135,7 +135,7 @@ fn nothing_published_is_not_complete() {
     assert!(run.stdout.contains(says), "{}", run.stdout);
     assert!(run.stderr.contains("FAULT: nothing was published"), "{}", run.stderr);
     // The first is never acknowledged, and so the others wait until the time is up.
-    let broker = BadBroker::start(Fault::ForgetAckEvery(1));
+    let broker = BadBroker::start(InjectedFault::ForgetAckEvery(1));
     let port = broker.address.port().to_string();
     let line = ["pub", "-h", "127.0.0.1", "-p", &port, "-c", "1", "-t", "a", "-q", "1", "-I", "10"];
     let run = bench(&[&line[..], &["-L", "20", "--duration", "500ms"]].concat());
@@ -147,7 +147,7 @@ fn nothing_published_is_not_complete() {
 /// `--log_to null` is emqtt_bench's word for no lines.
 #[test]
 fn lines_can_be_left_out() {
-    let broker = BadBroker::start(Fault::None);
+    let broker = BadBroker::start(InjectedFault::None);
     let port = broker.address.port().to_string();
     let line = ["pub", "-h", "127.0.0.1", "-p", &port, "-c", "1", "-t", "a", "-I", "10", "-L", "3"];
     let run = bench(&[&line[..], &["--log_to", "null"]].concat());
@@ -185,7 +185,7 @@ fn a_comparison_is_read_to_its_end_before_anything_is_run() {
 /// Whoever closes the pipe has seen enough: `godwit-bench scenarios | head -1` is no crash.
 #[test]
 fn a_reader_that_goes_away_is_no_fault() {
-    let broker = BadBroker::start(Fault::None);
+    let broker = BadBroker::start(InjectedFault::None);
     let (target, port) = (broker.address.to_string(), broker.address.port().to_string());
     let run = ["run", "p2p-1k-1k-1k-1k", "--scale", "0.001", "--duration", "100ms", "--warm", "0s"];
     let publish = ["pub", "-h", "127.0.0.1", "-p", &port, "-t", "a", "-c", "1", "-I", "1"];
@@ -208,7 +208,7 @@ fn a_reader_that_goes_away_is_no_fault() {
 
 #[test]
 fn stdout_is_the_report_alone_where_the_report_is_wanted_there() {
-    let broker = BadBroker::start(Fault::None);
+    let broker = BadBroker::start(InjectedFault::None);
     let port = broker.address.port().to_string();
     let line = ["pub", "-h", "127.0.0.1", "-p", &port, "-c", "1", "-t", "a", "-I", "10", "-L", "3"];
     let run = bench(&[&line[..], &["--json", "-"]].concat());
@@ -243,7 +243,7 @@ fn help_names_every_flag_with_its_default() {
 /// What the flags of emqtt_bench's users say about a client stands in its CONNECT.
 #[test]
 fn flags_about_clients_are_in_their_connects() {
-    let broker = BadBroker::start(Fault::None);
+    let broker = BadBroker::start(InjectedFault::None);
     let port = broker.address.port().to_string();
     let line = ["conn", "-h", "127.0.0.1,127.0.0.1", "-p", &port, "-c", "3", "-i", "5", "-n", "6"];
     let more = ["--prefix", "p", "-V", "5", "-C", "false", "-x", "60", "-k", "77", "-u", "u%i"];
@@ -266,7 +266,7 @@ fn flags_about_clients_are_in_their_connects() {
 /// 192.0.2.1 is for documentation only (RFC 5737), and nobody's.
 #[test]
 fn an_address_that_is_not_ours_is_told_before_anything_is_sent() {
-    let broker = BadBroker::start(Fault::None);
+    let broker = BadBroker::start(InjectedFault::None);
     let port = broker.address.port().to_string();
     let run = bench(&["conn", "-h", "127.0.0.1", "-p", &port, "-c", "1", "--ifaddr", "192.0.2.1"]);
     assert_eq!(run.code, Some(3), "{}", run.stderr);
@@ -276,7 +276,7 @@ fn an_address_that_is_not_ours_is_told_before_anything_is_sent() {
 
 #[test]
 fn clients_take_the_targets_in_turn_and_connect_at_their_rate() {
-    let brokers = [BadBroker::start(Fault::None), BadBroker::start(Fault::None)];
+    let brokers = [BadBroker::start(InjectedFault::None), BadBroker::start(InjectedFault::None)];
     let targets = brokers.each_ref().map(|broker| broker.address.to_string());
     let line = ["run", "conn-tcp-10k-100", "--scale", "0.002", "--duration", "100ms"];
     let more = ["-R", "20", "--json", "-", "--target", &targets[0], "--target", &targets[1]];
@@ -293,7 +293,7 @@ fn clients_take_the_targets_in_turn_and_connect_at_their_rate() {
 #[test]
 fn who_waits_before_publishing_waits_for_all() {
     for (flags, all_were_there) in [(&["-w"][..], true), (&[], false)] {
-        let broker = BadBroker::start(Fault::None);
+        let broker = BadBroker::start(InjectedFault::None);
         let port = broker.address.port().to_string();
         let line = ["pub", "-h", "127.0.0.1", "-p", &port, "-c", "10", "-R", "20", "-t", "a"];
         let run = bench(&[&line[..], &["-I", "10", "-L", "100"], flags].concat());
@@ -305,7 +305,7 @@ fn who_waits_before_publishing_waits_for_all() {
 #[test]
 fn unacknowledged_messages_are_bounded_as_their_flag_says() {
     for (inflight, sent) in [("1", 1), ("3", 3), ("0", 20)] {
-        let broker = BadBroker::start(Fault::ForgetAckEvery(1));
+        let broker = BadBroker::start(InjectedFault::ForgetAckEvery(1));
         let port = broker.address.port().to_string();
         let line = ["pub", "-h", "127.0.0.1", "-p", &port, "-c", "1", "-t", "a", "-q", "1"];
         let more = ["-I", "10", "-L", "20", "--duration", "1s", "-F", inflight];
@@ -321,7 +321,7 @@ fn unacknowledged_messages_are_bounded_as_their_flag_says() {
 #[test]
 fn a_first_connection_is_tried_as_often_as_its_flag_says() {
     for (retries, connected) in [("0", 1.0), ("1", 2.0)] {
-        let broker = BadBroker::start(Fault::RefuseEvery(2));
+        let broker = BadBroker::start(InjectedFault::RefuseEvery(2));
         let port = broker.address.port().to_string();
         let line = ["conn", "-h", "127.0.0.1", "-p", &port, "-c", "2", "-i", "1", "--json", "-"];
         let more = ["--duration", "1500ms", "--num-retry-connect", retries];
@@ -344,7 +344,7 @@ fn a_message_is_what_its_flags_say() {
         (&["-t", "b", "-s", "3"], "b", "xxx"),
         (&["-t", "c", "--payload-hdrs", "cnt64", "-s", "1"], "c", "\0\0\0\0\0\0\0\0x"),
     ] {
-        let broker = BadBroker::start(Fault::None);
+        let broker = BadBroker::start(InjectedFault::None);
         let port = broker.address.port().to_string();
         let line = ["pub", "-h", "127.0.0.1", "-p", &port, "-c", "1", "-I", "10", "-L", "1"];
         let more = ["--prefix", "p", "--shortids", "-q", "1", "-r", "true", "-w"];

@@ -1,7 +1,7 @@
 //! Every fault of the bad broker stands in the report, with the right count.
 
-use crate::bad_broker::{BadBroker, Fault};
-use crate::program::{Run, bench, failure, number, report, sampler};
+use crate::bad_broker::{BadBroker, InjectedFault};
+use crate::program::{BenchRun, bench, failure, number, report, sampler};
 use serde_json::Value;
 
 /// 4 publishers on own topics, 5 subscribers of all, 400 messages: 2,000 deliveries.
@@ -14,7 +14,7 @@ fn scenario(qos: u8) -> String {
     )
 }
 
-fn run(fault: Fault, qos: u8) -> (BadBroker, Value, Run) {
+fn run(fault: InjectedFault, qos: u8) -> (BadBroker, Value, BenchRun) {
     let broker = BadBroker::start(fault);
     let (report, run) = report(&scenario(qos), broker.address, &[]);
     (broker, report, run)
@@ -29,7 +29,7 @@ fn messages_of(report: &Value) -> [f64; 4] {
 #[test]
 fn a_good_broker_passes_and_everything_is_counted_once() {
     for qos in [0, 1] {
-        let (_, report, run) = run(Fault::None, qos);
+        let (_, report, run) = run(InjectedFault::None, qos);
         assert_eq!(run.code, Some(0), "{}", run.stderr);
         assert_eq!(messages_of(&report), [400.0, 0.0, 0.0, 0.0]);
         assert_eq!(number(&report, "/messages/expected"), 2_000.0);
@@ -44,7 +44,7 @@ fn a_good_broker_passes_and_everything_is_counted_once() {
 
 #[test]
 fn loss_is_counted_by_publisher_and_topic() {
-    let (broker, report, run) = run(Fault::DropEvery(10), 0);
+    let (broker, report, run) = run(InjectedFault::DropEvery(10), 0);
     assert_eq!(broker.injected(), 200);
     assert_eq!(messages_of(&report), [400.0, 200.0, 0.0, 0.0]);
     assert_eq!(run.code, Some(1));
@@ -57,9 +57,9 @@ fn loss_is_counted_by_publisher_and_topic() {
 #[test]
 fn faults_among_equal_messages_are_counted() {
     for (fault, messages) in [
-        (Fault::DropEvery(1_000), [4_000.0, 20.0, 0.0, 0.0]),
-        (Fault::DuplicateEvery(20), [4_000.0, 0.0, 1_000.0, 0.0]),
-        (Fault::ReorderEvery(30), [4_000.0, 0.0, 0.0, 665.0]),
+        (InjectedFault::DropEvery(1_000), [4_000.0, 20.0, 0.0, 0.0]),
+        (InjectedFault::DuplicateEvery(20), [4_000.0, 0.0, 1_000.0, 0.0]),
+        (InjectedFault::ReorderEvery(30), [4_000.0, 0.0, 0.0, 665.0]),
     ] {
         let broker = BadBroker::start(fault);
         let scenario = "connects_per_s = 1000\nmeasure_s = 20\ndrain_s = 1\nwindow = 20000\n\
@@ -74,13 +74,13 @@ fn faults_among_equal_messages_are_counted() {
 
 #[test]
 fn the_last_messages_are_missed_too() {
-    let (broker, report, _) = run(Fault::DropEvery(100), 0);
+    let (broker, report, _) = run(InjectedFault::DropEvery(100), 0);
     assert_eq!((broker.injected(), messages_of(&report)[1]), (20, 20.0));
 }
 
 #[test]
 fn duplicates_are_counted() {
-    let (broker, report, run) = run(Fault::DuplicateEvery(20), 1);
+    let (broker, report, run) = run(InjectedFault::DuplicateEvery(20), 1);
     assert_eq!(broker.injected(), 100);
     assert_eq!(messages_of(&report), [400.0, 0.0, 100.0, 0.0]);
     assert_eq!(number(&report, "/counts/recv"), 2_100.0);
@@ -89,7 +89,7 @@ fn duplicates_are_counted() {
 
 #[test]
 fn reordering_is_counted_and_is_not_loss() {
-    let (broker, report, run) = run(Fault::ReorderEvery(30), 0);
+    let (broker, report, run) = run(InjectedFault::ReorderEvery(30), 0);
     assert_eq!(broker.injected(), 60);
     assert_eq!(messages_of(&report), [400.0, 0.0, 0.0, 60.0]);
     assert_eq!(run.code, Some(1));
@@ -99,7 +99,7 @@ fn reordering_is_counted_and_is_not_loss() {
 /// blocked publisher could at last send would see 5 ms for each of them.
 #[test]
 fn a_slow_broker_does_not_hide_its_queue() {
-    let (_, report, run) = run(Fault::DelayMs(5), 1);
+    let (_, report, run) = run(InjectedFault::DelayMs(5), 1);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let (mean, max) = (sampler(&report, "Sub", "mean"), sampler(&report, "Sub", "max"));
     assert!(mean > 300.0 && max > 700.0, "mean {mean} ms, max {max} ms");
@@ -108,7 +108,7 @@ fn a_slow_broker_does_not_hide_its_queue() {
 /// Each of four publishers waits for its PUBACK, so four messages are under way at most.
 #[test]
 fn latency_from_the_sending_leaves_out_what_waited_to_be_sent() {
-    let broker = BadBroker::start(Fault::DelayMs(5));
+    let broker = BadBroker::start(InjectedFault::DelayMs(5));
     let scenario = format!("latency_from = \"sent\"\n{}", scenario(1)) + "inflight = 1\n";
     let (report, run) = report(&scenario, broker.address, &[]);
     let (sent, late) = (sampler(&report, "Sub", "p50"), sampler(&report, "Lateness", "p50"));
@@ -119,7 +119,7 @@ fn latency_from_the_sending_leaves_out_what_waited_to_be_sent() {
 
 #[test]
 fn a_stall_is_in_the_latency_of_all_that_waited() {
-    let broker = BadBroker::start(Fault::StallMs(30, 100));
+    let broker = BadBroker::start(InjectedFault::StallMs(30, 100));
     let scenario = scenario(0).replace("drain_s = 1", "drain_s = 10");
     let (report, run) = report(&scenario, broker.address, &[]);
     // Once a subscriber and topic: the broker stands still for 2 s in all.
@@ -132,7 +132,7 @@ fn a_stall_is_in_the_latency_of_all_that_waited() {
 /// None comes for 3.2 s from the half second on: two of them are whole seconds of the test.
 #[test]
 fn a_silence_is_told_in_seconds() {
-    let broker = BadBroker::start(Fault::StallMs(50, 3_200));
+    let broker = BadBroker::start(InjectedFault::StallMs(50, 3_200));
     let scenario = "connects_per_s = 1000\nmeasure_s = 5\ndrain_s = 5\n\
          [[group]]\nname = \"sub\"\nclients = 1\nsubscribe = [\"t\"]\n\
          [[group]]\nname = \"pub\"\nclients = 1\npublish = \"t\"\nper_s = 100\n";
@@ -148,7 +148,7 @@ fn a_silence_is_told_in_seconds() {
 
 #[test]
 fn a_death_is_told_with_all_that_it_cost() {
-    let (broker, report, run) = run(Fault::DieAfter(1_000), 0);
+    let (broker, report, run) = run(InjectedFault::DieAfter(1_000), 0);
     assert_eq!(broker.deliveries(), 1_000);
     assert_eq!(number(&report, "/counts/connection_lost"), 9.0);
     let [sent, lost, ..] = messages_of(&report);
@@ -160,7 +160,7 @@ fn a_death_is_told_with_all_that_it_cost() {
 
 #[test]
 fn refused_connections_are_told_with_their_reason() {
-    let (broker, report, run) = run(Fault::RefuseEvery(3), 0);
+    let (broker, report, run) = run(InjectedFault::RefuseEvery(3), 0);
     assert_eq!(broker.injected(), 3);
     assert_eq!(failure(&report, "CONNACK 0x87 Not authorized"), 3);
     assert_eq!(number(&report, "/counts/connect_fail"), 3.0);
@@ -170,7 +170,7 @@ fn refused_connections_are_told_with_their_reason() {
 
 #[test]
 fn refused_subscriptions_are_told() {
-    let (broker, report, run) = run(Fault::RefuseSubscriptions, 0);
+    let (broker, report, run) = run(InjectedFault::RefuseSubscriptions, 0);
     assert_eq!(broker.injected(), 5);
     assert_eq!(number(&report, "/counts/sub_fail"), 5.0);
     assert_eq!(failure(&report, "SUBACK 0x80"), 5);
@@ -179,7 +179,7 @@ fn refused_subscriptions_are_told() {
 
 #[test]
 fn missing_acknowledgements_are_counted() {
-    let (broker, report, run) = run(Fault::ForgetAckEvery(40), 1);
+    let (broker, report, run) = run(InjectedFault::ForgetAckEvery(40), 1);
     assert_eq!(broker.injected(), 10);
     assert_eq!(number(&report, "/messages/unanswered"), 10.0);
     assert_eq!(number(&report, "/counts/pub_succ"), 390.0);
@@ -188,7 +188,7 @@ fn missing_acknowledgements_are_counted() {
 
 #[test]
 fn a_cut_connection_comes_back_and_its_delay_is_measured() {
-    let broker = BadBroker::start(Fault::CutAt(20));
+    let broker = BadBroker::start(InjectedFault::CutAt(20));
     let scenario = scenario(0).replace("clients = 5", "clients = 5\nreconnects = 3");
     let (report, run) = report(&scenario, broker.address, &[]);
     assert_eq!(broker.injected(), 1);
@@ -201,7 +201,7 @@ fn a_cut_connection_comes_back_and_its_delay_is_measured() {
 
 #[test]
 fn bytes_that_are_no_packet_end_the_connection_with_a_name() {
-    let (broker, report, _) = run(Fault::GarbageAt(20), 0);
+    let (broker, report, _) = run(InjectedFault::GarbageAt(20), 0);
     assert_eq!(broker.injected(), 1);
     assert_eq!(failure(&report, "the broker broke the protocol"), 1);
 }
@@ -214,8 +214,8 @@ fn order_among_members_of_a_shared_subscription_is_no_fault_and_loss_is() {
          [[group]]\nname = \"pub\"\nclients = 4\npublish = \"t/%i\"\nper_s = 100\n\
          messages = 400\n";
     for (fault, messages) in [
-        (Fault::ReorderEvery(7), [400.0, 0.0, 0.0, 0.0]),
-        (Fault::DropEvery(10), [400.0, 40.0, 0.0, 0.0]),
+        (InjectedFault::ReorderEvery(7), [400.0, 0.0, 0.0, 0.0]),
+        (InjectedFault::DropEvery(10), [400.0, 40.0, 0.0, 0.0]),
     ] {
         let broker = BadBroker::start(fault);
         let (report, run) = report(scenario, broker.address, &[]);
@@ -227,7 +227,7 @@ fn order_among_members_of_a_shared_subscription_is_no_fault_and_loss_is() {
     }
 }
 
-fn published(fault: Fault, publish: &str) -> (BadBroker, Value, Run) {
+fn published(fault: InjectedFault, publish: &str) -> (BadBroker, Value, BenchRun) {
     let scenario = format!(
         "connects_per_s = 1000\nmeasure_s = 1\ndrain_s = 1\n\
          [[group]]\nname = \"sub\"\nclients = 9\nsubscribe = [\"t/%i\"]\nqos = 1\n\
@@ -242,7 +242,7 @@ fn published(fault: Fault, publish: &str) -> (BadBroker, Value, Run) {
 #[test]
 fn what_has_no_stamp_is_not_lost() {
     for publish in ["publish = \"t/5\"\npayload = \"hello\"", "publish = \"t/5\"\nsize = 15"] {
-        let (_, report, run) = published(Fault::None, publish);
+        let (_, report, run) = published(InjectedFault::None, publish);
         assert_eq!(messages_of(&report)[1..], [0.0; 3], "{}", run.stderr);
         assert_eq!(number(&report, "/counts/recv"), number(&report, "/counts/pub"));
         assert_eq!(run.code, Some(0), "{}", run.stderr);
@@ -255,7 +255,7 @@ fn what_has_no_stamp_is_not_lost() {
 #[test]
 fn what_cannot_be_known_of_topics_that_change_is_said() {
     let publish = "publish = \"t/%rand_8\"\nsize = 16";
-    let (_, report, run) = published(Fault::None, publish);
+    let (_, report, run) = published(InjectedFault::None, publish);
     assert_eq!(messages_of(&report)[1..], [0.0; 3], "{}", run.stderr);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let warnings = report["warnings"].to_string();
@@ -265,7 +265,7 @@ fn what_cannot_be_known_of_topics_that_change_is_said() {
 
 #[test]
 fn a_ramp_ends_where_something_is_lost() {
-    let broker = BadBroker::start(Fault::DropEvery(30));
+    let broker = BadBroker::start(InjectedFault::DropEvery(30));
     let target = broker.address.to_string();
     let line = ["ramp", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--from", "10", "--to", "80"];
     let more = ["--factor", "2", "--duration", "1s", "--warm", "0s", "--cpu", "100"];
@@ -287,7 +287,7 @@ fn a_ramp_ends_where_something_is_lost() {
 /// The broker reads nothing for a while, so messages leave later than they were meant to.
 #[test]
 fn what_the_tester_could_not_send_in_time_is_a_warning() {
-    let (_, report, run) = run(Fault::DelayMs(20), 1);
+    let (_, report, run) = run(InjectedFault::DelayMs(20), 1);
     let warnings = report["warnings"].to_string();
     assert!(warnings.contains("later than intended"), "{warnings}");
     let lateness = number(&report, "/own/lateness_ms/p99");

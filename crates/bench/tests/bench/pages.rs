@@ -1,9 +1,9 @@
 //! HTML reports as a person sees them: opened in a browser, on a wide screen and on a narrow one,
 //! light and dark.
 
-use crate::bad_broker::{BadBroker, Fault};
+use crate::bad_broker::{BadBroker, InjectedFault};
 use crate::installed::{installed, leave_out};
-use crate::program::{Run, bench, report, scratch};
+use crate::program::{BenchRun, bench, report, scratch};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -78,7 +78,7 @@ fn times(found: &Value, text: &str) -> u64 {
 #[test]
 fn a_comparison_of_four_shows_all_four_and_who_is_out() {
     let Some(own) = godwit() else { return };
-    let lossy = BadBroker::start(Fault::DropEvery(10));
+    let lossy = BadBroker::start(InjectedFault::DropEvery(10));
     let long = "a third one, whose name says all that was changed in its configuration";
     let names = ["first", "second", long, "lossy"];
     let command = format!("{} serve --memory --listen tcp://127.0.0.1:{{port}}", own.display());
@@ -147,7 +147,7 @@ fn known(broker: &str, scenario: &str, p99: f64) -> Value {
     })
 }
 
-fn page_of(reports: &Value, name: &str) -> (PathBuf, Run) {
+fn page_of(reports: &Value, name: &str) -> (PathBuf, BenchRun) {
     let (json, page) = (file(&format!("{name}.json")), file(&format!("{name}.html")));
     std::fs::write(&json, reports.to_string()).expect("the scratch folder is ours");
     let paths = [&json, &page].map(|path| path.to_str().expect("text"));
@@ -193,7 +193,7 @@ fn a_page_of_one_run_says_what_was_delivered() {
         "connects_per_s = 1000\nwarm_s = 0.5\nmeasure_s = 2\n\
          [[group]]\nname = \"sub\"\nclients = 5\nsubscribe = [\"t/%i\"]\n\
          [[group]]\nname = \"pub\"\nclients = 5\npublish = \"t/%i\"\nper_s = 50\nsize = 64\n",
-        BadBroker::start(Fault::None).address,
+        BadBroker::start(InjectedFault::None).address,
         &["--html", file("one.html").to_str().expect("text")],
     );
     assert_eq!(run.code, Some(0), "{}", run.stderr);

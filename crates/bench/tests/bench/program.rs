@@ -8,23 +8,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// One run of `godwit-bench` to its end.
-pub(crate) struct Run {
+pub(crate) struct BenchRun {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-pub(crate) fn bench(arguments: &[&str]) -> Run {
+pub(crate) fn bench(arguments: &[&str]) -> BenchRun {
     let mut command = Command::new(env!("CARGO_BIN_EXE_godwit-bench"));
     command.env_remove("GODWIT_BENCH_TOKEN");
     let Output { status, stdout, stderr } =
         command.args(arguments).stdin(Stdio::null()).output().expect("godwit-bench can be run");
     let text = |bytes| String::from_utf8(bytes).expect("output is text");
-    Run { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+    BenchRun { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
 }
 
 /// The report of a scenario, and the exit code.
-pub(crate) fn report(scenario: &str, target: SocketAddr, more: &[&str]) -> (Value, Run) {
+pub(crate) fn report(scenario: &str, target: SocketAddr, more: &[&str]) -> (Value, BenchRun) {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let nth = NEXT.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     let file = scratch().join(format!("scenario-{nth}.toml"));
@@ -63,21 +63,24 @@ pub(crate) fn failure(report: &Value, what: &str) -> u64 {
 }
 
 /// A broker of others or our own, as a process.
-pub(crate) struct Broker {
+pub(crate) struct TestBrokerProcess {
     child: Child,
     pub(crate) address: SocketAddr,
 }
 
-impl Broker {
+impl TestBrokerProcess {
     /// `None` where the program is not here.
-    pub(crate) fn start(program: &Path, arguments: impl Fn(u16) -> Vec<String>) -> Option<Broker> {
+    pub(crate) fn start(
+        program: &Path,
+        arguments: impl Fn(u16) -> Vec<String>,
+    ) -> Option<TestBrokerProcess> {
         let free = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
         let address = free.local_addr().expect("it is bound");
         drop(free);
         let mut command = Command::new(program);
         command.args(arguments(address.port())).stdin(Stdio::null());
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
-        let broker = Broker { child, address };
+        let broker = TestBrokerProcess { child, address };
         let begun = Instant::now();
         while TcpStream::connect(address).is_err() {
             assert!(begun.elapsed() < Duration::from_secs(20), "{program:?} does not listen");
@@ -91,7 +94,7 @@ impl Broker {
     }
 }
 
-impl Drop for Broker {
+impl Drop for TestBrokerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,13 +1,15 @@
 //! The load tester over QUIC, against our own broker.
 
 use crate::brokers::{CERTIFICATES, godwit_with};
-use crate::program::{Broker, Run, bench, failure, number, report, sampler, scratch};
+use crate::program::{
+    BenchRun, TestBrokerProcess, bench, failure, number, report, sampler, scratch,
+};
 use serde_json::Value;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// TCP and QUIC have the same port.
-fn secured() -> Broker {
+fn secured() -> TestBrokerProcess {
     godwit_with(|port| {
         let set = |key: &str, file: &str| format!("tls.{key}={CERTIFICATES}/{file}");
         vec![
@@ -21,7 +23,7 @@ fn secured() -> Broker {
     })
 }
 
-fn conn(port: u16, more: &[&str]) -> (Value, Run) {
+fn conn(port: u16, more: &[&str]) -> (Value, BenchRun) {
     let port = port.to_string();
     let line = ["conn", "-h", "127.0.0.1", "-p", &port, "--quic", "true", "-c", "3", "-R", "1000"];
     let run = bench(&[&line[..], &["--duration", "500ms", "--json", "-"], more].concat());

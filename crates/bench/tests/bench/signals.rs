@@ -1,7 +1,7 @@
 //! Ctrl-C: what was measured is reported, and marked as cut short.
 
-use crate::agents::{Agent, TOKEN};
-use crate::bad_broker::{BadBroker, Fault};
+use crate::agents::{AgentProcess, TOKEN};
+use crate::bad_broker::{BadBroker, InjectedFault};
 use crate::program::{number, scratch};
 use serde_json::Value;
 use std::process::{Child, Command, Output, Stdio};
@@ -60,10 +60,10 @@ fn report(output: &Output) -> Value {
 
 #[test]
 fn a_run_that_is_interrupted_reports_what_it_measured() {
-    let (a, b) = (Agent::start(), Agent::start());
+    let (a, b) = (AgentProcess::start(), AgentProcess::start());
     let agents = [a.address.as_str(), b.address.as_str()].join(",");
     for (name, more) in [("run", &[][..]), ("agents", &["--agents", &agents])] {
-        let broker = BadBroker::start(Fault::None);
+        let broker = BadBroker::start(InjectedFault::None);
         let (file, target) = (scenario(name, 1_000), broker.address.to_string());
         let line = ["run", &file, "--target", &target, "--json", "-"];
         let child = start(&[&line[..], more].concat());
@@ -88,9 +88,9 @@ fn a_run_that_is_interrupted_reports_what_it_measured() {
 
 #[test]
 fn agents_that_still_connect_are_stopped_too() {
-    let (a, b) = (Agent::start(), Agent::start());
+    let (a, b) = (AgentProcess::start(), AgentProcess::start());
     let agents = [a.address.as_str(), b.address.as_str()].join(",");
-    let broker = BadBroker::start(Fault::None);
+    let broker = BadBroker::start(InjectedFault::None);
     let (file, target) = (scenario("connecting", 1), broker.address.to_string());
     let child = start(&["run", &file, "--target", &target, "--json", "-", "--agents", &agents]);
     until("clients connect", || broker.greetings().len() >= 2);
@@ -104,7 +104,7 @@ fn agents_that_still_connect_are_stopped_too() {
 #[test]
 fn a_second_signal_ends_at_once() {
     // What never arrives is waited for, for as long as the drain may take.
-    let broker = BadBroker::start(Fault::DropEvery(2));
+    let broker = BadBroker::start(InjectedFault::DropEvery(2));
     let (file, target) = (scenario("twice", 1_000), broker.address.to_string());
     let text = std::fs::read_to_string(&file).expect("it was written");
     let long = text.replace("drain_s = 2", "drain_s = 600");
@@ -120,7 +120,7 @@ fn a_second_signal_ends_at_once() {
 
 #[test]
 fn a_ramp_ends_with_the_steps_that_it_has() {
-    let broker = BadBroker::start(Fault::None);
+    let broker = BadBroker::start(InjectedFault::None);
     let (file, target) = (scenario("ramp", 1_000), broker.address.to_string());
     // Steps of a second, the third of which nobody waits for.
     let line = ["ramp", &file, "--target", &target, "--from", "1", "--factor", "1.1"];
@@ -138,7 +138,7 @@ fn a_ramp_ends_with_the_steps_that_it_has() {
 
 #[test]
 fn a_comparison_ends_with_the_runs_that_it_has() {
-    let broker = BadBroker::start(Fault::None);
+    let broker = BadBroker::start(InjectedFault::None);
     let scenario = scenario("compared", 1_000);
     let file = scratch().join("signals-comparison.toml");
     let json = scratch().join("signals-comparison.json");

@@ -3,22 +3,23 @@
 //!
 //! A cache as a whole is at home on one shard, which its name says, as a shared group is: so there
 //! is one order of its messages, its bounds hold exactly, and a read asks one shard. Messages of
-//! other shards come over the ring. `Shard::pass_on` is where all pass by that go to anybody.
+//! other shards come over the ring. `Shard::retain_and_route` is where all pass by that go to
+//! anybody.
 
-mod kept;
+mod cache_metrics;
+mod message_cache;
 mod request;
-mod tally;
 
-use request::{Found, Read};
-pub use tally::{TALLY_ROWS, Tally, TallyRow};
+pub use cache_metrics::{CACHE_METRIC_ROWS, CacheMetricRow, CacheMetrics};
+use request::{CacheRequest, CacheResponse};
 
-use crate::input::{Cross, Now, ShardId};
+use crate::input::{MonotonicMs, ShardId, ShardMessage};
 use crate::limits::{CACHE_ANSWER_MESSAGES_MAX, CACHE_STEPS_PER_READ, CURSOR_STEPS_PER_TURN};
-use crate::message::{Draft, Message};
+use crate::message::{IncomingPublish, Message};
 use crate::outbox::Outbox;
 use crate::shard::Shard;
-use crate::timer::Timer;
-use kept::{Gathered, Kept};
+use crate::timer::ShardTimer;
+use message_cache::{CacheMatches, MessageCache};
 use mqtt::filter_matches;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub(crate) const PREFIX: &str = "$cache/";
 
 /// `[[cache]]`
 #[derive(Clone, Debug)]
-pub struct Cache {
+pub struct CacheConfig {
     pub name: Arc<str>,
     filters: Arc<[Box<str>]>,
     /// Of a topic.
@@ -39,19 +40,20 @@ pub struct Cache {
     /// `u32::MAX` is for ever.
     age_s_max: u32,
     /// Outlives a reload: it is that of the cache's name.
-    pub tally: Arc<Tally>,
+    pub metrics: Arc<CacheMetrics>,
 }
 
-impl PartialEq for Cache {
-    fn eq(&self, other: &Cache) -> bool {
-        let bounds = |one: &Cache| (one.messages_max, one.topics_max, one.bytes_max, one.age_s_max);
+impl PartialEq for CacheConfig {
+    fn eq(&self, other: &CacheConfig) -> bool {
+        let bounds =
+            |one: &CacheConfig| (one.messages_max, one.topics_max, one.bytes_max, one.age_s_max);
         (&self.name, &self.filters, bounds(self)) == (&other.name, &other.filters, bounds(other))
     }
 }
 
-impl Eq for Cache {}
+impl Eq for CacheConfig {}
 
-impl Cache {
+impl CacheConfig {
     /// The error says what is wrong and what would be right.
     pub fn parse(
         name: &str,
@@ -60,12 +62,12 @@ impl Cache {
         topics_max: u32,
         bytes_max: u64,
         age_s_max: u32,
-    ) -> Result<Cache, String> {
+    ) -> Result<CacheConfig, String> {
         if filters.is_empty() {
             return Err("a cache needs filters = [\"a/#\"]".to_string());
         }
         for filter in filters {
-            if !is_readable(filter) {
+            if !is_cacheable_filter(filter) {
                 let why = "is no topic filter that it can have, use one like \"a/#\"";
                 return Err(format!("filters: {filter:?} {why}"));
             }
@@ -76,46 +78,54 @@ impl Cache {
         }
         let filters = filters.iter().map(|filter| filter.as_str().into()).collect();
         let (name, tally) = (name.into(), Arc::default());
-        Ok(Cache { name, filters, messages_max, topics_max, bytes_max, age_s_max, tally })
+        Ok(CacheConfig {
+            name,
+            filters,
+            messages_max,
+            topics_max,
+            bytes_max,
+            age_s_max,
+            metrics: tally,
+        })
     }
 
-    fn takes(&self, topic: &str) -> bool {
+    fn matches_topic(&self, topic: &str) -> bool {
         self.filters.iter().any(|filter| filter_matches(filter, topic))
     }
 }
 
 /// What shards say to each other of caches.
 #[derive(Clone, Debug)]
-pub enum Word {
+pub enum CacheShardMessage {
     /// For one that is at home where this goes.
-    Cached { cache: Arc<str>, message: Message },
+    Insert { cache: Arc<str>, message: Message },
     /// What a client asked for ...
-    Found(Found),
+    Response(CacheResponse),
     /// ... and that it asks.
-    Read(Box<Read>),
+    Request(Box<CacheRequest>),
 }
 
-impl Word {
+impl CacheShardMessage {
     /// What it takes on its way.
     fn bytes(&self) -> i64 {
         match self {
-            Word::Cached { message, .. } => message.bytes() as i64,
-            Word::Found(found) => found.bytes(),
-            Word::Read(read) => read.bytes(),
+            CacheShardMessage::Insert { message, .. } => message.bytes() as i64,
+            CacheShardMessage::Response(found) => found.bytes(),
+            CacheShardMessage::Request(read) => read.bytes(),
         }
     }
 }
 
 /// What a shard has to do with caches.
 #[derive(Debug, Default)]
-pub(crate) struct Caches {
+pub(crate) struct ShardCaches {
     /// Those that are at home here.
-    kept: Vec<Kept>,
+    caches: Vec<MessageCache>,
     /// What was asked and is not answered: here, ...
-    reads: VecDeque<(Box<Read>, Gathered)>,
+    reads: VecDeque<(Box<CacheRequest>, CacheMatches)>,
     /// ... and by clients of this shard.
-    asked: usize,
-    timer_at: Option<Now>,
+    unanswered: usize,
+    timer_at: Option<MonotonicMs>,
 }
 
 /// How often topics are looked at that may be too old, ...
@@ -123,112 +133,112 @@ const AGED_EVERY_MS: u64 = 1000;
 /// ... and how many of them.
 const AGED_MAX: usize = 4096;
 
-impl Caches {
+impl ShardCaches {
     /// The memory that they take.
-    pub(crate) fn held(&self) -> u64 {
-        self.kept.iter().map(|kept| kept.bytes).sum()
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.caches.iter().map(|kept| kept.bytes).sum()
     }
 
     /// Whether somebody waits for an answer.
-    pub(crate) fn is_reading(&self) -> bool {
+    pub(crate) fn has_requests(&self) -> bool {
         !self.reads.is_empty()
     }
 
-    fn of(&mut self, name: &str) -> Option<&mut Kept> {
-        self.kept.iter_mut().find(|kept| *kept.cache.name == *name)
+    fn find_mut(&mut self, name: &str) -> Option<&mut MessageCache> {
+        self.caches.iter_mut().find(|kept| *kept.cache.name == *name)
     }
 }
 
 impl Shard {
     /// The options may have other caches than before. One of the same name keeps what it has, as
     /// far as its filters and bounds let it.
-    pub(crate) fn cache_anew(&mut self) {
+    pub(crate) fn reload_caches(&mut self) {
         let options = self.options.clone();
-        let here = |cache: &&Cache| self.home_of(&cache.name) == self.id;
-        let here: Vec<&Cache> = options.caches.iter().filter(here).collect();
+        let here = |cache: &&CacheConfig| self.owner_of(&cache.name) == self.id;
+        let here: Vec<&CacheConfig> = options.caches.iter().filter(here).collect();
         let now = self.now;
         let caches = &mut self.caches;
-        caches.kept.retain(|kept| here.iter().any(|cache| cache.name == kept.cache.name));
+        caches.caches.retain(|kept| here.iter().any(|cache| cache.name == kept.cache.name));
         for cache in here {
-            match caches.of(&cache.name) {
+            match caches.find_mut(&cache.name) {
                 Some(kept) if kept.cache == *cache => {}
-                Some(kept) => kept.change(cache, now),
-                None => caches.kept.push(Kept::new(cache.clone())),
+                Some(kept) => kept.reconfigure(cache, now),
+                None => caches.caches.push(MessageCache::new(cache.clone())),
             }
         }
-        self.time_caches();
+        self.set_cache_timer();
     }
 
     /// A message that goes to whoever wants it is kept by the caches that want it, too.
     #[cold]
-    pub(crate) fn keep_in_caches(&mut self, draft: &mut Draft<'_>, out: &mut Outbox) {
+    pub(crate) fn store_in_caches(&mut self, draft: &mut IncomingPublish<'_>, out: &mut Outbox) {
         let options = self.options.clone();
-        for cache in options.caches.iter().filter(|cache| cache.takes(draft.topic)) {
-            let home = self.home_of(&cache.name);
+        for cache in options.caches.iter().filter(|cache| cache.matches_topic(draft.topic)) {
+            let home = self.owner_of(&cache.name);
             let message = draft.message().clone();
             if home == self.id {
-                self.keep_cached(&cache.name, message);
-            } else if self.sessions.is_full() {
+                self.insert_cached(&cache.name, message);
+            } else if self.sessions.is_pressure_critical() {
                 // On its way it takes memory too.
-                cache.tally.missed.fetch_add(1, Relaxed);
+                cache.metrics.missed.fetch_add(1, Relaxed);
             } else {
-                let word = Word::Cached { cache: cache.name.clone(), message };
-                self.say_of_cache(home, word, out);
+                let word = CacheShardMessage::Insert { cache: cache.name.clone(), message };
+                self.send_cache_message(home, word, out);
             }
         }
     }
 
-    fn say_of_cache(&mut self, to: ShardId, word: Word, out: &mut Outbox) {
+    fn send_cache_message(&mut self, to: ShardId, word: CacheShardMessage, out: &mut Outbox) {
         self.ledger.crossing += word.bytes();
-        out.lanes[usize::from(to.0)].push_back(Cross::Cache(Box::new(word)));
+        out.lanes[usize::from(to.0)].push_back(ShardMessage::Cache(Box::new(word)));
     }
 
-    pub(crate) fn hear_of_cache(&mut self, word: Word, out: &mut Outbox) {
+    pub(crate) fn on_cache_message(&mut self, word: CacheShardMessage, out: &mut Outbox) {
         self.ledger.crossing -= word.bytes();
         match word {
-            Word::Cached { cache, message } => self.keep_cached(&cache, message),
-            Word::Found(found) => self.found(found, out),
-            Word::Read(read) => self.read_cache(read, out),
+            CacheShardMessage::Insert { cache, message } => self.insert_cached(&cache, message),
+            CacheShardMessage::Response(found) => self.send_cache_replies(found, out),
+            CacheShardMessage::Request(read) => self.queue_cache_request(read, out),
         }
     }
 
     /// Where it is at home. A cache that is not there any more has no use for it.
-    fn keep_cached(&mut self, name: &str, message: Message) {
-        let (now, may_grow) = (self.now, !self.sessions.is_crowded());
-        if let Some(kept) = self.caches.of(name) {
+    fn insert_cached(&mut self, name: &str, message: Message) {
+        let (now, may_grow) = (self.now, !self.sessions.is_pressure_elevated());
+        if let Some(kept) = self.caches.find_mut(name) {
             kept.put(message, now, may_grow);
-            self.time_caches();
+            self.set_cache_timer();
         }
     }
 
-    fn time_caches(&mut self) {
+    fn set_cache_timer(&mut self) {
         let caches = &mut self.caches;
-        if caches.timer_at.is_none() && caches.kept.iter().any(Kept::ages) {
-            let at = Now(self.now.0 + AGED_EVERY_MS);
+        if caches.timer_at.is_none() && caches.caches.iter().any(MessageCache::expires_messages) {
+            let at = MonotonicMs(self.now.0 + AGED_EVERY_MS);
             caches.timer_at = Some(at);
-            self.timers.set(at, Timer::Caches);
+            self.timers.set(at, ShardTimer::Caches);
         }
     }
 
     /// Time takes from caches what is too old.
-    pub(crate) fn age_caches(&mut self) {
+    pub(crate) fn expire_cached(&mut self) {
         self.caches.timer_at = None;
         let now = self.now;
-        for kept in self.caches.kept.iter_mut().filter(|kept| kept.ages()) {
+        for kept in self.caches.caches.iter_mut().filter(|kept| kept.expires_messages()) {
             kept.drop_aged(now, AGED_MAX);
         }
-        self.time_caches();
+        self.set_cache_timer();
     }
 
     /// Somebody wants to know what a cache has that is at home here.
-    fn read_cache(&mut self, read: Box<Read>, out: &mut Outbox) {
-        self.caches.reads.push_back((read, Gathered::default()));
-        self.read_on(out);
+    fn queue_cache_request(&mut self, read: Box<CacheRequest>, out: &mut Outbox) {
+        self.caches.reads.push_back((read, CacheMatches::default()));
+        self.continue_cache_requests(out);
     }
 
     /// Goes on with what was asked, as far as this turn has steps for it: each looks at some
     /// topics, then the next has its turn.
-    pub(crate) fn read_on(&mut self, out: &mut Outbox) {
+    pub(crate) fn continue_cache_requests(&mut self, out: &mut Outbox) {
         while out.cursor_steps < CURSOR_STEPS_PER_TURN
             && !out.is_full()
             && let Some((read, mut gathered)) = self.caches.reads.pop_front()
@@ -236,33 +246,34 @@ impl Shard {
             let now = self.now;
             let most = CACHE_STEPS_PER_READ.min(CURSOR_STEPS_PER_TURN - out.cursor_steps);
             let mut left = most;
-            let kept = self.caches.of(&read.cache);
+            let kept = self.caches.find_mut(&read.cache);
             let is_there = kept.is_some();
-            let is_done =
-                kept.is_none_or(|kept| kept.gather(&read.wanted, &mut gathered, now, &mut left));
+            let is_done = kept.is_none_or(|kept| {
+                kept.collect_matches(&read.wanted, &mut gathered, now, &mut left)
+            });
             // The search itself is work too.
             out.cursor_steps += most - left + 1;
             if !is_done {
                 self.caches.reads.push_back((read, gathered));
                 continue;
             }
-            if let Some(kept) = self.caches.of(&read.cache) {
-                kept.cache.tally.reads.fetch_add(1, Relaxed);
+            if let Some(kept) = self.caches.find_mut(&read.cache) {
+                kept.cache.metrics.reads.fetch_add(1, Relaxed);
             }
-            self.answer_read(Found { read, gathered, is_there }, out);
+            self.answer_cache_request(CacheResponse { read, gathered, is_there }, out);
         }
     }
 
-    fn answer_read(&mut self, found: Found, out: &mut Outbox) {
+    fn answer_cache_request(&mut self, found: CacheResponse, out: &mut Outbox) {
         let home = found.read.asker.shard;
         if home == self.id {
-            return self.found(found, out);
+            return self.send_cache_replies(found, out);
         }
-        self.say_of_cache(home, Word::Found(found), out);
+        self.send_cache_message(home, CacheShardMessage::Response(found), out);
     }
 }
 
-impl Tally {
+impl CacheMetrics {
     /// What it holds, as `bytes_max` counts it.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
@@ -270,11 +281,11 @@ impl Tally {
 
     /// Topics below `$SYS/broker/cache/{name}/` and their values.
     pub(crate) fn values(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        TALLY_ROWS.iter().map(|row| (row.topic, (row.value)(self)))
+        CACHE_METRIC_ROWS.iter().map(|row| (row.topic, (row.value)(self)))
     }
 }
 
 /// Whether a cache can have what a filter is about.
-fn is_readable(filter: &str) -> bool {
+fn is_cacheable_filter(filter: &str) -> bool {
     mqtt::topic::check_filter(filter).is_ok() && !filter.starts_with('$')
 }

@@ -9,14 +9,14 @@
 //! request itself goes nowhere else. Who asks must be permitted to subscribe to the filter and to
 //! publish to the Response Topic; a filter is judged as a whole, as SUBSCRIBE's are.
 
-use super::kept::{Gathered, Place, Wanted};
-use super::{PREFIX, Word, is_readable};
-use crate::ask::Action;
-use crate::conn::End;
-use crate::input::{ConnId, Member, SessionId};
+use super::message_cache::{CacheMatches, CachePosition, CacheQuery};
+use super::{CacheShardMessage, PREFIX, is_cacheable_filter};
+use crate::authz::AclAction;
+use crate::conn::CloseReason;
+use crate::input::{ConnId, SessionId, SessionRef};
 use crate::limits::{CACHE_ANSWER_MESSAGES_MAX, CACHE_READS_MAX, CACHE_REQUEST_BYTES_MAX};
-use crate::message::{Draft, NO_EXPIRY};
-use crate::mount;
+use crate::message::{IncomingPublish, NO_EXPIRY};
+use crate::namespace;
 use crate::outbox::Outbox;
 use crate::refusal::Refusal;
 use crate::shard::Shard;
@@ -26,16 +26,16 @@ use std::sync::Arc;
 
 /// A request on its way.
 #[derive(Clone, Debug)]
-pub struct Read {
+pub struct CacheRequest {
     pub(super) cache: Arc<str>,
-    pub(super) asker: Member,
-    pub(super) wanted: Wanted,
-    to: Return,
+    pub(super) asker: SessionRef,
+    pub(super) wanted: CacheQuery,
+    to: CacheReplyTarget,
 }
 
 /// Where answers go.
 #[derive(Clone, Debug)]
-struct Return {
+struct CacheReplyTarget {
     /// As it is known.
     topic: Box<str>,
     correlation: Option<Box<[u8]>>,
@@ -44,46 +44,46 @@ struct Return {
 
 /// What came of it.
 #[derive(Clone, Debug)]
-pub struct Found {
-    pub(super) read: Box<Read>,
-    pub(super) gathered: Gathered,
+pub struct CacheResponse {
+    pub(super) read: Box<CacheRequest>,
+    pub(super) gathered: CacheMatches,
     /// Whether the cache is.
     pub(super) is_there: bool,
 }
 
-impl Read {
+impl CacheRequest {
     /// What it takes on its way.
     pub(super) fn bytes(&self) -> i64 {
-        let own = size_of::<Read>() + self.wanted.filter.len() + self.to.topic.len();
+        let own = size_of::<CacheRequest>() + self.wanted.filter.len() + self.to.topic.len();
         (own + self.to.correlation.as_ref().map_or(0, |bytes| bytes.len())) as i64
     }
 }
 
-impl Found {
+impl CacheResponse {
     pub(super) fn bytes(&self) -> i64 {
         self.read.bytes() + self.gathered.bytes() as i64
     }
 }
 
 /// Why there is no answer but this.
-struct Wrong {
+struct CacheRequestError {
     refusal: Refusal,
     why: String,
 }
 
-impl From<Refusal> for Wrong {
-    fn from(refusal: Refusal) -> Wrong {
-        Wrong { refusal, why: refusal.what().to_string() }
+impl From<Refusal> for CacheRequestError {
+    fn from(refusal: Refusal) -> CacheRequestError {
+        CacheRequestError { refusal, why: refusal.description().to_string() }
     }
 }
 
-fn wrong(why: String) -> Wrong {
-    Wrong { refusal: Refusal::CacheRequestInvalid, why }
+fn request_error(why: String) -> CacheRequestError {
+    CacheRequestError { refusal: Refusal::CacheRequestInvalid, why }
 }
 
 /// What a request says.
 #[derive(Debug, Default)]
-struct Request<'a> {
+struct ParsedCacheRequest<'a> {
     cache: &'a str,
     /// As the client calls it.
     filter: String,
@@ -93,56 +93,62 @@ struct Request<'a> {
     next: Option<(u64, String)>,
 }
 
-impl<'a> Request<'a> {
-    fn parse(topic: &'a str, payload: &[u8]) -> Result<Request<'a>, Wrong> {
+impl<'a> ParsedCacheRequest<'a> {
+    fn parse(topic: &'a str, payload: &[u8]) -> Result<ParsedCacheRequest<'a>, CacheRequestError> {
         let rest = topic.strip_prefix(PREFIX).unwrap_or_default();
         let (cache, filter) = match rest.split_once('/') {
             Some((cache, filter)) => (cache, Some(filter)),
             None => (rest, None),
         };
-        let mut request = Request { cache, ..Request::default() };
+        let mut request = ParsedCacheRequest { cache, ..ParsedCacheRequest::default() };
         if payload.len() > CACHE_REQUEST_BYTES_MAX {
-            return Err(wrong(format!("a request has at most {CACHE_REQUEST_BYTES_MAX} bytes")));
+            return Err(request_error(format!(
+                "a request has at most {CACHE_REQUEST_BYTES_MAX} bytes"
+            )));
         }
         let text = std::str::from_utf8(payload).ok();
         let said = match text.and_then(Value::from_json) {
             Some(Value::Map(said)) => said,
-            _ if payload.is_empty() => rules::Map::default(),
+            _ if payload.is_empty() => rules::ValueMap::default(),
             _ => return Err(Refusal::CacheRequestInvalid.into()),
         };
         for (key, value) in said.iter() {
-            request.take(key, value)?;
+            request.set_field(key, value)?;
         }
         match (filter, request.filter.is_empty()) {
             (Some(filter), true) => request.filter = filter.to_string(),
             (None, false) => {}
-            (None, true) => return Err(wrong("topic is missing, use {\"topic\":\"a/#\"}".into())),
+            (None, true) => {
+                return Err(request_error("topic is missing, use {\"topic\":\"a/#\"}".into()));
+            }
             (Some(_), false) => {
                 let why = "topic stands behind the name of the cache too, use one of both";
-                return Err(wrong(why.into()));
+                return Err(request_error(why.into()));
             }
         }
-        match is_readable(&request.filter) {
+        match is_cacheable_filter(&request.filter) {
             true => Ok(request),
-            false => {
-                Err(wrong("topic is no topic filter, use one like \"a/+/c\" or \"a/#\"".into()))
-            }
+            false => Err(request_error(
+                "topic is no topic filter, use one like \"a/+/c\" or \"a/#\"".into(),
+            )),
         }
     }
 
-    fn take(&mut self, key: &str, value: &Value<'_>) -> Result<(), Wrong> {
+    fn set_field(&mut self, key: &str, value: &Value<'_>) -> Result<(), CacheRequestError> {
         let number = || match value {
             Value::Int(number) => u64::try_from(*number).ok(),
             _ => None,
         };
-        let time = || number().ok_or_else(|| wrong(format!("{key} is no time, use milliseconds")));
+        let time =
+            || number().ok_or_else(|| request_error(format!("{key} is no time, use milliseconds")));
         match (key, value) {
             ("topic", Value::Text(filter)) => self.filter = filter.to_string(),
-            ("topic", _) => return Err(wrong("topic is no text".into())),
+            ("topic", _) => return Err(request_error("topic is no text".into())),
             ("messages_max", _) => {
                 let most = CACHE_ANSWER_MESSAGES_MAX as u64;
                 let number = number().filter(|number| (1..=most).contains(number));
-                let why = || wrong(format!("messages_max is out of range, use 1 to {most}"));
+                let why =
+                    || request_error(format!("messages_max is out of range, use 1 to {most}"));
                 self.messages_max = Some(number.ok_or_else(why)? as u32);
             }
             ("after_ms", _) => self.after_ms = Some(time()?),
@@ -151,12 +157,12 @@ impl<'a> Request<'a> {
                 let place = text.split_once(':');
                 let place = place
                     .and_then(|(number, topic)| Some((number.parse().ok()?, topic.to_string())));
-                let why = || wrong("next is not what an answer said in cache_next".into());
+                let why = || request_error("next is not what an answer said in cache_next".into());
                 self.next = Some(place.ok_or_else(why)?);
             }
             _ => {
                 let known = "topic, messages_max, after_ms, before_ms, next";
-                return Err(wrong(format!("{key} is unknown, use {known}")));
+                return Err(request_error(format!("{key} is unknown, use {known}")));
             }
         }
         Ok(())
@@ -172,46 +178,47 @@ fn response_topic<'a>(packet: &Publish<'a>) -> Option<&'a str> {
 
 impl Shard {
     /// A PUBLISH to `$cache/`: its receipt first, and then what was asked for.
-    pub(crate) fn ask_cache(
+    pub(crate) fn request_from_cache(
         &mut self,
         conn: ConnId,
         id: SessionId,
-        (packet, topic): (&Publish<'_>, &str),
+        packet: &Publish<'_>,
+        topic: &str,
         out: &mut Outbox,
-    ) -> Result<(), End> {
-        self.sessions.journal.keeps = false;
-        self.owed.asked.clear();
-        let to = match self.return_of(id, packet, out) {
+    ) -> Result<(), CloseReason> {
+        self.sessions.write_batch.stores_routed = false;
+        self.pending_acks.requested.clear();
+        let to = match self.reply_target_of(id, packet, out) {
             Ok(to) => to,
             Err(refusal) => return self.refuse_publish(conn, id, packet, refusal, out),
         };
-        match self.read_of(id, (packet, topic), &to, out) {
+        match self.parse_cache_request(id, packet, topic, &to, out) {
             Ok(read) => {
-                self.answer_for(conn, id, packet, true, out);
-                self.send_read(read, out);
+                self.acknowledge_publish(conn, id, packet, true, out);
+                self.send_cache_request(read, out);
             }
-            Err(Wrong { refusal, why }) => {
+            Err(CacheRequestError { refusal, why }) => {
                 self.refuse_publish(conn, id, packet, refusal, out)?;
-                self.reply(id, &to, &[("cache_error", &why)], None, out);
+                self.publish_cache_reply(id, &to, &[("cache_error", &why)], None, out);
             }
         }
         Ok(())
     }
 
     /// Where the answers go, if their asker may publish there.
-    fn return_of(
+    fn reply_target_of(
         &mut self,
         id: SessionId,
         packet: &Publish<'_>,
         out: &mut Outbox,
-    ) -> Result<Return, Refusal> {
+    ) -> Result<CacheReplyTarget, Refusal> {
         let said = response_topic(packet).ok_or(Refusal::CacheUnanswerable)?;
-        let made = self.rewritten(Action::Publish, said, &self.whom(id))?;
+        let made = self.rewrite_name(AclAction::Publish, said, &self.placeholder_values(id))?;
         let topic = made.as_deref().unwrap_or(said);
         let session = self.sessions.get(id);
-        self.options.of_session(session).permit_topic(topic)?;
-        mount::permit(usize::from(session.mount), topic)?;
-        let known = session.mounted(topic).into();
+        self.options.options_of_session(session).check_topic(topic)?;
+        namespace::check_name(usize::from(session.prefix_len), topic)?;
+        let known = session.add_prefix(topic).into();
         let permitted = self.options.permissions_at(session.listener).is_none()
             || self.may_publish(id, topic, (packet.qos as u8, false), out);
         let correlation = packet.properties.iter().find_map(|property| match property {
@@ -219,92 +226,94 @@ impl Shard {
             _ => None,
         });
         match permitted {
-            true => Ok(Return { topic: known, correlation, qos: packet.qos }),
+            true => Ok(CacheReplyTarget { topic: known, correlation, qos: packet.qos }),
             false => Err(Refusal::NotPermitted),
         }
     }
 
-    fn read_of(
+    fn parse_cache_request(
         &mut self,
         id: SessionId,
-        (packet, topic): (&Publish<'_>, &str),
-        to: &Return,
+        packet: &Publish<'_>,
+        topic: &str,
+        to: &CacheReplyTarget,
         out: &mut Outbox,
-    ) -> Result<Box<Read>, Wrong> {
-        let request = Request::parse(topic, packet.payload)?;
+    ) -> Result<Box<CacheRequest>, CacheRequestError> {
+        let request = ParsedCacheRequest::parse(topic, packet.payload)?;
         let caches = &self.options.caches;
         let cache = caches.iter().find(|cache| *cache.name == *request.cache);
         let cache = cache.ok_or(Refusal::CacheUnknown)?.name.clone();
-        let filter = self.named_filter(id, &request.filter)?.into_owned();
+        let filter = self.rewrite_filter(id, &request.filter)?.into_owned();
         let listener = self.sessions.get(id).listener;
         if self.options.permissions_at(listener).is_some() {
             self.may_subscribe(id, &filter, packet.qos as u8, out)?;
         }
-        if self.caches.asked >= CACHE_READS_MAX || self.sessions.is_tight() {
+        if self.caches.unanswered >= CACHE_READS_MAX || self.sessions.is_pressure_high() {
             return Err(Refusal::QuotaExceeded.into());
         }
         let session = self.sessions.get(id);
-        let known = |name: &str| -> Box<str> { session.mounted(name).into() };
-        let wanted = Wanted {
+        let known = |name: &str| -> Box<str> { session.add_prefix(name).into() };
+        let wanted = CacheQuery {
             filter: known(&filter),
-            mount: session.mount,
+            prefix_len: session.prefix_len,
             messages_max: request.messages_max.unwrap_or(u32::MAX),
             after_ms: request.after_ms,
             before_ms: request.before_ms,
             from: request.next.map(|(number, topic)| (number, known(&topic))),
         };
-        Ok(Box::new(Read { cache, asker: self.member(id), wanted, to: to.clone() }))
+        Ok(Box::new(CacheRequest { cache, asker: self.session_ref(id), wanted, to: to.clone() }))
     }
 
     /// What has to be permitted for a request beside itself, as the client says it.
-    pub(crate) fn wishes_of_read(
+    pub(crate) fn cache_request_checks(
         &self,
         id: SessionId,
-        (packet, topic): (&Publish<'_>, &str),
-    ) -> Vec<(Action, String)> {
+        packet: &Publish<'_>,
+        topic: &str,
+    ) -> Vec<(AclAction, String)> {
         let (Some(said), Ok(request)) =
-            (response_topic(packet), Request::parse(topic, packet.payload))
+            (response_topic(packet), ParsedCacheRequest::parse(topic, packet.payload))
         else {
             return Vec::new();
         };
-        let made = self.rewritten(Action::Publish, said, &self.whom(id));
-        let filter = self.named_filter(id, &request.filter);
+        let made = self.rewrite_name(AclAction::Publish, said, &self.placeholder_values(id));
+        let filter = self.rewrite_filter(id, &request.filter);
         let (Ok(made), Ok(filter)) = (made, filter) else { return Vec::new() };
         let said = made.unwrap_or_else(|| said.to_string());
-        vec![(Action::Publish, said), (Action::Subscribe, filter.into_owned())]
+        vec![(AclAction::Publish, said), (AclAction::Subscribe, filter.into_owned())]
     }
 
-    fn send_read(&mut self, read: Box<Read>, out: &mut Outbox) {
-        self.caches.asked += 1;
-        let home = self.home_of(&read.cache);
+    fn send_cache_request(&mut self, read: Box<CacheRequest>, out: &mut Outbox) {
+        self.caches.unanswered += 1;
+        let home = self.owner_of(&read.cache);
         if home == self.id {
-            return self.read_cache(read, out);
+            return self.queue_cache_request(read, out);
         }
-        self.say_of_cache(home, Word::Read(read), out);
+        self.send_cache_message(home, CacheShardMessage::Request(read), out);
     }
 
     /// The answers leave. Whoever asked may be gone.
-    pub(super) fn found(&mut self, found: Found, out: &mut Outbox) {
-        self.caches.asked -= 1;
-        let Found { read, gathered, is_there } = found;
-        let Read { asker, to, .. } = *read;
+    pub(super) fn send_cache_replies(&mut self, found: CacheResponse, out: &mut Outbox) {
+        self.caches.unanswered -= 1;
+        let CacheResponse { read, gathered, is_there } = found;
+        let CacheRequest { asker, to, .. } = *read;
         let id = asker.session;
-        if !self.sessions.current(id, asker.generation) {
+        if !self.sessions.is_current(id, asker.generation) {
             return;
         }
         if !is_there {
-            let why = Refusal::CacheUnknown.what();
-            return self.reply(id, &to, &[("cache_error", why)], None, out);
+            let why = Refusal::CacheUnknown.description();
+            return self.publish_cache_reply(id, &to, &[("cache_error", why)], None, out);
         }
         let count = gathered.messages.len().to_string();
         if gathered.messages.is_empty() {
-            return self.reply(id, &to, &[("cache_count", &count)], None, out);
+            return self.publish_cache_reply(id, &to, &[("cache_count", &count)], None, out);
         }
-        let next = gathered.next.map(|(number, topic): Place| {
-            format!("{number}:{}", self.sessions.get(id).said(&topic))
+        let next = gathered.next.map(|(number, topic): CachePosition| {
+            format!("{number}:{}", self.sessions.get(id).strip_prefix(&topic))
         });
         for (at, message) in gathered.messages.iter().enumerate() {
-            let topic = self.sessions.get(id).said(message.topic()).to_string();
+            let topic = self.sessions.get(id).strip_prefix(message.topic()).to_string();
             let at_ms = self.time_of_day_ms(message.view().at().0).to_string();
             let number = (at + 1).to_string();
             let mut own = vec![
@@ -317,18 +326,18 @@ impl Shard {
                 own.extend(next.as_deref().map(|next| ("cache_next", next)));
             }
             let draft = message.view().draft();
-            self.reply(id, &to, &own, Some(&draft), out);
+            self.publish_cache_reply(id, &to, &own, Some(&draft), out);
         }
     }
 
     /// One answer, as any message that its asker publishes goes to subscribers; but no rule sees
     /// it and no cache keeps it, and it ends with the process.
-    fn reply(
+    fn publish_cache_reply(
         &mut self,
         id: SessionId,
-        to: &Return,
+        to: &CacheReplyTarget,
         own: &[(&str, &str)],
-        kept: Option<&Draft<'_>>,
+        kept: Option<&IncomingPublish<'_>>,
         out: &mut Outbox,
     ) {
         let mut properties = PropertiesBuf::default();
@@ -350,7 +359,8 @@ impl Shard {
                 }
             }
         }
-        let mut draft = Draft::new(&to.topic, kept.map_or(&[], |kept| kept.payload), self.now);
+        let mut draft =
+            IncomingPublish::new(&to.topic, kept.map_or(&[], |kept| kept.payload), self.now);
         draft.properties = properties.as_properties().as_bytes();
         draft.qos = to.qos;
         if let Some(kept) = kept.filter(|kept| kept.expiry_s != NO_EXPIRY) {
@@ -361,7 +371,7 @@ impl Shard {
         if self.interest.has_groups() {
             draft.publisher = self.publisher_hash(id);
         }
-        self.route(None, &mut draft, out);
+        self.route_message(None, &mut draft, out);
     }
 }
 
@@ -370,7 +380,7 @@ mod tests {
     use super::*;
 
     fn refused(topic: &str, payload: &str) -> String {
-        let wrong = Request::parse(topic, payload.as_bytes()).err();
+        let wrong = ParsedCacheRequest::parse(topic, payload.as_bytes()).err();
         let wrong = wrong.unwrap_or_else(|| panic!("{topic} {payload} is a request"));
         assert_eq!(wrong.refusal, Refusal::CacheRequestInvalid);
         wrong.why
@@ -379,7 +389,7 @@ mod tests {
     #[test]
     fn a_request_names_a_cache_and_a_filter() {
         let parse = |topic, payload: &'static [u8]| {
-            let request = Request::parse(topic, payload);
+            let request = ParsedCacheRequest::parse(topic, payload);
             let request = request.unwrap_or_else(|wrong| panic!("{}", wrong.why));
             (request.cache.to_string(), request.filter)
         };
@@ -389,7 +399,7 @@ mod tests {
         assert_eq!(parse("$cache/c", br#"{"topic": "a/+/c"}"#), one("c", "a/+/c"));
         assert_eq!(parse("$cache/c/a", br#"{"messages_max": 1000}"#), one("c", "a"));
         let all = br##"{"topic":"#","after_ms":0,"before_ms":5,"next":"7:a:b","messages_max":1}"##;
-        let request = Request::parse("$cache/c", all).ok().expect("it is one");
+        let request = ParsedCacheRequest::parse("$cache/c", all).ok().expect("it is one");
         assert_eq!((request.after_ms, request.before_ms), (Some(0), Some(5)));
         assert_eq!(request.next, Some((7, "a:b".to_string())));
     }

@@ -2,57 +2,57 @@
 //! by the notes that a shard makes anyway, what becomes of messages where it is decided; both only
 //! where somebody wants it. Rules see it at the end of the input that brought it about.
 
-use super::{DEPTH_MAX, Looked, Ruled, STEPS_OF_ALL, Who, host_of};
-use crate::deliver::Hit;
-use crate::flight::granted;
+use super::{DEPTH_MAX, RuleClient, RuleOutcome, RuleTrigger, STEPS_OF_ALL, host_text};
+use crate::broker_event::BrokerEvent;
+use crate::delivery::Delivery;
+use crate::flight::granted_qos;
 use crate::input::SessionId;
 use crate::limits::LINK_IDS;
-use crate::message::{Draft, Message};
-use crate::mount::parts;
-use crate::note::Note;
+use crate::message::{IncomingPublish, Message};
+use crate::namespace::split_client_id;
 use crate::outbox::Outbox;
 use crate::refusal::Refusal;
-use crate::session::Sessions;
+use crate::session::SessionTable;
 use crate::shard::Shard;
-use crate::sys::Drop;
+use crate::sys::DropReason;
 use mqtt::Publish;
-use mqtt::{QoS, Reason};
+use mqtt::{QoS, ReasonCode};
 use rules::{EVENTS, Value};
 use std::sync::Arc;
 
 /// Something that happened.
 #[derive(Debug)]
-pub(crate) struct Happened {
+pub(crate) struct RuleEvent {
     /// Its place in the table of events.
     pub(super) event: usize,
-    who: Who,
-    more: Vec<(&'static str, Value<'static>)>,
+    client: RuleClient,
+    extra_fields: Vec<(&'static str, Value<'static>)>,
     message: Option<Message>,
     qos: QoS,
     /// With its namespace, the client id of whom it is about, where that is to be told.
-    told: Option<Box<str>>,
+    reported_client_id: Option<Box<str>>,
 }
 
 /// What of what becomes of messages is told beside rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fates {
+pub struct DeliveryEventOptions {
     pub delivered: bool,
     pub acked: bool,
 }
 
 /// Which events about messages somebody wants.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Heeds {
+pub(crate) struct EventFilter {
     /// Also those that are about none.
     pub(crate) any: bool,
-    pub(crate) told: Fates,
+    pub(crate) delivery_options: DeliveryEventOptions,
     pub(crate) delivered: bool,
     pub(crate) acked: bool,
     pub(crate) dropped: bool,
     pub(crate) delivery_dropped: bool,
 }
 
-impl Fates {
+impl DeliveryEventOptions {
     fn has(self, event: &str) -> bool {
         match event {
             "message/delivered" => self.delivered,
@@ -62,69 +62,69 @@ impl Fates {
     }
 }
 
-impl Heeds {
+impl EventFilter {
     /// Whether every delivery is to be looked at.
     #[inline]
-    pub(crate) fn watches(self) -> bool {
+    pub(crate) fn wants_deliveries(self) -> bool {
         self.delivered | self.delivery_dropped
     }
 }
 
 /// What a shard's sessions have for rules.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
-    pub(crate) heeds: Heeds,
-    happened: Vec<Happened>,
+pub(crate) struct EventQueue {
+    pub(crate) filter: EventFilter,
+    events: Vec<RuleEvent>,
     /// Those beyond what one input may bring about, by event.
-    pub(super) unheard: [u64; EVENTS.len()],
+    pub(super) overflow_counts: [u64; EVENTS.len()],
 }
 
 /// What a shard knows for events, and how it tells what rules take.
 #[derive(Debug)]
-pub(crate) struct Ear {
+pub(crate) struct EventCollector {
     /// How many of the outbox's notes were looked at.
-    pub(crate) noted: usize,
+    pub(crate) events_seen: usize,
     /// Who the CONNECT that is refused says that it is.
     pub(crate) refused: Option<(Box<str>, Option<Arc<str>>)>,
     pub(super) stopwatch: fn() -> u64,
 }
 
-impl Default for Ear {
-    fn default() -> Ear {
-        Ear { noted: 0, refused: None, stopwatch: || 0 }
+impl Default for EventCollector {
+    fn default() -> EventCollector {
+        EventCollector { events_seen: 0, refused: None, stopwatch: || 0 }
     }
 }
 
 /// What the control plane tells of a link.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct LinkEvent {
     /// Behind `$events/`.
     pub event: &'static str,
     pub fields: Vec<(&'static str, String)>,
 }
 
 /// What one input may bring about and rules hear of: more than that is counted (`failed/events`).
-const HAPPENED_MAX: usize = 16 * 1024;
+const EVENTS_PER_INPUT_MAX: usize = 16 * 1024;
 
 /// What each of them has in any case: one read may bring thousands of packets, and rules that look
 /// at little are to see all of it.
 const STEPS_OF_EVENT: u64 = 1_000;
 
 /// Its place in the table.
-pub(super) fn place(name: &str) -> Option<usize> {
-    rules::event(name)
+pub(super) fn event_index(name: &str) -> Option<usize> {
+    rules::event_index(name)
 }
 
-impl Happened {
+impl RuleEvent {
     pub(super) fn fields(&self) -> Vec<(&str, Value<'_>)> {
-        self.more.iter().map(|(name, value)| (*name, value.view())).collect()
+        self.extra_fields.iter().map(|(name, value)| (*name, value.view())).collect()
     }
 
     /// For those who hear of it as of anything else that a shard notes.
-    fn note(&self) -> Option<Note> {
-        let (client_id, message) = (self.told.clone()?, self.message.clone()?);
-        let (event, user) = (EVENTS[self.event].label, self.who.user.clone());
-        Some(Note::Fate { event, client_id, user, qos: self.qos, message })
+    fn delivery_event(&self) -> Option<BrokerEvent> {
+        let (client_id, message) = (self.reported_client_id.clone()?, self.message.clone()?);
+        let (event, user) = (EVENTS[self.event].label, self.client.user.clone());
+        Some(BrokerEvent::Delivery { event, client_id, user, qos: self.qos, message })
     }
 }
 
@@ -132,55 +132,66 @@ impl Shard {
     /// Tells what happened since it was asked last, and shows it to the rules, with what follows
     /// from that. All of it comes from one input, and so shares what a message's rules may cost.
     #[cold]
-    pub(crate) fn hear(&mut self, out: &mut Outbox) {
+    pub(crate) fn emit_events(&mut self, out: &mut Outbox) {
         let mut steps = STEPS_OF_ALL;
         for round in 0_u8.. {
-            self.gather(out);
-            let happened = std::mem::take(&mut self.sessions.heard.happened);
+            self.collect_events(out);
+            let happened = std::mem::take(&mut self.sessions.event_queue.events);
             if happened.is_empty() {
                 break;
             }
             let depth = round.min(DEPTH_MAX);
             for one in &happened {
-                out.notes.extend(one.note());
+                out.events.extend(one.delivery_event());
                 let least = steps.max(STEPS_OF_EVENT);
                 let mut left = least;
-                let ruled = self.hear_of(one, depth, &mut left, out);
-                self.publish_within(ruled, &mut left, out);
+                let ruled = self.run_event_rules(one, depth, &mut left, out);
+                self.publish_outputs_within(ruled, &mut left, out);
                 steps = steps.saturating_sub(least - left);
             }
-            self.settle(out);
+            self.finish_input(out);
             if depth == DEPTH_MAX {
                 break;
             }
         }
-        self.count_unheard(out);
-        self.owed.asked.clear();
+        self.count_overflow(out);
+        self.pending_acks.requested.clear();
     }
 
-    fn hear_of(&mut self, one: &Happened, depth: u8, steps: &mut u64, out: &mut Outbox) -> Ruled {
-        let mut ruled = Ruled::default();
+    fn run_event_rules(
+        &mut self,
+        one: &RuleEvent,
+        depth: u8,
+        steps: &mut u64,
+        out: &mut Outbox,
+    ) -> RuleOutcome {
+        let mut ruled = RuleOutcome::default();
         ruled.budget.steps = *steps;
-        let mut found = self.ruling.wanting(one.event).to_vec();
+        let mut found = self.rule_index.rules_of_event(one.event).to_vec();
         let mut draft = match &one.message {
             Some(message) => message.draft(),
-            None => Draft::new("", b"", self.now),
+            None => IncomingPublish::new("", b"", self.now),
         };
         draft.qos = one.qos;
         // A rule that publishes when its own message is delivered would never end.
-        if draft.made {
-            let all = self.ruling.all.clone();
+        if draft.by_rule {
+            let all = self.rule_index.all.clone();
             found.retain(|at| {
                 let rule = &all[*at as usize];
-                let goes_on = rule.acts.publishes.is_some();
+                let goes_on = rule.actions.publish.is_some();
                 if goes_on {
-                    rule.tally.fail("loop");
+                    rule.metrics.count_failure("loop");
                 }
                 !goes_on
             });
         }
-        let looked =
-            Looked { draft: &draft, who: &one.who, is_dup: false, depth, event: Some(one) };
+        let looked = RuleTrigger {
+            draft: &draft,
+            client: &one.client,
+            is_dup: false,
+            depth,
+            event: Some(one),
+        };
         self.run_rules(&found, &looked, &mut ruled, out);
         *steps = ruled.budget.steps;
         ruled
@@ -188,44 +199,44 @@ impl Shard {
 
     /// Makes events of the notes since it was asked last, while what they are about is still here.
     #[cold]
-    pub(crate) fn gather(&mut self, out: &Outbox) {
-        let from = std::mem::replace(&mut self.ear.noted, out.notes.len());
-        for note in out.notes.get(from..).unwrap_or_default() {
+    pub(crate) fn collect_events(&mut self, out: &Outbox) {
+        let from = std::mem::replace(&mut self.event_collector.events_seen, out.events.len());
+        for note in out.events.get(from..).unwrap_or_default() {
             for event in events_of(note) {
-                let Some(event) = place(event) else { continue };
-                if self.ruling.wanting(event).is_empty() {
+                let Some(event) = event_index(event) else { continue };
+                if self.rule_index.rules_of_event(event).is_empty() {
                     continue;
                 }
-                let happened = self.happened(event, note);
-                self.sessions.heard.happened.push(happened);
+                let happened = self.rule_event_of(event, note);
+                self.sessions.event_queue.events.push(happened);
             }
         }
     }
 
-    fn happened(&self, event: usize, note: &Note) -> Happened {
+    fn rule_event_of(&self, event: usize, note: &BrokerEvent) -> RuleEvent {
         let whole = note.client_id().unwrap_or_default();
-        let (namespace, said) = parts(whole);
+        let (namespace, said) = split_client_id(whole);
         let session = self.sessions.find(whole).filter(|_| !whole.is_empty());
-        let mut who = session.map(|id| self.who(id)).unwrap_or_default();
+        let mut who = session.map(|id| self.rule_client_of(id)).unwrap_or_default();
         who.client_id = said.into();
         let mut more = note.fields();
         let now = self.time_of_day_ms(self.now.0);
         match note {
-            Note::Connected { peer, .. } => {
-                who.address = Some(host_of(*peer));
+            BrokerEvent::Connected { peer, .. } => {
+                who.address = Some(host_text(*peer));
                 let expiry_s = session.map_or(0, |id| self.sessions.get(id).expiry_s);
                 more.push(("expiry_interval", Value::Int(expiry_s.into())));
                 more.push(("connected_at", Value::Int(now)));
                 more.push(("reason_code", Value::text("success")));
             }
-            Note::Refused { peer, refusal, user, .. } => {
-                who.address = Some(host_of(*peer));
+            BrokerEvent::Refused { peer, refusal, user, .. } => {
+                who.address = Some(host_text(*peer));
                 who.user = who.user.or_else(|| user.clone());
-                more.push(("reason_code", word(refusal.reason())));
+                more.push(("reason_code", snake_case_reason(refusal.reason())));
                 more.push(("result", Value::text("deny")));
             }
-            Note::Denied { .. } => more.push(("result", Value::text("deny"))),
-            Note::Subscribed { code, .. } => more.push(("qos", Value::Int((*code).into()))),
+            BrokerEvent::Denied { .. } => more.push(("result", Value::text("deny"))),
+            BrokerEvent::Subscribed { code, .. } => more.push(("qos", Value::Int((*code).into()))),
             _ => {}
         }
         if EVENTS[event].fields.contains(&"disconnected_at") {
@@ -233,157 +244,203 @@ impl Shard {
         }
         more.extend(namespace.map(|name| ("namespace", Value::Text(name.to_string().into()))));
         more.retain(|(name, _)| EVENTS[event].fields.contains(name));
-        Happened { event, who, more, message: None, qos: QoS::AtMostOnce, told: None }
+        RuleEvent {
+            event,
+            client: who,
+            extra_fields: more,
+            message: None,
+            qos: QoS::AtMostOnce,
+            reported_client_id: None,
+        }
     }
 
     /// What only the control plane knows of.
-    pub(crate) fn told(&mut self, told: Told) {
-        let Some(event) = place(told.event).filter(|at| !self.ruling.wanting(*at).is_empty())
+    pub(crate) fn on_link_event(&mut self, told: LinkEvent) {
+        let Some(event) =
+            event_index(told.event).filter(|at| !self.rule_index.rules_of_event(*at).is_empty())
         else {
             return;
         };
         let more = told.fields.into_iter();
         let more = more.map(|(name, value)| (name, Value::Text(value.into()))).collect();
-        let (who, qos) = (Who::default(), QoS::AtMostOnce);
-        let happened = Happened { event, who, more, message: None, qos, told: None };
-        self.sessions.heard.happened.push(happened);
+        let (who, qos) = (RuleClient::default(), QoS::AtMostOnce);
+        let happened = RuleEvent {
+            event,
+            client: who,
+            extra_fields: more,
+            message: None,
+            qos,
+            reported_client_id: None,
+        };
+        self.sessions.event_queue.events.push(happened);
     }
 
     /// What a client published goes nowhere.
     #[cold]
-    pub(crate) fn heed_dropped(&mut self, id: SessionId, draft: &mut Draft<'_>, why: &'static str) {
-        if self.sessions.heard.heeds.dropped {
-            self.sessions.heed(id, "message/dropped", draft.qos, Some(why), draft);
+    pub(crate) fn on_message_dropped(
+        &mut self,
+        id: SessionId,
+        draft: &mut IncomingPublish<'_>,
+        why: &'static str,
+    ) {
+        if self.sessions.event_queue.filter.dropped {
+            self.sessions.on_event(id, "message/dropped", draft.qos, Some(why), draft);
         }
     }
 
     /// The same of what is refused before it is a message.
     #[cold]
-    pub(crate) fn heed_refused(&mut self, id: SessionId, packet: &Publish<'_>, drop: Drop) {
-        let mut draft = Draft::new(packet.topic, packet.payload, self.now);
+    pub(crate) fn on_publish_refused(
+        &mut self,
+        id: SessionId,
+        packet: &Publish<'_>,
+        drop: DropReason,
+    ) {
+        let mut draft = IncomingPublish::new(packet.topic, packet.payload, self.now);
         (draft.qos, draft.retain) = (packet.qos, packet.retain);
-        self.heed_dropped(id, &mut draft, drop.name());
+        self.on_message_dropped(id, &mut draft, drop.name());
     }
 
     /// Rules see less than happened, and less is told.
-    fn count_unheard(&mut self, out: &mut Outbox) {
+    fn count_overflow(&mut self, out: &mut Outbox) {
         for (event, count) in
-            std::mem::take(&mut self.sessions.heard.unheard).into_iter().enumerate()
+            std::mem::take(&mut self.sessions.event_queue.overflow_counts).into_iter().enumerate()
         {
-            for &at in self.ruling.wanting(event).iter().filter(|_| count > 0) {
-                self.ruling.all[at as usize].tally.fail_times("events", count);
+            for &at in self.rule_index.rules_of_event(event).iter().filter(|_| count > 0) {
+                self.rule_index.all[at as usize].metrics.count_failures("events", count);
             }
-            if count > 0 && self.options.noted.fates.has(EVENTS[event].name) {
-                out.notes.push(Note::Untold { event: EVENTS[event].label, count });
+            if count > 0 && self.options.event_options.delivery.has(EVENTS[event].name) {
+                out.events
+                    .push(BrokerEvent::DeliveriesSkipped { event: EVENTS[event].label, count });
             }
         }
     }
 }
 
-impl Sessions {
+impl SessionTable {
     /// Delivers where rules may want to hear of it. What is sent is told by the counters, so that
     /// the way of a message that no rule hears of is no longer.
-    pub(crate) fn deliver_heeded(&mut self, hit: Hit, draft: &mut Draft<'_>, out: &mut Outbox) {
-        let before = self.written();
+    pub(crate) fn deliver_with_events(
+        &mut self,
+        hit: Delivery,
+        draft: &mut IncomingPublish<'_>,
+        out: &mut Outbox,
+    ) {
+        let before = self.sent_counts();
         self.deliver(hit, draft, out);
-        self.heed_sent(hit.session, granted(draft.qos, hit.options), before, draft);
+        self.on_delivered(hit.session, granted_qos(draft.qos, hit.options), before, draft);
     }
 
     /// How many messages were written to clients, and how many were too large for them.
-    pub(crate) fn written(&self) -> (u64, u64) {
-        (self.counters.publish_sent, self.counters.drops[Drop::PacketTooLarge as usize])
+    pub(crate) fn sent_counts(&self) -> (u64, u64) {
+        (self.counters.publish_sent, self.counters.drops[DropReason::PacketTooLarge as usize])
     }
 
     /// What became of one since.
-    pub(crate) fn heed_sent(
+    pub(crate) fn on_delivered(
         &mut self,
         id: SessionId,
         qos: QoS,
         before: (u64, u64),
-        draft: &mut Draft<'_>,
+        draft: &mut IncomingPublish<'_>,
     ) {
-        if !self.heard.heeds.watches() {
+        if !self.event_queue.filter.wants_deliveries() {
             return;
         }
-        let (sent, too_large) = self.written();
-        if sent > before.0 && self.heard.heeds.delivered {
-            self.heed(id, "message/delivered", qos, None, draft);
+        let (sent, too_large) = self.sent_counts();
+        if sent > before.0 && self.event_queue.filter.delivered {
+            self.on_event(id, "message/delivered", qos, None, draft);
         }
         if too_large > before.1 {
-            self.heed_drop(id, Drop::PacketTooLarge, draft);
+            self.on_delivery_dropped(id, DropReason::PacketTooLarge, draft);
         }
     }
 
     /// A message is a client's own from here on.
     #[cold]
-    pub(crate) fn heed_acked(&mut self, id: SessionId, draft: &mut Draft<'_>) {
-        self.heed(id, "message/acked", draft.qos, None, draft);
+    pub(crate) fn on_message_acked(&mut self, id: SessionId, draft: &mut IncomingPublish<'_>) {
+        self.on_event(id, "message/acked", draft.qos, None, draft);
     }
 
     /// A message does not reach a client.
     #[cold]
-    pub(crate) fn heed_drop(&mut self, id: SessionId, drop: Drop, draft: &mut Draft<'_>) {
-        if self.heard.heeds.delivery_dropped {
+    pub(crate) fn on_delivery_dropped(
+        &mut self,
+        id: SessionId,
+        drop: DropReason,
+        draft: &mut IncomingPublish<'_>,
+    ) {
+        if self.event_queue.filter.delivery_dropped {
             let why = Some(drop.name());
-            self.heed(id, "message/delivery_dropped", draft.qos, why, draft);
+            self.on_event(id, "message/delivery_dropped", draft.qos, why, draft);
         }
     }
 
-    fn heed(
+    fn on_event(
         &mut self,
         id: SessionId,
         event: &str,
         qos: QoS,
         why: Option<&'static str>,
-        draft: &mut Draft<'_>,
+        draft: &mut IncomingPublish<'_>,
     ) {
         let session = self.get(id);
-        let told = self.heard.heeds.told.has(event).then(|| session.client_id.clone());
-        let Some(event) = place(event) else { return };
-        if session.said_id().starts_with(LINK_IDS) || draft.topic.starts_with("$SYS/") {
+        let told =
+            self.event_queue.filter.delivery_options.has(event).then(|| session.client_id.clone());
+        let Some(event) = event_index(event) else { return };
+        if session.own_client_id().starts_with(LINK_IDS) || draft.topic.starts_with("$SYS/") {
             return;
         }
-        if self.heard.happened.len() >= HAPPENED_MAX {
-            self.heard.unheard[event] += 1;
+        if self.event_queue.events.len() >= EVENTS_PER_INPUT_MAX {
+            self.event_queue.overflow_counts[event] += 1;
             return;
         }
-        let who = Who {
-            client_id: session.said_id().into(),
-            user: session.rights.as_ref().and_then(|rights| rights.who.user.clone()),
-            ..Who::default()
+        let who = RuleClient {
+            client_id: session.own_client_id().into(),
+            user: session.permissions.as_ref().and_then(|rights| rights.subject.user.clone()),
+            ..RuleClient::default()
         };
         let more = why.map(|why| ("reason", Value::text(why))).into_iter().collect();
         let message = Some(draft.message().clone());
-        self.heard.happened.push(Happened { event, who, more, message, qos, told });
+        self.event_queue.events.push(RuleEvent {
+            event,
+            client: who,
+            extra_fields: more,
+            message,
+            qos,
+            reported_client_id: told,
+        });
     }
 }
 
 /// The events that a note tells of; none of links, which are nobody's clients.
-fn events_of(note: &Note) -> &'static [&'static str] {
-    if note.client_id().is_none_or(|id| parts(id).1.starts_with(LINK_IDS)) {
+fn events_of(note: &BrokerEvent) -> &'static [&'static str] {
+    if note.client_id().is_none_or(|id| split_client_id(id).1.starts_with(LINK_IDS)) {
         return &[];
     }
     match note {
-        Note::Connected { .. } => &["client/connack", "client/connected"],
-        Note::Refused { was_in: true, .. } => &["client/disconnected"],
-        Note::Refused { refusal, .. } if is_about_who(*refusal) => {
+        BrokerEvent::Connected { .. } => &["client/connack", "client/connected"],
+        BrokerEvent::Refused { was_in: true, .. } => &["client/disconnected"],
+        BrokerEvent::Refused { refusal, .. } if is_about_identity(*refusal) => {
             &["client/connack", "auth/check_authn_complete"]
         }
-        Note::Refused { .. } => &["client/connack"],
-        Note::Disconnected { .. } | Note::Lost { .. } => &["client/disconnected"],
-        Note::Violated { client_id, .. } if !client_id.is_empty() => &["client/disconnected"],
-        Note::Denied { .. } => &["auth/check_authz_complete"],
-        Note::Subscribed { code, .. } if *code < 0x80 => &["session/subscribed"],
-        Note::Unsubscribed { code: 0, .. } => &["session/unsubscribed"],
-        Note::TakenOver { .. } => &["session/takenover"],
-        Note::SessionEnded { expired: true, .. } => &["session/expired"],
-        Note::SessionEnded { .. } => &["session/terminated"],
+        BrokerEvent::Refused { .. } => &["client/connack"],
+        BrokerEvent::Disconnected { .. } | BrokerEvent::Lost { .. } => &["client/disconnected"],
+        BrokerEvent::Violated { client_id, .. } if !client_id.is_empty() => {
+            &["client/disconnected"]
+        }
+        BrokerEvent::Denied { .. } => &["auth/check_authz_complete"],
+        BrokerEvent::Subscribed { code, .. } if *code < 0x80 => &["session/subscribed"],
+        BrokerEvent::Unsubscribed { code: 0, .. } => &["session/unsubscribed"],
+        BrokerEvent::TakenOver { .. } => &["session/takenover"],
+        BrokerEvent::SessionEnded { expired: true, .. } => &["session/expired"],
+        BrokerEvent::SessionEnded { .. } => &["session/terminated"],
         _ => &[],
     }
 }
 
 /// Whether it is who a client is that keeps it out.
-fn is_about_who(refusal: Refusal) -> bool {
+fn is_about_identity(refusal: Refusal) -> bool {
     matches!(
         refusal,
         Refusal::AuthMethodUnsupported
@@ -396,7 +453,7 @@ fn is_about_who(refusal: Refusal) -> bool {
 }
 
 /// `BadUserNameOrPassword` as EMQX writes it.
-fn word(reason: Reason) -> Value<'static> {
+fn snake_case_reason(reason: ReasonCode) -> Value<'static> {
     let plain = format!("{reason:?}").replace("UserName", "Username");
     let mut word = String::new();
     for letter in plain.chars() {

@@ -5,36 +5,36 @@
 //! is stored or delivered; what the rule publishes follows the message. Nothing that a rule does
 //! or fails to do disturbs the message, but for the rules whose business it is to drop it.
 
-use crate::delayed::Publisher;
+use crate::broker_event::BrokerEvent;
+use crate::delayed::DelayedPublisher;
 use crate::input::SessionId;
-use crate::message::Draft;
-use crate::mount::parts;
-use crate::note::Note;
+use crate::message::IncomingPublish;
+use crate::namespace::split_client_id;
 use crate::outbox::Outbox;
-use crate::peer::Address;
+use crate::peer::PeerAddress;
 use crate::shard::Shard;
-use crate::topics::{FilterId, Topics};
+use crate::topics::{FilterId, FilterIndex};
 use mqtt::{Properties, QoS};
-use rules::{Budget, EVENTS, Failed, Map, Plan, Seen, Template};
+use rules::{Budget, EVENTS, RowTemplate, RuleInput, RulePlan, RunError, ValueMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) mod events;
-mod heads;
-mod made;
-mod tally;
+mod prefix_filter;
+mod rule_metrics;
+mod rule_output;
 pub(crate) mod windows;
 
-pub use events::{Fates, Told};
-pub use made::Preview;
-pub use tally::{FAILURES, TALLY_ROWS, Tally, TallyRow};
-pub use windows::Row;
+pub use events::{DeliveryEventOptions, LinkEvent};
+pub use rule_metrics::{FAILURES, RULE_METRIC_ROWS, RuleMetricRow, RuleMetrics};
+pub use rule_output::RulePreview;
+pub use windows::WindowRow;
 
-pub(crate) use events::Ear;
-use events::{Happened, Heeds};
-use heads::Heads;
-use made::{Of, Unmade};
+pub(crate) use events::EventCollector;
+use events::{EventFilter, RuleEvent};
+use prefix_filter::PrefixFilter;
+use rule_output::{OutputContext, RuleOutputError};
 
 /// One rule.
 #[derive(Clone, Debug)]
@@ -42,29 +42,29 @@ pub struct Rule {
     pub name: Arc<str>,
     /// Its SQL.
     pub text: Arc<str>,
-    pub plan: Arc<Plan>,
-    pub acts: Acts,
+    pub plan: Arc<RulePlan>,
+    pub actions: RuleActions,
     /// Outlives a reload: it is that of the rule's name.
-    pub tally: Arc<Tally>,
+    pub metrics: Arc<RuleMetrics>,
 }
 
 /// What is done with its rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Acts {
+pub struct RuleActions {
     /// A message of which there is a row goes nowhere else.
-    pub drops: bool,
+    pub drops_message: bool,
     /// A row is a line in the log.
-    pub prints: bool,
-    pub publishes: Option<Publishing>,
-    pub sends: Option<Sending>,
+    pub logs_rows: bool,
+    pub publish: Option<PublishAction>,
+    pub send: Option<SendAction>,
 }
 
 /// A message that is made of each row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Publishing {
-    /// That of what the rule saw where there is none, see `Looked::name`.
-    pub topic: Option<Template>,
-    pub payload: Template,
+pub struct PublishAction {
+    /// That of what the rule saw where there is none, see `RuleTrigger::default_topic`.
+    pub topic: Option<RowTemplate>,
+    pub payload: RowTemplate,
     /// That of the message where there is none.
     pub qos: Option<QoS>,
     pub retain: Option<bool>,
@@ -72,30 +72,30 @@ pub struct Publishing {
     pub keeps_properties: bool,
     /// In the place of the message's.
     pub expiry_s: Option<NonZeroU32>,
-    pub user_properties: Vec<(Box<str>, Template)>,
+    pub user_properties: Vec<(Box<str>, RowTemplate)>,
 }
 
 /// A message for links alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sending {
+pub struct SendAction {
     /// By the client ids of their sessions.
     pub to: Vec<Box<str>>,
-    pub message: Publishing,
+    pub message: PublishAction,
 }
 
-impl Acts {
+impl RuleActions {
     /// What is made of each row, each with the link that it is for.
-    pub(crate) fn makes(&self) -> impl Iterator<Item = (Option<&str>, &Publishing)> {
-        let sends = self.sends.iter();
+    pub(crate) fn publish_actions(&self) -> impl Iterator<Item = (Option<&str>, &PublishAction)> {
+        let sends = self.send.iter();
         let sends = sends.flat_map(|sends| sends.to.iter().map(|to| (Some(&**to), &sends.message)));
-        self.publishes.iter().map(|publishes| (None, publishes)).chain(sends)
+        self.publish.iter().map(|publishes| (None, publishes)).chain(sends)
     }
 }
 
 /// The same text that does the same is the same rule.
 impl PartialEq for Rule {
     fn eq(&self, other: &Rule) -> bool {
-        (&self.name, &self.text, &self.acts) == (&other.name, &other.text, &other.acts)
+        (&self.name, &self.text, &self.actions) == (&other.name, &other.text, &other.actions)
     }
 }
 
@@ -103,21 +103,21 @@ impl Eq for Rule {}
 
 /// A shard's way from a topic to the rules that want it.
 #[derive(Debug)]
-pub(crate) struct Ruling {
+pub(crate) struct RuleIndex {
     all: Arc<[Rule]>,
-    heads: Heads,
-    topics: Topics,
+    prefix_filter: PrefixFilter,
+    topics: FilterIndex,
     /// By filter: places in `all`.
-    wanted: Vec<Vec<u32>>,
+    rules_by_filter: Vec<Vec<u32>>,
     filters: Vec<FilterId>,
     runs: u64,
     /// The same by event. None where no rule looks at any.
-    events: Option<Box<[Vec<u32>; EVENTS.len()]>>,
+    rules_by_event: Option<Box<[Vec<u32>; EVENTS.len()]>>,
 }
 
-impl Ruling {
-    pub(crate) fn new(seed: u64, all: Arc<[Rule]>) -> Ruling {
-        let (mut topics, mut wanted) = (Topics::new(seed), Vec::new());
+impl RuleIndex {
+    pub(crate) fn new(seed: u64, all: Arc<[Rule]>) -> RuleIndex {
+        let (mut topics, mut wanted) = (FilterIndex::new(seed), Vec::new());
         let mut events: Option<Box<[Vec<u32>; EVENTS.len()]>> = None;
         for (at, rule) in all.iter().enumerate() {
             for event in rule.plan.events() {
@@ -134,8 +134,16 @@ impl Ruling {
             }
         }
         let filters: Vec<&str> = all.iter().flat_map(|rule| rule.plan.topics()).collect();
-        let heads = Heads::new(&filters);
-        Ruling { all, heads, topics, wanted, filters: Vec::new(), runs: 0, events }
+        let heads = PrefixFilter::new(&filters);
+        RuleIndex {
+            all,
+            prefix_filter: heads,
+            topics,
+            rules_by_filter: wanted,
+            filters: Vec::new(),
+            runs: 0,
+            rules_by_event: events,
+        }
     }
 
     #[inline]
@@ -144,21 +152,23 @@ impl Ruling {
     }
 
     /// Whether any rule looks at events.
-    pub(crate) fn hears(&self) -> bool {
-        self.events.is_some()
+    pub(crate) fn wants_events(&self) -> bool {
+        self.rules_by_event.is_some()
     }
 
     /// Those that want an event, in their order.
-    fn wanting(&self, event: usize) -> &[u32] {
-        self.events.as_ref().map_or(&[], |events| &events[event])
+    fn rules_of_event(&self, event: usize) -> &[u32] {
+        self.rules_by_event.as_ref().map_or(&[], |events| &events[event])
     }
 
     /// What a shard has to take note of for them, and to tell.
-    pub(crate) fn heeds(&self, told: Fates) -> Heeds {
-        let wants = |name: &str| events::place(name).is_some_and(|at| !self.wanting(at).is_empty());
-        Heeds {
-            any: self.hears() || told != Fates::default(),
-            told,
+    pub(crate) fn event_filter(&self, told: DeliveryEventOptions) -> EventFilter {
+        let wants = |name: &str| {
+            events::event_index(name).is_some_and(|at| !self.rules_of_event(at).is_empty())
+        };
+        EventFilter {
+            any: self.wants_events() || told != DeliveryEventOptions::default(),
+            delivery_options: told,
             delivered: told.delivered || wants("message/delivered"),
             acked: told.acked || wants("message/acked"),
             dropped: wants("message/dropped"),
@@ -168,16 +178,17 @@ impl Ruling {
 
     /// Those that want a topic, each once, in their order.
     #[inline]
-    fn find(&mut self, topic: &str) -> Vec<u32> {
-        match self.heads.may_match(topic) {
-            true => self.look_up(topic),
+    fn rules_of_topic(&mut self, topic: &str) -> Vec<u32> {
+        match self.prefix_filter.may_match(topic) {
+            true => self.match_topic(topic),
             false => Vec::new(),
         }
     }
 
-    fn look_up(&mut self, topic: &str) -> Vec<u32> {
+    fn match_topic(&mut self, topic: &str) -> Vec<u32> {
         self.topics.matching(topic, &mut self.filters);
-        let wanted = self.filters.iter().flat_map(|&FilterId(id)| &self.wanted[id as usize]);
+        let wanted =
+            self.filters.iter().flat_map(|&FilterId(id)| &self.rules_by_filter[id as usize]);
         let mut found: Vec<u32> = wanted.copied().collect();
         found.sort_unstable();
         found.dedup();
@@ -187,29 +198,30 @@ impl Ruling {
 
 /// What the rules made of a message.
 #[derive(Debug, Default)]
-pub(crate) struct Ruled {
-    pub(crate) drops: bool,
+pub(crate) struct RuleOutcome {
+    pub(crate) drops_message: bool,
     /// Some rule has something of it.
     passed: bool,
-    made: Vec<Made>,
+    outputs: Vec<RuleOutput>,
     /// Of all rules that see the message, and of what comes of it.
     budget: Budget,
-    /// Through a power cut too what was made is to come, as the message does: see `Draft::once`.
-    pub(crate) once: bool,
-    /// See `Draft::publisher`.
+    /// Through a power cut too what was made is to come, as the message does: see
+    /// `IncomingPublish::exactly_once`.
+    pub(crate) exactly_once: bool,
+    /// See `IncomingPublish::publisher`.
     publisher: u32,
 }
 
-impl Ruled {
+impl RuleOutcome {
     #[inline]
-    fn has_made(&self) -> bool {
-        !self.made.is_empty()
+    fn has_outputs(&self) -> bool {
+        !self.outputs.is_empty()
     }
 }
 
 /// A message that a rule made.
 #[derive(Debug)]
-struct Made {
+struct RuleOutput {
     topic: String,
     /// Where the name begins that it has for its link. Of what everyone may have it is 0.
     link_len: usize,
@@ -218,14 +230,14 @@ struct Made {
     qos: QoS,
     retain: bool,
     expiry_s: u32,
-    by: u32,
+    rule: u32,
     /// How many rules came before it.
     depth: u8,
 }
 
 /// Who published what a rule sees, or whom an event is about.
 #[derive(Debug, Default)]
-pub(crate) struct Who {
+pub(crate) struct RuleClient {
     client_id: Box<str>,
     user: Option<Arc<str>>,
     address: Option<String>,
@@ -233,20 +245,20 @@ pub(crate) struct Who {
 }
 
 /// What rules look at.
-struct Looked<'a> {
+struct RuleTrigger<'a> {
     /// Without topic and payload where it is an event that is about no message.
-    draft: &'a Draft<'a>,
-    who: &'a Who,
+    draft: &'a IncomingPublish<'a>,
+    client: &'a RuleClient,
     is_dup: bool,
     /// How many rules came before it.
     depth: u8,
-    event: Option<&'a Happened>,
+    event: Option<&'a RuleEvent>,
 }
 
-impl<'a> Looked<'a> {
+impl<'a> RuleTrigger<'a> {
     /// What a row is called that nobody has called anything: as the message, or the event, or,
     /// of a window, the rule.
-    fn name(&self, rule: &'a Rule) -> &'a str {
+    fn default_topic(&self, rule: &'a Rule) -> &'a str {
         match (self.draft.topic, self.event) {
             ("", Some(happened)) => EVENTS[happened.event].name,
             ("", None) => &rule.name,
@@ -263,113 +275,114 @@ const DEPTH_MAX: u8 = 8;
 const STEPS_OF_ALL: u64 = 1_600_000;
 
 /// Of so many runs one is timed.
-const SAMPLED: u64 = 16;
+const RUNS_PER_SAMPLE: u64 = 16;
 
 impl Shard {
     /// The options may have other rules than before.
-    pub(crate) fn rule_anew(&mut self) {
-        if !Arc::ptr_eq(&self.ruling.all, &self.options.rules) {
-            self.ruling = Ruling::new(self.draw(), self.options.rules.clone());
-            self.window_anew();
+    pub(crate) fn reload_rules(&mut self) {
+        if !Arc::ptr_eq(&self.rule_index.all, &self.options.rules) {
+            self.rule_index = RuleIndex::new(self.next_random(), self.options.rules.clone());
+            self.reload_windows();
         }
-        self.heed_anew();
+        self.reload_event_filter();
     }
 
-    pub(crate) fn heed_anew(&mut self) {
-        self.sessions.heard.heeds = self.ruling.heeds(self.options.noted.fates);
+    pub(crate) fn reload_event_filter(&mut self) {
+        self.sessions.event_queue.filter =
+            self.rule_index.event_filter(self.options.event_options.delivery);
     }
 
     /// To the rules, to what is retained and to whoever wants it; then what rules made of it. Says
     /// whether anyone wants any of it.
     #[inline]
-    pub(crate) fn spread(
+    pub(crate) fn apply_rules_and_route(
         &mut self,
         id: SessionId,
-        draft: &mut Draft<'_>,
+        draft: &mut IncomingPublish<'_>,
         is_dup: bool,
         out: &mut Outbox,
     ) -> bool {
-        let ruled = match self.ruling.is_empty() {
-            true => Ruled::default(),
-            false => self.rule(id, draft, is_dup, out),
+        let ruled = match self.rule_index.is_empty() {
+            true => RuleOutcome::default(),
+            false => self.run_message_rules(id, draft, is_dup, out),
         };
-        let matched = self.pass_on(&ruled, Some(id), draft, out) | ruled.passed;
-        if ruled.has_made() {
+        let matched = self.retain_and_route(&ruled, Some(id), draft, out) | ruled.passed;
+        if ruled.has_outputs() {
             let once = draft.qos == QoS::ExactlyOnce && self.waits_for_store(id);
-            self.publish_made(Ruled { once, ..ruled }, out);
+            self.publish_outputs(RuleOutcome { exactly_once: once, ..ruled }, out);
         }
         matched
     }
 
     /// To what is retained and to whoever wants it, if no rule drops it. Says whether anyone does.
     #[inline]
-    pub(crate) fn pass_on(
+    pub(crate) fn retain_and_route(
         &mut self,
-        ruled: &Ruled,
+        ruled: &RuleOutcome,
         from: Option<SessionId>,
-        draft: &mut Draft<'_>,
+        draft: &mut IncomingPublish<'_>,
         out: &mut Outbox,
     ) -> bool {
-        if ruled.drops {
+        if ruled.drops_message {
             return false;
         }
         if !self.options.caches.is_empty() {
-            self.keep_in_caches(draft, out);
+            self.store_in_caches(draft, out);
         }
         // [MQTT-3.3.1-8]
         if draft.retain {
-            self.retain(draft, out);
+            self.retain_message(draft, out);
         }
-        self.route(from, draft, out)
+        self.route_message(from, draft, out)
     }
 
     /// Shows a message that a client published, or left as its will, to the rules.
-    pub(crate) fn rule(
+    pub(crate) fn run_message_rules(
         &mut self,
         from: SessionId,
-        draft: &Draft<'_>,
+        draft: &IncomingPublish<'_>,
         is_dup: bool,
         out: &mut Outbox,
-    ) -> Ruled {
-        self.show(draft, is_dup, |shard, found| shard.publisher_for(from, found), out)
+    ) -> RuleOutcome {
+        self.run_topic_rules(draft, is_dup, |shard, found| shard.rule_client_for(from, found), out)
     }
 
     /// The same of a message whose publisher may have gone.
-    pub(crate) fn rule_late(
+    pub(crate) fn run_delayed_rules(
         &mut self,
-        by: &Publisher,
-        draft: &Draft<'_>,
+        by: &DelayedPublisher,
+        draft: &IncomingPublish<'_>,
         out: &mut Outbox,
-    ) -> Ruled {
-        let who = |shard: &mut Shard, _: &[u32]| Who {
-            client_id: parts(&by.client_id).1.into(),
+    ) -> RuleOutcome {
+        let who = |shard: &mut Shard, _: &[u32]| RuleClient {
+            client_id: split_client_id(&by.client_id).1.into(),
             user: by.user.clone(),
             address: by.address.as_deref().map(Into::into),
-            id: format!("{:016x}", shard.draw()),
+            id: format!("{:016x}", shard.next_random()),
         };
-        self.show(draft, false, who, out)
+        self.run_topic_rules(draft, false, who, out)
     }
 
     /// Who says something now, as is to be known later.
-    pub(crate) fn publisher(&self, id: SessionId) -> Publisher {
-        let Who { user, address, .. } = self.who(id);
+    pub(crate) fn delayed_publisher(&self, id: SessionId) -> DelayedPublisher {
+        let RuleClient { user, address, .. } = self.rule_client_of(id);
         let client_id = self.sessions.get(id).client_id.clone();
-        Publisher { client_id, user, address: address.map(Into::into) }
+        DelayedPublisher { client_id, user, address: address.map(Into::into) }
     }
 
-    fn show(
+    fn run_topic_rules(
         &mut self,
-        draft: &Draft<'_>,
+        draft: &IncomingPublish<'_>,
         is_dup: bool,
-        who: impl FnOnce(&mut Shard, &[u32]) -> Who,
+        who: impl FnOnce(&mut Shard, &[u32]) -> RuleClient,
         out: &mut Outbox,
-    ) -> Ruled {
-        let mut ruled = Ruled { publisher: draft.publisher, ..Ruled::default() };
+    ) -> RuleOutcome {
+        let mut ruled = RuleOutcome { publisher: draft.publisher, ..RuleOutcome::default() };
         ruled.budget.steps = STEPS_OF_ALL;
-        let found = self.ruling.find(draft.topic);
+        let found = self.rule_index.rules_of_topic(draft.topic);
         if !found.is_empty() {
             let who = &who(self, &found);
-            let looked = Looked { draft, who, is_dup, depth: 0, event: None };
+            let looked = RuleTrigger { draft, client: who, is_dup, depth: 0, event: None };
             self.run_rules(&found, &looked, &mut ruled, out);
         }
         ruled
@@ -378,75 +391,75 @@ impl Shard {
     fn run_rules(
         &mut self,
         found: &[u32],
-        looked: &Looked<'_>,
-        ruled: &mut Ruled,
+        looked: &RuleTrigger<'_>,
+        ruled: &mut RuleOutcome,
         out: &mut Outbox,
     ) {
-        let all = self.ruling.all.clone();
-        let more = looked.event.map(Happened::fields).unwrap_or_default();
+        let all = self.rule_index.all.clone();
+        let more = looked.event.map(RuleEvent::fields).unwrap_or_default();
         let mut rows = Vec::new();
         for &at in found {
             let rule = &all[at as usize];
-            let chance = if rule.plan.reads().chance { self.draw() } else { 0 };
-            let seen = Seen { chance, ..self.seen(looked, &more) };
+            let chance = if rule.plan.reads().chance { self.next_random() } else { 0 };
+            let seen = RuleInput { chance, ..self.rule_input(looked, &more) };
             rows.clear();
-            rule.tally.matched.fetch_add(1, Relaxed);
+            rule.metrics.matched.fetch_add(1, Relaxed);
             // One that takes long leaves the others their time.
             let of_all = ruled.budget.steps;
             ruled.budget.steps = of_all.min(Budget::default().steps);
-            let (before, began) = (ruled.budget.steps, self.sampled());
+            let (before, began) = (ruled.budget.steps, self.start_sample());
             let done = match rule.plan.window() {
                 None => {
                     let done = rule.plan.run(&seen, &mut ruled.budget, &mut rows);
-                    rule.tally.steps.fetch_add(before - ruled.budget.steps, Relaxed);
+                    rule.metrics.steps.fetch_add(before - ruled.budget.steps, Relaxed);
                     done
                 }
                 Some(_) => {
-                    self.offer((at, rule), &seen, looked.depth, ruled, out);
+                    self.offer_to_window(at, rule, &seen, looked.depth, ruled, out);
                     Ok(())
                 }
             };
             match done {
-                Err(failed) => self.rule_failed(rule, &failed, out),
+                Err(failed) => self.note_rule_failure(rule, &failed, out),
                 Ok(()) if rows.is_empty() => {}
                 // It would go on, and may not.
-                Ok(()) if looked.depth >= DEPTH_MAX => rule.tally.fail("loop"),
+                Ok(()) if looked.depth >= DEPTH_MAX => rule.metrics.count_failure("loop"),
                 Ok(()) => {
-                    rule.tally.passed.fetch_add(1, Relaxed);
+                    rule.metrics.passed.fetch_add(1, Relaxed);
                     ruled.passed = true;
-                    self.act(rule, at, &rows, looked, ruled, out);
+                    self.run_actions(rule, at, &rows, looked, ruled, out);
                 }
             }
             ruled.budget.steps = of_all - (before - ruled.budget.steps);
             if let Some(began) = began {
-                let took = (self.ear.stopwatch)().saturating_sub(began);
-                rule.tally.ns.fetch_add(took * SAMPLED, Relaxed);
+                let took = (self.event_collector.stopwatch)().saturating_sub(began);
+                rule.metrics.ns.fetch_add(took * RUNS_PER_SAMPLE, Relaxed);
             }
         }
     }
 
     /// What the stopwatch shows, where this run is one of those that are timed: to look at it
     /// twice takes as long as some of them.
-    fn sampled(&mut self) -> Option<u64> {
-        self.ruling.runs = self.ruling.runs.wrapping_add(1);
-        self.ruling.runs.is_multiple_of(SAMPLED).then(self.ear.stopwatch)
+    fn start_sample(&mut self) -> Option<u64> {
+        self.rule_index.runs = self.rule_index.runs.wrapping_add(1);
+        self.rule_index.runs.is_multiple_of(RUNS_PER_SAMPLE).then(self.event_collector.stopwatch)
     }
 
     /// Nanoseconds that pass, for what rules take.
     pub fn time_rules(&mut self, stopwatch: fn() -> u64) {
-        self.ear.stopwatch = stopwatch;
+        self.event_collector.stopwatch = stopwatch;
     }
 
     /// Whether a rule may make something of a message that the store would have to take.
     #[cold]
     pub(crate) fn rules_need_store(&mut self, topic: &str, qos: QoS, retain: bool) -> bool {
         let own = self.lasting_sessions > 0;
-        let lasts = own || (0..self.shards as u8).any(|shard| self.interest.lasts(shard));
-        let found = self.ruling.find(topic);
+        let lasts = own || (0..self.shards as u8).any(|shard| self.interest.has_persistent(shard));
+        let found = self.rule_index.rules_of_topic(topic);
         found.iter().any(|&at| {
-            let rule = &self.ruling.all[at as usize];
+            let rule = &self.rule_index.all[at as usize];
             // What a window makes comes later.
-            let mut makes = rule.acts.makes().filter(|_| rule.plan.window().is_none());
+            let mut makes = rule.actions.publish_actions().filter(|_| rule.plan.window().is_none());
             makes.any(|(link, made)| {
                 let waits = made.qos.unwrap_or(qos) != QoS::AtMostOnce;
                 (link.is_none() && made.retain.unwrap_or(retain)) || (waits && lasts)
@@ -455,11 +468,15 @@ impl Shard {
     }
 
     /// It as fields.
-    fn seen<'a>(&self, looked: &Looked<'a>, more: &'a [(&'a str, rules::Value<'a>)]) -> Seen<'a> {
-        let Looked { draft, who, .. } = *looked;
+    fn rule_input<'a>(
+        &self,
+        looked: &RuleTrigger<'a>,
+        more: &'a [(&'a str, rules::Value<'a>)],
+    ) -> RuleInput<'a> {
+        let RuleTrigger { draft, client: who, .. } = *looked;
         let event = looked.event.map(|happened| &EVENTS[happened.event]);
-        Seen {
-            event: event.map_or(Seen::default().event, |event| event.label),
+        RuleInput {
+            event: event.map_or(RuleInput::default().event, |event| event.label),
             has_message: event.is_none_or(|event| event.has_message),
             topic: draft.topic,
             payload: draft.payload,
@@ -473,95 +490,102 @@ impl Shard {
             id: &who.id,
             timestamp_ms: self.time_of_day_ms(self.now.0),
             now_ms: self.time_of_day_ms(self.now.0),
-            more,
-            ..Seen::default()
+            extra_fields: more,
+            ..RuleInput::default()
         }
     }
 
-    fn act(
+    fn run_actions(
         &mut self,
         rule: &Rule,
         by: u32,
-        rows: &[Map<'_>],
-        looked: &Looked<'_>,
-        ruled: &mut Ruled,
+        rows: &[ValueMap<'_>],
+        looked: &RuleTrigger<'_>,
+        ruled: &mut RuleOutcome,
         out: &mut Outbox,
     ) {
-        ruled.drops |= rule.acts.drops;
+        ruled.drops_message |= rule.actions.drops_message;
         for row in rows {
-            if rule.acts.prints
-                && let Some(withheld) = self.tells_rule()
+            if rule.actions.logs_rows
+                && let Some(withheld) = self.count_rule_event()
             {
                 let (rule, row) = (rule.name.clone(), row.to_string().into());
-                out.notes.push(Note::RuleSaid { rule, row, withheld });
+                out.events.push(BrokerEvent::RulePrinted { rule, row, withheld });
             }
-            for (link, publishing) in rule.acts.makes() {
-                if self.sessions.is_full() {
-                    rule.tally.fail("memory");
+            for (link, publishing) in rule.actions.publish_actions() {
+                if self.sessions.is_pressure_critical() {
+                    rule.metrics.count_failure("memory");
                     continue;
                 }
-                let of = Of { draft: looked.draft, name: looked.name(rule), link };
-                match publishing.make(row, &of, &self.options, &mut ruled.budget) {
+                let of =
+                    OutputContext { draft: looked.draft, name: looked.default_topic(rule), link };
+                match publishing.build_output(row, &of, &self.options, &mut ruled.budget) {
                     Ok(made) => {
                         if link.is_none() {
-                            rule.tally.published.fetch_add(1, Relaxed);
+                            rule.metrics.published.fetch_add(1, Relaxed);
                         }
-                        ruled.made.push(Made { by, depth: looked.depth + 1, ..made });
+                        ruled.outputs.push(RuleOutput {
+                            rule: by,
+                            depth: looked.depth + 1,
+                            ..made
+                        });
                     }
-                    Err(Unmade::Failed(failed)) => return self.rule_failed(rule, &failed, out),
-                    Err(Unmade::Because(why)) => rule.tally.fail(why),
+                    Err(RuleOutputError::Failed(failed)) => {
+                        return self.note_rule_failure(rule, &failed, out);
+                    }
+                    Err(RuleOutputError::Rejected(why)) => rule.metrics.count_failure(why),
                 }
             }
         }
     }
 
     /// Whether one more line of rules may be told, and how many before it were not.
-    fn tells_rule(&mut self) -> Option<u64> {
-        let told = self.rules_noted.count(self.now);
+    fn count_rule_event(&mut self) -> Option<u64> {
+        let told = self.rule_log_limiter.count(self.now);
         if told.is_none() {
-            self.plan_notes();
+            self.plan_event_flush();
         }
         told
     }
 
-    fn rule_failed(&mut self, rule: &Rule, failed: &Failed, out: &mut Outbox) {
-        rule.tally.fail(failed.reason());
-        if let Some(withheld) = self.tells_rule() {
+    fn note_rule_failure(&mut self, rule: &Rule, failed: &RunError, out: &mut Outbox) {
+        rule.metrics.count_failure(failed.reason());
+        if let Some(withheld) = self.count_rule_event() {
             let (rule, why) = (rule.name.clone(), failed.to_string().into());
-            out.notes.push(Note::RuleFailed { rule, why, withheld });
+            out.events.push(BrokerEvent::RuleFailed { rule, why, withheld });
         }
     }
 
     /// The rest only where one of the rules looks at it.
-    fn publisher_for(&mut self, id: SessionId, found: &[u32]) -> Who {
-        let all = self.ruling.all.clone();
+    fn rule_client_for(&mut self, id: SessionId, found: &[u32]) -> RuleClient {
+        let all = self.rule_index.all.clone();
         let reads = found.iter().any(|&at| all[at as usize].plan.reads().publisher);
         if !reads {
-            let client_id = self.sessions.get(id).said_id().into();
-            return Who { client_id, ..Who::default() };
+            let client_id = self.sessions.get(id).own_client_id().into();
+            return RuleClient { client_id, ..RuleClient::default() };
         }
-        let id_of_message = format!("{:016x}", self.draw());
-        Who { id: id_of_message, ..self.who(id) }
+        let id_of_message = format!("{:016x}", self.next_random());
+        RuleClient { id: id_of_message, ..self.rule_client_of(id) }
     }
 
     /// A session's client, as it calls itself.
-    fn who(&self, id: SessionId) -> Who {
+    fn rule_client_of(&self, id: SessionId) -> RuleClient {
         let session = self.sessions.get(id);
         let peer = session.conn().and_then(|conn| self.conn(conn)).map(|known| known.peer.address);
-        Who {
-            client_id: session.said_id().into(),
-            user: session.rights.as_ref().and_then(|rights| rights.who.user.clone()),
-            address: peer.map(host_of),
+        RuleClient {
+            client_id: session.own_client_id().into(),
+            user: session.permissions.as_ref().and_then(|rights| rights.subject.user.clone()),
+            address: peer.map(host_text),
             id: String::new(),
         }
     }
 }
 
 /// Without its port.
-fn host_of(address: Address) -> String {
+fn host_text(address: PeerAddress) -> String {
     match address {
-        Address::Network(address) => address.ip().to_canonical().to_string(),
-        unix @ Address::Unix { .. } => unix.to_string(),
+        PeerAddress::Network(address) => address.ip().to_canonical().to_string(),
+        unix @ PeerAddress::Unix { .. } => unix.to_string(),
     }
 }
 

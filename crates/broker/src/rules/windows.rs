@@ -3,27 +3,27 @@
 //! closes is closed by the shard's timer. Where there is a store, what changed is written once a
 //! second, and nobody waits for that.
 
-use super::{DEPTH_MAX, Looked, Rule, Ruled, STEPS_OF_ALL, Who};
-use crate::home;
-use crate::input::{Cross, Now};
-use crate::journal::Space;
+use super::{DEPTH_MAX, Rule, RuleClient, RuleOutcome, RuleTrigger, STEPS_OF_ALL};
+use crate::input::{MonotonicMs, ShardMessage};
 use crate::limits::{WINDOW_BYTES_MAX, WINDOW_KEYS_MAX};
-use crate::message::Draft;
+use crate::message::IncomingPublish;
 use crate::outbox::Outbox;
+use crate::owner_shard;
 use crate::records;
 use crate::shard::Shard;
 use crate::slab::Slab;
-use crate::timer::Timer;
+use crate::timer::ShardTimer;
+use crate::write_batch::RecordSpace;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use rules::{Budget, Gathering, Seen, Value, WindowTime};
+use rules::{Budget, RuleInput, Value, WindowState, WindowTime};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What a message brings under a key.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct WindowRow {
     rule: Arc<str>,
     text: Arc<str>,
     key: Box<str>,
@@ -34,12 +34,12 @@ pub struct Row {
 
 /// All windows of a shard.
 #[derive(Debug, Default)]
-pub(crate) struct Windows {
-    kept: Slab<Kept>,
-    by_rule: HashMap<Arc<str>, OfRule, FixedState>,
+pub(crate) struct RuleWindows {
+    kept: Slab<KeyedWindow>,
+    by_rule: HashMap<Arc<str>, WindowKeys, FixedState>,
     /// Which time closes, and when.
     due: BTreeSet<(u64, u32)>,
-    timer_at: Option<Now>,
+    timer_at: Option<MonotonicMs>,
     /// More may be due than a turn has time for.
     is_behind: bool,
     /// Whose records are old.
@@ -49,7 +49,7 @@ pub(crate) struct Windows {
 
 /// The keys of one rule.
 #[derive(Debug)]
-struct OfRule {
+struct WindowKeys {
     text: Arc<str>,
     /// Its place among the rules.
     at: u32,
@@ -59,10 +59,10 @@ struct OfRule {
 
 /// What is known under one key.
 #[derive(Debug)]
-struct Kept {
+struct KeyedWindow {
     rule: Arc<str>,
     key: Box<str>,
-    gathering: Gathering,
+    gathering: WindowState,
     depth: u8,
     due: Option<u64>,
     is_dirty: bool,
@@ -75,7 +75,7 @@ const WRITTEN_EVERY_MS: u64 = 1000;
 /// So many windows end in one turn; the others in the next.
 const CLOSED_MAX: usize = 4096;
 
-impl Row {
+impl WindowRow {
     /// What it takes on its way.
     pub(crate) fn bytes(&self) -> usize {
         let values = self.values.iter().map(|value| value.to_string().len() + 32);
@@ -83,11 +83,11 @@ impl Row {
     }
 }
 
-impl Windows {
+impl RuleWindows {
     /// Keys come from strangers, and are hashed with what they do not know.
-    pub(crate) fn new(seed: u64) -> Windows {
+    pub(crate) fn new(seed: u64) -> RuleWindows {
         let by_rule = HashMap::with_hasher(FixedState::with_seed(seed));
-        Windows { by_rule, ..Windows::default() }
+        RuleWindows { by_rule, ..RuleWindows::default() }
     }
 
     /// Whether the next turn has to go on with them.
@@ -96,13 +96,13 @@ impl Windows {
     }
 
     /// The memory that they take.
-    pub(crate) fn held(&self) -> u64 {
+    pub(crate) fn memory_bytes(&self) -> u64 {
         self.bytes
     }
 
-    fn of_rule(&mut self, at: u32, rule: &Rule) -> &mut OfRule {
+    fn keys_of_rule(&mut self, at: u32, rule: &Rule) -> &mut WindowKeys {
         let hasher = self.by_rule.hasher().clone();
-        self.by_rule.entry(rule.name.clone()).or_insert_with(|| OfRule {
+        self.by_rule.entry(rule.name.clone()).or_insert_with(|| WindowKeys {
             text: rule.text.clone(),
             at,
             keys: HashMap::with_hasher(hasher),
@@ -111,9 +111,9 @@ impl Windows {
     }
 
     fn insert(&mut self, at: u32, rule: &Rule, key: Box<str>) -> u32 {
-        let gathering = Gathering::default();
+        let gathering = WindowState::default();
         let bytes = gathering.bytes() + key.len();
-        let slot = self.kept.insert(Kept {
+        let slot = self.kept.insert(KeyedWindow {
             rule: rule.name.clone(),
             key: key.clone(),
             gathering,
@@ -122,7 +122,7 @@ impl Windows {
             is_dirty: false,
             is_stored: false,
         });
-        let of = self.of_rule(at, rule);
+        let of = self.keys_of_rule(at, rule);
         of.keys.insert(key, slot);
         of.bytes += bytes;
         self.bytes += bytes as u64;
@@ -152,7 +152,7 @@ impl Windows {
         &mut self,
         slot: u32,
         rule: &Rule,
-        change: impl FnOnce(&mut Gathering) -> T,
+        change: impl FnOnce(&mut WindowState) -> T,
     ) -> Option<T> {
         let kept = self.kept.get_mut(slot)?;
         let before = kept.gathering.bytes();
@@ -179,76 +179,83 @@ impl Windows {
 
 impl Shard {
     /// What a message brings into the window of a rule goes to the owner of its key.
-    pub(super) fn offer(
+    pub(super) fn offer_to_window(
         &mut self,
-        (at, rule): (u32, &Rule),
-        seen: &Seen<'_>,
+        at: u32,
+        rule: &Rule,
+        seen: &RuleInput<'_>,
         depth: u8,
-        ruled: &mut Ruled,
+        ruled: &mut RuleOutcome,
         out: &mut Outbox,
     ) {
         let before = ruled.budget.steps;
         let offer = rule.plan.offer(seen, &mut ruled.budget);
-        rule.tally.steps.fetch_add(before - ruled.budget.steps, Relaxed);
+        rule.metrics.steps.fetch_add(before - ruled.budget.steps, Relaxed);
         let offer = match offer {
-            Err(failed) => return self.rule_failed(rule, &failed, out),
+            Err(failed) => return self.note_rule_failure(rule, &failed, out),
             Ok(None) => return,
-            Ok(Some(_)) if depth >= DEPTH_MAX => return rule.tally.fail("loop"),
+            Ok(Some(_)) if depth >= DEPTH_MAX => return rule.metrics.count_failure("loop"),
             Ok(Some(offer)) => offer,
         };
-        rule.tally.passed.fetch_add(1, Relaxed);
+        rule.metrics.passed.fetch_add(1, Relaxed);
         ruled.passed = true;
         let (name, text) = (rule.name.clone(), rule.text.clone());
-        let row = Row { rule: name, text, key: offer.key, values: offer.values, depth };
-        let home = self.home_of(&format!("{}\0{}", row.rule, row.key));
+        let row = WindowRow { rule: name, text, key: offer.key, values: offer.values, depth };
+        let home = self.owner_of(&format!("{}\0{}", row.rule, row.key));
         if home == self.id {
-            return self.take_row(at, row, ruled, out);
+            return self.add_window_row(at, row, ruled, out);
         }
-        if self.sessions.is_full() {
-            return rule.tally.fail("memory");
+        if self.sessions.is_pressure_critical() {
+            return rule.metrics.count_failure("memory");
         }
         self.ledger.crossing += row.bytes() as i64;
-        out.lanes[usize::from(home.0)].push_back(Cross::Row(Box::new(row)));
+        out.lanes[usize::from(home.0)].push_back(ShardMessage::WindowRow(Box::new(row)));
     }
 
     /// From another shard. A rule that is not there any more, or another, has no use for it.
-    pub(crate) fn row_from_elsewhere(&mut self, row: Row, out: &mut Outbox) {
+    pub(crate) fn on_window_row(&mut self, row: WindowRow, out: &mut Outbox) {
         self.ledger.crossing -= row.bytes() as i64;
         let is_it = |rule: &Rule| rule.name == row.rule && rule.text == row.text;
-        let Some(at) = self.ruling.all.iter().position(is_it) else { return };
-        let mut ruled = Ruled::default();
-        self.take_row(at as u32, row, &mut ruled, out);
-        self.publish_made(ruled, out);
-        self.owed.asked.clear();
+        let Some(at) = self.rule_index.all.iter().position(is_it) else { return };
+        let mut ruled = RuleOutcome::default();
+        self.add_window_row(at as u32, row, &mut ruled, out);
+        self.publish_outputs(ruled, out);
+        self.pending_acks.requested.clear();
     }
 
-    fn take_row(&mut self, at: u32, row: Row, ruled: &mut Ruled, out: &mut Outbox) {
-        let rule = &self.ruling.all.clone()[at as usize];
+    fn add_window_row(
+        &mut self,
+        at: u32,
+        row: WindowRow,
+        ruled: &mut RuleOutcome,
+        out: &mut Outbox,
+    ) {
+        let rule = &self.rule_index.all.clone()[at as usize];
         // What time has closed meanwhile is not what this comes into.
         let mut steps = STEPS_OF_ALL;
-        while let Some(slot) = self.slot_of(&row)
+        while let Some(slot) = self.find_window(&row)
             && let Some(kept) = self.windows.kept.get(slot)
             && kept.due.is_some_and(|due| due <= self.now.0)
         {
             if steps < Budget::default().steps {
-                return rule.tally.fail("steps");
+                return rule.metrics.count_failure("steps");
             }
-            self.close_due(slot, ruled, &mut steps, out);
+            self.close_due_window(slot, ruled, &mut steps, out);
         }
-        let slot = match self.slot_of(&row) {
+        let slot = match self.find_window(&row) {
             Some(slot) => slot,
             None => {
-                let of = self.windows.of_rule(at, rule);
+                let of = self.windows.keys_of_rule(at, rule);
                 if of.keys.len() >= WINDOW_KEYS_MAX {
-                    return rule.tally.fail("keys");
+                    return rule.metrics.count_failure("keys");
                 }
                 self.windows.insert(at, rule, row.key.clone())
             }
         };
-        let bytes = self.windows.of_rule(at, rule).bytes;
-        if bytes >= WINDOW_BYTES_MAX || self.sessions.is_full() {
-            self.forget_if_empty(slot);
-            return rule.tally.fail("memory");
+        let bytes = self.windows.keys_of_rule(at, rule).bytes;
+        if bytes >= WINDOW_BYTES_MAX || self.sessions.is_pressure_critical() {
+            self.remove_empty_window(slot);
+            return rule.metrics.count_failure("memory");
         }
         if let Some(kept) = self.windows.kept.get_mut(slot) {
             kept.depth = kept.depth.max(row.depth);
@@ -257,25 +264,31 @@ impl Shard {
         let added = self.windows.change(slot, rule, |gathering| {
             gathering.add(&rule.plan, values, now, &mut ruled.budget)
         });
-        rule.tally.steps.fetch_add(before - ruled.budget.steps, Relaxed);
+        rule.metrics.steps.fetch_add(before - ruled.budget.steps, Relaxed);
         match added {
             Some(Ok(true)) => self.close_window(slot, ruled, out),
             Some(Err(failed)) => {
-                self.rule_failed(rule, &failed, out);
-                self.forget_if_empty(slot);
+                self.note_rule_failure(rule, &failed, out);
+                self.remove_empty_window(slot);
             }
             _ => {}
         }
-        self.time_windows();
+        self.set_window_timer();
     }
 
-    fn slot_of(&self, row: &Row) -> Option<u32> {
+    fn find_window(&self, row: &WindowRow) -> Option<u32> {
         self.windows.by_rule.get(&row.rule)?.keys.get(&row.key).copied()
     }
 
     /// Time has closed a window. It has as much as a run of its own, and takes that from the steps
     /// of whatever is closed with it, which are to have so much left.
-    fn close_due(&mut self, slot: u32, ruled: &mut Ruled, steps: &mut u64, out: &mut Outbox) {
+    fn close_due_window(
+        &mut self,
+        slot: u32,
+        ruled: &mut RuleOutcome,
+        steps: &mut u64,
+        out: &mut Outbox,
+    ) {
         let whole = Budget::default();
         let of_message = std::mem::replace(&mut ruled.budget, whole);
         self.close_window(slot, ruled, out);
@@ -284,28 +297,28 @@ impl Shard {
     }
 
     /// A window is over: its row goes the way of any row.
-    fn close_window(&mut self, slot: u32, ruled: &mut Ruled, out: &mut Outbox) {
+    fn close_window(&mut self, slot: u32, ruled: &mut RuleOutcome, out: &mut Outbox) {
         let Some(kept) = self.windows.kept.get(slot) else { return };
         let (depth, Some(of)) = (kept.depth, self.windows.by_rule.get(&kept.rule)) else { return };
-        let (at, all, now) = (of.at, self.ruling.all.clone(), self.now);
+        let (at, all, now) = (of.at, self.rule_index.all.clone(), self.now);
         let Some(rule) = all.get(at as usize) else { return };
         let (mut rows, before) = (Vec::new(), ruled.budget.steps);
         let time = WindowTime { now: now.0, time_of_day_offset_ms: self.time_of_day_offset_ms };
         let closed = self.windows.change(slot, rule, |gathering| {
             gathering.close_at(&rule.plan, time, &mut ruled.budget, &mut rows)
         });
-        rule.tally.steps.fetch_add(before - ruled.budget.steps, Relaxed);
+        rule.metrics.steps.fetch_add(before - ruled.budget.steps, Relaxed);
         if let Some(Err(failed)) = closed {
-            self.rule_failed(rule, &failed, out);
+            self.note_rule_failure(rule, &failed, out);
         }
         // What it publishes is of no message that has a QoS.
-        let (draft, who) = (&Draft::new("", b"", now), &Who::default());
-        let looked = Looked { draft, who, is_dup: false, depth, event: None };
-        self.act(rule, at, &rows, &looked, ruled, out);
-        self.forget_if_empty(slot);
+        let (draft, who) = (&IncomingPublish::new("", b"", now), &RuleClient::default());
+        let looked = RuleTrigger { draft, client: who, is_dup: false, depth, event: None };
+        self.run_actions(rule, at, &rows, &looked, ruled, out);
+        self.remove_empty_window(slot);
     }
 
-    fn forget_if_empty(&mut self, slot: u32) {
+    fn remove_empty_window(&mut self, slot: u32) {
         if self.windows.kept.get(slot).is_some_and(|kept| kept.gathering.is_empty()) {
             let stored = self.windows.remove(slot);
             self.erase_window(stored);
@@ -314,27 +327,29 @@ impl Shard {
 
     fn erase_window(&mut self, stored: Option<Vec<u8>>) {
         if let Some(key) = stored {
-            self.sessions.journal.change(Space::Sessions, key, None);
+            self.sessions.write_batch.push_change(RecordSpace::Sessions, key, None);
         }
     }
 
     /// Sets the timer that the next window needs, or the next record. Never for longer than a
     /// second: a wheel forgets no timer, and those of windows that end late would be set again and
     /// again.
-    fn time_windows(&mut self) {
+    fn set_window_timer(&mut self) {
         let windows = &mut self.windows;
         let due = windows.due.first().map(|(due, _)| *due);
-        let writes = self.sessions.journal.is_on && !windows.dirty.is_empty();
+        let writes = self.sessions.write_batch.has_store && !windows.dirty.is_empty();
         let soon = self.now.0 + WRITTEN_EVERY_MS;
-        let Some(at) = due.or(writes.then_some(soon)).map(|at| Now(at.min(soon))) else { return };
+        let Some(at) = due.or(writes.then_some(soon)).map(|at| MonotonicMs(at.min(soon))) else {
+            return;
+        };
         if windows.timer_at.is_none_or(|set| at < set) {
             windows.timer_at = Some(at);
-            self.timers.set(at, Timer::Windows);
+            self.timers.set(at, ShardTimer::Windows);
         }
     }
 
     /// Their timer has fired: this turn closes what is due.
-    pub(crate) fn windows_are_due(&mut self) {
+    pub(crate) fn mark_windows_due(&mut self) {
         self.windows.timer_at = None;
         self.windows.is_behind = true;
     }
@@ -353,14 +368,14 @@ impl Shard {
                 break;
             }
             room -= 1;
-            let (mut ruled, mut left) = (Ruled::default(), run);
-            self.close_due(slot, &mut ruled, &mut steps, out);
-            self.publish_within(ruled, &mut left, out);
+            let (mut ruled, mut left) = (RuleOutcome::default(), run);
+            self.close_due_window(slot, &mut ruled, &mut steps, out);
+            self.publish_outputs_within(ruled, &mut left, out);
             steps = steps.saturating_sub(run - left);
         }
-        self.owed.asked.clear();
+        self.pending_acks.requested.clear();
         self.write_windows();
-        self.time_windows();
+        self.set_window_timer();
     }
 
     pub(crate) fn write_windows(&mut self) {
@@ -369,20 +384,24 @@ impl Shard {
         }
         for slot in std::mem::take(&mut self.windows.dirty) {
             let Some(kept) = self.windows.kept.get_mut(slot) else { continue };
-            if !std::mem::take(&mut kept.is_dirty) || !self.sessions.journal.is_on {
+            if !std::mem::take(&mut kept.is_dirty) || !self.sessions.write_batch.has_store {
                 continue;
             }
             kept.is_stored = true;
             let Some(of) = self.windows.by_rule.get(&kept.rule) else { continue };
             let key = records::window_key(&kept.rule, &kept.key);
-            let value = records::window_value(home::hash_of(&of.text), kept.depth, &kept.gathering);
-            self.sessions.journal.change(Space::Sessions, key, Some(value));
+            let value = records::window_value(
+                owner_shard::stable_hash(&of.text),
+                kept.depth,
+                &kept.gathering,
+            );
+            self.sessions.write_batch.push_change(RecordSpace::Sessions, key, Some(value));
         }
     }
 
     /// The rules are others: what is the same by its name and its text goes on.
-    pub(super) fn window_anew(&mut self) {
-        let all = self.ruling.all.clone();
+    pub(super) fn reload_windows(&mut self) {
+        let all = self.rule_index.all.clone();
         let mut gone = Vec::new();
         for (name, of) in &mut self.windows.by_rule {
             match all.iter().position(|rule| rule.name == *name && rule.text == of.text) {
@@ -397,19 +416,20 @@ impl Shard {
     }
 
     /// A record of an earlier process. Says whether a rule has a use for it.
-    pub(crate) fn restore_window(&mut self, (name, key): (&str, &str), value: &[u8]) -> bool {
-        let all = self.ruling.all.clone();
+    pub(crate) fn restore_window(&mut self, name: &str, key: &str, value: &[u8]) -> bool {
+        let all = self.rule_index.all.clone();
         let Some((hash, depth, bytes)) = records::read_window(value) else { return false };
-        let is_it = |rule: &Rule| *rule.name == *name && home::hash_of(&rule.text) == hash;
+        let is_it =
+            |rule: &Rule| *rule.name == *name && owner_shard::stable_hash(&rule.text) == hash;
         let Some(at) = all.iter().position(is_it) else { return false };
         let rule = &all[at];
-        let Some(gathering) = Gathering::decode(&rule.plan, bytes) else { return false };
+        let Some(gathering) = WindowState::decode(&rule.plan, bytes) else { return false };
         let slot = self.windows.insert(at as u32, rule, key.into());
         self.windows.change(slot, rule, |own| *own = gathering);
         if let Some(kept) = self.windows.kept.get_mut(slot) {
             (kept.depth, kept.is_stored) = (depth, true);
         }
-        self.time_windows();
+        self.set_window_timer();
         true
     }
 }
@@ -417,43 +437,44 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{Acts, Publishing, Tally};
-    use crate::{Interest, Memory, Options, ShardId};
-    use rules::{Plan, Template};
+    use crate::rules::{PublishAction, RuleActions, RuleMetrics};
+    use crate::{BrokerOptions, Interest, ProcessMemory, ShardId};
+    use rules::{RowTemplate, RulePlan};
 
-    fn shard(sql: &str) -> (Shard, Arc<Tally>) {
-        let plan = Arc::new(Plan::parse(sql).expect("it is a rule"));
-        let tally = Arc::new(Tally::default());
-        let publishes = Publishing {
-            topic: Template::parse("made").ok(),
-            payload: Template::parse("${.}").expect("it is a template"),
+    fn shard(sql: &str) -> (Shard, Arc<RuleMetrics>) {
+        let plan = Arc::new(RulePlan::parse(sql).expect("it is a rule"));
+        let tally = Arc::new(RuleMetrics::default());
+        let publishes = PublishAction {
+            topic: RowTemplate::parse("made").ok(),
+            payload: RowTemplate::parse("${.}").expect("it is a template"),
             qos: None,
             retain: None,
             keeps_properties: false,
             expiry_s: None,
             user_properties: Vec::new(),
         };
-        let acts = Acts { publishes: Some(publishes), ..Acts::default() };
+        let acts = RuleActions { publish: Some(publishes), ..RuleActions::default() };
         let (name, text) = ("r".into(), sql.into());
-        let rule = Rule { name, text, plan, acts, tally: tally.clone() };
+        let rule = Rule { name, text, plan, actions: acts, metrics: tally.clone() };
         let (rules, sys_interval_s) = (Arc::new([rule]), 0);
-        let options = Arc::new(Options { rules, sys_interval_s, ..Options::default() });
-        let (interest, memory) = (Arc::new(Interest::new(1, 1)), Arc::new(Memory::default()));
-        (Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, Now(0)), tally)
+        let options = Arc::new(BrokerOptions { rules, sys_interval_s, ..BrokerOptions::default() });
+        let (interest, memory) =
+            (Arc::new(Interest::new(1, 1)), Arc::new(ProcessMemory::default()));
+        (Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, MonotonicMs(0)), tally)
     }
 
     fn take(shard: &mut Shard, key: &str, value: &str) {
-        let rule = shard.ruling.all[0].clone();
+        let rule = shard.rule_index.all[0].clone();
         let values = vec![Value::Text(value.to_string().into())];
-        let row = Row { rule: rule.name, text: rule.text, key: key.into(), values, depth: 0 };
-        shard.row_from_elsewhere(row, &mut Outbox::new(1));
+        let row = WindowRow { rule: rule.name, text: rule.text, key: key.into(), values, depth: 0 };
+        shard.on_window_row(row, &mut Outbox::new(1));
     }
 
-    fn counted(tally: &Tally, topic: &str) -> u64 {
+    fn counted(tally: &RuleMetrics, topic: &str) -> u64 {
         tally.values().find(|(name, _)| *name == topic).map_or(0, |(_, count)| count)
     }
 
-    fn failed(tally: &Tally, why: &str) -> u64 {
+    fn failed(tally: &RuleMetrics, why: &str) -> u64 {
         counted(tally, &format!("failed/{why}"))
     }
 
@@ -470,11 +491,11 @@ mod tests {
             take(&mut shard, "1", &large);
         }
         assert!(failed(&tally, "memory") >= 2, "{tally:?}");
-        assert!(shard.windows.held() > WINDOW_BYTES_MAX as u64);
+        assert!(shard.windows.memory_bytes() > WINDOW_BYTES_MAX as u64);
         for now in 1..10 {
-            shard.handle(Now(now * 1000), crate::Input::Tick, &mut Outbox::new(1));
+            shard.handle(MonotonicMs(now * 1000), crate::ShardInput::Tick, &mut Outbox::new(1));
         }
-        assert_eq!((shard.windows.held(), shard.windows.kept.len()), (0, 0));
+        assert_eq!((shard.windows.memory_bytes(), shard.windows.kept.len()), (0, 0));
         assert!(shard.windows.due.is_empty() && shard.windows.by_rule.is_empty());
     }
 
@@ -489,12 +510,12 @@ mod tests {
         }
         let (mut steps, mut turns) = (counted(&tally, "steps"), 0);
         while shard.windows.kept.len() > 0 {
-            shard.handle(Now(1000), crate::Input::Tick, &mut Outbox::new(1));
+            shard.handle(MonotonicMs(1000), crate::ShardInput::Tick, &mut Outbox::new(1));
             let all = counted(&tally, "steps");
             assert!(all - steps <= STEPS_OF_ALL, "{} steps in one turn", all - steps);
             assert!(all > steps, "a turn closes some");
             // Whoever is served meanwhile waits for one turn, and the windows for no timer.
-            assert!(shard.windows.kept.len() == 0 || shard.next_tick() == Some(Now(1000)));
+            assert!(shard.windows.kept.len() == 0 || shard.next_tick() == Some(MonotonicMs(1000)));
             (steps, turns) = (all, turns + 1);
         }
         assert!(turns > 1 && failed(&tally, "steps") == 0);
@@ -503,7 +524,7 @@ mod tests {
         for key in 0..KEYS {
             take(&mut shard, &key.to_string(), "x");
         }
-        shard.handle(Now(2000), crate::Input::Tick, &mut Outbox::new(1));
+        shard.handle(MonotonicMs(2000), crate::ShardInput::Tick, &mut Outbox::new(1));
         for key in 0..KEYS {
             take(&mut shard, &key.to_string(), "x");
         }

@@ -2,25 +2,25 @@
 //! and chooses who gets a message, so that exactly one does. Members' shards tell it who has
 //! room; while nobody has, messages wait in the group's own queue.
 
-mod lasting;
+mod persistent_groups;
 mod queue;
-mod tail;
+mod stored_tail;
 
-use crate::deliver::Hit;
-use crate::input::{Cross, Member, ShardId};
-use crate::journal::{Number, Positions};
-use crate::lasting::Origin;
+use crate::delivery::Delivery;
+use crate::input::{SessionRef, ShardId, ShardMessage};
 use crate::limits::{NONE, SHARE_GRANT_MAX};
 use crate::memory::cost;
-use crate::message::{Draft, Message};
-use crate::mount::share_of;
-use crate::options::{Options, Strategy};
+use crate::message::{IncomingPublish, Message};
+use crate::namespace::parse_known_share;
+use crate::options::{BrokerOptions, SharedStrategy};
 use crate::outbox::Outbox;
-use crate::publish::awaited;
-use crate::session::{Share, ids};
+use crate::persistent_session::QueueRecordId;
+use crate::publish::needs_durable_ack;
+use crate::session::{GroupMembership, ids};
 use crate::shard::Shard;
-use crate::sys::Drop;
-use crate::topics::{FilterId, Packed};
+use crate::sys::DropReason;
+use crate::topics::{FilterId, SubscriptionFlags};
+use crate::write_batch::{PositionAllocator, RecordNumber};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use mqtt::SubscribeOptions;
@@ -28,12 +28,12 @@ use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use self::tail::{GroupDrops, StoredTail};
+use self::stored_tail::{GroupDrops, StoredTail};
 use crate::slab::Slab;
 
 #[derive(Debug)]
-pub(crate) struct Groups {
-    groups: Slab<Group>,
+pub(crate) struct SharedGroups {
+    groups: Slab<SharedGroup>,
     by_name: HashMap<Arc<str>, u32, FixedState>,
     /// Whether there is any group at all: most publishes need to know no more.
     pub(crate) any: bool,
@@ -45,20 +45,20 @@ pub(crate) struct Groups {
 }
 
 #[derive(Debug)]
-struct Group {
+struct SharedGroup {
     /// The whole filter, `$share/` and all.
     name: Arc<str>,
     filter: FilterId,
     /// Its place among the groups of the filter.
     place: u32,
-    members: Vec<Joined>,
-    strategy: Strategy,
+    members: Vec<GroupMember>,
+    strategy: SharedStrategy,
     /// The member whose turn it is, or that is stuck to.
     turn: usize,
-    queue: VecDeque<Waiting>,
+    queue: VecDeque<QueuedMessage>,
     queue_bytes: u64,
     /// Where the store has its queue, once a member is to outlive the process.
-    lasting: Option<(Number, Positions)>,
+    stored_queue: Option<(RecordNumber, PositionAllocator)>,
     /// The part of the queue that only the store has.
     tail: StoredTail,
     drops: GroupDrops,
@@ -66,22 +66,23 @@ struct Group {
 
 /// A message in a group's queue, with its position where the store has it.
 #[derive(Clone, Debug)]
-struct Waiting {
+struct QueuedMessage {
     message: Message,
     position: Option<u64>,
 }
 
-/// What the owner of a group says with a message to the member that it chose.
+/// The member of a shared group that gets a message, and the terms of its subscription.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Given {
-    pub(crate) member: Member,
-    pub(crate) options: SubscribeOptions,
-    pub(crate) id: u32,
+pub struct DispatchTarget {
+    pub member: SessionRef,
+    pub options: SubscribeOptions,
+    /// The subscription identifier [MQTT-3.3.4-3]; 0 where the client gave none.
+    pub id: u32,
 }
 
 #[derive(Debug)]
-struct Joined {
-    member: Member,
+struct GroupMember {
+    member: SessionRef,
     client_hash: u64,
     options: SubscribeOptions,
     id: u32,
@@ -90,10 +91,10 @@ struct Joined {
     room: u32,
 }
 
-impl Groups {
-    pub(crate) fn new(seed: u64) -> Groups {
+impl SharedGroups {
+    pub(crate) fn new(seed: u64) -> SharedGroups {
         let by_name = HashMap::with_hasher(FixedState::with_seed(seed));
-        Groups {
+        SharedGroups {
             groups: Slab::default(),
             by_name,
             any: false,
@@ -104,30 +105,30 @@ impl Groups {
     }
 }
 
-impl Groups {
-    pub(crate) fn lasts(&self, at: u32) -> bool {
-        self.groups[at].lasting.is_some()
+impl SharedGroups {
+    pub(crate) fn is_persistent(&self, at: u32) -> bool {
+        self.groups[at].stored_queue.is_some()
     }
 
-    pub(crate) fn held(&self) -> u64 {
+    pub(crate) fn memory_bytes(&self) -> u64 {
         self.members * cost::MEMBER + self.queue_bytes + self.name_bytes
     }
 }
 
-impl Options {
+impl BrokerOptions {
     /// How the group of a filter, `$share/` and all, chooses.
-    fn strategy_of(&self, name: &str) -> Strategy {
-        let share = share_of(name);
+    fn strategy_of(&self, name: &str) -> SharedStrategy {
+        let share = parse_known_share(name);
         let group = share.map_or("", |share| share.group);
         let special = self.shared_strategies.iter().find(|(known, _)| known == group);
         special.map_or(self.shared_strategy, |(_, strategy)| *strategy)
     }
 }
 
-impl Share {
+impl GroupMembership {
     /// What the owner is to be told: how many messages more, if anything is news. Whoever was
     /// granted enough is not granted more for every acknowledgement.
-    fn grant(&mut self, online: bool, room: u32) -> Option<u32> {
+    fn update_grant(&mut self, online: bool, room: u32) -> Option<u32> {
         let came_or_went = self.online != online;
         self.online = online;
         if !online {
@@ -143,27 +144,29 @@ impl Share {
     }
 }
 
-impl Group {
+impl SharedGroup {
     /// Where the store has what waits at this position.
-    fn origin(&self, position: Option<u64>) -> Option<Origin> {
-        let (number, _) = self.lasting?;
-        position.map(|position| Origin { number, position })
+    fn record_id_at(&self, position: Option<u64>) -> Option<QueueRecordId> {
+        let (number, _) = self.stored_queue?;
+        position.map(|position| QueueRecordId { number, position })
     }
 
     /// The member to get a message, among those with room.
-    fn choose(&mut self, hash: u64, draw: u64) -> Option<usize> {
+    fn choose_member(&mut self, hash: u64, draw: u64) -> Option<usize> {
         let len = self.members.len();
         let has_room = |at: &usize| self.members[*at].online && self.members[*at].room > 0;
         let at = match self.strategy {
-            Strategy::RoundRobin => (1..=len).map(|step| (self.turn + step) % len).find(has_room),
-            Strategy::Sticky => (0..len).map(|step| (self.turn + step) % len).find(has_room),
-            Strategy::Random => {
+            SharedStrategy::RoundRobin => {
+                (1..=len).map(|step| (self.turn + step) % len).find(has_room)
+            }
+            SharedStrategy::Sticky => (0..len).map(|step| (self.turn + step) % len).find(has_room),
+            SharedStrategy::Random => {
                 let start = draw as usize % len.max(1);
                 (0..len).map(|step| (start + step) % len).find(has_room)
             }
             // The highest of all members' scores: a member that comes or goes moves only its own.
-            Strategy::HashClient | Strategy::HashTopic => {
-                let score = |at: &usize| mix(self.members[*at].client_hash ^ hash);
+            SharedStrategy::HashClient | SharedStrategy::HashTopic => {
+                let score = |at: &usize| mix_hash(self.members[*at].client_hash ^ hash);
                 (0..len).filter(has_room).max_by_key(score)
             }
         }?;
@@ -172,17 +175,17 @@ impl Group {
     }
 }
 
-fn mix(mut hash: u64) -> u64 {
+fn mix_hash(mut hash: u64) -> u64 {
     hash = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     hash ^ hash >> 29
 }
 
 impl Shard {
     /// A member joins a group that this shard owns, or changes its options.
-    pub(crate) fn join(
+    pub(crate) fn join_group(
         &mut self,
         name: &Arc<str>,
-        member: Member,
+        member: SessionRef,
         client_id: &str,
         options: SubscribeOptions,
         id: u32,
@@ -193,7 +196,7 @@ impl Shard {
             None => self.create_group(name),
         };
         if lasts {
-            self.make_group_lasting(at);
+            self.make_group_persistent(at);
         }
         let client_hash = self.groups.by_name.hasher().hash_one(client_id);
         let group = &mut self.groups.groups[at];
@@ -201,20 +204,20 @@ impl Shard {
             (known.options, known.id) = (options, id);
             return;
         }
-        let joined = Joined { member, client_hash, options, id, online: true, room: 0 };
+        let joined = GroupMember { member, client_hash, options, id, online: true, room: 0 };
         group.members.push(joined);
         self.groups.members += 1;
     }
 
     fn create_group(&mut self, name: &Arc<str>) -> u32 {
-        let share = share_of(name);
+        let share = parse_known_share(name);
         let text = share.map_or("", |share| share.filter);
         let strategy = self.options.strategy_of(name);
         let (filter, unknown) = self.topics.find_or_insert(text);
         if unknown {
-            self.want(text);
+            self.add_interest(text);
         }
-        let at = self.groups.groups.insert(Group {
+        let at = self.groups.groups.insert(SharedGroup {
             name: name.clone(),
             filter,
             place: 0,
@@ -223,7 +226,7 @@ impl Shard {
             turn: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,
-            lasting: None,
+            stored_queue: None,
             tail: StoredTail::default(),
             drops: GroupDrops::default(),
         });
@@ -244,7 +247,7 @@ impl Shard {
     }
 
     /// A member goes; with the last one the group and what waited in it.
-    pub(crate) fn leave(&mut self, name: &str, member: Member) {
+    pub(crate) fn leave_group(&mut self, name: &str, member: SessionRef) {
         let Some(&at) = self.groups.by_name.get(name) else { return };
         let group = &mut self.groups.groups[at];
         let before = group.members.len();
@@ -254,11 +257,11 @@ impl Shard {
             group.turn %= group.members.len();
             return;
         }
-        let (filter, place, lasting) = (group.filter, group.place, group.lasting);
+        let (filter, place, lasting) = (group.filter, group.place, group.stored_queue);
         let waiting = group.queue.len() as u64;
         let dropped = waiting + group.tail.messages;
         self.groups.queue_bytes -= group.queue_bytes + waiting * cost::SLOT;
-        self.sessions.counters.drops[Drop::Offline as usize] += dropped;
+        self.sessions.counters.drops[DropReason::Offline as usize] += dropped;
         self.groups.by_name.remove(name);
         self.groups.name_bytes -= name.len() as u64;
         self.groups.groups.remove(at);
@@ -272,7 +275,7 @@ impl Shard {
         }
         let text = self.topics.filter(filter).text.clone();
         if self.topics.remove_if_unused(filter) {
-            self.want_no_more(&text);
+            self.remove_interest(&text);
         }
     }
 
@@ -280,7 +283,7 @@ impl Shard {
     pub(crate) fn set_room(
         &mut self,
         name: &str,
-        member: Member,
+        member: SessionRef,
         online: bool,
         more: u32,
         out: &mut Outbox,
@@ -294,22 +297,22 @@ impl Shard {
             joined.online = online;
             joined.room = if online { joined.room + more } else { 0 };
         }
-        self.flow_group(at, out);
+        self.drain_group_queue(at, out);
     }
 
     /// Tells the owners of a member's groups what changed.
     pub(crate) fn report_rooms(&mut self, out: &mut Outbox) {
-        for id in std::mem::take(&mut self.sessions.rooms) {
+        for id in std::mem::take(&mut self.sessions.room_changes) {
             if !self.sessions.contains(id) {
                 continue;
             }
-            let member = self.member(id);
+            let member = self.session_ref(id);
             let session = self.sessions.get_mut(id);
-            let (online, room) = (session.conn != NONE, session.room().min(SHARE_GRANT_MAX));
-            let Some(rare) = &mut session.rare else { continue };
+            let (online, room) = (session.conn != NONE, session.free_window().min(SHARE_GRANT_MAX));
+            let Some(rare) = &mut session.extras else { continue };
             let mut reports = Vec::new();
             for share in &mut rare.shares {
-                let more = share.grant(online, room);
+                let more = share.update_grant(online, room);
                 reports.push((share.group.clone(), share.owner, more));
             }
             for (group, owner, more) in reports {
@@ -317,7 +320,7 @@ impl Shard {
                     // Members of its own shard an owner asks.
                     self.set_room(&group, member, online, 0, out);
                 } else if let Some(more) = more {
-                    let report = Cross::Room { group, member, online, more };
+                    let report = ShardMessage::MemberRoom { group, member, online, more };
                     out.lanes[usize::from(owner.0)].push_back(report);
                 }
             }
@@ -327,41 +330,41 @@ impl Shard {
     /// Messages whose member ended before it had them.
     pub(crate) fn return_orphans(&mut self, out: &mut Outbox) {
         for (group, message, origin) in std::mem::take(&mut self.sessions.orphans) {
-            if self.home_of(&group) == self.id {
-                self.dispatch(&group, &message, origin, out);
+            if self.owner_of(&group) == self.id {
+                self.dispatch_to_group(&group, &message, origin, out);
             } else {
-                self.give_back(group, message, origin, out);
+                self.return_to_group(group, message, origin, out);
             }
         }
     }
 
     /// Every group of the filters that matched gets the message once.
-    pub(crate) fn dispatch_all(
+    pub(crate) fn dispatch_to_groups(
         &mut self,
         filters: &[FilterId],
-        draft: &mut Draft<'_>,
+        draft: &mut IncomingPublish<'_>,
         out: &mut Outbox,
     ) {
         for &filter in filters {
             for place in 0..self.topics.filter(filter).groups().len() {
                 let at = self.topics.filter(filter).groups()[place];
-                self.dispatch_to(at, draft, None, out);
+                self.dispatch_or_queue(at, draft, None, out);
             }
         }
     }
 
     /// The same after a start, for groups that were at home on the shard that did not get to it.
-    pub(crate) fn dispatch_again(
+    pub(crate) fn redispatch_to_groups(
         &mut self,
         filters: &[FilterId],
         was_there: impl Fn(&str) -> bool,
-        draft: &mut Draft<'_>,
+        draft: &mut IncomingPublish<'_>,
         out: &mut Outbox,
     ) {
         for &filter in filters {
             for at in self.topics.filter(filter).groups().to_vec() {
                 if was_there(&self.groups.groups[at].name) {
-                    self.dispatch_to(at, draft, None, out);
+                    self.dispatch_or_queue(at, draft, None, out);
                 }
             }
         }
@@ -369,40 +372,42 @@ impl Shard {
 
     /// A message that one member could not have: it goes to another, unless it expired meanwhile
     /// [MQTT-3.3.2-5].
-    pub(crate) fn dispatch(
+    pub(crate) fn dispatch_to_group(
         &mut self,
         name: &str,
         message: &Message,
-        origin: Option<Origin>,
+        origin: Option<QueueRecordId>,
         out: &mut Outbox,
     ) {
-        let Some(&at) = self.groups.by_name.get(name) else { return self.strike(origin) };
+        let Some(&at) = self.groups.by_name.get(name) else {
+            return self.remove_moved_record(origin);
+        };
         if message.is_expired(self.now) {
-            self.sessions.counters.drops[Drop::Expired as usize] += 1;
-            return self.strike(origin);
+            self.sessions.counters.drops[DropReason::Expired as usize] += 1;
+            return self.remove_moved_record(origin);
         }
-        self.dispatch_to(at, &mut message.draft(), origin, out);
+        self.dispatch_or_queue(at, &mut message.draft(), origin, out);
     }
 
-    fn dispatch_to(
+    fn dispatch_or_queue(
         &mut self,
         at: u32,
-        draft: &mut Draft<'_>,
-        origin: Option<Origin>,
+        draft: &mut IncomingPublish<'_>,
+        origin: Option<QueueRecordId>,
         out: &mut Outbox,
     ) {
-        self.flow_group(at, out);
-        if self.groups.groups[at].is_empty() && self.give(at, draft, origin, out) {
+        self.drain_group_queue(at, out);
+        if self.groups.groups[at].is_empty() && self.give_to_member(at, draft, origin, out) {
             return;
         }
         self.queue_for_group(at, draft, out);
-        self.strike(origin);
+        self.remove_moved_record(origin);
     }
 
     /// Whoever keeps a message that came from elsewhere has it now, in the same tick.
-    pub(crate) fn strike(&mut self, origin: Option<Origin>) {
+    pub(crate) fn remove_moved_record(&mut self, origin: Option<QueueRecordId>) {
         if let Some(place) = origin {
-            self.sessions.journal.strike(place);
+            self.sessions.write_batch.remove_queue_record(place);
         }
     }
 
@@ -411,124 +416,124 @@ impl Shard {
         for joined in &mut self.groups.groups[at].members {
             if joined.member.shard == self.id {
                 let session = self.sessions.get(joined.member.session);
-                (joined.online, joined.room) = (session.conn != NONE, session.room());
+                (joined.online, joined.room) = (session.conn != NONE, session.free_window());
             }
         }
     }
 
     /// Hands the message to a member with room, if there is one.
-    fn give(
+    fn give_to_member(
         &mut self,
         at: u32,
-        draft: &mut Draft<'_>,
-        origin: Option<Origin>,
+        draft: &mut IncomingPublish<'_>,
+        origin: Option<QueueRecordId>,
         out: &mut Outbox,
     ) -> bool {
-        let draw = self.draw();
+        let draw = self.next_random();
         let group = &mut self.groups.groups[at];
         let hash = match group.strategy {
-            Strategy::HashTopic => self.groups.by_name.hasher().hash_one(draft.topic),
+            SharedStrategy::HashTopic => self.groups.by_name.hasher().hash_one(draft.topic),
             _ => u64::from(draft.publisher),
         };
-        let Some(chosen) = group.choose(hash, draw) else { return false };
+        let Some(chosen) = group.choose_member(hash, draw) else { return false };
         let joined = &mut group.members[chosen];
         joined.room -= 1;
         let (member, options, id) = (joined.member, joined.options, joined.id);
         if member.shard != self.id {
             let (group, message) = (group.name.clone(), draft.message().clone());
             self.ledger.crossing += message.bytes() as i64;
-            let origin = self.stand_in_group(at, &message, draft.once, origin);
-            let asks = origin.is_none() && awaited(draft) && self.interest.lasts(member.shard.0);
-            let ticket = if asks { self.ask(member.shard) } else { 0 };
-            out.lanes[usize::from(member.shard.0)].push_back(Cross::Dispatch {
+            let origin = self.store_in_group(at, &message, draft.exactly_once, origin);
+            let asks = origin.is_none()
+                && needs_durable_ack(draft)
+                && self.interest.has_persistent(member.shard.0);
+            let ticket = if asks { self.next_commit_token(member.shard) } else { 0 };
+            out.lanes[usize::from(member.shard.0)].push_back(ShardMessage::DispatchToMember {
                 group,
-                member,
+                target: DispatchTarget { member, options, id },
                 message,
-                options,
-                subscription_id: id,
                 origin,
                 ticket,
             });
             return true;
         }
         let name = group.name.clone();
-        self.deliver_as_member(&name, Given { member, options, id }, draft, out);
-        self.strike(origin);
+        self.deliver_as_member(&name, DispatchTarget { member, options, id }, draft, out);
+        self.remove_moved_record(origin);
         true
     }
 
     /// What is to come once stands in the group's queue while it is on its way to a member of
     /// another shard, and so does what a member had in its own: where a session's queue is gone
     /// nobody looks for it.
-    fn stand_in_group(
+    fn store_in_group(
         &mut self,
         at: u32,
         message: &Message,
         once: bool,
-        origin: Option<Origin>,
-    ) -> Option<Origin> {
-        let own = self.groups.groups[at].lasting.map(|(number, _)| number);
+        origin: Option<QueueRecordId>,
+    ) -> Option<QueueRecordId> {
+        let own = self.groups.groups[at].stored_queue.map(|(number, _)| number);
         let moves = origin.is_some_and(|before| Some(before.number) != own);
         // Behind the front it would be read, and given to a member again.
-        let has_tail = self.groups.groups[at].tail.unread.is_some();
+        let has_tail = self.groups.groups[at].tail.stored_from.is_some();
         if has_tail || !moves && (origin.is_some() || !once) {
             return origin;
         }
-        let Some(position) = self.write_waiting(at, message) else { return origin };
-        self.strike(origin);
-        self.groups.groups[at].origin(Some(position))
+        let Some(position) = self.write_group_message(at, message) else { return origin };
+        self.remove_moved_record(origin);
+        self.groups.groups[at].record_id_at(Some(position))
     }
 
     fn deliver_as_member(
         &mut self,
         group: &Arc<str>,
-        given: Given,
-        draft: &mut Draft<'_>,
+        given: DispatchTarget,
+        draft: &mut IncomingPublish<'_>,
         out: &mut Outbox,
     ) {
-        let Given { member: Member { session, .. }, options, id } = given;
+        let DispatchTarget { member: SessionRef { session, .. }, options, id } = given;
         let group = self.sessions.keep_group(group);
-        let hit = Hit {
+        let hit = Delivery {
             session,
-            options: Packed::new(options), // [MQTT-4.8.2-3]
+            options: SubscriptionFlags::new(options), // [MQTT-4.8.2-3]
             // Beside a copy for a subscription of its own, which has another [MQTT-3.3.4-5].
             ids: if id == 0 { ids::NONE } else { id },
             group,
             from_retained: false,
             alone: true,
         };
-        self.sessions.deliver_heeded(hit, draft, out);
+        self.sessions.deliver_with_events(hit, draft, out);
         let member = self.sessions.get(session);
         if !member.has_room() {
-            self.sessions.rooms.push(session);
+            self.sessions.room_changes.push(session);
         }
     }
 
     /// The owner on another shard chose a member here. It may have gone meanwhile, or its client
     /// has: then another member gets the message.
-    pub(crate) fn dispatched(
+    pub(crate) fn on_dispatched(
         &mut self,
         owner: ShardId,
         group: &Arc<str>,
-        given: Given,
+        given: DispatchTarget,
         message: &Message,
-        origin: Option<Origin>,
+        origin: Option<QueueRecordId>,
         out: &mut Outbox,
     ) {
         let member = given.member;
-        let known = self.sessions.current(member.session, member.generation);
+        let known = self.sessions.is_current(member.session, member.generation);
         if !known || self.sessions.get(member.session).conn == NONE {
             // It stands in the group's queue still, if it does in any.
-            return self.return_to(owner, group.clone(), message.clone(), origin, out);
+            return self.send_return(owner, group.clone(), message.clone(), origin, out);
         }
         let mut draft = message.draft();
         self.deliver_as_member(group, given, &mut draft, out);
-        self.strike(origin);
-        let shares = self.sessions.get_mut(member.session).rare.iter_mut();
+        self.remove_moved_record(origin);
+        let shares = self.sessions.get_mut(member.session).extras.iter_mut();
         let mut shares = shares.flat_map(|rare| &mut rare.shares);
         if let Some(share) = shares.find(|share| share.group == *group) {
             share.granted = share.granted.saturating_sub(1);
-            self.sessions.rooms.push(member.session);
+            self.sessions.room_changes.push(member.session);
         }
     }
 }

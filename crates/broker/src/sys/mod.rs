@@ -3,12 +3,12 @@
 
 mod tree;
 
-pub(crate) use tree::Tree;
+pub(crate) use tree::SysTree;
 
 /// Why a message did not reach a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Drop {
+pub enum DropReason {
     /// Message Expiry Interval passed while it waited.
     Expired,
     /// QoS 0 for a client that was away, or a session that ends with its connection.
@@ -36,27 +36,27 @@ pub const DROP_NAMES: [&str; DROPS] = [
     "store_full",
 ];
 
-impl Drop {
-    pub const ALL: [Drop; DROPS] = [
-        Drop::Expired,
-        Drop::Offline,
-        Drop::PacketTooLarge,
-        Drop::QueueFull,
-        Drop::OutOfMemory,
-        Drop::Refused,
-        Drop::StoreFull,
+impl DropReason {
+    pub const ALL: [DropReason; DROPS] = [
+        DropReason::Expired,
+        DropReason::Offline,
+        DropReason::PacketTooLarge,
+        DropReason::QueueFull,
+        DropReason::OutOfMemory,
+        DropReason::Refused,
+        DropReason::StoreFull,
     ];
 
     /// The options that decide, where the client's own words do not.
     pub fn options(self) -> Option<&'static str> {
         match self {
-            Drop::Expired => Some("queue.age_s_max"),
-            Drop::Offline => Some("queue.qos0"),
-            Drop::PacketTooLarge => None,
-            Drop::QueueFull => Some("queue.bytes_max, queue.messages_max, queue.policy"),
-            Drop::OutOfMemory => Some("memory.bytes_max"),
-            Drop::Refused => Some("acl.file"),
-            Drop::StoreFull => Some("store.bytes_max"),
+            DropReason::Expired => Some("queue.age_s_max"),
+            DropReason::Offline => Some("queue.qos0"),
+            DropReason::PacketTooLarge => None,
+            DropReason::QueueFull => Some("queue.bytes_max, queue.messages_max, queue.policy"),
+            DropReason::OutOfMemory => Some("memory.bytes_max"),
+            DropReason::Refused => Some("acl.file"),
+            DropReason::StoreFull => Some("store.bytes_max"),
         }
     }
 
@@ -67,7 +67,7 @@ impl Drop {
 
 /// Plain numbers: a shard adds, the `$SYS` round copies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ShardCounters {
     pub bytes_received: u64,
     pub bytes_sent: u64,
     pub messages_received: u64,
@@ -107,220 +107,220 @@ pub struct Counters {
 }
 
 /// One published value: its topic below `$SYS/broker/`, what it says, how to read it.
-pub struct Row {
+pub struct SysRow {
     pub topic: &'static str,
     pub about: &'static str,
-    pub value: fn(&Counters) -> u64,
+    pub value: fn(&ShardCounters) -> u64,
 }
 
 /// Every value of the tree that is a sum over shards.
-pub const ROWS: &[Row] = &[
-    Row { topic: "bytes/received", about: "bytes read", value: |c| c.bytes_received },
-    Row { topic: "bytes/sent", about: "bytes written", value: |c| c.bytes_sent },
-    Row { topic: "clients/connected", about: "clients connected now", value: |c| c.online },
-    Row {
+pub const SYS_ROWS: &[SysRow] = &[
+    SysRow { topic: "bytes/received", about: "bytes read", value: |c| c.bytes_received },
+    SysRow { topic: "bytes/sent", about: "bytes written", value: |c| c.bytes_sent },
+    SysRow { topic: "clients/connected", about: "clients connected now", value: |c| c.online },
+    SysRow {
         topic: "clients/disconnected",
         about: "sessions whose client is away",
         value: |c| c.sessions - c.online.min(c.sessions),
     },
-    Row {
+    SysRow {
         topic: "clients/expired",
         about: "sessions ended by their expiry interval",
         value: |c| c.sessions_expired,
     },
-    Row {
+    SysRow {
         topic: "clients/flapped",
         about: "times that a client was kept out because it came and went too often",
         value: |c| c.clients_flapped,
     },
-    Row {
+    SysRow {
         topic: "clients/stalled",
         about: "clients that have left a message unacknowledged for over 30 seconds",
         value: |c| c.stalled,
     },
-    Row { topic: "clients/total", about: "sessions", value: |c| c.sessions },
-    Row {
+    SysRow { topic: "clients/total", about: "sessions", value: |c| c.sessions },
+    SysRow {
         topic: "connections/accepted",
         about: "CONNECT packets accepted",
         value: |c| c.connections_accepted,
     },
-    Row {
+    SysRow {
         topic: "connections/not_opened",
         about: "connections that ended before CONNECT: a wrong or slow handshake or PROXY header",
         value: |c| c.connections_not_opened,
     },
-    Row {
+    SysRow {
         topic: "connections/paced",
         about: "times that a client was not read for a while because it was ahead of its rate",
         value: |c| c.paced,
     },
-    Row {
+    SysRow {
         topic: "connections/refused",
         about: "CONNECT packets refused",
         value: |c| c.connections_refused,
     },
-    Row {
+    SysRow {
         topic: "connections/turned_away",
         about: "connections closed as they were accepted",
         value: |c| c.connections_turned_away,
     },
-    Row {
+    SysRow {
         topic: "connections/violations",
         about: "connections closed because the peer broke the protocol",
         value: |c| c.violations,
     },
-    Row {
+    SysRow {
         topic: "delayed/messages/bytes",
         about: "bytes of messages that are to be published later",
         value: |c| c.delayed_bytes,
     },
-    Row {
+    SysRow {
         topic: "delayed/messages/count",
         about: "messages that are to be published later",
         value: |c| c.delayed_messages,
     },
-    Row {
+    SysRow {
         topic: "messages/received",
         about: "packets of any type received",
         value: |c| c.messages_received,
     },
-    Row {
+    SysRow {
         topic: "messages/sent",
         about: "packets of any type sent",
         value: |c| c.messages_sent + c.publish_sent,
     },
-    Row {
+    SysRow {
         topic: "permissions/asked",
         about: "questions put to a server whether a client may publish or subscribe",
         value: |c| c.asked,
     },
-    Row {
+    SysRow {
         topic: "permissions/denied/connect",
         about: "CONNECT packets refused because of who it was or could not be shown to be",
         value: |c| c.denied_connects,
     },
-    Row {
+    SysRow {
         topic: "permissions/denied/publish",
         about: "PUBLISH packets and wills that the rules do not permit",
         value: |c| c.denied_publishes,
     },
-    Row {
+    SysRow {
         topic: "permissions/denied/subscribe",
         about: "subscriptions that the rules do not permit, or do not any more",
         value: |c| c.denied_subscribes,
     },
-    Row {
+    SysRow {
         topic: "permissions/unanswered",
         about: "of the questions whether a client may those that had no answer in time",
         value: |c| c.unanswered,
     },
-    Row {
+    SysRow {
         topic: "publish/bytes/received",
         about: "payload bytes of received PUBLISH packets",
         value: |c| c.publish_bytes_received,
     },
-    Row {
+    SysRow {
         topic: "publish/messages/dropped",
         about: "messages that did not reach a session, for any reason",
         value: |c| c.drops.iter().sum(),
     },
-    Row {
+    SysRow {
         topic: "publish/messages/dropped/expired",
         about: "dropped: expired while queued",
-        value: |c| c.drops[Drop::Expired as usize],
+        value: |c| c.drops[DropReason::Expired as usize],
     },
-    Row {
+    SysRow {
         topic: "publish/messages/dropped/offline",
         about: "dropped: QoS 0 for a client that was away",
-        value: |c| c.drops[Drop::Offline as usize],
+        value: |c| c.drops[DropReason::Offline as usize],
     },
-    Row {
+    SysRow {
         topic: "publish/messages/dropped/out_of_memory",
         about: "dropped: memory.bytes_max was reached",
-        value: |c| c.drops[Drop::OutOfMemory as usize],
+        value: |c| c.drops[DropReason::OutOfMemory as usize],
     },
-    Row {
+    SysRow {
         topic: "publish/messages/dropped/packet_too_large",
         about: "dropped: above the client's Maximum Packet Size",
-        value: |c| c.drops[Drop::PacketTooLarge as usize],
+        value: |c| c.drops[DropReason::PacketTooLarge as usize],
     },
-    Row {
+    SysRow {
         topic: "publish/messages/dropped/queue_full",
         about: "dropped: the session's queue was full",
-        value: |c| c.drops[Drop::QueueFull as usize],
+        value: |c| c.drops[DropReason::QueueFull as usize],
     },
-    Row {
+    SysRow {
         topic: "publish/messages/dropped/refused",
         about: "dropped: the publisher may not say it, or not so",
-        value: |c| c.drops[Drop::Refused as usize],
+        value: |c| c.drops[DropReason::Refused as usize],
     },
-    Row {
+    SysRow {
         topic: "publish/messages/dropped/store_full",
         about: "dropped: the store was full",
-        value: |c| c.drops[Drop::StoreFull as usize],
+        value: |c| c.drops[DropReason::StoreFull as usize],
     },
-    Row {
+    SysRow {
         topic: "publish/messages/received",
         about: "PUBLISH packets received",
         value: |c| c.publish_received,
     },
-    Row {
+    SysRow {
         topic: "publish/messages/sent",
         about: "PUBLISH packets sent",
         value: |c| c.publish_sent,
     },
-    Row {
+    SysRow {
         topic: "shared_subscriptions/count",
         about: "memberships of shared groups",
         value: |c| c.shared_subscriptions,
     },
-    Row {
+    SysRow {
         topic: "store/messages/bytes",
         about: "bytes of messages that queues and flights keep",
         value: |c| c.stored_bytes,
     },
-    Row {
+    SysRow {
         topic: "store/messages/count",
         about: "messages that queues and flights keep",
         value: |c| c.stored_messages,
     },
-    Row { topic: "subscriptions/count", about: "subscriptions", value: |c| c.subscriptions },
+    SysRow { topic: "subscriptions/count", about: "subscriptions", value: |c| c.subscriptions },
 ];
 
 /// What `load/.../1min`, `5min` and `15min` average, a minute.
-pub const LOADS: &[Row] = &[
-    Row { topic: "load/bytes/received", about: "bytes read", value: |c| c.bytes_received },
-    Row { topic: "load/bytes/sent", about: "bytes written", value: |c| c.bytes_sent },
-    Row {
+pub const LOAD_ROWS: &[SysRow] = &[
+    SysRow { topic: "load/bytes/received", about: "bytes read", value: |c| c.bytes_received },
+    SysRow { topic: "load/bytes/sent", about: "bytes written", value: |c| c.bytes_sent },
+    SysRow {
         topic: "load/connections",
         about: "CONNECT packets, accepted or refused",
         value: |c| c.connections_accepted + c.connections_refused,
     },
-    Row {
+    SysRow {
         topic: "load/messages/received",
         about: "packets of any type received",
         value: |c| c.messages_received,
     },
-    Row {
+    SysRow {
         topic: "load/messages/sent",
         about: "packets of any type sent",
         value: |c| c.messages_sent + c.publish_sent,
     },
-    Row {
+    SysRow {
         topic: "load/publish/dropped",
         about: "messages that did not reach a session",
         value: |c| c.drops.iter().sum(),
     },
-    Row {
+    SysRow {
         topic: "load/publish/received",
         about: "PUBLISH packets received",
         value: |c| c.publish_received,
     },
-    Row { topic: "load/publish/sent", about: "PUBLISH packets sent", value: |c| c.publish_sent },
+    SysRow { topic: "load/publish/sent", about: "PUBLISH packets sent", value: |c| c.publish_sent },
 ];
 
-impl Counters {
-    pub(crate) fn add(&mut self, other: &Counters) {
+impl ShardCounters {
+    pub(crate) fn add(&mut self, other: &ShardCounters) {
         self.bytes_received += other.bytes_received;
         self.bytes_sent += other.bytes_sent;
         self.messages_received += other.messages_received;

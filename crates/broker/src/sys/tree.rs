@@ -1,33 +1,33 @@
 //! The `$SYS/broker` tree, which shard 0 publishes from the counters of all.
 
-use super::{Counters, LOADS, ROWS};
-use crate::caches::Cache;
-use crate::input::{Cross, Now, SessionId, ShardId};
-use crate::message::Draft;
+use super::{LOAD_ROWS, SYS_ROWS, ShardCounters};
+use crate::caches::CacheConfig;
+use crate::input::{MonotonicMs, SessionId, ShardId, ShardMessage};
+use crate::message::IncomingPublish;
 use crate::outbox::Outbox;
 use crate::rules::Rule;
 use crate::shard::Shard;
 
 /// Shard 0's memory of the last round, so that only what changed is published.
 #[derive(Debug, Default)]
-pub(crate) struct Tree {
-    pub(crate) shards: Vec<Counters>,
+pub(crate) struct SysTree {
+    pub(crate) shards: Vec<ShardCounters>,
     published: hashbrown::HashMap<String, String, foldhash::fast::FixedState>,
     clients_maximum: u64,
-    loads: Vec<Load>,
-    round: Option<Now>,
+    loads: Vec<LoadAverage>,
+    round: Option<MonotonicMs>,
 }
 
 /// Moving averages of one number that counts up, over 1, 5 and 15 minutes, as a rate a minute.
 #[derive(Clone, Copy, Debug, Default)]
-struct Load {
+struct LoadAverage {
     counted: u64,
     rates: [f64; 3],
 }
 
 const LOAD_MINUTES: [f64; 3] = [1.0, 5.0, 15.0];
 
-impl Load {
+impl LoadAverage {
     fn count(&mut self, counted: u64, minutes: f64) {
         let rate = counted.saturating_sub(self.counted) as f64 / minutes;
         self.counted = counted;
@@ -38,18 +38,18 @@ impl Load {
     }
 }
 
-impl Tree {
+impl SysTree {
     /// The topics and values that changed since the last round.
     pub(crate) fn changes(
         &mut self,
-        now: Now,
+        now: MonotonicMs,
         rules: &[Rule],
-        caches: &[Cache],
+        caches: &[CacheConfig],
     ) -> Vec<(String, String)> {
-        let mut sum = Counters::default();
+        let mut sum = ShardCounters::default();
         self.shards.iter().for_each(|counters| sum.add(counters));
         self.clients_maximum = self.clients_maximum.max(sum.online);
-        let mut all: Vec<(String, String)> = ROWS
+        let mut all: Vec<(String, String)> = SYS_ROWS
             .iter()
             .map(|row| (format!("$SYS/broker/{}", row.topic), (row.value)(&sum).to_string()))
             .collect();
@@ -60,18 +60,22 @@ impl Tree {
         for rule in rules {
             let name = &rule.name;
             let topic = |value: &str| format!("$SYS/broker/rule/{name}/{value}");
-            all.extend(rule.tally.values().map(|(of, value)| (topic(&of), value.to_string())));
+            all.extend(rule.metrics.values().map(|(of, value)| (topic(&of), value.to_string())));
         }
         for cache in caches {
             let name = &cache.name;
             let topic = |value: &str| format!("$SYS/broker/cache/{name}/{value}");
-            all.extend(cache.tally.values().map(|(of, value)| (topic(of), value.to_string())));
+            all.extend(cache.metrics.values().map(|(of, value)| (topic(of), value.to_string())));
         }
-        all.extend(self.gone("rule", |name| rules.iter().all(|rule| *rule.name != *name)));
-        all.extend(self.gone("cache", |name| caches.iter().all(|cache| *cache.name != *name)));
+        all.extend(
+            self.removed_values("rule", |name| rules.iter().all(|rule| *rule.name != *name)),
+        );
+        all.extend(
+            self.removed_values("cache", |name| caches.iter().all(|cache| *cache.name != *name)),
+        );
         if self.shards.len() > 1 {
             for (at, counters) in self.shards.iter().enumerate() {
-                for row in ROWS {
+                for row in SYS_ROWS {
                     let topic = format!("$SYS/broker/shards/{at}/{}", row.topic);
                     all.push((topic, (row.value)(counters).to_string()));
                 }
@@ -86,7 +90,7 @@ impl Tree {
     }
 
     /// What was said of rules, or of caches, that are not there any more.
-    fn gone(&mut self, of: &str, is_not: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+    fn removed_values(&mut self, of: &str, is_not: impl Fn(&str) -> bool) -> Vec<(String, String)> {
         let front = format!("$SYS/broker/{of}/");
         let is_gone = |topic: &String| {
             let name = topic.strip_prefix(&front).and_then(|rest| rest.split_once('/'));
@@ -98,14 +102,19 @@ impl Tree {
         topics.into_iter().map(|topic| (topic, String::new())).collect()
     }
 
-    fn count_loads(&mut self, sum: &Counters, now: Now, all: &mut Vec<(String, String)>) {
+    fn count_loads(
+        &mut self,
+        sum: &ShardCounters,
+        now: MonotonicMs,
+        all: &mut Vec<(String, String)>,
+    ) {
         let passed_ms = now.0 - self.round.unwrap_or_default().0;
         self.round = Some(now);
         if passed_ms == 0 {
             return;
         }
-        self.loads.resize_with(LOADS.len(), Load::default);
-        for (row, load) in LOADS.iter().zip(&mut self.loads) {
+        self.loads.resize_with(LOAD_ROWS.len(), LoadAverage::default);
+        for (row, load) in LOAD_ROWS.iter().zip(&mut self.loads) {
             load.count((row.value)(sum), passed_ms as f64 / 60_000.0);
             for (rate, minutes) in load.rates.iter().zip(LOAD_MINUTES) {
                 let topic = format!("$SYS/broker/{}/{minutes}min", row.topic);
@@ -127,7 +136,7 @@ impl Shard {
         self.plan_sys(u64::from(interval_s) * 1000);
         self.stalls.begin();
         let mut counters = self.sessions.counters.clone();
-        counters.sessions = self.sessions.len() as u64 - self.sessions.branches;
+        counters.sessions = self.sessions.len() as u64 - self.sessions.data_streams;
         counters.online = self.sessions.online;
         counters.subscriptions = self.topics.subscriptions;
         counters.shared_subscriptions = self.groups.members;
@@ -138,28 +147,28 @@ impl Shard {
         counters.delayed_bytes = self.ledger.delayed;
         counters.stalled = self.stalls.stalled;
         if self.id != ShardId(0) {
-            out.lanes[0].push_back(Cross::Counters(Box::new(counters)));
+            out.lanes[0].push_back(ShardMessage::Counters(Box::new(counters)));
             return;
         }
-        self.tree.shards.resize_with(self.shards, Default::default);
-        self.tree.shards[0] = counters;
-        let uptime = Now(self.now.0 - self.started.0);
+        self.sys_tree.shards.resize_with(self.shards, Default::default);
+        self.sys_tree.shards[0] = counters;
+        let uptime = MonotonicMs(self.now.0 - self.started.0);
         let (rules, caches) = (&self.options.rules, &self.options.caches);
-        for (topic, value) in self.tree.changes(uptime, rules, caches) {
-            self.say(&topic, &value, out);
+        for (topic, value) in self.sys_tree.changes(uptime, rules, caches) {
+            self.publish_sys_value(&topic, &value, out);
         }
     }
 
     /// A value of the tree.
-    pub(crate) fn say(&mut self, topic: &str, value: &str, out: &mut Outbox) {
-        let mut draft = Draft::new(topic, value.as_bytes(), self.now);
+    pub(crate) fn publish_sys_value(&mut self, topic: &str, value: &str, out: &mut Outbox) {
+        let mut draft = IncomingPublish::new(topic, value.as_bytes(), self.now);
         draft.retain = true;
-        self.retain(&mut draft, out);
-        self.route(None, &mut draft, out);
+        self.retain_message(&mut draft, out);
+        self.route_message(None, &mut draft, out);
     }
 
     /// `$SYS/broker/client/{client id}/online` and `.../offline`, for whoever subscribes to them.
-    pub(crate) fn announce(&mut self, id: SessionId, online: bool, out: &mut Outbox) {
+    pub(crate) fn publish_presence(&mut self, id: SessionId, online: bool, out: &mut Outbox) {
         if self.options.sys_interval_s == 0 || self.draining {
             return;
         }
@@ -176,8 +185,8 @@ impl Shard {
         }
         topic.push_str(if online { "/online" } else { "/offline" });
         let version = session.version.to_string();
-        let mut draft = Draft::new(&topic, version.as_bytes(), self.now);
-        self.route(None, &mut draft, out);
+        let mut draft = IncomingPublish::new(&topic, version.as_bytes(), self.now);
+        self.route_message(None, &mut draft, out);
     }
 }
 
@@ -187,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_steady_rate_is_what_every_average_comes_to() {
-        let mut load = Load::default();
+        let mut load = LoadAverage::default();
         for round in 1..=1000 {
             load.count(round * 100, 1.0 / 6.0);
         }
@@ -196,15 +205,15 @@ mod tests {
 
     #[test]
     fn only_what_changed_is_published_again() {
-        let mut tree = Tree { shards: vec![Counters::default()], ..Tree::default() };
-        let first = tree.changes(Now(1000), &[], &[]);
+        let mut tree = SysTree { shards: vec![ShardCounters::default()], ..SysTree::default() };
+        let first = tree.changes(MonotonicMs(1000), &[], &[]);
         assert!(
             first
                 .iter()
                 .any(|(topic, value)| { topic == "$SYS/broker/clients/connected" && value == "0" })
         );
         tree.shards[0].online = 1;
-        let second = tree.changes(Now(11_000), &[], &[]);
+        let second = tree.changes(MonotonicMs(11_000), &[], &[]);
         let topics: Vec<&str> = second.iter().map(|(topic, _)| &topic[12..]).collect();
         let changed = ["clients/connected", "clients/maximum", "uptime"];
         assert_eq!(topics, changed);

@@ -16,31 +16,31 @@ use mqtt::{QoS, SubscribeOptions};
 use smallvec::SmallVec;
 use smol_str::SmolStr;
 use std::hash::BuildHasher;
-use trie::Trie;
+use trie::FilterTrie;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FilterId(pub(crate) u32);
 
 /// One session's subscription to one filter.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Subscriber {
+pub(crate) struct FilterSubscriber {
     pub(crate) session: SessionId,
     /// Its place in the session's own list.
     pub(crate) entry: u32,
     /// Subscription Identifier, 0 for none.
     pub(crate) id: u32,
-    pub(crate) options: Packed,
+    pub(crate) options: SubscriptionFlags,
 }
 
 /// `SubscribeOptions` without retain handling, which only SUBSCRIBE itself needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Packed(u8);
+pub(crate) struct SubscriptionFlags(u8);
 
-impl Packed {
-    pub(crate) fn new(options: SubscribeOptions) -> Packed {
+impl SubscriptionFlags {
+    pub(crate) fn new(options: SubscribeOptions) -> SubscriptionFlags {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         let flags = flag(options.no_local, 4) | flag(options.retain_as_published, 8);
-        Packed(options.qos as u8 | flags)
+        SubscriptionFlags(options.qos as u8 | flags)
     }
 
     /// As the store has it.
@@ -48,8 +48,8 @@ impl Packed {
         self.0
     }
 
-    pub(crate) fn from_bits(bits: u8) -> Packed {
-        Packed(bits & 15)
+    pub(crate) fn from_bits(bits: u8) -> SubscriptionFlags {
+        SubscriptionFlags(bits & 15)
     }
 
     pub(crate) fn options(self) -> SubscribeOptions {
@@ -76,9 +76,9 @@ impl Packed {
     }
 
     /// The most that two subscriptions of one session grant together.
-    pub(crate) fn union(self, other: Packed) -> Packed {
+    pub(crate) fn union(self, other: SubscriptionFlags) -> SubscriptionFlags {
         let qos = (self.0 & 3).max(other.0 & 3);
-        Packed(qos | (self.0 | other.0) & !3)
+        SubscriptionFlags(qos | (self.0 | other.0) & !3)
     }
 
     #[inline]
@@ -92,7 +92,7 @@ impl Packed {
 #[derive(Debug)]
 pub(crate) struct Filter {
     pub(crate) text: SmolStr,
-    pub(crate) subscribers: SmallVec<[Subscriber; 1]>,
+    pub(crate) subscribers: SmallVec<[FilterSubscriber; 1]>,
     #[expect(clippy::box_collection, reason = "a word here, since few filters have any")]
     groups: Option<Box<Vec<u32>>>,
 }
@@ -126,22 +126,22 @@ impl Filter {
 }
 
 #[derive(Debug)]
-pub(crate) struct Topics {
+pub(crate) struct FilterIndex {
     filters: Slab<Filter>,
     exact: HashTable<u32>,
-    trie: Trie,
+    trie: FilterTrie,
     hasher: FixedState,
     pub(crate) subscriptions: u64,
     /// Of all filters.
     text_bytes: u64,
 }
 
-impl Topics {
-    pub(crate) fn new(seed: u64) -> Topics {
-        Topics {
+impl FilterIndex {
+    pub(crate) fn new(seed: u64) -> FilterIndex {
+        FilterIndex {
             filters: Slab::default(),
             exact: HashTable::new(),
-            trie: Trie::new(seed),
+            trie: FilterTrie::new(seed),
             hasher: FixedState::with_seed(seed),
             subscriptions: 0,
             text_bytes: 0,
@@ -221,7 +221,7 @@ impl Topics {
         }
     }
 
-    pub(crate) fn add(&mut self, id: FilterId, subscriber: Subscriber) -> u32 {
+    pub(crate) fn add_subscriber(&mut self, id: FilterId, subscriber: FilterSubscriber) -> u32 {
         let subscribers = &mut self.filters[id.0].subscribers;
         subscribers.push(subscriber);
         self.subscriptions += 1;
@@ -230,7 +230,11 @@ impl Topics {
 
     /// Takes a subscriber out; the last one moves into its place and is returned, so that its
     /// session can be told.
-    pub(crate) fn take(&mut self, id: FilterId, place: u32) -> Option<Subscriber> {
+    pub(crate) fn remove_subscriber(
+        &mut self,
+        id: FilterId,
+        place: u32,
+    ) -> Option<FilterSubscriber> {
         let subscribers = &mut self.filters[id.0].subscribers;
         subscribers.swap_remove(place as usize);
         self.subscriptions -= 1;
@@ -240,7 +244,7 @@ impl Topics {
         subscribers.get(place as usize).copied()
     }
 
-    pub(crate) fn held(&self) -> u64 {
+    pub(crate) fn memory_bytes(&self) -> u64 {
         // A trie holds the text a second time, level by level.
         self.filters.len() as u64 * cost::FILTER
             + 2 * self.text_bytes

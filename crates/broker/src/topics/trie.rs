@@ -9,7 +9,7 @@ use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
 #[derive(Debug)]
-struct Node {
+struct FilterTrieNode {
     parent: u32,
     level: Box<str>,
     /// Ordinary children, so that an empty node can be told.
@@ -22,8 +22,8 @@ struct Node {
 }
 
 #[derive(Debug)]
-pub(super) struct Trie {
-    nodes: Slab<Node>,
+pub(super) struct FilterTrie {
+    nodes: Slab<FilterTrieNode>,
     edges: HashTable<u32>,
     hasher: FixedState,
     root: u32,
@@ -35,9 +35,16 @@ pub(super) struct Trie {
     levels: Vec<(u32, u32)>,
 }
 
-impl Node {
-    fn new(parent: u32, level: &str) -> Node {
-        Node { parent, level: level.into(), children: 0, plus: NONE, filter: NONE, hash: NONE }
+impl FilterTrieNode {
+    fn new(parent: u32, level: &str) -> FilterTrieNode {
+        FilterTrieNode {
+            parent,
+            level: level.into(),
+            children: 0,
+            plus: NONE,
+            filter: NONE,
+            hash: NONE,
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -45,11 +52,11 @@ impl Node {
     }
 }
 
-impl Trie {
-    pub(super) fn new(seed: u64) -> Trie {
+impl FilterTrie {
+    pub(super) fn new(seed: u64) -> FilterTrie {
         let mut nodes = Slab::default();
-        let root = nodes.insert(Node::new(NONE, ""));
-        Trie {
+        let root = nodes.insert(FilterTrieNode::new(NONE, ""));
+        FilterTrie {
             nodes,
             edges: HashTable::new(),
             hasher: FixedState::with_seed(seed),
@@ -97,7 +104,7 @@ impl Trie {
 
     fn plus_of(&mut self, parent: u32) -> u32 {
         if self.nodes[parent].plus == NONE {
-            let plus = self.nodes.insert(Node::new(parent, "+"));
+            let plus = self.nodes.insert(FilterTrieNode::new(parent, "+"));
             self.nodes[parent].plus = plus;
         }
         self.nodes[parent].plus
@@ -107,7 +114,7 @@ impl Trie {
         if let Some(child) = self.child(parent, level) {
             return child;
         }
-        let child = self.nodes.insert(Node::new(parent, level));
+        let child = self.nodes.insert(FilterTrieNode::new(parent, level));
         self.nodes[parent].children += 1;
         let (hasher, nodes) = (&self.hasher, &self.nodes);
         let hash = hasher.hash_one((parent, level));
@@ -171,7 +178,7 @@ impl Trie {
         let (mut stack, mut levels) =
             (std::mem::take(&mut self.stack), std::mem::take(&mut self.levels));
         stack.clear();
-        split(topic, &mut levels);
+        split_levels(topic, &mut levels);
         stack.push((self.root, 0));
         while let Some((id, behind)) = stack.pop() {
             self.visited += 1;
@@ -201,7 +208,7 @@ impl Trie {
 }
 
 /// Where each level of a topic begins and ends.
-fn split(topic: &str, into: &mut Vec<(u32, u32)>) {
+fn split_levels(topic: &str, into: &mut Vec<(u32, u32)>) {
     into.clear();
     let mut start = 0;
     for (at, byte) in topic.bytes().enumerate() {

@@ -1,13 +1,16 @@
 //! One shard with as many clients as one likes, without sockets.
 
-use broker::{ConnId, Input, Interest, Memory, Now, Options, Outbox, Peer, Shard, ShardId};
+use broker::{
+    BrokerOptions, ConnId, Interest, MonotonicMs, Outbox, PeerInfo, ProcessMemory, Shard, ShardId,
+    ShardInput,
+};
 use mqtt::{
-    Connect, Packet, PacketId, Properties, Publish, QoS, Subscribe, SubscribeOptions,
-    SubscriptionsBuf, Version,
+    Connect, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, Subscribe,
+    SubscribeOptions, SubscriptionListBuf,
 };
 use std::sync::Arc;
 
-pub(crate) struct Crowd {
+pub(crate) struct SubscriberCrowd {
     pub(crate) shard: Shard,
     pub(crate) out: Outbox,
     conns: u32,
@@ -17,14 +20,14 @@ pub(crate) struct Crowd {
 /// Subscriptions that go into one packet.
 const FILTERS_A_PACKET: usize = 500;
 
-impl Crowd {
-    pub(crate) fn new() -> Crowd {
-        Crowd::with(Options::default())
+impl SubscriberCrowd {
+    pub(crate) fn new() -> SubscriberCrowd {
+        SubscriberCrowd::with(BrokerOptions::default())
     }
 
     /// The bounds that would be met are wider than these options say.
-    pub(crate) fn with(options: Options) -> Crowd {
-        let options = Options {
+    pub(crate) fn with(options: BrokerOptions) -> SubscriberCrowd {
+        let options = BrokerOptions {
             memory_bytes_max: 1 << 50,
             retained_bytes_max: 1 << 50,
             subscriptions_max: u32::MAX,
@@ -32,24 +35,25 @@ impl Crowd {
             sys_interval_s: 0,
             ..options
         };
-        let (interest, memory) = (Arc::new(Interest::new(1, 1)), Arc::new(Memory::default()));
+        let (interest, memory) =
+            (Arc::new(Interest::new(1, 1)), Arc::new(ProcessMemory::default()));
         let options = Arc::new(options);
-        let shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, Now(0));
-        Crowd { shard, out: Outbox::new(1), conns: 0, bytes: Vec::new() }
+        let shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, MonotonicMs(0));
+        SubscriberCrowd { shard, out: Outbox::new(1), conns: 0, bytes: Vec::new() }
     }
 
     /// A new connection with a session.
     pub(crate) fn connect(&mut self, client_id: &str) -> ConnId {
         let conn = ConnId(self.conns);
         self.conns += 1;
-        let peer = Peer::at(([127, 0, 0, 1], 1).into());
-        let opened = Input::Opened { conn, peer, since: Now(0), moved: false };
-        self.shard.handle(Now(1), opened, &mut self.out);
+        let peer = PeerInfo::from_address(([127, 0, 0, 1], 1).into());
+        let opened = ShardInput::Opened { conn, peer, since: MonotonicMs(0), moved: false };
+        self.shard.handle(MonotonicMs(1), opened, &mut self.out);
         self.send(
             conn,
             Packet::Connect(Connect {
                 is_bridge: false,
-                version: Version::V311,
+                version: ProtocolVersion::V311,
                 clean_start: true,
                 keep_alive_s: 60,
                 client_id,
@@ -65,7 +69,7 @@ impl Crowd {
     fn send(&mut self, conn: ConnId, packet: Packet<'_>) {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
-        packet.encode(Version::V311, &mut bytes);
+        packet.encode(ProtocolVersion::V311, &mut bytes);
         self.give(conn, &bytes);
         self.bytes = bytes;
         self.out.clear();
@@ -73,7 +77,7 @@ impl Crowd {
 
     /// Bytes as they came. What the shard says to it stays in the outbox.
     pub(crate) fn give(&mut self, conn: ConnId, bytes: &[u8]) {
-        self.shard.handle(Now(1), Input::Bytes { conn, bytes }, &mut self.out);
+        self.shard.handle(MonotonicMs(1), ShardInput::Bytes { conn, bytes }, &mut self.out);
         assert_eq!(self.out.consumed, bytes.len(), "all of it is taken");
     }
 
@@ -93,7 +97,7 @@ impl Crowd {
 }
 
 pub(crate) fn encode_subscribe(filters: &[String]) -> Vec<u8> {
-    let mut all = SubscriptionsBuf::default();
+    let mut all = SubscriptionListBuf::default();
     for filter in filters {
         all.push(filter, SubscribeOptions::default());
     }
@@ -101,13 +105,13 @@ pub(crate) fn encode_subscribe(filters: &[String]) -> Vec<u8> {
     let filters = all.as_subscriptions();
     let mut bytes = Vec::new();
     Packet::Subscribe(Subscribe { packet_id, properties, filters })
-        .encode(Version::V311, &mut bytes);
+        .encode(ProtocolVersion::V311, &mut bytes);
     bytes
 }
 
 pub(crate) fn encode_publish(topic: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Packet::Publish(message(topic)).encode(Version::V311, &mut bytes);
+    Packet::Publish(message(topic)).encode(ProtocolVersion::V311, &mut bytes);
     bytes
 }
 

@@ -3,10 +3,10 @@
 
 mod crowd;
 
-use crowd::{Crowd, MATCHING, TOPIC, encode_publish, encode_subscribe, other};
+use crowd::{MATCHING, SubscriberCrowd, TOPIC, encode_publish, encode_subscribe, other};
 
 /// The nodes that one publish looks at, and the deliveries that it makes.
-fn cost(crowd: &mut Crowd, topic: &str) -> (u64, usize) {
+fn cost(crowd: &mut SubscriberCrowd, topic: &str) -> (u64, usize) {
     let publisher = crowd.connect("publisher");
     let before = crowd.shard.nodes_visited();
     crowd.out.clear();
@@ -18,7 +18,7 @@ fn cost(crowd: &mut Crowd, topic: &str) -> (u64, usize) {
 fn a_match_looks_at_no_more_nodes_however_many_filters_do_not_match() {
     let mut costs = Vec::new();
     for others in [0, 1_000, 10_000, 100_000] {
-        let mut crowd = Crowd::new();
+        let mut crowd = SubscriberCrowd::new();
         for (at, filter) in MATCHING.iter().enumerate() {
             let conn = crowd.connect(&format!("matching{at}"));
             crowd.subscribe(conn, &[(*filter).to_string()]);
@@ -36,7 +36,7 @@ fn a_match_looks_at_no_more_nodes_however_many_filters_do_not_match() {
 
 #[test]
 fn a_publish_to_one_of_many_sessions_looks_at_one_filter() {
-    let mut crowd = Crowd::new();
+    let mut crowd = SubscriberCrowd::new();
     for at in 0..100_000 {
         let conn = crowd.connect(&format!("client-{at}"));
         crowd.subscribe(conn, &[format!("device/{at}/+")]);
@@ -46,7 +46,7 @@ fn a_publish_to_one_of_many_sessions_looks_at_one_filter() {
 
 #[test]
 fn a_subscription_looks_at_the_retained_messages_that_it_matches() {
-    let mut crowd = Crowd::new();
+    let mut crowd = SubscriberCrowd::new();
     let publisher = crowd.connect("retainer");
     for at in 0..100_000 {
         crowd.retain(publisher, &format!("room/{}/{}", at / 10, at % 10));

@@ -13,12 +13,12 @@ pub(super) enum HelloPreview {
 
 /// Looks into the first record of a connection. Whatever is not a ClientHello has no limit: rustls
 /// finds the error.
-pub(super) fn preview(raw: &[u8]) -> HelloPreview {
+pub(super) fn preview_hello(raw: &[u8]) -> HelloPreview {
     match raw {
         [HANDSHAKE, _, _, high, low, body @ ..] => {
             let len = usize::from(u16::from_be_bytes([*high, *low]));
             match body.get(..len) {
-                Some(body) => HelloPreview::Fragment(fragment_of(body)),
+                Some(body) => HelloPreview::Fragment(max_fragment_len(body)),
                 None if len > RECORD_BYTES_MAX => HelloPreview::Fragment(None),
                 None => HelloPreview::Incomplete,
             }
@@ -29,8 +29,8 @@ pub(super) fn preview(raw: &[u8]) -> HelloPreview {
 }
 
 /// RFC 8446, 4.1.2.
-fn fragment_of(handshake: &[u8]) -> Option<usize> {
-    let mut hello = Fields(handshake);
+fn max_fragment_len(handshake: &[u8]) -> Option<usize> {
+    let mut hello = HelloReader(handshake);
     if hello.take(1)? != [CLIENT_HELLO] {
         return None;
     }
@@ -41,7 +41,7 @@ fn fragment_of(handshake: &[u8]) -> Option<usize> {
     hello.vector(1)?;
     hello.vector(2)?;
     hello.vector(1)?;
-    let mut extensions = Fields(hello.vector(2)?);
+    let mut extensions = HelloReader(hello.vector(2)?);
     loop {
         let kind = extensions.take(2)?;
         let body = extensions.vector(2)?;
@@ -55,9 +55,9 @@ fn fragment_of(handshake: &[u8]) -> Option<usize> {
 }
 
 /// What of a hello is left to read.
-struct Fields<'a>(&'a [u8]);
+struct HelloReader<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> HelloReader<'a> {
     fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
@@ -97,10 +97,10 @@ mod tests {
     fn each_code_of_max_fragment_length_is_a_size() {
         for (code, bytes) in [(1, 512), (2, 1024), (3, 2048), (4, 4096)] {
             let raw = record(&[0, 23, 0, 0, 0, 1, 0, 1, code]);
-            assert_eq!(preview(&raw), HelloPreview::Fragment(Some(bytes)));
+            assert_eq!(preview_hello(&raw), HelloPreview::Fragment(Some(bytes)));
         }
         for wrong in [&[0, 1, 0, 1, 0][..], &[0, 1, 0, 1, 5], &[0, 1, 0, 2, 1, 1], &[0, 23, 0, 0]] {
-            assert_eq!(preview(&record(wrong)), HelloPreview::Fragment(None));
+            assert_eq!(preview_hello(&record(wrong)), HelloPreview::Fragment(None));
         }
     }
 
@@ -108,10 +108,10 @@ mod tests {
     fn a_hello_that_is_cut_anywhere_is_waited_for() {
         let raw = record(&[0, 1, 0, 1, 2]);
         for end in 0..raw.len() {
-            assert_eq!(preview(&raw[..end]), HelloPreview::Incomplete, "{end}");
+            assert_eq!(preview_hello(&raw[..end]), HelloPreview::Incomplete, "{end}");
         }
-        assert_eq!(preview(b"\x10\x0d\0\x04MQTT"), HelloPreview::Fragment(None));
-        assert_eq!(preview(&[22, 3, 1, 0xff, 0xff, 1]), HelloPreview::Fragment(None));
+        assert_eq!(preview_hello(b"\x10\x0d\0\x04MQTT"), HelloPreview::Fragment(None));
+        assert_eq!(preview_hello(&[22, 3, 1, 0xff, 0xff, 1]), HelloPreview::Fragment(None));
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
             for byte in [0, 1, 0x7f, 0xff] {
                 let mut raw = whole.clone();
                 raw[at] = byte;
-                assert!(matches!(preview(&raw), HelloPreview::Fragment(_)));
+                assert!(matches!(preview_hello(&raw), HelloPreview::Fragment(_)));
             }
         }
     }

@@ -17,7 +17,7 @@ use rustls::{
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub(super) struct ClientVerifier {
+pub(super) struct ClientCertificateVerifier {
     trusted: TrustedCertificates,
     /// Absent where the file has no CA.
     webpki: Option<Arc<dyn ClientCertVerifier>>,
@@ -28,13 +28,13 @@ pub(super) struct ClientVerifier {
     provider: Arc<CryptoProvider>,
 }
 
-impl ClientVerifier {
+impl ClientCertificateVerifier {
     pub(super) fn new(
         trusted: TrustedCertificates,
         lists: Vec<CertificateRevocationListDer<'static>>,
         is_optional: bool,
         provider: Arc<CryptoProvider>,
-    ) -> Result<ClientVerifier, String> {
+    ) -> Result<ClientCertificateVerifier, String> {
         let named = trusted.authorities.iter().chain(&trusted.pinned);
         let hints = named.filter_map(subject).map(DistinguishedName::from).collect();
         let has_lists = !lists.is_empty();
@@ -43,9 +43,9 @@ impl ClientVerifier {
                 return Err("a list of a CA that tls.client_ca does not have".to_string());
             }
             true => None,
-            false => Some(by_authorities(&trusted, lists, &provider)?),
+            false => Some(verifier_for_authorities(&trusted, lists, &provider)?),
         };
-        Ok(ClientVerifier { trusted, webpki, hints, has_lists, is_optional, provider })
+        Ok(ClientCertificateVerifier { trusted, webpki, hints, has_lists, is_optional, provider })
     }
 
     fn verify(
@@ -84,7 +84,7 @@ fn is_about_lists(why: &CertificateError) -> bool {
     )
 }
 
-fn by_authorities(
+fn verifier_for_authorities(
     trusted: &TrustedCertificates,
     lists: Vec<CertificateRevocationListDer<'static>>,
     provider: &Arc<CryptoProvider>,
@@ -106,7 +106,7 @@ fn by_authorities(
     builder.build().map_err(|error| error.to_string())
 }
 
-impl ClientCertVerifier for ClientVerifier {
+impl ClientCertVerifier for ClientCertificateVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &self.hints
     }

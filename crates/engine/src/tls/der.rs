@@ -13,13 +13,13 @@ pub(super) const SET: u8 = 0x31;
 
 /// What of a value is left to read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reader<'a> {
+pub(super) struct DerReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { rest: bytes }
+impl<'a> DerReader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> DerReader<'a> {
+        DerReader { rest: bytes }
     }
 
     /// The next element, whatever it is: its tag, and its contents.

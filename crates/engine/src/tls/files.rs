@@ -1,8 +1,8 @@
 //! From files to what handshakes need. Whatever is wrong with a file is said with its name and what
 //! would be right; nothing is half loaded.
 
-use super::choice::Choice;
-use super::client_verifier::ClientVerifier;
+use super::certificate_resolver::CertificateResolver;
+use super::client_verifier::ClientCertificateVerifier;
 use carrier::certificate_form::{TrustedCertificates, complete_chain, public_key};
 use carrier::pem_files::{read_certificates, read_private_key, read_revocation_lists};
 use ring::hmac;
@@ -19,24 +19,24 @@ use std::sync::Arc;
 
 /// What a listener's TLS is made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Files {
+pub struct TlsFiles {
     /// Each with the chain below it; a client gets the first that has the name it asks for.
     pub certificates: Vec<PathBuf>,
     /// In the same order.
     pub keys: Vec<PathBuf>,
     /// Certificates that lead on from those towards a CA, where their own files do not have them.
     pub chain: Vec<PathBuf>,
-    pub client: ClientCertificate,
+    pub client: ClientCertificateMode,
     /// Who may vouch for clients.
     pub client_authorities: Option<PathBuf>,
     /// Clients' certificates that are no longer good.
     pub revoked: Vec<PathBuf>,
-    pub oldest: Oldest,
+    pub version_min: TlsVersionMin,
 }
 
 /// Whether clients show a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClientCertificate {
+pub enum ClientCertificateMode {
     #[default]
     Off,
     /// They may; one that is not good ends the handshake all the same.
@@ -46,7 +46,7 @@ pub enum ClientCertificate {
 
 /// The oldest version of TLS that is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Oldest {
+pub enum TlsVersionMin {
     #[default]
     V12,
     V13,
@@ -54,7 +54,7 @@ pub enum Oldest {
 
 /// Everything that handshakes need. Connections keep the one that they began with.
 #[derive(Clone)]
-pub struct Credentials {
+pub struct TlsCredentials {
     pub(crate) config: Arc<ServerConfig>,
     /// A secret that the first private key has, and that is the same whenever the key is.
     pub(crate) secret: [u8; 32],
@@ -62,22 +62,22 @@ pub struct Credentials {
     pub(crate) asks_clients: bool,
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for TlsCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").finish_non_exhaustive()
     }
 }
 
-impl Credentials {
+impl TlsCredentials {
     /// For who drives handshakes elsewhere.
     pub fn config(&self) -> Arc<ServerConfig> {
         self.config.clone()
     }
 }
 
-impl Files {
+impl TlsFiles {
     /// Reads every file. The errors, all of them, are sentences.
-    pub fn load(&self) -> Result<Credentials, Vec<String>> {
+    pub fn load(&self) -> Result<TlsCredentials, Vec<String>> {
         let provider = Arc::new(default_provider());
         let (mut wrongs, mut keys, mut secrets) = (Vec::new(), Vec::new(), Vec::new());
         let authorities = match &self.client_authorities {
@@ -95,7 +95,7 @@ impl Files {
             }
         }
         for (certificate, key) in self.certificates.iter().zip(&self.keys) {
-            match certified(certificate, key, &pool, &provider) {
+            match load_certified_key(certificate, key, &pool, &provider) {
                 Ok((certified, secret)) => {
                     keys.push(Arc::new(certified));
                     secrets.push(secret);
@@ -107,13 +107,13 @@ impl Files {
             return Err(wrongs);
         }
         let verifier = match self.client {
-            ClientCertificate::Off => Ok(WebPkiClientVerifier::no_client_auth()),
+            ClientCertificateMode::Off => Ok(WebPkiClientVerifier::no_client_auth()),
             _ => self.verifier(authorities, &provider),
         };
-        let made = make(provider, self.oldest, verifier?, keys);
+        let made = build_config(provider, self.version_min, verifier?, keys);
         let secret = secrets.first().copied().unwrap_or_default();
-        let asks_clients = self.client != ClientCertificate::Off;
-        let made = made.map(|config| Credentials { config, secret, asks_clients });
+        let asks_clients = self.client != ClientCertificateMode::Off;
+        let made = made.map(|config| TlsCredentials { config, secret, asks_clients });
         made.map_err(|error| vec![error.to_string()])
     }
 
@@ -133,8 +133,9 @@ impl Files {
         for file in &self.revoked {
             lists.extend(read_revocation_lists(file).map_err(|why| vec![why])?);
         }
-        let is_optional = self.client == ClientCertificate::Optional;
-        let verifier = ClientVerifier::new(trusted, lists, is_optional, provider.clone());
+        let is_optional = self.client == ClientCertificateMode::Optional;
+        let verifier =
+            ClientCertificateVerifier::new(trusted, lists, is_optional, provider.clone());
         let verifier = verifier.map_err(|why| match self.revoked.is_empty() {
             true => in_file(why),
             false => {
@@ -150,20 +151,20 @@ impl Files {
     }
 }
 
-fn make(
+fn build_config(
     provider: Arc<CryptoProvider>,
-    oldest: Oldest,
+    oldest: TlsVersionMin,
     verifier: Arc<dyn ClientCertVerifier>,
     keys: Vec<Arc<CertifiedKey>>,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
     let versions: &[&SupportedProtocolVersion] = match oldest {
-        Oldest::V12 => &[&version::TLS12, &version::TLS13],
-        Oldest::V13 => &[&version::TLS13],
+        TlsVersionMin::V12 => &[&version::TLS12, &version::TLS13],
+        TlsVersionMin::V13 => &[&version::TLS13],
     };
     let builder = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)?
         .with_client_cert_verifier(verifier);
-    let mut config = builder.with_cert_resolver(Arc::new(Choice::new(keys)));
+    let mut config = builder.with_cert_resolver(Arc::new(CertificateResolver::new(keys)));
     // The state of a session goes to the client, sealed; we keep nothing for those who left. A
     // ticket is as good as the certificate behind it, so new files come with a new seal.
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -172,7 +173,7 @@ fn make(
     Ok(Arc::new(config))
 }
 
-fn certified(
+fn load_certified_key(
     certificate: &Path,
     key: &Path,
     pool: &[CertificateDer<'static>],

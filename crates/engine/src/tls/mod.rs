@@ -1,21 +1,21 @@
 //! TLS as a layer between a socket and MQTT: rustls does the protocol, the shard's own buffers hold
 //! the bytes. What a connection keeps while it is silent is rustls's state and nothing else.
 
-mod choice;
+mod certificate_names;
+mod certificate_resolver;
 mod client_hello;
 mod client_verifier;
 mod der;
 mod files;
-mod names;
 #[cfg(feature = "psk")]
 pub mod psk;
 
-use client_hello::{HelloPreview, preview};
+use client_hello::{HelloPreview, preview_hello};
 
-pub use files::{ClientCertificate, Credentials, Files, Oldest};
+pub use files::{ClientCertificateMode, TlsCredentials, TlsFiles, TlsVersionMin};
 
-use crate::layers::Broken;
-use broker::Certificate;
+use crate::transport_stack::TransportError;
+use broker::PeerCertificate;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
@@ -28,15 +28,15 @@ const STATE_BYTES: u32 = 4 * 1024;
 /// The same while hands are shaken: keys and certificates of both sides.
 pub(crate) const HANDSHAKE_BYTES: usize = 12 * 1024;
 
-pub(crate) enum Tls {
+pub(crate) enum TlsLayer {
     /// The peer has not said anything yet: nothing was made for it.
     Silent(Arc<ServerConfig>),
     Talking(Box<UnbufferedServerConnection>),
     #[cfg(feature = "psk")]
-    Keyed(psk::Keyed),
+    Psk(psk::PskLayer),
 }
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for TlsLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_silent() { "Silent" } else { "Talking" })
     }
@@ -44,7 +44,7 @@ impl fmt::Debug for Tls {
 
 /// What became of the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct LayerProgress {
     /// So many from the front are done with.
     pub(crate) consumed: usize,
     /// The peer said that nothing more comes.
@@ -53,12 +53,12 @@ pub(crate) struct Taken {
 
 /// Records of this moment, for whichever connection: a buffer that keeps its size.
 #[derive(Debug, Default)]
-pub(crate) struct Sealed {
+pub(crate) struct SealedBuffer {
     bytes: Vec<u8>,
     len: usize,
 }
 
-impl Sealed {
+impl SealedBuffer {
     pub(crate) fn clear(&mut self) {
         self.len = 0;
         if self.bytes.len() > SEALED_BYTES_KEPT {
@@ -73,7 +73,7 @@ impl Sealed {
     /// What goes out as it is.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), rustls::Error> {
         self.fill(|room| {
-            let room = room.get_mut(..bytes.len()).ok_or(Short::By(bytes.len()))?;
+            let room = room.get_mut(..bytes.len()).ok_or(SealError::NeedsRoom(bytes.len()))?;
             room.copy_from_slice(bytes);
             Ok(bytes.len())
         })
@@ -82,7 +82,7 @@ impl Sealed {
     /// Appends what `write` puts into the room that it gets; it may ask for more of it once.
     fn fill(
         &mut self,
-        mut write: impl FnMut(&mut [u8]) -> Result<usize, Short>,
+        mut write: impl FnMut(&mut [u8]) -> Result<usize, SealError>,
     ) -> Result<(), rustls::Error> {
         loop {
             match write(&mut self.bytes[self.len..]) {
@@ -90,55 +90,55 @@ impl Sealed {
                     self.len += written;
                     return Ok(());
                 }
-                Err(Short::By(room)) => self.bytes.resize(self.len + room, 0),
-                Err(Short::Exhausted) => return Err(rustls::Error::EncryptError),
+                Err(SealError::NeedsRoom(room)) => self.bytes.resize(self.len + room, 0),
+                Err(SealError::Exhausted) => return Err(rustls::Error::EncryptError),
             }
         }
     }
 }
 
 /// Why nothing was written.
-enum Short {
+enum SealError {
     /// So much room is needed.
-    By(usize),
+    NeedsRoom(usize),
     /// These keys have encrypted all that they may.
     Exhausted,
 }
 
-impl From<EncodeError> for Short {
-    fn from(error: EncodeError) -> Short {
+impl From<EncodeError> for SealError {
+    fn from(error: EncodeError) -> SealError {
         match error {
-            EncodeError::InsufficientSize(short) => Short::By(short.required_size),
-            EncodeError::AlreadyEncoded => Short::Exhausted,
+            EncodeError::InsufficientSize(short) => SealError::NeedsRoom(short.required_size),
+            EncodeError::AlreadyEncoded => SealError::Exhausted,
         }
     }
 }
 
-impl From<EncryptError> for Short {
-    fn from(error: EncryptError) -> Short {
+impl From<EncryptError> for SealError {
+    fn from(error: EncryptError) -> SealError {
         match error {
-            EncryptError::InsufficientSize(short) => Short::By(short.required_size),
-            EncryptError::EncryptExhausted => Short::Exhausted,
+            EncryptError::InsufficientSize(short) => SealError::NeedsRoom(short.required_size),
+            EncryptError::EncryptExhausted => SealError::Exhausted,
         }
     }
 }
 
-impl Tls {
+impl TlsLayer {
     /// Takes the whole records at the front of `raw`: what they say goes to `plain`, what they ask
     /// us to answer to `sealed`. After an error `sealed` has the alert that says why.
-    pub(crate) fn take_in(
+    pub(crate) fn decode(
         &mut self,
         raw: &mut [u8],
         plain: &mut Vec<u8>,
-        sealed: &mut Sealed,
-    ) -> Result<Taken, Broken> {
+        sealed: &mut SealedBuffer,
+    ) -> Result<LayerProgress, TransportError> {
         #[cfg(feature = "psk")]
-        if let Tls::Keyed(keyed) = self {
-            return keyed.take_in(raw, plain, sealed);
+        if let TlsLayer::Psk(keyed) = self {
+            return keyed.decode(raw, plain, sealed);
         }
-        if let Tls::Silent(config) = self {
-            match preview(raw) {
-                HelloPreview::Incomplete => return Ok(Taken::default()),
+        if let TlsLayer::Silent(config) = self {
+            match preview_hello(raw) {
+                HelloPreview::Incomplete => return Ok(LayerProgress::default()),
                 HelloPreview::Fragment(None) => {}
                 // Devices that ask for short records are few: each has a configuration of its own.
                 HelloPreview::Fragment(limit) => {
@@ -146,18 +146,18 @@ impl Tls {
                 }
             }
         }
-        let conn = self.talk()?;
-        let mut taken = Taken::default();
+        let conn = self.start_connection()?;
+        let mut taken = LayerProgress::default();
         loop {
             let UnbufferedStatus { discard, state } =
                 conn.process_tls_records(&mut raw[taken.consumed..]);
-            match step(state, plain, sealed) {
-                Ok(Step::On) => taken.consumed += discard,
-                Ok(Step::Ended) => {
+            match apply_state(state, plain, sealed) {
+                Ok(RecordStep::Continue) => taken.consumed += discard,
+                Ok(RecordStep::Ended) => {
                     taken.consumed += discard;
                     taken.ended = true;
                 }
-                Ok(Step::Done) => {
+                Ok(RecordStep::Done) => {
                     taken.consumed += discard;
                     return Ok(taken);
                 }
@@ -174,32 +174,32 @@ impl Tls {
         &mut self,
         raw: &mut Vec<u8>,
         bytes: &[u8],
-        sealed: &mut Sealed,
+        sealed: &mut SealedBuffer,
     ) -> Result<(), rustls::Error> {
         #[cfg(feature = "psk")]
-        if let Tls::Keyed(keyed) = self {
+        if let TlsLayer::Psk(keyed) = self {
             return keyed.seal(bytes, sealed);
         }
-        self.say(raw, sealed, |traffic, room| traffic.encrypt(bytes, room))
+        self.write_records(raw, sealed, |traffic, room| traffic.encrypt(bytes, room))
     }
 
     /// Says that nothing more comes from us.
-    pub(crate) fn end(&mut self, raw: &mut Vec<u8>, sealed: &mut Sealed) {
+    pub(crate) fn close(&mut self, raw: &mut Vec<u8>, sealed: &mut SealedBuffer) {
         #[cfg(feature = "psk")]
-        if let Tls::Keyed(keyed) = self {
-            return keyed.end(sealed);
+        if let TlsLayer::Psk(keyed) = self {
+            return keyed.close(sealed);
         }
         // A peer that never finished its handshake has nobody to say it to.
-        let _ = self.say(raw, sealed, |traffic, room| traffic.queue_close_notify(room));
+        let _ = self.write_records(raw, sealed, |traffic, room| traffic.queue_close_notify(room));
     }
 
-    fn say(
+    fn write_records(
         &mut self,
         raw: &mut Vec<u8>,
-        sealed: &mut Sealed,
-        mut what: impl FnMut(&mut Traffic<'_>, &mut [u8]) -> Result<usize, EncryptError>,
+        sealed: &mut SealedBuffer,
+        mut what: impl FnMut(&mut TrafficWriter<'_>, &mut [u8]) -> Result<usize, EncryptError>,
     ) -> Result<(), rustls::Error> {
-        let conn = self.talk()?;
+        let conn = self.start_connection()?;
         loop {
             let UnbufferedStatus { discard, state } = conn.process_tls_records(raw);
             match state? {
@@ -221,84 +221,84 @@ impl Tls {
 
     pub(crate) fn is_silent(&self) -> bool {
         match self {
-            Tls::Silent(_) => true,
-            Tls::Talking(_) => false,
+            TlsLayer::Silent(_) => true,
+            TlsLayer::Talking(_) => false,
             #[cfg(feature = "psk")]
-            Tls::Keyed(keyed) => keyed.is_silent(),
+            TlsLayer::Psk(keyed) => keyed.is_silent(),
         }
     }
 
     pub(crate) fn is_ready(&self) -> bool {
         match self {
-            Tls::Silent(_) => false,
-            Tls::Talking(conn) => !conn.is_handshaking(),
+            TlsLayer::Silent(_) => false,
+            TlsLayer::Talking(conn) => !conn.is_handshaking(),
             #[cfg(feature = "psk")]
-            Tls::Keyed(keyed) => keyed.is_ready(),
+            TlsLayer::Psk(keyed) => keyed.is_ready(),
         }
     }
 
     /// What is kept for the connection as long as it lasts.
     pub(crate) fn state_bytes(&self) -> u32 {
         match self {
-            Tls::Silent(_) | Tls::Talking(_) => STATE_BYTES,
+            TlsLayer::Silent(_) | TlsLayer::Talking(_) => STATE_BYTES,
             #[cfg(feature = "psk")]
-            Tls::Keyed(_) => psk::STATE_BYTES,
+            TlsLayer::Psk(_) => psk::STATE_BYTES,
         }
     }
 
     /// The same while hands are shaken.
     pub(crate) fn handshake_bytes(&self) -> usize {
         match self {
-            Tls::Silent(_) => 0,
-            Tls::Talking(_) => HANDSHAKE_BYTES,
+            TlsLayer::Silent(_) => 0,
+            TlsLayer::Talking(_) => HANDSHAKE_BYTES,
             #[cfg(feature = "psk")]
-            Tls::Keyed(keyed) if keyed.is_silent() => 0,
+            TlsLayer::Psk(keyed) if keyed.is_silent() => 0,
             #[cfg(feature = "psk")]
-            Tls::Keyed(_) => psk::HANDSHAKE_BYTES,
+            TlsLayer::Psk(_) => psk::HANDSHAKE_BYTES,
         }
     }
 
     /// What the peer's certificate says, where it has shown one.
-    pub(crate) fn certificate(&self) -> Option<Arc<Certificate>> {
+    pub(crate) fn certificate(&self) -> Option<Arc<PeerCertificate>> {
         #[cfg(feature = "psk")]
-        if let Tls::Keyed(keyed) = self {
+        if let TlsLayer::Psk(keyed) = self {
             return keyed.certificate();
         }
-        let Tls::Talking(conn) = self else { return None };
-        certificate(conn.peer_certificates()?)
+        let TlsLayer::Talking(conn) = self else { return None };
+        peer_certificate(conn.peer_certificates()?)
     }
 
-    fn talk(&mut self) -> Result<&mut UnbufferedServerConnection, rustls::Error> {
-        if let Tls::Silent(config) = self {
+    fn start_connection(&mut self) -> Result<&mut UnbufferedServerConnection, rustls::Error> {
+        if let TlsLayer::Silent(config) = self {
             let conn = UnbufferedServerConnection::new(config.clone())?;
-            *self = Tls::Talking(Box::new(conn));
+            *self = TlsLayer::Talking(Box::new(conn));
         }
         match self {
-            Tls::Talking(conn) => Ok(conn),
+            TlsLayer::Talking(conn) => Ok(conn),
             _ => Err(rustls::Error::HandshakeNotComplete),
         }
     }
 }
 
 /// What the first one of a chain says.
-pub(crate) fn certificate(chain: &[CertificateDer<'_>]) -> Option<Arc<Certificate>> {
+pub(crate) fn peer_certificate(chain: &[CertificateDer<'_>]) -> Option<Arc<PeerCertificate>> {
     let own = chain.first()?;
-    Some(Arc::new(names::certificate(own).unwrap_or_default()))
+    Some(Arc::new(certificate_names::parse_certificate(own).unwrap_or_default()))
 }
 
-type Traffic<'c> = rustls::unbuffered::WriteTraffic<'c, ServerConnectionData>;
+type TrafficWriter<'c> = rustls::unbuffered::WriteTraffic<'c, ServerConnectionData>;
 
-enum Step {
-    On,
+enum RecordStep {
+    Continue,
     Ended,
     Done,
 }
 
-fn step(
+fn apply_state(
     state: Result<ConnectionState<'_, '_, ServerConnectionData>, rustls::Error>,
     plain: &mut Vec<u8>,
-    sealed: &mut Sealed,
-) -> Result<Step, rustls::Error> {
+    sealed: &mut SealedBuffer,
+) -> Result<RecordStep, rustls::Error> {
     match state? {
         ConnectionState::ReadTraffic(mut traffic) => {
             while let Some(record) = traffic.next_record() {
@@ -309,19 +309,19 @@ fn step(
             sealed.fill(|room| Ok(answer.encode(room)?))?;
         }
         ConnectionState::TransmitTlsData(sent) => sent.done(),
-        ConnectionState::PeerClosed => return Ok(Step::Ended),
+        ConnectionState::PeerClosed => return Ok(RecordStep::Ended),
         ConnectionState::BlockedHandshake
         | ConnectionState::WriteTraffic(_)
-        | ConnectionState::Closed => return Ok(Step::Done),
+        | ConnectionState::Closed => return Ok(RecordStep::Done),
         // Early data is never offered.
         _ => return Err(rustls::Error::HandshakeNotComplete),
     }
-    Ok(Step::On)
+    Ok(RecordStep::Continue)
 }
 
 /// The alert that an error left behind. What waits to be written is given out before anything is
 /// read; reading on after an error is a bug to rustls.
-fn take_alert(conn: &mut UnbufferedServerConnection, raw: &mut [u8], sealed: &mut Sealed) {
+fn take_alert(conn: &mut UnbufferedServerConnection, raw: &mut [u8], sealed: &mut SealedBuffer) {
     while conn.wants_write() {
         let UnbufferedStatus { state, .. } = conn.process_tls_records(raw);
         let Ok(ConnectionState::EncodeTlsData(mut alert)) = state else { return };

@@ -1,38 +1,38 @@
 //! A blocking client, and a server for it.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use broker::{Note, Options};
-use engine::{Judge, Server, Setup, Shelter};
+use broker::{BrokerEvent, BrokerOptions};
+use engine::{AuthHandler, Server, ServerOptions, StoreLocation};
 use mqtt::{
-    Ack, Connect, Packet, PacketId, Properties, PropertiesBuf, Property, Publish, QoS, Reason,
-    Subscribe, SubscribeOptions, SubscriptionsBuf, Version,
+    Connect, Packet, PacketId, Properties, PropertiesBuf, Property, ProtocolVersion, Publish,
+    PublishAck, QoS, ReasonCode, Subscribe, SubscribeOptions, SubscriptionListBuf,
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) fn serve(shards: usize, options: Options) -> (Server, SocketAddr) {
+pub(crate) fn serve(shards: usize, options: BrokerOptions) -> (Server, SocketAddr) {
     serve_from(shards, options, None)
 }
 
 pub(crate) fn serve_from(
     shards: usize,
-    options: Options,
-    store: Option<Shelter>,
+    options: BrokerOptions,
+    store: Option<StoreLocation>,
 ) -> (Server, SocketAddr) {
     serve_noting(shards, options, store, |_| {})
 }
 
 pub(crate) fn serve_noting(
     shards: usize,
-    options: Options,
-    store: Option<Shelter>,
-    log: impl Fn(&Note) + Send + Sync + 'static,
+    options: BrokerOptions,
+    store: Option<StoreLocation>,
+    log: impl Fn(&BrokerEvent) + Send + Sync + 'static,
 ) -> (Server, SocketAddr) {
-    serve_as(|listener| Setup {
-        judge: None,
-        warden: None,
+    serve_as(|listener| ServerOptions {
+        auth_handler: None,
+        authz_handler: None,
         listeners: vec![listener.into()],
         shards,
         io_uring: true,
@@ -44,10 +44,14 @@ pub(crate) fn serve_noting(
     })
 }
 
-pub(crate) fn serve_asking(shards: usize, options: Options, judge: Judge) -> (Server, SocketAddr) {
-    serve_as(|listener| Setup {
-        judge: Some(judge),
-        warden: None,
+pub(crate) fn serve_asking(
+    shards: usize,
+    options: BrokerOptions,
+    judge: AuthHandler,
+) -> (Server, SocketAddr) {
+    serve_as(|listener| ServerOptions {
+        auth_handler: Some(judge),
+        authz_handler: None,
         listeners: vec![listener.into()],
         shards,
         io_uring: true,
@@ -59,34 +63,43 @@ pub(crate) fn serve_asking(shards: usize, options: Options, judge: Judge) -> (Se
     })
 }
 
-fn serve_as(setup: impl FnOnce(TcpListener) -> Setup) -> (Server, SocketAddr) {
+fn serve_as(setup: impl FnOnce(TcpListener) -> ServerOptions) -> (Server, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let server = Server::start(setup(listener)).expect("it starts");
-    server.open().expect("it listens");
+    server.open_listeners().expect("it listens");
     (server, address)
 }
 
-pub(crate) struct Client {
+pub(crate) struct EngineTestClient {
     pub(crate) stream: TcpStream,
     bytes: Vec<u8>,
 }
 
-impl Client {
-    pub(crate) fn connect(address: SocketAddr, id: &str) -> Client {
-        Client::connect_with(address, id, u16::MAX)
+impl EngineTestClient {
+    pub(crate) fn connect(address: SocketAddr, id: &str) -> EngineTestClient {
+        EngineTestClient::connect_with(address, id, u16::MAX)
     }
 
-    pub(crate) fn connect_with(address: SocketAddr, id: &str, receive_maximum: u16) -> Client {
-        Client::open(address, id, true, &[Property::ReceiveMaximum(receive_maximum)])
+    pub(crate) fn connect_with(
+        address: SocketAddr,
+        id: &str,
+        receive_maximum: u16,
+    ) -> EngineTestClient {
+        EngineTestClient::open(address, id, true, &[Property::ReceiveMaximum(receive_maximum)])
     }
 
     /// Whose session stays when it goes.
-    pub(crate) fn connect_to_stay(address: SocketAddr, id: &str) -> Client {
-        Client::open(address, id, false, &[Property::SessionExpiryInterval(3600)])
+    pub(crate) fn connect_to_stay(address: SocketAddr, id: &str) -> EngineTestClient {
+        EngineTestClient::open(address, id, false, &[Property::SessionExpiryInterval(3600)])
     }
 
-    fn open(address: SocketAddr, id: &str, clean_start: bool, given: &[Property<'_>]) -> Client {
+    fn open(
+        address: SocketAddr,
+        id: &str,
+        clean_start: bool,
+        given: &[Property<'_>],
+    ) -> EngineTestClient {
         let mut properties = PropertiesBuf::default();
         for property in given {
             properties.push(*property);
@@ -94,10 +107,10 @@ impl Client {
         let stream = TcpStream::connect(address).expect("it listens");
         stream.set_nodelay(true).expect("a socket");
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
-        let mut client = Client { stream, bytes: Vec::new() };
+        let mut client = EngineTestClient { stream, bytes: Vec::new() };
         client.send(Packet::Connect(Connect {
             is_bridge: false,
-            version: Version::V5,
+            version: ProtocolVersion::V5,
             clean_start,
             keep_alive_s: 0,
             client_id: id,
@@ -112,7 +125,7 @@ impl Client {
 
     pub(crate) fn send(&mut self, packet: Packet<'_>) {
         let mut bytes = Vec::new();
-        packet.encode(Version::V5, &mut bytes);
+        packet.encode(ProtocolVersion::V5, &mut bytes);
         self.stream.write_all(&bytes).expect("the broker reads");
     }
 
@@ -121,9 +134,11 @@ impl Client {
         let mut buffer = vec![0; 256 * 1024];
         loop {
             let mut at = 0;
-            while let Some(frame) = mqtt::cut(&self.bytes[at..], u32::MAX).expect("well formed") {
+            while let Some(frame) =
+                mqtt::split_frame(&self.bytes[at..], u32::MAX).expect("well formed")
+            {
                 at += frame.len;
-                let packet = Packet::decode(frame, Version::V5).expect("well formed");
+                let packet = Packet::decode(frame, ProtocolVersion::V5).expect("well formed");
                 if visit(packet) {
                     self.bytes.drain(..at);
                     return true;
@@ -146,7 +161,7 @@ impl Client {
     }
 
     pub(crate) fn subscribe(&mut self, filter: &str, qos: QoS) {
-        let mut filters = SubscriptionsBuf::default();
+        let mut filters = SubscriptionListBuf::default();
         filters.push(filter, SubscribeOptions { qos, ..Default::default() });
         let (packet_id, properties) = (PacketId::MIN, Properties::default());
         let filters = filters.as_subscriptions();
@@ -170,7 +185,11 @@ impl Client {
     }
 
     pub(crate) fn puback(&mut self, packet_id: PacketId) {
-        let ack = Ack { packet_id, reason: Reason::Success, properties: Properties::default() };
+        let ack = PublishAck {
+            packet_id,
+            reason: ReasonCode::Success,
+            properties: Properties::default(),
+        };
         self.send(Packet::PubAck(ack));
     }
 }

@@ -1,12 +1,12 @@
 //! Rules as others give them, an entry at a time: a row of a table or an object of JSON with EMQX's
 //! names. One that is wrong is an error, since a denial that is not understood would allow.
 
-use broker::permissions::{ANY_QOS, Pattern, Rule};
+use broker::acl_rules::{ANY_QOS, AclRule, TopicPattern};
 use serde_json::Value;
 
 /// One entry's words; an empty one is not there.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Entry {
+pub(crate) struct AclEntry {
     pub(crate) permission: String,
     pub(crate) action: String,
     pub(crate) topics: Vec<String>,
@@ -14,9 +14,9 @@ pub(crate) struct Entry {
     pub(crate) retain: String,
 }
 
-impl Entry {
+impl AclEntry {
     /// RETAIN is about publishing: an entry for both deeds that names it is two rules.
-    pub(crate) fn rules(&self) -> Result<Vec<Rule>, &'static str> {
+    pub(crate) fn to_rules(&self) -> Result<Vec<AclRule>, &'static str> {
         let allows = match self.permission.as_str() {
             "allow" | "1" => true,
             "deny" | "0" => false,
@@ -30,9 +30,9 @@ impl Entry {
         };
         // What would allow this very filter and no topic below it has no rule here, and allows
         // nothing. A denial that is left out would allow.
-        let is_left_out = |text: &&String| allows && has_no_pattern(text);
+        let is_left_out = |text: &&String| allows && is_literal_with_wildcards(text);
         let named = self.topics.iter().filter(|text| !is_left_out(text));
-        let topics: Option<Vec<Pattern>> = named.map(|text| pattern(text)).collect();
+        let topics: Option<Vec<TopicPattern>> = named.map(|text| parse_pattern(text)).collect();
         let topics = topics.filter(|_| !self.topics.is_empty());
         let topics = topics.ok_or("a rule's topic is no topic filter")?;
         let qos = read_qos(&self.qos).ok_or("a rule's qos is not 0, 1 or 2")?;
@@ -46,29 +46,29 @@ impl Entry {
         if topics.is_empty() {
             return Ok(rules);
         }
-        let rule = Rule { allows, topics, qos, ..Rule::default() };
+        let rule = AclRule { allows, topics, qos, ..AclRule::default() };
         if publish {
             let subscribe = subscribe && retain.is_none();
-            rules.push(Rule { publish, subscribe, retain, ..rule.clone() });
+            rules.push(AclRule { publish, subscribe, retain, ..rule.clone() });
         }
         if subscribe && (!publish || retain.is_some()) {
-            rules.push(Rule { publish: false, subscribe, ..rule });
+            rules.push(AclRule { publish: false, subscribe, ..rule });
         }
         Ok(rules)
     }
 
     /// An object as EMQX's HTTP authentication and its Redis values have it. `permission` stands
     /// for one that it may leave out.
-    pub(crate) fn from_json(value: &Value, permission: &str) -> Result<Entry, &'static str> {
+    pub(crate) fn from_json(value: &Value, permission: &str) -> Result<AclEntry, &'static str> {
         const WRONG: &str = "a rule is no object with permission, action and topic";
-        let mut entry = Entry { permission: permission.into(), ..Entry::default() };
+        let mut entry = AclEntry { permission: permission.into(), ..AclEntry::default() };
         for (name, value) in value.as_object().ok_or(WRONG)? {
             match name.as_str() {
                 "permission" => entry.permission = value.as_str().ok_or(WRONG)?.to_lowercase(),
                 "action" => entry.action = value.as_str().ok_or(WRONG)?.to_lowercase(),
-                "topic" | "topics" => entry.topics.extend(texts(value).ok_or(WRONG)?),
-                "qos" => entry.qos = texts(value).ok_or(WRONG)?.join(","),
-                "retain" => entry.retain = texts(value).ok_or(WRONG)?.concat(),
+                "topic" | "topics" => entry.topics.extend(read_texts(value).ok_or(WRONG)?),
+                "qos" => entry.qos = read_texts(value).ok_or(WRONG)?.join(","),
+                "retain" => entry.retain = read_texts(value).ok_or(WRONG)?.concat(),
                 _ => return Err("a rule has a condition that we do not know"),
             }
         }
@@ -77,7 +77,7 @@ impl Entry {
 }
 
 /// One word or a list of them.
-fn texts(value: &Value) -> Option<Vec<String>> {
+fn read_texts(value: &Value) -> Option<Vec<String>> {
     let one = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
@@ -90,15 +90,15 @@ fn texts(value: &Value) -> Option<Vec<String>> {
 }
 
 /// `eq a/b` is EMQX's way to say that a topic is no filter.
-fn pattern(text: &str) -> Option<Pattern> {
-    if has_no_pattern(text) {
+fn parse_pattern(text: &str) -> Option<TopicPattern> {
+    if is_literal_with_wildcards(text) {
         return None;
     }
-    Pattern::parse(text.strip_prefix("eq ").unwrap_or(text)).ok()
+    TopicPattern::parse(text.strip_prefix("eq ").unwrap_or(text)).ok()
 }
 
 /// Exactly this filter, or a variable that is none.
-fn has_no_pattern(text: &str) -> bool {
+fn is_literal_with_wildcards(text: &str) -> bool {
     text.strip_prefix("eq ")
         .is_some_and(|exactly| exactly.contains(['+', '#']) || exactly.contains("${"))
 }
@@ -119,8 +119,8 @@ fn read_qos(text: &str) -> Option<u8> {
 mod tests {
     use super::*;
 
-    fn entry(permission: &str, action: &str, topic: &str, qos: &str, retain: &str) -> Entry {
-        Entry {
+    fn entry(permission: &str, action: &str, topic: &str, qos: &str, retain: &str) -> AclEntry {
+        AclEntry {
             permission: permission.into(),
             action: action.into(),
             topics: vec![topic.into()],
@@ -131,11 +131,11 @@ mod tests {
 
     #[test]
     fn an_entry_is_a_rule() {
-        let rules = entry("allow", "publish", "a/${clientid}/#", "0,1", "true").rules().unwrap();
+        let rules = entry("allow", "publish", "a/${clientid}/#", "0,1", "true").to_rules().unwrap();
         let [rule] = &rules[..] else { panic!("{rules:?}") };
         assert!(rule.allows && rule.publish && !rule.subscribe);
         assert_eq!((rule.qos, rule.retain), (0b011, Some(true)));
-        let rules = entry("0", "all", "eq a", "", "").rules().unwrap();
+        let rules = entry("0", "all", "eq a", "", "").to_rules().unwrap();
         let [rule] = &rules[..] else { panic!("{rules:?}") };
         assert!(!rule.allows && rule.publish && rule.subscribe);
         assert_eq!(
@@ -146,22 +146,22 @@ mod tests {
 
     #[test]
     fn retain_is_a_condition_of_publishing_only() {
-        let rules = entry("deny", "all", "a", "", "0").rules().unwrap();
+        let rules = entry("deny", "all", "a", "", "0").to_rules().unwrap();
         let said: Vec<_> =
             rules.iter().map(|rule| (rule.publish, rule.subscribe, rule.retain)).collect();
         assert_eq!(said, [(true, false, Some(false)), (false, true, None)]);
-        let rules = entry("deny", "subscribe", "a", "", "0").rules().unwrap();
+        let rules = entry("deny", "subscribe", "a", "", "0").to_rules().unwrap();
         assert_eq!((rules.len(), rules[0].subscribe, rules[0].retain), (1, true, None));
     }
 
     #[test]
     fn what_would_allow_one_filter_only_allows_nothing() {
         for topic in ["eq a/#", "eq a/${clientid}"] {
-            assert!(entry("allow", "all", topic, "", "").rules().unwrap().is_empty(), "{topic}");
+            assert!(entry("allow", "all", topic, "", "").to_rules().unwrap().is_empty(), "{topic}");
         }
         let topics = vec!["eq a/#".into(), "b".into()];
-        let both = Entry { topics, ..entry("allow", "subscribe", "", "", "") };
-        let rules = both.rules().unwrap();
+        let both = AclEntry { topics, ..entry("allow", "subscribe", "", "", "") };
+        let rules = both.to_rules().unwrap();
         assert_eq!((rules.len(), rules[0].topics.len()), (1, 1));
     }
 
@@ -178,9 +178,9 @@ mod tests {
             entry("allow", "publish", "a", "3", ""),
             entry("allow", "publish", "a", "0,", ""),
             entry("allow", "publish", "a", "", "maybe"),
-            Entry { topics: Vec::new(), ..entry("allow", "publish", "a", "", "") },
+            AclEntry { topics: Vec::new(), ..entry("allow", "publish", "a", "", "") },
         ] {
-            assert!(wrong.rules().is_err(), "{wrong:?}");
+            assert!(wrong.to_rules().is_err(), "{wrong:?}");
         }
     }
 }

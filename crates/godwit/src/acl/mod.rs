@@ -1,43 +1,44 @@
 //! The file that says who may do what: ours, in TOML, or one of mosquitto's. It becomes a
-//! [`Permissions`] only as a whole; every error names its line and what would be right.
+//! [`AclRuleSet`] only as a whole; every error names its line and what would be right.
 
+#[cfg(feature = "http")]
+pub(crate) mod authorizer;
 pub(crate) mod entry;
 mod mosquitto;
 mod rules;
-#[cfg(feature = "http")]
-pub(crate) mod warden;
 
-use crate::source::{self, Wrongs};
-use broker::permissions::{Members, Pattern, Permissions, Rule};
+use crate::config_source::{self, LineErrors};
+use broker::acl_rules::{AclRule, AclRuleSet, TopicPattern, UserGroups};
 use std::path::Path;
 
 /// Reads a file by its name: what ends in `.toml` is ours. `ports` are those of the listeners, in
 /// their order; a unix socket has none.
-pub(crate) fn read(path: &Path, ports: &[Option<u16>]) -> Result<Permissions, Vec<String>> {
+pub(crate) fn read_acl_file(path: &Path, ports: &[Option<u16>]) -> Result<AclRuleSet, Vec<String>> {
     let is_ours = path.extension().is_some_and(|extension| extension == "toml");
-    let rules =
-        source::read(path, "ACL file (acl.file)", "topics and names are", |text| match is_ours {
+    let rules = config_source::read(path, "ACL file (acl.file)", "topics and names are", |text| {
+        match is_ours {
             true => rules::read(text, ports),
-            false => mosquitto::read(text).map(|rules| (rules, Members::default())),
-        });
-    rules.map(|(rules, members)| Permissions::new(rules).with_members(members))
+            false => mosquitto::read(text).map(|rules| (rules, UserGroups::default())),
+        }
+    });
+    rules.map(|(rules, members)| AclRuleSet::new(rules).with_members(members))
 }
 
 /// A text is understood, or told by line, whichever format it is taken for.
-pub(crate) fn probe(text: &str) {
-    look_at(text, rules::read(text, &[Some(1883)]).map(|(rules, _)| rules));
-    look_at(text, mosquitto::read(text));
+pub(crate) fn fuzz_acl_text(text: &str) {
+    check_parse_result(text, rules::read(text, &[Some(1883)]).map(|(rules, _)| rules));
+    check_parse_result(text, mosquitto::read(text));
 }
 
-fn look_at(text: &str, rules: Result<Vec<Rule>, Wrongs>) {
+fn check_parse_result(text: &str, rules: Result<Vec<AclRule>, LineErrors>) {
     match rules {
         Ok(rules) => {
             for pattern in rules.iter().flat_map(|rule| &rule.topics) {
                 let shown = pattern.to_string();
-                let read = [Pattern::parse(&shown), Pattern::exactly(&shown)];
+                let read = [TopicPattern::parse(&shown), TopicPattern::exactly(&shown)];
                 assert!(read.iter().any(|one| one.as_ref() == Ok(pattern)), "{text:?}");
             }
-            Permissions::new(rules);
+            AclRuleSet::new(rules);
         }
         Err(wrongs) => {
             let lines = text.matches('\n').count() + 1;
@@ -68,7 +69,7 @@ mod tests {
 
     #[test]
     fn whatever_stands_in_a_file_is_understood_or_told_by_line() {
-        mutations::each(OURS, probe);
-        mutations::each(MOSQUITTOS, probe);
+        mutations::for_each_mutation(OURS, fuzz_acl_text);
+        mutations::for_each_mutation(MOSQUITTOS, fuzz_acl_text);
     }
 }

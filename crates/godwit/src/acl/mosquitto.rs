@@ -5,13 +5,13 @@
 //! Words end at blanks, and only there; a filter and a name have them inside. Blanks and tabs
 //! behind a line, and around a filter or a name, are not part of it.
 
-use crate::source::Wrongs;
-use broker::permissions::{Name, Pattern, Rule};
+use crate::config_source::LineErrors;
+use broker::acl_rules::{AclRule, NamePattern, TopicPattern};
 
-pub(super) fn read(text: &str) -> Result<Vec<Rule>, Wrongs> {
+pub(super) fn read(text: &str) -> Result<Vec<AclRule>, LineErrors> {
     // User denials, user grants, pattern denials, pattern grants.
-    let mut rules: [Vec<Rule>; 4] = Default::default();
-    let (mut user, mut wrongs): (Option<Name>, Wrongs) = (None, Vec::new());
+    let mut rules: [Vec<AclRule>; 4] = Default::default();
+    let (mut user, mut wrongs): (Option<NamePattern>, LineErrors) = (None, Vec::new());
     for (at, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
         let line = line.trim_end_matches(is_blank).trim_start_matches(' ');
         if line.is_empty() || line.starts_with('#') {
@@ -21,15 +21,15 @@ pub(super) fn read(text: &str) -> Result<Vec<Rule>, Wrongs> {
         let name = rest.trim_matches(is_blank);
         let read = match word {
             "user" if !name.is_empty() => {
-                user = Some(Name::Exactly(name.into()));
+                user = Some(NamePattern::Exactly(name.into()));
                 continue;
             }
             "user" => Err("a name is missing, use user NAME".to_string()),
-            "topic" => rule(rest, literal).map(|rule| match &user {
-                Some(name) => Rule { users: vec![name.clone()], ..rule },
-                None => Rule { anonymous: true, ..rule },
+            "topic" => parse_rule(rest, check_literal_filter).map(|rule| match &user {
+                Some(name) => AclRule { users: vec![name.clone()], ..rule },
+                None => AclRule { anonymous_only: true, ..rule },
             }),
-            "pattern" => rule(rest, with_variables),
+            "pattern" => parse_rule(rest, convert_pattern_filter),
             _ => Err(format!("{word:?} is no keyword, use user, topic or pattern and a blank")),
         };
         match read {
@@ -45,7 +45,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Rule>, Wrongs> {
     if !rules[2].is_empty() || !rules[3].is_empty() {
         // Where there are patterns, whoever has a wildcard in its name may do what its own topics
         // say and no more.
-        rules[2].insert(0, Rule { wild_names: true, ..Rule::default() });
+        rules[2].insert(0, AclRule { wildcard_names_only: true, ..AclRule::default() });
     }
     Ok(rules.concat())
 }
@@ -61,8 +61,8 @@ fn first_word(text: &str) -> (&str, &str) {
 }
 
 /// `read a/b`, or without a first word for both.
-fn rule(text: &str, topic: fn(&str) -> Result<String, String>) -> Result<Rule, String> {
-    let mut rule = Rule { allows: true, ..Rule::default() };
+fn parse_rule(text: &str, topic: fn(&str) -> Result<String, String>) -> Result<AclRule, String> {
+    let mut rule = AclRule { allows: true, ..AclRule::default() };
     let (word, rest) = first_word(text);
     let filter = match word {
         // The only word is the filter, whatever it is.
@@ -87,12 +87,12 @@ fn rule(text: &str, topic: fn(&str) -> Result<String, String>) -> Result<Rule, S
             ));
         }
     };
-    rule.topics = vec![Pattern::parse(&topic(filter.trim_matches(is_blank))?)?];
+    rule.topics = vec![TopicPattern::parse(&topic(filter.trim_matches(is_blank))?)?];
     Ok(rule)
 }
 
 /// The filter of a `topic`, in which nothing stands for a name.
-fn literal(filter: &str) -> Result<String, String> {
+fn check_literal_filter(filter: &str) -> Result<String, String> {
     if filter.contains("${") || filter.contains("%c") || filter.contains("%u") {
         return Err(format!(
             "in {filter:?} nothing stands for a client's name: use pattern instead of topic"
@@ -102,7 +102,7 @@ fn literal(filter: &str) -> Result<String, String> {
 }
 
 /// The filter of a `pattern`: `%c` and `%u` stand for the client's names wherever they are.
-fn with_variables(filter: &str) -> Result<String, String> {
+fn convert_pattern_filter(filter: &str) -> Result<String, String> {
     if filter.contains("${") {
         return Err(format!("{filter:?} has ${{, use %c for the client id and %u for the user"));
     }
@@ -113,12 +113,12 @@ fn with_variables(filter: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    fn show(rule: &Rule) -> String {
-        let pattern = |pattern: &Pattern| pattern.to_string();
+    fn show(rule: &AclRule) -> String {
+        let pattern = |pattern: &TopicPattern| pattern.to_string();
         let topics: Vec<String> = rule.topics.iter().map(pattern).collect();
         let who = match &rule.users[..] {
-            _ if rule.wild_names => "wild".to_string(),
-            [] if rule.anonymous => "nobody".to_string(),
+            _ if rule.wildcard_names_only => "wild".to_string(),
+            [] if rule.anonymous_only => "nobody".to_string(),
             [] => "all".to_string(),
             names => format!("{names:?}"),
         };

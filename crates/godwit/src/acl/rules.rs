@@ -21,31 +21,34 @@
 //! retain = false
 //! ```
 
-use crate::options::nearest::nearest;
-use crate::source::{Entry, Reader, Wrongs};
+use crate::config_source::{LineErrors, TomlReader, TomlValue};
+use crate::options::nearest::nearest_word;
 use broker::ListenerId;
-use broker::permissions::{Members, Name, Pattern, Rule};
+use broker::acl_rules::{AclRule, NamePattern, TopicPattern, UserGroups};
 use std::collections::HashMap;
 use toml::de::{DeTable, DeValue};
 
-pub(super) fn read(source: &str, ports: &[Option<u16>]) -> Result<(Vec<Rule>, Members), Wrongs> {
-    Reader::read(source, |reader, document| {
-        let mut file = File { reader, ports, groups: HashMap::new() };
+pub(super) fn read(
+    source: &str,
+    ports: &[Option<u16>],
+) -> Result<(Vec<AclRule>, UserGroups), LineErrors> {
+    TomlReader::read(source, |reader, document| {
+        let mut file = AclFileParser { reader, ports, groups: HashMap::new() };
         if let Some(groups) = document.get("groups") {
-            file.groups(groups);
+            file.read_groups(groups);
         }
         let mut rules = Vec::new();
         for (key, value) in document {
             match key.get_ref().as_ref() {
                 "groups" => {}
-                "rule" => rules = file.rules(value),
+                "rule" => rules = file.read_rules(value),
                 other => {
                     let why = format!("{other:?} is nothing here, use [groups] and [[rule]]");
-                    file.reader.wrong(key.span().start, why);
+                    file.reader.report_error(key.span().start, why);
                 }
             }
         }
-        let mut members = Members::default();
+        let mut members = UserGroups::default();
         for (group, users) in &file.groups {
             for user in users {
                 members.entry(user.as_str().into()).or_default().push(group.as_str().into());
@@ -55,8 +58,8 @@ pub(super) fn read(source: &str, ports: &[Option<u16>]) -> Result<(Vec<Rule>, Me
     })
 }
 
-struct File<'a, 'b> {
-    reader: &'a mut Reader<'b>,
+struct AclFileParser<'a, 'b> {
+    reader: &'a mut TomlReader<'b>,
     ports: &'a [Option<u16>],
     groups: HashMap<String, Vec<String>>,
 }
@@ -76,28 +79,28 @@ const KEYS: [&str; 12] = [
     "user",
 ];
 
-impl File<'_, '_> {
-    fn groups(&mut self, groups: &Entry<'_>) {
+impl AclFileParser<'_, '_> {
+    fn read_groups(&mut self, groups: &TomlValue<'_>) {
         let DeValue::Table(table) = groups.get_ref() else {
             let at = groups.span().start;
-            return self.reader.wrong(at, "use [groups] and under it NAME = [USERS]");
+            return self.reader.report_error(at, "use [groups] and under it NAME = [USERS]");
         };
         for (name, users) in table {
-            let users = self.reader.texts(users, "a list of users");
+            let users = self.reader.read_texts(users, "a list of users");
             self.groups.insert(name.get_ref().to_string(), users);
         }
     }
 
-    fn rules(&mut self, rules: &Entry<'_>) -> Vec<Rule> {
+    fn read_rules(&mut self, rules: &TomlValue<'_>) -> Vec<AclRule> {
         let DeValue::Array(rules) = rules.get_ref() else {
-            self.reader.wrong(rules.span().start, "a rule begins with [[rule]]");
+            self.reader.report_error(rules.span().start, "a rule begins with [[rule]]");
             return Vec::new();
         };
         let mut all = Vec::new();
         for rule in rules {
             match rule.get_ref() {
-                DeValue::Table(table) => self.rule(rule.span().start, table, &mut all),
-                _ => self.reader.wrong(rule.span().start, "a rule begins with [[rule]]"),
+                DeValue::Table(table) => self.read_rule(rule.span().start, table, &mut all),
+                _ => self.reader.report_error(rule.span().start, "a rule begins with [[rule]]"),
             }
         }
         all
@@ -105,74 +108,77 @@ impl File<'_, '_> {
 
     /// A group of the file is its users; one that a backend gives stands for itself. So a rule for
     /// groups is two rules in a row.
-    fn rule(&mut self, at: usize, table: &DeTable<'_>, all: &mut Vec<Rule>) {
-        let (mut rule, mut action, mut members) = (Rule::default(), None, Vec::new());
+    fn read_rule(&mut self, at: usize, table: &DeTable<'_>, all: &mut Vec<AclRule>) {
+        let (mut rule, mut action, mut members) = (AclRule::default(), None, Vec::new());
         for (key, value) in table {
             let at = key.span().start;
             match key.get_ref().as_ref() {
                 name @ ("allow" | "deny") => {
                     if action.is_some() {
-                        self.reader.wrong(at, "allow and deny exclude each other, use one");
+                        self.reader.report_error(at, "allow and deny exclude each other, use one");
                     }
                     rule.allows = name == "allow";
                     action = Some(value);
                 }
-                "address" => rule.addresses = self.reader.networks(value),
-                "anonymous" => rule.anonymous = self.bool(value),
-                "client_id" => rule.client_ids = self.names(value),
+                "address" => rule.addresses = self.reader.read_networks(value),
+                "anonymous" => rule.anonymous_only = self.read_bool(value),
+                "client_id" => rule.client_ids = self.read_names(value),
                 "group" => {
-                    for group in self.reader.texts(value, "groups") {
+                    for group in self.reader.read_texts(value, "groups") {
                         members.extend(self.groups.get(&group).cloned().unwrap_or_default());
                         rule.groups.push(group.into());
                     }
                 }
-                "listener" => rule.listeners = self.listeners(value),
-                "qos" => rule.qos = self.qos(value),
-                "retain" => rule.retain = Some(self.bool(value)),
-                "filter" => self.patterns(value, Pattern::exactly, &mut rule),
-                "topic" => self.patterns(value, Pattern::parse, &mut rule),
-                "user" => rule.users = self.names(value),
+                "listener" => rule.listeners = self.read_listeners(value),
+                "qos" => rule.qos = self.read_qos_set(value),
+                "retain" => rule.retain = Some(self.read_bool(value)),
+                "filter" => self.read_patterns(value, TopicPattern::exactly, &mut rule),
+                "topic" => self.read_patterns(value, TopicPattern::parse, &mut rule),
+                "user" => rule.users = self.read_names(value),
                 other => {
-                    let meant = nearest(other, KEYS.into_iter());
+                    let meant = nearest_word(other, KEYS.into_iter());
                     let meant = meant.unwrap_or("one of the others");
-                    self.reader.wrong(at, format!("a rule has no {other}, did you mean {meant}?"));
+                    self.reader
+                        .report_error(at, format!("a rule has no {other}, did you mean {meant}?"));
                 }
             }
         }
-        self.action(at, action, &mut rule);
+        self.read_action(at, action, &mut rule);
         if !rule.groups.is_empty() && !rule.users.is_empty() {
-            self.reader.wrong(at, "user and group exclude each other, use two rules");
+            self.reader.report_error(at, "user and group exclude each other, use two rules");
         }
-        if rule.anonymous && !(rule.groups.is_empty() && rule.users.is_empty()) {
-            self.reader.wrong(at, "a client without a name is no user and in no group");
+        if rule.anonymous_only && !(rule.groups.is_empty() && rule.users.is_empty()) {
+            self.reader.report_error(at, "a client without a name is no user and in no group");
         }
         if rule.retain.is_some() && rule.subscribe {
-            self.reader.wrong(at, "retain is about publishing: use allow or deny = \"publish\"");
+            self.reader
+                .report_error(at, "retain is about publishing: use allow or deny = \"publish\"");
         }
         if !members.is_empty() {
-            let users = members.iter().map(|name| Name::Exactly(name.as_str().into())).collect();
-            all.push(Rule { users, groups: Vec::new(), ..rule.clone() });
+            let users =
+                members.iter().map(|name| NamePattern::Exactly(name.as_str().into())).collect();
+            all.push(AclRule { users, groups: Vec::new(), ..rule.clone() });
         }
         all.push(rule);
     }
 
-    fn patterns(
+    fn read_patterns(
         &mut self,
-        value: &Entry<'_>,
-        parse: fn(&str) -> Result<Pattern, String>,
-        rule: &mut Rule,
+        value: &TomlValue<'_>,
+        parse: fn(&str) -> Result<TopicPattern, String>,
+        rule: &mut AclRule,
     ) {
-        for text in self.reader.texts(value, "topic filters") {
+        for text in self.reader.read_texts(value, "topic filters") {
             match parse(&text) {
                 Ok(pattern) => rule.topics.push(pattern),
-                Err(why) => self.reader.wrong(value.span().start, why),
+                Err(why) => self.reader.report_error(value.span().start, why),
             }
         }
     }
 
-    fn action(&mut self, at: usize, action: Option<&Entry<'_>>, rule: &mut Rule) {
+    fn read_action(&mut self, at: usize, action: Option<&TomlValue<'_>>, rule: &mut AclRule) {
         let Some(action) = action else {
-            return self.reader.wrong(at, "the rule says neither allow nor deny");
+            return self.reader.report_error(at, "the rule says neither allow nor deny");
         };
         match action.get_ref() {
             DeValue::String(text) if text == "all" => {}
@@ -180,44 +186,45 @@ impl File<'_, '_> {
             DeValue::String(text) if text == "subscribe" => rule.publish = false,
             _ => {
                 let why = "no such deed, use \"publish\", \"subscribe\" or \"all\"";
-                self.reader.wrong(action.span().start, why);
+                self.reader.report_error(action.span().start, why);
             }
         }
     }
 
-    fn bool(&mut self, value: &Entry<'_>) -> bool {
+    fn read_bool(&mut self, value: &TomlValue<'_>) -> bool {
         let DeValue::Boolean(yes) = value.get_ref() else {
-            self.reader.wrong(value.span().start, "use true or false");
+            self.reader.report_error(value.span().start, "use true or false");
             return false;
         };
         *yes
     }
 
-    fn names(&mut self, value: &Entry<'_>) -> Vec<Name> {
-        self.reader.texts(value, "names").iter().map(|name| Name::parse(name)).collect()
+    fn read_names(&mut self, value: &TomlValue<'_>) -> Vec<NamePattern> {
+        self.reader.read_texts(value, "names").iter().map(|name| NamePattern::parse(name)).collect()
     }
 
-    fn qos(&mut self, value: &Entry<'_>) -> u8 {
+    fn read_qos_set(&mut self, value: &TomlValue<'_>) -> u8 {
         let mut all = 0;
-        for (at, number) in self.numbers(value) {
+        for (at, number) in self.read_numbers(value) {
             match number {
                 Some(qos @ 0..=2) => all |= 1 << qos,
-                _ => self.reader.wrong(at, "a QoS is 0, 1 or 2"),
+                _ => self.reader.report_error(at, "a QoS is 0, 1 or 2"),
             }
         }
         all
     }
 
-    fn listeners(&mut self, value: &Entry<'_>) -> Vec<ListenerId> {
+    fn read_listeners(&mut self, value: &TomlValue<'_>) -> Vec<ListenerId> {
         let mut all = Vec::new();
-        for (at, number) in self.numbers(value) {
+        for (at, number) in self.read_numbers(value) {
             let is_meant = |port: u16| Some(u64::from(port)) == number;
             let with = (0..).zip(self.ports).filter(|(_, port)| port.is_some_and(is_meant));
             let with: Vec<ListenerId> = with.map(|(listener, _)| ListenerId(listener)).collect();
             if with.is_empty() {
                 let ports: Vec<String> = self.ports.iter().flatten().map(u16::to_string).collect();
                 let ports = ports.join(", ");
-                self.reader.wrong(at, format!("no listener has this port, use one of {ports}"));
+                self.reader
+                    .report_error(at, format!("no listener has this port, use one of {ports}"));
             }
             all.extend(with);
         }
@@ -225,8 +232,8 @@ impl File<'_, '_> {
     }
 
     /// One number or a list of them, each with its place.
-    fn numbers(&self, value: &Entry<'_>) -> Vec<(usize, Option<u64>)> {
-        let one = |value: &Entry<'_>| match value.get_ref() {
+    fn read_numbers(&self, value: &TomlValue<'_>) -> Vec<(usize, Option<u64>)> {
+        let one = |value: &TomlValue<'_>| match value.get_ref() {
             DeValue::Integer(number) => {
                 (value.span().start, u64::from_str_radix(number.as_str(), number.radix()).ok())
             }
@@ -261,7 +268,7 @@ mod tests {
         assert_eq!(members.get("ann"), Some(&vec!["operators".into()]));
         assert_eq!(rules.len(), 4);
         assert!(!rules[0].allows && !rules[0].publish && rules[0].subscribe);
-        assert_eq!(rules[1].users, [Name::parse("ann"), Name::parse("bob")]);
+        assert_eq!(rules[1].users, [NamePattern::parse("ann"), NamePattern::parse("bob")]);
         assert!(rules[1].groups.is_empty() && rules[2].users.is_empty());
         assert_eq!(rules[2].groups, ["operators".into()]);
         assert_eq!((rules[3].qos, rules[3].retain), (0b011, Some(false)));
@@ -272,8 +279,8 @@ mod tests {
         let rules = read("[[rule]]\ndeny = \"subscribe\"\nfilter = [\"#\"]\ntopic = \"#\"", &[]);
         let topics = &rules.unwrap().0[0].topics;
         assert_eq!(topics.len(), 2);
-        assert!(topics.contains(&Pattern::exactly("#").unwrap()), "{topics:?}");
-        assert!(topics.contains(&Pattern::parse("#").unwrap()), "{topics:?}");
+        assert!(topics.contains(&TopicPattern::exactly("#").unwrap()), "{topics:?}");
+        assert!(topics.contains(&TopicPattern::parse("#").unwrap()), "{topics:?}");
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! `-F FORMAT`: how `godwit sub` prints a message. Compiled once, checked at start.
 
-use crate::timestamp::Timestamp;
+use crate::timestamp::UnixTimestamp;
 use mqtt::{Property, Publish};
 use std::io::{self, Write};
 
 #[derive(Debug)]
-pub(super) struct Format {
-    parts: Vec<Part>,
+pub(super) struct MessageFormat {
+    parts: Vec<MessageFormatPart>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Part {
+enum MessageFormatPart {
     Literal(Vec<u8>),
     /// The letter after `%`.
     Field(char),
@@ -40,21 +40,22 @@ pub(super) const FIELDS: &[(char, &str)] = &[
     ('%', "%"),
 ];
 
-impl Format {
+impl MessageFormat {
     /// What `-v` and no flag at all stand for.
-    pub(super) fn plain(verbose: bool, newline: bool) -> Format {
+    pub(super) fn plain(verbose: bool, newline: bool) -> MessageFormat {
         let mut parts = Vec::new();
         if verbose {
-            parts.extend([Part::Field('t'), Part::Literal(b" ".to_vec())]);
+            parts
+                .extend([MessageFormatPart::Field('t'), MessageFormatPart::Literal(b" ".to_vec())]);
         }
-        parts.push(Part::Field('p'));
+        parts.push(MessageFormatPart::Field('p'));
         if newline {
-            parts.push(Part::Literal(b"\n".to_vec()));
+            parts.push(MessageFormatPart::Literal(b"\n".to_vec()));
         }
-        Format { parts }
+        MessageFormat { parts }
     }
 
-    pub(super) fn parse(text: &str, newline: bool) -> Result<Format, String> {
+    pub(super) fn parse(text: &str, newline: bool) -> Result<MessageFormat, String> {
         let mut parts = Vec::new();
         let mut literal = String::new();
         let mut chars = text.chars();
@@ -66,11 +67,11 @@ impl Format {
                     Some(letter) if FIELDS.iter().any(|(known, _)| *known == letter) => {
                         if !literal.is_empty() {
                             let bytes = std::mem::take(&mut literal).into_bytes();
-                            parts.push(Part::Literal(bytes));
+                            parts.push(MessageFormatPart::Literal(bytes));
                         }
-                        parts.push(Part::Field(letter));
+                        parts.push(MessageFormatPart::Field(letter));
                     }
-                    other => return Err(unknown(other)),
+                    other => return Err(unknown_letter(other)),
                 },
                 _ => literal.push(char),
             }
@@ -79,31 +80,31 @@ impl Format {
             literal.push('\n');
         }
         if !literal.is_empty() {
-            parts.push(Part::Literal(literal.into_bytes()));
+            parts.push(MessageFormatPart::Literal(literal.into_bytes()));
         }
-        Ok(Format { parts })
+        Ok(MessageFormat { parts })
     }
 
     pub(super) fn write(
         &self,
         message: &Publish<'_>,
-        now: Timestamp,
+        now: UnixTimestamp,
         out: &mut impl Write,
     ) -> io::Result<()> {
         for part in &self.parts {
             match part {
-                Part::Literal(bytes) => out.write_all(bytes)?,
-                Part::Field(letter) => field(*letter, message, now, out)?,
+                MessageFormatPart::Literal(bytes) => out.write_all(bytes)?,
+                MessageFormatPart::Field(letter) => write_field(*letter, message, now, out)?,
             }
         }
         Ok(())
     }
 }
 
-fn field(
+fn write_field(
     letter: char,
     message: &Publish<'_>,
-    now: Timestamp,
+    now: UnixTimestamp,
     out: &mut impl Write,
 ) -> io::Result<()> {
     match letter {
@@ -118,12 +119,12 @@ fn field(
         'm' => write!(out, "{}", message.packet_id.map_or(0, u16::from)),
         'I' => write!(out, "{}+0000", now.seconds()),
         'U' => write!(out, "{}.{:09}", now.0.as_secs(), now.0.subsec_nanos()),
-        _ => property(letter, message, out),
+        _ => write_properties(letter, message, out),
     }
 }
 
 /// Nothing where the message has no such property.
-fn property(letter: char, message: &Publish<'_>, out: &mut impl Write) -> io::Result<()> {
+fn write_properties(letter: char, message: &Publish<'_>, out: &mut impl Write) -> io::Result<()> {
     let mut space = "";
     for property in message.properties.iter() {
         match (letter, property) {
@@ -159,7 +160,7 @@ fn escape(char: Option<char>) -> Result<char, String> {
     }
 }
 
-fn unknown(letter: Option<char>) -> String {
+fn unknown_letter(letter: Option<char>) -> String {
     let letters: String = FIELDS.iter().map(|(letter, _)| *letter).collect();
     let letter = letter.map_or(String::new(), String::from);
     format!("-F: there is no %{letter}, use % with one of {letters}")
@@ -171,7 +172,7 @@ mod tests {
     use mqtt::{PropertiesBuf, QoS};
     use std::time::Duration;
 
-    fn show(format: &Format) -> String {
+    fn show(format: &MessageFormat) -> String {
         let mut properties = PropertiesBuf::default();
         properties
             .push(Property::UserProperty("a", "b"))
@@ -188,29 +189,30 @@ mod tests {
             payload: b"h\xFFi",
         };
         let mut out = Vec::new();
-        format.write(&message, Timestamp(Duration::from_millis(1_500)), &mut out).unwrap();
+        format.write(&message, UnixTimestamp(Duration::from_millis(1_500)), &mut out).unwrap();
         out.iter().map(|byte| char::from(*byte)).collect()
     }
 
     #[test]
     fn formats_print_fields_and_escapes() {
-        let format = Format::parse(r"%t|%x|%X|%l|%q|%r|%d|%m|%I|%U|%P|%C|%S|%R|%%\t\\", false);
+        let format =
+            MessageFormat::parse(r"%t|%x|%X|%l|%q|%r|%d|%m|%I|%U|%P|%C|%S|%R|%%\t\\", false);
         assert_eq!(
             show(&format.unwrap()),
             "a/b|68ff69|68FF69|3|1|1|0|9|1970-01-01T00:00:01+0000|1.500000000|a:b c:d|text|7||%\t\\"
         );
-        assert_eq!(show(&Format::parse("%p", true).unwrap()), "h\u{FF}i\n");
-        assert_eq!(show(&Format::plain(true, true)), "a/b h\u{FF}i\n");
-        assert_eq!(show(&Format::plain(false, false)), "h\u{FF}i");
+        assert_eq!(show(&MessageFormat::parse("%p", true).unwrap()), "h\u{FF}i\n");
+        assert_eq!(show(&MessageFormat::plain(true, true)), "a/b h\u{FF}i\n");
+        assert_eq!(show(&MessageFormat::plain(false, false)), "h\u{FF}i");
     }
 
     #[test]
     fn wrong_formats_say_what_there_is() {
         assert_eq!(
-            Format::parse("%j", true).unwrap_err(),
+            MessageFormat::parse("%j", true).unwrap_err(),
             "-F: there is no %j, use % with one of tpxXlqrdmIUACDEFPRS%"
         );
-        assert!(Format::parse("%", true).is_err());
-        assert!(Format::parse("\\", true).is_err());
+        assert!(MessageFormat::parse("%", true).is_err());
+        assert!(MessageFormat::parse("\\", true).is_err());
     }
 }

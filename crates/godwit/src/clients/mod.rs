@@ -5,14 +5,14 @@
 //! the time of `-W` is over; otherwise the code by which the broker refused: a return code of
 //! 3.x, or a reason code from 128 on.
 
-mod dial;
+mod client_options;
+mod connection;
 mod format;
 mod properties;
 pub(crate) mod publish;
 mod stream;
 pub(crate) mod subscribe;
 pub(crate) mod tunnel;
-mod wire;
 
 use std::fmt;
 use std::io::{self, Write};
@@ -20,34 +20,34 @@ use std::process::ExitCode;
 
 /// Why a client ends before its work is done.
 #[derive(Debug)]
-pub(crate) struct End {
+pub(crate) struct ClientError {
     pub(crate) code: u8,
     pub(crate) why: String,
 }
 
-impl End {
-    fn new(code: u8, why: impl Into<String>) -> End {
-        End { code, why: why.into() }
+impl ClientError {
+    fn new(code: u8, why: impl Into<String>) -> ClientError {
+        ClientError { code, why: why.into() }
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.why)
     }
 }
 
 /// Errors of every kind end here, once.
-fn finish(end: Result<(), End>, quiet: bool) -> ExitCode {
-    let Err(End { code, why }) = end else { return ExitCode::SUCCESS };
+fn report_result(end: Result<(), ClientError>, quiet: bool) -> ExitCode {
+    let Err(ClientError { code, why }) = end else { return ExitCode::SUCCESS };
     if !quiet && !why.is_empty() {
         let _ = writeln!(io::stderr(), "Error: {why}");
     }
     ExitCode::from(code)
 }
 
-fn wrong_flags(wrongs: &[String]) -> ExitCode {
-    crate::complain(wrongs);
+fn report_flag_errors(wrongs: &[String]) -> ExitCode {
+    crate::print_errors(wrongs);
     ExitCode::from(EXIT_NO_CONNECTION)
 }
 

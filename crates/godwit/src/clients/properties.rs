@@ -1,13 +1,13 @@
 //! `-D COMMAND NAME VALUE`: the properties that a user gives by hand. What may stand where comes
 //! from the codec's table.
 
-use crate::options::nearest::nearest;
-use mqtt::property::{PROPERTIES, PropertyKind, PropertyRow, Repeats, WILL};
+use crate::options::nearest::nearest_word;
+use mqtt::property::{PROPERTIES, PropertyKind, PropertyRepeats, PropertyRow, WILL};
 use mqtt::{PacketType, PropertiesBuf, Property};
 
 /// What `-D` gave, by the packet that carries it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Given {
+pub(super) struct PacketProperties {
     pub(super) connect: PropertiesBuf,
     pub(super) disconnect: PropertiesBuf,
     pub(super) publish: PropertiesBuf,
@@ -16,23 +16,25 @@ pub(super) struct Given {
     pub(super) will: PropertiesBuf,
 }
 
-impl Given {
+impl PacketProperties {
     /// `values` are the packet, the property's name and its value, or a user property's name and
     /// value.
     pub(super) fn add(&mut self, values: &[String]) -> Result<(), String> {
         let [packet, name, value, more @ ..] = values else {
             return Err("-D needs a packet, a property and a value".to_string());
         };
-        let (owner, properties) = self.of(packet)?;
-        let row = row(name)?;
+        let (owner, properties) = self.properties_of_packet(packet)?;
+        let row = find_property(name)?;
         if row.packets & owner == 0 {
             return Err(format!("-D {packet} {name}: {packet} has no such property"));
         }
         let present = properties.as_properties();
-        if row.repeats != Repeats::Many && present.iter_with_bytes().any(|(_, b)| b[0] == row.id) {
+        if row.repeats != PropertyRepeats::Many
+            && present.iter_with_bytes().any(|(_, b)| b[0] == row.id)
+        {
             return Err(format!("-D {packet} {name}: given twice"));
         }
-        let bytes = encode(row, value, more.first().map_or("", String::as_str));
+        let bytes = encode_property(row, value, more.first().map_or("", String::as_str));
         let bytes = bytes.map_err(|right| format!("-D {packet} {name} {value}: use {right}"))?;
         let checked = mqtt::Properties::check(&bytes, owner);
         let property = checked.ok().and_then(|properties| properties.iter().next());
@@ -42,7 +44,7 @@ impl Given {
         Ok(())
     }
 
-    fn of(&mut self, packet: &str) -> Result<(u16, &mut PropertiesBuf), String> {
+    fn properties_of_packet(&mut self, packet: &str) -> Result<(u16, &mut PropertiesBuf), String> {
         Ok(match packet.to_ascii_lowercase().as_str() {
             "connect" => (PacketType::Connect.bit(), &mut self.connect),
             "disconnect" => (PacketType::Disconnect.bit(), &mut self.disconnect),
@@ -60,12 +62,12 @@ impl Given {
 }
 
 /// `message-expiry-interval` is "Message Expiry Interval".
-fn row(name: &str) -> Result<&'static PropertyRow, String> {
+fn find_property(name: &str) -> Result<&'static PropertyRow, String> {
     let names: Vec<String> = PROPERTIES.iter().map(flag_name).collect();
     if let Some(at) = names.iter().position(|known| known == name) {
         return Ok(&PROPERTIES[at]);
     }
-    let hint = nearest(name, names.iter().map(String::as_str));
+    let hint = nearest_word(name, names.iter().map(String::as_str));
     let hint = hint.map_or(String::new(), |meant| format!(", did you mean {meant}?"));
     Err(format!("-D: there is no property {name}{hint}"))
 }
@@ -75,7 +77,7 @@ fn flag_name(row: &PropertyRow) -> String {
 }
 
 /// The encoded property; the error says what kind of value would be right.
-fn encode(row: &PropertyRow, value: &str, second: &str) -> Result<Vec<u8>, &'static str> {
+fn encode_property(row: &PropertyRow, value: &str, second: &str) -> Result<Vec<u8>, &'static str> {
     let number = |max: u32| value.parse::<u32>().ok().filter(|number| *number <= max);
     let mut bytes = vec![row.id];
     match row.kind {
@@ -93,16 +95,16 @@ fn encode(row: &PropertyRow, value: &str, second: &str) -> Result<Vec<u8>, &'sta
             bytes.clear();
             Property::SubscriptionIdentifier(number).encode(&mut bytes);
         }
-        PropertyKind::Text | PropertyKind::Binary => text(value, &mut bytes)?,
+        PropertyKind::Text | PropertyKind::Binary => push_text(value, &mut bytes)?,
         PropertyKind::TextPair => {
-            text(value, &mut bytes)?;
-            text(second, &mut bytes)?;
+            push_text(value, &mut bytes)?;
+            push_text(second, &mut bytes)?;
         }
     }
     Ok(bytes)
 }
 
-fn text(text: &str, bytes: &mut Vec<u8>) -> Result<(), &'static str> {
+fn push_text(text: &str, bytes: &mut Vec<u8>) -> Result<(), &'static str> {
     let len = u16::try_from(text.len()).map_err(|_| "at most 65535 bytes")?;
     bytes.extend(len.to_be_bytes());
     bytes.extend(text.as_bytes());
@@ -113,14 +115,14 @@ fn text(text: &str, bytes: &mut Vec<u8>) -> Result<(), &'static str> {
 mod tests {
     use super::*;
 
-    fn add(given: &mut Given, line: &str) -> Result<(), String> {
+    fn add(given: &mut PacketProperties, line: &str) -> Result<(), String> {
         let values: Vec<String> = line.split_whitespace().map(String::from).collect();
         given.add(&values)
     }
 
     #[test]
     fn properties_are_encoded_in_their_order() {
-        let mut given = Given::default();
+        let mut given = PacketProperties::default();
         for line in [
             "publish message-expiry-interval 7",
             "publish user-property a b",
@@ -148,7 +150,7 @@ mod tests {
 
     #[test]
     fn wrong_properties_say_what_would_be_right() {
-        let mut given = Given::default();
+        let mut given = PacketProperties::default();
         add(&mut given, "publish content-type x").unwrap();
         let mut why = |line| add(&mut given, line).unwrap_err();
         assert_eq!(why("publish content-type y"), "-D publish content-type: given twice");

@@ -1,18 +1,18 @@
 //! `godwit pub`: one message, one repeated, or one a line of stdin.
 
-use super::dial::{self, Dial, Welcome, flag};
-use super::wire::{Arrival, Lines, Wire, lost};
-use super::{EXIT_NO_CONNECTION, End, finish, wrong_flags};
-use crate::flags::{self, Flag, Used};
+use super::client_options::{self, ClientOptions, ConnAckLimits, flag};
+use super::connection::{BlockingConnection, ClientInput, StdinLines, connection_lost};
+use super::{ClientError, EXIT_NO_CONNECTION, report_flag_errors, report_result};
+use crate::flags::{self, CliFlag, ParsedFlag};
 use crate::print;
-use mqtt::{Ack, Packet, PacketId, Properties, Publish, QoS, Reason};
+use mqtt::{Packet, PacketId, Properties, Publish, PublishAck, QoS, ReasonCode};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-const OWN_FLAGS: [Flag; 10] = [
+const OWN_FLAGS: [CliFlag; 10] = [
     flag(&["-t", "--topic"], &["TOPIC"], "where to publish"),
     flag(&["-m", "--message"], &["TEXT"], "the payload"),
     flag(&["-f", "--file"], &["FILE"], "the payload is this file"),
@@ -26,29 +26,29 @@ const OWN_FLAGS: [Flag; 10] = [
 ];
 
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
-    let all: Vec<Flag> = OWN_FLAGS.into_iter().chain(dial::FLAGS).collect();
-    let job = flags::read(&all, arguments).and_then(|used| {
+    let all: Vec<CliFlag> = OWN_FLAGS.into_iter().chain(client_options::FLAGS).collect();
+    let job = flags::parse_flags(&all, arguments).and_then(|used| {
         if used.iter().any(|used| used.name == "--help") {
             return Ok(None);
         }
-        Job::read(&used).map(Some).map_err(|why| vec![why])
+        PublishCommand::from_flags(&used).map(Some).map_err(|why| vec![why])
     });
     match job {
         Ok(None) => print(&format!("Publishes messages.\n\n{}", flags::help(&all))),
         Ok(Some(job)) => {
-            let quiet = job.dial.quiet;
-            finish(job.publish(), quiet)
+            let quiet = job.options.quiet;
+            report_result(job.publish(), quiet)
         }
-        Err(wrongs) => wrong_flags(&wrongs),
+        Err(wrongs) => report_flag_errors(&wrongs),
     }
 }
 
 /// What the command line asks for.
 #[derive(Debug)]
-struct Job {
-    dial: Dial,
+struct PublishCommand {
+    options: ClientOptions,
     topic: String,
-    payload: Payload,
+    payload: PayloadSource,
     retain: bool,
     inflight_max: u16,
     repeat: u32,
@@ -56,27 +56,27 @@ struct Job {
 }
 
 #[derive(Debug)]
-enum Payload {
+enum PayloadSource {
     File(String),
     Lines,
     Stdin,
     Text(String),
 }
 
-impl Job {
-    fn read(used: &[Used]) -> Result<Job, String> {
-        let mut dial = Dial::new("godwit-pub");
+impl PublishCommand {
+    fn from_flags(used: &[ParsedFlag]) -> Result<PublishCommand, String> {
+        let mut dial = ClientOptions::new("godwit-pub");
         let mut topic = String::new();
         let mut payload = None;
         let (mut retain, mut inflight_max) = (false, 20);
         let (mut repeat, mut repeat_delay) = (1, Duration::ZERO);
         for used in used {
             let given = match used.name {
-                "--message" => Payload::Text(used.value().to_string()),
-                "--file" => Payload::File(used.value().to_string()),
-                "--stdin-line" => Payload::Lines,
-                "--stdin-file" => Payload::Stdin,
-                "--null-message" => Payload::Text(String::new()),
+                "--message" => PayloadSource::Text(used.value().to_string()),
+                "--file" => PayloadSource::File(used.value().to_string()),
+                "--stdin-line" => PayloadSource::Lines,
+                "--stdin-file" => PayloadSource::Stdin,
+                "--null-message" => PayloadSource::Text(String::new()),
                 "--topic" => {
                     topic = used.value().to_string();
                     continue;
@@ -98,7 +98,7 @@ impl Job {
                     continue;
                 }
                 _ => {
-                    dial.take(used)?;
+                    dial.apply_flag(used)?;
                     continue;
                 }
             };
@@ -106,136 +106,158 @@ impl Job {
                 return Err("use only one of -m, -f, -l, -s and -n".to_string());
             }
         }
-        dial.settle(id_given(used))?;
+        dial.check_flags(has_client_id_flag(used))?;
         if mqtt::topic::check_topic(&topic).is_err() {
             return Err(format!("-t {topic:?}: use a topic without + and #"));
         }
         let payload = payload.ok_or("there is no payload: use -m, -f, -l, -s or -n")?;
-        Ok(Job { dial, topic, payload, retain, inflight_max, repeat, repeat_delay })
+        Ok(PublishCommand {
+            options: dial,
+            topic,
+            payload,
+            retain,
+            inflight_max,
+            repeat,
+            repeat_delay,
+        })
     }
 
-    fn publish(self) -> Result<(), End> {
-        let payload = self.payload()?;
-        let (wire, welcome) = self.dial.connect(None)?;
-        let mut run = Run::new(&self, wire, welcome, payload)?;
+    fn publish(self) -> Result<(), ClientError> {
+        let payload = self.read_payload()?;
+        let (wire, welcome) = self.options.connect(None)?;
+        let mut run = PublishRun::new(&self, wire, welcome, payload)?;
         let outcome = run.publish_all();
         // A broker that closed on us first has said everything.
         if outcome.is_ok() {
-            run.wire.goodbye(self.dial.properties.disconnect.as_properties())?;
+            run.wire.disconnect(self.options.properties.disconnect.as_properties())?;
         }
-        outcome.and_then(|()| run.refused.map_or(Ok(()), Err))
+        outcome.and_then(|()| run.first_refusal.map_or(Ok(()), Err))
     }
 
     /// `None` when the payloads are lines that are still to come.
-    fn payload(&self) -> Result<Option<Vec<u8>>, End> {
+    fn read_payload(&self) -> Result<Option<Vec<u8>>, ClientError> {
         let failed = |name: &str, error: io::Error| {
-            End::new(EXIT_NO_CONNECTION, format!("{name} cannot be read: {error}"))
+            ClientError::new(EXIT_NO_CONNECTION, format!("{name} cannot be read: {error}"))
         };
         match &self.payload {
-            Payload::File(path) => {
+            PayloadSource::File(path) => {
                 std::fs::read(path).map(Some).map_err(|error| failed(path, error))
             }
-            Payload::Lines => Ok(None),
-            Payload::Stdin => {
+            PayloadSource::Lines => Ok(None),
+            PayloadSource::Stdin => {
                 let mut bytes = Vec::new();
                 let read = io::stdin().lock().read_to_end(&mut bytes);
                 read.map(|_| Some(bytes)).map_err(|error| failed("stdin", error))
             }
-            Payload::Text(text) => Ok(Some(text.as_bytes().to_vec())),
+            PayloadSource::Text(text) => Ok(Some(text.as_bytes().to_vec())),
         }
     }
 }
 
 /// Where the messages come from.
-enum Source {
-    Lines { lines: Lines, pending: VecDeque<Vec<u8>> },
+enum PublishSource {
+    Lines { lines: StdinLines, pending: VecDeque<Vec<u8>> },
     Repeat { payload: Vec<u8>, left: u32, next_at: Instant },
     Ended,
 }
 
 /// What the broker still owes a message in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owed {
+enum ExpectedAck {
+    /// PUBACK
     Acknowledged,
+    /// PUBCOMP
     Completed,
+    /// PUBREC
     Received,
 }
 
-struct Run<'a> {
-    job: &'a Job,
-    wire: Wire,
-    source: Source,
+struct PublishRun<'a> {
+    command: &'a PublishCommand,
+    wire: BlockingConnection,
+    source: PublishSource,
     window: usize,
-    flights: BTreeMap<PacketId, Owed>,
+    flights: BTreeMap<PacketId, ExpectedAck>,
     packet_id: PacketId,
     /// The first message that the broker refused; the others go on.
-    refused: Option<End>,
+    first_refusal: Option<ClientError>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> PublishRun<'a> {
     fn new(
-        job: &'a Job,
-        wire: Wire,
-        welcome: Welcome,
+        job: &'a PublishCommand,
+        wire: BlockingConnection,
+        welcome: ConnAckLimits,
         payload: Option<Vec<u8>>,
-    ) -> Result<Run<'a>, End> {
+    ) -> Result<PublishRun<'a>, ClientError> {
         let source = match payload {
-            Some(payload) => Source::Repeat { payload, left: job.repeat, next_at: Instant::now() },
+            Some(payload) => {
+                PublishSource::Repeat { payload, left: job.repeat, next_at: Instant::now() }
+            }
             None => {
-                let lines = wire.lines().map_err(|error| lost(&error.to_string()))?;
-                Source::Lines { lines, pending: VecDeque::new() }
+                let lines =
+                    wire.read_stdin().map_err(|error| connection_lost(&error.to_string()))?;
+                PublishSource::Lines { lines, pending: VecDeque::new() }
             }
         };
         let window = usize::from(job.inflight_max.min(welcome.receive_maximum));
         let (flights, packet_id) = (BTreeMap::new(), PacketId::MIN);
-        Ok(Run { job, wire, source, window, flights, packet_id, refused: None })
+        Ok(PublishRun {
+            command: job,
+            wire,
+            source,
+            window,
+            flights,
+            packet_id,
+            first_refusal: None,
+        })
     }
 
-    fn publish_all(&mut self) -> Result<(), End> {
+    fn publish_all(&mut self) -> Result<(), ClientError> {
         loop {
             let wake_at = self.fill()?;
-            if matches!(self.source, Source::Ended) && self.flights.is_empty() {
+            if matches!(self.source, PublishSource::Ended) && self.flights.is_empty() {
                 return Ok(());
             }
             match self.wire.wait(wake_at)? {
-                Arrival::Frame(frame) => {
+                ClientInput::Frame(frame) => {
                     let packet = self.wire.decode(&frame)?;
-                    self.acknowledged(&packet)?;
+                    self.on_ack(&packet)?;
                 }
-                Arrival::Lines(more) if more.is_empty() => self.source = Source::Ended,
-                Arrival::Lines(more) => {
-                    if let Source::Lines { lines, pending } = &mut self.source {
-                        lines.arrived();
+                ClientInput::Lines(more) if more.is_empty() => self.source = PublishSource::Ended,
+                ClientInput::Lines(more) => {
+                    if let PublishSource::Lines { lines, pending } = &mut self.source {
+                        lines.on_lines();
                         pending.extend(more);
                     }
                 }
-                Arrival::Timeout => {}
+                ClientInput::Timeout => {}
             }
         }
     }
 
     /// Sends what may be sent now; returns when there will be more to send.
-    fn fill(&mut self) -> Result<Option<Instant>, End> {
+    fn fill(&mut self) -> Result<Option<Instant>, ClientError> {
         while self.flights.len() < self.window {
             match &mut self.source {
-                Source::Ended => return Ok(None),
-                Source::Lines { lines, pending } => match pending.pop_front() {
+                PublishSource::Ended => return Ok(None),
+                PublishSource::Lines { lines, pending } => match pending.pop_front() {
                     Some(line) => self.send(&line)?,
                     None => {
-                        lines.ask();
+                        lines.request_lines();
                         return Ok(None);
                     }
                 },
-                Source::Repeat { left: 0, .. } => self.source = Source::Ended,
-                Source::Repeat { next_at, .. } if *next_at > Instant::now() => {
+                PublishSource::Repeat { left: 0, .. } => self.source = PublishSource::Ended,
+                PublishSource::Repeat { next_at, .. } if *next_at > Instant::now() => {
                     return Ok(Some(*next_at));
                 }
-                Source::Repeat { payload, left, next_at } => {
+                PublishSource::Repeat { payload, left, next_at } => {
                     *left -= 1;
-                    *next_at = Instant::now() + self.job.repeat_delay;
+                    *next_at = Instant::now() + self.command.repeat_delay;
                     let payload = std::mem::take(payload);
                     self.send(&payload)?;
-                    if let Source::Repeat { payload: again, .. } = &mut self.source {
+                    if let PublishSource::Repeat { payload: again, .. } = &mut self.source {
                         *again = payload;
                     }
                 }
@@ -244,12 +266,12 @@ impl<'a> Run<'a> {
         Ok(None)
     }
 
-    fn send(&mut self, payload: &[u8]) -> Result<(), End> {
-        let qos = self.job.dial.qos;
+    fn send(&mut self, payload: &[u8]) -> Result<(), ClientError> {
+        let qos = self.command.options.qos;
         let packet_id = (qos != QoS::AtMostOnce).then(|| self.next_packet_id());
         let owed = match qos {
-            QoS::AtLeastOnce => Owed::Acknowledged,
-            QoS::AtMostOnce | QoS::ExactlyOnce => Owed::Received,
+            QoS::AtLeastOnce => ExpectedAck::Acknowledged,
+            QoS::AtMostOnce | QoS::ExactlyOnce => ExpectedAck::Received,
         };
         if let Some(packet_id) = packet_id {
             self.flights.insert(packet_id, owed);
@@ -257,27 +279,27 @@ impl<'a> Run<'a> {
         self.wire.queue(&Packet::Publish(Publish {
             dup: false,
             qos,
-            retain: self.job.retain,
-            topic: &self.job.topic,
+            retain: self.command.retain,
+            topic: &self.command.topic,
             packet_id,
-            properties: self.job.dial.properties.publish.as_properties(),
+            properties: self.command.options.properties.publish.as_properties(),
             payload,
         }));
         // With a pause between messages each should leave at its own time.
-        if self.wire.queued_bytes() > WRITE_BYTES || !self.job.repeat_delay.is_zero() {
+        if self.wire.queued_bytes() > WRITE_BYTES || !self.command.repeat_delay.is_zero() {
             self.wire.flush()?;
         }
         Ok(())
     }
 
-    fn acknowledged(&mut self, packet: &Packet<'_>) -> Result<(), End> {
+    fn on_ack(&mut self, packet: &Packet<'_>) -> Result<(), ClientError> {
         let (ack, owed) = match packet {
-            Packet::PubAck(ack) => (ack, Owed::Acknowledged),
-            Packet::PubRec(ack) => (ack, Owed::Received),
-            Packet::PubComp(ack) => (ack, Owed::Completed),
+            Packet::PubAck(ack) => (ack, ExpectedAck::Acknowledged),
+            Packet::PubRec(ack) => (ack, ExpectedAck::Received),
+            Packet::PubComp(ack) => (ack, ExpectedAck::Completed),
             Packet::Disconnect(disconnect) => {
                 let why = format!("the broker ended the connection: {}", disconnect.reason);
-                return Err(End::new(disconnect.reason.code(), why));
+                return Err(ClientError::new(disconnect.reason.code(), why));
             }
             _ => return Ok(()),
         };
@@ -285,12 +307,12 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         if ack.reason.is_error() {
-            self.refuse(ack.reason);
+            self.on_refusal(ack.reason);
         }
-        if owed == Owed::Received && !ack.reason.is_error() {
-            self.flights.insert(ack.packet_id, Owed::Completed);
+        if owed == ExpectedAck::Received && !ack.reason.is_error() {
+            self.flights.insert(ack.packet_id, ExpectedAck::Completed);
             let (packet_id, properties) = (ack.packet_id, Properties::default());
-            let release = Ack { packet_id, reason: Reason::Success, properties };
+            let release = PublishAck { packet_id, reason: ReasonCode::Success, properties };
             self.wire.queue(&Packet::PubRel(release));
         } else {
             self.flights.remove(&ack.packet_id);
@@ -298,12 +320,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn refuse(&mut self, reason: Reason) {
+    fn on_refusal(&mut self, reason: ReasonCode) {
         let why = format!("the broker refused a message: {reason}");
-        if !self.job.dial.quiet && self.refused.is_some() {
+        if !self.command.options.quiet && self.first_refusal.is_some() {
             let _ = writeln!(io::stderr(), "Error: {why}");
         }
-        self.refused.get_or_insert(End::new(reason.code(), why));
+        self.first_refusal.get_or_insert(ClientError::new(reason.code(), why));
     }
 
     /// The window is far smaller than the number of ids, so a free one is near.
@@ -318,7 +340,7 @@ impl<'a> Run<'a> {
     }
 }
 
-pub(super) fn id_given(used: &[Used]) -> bool {
+pub(super) fn has_client_id_flag(used: &[ParsedFlag]) -> bool {
     used.iter().any(|used| matches!(used.name, "--id" | "--id-prefix"))
 }
 

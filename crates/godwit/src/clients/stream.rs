@@ -1,28 +1,28 @@
 //! What a client talks over, read by one thread and written by another.
 
-use super::tunnel::Tunnel;
+use super::tunnel::TransportTunnel;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 
-pub(super) enum Stream {
+pub(super) enum ClientStream {
     Tcp(TcpStream),
     /// To TLS, WebSocket or QUIC.
-    Tunnel(Tunnel),
+    Tunnel(TransportTunnel),
     Unix(UnixStream),
 }
 
-impl Stream {
-    pub(super) fn try_clone(&self) -> io::Result<Stream> {
+impl ClientStream {
+    pub(super) fn try_clone(&self) -> io::Result<ClientStream> {
         Ok(match self {
-            Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
-            Stream::Tunnel(tunnel) => Stream::Tunnel(tunnel.try_clone()?),
-            Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
+            ClientStream::Tcp(stream) => ClientStream::Tcp(stream.try_clone()?),
+            ClientStream::Tunnel(tunnel) => ClientStream::Tunnel(tunnel.try_clone()?),
+            ClientStream::Unix(stream) => ClientStream::Unix(stream.try_clone()?),
         })
     }
 
     /// Says that nothing more comes from us.
-    pub(super) fn end(&mut self) {
+    pub(super) fn shutdown_write(&mut self) {
         self.shutdown(Shutdown::Write);
     }
 
@@ -32,27 +32,25 @@ impl Stream {
 
     fn shutdown(&self, how: Shutdown) {
         let _ = match self {
-            Stream::Tcp(stream) => stream.shutdown(how),
-            Stream::Tunnel(Tunnel { near: stream, .. }) | Stream::Unix(stream) => {
-                stream.shutdown(how)
-            }
+            ClientStream::Tcp(stream) => stream.shutdown(how),
+            ClientStream::Tunnel(TransportTunnel { local: stream, .. })
+            | ClientStream::Unix(stream) => stream.shutdown(how),
         };
     }
 
     pub(super) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Stream::Tcp(stream) => stream.write_all(bytes),
-            Stream::Tunnel(Tunnel { near: stream, .. }) | Stream::Unix(stream) => {
-                stream.write_all(bytes)
-            }
+            ClientStream::Tcp(stream) => stream.write_all(bytes),
+            ClientStream::Tunnel(TransportTunnel { local: stream, .. })
+            | ClientStream::Unix(stream) => stream.write_all(bytes),
         }
     }
 
     pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.read(into),
-            Stream::Tunnel(tunnel) => tunnel.read(into),
-            Stream::Unix(stream) => stream.read(into),
+            ClientStream::Tcp(stream) => stream.read(into),
+            ClientStream::Tunnel(tunnel) => tunnel.read(into),
+            ClientStream::Unix(stream) => stream.read(into),
         }
     }
 }

@@ -1,16 +1,16 @@
 //! `godwit sub`: subscribes, prints what arrives, and comes back when the connection is lost.
 
-use super::dial::{self, Dial, flag};
-use super::format::{FIELDS, Format};
-use super::publish::id_given;
-use super::wire::{Arrival, Wire};
-use super::{EXIT_LOST, EXIT_TIMEOUT, End, finish, wrong_flags};
-use crate::flags::{self, Flag, Used};
+use super::client_options::{self, ClientOptions, flag};
+use super::connection::{BlockingConnection, ClientInput};
+use super::format::{FIELDS, MessageFormat};
+use super::publish::has_client_id_flag;
+use super::{ClientError, EXIT_LOST, EXIT_TIMEOUT, report_flag_errors, report_result};
+use crate::flags::{self, CliFlag, ParsedFlag};
 use crate::print;
-use crate::timestamp::Timestamp;
+use crate::timestamp::UnixTimestamp;
 use mqtt::{
-    Ack, FiltersBuf, Packet, PacketId, Properties, Publish, QoS, Reason, Subscribe,
-    SubscribeOptions, SubscriptionsBuf, Unsubscribe,
+    FilterListBuf, Packet, PacketId, Properties, Publish, PublishAck, QoS, ReasonCode, Subscribe,
+    SubscribeOptions, SubscriptionListBuf, Unsubscribe,
 };
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const OWN_FLAGS: [Flag; 15] = [
+const OWN_FLAGS: [CliFlag; 15] = [
     flag(&["-t", "--topic"], &["FILTER"], "subscribe to this; may be repeated"),
     flag(&["-T", "--filter-out"], &["FILTER"], "print nothing that matches; may be repeated"),
     flag(&["-U", "--unsubscribe"], &["FILTER"], "unsubscribe from this; may be repeated"),
@@ -38,21 +38,21 @@ const OWN_FLAGS: [Flag; 15] = [
 ];
 
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
-    let all: Vec<Flag> = OWN_FLAGS.into_iter().chain(dial::FLAGS).collect();
-    let job = flags::read(&all, arguments).and_then(|used| {
+    let all: Vec<CliFlag> = OWN_FLAGS.into_iter().chain(client_options::FLAGS).collect();
+    let job = flags::parse_flags(&all, arguments).and_then(|used| {
         if used.iter().any(|used| used.name == "--help") {
             return Ok(None);
         }
-        Job::read(&used).map(Some).map_err(|why| vec![why])
+        SubscribeCommand::from_flags(&used).map(Some).map_err(|why| vec![why])
     });
     match job {
         Ok(None) => print(&help(&all)),
-        Ok(Some(job)) => finish(job.run(), job.dial.quiet),
-        Err(wrongs) => wrong_flags(&wrongs),
+        Ok(Some(job)) => report_result(job.run(), job.client.quiet),
+        Err(wrongs) => report_flag_errors(&wrongs),
     }
 }
 
-fn help(all: &[Flag]) -> String {
+fn help(all: &[CliFlag]) -> String {
     let mut help = format!("Subscribes and prints messages.\n\n{}\n", flags::help(all));
     help.push_str("A FORMAT is text with \\n, \\r, \\t, \\0, \\\\ and\n");
     for (letter, about) in FIELDS {
@@ -63,13 +63,13 @@ fn help(all: &[Flag]) -> String {
 
 /// What the command line asks for.
 #[derive(Debug)]
-struct Job {
-    dial: Dial,
+struct SubscribeCommand {
+    client: ClientOptions,
     filters: Vec<String>,
     filters_out: Vec<String>,
     unsubscribe: Vec<String>,
     options: SubscribeOptions,
-    format: Format,
+    format: MessageFormat,
     count: Option<u64>,
     timeout: Option<Duration>,
     exit_after_subscribe: bool,
@@ -78,15 +78,15 @@ struct Job {
     remove_retained: bool,
 }
 
-impl Job {
-    fn read(used: &[Used]) -> Result<Job, String> {
-        let mut job = Job {
-            dial: Dial::new("godwit-sub"),
+impl SubscribeCommand {
+    fn from_flags(used: &[ParsedFlag]) -> Result<SubscribeCommand, String> {
+        let mut job = SubscribeCommand {
+            client: ClientOptions::new("godwit-sub"),
             filters: Vec::new(),
             filters_out: Vec::new(),
             unsubscribe: Vec::new(),
             options: SubscribeOptions::default(),
-            format: Format::plain(false, true),
+            format: MessageFormat::plain(false, true),
             count: None,
             timeout: None,
             exit_after_subscribe: false,
@@ -100,31 +100,31 @@ impl Job {
                 "--format" => format = Some(used.value()),
                 "--verbose" => verbose = true,
                 "--no-newline" => newline = false,
-                _ => job.take(used)?,
+                _ => job.apply_flag(used)?,
             }
         }
-        job.dial.settle(id_given(used))?;
-        job.options.qos = job.dial.qos;
+        job.client.check_flags(has_client_id_flag(used))?;
+        job.options.qos = job.client.qos;
         job.format = match format {
-            Some(format) => Format::parse(format, newline)?,
-            None => Format::plain(verbose, newline),
+            Some(format) => MessageFormat::parse(format, newline)?,
+            None => MessageFormat::plain(verbose, newline),
         };
         if job.filters.is_empty() && job.unsubscribe.is_empty() {
             return Err("there is nothing to subscribe to: use -t FILTER".to_string());
         }
         if job.options != (SubscribeOptions { qos: job.options.qos, ..Default::default() })
-            && !job.dial.version.is_v5()
+            && !job.client.version.is_v5()
         {
             return Err("--retain-as-published, --retain-handling and --no-local need -V 5".into());
         }
         Ok(job)
     }
 
-    fn take(&mut self, used: &Used) -> Result<(), String> {
+    fn apply_flag(&mut self, used: &ParsedFlag) -> Result<(), String> {
         match used.name {
-            "--topic" => self.filters.push(filter(used)?),
-            "--filter-out" => self.filters_out.push(filter(used)?),
-            "--unsubscribe" => self.unsubscribe.push(filter(used)?),
+            "--topic" => self.filters.push(parse_filter(used)?),
+            "--filter-out" => self.filters_out.push(parse_filter(used)?),
+            "--unsubscribe" => self.unsubscribe.push(parse_filter(used)?),
             "--count" => self.count = Some(used.number(1, u64::MAX)?),
             "--timeout" => {
                 let seconds = used.number(0.001, 31_536_000.0)?;
@@ -138,45 +138,45 @@ impl Job {
             "--retain-handling" => self.options.retain_handling = used.number(0, 2)?,
             "--no-local" => self.options.no_local = true,
             _ => {
-                self.dial.take(used)?;
+                self.client.apply_flag(used)?;
             }
         }
         Ok(())
     }
 
-    fn run(&self) -> Result<(), End> {
+    fn run(&self) -> Result<(), ClientError> {
         let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
-        let mut printer = Printer {
-            job: self,
+        let mut printer = MessagePrinter {
+            command: self,
             out: BufWriter::new(io::stdout().lock()),
             left: self.count,
             received: HashSet::new(),
         };
         let mut connected_before = false;
         loop {
-            let end = printer.connection(deadline, &mut connected_before);
+            let end = printer.run_connection(deadline, &mut connected_before);
             printer.flush()?;
             match end {
                 Err(end) if connected_before && end.code == EXIT_LOST => {
-                    if !self.dial.quiet {
+                    if !self.client.quiet {
                         let _ = writeln!(io::stderr(), "{end}; connecting again");
                     }
-                    pause(deadline)?;
+                    wait_before_reconnect(deadline)?;
                 }
                 end => return end,
             }
         }
     }
 
-    fn timed_out(&self) -> End {
-        End::new(EXIT_TIMEOUT, "Timed out")
+    fn timeout_error(&self) -> ClientError {
+        ClientError::new(EXIT_TIMEOUT, "Timed out")
     }
 }
 
 /// A topic filter, shared or not.
-fn filter(used: &Used) -> Result<String, String> {
+fn parse_filter(used: &ParsedFlag) -> Result<String, String> {
     let text = used.value();
-    let right = match mqtt::Share::parse(text) {
+    let right = match mqtt::SharedFilter::parse(text) {
         Ok(Some(_)) => true,
         Ok(None) => mqtt::topic::check_filter(text).is_ok(),
         Err(_) => false,
@@ -186,18 +186,18 @@ fn filter(used: &Used) -> Result<String, String> {
 }
 
 /// Before the next attempt.
-fn pause(deadline: Option<Instant>) -> Result<(), End> {
+fn wait_before_reconnect(deadline: Option<Instant>) -> Result<(), ClientError> {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let pause = left.map_or(RECONNECT_PAUSE, |left| left.min(RECONNECT_PAUSE));
     thread::sleep(pause);
     if left.is_some_and(|left| left <= RECONNECT_PAUSE) {
-        return Err(End::new(EXIT_TIMEOUT, "Timed out"));
+        return Err(ClientError::new(EXIT_TIMEOUT, "Timed out"));
     }
     Ok(())
 }
 
-struct Printer<'a> {
-    job: &'a Job,
+struct MessagePrinter<'a> {
+    command: &'a SubscribeCommand,
     out: BufWriter<StdoutLock<'static>>,
     /// Of `-C`.
     left: Option<u64>,
@@ -205,53 +205,63 @@ struct Printer<'a> {
     received: HashSet<PacketId>,
 }
 
-impl Printer<'_> {
-    fn connection(&mut self, deadline: Option<Instant>, before: &mut bool) -> Result<(), End> {
-        let (mut wire, welcome) = match self.job.dial.connect(deadline) {
-            Err(end) if *before && end.code == 1 => return Err(End { code: EXIT_LOST, ..end }),
+impl MessagePrinter<'_> {
+    fn run_connection(
+        &mut self,
+        deadline: Option<Instant>,
+        before: &mut bool,
+    ) -> Result<(), ClientError> {
+        let (mut wire, welcome) = match self.command.client.connect(deadline) {
+            Err(end) if *before && end.code == 1 => {
+                return Err(ClientError { code: EXIT_LOST, ..end });
+            }
             connected => connected?,
         };
         *before = true;
         if !welcome.session_present {
             self.received.clear();
         }
-        self.ask(&mut wire);
+        self.send_requests(&mut wire);
         let end = self.receive(&mut wire, deadline);
         let reached = matches!(&end, Ok(())) || matches!(&end, Err(end) if end.code != EXIT_LOST);
         if reached {
-            let _ = wire.goodbye(self.job.dial.properties.disconnect.as_properties());
+            let _ = wire.disconnect(self.command.client.properties.disconnect.as_properties());
         }
         end
     }
 
-    fn ask(&self, wire: &mut Wire) {
-        let mut subscriptions = SubscriptionsBuf::default();
-        for filter in &self.job.filters {
-            subscriptions.push(filter, self.job.options);
+    fn send_requests(&self, wire: &mut BlockingConnection) {
+        let mut subscriptions = SubscriptionListBuf::default();
+        for filter in &self.command.filters {
+            subscriptions.push(filter, self.command.options);
         }
-        if !self.job.filters.is_empty() {
+        if !self.command.filters.is_empty() {
             wire.queue(&Packet::Subscribe(Subscribe {
                 packet_id: SUBSCRIBE_ID,
-                properties: self.job.dial.properties.subscribe.as_properties(),
+                properties: self.command.client.properties.subscribe.as_properties(),
                 filters: subscriptions.as_subscriptions(),
             }));
         }
-        let mut filters = FiltersBuf::default();
-        for filter in &self.job.unsubscribe {
+        let mut filters = FilterListBuf::default();
+        for filter in &self.command.unsubscribe {
             filters.push(filter);
         }
-        if !self.job.unsubscribe.is_empty() {
+        if !self.command.unsubscribe.is_empty() {
             wire.queue(&Packet::Unsubscribe(Unsubscribe {
                 packet_id: UNSUBSCRIBE_ID,
-                properties: self.job.dial.properties.unsubscribe.as_properties(),
+                properties: self.command.client.properties.unsubscribe.as_properties(),
                 filters: filters.as_filters(),
             }));
         }
     }
 
-    fn receive(&mut self, wire: &mut Wire, deadline: Option<Instant>) -> Result<(), End> {
+    fn receive(
+        &mut self,
+        wire: &mut BlockingConnection,
+        deadline: Option<Instant>,
+    ) -> Result<(), ClientError> {
         loop {
-            let arrival = match wire.ready() {
+            let arrival = match wire.try_receive() {
                 Some(arrival) => arrival,
                 // Nothing more to print at once: now it should be seen, and acknowledged.
                 None => {
@@ -260,48 +270,55 @@ impl Printer<'_> {
                 }
             };
             let frame = match arrival {
-                Arrival::Frame(frame) => frame,
-                Arrival::Lines(_) => continue,
-                Arrival::Timeout => return Err(self.job.timed_out()),
+                ClientInput::Frame(frame) => frame,
+                ClientInput::Lines(_) => continue,
+                ClientInput::Timeout => return Err(self.command.timeout_error()),
             };
             let done = match wire.decode(&frame)? {
-                Packet::Publish(message) => self.message(wire, &message)?,
+                Packet::Publish(message) => self.print_message(wire, &message)?,
                 Packet::PubRel(release) => {
                     self.received.remove(&release.packet_id);
-                    wire.queue(&Packet::PubComp(success(release.packet_id)));
+                    wire.queue(&Packet::PubComp(success_ack(release.packet_id)));
                     false
                 }
-                Packet::SubAck(ack) => self.subscribed(ack.codes)?,
-                Packet::UnsubAck(_) => self.job.filters.is_empty(),
-                Packet::Disconnect(disconnect) => return Err(told(disconnect.reason)),
+                Packet::SubAck(ack) => self.on_suback(ack.codes)?,
+                Packet::UnsubAck(_) => self.command.filters.is_empty(),
+                Packet::Disconnect(disconnect) => return Err(disconnect_error(disconnect.reason)),
                 _ => false,
             };
             if done || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 wire.flush()?;
-                return if done { Ok(()) } else { Err(self.job.timed_out()) };
+                return if done { Ok(()) } else { Err(self.command.timeout_error()) };
             }
         }
     }
 
     /// Prints and acknowledges; `true` when it was the last one.
-    fn message(&mut self, wire: &mut Wire, message: &Publish<'_>) -> Result<bool, End> {
-        let ended = self.job.retained_only && !message.retain;
+    fn print_message(
+        &mut self,
+        wire: &mut BlockingConnection,
+        message: &Publish<'_>,
+    ) -> Result<bool, ClientError> {
+        let ended = self.command.retained_only && !message.retain;
         let repeated = message.qos == QoS::ExactlyOnce
             && message.packet_id.is_some_and(|id| !self.received.insert(id));
-        let stale = self.job.no_stale && message.retain;
+        let stale = self.command.no_stale && message.retain;
         let unwanted = |filter: &String| mqtt::filter_matches(filter, message.topic);
-        let unwanted = self.job.filters_out.iter().any(unwanted);
+        let unwanted = self.command.filters_out.iter().any(unwanted);
         if !ended && !repeated && !stale && !unwanted {
-            self.job.format.write(message, Timestamp::now(), &mut self.out).map_err(closed)?;
+            self.command
+                .format
+                .write(message, UnixTimestamp::now(), &mut self.out)
+                .map_err(stdout_error)?;
             self.left = self.left.map(|left| left - 1);
         }
         match (message.qos, message.packet_id) {
-            (QoS::AtLeastOnce, Some(id)) => wire.queue(&Packet::PubAck(success(id))),
-            (QoS::ExactlyOnce, Some(id)) => wire.queue(&Packet::PubRec(success(id))),
+            (QoS::AtLeastOnce, Some(id)) => wire.queue(&Packet::PubAck(success_ack(id))),
+            (QoS::ExactlyOnce, Some(id)) => wire.queue(&Packet::PubRec(success_ack(id))),
             _ => {}
         }
-        if self.job.remove_retained && message.retain && !unwanted {
-            wire.queue(&clear(message.topic));
+        if self.command.remove_retained && message.retain && !unwanted {
+            wire.queue(&clear_retained_packet(message.topic));
         }
         if wire.queued_bytes() > WRITE_BYTES {
             wire.flush()?;
@@ -310,32 +327,33 @@ impl Printer<'_> {
     }
 
     /// A filter that is refused does not keep the others from working.
-    fn subscribed(&mut self, codes: &[u8]) -> Result<bool, End> {
+    fn on_suback(&mut self, codes: &[u8]) -> Result<bool, ClientError> {
         let mut refused = None;
-        for (filter, code) in self.job.filters.iter().zip(codes) {
-            let Some(reason) = Reason::from_byte(*code).filter(|reason| reason.is_error()) else {
+        for (filter, code) in self.command.filters.iter().zip(codes) {
+            let Some(reason) = ReasonCode::from_byte(*code).filter(|reason| reason.is_error())
+            else {
                 continue;
             };
             let why = format!("{filter:?} was refused: {reason}");
-            if !self.job.dial.quiet {
+            if !self.command.client.quiet {
                 let _ = writeln!(io::stderr(), "Warning: {why}");
             }
             refused = Some(*code);
         }
         let all = codes.iter().all(|code| *code >= 0x80);
         match refused {
-            Some(code) if all => Err(End::new(code, "all subscriptions were refused")),
-            _ => Ok(self.job.exit_after_subscribe),
+            Some(code) if all => Err(ClientError::new(code, "all subscriptions were refused")),
+            _ => Ok(self.command.exit_after_subscribe),
         }
     }
 
-    fn flush(&mut self) -> Result<(), End> {
-        self.out.flush().map_err(closed)
+    fn flush(&mut self) -> Result<(), ClientError> {
+        self.out.flush().map_err(stdout_error)
     }
 }
 
 /// The empty retained message that clears the one that is there.
-fn clear(topic: &str) -> Packet<'_> {
+fn clear_retained_packet(topic: &str) -> Packet<'_> {
     Packet::Publish(Publish {
         dup: false,
         qos: QoS::AtMostOnce,
@@ -347,26 +365,26 @@ fn clear(topic: &str) -> Packet<'_> {
     })
 }
 
-fn success(packet_id: PacketId) -> Ack<'static> {
-    Ack { packet_id, reason: Reason::Success, properties: Properties::default() }
+fn success_ack(packet_id: PacketId) -> PublishAck<'static> {
+    PublishAck { packet_id, reason: ReasonCode::Success, properties: Properties::default() }
 }
 
 /// After some reasons coming back is right, after others it would be a nuisance.
-fn told(reason: Reason) -> End {
+fn disconnect_error(reason: ReasonCode) -> ClientError {
     let why = format!("the broker ended the connection: {reason}");
     match reason {
-        Reason::ServerShuttingDown | Reason::ServerBusy | Reason::KeepAliveTimeout => {
-            End::new(EXIT_LOST, why)
+        ReasonCode::ServerShuttingDown | ReasonCode::ServerBusy | ReasonCode::KeepAliveTimeout => {
+            ClientError::new(EXIT_LOST, why)
         }
-        _ => End::new(reason.code(), why),
+        _ => ClientError::new(reason.code(), why),
     }
 }
 
 /// Whoever read our output has gone, which is how `sub | head` ends.
-fn closed(error: io::Error) -> End {
+fn stdout_error(error: io::Error) -> ClientError {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => End::new(0, ""),
-        _ => End::new(1, format!("stdout cannot be written: {error}")),
+        io::ErrorKind::BrokenPipe => ClientError::new(0, ""),
+        _ => ClientError::new(1, format!("stdout cannot be written: {error}")),
     }
 }
 

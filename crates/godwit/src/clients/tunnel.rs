@@ -3,7 +3,7 @@
 //! that does not read cannot stop us from reading. The client has the other end, which is a socket
 //! like any other.
 
-use carrier::{Outlet, TrunkId, Wire};
+use carrier::{QuicClientEndpoint, QuicConnectionHandle, TcpTransport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,47 +13,47 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
-pub(crate) struct Tunnel {
-    pub(crate) near: UnixStream,
+pub(crate) struct TransportTunnel {
+    pub(crate) local: UnixStream,
     /// Why it ended, where that was no farewell.
-    pub(crate) fate: Arc<OnceLock<String>>,
+    pub(crate) failure: Arc<OnceLock<String>>,
 }
 
 /// Its other side.
 #[derive(Debug)]
-pub(crate) enum Far {
-    Wire(Wire),
-    Trunk(Box<Outlet>, TrunkId),
+pub(crate) enum TunnelTransport {
+    Stream(TcpTransport),
+    Quic(Box<QuicClientEndpoint>, QuicConnectionHandle),
 }
 
 /// Bytes on their way through.
 #[derive(Default)]
-struct Load {
+struct TunnelBuffer {
     bytes: Vec<u8>,
     from: usize,
 }
 
-impl Tunnel {
+impl TransportTunnel {
     /// Waits until MQTT may begin, and opens.
-    pub(crate) fn open(mut far: Far, deadline: Instant) -> io::Result<Tunnel> {
+    pub(crate) fn open(mut far: TunnelTransport, deadline: Instant) -> io::Result<TransportTunnel> {
         loop {
-            far.turn()?;
+            far.drive()?;
             if far.is_open()? {
                 break;
             }
-            far.turn()?;
+            far.drive()?;
             if Instant::now() >= deadline {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer"));
             }
             let mut all = [PollFd::from_borrowed_fd(far.socket(), far.interest(true))];
-            wait(&mut all, Some(far.next_at().map_or(deadline, |next| next.min(deadline))))?;
+            poll_until(&mut all, Some(far.next_at().map_or(deadline, |next| next.min(deadline))))?;
         }
         let (near, inner) = UnixStream::pair()?;
         inner.set_nonblocking(true)?;
         let fate = Arc::new(OnceLock::new());
         let told = fate.clone();
         thread::Builder::new().name("tunnel".into()).spawn(move || {
-            let carried = carry(&mut far, &inner);
+            let carried = relay_bytes(&mut far, &inner);
             far.close();
             if let Err(error) = carried {
                 let _ = told.set(error.to_string());
@@ -61,18 +61,18 @@ impl Tunnel {
             // Now the client hears that it is over.
             drop(inner);
         })?;
-        Ok(Tunnel { near, fate })
+        Ok(TransportTunnel { local: near, failure: fate })
     }
 
-    pub(super) fn try_clone(&self) -> io::Result<Tunnel> {
-        Ok(Tunnel { near: self.near.try_clone()?, fate: self.fate.clone() })
+    pub(super) fn try_clone(&self) -> io::Result<TransportTunnel> {
+        Ok(TransportTunnel { local: self.local.try_clone()?, failure: self.failure.clone() })
     }
 
     pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self.near.read(into) {
+        match self.local.read(into) {
             // What is unread at the inner end resets ours.
-            Ok(0) | Err(_) if self.fate.get().is_some() => {
-                Err(io::Error::other(self.fate.get().cloned().unwrap_or_default()))
+            Ok(0) | Err(_) if self.failure.get().is_some() => {
+                Err(io::Error::other(self.failure.get().cloned().unwrap_or_default()))
             }
             read => read,
         }
@@ -80,23 +80,23 @@ impl Tunnel {
 }
 
 /// Until either side is done.
-fn carry(far: &mut Far, mut near: &UnixStream) -> io::Result<()> {
-    let (mut inward, mut outward) = (Load::default(), Load::default());
+fn relay_bytes(far: &mut TunnelTransport, mut near: &UnixStream) -> io::Result<()> {
+    let (mut inward, mut outward) = (TunnelBuffer::default(), TunnelBuffer::default());
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut said_all = false;
     let mut gone: Option<Instant> = None;
     loop {
-        far.turn()?;
+        far.drive()?;
         loop {
             if inward.is_empty() {
                 match far.read(&mut chunk)? {
                     None => break,
                     Some(0) => return Ok(()),
-                    Some(read) => inward.put(&chunk[..read]),
+                    Some(read) => inward.push(&chunk[..read]),
                 }
             }
-            match near.write(inward.rest()) {
-                Ok(written) => inward.pass(written),
+            match near.write(inward.unsent()) {
+                Ok(written) => inward.consume(written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // The client is gone.
                 Err(_) => return Ok(()),
@@ -108,43 +108,43 @@ fn carry(far: &mut Far, mut near: &UnixStream) -> io::Result<()> {
                     _ if said_all => break,
                     Ok(0) => {
                         said_all = true;
-                        far.end()?;
+                        far.shutdown_write()?;
                     }
-                    Ok(read) => outward.put(&chunk[..read]),
+                    Ok(read) => outward.push(&chunk[..read]),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(_) => return Ok(()),
                 }
                 continue;
             }
-            match far.write(outward.rest())? {
+            match far.write(outward.unsent())? {
                 None => break,
-                Some(written) => outward.pass(written),
+                Some(written) => outward.consume(written),
             }
         }
-        far.turn()?;
+        far.drive()?;
         let mut wanted = PollFlags::empty();
         wanted.set(PollFlags::IN, outward.is_empty() && !said_all);
         wanted.set(PollFlags::OUT, !inward.is_empty());
         let mut beyond = far.interest(inward.is_empty());
-        if matches!(far, Far::Wire(_)) && !outward.is_empty() {
+        if matches!(far, TunnelTransport::Stream(_)) && !outward.is_empty() {
             beyond |= PollFlags::OUT;
         }
         let mut all = [PollFd::new(&near, wanted), PollFd::from_borrowed_fd(far.socket(), beyond)];
         // The client's end that is closed says so all the time.
         let from = usize::from(gone.is_some());
         let upto = if beyond.is_empty() { 1 } else { 2 };
-        let until = gone.map(|at| at + FAREWELL);
-        wait(&mut all[from.min(upto)..upto], far.next_at().into_iter().chain(until).min())?;
+        let until = gone.map(|at| at + CLOSE_TIMEOUT);
+        poll_until(&mut all[from.min(upto)..upto], far.next_at().into_iter().chain(until).min())?;
         if all[0].revents().contains(PollFlags::HUP) {
             gone = gone.or(Some(Instant::now()));
         }
-        if gone.is_some_and(|at| said_all && outward.is_empty() || at.elapsed() >= FAREWELL) {
+        if gone.is_some_and(|at| said_all && outward.is_empty() || at.elapsed() >= CLOSE_TIMEOUT) {
             return Ok(());
         }
     }
 }
 
-fn wait(all: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<()> {
+fn poll_until(all: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<()> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
     // Not a moment too early, or it would be waited for in a circle.
     let left = left.map(|left| left + Duration::from_micros(100));
@@ -155,16 +155,16 @@ fn wait(all: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<()> {
     }
 }
 
-impl Far {
+impl TunnelTransport {
     /// Takes what has come and lets out what is due.
-    fn turn(&mut self) -> io::Result<()> {
+    fn drive(&mut self) -> io::Result<()> {
         match self {
-            Far::Wire(wire) => wire.push(),
-            Far::Trunk(outlet, _) => {
+            TunnelTransport::Stream(wire) => wire.flush(),
+            TunnelTransport::Quic(outlet, _) => {
                 // There is one owner, who looks at everything anyway.
                 let mut woken = Vec::new();
-                while outlet.turn(&mut woken)? {}
-                outlet.send();
+                while outlet.poll(&mut woken)? {}
+                outlet.send_pending();
                 Ok(())
             }
         }
@@ -172,30 +172,30 @@ impl Far {
 
     fn is_open(&mut self) -> io::Result<bool> {
         match self {
-            Far::Wire(wire) => wire.is_open(),
-            Far::Trunk(outlet, trunk) => outlet.is_open(*trunk),
+            TunnelTransport::Stream(wire) => wire.poll_open(),
+            TunnelTransport::Quic(outlet, trunk) => outlet.poll_open(*trunk),
         }
     }
 
     fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         match self {
-            Far::Wire(wire) => wire.read(into),
-            Far::Trunk(outlet, trunk) => outlet.read(*trunk, into),
+            TunnelTransport::Stream(wire) => wire.read(into),
+            TunnelTransport::Quic(outlet, trunk) => outlet.read(*trunk, into),
         }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         match self {
-            Far::Wire(wire) => wire.write(bytes),
-            Far::Trunk(outlet, trunk) => outlet.write(*trunk, bytes),
+            TunnelTransport::Stream(wire) => wire.write(bytes),
+            TunnelTransport::Quic(outlet, trunk) => outlet.write(*trunk, bytes),
         }
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    fn shutdown_write(&mut self) -> io::Result<()> {
         match self {
-            Far::Wire(wire) => wire.end(),
-            Far::Trunk(outlet, trunk) => {
-                outlet.end(*trunk);
+            TunnelTransport::Stream(wire) => wire.shut_down(),
+            TunnelTransport::Quic(outlet, trunk) => {
+                outlet.finish_stream(*trunk);
                 Ok(())
             }
         }
@@ -203,16 +203,16 @@ impl Far {
 
     /// A socket of TCP is closed with its owner.
     fn close(&mut self) {
-        if let Far::Trunk(outlet, trunk) = self {
+        if let TunnelTransport::Quic(outlet, trunk) = self {
             outlet.close(*trunk);
-            outlet.send();
+            outlet.send_pending();
         }
     }
 
     fn next_at(&self) -> Option<Instant> {
         match self {
-            Far::Wire(_) => None,
-            Far::Trunk(outlet, _) => Some(outlet.next_at()),
+            TunnelTransport::Stream(_) => None,
+            TunnelTransport::Quic(outlet, _) => Some(outlet.next_poll_at()),
         }
     }
 
@@ -220,38 +220,38 @@ impl Far {
     fn interest(&self, is_read: bool) -> PollFlags {
         let mut flags = PollFlags::empty();
         match self {
-            Far::Wire(wire) => {
+            TunnelTransport::Stream(wire) => {
                 flags.set(PollFlags::IN, is_read);
-                flags.set(PollFlags::OUT, wire.is_stuck());
+                flags.set(PollFlags::OUT, wire.has_pending());
             }
             // Whatever is read of it, datagrams also say what has arrived of ours.
-            Far::Trunk(..) => flags = PollFlags::IN,
+            TunnelTransport::Quic(..) => flags = PollFlags::IN,
         }
         flags
     }
 
     fn socket(&self) -> BorrowedFd<'_> {
         match self {
-            Far::Wire(wire) => wire.as_fd(),
-            Far::Trunk(outlet, _) => outlet.as_fd(),
+            TunnelTransport::Stream(wire) => wire.as_fd(),
+            TunnelTransport::Quic(outlet, _) => outlet.as_fd(),
         }
     }
 }
 
-impl Load {
+impl TunnelBuffer {
     fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    fn rest(&self) -> &[u8] {
+    fn unsent(&self) -> &[u8] {
         &self.bytes[self.from..]
     }
 
-    fn put(&mut self, bytes: &[u8]) {
+    fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    fn pass(&mut self, len: usize) {
+    fn consume(&mut self, len: usize) {
         self.from += len;
         if self.from == self.bytes.len() {
             self.bytes.clear();
@@ -262,4 +262,4 @@ impl Load {
 
 const CHUNK_BYTES: usize = 64 * 1024;
 /// How long the last words of a client that is gone may take.
-const FAREWELL: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,19 +1,19 @@
 //! What says who a client is, and the chain of those that are asked in turn.
 //!
 //! A backend is asked on a thread of the pool, where it may compute; one that waits for somebody
-//! else keeps the [`Reply`] and answers from wherever it hears of it. Backends know neither shards
-//! nor each other. `contract.rs` is what each of them has to stand.
+//! else keeps the [`BackendReply`] and answers from wherever it hears of it. Backends know neither
+//! shards nor each other. `contract.rs` is what each of them has to stand.
 
-use super::{Porter, is_nobody};
-use crate::notes::some;
-use broker::judge::{Grant, Secret, Verdict};
-use broker::{Claim, ListenerId, Refusal};
+use super::{Authenticator, has_no_credentials};
+use crate::event_log::nonzero;
+use broker::authentication::{AuthDecision, Principal, SecretBytes};
+use broker::{AuthRequest, ListenerId, Refusal};
 use engine::ConnectionLiveness;
 use std::sync::Arc;
 use std::time::Instant;
 use tracing::{debug, info, warn};
 
-pub(crate) trait Backend: Send + Sync {
+pub(crate) trait AuthBackend: Send + Sync {
     /// One word, for logs and options.
     fn name(&self) -> &'static str;
 
@@ -24,26 +24,26 @@ pub(crate) trait Backend: Send + Sync {
     }
 
     /// Whether it may know a client that brings nothing but its client id.
-    fn is_for_unproven(&self) -> bool {
+    fn accepts_client_id_only(&self) -> bool {
         false
     }
 
     /// Before it is asked for the first time.
-    fn begin(&self) {}
+    fn start(&self) {}
 
     /// Answers once, now or later. A reply that is dropped is a fault of the backend's.
-    fn judge(&self, claim: &Claim, reply: Reply);
+    fn authenticate(&self, claim: &AuthRequest, reply: BackendReply);
 }
 
 #[derive(Debug)]
-pub(crate) enum Outcome {
-    Allow(Box<Grant>),
+pub(crate) enum BackendOutcome {
+    Allow(Box<Principal>),
     /// It has more to answer than it may.
     Busy,
     /// The client has to say more. What has to be remembered comes back with it.
     Challenge {
         data: Box<[u8]>,
-        memory: Secret,
+        memory: SecretBytes,
     },
     /// It knows the client, and this is not the client. The words are for the log only.
     Deny(&'static str),
@@ -55,52 +55,52 @@ pub(crate) enum Outcome {
 
 /// Backends in the order in which they are asked.
 #[derive(Default)]
-pub(crate) struct Chain {
-    pub(crate) backends: Vec<Arc<dyn Backend>>,
+pub(crate) struct BackendChain {
+    pub(crate) backends: Vec<Arc<dyn AuthBackend>>,
     /// Whether clients may come in that say nothing of who they are.
     pub(crate) anonymous: bool,
 }
 
-impl Chain {
+impl BackendChain {
     pub(crate) fn methods(&self) -> Arc<[Box<str>]> {
         let methods = self.backends.iter().flat_map(|backend| backend.methods());
         methods.map(|method| Box::from(*method)).collect()
     }
 
     /// Whether nobody of it could know more of the client than is known already.
-    pub(crate) fn leaves_out(&self, claim: &Claim) -> bool {
-        is_nobody(claim)
+    pub(crate) fn skips_all_backends(&self, claim: &AuthRequest) -> bool {
+        has_no_credentials(claim)
             && claim.certificate.is_none()
-            && !self.backends.iter().any(|backend| backend.is_for_unproven())
+            && !self.backends.iter().any(|backend| backend.accepts_client_id_only())
     }
 }
 
 /// The chain of each listener: `all` is that of listeners without one of their own.
 #[derive(Default)]
 pub(crate) struct ListenerChains {
-    pub(crate) all: Arc<Chain>,
+    pub(crate) all: Arc<BackendChain>,
     /// By `ListenerId`.
-    pub(crate) own: Vec<Option<Arc<Chain>>>,
+    pub(crate) own: Vec<Option<Arc<BackendChain>>>,
 }
 
-impl From<Chain> for ListenerChains {
-    fn from(chain: Chain) -> ListenerChains {
+impl From<BackendChain> for ListenerChains {
+    fn from(chain: BackendChain) -> ListenerChains {
         ListenerChains { all: Arc::new(chain), own: Vec::new() }
     }
 }
 
 impl ListenerChains {
-    pub(crate) fn of(&self, at: ListenerId) -> &Arc<Chain> {
+    pub(crate) fn chain_of_listener(&self, at: ListenerId) -> &Arc<BackendChain> {
         self.own.get(usize::from(at.0)).and_then(Option::as_ref).unwrap_or(&self.all)
     }
 
     /// A backend that several chains share begins once.
-    pub(crate) fn begin(&self) {
-        let mut begun: Vec<&Arc<dyn Backend>> = Vec::new();
+    pub(crate) fn start_backends(&self) {
+        let mut begun: Vec<&Arc<dyn AuthBackend>> = Vec::new();
         let own = self.own.iter().flatten();
         for backend in own.chain([&self.all]).flat_map(|chain| &chain.backends) {
             if !begun.iter().any(|other| Arc::ptr_eq(other, backend)) {
-                backend.begin();
+                backend.start();
                 begun.push(backend);
             }
         }
@@ -108,95 +108,95 @@ impl ListenerChains {
 }
 
 /// A client at the door, and how far it has come.
-pub(crate) struct Case {
-    pub(crate) claim: Arc<Claim>,
-    pub(crate) chain: Arc<Chain>,
-    pub(crate) at: usize,
+pub(crate) struct AuthAttempt {
+    pub(crate) request: Arc<AuthRequest>,
+    pub(crate) chain: Arc<BackendChain>,
+    pub(crate) backend_index: usize,
     /// When the client came.
-    pub(crate) since: Instant,
+    pub(crate) arrived_at: Instant,
     /// Nobody is asked about a client that has gone.
     pub(crate) liveness: ConnectionLiveness,
     /// Instead of asking the backend whose turn it is, which has heard what it needs.
-    pub(crate) work: Option<Work>,
-    pub(crate) answer: Box<dyn FnOnce(Verdict) + Send>,
+    pub(crate) work: Option<BackendTask>,
+    pub(crate) answer: Box<dyn FnOnce(AuthDecision) + Send>,
 }
 
 /// What a backend has left to compute.
-pub(crate) struct Work(Box<dyn FnOnce(&Claim) -> Outcome + Send>);
+pub(crate) struct BackendTask(Box<dyn FnOnce(&AuthRequest) -> BackendOutcome + Send>);
 
 /// Where one backend's outcome goes.
-pub(crate) struct Reply {
-    case: Option<Box<Case>>,
-    porter: Arc<Porter>,
+pub(crate) struct BackendReply {
+    attempt: Option<Box<AuthAttempt>>,
+    authenticator: Arc<Authenticator>,
 }
 
-impl Case {
+impl AuthAttempt {
     /// Asks the backend whose turn it is.
-    pub(crate) fn go_on(mut self, porter: &Arc<Porter>) {
+    pub(crate) fn ask_next_backend(mut self, porter: &Arc<Authenticator>) {
         let chain = self.chain.clone();
-        let knows = |backend: &Arc<dyn Backend>| match &self.claim.step {
+        let knows = |backend: &Arc<dyn AuthBackend>| match &self.request.step {
             Some(step) => backend.methods().contains(&&*step.method),
             None => true,
         };
-        let rest = chain.backends.iter().enumerate().skip(self.at);
+        let rest = chain.backends.iter().enumerate().skip(self.backend_index);
         let Some((at, backend)) = rest.into_iter().find(|(_, backend)| knows(backend)) else {
-            return self.end_unknown(porter);
+            return self.finish_unknown(porter);
         };
-        self.at = at;
-        let (claim, work) = (self.claim.clone(), self.work.take());
-        let reply = Reply { case: Some(Box::new(self)), porter: porter.clone() };
+        self.backend_index = at;
+        let (claim, work) = (self.request.clone(), self.work.take());
+        let reply = BackendReply { attempt: Some(Box::new(self)), authenticator: porter.clone() };
         match work {
-            Some(Work(work)) => reply.give(work(&claim)),
-            None => backend.judge(&claim, reply),
+            Some(BackendTask(work)) => reply.send(work(&claim)),
+            None => backend.authenticate(&claim, reply),
         }
     }
 
     /// Nobody knows the client. If it did not say who it is, that may be all right.
-    pub(crate) fn end_unknown(self, porter: &Arc<Porter>) {
-        let verdict = match (is_nobody(&self.claim), self.chain.anonymous) {
+    pub(crate) fn finish_unknown(self, porter: &Arc<Authenticator>) {
+        let verdict = match (has_no_credentials(&self.request), self.chain.anonymous) {
             (true, true) => Ok(("none", Box::default())),
             (true, false) => Err(("none", "it did not say who it is", Refusal::NotWelcome)),
             (false, _) => Err(("none", "unknown to all", Refusal::BadCredentials)),
         };
-        self.end(porter, verdict);
+        self.finish(porter, verdict);
     }
 
     /// What an earlier chain found out says nothing of who may come in today: it begins again.
-    fn end(
+    fn finish(
         mut self,
-        porter: &Arc<Porter>,
-        verdict: Result<(&'static str, Box<Grant>), (&'static str, &str, Refusal)>,
+        porter: &Arc<Authenticator>,
+        verdict: Result<(&'static str, Box<Principal>), (&'static str, &str, Refusal)>,
     ) {
-        let chain = porter.state().chains.of(self.claim.listener).clone();
+        let chain = porter.state().chains.chain_of_listener(self.request.listener).clone();
         if !Arc::ptr_eq(&chain, &self.chain) {
-            (self.chain, self.at, self.work) = (chain, 0, None);
-            return match self.chain.leaves_out(&self.claim) {
-                true => self.end_unknown(porter),
-                false => porter.go_on_later(self),
+            (self.chain, self.backend_index, self.work) = (chain, 0, None);
+            return match self.chain.skips_all_backends(&self.request) {
+                true => self.finish_unknown(porter),
+                false => porter.requeue_attempt(self),
             };
         }
-        let (peer, client_id) = (self.claim.peer, &self.claim.client_id);
-        let claimed = shown(self.claim.user_name.as_deref().unwrap_or_default());
+        let (peer, client_id) = (self.request.peer, &self.request.client_id);
+        let claimed = mask_token(self.request.user_name.as_deref().unwrap_or_default());
         match verdict {
             Ok((backend, grant)) => {
                 let user = grant.user.as_deref().unwrap_or_default();
                 debug!(target: "godwit::auth", %peer, %client_id, %user, backend, "let in");
-                (self.answer)(Verdict::Allow(grant));
+                (self.answer)(AuthDecision::Allow(grant));
             }
             Err((backend, why, refusal)) => {
                 let (client_id, user) = (client_id.clone(), claimed.to_string());
                 let why = why.to_string();
-                porter.tell_refusal(move |count| {
-                    let withheld = some(count - 1);
+                porter.log_refusal(move |count| {
+                    let withheld = nonzero(count - 1);
                     info!(
                         target: "godwit::auth", %peer, %client_id, %user, backend, why, withheld,
                         "not let in"
                     );
                 });
                 if refusal == Refusal::BadCredentials {
-                    porter.fail(peer.into());
+                    porter.count_failure(peer.into());
                 }
-                (self.answer)(Verdict::Deny(refusal));
+                (self.answer)(AuthDecision::Deny(refusal));
             }
         }
     }
@@ -204,7 +204,7 @@ impl Case {
 
 /// A user name for logs. Some clients have a token in its place, which would be good for whoever
 /// reads it.
-fn shown(user_name: &str) -> &str {
+fn mask_token(user_name: &str) -> &str {
     let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=".contains(&byte);
     let parts = user_name.split('.');
     let is_token = user_name.starts_with("eyJ")
@@ -213,78 +213,85 @@ fn shown(user_name: &str) -> &str {
     if is_token { "***" } else { user_name }
 }
 
-impl Reply {
-    pub(crate) fn give(mut self, outcome: Outcome) {
-        self.pass_on(outcome);
+impl BackendReply {
+    pub(crate) fn send(mut self, outcome: BackendOutcome) {
+        self.apply_outcome(outcome);
     }
 
     /// Who is asked about, until there is an answer.
     #[cfg(feature = "remote")]
-    pub(crate) fn claim(&self) -> Option<Arc<Claim>> {
-        self.case.as_ref().map(|case| case.claim.clone())
+    pub(crate) fn claim(&self) -> Option<Arc<AuthRequest>> {
+        self.attempt.as_ref().map(|case| case.request.clone())
     }
 
     /// Whether the client still waits for the answer.
     #[cfg(feature = "remote")]
     pub(crate) fn liveness(&self) -> ConnectionLiveness {
-        self.case.as_ref().map_or_else(ConnectionLiveness::default, |case| case.liveness.clone())
+        self.attempt.as_ref().map_or_else(ConnectionLiveness::default, |case| case.liveness.clone())
     }
 
     /// The client has gone: there is nobody to answer.
     #[cfg(feature = "remote")]
     pub(crate) fn abandon(mut self) {
-        self.case = None;
+        self.attempt = None;
     }
 
     /// The rest is work, which a thread of the porter's does.
     #[cfg(feature = "remote")]
-    pub(crate) fn work_out(mut self, work: impl FnOnce(&Claim) -> Outcome + Send + 'static) {
-        let Some(mut case) = self.case.take() else { return };
-        case.work = Some(Work(Box::new(work)));
-        self.porter.go_on_later(*case);
+    pub(crate) fn run_later(
+        mut self,
+        work: impl FnOnce(&AuthRequest) -> BackendOutcome + Send + 'static,
+    ) {
+        let Some(mut case) = self.attempt.take() else { return };
+        case.work = Some(BackendTask(Box::new(work)));
+        self.authenticator.requeue_attempt(*case);
     }
 
-    fn pass_on(&mut self, outcome: Outcome) {
-        let Some(mut case) = self.case.take() else { return };
-        let backend = case.chain.backends.get(case.at).map_or("", |backend| backend.name());
+    fn apply_outcome(&mut self, outcome: BackendOutcome) {
+        let Some(mut case) = self.attempt.take() else { return };
+        let backend =
+            case.chain.backends.get(case.backend_index).map_or("", |backend| backend.name());
         match outcome {
-            Outcome::Allow(grant) => case.end(&self.porter, Ok((backend, grant))),
-            Outcome::Busy => {
-                case.end(&self.porter, Err((backend, "too many ask", Refusal::TooBusy)));
+            BackendOutcome::Allow(grant) => case.finish(&self.authenticator, Ok((backend, grant))),
+            BackendOutcome::Busy => {
+                case.finish(&self.authenticator, Err((backend, "too many ask", Refusal::TooBusy)));
             }
-            Outcome::Challenge { data, memory } => {
-                (case.answer)(Verdict::Challenge { data, memory });
+            BackendOutcome::Challenge { data, memory } => {
+                (case.answer)(AuthDecision::Challenge { data, memory });
             }
-            Outcome::Deny(why) => {
-                case.end(&self.porter, Err((backend, why, Refusal::BadCredentials)));
+            BackendOutcome::Deny(why) => {
+                case.finish(&self.authenticator, Err((backend, why, Refusal::BadCredentials)));
             }
-            Outcome::Ignore => {
-                case.at += 1;
-                self.porter.go_on_later(*case);
+            BackendOutcome::Ignore => {
+                case.backend_index += 1;
+                self.authenticator.requeue_attempt(*case);
             }
-            Outcome::Fail(why) => {
+            BackendOutcome::Fail(why) => {
                 warn!(target: "godwit::auth", backend, %why, "nobody can say who a client is");
-                case.end(&self.porter, Err((backend, "it cannot say", Refusal::NoVerdict)));
+                case.finish(
+                    &self.authenticator,
+                    Err((backend, "it cannot say", Refusal::NoVerdict)),
+                );
             }
         }
     }
 }
 
-impl Drop for Reply {
+impl Drop for BackendReply {
     fn drop(&mut self) {
-        self.pass_on(Outcome::Fail("it gave no answer".into()));
+        self.apply_outcome(BackendOutcome::Fail("it gave no answer".into()));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::shown;
+    use super::mask_token;
 
     #[test]
     fn a_token_is_no_name_for_logs() {
-        assert_eq!(shown("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2ln-_"), "***");
+        assert_eq!(mask_token("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2ln-_"), "***");
         for name in ["ann", "eyJ", "a.b.c", "eyJ.b.c/d", ""] {
-            assert_eq!(shown(name), name);
+            assert_eq!(mask_token(name), name);
         }
     }
 }

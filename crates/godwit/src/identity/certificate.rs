@@ -1,58 +1,62 @@
 //! A client's certificate as its name: the transport has checked it, here is read what it says.
 
-use super::backend::{Backend, Outcome, Reply};
-use broker::judge::Grant;
-use broker::{Certificate, Claim};
+use super::backend::{AuthBackend, BackendOutcome, BackendReply};
+use broker::authentication::Principal;
+use broker::{AuthRequest, PeerCertificate};
 
 /// What of a certificate is a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum CertificateNameField {
     AlternativeName,
     CommonName,
     Subject,
 }
 
-impl Part {
-    fn of(self, certificate: &Certificate) -> Option<String> {
+impl CertificateNameField {
+    fn extract_name(self, certificate: &PeerCertificate) -> Option<String> {
         let name = match self {
-            Part::AlternativeName => certificate.alternatives.first().map(ToString::to_string),
-            Part::CommonName => certificate.common_name.as_deref().map(String::from),
-            Part::Subject => Some(certificate.subject.to_string()),
+            CertificateNameField::AlternativeName => {
+                certificate.alternatives.first().map(ToString::to_string)
+            }
+            CertificateNameField::CommonName => {
+                certificate.common_name.as_deref().map(String::from)
+            }
+            CertificateNameField::Subject => Some(certificate.subject.to_string()),
         };
         name.filter(|name| !name.is_empty())
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Certificates {
-    pub(crate) user: Part,
-    pub(crate) client_id: Option<Part>,
+pub(crate) struct CertificateBackend {
+    pub(crate) user: CertificateNameField,
+    pub(crate) client_id: Option<CertificateNameField>,
 }
 
-impl Certificates {
+impl CertificateBackend {
     /// A client that came without one is for the next backend; one that names nobody is a fault of
     /// whoever made it, and no reason to try a password.
-    fn check(self, claim: &Claim) -> Outcome {
-        let Some(certificate) = &claim.certificate else { return Outcome::Ignore };
-        let Some(user) = self.user.of(certificate) else {
-            return Outcome::Deny("the certificate has no such name");
+    fn check(self, claim: &AuthRequest) -> BackendOutcome {
+        let Some(certificate) = &claim.certificate else { return BackendOutcome::Ignore };
+        let Some(user) = self.user.extract_name(certificate) else {
+            return BackendOutcome::Deny("the certificate has no such name");
         };
-        let client_id = match self.client_id.map(|part| part.of(certificate)) {
+        let client_id = match self.client_id.map(|part| part.extract_name(certificate)) {
             None => None,
             Some(Some(name)) => Some(name.into()),
-            Some(None) => return Outcome::Deny("the certificate has no such name"),
+            Some(None) => return BackendOutcome::Deny("the certificate has no such name"),
         };
-        let grant = Grant { user: Some(user.into()), client_id, ..Grant::default() };
-        Outcome::Allow(Box::new(grant))
+        let grant = Principal { user: Some(user.into()), client_id, ..Principal::default() };
+        BackendOutcome::Allow(Box::new(grant))
     }
 }
 
-impl Backend for Certificates {
+impl AuthBackend for CertificateBackend {
     fn name(&self) -> &'static str {
         "certificate"
     }
 
-    fn judge(&self, claim: &Claim, reply: Reply) {
-        reply.give(self.check(claim));
+    fn authenticate(&self, claim: &AuthRequest, reply: BackendReply) {
+        reply.send(self.check(claim));
     }
 }

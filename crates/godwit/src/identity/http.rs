@@ -1,12 +1,12 @@
 //! A server that is asked by HTTP, with EMQX's and NanoMQ's questions and EMQX's answers.
 
-use super::answer;
-use super::backend::Outcome;
-use super::remote::call::{AnswerForm, Call, CallSettings};
-use super::remote::template::Values;
-use super::remote::{Found, Identifies, Server, Trouble};
-use broker::Claim;
-use broker::judge::Grant;
+use super::backend::BackendOutcome;
+use super::http_answer;
+use super::remote::http_call::{HttpAnswerFormat, HttpCall, HttpCallSettings};
+use super::remote::template::AuthVariableSource;
+use super::remote::{IdentityLookup, IdentityServer, RemoteError, RemoteServer};
+use broker::AuthRequest;
+use broker::authentication::Principal;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::client::conn::http1::SendRequest;
@@ -19,103 +19,107 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What the rows of the table say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HttpSettings {
-    pub(crate) call: CallSettings,
-    pub(crate) answer: AnswerForm,
+pub(crate) struct HttpAuthSettings {
+    pub(crate) call: HttpCallSettings,
+    pub(crate) answer: HttpAnswerFormat,
     pub(crate) takes_rules: bool,
     pub(crate) cache_s: u32,
 }
 
-pub(crate) struct Http {
-    call: Call,
+pub(crate) struct HttpAuthServer {
+    call: HttpCall,
     ports: Vec<Option<u16>>,
-    answer: AnswerForm,
+    answer: HttpAnswerFormat,
     takes_rules: bool,
-    cache: Option<Cache>,
+    cache: Option<AuthResponseCache>,
 }
 
-impl Http {
+impl HttpAuthServer {
     /// `None` where there is no URL.
     pub(crate) fn new(
-        settings: &HttpSettings,
+        settings: &HttpAuthSettings,
         tls: Option<Arc<ClientConfig>>,
         ports: &[Option<u16>],
-    ) -> Option<Http> {
-        Some(Http {
-            call: Call::new(&settings.call, tls)?,
+    ) -> Option<HttpAuthServer> {
+        Some(HttpAuthServer {
+            call: HttpCall::new(&settings.call, tls)?,
             ports: ports.to_vec(),
             answer: settings.answer,
             takes_rules: settings.takes_rules,
-            cache: Cache::new(settings.cache_s),
+            cache: AuthResponseCache::new(settings.cache_s),
         })
     }
 
-    fn question(&self, claim: &Claim) -> Option<(String, Vec<u8>)> {
-        self.call.question(Values::Client { claim, ports: &self.ports })
+    fn question(&self, claim: &AuthRequest) -> Option<(String, Vec<u8>)> {
+        self.call.build_request(AuthVariableSource::Client { claim, ports: &self.ports })
     }
 }
 
-impl Identifies for Http {
+impl IdentityServer for HttpAuthServer {
     fn name(&self) -> &'static str {
         "http"
     }
 
-    fn is_for(&self, _: &Claim) -> bool {
+    fn can_identify(&self, _: &AuthRequest) -> bool {
         true
     }
 
     /// As EMQX and NanoMQ do: the server may know clients by their id, and its no counts.
-    fn is_for_unproven(&self) -> bool {
+    fn accepts_client_id_only(&self) -> bool {
         true
     }
 
-    fn recall(&self, claim: &Claim) -> Option<Outcome> {
+    fn cached_outcome(&self, claim: &AuthRequest) -> Option<BackendOutcome> {
         let cache = self.cache.as_ref()?;
         let (target, body) = self.question(claim)?;
-        cache.recall(&cache.key(claim, &target, &body))
+        cache.lookup(&cache.key(claim, &target, &body))
     }
 }
 
-impl Server for Http {
+impl RemoteServer for HttpAuthServer {
     type Conn = SendRequest<Full<Bytes>>;
-    type Question = Claim;
-    type Found = Found;
+    type Question = AuthRequest;
+    type Reply = IdentityLookup;
 
     async fn connect(&self) -> Result<Self::Conn, String> {
         self.call.connect().await
     }
 
-    async fn ask(&self, conn: &mut Self::Conn, claim: &Claim) -> Result<Found, Trouble> {
+    async fn request(
+        &self,
+        conn: &mut Self::Conn,
+        claim: &AuthRequest,
+    ) -> Result<IdentityLookup, RemoteError> {
         let Some((target, body)) = self.question(claim) else {
-            return Ok(Found::Verdict(Outcome::Ignore));
+            return Ok(IdentityLookup::Verdict(BackendOutcome::Ignore));
         };
         let key = self.cache.as_ref().map(|cache| cache.key(claim, &target, &body));
-        let answer = self.call.ask(conn, &target, body).await?;
+        let answer = self.call.send(conn, &target, body).await?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let outcome = answer::read(&answer, self.answer, claim, self.takes_rules, now);
+        let outcome = http_answer::read_outcome(&answer, self.answer, claim, self.takes_rules, now);
         if let (Some(cache), Some(key)) = (&self.cache, key) {
-            cache.keep(key, &outcome);
+            cache.store(key, &outcome);
         }
-        Ok(Found::Verdict(outcome))
+        Ok(IdentityLookup::Verdict(outcome))
     }
 }
 
 /// Answers that are still good, each under a hash of its question. The hash is keyed, so what it
 /// was made of, a password among it, is not found by trying.
-struct Cache {
+struct AuthResponseCache {
     salt: [u8; 32],
     lifetime: Duration,
-    answers: Mutex<HashMap<[u8; 32], Kept>>,
+    answers: Mutex<HashMap<[u8; 32], AuthCacheEntry>>,
 }
 
-struct Kept {
+struct AuthCacheEntry {
     until: Instant,
-    said: Said,
+    decision: CachedDecision,
 }
 
 #[derive(Clone)]
-enum Said {
-    Allow { grant: Box<Grant>, expires: Option<Instant> },
+enum CachedDecision {
+    Allow { grant: Box<Principal>, expires: Option<Instant> },
     Deny(&'static str),
     Ignore,
 }
@@ -123,17 +127,21 @@ enum Said {
 /// What comes when there are so many is asked each time.
 const ANSWERS_MAX: usize = 10_000;
 
-impl Cache {
-    fn new(seconds: u32) -> Option<Cache> {
+impl AuthResponseCache {
+    fn new(seconds: u32) -> Option<AuthResponseCache> {
         let mut salt = [0; 32];
         let drawn = SystemRandom::new().fill(&mut salt).is_ok();
         let lifetime = Duration::from_secs(u64::from(seconds));
         // Without chance there is no key, and without a key nothing is kept.
-        (seconds > 0 && drawn).then(|| Cache { salt, lifetime, answers: Mutex::default() })
+        (seconds > 0 && drawn).then(|| AuthResponseCache {
+            salt,
+            lifetime,
+            answers: Mutex::default(),
+        })
     }
 
     /// Of everything that the answer or what becomes of it depends on.
-    fn key(&self, claim: &Claim, target: &str, body: &[u8]) -> [u8; 32] {
+    fn key(&self, claim: &AuthRequest, target: &str, body: &[u8]) -> [u8; 32] {
         let mut all = digest::Context::new(&digest::SHA256);
         let user = claim.user_name.as_deref().unwrap_or_default();
         all.update(&self.salt);
@@ -146,41 +154,43 @@ impl Cache {
         key
     }
 
-    fn recall(&self, key: &[u8; 32]) -> Option<Outcome> {
+    fn lookup(&self, key: &[u8; 32]) -> Option<BackendOutcome> {
         let now = Instant::now();
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = answers.get(key).filter(|kept| kept.until > now)?;
-        Some(match kept.said.clone() {
-            Said::Allow { mut grant, expires } => {
+        Some(match kept.decision.clone() {
+            CachedDecision::Allow { mut grant, expires } => {
                 let left = |at: Instant| at.saturating_duration_since(now).as_millis() as u64;
                 grant.expires_in_ms = expires.map(left);
-                Outcome::Allow(grant)
+                BackendOutcome::Allow(grant)
             }
-            Said::Deny(why) => Outcome::Deny(why),
-            Said::Ignore => Outcome::Ignore,
+            CachedDecision::Deny(why) => BackendOutcome::Deny(why),
+            CachedDecision::Ignore => BackendOutcome::Ignore,
         })
     }
 
-    fn keep(&self, key: [u8; 32], outcome: &Outcome) {
+    fn store(&self, key: [u8; 32], outcome: &BackendOutcome) {
         let now = Instant::now();
         let mut until = now + self.lifetime;
         let said = match outcome {
-            Outcome::Allow(grant) => {
+            BackendOutcome::Allow(grant) => {
                 let expires = grant.expires_in_ms.map(|ms| now + Duration::from_millis(ms));
                 until = expires.map_or(until, |at| until.min(at));
-                Said::Allow { grant: grant.clone(), expires }
+                CachedDecision::Allow { grant: grant.clone(), expires }
             }
-            Outcome::Deny(why) => Said::Deny(why),
-            Outcome::Ignore => Said::Ignore,
+            BackendOutcome::Deny(why) => CachedDecision::Deny(why),
+            BackendOutcome::Ignore => CachedDecision::Ignore,
             // Trouble passes; an answer of its is not one. A challenge is never the server's.
-            Outcome::Busy | Outcome::Challenge { .. } | Outcome::Fail(_) => return,
+            BackendOutcome::Busy | BackendOutcome::Challenge { .. } | BackendOutcome::Fail(_) => {
+                return;
+            }
         };
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if answers.len() >= ANSWERS_MAX {
             answers.retain(|_, kept| kept.until > now);
         }
         if answers.len() < ANSWERS_MAX {
-            answers.insert(key, Kept { until, said });
+            answers.insert(key, AuthCacheEntry { until, decision: said });
         }
     }
 }

@@ -3,15 +3,15 @@
 //!
 //! Invariant: keys that we have stay until others are here, whatever becomes of the server.
 
-use super::backend::{Outcome, Reply};
-use super::jwt::Reading;
-use super::keys::Keys;
-use super::remote::http::{Answer, Site};
-use super::remote::url::Url;
-use super::remote::{Bounds, Trouble};
-use crate::patience::timeout;
-use crate::runtime::Runtime;
-use broker::Claim;
+use super::backend::{BackendOutcome, BackendReply};
+use super::jwt::JwtValidator;
+use super::key_set::KeySet;
+use super::remote::http_client::{HttpClient, HttpResponse};
+use super::remote::server_url::ServerUrl;
+use super::remote::{RemoteError, RemoteLimits};
+use crate::control_runtime::ControlRuntime;
+use crate::pause_aware_timeout::timeout;
+use broker::AuthRequest;
 use rustls::ClientConfig;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,133 +19,134 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-pub(crate) struct Jwks {
-    url: Url,
-    site: Site,
+pub(crate) struct RemoteJwks {
+    url: ServerUrl,
+    client: HttpClient,
     refresh: Duration,
-    bounds: Bounds,
-    runtime: Arc<Runtime>,
-    state: Mutex<State>,
+    bounds: RemoteLimits,
+    runtime: Arc<ControlRuntime>,
+    state: Mutex<JwksState>,
     /// One fetches; whoever came meanwhile has what it brought.
     turn: tokio::sync::Mutex<()>,
     waiting: AtomicUsize,
 }
 
 #[derive(Default)]
-struct State {
-    keys: Option<Arc<Keys>>,
+struct JwksState {
+    keys: Option<Arc<KeySet>>,
     /// How often somebody has fetched them.
     fetches: u64,
     begun: Option<Instant>,
     is_fetching: bool,
     /// Why there are none, or no newer ones.
-    why: String,
+    last_error: String,
 }
 
 /// Names of keys are invented easily: so often somebody looks whether there is one.
-const AGAIN: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-impl Jwks {
+impl RemoteJwks {
     /// `before` is what was asked until now; of the same place its keys are good until there are
     /// others.
     pub(crate) fn new(
-        url: &Url,
+        url: &ServerUrl,
         tls: Option<Arc<ClientConfig>>,
         refresh_s: u32,
-        bounds: Bounds,
-        runtime: Arc<Runtime>,
-        before: &[Arc<Jwks>],
-    ) -> Arc<Jwks> {
+        bounds: RemoteLimits,
+        runtime: Arc<ControlRuntime>,
+        before: &[Arc<RemoteJwks>],
+    ) -> Arc<RemoteJwks> {
         let same = before.iter().find(|before| before.url == *url);
         let keys = same.and_then(|before| before.keys());
-        Arc::new(Jwks {
+        Arc::new(RemoteJwks {
             url: url.clone(),
-            site: Site::new(url, tls),
+            client: HttpClient::new(url, tls),
             refresh: Duration::from_secs(u64::from(refresh_s)),
             bounds,
             runtime,
-            state: Mutex::new(State { keys, ..State::default() }),
+            state: Mutex::new(JwksState { keys, ..JwksState::default() }),
             turn: tokio::sync::Mutex::new(()),
             waiting: AtomicUsize::new(0),
         })
     }
 
     /// Fetches them, and again as long as somebody has this.
-    pub(crate) fn begin(self: &Arc<Jwks>) {
+    pub(crate) fn start_fetching(self: &Arc<RemoteJwks>) {
         self.state().is_fetching = true;
         let kept = Arc::downgrade(self);
-        self.runtime.spawn(Jwks::stay_fresh(kept));
+        self.runtime.spawn(RemoteJwks::refresh_periodically(kept));
     }
 
-    async fn stay_fresh(kept: Weak<Jwks>) {
+    async fn refresh_periodically(kept: Weak<RemoteJwks>) {
         while let Some(set) = kept.upgrade() {
             set.fetch().await;
-            let pause = if set.keys().is_some() { set.refresh } else { AGAIN.min(set.refresh) };
+            let pause =
+                if set.keys().is_some() { set.refresh } else { RETRY_INTERVAL.min(set.refresh) };
             drop(set);
             sleep(pause).await;
         }
     }
 
     /// Judges by the key that a token names, once it is here or cannot be had.
-    pub(crate) fn judge(
-        self: &Arc<Jwks>,
-        reading: &Arc<Reading>,
-        claim: &Claim,
+    pub(crate) fn authenticate(
+        self: &Arc<RemoteJwks>,
+        reading: &Arc<JwtValidator>,
+        claim: &AuthRequest,
         id: Option<&str>,
-        reply: Reply,
+        reply: BackendReply,
     ) {
-        if !self.is_worth_waiting(id) {
-            return reply.give(self.check(reading, claim));
+        if !self.should_wait_for_key(id) {
+            return reply.send(self.check(reading, claim));
         }
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.bounds.questions_max {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return reply.give(Outcome::Busy);
+            return reply.send(BackendOutcome::Busy);
         }
         let (set, reading) = (self.clone(), reading.clone());
         self.runtime.spawn(async move {
-            set.renew().await;
+            set.fetch_or_join().await;
             set.waiting.fetch_sub(1, Ordering::Relaxed);
-            reply.work_out(move |claim| set.check(&reading, claim));
+            reply.run_later(move |claim| set.check(&reading, claim));
         });
     }
 
-    fn check(&self, reading: &Reading, claim: &Claim) -> Outcome {
+    fn check(&self, reading: &JwtValidator, claim: &AuthRequest) -> BackendOutcome {
         match self.keys() {
             Some(keys) => reading.check(&keys, claim),
-            None => Outcome::Fail(self.state().why.clone()),
+            None => BackendOutcome::Fail(self.state().last_error.clone()),
         }
     }
 
     /// Whether the key is not here and may come.
-    fn is_worth_waiting(&self, id: Option<&str>) -> bool {
+    fn should_wait_for_key(&self, id: Option<&str>) -> bool {
         let mut state = self.state();
         if state.keys.as_ref().is_some_and(|keys| keys.knows(id)) {
             return false;
         }
-        if state.begun.is_none_or(|begun| begun.elapsed() >= AGAIN) {
+        if state.begun.is_none_or(|begun| begun.elapsed() >= RETRY_INTERVAL) {
             state.is_fetching = true;
         }
         state.is_fetching
     }
 
-    async fn renew(&self) {
+    async fn fetch_or_join(&self) {
         let before = self.state().fetches;
         let turn = self.turn.lock().await;
         if self.state().fetches == before {
-            self.fetch_alone().await;
+            self.fetch_holding_turn().await;
         }
         drop(turn);
     }
 
     async fn fetch(&self) {
         let _turn = self.turn.lock().await;
-        self.fetch_alone().await;
+        self.fetch_holding_turn().await;
     }
 
-    async fn fetch_alone(&self) {
+    async fn fetch_holding_turn(&self) {
         self.state().begun = Some(Instant::now());
         let within = Duration::from_millis(u64::from(self.bounds.timeout_ms));
-        let fetched = match timeout(within, self.ask()).await {
+        let fetched = match timeout(within, self.request_keys()).await {
             Ok(fetched) => fetched,
             Err(_) => Err(format!("no answer within {} ms", self.bounds.timeout_ms)),
         };
@@ -162,25 +163,25 @@ impl Jwks {
             Err(why) => {
                 let kept = state.keys.is_some();
                 warn!(target: "godwit::auth", from = %self.url, %why, kept, "no keys of tokens");
-                state.why = why;
+                state.last_error = why;
             }
         }
     }
 
-    async fn ask(&self) -> Result<Keys, String> {
-        let mut conn = self.site.connect().await?;
+    async fn request_keys(&self) -> Result<KeySet, String> {
+        let mut conn = self.client.connect().await?;
         let target = if self.url.path.starts_with('/') {
             self.url.path.clone()
         } else {
             format!("/{}", self.url.path)
         };
-        let asked = self.site.request(&mut conn, "GET", &target, &[], Vec::new()).await;
-        let Answer { status, body, .. } = asked.map_err(|trouble| match trouble {
-            Trouble::Answered(why) | Trouble::Broken(why) => why,
+        let asked = self.client.request(&mut conn, "GET", &target, &[], Vec::new()).await;
+        let HttpResponse { status, body, .. } = asked.map_err(|trouble| match trouble {
+            RemoteError::ErrorReply(why) | RemoteError::Broken(why) => why,
         })?;
         match status {
             // Only a set: a page that says "not found" is no secret.
-            200 => Keys::from_set(&body),
+            200 => KeySet::from_set(&body),
             status => Err(format!("it answered with status {status}")),
         }
     }
@@ -191,11 +192,11 @@ impl Jwks {
         self.state().begun = None;
     }
 
-    fn keys(&self) -> Option<Arc<Keys>> {
+    fn keys(&self) -> Option<Arc<KeySet>> {
         self.state().keys.clone()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, JwksState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,41 +1,41 @@
 //! Tokens (RFC 7519) in the place of a password: what was signed says who the client is, until
 //! when, and what it may do.
 
-use super::backend::{Backend, Outcome, Reply};
-use super::base64::Alphabet;
+use super::backend::{AuthBackend, BackendOutcome, BackendReply};
+use super::base64::Base64Variant;
 #[cfg(feature = "http")]
-use super::jwks::Jwks;
-use super::keys::Keys;
-use crate::acl::entry::Entry;
-use broker::Claim;
-use broker::judge::Grant;
-use broker::permissions::{Pattern, Permissions, Rule};
+use super::jwks::RemoteJwks;
+use super::key_set::KeySet;
+use crate::acl::entry::AclEntry;
+use broker::AuthRequest;
+use broker::acl_rules::{AclRule, AclRuleSet, TopicPattern};
+use broker::authentication::Principal;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(crate) struct Tokens {
-    pub(crate) keys: Source,
-    pub(crate) reading: Arc<Reading>,
+pub(crate) struct JwtBackend {
+    pub(crate) keys: JwtKeySource,
+    pub(crate) reading: Arc<JwtValidator>,
 }
 
 /// Where the keys come from.
-pub(crate) enum Source {
-    File(Keys),
+pub(crate) enum JwtKeySource {
+    File(KeySet),
     #[cfg(feature = "http")]
-    Url(Arc<Jwks>),
+    Url(Arc<RemoteJwks>),
 }
 
 /// How a token is read.
 #[derive(Debug)]
-pub(crate) struct Reading {
-    pub(crate) place: Place,
-    pub(crate) claims: Claims,
+pub(crate) struct JwtValidator {
+    pub(crate) place: TokenLocation,
+    pub(crate) claims: JwtClaimNames,
 }
 
 /// Where in CONNECT the token is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum TokenLocation {
     #[default]
     Password,
     UserName,
@@ -43,7 +43,7 @@ pub(crate) enum Place {
 
 /// The names of what we read; an empty one is not read, or may be anything.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Claims {
+pub(crate) struct JwtClaimNames {
     pub(crate) user: String,
     pub(crate) client_id: String,
     pub(crate) groups: String,
@@ -56,53 +56,53 @@ pub(crate) struct Claims {
 /// Clocks of two hosts differ: so much earlier a token may be used.
 const EARLY_S: u64 = 5;
 
-impl Reading {
+impl JwtValidator {
     /// What does not look like a token is somebody's password.
-    fn token<'a>(&self, claim: &'a Claim) -> Option<Token<'a>> {
+    fn find_token<'a>(&self, claim: &'a AuthRequest) -> Option<ParsedJwt<'a>> {
         let text = match self.place {
-            Place::Password => {
+            TokenLocation::Password => {
                 let bytes = claim.password.as_ref().map(|secret| &secret.0[..]);
                 bytes.and_then(|bytes| std::str::from_utf8(bytes).ok())
             }
-            Place::UserName => claim.user_name.as_deref(),
+            TokenLocation::UserName => claim.user_name.as_deref(),
         };
-        text.and_then(Token::parse)
+        text.and_then(ParsedJwt::parse)
     }
 
-    pub(crate) fn check(&self, keys: &Keys, claim: &Claim) -> Outcome {
-        let Some(token) = self.token(claim) else { return Outcome::Ignore };
+    pub(crate) fn check(&self, keys: &KeySet, claim: &AuthRequest) -> BackendOutcome {
+        let Some(token) = self.find_token(claim) else { return BackendOutcome::Ignore };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        match self.read(keys, &token, now) {
-            Ok(grant) => Outcome::Allow(Box::new(grant)),
-            Err(why) => Outcome::Deny(why),
+        match self.validate(keys, &token, now) {
+            Ok(grant) => BackendOutcome::Allow(Box::new(grant)),
+            Err(why) => BackendOutcome::Deny(why),
         }
     }
 
-    pub(super) fn read(
+    pub(super) fn validate(
         &self,
-        keys: &Keys,
-        token: &Token<'_>,
+        keys: &KeySet,
+        token: &ParsedJwt<'_>,
         now: u64,
-    ) -> Result<Grant, &'static str> {
-        let word = |name: &str| token.word(name);
+    ) -> Result<Principal, &'static str> {
+        let word = |name: &str| token.header_field(name);
         if token.header.get("crit").is_some() {
             return Err("the token asks for what we do not know");
         }
         let algorithm = word("alg").ok_or("the token names no algorithm")?;
-        if !keys.verify(algorithm, word("kid"), token.said.as_bytes(), &token.by) {
+        if !keys.verify(algorithm, word("kid"), token.signed_text.as_bytes(), &token.signature) {
             return Err("no key of ours signed the token");
         }
         // Only now is anything that it says worth reading.
-        let body = Alphabet::Url.decode(token.body).ok_or("the token is no token")?;
+        let body = Base64Variant::Url.decode(token.body).ok_or("the token is no token")?;
         let body: Value = serde_json::from_slice(&body).map_err(|_| "the token is no token")?;
-        let expires_in_ms = in_time(&body, now)?;
+        let expires_in_ms = remaining_lifetime_ms(&body, now)?;
         let names = &self.claims;
         if !names.issuer.is_empty()
             && body.get("iss").and_then(Value::as_str) != Some(&names.issuer)
         {
             return Err("the token is of another issuer");
         }
-        if !names.audience.is_empty() && !is_for(&body, &names.audience) {
+        if !names.audience.is_empty() && !has_audience(&body, &names.audience) {
             return Err("the token is for somebody else");
         }
         let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|t| !t.is_empty());
@@ -124,37 +124,39 @@ impl Reading {
             // Without one the client would see everybody's topics.
             name => Some(text(name).ok_or("the token does not say the namespace")?.into()),
         };
-        Ok(Grant {
+        Ok(Principal {
             user: Some(user.into()),
             client_id,
             namespace,
             groups,
             permissions,
             expires_in_ms,
-            ..Grant::default()
+            ..Principal::default()
         })
     }
 }
 
-impl Backend for Tokens {
+impl AuthBackend for JwtBackend {
     fn name(&self) -> &'static str {
         "jwt"
     }
 
-    fn begin(&self) {
+    fn start(&self) {
         #[cfg(feature = "http")]
-        if let Source::Url(set) = &self.keys {
-            set.begin();
+        if let JwtKeySource::Url(set) = &self.keys {
+            set.start_fetching();
         }
     }
 
-    fn judge(&self, claim: &Claim, reply: Reply) {
+    fn authenticate(&self, claim: &AuthRequest, reply: BackendReply) {
         match &self.keys {
-            Source::File(keys) => reply.give(self.reading.check(keys, claim)),
+            JwtKeySource::File(keys) => reply.send(self.reading.check(keys, claim)),
             #[cfg(feature = "http")]
-            Source::Url(set) => match self.reading.token(claim) {
-                Some(token) => set.judge(&self.reading, claim, token.word("kid"), reply),
-                None => reply.give(Outcome::Ignore),
+            JwtKeySource::Url(set) => match self.reading.find_token(claim) {
+                Some(token) => {
+                    set.authenticate(&self.reading, claim, token.header_field("kid"), reply)
+                }
+                None => reply.send(BackendOutcome::Ignore),
             },
         }
     }
@@ -172,31 +174,31 @@ fn read_groups(value: &Value) -> Result<Vec<Arc<str>>, &'static str> {
 }
 
 /// `HEADER.BODY.SIGNATURE`, of which only the first is understood yet.
-pub(super) struct Token<'a> {
+pub(super) struct ParsedJwt<'a> {
     header: Value,
     body: &'a str,
     /// What was signed.
-    said: &'a str,
-    by: Vec<u8>,
+    signed_text: &'a str,
+    signature: Vec<u8>,
 }
 
-impl Token<'_> {
-    pub(super) fn parse(text: &str) -> Option<Token<'_>> {
+impl ParsedJwt<'_> {
+    pub(super) fn parse(text: &str) -> Option<ParsedJwt<'_>> {
         let (said, by) = text.rsplit_once('.')?;
         let (header, body) = said.split_once('.')?;
-        let header = serde_json::from_slice(&Alphabet::Url.decode(header)?).ok()?;
+        let header = serde_json::from_slice(&Base64Variant::Url.decode(header)?).ok()?;
         let is_token = Value::is_object(&header) && !body.contains('.');
-        let by = Alphabet::Url.decode(by)?;
-        is_token.then_some(Token { header, body, said, by })
+        let by = Base64Variant::Url.decode(by)?;
+        is_token.then_some(ParsedJwt { header, body, signed_text: said, signature: by })
     }
 
-    fn word(&self, name: &str) -> Option<&str> {
+    fn header_field(&self, name: &str) -> Option<&str> {
         self.header.get(name).and_then(Value::as_str)
     }
 }
 
 /// How long it is still valid, if it does not last for ever.
-fn in_time(body: &Value, now: u64) -> Result<Option<u64>, &'static str> {
+fn remaining_lifetime_ms(body: &Value, now: u64) -> Result<Option<u64>, &'static str> {
     let time = |name: &str| match body.get(name) {
         None => Ok(None),
         // RFC 7519 allows fractions; EMQX takes numbers in quotes as well.
@@ -221,7 +223,7 @@ fn in_time(body: &Value, now: u64) -> Result<Option<u64>, &'static str> {
 }
 
 /// One audience or a list.
-fn is_for(body: &Value, audience: &str) -> bool {
+fn has_audience(body: &Value, audience: &str) -> bool {
     match body.get("aud") {
         Some(Value::String(one)) => one == audience,
         Some(Value::Array(many)) => many.iter().any(|one| one.as_str() == Some(audience)),
@@ -231,29 +233,29 @@ fn is_for(body: &Value, audience: &str) -> bool {
 
 /// `[{"allow": "publish", "topic": ["a/#"]}, {"deny": "all", "topic": "b"}]`: rules as in our ACL
 /// file, for this client. What is not understood is no reason to let somebody in.
-fn read_rules(value: &Value) -> Result<Permissions, &'static str> {
+fn read_rules(value: &Value) -> Result<AclRuleSet, &'static str> {
     let rules = match value {
-        Value::Object(lists) => allowed_topics(lists),
+        Value::Object(lists) => rules_of_topic_lists(lists),
         Value::Array(all) => {
-            let rules: Option<Vec<Vec<Rule>>> = all.iter().map(rules_of).collect();
+            let rules: Option<Vec<Vec<AclRule>>> = all.iter().map(read_rule).collect();
             rules.map(|rules| rules.concat())
         }
         _ => None,
     };
-    rules.map(Permissions::new).ok_or("the token's rules are not as they have to be")
+    rules.map(AclRuleSet::new).ok_or("the token's rules are not as they have to be")
 }
 
 /// One rule of a list: as in our ACL file, or with `permission` and `action` as EMQX has it.
-fn rules_of(value: &Value) -> Option<Vec<Rule>> {
+fn read_rule(value: &Value) -> Option<Vec<AclRule>> {
     if value.get("permission").is_some() {
-        return Entry::from_json(value, "").and_then(|entry| entry.rules()).ok();
+        return AclEntry::from_json(value, "").and_then(|entry| entry.to_rules()).ok();
     }
-    own_rule(value).map(|rule| vec![rule])
+    read_own_rule(value).map(|rule| vec![rule])
 }
 
 /// `{"pub": [...], "sub": [...], "all": [...]}`, as older tokens of EMQX have it: whatever is not
 /// in one of these lists is refused, and no other rule is asked.
-fn allowed_topics(lists: &serde_json::Map<String, Value>) -> Option<Vec<Rule>> {
+fn rules_of_topic_lists(lists: &serde_json::Map<String, Value>) -> Option<Vec<AclRule>> {
     let mut rules = Vec::new();
     for (name, topics) in lists {
         if !["all", "pub", "sub"].contains(&name.as_str()) {
@@ -262,16 +264,18 @@ fn allowed_topics(lists: &serde_json::Map<String, Value>) -> Option<Vec<Rule>> {
         for topic in topics.as_array()? {
             let topics = vec![topic.as_str()?.to_string()];
             let (permission, action) = ("allow".to_string(), name.clone());
-            rules.extend(Entry { permission, action, topics, ..Entry::default() }.rules().ok()?);
+            rules.extend(
+                AclEntry { permission, action, topics, ..AclEntry::default() }.to_rules().ok()?,
+            );
         }
     }
-    rules.push(Rule { publish: true, subscribe: true, ..Rule::default() });
+    rules.push(AclRule { publish: true, subscribe: true, ..AclRule::default() });
     Some(rules)
 }
 
-fn own_rule(value: &Value) -> Option<Rule> {
+fn read_own_rule(value: &Value) -> Option<AclRule> {
     let fields = value.as_object()?;
-    let mut rule = Rule::default();
+    let mut rule = AclRule::default();
     let mut deeds = 0;
     for (name, value) in fields {
         match name.as_str() {
@@ -288,7 +292,7 @@ fn own_rule(value: &Value) -> Option<Rule> {
             "topic" => {
                 let one = std::slice::from_ref(value);
                 for topic in value.as_array().map_or(one, Vec::as_slice) {
-                    rule.topics.push(Pattern::parse(topic.as_str()?).ok()?);
+                    rule.topics.push(TopicPattern::parse(topic.as_str()?).ok()?);
                 }
             }
             "qos" => {
@@ -309,17 +313,17 @@ fn own_rule(value: &Value) -> Option<Rule> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::identity::forge::{self, HS256, SECRET, judged, reading, signed};
-    use crate::{mutations, probes};
+    use crate::identity::test_tokens::{self, HS256, SECRET, reading, signed, validate_token};
+    use crate::{fuzz_targets, mutations};
 
-    pub(crate) fn tokens() -> Tokens {
-        let keys = Source::File(Keys::from_secret(SECRET));
-        Tokens { keys, reading: reading().into() }
+    pub(crate) fn tokens() -> JwtBackend {
+        let keys = JwtKeySource::File(KeySet::from_secret(SECRET));
+        JwtBackend { keys, reading: reading().into() }
     }
 
-    fn read(header: &str, body: &str) -> Result<Grant, &'static str> {
+    fn read(header: &str, body: &str) -> Result<Principal, &'static str> {
         let token = signed(header, body);
-        judged(&Token::parse(&token).expect("a token"))
+        validate_token(&ParsedJwt::parse(&token).expect("a token"))
     }
 
     fn body(more: &str) -> String {
@@ -336,7 +340,7 @@ pub(crate) mod tests {
             &[&*body, r#"{"exp":-1,"aud":"mqtt"}"#],
             &[HS256, r#"{"alg":"ES256","kid":"a"}"#],
         ] {
-            mutations::each(samples, forge::probe);
+            mutations::for_each_mutation(samples, test_tokens::fuzz_token);
         }
     }
 
@@ -344,10 +348,12 @@ pub(crate) mod tests {
     fn whatever_a_set_of_keys_says_is_understood_or_refused() {
         let set = format!(
             r#"{{"keys":[{{"kty":"oct","k":"{}"}},{{"kty":"RSA","n":"AQAB","e":"AQAB"}}]}}"#,
-            Alphabet::Url.encode(SECRET)
+            Base64Variant::Url.encode(SECRET)
         );
         let other = r#"{"keys":[{"kty":"EC","crv":"P-256","x":"","y":""}]}"#;
-        mutations::each(&[&set, other], |set| probes::keys(set.as_bytes()));
+        mutations::for_each_mutation(&[&set, other], |set| {
+            fuzz_targets::check_keys(set.as_bytes())
+        });
     }
 
     #[test]
@@ -368,13 +374,13 @@ pub(crate) mod tests {
 
     #[test]
     fn a_token_that_is_to_name_a_namespace_names_one() {
-        let claims = Claims { namespace: "tenant".into(), ..reading().claims };
-        let reading = Reading { place: Place::Password, claims };
+        let claims = JwtClaimNames { namespace: "tenant".into(), ..reading().claims };
+        let reading = JwtValidator { place: TokenLocation::Password, claims };
         let read = |more| {
             let token = signed(HS256, &body(more));
-            let token = Token::parse(&token).expect("a token");
-            let keys = Keys::from_secret(SECRET);
-            reading.read(&keys, &token, 1000).map(|one| one.namespace)
+            let token = ParsedJwt::parse(&token).expect("a token");
+            let keys = KeySet::from_secret(SECRET);
+            reading.validate(&keys, &token, 1000).map(|one| one.namespace)
         };
         assert_eq!(read(r#","tenant":"acme""#), Ok(Some("acme".into())));
         assert_eq!(read(""), Err("the token does not say the namespace"));
@@ -434,15 +440,15 @@ pub(crate) mod tests {
         assert!(read(r#"{"alg":"HS256","crit":["exp"]}"#, &body("")).is_err());
         let token = signed(r#"{"alg":"none"}"#, &body(""));
         let bare = &token[..=token.rfind('.').unwrap()];
-        assert_eq!(judged(&Token::parse(bare).unwrap()).unwrap_err(), unsigned);
+        assert_eq!(validate_token(&ParsedJwt::parse(bare).unwrap()).unwrap_err(), unsigned);
     }
 
     #[test]
     fn what_is_no_token_is_left_to_others() {
         for text in ["", "secret", "a.b.c", "..", "e30", "e30.e30", "W10.e30.x", "e30.e30.e30.e30"]
         {
-            assert!(Token::parse(text).is_none(), "{text}");
+            assert!(ParsedJwt::parse(text).is_none(), "{text}");
         }
-        assert!(Token::parse("e30.e30.").is_some());
+        assert!(ParsedJwt::parse("e30.e30.").is_some());
     }
 }

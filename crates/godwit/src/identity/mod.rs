@@ -1,65 +1,65 @@
 //! Who a client is: the porter whom the shards ask, the backends behind it, and the user file.
 //!
-//! Nothing here runs on a shard but [`Porter::hear`], which takes a question and returns. Threads
-//! exist from the first question on, and end when there was none for a while.
+//! Nothing here runs on a shard but [`Authenticator::authenticate`], which takes a question and
+//! returns. Threads exist from the first question on, and end when there was none for a while.
 
-#[cfg(feature = "http")]
-pub(crate) mod answer;
 pub(crate) mod backend;
 pub(crate) mod base64;
 pub(crate) mod certificate;
 #[cfg(test)]
 mod contract;
-pub(crate) mod forge;
-pub(crate) mod hash;
 #[cfg(feature = "http")]
 pub(crate) mod http;
 #[cfg(feature = "http")]
+pub(crate) mod http_answer;
+#[cfg(feature = "http")]
 pub(crate) mod jwks;
 pub(crate) mod jwt;
-pub(crate) mod keys;
+pub(crate) mod key_set;
 pub(crate) mod passwd;
 #[cfg(feature = "tables")]
-pub(crate) mod password;
+pub(crate) mod password_format;
+pub(crate) mod password_hash;
 mod queue;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
 pub(crate) mod scram;
 #[cfg(feature = "tables")]
 pub(crate) mod tables;
+pub(crate) mod test_tokens;
 pub(crate) mod throttle;
 pub(crate) mod users;
-pub(crate) mod verified;
+pub(crate) mod verified_cache;
 
-use crate::notes::some;
-use crate::withheld::LogRateLimiter;
-use backend::{Case, ListenerChains};
-use broker::judge::Verdict;
-use broker::{Claim, Refusal, Source};
+use crate::event_log::nonzero;
+use crate::log_rate_limiter::LogRateLimiter;
+use backend::{AuthAttempt, ListenerChains};
+use broker::authentication::AuthDecision;
+use broker::{AuthRequest, PeerSource, Refusal};
 use engine::ConnectionLiveness;
-use queue::PendingQueue;
+use queue::AuthQueue;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use throttle::Throttle;
+use throttle::AuthThrottle;
 use tracing::info;
 
 /// Shared by the shards, which ask, and the threads, which find out.
-pub(crate) struct Porter {
-    state: Mutex<State>,
+pub(crate) struct Authenticator {
+    state: Mutex<AuthenticatorState>,
     /// Ring when there is something in the queue: one for each class of thread.
-    bells: [Condvar; 2],
+    wakeups: [Condvar; 2],
 }
 
-struct State {
+struct AuthenticatorState {
     chains: ListenerChains,
-    throttle: Throttle,
-    queue: PendingQueue,
-    limits: Limits,
+    throttle: AuthThrottle,
+    queue: AuthQueue,
+    limits: AuthenticatorLimits,
     /// Notes of whom we did not let in.
     refusals: LogRateLimiter,
     /// The same of addresses.
-    barred: LogRateLimiter,
+    barred_sources: LogRateLimiter,
     /// Threads of each class, and those of them that wait at their bell.
     threads: [usize; 2],
     idle: [usize; 2],
@@ -67,25 +67,25 @@ struct State {
 
 /// What a thread may take from the shards.
 #[derive(Clone, Copy, Debug)]
-enum ThreadClass {
+enum AuthThreadClass {
     /// The first thread has a share of a core however busy the shards are: a third at most.
     Guaranteed = 0,
     /// The others use cores that would be idle, and a tenth of one that would not.
     IdleOnly = 1,
 }
 
-impl ThreadClass {
+impl AuthThreadClass {
     /// Above the niceness that the process was started with.
     fn niceness(self) -> i32 {
         match self {
-            ThreadClass::Guaranteed => 3,
-            ThreadClass::IdleOnly => 10,
+            AuthThreadClass::Guaranteed => 3,
+            AuthThreadClass::IdleOnly => 10,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub(crate) struct AuthenticatorLimits {
     /// Threads that hash, and ask.
     pub(crate) threads: usize,
     /// Clients that wait for one.
@@ -99,28 +99,35 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Hashing is on the stack of its thread for the least part.
 const STACK_BYTES: usize = 256 * 1024;
 
-impl Porter {
-    pub(crate) fn new(chains: impl Into<ListenerChains>, limits: Limits) -> Arc<Porter> {
+impl Authenticator {
+    pub(crate) fn new(
+        chains: impl Into<ListenerChains>,
+        limits: AuthenticatorLimits,
+    ) -> Arc<Authenticator> {
         let chains = chains.into();
-        chains.begin();
-        let state = State {
+        chains.start_backends();
+        let state = AuthenticatorState {
             chains,
-            throttle: Throttle::new(limits.failures_max),
-            queue: PendingQueue::default(),
+            throttle: AuthThrottle::new(limits.failures_max),
+            queue: AuthQueue::default(),
             limits,
             refusals: LogRateLimiter::new(REFUSALS_PER_S),
-            barred: LogRateLimiter::new(REFUSALS_PER_S),
+            barred_sources: LogRateLimiter::new(REFUSALS_PER_S),
             threads: [0; 2],
             idle: [0; 2],
         };
         let bells = [Condvar::new(), Condvar::new()];
-        Arc::new(Porter { state: Mutex::new(state), bells })
+        Arc::new(Authenticator { state: Mutex::new(state), wakeups: bells })
     }
 
     /// Other backends for whoever is not in yet.
-    pub(crate) fn change(&self, chains: impl Into<ListenerChains>, limits: Limits) {
+    pub(crate) fn replace_backends(
+        &self,
+        chains: impl Into<ListenerChains>,
+        limits: AuthenticatorLimits,
+    ) {
         let chains = chains.into();
-        chains.begin();
+        chains.start_backends();
         let mut state = self.state();
         state.chains = chains;
         state.limits = limits;
@@ -129,47 +136,55 @@ impl Porter {
 
     /// A question of a shard, on the shard's thread: it goes into the queue, or is answered at once
     /// where that needs no work. A full queue refuses the question that has waited longest.
-    pub(crate) fn hear(
-        self: &Arc<Porter>,
-        claim: Claim,
+    pub(crate) fn authenticate(
+        self: &Arc<Authenticator>,
+        claim: AuthRequest,
         liveness: ConnectionLiveness,
-        answer: Box<dyn FnOnce(Verdict) + Send>,
+        answer: Box<dyn FnOnce(AuthDecision) + Send>,
     ) {
         let mut state = self.state();
-        let (source, since) = (Source::from(claim.peer), Instant::now());
-        let chain = state.chains.of(claim.listener).clone();
-        let is_answered = chain.leaves_out(&claim);
-        let case = Case { claim: claim.into(), chain, at: 0, since, liveness, work: None, answer };
+        let (source, since) = (PeerSource::from(claim.peer), Instant::now());
+        let chain = state.chains.chain_of_listener(claim.listener).clone();
+        let is_answered = chain.skips_all_backends(&claim);
+        let case = AuthAttempt {
+            request: claim.into(),
+            chain,
+            backend_index: 0,
+            arrived_at: since,
+            liveness,
+            work: None,
+            answer,
+        };
         if is_answered {
             drop(state);
-            return case.end_unknown(self);
+            return case.finish_unknown(self);
         }
         if state.throttle.is_barred(source, since) {
             drop(state);
-            return (case.answer)(Verdict::Deny(Refusal::TooManyFailures));
+            return (case.answer)(AuthDecision::Deny(Refusal::TooManyFailures));
         }
         let queue_max = state.limits.queue_max;
         let evicted = state.queue.push(case, queue_max);
-        self.call(state);
+        self.wake_threads(state);
         for case in evicted {
-            (case.answer)(Verdict::Deny(Refusal::TooBusy));
+            (case.answer)(AuthDecision::Deny(Refusal::TooBusy));
         }
     }
 
     /// The next backend's turn. It is let in whatever the queue's bound, where it was before.
-    fn go_on_later(self: &Arc<Porter>, case: Case) {
+    fn requeue_attempt(self: &Arc<Authenticator>, case: AuthAttempt) {
         let mut state = self.state();
         state.queue.push_resumed(case);
-        self.call(state);
+        self.wake_threads(state);
     }
 
     /// Somebody takes what is in the queue.
-    fn call(self: &Arc<Porter>, mut state: MutexGuard<'_, State>) {
+    fn wake_threads(self: &Arc<Authenticator>, mut state: MutexGuard<'_, AuthenticatorState>) {
         let mut waiting = state.queue.len();
-        for class in [ThreadClass::Guaranteed, ThreadClass::IdleOnly] {
+        for class in [AuthThreadClass::Guaranteed, AuthThreadClass::IdleOnly] {
             let at = class as usize;
             if state.idle[at] > 0 {
-                self.bells[at].notify_one();
+                self.wakeups[at].notify_one();
                 // A thread that was called before may not be awake yet.
                 waiting = waiting.saturating_sub(state.idle[at]);
                 if waiting == 0 {
@@ -178,8 +193,8 @@ impl Porter {
                 continue;
             }
             let threads_max = match class {
-                ThreadClass::Guaranteed => 1,
-                ThreadClass::IdleOnly => state.limits.threads.saturating_sub(1),
+                AuthThreadClass::Guaranteed => 1,
+                AuthThreadClass::IdleOnly => state.limits.threads.saturating_sub(1),
             };
             if state.threads[at] < threads_max {
                 state.threads[at] += 1;
@@ -189,36 +204,36 @@ impl Porter {
         }
     }
 
-    fn start_thread(self: &Arc<Porter>, class: ThreadClass) {
+    fn start_thread(self: &Arc<Authenticator>, class: AuthThreadClass) {
         let porter = self.clone();
         let thread = thread::Builder::new().name("auth".into()).stack_size(STACK_BYTES);
-        if thread.spawn(move || porter.work(class)).is_err() {
+        if thread.spawn(move || porter.run_thread(class)).is_err() {
             self.state().threads[class as usize] -= 1;
         }
     }
 
-    fn work(self: Arc<Porter>, class: ThreadClass) {
+    fn run_thread(self: Arc<Authenticator>, class: AuthThreadClass) {
         // Clients that are in come before clients that want to come in.
         let _ = rustix::process::nice(class.niceness());
-        while let Some(case) = self.next(class) {
+        while let Some(case) = self.next_attempt(class) {
             // It may have waited long, and its address may have been wrong meanwhile.
-            let source = Source::from(case.claim.peer);
+            let source = PeerSource::from(case.request.peer);
             if self.state().throttle.is_barred(source, Instant::now()) {
-                (case.answer)(Verdict::Deny(Refusal::TooManyFailures));
+                (case.answer)(AuthDecision::Deny(Refusal::TooManyFailures));
             } else {
-                case.go_on(&self);
+                case.ask_next_backend(&self);
             }
         }
     }
 
     /// Waits for a case; none once there was none for a while.
-    fn next(&self, class: ThreadClass) -> Option<Case> {
+    fn next_attempt(&self, class: AuthThreadClass) -> Option<AuthAttempt> {
         let at = class as usize;
         let mut state = self.state();
         if state.queue.is_empty() {
             drop(state);
             // Only a crowd needs it again at once.
-            hash::free_memory();
+            password_hash::free_memory();
             state = self.state();
         }
         loop {
@@ -226,7 +241,7 @@ impl Porter {
                 return Some(case);
             }
             state.idle[at] += 1;
-            let waited = self.bells[at].wait_timeout(state, IDLE);
+            let waited = self.wakeups[at].wait_timeout(state, IDLE);
             let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             state = again;
             state.idle[at] -= 1;
@@ -238,20 +253,20 @@ impl Porter {
     }
 
     /// Tells of one more refusal, or withholds it for a while.
-    fn tell_refusal(&self, line: impl FnOnce(u64) + Send + 'static) {
+    fn log_refusal(&self, line: impl FnOnce(u64) + Send + 'static) {
         let refusals = self.state().refusals.clone();
         refusals.log(1, line);
     }
 
-    fn fail(&self, source: Source) {
+    fn count_failure(&self, source: PeerSource) {
         let mut state = self.state();
         let now = Instant::now();
-        state.throttle.fail(source, now);
+        state.throttle.count_failure(source, now);
         if state.throttle.is_barred(source, now) {
-            let barred = state.barred.clone();
+            let barred = state.barred_sources.clone();
             drop(state);
             barred.log(1, move |count| {
-                let withheld = some(count - 1);
+                let withheld = nonzero(count - 1);
                 info!(
                     target: "godwit::auth", address = %source, withheld,
                     option = "auth.failures_max", "too many failed attempts: refused now"
@@ -260,7 +275,7 @@ impl Porter {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AuthenticatorState> {
         // The state is whole between any two statements of ours.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -270,6 +285,6 @@ impl Porter {
 const REFUSALS_PER_S: u32 = 20;
 
 /// Brings no proof of its own.
-fn is_nobody(claim: &Claim) -> bool {
+fn has_no_credentials(claim: &AuthRequest) -> bool {
     claim.user_name.is_none() && claim.password.is_none() && claim.step.is_none()
 }

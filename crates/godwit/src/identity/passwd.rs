@@ -1,10 +1,10 @@
 //! `godwit passwd`: writes the user file. A password is never shown: it is asked for at the
 //! terminal without an echo, or read from stdin.
 
-use super::hash::Hash;
+use super::password_hash::PasswordHash;
 use super::users::check_name;
-use crate::flags::{self, Flag};
-use crate::{fail, print, refuse};
+use crate::flags::{self, CliFlag};
+use crate::{fail, fail_with_usage_error, print};
 use rustix::termios::{LocalModes, OptionalActions, isatty, tcgetattr, tcsetattr};
 use std::ffi::OsString;
 use std::fs;
@@ -13,25 +13,25 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const FLAGS: &[Flag] = &[
-    Flag {
+const FLAGS: &[CliFlag] = &[
+    CliFlag {
         names: &["-b"],
         values: &[],
         doc: "the password is the last argument; others may see it",
     },
-    Flag { names: &["-c"], values: &[], doc: "begin the file anew, without the users in it" },
-    Flag { names: &["-D"], values: &[], doc: "remove the user" },
-    Flag {
+    CliFlag { names: &["-c"], values: &[], doc: "begin the file anew, without the users in it" },
+    CliFlag { names: &["-D"], values: &[], doc: "remove the user" },
+    CliFlag {
         names: &["--scram"],
         values: &[],
         doc: "for clients of MQTT 5.0 that prove it by SCRAM-SHA-256, which never say it",
     },
-    Flag {
+    CliFlag {
         names: &["--strong"],
         values: &[],
         doc: "more than five times the work to check it, for passwords that people think of",
     },
-    Flag { names: &["-h", "--help"], values: &[], doc: "this" },
+    CliFlag { names: &["-h", "--help"], values: &[], doc: "this" },
 ];
 
 const HELP: &str = "\
@@ -44,7 +44,7 @@ reads it again on SIGHUP. The password is asked for, or is the first line of std
 
 ";
 
-struct Order {
+struct PasswdCommand {
     file: PathBuf,
     user: String,
     password: Option<Vec<u8>>,
@@ -61,28 +61,28 @@ enum PasswordScheme {
 }
 
 impl PasswordScheme {
-    fn hash(self, password: &[u8]) -> Result<Hash, String> {
+    fn hash(self, password: &[u8]) -> Result<PasswordHash, String> {
         match self {
-            PasswordScheme::Argon2id => Hash::of(password),
-            PasswordScheme::Argon2idStrong => Hash::strong_of(password),
-            PasswordScheme::Scram => Hash::scram_of(password),
+            PasswordScheme::Argon2id => PasswordHash::from_password(password),
+            PasswordScheme::Argon2idStrong => PasswordHash::from_password_strong(password),
+            PasswordScheme::Scram => PasswordHash::scram_from_password(password),
         }
     }
 }
 
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
-    let order = match read(arguments) {
+    let order = match parse_arguments(arguments) {
         Ok(Some(order)) => order,
         Ok(None) => return print(&format!("{HELP}{}", flags::help(FLAGS))),
-        Err(wrongs) => return refuse(&wrongs),
+        Err(wrongs) => return fail_with_usage_error(&wrongs),
     };
-    match carry_out(order) {
+    match update_user_file(order) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => fail(&[why]),
     }
 }
 
-fn read(arguments: &[OsString]) -> Result<Option<Order>, Vec<String>> {
+fn parse_arguments(arguments: &[OsString]) -> Result<Option<PasswdCommand>, Vec<String>> {
     // What stands behind FILE and USER is a password, whatever it begins with.
     let (mut switches, mut rest) = (Vec::new(), Vec::new());
     for word in arguments {
@@ -93,7 +93,7 @@ fn read(arguments: &[OsString]) -> Result<Option<Order>, Vec<String>> {
             false => rest.push(word.clone()),
         }
     }
-    let used = flags::read(FLAGS, &switches)?;
+    let used = flags::parse_flags(FLAGS, &switches)?;
     let has = |name: &str| used.iter().any(|used| used.name == name);
     if has("--help") {
         return Ok(None);
@@ -118,10 +118,10 @@ fn read(arguments: &[OsString]) -> Result<Option<Order>, Vec<String>> {
     check_name(user).map_err(|why| vec![why])?;
     let password = rest.get(2).map(|text| text.as_encoded_bytes().to_vec());
     let file = PathBuf::from(&rest[0]);
-    Ok(Some(Order { file, user: user.into(), password, anew, removes, scheme }))
+    Ok(Some(PasswdCommand { file, user: user.into(), password, anew, removes, scheme }))
 }
 
-fn carry_out(order: Order) -> Result<(), String> {
+fn update_user_file(order: PasswdCommand) -> Result<(), String> {
     let shown = order.file.display();
     let before = match fs::read_to_string(&order.file) {
         Ok(text) => text.trim_start_matches('\u{feff}').to_string(),
@@ -139,7 +139,7 @@ fn carry_out(order: Order) -> Result<(), String> {
     if !order.removes {
         let password = match order.password {
             Some(password) => password,
-            None => ask()?,
+            None => prompt_password()?,
         };
         if password.is_empty() {
             return Err("the password is empty; nothing was changed".into());
@@ -148,11 +148,11 @@ fn carry_out(order: Order) -> Result<(), String> {
         lines.push(format!("{}:{hash}", order.user));
     }
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    replace(&order.file, &text).map_err(|error| format!("{shown}: {error}"))
+    replace_file(&order.file, &text).map_err(|error| format!("{shown}: {error}"))
 }
 
 /// All or nothing: whoever reads it meanwhile reads the old one.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     // Through a link the file that it names is written.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let mut name = path.file_name().unwrap_or_default().to_os_string();
@@ -176,16 +176,16 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Twice at a terminal, once from anything else.
-fn ask() -> Result<Vec<u8>, String> {
+fn prompt_password() -> Result<Vec<u8>, String> {
     if !isatty(io::stdin()) {
-        return line().map_err(|error| format!("stdin: {error}"));
+        return read_stdin_line().map_err(|error| format!("stdin: {error}"));
     }
-    let first = ask_unseen("Password: ")?;
-    let again = ask_unseen("Again: ")?;
+    let first = prompt_without_echo("Password: ")?;
+    let again = prompt_without_echo("Again: ")?;
     if first == again { Ok(first) } else { Err("they differ; nothing was changed".into()) }
 }
 
-fn ask_unseen(prompt: &str) -> Result<Vec<u8>, String> {
+fn prompt_without_echo(prompt: &str) -> Result<Vec<u8>, String> {
     let told = |error: rustix::io::Errno| format!("the terminal: {error}");
     let before = tcgetattr(io::stdin()).map_err(told)?;
     let mut unseen = before.clone();
@@ -193,13 +193,13 @@ fn ask_unseen(prompt: &str) -> Result<Vec<u8>, String> {
     unseen.local_modes.insert(LocalModes::ECHONL);
     let _ = write!(io::stderr(), "{prompt}");
     tcsetattr(io::stdin(), OptionalActions::Flush, &unseen).map_err(told)?;
-    let answer = line();
+    let answer = read_stdin_line();
     let after = tcsetattr(io::stdin(), OptionalActions::Flush, &before);
     after.map_err(told)?;
     answer.map_err(|error| format!("stdin: {error}"))
 }
 
-fn line() -> io::Result<Vec<u8>> {
+fn read_stdin_line() -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     io::stdin().lock().read_until(b'\n', &mut line)?;
     while line.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {

@@ -5,16 +5,16 @@
 //! newest comes first: clients give up and come back, so the oldest are about to go and the newest
 //! are the ones that will still be there.
 
-use super::backend::Case;
-use broker::Claim;
+use super::backend::AuthAttempt;
+use broker::AuthRequest;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 #[derive(Default)]
-pub(crate) struct PendingQueue {
+pub(crate) struct AuthQueue {
     /// Entries that have been with a backend already, and come before the others.
-    resumed: PendingLane,
-    arrived: PendingLane,
+    resumed: AuthQueueLane,
+    arrived: AuthQueueLane,
     /// Of the claims in both.
     bytes: usize,
     /// Entries that came since those of closed connections were looked for.
@@ -22,8 +22,8 @@ pub(crate) struct PendingQueue {
 }
 
 #[derive(Default)]
-struct PendingLane {
-    cases: VecDeque<Case>,
+struct AuthQueueLane {
+    cases: VecDeque<AuthAttempt>,
 }
 
 /// An oldest entry that has waited for longer means overload.
@@ -31,10 +31,10 @@ const OVERLOAD_WAIT: Duration = Duration::from_millis(500);
 /// Names and passwords may be long: so many bytes of them wait.
 const QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-impl PendingQueue {
+impl AuthQueue {
     /// Returns the entries that have no room any more: the ones that have waited longest.
-    pub(crate) fn push(&mut self, case: Case, len_max: usize) -> Vec<Case> {
-        self.bytes += bytes_of(&case.claim);
+    pub(crate) fn push(&mut self, case: AuthAttempt, len_max: usize) -> Vec<AuthAttempt> {
+        self.bytes += attempt_bytes(&case.request);
         self.arrived.cases.push_back(case);
         self.pushed += 1;
         // Looking through all of them is paid for by the many that came since the last time.
@@ -44,7 +44,7 @@ impl PendingQueue {
         let mut evicted = Vec::new();
         while self.is_above(len_max) {
             let Some(oldest) = self.arrived.cases.pop_front() else { break };
-            self.bytes -= bytes_of(&oldest.claim);
+            self.bytes -= attempt_bytes(&oldest.request);
             if oldest.liveness.is_open() {
                 evicted.push(oldest);
             }
@@ -53,13 +53,13 @@ impl PendingQueue {
     }
 
     /// An entry that waits for the next backend, or for work that one has left.
-    pub(crate) fn push_resumed(&mut self, case: Case) {
-        self.bytes += bytes_of(&case.claim);
+    pub(crate) fn push_resumed(&mut self, case: AuthAttempt) {
+        self.bytes += attempt_bytes(&case.request);
         self.resumed.cases.push_back(case);
     }
 
     /// The next entry whose client is still there.
-    pub(crate) fn pop(&mut self, now: Instant) -> Option<Case> {
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<AuthAttempt> {
         let bytes = &mut self.bytes;
         self.resumed.pop(now, bytes).or_else(|| self.arrived.pop(now, bytes))
     }
@@ -84,29 +84,29 @@ impl PendingQueue {
         for lane in [&mut self.resumed, &mut self.arrived] {
             lane.cases.retain(|case| {
                 let is_open = case.liveness.is_open();
-                *bytes -= if is_open { 0 } else { bytes_of(&case.claim) };
+                *bytes -= if is_open { 0 } else { attempt_bytes(&case.request) };
                 is_open
             });
         }
     }
 }
 
-impl PendingLane {
-    fn pop(&mut self, now: Instant, bytes: &mut usize) -> Option<Case> {
+impl AuthQueueLane {
+    fn pop(&mut self, now: Instant, bytes: &mut usize) -> Option<AuthAttempt> {
         while let Some(oldest) = self.cases.pop_front() {
             if !oldest.liveness.is_open() {
-                *bytes -= bytes_of(&oldest.claim);
+                *bytes -= attempt_bytes(&oldest.request);
                 continue;
             }
-            if now.saturating_duration_since(oldest.since) <= OVERLOAD_WAIT {
-                *bytes -= bytes_of(&oldest.claim);
+            if now.saturating_duration_since(oldest.arrived_at) <= OVERLOAD_WAIT {
+                *bytes -= attempt_bytes(&oldest.request);
                 return Some(oldest);
             }
             self.cases.push_front(oldest);
             break;
         }
         while let Some(newest) = self.cases.pop_back() {
-            *bytes -= bytes_of(&newest.claim);
+            *bytes -= attempt_bytes(&newest.request);
             if newest.liveness.is_open() {
                 return Some(newest);
             }
@@ -115,26 +115,26 @@ impl PendingLane {
     }
 }
 
-fn bytes_of(claim: &Claim) -> usize {
+fn attempt_bytes(claim: &AuthRequest) -> usize {
     let password = claim.password.as_ref().map_or(0, |secret| secret.0.len());
     let user_name = claim.user_name.as_ref().map_or(0, |name| name.len());
     let step = claim.step.as_ref().map_or(0, |step| {
         step.data.0.len() + step.memory.as_ref().map_or(0, |memory| memory.0.len())
     });
-    size_of::<Case>() + claim.client_id.len() + user_name + password + step
+    size_of::<AuthAttempt>() + claim.client_id.len() + user_name + password + step
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::backend::Chain;
-    use broker::{Address, ListenerId};
+    use crate::identity::backend::BackendChain;
+    use broker::{ListenerId, PeerAddress};
     use engine::ConnectionLiveness;
 
-    fn case(id: &str, since: Instant) -> Case {
-        let claim = Claim {
-            peer: Address::Network(([192, 0, 2, 1], 1).into()),
-            version: mqtt::Version::V5,
+    fn case(id: &str, since: Instant) -> AuthAttempt {
+        let claim = AuthRequest {
+            peer: PeerAddress::Network(([192, 0, 2, 1], 1).into()),
+            version: mqtt::ProtocolVersion::V5,
             client_id: id.into(),
             user_name: None,
             password: None,
@@ -142,27 +142,27 @@ mod tests {
             certificate: None,
             step: None,
         };
-        Case {
-            claim: claim.into(),
-            chain: Chain::default().into(),
-            at: 0,
-            since,
+        AuthAttempt {
+            request: claim.into(),
+            chain: BackendChain::default().into(),
+            backend_index: 0,
+            arrived_at: since,
             liveness: ConnectionLiveness::default(),
             work: None,
             answer: Box::new(|_| {}),
         }
     }
 
-    fn drain(queue: &mut PendingQueue, now: Instant) -> Vec<String> {
+    fn drain(queue: &mut AuthQueue, now: Instant) -> Vec<String> {
         let all = std::iter::from_fn(|| queue.pop(now));
-        all.map(|case| case.claim.client_id.to_string()).collect()
+        all.map(|case| case.request.client_id.to_string()).collect()
     }
 
     #[test]
     fn the_oldest_comes_first_until_it_has_waited_too_long() {
         let start = Instant::now();
         let fill = || {
-            let mut queue = PendingQueue::default();
+            let mut queue = AuthQueue::default();
             for id in ["a", "b", "c"] {
                 assert!(queue.push(case(id, start), 10).is_empty());
             }
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_closed_connection_is_never_served() {
         let start = Instant::now();
-        let mut queue = PendingQueue::default();
+        let mut queue = AuthQueue::default();
         let closed: Vec<_> = (0..9).map(|_| case("gone", start)).collect();
         let flags: Vec<_> = closed.iter().map(|case| case.liveness.clone()).collect();
         for (at, case) in closed.into_iter().enumerate() {
@@ -198,13 +198,13 @@ mod tests {
     #[test]
     fn a_full_queue_lets_the_oldest_go_and_closed_ones_before_it() {
         let start = Instant::now();
-        let mut queue = PendingQueue::default();
+        let mut queue = AuthQueue::default();
         for id in ["a", "b", "c"] {
             queue.push(case(id, start), 3);
         }
         let evicted = queue.push(case("d", start), 3);
         assert_eq!(evicted.len(), 1);
-        assert_eq!(&*evicted[0].claim.client_id, "a");
+        assert_eq!(&*evicted[0].request.client_id, "a");
         queue.arrived.cases[1].liveness.close();
         assert!(queue.push(case("e", start), 3).is_empty(), "c made room");
         assert_eq!(drain(&mut queue, start), ["b", "d", "e"]);
@@ -214,11 +214,11 @@ mod tests {
     #[test]
     fn long_passwords_count_by_their_bytes() {
         let start = Instant::now();
-        let mut queue = PendingQueue::default();
+        let mut queue = AuthQueue::default();
         let long = || {
             let mut long = case("long", start);
-            let password = Some(broker::judge::Secret(vec![0; 64 * 1024].into()));
-            long.claim = Claim { password, ..(*long.claim).clone() }.into();
+            let password = Some(broker::authentication::SecretBytes(vec![0; 64 * 1024].into()));
+            long.request = AuthRequest { password, ..(*long.request).clone() }.into();
             long
         };
         let evicted: usize = (0..100).map(|_| queue.push(long(), 1000).len()).sum();

@@ -1,13 +1,13 @@
 //! The user file: a line a user, `NAME:HASH`, as mosquitto has it. Blank lines and lines that begin
 //! with `#` say nothing.
 
-use super::backend::{Backend, Outcome, Reply};
-use super::hash::Hash;
-use super::scram::{self, Said, Verifier};
-use super::verified::VerifiedCache;
-use crate::source::{self, Wrongs};
-use broker::judge::{Grant, Secret};
-use broker::{Claim, Step};
+use super::backend::{AuthBackend, BackendOutcome, BackendReply};
+use super::password_hash::PasswordHash;
+use super::scram::{self, ScramExchange, ScramVerifier};
+use super::verified_cache::VerifiedCache;
+use crate::config_source::{self, LineErrors};
+use broker::authentication::{Principal, SecretBytes};
+use broker::{AuthRequest, AuthStep};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -15,8 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 #[derive(Debug, Default)]
-pub(crate) struct Users {
-    by_name: HashMap<Box<str>, Hash>,
+pub(crate) struct UserFile {
+    by_name: HashMap<Box<str>, PasswordHash>,
     /// The names, to choose one by chance that is the same for the same stranger.
     names: Vec<Box<str>>,
     chance: RandomState,
@@ -31,14 +31,14 @@ pub(crate) struct Users {
 /// A line is no longer than this, which no name and no hash of ours ever is.
 const LINE_BYTES_MAX: usize = 128 * 1024;
 
-impl Users {
+impl UserFile {
     /// Every line that is wrong, as a sentence.
-    pub(crate) fn read(path: &Path) -> Result<Users, Vec<String>> {
-        source::read(path, "user file (auth.users)", "user names are", Users::parse)
+    pub(crate) fn read(path: &Path) -> Result<UserFile, Vec<String>> {
+        config_source::read(path, "user file (auth.users)", "user names are", UserFile::parse)
     }
 
-    fn parse(text: &str) -> Result<Users, Wrongs> {
-        let (mut users, mut wrongs) = (Users::default(), Vec::new());
+    fn parse(text: &str) -> Result<UserFile, LineErrors> {
+        let (mut users, mut wrongs) = (UserFile::default(), Vec::new());
         // Without chance a stranger could tell who there is, and no more.
         let _ = SystemRandom::new().fill(&mut users.decoy_key);
         for (at, line) in text.lines().enumerate() {
@@ -46,14 +46,14 @@ impl Users {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            if let Err(why) = users.add(line) {
+            if let Err(why) = users.parse_user_line(line) {
                 wrongs.push((at + 1, why));
             }
         }
         if wrongs.is_empty() { Ok(users) } else { Err(wrongs) }
     }
 
-    fn add(&mut self, line: &str) -> Result<(), String> {
+    fn parse_user_line(&mut self, line: &str) -> Result<(), String> {
         if line.len() > LINE_BYTES_MAX {
             return Err("the line is too long, use NAME:HASH".into());
         }
@@ -62,8 +62,8 @@ impl Users {
             return Err("there is no colon, use NAME:HASH".into());
         };
         check_name(name)?;
-        let hash = Hash::parse(hash)?;
-        self.knows_scram |= matches!(hash, Hash::Scram(_));
+        let hash = PasswordHash::parse(hash)?;
+        self.knows_scram |= matches!(hash, PasswordHash::Scram(_));
         if self.by_name.insert(name.into(), hash).is_some() {
             return Err(format!("user {name:?} stands above already, leave one line"));
         }
@@ -81,59 +81,66 @@ impl Users {
 
     /// A hash to work on for a user that there is none of: as much work as some other user's, and
     /// always the same, so that nobody learns by asking twice.
-    fn decoy(&self, name: &str) -> Option<&Hash> {
+    fn decoy(&self, name: &str) -> Option<&PasswordHash> {
         let at = self.chance.hash_one(name) % self.names.len().max(1) as u64;
         self.by_name.get(self.names.get(at as usize)?)
     }
 
-    fn check(&self, claim: &Claim) -> Outcome {
+    fn check(&self, claim: &AuthRequest) -> BackendOutcome {
         let (Some(name), Some(password)) = (&claim.user_name, &claim.password) else {
-            return Outcome::Ignore;
+            return BackendOutcome::Ignore;
         };
         match self.by_name.get(name) {
-            Some(hash) if hash.is_known_to_be_of(&password.0, self.verified.as_deref()) => {
+            Some(hash) if hash.verify_with_cache(&password.0, self.verified.as_deref()) => {
                 let user = Some(name.as_ref().into());
-                Outcome::Allow(Box::new(Grant { user, ..Grant::default() }))
+                BackendOutcome::Allow(Box::new(Principal { user, ..Principal::default() }))
             }
-            Some(_) => Outcome::Deny("wrong password"),
+            Some(_) => BackendOutcome::Deny("wrong password"),
             None => {
                 if let Some(hash) = self.decoy(name) {
-                    hash.pretend_to_check(&password.0, self.verified.as_deref());
+                    hash.simulate_verify(&password.0, self.verified.as_deref());
                 }
-                Outcome::Ignore
+                BackendOutcome::Ignore
             }
         }
     }
 }
 
-impl Users {
-    fn verifier(&self, user: &str) -> Option<&Verifier> {
+impl UserFile {
+    fn verifier(&self, user: &str) -> Option<&ScramVerifier> {
         match self.by_name.get(user) {
-            Some(Hash::Scram(verifier)) => Some(verifier),
+            Some(PasswordHash::Scram(verifier)) => Some(verifier),
             _ => None,
         }
     }
 
     /// A step of SCRAM. Whether there is the user at all shows in the last only.
-    fn go_on(&self, step: &Step) -> Result<Outcome, &'static str> {
-        let Some(Secret(memory)) = &step.memory else {
-            let said = Said::read(&step.data.0)?;
-            let decoy = || Verifier::decoy(&self.decoy_key, &said.user);
+    fn continue_scram(&self, step: &AuthStep) -> Result<BackendOutcome, &'static str> {
+        let Some(SecretBytes(memory)) = &step.memory else {
+            let said = ScramExchange::parse_client_first(&step.data.0)?;
+            let decoy = || ScramVerifier::decoy(&self.decoy_key, &said.user);
             let verifier = self.verifier(&said.user).cloned().unwrap_or_else(decoy);
             let Some(nonce) = scram::nonce() else {
-                return Ok(Outcome::Fail("the system gives no random bytes".into()));
+                return Ok(BackendOutcome::Fail("the system gives no random bytes".into()));
             };
-            let said = said.answer(&verifier, &nonce);
+            let said = said.with_server_first(&verifier, &nonce);
             let data = said.server_first().as_bytes().into();
-            return Ok(Outcome::Challenge { data, memory: Secret(said.memory().into()) });
+            return Ok(BackendOutcome::Challenge {
+                data,
+                memory: SecretBytes(said.to_memory().into()),
+            });
         };
-        let said = Said::recall(memory).ok_or("its memory is not ours")?;
-        let decoy = Verifier::decoy(&self.decoy_key, &said.user);
+        let said = ScramExchange::from_memory(memory).ok_or("its memory is not ours")?;
+        let decoy = ScramVerifier::decoy(&self.decoy_key, &said.user);
         let verifier = self.verifier(&said.user);
         let proof = said.verify(verifier.unwrap_or(&decoy), &step.data.0)?;
         verifier.ok_or("unknown to all")?;
         let (user, says) = (Some(said.user.into()), Some(proof.into_bytes().into()));
-        Ok(Outcome::Allow(Box::new(Grant { user, says, ..Grant::default() })))
+        Ok(BackendOutcome::Allow(Box::new(Principal {
+            user,
+            auth_data: says,
+            ..Principal::default()
+        })))
     }
 }
 
@@ -149,7 +156,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-impl Backend for Users {
+impl AuthBackend for UserFile {
     fn name(&self) -> &'static str {
         "users"
     }
@@ -158,9 +165,9 @@ impl Backend for Users {
         if self.knows_scram { &[scram::METHOD] } else { &[] }
     }
 
-    fn judge(&self, claim: &Claim, reply: Reply) {
-        reply.give(match &claim.step {
-            Some(step) => self.go_on(step).unwrap_or_else(Outcome::Deny),
+    fn authenticate(&self, claim: &AuthRequest, reply: BackendReply) {
+        reply.send(match &claim.step {
+            Some(step) => self.continue_scram(step).unwrap_or_else(BackendOutcome::Deny),
             None => self.check(claim),
         });
     }
@@ -173,7 +180,7 @@ mod tests {
     #[test]
     fn every_wrong_line_is_told_and_no_secret_is() {
         let text = "# ours\n\nann:$6$upYBdQUvD/FiT7j/$3JX5\nbob:hunter2\nhunter3\n:x\n";
-        let wrongs = Users::parse(text).unwrap_err();
+        let wrongs = UserFile::parse(text).unwrap_err();
         let lines: Vec<usize> = wrongs.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [3, 4, 5, 6]);
         for (_, why) in &wrongs {
@@ -185,8 +192,8 @@ mod tests {
     #[test]
     fn a_user_stands_once() {
         let line = include_str!("vectors/mosquitto_7.txt");
-        assert_eq!(Users::parse(line).unwrap().len(), 1);
-        let wrongs = Users::parse(&format!("{line}{line}")).unwrap_err();
+        assert_eq!(UserFile::parse(line).unwrap().len(), 1);
+        let wrongs = UserFile::parse(&format!("{line}{line}")).unwrap_err();
         assert_eq!(wrongs, [(2, "user \"ann\" stands above already, leave one line".into())]);
     }
 }

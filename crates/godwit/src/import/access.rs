@@ -4,14 +4,14 @@
 //!
 //! Invariant: what is written never lets a client in that the original would have refused.
 
-use super::draft::{Draft, Missing, Setting, option, put};
-use super::listener::Listener;
-use super::row::Said;
+use super::config_tree::SourceLocation;
+use super::draft::{ConfigDraft, DraftSetting, UnsupportedKey, build_option, put_setting};
+use super::listener::DraftListener;
+use super::row::ImportValue;
 use super::rules::DraftRule;
-use super::tree::Place;
 use crate::options::table;
 
-impl Draft {
+impl ConfigDraft {
     /// The original asks every client who it is.
     pub(super) fn ask_for_credentials(&mut self, note: &str) {
         self.credentials_note.get_or_insert_with(|| note.to_string());
@@ -20,7 +20,7 @@ impl Draft {
     /// What follows where nothing else is said.
     pub(super) fn imply_once(&mut self, key: &'static str, text: &str, note: &str) {
         if self.setting(key).is_none() {
-            self.imply(key, text, note);
+            self.add_implied(key, text, note);
         }
     }
 
@@ -31,7 +31,7 @@ impl Draft {
 
     /// A key that has no row: a line of the list, or an error where it may decide about access, or
     /// where every one is to be an error.
-    pub(super) fn unknown(&mut self, place: &Place, key: &str, why: String) {
+    pub(super) fn report_unknown_key(&mut self, place: &SourceLocation, key: &str, why: String) {
         if may_decide_about_access(key) {
             let advice = "it may decide about access: write its meaning by hand and leave it out";
             return self.wrongs.push(format!("{place}: {why}; {advice}"));
@@ -39,7 +39,7 @@ impl Draft {
         if self.is_strict {
             return self.wrongs.push(format!("{place}: {why}"));
         }
-        self.missing.push(Missing { place: place.clone(), key: key.to_string(), why });
+        self.missing.push(UnsupportedKey { place: place.clone(), key: key.to_string(), why });
     }
 }
 
@@ -145,47 +145,48 @@ pub(super) fn may_decide_about_access(key: &str) -> bool {
 }
 
 /// Whether a listener may say for itself who comes in without proof.
-fn listeners_have_their_own(key: &str) -> bool {
-    table::find(key).is_some_and(table::Row::is_listeners)
+fn has_listener_override(key: &str) -> bool {
+    table::find(key).is_some_and(table::OptionRow::is_listeners)
 }
 
 /// Once everything is known: who may come in without proof, on all listeners and on each.
-pub(super) fn finish(draft: &mut Draft) {
+pub(super) fn finish_access(draft: &mut ConfigDraft) {
     let note = draft.credentials_note.clone();
     if let Some(note) = &note {
-        draft.imply("allow_anonymous", "false", note);
+        draft.add_implied("allow_anonymous", "false", note);
     }
     let mut listeners = std::mem::take(&mut draft.listeners);
     for listener in &mut listeners {
-        own_door(listener, draft);
+        finish_listener_access(listener, draft);
     }
     draft.listeners = listeners;
     let says = |text: &str| {
         draft.setting("allow_anonymous").is_some_and(|there| there.value.text() == text)
     };
-    draft.has_no_users = says("false") && !draft.authenticates();
+    draft.has_no_users = says("false") && !draft.requires_authentication();
 }
 
 /// What EMQX says of one listener's authentication.
-fn own_door(listener: &mut Listener, draft: &mut Draft) {
+fn finish_listener_access(listener: &mut DraftListener, draft: &mut ConfigDraft) {
     let is_asked = listener.asks_nobody.is_none();
     let own = listener.own_backends.take().filter(|_| is_asked);
     let own = own.and_then(|own| in_place_of_all(own, draft));
     let asks = draft.credentials_note.is_some() || own.is_some();
     if let Some(note) = listener.asks_nobody.take().filter(|_| asks) {
-        let setting = option("allow_anonymous", Said::Text("true".into()), note.clone());
+        let setting =
+            build_option("allow_anonymous", ImportValue::Text("true".into()), note.clone());
         match setting {
-            Ok(setting) if listeners_have_their_own("allow_anonymous") => {
-                put(&mut listener.settings, setting);
+            Ok(setting) if has_listener_override("allow_anonymous") => {
+                put_setting(&mut listener.settings, setting);
             }
             _ => {
                 let why = "clients of this listener are asked who they are, as all others are";
-                draft.missing.push(super::left_out(&note, why));
+                draft.missing.push(super::unsupported_of_note(&note, why));
             }
         }
     }
     if let Some(own) = own {
-        own.into_iter().for_each(|setting| put(&mut listener.settings, setting));
+        own.into_iter().for_each(|setting| put_setting(&mut listener.settings, setting));
         listener.demands.credentials = true;
         listener.own_chain = None;
     }
@@ -205,7 +206,7 @@ fn own_door(listener: &mut Listener, draft: &mut Draft) {
 
 /// A listener's own backends with the rest of `auth.*` as it is without a word: what goes for all
 /// other listeners does not go for this one. None where that would let in more, or take rules away.
-fn in_place_of_all(own: Vec<Setting>, draft: &Draft) -> Option<Vec<Setting>> {
+fn in_place_of_all(own: Vec<DraftSetting>, draft: &ConfigDraft) -> Option<Vec<DraftSetting>> {
     const RULES: &[&str] = &["auth.postgres_rules", "auth.mysql_rules", "auth.redis_rules"];
     let note = own.first()?.note.clone();
     let mut all = own;
@@ -215,28 +216,28 @@ fn in_place_of_all(own: Vec<Setting>, draft: &Draft) -> Option<Vec<Setting>> {
             return None;
         }
         let is_own = all.iter().any(|setting| setting.key == there.key);
-        if !is_own && listeners_have_their_own(there.key) {
+        if !is_own && has_listener_override(there.key) {
             let default = table::find(there.key)?.default;
             let note = format!("{note}: not as for all");
-            all.push(option(there.key, Said::Text(default.to_string()), note).ok()?);
+            all.push(build_option(there.key, ImportValue::Text(default.to_string()), note).ok()?);
         }
     }
-    let closed = option("allow_anonymous", Said::Text("false".into()), note).ok()?;
+    let closed = build_option("allow_anonymous", ImportValue::Text("false".into()), note).ok()?;
     all.push(closed);
-    let all_fit = all.iter().all(|setting| listeners_have_their_own(setting.key));
+    let all_fit = all.iter().all(|setting| has_listener_override(setting.key));
     all_fit.then_some(all)
 }
 
 /// What a value was cut to.
-pub(super) fn note_clamped(draft: &mut Draft) {
+pub(super) fn note_clamped(draft: &mut ConfigDraft) {
     let of_all = draft.settings.iter();
     let of_listeners = draft.listeners.iter().flat_map(|one| one.settings.iter());
     let of_bridges = draft.bridges.iter().flat_map(|one| one.settings.iter());
-    let clamped = |setting: &Setting| Some((setting.note.clone(), setting.clamped.clone()?));
+    let clamped = |setting: &DraftSetting| Some((setting.note.clone(), setting.clamped.clone()?));
     let all: Vec<(String, String)> =
         of_all.chain(of_listeners).chain(of_bridges).filter_map(clamped).collect();
     for (note, why) in all {
-        draft.missing.push(super::left_out(&note, &why));
+        draft.missing.push(super::unsupported_of_note(&note, &why));
     }
 }
 

@@ -1,13 +1,13 @@
 //! Connections to other brokers there, as a `[[bridge]]` of ours.
 
-use super::draft::{Draft, Missing, Setting, put, setting};
-use super::row::{As, Said};
-use super::tree::{Entry, Place};
+use super::config_tree::{ConfigEntry, SourceLocation};
+use super::draft::{ConfigDraft, DraftSetting, UnsupportedKey, build_setting, put_setting};
+use super::row::{ImportValue, ValueReader};
 use super::units;
 
-pub(super) struct Bridge {
+pub(super) struct DraftBridge {
     pub(super) id: String,
-    pub(super) place: Place,
+    pub(super) place: SourceLocation,
     /// Its name here.
     pub(super) name: String,
     /// With or without a scheme, and what says so.
@@ -20,14 +20,14 @@ pub(super) struct Bridge {
     pub(super) lacks_key: bool,
     /// Nothing that goes out is retained there.
     pub(super) clears_retain: bool,
-    pub(super) settings: Vec<Setting>,
-    pub(super) outward: Vec<Topics>,
-    pub(super) inward: Vec<Topics>,
+    pub(super) settings: Vec<DraftSetting>,
+    pub(super) outward: Vec<BridgeTopics>,
+    pub(super) inward: Vec<BridgeTopics>,
 }
 
 /// Topics that go one way.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Topics {
+pub(super) struct BridgeTopics {
     /// What belongs together in the source.
     pub(super) id: String,
     pub(super) note: String,
@@ -40,7 +40,7 @@ pub(super) struct Topics {
     pub(super) clears_retain: bool,
 }
 
-impl Topics {
+impl BridgeTopics {
     /// The name on the other side, in our words: a wildcard there stands for the wildcard here.
     pub(super) fn template(&self) -> String {
         if self.topic.is_empty() && self.prefix.is_empty() && self.suffix.is_empty() {
@@ -62,17 +62,17 @@ impl Topics {
     }
 }
 
-impl Draft {
-    pub(super) fn bridge(&mut self, entry: &Entry<'_>) -> &mut Bridge {
-        self.bridge_called(entry.name(), &entry.node.place)
+impl ConfigDraft {
+    pub(super) fn bridge_of_entry(&mut self, entry: &ConfigEntry<'_>) -> &mut DraftBridge {
+        self.bridge_by_id(entry.first_wildcard(), &entry.node.place)
     }
 
-    pub(super) fn bridge_called(&mut self, id: &str, place: &Place) -> &mut Bridge {
+    pub(super) fn bridge_by_id(&mut self, id: &str, place: &SourceLocation) -> &mut DraftBridge {
         let at = self.bridges.iter().position(|bridge| bridge.id == id);
         let at = at.unwrap_or_else(|| {
             // mosquitto's have their line's number in front: two may have one name.
-            let name = self.name_of_its_own(id.rsplit('#').next().unwrap_or(id));
-            self.bridges.push(Bridge {
+            let name = self.unique_bridge_name(id.rsplit('#').next().unwrap_or(id));
+            self.bridges.push(DraftBridge {
                 id: id.to_string(),
                 place: place.clone(),
                 name,
@@ -92,7 +92,7 @@ impl Draft {
     }
 
     /// As a bridge's name has to be here.
-    fn name_of_its_own(&self, id: &str) -> String {
+    fn unique_bridge_name(&self, id: &str) -> String {
         let legal = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
         let mut name: String = id.chars().map(legal).take(48).collect();
         if name.is_empty() {
@@ -103,101 +103,125 @@ impl Draft {
         if taken(&name) { numbered.unwrap_or(name) } else { name }
     }
 
-    pub(super) fn of_bridge(
+    pub(super) fn set_bridge_option(
         &mut self,
         key: &'static str,
-        by: As,
-        entry: &Entry<'_>,
+        by: ValueReader,
+        entry: &ConfigEntry<'_>,
     ) -> Result<(), String> {
         let said = by(entry)?;
-        self.bridge_option(key, said, entry);
+        self.push_bridge_option(key, said, entry);
         Ok(())
     }
 
-    pub(super) fn bridge_option(&mut self, key: &'static str, said: Said, entry: &Entry<'_>) {
-        match option(key, said, entry.note()) {
-            Ok(setting) => put(&mut self.bridge(entry).settings, setting),
-            Err(why) => self.miss(entry, why),
+    pub(super) fn push_bridge_option(
+        &mut self,
+        key: &'static str,
+        said: ImportValue,
+        entry: &ConfigEntry<'_>,
+    ) {
+        match bridge_setting(key, said, entry.note()) {
+            Ok(setting) => put_setting(&mut self.bridge_of_entry(entry).settings, setting),
+            Err(why) => self.report_unsupported(entry, why),
         }
     }
 
-    pub(super) fn outward(&mut self, entry: &Entry<'_>) -> &mut Topics {
-        topics(&mut self.bridge(entry).outward, entry)
+    pub(super) fn outbound_topics(&mut self, entry: &ConfigEntry<'_>) -> &mut BridgeTopics {
+        topics_by_number(&mut self.bridge_of_entry(entry).outward, entry)
     }
 
-    pub(super) fn inward(&mut self, entry: &Entry<'_>) -> &mut Topics {
-        topics(&mut self.bridge(entry).inward, entry)
+    pub(super) fn inbound_topics(&mut self, entry: &ConfigEntry<'_>) -> &mut BridgeTopics {
+        topics_by_number(&mut self.bridge_of_entry(entry).inward, entry)
     }
 }
 
 /// Those with the number that the entry has in its place.
-fn topics<'a>(all: &'a mut Vec<Topics>, entry: &Entry<'_>) -> &'a mut Topics {
+fn topics_by_number<'a>(
+    all: &'a mut Vec<BridgeTopics>,
+    entry: &ConfigEntry<'_>,
+) -> &'a mut BridgeTopics {
     let id = entry.names.get(1).cloned().unwrap_or_default();
     let at = all.iter().position(|one| one.id == id).unwrap_or_else(|| {
-        all.push(Topics { id, note: entry.note(), ..Topics::default() });
+        all.push(BridgeTopics { id, note: entry.note(), ..BridgeTopics::default() });
         all.len() - 1
     });
     &mut all[at]
 }
 
 #[cfg(feature = "bridge")]
-fn option(key: &'static str, said: Said, note: String) -> Result<Setting, String> {
+fn bridge_setting(
+    key: &'static str,
+    said: ImportValue,
+    note: String,
+) -> Result<DraftSetting, String> {
     use crate::links::bridge::settings::ROWS;
-    use crate::links::rows::LIMIT_KEYS;
-    use crate::options::links::find;
-    match find(ROWS, key) {
-        Some(row) => setting(key, row.kind, said, note),
-        None if LIMIT_KEYS.contains(&key) => super::draft::option(key, said, note),
+    use crate::links::option_rows::LIMIT_KEYS;
+    use crate::options::links::find_row;
+    match find_row(ROWS, key) {
+        Some(row) => build_setting(key, row.kind, said, note),
+        None if LIMIT_KEYS.contains(&key) => super::draft::build_option(key, said, note),
         None => Err(format!("this build of godwit has no {key} of a bridge")),
     }
 }
 
 #[cfg(not(feature = "bridge"))]
-fn option(key: &'static str, _: Said, _: String) -> Result<Setting, String> {
+fn bridge_setting(key: &'static str, _: ImportValue, _: String) -> Result<DraftSetting, String> {
     Err(format!("{key} needs a build with the feature bridge"))
 }
 
-pub(super) fn server(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn read_server(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let (text, note) = (entry.text()?.to_string(), entry.note());
     // A host's port is enough of a URL for others.
     draft
-        .bridge(entry)
+        .bridge_of_entry(entry)
         .servers
         .extend(text.split_whitespace().map(|one| (one.into(), note.clone())));
     Ok(())
 }
 
-pub(super) fn enabled(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn read_enabled(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let is_off = !units::is_true(entry.text()?)?;
-    draft.bridge(entry).is_off |= is_off;
+    draft.bridge_of_entry(entry).is_off |= is_off;
     Ok(())
 }
 
-pub(super) fn tls(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn read_tls(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let has_tls = units::is_true(entry.text()?)?;
-    draft.bridge(entry).has_tls |= has_tls;
+    draft.bridge_of_entry(entry).has_tls |= has_tls;
     Ok(())
 }
 
-pub(super) fn clean(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn read_clean_start(
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+) -> Result<(), String> {
     if units::is_true(entry.text()?)? {
-        draft.bridge_option("session_expiry_s", Said::Text("0".into()), entry);
+        draft.push_bridge_option("session_expiry_s", ImportValue::Text("0".into()), entry);
     }
     Ok(())
 }
 
 /// What waits for any bridge; which there are shows only at the end.
-pub(super) fn cache(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    match units::count(entry)? {
-        Said::Text(number) if number == "0" => {
-            draft.miss(entry, "what goes out waits in any case; queue.* of each bridge bounds it");
+pub(super) fn read_queue_limit(
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+) -> Result<(), String> {
+    match units::read_count(entry)? {
+        ImportValue::Text(number) if number == "0" => {
+            draft.report_unsupported(
+                entry,
+                "what goes out waits in any case; queue.* of each bridge bounds it",
+            );
         }
         said => draft.bridge_queue = Some((said, entry.note())),
     }
     Ok(())
 }
 
-pub(super) fn caches(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn read_queue_limits(
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+) -> Result<(), String> {
     if !units::is_true(entry.text()?)? {
         draft.off.push("bridge.sqlite");
     }
@@ -205,15 +229,15 @@ pub(super) fn caches(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String>
 }
 
 /// 3, 4, 5, v4, mqttv311 and the like.
-pub(super) fn version(entry: &Entry<'_>) -> Result<Said, String> {
+pub(super) fn read_version(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     match entry.text()? {
-        "5" | "v5" | "mqttv50" | "mqttv5" => Ok(Said::Text("5.0".into())),
-        "3" | "4" | "v3" | "v4" | "mqttv31" | "mqttv311" => Ok(Said::Text("3.1.1".into())),
+        "5" | "v5" | "mqttv50" | "mqttv5" => Ok(ImportValue::Text("5.0".into())),
+        "3" | "4" | "v3" | "v4" | "mqttv31" | "mqttv311" => Ok(ImportValue::Text("3.1.1".into())),
         _ => Err("no version of MQTT, use 4 for 3.1.1 or 5".to_string()),
     }
 }
 
-pub(super) fn qos(entry: &Entry<'_>) -> Result<u8, String> {
+pub(super) fn read_qos(entry: &ConfigEntry<'_>) -> Result<u8, String> {
     match entry.text()? {
         "0" => Ok(0),
         "1" => Ok(1),
@@ -223,7 +247,7 @@ pub(super) fn qos(entry: &Entry<'_>) -> Result<u8, String> {
 }
 
 /// Theirs `mqtt-tcp://h:p`, `tls+mqtt-tcp://h:p`, `mqtt-quic://h:p` or `h:p`.
-fn url(server: &str, has_tls: bool) -> String {
+fn server_url(server: &str, has_tls: bool) -> String {
     let (scheme, rest) = server.split_once("://").unwrap_or(("", server));
     let scheme = match scheme {
         "tls+mqtt-tcp" | "mqtts" | "ssl" | "tls" => "tls",
@@ -236,24 +260,24 @@ fn url(server: &str, has_tls: bool) -> String {
 }
 
 /// What fits together only once all is known.
-pub(super) fn finish(draft: &mut Draft) {
+pub(super) fn finish_bridges(draft: &mut ConfigDraft) {
     let mut bridges = std::mem::take(&mut draft.bridges);
     let queue = draft.bridge_queue.take().filter(|_| !draft.off.contains(&"bridge.sqlite"));
     for bridge in &mut bridges {
         if let Some((said, note)) = &queue {
-            match option("queue.messages_max", said.clone(), note.clone()) {
-                Ok(setting) => put(&mut bridge.settings, setting),
-                Err(why) => draft.missing.push(super::left_out(note, &why)),
+            match bridge_setting("queue.messages_max", said.clone(), note.clone()) {
+                Ok(setting) => put_setting(&mut bridge.settings, setting),
+                Err(why) => draft.missing.push(super::unsupported_of_note(note, &why)),
             }
         }
         let version = "version";
         if !bridge.settings.iter().any(|setting| setting.key == version) {
             let note = format!("{} (what it is there without a word)", bridge.place);
-            let said = Said::Text("3.1.1".into());
-            bridge.settings.extend(option(version, said, note).ok());
+            let said = ImportValue::Text("3.1.1".into());
+            bridge.settings.extend(bridge_setting(version, said, note).ok());
         }
         let is_tls = |(server, _): &(String, String)| {
-            let url = url(server, bridge.has_tls);
+            let url = server_url(server, bridge.has_tls);
             ["tls:", "wss:", "quic:"].iter().any(|scheme| url.starts_with(scheme))
         };
         let any_tls = bridge.servers.iter().any(is_tls);
@@ -268,50 +292,50 @@ pub(super) fn finish(draft: &mut Draft) {
                 "session_expiry_s" if !v5 => "3.1.1 has no expiry of sessions",
                 _ => return true,
             };
-            draft.missing.push(super::left_out(&setting.note, why));
+            draft.missing.push(super::unsupported_of_note(&setting.note, why));
             false
         });
         if bridge.clears_retain {
             bridge.outward.iter_mut().for_each(|one| one.clears_retain = true);
         }
         for topics in [&mut bridge.outward, &mut bridge.inward] {
-            topics.retain(|one| fits(one, &bridge.name, draft));
+            topics.retain(|one| check_topics(one, &bridge.name, draft));
         }
         let servers: Vec<String> =
-            bridge.servers.iter().map(|(server, _)| url(server, bridge.has_tls)).collect();
+            bridge.servers.iter().map(|(server, _)| server_url(server, bridge.has_tls)).collect();
         let note = bridge.servers.first().map(|(_, note)| note.clone()).unwrap_or_default();
-        match option("servers", Said::List(servers), note) {
+        match bridge_setting("servers", ImportValue::List(servers), note) {
             Ok(setting) => bridge.settings.insert(0, setting),
             Err(why) => bridge.servers = vec![(why, String::new())],
         }
     }
-    bridges.retain(|bridge| keep(bridge, draft));
+    bridges.retain(|bridge| is_writable(bridge, draft));
     draft.bridges = bridges;
 }
 
-fn is_v5(bridge: &Bridge) -> bool {
-    let is = |setting: &Setting| setting.key == "version" && setting.value.text() == "5.0";
+fn is_v5(bridge: &DraftBridge) -> bool {
+    let is = |setting: &DraftSetting| setting.key == "version" && setting.value.text() == "5.0";
     bridge.settings.iter().any(is)
 }
 
 #[cfg(feature = "bridge")]
-fn fits(topics: &Topics, bridge: &str, draft: &mut Draft) -> bool {
-    use crate::links::map::Map;
-    let why = match Map::parse(&topics.filter, &topics.template(), ("bridge", bridge)) {
+fn check_topics(topics: &BridgeTopics, bridge: &str, draft: &mut ConfigDraft) -> bool {
+    use crate::links::topic_map::TopicMap;
+    let why = match TopicMap::parse(&topics.filter, &topics.template(), ("bridge", bridge)) {
         Ok(_) => return true,
         Err(why) => why,
     };
-    draft.missing.push(super::left_out(&topics.note, &why));
+    draft.missing.push(super::unsupported_of_note(&topics.note, &why));
     false
 }
 
 #[cfg(not(feature = "bridge"))]
-fn fits(_: &Topics, _: &str, _: &mut Draft) -> bool {
+fn check_topics(_: &BridgeTopics, _: &str, _: &mut ConfigDraft) -> bool {
     true
 }
 
 /// Whether it can be written at all.
-fn keep(bridge: &Bridge, draft: &mut Draft) -> bool {
+fn is_writable(bridge: &DraftBridge, draft: &mut ConfigDraft) -> bool {
     let has_servers = bridge.settings.iter().any(|setting| setting.key == "servers");
     let has_ca = bridge.settings.iter().any(|setting| setting.key == "tls.ca");
     let why = if bridge.is_off {
@@ -334,7 +358,7 @@ fn keep(bridge: &Bridge, draft: &mut Draft) -> bool {
         return true;
     };
     let (place, key) = (bridge.place.clone(), format!("the connection {}", bridge.id));
-    draft.missing.push(Missing { place, key, why });
+    draft.missing.push(UnsupportedKey { place, key, why });
     false
 }
 
@@ -347,13 +371,13 @@ mod tests {
         let template = |filter: &str, topic: &str, prefix: &str, suffix: &str| {
             let (filter, topic) = (filter.to_string(), topic.to_string());
             let (prefix, suffix) = (prefix.to_string(), suffix.to_string());
-            Topics { filter, topic, prefix, suffix, ..Topics::default() }.template()
+            BridgeTopics { filter, topic, prefix, suffix, ..BridgeTopics::default() }.template()
         };
         assert_eq!(template("a/#", "", "", ""), "");
         assert_eq!(template("a/#", "", "up/", ""), "up/${topic}");
         assert_eq!(template("a/+/b/#", "x/+/y/#", "", ""), "x/${1}/y/${2}");
         assert_eq!(template("a", "b", "p/", "/s"), "p/b/s");
-        assert_eq!(url("h:1", true), "tls://h:1");
-        assert_eq!(url("mqtt-quic://h:1", false), "quic://h:1");
+        assert_eq!(server_url("h:1", true), "tls://h:1");
+        assert_eq!(server_url("mqtt-quic://h:1", false), "quic://h:1");
     }
 }

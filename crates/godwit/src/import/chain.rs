@@ -5,17 +5,17 @@
 //! Invariant: a link that is not carried over whole is left out whole, and what it could have
 //! refused is not allowed by the links behind it.
 
-use super::draft::{Draft, Missing, Setting};
+use super::auth_databases;
+use super::config_tree::{ConfigEntry, ConfigFields, ConfigNode, ConfigTree, SourceLocation};
+use super::draft::{ConfigDraft, DraftSetting, UnsupportedKey};
 use super::row;
-use super::tables;
-use super::tree::{Entry, Fields, Node, Place, Tree};
 use super::units;
 
 /// Every link that is switched on, in its order there.
 #[derive(Default)]
-pub(super) struct Chains {
-    authenticators: Vec<Link>,
-    sources: Vec<Link>,
+pub(super) struct AuthChains {
+    authenticators: Vec<ChainLink>,
+    sources: Vec<ChainLink>,
     /// Whether the file says anything of authentication.
     pub(super) names_authentication: bool,
     /// Whether an authenticator is left out.
@@ -24,15 +24,15 @@ pub(super) struct Chains {
     pub(super) names_sources: bool,
 }
 
-impl Chains {
+impl AuthChains {
     /// Whether the file says that there are no sources, or none that is switched on.
     pub(super) fn has_no_source(&self) -> bool {
         self.names_sources && self.sources.is_empty()
     }
 }
 
-struct Link {
-    place: Place,
+struct ChainLink {
+    place: SourceLocation,
     kind: String,
     /// There is one of its kind before it.
     is_second: bool,
@@ -41,21 +41,22 @@ struct Link {
 }
 
 /// A chain becomes an object with the kind of each link as its key, so that a row can be about one.
-pub(super) fn arrange(root: &mut Node, draft: &mut Draft) {
-    let Tree::Object(fields) = &mut root.tree else { return };
+pub(super) fn arrange_chains(root: &mut ConfigNode, draft: &mut ConfigDraft) {
+    let ConfigTree::Object(fields) = &mut root.tree else { return };
     for (key, node) in fields {
         match key.as_str() {
             "authentication" => {
                 draft.chains.names_authentication = true;
-                draft.chains.authenticators = by_kind(node, authenticator_kind, draft, key);
+                draft.chains.authenticators = index_by_kind(node, authenticator_kind, draft, key);
             }
             "authorization" => {
-                let Tree::Object(fields) = &mut node.tree else { continue };
+                let ConfigTree::Object(fields) = &mut node.tree else { continue };
                 let sources = fields.iter_mut().find(|(key, _)| key == "sources");
                 if let Some((_, node)) = sources {
                     draft.chains.names_sources = true;
-                    let kind = |node: &Node| node.field_text("type").map(str::to_string);
-                    draft.chains.sources = by_kind(node, kind, draft, "authorization.sources");
+                    let kind = |node: &ConfigNode| node.field_text("type").map(str::to_string);
+                    draft.chains.sources =
+                        index_by_kind(node, kind, draft, "authorization.sources");
                 }
             }
             _ => {}
@@ -63,7 +64,7 @@ pub(super) fn arrange(root: &mut Node, draft: &mut Draft) {
     }
 }
 
-fn authenticator_kind(node: &Node) -> Option<String> {
+fn authenticator_kind(node: &ConfigNode) -> Option<String> {
     let kind = match node.field_text("mechanism") {
         Some("jwt") => "jwt",
         Some("scram") => "scram",
@@ -75,40 +76,43 @@ fn authenticator_kind(node: &Node) -> Option<String> {
 }
 
 /// The links of a chain as they stand in the file.
-fn links(node: &Node, kind: &impl Fn(&Node) -> Option<String>) -> Vec<Node> {
+fn chain_links(
+    node: &ConfigNode,
+    kind: &impl Fn(&ConfigNode) -> Option<String>,
+) -> Vec<ConfigNode> {
     match &node.tree {
-        Tree::List(nodes) => nodes.clone(),
-        Tree::Object(_) if kind(node).is_some() => vec![node.clone()],
+        ConfigTree::List(nodes) => nodes.clone(),
+        ConfigTree::Object(_) if kind(node).is_some() => vec![node.clone()],
         // `authentication.1 { ... }`
-        Tree::Object(fields) => fields.iter().map(|(_, node)| node.clone()).collect(),
+        ConfigTree::Object(fields) => fields.iter().map(|(_, node)| node.clone()).collect(),
         _ => Vec::new(),
     }
 }
 
-pub(super) fn is_enabled(link: &Node) -> bool {
+pub(super) fn is_enabled(link: &ConfigNode) -> bool {
     let word = link.field_text("enable").or(link.field_text("enabled"));
     word.is_none_or(|word| units::is_true(word).unwrap_or(true))
 }
 
 /// Whether any link of a listener's own chain is switched on.
-pub(super) fn has_enabled_link(chain: &Node) -> bool {
-    links(chain, &authenticator_kind).iter().any(is_enabled)
+pub(super) fn has_enabled_link(chain: &ConfigNode) -> bool {
+    chain_links(chain, &authenticator_kind).iter().any(is_enabled)
 }
 
 const SAYS_KIND: &[&str] = &["backend", "mechanism", "type", "enable", "enabled"];
 
-fn by_kind(
-    node: &mut Node,
-    kind: impl Fn(&Node) -> Option<String>,
-    draft: &mut Draft,
+fn index_by_kind(
+    node: &mut ConfigNode,
+    kind: impl Fn(&ConfigNode) -> Option<String>,
+    draft: &mut ConfigDraft,
     key: &str,
-) -> Vec<Link> {
-    let (mut fields, mut found) = (Fields::new(), Vec::<Link>::new());
-    if !matches!(node.tree, Tree::List(_) | Tree::Object(_)) {
+) -> Vec<ChainLink> {
+    let (mut fields, mut found) = (ConfigFields::new(), Vec::<ChainLink>::new());
+    if !matches!(node.tree, ConfigTree::List(_) | ConfigTree::Object(_)) {
         let why = format!("{}: {key}: no list, use [{{ ... }}], or [] for none", node.place);
         draft.wrongs.push(why);
     }
-    for mut link in links(node, &kind) {
+    for mut link in chain_links(node, &kind) {
         let Some(kind) = kind(&link) else {
             let why = "it says neither backend nor type, name one like http";
             draft.wrongs.push(format!("{}: {key}: {why}", link.place));
@@ -117,29 +121,29 @@ fn by_kind(
         if !is_enabled(&link) {
             let place = link.place.clone();
             let why = "it is switched off there".to_string();
-            draft.missing.push(Missing { place, key: format!("{key} {kind}"), why });
+            draft.missing.push(UnsupportedKey { place, key: format!("{key} {kind}"), why });
             continue;
         }
         let is_second = found.iter().any(|there| there.kind == kind);
         let place = link.place.clone();
-        found.push(Link { place, kind: kind.clone(), is_second, rules: 0..0 });
+        found.push(ChainLink { place, kind: kind.clone(), is_second, rules: 0..0 });
         if is_second {
             continue;
         }
         if link.field_text("secret_base64_encoded") == Some("true") {
             draft.off.push("secret_base64_encoded");
         }
-        if let Tree::Object(inside) = &mut link.tree {
+        if let ConfigTree::Object(inside) = &mut link.tree {
             inside.retain(|(name, _)| !SAYS_KIND.contains(&name.as_str()));
         }
         fields.push((kind, link));
     }
-    node.tree = Tree::Object(fields);
+    node.tree = ConfigTree::Object(fields);
     found
 }
 
 /// The rules that a file or a text brought are those of its link.
-pub(super) fn note_rules(draft: &mut Draft, from: usize) {
+pub(super) fn note_rules(draft: &mut ConfigDraft, from: usize) {
     let to = draft.rules.len();
     if let Some(link) = draft.chains.sources.iter_mut().find(|link| link.kind == "file") {
         link.rules = from..to;
@@ -147,7 +151,7 @@ pub(super) fn note_rules(draft: &mut Draft, from: usize) {
 }
 
 /// Options of ours that one kind of link is written as.
-struct Written {
+struct ChainOptions {
     kind: &'static str,
     /// It is carried over where all of these are there.
     needs: &'static [&'static str],
@@ -155,16 +159,24 @@ struct Written {
     prefix: &'static str,
 }
 
-const AUTHENTICATORS: &[Written] = &[
-    Written { kind: "jwt", needs: &["auth.jwt_keys"], prefix: "auth.jwt_" },
-    Written { kind: "http", needs: &["auth.http_url"], prefix: "auth.http_" },
-    Written {
+const AUTHENTICATORS: &[ChainOptions] = &[
+    ChainOptions { kind: "jwt", needs: &["auth.jwt_keys"], prefix: "auth.jwt_" },
+    ChainOptions { kind: "http", needs: &["auth.http_url"], prefix: "auth.http_" },
+    ChainOptions {
         kind: "postgresql",
         needs: &["auth.postgres_url", "auth.postgres_user"],
         prefix: "auth.postgres_",
     },
-    Written { kind: "mysql", needs: &["auth.mysql_url", "auth.mysql_user"], prefix: "auth.mysql_" },
-    Written { kind: "redis", needs: &["auth.redis_url", "auth.redis_user"], prefix: "auth.redis_" },
+    ChainOptions {
+        kind: "mysql",
+        needs: &["auth.mysql_url", "auth.mysql_user"],
+        prefix: "auth.mysql_",
+    },
+    ChainOptions {
+        kind: "redis",
+        needs: &["auth.redis_url", "auth.redis_user"],
+        prefix: "auth.redis_",
+    },
 ];
 
 /// Keys of a link that say how its server is reached, and not whom it lets in.
@@ -193,8 +205,8 @@ const HOW_IT_IS_REACHED: &[&str] = &[
 ];
 
 /// Something of it that was not carried over, and may decide.
-fn undecided(draft: &Draft, prefix: &str) -> Option<String> {
-    let decides = |missing: &&Missing| {
+fn uncarried_key(draft: &ConfigDraft, prefix: &str) -> Option<String> {
+    let decides = |missing: &&UnsupportedKey| {
         let inside = missing.key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.'));
         inside.is_some_and(|inside| {
             let mut words = inside.split('.');
@@ -208,7 +220,12 @@ fn undecided(draft: &Draft, prefix: &str) -> Option<String> {
     Some(format!("{} has no equal", found.key))
 }
 
-fn uncarried(link: &Link, draft: &Draft, written: &[Written], prefix: &str) -> Option<String> {
+fn why_not_carried(
+    link: &ChainLink,
+    draft: &ConfigDraft,
+    written: &[ChainOptions],
+    prefix: &str,
+) -> Option<String> {
     if link.is_second {
         return Some("one of each kind is asked here, and this is the second".to_string());
     }
@@ -218,11 +235,11 @@ fn uncarried(link: &Link, draft: &Draft, written: &[Written], prefix: &str) -> O
     if !own.needs.iter().all(|key| draft.setting(key).is_some()) {
         return Some("what it needs here is not said there".to_string());
     }
-    undecided(draft, &format!("{prefix}.{}", link.kind))
+    uncarried_key(draft, &format!("{prefix}.{}", link.kind))
 }
 
 /// Whether clients are asked who they are, by which means, and which are left out.
-pub(super) fn finish_authentication(draft: &mut Draft) {
+pub(super) fn finish_authentication(draft: &mut ConfigDraft) {
     let links = std::mem::take(&mut draft.chains.authenticators);
     let (mut refuses, mut asks_http) = (None, false);
     for link in &links {
@@ -233,7 +250,7 @@ pub(super) fn finish_authentication(draft: &mut Draft) {
             None if link.kind == "jwt" && asks_http => {
                 Some("the server is asked before it there, and after it here".to_string())
             }
-            None => uncarried(link, draft, AUTHENTICATORS, "authentication"),
+            None => why_not_carried(link, draft, AUTHENTICATORS, "authentication"),
         };
         let Some(why) = why else {
             asks_http |= link.kind == "http";
@@ -250,7 +267,7 @@ pub(super) fn finish_authentication(draft: &mut Draft) {
         }
         let why = format!("{why}: nobody is let in by it");
         let (place, key) = (link.place.clone(), format!("authentication {}", link.kind));
-        draft.missing.push(Missing { place, key, why });
+        draft.missing.push(UnsupportedKey { place, key, why });
     }
     if !links.is_empty() {
         let names = links.iter().map(|link| link.kind.as_str()).collect::<Vec<_>>().join(", ");
@@ -261,15 +278,19 @@ pub(super) fn finish_authentication(draft: &mut Draft) {
     }
 }
 
-const SOURCES: &[Written] = &[
-    Written { kind: "postgresql", needs: &["auth.postgres_rules"], prefix: "auth.postgres_rules" },
-    Written { kind: "mysql", needs: &["auth.mysql_rules"], prefix: "auth.mysql_rules" },
-    Written { kind: "redis", needs: &["auth.redis_rules"], prefix: "auth.redis_rules" },
-    Written { kind: "http", needs: &["acl.http_url"], prefix: "acl.http_" },
+const SOURCES: &[ChainOptions] = &[
+    ChainOptions {
+        kind: "postgresql",
+        needs: &["auth.postgres_rules"],
+        prefix: "auth.postgres_rules",
+    },
+    ChainOptions { kind: "mysql", needs: &["auth.mysql_rules"], prefix: "auth.mysql_rules" },
+    ChainOptions { kind: "redis", needs: &["auth.redis_rules"], prefix: "auth.redis_rules" },
+    ChainOptions { kind: "http", needs: &["acl.http_url"], prefix: "acl.http_" },
 ];
 
 /// The order in which they are looked at here: rules of a table, of the file, of a server.
-fn rank(kind: &str) -> u8 {
+fn source_rank(kind: &str) -> u8 {
     match kind {
         "file" => 1,
         "http" => 2,
@@ -278,9 +299,9 @@ fn rank(kind: &str) -> u8 {
 }
 
 /// What sources say is kept as far as it is asked in the same order here.
-pub(super) fn finish_sources(draft: &mut Draft) {
+pub(super) fn finish_sources(draft: &mut ConfigDraft) {
     let links = std::mem::take(&mut draft.chains.sources);
-    let is_by_one_table = |kind: &str, draft: &Draft| {
+    let is_by_one_table = |kind: &str, draft: &ConfigDraft| {
         let asked: Vec<&str> = AUTHENTICATORS
             .iter()
             .filter(|own| own.needs.iter().all(|key| draft.setting(key).is_some()))
@@ -290,11 +311,12 @@ pub(super) fn finish_sources(draft: &mut Draft) {
     };
     let (mut before, mut last_rank): (Option<String>, u8) = (None, 0);
     for link in &links {
-        let has_denials = |draft: &Draft| {
+        let has_denials = |draft: &ConfigDraft| {
             draft.rules.get(link.rules.clone()).is_some_and(|all| all.iter().any(|one| !one.allows))
         };
         let out_of_order = before.clone().or_else(|| {
-            (rank(&link.kind) < last_rank).then(|| "a source that is asked later here".to_string())
+            (source_rank(&link.kind) < last_rank)
+                .then(|| "a source that is asked later here".to_string())
         });
         if link.kind == "file" && !link.is_second {
             if let Some(earlier) = out_of_order {
@@ -306,13 +328,13 @@ pub(super) fn finish_sources(draft: &mut Draft) {
         }
         let why = match out_of_order {
             Some(earlier) => Some(format!("{earlier} comes before it there")),
-            None if rank(&link.kind) == 0 && !is_by_one_table(&link.kind, draft) => {
+            None if source_rank(&link.kind) == 0 && !is_by_one_table(&link.kind, draft) => {
                 Some("its rules are read here where it alone knows the users".to_string())
             }
-            None => uncarried(link, draft, SOURCES, "authorization.sources"),
+            None => why_not_carried(link, draft, SOURCES, "authorization.sources"),
         };
         let Some(why) = why else {
-            last_rank = last_rank.max(rank(&link.kind));
+            last_rank = last_rank.max(source_rank(&link.kind));
             continue;
         };
         let own = SOURCES.iter().find(|own| own.kind == link.kind);
@@ -324,15 +346,15 @@ pub(super) fn finish_sources(draft: &mut Draft) {
             format!("{why}: nobody is allowed anything by it, and what no rule allows is denied");
         let (place, key) = (link.place.clone(), format!("authorization.sources {}", link.kind));
         draft.no_match = Some((false, format!("{place} {key}, which is not carried over")));
-        draft.missing.push(Missing { place, key, why });
+        draft.missing.push(UnsupportedKey { place, key, why });
     }
     if draft.setting("auth.jwt_acl_claim").is_some() {
-        allow_the_rest(draft);
+        add_default_allow(draft);
     }
 }
 
 /// A source before it might have denied what these rules allow.
-fn drop_grants(draft: &mut Draft, link: &Link, earlier: &str) {
+fn drop_grants(draft: &mut ConfigDraft, link: &ChainLink, earlier: &str) {
     let (mut at, range) = (0, link.rules.clone());
     let notes = &mut draft.notes;
     draft.rules.retain(|rule| {
@@ -347,7 +369,7 @@ fn drop_grants(draft: &mut Draft, link: &Link, earlier: &str) {
 }
 
 /// A token without rules of its own is no reason to deny everything.
-fn allow_the_rest(draft: &mut Draft) {
+fn add_default_allow(draft: &mut ConfigDraft) {
     let allows = draft.no_match.as_ref().is_none_or(|(allows, _)| *allows);
     if allows && draft.rules.is_empty() && draft.has_out {
         draft.allow_all("rules there are those of tokens only");
@@ -355,20 +377,27 @@ fn allow_the_rest(draft: &mut Draft) {
 }
 
 /// `enable_authn` of a listener.
-pub(super) fn enable_authn(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn enable_authn(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     match entry.text()? {
-        "quick_deny_anonymous" => draft.listener(entry).refuses_nameless = Some(entry.note()),
-        text if !units::is_true(text)? => draft.listener(entry).asks_nobody = Some(entry.note()),
+        "quick_deny_anonymous" => {
+            draft.listener_of_entry(entry).refuses_nameless = Some(entry.note())
+        }
+        text if !units::is_true(text)? => {
+            draft.listener_of_entry(entry).asks_nobody = Some(entry.note())
+        }
         _ => {}
     }
     Ok(())
 }
 
 /// A listener's own chain takes the place of the one for all.
-pub(super) fn listener_chain(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn listener_chain(
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+) -> Result<(), String> {
     let has_links = match &entry.node.tree {
-        Tree::List(nodes) => !nodes.is_empty(),
-        Tree::Object(fields) => !fields.is_empty(),
+        ConfigTree::List(nodes) => !nodes.is_empty(),
+        ConfigTree::Object(fields) => !fields.is_empty(),
         _ => return Err("use a list of authenticators".to_string()),
     };
     if !has_links {
@@ -376,33 +405,33 @@ pub(super) fn listener_chain(draft: &mut Draft, entry: &Entry<'_>) -> Result<(),
     }
     let note = entry.note();
     if !has_enabled_link(entry.node) {
-        draft.listener(entry).asks_nobody = Some(note);
+        draft.listener_of_entry(entry).asks_nobody = Some(note);
         return Ok(());
     }
     let carried = carry_own_chain(draft, entry);
-    let listener = draft.listener(entry);
+    let listener = draft.listener_of_entry(entry);
     listener.own_chain = Some(note);
     listener.own_backends = carried;
     Ok(())
 }
 
 /// The options of a listener's own chain, where every authenticator of it is carried over.
-fn carry_own_chain(draft: &mut Draft, entry: &Entry<'_>) -> Option<Vec<Setting>> {
+fn carry_own_chain(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Option<Vec<DraftSetting>> {
     let place = entry.node.place.clone();
     let fields = vec![("authentication".to_string(), entry.node.clone())];
-    let mut root = Node { place, tree: Tree::Object(fields) };
-    let mut own = Draft::new(draft.folder.clone());
+    let mut root = ConfigNode { place, tree: ConfigTree::Object(fields) };
+    let mut own = ConfigDraft::new(draft.folder.clone());
     // A key that stands in the file itself would go to a file that is everybody's.
     own.has_out = false;
-    arrange(&mut root, &mut own);
-    row::walk(super::table::emqx::ROWS, &root, &mut own);
-    tables::finish(&mut own);
+    arrange_chains(&mut root, &mut own);
+    row::apply_rows(super::table::emqx::ROWS, &root, &mut own);
+    auth_databases::finish_databases(&mut own);
     finish_authentication(&mut own);
     draft.wrongs.append(&mut own.wrongs);
     for missing in own.missing {
         let inside = missing.key.strip_prefix("authentication").unwrap_or(&missing.key);
         let key = format!("{}{inside}", entry.key);
-        draft.missing.push(Missing { key, ..missing });
+        draft.missing.push(UnsupportedKey { key, ..missing });
     }
     (!own.chains.is_incomplete).then_some(own.settings)
 }

@@ -2,8 +2,8 @@
 //! what it asks for. Conditions that our rules do not have make an alternative inexact; it is about
 //! more clients then, and never about fewer.
 
-use super::terms::Term;
-use broker::permissions::Network;
+use super::erlang_terms::ErlangTerm;
+use broker::acl_rules::IpNetwork;
 
 /// One alternative. An empty list asks for nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl ClientCondition {
     }
 
     /// Both hold. Of two lists of one kind only names that are in both count.
-    fn and(&self, other: &ClientCondition) -> Option<ClientCondition> {
+    fn intersect(&self, other: &ClientCondition) -> Option<ClientCondition> {
         let mut left_out = self.left_out.clone().or_else(|| other.left_out.clone());
         let mut common = |own: &[String], other: &[String]| {
             if own.is_empty() || other.is_empty() {
@@ -46,52 +46,60 @@ impl ClientCondition {
 }
 
 /// The error is one of the language: it says what would be right.
-pub(super) fn of_term(who: &Term) -> Result<Vec<ClientCondition>, String> {
+pub(super) fn conditions_of_term(who: &ErlangTerm) -> Result<Vec<ClientCondition>, String> {
     let unknown = || vec![ClientCondition::inexact("who it is about is no condition here")];
-    let Term::Tuple(parts) = who else {
-        return Ok(if who.is("all") { vec![ClientCondition::default()] } else { unknown() });
+    let ErlangTerm::Tuple(parts) = who else {
+        return Ok(if who.is_atom("all") { vec![ClientCondition::default()] } else { unknown() });
     };
-    let text = |term: &Term| match term {
-        Term::Text(text) => Some(text.clone()),
+    let text = |term: &ErlangTerm| match term {
+        ErlangTerm::Text(text) => Some(text.clone()),
         _ => None,
     };
     match &parts[..] {
-        [op, Term::List(all)] if op.is("and") => all_of(all.iter().map(of_term)),
-        [op, Term::List(all)] if op.is("or") => any_of(all.iter().map(of_term)),
-        [Term::Atom(kind), Term::Text(name)] => of_names(kind, std::slice::from_ref(name)),
-        [Term::Atom(kind), Term::List(names)] => {
+        [op, ErlangTerm::List(all)] if op.is_atom("and") => {
+            intersect_all(all.iter().map(conditions_of_term))
+        }
+        [op, ErlangTerm::List(all)] if op.is_atom("or") => {
+            union_all(all.iter().map(conditions_of_term))
+        }
+        [ErlangTerm::Atom(kind), ErlangTerm::Text(name)] => {
+            conditions_of_names(kind, std::slice::from_ref(name))
+        }
+        [ErlangTerm::Atom(kind), ErlangTerm::List(names)] => {
             match names.iter().map(text).collect::<Option<Vec<_>>>() {
-                Some(names) => of_names(kind, &names),
+                Some(names) => conditions_of_names(kind, &names),
                 None => Ok(unknown()),
             }
         }
-        [Term::Atom(kind), Term::Tuple(pair)] => match &pair[..] {
-            [re, Term::Text(expression)] if re.is("re") => of_expression(kind, expression),
+        [ErlangTerm::Atom(kind), ErlangTerm::Tuple(pair)] => match &pair[..] {
+            [re, ErlangTerm::Text(expression)] if re.is_atom("re") => {
+                conditions_of_regex(kind, expression)
+            }
             _ => Ok(unknown()),
         },
-        [Term::Atom(kind), ..] => {
+        [ErlangTerm::Atom(kind), ..] => {
             Ok(vec![ClientCondition::inexact(format!("{kind:?} is no condition here"))])
         }
         _ => Ok(unknown()),
     }
 }
 
-type Alternatives = Result<Vec<ClientCondition>, String>;
+type ClientAlternatives = Result<Vec<ClientCondition>, String>;
 
-pub(super) fn all_of(parts: impl Iterator<Item = Alternatives>) -> Alternatives {
+pub(super) fn intersect_all(parts: impl Iterator<Item = ClientAlternatives>) -> ClientAlternatives {
     let mut all = vec![ClientCondition::default()];
     for part in parts {
         let part = part?;
         if all.len() * part.len() > ALTERNATIVES_MAX {
             return Ok(vec![ClientCondition::inexact("it has too many alternatives")]);
         }
-        let pairs = all.iter().flat_map(|one| part.iter().map(move |other| one.and(other)));
+        let pairs = all.iter().flat_map(|one| part.iter().map(move |other| one.intersect(other)));
         all = pairs.flatten().collect();
     }
     Ok(all)
 }
 
-pub(super) fn any_of(parts: impl Iterator<Item = Alternatives>) -> Alternatives {
+pub(super) fn union_all(parts: impl Iterator<Item = ClientAlternatives>) -> ClientAlternatives {
     let mut all = Vec::new();
     for part in parts {
         all.extend(part?);
@@ -103,7 +111,7 @@ pub(super) fn any_of(parts: impl Iterator<Item = Alternatives>) -> Alternatives 
 }
 
 /// One of these names or addresses.
-pub(super) fn of_names(kind: &str, names: &[String]) -> Alternatives {
+pub(super) fn conditions_of_names(kind: &str, names: &[String]) -> ClientAlternatives {
     let everyone = || Ok(vec![ClientCondition::default()]);
     let own = ClientCondition::default();
     let is_odd = |name: &String| name.is_empty() || name.contains('*') || name.contains("${");
@@ -118,7 +126,7 @@ pub(super) fn of_names(kind: &str, names: &[String]) -> Alternatives {
         "user" | "username" => ClientCondition { users: names.to_vec(), ..own },
         "client" | "clientid" => ClientCondition { client_ids: names.to_vec(), ..own },
         "ipaddr" | "ipaddrs" => {
-            if names.iter().any(|name| Network::parse(name).is_none()) {
+            if names.iter().any(|name| IpNetwork::parse(name).is_none()) {
                 return Err("no address, use one like \"10.0.0.0/8\"".to_string());
             }
             ClientCondition { addresses: names.to_vec(), ..own }
@@ -130,9 +138,9 @@ pub(super) fn of_names(kind: &str, names: &[String]) -> Alternatives {
 }
 
 /// Names by a regular expression: `^name$`, `^start`, `^start.*` and `^(one|other)$` are exact.
-fn of_expression(kind: &str, expression: &str) -> Alternatives {
+fn conditions_of_regex(kind: &str, expression: &str) -> ClientAlternatives {
     let inexact = || format!("names by the expression {expression:?}");
-    let (names, is_exact) = match names_of(expression) {
+    let (names, is_exact) = match names_of_regex(expression) {
         Some(found) => found,
         None => return Ok(vec![ClientCondition::inexact(inexact())]),
     };
@@ -150,7 +158,7 @@ fn of_expression(kind: &str, expression: &str) -> Alternatives {
 
 /// Names, or beginnings with a star, that are all that an expression takes, or more than that.
 /// `None` stands for any name.
-fn names_of(expression: &str) -> Option<(Vec<String>, bool)> {
+fn names_of_regex(expression: &str) -> Option<(Vec<String>, bool)> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_@: ".contains(c);
     let inside = expression.strip_prefix('^')?;
     let group = inside.strip_prefix('(').and_then(|rest| rest.strip_suffix(")$"));
@@ -191,27 +199,31 @@ mod tests {
             ("^dev-[0-9]+$", vec!["dev-*"], false),
             ("^abc?d$", vec!["ab*"], false),
         ] {
-            let (found, exact) = names_of(expression).unwrap_or_else(|| panic!("{expression}"));
+            let (found, exact) =
+                names_of_regex(expression).unwrap_or_else(|| panic!("{expression}"));
             assert_eq!((found, exact), (names.iter().map(|n| n.to_string()).collect(), is_exact));
         }
         for expression in ["dashboard", "^a|b$", ".*", "^(a.|b)$", "^$", "^a*"] {
-            assert_eq!(names_of(expression), None, "{expression}");
+            assert_eq!(names_of_regex(expression), None, "{expression}");
         }
     }
 
     #[test]
     fn conditions_are_joined_or_say_what_they_leave_out() {
         let users = |names: &[&str]| {
-            of_names("user", &names.iter().map(|name| name.to_string()).collect::<Vec<_>>())
+            conditions_of_names(
+                "user",
+                &names.iter().map(|name| name.to_string()).collect::<Vec<_>>(),
+            )
         };
-        let both = all_of([users(&["a", "b"]), users(&["b", "c"])].into_iter()).unwrap();
+        let both = intersect_all([users(&["a", "b"]), users(&["b", "c"])].into_iter()).unwrap();
         assert_eq!(both[0].users, ["b"]);
-        assert!(all_of([users(&["a"]), users(&["c"])].into_iter()).unwrap().is_empty());
-        let zone = of_names("zone", &["x".to_string()]);
-        let found = all_of([users(&["a"]), zone].into_iter()).unwrap();
+        assert!(intersect_all([users(&["a"]), users(&["c"])].into_iter()).unwrap().is_empty());
+        let zone = conditions_of_names("zone", &["x".to_string()]);
+        let found = intersect_all([users(&["a"]), zone].into_iter()).unwrap();
         assert_eq!((found.len(), found[0].users.len()), (1, 1));
         assert!(found[0].left_out.is_some());
-        assert_eq!(any_of([users(&["a"]), users(&["c"])].into_iter()).unwrap().len(), 2);
+        assert_eq!(union_all([users(&["a"]), users(&["c"])].into_iter()).unwrap().len(), 2);
         assert!(users(&[]).unwrap().is_empty());
     }
 }

@@ -1,25 +1,25 @@
 //! What is to be written: our options with the line that each comes from, listeners, bridges,
 //! rules, users, and whatever has no equal here.
 
-use super::bridge::Bridge;
-use super::chain::Chains;
-use super::emqx::Wires;
-use super::listener::{ClientDemands, Listener};
+use super::auth_databases::AuthDatabases;
+use super::bridge::DraftBridge;
+use super::chain::AuthChains;
+use super::config_tree::{ConfigEntry, ConfigFolder, SourceLocation};
+use super::emqx::EmqxDataFlows;
+use super::listener::{ClientRequirements, DraftListener};
 use super::row::unknown_row;
-use super::row::{As, Row, Said, To};
+use super::row::{ImportRow, ImportTarget, ImportValue, ValueReader};
 use super::rules::DraftRule;
 use super::table::mosquitto_access::ListenerScope;
-use super::tables::Tables;
-use super::tree::{Entry, Folder, Place};
-use crate::options::table::{self, Row as Option_};
-use crate::options::value::{Kind, Unit, Value};
+use crate::options::table::{self, OptionRow as Option_};
+use crate::options::value::{NumberUnit, OptionKind, OptionValue};
 use std::collections::BTreeSet;
 
 /// One `key = value` of the file that is written.
 #[derive(Clone, Debug)]
-pub(super) struct Setting {
+pub(super) struct DraftSetting {
     pub(super) key: &'static str,
-    pub(super) value: Value,
+    pub(super) value: OptionValue,
     pub(super) toml: String,
     /// Where it comes from.
     pub(super) note: String,
@@ -27,7 +27,7 @@ pub(super) struct Setting {
     pub(super) clamped: Option<String>,
 }
 
-impl Setting {
+impl DraftSetting {
     /// Whether clients show by it who they are.
     pub(super) fn proves_names(&self) -> bool {
         const BY: &[&str] = &[
@@ -47,22 +47,22 @@ impl Setting {
 
 /// A key that has no equal, and why.
 #[derive(Clone, Debug)]
-pub(super) struct Missing {
-    pub(super) place: Place,
+pub(super) struct UnsupportedKey {
+    pub(super) place: SourceLocation,
     pub(super) key: String,
     pub(super) why: String,
 }
 
-pub(super) struct Draft {
-    pub(super) folder: Folder,
-    pub(super) settings: Vec<Setting>,
-    pub(super) listeners: Vec<Listener>,
+pub(super) struct ConfigDraft {
+    pub(super) folder: ConfigFolder,
+    pub(super) settings: Vec<DraftSetting>,
+    pub(super) listeners: Vec<DraftListener>,
     pub(super) scope: ListenerScope,
     /// What the original asks of every client, whatever the listener.
-    pub(super) demands: ClientDemands,
-    pub(super) bridges: Vec<Bridge>,
+    pub(super) demands: ClientRequirements,
+    pub(super) bridges: Vec<DraftBridge>,
     /// How many messages may wait for each, and what says so.
-    pub(super) bridge_queue: Option<(Said, String)>,
+    pub(super) bridge_queue: Option<(ImportValue, String)>,
     pub(super) rules: Vec<DraftRule>,
     /// What is to happen where no rule says anything, and what says so.
     pub(super) no_match: Option<(bool, String)>,
@@ -70,10 +70,10 @@ pub(super) struct Draft {
     pub(super) percent_names: bool,
     /// What gives client ids there, where clients choose them here.
     pub(super) free_client_ids: Option<String>,
-    pub(super) users: Vec<User>,
-    pub(super) tables: Tables,
-    pub(super) wires: Wires,
-    pub(super) chains: Chains,
+    pub(super) users: Vec<DraftUser>,
+    pub(super) tables: AuthDatabases,
+    pub(super) wires: EmqxDataFlows,
+    pub(super) chains: AuthChains,
     /// What asks every client of the original who it is.
     pub(super) credentials_note: Option<String>,
     /// Whether nobody can come in before somebody names users.
@@ -92,7 +92,7 @@ pub(super) struct Draft {
     pub(super) loaded: Vec<&'static str>,
     /// Parts of the file that a key of it switches off.
     pub(super) off: Vec<&'static str>,
-    pub(super) missing: Vec<Missing>,
+    pub(super) missing: Vec<UnsupportedKey>,
     /// What has no equal and no key of its own.
     pub(super) notes: Vec<String>,
     pub(super) wrongs: Vec<String>,
@@ -102,20 +102,20 @@ pub(super) struct Draft {
 
 /// A user whose password stood there in plain text.
 #[derive(Clone, Default)]
-pub(super) struct User {
+pub(super) struct DraftUser {
     pub(super) at: String,
     pub(super) name: String,
     pub(super) password: String,
 }
 
-impl Draft {
-    pub(super) fn new(folder: Folder) -> Draft {
-        Draft {
+impl ConfigDraft {
+    pub(super) fn new(folder: ConfigFolder) -> ConfigDraft {
+        ConfigDraft {
             folder,
             settings: Vec::new(),
             listeners: Vec::new(),
             scope: ListenerScope::default(),
-            demands: ClientDemands::default(),
+            demands: ClientRequirements::default(),
             bridges: Vec::new(),
             bridge_queue: None,
             rules: Vec::new(),
@@ -123,9 +123,9 @@ impl Draft {
             percent_names: false,
             free_client_ids: None,
             users: Vec::new(),
-            tables: Tables::default(),
-            wires: Wires::default(),
-            chains: Chains::default(),
+            tables: AuthDatabases::default(),
+            wires: EmqxDataFlows::default(),
+            chains: AuthChains::default(),
             credentials_note: None,
             has_no_users: false,
             unchecked_names: None,
@@ -143,16 +143,21 @@ impl Draft {
     }
 
     /// Does what a row says.
-    pub(super) fn take(&mut self, row: &'static Row, entry: &Entry<'_>) {
+    pub(super) fn apply_row(&mut self, row: &'static ImportRow, entry: &ConfigEntry<'_>) {
         self.hit.insert(row.key);
-        if !row.key.ends_with("terms") && !row.key.ends_with("rules") && entry.node.is_garbled() {
+        if !row.key.ends_with("terms")
+            && !row.key.ends_with("rules")
+            && entry.node.has_invalid_utf8()
+        {
             let (place, key) = (&entry.node.place, &entry.key);
             let why = "not UTF-8 text, which it has to be: save the file as UTF-8";
             return self.wrongs.push(format!("{place}: {key}: {why}"));
         }
         let done = match &row.to {
             // What nobody knows of a listener may be who it lets in.
-            To::Nothing(_) if row.is_for_others() && entry.may_decide_about_access() => {
+            ImportTarget::Unsupported(_)
+                if row.is_for_others() && entry.may_decide_about_access() =>
+            {
                 let why = format!(
                     "{}; it may decide about access: write its meaning by hand and leave it out",
                     unknown_row(&entry.key)
@@ -160,12 +165,12 @@ impl Draft {
                 self.wrongs.push(format!("{}: {why}", entry.node.place));
                 Ok(())
             }
-            To::All(key, by) => self.all(key, *by, entry),
-            To::Listener(key, by) => self.of_listener(key, *by, entry),
-            To::Bridge(key, by) => self.of_bridge(key, *by, entry),
-            To::Made(_, make) => make(self, entry),
-            To::Nothing(why) => {
-                self.miss(entry, *why);
+            ImportTarget::All(key, by) => self.set_global_option(key, *by, entry),
+            ImportTarget::Listener(key, by) => self.set_listener_option(key, *by, entry),
+            ImportTarget::Bridge(key, by) => self.set_bridge_option(key, *by, entry),
+            ImportTarget::Custom(_, make) => make(self, entry),
+            ImportTarget::Unsupported(why) => {
+                self.report_unsupported(entry, *why);
                 Ok(())
             }
         };
@@ -177,57 +182,72 @@ impl Draft {
 
     /// Something that decides about access and has no equal: it stands in the list, and nothing
     /// starts before somebody has put something in its place.
-    pub(super) fn leave_unresolved(&mut self, entry: &Entry<'_>, why: impl Into<String>) {
+    pub(super) fn leave_unresolved(&mut self, entry: &ConfigEntry<'_>, why: impl Into<String>) {
         let why = why.into();
         self.demands.unresolved.push(format!("{}: {why}", entry.note()));
-        self.miss(entry, why);
+        self.report_unsupported(entry, why);
     }
 
-    pub(super) fn miss(&mut self, entry: &Entry<'_>, why: impl Into<String>) {
+    pub(super) fn report_unsupported(&mut self, entry: &ConfigEntry<'_>, why: impl Into<String>) {
         let (place, key) = (entry.node.place.clone(), entry.key.clone());
-        self.missing.push(Missing { place, key, why: why.into() });
+        self.missing.push(UnsupportedKey { place, key, why: why.into() });
     }
 
-    pub(super) fn all(
+    pub(super) fn set_global_option(
         &mut self,
         key: &'static str,
-        by: As,
-        entry: &Entry<'_>,
+        by: ValueReader,
+        entry: &ConfigEntry<'_>,
     ) -> Result<(), String> {
         let said = by(entry)?;
-        self.say(key, said, entry);
+        self.push_option(key, said, entry);
         Ok(())
     }
 
     /// An option for all. The later of two counts.
-    pub(super) fn say(&mut self, key: &'static str, said: Said, entry: &Entry<'_>) {
-        match option(key, said, entry.note()) {
-            Ok(setting) => put(&mut self.settings, setting),
-            Err(why) => self.miss(entry, why),
+    pub(super) fn push_option(
+        &mut self,
+        key: &'static str,
+        said: ImportValue,
+        entry: &ConfigEntry<'_>,
+    ) {
+        match build_option(key, said, entry.note()) {
+            Ok(setting) => put_setting(&mut self.settings, setting),
+            Err(why) => self.report_unsupported(entry, why),
         }
     }
 
-    fn of_listener(&mut self, key: &'static str, by: As, entry: &Entry<'_>) -> Result<(), String> {
+    fn set_listener_option(
+        &mut self,
+        key: &'static str,
+        by: ValueReader,
+        entry: &ConfigEntry<'_>,
+    ) -> Result<(), String> {
         let said = by(entry)?;
-        self.say_at_listener(key, said, entry);
+        self.push_listener_option(key, said, entry);
         Ok(())
     }
 
     /// An option of the listener that an entry is about.
-    pub(super) fn say_at_listener(&mut self, key: &'static str, said: Said, entry: &Entry<'_>) {
-        match option(key, said, entry.note()) {
-            Ok(setting) => put(&mut self.listener(entry).settings, setting),
-            Err(why) => self.miss(entry, why),
+    pub(super) fn push_listener_option(
+        &mut self,
+        key: &'static str,
+        said: ImportValue,
+        entry: &ConfigEntry<'_>,
+    ) {
+        match build_option(key, said, entry.note()) {
+            Ok(setting) => put_setting(&mut self.listener_of_entry(entry).settings, setting),
+            Err(why) => self.report_unsupported(entry, why),
         }
     }
 
     /// mosquitto's that needs no line.
-    pub(super) fn default_listener(&mut self, entry: &Entry<'_>) -> &mut Listener {
-        self.listener_called(super::mosquitto::DEFAULT, &entry.node.place)
+    pub(super) fn default_listener(&mut self, entry: &ConfigEntry<'_>) -> &mut DraftListener {
+        self.listener_by_id(super::mosquitto::DEFAULT, &entry.node.place)
     }
 
     /// The listener that an entry is about: mosquitto's by its number, others' by kind and name.
-    pub(super) fn listener(&mut self, entry: &Entry<'_>) -> &mut Listener {
+    pub(super) fn listener_of_entry(&mut self, entry: &ConfigEntry<'_>) -> &mut DraftListener {
         let mut words = entry.key.split('.');
         let id = match (words.next(), words.next(), entry.names.first()) {
             (Some("listeners" | "listener"), Some(kind), Some(first)) => {
@@ -238,20 +258,24 @@ impl Draft {
             (_, _, Some(name)) => name.clone(),
             _ => String::new(),
         };
-        self.listener_called(&id, &entry.node.place)
+        self.listener_by_id(&id, &entry.node.place)
     }
 
-    pub(super) fn listener_called(&mut self, id: &str, place: &Place) -> &mut Listener {
+    pub(super) fn listener_by_id(
+        &mut self,
+        id: &str,
+        place: &SourceLocation,
+    ) -> &mut DraftListener {
         let at = self.listeners.iter().position(|listener| listener.id == id);
         let at = at.unwrap_or_else(|| {
-            self.listeners.push(Listener::new(id, place));
+            self.listeners.push(DraftListener::new(id, place));
             self.listeners.len() - 1
         });
         &mut self.listeners[at]
     }
 
     /// What is written of access, and what the original asked beside that.
-    pub(super) fn demands_of(&self, listener: &Listener) -> ClientDemands {
+    pub(super) fn requirements_of(&self, listener: &DraftListener) -> ClientRequirements {
         let is = |key: &str, text: &str| {
             let own = listener.settings.iter().find(|setting| setting.key == key);
             let setting = own.or_else(|| self.setting(key));
@@ -264,9 +288,9 @@ impl Draft {
             "auth.postgres_rules",
             "auth.redis_rules",
         ];
-        let written = ClientDemands {
+        let written = ClientRequirements {
             credentials: is("allow_anonymous", "false")
-                || self.authenticates() && !is("allow_anonymous", "true"),
+                || self.requires_authentication() && !is("allow_anonymous", "true"),
             client_certificate: listener.asks && listener.needs || listener.has("tls.psk_file"),
             namespace: listener.has("namespace") || self.setting("namespace").is_some(),
             rules: !self.rules.is_empty()
@@ -279,91 +303,102 @@ impl Draft {
         if !is_first {
             of_all.unresolved.clear();
         }
-        written.and(&of_all).and(&listener.demands)
+        written.union(&of_all).union(&listener.demands)
     }
 
     /// Whether anything asks clients who they are.
-    pub(super) fn authenticates(&self) -> bool {
-        !self.users.is_empty() || self.settings.iter().any(Setting::proves_names)
+    pub(super) fn requires_authentication(&self) -> bool {
+        !self.users.is_empty() || self.settings.iter().any(DraftSetting::proves_names)
     }
 
-    pub(super) fn setting(&self, key: &str) -> Option<&Setting> {
+    pub(super) fn setting(&self, key: &str) -> Option<&DraftSetting> {
         self.settings.iter().find(|setting| setting.key == key)
     }
 
     /// What follows from nothing that stands there, but from what does not.
-    pub(super) fn imply(&mut self, key: &'static str, text: &str, note: &str) {
-        if let Ok(setting) = option(key, Said::Text(text.to_string()), note.to_string()) {
-            put(&mut self.settings, setting);
+    pub(super) fn add_implied(&mut self, key: &'static str, text: &str, note: &str) {
+        if let Ok(setting) =
+            build_option(key, ImportValue::Text(text.to_string()), note.to_string())
+        {
+            put_setting(&mut self.settings, setting);
         }
     }
 }
 
-pub(super) fn put(settings: &mut Vec<Setting>, setting: Setting) {
+pub(super) fn put_setting(settings: &mut Vec<DraftSetting>, setting: DraftSetting) {
     settings.retain(|there| there.key != setting.key);
     settings.push(setting);
 }
 
 /// An option of the table; the error says why the value has no equal.
-pub(super) fn option(key: &'static str, said: Said, note: String) -> Result<Setting, String> {
+pub(super) fn build_option(
+    key: &'static str,
+    said: ImportValue,
+    note: String,
+) -> Result<DraftSetting, String> {
     let row: Option<&Option_> = table::find(key);
     let row = row.ok_or_else(|| format!("this build of godwit has no {key}"))?;
     if key == "tls.psk_file" && !cfg!(feature = "psk") {
         return Err(format!("{key} needs a build with --features psk"));
     }
-    setting(key, row.kind, said, note)
+    build_setting(key, row.kind, said, note)
 }
 
-pub(super) fn setting(
+pub(super) fn build_setting(
     key: &'static str,
-    kind: Kind,
-    said: Said,
+    kind: OptionKind,
+    said: ImportValue,
     note: String,
-) -> Result<Setting, String> {
+) -> Result<DraftSetting, String> {
     let (said, given) = nearest_number(key, kind, said);
     let value = match kind {
         // It goes into a file for who has it in a file already, and nowhere else.
-        Kind::Hidden(kind) => read(*kind, said).map_err(|_| format!("use {}", kind.right())),
-        kind => read(kind, said),
+        OptionKind::Hidden(kind) => {
+            read_value(*kind, said).map_err(|_| format!("use {}", kind.expected()))
+        }
+        kind => read_value(kind, said),
     };
     let value = value.map_err(|why| format!("{key} does not take this: {why}"))?;
-    let kind = if let Kind::Hidden(kind) = kind { *kind } else { kind };
-    let toml = kind.write(&value);
-    let clamped = given.filter(|given| value != Value::Number(*given));
+    let kind = if let OptionKind::Hidden(kind) = kind { *kind } else { kind };
+    let toml = kind.format_value(&value);
+    let clamped = given.filter(|given| value != OptionValue::Number(*given));
     let clamped = clamped.map(|given| {
-        format!("{given} is beyond what {key} takes ({}): {toml} was taken", kind.right())
+        format!("{given} is beyond what {key} takes ({}): {toml} was taken", kind.expected())
     });
-    Ok(Setting { key, toml, value, note, clamped })
+    Ok(DraftSetting { key, toml, value, note, clamped })
 }
 
 /// A number beyond the range of its option becomes the nearest one in it; what was given comes
 /// back beside it. What passwords cost is not changed.
-fn nearest_number(key: &str, kind: Kind, said: Said) -> (Said, Option<u64>) {
-    let Kind::Number { min, max, word, .. } = kind else { return (said, None) };
-    let Said::Text(text) = &said else { return (said, None) };
+fn nearest_number(key: &str, kind: OptionKind, said: ImportValue) -> (ImportValue, Option<u64>) {
+    let OptionKind::Number { min, max, word, .. } = kind else { return (said, None) };
+    let ImportValue::Text(text) = &said else { return (said, None) };
     let Ok(given) = text.parse::<u64>() else { return (said, None) };
     let is_word = word.is_some_and(|(_, special)| special == given);
     if is_word || (min..=max).contains(&given) || key.starts_with("auth.password") {
         return (said, None);
     }
-    (Said::Text(given.clamp(min, max).to_string()), Some(given))
+    (ImportValue::Text(given.clamp(min, max).to_string()), Some(given))
 }
 
-fn read(kind: Kind, said: Said) -> Result<Value, String> {
+fn read_value(kind: OptionKind, said: ImportValue) -> Result<OptionValue, String> {
     match (kind, said) {
-        (_, Said::Nothing(why)) => Err(why.to_string()),
-        (Kind::Number { word: Some((word, _)), .. }, Said::Endless) => kind.read_text(word),
-        (Kind::Number { max, unit: Unit::Bytes | Unit::Of(_), .. }, Said::Endless) => {
-            Ok(Value::Number(max))
+        (_, ImportValue::Unsupported(why)) => Err(why.to_string()),
+        (OptionKind::Number { word: Some((word, _)), .. }, ImportValue::Unlimited) => {
+            kind.read_text(word)
         }
-        (Kind::List { check, .. }, Said::List(items)) => {
-            items.iter().try_for_each(|item| check(item)).map(|()| Value::List(items))
+        (
+            OptionKind::Number { max, unit: NumberUnit::Bytes | NumberUnit::Named(_), .. },
+            ImportValue::Unlimited,
+        ) => Ok(OptionValue::Number(max)),
+        (OptionKind::List { check, .. }, ImportValue::List(items)) => {
+            items.iter().try_for_each(|item| check(item)).map(|()| OptionValue::List(items))
         }
-        (Kind::Map { check, .. }, Said::Map(pairs)) => {
+        (OptionKind::Map { check, .. }, ImportValue::Map(pairs)) => {
             let fits = pairs.iter().try_for_each(|(name, value)| check(name, value));
-            fits.map(|()| Value::Map(pairs))
+            fits.map(|()| OptionValue::Map(pairs))
         }
-        (_, Said::Text(text)) => kind.read_text(&text),
-        _ => Err(format!("use {}", kind.right())),
+        (_, ImportValue::Text(text)) => kind.read_text(&text),
+        _ => Err(format!("use {}", kind.expected())),
     }
 }

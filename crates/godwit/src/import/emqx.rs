@@ -1,30 +1,30 @@
 //! What EMQX spreads over several places: chains of authentication, actions and the rules that
 //! name them.
 
-use super::bridge::Topics;
+use super::bridge::BridgeTopics;
 use super::chain;
-use super::draft::{Draft, option, put};
-use super::listener::Listener;
-use super::row::Said;
+use super::config_tree::{ConfigEntry, ConfigNode, ConfigTree, SourceLocation};
+use super::draft::{ConfigDraft, build_option, put_setting};
+use super::listener::DraftListener;
+use super::row::ImportValue;
 use super::rules;
 use super::shipped;
 use super::table::emqx::certificate;
 use super::table::mount_point;
-use super::tree::{Entry, Node, Place, Tree};
 use super::units;
-use crate::identity::base64::Alphabet;
+use crate::identity::base64::Base64Variant;
 
 /// What of rules, actions and sources has been read, until all is there.
 #[derive(Default)]
-pub(super) struct Wires {
-    actions: Vec<Wire>,
-    sources: Vec<Wire>,
-    rules: Vec<Carrying>,
+pub(super) struct EmqxDataFlows {
+    actions: Vec<EmqxMqttAction>,
+    sources: Vec<EmqxMqttAction>,
+    rules: Vec<EmqxEngineRule>,
 }
 
 /// An action or a source of type mqtt.
-struct Wire {
-    place: Place,
+struct EmqxMqttAction {
+    place: SourceLocation,
     key: String,
     name: String,
     connector: String,
@@ -34,8 +34,8 @@ struct Wire {
 }
 
 /// A rule of the engine.
-struct Carrying {
-    place: Place,
+struct EmqxEngineRule {
+    place: SourceLocation,
     key: String,
     sql: String,
     /// Names of actions of type mqtt.
@@ -46,21 +46,21 @@ struct Carrying {
 }
 
 /// Chains become objects with the kind of each link as its key, so that a row can be about one.
-pub(super) fn arrange(mut root: Node, draft: &mut Draft) -> Node {
-    chain::arrange(&mut root, draft);
+pub(super) fn arrange_tree(mut root: ConfigNode, draft: &mut ConfigDraft) -> ConfigNode {
+    chain::arrange_chains(&mut root, draft);
     root
 }
 
-fn node_entry(node: &Node, key: String) -> Entry<'_> {
-    Entry { key, names: Vec::new(), node }
+fn node_entry(node: &ConfigNode, key: String) -> ConfigEntry<'_> {
+    ConfigEntry { key, names: Vec::new(), node }
 }
 
-pub(super) fn claims(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn read_claims(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     // Pairs as an object, or as a list of objects with `name` and `value`.
-    let pairs: Vec<(String, Node)> = match &entry.node.tree {
-        Tree::Object(fields) => fields.clone(),
-        Tree::List(nodes) => {
-            let pair = |node: &Node| {
+    let pairs: Vec<(String, ConfigNode)> = match &entry.node.tree {
+        ConfigTree::Object(fields) => fields.clone(),
+        ConfigTree::List(nodes) => {
+            let pair = |node: &ConfigNode| {
                 let name = node.field_text("name").or(node.field_text("claim"))?;
                 Some((name.to_string(), node.field("value")?.clone()))
             };
@@ -72,82 +72,88 @@ pub(super) fn claims(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String>
         let text = value.text().unwrap_or_default().to_string();
         let key = match claim.as_str() {
             _ if text == "${username}" => {
-                draft.say("auth.jwt_user_claim", Said::Text(claim), entry);
+                draft.push_option("auth.jwt_user_claim", ImportValue::Text(claim), entry);
                 continue;
             }
             _ if text == "${clientid}" => {
-                draft.say("auth.jwt_client_id_claim", Said::Text(claim), entry);
+                draft.push_option("auth.jwt_client_id_claim", ImportValue::Text(claim), entry);
                 continue;
             }
             "iss" if !text.contains("${") => "auth.jwt_issuer",
             "aud" if !text.contains("${") => "auth.jwt_audience",
             _ => {
-                draft.miss(
+                draft.report_unsupported(
                     entry,
                     format!("of claims iss, aud, a name and an id count, not {claim}"),
                 );
                 continue;
             }
         };
-        draft.say(key, Said::Text(text), entry);
+        draft.push_option(key, ImportValue::Text(text), entry);
     }
     Ok(())
 }
 
-pub(super) fn rules_file(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn read_rules_file(
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+) -> Result<(), String> {
     let (file, text) = draft.folder.read(entry.text()?)?;
-    let (place, before) = (Place { file, line: 1 }, draft.rules.len());
-    rules::terms(draft, &Node::text_at(&place, &text));
+    let (place, before) = (SourceLocation { file, line: 1 }, draft.rules.len());
+    rules::read_terms(draft, &ConfigNode::text_at(&place, &text));
     chain::note_rules(draft, before);
     Ok(())
 }
 
 /// A file that is an `acl.conf`.
-pub(super) fn terms(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    rules::terms(draft, entry.node);
+pub(super) fn read_terms(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    rules::read_terms(draft, entry.node);
     Ok(())
 }
 
 /// Rules that stand in the file itself.
-pub(super) fn rules_text(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn read_rules_text(
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+) -> Result<(), String> {
     let (text, before) = (entry.text()?.to_string(), draft.rules.len());
-    rules::terms(draft, &Node::text_at(&entry.node.place, &text));
+    rules::read_terms(draft, &ConfigNode::text_at(&entry.node.place, &text));
     chain::note_rules(draft, before);
     Ok(())
 }
 
-pub(super) fn log_console(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn log_console(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let is_file = draft.setting("log.target").is_some_and(|there| there.value.text() == "file");
     if units::is_true(entry.text()?)? && !is_file {
-        draft.say("log.target", Said::Text("stderr".into()), entry);
+        draft.push_option("log.target", ImportValue::Text("stderr".into()), entry);
     }
     Ok(())
 }
 
-pub(super) fn log_file(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn log_file(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     if units::is_true(entry.text()?)? {
-        draft.say("log.target", Said::Text("file".into()), entry);
+        draft.push_option("log.target", ImportValue::Text("file".into()), entry);
     }
     Ok(())
 }
 
-pub(super) fn log_path(entry: &Entry<'_>) -> Result<Said, String> {
-    Ok(Said::Text(entry.text()?.replace("${EMQX_LOG_DIR}", "/var/log/emqx")))
+pub(super) fn log_path(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
+    Ok(ImportValue::Text(entry.text()?.replace("${EMQX_LOG_DIR}", "/var/log/emqx")))
 }
 
 /// A template, or a number.
-pub(super) fn out_qos(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn out_qos(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     match entry.text()? {
         "${qos}" => {}
         _ => {
-            let qos = super::bridge::qos(entry)?;
-            draft.outward(entry).qos = Some(qos);
+            let qos = super::bridge::read_qos(entry)?;
+            draft.outbound_topics(entry).qos = Some(qos);
         }
     }
     Ok(())
 }
 
-fn wire(entry: &Entry<'_>) -> Result<Option<Wire>, String> {
+fn read_mqtt_action(entry: &ConfigEntry<'_>) -> Result<Option<EmqxMqttAction>, String> {
     let node = entry.node;
     if node.field_text("enable") == Some("false") {
         return Ok(None);
@@ -155,10 +161,10 @@ fn wire(entry: &Entry<'_>) -> Result<Option<Wire>, String> {
     let connector = node.field_text("connector").ok_or("it names no connector")?;
     let parameters = node.field("parameters").ok_or("it has no parameters")?;
     let qos = parameters.field_text("qos").and_then(|qos| qos.parse().ok());
-    Ok(Some(Wire {
+    Ok(Some(EmqxMqttAction {
         place: node.place.clone(),
         key: entry.key.clone(),
-        name: entry.name().to_string(),
+        name: entry.first_wildcard().to_string(),
         connector: connector.to_string(),
         topic: parameters.field_text("topic").unwrap_or_default().to_string(),
         qos: qos.filter(|qos| *qos <= 2),
@@ -166,30 +172,30 @@ fn wire(entry: &Entry<'_>) -> Result<Option<Wire>, String> {
     }))
 }
 
-pub(super) fn action(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    match wire(entry)? {
+pub(super) fn read_action(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    match read_mqtt_action(entry)? {
         Some(wire) => draft.wires.actions.push(wire),
-        None => draft.miss(entry, "it is switched off there"),
+        None => draft.report_unsupported(entry, "it is switched off there"),
     }
     Ok(())
 }
 
-pub(super) fn source(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    match wire(entry)? {
+pub(super) fn read_source(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    match read_mqtt_action(entry)? {
         Some(wire) => draft.wires.sources.push(wire),
-        None => draft.miss(entry, "it is switched off there"),
+        None => draft.report_unsupported(entry, "it is switched off there"),
     }
     Ok(())
 }
 
-pub(super) fn rule(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn read_rule(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let node = entry.node;
     if node.field_text("enable") == Some("false") {
-        draft.miss(entry, "it is switched off there");
+        draft.report_unsupported(entry, "it is switched off there");
         return Ok(());
     }
     let sql = node.field_text("sql").ok_or("a rule has sql and actions")?.to_string();
-    let mut carrying = Carrying {
+    let mut carrying = EmqxEngineRule {
         place: node.place.clone(),
         key: entry.key.clone(),
         sql,
@@ -198,7 +204,7 @@ pub(super) fn rule(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
         is_simple: true,
     };
     let all = match node.field("actions").map(|node| &node.tree) {
-        Some(Tree::List(all)) => all.as_slice(),
+        Some(ConfigTree::List(all)) => all.as_slice(),
         _ => &[],
     };
     for one in all {
@@ -216,14 +222,14 @@ pub(super) fn rule(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
 }
 
 /// Joins rules with what they name.
-pub(super) fn finish(draft: &mut Draft) {
+pub(super) fn finish_rules(draft: &mut ConfigDraft) {
     let wires = std::mem::take(&mut draft.wires);
     let (mut used, mut unused) = (Vec::new(), Vec::new());
     for rule in &wires.rules {
-        let carried = carry(rule, &wires, draft, &mut used);
-        let node = Node::text_at(&rule.place, "");
+        let carried = convert_rule(rule, &wires, draft, &mut used);
+        let node = ConfigNode::text_at(&rule.place, "");
         if !carried || !rule.is_simple {
-            draft.miss(
+            draft.report_unsupported(
                 &node_entry(&node, rule.key.clone()),
                 "write it as a [[rule]]: the SQL is the same (docs/rules.md); only SELECT * FROM \
                  \"FILTER\" with an action of type mqtt is a bridge's",
@@ -236,8 +242,8 @@ pub(super) fn finish(draft: &mut Draft) {
         }
     }
     for (place, key) in unused {
-        let node = Node::text_at(&place, "");
-        draft.miss(&node_entry(&node, key), "no rule that can be told here names it");
+        let node = ConfigNode::text_at(&place, "");
+        draft.report_unsupported(&node_entry(&node, key), "no rule that can be told here names it");
     }
     if draft.off.contains(&"flapping") {
         draft.settings.retain(|setting| setting.key != "flapping.count_max");
@@ -245,8 +251,13 @@ pub(super) fn finish(draft: &mut Draft) {
 }
 
 /// Whether a rule was a bridge's.
-fn carry(rule: &Carrying, wires: &Wires, draft: &mut Draft, used: &mut Vec<String>) -> bool {
-    let Some(filters) = filters(&rule.sql) else { return false };
+fn convert_rule(
+    rule: &EmqxEngineRule,
+    wires: &EmqxDataFlows,
+    draft: &mut ConfigDraft,
+    used: &mut Vec<String>,
+) -> bool {
+    let Some(filters) = filters_of_sql(&rule.sql) else { return false };
     let mut carried = false;
     for filter in filters {
         let source =
@@ -255,8 +266,8 @@ fn carry(rule: &Carrying, wires: &Wires, draft: &mut Draft, used: &mut Vec<Strin
             let Some(wire) = wires.sources.iter().find(|wire| wire.name == name) else { continue };
             let Some(topic) = &rule.republish else { continue };
             let topic = if topic == "${topic}" { "" } else { topic };
-            let rule = topics(&wire.topic, topic, wire, &rule.place, &rule.key);
-            draft.bridge_called(&wire.connector, &wire.place).inward.push(rule);
+            let rule = bridge_topics(&wire.topic, topic, wire, &rule.place, &rule.key);
+            draft.bridge_by_id(&wire.connector, &wire.place).inward.push(rule);
             used.push(wire.key.clone());
             carried = true;
             continue;
@@ -264,8 +275,8 @@ fn carry(rule: &Carrying, wires: &Wires, draft: &mut Draft, used: &mut Vec<Strin
         for name in &rule.actions {
             let Some(wire) = wires.actions.iter().find(|wire| wire.name == *name) else { continue };
             let topic = if wire.topic == "${topic}" { "" } else { &wire.topic };
-            let rule = topics(&filter, topic, wire, &rule.place, &rule.key);
-            draft.bridge_called(&wire.connector, &wire.place).outward.push(rule);
+            let rule = bridge_topics(&filter, topic, wire, &rule.place, &rule.key);
+            draft.bridge_by_id(&wire.connector, &wire.place).outward.push(rule);
             used.push(wire.key.clone());
             carried = true;
         }
@@ -273,19 +284,25 @@ fn carry(rule: &Carrying, wires: &Wires, draft: &mut Draft, used: &mut Vec<Strin
     carried
 }
 
-fn topics(filter: &str, topic: &str, wire: &Wire, place: &Place, key: &str) -> Topics {
-    Topics {
+fn bridge_topics(
+    filter: &str,
+    topic: &str,
+    wire: &EmqxMqttAction,
+    place: &SourceLocation,
+    key: &str,
+) -> BridgeTopics {
+    BridgeTopics {
         note: format!("{place} {key}, {}", wire.key),
         filter: filter.to_string(),
         topic: topic.to_string(),
         qos: wire.qos,
         clears_retain: wire.clears_retain,
-        ..Topics::default()
+        ..BridgeTopics::default()
     }
 }
 
 /// `SELECT * FROM "a/#", "b"`, and nothing else.
-fn filters(sql: &str) -> Option<Vec<String>> {
+fn filters_of_sql(sql: &str) -> Option<Vec<String>> {
     let words: Vec<&str> = sql.split_whitespace().collect();
     let (head, rest) = words.split_at_checked(3)?;
     let is = |at: usize, word: &str| head[at].eq_ignore_ascii_case(word);
@@ -302,7 +319,7 @@ fn filters(sql: &str) -> Option<Vec<String>> {
 }
 
 /// Without authentication everyone may come in.
-pub(super) fn imply(draft: &mut Draft) {
+pub(super) fn add_defaults(draft: &mut ConfigDraft) {
     chain::finish_authentication(draft);
     if !draft.chains.names_sources {
         let elsewhere = "EMQX keeps what was set while it ran in data/configs/cluster.hocon";
@@ -318,7 +335,7 @@ pub(super) fn imply(draft: &mut Draft) {
         draft.imply_once("allow_anonymous", "true", "what it is there without authentication");
         free_certificate_ids(draft);
     }
-    let is_own = |one: &Listener| one.own_chain.is_some() || one.asks_nobody.is_some();
+    let is_own = |one: &DraftListener| one.own_chain.is_some() || one.asks_nobody.is_some();
     let each_has_its_own = !draft.listeners.is_empty() && draft.listeners.iter().all(is_own);
     if !draft.chains.names_authentication && !each_has_its_own {
         let why = "authentication: the file says nothing of it, and EMQX keeps what was set while \
@@ -329,12 +346,12 @@ pub(super) fn imply(draft: &mut Draft) {
     }
     let is_file = draft.setting("log.target").is_some_and(|there| there.value.text() == "file");
     if is_file && draft.setting("log.file").is_none() {
-        draft.imply("log.file", "/var/log/emqx/emqx.log", "what it is there without a word");
+        draft.add_implied("log.file", "/var/log/emqx/emqx.log", "what it is there without a word");
     }
 }
 
 /// There a certificate gives a name and no entry; here it would be both.
-fn certificates_are_no_proof(draft: &mut Draft) {
+fn certificates_are_no_proof(draft: &mut ConfigDraft) {
     let mut left_out = Vec::new();
     draft.settings.retain(|setting| {
         let keeps = !setting.key.starts_with("auth.certificate");
@@ -349,13 +366,13 @@ fn certificates_are_no_proof(draft: &mut Draft) {
         let why = "clients have to pass authentication as well there, and here a certificate \
                    that gives a name is enough: rules may use ${cert_cn}";
         draft.demands.unresolved.push(format!("{note}: {why}"));
-        draft.missing.push(super::left_out(&note, why));
+        draft.missing.push(super::unsupported_of_note(&note, why));
     }
 }
 
 /// Ids that certificates give there. Without names from them clients choose their ids here.
-fn free_certificate_ids(draft: &mut Draft) {
-    let is_on = |draft: &Draft, key: &str| {
+fn free_certificate_ids(draft: &mut ConfigDraft) {
+    let is_on = |draft: &ConfigDraft, key: &str| {
         draft.setting(key).filter(|there| there.value.text() != "off").map(|one| one.note.clone())
     };
     let note = is_on(draft, "auth.certificate_client_id");
@@ -365,20 +382,26 @@ fn free_certificate_ids(draft: &mut Draft) {
 }
 
 /// What of a certificate is the client's id. What has no equal leaves the id to the client.
-pub(super) fn certificate_id(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn certificate_id(
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+) -> Result<(), String> {
     match certificate(entry)? {
-        Said::Nothing(_) => own_client_id(draft, entry)?,
-        said => draft.say("auth.certificate_client_id", said, entry),
+        ImportValue::Unsupported(_) => own_client_id(draft, entry)?,
+        said => draft.push_option("auth.certificate_client_id", said, entry),
     }
     Ok(())
 }
 
 /// What a certificate is to a zone, and not to all clients.
-pub(super) fn zone_certificate(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn zone_certificate(
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+) -> Result<(), String> {
     if entry.text()? == "disabled" {
         return Ok(());
     }
-    if entry.last() == "peer_cert_as_clientid" {
+    if entry.last_word() == "peer_cert_as_clientid" {
         return own_client_id(draft, entry);
     }
     draft
@@ -387,10 +410,10 @@ pub(super) fn zone_certificate(draft: &mut Draft, entry: &Entry<'_>) -> Result<(
 }
 
 /// Servers and plugins that may refuse clients, and what they do.
-pub(super) fn hooks(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn hooks(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let any_on = match &entry.node.tree {
-        Tree::List(nodes) => nodes.iter().any(chain::is_enabled),
-        Tree::Object(fields) => fields.iter().any(|(_, node)| chain::is_enabled(node)),
+        ConfigTree::List(nodes) => nodes.iter().any(chain::is_enabled),
+        ConfigTree::Object(fields) => fields.iter().any(|(_, node)| chain::is_enabled(node)),
         _ => true,
     };
     if any_on {
@@ -402,7 +425,10 @@ pub(super) fn hooks(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> 
 }
 
 /// Tenants that somebody has to name before their clients come in.
-pub(super) fn managed_tenants(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn managed_tenants(
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+) -> Result<(), String> {
     if units::is_true(entry.text()?)? {
         draft.leave_unresolved(entry, "clients of a namespace that nobody has named are refused");
     }
@@ -410,25 +436,34 @@ pub(super) fn managed_tenants(draft: &mut Draft, entry: &Entry<'_>) -> Result<()
 }
 
 /// Without its namespace a listener would show everything to everyone.
-pub(super) fn mount(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn mount(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let refused = match mount_point(entry)? {
-        Said::Nothing(why) => Err(why.to_string()),
-        said => option("namespace", said, entry.note()),
+        ImportValue::Unsupported(why) => Err(why.to_string()),
+        said => build_option("namespace", said, entry.note()),
     };
     match refused {
-        Ok(setting) => put(&mut draft.listener(entry).settings, setting),
-        Err(why) => draft.listener(entry).refusals.push(format!("mountpoint: {why}")),
+        Ok(setting) => put_setting(&mut draft.listener_of_entry(entry).settings, setting),
+        Err(why) => draft.listener_of_entry(entry).refusals.push(format!("mountpoint: {why}")),
     }
     Ok(())
 }
 
+/// Whether a switch that takes words of two kinds is off.
+fn is_disabled(entry: &ConfigEntry<'_>) -> bool {
+    let ConfigTree::Text(text) = &entry.node.tree else { return false };
+    ["false", "disabled"].contains(&&**text)
+}
+
 /// Ids that EMQX gives, and clients choose here.
-pub(super) fn own_client_id(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    if matches!(&entry.node.tree, Tree::Text(text) if ["false", "disabled"].contains(&&**text)) {
+pub(super) fn own_client_id(
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+) -> Result<(), String> {
+    if is_disabled(entry) {
         return Ok(());
     }
     draft.free_client_ids = Some(entry.note());
-    draft.miss(
+    draft.report_unsupported(
         entry,
         "clients choose their ids here: bind ids to users by rules with ${username}, or by \
          auth.certificate_client_id and auth.jwt_client_id_claim",
@@ -437,7 +472,7 @@ pub(super) fn own_client_id(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), 
 }
 
 /// Addresses that a listener lets in.
-pub(super) fn access_rules(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn access_rules(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let rules = entry.node.texts().ok_or("use a list like [\"allow all\"]")?;
     let first = rules.first().map(|rule| rule.trim());
     if first.is_none_or(|rule| rule == "allow all") {
@@ -446,45 +481,45 @@ pub(super) fn access_rules(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), S
     let why = "it lets in some addresses only, which a listener here cannot: bans.file turns \
                addresses away, a rule may name an address, or listen on another address";
     let closed = format!("{}: {why}", entry.note());
-    draft.listener(entry).closed = Some(closed);
+    draft.listener_of_entry(entry).closed = Some(closed);
     Ok(())
 }
 
 /// Lists of certificates that were taken back, and what else a certificate has to be.
-pub(super) fn verification(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    if matches!(&entry.node.tree, Tree::Text(text) if ["false", "disabled"].contains(&&**text)) {
+pub(super) fn verification(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    if is_disabled(entry) {
         return Ok(());
     }
     let note = entry.note();
-    draft.listener(entry).unverified = Some(note);
+    draft.listener_of_entry(entry).unverified = Some(note);
     Ok(())
 }
 
 /// A secret of tokens, or a public key, that stands in the file itself.
-pub(super) fn token_key(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn token_key(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let text = entry.text()?;
     let is_public = text.contains("-----BEGIN");
-    if entry.last() == "public_key" && !is_public {
-        draft.say("auth.jwt_keys", Said::Text(text.to_string()), entry);
+    if entry.last_word() == "public_key" && !is_public {
+        draft.push_option("auth.jwt_keys", ImportValue::Text(text.to_string()), entry);
         return Ok(());
     }
     let is_encoded = !is_public && draft.off.contains(&"secret_base64_encoded");
     let bytes = match is_encoded {
-        true => Alphabet::Standard.decode(text).ok_or("not base64, which it is said to be")?,
+        true => Base64Variant::Standard.decode(text).ok_or("not base64, which it is said to be")?,
         false => text.as_bytes().to_vec(),
     };
     let odd = bytes.first().is_some_and(|byte| byte.is_ascii_whitespace() || *byte == b'{');
     if !is_public && (bytes.len() < 32 || odd) {
-        draft.miss(
+        draft.report_unsupported(
             entry,
             "a secret here has at least 32 bytes and begins like none of the others: \
                            choose another one, write it into a file and name it in auth.jwt_keys",
         );
     } else if !draft.has_out {
-        draft.miss(entry, "it goes to a file of its own: use --out");
+        draft.report_unsupported(entry, "it goes to a file of its own: use --out");
     } else {
         draft.token_key = Some(bytes);
-        draft.say("auth.jwt_keys", Said::Text("key".into()), entry);
+        draft.push_option("auth.jwt_keys", ImportValue::Text("key".into()), entry);
     }
     Ok(())
 }
@@ -495,10 +530,10 @@ mod tests {
 
     #[test]
     fn only_a_rule_that_takes_all_is_a_bridges() {
-        assert_eq!(filters("SELECT * FROM \"a/#\""), Some(vec!["a/#".to_string()]));
-        assert_eq!(filters("select *\nfrom \"a\", \"b\"").map(|all| all.len()), Some(2));
-        assert_eq!(filters("SELECT * FROM \"a\" WHERE qos = 1"), None);
-        assert_eq!(filters("SELECT payload FROM \"a\""), None);
-        assert_eq!(filters("SELECT *"), None);
+        assert_eq!(filters_of_sql("SELECT * FROM \"a/#\""), Some(vec!["a/#".to_string()]));
+        assert_eq!(filters_of_sql("select *\nfrom \"a\", \"b\"").map(|all| all.len()), Some(2));
+        assert_eq!(filters_of_sql("SELECT * FROM \"a\" WHERE qos = 1"), None);
+        assert_eq!(filters_of_sql("SELECT payload FROM \"a\""), None);
+        assert_eq!(filters_of_sql("SELECT *"), None);
     }
 }

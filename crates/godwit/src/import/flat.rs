@@ -1,29 +1,34 @@
 //! A file with a line an option, `a.b.c = value`, the value up to the end of the line: NanoMQ's old
 //! file, and EMQX's before 5.
 
-use super::draft::Draft;
-use super::row::{Row, meet, weight};
-use super::tree::{Node, Place};
+use super::config_tree::{ConfigNode, SourceLocation};
+use super::draft::ConfigDraft;
+use super::row::{ImportRow, apply_node, row_weight};
 use std::rc::Rc;
 
-pub(super) fn take_in(rows: &'static [Row], text: &str, file: &Rc<str>, draft: &mut Draft) {
+pub(super) fn read_flat_file(
+    rows: &'static [ImportRow],
+    text: &str,
+    file: &Rc<str>,
+    draft: &mut ConfigDraft,
+) {
     for (at, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let place = Place { file: file.clone(), line: at + 1 };
+        let place = SourceLocation { file: file.clone(), line: at + 1 };
         match line.split_once('=') {
             Some((key, value)) if is_key(key.trim()) => {
-                let value = Node::text_at(&place, value.trim());
-                meet(rows, &mut path(key), &value, draft);
+                let value = ConfigNode::text_at(&place, value.trim());
+                apply_node(rows, &mut key_path(key), &value, draft);
             }
             _ => draft.wrongs.push(format!("{place}: no option, use NAME = VALUE")),
         }
     }
 }
 
-fn path(key: &str) -> Vec<String> {
+fn key_path(key: &str) -> Vec<String> {
     let mut path: Vec<String> = key.trim().split('.').map(str::to_string).collect();
     // The first versions had one bridge, and no name for it.
     if path.len() > 2 && path[..2] == ["bridge", "mqtt"] && NAMELESS.contains(&path[2].as_str()) {
@@ -48,10 +53,10 @@ const NAMELESS: &[&str] = &[
 ];
 
 /// How much of these lines the rows know.
-pub(super) fn score(rows: &'static [Row], text: &str) -> usize {
+pub(super) fn score_text(rows: &'static [ImportRow], text: &str) -> usize {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
-    let key = |line: &str| line.split_once('=').map(|(key, _)| path(key));
-    lines.filter_map(key).map(|path| weight(rows, &path)).sum()
+    let key = |line: &str| line.split_once('=').map(|(key, _)| key_path(key));
+    lines.filter_map(key).map(|path| row_weight(rows, &path)).sum()
 }
 
 fn is_key(key: &str) -> bool {

@@ -1,14 +1,14 @@
 //! Where clients connect there, as a `[[listener]]` of ours.
 
-use super::draft::{Draft, Missing, Setting, option, put};
-use super::row::Said;
-use super::tree::{Entry, Place};
-use crate::listen::ListenUrl;
+use super::config_tree::{ConfigEntry, SourceLocation};
+use super::draft::{ConfigDraft, DraftSetting, UnsupportedKey, build_option, put_setting};
+use super::row::ImportValue;
+use crate::listen_url::ListenUrl;
 
 /// What the original asks of clients. An importer sets it from what it reads, whether or not it can
 /// carry that over: `check` holds what is written against it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ClientDemands {
+pub(super) struct ClientRequirements {
     /// They prove who they are.
     pub(super) credentials: bool,
     /// They show a certificate, or that they have a key.
@@ -22,12 +22,12 @@ pub(super) struct ClientDemands {
     pub(super) unresolved: Vec<String>,
 }
 
-impl ClientDemands {
+impl ClientRequirements {
     /// Both together.
-    pub(super) fn and(&self, other: &ClientDemands) -> ClientDemands {
+    pub(super) fn union(&self, other: &ClientRequirements) -> ClientRequirements {
         let mut unresolved = self.unresolved.clone();
         unresolved.extend(other.unresolved.iter().cloned());
-        ClientDemands {
+        ClientRequirements {
             credentials: self.credentials || other.credentials,
             client_certificate: self.client_certificate || other.client_certificate,
             namespace: self.namespace || other.namespace,
@@ -37,22 +37,22 @@ impl ClientDemands {
     }
 }
 
-pub(super) struct Listener {
+pub(super) struct DraftListener {
     pub(super) id: String,
-    pub(super) place: Place,
+    pub(super) place: SourceLocation,
     pub(super) key: String,
     pub(super) host: String,
     /// Empty is the usual one.
     pub(super) port: String,
     pub(super) path: String,
-    pub(super) kind: Carrier,
+    pub(super) kind: DraftTransport,
     pub(super) is_off: bool,
     /// Whether clients are asked for a certificate, and whether they need one.
     pub(super) asks: bool,
     pub(super) needs: bool,
-    pub(super) settings: Vec<Setting>,
+    pub(super) settings: Vec<DraftSetting>,
     /// Beside those of the whole draft.
-    pub(super) demands: ClientDemands,
+    pub(super) demands: ClientRequirements,
     /// What says that nobody is asked who it is, ...
     pub(super) asks_nobody: Option<String>,
     /// ... that only clients without a user name are refused, ...
@@ -60,7 +60,7 @@ pub(super) struct Listener {
     /// ... or that its clients are asked otherwise than all others.
     pub(super) own_chain: Option<String>,
     /// That of them which is carried over whole, as options of its own.
-    pub(super) own_backends: Option<Vec<Setting>>,
+    pub(super) own_backends: Option<Vec<DraftSetting>>,
     /// What of its certificates' verification is not carried over.
     pub(super) unverified: Option<String>,
     /// What says that its clients' names counted without proof there; they count for nothing here.
@@ -78,7 +78,7 @@ pub(super) struct Listener {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Carrier {
+pub(super) enum DraftTransport {
     /// With TLS where there is a certificate.
     Plain,
     Quic,
@@ -89,16 +89,16 @@ pub(super) enum Carrier {
     WebTls,
 }
 
-impl Listener {
-    pub(super) fn new(id: &str, place: &Place) -> Listener {
+impl DraftListener {
+    pub(super) fn new(id: &str, place: &SourceLocation) -> DraftListener {
         let kind = match id.split('.').next().unwrap_or_default() {
-            "quic" => Carrier::Quic,
-            "ssl" | "tls" => Carrier::Tls,
-            "ws" | "websocket" => Carrier::Web,
-            "wss" => Carrier::WebTls,
-            _ => Carrier::Plain,
+            "quic" => DraftTransport::Quic,
+            "ssl" | "tls" => DraftTransport::Tls,
+            "ws" | "websocket" => DraftTransport::Web,
+            "wss" => DraftTransport::WebTls,
+            _ => DraftTransport::Plain,
         };
-        Listener {
+        DraftListener {
             id: id.to_string(),
             place: place.clone(),
             key: String::new(),
@@ -110,7 +110,7 @@ impl Listener {
             asks: false,
             needs: false,
             settings: Vec::new(),
-            demands: ClientDemands::default(),
+            demands: ClientRequirements::default(),
             asks_nobody: None,
             refuses_nameless: None,
             own_chain: None,
@@ -149,14 +149,14 @@ impl Listener {
     pub(super) fn url(&self) -> String {
         let secret = self.has("tls.certificate") || self.has("tls.psk_file");
         let scheme = match self.kind {
-            Carrier::Plain if secret => "tls",
-            Carrier::Plain => "tcp",
-            Carrier::Quic => "quic",
-            Carrier::Tls => "tls",
-            Carrier::Unix => return format!("unix://{}", self.path),
-            Carrier::Web if secret => "wss",
-            Carrier::Web => "ws",
-            Carrier::WebTls => "wss",
+            DraftTransport::Plain if secret => "tls",
+            DraftTransport::Plain => "tcp",
+            DraftTransport::Quic => "quic",
+            DraftTransport::Tls => "tls",
+            DraftTransport::Unix => return format!("unix://{}", self.path),
+            DraftTransport::Web if secret => "wss",
+            DraftTransport::Web => "ws",
+            DraftTransport::WebTls => "wss",
         };
         let host = match self.host.as_str() {
             "" => "0.0.0.0".to_string(),
@@ -169,13 +169,17 @@ impl Listener {
 }
 
 /// Of the listener that the key is about.
-pub(super) fn bind(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    let id = draft.listener(entry).id.clone();
+pub(super) fn read_bind(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    let id = draft.listener_of_entry(entry).id.clone();
     bind_at(&id, draft, entry)
 }
 
 /// `bind`: a port, `host:port`, `:port` or, of WebSocket, `host:port/path`.
-pub(super) fn bind_at(id: &str, draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn bind_at(
+    id: &str,
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+) -> Result<(), String> {
     let text = entry.text()?;
     let text = text.split_once("://").map_or(text, |(_, rest)| rest);
     let (place, path) = match text.find('/') {
@@ -186,7 +190,7 @@ pub(super) fn bind_at(id: &str, draft: &mut Draft, entry: &Entry<'_>) -> Result<
     let number: u16 =
         port.parse().map_err(|_| "use HOST:PORT or a port, 1 to 65535".to_string())?;
     let key = entry.key.clone();
-    let listener = draft.listener_called(id, &entry.node.place);
+    let listener = draft.listener_by_id(id, &entry.node.place);
     listener.is_off |= number == 0;
     (listener.host, listener.port) = (host.to_string(), number.to_string());
     listener.key = key;
@@ -197,51 +201,57 @@ pub(super) fn bind_at(id: &str, draft: &mut Draft, entry: &Entry<'_>) -> Result<
 }
 
 /// One that is switched off.
-pub(super) fn enabled(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn read_enabled(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let is_off = !super::units::is_true(entry.text()?)?;
-    draft.listener(entry).is_off |= is_off;
+    draft.listener_of_entry(entry).is_off |= is_off;
     Ok(())
 }
 
-pub(super) fn web_path(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn web_path(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let path = entry.text()?.to_string();
-    draft.listener(entry).path = path;
+    draft.listener_of_entry(entry).path = path;
     Ok(())
 }
 
 /// `verify_peer`, or `true`.
-pub(super) fn verify(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn read_verify(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let asks = match entry.text()? {
         "verify_peer" => true,
         "verify_none" => false,
         text => super::units::is_true(text)?,
     };
-    draft.listener(entry).asks = asks;
+    draft.listener_of_entry(entry).asks = asks;
     Ok(())
 }
 
-pub(super) fn needs_certificate(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn needs_certificate(
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+) -> Result<(), String> {
     let needs = super::units::is_true(entry.text()?)?;
-    draft.listener(entry).needs = needs;
+    draft.listener_of_entry(entry).needs = needs;
     Ok(())
 }
 
 /// What fits together only once all is known.
-pub(super) fn finish(draft: &mut Draft) {
-    let tls = |setting: &&Setting| setting.key.starts_with("tls.");
-    let secret = draft.listeners.iter().find(|one| one.kind == Carrier::Tls);
+pub(super) fn finish_listeners(draft: &mut ConfigDraft) {
+    let tls = |setting: &&DraftSetting| setting.key.starts_with("tls.");
+    let secret = draft.listeners.iter().find(|one| one.kind == DraftTransport::Tls);
     let (asks, needs) = secret.map_or((false, false), |one| (one.asks, one.needs));
-    let files: Vec<Setting> =
+    let files: Vec<DraftSetting> =
         secret.map_or(Vec::new(), |one| one.settings.iter().filter(tls).cloned().collect());
     let mut listeners = std::mem::take(&mut draft.listeners);
     for listener in &mut listeners {
         // NanoMQ's wss goes by the files of its ssl.
-        if listener.kind == Carrier::WebTls && !listener.has("tls.certificate") {
+        if listener.kind == DraftTransport::WebTls && !listener.has("tls.certificate") {
             listener.settings.extend(files.iter().cloned());
             (listener.asks, listener.needs) = (asks, needs);
         }
         let note = format!("{} {}", listener.place, listener.key);
-        let is_secret = matches!(listener.kind, Carrier::Tls | Carrier::WebTls | Carrier::Quic);
+        let is_secret = matches!(
+            listener.kind,
+            DraftTransport::Tls | DraftTransport::WebTls | DraftTransport::Quic
+        );
         if listener.asks && listener.needs && is_secret && !listener.has("tls.client_ca") {
             listener.closed = Some(
                 "clients need a certificate there, of an authority that is not named: name its \
@@ -256,42 +266,42 @@ pub(super) fn finish(draft: &mut Draft) {
         }
         if listener.asks && listener.has("tls.client_ca") {
             let word = if listener.needs { "required" } else { "optional" };
-            let said = Said::Text(word.to_string());
-            if let Ok(setting) = option("tls.client_certificate", said, note) {
-                put(&mut listener.settings, setting);
+            let said = ImportValue::Text(word.to_string());
+            if let Ok(setting) = build_option("tls.client_certificate", said, note) {
+                put_setting(&mut listener.settings, setting);
             }
         } else {
             let has_certificate = listener.has("tls.certificate");
             listener.settings.retain_mut(|setting| {
                 // OpenSSL and Erlang complete the listener's own chain from their file of CAs.
                 if setting.key == "tls.client_ca" && has_certificate {
-                    let file = Said::Text(setting.value.text().to_string());
-                    let chain = option("tls.chain", file, setting.note.clone());
+                    let file = ImportValue::Text(setting.value.text().to_string());
+                    let chain = build_option("tls.chain", file, setting.note.clone());
                     return chain.map(|chain| *setting = chain).is_ok();
                 }
                 let is_idle = ["tls.client_ca", "tls.crl"].contains(&setting.key);
                 if is_idle {
                     let why = "clients are not asked for a certificate there, so it does nothing";
-                    draft.missing.push(super::left_out(&setting.note, why));
+                    draft.missing.push(super::unsupported_of_note(&setting.note, why));
                 }
                 !is_idle
             });
         }
     }
     let had_any = listeners.iter().any(|one| !one.key.is_empty() || !one.settings.is_empty());
-    listeners.retain(|listener| keep(listener, draft));
+    listeners.retain(|listener| is_writable(listener, draft));
     if had_any && listeners.is_empty() {
         // The listener of this broker that needs no word would be one that nobody asked for.
         let note = "none of its listeners can be written".to_string();
-        if let Ok(setting) = option("listen", Said::List(Vec::new()), note) {
-            put(&mut draft.settings, setting);
+        if let Ok(setting) = build_option("listen", ImportValue::List(Vec::new()), note) {
+            put_setting(&mut draft.settings, setting);
         }
     }
     draft.listeners = listeners;
 }
 
 /// Whether it can be written at all.
-fn keep(listener: &Listener, draft: &mut Draft) -> bool {
+fn is_writable(listener: &DraftListener, draft: &mut ConfigDraft) -> bool {
     if listener.key.is_empty() && listener.settings.is_empty() {
         return false;
     }
@@ -321,6 +331,6 @@ fn keep(listener: &Listener, draft: &mut Draft) -> bool {
     };
     let key = if listener.key.is_empty() { &listener.id } else { &listener.key };
     let (place, key) = (listener.place.clone(), key.clone());
-    draft.missing.push(Missing { place, key, why });
+    draft.missing.push(UnsupportedKey { place, key, why });
     false
 }

@@ -5,35 +5,36 @@
 //! written.
 
 mod access;
+mod auth_databases;
 mod bridge;
 mod chain;
 mod clients;
+mod config_tree;
 mod draft;
 mod emqx;
+mod erlang_terms;
 mod flat;
 mod hocon;
+mod import_reference;
 mod listener;
 mod mosquitto;
 mod origin;
-mod page;
 mod row;
 mod rules;
 mod shipped;
 mod table;
-mod tables;
-mod terms;
-mod tree;
 mod units;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
-use crate::flags::{self, Flag};
-use crate::options::{Plan, Sources};
-use crate::{complain, fail, print, refuse};
-use draft::{Draft, Missing, Setting};
-use row::{Row, Said};
+use crate::flags::{self, CliFlag};
+use crate::options::{OptionPlan, OptionSources};
+use crate::{fail, fail_with_usage_error, print, print_errors};
+use config_tree::{ConfigFolder, ConfigNode, SourceLocation};
+use draft::{ConfigDraft, DraftSetting, UnsupportedKey};
+use row::{ImportRow, ImportValue};
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
@@ -41,83 +42,82 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
-use tree::{Folder, Node, Place};
 
 /// A broker whose configuration is read.
-struct Project {
+struct SourceProject {
     /// As `--from` says it.
     name: &'static str,
     title: &'static str,
     about: &'static str,
-    form: Form,
-    rows: &'static [&'static [Row]],
+    form: ConfigSyntax,
+    rows: &'static [&'static [ImportRow]],
     /// What counts there where no rule says anything.
     allows_by_default: bool,
     /// Whether `%c` and `%u` stand for names in rules.
     percent_names: bool,
-    arrange: fn(Node, &mut Draft) -> Node,
+    arrange: fn(ConfigNode, &mut ConfigDraft) -> ConfigNode,
     /// What is there without a word, and is not here.
-    imply: fn(&mut Draft),
+    imply: fn(&mut ConfigDraft),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum ConfigSyntax {
     Flat,
     Hocon,
     Mosquitto,
 }
 
-const PROJECTS: &[Project] = &[
-    Project {
+const PROJECTS: &[SourceProject] = &[
+    SourceProject {
         name: "mosquitto",
         title: "mosquitto",
         about: "`mosquitto.conf` of 2.0 and 2.1, with `include_dir`.",
-        form: Form::Mosquitto,
+        form: ConfigSyntax::Mosquitto,
         rows: &[table::mosquitto_access::ACCESS, table::mosquitto::ROWS, table::mosquitto::BRIDGES],
         allows_by_default: false,
         percent_names: false,
         arrange: |node, _| node,
         imply: table::mosquitto::imply,
     },
-    Project {
+    SourceProject {
         name: "nanomq",
         title: "NanoMQ",
         about: "`nanomq.conf` in HOCON, with its files of passwords and rules.",
-        form: Form::Hocon,
+        form: ConfigSyntax::Hocon,
         rows: &[table::nanomq::ROWS],
         allows_by_default: true,
         percent_names: false,
         arrange: table::nanomq::arrange,
         imply: table::nanomq::imply,
     },
-    Project {
+    SourceProject {
         name: "nanomq-old",
         title: "NanoMQ, the old file",
         about: "`nanomq.conf` by lines, which NanoMQ reads with `--old_conf`.",
-        form: Form::Flat,
+        form: ConfigSyntax::Flat,
         rows: &[table::nanomq_old::ROWS],
         allows_by_default: true,
         percent_names: false,
         arrange: |node, _| node,
         imply: table::nanomq_old::imply,
     },
-    Project {
+    SourceProject {
         name: "emqx",
         title: "EMQX",
         about: "`emqx.conf`, `base.hocon` or `cluster.hocon` of 5 and 6. Without `no_match` what \
                 no rule allows is refused.",
-        form: Form::Hocon,
+        form: ConfigSyntax::Hocon,
         rows: &[table::emqx::ROWS],
         allows_by_default: false,
         percent_names: false,
-        arrange: emqx::arrange,
-        imply: emqx::imply,
+        arrange: emqx::arrange_tree,
+        imply: emqx::add_defaults,
     },
-    Project {
+    SourceProject {
         name: "emqx4",
         title: "EMQX 4",
         about: "`emqx.conf` of 4.x, with its `acl.conf`. What plugins do is not read.",
-        form: Form::Flat,
+        form: ConfigSyntax::Flat,
         rows: &[table::emqx4::ROWS],
         allows_by_default: true,
         percent_names: true,
@@ -126,16 +126,20 @@ const PROJECTS: &[Project] = &[
     },
 ];
 
-const FLAGS: &[Flag] = &[
-    Flag {
+const FLAGS: &[CliFlag] = &[
+    CliFlag {
         names: &["--from"],
         values: &["KIND"],
         doc: "mosquitto, nanomq, nanomq-old, emqx or emqx4; told by the keys without it",
     },
-    Flag { names: &["--out"], values: &["FILE"], doc: "where to write; it must not be there yet" },
-    Flag { names: &["--strict"], values: &[], doc: "a key that nobody knows is an error" },
-    Flag { names: &["--markdown"], values: &[], doc: "the tables, as the page docs/import.md" },
-    Flag { names: &["-h", "--help"], values: &[], doc: "this" },
+    CliFlag {
+        names: &["--out"],
+        values: &["FILE"],
+        doc: "where to write; it must not be there yet",
+    },
+    CliFlag { names: &["--strict"], values: &[], doc: "a key that nobody knows is an error" },
+    CliFlag { names: &["--markdown"], values: &[], doc: "the tables, as the page docs/import.md" },
+    CliFlag { names: &["-h", "--help"], values: &[], doc: "this" },
 ];
 
 const HELP: &str = "\
@@ -149,49 +153,49 @@ decided there about access and has no equal here lets nobody in.
 ";
 
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
-    let order = match read(arguments) {
+    let order = match parse_arguments(arguments) {
         Ok(Some(order)) => order,
         Ok(None) => return print(&format!("{HELP}{}", flags::help(FLAGS))),
-        Err(wrongs) => return refuse(&wrongs),
+        Err(wrongs) => return fail_with_usage_error(&wrongs),
     };
-    let Order::Import { file, from, out, strict } = order else {
-        return print(&page::markdown());
+    let ImportCommand::Import { file, from, out, strict } = order else {
+        return print(&import_reference::markdown());
     };
     let options = ImportOptions { from: from.as_deref(), strict, has_out: out.is_some() };
-    let made = convert_file(&file, &options).and_then(|draft| make(draft, &file, &out));
+    let made = convert_file(&file, &options).and_then(|draft| build_output(draft, &file, &out));
     let made = match made {
         Ok(made) => made,
-        Err(wrongs) => return refuse(&wrongs),
+        Err(wrongs) => return fail_with_usage_error(&wrongs),
     };
-    if let Err(why) = put(&made) {
+    if let Err(why) = write_files(&made) {
         return fail(&[why]);
     }
-    complain(&made.missing);
+    print_errors(&made.missing);
     match &out {
         None => print(&String::from_utf8_lossy(&made.files[0].1)),
         Some(out) => {
             // Files that it names may be on another host: those are for `check` to look at.
-            let sources = Sources { config: Some(out.clone()), ..Sources::default() };
-            let left = Plan::read(&sources).err().unwrap_or_default();
-            complain(&left.iter().map(|one| format!("still to do: {one}")).collect::<Vec<_>>());
+            let sources = OptionSources { config: Some(out.clone()), ..OptionSources::default() };
+            let left = OptionPlan::read(&sources).err().unwrap_or_default();
+            print_errors(&left.iter().map(|one| format!("still to do: {one}")).collect::<Vec<_>>());
             ExitCode::SUCCESS
         }
     }
 }
 
-enum Order {
+enum ImportCommand {
     Import { file: PathBuf, from: Option<String>, out: Option<PathBuf>, strict: bool },
     Markdown,
 }
 
-fn read(arguments: &[OsString]) -> Result<Option<Order>, Vec<String>> {
-    let (used, files) = flags::read_mixed(FLAGS, arguments)?;
+fn parse_arguments(arguments: &[OsString]) -> Result<Option<ImportCommand>, Vec<String>> {
+    let (used, files) = flags::parse_flags_and_words(FLAGS, arguments)?;
     let named = |name: &str| used.iter().rev().find(|used| used.name == name);
     if named("--help").is_some() {
         return Ok(None);
     }
     if named("--markdown").is_some() {
-        return Ok(Some(Order::Markdown));
+        return Ok(Some(ImportCommand::Markdown));
     }
     let [file] = &files[..] else {
         return Err(vec!["use godwit import [--out FILE] FILE".to_string()]);
@@ -206,7 +210,7 @@ fn read(arguments: &[OsString]) -> Result<Option<Order>, Vec<String>> {
     }
     let out = named("--out").map(|used| PathBuf::from(used.value()));
     let strict = named("--strict").is_some();
-    Ok(Some(Order::Import { file: PathBuf::from(file), from, out, strict }))
+    Ok(Some(ImportCommand::Import { file: PathBuf::from(file), from, out, strict }))
 }
 
 /// How a file is to be read.
@@ -218,9 +222,9 @@ struct ImportOptions<'a> {
     has_out: bool,
 }
 
-fn convert_file(file: &Path, options: &ImportOptions<'_>) -> Result<Draft, Vec<String>> {
-    let text = tree::read(file).map_err(|why| vec![why])?;
-    convert(&text, &file.display().to_string(), options, Folder::of(file))
+fn convert_file(file: &Path, options: &ImportOptions<'_>) -> Result<ConfigDraft, Vec<String>> {
+    let text = config_tree::read(file).map_err(|why| vec![why])?;
+    convert(&text, &file.display().to_string(), options, ConfigFolder::of_file(file))
 }
 
 /// What is to be written, or everything that is wrong.
@@ -228,11 +232,11 @@ fn convert(
     text: &str,
     shown: &str,
     options: &ImportOptions<'_>,
-    folder: Folder,
-) -> Result<Draft, Vec<String>> {
+    folder: ConfigFolder,
+) -> Result<ConfigDraft, Vec<String>> {
     let file: Rc<str> = shown.into();
     let named = PROJECTS.iter().find(|project| Some(project.name) == options.from);
-    let mut draft = Draft::new(folder);
+    let mut draft = ConfigDraft::new(folder);
     (draft.is_strict, draft.has_out) = (options.strict, options.has_out);
     if origin::is_blank(text) && named.is_none() {
         draft.notes.push(format!("{shown}: it sets nothing, so every option keeps its default"));
@@ -246,43 +250,43 @@ fn convert(
     // Rules or users alone say nothing of all else.
     let mut is_part = false;
     match project.form {
-        Form::Mosquitto => mosquitto::take_in(text, file, &mut draft),
-        Form::Flat => flat::take_in(project.rows[0], text, &file, &mut draft),
-        Form::Hocon => {
+        ConfigSyntax::Mosquitto => mosquitto::read_mosquitto_file(text, file, &mut draft),
+        ConfigSyntax::Flat => flat::read_flat_file(project.rows[0], text, &file, &mut draft),
+        ConfigSyntax::Hocon => {
             let mut root = hocon::read(text, file.clone(), &draft.folder)?;
             is_part = origin::is_terms(&root);
             if project.name == "nanomq" && table::nanomq::is_user_file(&file, &root) {
                 (root, is_part) = (table::nanomq::user_file(root), true);
             }
             let root = (project.arrange)(root, &mut draft);
-            row::walk(project.rows[0], &root, &mut draft);
+            row::apply_rows(project.rows[0], &root, &mut draft);
         }
     }
     if !draft.wrongs.is_empty() {
         return Err(draft.wrongs);
     }
-    finish(project, is_part, &mut draft);
+    finish_draft(project, is_part, &mut draft);
     Ok(draft)
 }
 
 /// What shows only once everything is read.
-fn finish(project: &Project, is_part: bool, draft: &mut Draft) {
-    tables::finish(draft);
-    emqx::finish(draft);
+fn finish_draft(project: &SourceProject, is_part: bool, draft: &mut ConfigDraft) {
+    auth_databases::finish_databases(draft);
+    emqx::finish_rules(draft);
     if !is_part {
         (project.imply)(draft);
     }
-    access::finish(draft);
-    listener::finish(draft);
-    bridge::finish(draft);
-    rules::finish(draft, project.allows_by_default && !is_part);
-    fit(draft);
+    access::finish_access(draft);
+    listener::finish_listeners(draft);
+    bridge::finish_bridges(draft);
+    rules::finish_rules(draft, project.allows_by_default && !is_part);
+    fit_options(draft);
     access::note_clamped(draft);
 }
 
 /// Options that must fit each other, as `options::checks` has it.
-fn fit(draft: &mut Draft) {
-    let authenticates = draft.authenticates();
+fn fit_options(draft: &mut ConfigDraft) {
+    let authenticates = draft.requires_authentication();
     let has_certificate =
         draft.setting("auth.certificate").is_some_and(|there| there.value.text() != "off");
     let (missing, settings) = (&mut draft.missing, &mut draft.settings);
@@ -293,12 +297,12 @@ fn fit(draft: &mut Draft) {
             }
             _ => return true,
         };
-        missing.push(left_out(&setting.note, why));
+        missing.push(unsupported_of_note(&setting.note, why));
         false
     });
     for listener in &mut draft.listeners {
         let demands = &mut listener.demands;
-        let proves = |one: &Setting| one.proves_names() && !one.value.text().is_empty();
+        let proves = |one: &DraftSetting| one.proves_names() && !one.value.text().is_empty();
         let authenticates = authenticates || listener.settings.iter().any(proves);
         listener.settings.retain(|setting| {
             let asks = setting.key == "namespace" && setting.toml.contains("${username}");
@@ -307,53 +311,65 @@ fn fit(draft: &mut Draft) {
                            users with auth.*, or take a namespace without a name";
                 demands.unresolved.push(format!("{}: {why}", setting.note));
                 demands.namespace = true;
-                missing.push(left_out(&setting.note, "nobody is asked who it is"));
+                missing.push(unsupported_of_note(&setting.note, "nobody is asked who it is"));
             }
             !asks || authenticates
         });
     }
-    let number = |draft: &Draft, key: &str, default: u64| {
+    let number = |draft: &ConfigDraft, key: &str, default: u64| {
         draft.setting(key).map_or(default, |setting| setting.value.number())
     };
     let packet = number(draft, "connection.packet_bytes_max", 2 << 20);
     if packet > number(draft, "queue.bytes_max", 64 << 20) {
-        draft.imply("queue.bytes_max", &packet.to_string(), "one packet must fit into a queue");
+        draft.add_implied(
+            "queue.bytes_max",
+            &packet.to_string(),
+            "one packet must fit into a queue",
+        );
     }
 }
 
 /// Of what comes from `FILE:LINE KEY`. There may be spaces in either of them.
-fn left_out(note: &str, why: &str) -> Missing {
+fn unsupported_of_note(note: &str, why: &str) -> UnsupportedKey {
     let parts = note.match_indices(' ').find_map(|(space, _)| {
         let (file, line) = note[..space].rsplit_once(':')?;
         let line: usize = line.parse().ok()?;
-        Some((Place { file: file.into(), line }, note[space + 1..].to_string()))
+        Some((SourceLocation { file: file.into(), line }, note[space + 1..].to_string()))
     });
-    let unknown = || (Place { file: "".into(), line: 1 }, note.to_string());
+    let unknown = || (SourceLocation { file: "".into(), line: 1 }, note.to_string());
     let (place, key) = parts.unwrap_or_else(unknown);
-    Missing { place, key, why: why.to_string() }
+    UnsupportedKey { place, key, why: why.to_string() }
 }
 
 /// All files, the main one first.
-struct Made {
+struct ImportOutput {
     files: Vec<(Option<PathBuf>, Vec<u8>)>,
     missing: Vec<String>,
 }
 
-fn make(mut draft: Draft, file: &Path, out: &Option<PathBuf>) -> Result<Made, Vec<String>> {
+fn build_output(
+    mut draft: ConfigDraft,
+    file: &Path,
+    out: &Option<PathBuf>,
+) -> Result<ImportOutput, Vec<String>> {
     let from = file.display().to_string();
     let mut beside = Vec::new();
     let needs = |what: &str| vec![format!("{from}: {what} go to a file of their own, use --out")];
     if !draft.rules.is_empty() {
         let out = out.as_ref().ok_or_else(|| needs("rules"))?;
         let path = out.with_extension("rules.toml");
-        draft.imply("acl.file", &path.display().to_string(), "the rules, in a file of their own");
-        beside.push((Some(path), write::rules(&draft, &from).into_bytes()));
+        draft.add_implied(
+            "acl.file",
+            &path.display().to_string(),
+            "the rules, in a file of their own",
+        );
+        beside.push((Some(path), write::write_rules(&draft, &from).into_bytes()));
     }
     if let Some(key) = draft.token_key.take() {
         let out = out.as_ref().ok_or_else(|| needs("keys"))?;
         let path = out.with_extension("jwt-key");
         let note = draft.setting("auth.jwt_keys").map_or(String::new(), |there| there.note.clone());
-        draft.imply("auth.jwt_keys", &path.display().to_string(), &note);
+        draft.add_implied("auth.jwt_keys", &path.display().to_string(), &note);
         beside.push((Some(path), [&key[..], b"\n"].concat()));
     }
     if draft.has_no_users {
@@ -367,44 +383,46 @@ fn make(mut draft: Draft, file: &Path, out: &Option<PathBuf>) -> Result<Made, Ve
         let out = out.as_ref().ok_or_else(|| needs("passwords"))?;
         let path = out.with_extension("users");
         let note = "the users, in a file of their own";
-        draft.imply("auth.users", &path.display().to_string(), note);
-        let users = write::users(&draft).map_err(|why| vec![why])?;
+        draft.add_implied("auth.users", &path.display().to_string(), note);
+        let users = write::write_users(&draft).map_err(|why| vec![why])?;
         beside.push((Some(path), users.into_bytes()));
     }
     if let Some(path) = name_nobody(&mut draft, out).map_err(|()| needs("passwords"))? {
-        beside.push((Some(path), write::users(&draft).map_err(|why| vec![why])?.into_bytes()));
+        beside
+            .push((Some(path), write::write_users(&draft).map_err(|why| vec![why])?.into_bytes()));
     }
-    let mut files = vec![(out.clone(), write::options(&draft, &from).into_bytes())];
+    let mut files = vec![(out.clone(), write::write_options(&draft, &from).into_bytes())];
     files.append(&mut beside);
-    let missing = write::missing(&draft).iter().map(|line| format!("no equal: {line}")).collect();
-    Ok(Made { files, missing })
+    let missing =
+        write::list_unsupported(&draft).iter().map(|line| format!("no equal: {line}")).collect();
+    Ok(ImportOutput { files, missing })
 }
 
 /// Where names counted without proof there, a file of users that names nobody: clients with a name
 /// are refused. The path of the file, unless it is written already; the error is that no file is.
-fn name_nobody(draft: &mut Draft, out: &Option<PathBuf>) -> Result<Option<PathBuf>, ()> {
+fn name_nobody(draft: &mut ConfigDraft, out: &Option<PathBuf>) -> Result<Option<PathBuf>, ()> {
     let of_listeners = draft.listeners.iter().filter_map(|one| one.unchecked_names.clone());
     let notes: Vec<String> = draft.unchecked_names.iter().cloned().chain(of_listeners).collect();
     if notes.is_empty() {
         return Ok(None);
     }
     let path = out.as_ref().ok_or(())?.with_extension("users");
-    let said = || Said::Text(path.display().to_string());
+    let said = || ImportValue::Text(path.display().to_string());
     for listener in &mut draft.listeners {
         let note = listener.unchecked_names.take();
-        let setting = note.and_then(|note| draft::option("auth.users", said(), note).ok());
-        setting.into_iter().for_each(|setting| draft::put(&mut listener.settings, setting));
+        let setting = note.and_then(|note| draft::build_option("auth.users", said(), note).ok());
+        setting.into_iter().for_each(|setting| draft::put_setting(&mut listener.settings, setting));
     }
     let is_written = draft.has_no_users;
     if let Some(note) = draft.unchecked_names.take().filter(|_| !is_written) {
-        draft.imply("auth.users", &path.display().to_string(), &note);
+        draft.add_implied("auth.users", &path.display().to_string(), &note);
     }
     draft.notes.extend(notes);
     Ok((!is_written).then_some(path))
 }
 
 /// All of them or none.
-fn put(made: &Made) -> Result<(), String> {
+fn write_files(made: &ImportOutput) -> Result<(), String> {
     let mut there: Vec<&Path> = Vec::new();
     for (path, text) in &made.files {
         let Some(path) = path else { continue };

@@ -1,18 +1,18 @@
 //! `mosquitto.conf`: a line an option, `key value`. A `listener` or `connection` begins what
 //! belongs to it, `include_dir` names a folder of more.
 
-use super::draft::Draft;
-use super::row::Row;
+use super::config_tree::{ConfigEntry, ConfigFolder, ConfigNode, SourceLocation, read};
+use super::draft::ConfigDraft;
+use super::row::ImportRow;
 use super::table::mosquitto::{BRIDGES, ROWS};
 use super::table::mosquitto_access::ACCESS;
-use super::tree::{Entry, Folder, Node, Place, read};
-use crate::options::nearest::nearest;
+use crate::options::nearest::nearest_word;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Reads a file into the draft.
-pub(super) fn take_in(text: &str, file: Rc<str>, draft: &mut Draft) {
-    let mut reader = Reader {
+pub(super) fn read_mosquitto_file(text: &str, file: Rc<str>, draft: &mut ConfigDraft) {
+    let mut reader = MosquittoReader {
         draft,
         listener: DEFAULT.to_string(),
         bridge: None,
@@ -20,14 +20,14 @@ pub(super) fn take_in(text: &str, file: Rc<str>, draft: &mut Draft) {
         included: false,
         once: BTreeSet::new(),
     };
-    reader.file(text, file);
+    reader.read_file(text, file);
 }
 
 /// The listener that there is without a `listener` line.
 pub(super) const DEFAULT: &str = "default";
 
-struct Reader<'a> {
-    draft: &'a mut Draft,
+struct MosquittoReader<'a> {
+    draft: &'a mut ConfigDraft,
     listener: String,
     bridge: Option<String>,
     /// Each listener and bridge is called by its number.
@@ -37,14 +37,14 @@ struct Reader<'a> {
     once: BTreeSet<(String, String)>,
 }
 
-impl Reader<'_> {
-    fn file(&mut self, text: &str, file: Rc<str>) {
+impl MosquittoReader<'_> {
+    fn read_file(&mut self, text: &str, file: Rc<str>) {
         for (at, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let place = Place { file: file.clone(), line: at + 1 };
+            let place = SourceLocation { file: file.clone(), line: at + 1 };
             let (key, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
             let mut value = value.trim();
             if FLAGS.contains(&key) {
@@ -56,18 +56,18 @@ impl Reader<'_> {
                     continue;
                 }
             }
-            self.line(&place, key, value);
+            self.read_line(&place, key, value);
         }
     }
 
-    fn line(&mut self, place: &Place, key: &str, value: &str) {
+    fn read_line(&mut self, place: &SourceLocation, key: &str, value: &str) {
         self.lines += 1;
-        let node = Node::text_at(place, value);
+        let node = ConfigNode::text_at(place, value);
         if value.is_empty() {
             let why = format!("{place}: {key} has no value, use {key} VALUE");
             return self.draft.wrongs.push(why);
         }
-        let (row, name) = match (find_both(key), find(BRIDGES, key)) {
+        let (row, name) = match (find_access_row(key), find_row(BRIDGES, key)) {
             (Some(row), _) => {
                 if key == "listener" {
                     self.listener = format!("{}", self.lines);
@@ -84,7 +84,7 @@ impl Reader<'_> {
                 };
                 (row, bridge.clone())
             }
-            _ => return self.draft.unknown(place, key, unknown(key)),
+            _ => return self.draft.report_unknown_key(place, key, unknown_key(key)),
         };
         if ONCE.contains(&key) && !self.once.insert((self.owner(key), key.to_string())) {
             let why = format!(
@@ -92,11 +92,11 @@ impl Reader<'_> {
             );
             return self.draft.wrongs.push(why);
         }
-        let entry = Entry { key: key.to_string(), names: vec![name], node: &node };
-        self.draft.take(row, &entry);
+        let entry = ConfigEntry { key: key.to_string(), names: vec![name], node: &node };
+        self.draft.apply_row(row, &entry);
         if key == "include_dir" && !self.included {
             self.included = true;
-            self.folder(&entry);
+            self.read_folder(&entry);
             self.included = false;
         }
     }
@@ -112,7 +112,7 @@ impl Reader<'_> {
     }
 
     /// Its `.conf` files in the order of their names.
-    fn folder(&mut self, entry: &Entry<'_>) {
+    fn read_folder(&mut self, entry: &ConfigEntry<'_>) {
         let place = &entry.node.place;
         let files = files(&self.draft.folder, entry.node.text().unwrap_or_default());
         match files {
@@ -123,7 +123,7 @@ impl Reader<'_> {
                 let bridge = self.bridge.take();
                 for (file, text) in files {
                     (self.listener, self.bridge) = (DEFAULT.to_string(), None);
-                    self.file(&text, file);
+                    self.read_file(&text, file);
                 }
                 (self.listener, self.bridge) = (listener, bridge);
             }
@@ -132,7 +132,7 @@ impl Reader<'_> {
     }
 }
 
-fn files(folder: &Folder, named: &str) -> Result<Vec<(Rc<str>, String)>, String> {
+fn files(folder: &ConfigFolder, named: &str) -> Result<Vec<(Rc<str>, String)>, String> {
     let path = folder.find(named)?;
     let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
     let mut paths = Vec::new();
@@ -180,13 +180,13 @@ const FLAGS: &[&str] = &[
     "use_username_as_clientid",
 ];
 
-fn find_both(key: &str) -> Option<&'static Row> {
-    find(ROWS, key).or_else(|| find(ACCESS, key))
+fn find_access_row(key: &str) -> Option<&'static ImportRow> {
+    find_row(ROWS, key).or_else(|| find_row(ACCESS, key))
 }
 
-fn find(rows: &'static [Row], key: &str) -> Option<&'static Row> {
+fn find_row(rows: &'static [ImportRow], key: &str) -> Option<&'static ImportRow> {
     // What a plugin is told has a name of the plugin's.
-    let is = |row: &&Row| match row.key.strip_suffix('*') {
+    let is = |row: &&ImportRow| match row.key.strip_suffix('*') {
         Some(start) => key.starts_with(start),
         None => row.key == key,
     };
@@ -194,16 +194,16 @@ fn find(rows: &'static [Row], key: &str) -> Option<&'static Row> {
 }
 
 /// How many of these lines are mosquitto's.
-pub(super) fn score(text: &str) -> usize {
+pub(super) fn score_text(text: &str) -> usize {
     let key = |line: &str| line.split_whitespace().next().map(str::to_string);
-    let known = |key: &String| find_both(key).is_some() || find(BRIDGES, key).is_some();
+    let known = |key: &String| find_access_row(key).is_some() || find_row(BRIDGES, key).is_some();
     let lines = text.lines().map(str::trim).filter(|line| !line.contains(['=', '{', '}']));
     lines.filter_map(key).filter(known).count()
 }
 
-fn unknown(key: &str) -> String {
+fn unknown_key(key: &str) -> String {
     let names = ROWS.iter().chain(ACCESS).chain(BRIDGES).map(|row| row.key);
-    match nearest(key, names) {
+    match nearest_word(key, names) {
         Some(meant) => format!("{key} is not known here, did you mean {meant}?"),
         None => format!("{key} is not known here, leave it out; docs/import.md has all keys"),
     }

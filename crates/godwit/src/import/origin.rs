@@ -1,9 +1,9 @@
 //! Whose configuration a file is: told by the keys that it has, by what the project calls them, and
 //! where they leave it open by the name of the file.
 
-use super::draft::Draft;
-use super::tree::{Folder, Node, Tree};
-use super::{Form, PROJECTS, Project, flat, hocon, mosquitto, row};
+use super::config_tree::{ConfigFolder, ConfigNode, ConfigTree};
+use super::draft::ConfigDraft;
+use super::{ConfigSyntax, PROJECTS, SourceProject, flat, hocon, mosquitto, row};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -11,23 +11,23 @@ use std::rc::Rc;
 pub(super) fn recognize(
     text: &str,
     file: &Rc<str>,
-    folder: &Folder,
-) -> Result<&'static Project, Vec<String>> {
+    folder: &ConfigFolder,
+) -> Result<&'static SourceProject, Vec<String>> {
     let tree = hocon::read(text, file.clone(), folder);
     let scores = PROJECTS.iter().map(|project| match (project.form, &tree) {
-        (Form::Mosquitto, _) => 2 * mosquitto::score(text),
-        (Form::Flat, _) if has_braces(text) => 0,
-        (Form::Flat, _) => flat::score(project.rows[0], text),
-        (Form::Hocon, Ok(root)) => {
-            let mut scratch = Draft::new(Folder::of(Path::new("nowhere/x")));
+        (ConfigSyntax::Mosquitto, _) => 2 * mosquitto::score_text(text),
+        (ConfigSyntax::Flat, _) if has_braces(text) => 0,
+        (ConfigSyntax::Flat, _) => flat::score_text(project.rows[0], text),
+        (ConfigSyntax::Hocon, Ok(root)) => {
+            let mut scratch = ConfigDraft::new(ConfigFolder::of_file(Path::new("nowhere/x")));
             let root = (project.arrange)(root.clone(), &mut scratch);
             row::score(project.rows[0], &root)
         }
-        (Form::Hocon, Err(_)) => 0,
+        (ConfigSyntax::Hocon, Err(_)) => 0,
     });
-    let scores: Vec<(usize, &Project)> = scores.zip(PROJECTS).collect();
+    let scores: Vec<(usize, &SourceProject)> = scores.zip(PROJECTS).collect();
     let most = scores.iter().map(|(score, _)| *score).max().unwrap_or(0);
-    let best: Vec<&Project> =
+    let best: Vec<&SourceProject> =
         scores.iter().filter(|(score, _)| *score == most).map(|(_, project)| *project).collect();
     match tree {
         Err(wrongs) if has_braces(text) => return Err(wrongs),
@@ -54,9 +54,9 @@ pub(super) fn recognize(
     })
 }
 
-fn by_file_name(file: &str, among: &[&'static Project]) -> Option<&'static Project> {
+fn by_file_name(file: &str, among: &[&'static SourceProject]) -> Option<&'static SourceProject> {
     let name = Path::new(file).file_name()?.to_string_lossy().to_lowercase();
-    let named = |project: &&&Project| {
+    let named = |project: &&&SourceProject| {
         let word = project.name.trim_end_matches("-old").trim_end_matches('4');
         name.contains(word)
     };
@@ -70,8 +70,9 @@ fn has_braces(text: &str) -> bool {
 }
 
 /// Whether the file has rules of `acl.conf`, and nothing else.
-pub(super) fn is_terms(root: &Node) -> bool {
-    matches!(&root.tree, Tree::Object(fields) if fields.len() == 1 && fields[0].0 == hocon::TERMS)
+pub(super) fn is_terms(root: &ConfigNode) -> bool {
+    let ConfigTree::Object(fields) = &root.tree else { return false };
+    fields.len() == 1 && fields[0].0 == hocon::TERMS
 }
 
 /// Whether a file has nothing but blank lines and comments.

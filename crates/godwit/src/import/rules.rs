@@ -5,11 +5,11 @@
 //! from. A grant that has no exact equal is left out; a denial that has none denies more.
 
 use super::clients::{self, ClientCondition};
-use super::draft::{Draft, Missing};
-use super::terms::{Term, TermReader};
-use super::tree::{Node, Place, Tree};
+use super::config_tree::{ConfigNode, ConfigTree, SourceLocation};
+use super::draft::{ConfigDraft, UnsupportedKey};
+use super::erlang_terms::{ErlangTerm, TermReader};
 use crate::options::value::quote;
-use broker::permissions::Pattern;
+use broker::acl_rules::TopicPattern;
 
 /// One rule, as it will be written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,7 +91,12 @@ struct TopicCondition {
 }
 
 /// Takes a rule in, as far as it has an equal, and says what has none.
-fn add(draft: &mut Draft, place: &Place, key: &str, read: Result<SourceRule, String>) {
+fn add_rule(
+    draft: &mut ConfigDraft,
+    place: &SourceLocation,
+    key: &str,
+    read: Result<SourceRule, String>,
+) {
     let source = match read {
         Ok(source) => source,
         Err(why) => return draft.wrongs.push(format!("{place}: {key}: {why}")),
@@ -130,20 +135,20 @@ fn add(draft: &mut Draft, place: &Place, key: &str, read: Result<SourceRule, Str
     whys.dedup();
     for why in whys {
         let (place, key) = (place.clone(), key.to_string());
-        draft.missing.push(Missing { place, key, why });
+        draft.missing.push(UnsupportedKey { place, key, why });
     }
 }
 
 /// All rules of a file of terms.
-pub(super) fn terms(draft: &mut Draft, node: &Node) {
+pub(super) fn read_terms(draft: &mut ConfigDraft, node: &ConfigNode) {
     let text = node.text().unwrap_or_default();
     let mut reader = TermReader::new(text, node.place.line);
     while let Some((line, term)) = reader.next_term() {
-        let place = Place { file: node.place.file.clone(), line };
+        let place = SourceLocation { file: node.place.file.clone(), line };
         match term {
-            Ok(Term::Tuple(parts)) => {
-                let read = of_terms(&parts, draft.percent_names);
-                add(draft, &place, "a rule", read);
+            Ok(ErlangTerm::Tuple(parts)) => {
+                let read = rule_of_terms(&parts, draft.percent_names);
+                add_rule(draft, &place, "a rule", read);
             }
             Ok(_) => return draft.wrongs.push(format!("{place}: a rule is {{allow, WHO}}.")),
             Err(why) => return draft.wrongs.push(format!("{place}: {why}")),
@@ -151,23 +156,23 @@ pub(super) fn terms(draft: &mut Draft, node: &Node) {
     }
 }
 
-fn of_terms(parts: &[Term], percent_names: bool) -> Result<SourceRule, String> {
+fn rule_of_terms(parts: &[ErlangTerm], percent_names: bool) -> Result<SourceRule, String> {
     let allows = match parts.first() {
-        Some(word) if word.is("allow") => true,
-        Some(word) if word.is("deny") => false,
+        Some(word) if word.is_atom("allow") => true,
+        Some(word) if word.is_atom("deny") => false,
         _ => return Err("a rule begins with allow or deny".into()),
     };
     let who = match parts.get(1) {
-        Some(who) => clients::of_term(who)?,
+        Some(who) => clients::conditions_of_term(who)?,
         None => vec![ClientCondition::default()],
     };
     let actions = match parts.get(2) {
         None => actions("all", Vec::new(), None),
-        Some(Term::Atom(word)) => actions(deed(word)?, Vec::new(), None),
-        Some(Term::Tuple(pair)) => match &pair[..] {
-            [Term::Atom(word), Term::List(conditions)] => {
+        Some(ErlangTerm::Atom(word)) => actions(action_name(word)?, Vec::new(), None),
+        Some(ErlangTerm::Tuple(pair)) => match &pair[..] {
+            [ErlangTerm::Atom(word), ErlangTerm::List(conditions)] => {
                 let (qos, retain) = publish_conditions(conditions)?;
-                actions(deed(word)?, qos, retain)
+                actions(action_name(word)?, qos, retain)
             }
             _ => return Err("an action is publish or {publish, [{qos, 1}]}".into()),
         },
@@ -178,15 +183,15 @@ fn of_terms(parts: &[Term], percent_names: bool) -> Result<SourceRule, String> {
         // There `#` matches no topic that begins with a dollar sign.
         None if allows => topics.topics.push("#".to_string()),
         None => return Ok(SourceRule { allows, who, actions, topics: None }),
-        Some(all) if all.is("all") => topics.topics.push("#".to_string()),
-        Some(Term::Text(text)) => topics.add(text, false, allows, percent_names),
-        Some(Term::List(all)) => {
+        Some(all) if all.is_atom("all") => topics.topics.push("#".to_string()),
+        Some(ErlangTerm::Text(text)) => topics.add(text, false, allows, percent_names),
+        Some(ErlangTerm::List(all)) => {
             for topic in all {
                 let right = "a topic is \"a/b\" or {eq, \"a/b\"}";
                 let (text, is_exact) = match topic {
-                    Term::Text(text) => (text, false),
-                    Term::Tuple(pair) => match &pair[..] {
-                        [eq, Term::Text(text)] if eq.is("eq") => (text, true),
+                    ErlangTerm::Text(text) => (text, false),
+                    ErlangTerm::Tuple(pair) => match &pair[..] {
+                        [eq, ErlangTerm::Text(text)] if eq.is_atom("eq") => (text, true),
                         _ => return Err(right.into()),
                     },
                     _ => return Err(right.into()),
@@ -199,7 +204,7 @@ fn of_terms(parts: &[Term], percent_names: bool) -> Result<SourceRule, String> {
     Ok(SourceRule { allows, who, actions, topics: Some(topics) })
 }
 
-fn deed(word: &str) -> Result<&'static str, String> {
+fn action_name(word: &str) -> Result<&'static str, String> {
     match word {
         "publish" | "pub" => Ok("publish"),
         "subscribe" | "sub" => Ok("subscribe"),
@@ -209,24 +214,24 @@ fn deed(word: &str) -> Result<&'static str, String> {
 }
 
 /// `[{qos, 1}, {qos, [0, 1]}, {retain, false}]`.
-fn publish_conditions(terms: &[Term]) -> Result<(Vec<String>, Option<bool>), String> {
+fn publish_conditions(terms: &[ErlangTerm]) -> Result<(Vec<String>, Option<bool>), String> {
     let (mut qos, mut retain) = (Vec::new(), None);
     let right = || "conditions are {qos, 0}, 1 or 2, and {retain, true}, false or all".to_string();
     for term in terms {
-        let Term::Tuple(pair) = term else { return Err(right()) };
-        let level = |term: &Term| match term {
-            Term::Atom(word) if ["0", "1", "2"].contains(&word.as_str()) => Ok(word.clone()),
+        let ErlangTerm::Tuple(pair) = term else { return Err(right()) };
+        let level = |term: &ErlangTerm| match term {
+            ErlangTerm::Atom(word) if ["0", "1", "2"].contains(&word.as_str()) => Ok(word.clone()),
             _ => Err(right()),
         };
         match &pair[..] {
-            [name, Term::List(levels)] if name.is("qos") => {
+            [name, ErlangTerm::List(levels)] if name.is_atom("qos") => {
                 qos.extend(levels.iter().map(level).collect::<Result<Vec<_>, String>>()?);
             }
-            [name, one] if name.is("qos") => qos.push(level(one)?),
-            [name, word] if name.is("retain") => match word {
-                Term::Atom(word) if word == "true" => retain = Some(true),
-                Term::Atom(word) if word == "false" => retain = Some(false),
-                Term::Atom(word) if word == "all" => retain = None,
+            [name, one] if name.is_atom("qos") => qos.push(level(one)?),
+            [name, word] if name.is_atom("retain") => match word {
+                ErlangTerm::Atom(word) if word == "true" => retain = Some(true),
+                ErlangTerm::Atom(word) if word == "false" => retain = Some(false),
+                ErlangTerm::Atom(word) if word == "all" => retain = None,
                 _ => return Err(right()),
             },
             _ => return Err(right()),
@@ -282,7 +287,7 @@ impl TopicCondition {
             levels.push(own);
         }
         let own = levels.join("/");
-        let fits = Pattern::parse(&own);
+        let fits = TopicPattern::parse(&own);
         match fits {
             Ok(_) if is_known && is_exact => self.filters.push(own),
             Ok(_) if is_known => self.topics.push(own),
@@ -304,13 +309,13 @@ impl TopicCondition {
 }
 
 /// One of NanoMQ's: `{"permit": "allow", "username": "ann", "action": "subscribe", "topics": []}`.
-pub(super) fn object(draft: &mut Draft, node: &Node, key: &str) {
-    let read = of_object(node, draft.percent_names);
-    add(draft, &node.place, key, read);
+pub(super) fn read_object(draft: &mut ConfigDraft, node: &ConfigNode, key: &str) {
+    let read = rule_of_object(node, draft.percent_names);
+    add_rule(draft, &node.place, key, read);
 }
 
-fn of_object(node: &Node, percent_names: bool) -> Result<SourceRule, String> {
-    let Tree::Object(fields) = &node.tree else {
+fn rule_of_object(node: &ConfigNode, percent_names: bool) -> Result<SourceRule, String> {
+    let ConfigTree::Object(fields) = &node.tree else {
         return Err("a rule stands in braces, with permit, action and topics".into());
     };
     let allows = match node.field_text("permit") {
@@ -324,7 +329,7 @@ fn of_object(node: &Node, percent_names: bool) -> Result<SourceRule, String> {
         match name.as_str() {
             "permit" => {}
             "action" => {
-                deeds = actions(deed(value.text().unwrap_or_default())?, Vec::new(), None);
+                deeds = actions(action_name(value.text().unwrap_or_default())?, Vec::new(), None);
             }
             "topics" | "topic" => {
                 let texts = value.texts().ok_or("topics is a list of filters")?;
@@ -332,54 +337,56 @@ fn of_object(node: &Node, percent_names: bool) -> Result<SourceRule, String> {
                 texts.iter().for_each(|topic| all.add(topic, false, allows, percent_names));
                 topics = Some(all);
             }
-            "and" => conditions.push(clients::all_of(parts_of(value)?.into_iter())),
-            "or" => conditions.push(clients::any_of(parts_of(value)?.into_iter())),
+            "and" => conditions.push(clients::intersect_all(parts_of(value)?.into_iter())),
+            "or" => conditions.push(clients::union_all(parts_of(value)?.into_iter())),
             name => conditions.push(condition_of(name, value)),
         }
     }
     // Which of two counts there is not said: a denial is for each, a grant for both together.
     let who = match conditions.is_empty() {
         true => vec![ClientCondition::default()],
-        false if allows => clients::all_of(conditions.into_iter())?,
-        false => clients::any_of(conditions.into_iter())?,
+        false if allows => clients::intersect_all(conditions.into_iter())?,
+        false => clients::union_all(conditions.into_iter())?,
     };
     Ok(SourceRule { allows, who, actions: deeds, topics })
 }
 
-type Alternatives = Result<Vec<ClientCondition>, String>;
+type RuleClientAlternatives = Result<Vec<ClientCondition>, String>;
 
 /// What stands in `and` and `or`: an object, or a list of them.
-fn parts_of(value: &Node) -> Result<Vec<Alternatives>, String> {
-    let of_fields = |fields: &[(String, Node)]| {
+fn parts_of(value: &ConfigNode) -> Result<Vec<RuleClientAlternatives>, String> {
+    let of_fields = |fields: &[(String, ConfigNode)]| {
         fields.iter().map(|(name, value)| condition_of(name, value)).collect::<Vec<_>>()
     };
     match &value.tree {
-        Tree::Object(fields) => Ok(of_fields(fields)),
-        Tree::List(nodes) => {
-            let of_node = |node: &Node| match &node.tree {
-                Tree::Object(fields) => Ok(clients::all_of(of_fields(fields).into_iter())),
+        ConfigTree::Object(fields) => Ok(of_fields(fields)),
+        ConfigTree::List(nodes) => {
+            let of_node = |node: &ConfigNode| match &node.tree {
+                ConfigTree::Object(fields) => {
+                    Ok(clients::intersect_all(of_fields(fields).into_iter()))
+                }
                 _ => Err("conditions stand in braces".to_string()),
             };
             nodes.iter().map(of_node).collect()
         }
-        Tree::Text(_) | Tree::Pieces(_) | Tree::Named { .. } => {
+        ConfigTree::Text(_) | ConfigTree::Pieces(_) | ConfigTree::Variable { .. } => {
             Err("conditions stand in braces".to_string())
         }
     }
 }
 
-fn condition_of(name: &str, value: &Node) -> Alternatives {
+fn condition_of(name: &str, value: &ConfigNode) -> RuleClientAlternatives {
     let names = value.texts().ok_or_else(|| format!("{name} is a name"))?;
     let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
-    clients::of_names(name, &names)
+    clients::conditions_of_names(name, &names)
 }
 
 /// What counts where no rule says anything.
-pub(super) fn finish(draft: &mut Draft, by_default: bool) {
+pub(super) fn finish_rules(draft: &mut ConfigDraft, by_default: bool) {
     const ASKED_AFTER: &[&str] =
         &["acl.http_url", "auth.postgres_rules", "auth.mysql_rules", "auth.redis_rules"];
     let asks = draft.settings.iter().any(|setting| ASKED_AFTER.contains(&setting.key));
-    narrow(draft);
+    narrow_rules(draft);
     let said = draft.no_match.clone();
     if draft.rules.is_empty() && !said.as_ref().is_some_and(|(allows, _)| !allows && !asks) {
         return;
@@ -407,7 +414,7 @@ pub(super) fn finish(draft: &mut Draft, by_default: bool) {
 }
 
 /// The topic with any name in the place of the user's.
-fn any_user(topic: &str) -> String {
+fn topic_of_any_user(topic: &str) -> String {
     let level = |level: &str| match level.contains("${username}") {
         true => "+".to_string(),
         false => level.to_string(),
@@ -416,7 +423,7 @@ fn any_user(topic: &str) -> String {
 }
 
 /// Names that clients may choose for themselves here allow nothing, and free nobody of a denial.
-fn narrow(draft: &mut Draft) {
+fn narrow_rules(draft: &mut ConfigDraft) {
     if let Some(note) = draft.free_client_ids.clone() {
         draft.rules.retain(|rule| {
             let keeps = !rule.allows || !rule.names_client_id();
@@ -430,7 +437,7 @@ fn narrow(draft: &mut Draft) {
             keeps
         });
     }
-    if draft.authenticates() {
+    if draft.requires_authentication() {
         return;
     }
     // A user name that nobody checked is nobody's here, and there it is the one that CONNECT has.
@@ -446,7 +453,8 @@ fn narrow(draft: &mut Draft) {
             ));
             let (named, filters): (Vec<String>, Vec<String>) =
                 rule.filters.iter().cloned().partition(|filter| filter.contains("${username}"));
-            let topics = rule.topics.iter().chain(&named).map(|topic| any_user(topic)).collect();
+            let topics =
+                rule.topics.iter().chain(&named).map(|topic| topic_of_any_user(topic)).collect();
             let who = ClientCondition { users: Vec::new(), ..rule.who.clone() };
             DraftRule { who, filters, topics, anonymous: true, ..rule.clone() }
         });

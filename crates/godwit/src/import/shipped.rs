@@ -3,10 +3,10 @@
 //!
 //! Invariant: what may stand in a file that was not given is unresolved, and closed until then.
 
-use super::draft::Draft;
+use super::config_tree::{ConfigEntry, ConfigNode, SourceLocation};
+use super::draft::ConfigDraft;
+use super::erlang_terms::{ErlangTerm, TermReader};
 use super::rules;
-use super::terms::{Term, TermReader};
-use super::tree::{Entry, Node, Place};
 use std::rc::Rc;
 
 /// Of 5.
@@ -27,7 +27,7 @@ pub(super) const RULES_4: &str = "\
 
 /// No rules are named: those of the `acl.conf` beside the file, or of the one that EMQX ships.
 /// Others may have been set while it ran.
-pub(super) fn take_rules(draft: &mut Draft, shipped: &str, key: &str, elsewhere: &str) {
+pub(super) fn take_rules(draft: &mut ConfigDraft, shipped: &str, key: &str, elsewhere: &str) {
     let is_beside = draft.folder.find("acl.conf").is_ok();
     let which = if is_beside { "acl.conf beside the file" } else { "EMQX's own etc/acl.conf" };
     let why = format!(
@@ -43,7 +43,9 @@ pub(super) fn take_rules(draft: &mut Draft, shipped: &str, key: &str, elsewhere:
     let read =
         if is_beside { draft.folder.read("acl.conf") } else { Ok((which.into(), shipped.into())) };
     match read {
-        Ok((file, text)) => rules::terms(draft, &Node::text_at(&Place { file, line: 1 }, &text)),
+        Ok((file, text)) => {
+            rules::read_terms(draft, &ConfigNode::text_at(&SourceLocation { file, line: 1 }, &text))
+        }
         Err(why) => draft.wrongs.push(why),
     }
 }
@@ -77,10 +79,10 @@ fn deciding_plugins(text: &str) -> Result<Vec<String>, String> {
     let mut deciding = Vec::new();
     while let Some((_, term)) = reader.next_term() {
         let name = match term? {
-            Term::Atom(name) => name,
-            Term::Tuple(pair) => match &pair[..] {
-                [Term::Atom(_), word] if word.is("false") => continue,
-                [Term::Atom(name), _] => name.clone(),
+            ErlangTerm::Atom(name) => name,
+            ErlangTerm::Tuple(pair) => match &pair[..] {
+                [ErlangTerm::Atom(_), word] if word.is_atom("false") => continue,
+                [ErlangTerm::Atom(name), _] => name.clone(),
                 _ => return Err("use {NAME, true}.".to_string()),
             },
             _ => return Err("use {NAME, true}.".to_string()),
@@ -93,7 +95,7 @@ fn deciding_plugins(text: &str) -> Result<Vec<String>, String> {
 }
 
 /// The file that a key of 4.x names; nothing where it is not there.
-pub(super) fn loaded_file(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+pub(super) fn loaded_file(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     if let Ok((file, text)) = draft.folder.read(entry.text()?) {
         let part = if entry.key.starts_with("plugins") { PLUGINS } else { MODULES };
         note_loaded(draft, part, &file, &text);
@@ -106,7 +108,7 @@ const MODULES: &str = "loaded_modules";
 
 /// What is loaded stands beside the file where no key names it. Without the plugins nothing is
 /// known of who comes in.
-pub(super) fn close_unknown_plugins(draft: &mut Draft) {
+pub(super) fn close_unknown_plugins(draft: &mut ConfigDraft) {
     for part in [PLUGINS, MODULES] {
         let is_known = draft.loaded.contains(&part);
         if let Some((file, text)) = draft.folder.read(part).ok().filter(|_| !is_known) {
@@ -122,7 +124,7 @@ pub(super) fn close_unknown_plugins(draft: &mut Draft) {
     }
 }
 
-fn note_loaded(draft: &mut Draft, part: &'static str, file: &Rc<str>, text: &str) {
+fn note_loaded(draft: &mut ConfigDraft, part: &'static str, file: &Rc<str>, text: &str) {
     match deciding_plugins(text) {
         Ok(deciding) => {
             draft.loaded.push(part);

@@ -17,7 +17,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import")
 }
 
-fn draft(file: &str, from: Option<&str>) -> Result<Draft, Vec<String>> {
+fn draft(file: &str, from: Option<&str>) -> Result<ConfigDraft, Vec<String>> {
     convert_file(&folder().join(file), &options(from))
 }
 
@@ -25,8 +25,8 @@ fn options(from: Option<&str>) -> ImportOptions<'_> {
     ImportOptions { from, strict: false, has_out: true }
 }
 
-fn text(text: &str, from: Option<&str>) -> Result<Draft, Vec<String>> {
-    convert(text, "t.conf", &options(from), Folder::of(Path::new("nowhere/t.conf")))
+fn text(text: &str, from: Option<&str>) -> Result<ConfigDraft, Vec<String>> {
+    convert(text, "t.conf", &options(from), ConfigFolder::of_file(Path::new("nowhere/t.conf")))
 }
 
 #[test]
@@ -50,19 +50,19 @@ fn every_row_leads_to_an_option() {
     for row in PROJECTS.iter().flat_map(|project| project.rows.iter().flat_map(|rows| rows.iter()))
     {
         match row.to {
-            row::To::All(key, _) if cfg!(feature = "remote") => {
+            row::ImportTarget::All(key, _) if cfg!(feature = "remote") => {
                 assert!(table::find(key).is_some(), "{} leads to {key}", row.key);
             }
-            row::To::Listener(key, _) => {
-                let found = table::find(key).is_some_and(table::Row::is_listeners);
+            row::ImportTarget::Listener(key, _) => {
+                let found = table::find(key).is_some_and(table::OptionRow::is_listeners);
                 assert!(found, "{} leads to {key}", row.key);
             }
             #[cfg(feature = "bridge")]
-            row::To::Bridge(key, _) => {
+            row::ImportTarget::Bridge(key, _) => {
                 use crate::links::bridge::settings::ROWS;
-                use crate::links::rows::LIMIT_KEYS;
-                use crate::options::links::find;
-                let found = find(ROWS, key).is_some() || LIMIT_KEYS.contains(&key);
+                use crate::links::option_rows::LIMIT_KEYS;
+                use crate::options::links::find_row;
+                let found = find_row(ROWS, key).is_some() || LIMIT_KEYS.contains(&key);
                 assert!(found, "{} leads to {key}", row.key);
             }
             _ => {}
@@ -108,10 +108,10 @@ fn unknown_keys_and_wrong_values_have_their_line() {
 fn what_does_not_fit_is_said_and_left_out() {
     let draft = text("mqtt.max_packet_size = 1B\nmqtt.max_inflight = infinity", Some("emqx"));
     let draft = draft.unwrap_or_else(|wrongs| panic!("{wrongs:?}"));
-    let missing = write::missing(&draft).join("\n");
+    let missing = write::list_unsupported(&draft).join("\n");
     assert!(missing.contains("t.conf:1 mqtt.max_packet_size"), "{missing}");
     assert!(missing.contains("1 is beyond what connection.packet_bytes_max takes"), "{missing}");
-    let written = write::options(&draft, "t.conf");
+    let written = write::write_options(&draft, "t.conf");
     assert!(written.contains("# t.conf:2 mqtt.max_inflight\ninflight_max = 65000\n"), "{written}");
     assert!(written.contains("packet_bytes_max = \"1KiB\""), "{written}");
 }
@@ -120,7 +120,7 @@ fn what_does_not_fit_is_said_and_left_out() {
 #[cfg(feature = "bridge")]
 fn of_bridge(source: &str, from: &str) -> Vec<(&'static str, String)> {
     let draft = text(source, Some(from)).unwrap_or_else(|wrongs| panic!("{wrongs:?}"));
-    assert_eq!(draft.bridges.len(), 1, "{:?}", write::missing(&draft));
+    assert_eq!(draft.bridges.len(), 1, "{:?}", write::list_unsupported(&draft));
     let settings = draft.bridges[0].settings.iter();
     settings.map(|setting| (setting.key, setting.toml.clone())).collect()
 }
@@ -185,7 +185,7 @@ fn rows_name_what_there_is() {
     let mut named = 0;
     for row in PROJECTS.iter().flat_map(|project| project.rows.iter().flat_map(|rows| rows.iter()))
     {
-        let row::To::Nothing(why) = &row.to else { continue };
+        let row::ImportTarget::Unsupported(why) = &row.to else { continue };
         let ours = match row.key {
             key if is_about(key, &["webhook.", "web.hook.", "connectors.*.", "actions.*."]) => {
                 "[[sink]]"
@@ -212,7 +212,7 @@ fn a_host_is_the_origin_of_both_schemes() {
 #[test]
 fn a_key_cannot_write_options() {
     let draft = text("dashboard.\"x\\nshards = 9\" = 1\nmqtt.max_inflight = 7", Some("emqx"));
-    let written = write::options(&draft.unwrap_or_else(|w| panic!("{w:?}")), "a\nshards = 9");
+    let written = write::write_options(&draft.unwrap_or_else(|w| panic!("{w:?}")), "a\nshards = 9");
     assert!(!written.lines().any(|line| line.starts_with("shards")), "{written}");
 }
 
@@ -234,12 +234,14 @@ fn nobody_is_let_in_wider_than_the_server_would() {
 /// Anything may be in a file: it ends in a draft or in errors.
 #[test]
 fn no_bytes_bring_the_reader_down() {
-    let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
+    let mut chance = ImportTestRng(0x9e37_79b9_7f4a_7c15);
     let kinds: Vec<Option<&str>> =
         PROJECTS.iter().map(|project| Some(project.name)).chain([None]).collect();
     let sources: Vec<String> = SAMPLES
         .iter()
-        .map(|(_, file)| tree::read(&folder().join(file)).unwrap_or_else(|why| panic!("{why}")))
+        .map(|(_, file)| {
+            config_tree::read(&folder().join(file)).unwrap_or_else(|why| panic!("{why}"))
+        })
         .collect();
     for round in 0..600_usize {
         let mut bytes = sources[round % sources.len()].clone().into_bytes();
@@ -263,10 +265,13 @@ fn no_bytes_bring_the_reader_down() {
         let source = String::from_utf8_lossy(&bytes);
         for kind in &kinds {
             if let Ok(draft) = text(&source, *kind) {
-                let written = write::options(&draft, "t.conf");
-                assert!(crate::source::document(&written).is_ok(), "{source}\n->\n{written}");
-                let rules = write::rules(&draft, "t.conf");
-                assert!(crate::source::document(&rules).is_ok(), "{source}\n->\n{rules}");
+                let written = write::write_options(&draft, "t.conf");
+                assert!(
+                    crate::config_source::parse_toml(&written).is_ok(),
+                    "{source}\n->\n{written}"
+                );
+                let rules = write::write_rules(&draft, "t.conf");
+                assert!(crate::config_source::parse_toml(&rules).is_ok(), "{source}\n->\n{rules}");
             }
         }
     }
@@ -274,9 +279,9 @@ fn no_bytes_bring_the_reader_down() {
 
 const SIGNS: &[u8] = b"{}[]\"'=:,.#$\n\\%/+-*\0 ";
 
-struct Chance(u64);
+struct ImportTestRng(u64);
 
-impl Chance {
+impl ImportTestRng {
     fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

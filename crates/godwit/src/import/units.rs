@@ -1,27 +1,27 @@
 //! What others call a number, a time, a size or a truth value, as our options take it.
 
-use super::row::Said;
-use super::tree::Entry;
+use super::config_tree::ConfigEntry;
+use super::row::ImportValue;
 
-type Read = Result<Said, String>;
+type UnitResult = Result<ImportValue, String>;
 
 /// Words for what has no bound.
 const ENDLESS: &[&str] = &["infinity", "unlimited", "disabled", "none", "off"];
 
-pub(super) fn text(entry: &Entry<'_>) -> Read {
-    entry.text().map(|text| Said::Text(text.to_string()))
+pub(super) fn read_text(entry: &ConfigEntry<'_>) -> UnitResult {
+    entry.text().map(|text| ImportValue::Text(text.to_string()))
 }
 
 /// The only one of a list of ours.
-pub(super) fn alone(entry: &Entry<'_>) -> Read {
-    entry.text().map(|text| Said::List(vec![text.to_string()]))
+pub(super) fn read_single(entry: &ConfigEntry<'_>) -> UnitResult {
+    entry.text().map(|text| ImportValue::List(vec![text.to_string()]))
 }
 
 /// Theirs with commas, or a list.
-pub(super) fn list(entry: &Entry<'_>) -> Read {
+pub(super) fn read_list(entry: &ConfigEntry<'_>) -> UnitResult {
     let texts = entry.node.texts().ok_or("use a text or a list of them")?;
     let items = texts.iter().flat_map(|text| text.split(',')).map(str::trim);
-    Ok(Said::List(items.filter(|item| !item.is_empty()).map(str::to_string).collect()))
+    Ok(ImportValue::List(items.filter(|item| !item.is_empty()).map(str::to_string).collect()))
 }
 
 pub(super) fn is_true(text: &str) -> Result<bool, String> {
@@ -32,44 +32,44 @@ pub(super) fn is_true(text: &str) -> Result<bool, String> {
     }
 }
 
-pub(super) fn flag(entry: &Entry<'_>) -> Read {
-    is_true(entry.text()?).map(|yes| Said::Text(yes.to_string()))
+pub(super) fn read_flag(entry: &ConfigEntry<'_>) -> UnitResult {
+    is_true(entry.text()?).map(|yes| ImportValue::Text(yes.to_string()))
 }
 
 /// A number of something, or a word for no bound.
-pub(super) fn count(entry: &Entry<'_>) -> Read {
+pub(super) fn read_count(entry: &ConfigEntry<'_>) -> UnitResult {
     let text = entry.text()?;
     if ENDLESS.contains(&text) {
-        return Ok(Said::Endless);
+        return Ok(ImportValue::Unlimited);
     }
     let number: u64 = text.parse().map_err(|_| "not a number, use one like 100".to_string())?;
-    Ok(Said::Text(number.to_string()))
+    Ok(ImportValue::Text(number.to_string()))
 }
 
 /// The same where 0 or -1 is no bound.
-pub(super) fn count_or_none(entry: &Entry<'_>) -> Read {
+pub(super) fn count_or_none(entry: &ConfigEntry<'_>) -> UnitResult {
     match entry.text()? {
-        "0" | "-1" => Ok(Said::Endless),
-        _ => count(entry),
+        "0" | "-1" => Ok(ImportValue::Unlimited),
+        _ => read_count(entry),
     }
 }
 
 /// `64KB`, `1MB` or a plain number: both mean 1024 by K.
-pub(super) fn bytes(entry: &Entry<'_>) -> Read {
+pub(super) fn read_bytes(entry: &ConfigEntry<'_>) -> UnitResult {
     let text = entry.text()?;
     if ENDLESS.contains(&text) || text == "0" {
-        return Ok(Said::Endless);
+        return Ok(ImportValue::Unlimited);
     }
-    size(text).map(|number| Said::Text(number.to_string()))
+    parse_size(text).map(|number| ImportValue::Text(number.to_string()))
 }
 
 /// In KiB, as NanoMQ's old file has it.
-pub(super) fn kibibytes(entry: &Entry<'_>) -> Read {
-    let number = size(entry.text()?)?;
-    Ok(Said::Text(number.saturating_mul(1024).to_string()))
+pub(super) fn kibibytes(entry: &ConfigEntry<'_>) -> UnitResult {
+    let number = parse_size(entry.text()?)?;
+    Ok(ImportValue::Text(number.saturating_mul(1024).to_string()))
 }
 
-fn size(text: &str) -> Result<u64, String> {
+fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || "not a size, use one like 10MB".to_string();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -85,34 +85,35 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 /// A time in seconds, rounded up; a plain number counts them.
-pub(super) fn seconds(entry: &Entry<'_>) -> Read {
-    time(entry, 1000).map(|ms| ms.map_or(Said::Endless, |ms| whole(ms.div_ceil(1000))))
+pub(super) fn seconds(entry: &ConfigEntry<'_>) -> UnitResult {
+    parse_duration(entry, 1000)
+        .map(|ms| ms.map_or(ImportValue::Unlimited, |ms| number_value(ms.div_ceil(1000))))
 }
 
 /// The same where 0 is no bound.
-pub(super) fn seconds_or_none(entry: &Entry<'_>) -> Read {
+pub(super) fn seconds_or_none(entry: &ConfigEntry<'_>) -> UnitResult {
     match entry.text()? {
-        "0" | "0s" => Ok(Said::Endless),
+        "0" | "0s" => Ok(ImportValue::Unlimited),
         _ => seconds(entry),
     }
 }
 
 /// A time in milliseconds; a plain number counts seconds.
-pub(super) fn seconds_in_ms(entry: &Entry<'_>) -> Read {
-    time(entry, 1000).map(|ms| ms.map_or(Said::Endless, whole))
+pub(super) fn seconds_in_ms(entry: &ConfigEntry<'_>) -> UnitResult {
+    parse_duration(entry, 1000).map(|ms| ms.map_or(ImportValue::Unlimited, number_value))
 }
 
 /// A time in milliseconds; a plain number counts them.
-pub(super) fn milliseconds(entry: &Entry<'_>) -> Read {
-    time(entry, 1).map(|ms| ms.map_or(Said::Endless, whole))
+pub(super) fn milliseconds(entry: &ConfigEntry<'_>) -> UnitResult {
+    parse_duration(entry, 1).map(|ms| ms.map_or(ImportValue::Unlimited, number_value))
 }
 
-fn whole(number: u64) -> Said {
-    Said::Text(number.to_string())
+fn number_value(number: u64) -> ImportValue {
+    ImportValue::Text(number.to_string())
 }
 
 /// `1h30m`, `15s`, `500ms`, or a number with a unit of its own. Nothing is for ever.
-fn time(entry: &Entry<'_>, plain_ms: u64) -> Result<Option<u64>, String> {
+fn parse_duration(entry: &ConfigEntry<'_>, plain_ms: u64) -> Result<Option<u64>, String> {
     let wrong = || "not a time, use one like 30s".to_string();
     let text = entry.text()?.trim();
     if ENDLESS.contains(&text) {
@@ -142,13 +143,13 @@ fn time(entry: &Entry<'_>, plain_ms: u64) -> Result<Option<u64>, String> {
 }
 
 /// mosquitto's `14d`, where `m` is a month.
-pub(super) fn age(entry: &Entry<'_>) -> Read {
+pub(super) fn read_age(entry: &ConfigEntry<'_>) -> UnitResult {
     let text = entry.text()?;
     match text.strip_suffix('m') {
         Some(months) => {
             let wrong = |_| "not a time, use one like 14d or 2m".to_string();
             let months: u32 = months.trim().parse().map_err(wrong)?;
-            Ok(whole(u64::from(months) * 30 * 86_400))
+            Ok(number_value(u64::from(months) * 30 * 86_400))
         }
         None => seconds(entry),
     }
@@ -156,15 +157,15 @@ pub(super) fn age(entry: &Entry<'_>) -> Read {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::{Node, Place};
+    use super::super::config_tree::{ConfigNode, SourceLocation};
     use super::*;
 
-    fn read(by: fn(&Entry<'_>) -> Read, text: &str) -> String {
-        let place = Place { file: "x".into(), line: 1 };
-        let node = Node::text_at(&place, text);
-        match by(&Entry { key: String::new(), names: Vec::new(), node: &node }) {
-            Ok(Said::Text(text)) => text,
-            Ok(Said::Endless) => "endless".to_string(),
+    fn read(by: fn(&ConfigEntry<'_>) -> UnitResult, text: &str) -> String {
+        let place = SourceLocation { file: "x".into(), line: 1 };
+        let node = ConfigNode::text_at(&place, text);
+        match by(&ConfigEntry { key: String::new(), names: Vec::new(), node: &node }) {
+            Ok(ImportValue::Text(text)) => text,
+            Ok(ImportValue::Unlimited) => "endless".to_string(),
             Ok(_) => "another".to_string(),
             Err(why) => why,
         }
@@ -187,15 +188,15 @@ mod tests {
         }
         assert_eq!(read(milliseconds, "5000"), "5000");
         assert_eq!(read(seconds_in_ms, "5"), "5000");
-        assert_eq!(read(age, "2m"), "5184000");
-        assert_eq!(read(age, "14d"), "1209600");
-        assert_eq!(read(bytes, "10MB"), "10485760");
-        assert_eq!(read(bytes, "0"), "endless");
-        assert_eq!(read(bytes, "ten"), "not a size, use one like 10MB");
+        assert_eq!(read(read_age, "2m"), "5184000");
+        assert_eq!(read(read_age, "14d"), "1209600");
+        assert_eq!(read(read_bytes, "10MB"), "10485760");
+        assert_eq!(read(read_bytes, "0"), "endless");
+        assert_eq!(read(read_bytes, "ten"), "not a size, use one like 10MB");
         assert_eq!(read(kibibytes, "10240"), "10485760");
         assert_eq!(read(count_or_none, "-1"), "endless");
-        assert_eq!(read(count, "-1"), "not a number, use one like 100");
-        assert_eq!(read(flag, "On"), "true");
-        assert_eq!(read(flag, "maybe"), "not a truth value, use true or false");
+        assert_eq!(read(read_count, "-1"), "not a number, use one like 100");
+        assert_eq!(read(read_flag, "On"), "true");
+        assert_eq!(read(read_flag, "maybe"), "not a truth value, use true or false");
     }
 }

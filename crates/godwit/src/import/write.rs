@@ -1,20 +1,20 @@
 //! The files that are written: our options, each below the line that it comes from, and at the end
 //! what has no equal; rules and users beside them.
 
-use super::bridge::{Bridge, Topics};
-use super::draft::{Draft, Setting};
-use super::listener::Listener;
-use super::tree::Place;
-use crate::identity::hash::Hash;
+use super::bridge::{BridgeTopics, DraftBridge};
+use super::config_tree::SourceLocation;
+use super::draft::{ConfigDraft, DraftSetting};
+use super::listener::DraftListener;
+use crate::identity::password_hash::PasswordHash;
 use crate::options::table;
 use crate::options::value::quote;
 use std::fmt::Write as _;
 
 /// The main file.
-pub(super) fn options(draft: &Draft, from: &str) -> String {
+pub(super) fn write_options(draft: &ConfigDraft, from: &str) -> String {
     let mut text = format!(
         "# Written by `godwit import` from {}. docs/options.md explains every option.\n",
-        comment(from)
+        single_line_comment(from)
     );
     let mut section = "";
     // In the order of the table, so that a section stands once.
@@ -24,16 +24,16 @@ pub(super) fn options(draft: &Draft, from: &str) -> String {
             section = row.section();
             let _ = write!(text, "\n[{section}]\n");
         }
-        say(&mut text, row.name(), setting);
+        write_setting(&mut text, row.name(), setting);
     }
-    draft.listeners.iter().for_each(|one| listener(&mut text, one));
-    draft.listeners.iter().for_each(|one| imported(&mut text, draft, one));
+    draft.listeners.iter().for_each(|one| write_listener(&mut text, one));
+    draft.listeners.iter().for_each(|one| write_imported(&mut text, draft, one));
     if draft.listeners.is_empty() && !draft.demands.unresolved.is_empty() {
-        let place = Place { file: from.into(), line: 1 };
-        imported(&mut text, draft, &Listener::new("default", &place));
+        let place = SourceLocation { file: from.into(), line: 1 };
+        write_imported(&mut text, draft, &DraftListener::new("default", &place));
     }
-    draft.bridges.iter().for_each(|one| bridge(&mut text, one));
-    let missing = missing(draft);
+    draft.bridges.iter().for_each(|one| write_bridge(&mut text, one));
+    let missing = list_unsupported(draft);
     if !missing.is_empty() {
         text.push_str("\n# no equal:\n");
         missing.iter().for_each(|line| _ = writeln!(text, "# {line}"));
@@ -42,31 +42,38 @@ pub(super) fn options(draft: &Draft, from: &str) -> String {
 }
 
 /// What has no equal: place, key, and why.
-pub(super) fn missing(draft: &Draft) -> Vec<String> {
-    let one =
-        |one: &super::draft::Missing| comment(&format!("{} {}: {}", one.place, one.key, one.why));
+pub(super) fn list_unsupported(draft: &ConfigDraft) -> Vec<String> {
+    let one = |one: &super::draft::UnsupportedKey| {
+        single_line_comment(&format!("{} {}: {}", one.place, one.key, one.why))
+    };
     let mut all: Vec<String> = draft.missing.iter().map(one).collect();
-    all.extend(draft.notes.iter().map(|note| comment(note)));
+    all.extend(draft.notes.iter().map(|note| single_line_comment(note)));
     all
 }
 
-fn say(text: &mut String, name: &str, setting: &Setting) {
-    let _ = writeln!(text, "\n# {}\n{name} = {}", comment(&setting.note), setting.toml);
+fn write_setting(text: &mut String, name: &str, setting: &DraftSetting) {
+    let _ = writeln!(text, "\n# {}\n{name} = {}", single_line_comment(&setting.note), setting.toml);
 }
 
-fn listener(text: &mut String, listener: &Listener) {
-    let note = comment(&format!("{} {}", listener.place, listener.key));
+fn write_listener(text: &mut String, listener: &DraftListener) {
+    let note = single_line_comment(&format!("{} {}", listener.place, listener.key));
     let url = quote(&listener.url());
     let _ = writeln!(text, "\n[[listener]]\n# {note}\nurl = {url}");
     for setting in &listener.settings {
-        let _ = writeln!(text, "# {}\n{} = {}", comment(&setting.note), setting.key, setting.toml);
+        let _ = writeln!(
+            text,
+            "# {}\n{} = {}",
+            single_line_comment(&setting.note),
+            setting.key,
+            setting.toml
+        );
     }
 }
 
 /// What the original asked of clients, for `check`.
-fn imported(text: &mut String, draft: &Draft, listener: &Listener) {
-    let note = comment(&format!("{} {}", listener.place, listener.key));
-    let demands = draft.demands_of(listener);
+fn write_imported(text: &mut String, draft: &ConfigDraft, listener: &DraftListener) {
+    let note = single_line_comment(&format!("{} {}", listener.place, listener.key));
+    let demands = draft.requirements_of(listener);
     let address = quote(&listener.address());
     let _ = writeln!(text, "\n[[imported]]\n# {note}, as it was\nlistener = {address}");
     for (key, is_demanded) in [
@@ -80,23 +87,30 @@ fn imported(text: &mut String, draft: &Draft, listener: &Listener) {
         }
     }
     if !demands.unresolved.is_empty() {
-        let all: Vec<String> = demands.unresolved.iter().map(|one| quote(&comment(one))).collect();
+        let all: Vec<String> =
+            demands.unresolved.iter().map(|one| quote(&single_line_comment(one))).collect();
         let _ = writeln!(text, "unresolved = [{}]", all.join(", "));
     }
 }
 
-fn bridge(text: &mut String, bridge: &Bridge) {
-    let (place, name) = (comment(&bridge.place.to_string()), quote(&bridge.name));
+fn write_bridge(text: &mut String, bridge: &DraftBridge) {
+    let (place, name) = (single_line_comment(&bridge.place.to_string()), quote(&bridge.name));
     let _ = writeln!(text, "\n[[bridge]]\n# {place}\nname = {name}");
     for setting in &bridge.settings {
-        let _ = writeln!(text, "# {}\n{} = {}", comment(&setting.note), setting.key, setting.toml);
+        let _ = writeln!(
+            text,
+            "# {}\n{} = {}",
+            single_line_comment(&setting.note),
+            setting.key,
+            setting.toml
+        );
     }
-    bridge.outward.iter().for_each(|one| topics(text, "out", one));
-    bridge.inward.iter().for_each(|one| topics(text, "in", one));
+    bridge.outward.iter().for_each(|one| write_topics(text, "out", one));
+    bridge.inward.iter().for_each(|one| write_topics(text, "in", one));
 }
 
-fn topics(text: &mut String, way: &str, topics: &Topics) {
-    let (note, filter) = (comment(&topics.note), quote(&topics.filter));
+fn write_topics(text: &mut String, way: &str, topics: &BridgeTopics) {
+    let (note, filter) = (single_line_comment(&topics.note), quote(&topics.filter));
     let _ = writeln!(text, "\n[[bridge.{way}]]\n# {note}\nfilter = {filter}");
     let template = topics.template();
     if !template.is_empty() && template != "${topic}" {
@@ -111,34 +125,37 @@ fn topics(text: &mut String, way: &str, topics: &Topics) {
 }
 
 /// `acl.file`.
-pub(super) fn rules(draft: &Draft, from: &str) -> String {
-    let mut text = format!("# Written by `godwit import` from {}.\n", comment(from));
+pub(super) fn write_rules(draft: &ConfigDraft, from: &str) -> String {
+    let mut text = format!("# Written by `godwit import` from {}.\n", single_line_comment(from));
     text.push_str("# The first rule that is about the case decides; docs/security.md has more.\n");
     draft.rules.iter().for_each(|rule| {
         let mut rule = rule.clone();
-        rule.note = comment(&rule.note);
+        rule.note = single_line_comment(&rule.note);
         rule.write(&mut text);
     });
     text
 }
 
 /// `auth.users`: passwords are hashed.
-pub(super) fn users(draft: &Draft) -> Result<String, String> {
+pub(super) fn write_users(draft: &ConfigDraft) -> Result<String, String> {
     let mut text = String::new();
     if draft.users.is_empty() {
         text.push_str("# Nobody yet: godwit passwd FILE USER adds a user.\n");
     }
     for user in &draft.users {
         if user.name.is_empty() || user.password.is_empty() {
-            return Err(format!("user {}: a name and a password go together", comment(&user.at)));
+            return Err(format!(
+                "user {}: a name and a password go together",
+                single_line_comment(&user.at)
+            ));
         }
-        let hash = Hash::of(user.password.as_bytes())?;
+        let hash = PasswordHash::from_password(user.password.as_bytes())?;
         let _ = writeln!(text, "{}:{hash}", user.name);
     }
     Ok(text)
 }
 
 /// Text that stays in its line, whatever a key has in it.
-fn comment(text: &str) -> String {
+fn single_line_comment(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { '?' } else { char }).collect()
 }

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 /// Twice as long each time, by a random part shorter: links that lost one server do not come back
 /// in one moment.
-pub(crate) fn pause(failures: u32, first: Duration, longest: Duration) -> Duration {
+pub(crate) fn retry_delay(failures: u32, first: Duration, longest: Duration) -> Duration {
     if failures == 0 {
         return first;
     }
     let pause = first.saturating_mul(1 << (failures - 1).min(20)).min(longest.max(first));
-    pause.mul_f64(1.0 - f64::from(seed() % 256) / 512.0)
+    pause.mul_f64(1.0 - f64::from(random_seed() % 256) / 512.0)
 }
 
 /// Different each time.
-pub(crate) fn seed() -> u16 {
+pub(crate) fn random_seed() -> u16 {
     let mut bytes = [0; 2];
     // Without it ids of requests are less unlikely to be in use, and waits alike.
     let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes);
@@ -27,9 +27,9 @@ mod tests {
     #[test]
     fn each_pause_is_longer_until_the_longest() {
         let (first, longest) = (Duration::from_millis(100), Duration::from_secs(3));
-        assert_eq!(pause(0, first, longest), first);
+        assert_eq!(retry_delay(0, first, longest), first);
         for (failures, whole) in [(1, 100), (2, 200), (5, 1600), (6, 3000), (u32::MAX, 3000)] {
-            let found = pause(failures, first, longest).as_millis();
+            let found = retry_delay(failures, first, longest).as_millis();
             assert!((whole / 2..=whole).contains(&found), "{failures}: {found}");
         }
     }
@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn pauses_of_many_links_are_not_the_same() {
         let (first, longest) = (Duration::from_millis(100), Duration::from_secs(3));
-        let drawn: Vec<_> = (0..100).map(|_| pause(4, first, longest).as_millis()).collect();
+        let drawn: Vec<_> = (0..100).map(|_| retry_delay(4, first, longest).as_millis()).collect();
         let (least, most) = (drawn.iter().min().unwrap(), drawn.iter().max().unwrap());
         assert!(*least >= 400 && *most <= 800, "{drawn:?}");
         assert!(most - least > 200, "{drawn:?}");

@@ -1,19 +1,19 @@
 //! What happens to clients, sessions and messages, for sinks that want to hear of it.
 //!
 //! Shards note it anyway, but for what becomes of messages, which they note where a sink wants it
-//! (`fates`). What is noted goes into the bounded channel of each sink that asked for
-//! it, and where that is full it is dropped and counted: no shard waits.
+//! (`needed_delivery_events`). What is noted goes into the bounded channel of each sink that asked
+//! for it, and where that is full it is dropped and counted: no shard waits.
 
 use super::lock;
-use super::sink::message::{Message, Value::Bytes};
+use super::metrics::{LinkDropReason, LinkMetrics};
+use super::sink::message::{MessageValue::Bytes, SinkMessage};
 use super::sink::settings::SinkSettings;
 use super::sink::template::text_of;
-use super::tally::{Loss, Tally};
-use crate::timestamp::Timestamp;
-use broker::Note;
+use crate::timestamp::UnixTimestamp;
+use broker::BrokerEvent;
 use broker::limits::LINK_IDS;
-use broker::mount::parts;
-use broker::rules::Fates;
+use broker::namespace::split_client_id;
+use broker::rules::DeliveryEventOptions;
 use serde_json::{Map, Value};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -36,87 +36,100 @@ pub(crate) const NAMES: &[&str] = &[
 ];
 
 #[derive(Default)]
-pub(crate) struct Hub {
+pub(crate) struct EventHub {
     /// Whether anybody listens.
-    is_heard: AtomicBool,
-    ears: Mutex<Vec<Ear>>,
+    has_subscribers: AtomicBool,
+    subscribers: Mutex<Vec<SinkEventSubscriber>>,
 }
 
-struct Ear {
+struct SinkEventSubscriber {
     sink: Arc<str>,
     wants: Vec<String>,
-    tally: Arc<Tally>,
-    to: Sender<Event>,
+    tally: Arc<LinkMetrics>,
+    to: Sender<SinkEvent>,
     bytes: Arc<AtomicUsize>,
 }
 
 /// A note, and when it was made.
-struct Event {
+struct SinkEvent {
     name: &'static str,
-    note: Note,
+    note: BrokerEvent,
     at_ms: u64,
 }
 
 /// The other end of a sink's channel, and how many bytes of messages what is in it holds.
-pub(crate) struct Heard(Option<(Receiver<Event>, Arc<AtomicUsize>)>);
+pub(crate) struct SinkEventReceiver(Option<(Receiver<SinkEvent>, Arc<AtomicUsize>)>);
 
 /// What events that wait for one sink may hold of messages.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 
-impl Hub {
-    pub(crate) fn listen(&self, sink: &SinkSettings, tally: &Arc<Tally>) -> Heard {
-        let mut ears = lock(&self.ears);
+impl EventHub {
+    pub(crate) fn add_subscriber(
+        &self,
+        sink: &SinkSettings,
+        tally: &Arc<LinkMetrics>,
+    ) -> SinkEventReceiver {
+        let mut ears = lock(&self.subscribers);
         ears.retain(|ear| !ear.to.is_closed());
         let heard = (!sink.events.is_empty()).then(|| {
             let (to, heard) = channel(sink.events_max);
             let (tally, wants) = (tally.clone(), sink.events.clone());
             let bytes = Arc::new(AtomicUsize::new(0));
-            ears.push(Ear { sink: sink.name.clone(), wants, tally, to, bytes: bytes.clone() });
+            ears.push(SinkEventSubscriber {
+                sink: sink.name.clone(),
+                wants,
+                tally,
+                to,
+                bytes: bytes.clone(),
+            });
             (heard, bytes)
         });
-        self.is_heard.store(!ears.is_empty(), Relaxed);
-        Heard(heard)
+        self.has_subscribers.store(!ears.is_empty(), Relaxed);
+        SinkEventReceiver(heard)
     }
 
     /// From a shard's thread.
-    pub(crate) fn hear(&self, note: &Note) {
-        if !self.is_heard.load(Relaxed) {
+    pub(crate) fn on_event(&self, note: &BrokerEvent) {
+        if !self.has_subscribers.load(Relaxed) {
             return;
         }
         let (name, untold) = match note {
-            Note::Untold { event, count } => (*event, *count),
-            note => match name_of(note) {
+            BrokerEvent::DeliveriesSkipped { event, count } => (*event, *count),
+            note => match event_name(note) {
                 Some(name) => (name, 0),
                 None => return,
             },
         };
-        let at_ms = Timestamp::now().0.as_millis() as u64;
-        for ear in lock(&self.ears).iter().filter(|ear| wants(&ear.wants, name)) {
+        let at_ms = UnixTimestamp::now().0.as_millis() as u64;
+        for ear in lock(&self.subscribers).iter().filter(|ear| is_selected(&ear.wants, name)) {
             if untold > 0 {
-                ear.tally.lose_times(&ear.sink, Loss::EventsFull, name, untold);
+                ear.tally.count_drops(&ear.sink, LinkDropReason::EventsFull, name, untold);
                 continue;
             }
-            if !ear.take(Event { name, note: note.clone(), at_ms }) {
-                ear.tally.lose(&ear.sink, Loss::EventsFull, name);
+            if !ear.send(SinkEvent { name, note: note.clone(), at_ms }) {
+                ear.tally.count_drop(&ear.sink, LinkDropReason::EventsFull, name);
             }
         }
     }
 }
 
 /// What shards have to note for these sinks beside what they note anyway.
-pub(crate) fn fates(sinks: &[SinkSettings]) -> Fates {
-    let is_wanted = |name| sinks.iter().any(|sink| wants(&sink.events, name));
-    Fates { delivered: is_wanted("message.delivered"), acked: is_wanted("message.acked") }
+pub(crate) fn needed_delivery_events(sinks: &[SinkSettings]) -> DeliveryEventOptions {
+    let is_wanted = |name| sinks.iter().any(|sink| is_selected(&sink.events, name));
+    DeliveryEventOptions {
+        delivered: is_wanted("message.delivered"),
+        acked: is_wanted("message.acked"),
+    }
 }
 
-fn wants(events: &[String], name: &str) -> bool {
+fn is_selected(events: &[String], name: &str) -> bool {
     events.iter().any(|wanted| wanted == "*" || wanted == name)
 }
 
-impl Ear {
+impl SinkEventSubscriber {
     /// Whether there is room for it, or nobody who would come for it any more.
-    fn take(&self, event: Event) -> bool {
-        let bytes = event.bytes();
+    fn send(&self, event: SinkEvent) -> bool {
+        let bytes = event.byte_size();
         if self.bytes.fetch_add(bytes, Relaxed) + bytes <= BYTES_MAX
             && !matches!(self.to.try_send(event), Err(TrySendError::Full(_)))
         {
@@ -127,64 +140,64 @@ impl Ear {
     }
 }
 
-impl Heard {
+impl SinkEventReceiver {
     /// Never, where nobody asked for any.
-    pub(crate) async fn next(&mut self) -> Message {
+    pub(crate) async fn next_message(&mut self) -> SinkMessage {
         let event = match &mut self.0 {
             Some((heard, bytes)) => heard.recv().await.inspect(|event| {
-                bytes.fetch_sub(event.bytes(), Relaxed);
+                bytes.fetch_sub(event.byte_size(), Relaxed);
             }),
             None => None,
         };
         match event {
-            Some(event) => event.message(),
+            Some(event) => event.into_message(),
             None => std::future::pending().await,
         }
     }
 }
 
-impl Event {
-    fn bytes(&self) -> usize {
+impl SinkEvent {
+    fn byte_size(&self) -> usize {
         match &self.note {
-            Note::Fate { message, .. } => message.bytes(),
+            BrokerEvent::Delivery { message, .. } => message.bytes(),
             _ => 0,
         }
     }
 
-    fn message(self) -> Message {
+    fn into_message(self) -> SinkMessage {
         let fields = self.note.fields();
         let json = fields.iter().map(|(name, value)| (name.to_string(), json_of(value)));
         let mut body: Map<String, Value> = json.collect();
-        let (namespace, client_id) = parts(self.note.client_id().unwrap_or_default());
+        let (namespace, client_id) = split_client_id(self.note.client_id().unwrap_or_default());
         body.insert("event".into(), self.name.into());
         body.insert("timestamp".into(), self.at_ms.into());
         body.insert("clientid".into(), client_id.into());
         if let Some(namespace) = namespace {
             body.insert("namespace".into(), namespace.into());
         }
-        Message::of_event(self.name, client_id, &Value::Object(body), self.at_ms)
+        SinkMessage::from_event(self.name, client_id, &Value::Object(body), self.at_ms)
     }
 }
 
 /// None of links, which are nobody's clients.
-fn name_of(note: &Note) -> Option<&'static str> {
+fn event_name(note: &BrokerEvent) -> Option<&'static str> {
     if note.client_id()?.starts_with(LINK_IDS) {
         return None;
     }
     match note {
-        Note::Connected { .. } => Some("client.connected"),
-        Note::Refused { was_in: false, .. } => Some("client.connack"),
-        Note::Refused { .. }
-        | Note::Disconnected { .. }
-        | Note::Lost { .. }
-        | Note::Violated { .. } => Some("client.disconnected"),
-        Note::Denied { .. } => Some("client.denied"),
-        Note::Dropped { .. } => Some("message.dropped"),
-        Note::Fate { event, .. } => Some(event),
-        Note::Subscribed { .. } => Some("session.subscribed"),
-        Note::TakenOver { .. } => Some("session.takenover"),
-        Note::SessionEnded { .. } => Some("session.terminated"),
-        Note::Unsubscribed { .. } => Some("session.unsubscribed"),
+        BrokerEvent::Connected { .. } => Some("client.connected"),
+        BrokerEvent::Refused { was_in: false, .. } => Some("client.connack"),
+        BrokerEvent::Refused { .. }
+        | BrokerEvent::Disconnected { .. }
+        | BrokerEvent::Lost { .. }
+        | BrokerEvent::Violated { .. } => Some("client.disconnected"),
+        BrokerEvent::Denied { .. } => Some("client.denied"),
+        BrokerEvent::Dropped { .. } => Some("message.dropped"),
+        BrokerEvent::Delivery { event, .. } => Some(event),
+        BrokerEvent::Subscribed { .. } => Some("session.subscribed"),
+        BrokerEvent::TakenOver { .. } => Some("session.takenover"),
+        BrokerEvent::SessionEnded { .. } => Some("session.terminated"),
+        BrokerEvent::Unsubscribed { .. } => Some("session.unsubscribed"),
         _ => None,
     }
 }

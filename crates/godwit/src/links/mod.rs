@@ -3,37 +3,37 @@
 
 mod backoff;
 pub(crate) mod bridge;
+mod connection;
 #[cfg(feature = "sink")]
 pub(crate) mod events;
-mod fresh;
 #[cfg(feature = "gateway")]
 pub(crate) mod gateway;
-pub(crate) mod map;
-pub(crate) mod near;
+pub(crate) mod local_session;
+pub(crate) mod metrics;
+mod new_filters;
+pub(crate) mod option_rows;
 pub(crate) mod placeholders;
 pub(crate) mod report;
-pub(crate) mod rows;
 #[cfg(feature = "sink")]
 pub(crate) mod sink;
-pub(crate) mod tally;
-mod way;
+pub(crate) mod topic_map;
 
 use self::bridge::Bridge;
 use self::bridge::settings::BridgeSettings;
 #[cfg(feature = "sink")]
-use self::events::Hub;
+use self::events::EventHub;
 #[cfg(feature = "gateway")]
 use self::gateway::{Gateway, settings::GatewaySettings};
-use self::near::Home;
-use self::report::Reporter;
+use self::local_session::LocalBroker;
+use self::metrics::LinkMetrics;
+use self::report::LinkReporter;
 #[cfg(feature = "sink")]
 use self::sink::{Sink, settings::SinkSettings};
-use self::tally::Tally;
-use crate::identity::remote::url::Url;
-use crate::outside::Outside;
-use crate::runtime::Runtime;
+use crate::control_runtime::ControlRuntime;
+use crate::identity::remote::server_url::ServerUrl;
+use crate::process_resources::ProcessResources;
 use broker::limits::LINK_IDS;
-use broker::survey::Which;
+use broker::session_report::SessionSelector;
 use rustls::{ClientConfig, ServerConfig};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -46,32 +46,32 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 /// All links of the process.
-pub(crate) struct Links {
-    runtime: Arc<Runtime>,
-    home: Arc<Home>,
+pub(crate) struct LinkSupervisor {
+    runtime: Arc<ControlRuntime>,
+    home: Arc<LocalBroker>,
     #[cfg(feature = "sink")]
-    hub: Arc<Hub>,
+    hub: Arc<EventHub>,
     /// By the client ids of their sessions.
-    running: BTreeMap<String, Running>,
+    running: BTreeMap<String, RunningLink>,
     /// Sessions that are being ended, by their names: who comes after them waits.
-    leaving: BTreeMap<String, Task>,
-    reporter: Reporter,
+    leaving: BTreeMap<String, LinkTaskEnd>,
+    reporter: LinkReporter,
 }
 
 /// What a link is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum LinkStop {
     No,
     /// It comes back: what the other side has for it stays.
     ForNow,
     /// What the other side has for it goes, but at servers where another link goes on with it.
     ForEver {
-        kept: Vec<Url>,
+        kept: Vec<ServerUrl>,
     },
 }
 
 /// Closed when a task has ended.
-type Task = watch::Receiver<()>;
+type LinkTaskEnd = watch::Receiver<()>;
 
 /// What a link leads to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,25 +93,25 @@ pub(crate) enum LinkSettings {
 }
 
 /// One that is at work.
-struct Running {
+struct RunningLink {
     settings: LinkSettings,
-    tls: Credentials,
-    served: Served,
-    tally: Arc<Tally>,
-    stop: watch::Sender<Stop>,
+    tls: ClientTlsCell,
+    served: ServerTlsCell,
+    tally: Arc<LinkMetrics>,
+    stop: watch::Sender<LinkStop>,
     /// Options were read again, of which its own are the same.
     again: Arc<Notify>,
-    ended: Task,
+    ended: LinkTaskEnd,
 }
 
 /// What a link shows and trusts from its next connection on, where it uses TLS.
-pub(crate) type Credentials = Arc<Mutex<Option<Arc<ClientConfig>>>>;
+pub(crate) type ClientTlsCell = Arc<Mutex<Option<Arc<ClientConfig>>>>;
 
 /// The same towards whoever connects to it.
-pub(crate) type Served = Arc<Mutex<Option<Arc<ServerConfig>>>>;
+pub(crate) type ServerTlsCell = Arc<Mutex<Option<Arc<ServerConfig>>>>;
 
 /// A link's options with what their files hold.
-pub(crate) struct Wanted {
+pub(crate) struct LinkDefinition {
     pub(crate) settings: LinkSettings,
     pub(crate) tls: Option<Arc<ClientConfig>>,
     /// Where others connect to it by TLS.
@@ -123,10 +123,10 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// Between two attempts to end a session here.
 const RETRY: Duration = Duration::from_millis(200);
 
-impl Stop {
+impl LinkStop {
     /// Whether a server is to forget it.
-    pub(crate) fn ends_at(&self, server: &Url) -> bool {
-        matches!(self, Stop::ForEver { kept } if !kept.contains(server))
+    pub(crate) fn ends_session_at(&self, server: &ServerUrl) -> bool {
+        matches!(self, LinkStop::ForEver { kept } if !kept.contains(server))
     }
 }
 
@@ -183,22 +183,22 @@ impl LinkSettings {
     }
 
     /// Those of its servers at which the other one is the same client, and so has its session.
-    fn shares(&self, other: &LinkSettings) -> Vec<Url> {
+    fn shared_servers(&self, other: &LinkSettings) -> Vec<ServerUrl> {
         match (self, other) {
-            (LinkSettings::Bridge(one), LinkSettings::Bridge(other)) => one.shares(other),
+            (LinkSettings::Bridge(one), LinkSettings::Bridge(other)) => one.shared_servers(other),
             #[cfg(any(feature = "gateway", feature = "sink"))]
             _ => Vec::new(),
         }
     }
 
     /// Whether the other one goes on where this one writes, and so has to wait for its end.
-    fn is_followed_by(&self, other: &LinkSettings) -> bool {
+    fn must_wait_for_end(&self, other: &LinkSettings) -> bool {
         match (self, other) {
             #[cfg(feature = "sink")]
             (LinkSettings::Sink(one), LinkSettings::Sink(other)) => {
                 one.file_path().is_some_and(|path| other.file_path() == Some(path))
             }
-            _ => !self.shares(other).is_empty(),
+            _ => !self.shared_servers(other).is_empty(),
         }
     }
 
@@ -216,26 +216,26 @@ impl LinkSettings {
     }
 }
 
-impl Links {
+impl LinkSupervisor {
     #[cold]
     pub(crate) fn start(
-        outside: &Outside,
+        outside: &ProcessResources,
         server: &engine::Server,
-        wanted: Vec<Wanted>,
+        wanted: Vec<LinkDefinition>,
         interval_s: u32,
-    ) -> Links {
-        let mut links = Links::new(outside, server.handle().clone());
-        links.change(wanted, interval_s);
-        links.forget_strangers();
+    ) -> LinkSupervisor {
+        let mut links = LinkSupervisor::new(outside, server.handle().clone());
+        links.apply(wanted, interval_s);
+        links.end_orphaned_sessions();
         links
     }
 
-    fn new(outside: &Outside, handle: engine::Handle) -> Links {
+    fn new(outside: &ProcessResources, handle: engine::EngineHandle) -> LinkSupervisor {
         let runtime = outside.runtime.clone();
-        let home = Arc::new(Home::new(handle));
-        let reporter = Reporter::new(runtime.clone(), home.clone());
+        let home = Arc::new(LocalBroker::new(handle));
+        let reporter = LinkReporter::new(runtime.clone(), home.clone());
         let (running, leaving) = (BTreeMap::new(), BTreeMap::new());
-        Links {
+        LinkSupervisor {
             runtime,
             home,
             #[cfg(feature = "sink")]
@@ -248,19 +248,20 @@ impl Links {
 
     /// From now on there are these, each with its options: what has not changed goes on as it is.
     /// Their sessions are there when it returns.
-    pub(crate) fn change(&mut self, wanted: Vec<Wanted>, interval_s: u32) {
+    pub(crate) fn apply(&mut self, wanted: Vec<LinkDefinition>, interval_s: u32) {
         let is_wanted = |id: &String| wanted.iter().any(|one| one.settings.link_id() == *id);
         let gone: Vec<_> = self.running.keys().filter(|id| !is_wanted(id)).cloned().collect();
-        let heirs = self.heirs(&wanted);
+        let heirs = self.successors(&wanted);
         for id in gone {
             if let Some(link) = self.running.remove(&id) {
-                let kept = wanted.iter().flat_map(|one| link.settings.shares(&one.settings));
+                let kept =
+                    wanted.iter().flat_map(|one| link.settings.shared_servers(&one.settings));
                 let kept = kept.collect();
-                let _ = link.stop.send(Stop::ForEver { kept });
-                self.forget(id, Some(link.ended));
+                let _ = link.stop.send(LinkStop::ForEver { kept });
+                self.end_session(id, Some(link.ended));
             }
         }
-        for Wanted { settings, tls, served } in wanted {
+        for LinkDefinition { settings, tls, served } in wanted {
             let id = settings.link_id();
             let after = heirs.iter().filter(|(heir, _)| *heir == id).map(|(_, task)| task.clone());
             let after = after.collect();
@@ -271,20 +272,20 @@ impl Links {
                     same.again.notify_one();
                     same
                 }
-                before => self.begin(settings, (tls, served), before, after),
+                before => self.start_link(settings, tls, served, before, after),
             };
             self.running.insert(id, link);
         }
         let told = self.running.iter().map(|(id, link)| {
             let (name, tally) = (link.settings.name().clone(), link.tally.clone());
-            (id.clone(), report::Told { name, tally, servers: link.settings.servers() })
+            (id.clone(), report::ReportedLink { name, tally, servers: link.settings.servers() })
         });
-        self.reporter.change(told.collect(), interval_s);
+        self.reporter.set_links(told.collect(), interval_s);
         self.home.wait_for_sessions();
     }
 
     /// Links of other names that end, by who goes on where they were.
-    fn heirs(&self, wanted: &[Wanted]) -> Vec<(String, Task)> {
+    fn successors(&self, wanted: &[LinkDefinition]) -> Vec<(String, LinkTaskEnd)> {
         let mut heirs = Vec::new();
         for (id, link) in &self.running {
             let is_same = |other: &LinkSettings| link.settings.is_same(other);
@@ -293,47 +294,50 @@ impl Links {
             }
             let next = wanted.iter().map(|one| &one.settings);
             let next = next.filter(|one| one.link_id() != *id);
-            let next = next.filter(|one| link.settings.is_followed_by(one));
+            let next = next.filter(|one| link.settings.must_wait_for_end(one));
             heirs.extend(next.map(|one| (one.link_id(), link.ended.clone())));
         }
         heirs
     }
 
-    fn begin(
+    fn start_link(
         &mut self,
         settings: LinkSettings,
-        (tls, served): (Option<Arc<ClientConfig>>, Option<Arc<ServerConfig>>),
-        before: Option<Running>,
-        after: Vec<Task>,
-    ) -> Running {
-        let ((stop, stopped), again) = (watch::channel(Stop::No), Arc::new(Notify::new()));
+        tls: Option<Arc<ClientConfig>>,
+        served: Option<Arc<ServerConfig>>,
+        before: Option<RunningLink>,
+        after: Vec<LinkTaskEnd>,
+    ) -> RunningLink {
+        let ((stop, stopped), again) = (watch::channel(LinkStop::No), Arc::new(Notify::new()));
         let (ends, ended) = watch::channel(());
         let (tls, served) = (Arc::new(Mutex::new(tls)), Arc::new(Mutex::new(served)));
         if let Some(before) = &before {
-            let _ = before.stop.send(Stop::ForNow);
+            let _ = before.stop.send(LinkStop::ForNow);
         }
         let tally = before.as_ref().map(|before| before.tally.clone());
-        let tally = tally.unwrap_or_else(|| Arc::new(Tally::of(settings.kind())));
-        self.home.expect(settings.link_id());
+        let tally = tally.unwrap_or_else(|| Arc::new(LinkMetrics::for_kind(settings.kind())));
+        self.home.expect_session(settings.link_id());
         let had = before.as_ref().map(|before| &before.settings);
         let work: Pin<Box<dyn Future<Output = ()> + Send>> = match &settings {
             LinkSettings::Bridge(own) => {
-                Box::pin(self.bridge(own, had, (&tls, &tally)).run(stopped))
+                Box::pin(self.new_bridge(own, had, &tls, &tally).run(stopped))
             }
             #[cfg(feature = "gateway")]
             LinkSettings::Gateway(own) => {
-                let tls = (tls.clone(), served.clone());
-                let home = (self.home.clone(), again.clone());
-                Box::pin(Gateway::new(own, tls, home, tally.clone()).run(stopped))
+                let (dials, serves) = (tls.clone(), served.clone());
+                let (home, again) = (self.home.clone(), again.clone());
+                let gateway = Gateway::new(own, dials, serves, home, again, tally.clone());
+                Box::pin(gateway.run(stopped))
             }
             #[cfg(feature = "sink")]
             LinkSettings::Sink(own) => {
-                let home = (self.home.clone(), self.hub.clone(), again.clone());
+                let (home, hub) = (self.home.clone(), self.hub.clone());
                 let had = had.and_then(|had| match had {
                     LinkSettings::Sink(had) => Some(&**had),
                     _ => None,
                 });
-                let sink = Sink::new(own, tls.clone(), home, tally.clone(), had);
+                let sink =
+                    Sink::new(own, tls.clone(), home, hub, again.clone(), tally.clone(), had);
                 Box::pin(sink.run(stopped))
             }
         };
@@ -342,19 +346,20 @@ impl Links {
         let earlier = before.map(|before| before.ended).into_iter().chain(leaving).chain(after);
         self.runtime.spawn(async move {
             for task in earlier {
-                end_of(task).await;
+                wait_for_end(task).await;
             }
             work.await;
             drop(ends);
         });
-        Running { settings, tls, served, tally, stop, again, ended }
+        RunningLink { settings, tls, served, tally, stop, again, ended }
     }
 
-    fn bridge(
+    fn new_bridge(
         &self,
         settings: &BridgeSettings,
         before: Option<&LinkSettings>,
-        (tls, tally): (&Credentials, &Arc<Tally>),
+        tls: &ClientTlsCell,
+        tally: &Arc<LinkMetrics>,
     ) -> Bridge {
         let (mut gone, mut is_subscribed) = (Vec::new(), false);
         if let Some(LinkSettings::Bridge(before)) = before {
@@ -369,23 +374,23 @@ impl Links {
         Bridge {
             settings: settings.clone(),
             tls: tls.clone(),
-            home: self.home.clone(),
+            local_broker: self.home.clone(),
             tally: tally.clone(),
-            gone,
+            removed_filters: gone,
             is_subscribed,
         }
     }
 
     /// Ends the session of a link that is no more, with what waits in it.
-    fn forget(&mut self, link_id: String, task: Option<Task>) {
+    fn end_session(&mut self, link_id: String, task: Option<LinkTaskEnd>) {
         let home = self.home.clone();
         let (ends, ended) = watch::channel(());
         let earlier = task.into_iter().chain(self.leaving.insert(link_id.clone(), ended));
         self.runtime.spawn(async move {
             for task in earlier {
-                end_of(task).await;
+                wait_for_end(task).await;
             }
-            while let Err(why) = home.end(&link_id).await {
+            while let Err(why) = home.end_session(&link_id).await {
                 warn!(target: "godwit::link", link = link_id, "its session is still here: {why}");
                 sleep(RETRY).await;
             }
@@ -395,11 +400,13 @@ impl Links {
     }
 
     /// Sessions of links that were taken out of the options while nobody ran.
-    fn forget_strangers(&mut self) {
+    fn end_orphaned_sessions(&mut self) {
         let known: Vec<String> = self.running.keys().cloned().collect();
-        for report in self.home.handle.survey(Which::Beginning(LINK_IDS.into())) {
+        for report in
+            self.home.handle.report_sessions(SessionSelector::ClientIdPrefix(LINK_IDS.into()))
+        {
             if known.iter().all(|id| **id != *report.client_id) {
-                self.forget(report.client_id.into(), None);
+                self.end_session(report.client_id.into(), None);
             }
         }
     }
@@ -412,11 +419,11 @@ impl Links {
         let (all_ended, wait) = channel();
         let running = std::mem::take(&mut self.running);
         for link in running.values() {
-            let _ = link.stop.send(Stop::ForNow);
+            let _ = link.stop.send(LinkStop::ForNow);
         }
         self.runtime.spawn(async move {
             for (_, link) in running {
-                end_of(link.ended).await;
+                wait_for_end(link.ended).await;
             }
             let _ = all_ended.send(());
         });
@@ -425,11 +432,11 @@ impl Links {
 }
 
 /// Comes back when it is to stop, or nobody could say so any more.
-pub(crate) async fn stopped(stop: &mut watch::Receiver<Stop>) {
-    let _ = stop.wait_for(|stop| *stop != Stop::No).await;
+pub(crate) async fn wait_for_stop(stop: &mut watch::Receiver<LinkStop>) {
+    let _ = stop.wait_for(|stop| *stop != LinkStop::No).await;
 }
 
-async fn end_of(mut task: Task) {
+async fn wait_for_end(mut task: LinkTaskEnd) {
     while task.changed().await.is_ok() {}
 }
 

@@ -2,27 +2,27 @@
 
 /// A part of such a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part<'a> {
+pub(crate) enum PlaceholderPart<'a> {
     /// Never empty.
     Text(&'a str),
     /// What stands between `${` and `}`.
     Name(&'a str),
 }
 
-pub(crate) fn parts(text: &str) -> Result<Vec<Part<'_>>, String> {
+pub(crate) fn parts(text: &str) -> Result<Vec<PlaceholderPart<'_>>, String> {
     let (mut parts, mut rest) = (Vec::new(), text);
     while let Some((before, inside)) = rest.split_once("${") {
         let closed = inside.split_once('}');
         let (name, after) =
             closed.ok_or_else(|| format!("{text:?} has a \"${{\" without a \"}}\""))?;
         if !before.is_empty() {
-            parts.push(Part::Text(before));
+            parts.push(PlaceholderPart::Text(before));
         }
-        parts.push(Part::Name(name));
+        parts.push(PlaceholderPart::Name(name));
         rest = after;
     }
     if !rest.is_empty() {
-        parts.push(Part::Text(rest));
+        parts.push(PlaceholderPart::Text(rest));
     }
     Ok(parts)
 }
@@ -30,7 +30,7 @@ pub(crate) fn parts(text: &str) -> Result<Vec<Part<'_>>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Part::{Name, Text};
+    use PlaceholderPart::{Name, Text};
 
     #[test]
     fn names_stand_between_texts() {

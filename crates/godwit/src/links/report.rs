@@ -1,11 +1,11 @@
 //! How links are: numbers of their tasks and of their sessions, for `$SYS/broker/bridge/`,
 //! `gateway/` and `sink/`, and for whoever else asks.
 
-use super::near::Home;
-use super::tally::Tally;
+use super::local_session::LocalBroker;
+use super::metrics::LinkMetrics;
 use super::{LinkKind, lock};
-use crate::runtime::Runtime;
-use broker::survey::Report;
+use crate::control_runtime::ControlRuntime;
+use broker::session_report::SessionReport;
 use broker::sys::{DROP_NAMES, DROPS};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 /// A link as it is now.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct LinkState {
     pub(crate) is_up: bool,
     pub(crate) server: String,
     pub(crate) last_error: String,
@@ -39,116 +39,116 @@ pub(crate) struct State {
 }
 
 /// One value below `$SYS/broker/bridge/{name}/`, or that of another kind of link.
-pub(crate) struct Row {
+pub(crate) struct LinkMetricRow {
     /// Who has it; empty are all.
     pub(crate) only: &'static [LinkKind],
     pub(crate) topic: &'static str,
     pub(crate) about: &'static str,
-    pub(crate) value: fn(&State) -> String,
+    pub(crate) value: fn(&LinkState) -> String,
 }
 
-pub(crate) const ROWS: &[Row] = &[
-    Row {
+pub(crate) const ROWS: &[LinkMetricRow] = &[
+    LinkMetricRow {
         only: &[],
         topic: "state",
         about: "1 while it is connected, a sink's far side takes what it is given, or a gateway \
                 listens; else 0",
         value: |state| u8::from(state.is_up).to_string(),
     },
-    Row {
+    LinkMetricRow {
         only: &[],
         topic: "server",
         about: "the server that it is, or was last, connected to; of a sink what it writes to, of \
                 a gateway where it listens and connects to",
         value: |state| state.server.clone(),
     },
-    Row {
+    LinkMetricRow {
         only: &[],
         topic: "last_error",
         about: "what went wrong last",
         value: |state| state.last_error.clone(),
     },
-    Row {
+    LinkMetricRow {
         only: &[],
         topic: "connects",
         about: "times that it was connected",
         value: |state| state.connects.to_string(),
     },
-    Row {
+    LinkMetricRow {
         only: &[LinkKind::Gateway],
         topic: "peers",
         about: "sockets that are connected to it",
         value: |state| state.peers.to_string(),
     },
-    Row {
+    LinkMetricRow {
         only: &[],
         topic: "out/messages",
         about: "messages that the other side took; of a bridge those that were sent to it, each \
                 time that they were",
         value: |state| state.messages_out.to_string(),
     },
-    Row {
+    LinkMetricRow {
         only: &[],
         topic: "out/bytes",
         about: "bytes of their payloads",
         value: |state| state.bytes_out.to_string(),
     },
-    Row {
+    LinkMetricRow {
         only: &[],
         topic: "out/messages_per_s",
         about: "the same a second, since the value before",
         value: |state| format!("{:.1}", state.rate_out),
     },
-    Row {
+    LinkMetricRow {
         only: &[LinkKind::Sink],
         topic: "out/batches",
         about: "batches of them",
         value: |state| state.batches.to_string(),
     },
-    Row {
+    LinkMetricRow {
         only: &[LinkKind::Sink],
         topic: "out/failures",
         about: "times that a batch was not taken, or nobody was there",
         value: |state| state.failures.to_string(),
     },
-    Row {
+    LinkMetricRow {
         only: &[LinkKind::Bridge, LinkKind::Gateway],
         topic: "in/messages",
         about: "messages that came from the other broker, or from sockets",
         value: |state| state.messages_in.to_string(),
     },
-    Row {
+    LinkMetricRow {
         only: &[LinkKind::Bridge, LinkKind::Gateway],
         topic: "in/bytes",
         about: "bytes of their payloads",
         value: |state| state.bytes_in.to_string(),
     },
-    Row {
+    LinkMetricRow {
         only: &[LinkKind::Bridge, LinkKind::Gateway],
         topic: "in/messages_per_s",
         about: "the same a second, since the value before",
         value: |state| format!("{:.1}", state.rate_in),
     },
-    Row {
+    LinkMetricRow {
         only: &[],
         topic: "queue/in_flight",
         about: "messages that the other side has not acknowledged",
         value: |state| state.in_flight.to_string(),
     },
-    Row {
+    LinkMetricRow {
         only: &[],
         topic: "queue/messages",
         about: "messages that wait; of those that a start found the first 1,024, or 1 MiB, count, \
                 and the others once they are read",
         value: |state| state.queued.to_string(),
     },
-    Row {
+    LinkMetricRow {
         only: &[],
         topic: "queue/bytes",
         about: "their bytes",
         value: |state| state.queued_bytes.to_string(),
     },
-    Row {
+    LinkMetricRow {
         only: &[],
         topic: "queue/oldest_ms",
         about: "how long the first of them has waited, in milliseconds",
@@ -157,12 +157,12 @@ pub(crate) const ROWS: &[Row] = &[
 ];
 
 /// Those that a link of this kind has.
-pub(crate) fn rows(kind: LinkKind) -> impl Iterator<Item = &'static Row> {
+pub(crate) fn metric_rows(kind: LinkKind) -> impl Iterator<Item = &'static LinkMetricRow> {
     ROWS.iter().filter(move |row| row.only.is_empty() || row.only.contains(&kind))
 }
 
 /// Why messages of a link were dropped: by its queue, then by the link.
-pub(crate) fn drops(state: &State) -> impl Iterator<Item = (&'static str, u64)> {
+pub(crate) fn drop_counts(state: &LinkState) -> impl Iterator<Item = (&'static str, u64)> {
     let by_queue = DROP_NAMES.into_iter().zip(state.drops);
     let mut all: Vec<(&'static str, u64)> = by_queue.collect();
     // The queue has a name for some of these too, and they mean the same.
@@ -177,44 +177,44 @@ pub(crate) fn drops(state: &State) -> impl Iterator<Item = (&'static str, u64)> 
 
 /// What is known of a link without asking.
 #[derive(Clone)]
-pub(crate) struct Told {
+pub(crate) struct ReportedLink {
     pub(crate) name: Arc<str>,
-    pub(crate) tally: Arc<Tally>,
+    pub(crate) tally: Arc<LinkMetrics>,
     pub(crate) servers: Vec<String>,
 }
 
 /// By the client ids of their sessions.
-type All = BTreeMap<String, Told>;
+type ReportedLinks = BTreeMap<String, ReportedLink>;
 
 /// Says every so often how all of them are.
-pub(crate) struct Reporter {
-    runtime: Arc<Runtime>,
-    home: Arc<Home>,
-    plan: Arc<Mutex<Plan>>,
+pub(crate) struct LinkReporter {
+    runtime: Arc<ControlRuntime>,
+    home: Arc<LocalBroker>,
+    plan: Arc<Mutex<ReportPlan>>,
 }
 
 #[derive(Default)]
-struct Plan {
-    links: All,
+struct ReportPlan {
+    links: ReportedLinks,
     interval_s: u32,
     is_running: bool,
 }
 
 /// What was said last.
 #[derive(Default)]
-struct Memory {
-    said: HashMap<String, String>,
+struct PublishedValues {
+    published: HashMap<String, String>,
 }
 
 /// While nothing is to be said.
 const IDLE: Duration = Duration::from_secs(1);
 
-impl Reporter {
-    pub(crate) fn new(runtime: Arc<Runtime>, home: Arc<Home>) -> Reporter {
-        Reporter { runtime, home, plan: Arc::default() }
+impl LinkReporter {
+    pub(crate) fn new(runtime: Arc<ControlRuntime>, home: Arc<LocalBroker>) -> LinkReporter {
+        LinkReporter { runtime, home, plan: Arc::default() }
     }
 
-    pub(crate) fn change(&self, links: All, interval_s: u32) {
+    pub(crate) fn set_links(&self, links: ReportedLinks, interval_s: u32) {
         let mut plan = lock(&self.plan);
         (plan.links, plan.interval_s) = (links, interval_s);
         if plan.is_running || plan.links.is_empty() {
@@ -223,14 +223,14 @@ impl Reporter {
         plan.is_running = true;
         let (home, plan) = (self.home.clone(), self.plan.clone());
         self.runtime.spawn(async move {
-            let mut memory = Memory::default();
+            let mut memory = PublishedValues::default();
             loop {
                 let (links, interval_s) = {
                     let plan = lock(&plan);
                     (plan.links.clone(), plan.interval_s)
                 };
                 if interval_s > 0 {
-                    memory.say(&home, &links).await;
+                    memory.publish_changes(&home, &links).await;
                 }
                 sleep(Duration::from_secs(u64::from(interval_s)).max(IDLE)).await;
             }
@@ -239,21 +239,24 @@ impl Reporter {
 }
 
 /// How these links are.
-pub(crate) async fn states(home: &Home, links: &All) -> BTreeMap<String, State> {
+pub(crate) async fn link_states(
+    home: &LocalBroker,
+    links: &ReportedLinks,
+) -> BTreeMap<String, LinkState> {
     let ids = links.keys().map(|id| id.as_str().into()).collect();
-    let reports = home.survey(ids).await;
-    let state = |(id, told): (&String, &Told)| {
+    let reports = home.report_sessions(ids).await;
+    let state = |(id, told): (&String, &ReportedLink)| {
         let report = reports.iter().find(|one| *one.client_id == **id);
-        (id.clone(), state(told, report))
+        (id.clone(), link_state(told, report))
     };
     links.iter().map(state).collect()
 }
 
-fn state(told: &Told, report: Option<&Report>) -> State {
+fn link_state(told: &ReportedLink, report: Option<&SessionReport>) -> LinkState {
     let tally = &told.tally;
     let server = told.servers.get(tally.server.load(Relaxed));
     let [rate_out, rate_in] = tally.rates(Instant::now());
-    State {
+    LinkState {
         is_up: tally.is_up.load(Relaxed),
         server: server.cloned().unwrap_or_default(),
         last_error: tally.last_error(),
@@ -272,32 +275,32 @@ fn state(told: &Told, report: Option<&Report>) -> State {
         queued_bytes: report.map_or(0, |report| report.queued_bytes),
         oldest_age_ms: report.and_then(|report| report.oldest_age_ms).unwrap_or(0),
         drops: report.map_or([0; DROPS], |report| report.drops),
-        losses: tally.losses().collect(),
+        losses: tally.drop_counts().collect(),
     }
 }
 
-impl Memory {
-    async fn say(&mut self, home: &Home, links: &All) {
+impl PublishedValues {
+    async fn publish_changes(&mut self, home: &LocalBroker, links: &ReportedLinks) {
         let mut all: HashMap<String, String> = HashMap::new();
-        for (id, state) in states(home, links).await {
-            let Told { name, tally, .. } = &links[&id];
+        for (id, state) in link_states(home, links).await {
+            let ReportedLink { name, tally, .. } = &links[&id];
             let base = format!("$SYS/broker/{}/{name}", tally.kind.word());
-            for row in rows(tally.kind) {
+            for row in metric_rows(tally.kind) {
                 all.insert(format!("{base}/{}", row.topic), (row.value)(&state));
             }
-            for (reason, count) in drops(&state) {
+            for (reason, count) in drop_counts(&state) {
                 all.insert(format!("{base}/dropped/{reason}"), count.to_string());
             }
         }
         for (topic, value) in &all {
-            if self.said.get(topic) != Some(value) {
-                home.handle.say(topic.as_str().into(), value.as_str().into());
+            if self.published.get(topic) != Some(value) {
+                home.handle.publish_sys(topic.as_str().into(), value.as_str().into());
             }
         }
         // A retained message without a payload clears what a link that is gone said.
-        for topic in self.said.keys().filter(|topic| !all.contains_key(*topic)) {
-            home.handle.say(topic.as_str().into(), "".into());
+        for topic in self.published.keys().filter(|topic| !all.contains_key(*topic)) {
+            home.handle.publish_sys(topic.as_str().into(), "".into());
         }
-        self.said = all;
+        self.published = all;
     }
 }

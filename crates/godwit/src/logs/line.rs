@@ -1,29 +1,29 @@
 //! One event, taken apart, and the three ways to write it. Whatever a client says (its id, a
 //! topic) is escaped, so a line stays a line.
 
-use crate::timestamp::Timestamp;
+use crate::timestamp::UnixTimestamp;
 use std::fmt::{self, Write as _};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
-pub(super) struct Line {
-    at: Timestamp,
+pub(super) struct LogLine {
+    at: UnixTimestamp,
     level: Level,
     module: &'static str,
     message: String,
-    fields: Vec<(&'static str, Shown)>,
+    fields: Vec<(&'static str, LogFieldValue)>,
 }
 
-enum Shown {
+enum LogFieldValue {
     Text(String),
     /// A number or a truth value: bare in JSON too.
     Plain(String),
 }
 
-impl Line {
-    pub(super) fn of(event: &Event<'_>, now: Timestamp) -> Line {
+impl LogLine {
+    pub(super) fn of(event: &Event<'_>, now: UnixTimestamp) -> LogLine {
         let metadata = event.metadata();
-        let mut line = Line {
+        let mut line = LogLine {
             at: now,
             level: *metadata.level(),
             module: metadata.target(),
@@ -42,12 +42,13 @@ impl Line {
 
     /// For syslog, which stamps lines itself.
     pub(super) fn write_unstamped(&self, out: &mut String) {
-        let _ = write!(out, "{:5} {} {}", self.level.as_str(), self.module, Escaped(&self.message));
+        let _ =
+            write!(out, "{:5} {} {}", self.level.as_str(), self.module, EscapedText(&self.message));
         for (name, shown) in &self.fields {
             let _ = match shown {
-                Shown::Plain(text) => write!(out, " {name}={text}"),
-                Shown::Text(text) if needs_quotes(text) => write!(out, " {name}={text:?}"),
-                Shown::Text(text) => write!(out, " {name}={text}"),
+                LogFieldValue::Plain(text) => write!(out, " {name}={text}"),
+                LogFieldValue::Text(text) if needs_quotes(text) => write!(out, " {name}={text:?}"),
+                LogFieldValue::Text(text) => write!(out, " {name}={text}"),
             };
         }
     }
@@ -55,27 +56,27 @@ impl Line {
     pub(super) fn write_json(&self, out: &mut String) {
         let (at, level, module) = (self.at, self.level, self.module);
         let _ = write!(out, "{{\"time\":\"{at}\",\"level\":\"{level}\",\"module\":\"{module}\"");
-        let _ = write!(out, ",\"message\":{}", Json(&self.message));
+        let _ = write!(out, ",\"message\":{}", JsonText(&self.message));
         for (name, shown) in &self.fields {
             let _ = match shown {
-                Shown::Plain(text) => write!(out, ",\"{name}\":{text}"),
-                Shown::Text(text) => write!(out, ",\"{name}\":{}", Json(text)),
+                LogFieldValue::Plain(text) => write!(out, ",\"{name}\":{text}"),
+                LogFieldValue::Text(text) => write!(out, ",\"{name}\":{}", JsonText(text)),
             };
         }
         out.push('}');
     }
 
     fn plain(&mut self, field: &Field, value: impl fmt::Display) {
-        self.fields.push((field.name(), Shown::Plain(value.to_string())));
+        self.fields.push((field.name(), LogFieldValue::Plain(value.to_string())));
     }
 }
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
             let _ = write!(self.message, "{value:?}");
         } else {
-            self.fields.push((field.name(), Shown::Text(format!("{value:?}"))));
+            self.fields.push((field.name(), LogFieldValue::Text(format!("{value:?}"))));
         }
     }
 
@@ -83,7 +84,7 @@ impl Visit for Line {
         if field.name() == "message" {
             self.message.push_str(value);
         } else {
-            self.fields.push((field.name(), Shown::Text(value.to_string())));
+            self.fields.push((field.name(), LogFieldValue::Text(value.to_string())));
         }
     }
 
@@ -106,9 +107,9 @@ fn needs_quotes(text: &str) -> bool {
 }
 
 /// Without the characters that would end or disguise a line.
-struct Escaped<'a>(&'a str);
+struct EscapedText<'a>(&'a str);
 
-impl fmt::Display for Escaped<'_> {
+impl fmt::Display for EscapedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for char in self.0.chars() {
             if char.is_control() {
@@ -121,9 +122,9 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-struct Json<'a>(&'a str);
+struct JsonText<'a>(&'a str);
 
-impl fmt::Display for Json<'_> {
+impl fmt::Display for JsonText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_char('"')?;
         for char in self.0.chars() {

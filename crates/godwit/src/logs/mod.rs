@@ -5,16 +5,16 @@
 //! than tracing-subscriber, which made a bare program 270 KB larger and 300 KB heavier when idle.
 
 mod line;
-mod sink;
+mod writer;
 
 use crate::options::settings::LogSettings;
-use crate::timestamp::Timestamp;
-use line::Line;
-use sink::Sink;
+use crate::timestamp::UnixTimestamp;
+use line::LogLine;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
+use writer::LogOutput;
 
 /// The last part of `godwit::{module}`, by which `log.modules` names them.
 pub(crate) const MODULES: &[&str] = &[
@@ -32,24 +32,24 @@ pub(crate) const MODULES: &[&str] = &[
 
 /// The handle by which a reload reaches the subscriber.
 #[derive(Clone)]
-pub(crate) struct Logs {
-    shared: Arc<Shared>,
+pub(crate) struct LogSubscriber {
+    shared: Arc<LogState>,
 }
 
-struct Shared {
-    filters: RwLock<Filters>,
-    sink: Mutex<Sink>,
+struct LogState {
+    filters: RwLock<LogFilters>,
+    sink: Mutex<LogOutput>,
 }
 
-struct Filters {
+struct LogFilters {
     level: LevelFilter,
     modules: Vec<(String, LevelFilter)>,
 }
 
-impl Logs {
+impl LogSubscriber {
     /// Makes this the process's log. Events before it are lost.
-    pub(crate) fn start(settings: &LogSettings) -> Result<Logs, String> {
-        let logs = Logs::new(settings)?;
+    pub(crate) fn start(settings: &LogSettings) -> Result<LogSubscriber, String> {
+        let logs = LogSubscriber::new(settings)?;
         let subscriber = tracing::subscriber::set_global_default(logs.clone());
         subscriber.map_err(|_| "the log was started twice".to_string())?;
         Ok(logs)
@@ -58,22 +58,22 @@ impl Logs {
     /// Changes level, format and target. On an error everything stays as it was. A file is opened
     /// anew even if its name did not change: that is how rotation works.
     pub(crate) fn configure(&self, settings: &LogSettings) -> Result<(), String> {
-        let sink = Sink::open(settings)?;
+        let sink = LogOutput::open(settings)?;
         *self.shared.sink.lock().unwrap_or_else(PoisonError::into_inner) = sink;
         *self.shared.filters.write().unwrap_or_else(PoisonError::into_inner) =
-            Filters::of(settings);
+            LogFilters::from_settings(settings);
         tracing::callsite::rebuild_interest_cache();
         Ok(())
     }
 
-    fn new(settings: &LogSettings) -> Result<Logs, String> {
-        let (filters, sink) = (Filters::of(settings), Sink::open(settings)?);
-        let shared = Shared { filters: RwLock::new(filters), sink: Mutex::new(sink) };
-        Ok(Logs { shared: Arc::new(shared) })
+    fn new(settings: &LogSettings) -> Result<LogSubscriber, String> {
+        let (filters, sink) = (LogFilters::from_settings(settings), LogOutput::open(settings)?);
+        let shared = LogState { filters: RwLock::new(filters), sink: Mutex::new(sink) };
+        Ok(LogSubscriber { shared: Arc::new(shared) })
     }
 }
 
-impl Subscriber for Logs {
+impl Subscriber for LogSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let filters = self.shared.filters.read().unwrap_or_else(PoisonError::into_inner);
         metadata.is_event() && *metadata.level() <= filters.level_of(metadata.target())
@@ -87,7 +87,7 @@ impl Subscriber for Logs {
 
     fn event(&self, event: &Event<'_>) {
         let mut sink = self.shared.sink.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = Line::of(event, Timestamp::now());
+        let line = LogLine::of(event, UnixTimestamp::now());
         sink.write(*event.metadata().level(), &line);
     }
 
@@ -101,9 +101,9 @@ impl Subscriber for Logs {
     fn exit(&self, _: &Id) {}
 }
 
-impl Filters {
-    fn of(settings: &LogSettings) -> Filters {
-        Filters { level: settings.level, modules: settings.modules.clone() }
+impl LogFilters {
+    fn from_settings(settings: &LogSettings) -> LogFilters {
+        LogFilters { level: settings.level, modules: settings.modules.clone() }
     }
 
     fn level_of(&self, target: &str) -> LevelFilter {
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_line_has_level_module_message_and_fields_on_one_line() {
         let file = scratch("text").join("log");
-        let logs = Logs::new(&settings(&file, LogFormat::Text)).unwrap();
+        let logs = LogSubscriber::new(&settings(&file, LogFormat::Text)).unwrap();
         tracing::subscriber::with_default(logs, || {
             tracing::info!(target: "godwit::conn", client_id = "a", peer = %"1.2.3.4:5", "in");
             tracing::warn!(target: "godwit::drop", client_id = "two\nlines \"x\"", n = 3, "out");
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn json_lines_are_objects() {
         let file = scratch("json").join("log");
-        let logs = Logs::new(&settings(&file, LogFormat::Json)).unwrap();
+        let logs = LogSubscriber::new(&settings(&file, LogFormat::Json)).unwrap();
         tracing::subscriber::with_default(logs, || {
             tracing::info!(target: "godwit::conn", client_id = "a\"\u{1}", n = 3, ok = true, "in");
         });
@@ -181,7 +181,7 @@ mod tests {
         let mut given = settings(&file, LogFormat::Text);
         given.level = LevelFilter::ERROR;
         given.modules = vec![("conn".to_string(), LevelFilter::DEBUG)];
-        let logs = Logs::new(&given).unwrap();
+        let logs = LogSubscriber::new(&given).unwrap();
         tracing::subscriber::with_default(logs.clone(), || {
             for _ in 0..2 {
                 tracing::debug!(target: "godwit::conn", "conn");
@@ -199,7 +199,7 @@ mod tests {
         let folder = scratch("rotate");
         let (file, old) = (folder.join("log"), folder.join("log.1"));
         let given = settings(&file, LogFormat::Text);
-        let logs = Logs::new(&given).unwrap();
+        let logs = LogSubscriber::new(&given).unwrap();
         tracing::subscriber::with_default(logs.clone(), || {
             tracing::info!(target: "godwit::serve", "first");
             std::fs::rename(&file, &old).unwrap();
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_opened_is_an_error_and_changes_nothing() {
         let file = scratch("missing").join("log");
-        let logs = Logs::new(&settings(&file, LogFormat::Text)).unwrap();
+        let logs = LogSubscriber::new(&settings(&file, LogFormat::Text)).unwrap();
         let why = logs.configure(&settings(Path::new("/nowhere/log"), LogFormat::Text));
         let why = why.unwrap_err();
         let told = "/nowhere/log: the log file (log.file) cannot be opened: ";

@@ -1,49 +1,52 @@
 //! `[[bridge]]` in a file, with `[[bridge.out]]` and `[[bridge.in]]` below it.
 
-use super::file::Reader;
-use super::links::{LinkGiven, Tables, name_misfit};
-use super::{Plan, Wrong, overruled};
-use crate::links::bridge::pipe::Rules;
-use crate::links::bridge::settings::{BridgeSettings, ROWS, RULE_ROWS, RuleSettings, inflight_max};
-use crate::links::near;
-use crate::links::rows::{LIMIT_KEYS, check_retry};
-use crate::options::settings::Settings;
+use super::file::OptionFileReader;
+use super::links::{LinkOptions, LinkTables, check_name};
+use super::{OptionError, OptionPlan, override_settings};
+use crate::links::bridge::relay::BridgeRules;
+use crate::links::bridge::settings::{
+    BridgeRuleSettings, BridgeSettings, ROWS, RULE_ROWS, inflight_max,
+};
+use crate::links::local_session;
+use crate::links::option_rows::{LIMIT_KEYS, check_retry};
+use crate::options::settings::ProgramSettings;
 use toml::de::DeTable;
 
-pub(crate) type BridgeGiven = LinkGiven<BridgeSettings>;
+pub(crate) type BridgeOptions = LinkOptions<BridgeSettings>;
 
-const TABLES: Tables<BridgeSettings> = (ROWS, LIMIT_KEYS);
+const TABLES: LinkTables<BridgeSettings> = LinkTables { rows: ROWS, limit_keys: LIMIT_KEYS };
 
-impl Reader<'_> {
-    pub(super) fn bridge(&mut self, at: usize, table: &DeTable<'_>) {
-        let mut own = LinkGiven::new(self.origin(at), ROWS);
+impl OptionFileReader<'_> {
+    pub(super) fn read_bridge(&mut self, at: usize, table: &DeTable<'_>) {
+        let mut own = LinkOptions::new(self.origin(at), ROWS);
         let (mut outward, mut inward) = (Vec::new(), Vec::new());
         for (name, value) in table {
             let begin = name.span().start;
             match &**name.get_ref() {
-                "out" => self.link_rules("bridge.out", RULE_ROWS, begin, value, &mut outward),
-                "in" => self.link_rules("bridge.in", RULE_ROWS, begin, value, &mut inward),
-                key => self.link_option(&mut own, TABLES, key, begin, value),
+                "out" => self.read_link_rules("bridge.out", RULE_ROWS, begin, value, &mut outward),
+                "in" => self.read_link_rules("bridge.in", RULE_ROWS, begin, value, &mut inward),
+                key => self.read_link_option(&mut own, &TABLES, key, begin, value),
             }
         }
-        let rules = |all: Vec<(usize, RuleSettings)>, reader: &mut Self| {
+        let rules = |all: Vec<(usize, BridgeRuleSettings)>, reader: &mut Self| {
             let name = own.settings.name.clone();
-            let made = all.into_iter().map(|(at, rule)| (at, rule.rule(&name)));
-            made.filter_map(|(at, rule)| rule.map_err(|why| reader.wrong(at, why)).ok()).collect()
+            let made = all.into_iter().map(|(at, rule)| (at, rule.build_rule(&name)));
+            made.filter_map(|(at, rule)| rule.map_err(|why| reader.report_error(at, why)).ok())
+                .collect()
         };
-        let rules = Rules { outward: rules(outward, self), inward: rules(inward, self) };
+        let rules = BridgeRules { outward: rules(outward, self), inward: rules(inward, self) };
         own.settings.rules = rules.into();
-        if let Some(why) = self.misfit(&own.settings) {
-            return self.wrong(at, why);
+        if let Some(why) = self.check_bridge(&own.settings) {
+            return self.report_error(at, why);
         }
         self.plan.bridges.push(own);
     }
 
     /// What no row can see alone.
-    fn misfit(&self, own: &BridgeSettings) -> Option<String> {
+    fn check_bridge(&self, own: &BridgeSettings) -> Option<String> {
         let has_tls = own.servers.iter().any(|url| ["tls", "wss", "quic"].contains(&&*url.scheme));
         let others = self.plan.bridges.iter().map(|other| &*other.settings.name);
-        if let Some(why) = name_misfit("bridge", &own.name, others) {
+        if let Some(why) = check_name("bridge", &own.name, others) {
             return Some(why);
         }
         if own.servers.is_empty() {
@@ -65,16 +68,16 @@ impl Reader<'_> {
     }
 }
 
-impl Plan {
+impl OptionPlan {
     /// Every bridge with the limits of its session.
-    pub(super) fn bridges(&self, settings: &Settings) -> Vec<BridgeSettings> {
-        let bridge = |given: &BridgeGiven| {
-            let mut own = overruled(settings, &given.limits).broker;
+    pub(super) fn bridge_settings(&self, settings: &ProgramSettings) -> Vec<BridgeSettings> {
+        let bridge = |given: &BridgeOptions| {
+            let mut own = override_settings(settings, &given.limits).broker;
             if !given.limits.contains_key("session.inflight_max") {
                 own.inflight_max = inflight_max(given.settings.version);
             }
             let takes_rows = self.is_sent_to(&given.settings.link_id());
-            let limits = near::limits(&own).into();
+            let limits = local_session::session_limits(&own).into();
             let has_neighbours = self.bridges.len() > 1;
             BridgeSettings { limits, takes_rows, has_neighbours, ..given.settings.clone() }
         };
@@ -82,16 +85,17 @@ impl Plan {
     }
 
     /// What differs between the bridges of two plans makes them change.
-    pub(super) fn bridges_differ(&self, next: &Plan) -> bool {
-        let own = |plan: &Plan| plan.bridges.iter().map(LinkGiven::values).collect::<Vec<_>>();
+    pub(super) fn bridges_differ(&self, next: &OptionPlan) -> bool {
+        let own =
+            |plan: &OptionPlan| plan.bridges.iter().map(LinkOptions::values).collect::<Vec<_>>();
         own(self) != own(next)
     }
 
-    pub(super) fn check_bridges(&self, wrongs: &mut Vec<Wrong>) {
-        let most = broker::limits::CLASSES_MAX.saturating_sub(self.groups.len());
+    pub(super) fn check_bridges(&self, wrongs: &mut Vec<OptionError>) {
+        let most = broker::limits::CLIENT_GROUPS_MAX.saturating_sub(self.groups.len());
         if let Some(beyond) = self.bridges.get(most) {
             let why = format!("with {} groups there is room for {most} bridges", self.groups.len());
-            wrongs.push(Wrong { origin: beyond.origin.clone(), why });
+            wrongs.push(OptionError { origin: beyond.origin.clone(), why });
         }
         for given in &self.bridges {
             let (own, rules) = (&given.settings, &given.settings.rules);
@@ -102,7 +106,7 @@ impl Plan {
                     "a bridge needs a rule: [[bridge.out]], [[bridge.in]], or a [[rule]] with \
                      send.to = [\"bridge/{name}\"]"
                 );
-                wrongs.push(Wrong { origin: given.origin.clone(), why });
+                wrongs.push(OptionError { origin: given.origin.clone(), why });
             }
         }
     }

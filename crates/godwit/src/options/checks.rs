@@ -1,30 +1,30 @@
 //! What no row can check alone: options that must fit each other, and the ones that this version
 //! does not support yet.
 
-use super::settings::{Anonymous, ListenerSettings, LogTarget, Settings};
-use super::{Plan, Wrong};
+use super::settings::{AnonymousAccess, ListenerSettings, LogTarget, ProgramSettings};
+use super::{OptionError, OptionPlan};
 use broker::options::Durability;
-use broker::{Options, limits};
-use engine::tls::{ClientCertificate, Oldest};
+use broker::{BrokerOptions, limits};
+use engine::tls::{ClientCertificateMode, TlsVersionMin};
 
-pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
+pub(super) fn check_plan(plan: &OptionPlan, wrongs: &mut Vec<OptionError>) {
     let settings = plan.settings(1);
     let checks = [
-        ("listen", listen as fn(&Settings) -> Option<String>),
-        ("data", data),
-        ("log.target", log_target),
-        ("queue.bytes_max", queue),
+        ("listen", check_listen as fn(&ProgramSettings) -> Option<String>),
+        ("data", check_data_folder),
+        ("log.target", check_log_target),
+        ("queue.bytes_max", check_queue),
     ];
-    listeners(plan, &settings, wrongs);
-    access(plan, &settings, wrongs);
+    check_listeners(plan, &settings, wrongs);
+    check_access(plan, &settings, wrongs);
     plan.check_imported(&settings, wrongs);
-    queues(plan, &settings, wrongs);
+    check_queues(plan, &settings, wrongs);
     plan.check_sends(wrongs);
-    namespaces(plan, &settings, wrongs);
-    let (groups, most) = (plan.groups.len(), limits::CLASSES_MAX);
+    check_namespaces(plan, &settings, wrongs);
+    let (groups, most) = (plan.groups.len(), limits::CLIENT_GROUPS_MAX);
     if let Some(beyond) = plan.groups.get(most) {
         let why = format!("there are {groups} groups, use at most {most}");
-        wrongs.push(Wrong { origin: beyond.origin.clone(), why });
+        wrongs.push(OptionError { origin: beyond.origin.clone(), why });
     }
     #[cfg(feature = "bridge")]
     plan.check_bridges(wrongs);
@@ -34,12 +34,12 @@ pub(super) fn check(plan: &Plan, wrongs: &mut Vec<Wrong>) {
     plan.check_sinks(wrongs);
     for (key, check) in checks {
         if let Some(why) = check(&settings) {
-            wrongs.push(Wrong { origin: plan.origin(key), why });
+            wrongs.push(OptionError { origin: plan.origin(key), why });
         }
     }
 }
 
-fn listen(settings: &Settings) -> Option<String> {
+fn check_listen(settings: &ProgramSettings) -> Option<String> {
     let most = limits::LISTENERS_MAX;
     match settings.listeners.len() {
         0 => Some("listen is empty, use at least one URL like tcp://127.0.0.1:1883".to_string()),
@@ -49,20 +49,21 @@ fn listen(settings: &Settings) -> Option<String> {
 }
 
 /// What is behind each listener must fit together, and to who may come.
-fn listeners(plan: &Plan, settings: &Settings, wrongs: &mut Vec<Wrong>) {
+fn check_listeners(plan: &OptionPlan, settings: &ProgramSettings, wrongs: &mut Vec<OptionError>) {
     for (at, listener) in settings.listeners.iter().enumerate() {
         let url = &listener.url;
-        let closed = listener.anonymous == Anonymous::Loopback && !listener.is_open();
-        let open = closed && !url.is_loopback() && !listener.authenticates();
-        let wrong = open.then(|| open_to_all(&url.to_string()));
-        let wrong = wrong.or_else(|| tls(listener).map(|why| format!("{url}: {why}")));
+        let closed =
+            listener.anonymous == AnonymousAccess::Loopback && !listener.accepts_other_hosts();
+        let open = closed && !url.is_loopback() && !listener.requires_credentials();
+        let wrong = open.then(|| describe_open_listener(&url.to_string()));
+        let wrong = wrong.or_else(|| check_tls(listener).map(|why| format!("{url}: {why}")));
         if let Some(why) = wrong {
-            wrongs.push(Wrong { origin: plan.listener_origin(at), why });
+            wrongs.push(OptionError { origin: plan.listener_origin(at), why });
         }
     }
 }
 
-fn tls(listener: &ListenerSettings) -> Option<String> {
+fn check_tls(listener: &ListenerSettings) -> Option<String> {
     if !listener.url.is_tls() {
         return None;
     }
@@ -75,7 +76,7 @@ fn tls(listener: &ListenerSettings) -> Option<String> {
     }
     let files = &listener.door.tls;
     if listener.door.psk_file.is_some() {
-        return psk(listener);
+        return check_psk(listener);
     }
     let (certificates, keys) = (files.certificates.len(), files.keys.len());
     if certificates == 0 {
@@ -91,12 +92,12 @@ fn tls(listener: &ListenerSettings) -> Option<String> {
     }
     let vouched = files.client_authorities.is_some();
     match files.client {
-        ClientCertificate::Off if vouched || !files.revoked.is_empty() => Some(
+        ClientCertificateMode::Off if vouched || !files.revoked.is_empty() => Some(
             "tls.client_ca and tls.crl do nothing with tls.client_certificate = \"off\", use \
              \"required\" or \"optional\""
                 .to_string(),
         ),
-        ClientCertificate::Optional | ClientCertificate::Required if !vouched => Some(
+        ClientCertificateMode::Optional | ClientCertificateMode::Required if !vouched => Some(
             "tls.client_certificate needs tls.client_ca, the CAs that vouch for clients"
                 .to_string(),
         ),
@@ -105,14 +106,14 @@ fn tls(listener: &ListenerSettings) -> Option<String> {
 }
 
 /// What keys in the place of certificates leave no room for.
-fn psk(listener: &ListenerSettings) -> Option<String> {
+fn check_psk(listener: &ListenerSettings) -> Option<String> {
     let files = &listener.door.tls;
     let why = if listener.url.is_quic() {
         "tls.psk_file is not for quic, which needs a certificate: give quic a [[listener]] with \
          tls.psk_file = \"\""
-    } else if files.oldest == Oldest::V13 {
+    } else if files.version_min == TlsVersionMin::V13 {
         "tls.psk_file is for TLS 1.2: give it a [[listener]] with tls.version_min = \"1.2\""
-    } else if files.client != ClientCertificate::Off {
+    } else if files.client != ClientCertificateMode::Off {
         "a client with a key shows no certificate: give tls.psk_file a [[listener]] with \
          tls.client_certificate = \"off\""
     } else {
@@ -122,7 +123,7 @@ fn psk(listener: &ListenerSettings) -> Option<String> {
 }
 
 /// Also said where a host name turns out to be more than loopback.
-pub(crate) fn open_to_all(url: &str) -> String {
+pub(crate) fn describe_open_listener(url: &str) -> String {
     format!(
         "{url} can be reached from other hosts and there is no authentication: listen on \
          127.0.0.1 or [::1], name users with auth.users, or let everyone in with \
@@ -131,26 +132,27 @@ pub(crate) fn open_to_all(url: &str) -> String {
 }
 
 /// Who may come in by each listener: what goes for several is said once.
-fn access(plan: &Plan, settings: &Settings, wrongs: &mut Vec<Wrong>) {
+fn check_access(plan: &OptionPlan, settings: &ProgramSettings, wrongs: &mut Vec<OptionError>) {
     let mut said = Vec::new();
     for (at, listener) in settings.listeners.iter().enumerate() {
         let checks = [
-            ("allow_anonymous", nobody(listener)),
-            ("auth.certificate_client_id", certificate(listener)),
+            ("allow_anonymous", check_anyone_can_connect(listener)),
+            ("auth.certificate_client_id", check_certificate(listener)),
         ];
         for (key, why) in checks {
             let Some(why) = why else { continue };
             let origin = plan.origin_at(at, key);
             if !said.contains(&(key, origin.clone())) {
                 said.push((key, origin.clone()));
-                wrongs.push(Wrong { origin, why });
+                wrongs.push(OptionError { origin, why });
             }
         }
     }
 }
 
-fn nobody(listener: &ListenerSettings) -> Option<String> {
-    let closed = listener.anonymous == Anonymous::Never && !listener.security.authenticates();
+fn check_anyone_can_connect(listener: &ListenerSettings) -> Option<String> {
+    let closed = listener.anonymous == AnonymousAccess::Never
+        && !listener.security.requires_authentication();
     closed.then(|| {
         "allow_anonymous = false: nobody could connect, because there is no authentication; name \
          users with auth.users, or use \"loopback\" or true"
@@ -158,7 +160,7 @@ fn nobody(listener: &ListenerSettings) -> Option<String> {
     })
 }
 
-fn certificate(listener: &ListenerSettings) -> Option<String> {
+fn check_certificate(listener: &ListenerSettings) -> Option<String> {
     let own = &listener.security;
     let alone = own.certificate_client_id.is_some() && own.certificate_user.is_none();
     alone.then(|| {
@@ -167,28 +169,28 @@ fn certificate(listener: &ListenerSettings) -> Option<String> {
     })
 }
 
-fn data(settings: &Settings) -> Option<String> {
+fn check_data_folder(settings: &ProgramSettings) -> Option<String> {
     let nowhere = settings.data.is_empty() && settings.broker.durability != Durability::Memory;
     nowhere.then(|| {
         "data is empty, use the path of a folder, or durability = \"memory\" (--memory)".to_string()
     })
 }
 
-fn log_target(settings: &Settings) -> Option<String> {
+fn check_log_target(settings: &ProgramSettings) -> Option<String> {
     let nowhere =
         settings.log.target == LogTarget::File && settings.log.file.as_os_str().is_empty();
     nowhere.then(|| "log.target = \"file\" needs the file's path in log.file".to_string())
 }
 
 /// A name that nobody checks is nobody's, so a namespace that asks for one lets nobody in.
-fn namespaces(plan: &Plan, settings: &Settings, wrongs: &mut Vec<Wrong>) {
+fn check_namespaces(plan: &OptionPlan, settings: &ProgramSettings, wrongs: &mut Vec<OptionError>) {
     for (at, listener) in settings.listeners.iter().enumerate() {
-        if listener.security.authenticates() {
+        if listener.security.requires_authentication() {
             continue;
         }
         let options = listener.broker.as_deref().unwrap_or(&settings.broker);
         let namespace = options.namespace.as_ref().filter(|namespace| namespace.asks_for_user());
-        wrongs.extend(namespace.map(|namespace| Wrong {
+        wrongs.extend(namespace.map(|namespace| OptionError {
             origin: plan.listener_origin(at),
             why: format!(
                 "namespace = \"{namespace}\" lets nobody in, because nobody is asked who it is: \
@@ -199,24 +201,26 @@ fn namespaces(plan: &Plan, settings: &Settings, wrongs: &mut Vec<Wrong>) {
 }
 
 /// The same for listeners and groups that have their own.
-fn queues(plan: &Plan, settings: &Settings, wrongs: &mut Vec<Wrong>) {
+fn check_queues(plan: &OptionPlan, settings: &ProgramSettings, wrongs: &mut Vec<OptionError>) {
     for (at, listener) in settings.listeners.iter().enumerate() {
         let Some(own) = &listener.broker else { continue };
-        let wrong = too_small(own).filter(|_| too_small(&settings.broker).is_none());
-        wrongs.extend(wrong.map(|why| Wrong { origin: plan.listener_origin(at), why }));
+        let wrong =
+            describe_too_small(own).filter(|_| describe_too_small(&settings.broker).is_none());
+        wrongs.extend(wrong.map(|why| OptionError { origin: plan.listener_origin(at), why }));
     }
-    for class in &settings.broker.classes {
-        let wrong = too_small(&class.options).filter(|_| too_small(&settings.broker).is_none());
-        wrongs.extend(wrong.map(|why| Wrong { origin: plan.group_origin(&class.name), why }));
+    for class in &settings.broker.client_groups {
+        let wrong = describe_too_small(&class.options)
+            .filter(|_| describe_too_small(&settings.broker).is_none());
+        wrongs.extend(wrong.map(|why| OptionError { origin: plan.group_origin(&class.name), why }));
     }
 }
 
-fn queue(settings: &Settings) -> Option<String> {
-    too_small(&settings.broker)
+fn check_queue(settings: &ProgramSettings) -> Option<String> {
+    describe_too_small(&settings.broker)
 }
 
 /// A queue that cannot hold one packet would drop every large message without a hint why.
-fn too_small(options: &Options) -> Option<String> {
+fn describe_too_small(options: &BrokerOptions) -> Option<String> {
     let (queue, packet) = (options.queue_bytes_max, options.packet_bytes_max);
     (queue < u64::from(packet)).then(|| {
         format!(

@@ -1,27 +1,31 @@
 //! The middle layer: `GODWIT_SECTION__KEY=value`.
 
 use super::table;
-use super::{Origin, Plan, Wrong, unknown};
+use super::{OptionError, OptionOrigin, OptionPlan, unknown_option};
 
 /// Names the file to read, where no `--config` does.
 pub(crate) const CONFIG: &str = "GODWIT_CONFIG";
 
-pub(super) fn read(variables: &[(String, String)], plan: &mut Plan, wrongs: &mut Vec<Wrong>) {
+pub(super) fn read_environment(
+    variables: &[(String, String)],
+    plan: &mut OptionPlan,
+    wrongs: &mut Vec<OptionError>,
+) {
     for (name, text) in variables {
-        if !is_ours(name) {
+        if !is_godwit_variable(name) {
             continue;
         }
-        let origin = Origin::Environment(name.clone());
+        let origin = OptionOrigin::Environment(name.clone());
         let Some(row) = table::rows().find(|row| row.environment() == *name) else {
             let key = name.trim_start_matches("GODWIT_").replace("__", ".").to_lowercase();
-            wrongs.push(Wrong { origin, why: in_environment(&key) });
+            wrongs.push(OptionError { origin, why: variable_name(&key) });
             continue;
         };
         match row.kind.read_text(text) {
-            Ok(value) => plan.give(row, value, origin),
+            Ok(value) => plan.set_value(row, value, origin),
             Err(why) => {
                 let given = row.kind.excerpt(&format!("{text:?}"));
-                wrongs.push(Wrong { origin, why: format!("{}{given}: {why}", row.key) });
+                wrongs.push(OptionError { origin, why: format!("{}{given}: {why}", row.key) });
             }
         }
     }
@@ -29,7 +33,7 @@ pub(super) fn read(variables: &[(String, String)], plan: &mut Plan, wrongs: &mut
 
 /// Container platforms announce a service named "godwit" by `GODWIT_PORT`, `GODWIT_PORT_1883_TCP`,
 /// `GODWIT_SERVICE_HOST` and the like: those are not meant for us.
-fn is_ours(name: &str) -> bool {
+fn is_godwit_variable(name: &str) -> bool {
     name.strip_prefix("GODWIT_")
         .is_some_and(|rest| name != CONFIG && !rest.starts_with("SERVICE_") && !is_port(rest))
 }
@@ -38,8 +42,8 @@ fn is_port(rest: &str) -> bool {
     rest.strip_prefix("PORT").is_some_and(|tail| tail.is_empty() || tail.starts_with('_'))
 }
 
-fn in_environment(key: &str) -> String {
-    let why = unknown(key);
+fn variable_name(key: &str) -> String {
+    let why = unknown_option(key);
     let meant = why.split_once("did you mean ").and_then(|(_, key)| key.strip_suffix('?'));
     match meant.and_then(table::find) {
         Some(row) => format!("{key} is no option, did you mean {}?", row.environment()),

@@ -1,8 +1,8 @@
 //! The strongest layer: flags. `--set` takes every option; a few have a flag of their own.
 
-use super::table::{self, Row};
-use super::value::Value;
-use super::{Given, Origin, Plan, Wrong, unknown};
+use super::table::{self, OptionRow};
+use super::value::OptionValue;
+use super::{OptionError, OptionOrigin, OptionPlan, RawOption, unknown_option};
 
 /// One flag that sets an option: `--set key=value`, or `--listen URL` as `listen`.
 #[derive(Clone, Debug)]
@@ -24,31 +24,38 @@ impl OptionFlag {
         OptionFlag { flag: "--set", key: key.trim().to_string(), value }
     }
 
-    fn origin(&self) -> Origin {
+    fn origin(&self) -> OptionOrigin {
         match self.flag {
-            "--set" => Origin::Flag(format!("--set {}", self.key)),
-            flag => Origin::Flag(flag.to_string()),
+            "--set" => OptionOrigin::Flag(format!("--set {}", self.key)),
+            flag => OptionOrigin::Flag(flag.to_string()),
         }
     }
 }
 
-pub(super) fn read(flags: &[OptionFlag], plan: &mut Plan, wrongs: &mut Vec<Wrong>) {
+pub(super) fn apply_flags(
+    flags: &[OptionFlag],
+    plan: &mut OptionPlan,
+    wrongs: &mut Vec<OptionError>,
+) {
     for flag in flags {
-        match read_one(flag, plan) {
-            Ok((row, value)) => plan.give(row, value, flag.origin()),
-            Err(why) => wrongs.push(Wrong { origin: flag.origin(), why }),
+        match read_flag(flag, plan) {
+            Ok((row, value)) => plan.set_value(row, value, flag.origin()),
+            Err(why) => wrongs.push(OptionError { origin: flag.origin(), why }),
         }
     }
 }
 
-fn read_one(flag: &OptionFlag, plan: &Plan) -> Result<(&'static Row, Value), String> {
+fn read_flag(
+    flag: &OptionFlag,
+    plan: &OptionPlan,
+) -> Result<(&'static OptionRow, OptionValue), String> {
     let Some(given) = &flag.value else {
         return Err("there is no \"=\", use --set key=value".to_string());
     };
     let (row, text) = match table::find(&flag.key) {
         Some(row) => (row, given.clone()),
         None => {
-            let (row, entry) = map_entry(&flag.key).ok_or_else(|| unknown(&flag.key))?;
+            let (row, entry) = map_entry(&flag.key).ok_or_else(|| unknown_option(&flag.key))?;
             (row, format!("{entry}={given}"))
         }
     };
@@ -57,11 +64,11 @@ fn read_one(flag: &OptionFlag, plan: &Plan) -> Result<(&'static Row, Value), Str
         let given = row.kind.excerpt(&format!("{given:?}"));
         format!("{}{given}: {why}", row.key)
     })?;
-    Ok((row, joined(plan.given.get(row.key), value)))
+    Ok((row, append_value(plan.given.get(row.key), value)))
 }
 
 /// `shared.strategies.billing` is the entry `billing` of the map `shared.strategies`.
-fn map_entry(key: &str) -> Option<(&'static Row, &str)> {
+fn map_entry(key: &str) -> Option<(&'static OptionRow, &str)> {
     table::rows().filter(|row| row.kind.is_map()).find_map(|row| {
         let entry = key.strip_prefix(row.key)?.strip_prefix('.')?;
         Some((row, entry))
@@ -69,14 +76,16 @@ fn map_entry(key: &str) -> Option<(&'static Row, &str)> {
 }
 
 /// Lists and maps grow by repeating the flag; they replace what weaker layers say.
-fn joined(before: Option<&Given>, value: Value) -> Value {
+fn append_value(before: Option<&RawOption>, value: OptionValue) -> OptionValue {
     match (before, value) {
-        (Some(Given { value: Value::List(list), origin: Origin::Flag(_) }), Value::List(more)) => {
-            Value::List(list.iter().cloned().chain(more).collect())
-        }
-        (Some(Given { value: Value::Map(map), origin: Origin::Flag(_) }), Value::Map(more)) => {
-            Value::Map(map.iter().cloned().chain(more).collect())
-        }
+        (
+            Some(RawOption { value: OptionValue::List(list), origin: OptionOrigin::Flag(_) }),
+            OptionValue::List(more),
+        ) => OptionValue::List(list.iter().cloned().chain(more).collect()),
+        (
+            Some(RawOption { value: OptionValue::Map(map), origin: OptionOrigin::Flag(_) }),
+            OptionValue::Map(more),
+        ) => OptionValue::Map(map.iter().cloned().chain(more).collect()),
         (_, value) => value,
     }
 }

@@ -4,12 +4,12 @@
 //! Invariant: options that ask for less than an entry says are refused, at the start, by `check`
 //! and by a reload, until the entry is changed or taken out.
 
-use super::file::Reader;
-use super::settings::{Anonymous, ListenerSettings, Settings};
-use super::table::Row;
-use super::value::Kind;
-use super::{Origin, Plan, Wrong};
-use crate::listen::{Host, ListenUrl};
+use super::file::OptionFileReader;
+use super::settings::{AnonymousAccess, ListenerSettings, ProgramSettings};
+use super::table::OptionRow;
+use super::value::OptionKind;
+use super::{OptionError, OptionOrigin, OptionPlan};
+use crate::listen_url::{ListenHost, ListenUrl};
 use std::net::IpAddr;
 use toml::de::DeTable;
 
@@ -24,10 +24,10 @@ pub(crate) struct ImportedListener {
     pub(super) unresolved: Vec<String>,
 }
 
-pub(crate) const IMPORTED: &[Row<ImportedListener>] = &[
-    Row {
+pub(crate) const IMPORTED: &[OptionRow<ImportedListener>] = &[
+    OptionRow {
         key: "listener",
-        kind: Kind::Text {
+        kind: OptionKind::Text {
             of: "HOST:PORT or the path of a socket",
             check: |text| ListenerAddress::parse(text).map(drop),
         },
@@ -39,9 +39,9 @@ pub(crate) const IMPORTED: &[Row<ImportedListener>] = &[
         source: "",
         set: |own, value| own.listener = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "credentials",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether a client there had to prove who it is",
@@ -49,9 +49,9 @@ pub(crate) const IMPORTED: &[Row<ImportedListener>] = &[
         source: "",
         set: |own, value| own.credentials = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "client_certificate",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether a client there had to show a certificate, or that it has a key",
@@ -59,9 +59,9 @@ pub(crate) const IMPORTED: &[Row<ImportedListener>] = &[
         source: "",
         set: |own, value| own.client_certificate = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "namespace",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether clients there saw the topics of a mount point alone",
@@ -69,9 +69,9 @@ pub(crate) const IMPORTED: &[Row<ImportedListener>] = &[
         source: "",
         set: |own, value| own.namespace = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "rules",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether rules there said what clients may publish and subscribe",
@@ -79,9 +79,9 @@ pub(crate) const IMPORTED: &[Row<ImportedListener>] = &[
         source: "",
         set: |own, value| own.rules = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "unresolved",
-        kind: Kind::List { of: "texts", check: |_| Ok(()) },
+        kind: OptionKind::List { of: "texts", check: |_| Ok(()) },
         default: "",
         live: true,
         short: "what decided there about access and could not be carried over",
@@ -95,7 +95,7 @@ pub(crate) const IMPORTED: &[Row<ImportedListener>] = &[
 /// Where a listener was: `*` is a host of `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ListenerAddress {
-    Network { host: Option<Host>, port: u16 },
+    Network { host: Option<ListenHost>, port: u16 },
     Unix { path: String },
 }
 
@@ -118,7 +118,7 @@ impl ListenerAddress {
     }
 
     /// Whether a listener has the same port, or the same path.
-    fn is_of(&self, url: &ListenUrl) -> bool {
+    fn matches(&self, url: &ListenUrl) -> bool {
         match (self, url) {
             (ListenerAddress::Network { port, .. }, ListenUrl::Network { port: own, .. }) => {
                 port == own
@@ -135,19 +135,19 @@ impl ListenerAddress {
         let (ListenerAddress::Network { host, .. }, ListenUrl::Network { host: own, .. }) =
             (self, url)
         else {
-            return self.is_of(url);
+            return self.matches(url);
         };
         let is_any = |address: &IpAddr| address.is_unspecified();
-        self.is_of(url)
+        self.matches(url)
             && match (host, own) {
                 (None, _) => true,
-                (Some(Host::Address(all)), Host::Address(own)) if is_any(all) => {
+                (Some(ListenHost::Address(all)), ListenHost::Address(own)) if is_any(all) => {
                     // A socket for every IPv6 address takes IPv4 as well.
                     all.is_ipv6() || own.is_ipv4() || own.is_loopback()
                 }
-                (Some(Host::Address(all)), _) if is_any(all) => true,
-                (Some(Host::Address(host)), _) if host.is_loopback() => url.is_loopback(),
-                (Some(Host::Name(host)), _) if host == "localhost" => url.is_loopback(),
+                (Some(ListenHost::Address(all)), _) if is_any(all) => true,
+                (Some(ListenHost::Address(host)), _) if host.is_loopback() => url.is_loopback(),
+                (Some(ListenHost::Name(host)), _) if host == "localhost" => url.is_loopback(),
                 (Some(host), own) => host == own,
             }
     }
@@ -159,7 +159,11 @@ impl ImportedListener {
     }
 
     /// What a listener does not ask for that this one did.
-    fn missing(&self, listener: &ListenerSettings, settings: &Settings) -> Vec<String> {
+    fn unmet_requirements(
+        &self,
+        listener: &ListenerSettings,
+        settings: &ProgramSettings,
+    ) -> Vec<String> {
         let (url, mut all) = (&listener.url, Vec::new());
         if self.credentials && listener.admits_nameless() {
             all.push(format!(
@@ -168,7 +172,7 @@ impl ImportedListener {
                  set credentials = false here to accept it"
             ));
         }
-        if self.client_certificate && !listener.authenticates() {
+        if self.client_certificate && !listener.requires_credentials() {
             all.push(format!(
                 "{url} asks clients for no certificate and no key, and before the import they \
                  needed one: set tls.client_certificate = \"required\" or tls.psk_file, or set \
@@ -193,7 +197,7 @@ impl ImportedListener {
 }
 
 /// What all entries ask for: of a listener that has none of its own.
-fn least(entries: &[(Origin, ImportedListener)]) -> ImportedListener {
+fn shared_requirements(entries: &[(OptionOrigin, ImportedListener)]) -> ImportedListener {
     let all = |asks: fn(&ImportedListener) -> bool| entries.iter().all(|(_, one)| asks(one));
     ImportedListener {
         credentials: all(|one| one.credentials),
@@ -208,28 +212,28 @@ impl ListenerSettings {
     /// Whether a client may connect that does not prove who it is, whatever its transport proves.
     fn admits_nameless(&self) -> bool {
         match self.anonymous {
-            Anonymous::Always => true,
-            Anonymous::Loopback => !self.security.authenticates(),
-            Anonymous::Never => false,
+            AnonymousAccess::Always => true,
+            AnonymousAccess::Loopback => !self.security.requires_authentication(),
+            AnonymousAccess::Never => false,
         }
     }
 }
 
-impl Reader<'_> {
-    pub(super) fn imported(&mut self, at: usize, table: &DeTable<'_>) {
-        if let Some(own) = self.own(IMPORTED, at, table) {
+impl OptionFileReader<'_> {
+    pub(super) fn read_imported(&mut self, at: usize, table: &DeTable<'_>) {
+        if let Some(own) = self.read_settings(IMPORTED, at, table) {
             let origin = self.origin(at);
             self.plan.imported.push((origin, own));
         }
     }
 }
 
-impl Plan {
+impl OptionPlan {
     /// Every listener asks for what it asked for before the import.
-    pub(super) fn check_imported(&self, settings: &Settings, wrongs: &mut Vec<Wrong>) {
+    pub(super) fn check_imported(&self, settings: &ProgramSettings, wrongs: &mut Vec<OptionError>) {
         let Some((first, _)) = self.imported.first() else { return };
         for (origin, entry) in &self.imported {
-            wrongs.extend(entry.unresolved.iter().map(|what| Wrong {
+            wrongs.extend(entry.unresolved.iter().map(|what| OptionError {
                 origin: origin.clone(),
                 why: format!(
                     "unresolved: {what}: it decided about access and is not carried over: put \
@@ -240,20 +244,22 @@ impl Plan {
         for listener in &settings.listeners {
             let same = self.imported.iter().filter_map(|(origin, entry)| {
                 let address = entry.address()?;
-                address.is_of(&listener.url).then_some((origin, entry, address))
+                address.matches(&listener.url).then_some((origin, entry, address))
             });
             let same: Vec<_> = same.collect();
             let covering = same.iter().filter(|(.., address)| address.covers(&listener.url));
             // One for this very address says more than one for all.
             let nearest = covering.min_by_key(|(.., address)| match address {
                 ListenerAddress::Network { host: None, .. } => 2,
-                ListenerAddress::Network { host: Some(Host::Address(all)), .. } => {
+                ListenerAddress::Network { host: Some(ListenHost::Address(all)), .. } => {
                     u8::from(all.is_unspecified())
                 }
                 _ => 0,
             });
             let (origin, whys) = match (nearest, same.first()) {
-                (Some((origin, entry, _)), _) => (*origin, entry.missing(listener, settings)),
+                (Some((origin, entry, _)), _) => {
+                    (*origin, entry.unmet_requirements(listener, settings))
+                }
                 (None, Some((origin, entry, _))) => {
                     let why = format!(
                         "{} can be reached from further away than before the import, when it \
@@ -262,16 +268,19 @@ impl Plan {
                     );
                     (*origin, vec![why])
                 }
-                (None, None) => (first, least(&self.imported).missing(listener, settings)),
+                (None, None) => (
+                    first,
+                    shared_requirements(&self.imported).unmet_requirements(listener, settings),
+                ),
             };
-            wrongs.extend(whys.into_iter().map(|why| Wrong { origin: origin.clone(), why }));
+            wrongs.extend(whys.into_iter().map(|why| OptionError { origin: origin.clone(), why }));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Sources;
+    use super::super::OptionSources;
     use super::*;
 
     #[test]
@@ -308,7 +317,8 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("godwit.toml");
         std::fs::write(&path, source).unwrap();
-        let read = Plan::read(&Sources { config: Some(path), ..Sources::default() });
+        let read =
+            OptionPlan::read(&OptionSources { config: Some(path), ..OptionSources::default() });
         let wrongs = read.err().unwrap_or_default();
         let shown = format!("{}/", folder.display());
         wrongs.iter().map(|wrong| wrong.to_string().replace(&shown, "")).collect()

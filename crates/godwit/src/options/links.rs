@@ -1,40 +1,44 @@
 //! What `[[bridge]]`, `[[gateway]]` and `[[sink]]` have in common in a file.
 
-use super::file::Reader;
-use super::table::Row;
-use super::value::{Misfit, Value};
-use super::{Given, Origin, Plan, nearest};
+use super::file::OptionFileReader;
+use super::table::OptionRow;
+use super::value::{OptionValue, ValueError};
+use super::{OptionOrigin, OptionPlan, RawOption, nearest};
 use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// One as it stands in the file.
 #[derive(Clone, Debug)]
-pub(crate) struct LinkGiven<S> {
-    pub(crate) origin: Origin,
+pub(crate) struct LinkOptions<S> {
+    pub(crate) origin: OptionOrigin,
     /// Without its limits.
     pub(super) settings: S,
-    pub(super) limits: BTreeMap<&'static str, Given>,
+    pub(super) limits: BTreeMap<&'static str, RawOption>,
 }
 
 /// Options of a link's own, and those of all that it may have for itself.
-pub(super) type Tables<S> = (&'static [Row<S>], &'static [&'static str]);
+pub(super) struct LinkTables<S: 'static> {
+    pub(super) rows: &'static [OptionRow<S>],
+    /// Keys of options of the broker that a link may set for its own session.
+    pub(super) limit_keys: &'static [&'static str],
+}
 
-impl<S: Clone + Default> LinkGiven<S> {
-    pub(super) fn new(origin: Origin, rows: &[Row<S>]) -> LinkGiven<S> {
-        LinkGiven { origin, settings: defaults(rows), limits: BTreeMap::new() }
+impl<S: Clone + Default> LinkOptions<S> {
+    pub(super) fn new(origin: OptionOrigin, rows: &[OptionRow<S>]) -> LinkOptions<S> {
+        LinkOptions { origin, settings: defaults(rows), limits: BTreeMap::new() }
     }
 
     /// What makes it another one.
-    pub(super) fn values(&self) -> (S, Vec<(&'static str, Value)>) {
+    pub(super) fn values(&self) -> (S, Vec<(&'static str, OptionValue)>) {
         let limits = self.limits.iter().map(|(key, given)| (*key, given.value.clone()));
         (self.settings.clone(), limits.collect())
     }
 }
 
-impl Reader<'_> {
+impl OptionFileReader<'_> {
     /// Each table below `[[kind]]`, with where it begins.
-    pub(super) fn links(
+    pub(super) fn read_links(
         &mut self,
         kind: &str,
         at: usize,
@@ -42,92 +46,101 @@ impl Reader<'_> {
         mut read: impl FnMut(&mut Self, usize, &DeTable<'_>),
     ) {
         let DeValue::Array(all) = value.get_ref() else {
-            return self.wrong(at, format!("a {kind} stands under [[{kind}]]"));
+            return self.report_error(at, format!("a {kind} stands under [[{kind}]]"));
         };
         for one in all.iter() {
             match one.get_ref() {
                 DeValue::Table(table) => read(self, one.span().start, table),
-                _ => self.wrong(one.span().start, format!("use [[{kind}]] and name = ...")),
+                _ => self.report_error(one.span().start, format!("use [[{kind}]] and name = ...")),
             }
         }
     }
 
     /// `key = value`, or a table of such.
-    pub(super) fn link_option<S>(
+    pub(super) fn read_link_option<S>(
         &mut self,
-        own: &mut LinkGiven<S>,
-        tables: Tables<S>,
+        own: &mut LinkOptions<S>,
+        tables: &LinkTables<S>,
         key: &str,
         at: usize,
         value: &Spanned<DeValue<'_>>,
     ) {
         match value.get_ref() {
-            _ if tables.1.contains(&key) => self.own_option(&mut own.limits, key, at, value),
-            DeValue::Table(options) if find(tables.0, key).is_none() => {
+            _ if tables.limit_keys.contains(&key) => {
+                self.read_override(&mut own.limits, key, at, value)
+            }
+            DeValue::Table(options) if find_row(tables.rows, key).is_none() => {
                 for (name, value) in options {
                     let key = format!("{key}.{}", name.get_ref());
-                    self.link_option(own, tables, &key, name.span().start, value);
+                    self.read_link_option(own, tables, &key, name.span().start, value);
                 }
             }
-            _ => self.own_row(&mut own.settings, tables, key, at, value),
+            _ => self.read_link_row(&mut own.settings, tables, key, at, value),
         }
     }
 
     /// Each rule below `[[table]]`, with where it begins.
-    pub(super) fn link_rules<R: Default>(
+    pub(super) fn read_link_rules<R: Default>(
         &mut self,
         table: &str,
-        rows: &'static [Row<R>],
+        rows: &'static [OptionRow<R>],
         at: usize,
         value: &Spanned<DeValue<'_>>,
         rules: &mut Vec<(usize, R)>,
     ) {
         let DeValue::Array(all) = value.get_ref() else {
-            return self.wrong(at, format!("a rule stands under [[{table}]]"));
+            return self.report_error(at, format!("a rule stands under [[{table}]]"));
         };
         for one in all.iter() {
             let at = one.span().start;
             let DeValue::Table(options) = one.get_ref() else {
-                self.wrong(at, format!("use [[{table}]] and filter = ..."));
+                self.report_error(at, format!("use [[{table}]] and filter = ..."));
                 continue;
             };
             let mut rule: R = defaults(rows);
             for (name, value) in options {
                 let (key, at) = (name.get_ref(), name.span().start);
-                self.own_row(&mut rule, (rows, &[]), key, at, value);
+                self.read_link_row(
+                    &mut rule,
+                    &LinkTables { rows, limit_keys: &[] },
+                    key,
+                    at,
+                    value,
+                );
             }
             rules.push((at, rule));
         }
     }
 
     /// Sets what a row of another table than that of all options says.
-    pub(super) fn own_row<S>(
+    pub(super) fn read_link_row<S>(
         &mut self,
         settings: &mut S,
-        (rows, limit_keys): Tables<S>,
+        tables: &LinkTables<S>,
         key: &str,
         at: usize,
         value: &Spanned<DeValue<'_>>,
     ) {
-        let Some(row) = find(rows, key) else {
+        let LinkTables { rows, limit_keys } = tables;
+        let Some(row) = find_row(rows, key) else {
             let names = rows.iter().map(|row| row.key).chain(limit_keys.iter().copied());
-            let why = match nearest::nearest(key, names.clone()) {
+            let why = match nearest::nearest_word(key, names.clone()) {
                 Some(meant) => format!("{key} is no option of it, did you mean {meant}?"),
                 None => {
                     let names: Vec<&str> = rows.iter().map(|row| row.key).collect();
                     format!("{key} is no option of it, it has {}", names.join(", "))
                 }
             };
-            return self.wrong(at, why);
+            return self.report_error(at, why);
         };
         match row.kind.read_toml(value) {
             Ok(value) => (row.set)(settings, &value),
-            Err(Misfit { at, why }) => self.wrong(at, format!("{key}: {why}")),
+            Err(ValueError { at, why }) => self.report_error(at, format!("{key}: {why}")),
         }
     }
 }
 
-impl Plan {
+impl OptionPlan {
     /// Every link, as rules name it.
     #[cfg_attr(not(feature = "bridge"), expect(unused_mut))]
     pub(super) fn link_names(&self) -> Vec<String> {
@@ -143,7 +156,7 @@ impl Plan {
 }
 
 /// What is wrong with the name of a link, where others of its kind have these.
-pub(super) fn name_misfit<'a>(
+pub(super) fn check_name<'a>(
     kind: &str,
     name: &str,
     mut others: impl Iterator<Item = &'a str>,
@@ -161,7 +174,7 @@ pub(super) fn name_misfit<'a>(
 const NAME_BYTES_MAX: usize = 64;
 
 /// With every row's default.
-pub(crate) fn defaults<S: Default>(rows: &[Row<S>]) -> S {
+pub(crate) fn defaults<S: Default>(rows: &[OptionRow<S>]) -> S {
     let mut settings = S::default();
     for row in rows {
         (row.set)(&mut settings, &row.default_value());
@@ -170,6 +183,9 @@ pub(crate) fn defaults<S: Default>(rows: &[Row<S>]) -> S {
 }
 
 /// One option of a table, if it has it.
-pub(crate) fn find<S>(rows: &'static [Row<S>], key: &str) -> Option<&'static Row<S>> {
+pub(crate) fn find_row<S>(
+    rows: &'static [OptionRow<S>],
+    key: &str,
+) -> Option<&'static OptionRow<S>> {
     rows.iter().find(|row| row.key == key)
 }

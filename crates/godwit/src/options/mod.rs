@@ -15,12 +15,12 @@ mod gateways;
 pub(crate) mod imported;
 pub(crate) mod links;
 pub(crate) mod nearest;
+pub(crate) mod option_text;
 pub(crate) mod rules;
 pub(crate) mod settings;
 #[cfg(feature = "sink")]
 mod sinks;
 pub(crate) mod table;
-pub(crate) mod text;
 pub(crate) mod topics;
 pub(crate) mod value;
 
@@ -30,21 +30,21 @@ mod tests;
 #[cfg(feature = "gateway")]
 use crate::links::gateway::settings::GatewaySettings;
 #[cfg(feature = "bridge")]
-use crate::links::{bridge::settings::BridgeSettings, near};
+use crate::links::{bridge::settings::BridgeSettings, local_session};
 #[cfg(feature = "sink")]
-use crate::links::{events::fates, sink::settings::SinkSettings};
-use crate::listen::ListenUrl;
-use broker::classes::{Class, Headcount};
-use settings::{ListenerSettings, OwnAccess, Settings};
+use crate::links::{events::needed_delivery_events, sink::settings::SinkSettings};
+use crate::listen_url::ListenUrl;
+use broker::client_groups::{ClientGroup, ClientGroupCounter};
+use settings::{ListenerAccessFlags, ListenerSettings, ProgramSettings};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use table::Row;
-use value::Value;
+use table::OptionRow;
+use value::OptionValue;
 
 /// Where the layers come from.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sources {
+pub(crate) struct OptionSources {
     pub(crate) config: Option<PathBuf>,
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) flags: Vec<flags::OptionFlag>,
@@ -52,54 +52,54 @@ pub(crate) struct Sources {
 
 /// Every value that differs in its origin from the table, by key.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Plan {
-    given: BTreeMap<&'static str, Given>,
-    listeners: Vec<ListenerGiven>,
-    groups: Vec<GroupGiven>,
-    rules: Vec<rules::RuleGiven>,
-    topics: topics::Topics,
-    imported: Vec<(Origin, imported::ImportedListener)>,
+pub(crate) struct OptionPlan {
+    given: BTreeMap<&'static str, RawOption>,
+    listeners: Vec<ListenerOptions>,
+    groups: Vec<GroupOptions>,
+    rules: Vec<rules::RuleDefinition>,
+    topics: topics::TopicOptions,
+    imported: Vec<(OptionOrigin, imported::ImportedListener)>,
     #[cfg(feature = "bridge")]
-    bridges: Vec<bridges::BridgeGiven>,
+    bridges: Vec<bridges::BridgeOptions>,
     #[cfg(feature = "gateway")]
-    gateways: Vec<gateways::GatewayGiven>,
+    gateways: Vec<gateways::GatewayOptions>,
     #[cfg(feature = "sink")]
-    sinks: Vec<sinks::SinkGiven>,
+    sinks: Vec<sinks::SinkOptions>,
 }
 
 /// A `[[listener]]`: its URL, and the options that it has for itself.
 #[derive(Clone, Debug)]
-pub(crate) struct ListenerGiven {
+pub(crate) struct ListenerOptions {
     pub(crate) url: String,
-    pub(crate) origin: Origin,
-    given: BTreeMap<&'static str, Given>,
+    pub(crate) origin: OptionOrigin,
+    given: BTreeMap<&'static str, RawOption>,
 }
 
 /// A `[[group]]`: its name, and the limits that it has for itself.
 #[derive(Clone, Debug)]
-pub(crate) struct GroupGiven {
+pub(crate) struct GroupOptions {
     pub(crate) name: String,
-    pub(crate) origin: Origin,
-    given: BTreeMap<&'static str, Given>,
+    pub(crate) origin: OptionOrigin,
+    given: BTreeMap<&'static str, RawOption>,
     /// How many of it are here: the same number before and after a reload.
-    present: Headcount,
+    present: ClientGroupCounter,
 }
 
-impl GroupGiven {
-    fn new(origin: Origin) -> GroupGiven {
-        let (given, present) = (BTreeMap::new(), Headcount::default());
-        GroupGiven { name: String::new(), origin, given, present }
+impl GroupOptions {
+    fn new(origin: OptionOrigin) -> GroupOptions {
+        let (given, present) = (BTreeMap::new(), ClientGroupCounter::default());
+        GroupOptions { name: String::new(), origin, given, present }
     }
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Given {
-    pub(crate) value: Value,
-    pub(crate) origin: Origin,
+pub(crate) struct RawOption {
+    pub(crate) value: OptionValue,
+    pub(crate) origin: OptionOrigin,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum OptionOrigin {
     Default,
     Environment(String),
     File { path: PathBuf, line: usize },
@@ -108,92 +108,96 @@ pub(crate) enum Origin {
 
 /// What is wrong, where, and what would be right.
 #[derive(Clone, Debug)]
-pub(crate) struct Wrong {
-    pub(crate) origin: Origin,
+pub(crate) struct OptionError {
+    pub(crate) origin: OptionOrigin,
     pub(crate) why: String,
 }
 
 /// The changes that a reload asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Changes {
+pub(crate) struct OptionChanges {
     pub(crate) live: Vec<&'static str>,
     pub(crate) restart: Vec<&'static str>,
 }
 
-impl Plan {
+impl OptionPlan {
     /// Reads every layer, the weakest first.
-    pub(crate) fn read(sources: &Sources) -> Result<Plan, Vec<Wrong>> {
-        let mut plan = Plan::default();
+    pub(crate) fn read(sources: &OptionSources) -> Result<OptionPlan, Vec<OptionError>> {
+        let mut plan = OptionPlan::default();
         let mut wrongs = Vec::new();
         if let Some(path) = &sources.config {
-            file::read(path, &mut plan, &mut wrongs);
+            file::read_file(path, &mut plan, &mut wrongs);
         }
-        environment::read(&sources.environment, &mut plan, &mut wrongs);
-        flags::read(&sources.flags, &mut plan, &mut wrongs);
+        environment::read_environment(&sources.environment, &mut plan, &mut wrongs);
+        flags::apply_flags(&sources.flags, &mut plan, &mut wrongs);
         if wrongs.is_empty() {
-            checks::check(&plan, &mut wrongs);
+            checks::check_plan(&plan, &mut wrongs);
         }
         if wrongs.is_empty() { Ok(plan) } else { Err(wrongs) }
     }
 
-    pub(crate) fn value(&self, row: &Row) -> Value {
+    pub(crate) fn value(&self, row: &OptionRow) -> OptionValue {
         self.given.get(row.key).map_or_else(|| row.default_value(), |given| given.value.clone())
     }
 
-    pub(crate) fn origin(&self, key: &str) -> Origin {
-        self.given.get(key).map_or(Origin::Default, |given| given.origin.clone())
+    pub(crate) fn origin(&self, key: &str) -> OptionOrigin {
+        self.given.get(key).map_or(OptionOrigin::Default, |given| given.origin.clone())
     }
 
-    pub(crate) fn settings(&self, memory_bytes: u64) -> Settings {
-        let mut settings = Settings::new(memory_bytes);
+    pub(crate) fn settings(&self, memory_bytes: u64) -> ProgramSettings {
+        let mut settings = ProgramSettings::new(memory_bytes);
         for row in table::rows() {
             (row.set)(&mut settings, &self.value(row));
         }
         settings.broker.rules = self.rules();
-        self.topics.set(&mut settings.broker);
-        settings.broker.classes = self.classes(&settings);
-        settings.listeners = self.listeners(&settings);
+        self.topics.apply_to(&mut settings.broker);
+        settings.broker.client_groups = self.client_groups(&settings);
+        settings.listeners = self.listener_settings(&settings);
         #[cfg(feature = "bridge")]
         {
-            settings.bridges = self.bridges(&settings);
-            settings.broker.noted.bridged = settings.bridges.iter().any(|own| own.detects_loops);
-            let class = |own: &BridgeSettings| near::class(&own.link_id(), &own.limits);
-            settings.broker.classes.extend(settings.bridges.iter().map(class));
+            settings.bridges = self.bridge_settings(&settings);
+            settings.broker.event_options.bridge_path =
+                settings.bridges.iter().any(|own| own.detects_loops);
+            let class =
+                |own: &BridgeSettings| local_session::client_group(&own.link_id(), &own.limits);
+            settings.broker.client_groups.extend(settings.bridges.iter().map(class));
         }
         #[cfg(feature = "gateway")]
         {
-            settings.gateways = self.gateways(&settings);
-            let class = |own: &GatewaySettings| near::class(&own.link_id(), &own.limits);
-            settings.broker.classes.extend(settings.gateways.iter().map(class));
+            settings.gateways = self.gateway_settings(&settings);
+            let class =
+                |own: &GatewaySettings| local_session::client_group(&own.link_id(), &own.limits);
+            settings.broker.client_groups.extend(settings.gateways.iter().map(class));
         }
         #[cfg(feature = "sink")]
         {
-            settings.sinks = self.sinks(&settings);
-            settings.broker.noted.fates = fates(&settings.sinks);
-            let class = |own: &SinkSettings| near::class(&own.link_id(), &own.limits);
-            settings.broker.classes.extend(settings.sinks.iter().map(class));
+            settings.sinks = self.sink_settings(&settings);
+            settings.broker.event_options.delivery = needed_delivery_events(&settings.sinks);
+            let class =
+                |own: &SinkSettings| local_session::client_group(&own.link_id(), &own.limits);
+            settings.broker.client_groups.extend(settings.sinks.iter().map(class));
         }
         settings
     }
 
     /// Those of `listen`, whose default stands only where nothing else listens, and the others.
-    fn listeners(&self, settings: &Settings) -> Vec<ListenerSettings> {
+    fn listener_settings(&self, settings: &ProgramSettings) -> Vec<ListenerSettings> {
         let wanted = self.given.contains_key("listen") || self.listeners.is_empty();
         let urls = settings.listen.iter().filter(|_| wanted);
         let like_all = |url: &ListenUrl| {
             let (url, door) = (url.clone(), settings.door.clone());
             let (anonymous, security) = (settings.allow_anonymous, settings.security.clone());
-            let own_access = OwnAccess::default();
+            let own_access = ListenerAccessFlags::default();
             ListenerSettings { url, door, broker: None, anonymous, security, own_access }
         };
         let own = self.listeners.iter().map(|listener| {
-            let mut own = overruled(settings, &listener.given);
-            own.broker.classes = self.classes(&own);
+            let mut own = override_settings(settings, &listener.given);
+            own.broker.client_groups = self.client_groups(&own);
             let url = ListenUrl::parse(&listener.url).expect("it was checked when it was read");
             let broker = (own.broker != settings.broker).then(|| own.broker.into());
-            let Settings { allow_anonymous: anonymous, door, security, .. } = own;
+            let ProgramSettings { allow_anonymous: anonymous, door, security, .. } = own;
             let has = |is_one: fn(&str) -> bool| listener.given.keys().any(|key| is_one(key));
-            let own_access = OwnAccess {
+            let own_access = ListenerAccessFlags {
                 anonymous: has(|key| key == "allow_anonymous"),
                 backends: has(|key| key.starts_with("auth.")),
                 rules: has(|key| key.starts_with("acl.")),
@@ -204,21 +208,21 @@ impl Plan {
     }
 
     /// What each group has where `settings` go for everyone else.
-    fn classes(&self, settings: &Settings) -> Vec<Class> {
+    fn client_groups(&self, settings: &ProgramSettings) -> Vec<ClientGroup> {
         let mut settings = settings.clone();
         // A listener's connections are not a group's.
         settings.broker.connections_max = 0;
         settings.broker.connections_per_s = 0;
-        let class = |group: &GroupGiven| Class {
+        let class = |group: &GroupOptions| ClientGroup {
             name: group.name.as_str().into(),
-            options: overruled(&settings, &group.given).broker.into(),
+            options: override_settings(&settings, &group.given).broker.into(),
             present: group.present.clone(),
         };
         self.groups.iter().map(class).collect()
     }
 
     /// Where a listener says an option for itself; else where it is said for all.
-    pub(crate) fn origin_at(&self, at: usize, key: &str) -> Origin {
+    pub(crate) fn origin_at(&self, at: usize, key: &str) -> OptionOrigin {
         let by_list = self.settings(1).listeners.len() - self.listeners.len();
         let own = at.checked_sub(by_list).and_then(|at| self.listeners.get(at));
         let given = own.and_then(|own| own.given.get(key));
@@ -226,7 +230,7 @@ impl Plan {
     }
 
     /// Where a listener comes from, and each option behind it.
-    pub(crate) fn listener_origin(&self, at: usize) -> Origin {
+    pub(crate) fn listener_origin(&self, at: usize) -> OptionOrigin {
         let by_list = self.settings(1).listeners.len() - self.listeners.len();
         match at.checked_sub(by_list).and_then(|at| self.listeners.get(at)) {
             Some(own) => own.origin.clone(),
@@ -234,13 +238,13 @@ impl Plan {
         }
     }
 
-    fn group_origin(&self, name: &str) -> Origin {
+    fn group_origin(&self, name: &str) -> OptionOrigin {
         let group = self.groups.iter().find(|group| group.name == name);
-        group.map_or(Origin::Default, |group| group.origin.clone())
+        group.map_or(OptionOrigin::Default, |group| group.origin.clone())
     }
 
     /// Tables of the file that have options of their own, and how many there are of each.
-    pub(crate) fn tables(&self) -> Vec<(&'static str, usize)> {
+    pub(crate) fn table_counts(&self) -> Vec<(&'static str, usize)> {
         let topics = &self.topics;
         let mut tables = vec![
             ("listener", self.listeners.len()),
@@ -263,7 +267,7 @@ impl Plan {
     }
 
     /// The rows whose value is not the default one, with where it comes from.
-    pub(crate) fn changed(&self) -> impl Iterator<Item = (&'static Row, &Given)> {
+    pub(crate) fn changed(&self) -> impl Iterator<Item = (&'static OptionRow, &RawOption)> {
         table::rows().filter_map(|row| {
             let given = self.given.get(row.key)?;
             (given.value != row.default_value()).then_some((row, given))
@@ -271,8 +275,8 @@ impl Plan {
     }
 
     /// Takes over what may change live from `next`, and says what may not.
-    pub(crate) fn reload(&mut self, next: Plan) -> Changes {
-        let mut changes = Changes::default();
+    pub(crate) fn reload(&mut self, next: OptionPlan) -> OptionChanges {
+        let mut changes = OptionChanges::default();
         for row in table::rows().filter(|row| self.value(row) != next.value(row)) {
             if row.live {
                 changes.live.push(row.key);
@@ -281,8 +285,8 @@ impl Plan {
             }
         }
         self.take_listeners(&next, &mut changes);
-        let own = |plan: &Plan| -> Vec<_> {
-            let values = |group: &GroupGiven| -> Vec<_> {
+        let own = |plan: &OptionPlan| -> Vec<_> {
+            let values = |group: &GroupOptions| -> Vec<_> {
                 group.given.iter().map(|(key, given)| (*key, given.value.clone())).collect()
             };
             plan.groups.iter().map(|group| (group.name.clone(), values(group))).collect()
@@ -296,10 +300,10 @@ impl Plan {
                 group.present = same.present.clone();
             }
         }
-        if self.take_rules(&next) {
+        if self.replace_rules(&next) {
             changes.live.push("rule");
         }
-        changes.live.extend(self.take_topics(&next));
+        changes.live.extend(self.replace_topics(&next));
         #[cfg(feature = "bridge")]
         {
             if self.bridges_differ(&next) {
@@ -328,10 +332,10 @@ impl Plan {
     }
 
     /// Takes over the listeners of `next`, unless others listen, or what is fixed differs.
-    fn take_listeners(&mut self, next: &Plan, changes: &mut Changes) {
-        let bound = |plan: &Plan| -> Vec<(String, Vec<(&'static str, Value)>)> {
+    fn take_listeners(&mut self, next: &OptionPlan, changes: &mut OptionChanges) {
+        let bound = |plan: &OptionPlan| -> Vec<(String, Vec<(&'static str, OptionValue)>)> {
             let is_fixed = |key: &str| table::find(key).is_some_and(|row| !row.live);
-            let fixed = |own: &ListenerGiven| -> Vec<(&'static str, Value)> {
+            let fixed = |own: &ListenerOptions| -> Vec<(&'static str, OptionValue)> {
                 let all = own.given.iter().filter(|(key, _)| is_fixed(key));
                 all.map(|(key, given)| (*key, given.value.clone())).collect()
             };
@@ -340,7 +344,7 @@ impl Plan {
         if bound(self) != bound(next) {
             changes.restart.push("listener");
         } else {
-            let own = |plan: &Plan| -> Vec<_> {
+            let own = |plan: &OptionPlan| -> Vec<_> {
                 let values = plan.listeners.iter().flat_map(|own| &own.given);
                 values.map(|(key, given)| (*key, given.value.clone())).collect()
             };
@@ -351,13 +355,16 @@ impl Plan {
         }
     }
 
-    fn give(&mut self, row: &'static Row, value: Value, origin: Origin) {
-        self.given.insert(row.key, Given { value, origin });
+    fn set_value(&mut self, row: &'static OptionRow, value: OptionValue, origin: OptionOrigin) {
+        self.given.insert(row.key, RawOption { value, origin });
     }
 }
 
 /// With some rows in place of what stands for all.
-fn overruled(settings: &Settings, given: &BTreeMap<&'static str, Given>) -> Settings {
+fn override_settings(
+    settings: &ProgramSettings,
+    given: &BTreeMap<&'static str, RawOption>,
+) -> ProgramSettings {
     let mut own = settings.clone();
     for (key, given) in given {
         let row = table::find(key).expect("only rows are given");
@@ -366,27 +373,27 @@ fn overruled(settings: &Settings, given: &BTreeMap<&'static str, Given>) -> Sett
     own
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for OptionOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Default => f.write_str("default"),
-            Origin::Environment(name) => write!(f, "environment {name}"),
-            Origin::File { path, line } => write!(f, "{}:{line}", path.display()),
-            Origin::Flag(flag) => f.write_str(flag),
+            OptionOrigin::Default => f.write_str("default"),
+            OptionOrigin::Environment(name) => write!(f, "environment {name}"),
+            OptionOrigin::File { path, line } => write!(f, "{}:{line}", path.display()),
+            OptionOrigin::Flag(flag) => f.write_str(flag),
         }
     }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for OptionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.origin, self.why)
     }
 }
 
 /// "x is no option", with the key that was probably meant.
-fn unknown(key: &str) -> String {
+fn unknown_option(key: &str) -> String {
     let last = key.rsplit('.').next().unwrap_or(key);
-    let by_key = nearest::nearest(key, table::rows().map(|row| row.key));
+    let by_key = nearest::nearest_word(key, table::rows().map(|row| row.key));
     // Somebody who remembers the name but not its section.
     let by_name = || table::rows().find(|row| row.name() == last).map(|row| row.key);
     match by_key.or_else(by_name) {

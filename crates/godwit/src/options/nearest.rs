@@ -1,17 +1,20 @@
 //! "Did you mean this?": the known word that a mistyped one is closest to.
 
 /// `None` when nothing is close enough to be a likely typing mistake.
-pub(crate) fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest_word<'a>(
+    typed: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
     let mistakes_max = (typed.chars().count() / 3).clamp(1, 4);
     known
-        .map(|word| (distance(typed, word), word))
+        .map(|word| (edit_distance(typed, word), word))
         .filter(|(mistakes, _)| *mistakes <= mistakes_max)
         .min_by_key(|(mistakes, _)| *mistakes)
         .map(|(_, word)| word)
 }
 
 /// Letters to change, add, leave out, or swap with their neighbour.
-fn distance(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before_last = vec![0; b.len() + 1];
     let mut last: Vec<usize> = (0..=b.len()).collect();
@@ -37,7 +40,7 @@ mod tests {
     #[test]
     fn a_typing_mistake_finds_its_word_and_nonsense_finds_none() {
         let known = ["queue.messages_max", "queue.bytes_max", "shards", "listen"];
-        let find = |typed| nearest(typed, known.into_iter());
+        let find = |typed| nearest_word(typed, known.into_iter());
         assert_eq!(find("queue.mesages_max"), Some("queue.messages_max"));
         assert_eq!(find("sahrds"), Some("shards"));
         assert_eq!(find("listne"), Some("listen"));

@@ -1,12 +1,12 @@
 //! `[[rule]]` in a file.
 
-use super::file::Reader;
-use super::links::{LinkGiven, defaults, name_misfit};
-use super::table::Row;
-use super::value::{Kind, Unit, Value};
-use super::{Origin, Plan, Wrong, nearest};
+use super::file::OptionFileReader;
+use super::links::{LinkOptions, LinkTables, check_name, defaults};
+use super::table::OptionRow;
+use super::value::{NumberUnit, OptionKind, OptionValue};
+use super::{OptionError, OptionOrigin, OptionPlan, nearest};
 use broker::limits::LINK_IDS;
-use broker::rules::{Acts, Publishing, Rule, Sending};
+use broker::rules::{PublishAction, Rule, RuleActions, SendAction};
 use mqtt::QoS;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use toml::de::DeTable;
 
 /// One as it stands in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RuleSettings {
+pub(crate) struct RuleOptions {
     name: String,
     sql: String,
     drops: bool,
     prints: bool,
-    publish: MessageGiven,
+    publish: RuleMessageOptions,
     send_to: Vec<String>,
-    send: MessageGiven,
+    send: RuleMessageOptions,
 }
 
 /// What is made of each row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct MessageGiven {
+struct RuleMessageOptions {
     topic: String,
     payload: String,
     qos: Option<QoS>,
@@ -38,37 +38,41 @@ struct MessageGiven {
 
 /// A rule, and where it stands.
 #[derive(Clone, Debug)]
-pub(crate) struct RuleGiven {
-    pub(crate) origin: Origin,
+pub(crate) struct RuleDefinition {
+    pub(crate) origin: OptionOrigin,
     pub(crate) rule: Rule,
 }
 
-const ANY: Kind = Kind::Text { of: "text", check: |_| Ok(()) };
-const TEMPLATE: Kind = Kind::Text {
+const ANY: OptionKind = OptionKind::Text { of: "text", check: |_| Ok(()) };
+const TEMPLATE: OptionKind = OptionKind::Text {
     of: "text with ${name} and the like",
-    check: |text| rules::Template::parse(text).map(drop),
+    check: |text| rules::RowTemplate::parse(text).map(drop),
 };
-const LINKS: Kind = Kind::List {
+const LINKS: OptionKind = OptionKind::List {
     of: "links like sink/NAME",
     check: |text| match text.split_once('/') {
         Some(("bridge" | "gateway" | "sink", name)) if !name.is_empty() => Ok(()),
         _ => Err(format!("{text:?} is no link, use bridge/NAME, gateway/NAME or sink/NAME")),
     },
 };
-const QOS: Kind = Kind::Choice(&["as_published", "0", "1", "2"]);
-const EXPIRY_S: Kind =
-    Kind::Number { min: 0, max: u32::MAX as u64, unit: Unit::Of("seconds"), word: None };
-const USER_PROPERTIES: Kind = Kind::Map {
+const QOS: OptionKind = OptionKind::Choice(&["as_published", "0", "1", "2"]);
+const EXPIRY_S: OptionKind = OptionKind::Number {
+    min: 0,
+    max: u32::MAX as u64,
+    unit: NumberUnit::Named("seconds"),
+    word: None,
+};
+const USER_PROPERTIES: OptionKind = OptionKind::Map {
     of: "NAME",
     value: "TEMPLATE",
     check: |name, text| match name.is_empty() || name.contains('\0') {
         true => Err("a User Property needs a name".to_string()),
-        false => rules::Template::parse(text).map(drop),
+        false => rules::RowTemplate::parse(text).map(drop),
     },
 };
 
-pub(crate) const ROWS: &[Row<RuleSettings>] = &[
-    Row {
+pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
+    OptionRow {
         key: "name",
         kind: ANY,
         default: "",
@@ -78,7 +82,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         source: "",
         set: |rule, value| rule.name = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "sql",
         kind: ANY,
         default: "",
@@ -90,9 +94,9 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         source: "",
         set: |rule, value| rule.sql = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "drop",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether a message of which there is a row goes nowhere else",
@@ -102,9 +106,9 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         source: "",
         set: |rule, value| rule.drops = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "print",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether each row is a line of the log, at most 20 a second of all rules",
@@ -112,7 +116,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         source: "",
         set: |rule, value| rule.prints = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "publish.topic",
         kind: TEMPLATE,
         default: "",
@@ -125,7 +129,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         source: "",
         set: |rule, value| rule.publish.topic = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "publish.payload",
         kind: TEMPLATE,
         default: "${.}",
@@ -135,7 +139,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         source: "",
         set: |rule, value| rule.publish.payload = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "publish.qos",
         kind: QOS,
         default: "as_published",
@@ -145,9 +149,9 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         source: "MQTT 5.0, 4.3",
         set: |rule, value| rule.publish.qos = qos(value),
     },
-    Row {
+    OptionRow {
         key: "publish.retain",
-        kind: Kind::Choice(&["false", "true", "as_published"]),
+        kind: OptionKind::Choice(&["false", "true", "as_published"]),
         default: "false",
         live: true,
         short: "whether it is retained; `as_published` is as the message",
@@ -161,9 +165,9 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
             };
         },
     },
-    Row {
+    OptionRow {
         key: "publish.properties",
-        kind: Kind::Choice(&["none", "keep"]),
+        kind: OptionKind::Choice(&["none", "keep"]),
         default: "none",
         live: true,
         short: "whether it has the properties of the message, and expires when that does",
@@ -171,7 +175,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         source: "MQTT 5.0, 3.3.2.3",
         set: |rule, value| rule.publish.keeps_properties = value.text() == "keep",
     },
-    Row {
+    OptionRow {
         key: "publish.expiry_s",
         kind: EXPIRY_S,
         default: "0",
@@ -181,7 +185,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         source: "MQTT 5.0, 3.3.2.3.3",
         set: |rule, value| rule.publish.expiry_s = NonZeroU32::new(value.u32()),
     },
-    Row {
+    OptionRow {
         key: "publish.user_properties",
         kind: USER_PROPERTIES,
         default: "",
@@ -191,7 +195,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         source: "MQTT 5.0, 3.3.2.3.7",
         set: |rule, value| rule.publish.user_properties = value.map().to_vec(),
     },
-    Row {
+    OptionRow {
         key: "send.to",
         kind: LINKS,
         default: "",
@@ -204,7 +208,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         source: "",
         set: |rule, value| rule.send_to = value.list().to_vec(),
     },
-    Row {
+    OptionRow {
         key: "send.topic",
         kind: TEMPLATE,
         default: "",
@@ -215,7 +219,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         source: "",
         set: |rule, value| rule.send.topic = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "send.payload",
         kind: TEMPLATE,
         default: "${.}",
@@ -225,7 +229,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         source: "",
         set: |rule, value| rule.send.payload = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "send.qos",
         kind: QOS,
         default: "as_published",
@@ -236,9 +240,9 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         source: "MQTT 5.0, 4.3",
         set: |rule, value| rule.send.qos = qos(value),
     },
-    Row {
+    OptionRow {
         key: "send.properties",
-        kind: Kind::Choice(&["none", "keep"]),
+        kind: OptionKind::Choice(&["none", "keep"]),
         default: "none",
         live: true,
         short: "whether it has the properties of the message, and expires when that does",
@@ -246,7 +250,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         source: "MQTT 5.0, 3.3.2.3",
         set: |rule, value| rule.send.keeps_properties = value.text() == "keep",
     },
-    Row {
+    OptionRow {
         key: "send.expiry_s",
         kind: EXPIRY_S,
         default: "0",
@@ -256,7 +260,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
         source: "MQTT 5.0, 3.3.2.3.3",
         set: |rule, value| rule.send.expiry_s = NonZeroU32::new(value.u32()),
     },
-    Row {
+    OptionRow {
         key: "send.user_properties",
         kind: USER_PROPERTIES,
         default: "",
@@ -268,7 +272,7 @@ pub(crate) const ROWS: &[Row<RuleSettings>] = &[
     },
 ];
 
-fn qos(value: &Value) -> Option<QoS> {
+fn qos(value: &OptionValue) -> Option<QoS> {
     match value.text() {
         "0" => Some(QoS::AtMostOnce),
         "1" => Some(QoS::AtLeastOnce),
@@ -280,70 +284,76 @@ fn qos(value: &Value) -> Option<QoS> {
 /// Options of the broker that are lists of rules: so many is far more than anybody writes.
 const RULES_MAX: usize = 4096;
 
-impl Reader<'_> {
-    pub(super) fn rule(&mut self, at: usize, table: &DeTable<'_>) {
-        let mut own = LinkGiven::new(self.origin(at), ROWS);
+impl OptionFileReader<'_> {
+    pub(super) fn read_rule(&mut self, at: usize, table: &DeTable<'_>) {
+        let mut own = LinkOptions::new(self.origin(at), ROWS);
+        let tables = LinkTables { rows: ROWS, limit_keys: &[] };
         for (name, value) in table {
-            self.link_option(&mut own, (ROWS, &[]), name.get_ref(), name.span().start, value);
+            self.read_link_option(&mut own, &tables, name.get_ref(), name.span().start, value);
         }
         let others = self.plan.rules.iter().map(|other| &*other.rule.name);
-        if let Some(why) = name_misfit("rule", &own.settings.name, others) {
-            return self.wrong(at, why);
+        if let Some(why) = check_name("rule", &own.settings.name, others) {
+            return self.report_error(at, why);
         }
         if self.plan.rules.len() == RULES_MAX {
-            return self.wrong(at, format!("there is room for {RULES_MAX} rules"));
+            return self.report_error(at, format!("there is room for {RULES_MAX} rules"));
         }
-        match own.settings.rule() {
-            Err(why) => self.wrong(at, why),
-            Ok(rule) => self.plan.rules.push(RuleGiven { origin: own.origin, rule }),
+        match own.settings.build_rule() {
+            Err(why) => self.report_error(at, why),
+            Ok(rule) => self.plan.rules.push(RuleDefinition { origin: own.origin, rule }),
         }
     }
 }
 
-impl RuleSettings {
+impl RuleOptions {
     /// Or what no row can see alone.
-    fn rule(&self) -> Result<Rule, String> {
+    fn build_rule(&self) -> Result<Rule, String> {
         if self.sql.is_empty() {
             return Err("a rule needs sql = 'SELECT * FROM \"a/#\"'".to_string());
         }
-        let plan = rules::Plan::parse(&self.sql)
+        let plan = rules::RulePlan::parse(&self.sql)
             .map_err(|refused| format!("sql, line {}", refused.show(&self.sql)))?
-            .named(&self.name);
+            .with_rule_id(&self.name);
         if self.drops && plan.topics().next().is_none() {
             return Err("drop is for messages: sql has no topic filter in FROM".to_string());
         }
         if self.drops && plan.window().is_some() {
             return Err("drop is for messages, and a window is over long after them".to_string());
         }
-        let plain: RuleSettings = defaults(ROWS);
-        let is_said = |own: &MessageGiven, plain: &MessageGiven| {
+        let plain: RuleOptions = defaults(ROWS);
+        let is_said = |own: &RuleMessageOptions, plain: &RuleMessageOptions| {
             let topic = own.topic.clone();
-            *own != MessageGiven { topic, ..plain.clone() }
+            *own != RuleMessageOptions { topic, ..plain.clone() }
         };
         let publishes = match self.publish.topic.is_empty() {
             true if is_said(&self.publish, &plain.publish) => {
                 return Err("publish.topic says where it is published, and is missing".to_string());
             }
             true => None,
-            false => Some(self.publish.publishing()?),
+            false => Some(self.publish.build_publish()?),
         };
         let sends = match self.send_to.is_empty() {
             true if self.send != plain.send => {
                 return Err("send.to says which links it is for, and is missing".to_string());
             }
             true => None,
-            false => Some(self.sending()?),
+            false => Some(self.build_send()?),
         };
-        let acts = Acts { drops: self.drops, prints: self.prints, publishes, sends };
-        if acts == Acts::default() {
+        let acts = RuleActions {
+            drops_message: self.drops,
+            logs_rows: self.prints,
+            publish: publishes,
+            send: sends,
+        };
+        if acts == RuleActions::default() {
             let why = "a rule does something: give it publish.topic, send.to, drop or print";
             return Err(why.to_string());
         }
         let (name, text) = (self.name.as_str().into(), self.sql.as_str().into());
-        Ok(Rule { name, text, plan: plan.into(), acts, tally: Arc::default() })
+        Ok(Rule { name, text, plan: plan.into(), actions: acts, metrics: Arc::default() })
     }
 
-    fn sending(&self) -> Result<Sending, String> {
+    fn build_send(&self) -> Result<SendAction, String> {
         let mut to: Vec<Box<str>> = Vec::new();
         for link in &self.send_to {
             let id = format!("{LINK_IDS}{link}").into();
@@ -352,15 +362,15 @@ impl RuleSettings {
             }
             to.push(id);
         }
-        Ok(Sending { to, message: self.send.publishing()? })
+        Ok(SendAction { to, message: self.send.build_publish()? })
     }
 }
 
-impl MessageGiven {
-    fn publishing(&self) -> Result<Publishing, String> {
-        let template = |text: &str| rules::Template::parse(text);
+impl RuleMessageOptions {
+    fn build_publish(&self) -> Result<PublishAction, String> {
+        let template = |text: &str| rules::RowTemplate::parse(text);
         let named = |(name, text): &(String, String)| Ok((name.as_str().into(), template(text)?));
-        Ok(Publishing {
+        Ok(PublishAction {
             topic: (!self.topic.is_empty()).then(|| template(&self.topic)).transpose()?,
             payload: template(&self.payload)?,
             qos: self.qos,
@@ -376,20 +386,20 @@ impl MessageGiven {
     }
 }
 
-impl Plan {
+impl OptionPlan {
     pub(super) fn rules(&self) -> Arc<[Rule]> {
         self.rules.iter().map(|given| given.rule.clone()).collect()
     }
 
     /// Takes the rules of another plan. Says whether they are others.
-    pub(super) fn take_rules(&mut self, next: &Plan) -> bool {
+    pub(super) fn replace_rules(&mut self, next: &OptionPlan) -> bool {
         let before = std::mem::replace(&mut self.rules, next.rules.clone());
-        for RuleGiven { rule, .. } in &mut self.rules {
+        for RuleDefinition { rule, .. } in &mut self.rules {
             if let Some(same) = before.iter().find(|same| same.rule.name == rule.name) {
-                rule.tally = same.rule.tally.clone();
+                rule.metrics = same.rule.metrics.clone();
             }
         }
-        let own = |all: &[RuleGiven]| -> Vec<Rule> {
+        let own = |all: &[RuleDefinition]| -> Vec<Rule> {
             all.iter().map(|given| given.rule.clone()).collect()
         };
         own(&before) != own(&self.rules)
@@ -397,20 +407,20 @@ impl Plan {
 
     /// Whether a rule sends to the link with this client id.
     pub(super) fn is_sent_to(&self, link_id: &str) -> bool {
-        let sends = self.rules.iter().filter_map(|given| given.rule.acts.sends.as_ref());
+        let sends = self.rules.iter().filter_map(|given| given.rule.actions.send.as_ref());
         sends.flat_map(|sends| &sends.to).any(|to| **to == *link_id)
     }
 
     /// Rules may only send to links that there are.
-    pub(super) fn check_sends(&self, wrongs: &mut Vec<Wrong>) {
+    pub(super) fn check_sends(&self, wrongs: &mut Vec<OptionError>) {
         let known = self.link_names();
-        for RuleGiven { origin, rule } in &self.rules {
-            for to in rule.acts.sends.iter().flat_map(|sends| &sends.to) {
+        for RuleDefinition { origin, rule } in &self.rules {
+            for to in rule.actions.send.iter().flat_map(|sends| &sends.to) {
                 let name = to.strip_prefix(LINK_IDS).unwrap_or(to);
                 if known.iter().any(|known| known == name) {
                     continue;
                 }
-                let meant = nearest::nearest(name, known.iter().map(String::as_str));
+                let meant = nearest::nearest_word(name, known.iter().map(String::as_str));
                 let hint = match (meant, known.is_empty()) {
                     (Some(meant), _) => format!("did you mean {meant}?"),
                     (None, false) => format!("there are {}", known.join(", ")),
@@ -418,7 +428,7 @@ impl Plan {
                 };
                 let (origin, rule) = (origin.clone(), &rule.name);
                 let why = format!("send.to of rule {rule}: there is no link {name}, {hint}");
-                wrongs.push(Wrong { origin, why });
+                wrongs.push(OptionError { origin, why });
             }
         }
     }

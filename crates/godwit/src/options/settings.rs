@@ -7,28 +7,28 @@ use crate::links::bridge::settings::BridgeSettings;
 use crate::links::gateway::settings::GatewaySettings;
 #[cfg(feature = "sink")]
 use crate::links::sink::settings::SinkSettings;
-use crate::listen::ListenUrl;
+use crate::listen_url::ListenUrl;
 use crate::security::SecuritySettings;
-use broker::mount::Namespace;
-use broker::options::{Options, Trace};
-use engine::proxy::Versions;
-use engine::quic::Manners;
-use engine::tls::{ClientCertificate, Files};
+use broker::namespace::NamespaceTemplate;
+use broker::options::{BrokerOptions, TraceFilter};
+use engine::proxy::ProxyVersions;
+use engine::quic::QuicOptions;
+use engine::tls::{ClientCertificateMode, TlsFiles};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tracing::level_filters::LevelFilter;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) allow_anonymous: Anonymous,
+pub(crate) struct ProgramSettings {
+    pub(crate) allow_anonymous: AnonymousAccess,
     #[cfg(feature = "bridge")]
     pub(crate) bridges: Vec<BridgeSettings>,
     #[cfg(feature = "gateway")]
     pub(crate) gateways: Vec<GatewaySettings>,
-    pub(crate) broker: Options,
+    pub(crate) broker: BrokerOptions,
     pub(crate) data: String,
     /// Behind every listener that does not say otherwise.
-    pub(crate) door: DoorSettings,
+    pub(crate) door: ListenerTransportSettings,
     pub(crate) io_uring: bool,
     pub(crate) listen: Vec<ListenUrl>,
     /// Every listener, those of `listen` first, and what is behind each.
@@ -39,32 +39,32 @@ pub(crate) struct Settings {
     pub(crate) shards: usize,
     #[cfg(feature = "sink")]
     pub(crate) sinks: Vec<SinkSettings>,
-    pub(crate) store: store::Options,
+    pub(crate) store: store::StoreOptions,
 }
 
 /// One listener.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerSettings {
     pub(crate) url: ListenUrl,
-    pub(crate) door: DoorSettings,
+    pub(crate) door: ListenerTransportSettings,
     /// Where it has limits of its own.
-    pub(crate) broker: Option<Arc<Options>>,
+    pub(crate) broker: Option<Arc<BrokerOptions>>,
     /// Who may come without proof of who they are, ...
-    pub(crate) anonymous: Anonymous,
+    pub(crate) anonymous: AnonymousAccess,
     /// ... who says who the others are, and what they all may do.
     pub(crate) security: SecuritySettings,
-    pub(crate) own_access: OwnAccess,
+    pub(crate) own_access: ListenerAccessFlags,
 }
 
 /// What of its access a listener has for itself, and not from all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OwnAccess {
+pub(crate) struct ListenerAccessFlags {
     pub(crate) anonymous: bool,
     pub(crate) backends: bool,
     pub(crate) rules: bool,
 }
 
-impl OwnAccess {
+impl ListenerAccessFlags {
     pub(crate) fn any(self) -> bool {
         self.anonymous || self.backends || self.rules
     }
@@ -72,12 +72,12 @@ impl OwnAccess {
 
 /// What a connection passes on its way in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DoorSettings {
-    pub(crate) proxy: Option<Versions>,
+pub(crate) struct ListenerTransportSettings {
+    pub(crate) proxy: Option<ProxyVersions>,
     /// Keys of clients, in the place of certificates.
     pub(crate) psk_file: Option<PathBuf>,
-    pub(crate) quic: Manners,
-    pub(crate) tls: Files,
+    pub(crate) quic: QuicOptions,
+    pub(crate) tls: TlsFiles,
     pub(crate) unix_mode: u32,
     /// Whose pages may connect by WebSocket; `*` is everyone's.
     pub(crate) ws_origins: Vec<String>,
@@ -85,20 +85,20 @@ pub(crate) struct DoorSettings {
 
 impl ListenerSettings {
     /// Whether everyone who gets in has shown a certificate, or that it has a key.
-    pub(crate) fn authenticates(&self) -> bool {
-        let shown = self.door.tls.client == ClientCertificate::Required;
+    pub(crate) fn requires_credentials(&self) -> bool {
+        let shown = self.door.tls.client == ClientCertificateMode::Required;
         self.url.is_tls() && (shown || self.door.psk_file.is_some())
     }
 
     /// Whether other hosts may come: strangers are welcome, or have to prove who they are.
-    pub(crate) fn is_open(&self) -> bool {
-        self.anonymous == Anonymous::Always || self.security.authenticates()
+    pub(crate) fn accepts_other_hosts(&self) -> bool {
+        self.anonymous == AnonymousAccess::Always || self.security.requires_authentication()
     }
 }
 
 /// Who may come without proof of who they are. Where proof is asked for, `Loopback` is `Never`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Anonymous {
+pub(crate) enum AnonymousAccess {
     Always,
     #[default]
     Loopback,
@@ -130,18 +130,18 @@ pub(crate) enum LogTarget {
     Syslog,
 }
 
-impl Settings {
+impl ProgramSettings {
     /// Before the rows fill it. `memory_bytes` is what `memory.bytes_max = "auto"` means here.
-    pub(crate) fn new(memory_bytes: u64) -> Settings {
-        Settings {
-            allow_anonymous: Anonymous::default(),
+    pub(crate) fn new(memory_bytes: u64) -> ProgramSettings {
+        ProgramSettings {
+            allow_anonymous: AnonymousAccess::default(),
             #[cfg(feature = "bridge")]
             bridges: Vec::new(),
             #[cfg(feature = "gateway")]
             gateways: Vec::new(),
-            broker: Options { memory_bytes_max: memory_bytes, ..Options::default() },
+            broker: BrokerOptions { memory_bytes_max: memory_bytes, ..BrokerOptions::default() },
             data: String::new(),
-            door: DoorSettings::default(),
+            door: ListenerTransportSettings::default(),
             io_uring: true,
             listen: Vec::new(),
             listeners: Vec::new(),
@@ -150,17 +150,20 @@ impl Settings {
             shards: 0,
             #[cfg(feature = "sink")]
             sinks: Vec::new(),
-            store: store::Options::default(),
+            store: store::StoreOptions::default(),
         }
     }
 
     /// Whether it takes a verdict to know under which namespace a client is.
-    pub(crate) fn mounts_users(&self) -> bool {
-        let has_variables =
-            |own: &Options| own.namespace.as_ref().is_some_and(Namespace::has_variables);
-        let of_groups = self.broker.classes.iter().any(|class| class.options.namespace.is_some());
+    pub(crate) fn has_user_namespaces(&self) -> bool {
+        let has_variables = |own: &BrokerOptions| {
+            own.namespace.as_ref().is_some_and(NamespaceTemplate::has_variables)
+        };
+        let of_groups =
+            self.broker.client_groups.iter().any(|class| class.options.namespace.is_some());
         let own = self.listeners.iter().map(|listener| &listener.security);
-        let mut all = own.chain([&self.security]).filter(|own| own.authenticates()).peekable();
+        let mut all =
+            own.chain([&self.security]).filter(|own| own.requires_authentication()).peekable();
         let authenticates = all.peek().is_some();
         let of_tokens = all.any(|own| !own.jwt_claims.namespace.is_empty());
         let own = self.listeners.iter().filter_map(|listener| listener.broker.as_deref());
@@ -169,8 +172,8 @@ impl Settings {
     }
 
     /// The trace exists as soon as one of its conditions does.
-    pub(super) fn trace(&mut self) -> &mut Trace {
-        self.broker.noted.trace.get_or_insert_default()
+    pub(super) fn trace(&mut self) -> &mut TraceFilter {
+        self.broker.event_options.trace.get_or_insert_default()
     }
 }
 

@@ -1,11 +1,11 @@
 //! The promises that hold for every row of the table, and the sentences that users read.
 
 use super::flags::OptionFlag;
-use super::settings::Settings;
-use super::table::{self, Row, rows};
-use super::value::Kind;
-use super::{Changes, Plan, Sources, text};
-use broker::options::{Options, QueuePolicy, Strategy};
+use super::settings::ProgramSettings;
+use super::table::{self, OptionRow, rows};
+use super::value::OptionKind;
+use super::{OptionChanges, OptionPlan, OptionSources, option_text};
+use broker::options::{BrokerOptions, QueuePolicy, SharedStrategy};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -17,39 +17,42 @@ fn scratch(name: &str, source: &str) -> PathBuf {
     path
 }
 
-fn sets(sets: &[&str]) -> Sources {
-    Sources { flags: sets.iter().map(|set| OptionFlag::set(set)).collect(), ..Sources::default() }
+fn sets(sets: &[&str]) -> OptionSources {
+    OptionSources {
+        flags: sets.iter().map(|set| OptionFlag::set(set)).collect(),
+        ..OptionSources::default()
+    }
 }
 
-fn environment(pairs: &[(&str, &str)]) -> Sources {
+fn environment(pairs: &[(&str, &str)]) -> OptionSources {
     let pairs = pairs.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-    Sources { environment: pairs.collect(), ..Sources::default() }
+    OptionSources { environment: pairs.collect(), ..OptionSources::default() }
 }
 
-fn settings(sources: &Sources) -> Settings {
-    match Plan::read(sources) {
+fn settings(sources: &OptionSources) -> ProgramSettings {
+    match OptionPlan::read(sources) {
         Ok(plan) => plan.settings(MEMORY),
         Err(wrongs) => panic!("{wrongs:?}"),
     }
 }
 
 /// Every complaint, a line each, without the scratch folder.
-fn complaints(sources: &Sources) -> String {
-    let wrongs = Plan::read(sources).expect_err("these options are wrong");
+fn complaints(sources: &OptionSources) -> String {
+    let wrongs = OptionPlan::read(sources).expect_err("these options are wrong");
     let lines: Vec<String> = wrongs.iter().map(ToString::to_string).collect();
     let folder = std::env::temp_dir().join(format!("godwit-options-{}", std::process::id()));
     lines.join("\n").replace(&format!("{}/", folder.display()), "")
 }
 
 fn file_complaints(name: &str, source: &str) -> String {
-    complaints(&Sources { config: Some(scratch(name, source)), ..Sources::default() })
+    complaints(&OptionSources { config: Some(scratch(name, source)), ..OptionSources::default() })
 }
 
 #[test]
 fn keys_are_unique_and_sections_stand_together() {
     let keys: BTreeSet<&str> = rows().map(|row| row.key).collect();
     assert_eq!(keys.len(), rows().count());
-    let mut sections: Vec<&str> = rows().map(Row::section).collect();
+    let mut sections: Vec<&str> = rows().map(OptionRow::section).collect();
     sections.dedup();
     let unique: BTreeSet<&str> = sections.iter().copied().collect();
     assert_eq!(sections.len(), unique.len(), "{sections:?}");
@@ -60,7 +63,7 @@ fn keys_are_unique_and_sections_stand_together() {
 fn every_default_fits_its_row_and_survives_being_written() {
     for row in rows() {
         let value = row.default_value();
-        let source = format!("x = {}", row.kind.write(&value));
+        let source = format!("x = {}", row.kind.format_value(&value));
         let table = toml::de::DeTable::parse(&source).unwrap();
         let again = row.kind.read_toml(&table.get_ref()["x"]).unwrap();
         assert_eq!(again, value, "{}", row.key);
@@ -69,28 +72,28 @@ fn every_default_fits_its_row_and_survives_being_written() {
 
 #[test]
 fn the_table_has_the_brokers_defaults() {
-    let options = Options { memory_bytes_max: MEMORY, ..Options::default() };
-    assert_eq!(Plan::default().settings(MEMORY).broker, options);
+    let options = BrokerOptions { memory_bytes_max: MEMORY, ..BrokerOptions::default() };
+    assert_eq!(OptionPlan::default().settings(MEMORY).broker, options);
 }
 
 /// A value that is not the default.
-fn other(row: &Row) -> String {
+fn other(row: &OptionRow) -> String {
     match row.kind {
-        Kind::Bool => (row.default == "false").to_string(),
-        Kind::Choice(words) => {
+        OptionKind::Bool => (row.default == "false").to_string(),
+        OptionKind::Choice(words) => {
             words.iter().rfind(|word| **word != row.default).unwrap_or(&row.default).to_string()
         }
-        Kind::Hidden(Kind::Map { .. }) => "x-key=1".to_string(),
-        Kind::Hidden(_) => format!("{}://192.0.2.7/", scheme(row.key)),
-        Kind::List { .. } => "tcp://127.0.0.1:1".to_string(),
-        Kind::Map { .. } if row.key == "log.modules" => "conn=debug".to_string(),
-        Kind::Map { .. } if row.key == "store.topics" => "a/#=lazy".to_string(),
-        Kind::Map { .. } => "group=sticky".to_string(),
-        Kind::Number { min, max, .. } if row.default == min.to_string() => max.to_string(),
-        Kind::Number { min, .. } => (min + 1).to_string(),
-        Kind::Text { .. } if row.key == "unix.mode" => "600".to_string(),
-        Kind::Text { of: "a command", .. } => "HGETALL key".to_string(),
-        Kind::Text { .. } => "192.0.2.7".to_string(),
+        OptionKind::Hidden(OptionKind::Map { .. }) => "x-key=1".to_string(),
+        OptionKind::Hidden(_) => format!("{}://192.0.2.7/", scheme(row.key)),
+        OptionKind::List { .. } => "tcp://127.0.0.1:1".to_string(),
+        OptionKind::Map { .. } if row.key == "log.modules" => "conn=debug".to_string(),
+        OptionKind::Map { .. } if row.key == "store.topics" => "a/#=lazy".to_string(),
+        OptionKind::Map { .. } => "group=sticky".to_string(),
+        OptionKind::Number { min, max, .. } if row.default == min.to_string() => max.to_string(),
+        OptionKind::Number { min, .. } => (min + 1).to_string(),
+        OptionKind::Text { .. } if row.key == "unix.mode" => "600".to_string(),
+        OptionKind::Text { of: "a command", .. } => "HGETALL key".to_string(),
+        OptionKind::Text { .. } => "192.0.2.7".to_string(),
     }
 }
 
@@ -102,10 +105,10 @@ fn scheme(key: &str) -> &str {
 
 #[test]
 fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
-    let before = Plan::default().settings(MEMORY);
+    let before = OptionPlan::default().settings(MEMORY);
     let mut set = BTreeSet::new();
     // Without OpenSSL it takes nothing.
-    let takes = |row: &&Row| cfg!(feature = "psk") || row.key != "tls.psk_file";
+    let takes = |row: &&OptionRow| cfg!(feature = "psk") || row.key != "tls.psk_file";
     for row in rows().filter(takes) {
         let mut after = before.clone();
         (row.set)(&mut after, &row.kind.read_text(&other(row)).unwrap());
@@ -119,26 +122,26 @@ fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
     let read = [
         "access",
         "acked",
-        "asks",
-        "autos",
+        "authenticates",
+        "authz",
+        "auto_subscriptions",
         "bans",
-        "bridged",
+        "bridge_path",
         "caches",
-        "classes",
+        "client_groups",
         "delivered",
-        "fates",
-        "judges",
+        "delivery",
+        "event_options",
         "listeners",
         "methods",
-        "mounts_users",
-        "noted",
+        "namespace_needs_user",
         "own",
         "permissions",
         "presets",
         "rewrites",
         "rules",
     ];
-    for line in fields(&format!("{:#?}", Options::default())) {
+    for line in fields(&format!("{:#?}", BrokerOptions::default())) {
         let name = name(&line);
         let known = names.contains(&name) || read.contains(&name.as_str());
         assert!(known, "{line} has no row in the table");
@@ -157,7 +160,7 @@ fn name(line: &str) -> String {
 #[test]
 fn ranges_hold_at_both_ends() {
     for row in rows() {
-        let Kind::Number { min, max, word, .. } = row.kind else { continue };
+        let OptionKind::Number { min, max, word, .. } = row.kind else { continue };
         for right in [min, max] {
             assert!(row.kind.read_text(&right.to_string()).is_ok(), "{} {right}", row.key);
         }
@@ -167,7 +170,10 @@ fn ranges_hold_at_both_ends() {
             assert!(why.starts_with("out of range, use ") && !special, "{} {why}", row.key);
         }
         if let Some((word, number)) = word {
-            assert_eq!(row.kind.read_text(word).unwrap(), super::value::Value::Number(number));
+            assert_eq!(
+                row.kind.read_text(word).unwrap(),
+                super::value::OptionValue::Number(number)
+            );
         }
     }
 }
@@ -177,7 +183,7 @@ fn every_row_refuses_the_wrong_type() {
     for row in rows() {
         let table = toml::de::DeTable::parse("x = 1979-05-27").unwrap();
         let misfit = row.kind.read_toml(&table.get_ref()["x"]).unwrap_err();
-        assert_eq!(misfit.why, format!("this is a date, use {}", row.kind.right()));
+        assert_eq!(misfit.why, format!("this is a date, use {}", row.kind.expected()));
         assert_eq!(misfit.at, 4);
     }
 }
@@ -267,10 +273,11 @@ fn a_file_that_is_no_toml_is_refused_with_its_line() {
     let path = scratch("latin.toml", "");
     std::fs::write(&path, b"shards = 1\ndata = \"\xe4\"").unwrap();
     assert_eq!(
-        complaints(&Sources { config: Some(path), ..Sources::default() }),
+        complaints(&OptionSources { config: Some(path), ..OptionSources::default() }),
         "latin.toml:2: not UTF-8 text, which TOML must be"
     );
-    let missing = Sources { config: Some("/nowhere.toml".into()), ..Sources::default() };
+    let missing =
+        OptionSources { config: Some("/nowhere.toml".into()), ..OptionSources::default() };
     assert_eq!(
         complaints(&missing),
         "--config /nowhere.toml: the file cannot be read: No such file or directory (os error 2)"
@@ -358,7 +365,7 @@ fn a_file_is_overruled_by_the_environment_and_that_by_flags() {
     assert!(settings.broker.queue_qos0);
     assert_eq!(
         settings.broker.shared_strategies,
-        [("b".to_string(), Strategy::Random), ("c".to_string(), Strategy::HashTopic)]
+        [("b".to_string(), SharedStrategy::Random), ("c".to_string(), SharedStrategy::HashTopic)]
     );
     assert_eq!(settings.listen[0].to_string(), "tcp://[::1]:1");
 }
@@ -396,14 +403,15 @@ fn sizes_have_suffixes_and_words_stand_for_numbers() {
     assert_eq!((broker.memory_bytes_max, broker.sys_interval_s), (1 << 30, 0));
     assert_eq!((broker.session_expiry_s_max, broker.session_expiry_s_default), (3600, u32::MAX));
     let source = "[queue]\nbytes_max = 0x400000\nmessages_max = 1_000\n";
-    let sources = Sources { config: Some(scratch("sizes.toml", source)), ..Sources::default() };
+    let sources =
+        OptionSources { config: Some(scratch("sizes.toml", source)), ..OptionSources::default() };
     let broker = settings(&sources).broker;
     assert_eq!((broker.queue_bytes_max, broker.queue_messages_max), (4 << 20, 1000));
 }
 
-fn from_file(name: &str, source: &str) -> Plan {
-    let sources = Sources { config: Some(scratch(name, source)), ..Sources::default() };
-    Plan::read(&sources).unwrap_or_else(|wrongs| panic!("{wrongs:?}"))
+fn from_file(name: &str, source: &str) -> OptionPlan {
+    let sources = OptionSources { config: Some(scratch(name, source)), ..OptionSources::default() };
+    OptionPlan::read(&sources).unwrap_or_else(|wrongs| panic!("{wrongs:?}"))
 }
 
 const OWN: &str = "topic.levels_max = 10\nlimits.connections_max = 1000\n[[listener]]\n\
@@ -414,15 +422,17 @@ const OWN: &str = "topic.levels_max = 10\nlimits.connections_max = 1000\n[[liste
 #[test]
 fn a_group_has_what_its_listener_has_but_the_number_of_connections() {
     let broker = from_file("own.toml", OWN).settings(MEMORY);
-    let classes = |options: &Options| -> Vec<_> {
-        let limits = |own: &Options| (own.topic_levels_max, own.inflight_max, own.connections_max);
-        options.classes.iter().map(|class| limits(&class.options)).collect()
+    let classes = |options: &BrokerOptions| -> Vec<_> {
+        let limits =
+            |own: &BrokerOptions| (own.topic_levels_max, own.inflight_max, own.connections_max);
+        options.client_groups.iter().map(|class| limits(&class.options)).collect()
     };
     assert_eq!(classes(&broker.broker), [(10, 12, 1), (10, 1024, 0)]);
     let listener = broker.listeners[0].broker.as_deref().expect("it has limits of its own");
     assert_eq!((listener.topic_levels_max, listener.connections_max), (11, 1000));
     assert_eq!(classes(listener), [(11, 12, 1), (11, 1024, 0)]);
-    let present = |at: usize| (&broker.broker.classes[at].present, &listener.classes[at].present);
+    let present =
+        |at: usize| (&broker.broker.client_groups[at].present, &listener.client_groups[at].present);
     assert_eq!(present(0).0, present(0).1);
     assert_ne!(present(0).0, present(1).0);
 }
@@ -430,10 +440,10 @@ fn a_group_has_what_its_listener_has_but_the_number_of_connections() {
 #[test]
 fn a_reload_of_a_group_is_live_and_goes_on_counting() {
     let mut plan = from_file("before.toml", OWN);
-    let before = plan.settings(MEMORY).broker.classes;
+    let before = plan.settings(MEMORY).broker.client_groups;
     let changes = plan.reload(from_file("after.toml", &OWN.replace("_max = 12", "_max = 13")));
-    assert_eq!(changes, Changes { live: vec!["group"], restart: vec![] });
-    let after = plan.settings(MEMORY).broker.classes;
+    assert_eq!(changes, OptionChanges { live: vec!["group"], restart: vec![] });
+    let after = plan.settings(MEMORY).broker.client_groups;
     assert_eq!(before[0].present, after[0].present);
     assert_eq!((before[0].options.inflight_max, after[0].options.inflight_max), (12, 13));
 }
@@ -467,7 +477,9 @@ fn two_sinks_cannot_write_one_file() {
     let first = sink("a", "lines/a.csv") + &sink("b", "lines/${topic[1]}.csv");
     let apart = first.clone() + &sink("c", "lines/c.csv");
     let path = scratch("apart.toml", &apart);
-    assert!(Plan::read(&Sources { config: Some(path), ..Sources::default() }).is_ok());
+    assert!(
+        OptionPlan::read(&OptionSources { config: Some(path), ..OptionSources::default() }).is_ok()
+    );
     for (path, other, more) in [
         ("lines/a.csv", "a", ""),
         ("./lines//a.csv", "a", "file.format = \"csv\"\n"),
@@ -499,7 +511,10 @@ fn a_gateway_for_other_hosts_is_let_be_as_its_complaint_says() {
     assert!(why.starts_with("open-gateway.toml:1: tcp://0.0.0.0:5555 would let in"), "{why}");
     let (_, advice) = why.rsplit_once("or say ").expect("it says what to say");
     let path = scratch("open-gateway-said.toml", &format!("{advice}\n{own}"));
-    assert_eq!(settings(&Sources { config: Some(path), ..Sources::default() }).gateways.len(), 1);
+    assert_eq!(
+        settings(&OptionSources { config: Some(path), ..OptionSources::default() }).gateways.len(),
+        1
+    );
 }
 
 #[cfg(feature = "gateway")]
@@ -511,7 +526,10 @@ fn gateways_cannot_listen_where_somebody_does() {
     let two = |places: &str| format!("{listen}{first}{}", pub_at("h", places));
     let apart = "\"tcp://10.0.0.1:5\", \"tcp://*:7\", \"ipc:///run/h\", \"tcp://localhost:1\"";
     let path = scratch("apart-gateways.toml", &two(apart));
-    assert_eq!(settings(&Sources { config: Some(path), ..Sources::default() }).gateways.len(), 2);
+    assert_eq!(
+        settings(&OptionSources { config: Some(path), ..OptionSources::default() }).gateways.len(),
+        2
+    );
     for (place, other) in [
         ("tcp://127.0.0.1:5", "tcp://127.0.0.1:5 of gateway g: give each a port"),
         ("tcp://*:6", "tcp://10.0.0.1:6 of gateway g: give each a port"),
@@ -535,10 +553,13 @@ fn gateways_cannot_listen_where_somebody_does() {
 
 #[test]
 fn a_reload_takes_what_is_live_and_names_what_is_not() {
-    let mut plan = Plan::read(&sets(&["shards=2", "queue.qos0=true"])).unwrap();
-    let next = Plan::read(&sets(&["shards=3", "log.level=debug"])).unwrap();
+    let mut plan = OptionPlan::read(&sets(&["shards=2", "queue.qos0=true"])).unwrap();
+    let next = OptionPlan::read(&sets(&["shards=3", "log.level=debug"])).unwrap();
     let changes = plan.reload(next);
-    assert_eq!(changes, Changes { live: vec!["queue.qos0", "log.level"], restart: vec!["shards"] });
+    assert_eq!(
+        changes,
+        OptionChanges { live: vec!["queue.qos0", "log.level"], restart: vec!["shards"] }
+    );
     let settings = plan.settings(MEMORY);
     assert_eq!((settings.shards, settings.broker.queue_qos0), (2, false));
     assert_eq!(settings.log.level, tracing::level_filters::LevelFilter::DEBUG);
@@ -546,20 +567,23 @@ fn a_reload_takes_what_is_live_and_names_what_is_not() {
 
 #[test]
 fn the_sample_file_is_valid_and_changes_nothing_when_uncommented() {
-    let sample = text::sample();
-    let path = scratch("sample.toml", &text::sample_lines(&sample).join("\n"));
-    let plan = Plan::read(&Sources { config: Some(path), ..Sources::default() }).unwrap();
+    let sample = option_text::sample();
+    let path = scratch("sample.toml", &option_text::sample_lines(&sample).join("\n"));
+    let plan = OptionPlan::read(&OptionSources { config: Some(path), ..OptionSources::default() })
+        .unwrap();
     assert_eq!(plan.changed().count(), 0);
     assert_eq!(plan.given.len(), rows().count());
-    let commented = scratch("commented.toml", &text::sample());
-    let plan = Plan::read(&Sources { config: Some(commented), ..Sources::default() }).unwrap();
+    let commented = scratch("commented.toml", &option_text::sample());
+    let plan =
+        OptionPlan::read(&OptionSources { config: Some(commented), ..OptionSources::default() })
+            .unwrap();
     assert_eq!(plan.given.len(), 0);
 }
 
 #[test]
 fn help_and_docs_have_every_option() {
     let help = crate::help();
-    let page = text::markdown();
+    let page = option_text::markdown();
     for row in rows() {
         assert!(help.contains(&format!("\n  {} ", row.key)), "{}", row.key);
         assert!(page.contains(&format!("### `{}`\n", row.key)), "{}", row.key);
@@ -574,8 +598,12 @@ fn help_and_docs_have_every_option() {
 fn generated_docs_are_fresh() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     for (name, fresh, command) in [
-        ("options.md", text::markdown(), "cargo run -- options --markdown > docs/options.md"),
-        ("godwit.toml", text::sample(), "cargo run -- options --sample > docs/godwit.toml"),
+        (
+            "options.md",
+            option_text::markdown(),
+            "cargo run -- options --markdown > docs/options.md",
+        ),
+        ("godwit.toml", option_text::sample(), "cargo run -- options --sample > docs/godwit.toml"),
     ] {
         let stored = std::fs::read_to_string(docs.join(name)).unwrap_or_default();
         assert!(stored == fresh, "docs/{name} is out of date: {command}");
@@ -588,8 +616,8 @@ const MEMORY: u64 = 12_345_678;
 #[cfg(all(feature = "bridge", feature = "sink", feature = "gateway"))]
 #[test]
 fn the_list_has_every_option_of_the_page() {
-    let list = text::list();
-    let page = text::markdown();
+    let list = option_text::list();
+    let page = option_text::markdown();
     let keys = page.lines().filter_map(|line| line.trim_start_matches('#').strip_prefix(" `"));
     let keys: Vec<&str> = keys.filter_map(|line| line.strip_suffix('`')).collect();
     assert!(keys.len() > 200 && keys.contains(&"influx.time"), "{}", keys.len());

@@ -1,22 +1,22 @@
 //! `[[rewrite]]`, `[[auto_subscribe]]`, `[[preset]]` and `[[cache]]` in a file: what becomes of
 //! names, what clients have without asking for it, and which messages are kept to be asked for.
 
-use super::Plan;
-use super::file::Reader;
-use super::links::{LinkGiven, name_misfit};
-use super::table::{EXPIRY, Row, TIB, bytes, count};
-use super::value::{Kind, Unit};
-use broker::ask::Action;
-use broker::auto::Auto;
-use broker::caches::Cache;
+use super::OptionPlan;
+use super::file::OptionFileReader;
+use super::links::{LinkOptions, LinkTables, check_name};
+use super::table::{EXPIRY, OptionRow, TIB, bytes, count};
+use super::value::{NumberUnit, OptionKind};
+use broker::authz::AclAction;
+use broker::auto_subscription::AutoSubscription;
+use broker::caches::CacheConfig;
 use broker::limits::CACHE_ANSWER_MESSAGES_MAX;
-use broker::preset::Preset;
-use broker::rewrite::Rewrite;
+use broker::preset::PresetSession;
+use broker::rewrite::TopicRewrite;
 use mqtt::{QoS, SubscribeOptions};
 use toml::de::DeTable;
 
-const ANY: Kind = Kind::Text { of: "text", check: |_| Ok(()) };
-const FILTER: Kind = Kind::Text {
+const ANY: OptionKind = OptionKind::Text { of: "text", check: |_| Ok(()) };
+const FILTER: OptionKind = OptionKind::Text {
     of: "topic filter",
     check: |text| {
         let why = |_| "no topic filter, use one like \"a/+/c\" or \"a/#\"".to_string();
@@ -27,16 +27,16 @@ const FILTER: Kind = Kind::Text {
 /// A `[[rewrite]]` as it stands in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RewriteSettings {
-    action: Option<Action>,
+    action: Option<AclAction>,
     source: String,
     regex: String,
     dest: String,
 }
 
-pub(crate) const REWRITE: &[Row<RewriteSettings>] = &[
-    Row {
+pub(crate) const REWRITE: &[OptionRow<RewriteSettings>] = &[
+    OptionRow {
         key: "action",
-        kind: Kind::Choice(&["all", "publish", "subscribe"]),
+        kind: OptionKind::Choice(&["all", "publish", "subscribe"]),
         default: "all",
         live: true,
         short: "what it goes for: topics of PUBLISH and wills, filters of SUBSCRIBE and \
@@ -45,13 +45,13 @@ pub(crate) const REWRITE: &[Row<RewriteSettings>] = &[
         source: "",
         set: |own, value| {
             own.action = match value.text() {
-                "publish" => Some(Action::Publish),
-                "subscribe" => Some(Action::Subscribe),
+                "publish" => Some(AclAction::Publish),
+                "subscribe" => Some(AclAction::Subscribe),
                 _ => None,
             };
         },
     },
-    Row {
+    OptionRow {
         key: "source",
         kind: FILTER,
         default: "#",
@@ -62,7 +62,7 @@ pub(crate) const REWRITE: &[Row<RewriteSettings>] = &[
         source: "",
         set: |own, value| own.source = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "regex",
         kind: ANY,
         default: "",
@@ -73,7 +73,7 @@ pub(crate) const REWRITE: &[Row<RewriteSettings>] = &[
         source: "",
         set: |own, value| own.regex = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "dest",
         kind: ANY,
         default: "",
@@ -91,12 +91,12 @@ pub(crate) const REWRITE: &[Row<RewriteSettings>] = &[
 
 /// An `[[auto_subscribe]]` as it stands in the file.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AutoSettings {
+pub(crate) struct AutoSubscribeSettings {
     topic: String,
     options: SubscribeOptions,
 }
 
-const QOS: Kind = Kind::Choice(&["0", "1", "2"]);
+const QOS: OptionKind = OptionKind::Choice(&["0", "1", "2"]);
 
 fn qos(text: &str) -> QoS {
     match text {
@@ -106,8 +106,8 @@ fn qos(text: &str) -> QoS {
     }
 }
 
-pub(crate) const AUTO_SUBSCRIBE: &[Row<AutoSettings>] = &[
-    Row {
+pub(crate) const AUTO_SUBSCRIBE: &[OptionRow<AutoSubscribeSettings>] = &[
+    OptionRow {
         key: "topic",
         kind: ANY,
         default: "",
@@ -120,7 +120,7 @@ pub(crate) const AUTO_SUBSCRIBE: &[Row<AutoSettings>] = &[
         source: "",
         set: |own, value| own.topic = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "qos",
         kind: QOS,
         default: "0",
@@ -130,9 +130,9 @@ pub(crate) const AUTO_SUBSCRIBE: &[Row<AutoSettings>] = &[
         source: "MQTT 5.0, 3.8.3.1",
         set: |own, value| own.options.qos = qos(value.text()),
     },
-    Row {
+    OptionRow {
         key: "no_local",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether what the client publishes itself does not come back to it",
@@ -140,9 +140,9 @@ pub(crate) const AUTO_SUBSCRIBE: &[Row<AutoSettings>] = &[
         source: "MQTT 5.0, 3.8.3.1",
         set: |own, value| own.options.no_local = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "retain_as_published",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether RETAIN is as it was published",
@@ -150,7 +150,7 @@ pub(crate) const AUTO_SUBSCRIBE: &[Row<AutoSettings>] = &[
         source: "MQTT 5.0, 3.8.3.1",
         set: |own, value| own.options.retain_as_published = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "retain_handling",
         kind: QOS,
         default: "0",
@@ -172,8 +172,8 @@ pub(crate) struct PresetSettings {
     expiry_s: u32,
 }
 
-pub(crate) const PRESET: &[Row<PresetSettings>] = &[
-    Row {
+pub(crate) const PRESET: &[OptionRow<PresetSettings>] = &[
+    OptionRow {
         key: "client_id",
         kind: ANY,
         default: "",
@@ -183,7 +183,7 @@ pub(crate) const PRESET: &[Row<PresetSettings>] = &[
         source: "",
         set: |own, value| own.client_id = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "user",
         kind: ANY,
         default: "",
@@ -194,9 +194,9 @@ pub(crate) const PRESET: &[Row<PresetSettings>] = &[
         source: "",
         set: |own, value| own.user = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "subscriptions",
-        kind: Kind::List { of: "FILTER", check: |text| FILTER.read_text(text).map(drop) },
+        kind: OptionKind::List { of: "FILTER", check: |text| FILTER.read_text(text).map(drop) },
         default: "",
         live: true,
         short: "its topic filters: [\"commands/7/#\"]",
@@ -204,7 +204,7 @@ pub(crate) const PRESET: &[Row<PresetSettings>] = &[
         source: "",
         set: |own, value| own.subscriptions = value.list().to_vec(),
     },
-    Row {
+    OptionRow {
         key: "qos",
         kind: QOS,
         default: "1",
@@ -214,7 +214,7 @@ pub(crate) const PRESET: &[Row<PresetSettings>] = &[
         source: "MQTT 5.0, 3.8.3.1",
         set: |own, value| own.qos = qos(value.text()),
     },
-    Row {
+    OptionRow {
         key: "expiry_s",
         kind: EXPIRY,
         default: "never",
@@ -237,8 +237,8 @@ pub(crate) struct CacheSettings {
     age_s_max: u32,
 }
 
-pub(crate) const CACHE: &[Row<CacheSettings>] = &[
-    Row {
+pub(crate) const CACHE: &[OptionRow<CacheSettings>] = &[
+    OptionRow {
         key: "name",
         kind: ANY,
         default: "",
@@ -248,9 +248,9 @@ pub(crate) const CACHE: &[Row<CacheSettings>] = &[
         source: "",
         set: |own, value| own.name = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "filters",
-        kind: Kind::List { of: "FILTER", check: |text| FILTER.read_text(text).map(drop) },
+        kind: OptionKind::List { of: "FILTER", check: |text| FILTER.read_text(text).map(drop) },
         default: "",
         live: true,
         short: "the topic filters of what it keeps: [\"sensors/#\"]",
@@ -259,7 +259,7 @@ pub(crate) const CACHE: &[Row<CacheSettings>] = &[
         source: "",
         set: |own, value| own.filters = value.list().to_vec(),
     },
-    Row {
+    OptionRow {
         key: "messages_max",
         kind: count(1, CACHE_ANSWER_MESSAGES_MAX as u64, "messages"),
         default: "1",
@@ -269,7 +269,7 @@ pub(crate) const CACHE: &[Row<CacheSettings>] = &[
         source: "",
         set: |own, value| own.messages_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "topics_max",
         kind: count(1, u32::MAX as u64, "topics"),
         default: "100000",
@@ -279,7 +279,7 @@ pub(crate) const CACHE: &[Row<CacheSettings>] = &[
         source: "",
         set: |own, value| own.topics_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "bytes_max",
         kind: bytes(1, TIB),
         default: "64MiB",
@@ -292,12 +292,12 @@ pub(crate) const CACHE: &[Row<CacheSettings>] = &[
         source: "",
         set: |own, value| own.bytes_max = value.number(),
     },
-    Row {
+    OptionRow {
         key: "age_s_max",
-        kind: Kind::Number {
+        kind: OptionKind::Number {
             min: 1,
             max: u32::MAX as u64,
-            unit: Unit::Of("seconds"),
+            unit: NumberUnit::Named("seconds"),
             word: Some(("never", u32::MAX as u64)),
         },
         default: "never",
@@ -317,114 +317,118 @@ const PRESETS_MAX: usize = 100_000;
 const CACHES_MAX: usize = 64;
 const CACHE_FILTERS_MAX: usize = 64;
 
-impl Reader<'_> {
-    pub(super) fn rewrite(&mut self, at: usize, table: &DeTable<'_>) {
-        let Some(RewriteSettings { action, source, regex, dest }) = self.own(REWRITE, at, table)
+impl OptionFileReader<'_> {
+    pub(super) fn read_rewrite(&mut self, at: usize, table: &DeTable<'_>) {
+        let Some(RewriteSettings { action, source, regex, dest }) =
+            self.read_settings(REWRITE, at, table)
         else {
             return;
         };
         let made = match regex.is_empty() || dest.is_empty() {
             true => Err("a rewrite needs regex = '^a/(.+)$' and dest = \"b/$1\"".to_string()),
-            false => Rewrite::parse(action, &source, &regex, &dest),
+            false => TopicRewrite::parse(action, &source, &regex, &dest),
         };
         match made {
-            Err(why) => self.wrong(at, why),
+            Err(why) => self.report_error(at, why),
             Ok(_) if self.plan.topics.rewrites.len() == REWRITES_MAX => {
-                self.wrong(at, format!("there is room for {REWRITES_MAX} rewrites"));
+                self.report_error(at, format!("there is room for {REWRITES_MAX} rewrites"));
             }
             Ok(made) => self.plan.topics.rewrites.push(made),
         }
     }
 
-    pub(super) fn auto_subscribe(&mut self, at: usize, table: &DeTable<'_>) {
-        let Some(AutoSettings { topic, options }) = self.own(AUTO_SUBSCRIBE, at, table) else {
+    pub(super) fn read_auto_subscribe(&mut self, at: usize, table: &DeTable<'_>) {
+        let Some(AutoSubscribeSettings { topic, options }) =
+            self.read_settings(AUTO_SUBSCRIBE, at, table)
+        else {
             return;
         };
-        match Auto::parse(&topic, options) {
-            Err(why) => self.wrong(at, why),
+        match AutoSubscription::parse(&topic, options) {
+            Err(why) => self.report_error(at, why),
             Ok(_) if self.plan.topics.autos.len() == AUTO_MAX => {
-                self.wrong(at, format!("there is room for {AUTO_MAX} subscriptions"));
+                self.report_error(at, format!("there is room for {AUTO_MAX} subscriptions"));
             }
             Ok(made) => self.plan.topics.autos.push(made),
         }
     }
 
-    pub(super) fn preset(&mut self, at: usize, table: &DeTable<'_>) {
-        let Some(own) = self.own(PRESET, at, table) else { return };
+    pub(super) fn read_preset(&mut self, at: usize, table: &DeTable<'_>) {
+        let Some(own) = self.read_settings(PRESET, at, table) else { return };
         let PresetSettings { client_id, user, subscriptions, qos, expiry_s } = own;
         let user = Some(&*user).filter(|user| !user.is_empty());
-        match Preset::parse(&client_id, user, &subscriptions, qos, expiry_s) {
-            Err(why) => self.wrong(at, why),
+        match PresetSession::parse(&client_id, user, &subscriptions, qos, expiry_s) {
+            Err(why) => self.report_error(at, why),
             Ok(_) if !self.preset_ids.insert(client_id) => {
-                self.wrong(at, "a preset of this client_id stands above".to_string());
+                self.report_error(at, "a preset of this client_id stands above".to_string());
             }
             Ok(_) if self.plan.topics.presets.len() == PRESETS_MAX => {
-                self.wrong(at, format!("there is room for {PRESETS_MAX} presets"));
+                self.report_error(at, format!("there is room for {PRESETS_MAX} presets"));
             }
             Ok(made) => self.plan.topics.presets.push(made),
         }
     }
 
-    pub(super) fn cache(&mut self, at: usize, table: &DeTable<'_>) {
-        let Some(own) = self.own(CACHE, at, table) else { return };
+    pub(super) fn read_cache(&mut self, at: usize, table: &DeTable<'_>) {
+        let Some(own) = self.read_settings(CACHE, at, table) else { return };
         let others = self.plan.topics.caches.iter().map(|other| &*other.name);
-        if let Some(why) = name_misfit("cache", &own.name, others) {
-            return self.wrong(at, why);
+        if let Some(why) = check_name("cache", &own.name, others) {
+            return self.report_error(at, why);
         }
         let CacheSettings { name, filters, messages_max, topics_max, bytes_max, age_s_max } = own;
-        match Cache::parse(&name, &filters, messages_max, topics_max, bytes_max, age_s_max) {
-            Err(why) => self.wrong(at, why),
+        match CacheConfig::parse(&name, &filters, messages_max, topics_max, bytes_max, age_s_max) {
+            Err(why) => self.report_error(at, why),
             Ok(_) if filters.len() > CACHE_FILTERS_MAX => {
-                self.wrong(at, format!("filters: there is room for {CACHE_FILTERS_MAX}"));
+                self.report_error(at, format!("filters: there is room for {CACHE_FILTERS_MAX}"));
             }
             Ok(_) if self.plan.topics.caches.len() == CACHES_MAX => {
-                self.wrong(at, format!("there is room for {CACHES_MAX} caches"));
+                self.report_error(at, format!("there is room for {CACHES_MAX} caches"));
             }
             Ok(made) => self.plan.topics.caches.push(made),
         }
     }
 
     /// None where one of its options is wrong, which is said.
-    pub(super) fn own<S: Clone + Default>(
+    pub(super) fn read_settings<S: Clone + Default>(
         &mut self,
-        rows: &'static [Row<S>],
+        rows: &'static [OptionRow<S>],
         at: usize,
         table: &DeTable<'_>,
     ) -> Option<S> {
-        let before = self.wrongs();
-        let mut own = LinkGiven::new(self.origin(at), rows);
+        let before = self.error_count();
+        let mut own = LinkOptions::new(self.origin(at), rows);
+        let tables = LinkTables { rows, limit_keys: &[] };
         for (name, value) in table {
-            self.link_option(&mut own, (rows, &[]), name.get_ref(), name.span().start, value);
+            self.read_link_option(&mut own, &tables, name.get_ref(), name.span().start, value);
         }
-        (self.wrongs() == before).then_some(own.settings)
+        (self.error_count() == before).then_some(own.settings)
     }
 }
 
 /// What the lists of a file say of topics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Topics {
-    pub(super) rewrites: Vec<Rewrite>,
-    pub(super) autos: Vec<Auto>,
-    pub(super) presets: Vec<Preset>,
-    pub(super) caches: Vec<Cache>,
+pub(crate) struct TopicOptions {
+    pub(super) rewrites: Vec<TopicRewrite>,
+    pub(super) autos: Vec<AutoSubscription>,
+    pub(super) presets: Vec<PresetSession>,
+    pub(super) caches: Vec<CacheConfig>,
 }
 
-impl Topics {
-    pub(super) fn set(&self, options: &mut broker::Options) {
+impl TopicOptions {
+    pub(super) fn apply_to(&self, options: &mut broker::BrokerOptions) {
         options.rewrites = self.rewrites.as_slice().into();
-        options.autos = self.autos.as_slice().into();
+        options.auto_subscriptions = self.autos.as_slice().into();
         options.presets = self.presets.as_slice().into();
         options.caches = self.caches.as_slice().into();
     }
 }
 
-impl Plan {
+impl OptionPlan {
     /// Takes what another plan says of topics. The lists that are others.
-    pub(super) fn take_topics(&mut self, next: &Plan) -> Vec<&'static str> {
+    pub(super) fn replace_topics(&mut self, next: &OptionPlan) -> Vec<&'static str> {
         let before = std::mem::replace(&mut self.topics, next.topics.clone());
         for cache in &mut self.topics.caches {
             if let Some(same) = before.caches.iter().find(|same| same.name == cache.name) {
-                cache.tally = same.tally.clone();
+                cache.metrics = same.metrics.clone();
             }
         }
         let mut changed = Vec::new();

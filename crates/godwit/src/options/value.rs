@@ -1,23 +1,23 @@
 //! What an option may hold: its kind, how text and TOML become a value, how a value is written
 //! back. Reading never guesses: what does not fit is an error that says what would.
 
-use super::nearest::nearest;
+use super::nearest::nearest_word;
 use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 
 /// Says why a text does not fit, and what would.
-pub(crate) type Check = fn(&str) -> Result<(), String>;
+pub(crate) type TextCheck = fn(&str) -> Result<(), String>;
 
 #[derive(Clone, Copy)]
-pub(crate) enum Kind {
+pub(crate) enum OptionKind {
     Bool,
     /// One of a few words.
     Choice(&'static [&'static str]),
     /// Like another, but there may be a secret in it: what is written of it leaves that out.
-    Hidden(&'static Kind),
+    Hidden(&'static OptionKind),
     List {
         of: &'static str,
-        check: Check,
+        check: TextCheck,
     },
     Map {
         of: &'static str,
@@ -28,24 +28,24 @@ pub(crate) enum Kind {
     Number {
         min: u64,
         max: u64,
-        unit: Unit,
+        unit: NumberUnit,
         word: Option<(&'static str, u64)>,
     },
     Text {
         of: &'static str,
-        check: Check,
+        check: TextCheck,
     },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub(crate) enum NumberUnit {
     /// Also written with a suffix: "64KiB".
     Bytes,
-    Of(&'static str),
+    Named(&'static str),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
+pub(crate) enum OptionValue {
     Bool(bool),
     List(Vec<String>),
     Map(Vec<(String, String)>),
@@ -55,19 +55,19 @@ pub(crate) enum Value {
 
 /// A value in a file that does not fit: where it stands (a byte offset) and why.
 #[derive(Debug)]
-pub(crate) struct Misfit {
+pub(crate) struct ValueError {
     pub(crate) at: usize,
     pub(crate) why: String,
 }
 
-impl Value {
+impl OptionValue {
     pub(crate) fn bool(&self) -> bool {
-        matches!(self, Value::Bool(true))
+        matches!(self, OptionValue::Bool(true))
     }
 
     pub(crate) fn number(&self) -> u64 {
         match self {
-            Value::Number(number) => *number,
+            OptionValue::Number(number) => *number,
             _ => unreachable!("the row's kind is a number"),
         }
     }
@@ -82,58 +82,58 @@ impl Value {
 
     pub(crate) fn text(&self) -> &str {
         match self {
-            Value::Text(text) => text,
+            OptionValue::Text(text) => text,
             _ => unreachable!("the row's kind is text"),
         }
     }
 
     pub(crate) fn list(&self) -> &[String] {
         match self {
-            Value::List(list) => list,
+            OptionValue::List(list) => list,
             _ => unreachable!("the row's kind is a list"),
         }
     }
 
     pub(crate) fn map(&self) -> &[(String, String)] {
         match self {
-            Value::Map(map) => map,
+            OptionValue::Map(map) => map,
             _ => unreachable!("the row's kind is a map"),
         }
     }
 }
 
-impl Kind {
+impl OptionKind {
     pub(crate) fn is_map(self) -> bool {
         match self {
-            Kind::Hidden(kind) => kind.is_map(),
-            kind => matches!(kind, Kind::Map { .. }),
+            OptionKind::Hidden(kind) => kind.is_map(),
+            kind => matches!(kind, OptionKind::Map { .. }),
         }
     }
 
     /// What somebody gave, for an error: of what may be secret nothing, since it could not be read.
     pub(crate) fn excerpt(self, given: &str) -> String {
         match self {
-            Kind::Hidden(_) => String::new(),
+            OptionKind::Hidden(_) => String::new(),
             _ => format!(" = {given}"),
         }
     }
 
     /// From an environment variable or a flag: lists as `a,b`, maps as `a=1,b=2`.
-    pub(crate) fn read_text(self, text: &str) -> Result<Value, String> {
+    pub(crate) fn read_text(self, text: &str) -> Result<OptionValue, String> {
         match self {
-            Kind::Bool => read_bool(text),
-            Kind::Choice(words) => read_choice(words, text),
-            Kind::Hidden(kind @ Kind::Map { .. }) => {
+            OptionKind::Bool => read_bool(text),
+            OptionKind::Choice(words) => read_choice(words, text),
+            OptionKind::Hidden(kind @ OptionKind::Map { .. }) => {
                 let read = kind.read_text(text);
-                read.map_err(|_| format!("not as it has to be, use {}", kind.right()))
+                read.map_err(|_| format!("not as it has to be, use {}", kind.expected()))
             }
-            Kind::Hidden(kind) => kind.read_text(text),
-            Kind::List { check, .. } => {
+            OptionKind::Hidden(kind) => kind.read_text(text),
+            OptionKind::List { check, .. } => {
                 let list = split_list(text);
                 list.iter().try_for_each(|item| check(item))?;
-                Ok(Value::List(list))
+                Ok(OptionValue::List(list))
             }
-            Kind::Map { of, value, check } => {
+            OptionKind::Map { of, value, check } => {
                 let pairs = split_list(text).into_iter().map(|pair| match pair.split_once('=') {
                     Some((key, value)) => {
                         let (key, value) = (key.trim(), value.trim());
@@ -141,136 +141,146 @@ impl Kind {
                     }
                     None => Err(format!("{pair:?} has no \"=\", use {of}={value}")),
                 });
-                Ok(Value::Map(pairs.collect::<Result<Vec<_>, String>>()?))
+                Ok(OptionValue::Map(pairs.collect::<Result<Vec<_>, String>>()?))
             }
-            Kind::Number { .. } => self.read_number(text),
-            Kind::Text { check, .. } => check(text).map(|()| Value::Text(text.to_string())),
+            OptionKind::Number { .. } => self.read_number(text),
+            OptionKind::Text { check, .. } => {
+                check(text).map(|()| OptionValue::Text(text.to_string()))
+            }
         }
     }
 
-    pub(crate) fn read_toml(self, given: &Spanned<DeValue<'_>>) -> Result<Value, Misfit> {
-        let misfit = |why| Misfit { at: given.span().start, why };
+    pub(crate) fn read_toml(self, given: &Spanned<DeValue<'_>>) -> Result<OptionValue, ValueError> {
+        let misfit = |why| ValueError { at: given.span().start, why };
         match (self, given.get_ref()) {
-            (Kind::Hidden(kind), _) => kind.read_toml(given),
-            (Kind::List { check, .. }, DeValue::Array(items)) => {
+            (OptionKind::Hidden(kind), _) => kind.read_toml(given),
+            (OptionKind::List { check, .. }, DeValue::Array(items)) => {
                 let texts = items.iter().map(|item| toml_text(item, check));
-                Ok(Value::List(texts.collect::<Result<_, _>>()?))
+                Ok(OptionValue::List(texts.collect::<Result<_, _>>()?))
             }
-            (Kind::Map { check, .. }, DeValue::Table(table)) => {
+            (OptionKind::Map { check, .. }, DeValue::Table(table)) => {
                 let pairs = table.iter().map(|(key, value)| {
                     let key = key.get_ref().to_string();
                     let text = toml_text(value, |value| check(&key, value))?;
                     Ok((key, text))
                 });
-                Ok(Value::Map(pairs.collect::<Result<_, _>>()?))
+                Ok(OptionValue::Map(pairs.collect::<Result<_, _>>()?))
             }
-            (Kind::Bool, DeValue::Boolean(yes)) => Ok(Value::Bool(*yes)),
-            (Kind::Choice(words), DeValue::Boolean(yes)) => {
+            (OptionKind::Bool, DeValue::Boolean(yes)) => Ok(OptionValue::Bool(*yes)),
+            (OptionKind::Choice(words), DeValue::Boolean(yes)) => {
                 read_choice(words, if *yes { "true" } else { "false" }).map_err(misfit)
             }
-            (Kind::Number { .. }, DeValue::Integer(integer)) => {
+            (OptionKind::Number { .. }, DeValue::Integer(integer)) => {
                 self.read_number(&decimal(integer)).map_err(misfit)
             }
-            (Kind::Number { .. }, DeValue::String(text)) if self.takes_words() => {
+            (OptionKind::Number { .. }, DeValue::String(text)) if self.takes_words() => {
                 self.read_number(text).map_err(misfit)
             }
-            (Kind::Choice(_) | Kind::Text { .. }, DeValue::String(text)) => {
+            (OptionKind::Choice(_) | OptionKind::Text { .. }, DeValue::String(text)) => {
                 self.read_text(text).map_err(misfit)
             }
-            (_, other) => Err(misfit(format!("{}, use {}", article(other), self.right()))),
+            (_, other) => {
+                Err(misfit(format!("{}, use {}", describe_toml_type(other), self.expected())))
+            }
         }
     }
 
     /// What would be right, for the end of an error and for the docs.
-    pub(crate) fn right(self) -> String {
+    pub(crate) fn expected(self) -> String {
         match self {
-            Kind::Bool => "true or false".to_string(),
-            Kind::Choice(words) => one_of(words),
-            Kind::Hidden(kind) => kind.right(),
-            Kind::List { of, .. } => format!("a list of {of}"),
-            Kind::Map { of, value, .. } => format!("a table of {of} = {value}"),
-            Kind::Number { min, max, unit, word } => {
+            OptionKind::Bool => "true or false".to_string(),
+            OptionKind::Choice(words) => one_of(words),
+            OptionKind::Hidden(kind) => kind.expected(),
+            OptionKind::List { of, .. } => format!("a list of {of}"),
+            OptionKind::Map { of, value, .. } => format!("a table of {of} = {value}"),
+            OptionKind::Number { min, max, unit, word } => {
                 let (min, max) = (write_number(min, unit), write_number(max, unit));
                 let unit = match unit {
-                    Unit::Bytes => ", a number of bytes or a size like \"64MiB\"".to_string(),
-                    Unit::Of("") => String::new(),
-                    Unit::Of(unit) => format!(" {unit}"),
+                    NumberUnit::Bytes => ", a number of bytes or a size like \"64MiB\"".to_string(),
+                    NumberUnit::Named("") => String::new(),
+                    NumberUnit::Named(unit) => format!(" {unit}"),
                 };
                 let word = word.map_or(String::new(), |(word, _)| format!(", or \"{word}\""));
                 format!("{min} to {max}{unit}{word}")
             }
-            Kind::Text { of, .. } => of.to_string(),
+            OptionKind::Text { of, .. } => of.to_string(),
         }
     }
 
     /// As it stands in a file.
-    pub(crate) fn write(self, value: &Value) -> String {
+    pub(crate) fn format_value(self, value: &OptionValue) -> String {
         match (self, value) {
-            (Kind::Hidden(kind), _) => kind.write(&hide(value)),
-            (_, Value::Bool(yes)) => yes.to_string(),
-            (_, Value::List(list)) => {
+            (OptionKind::Hidden(kind), _) => kind.format_value(&redact_value(value)),
+            (_, OptionValue::Bool(yes)) => yes.to_string(),
+            (_, OptionValue::List(list)) => {
                 let items: Vec<String> = list.iter().map(|item| quote(item)).collect();
                 format!("[{}]", items.join(", "))
             }
-            (_, Value::Map(map)) => {
-                let pair =
-                    |(key, value): &(String, String)| format!("{} = {}", bare(key), quote(value));
+            (_, OptionValue::Map(map)) => {
+                let pair = |(key, value): &(String, String)| {
+                    format!("{} = {}", bare_key(key), quote(value))
+                };
                 let pairs: Vec<String> = map.iter().map(pair).collect();
                 if pairs.is_empty() { "{}".into() } else { format!("{{ {} }}", pairs.join(", ")) }
             }
-            (Kind::Number { word: Some((word, special)), .. }, Value::Number(number))
-                if *number == special =>
-            {
-                quote(word)
-            }
-            (Kind::Number { unit, .. }, Value::Number(number)) => {
+            (
+                OptionKind::Number { word: Some((word, special)), .. },
+                OptionValue::Number(number),
+            ) if *number == special => quote(word),
+            (OptionKind::Number { unit, .. }, OptionValue::Number(number)) => {
                 let text = write_number(*number, unit);
                 if text.bytes().all(|byte| byte.is_ascii_digit()) { text } else { quote(&text) }
             }
-            (_, Value::Number(number)) => number.to_string(),
-            (_, Value::Text(text)) => quote(text),
+            (_, OptionValue::Number(number)) => number.to_string(),
+            (_, OptionValue::Text(text)) => quote(text),
         }
     }
 
     fn takes_words(self) -> bool {
-        matches!(self, Kind::Number { unit: Unit::Bytes, .. } | Kind::Number { word: Some(_), .. })
+        matches!(
+            self,
+            OptionKind::Number { unit: NumberUnit::Bytes, .. }
+                | OptionKind::Number { word: Some(_), .. }
+        )
     }
 
-    fn read_number(self, text: &str) -> Result<Value, String> {
-        let Kind::Number { min, max, unit, word } = self else {
+    fn read_number(self, text: &str) -> Result<OptionValue, String> {
+        let OptionKind::Number { min, max, unit, word } = self else {
             unreachable!("called for numbers only")
         };
         if let Some((word, number)) = word
             && word == text
         {
-            return Ok(Value::Number(number));
+            return Ok(OptionValue::Number(number));
         }
         let number = match unit {
-            Unit::Bytes => parse_bytes(text),
-            Unit::Of(_) => parse_digits(text),
+            NumberUnit::Bytes => parse_bytes(text),
+            NumberUnit::Named(_) => parse_digits(text),
         };
         match number {
-            Parsed::Number(number) if (min..=max).contains(&number) => Ok(Value::Number(number)),
-            Parsed::Number(_) | Parsed::OutOfRange => {
-                Err(format!("out of range, use {}", self.right()))
+            ParsedNumber::Number(number) if (min..=max).contains(&number) => {
+                Ok(OptionValue::Number(number))
             }
-            Parsed::Nothing => Err(format!("not a number, use {}", self.right())),
+            ParsedNumber::Number(_) | ParsedNumber::OutOfRange => {
+                Err(format!("out of range, use {}", self.expected()))
+            }
+            ParsedNumber::Nothing => Err(format!("not a number, use {}", self.expected())),
         }
     }
 }
 
 /// Values of a table are hidden whole, of a URL the password.
-fn hide(value: &Value) -> Value {
+fn redact_value(value: &OptionValue) -> OptionValue {
     match value {
-        Value::Map(map) => {
-            Value::Map(map.iter().map(|(key, _)| (key.clone(), "***".to_string())).collect())
+        OptionValue::Map(map) => {
+            OptionValue::Map(map.iter().map(|(key, _)| (key.clone(), "***".to_string())).collect())
         }
-        Value::Text(text) => Value::Text(hide_password(text)),
+        OptionValue::Text(text) => OptionValue::Text(redact_password(text)),
         other => other.clone(),
     }
 }
 
-fn hide_password(url: &str) -> String {
+fn redact_password(url: &str) -> String {
     let at = url.find("://").map_or(0, |at| at + 3);
     let end = url[at..].find(['/', '?']).map_or(url.len(), |len| at + len);
     match url[at..end].rsplit_once('@').map(|(who, place)| (who.split_once(':'), place)) {
@@ -281,36 +291,36 @@ fn hide_password(url: &str) -> String {
     }
 }
 
-enum Parsed {
+enum ParsedNumber {
     Number(u64),
     OutOfRange,
     Nothing,
 }
 
-fn parse_digits(text: &str) -> Parsed {
+fn parse_digits(text: &str) -> ParsedNumber {
     let digits = text.strip_prefix('-').unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Parsed::Nothing;
+        return ParsedNumber::Nothing;
     }
-    text.parse().map_or(Parsed::OutOfRange, Parsed::Number)
+    text.parse().map_or(ParsedNumber::OutOfRange, ParsedNumber::Number)
 }
 
-fn parse_bytes(text: &str) -> Parsed {
+fn parse_bytes(text: &str) -> ParsedNumber {
     let suffix = SUFFIXES.iter().find(|(suffix, _)| text.ends_with(suffix));
     let Some((suffix, bytes)) = suffix else { return parse_digits(text) };
     match parse_digits(text[..text.len() - suffix.len()].trim_end()) {
-        Parsed::Number(number) => {
-            number.checked_mul(*bytes).map_or(Parsed::OutOfRange, Parsed::Number)
+        ParsedNumber::Number(number) => {
+            number.checked_mul(*bytes).map_or(ParsedNumber::OutOfRange, ParsedNumber::Number)
         }
         other => other,
     }
 }
 
 /// Sizes in the largest unit that says them exactly.
-fn write_number(number: u64, unit: Unit) -> String {
+fn write_number(number: u64, unit: NumberUnit) -> String {
     let whole = |(_, bytes): &&(&str, u64)| number != 0 && number.is_multiple_of(*bytes);
     match SUFFIXES.iter().find(whole) {
-        Some((suffix, bytes)) if unit == Unit::Bytes => format!("{}{suffix}", number / bytes),
+        Some((suffix, bytes)) if unit == NumberUnit::Bytes => format!("{}{suffix}", number / bytes),
         _ => number.to_string(),
     }
 }
@@ -325,19 +335,19 @@ fn decimal(integer: &DeInteger<'_>) -> String {
     }
 }
 
-fn read_bool(text: &str) -> Result<Value, String> {
+fn read_bool(text: &str) -> Result<OptionValue, String> {
     match text {
-        "true" => Ok(Value::Bool(true)),
-        "false" => Ok(Value::Bool(false)),
+        "true" => Ok(OptionValue::Bool(true)),
+        "false" => Ok(OptionValue::Bool(false)),
         _ => Err("not a truth value, use true or false".to_string()),
     }
 }
 
-fn read_choice(words: &[&str], text: &str) -> Result<Value, String> {
+fn read_choice(words: &[&str], text: &str) -> Result<OptionValue, String> {
     if words.contains(&text) {
-        return Ok(Value::Text(text.to_string()));
+        return Ok(OptionValue::Text(text.to_string()));
     }
-    let hint = nearest(text, words.iter().copied());
+    let hint = nearest_word(text, words.iter().copied());
     let hint = hint.map_or(String::new(), |word| format!(", did you mean \"{word}\"?"));
     Err(format!("no such choice, use {}{hint}", one_of(words)))
 }
@@ -345,11 +355,11 @@ fn read_choice(words: &[&str], text: &str) -> Result<Value, String> {
 fn toml_text(
     given: &Spanned<DeValue<'_>>,
     check: impl Fn(&str) -> Result<(), String>,
-) -> Result<String, Misfit> {
-    let misfit = |why| Misfit { at: given.span().start, why };
+) -> Result<String, ValueError> {
+    let misfit = |why| ValueError { at: given.span().start, why };
     match given.get_ref() {
         DeValue::String(text) => check(text).map(|()| text.to_string()).map_err(misfit),
-        other => Err(misfit(format!("{}, use text in quotes", article(other)))),
+        other => Err(misfit(format!("{}, use text in quotes", describe_toml_type(other)))),
     }
 }
 
@@ -357,7 +367,7 @@ fn split_list(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(String::from).collect()
 }
 
-fn article(value: &DeValue<'_>) -> &'static str {
+fn describe_toml_type(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::Array(_) => "this is a list",
         DeValue::Boolean(_) => "this is a truth value",
@@ -379,7 +389,7 @@ pub(crate) fn one_of(words: &[&str]) -> String {
 }
 
 /// A TOML key: quoted only where it must be.
-fn bare(key: &str) -> String {
+fn bare_key(key: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if !key.is_empty() && key.bytes().all(plain) { key.to_string() } else { quote(key) }
 }
@@ -409,20 +419,21 @@ mod tests {
 
     #[test]
     fn what_may_be_secret_is_written_without_it() {
-        static URL: Kind = Kind::Text { of: "a URL", check: |_| Ok(()) };
-        static MAP: Kind = Kind::Map { of: "names", value: "value", check: |_, _| Ok(()) };
+        static URL: OptionKind = OptionKind::Text { of: "a URL", check: |_| Ok(()) };
+        static MAP: OptionKind =
+            OptionKind::Map { of: "names", value: "value", check: |_, _| Ok(()) };
         for (url, shown) in [
             ("redis://ann:secret@h:1/0", "redis://ann:***@h:1/0"),
             ("redis://:a:b@c@h", "redis://:***@h"),
             ("http://h/a@b:c", "http://h/a@b:c"),
             ("a/path", "a/path"),
         ] {
-            let kind = Kind::Hidden(&URL);
-            assert_eq!(kind.write(&kind.read_text(url).unwrap()), quote(shown));
+            let kind = OptionKind::Hidden(&URL);
+            assert_eq!(kind.format_value(&kind.read_text(url).unwrap()), quote(shown));
         }
-        let kind = Kind::Hidden(&MAP);
+        let kind = OptionKind::Hidden(&MAP);
         let map = kind.read_text("x-key=secret").unwrap();
-        assert_eq!(kind.write(&map), "{ x-key = \"***\" }");
+        assert_eq!(kind.format_value(&map), "{ x-key = \"***\" }");
         assert!(!kind.read_text("secret").unwrap_err().contains("secret"));
     }
 }

@@ -1,8 +1,8 @@
 //! What is acknowledged while a session's client is away, or acknowledges one message never: it all
 //! comes, whatever the defaults bound, and after a kill too.
 
-use crate::broker::Broker;
-use crate::patient::Patient;
+use crate::broker::CrashBroker;
+use crate::patient::PatientClient;
 
 /// Several times what a queue in memory holds.
 const MISSED: u32 = 25_000;
@@ -11,24 +11,24 @@ const ROUND: u32 = 66_500;
 
 #[test]
 fn a_session_that_is_away_loses_nothing_that_was_acknowledged() {
-    let mut broker = Broker::new("away", Vec::new());
+    let mut broker = CrashBroker::new("away", Vec::new());
     broker.start(2);
     let address = broker.address;
-    Patient::connect(address, "away", u32::MAX).subscribe("kept");
-    let mut publisher = Patient::connect(address, "publisher", 0);
+    PatientClient::connect(address, "away", u32::MAX).subscribe("kept");
+    let mut publisher = PatientClient::connect(address, "publisher", 0);
     publisher.publish_many("kept", 0..MISSED / 2);
     broker.kill();
     broker.start(2);
     // The client has not come since the start, and then it is there and away again.
-    let mut publisher = Patient::connect(address, "publisher", 0);
+    let mut publisher = PatientClient::connect(address, "publisher", 0);
     publisher.publish_many("kept", MISSED / 2..MISSED / 2 + 100);
-    let mut away = Patient::come_back(address, "away");
+    let mut away = PatientClient::come_back(address, "away");
     for number in 0..100 {
         assert_eq!(away.take(), u32::to_be_bytes(number));
     }
     drop(away);
     publisher.publish_many("kept", MISSED / 2 + 100..MISSED);
-    let mut away = Patient::come_back(address, "away");
+    let mut away = PatientClient::come_back(address, "away");
     // What was on its way when it went may come twice.
     let mut last = None;
     while last != Some(MISSED - 1) {
@@ -43,19 +43,19 @@ fn a_session_that_is_away_loses_nothing_that_was_acknowledged() {
 /// acknowledgement asks for the next one.
 #[test]
 fn a_long_queue_whose_front_is_too_old_goes_on_behind_it() {
-    let mut broker = Broker::new("stale", vec!["queue.age_s_max=5".to_string()]);
+    let mut broker = CrashBroker::new("stale", vec!["queue.age_s_max=5".to_string()]);
     broker.start(1);
     let address = broker.address;
     drop({
-        let mut away = Patient::connect(address, "away", u32::MAX);
+        let mut away = PatientClient::connect(address, "away", u32::MAX);
         away.subscribe("t");
         away
     });
-    let mut publisher = Patient::connect(address, "publisher", 0);
+    let mut publisher = PatientClient::connect(address, "publisher", 0);
     publisher.publish_many("t", 0..5_000);
     std::thread::sleep(std::time::Duration::from_secs(6));
     publisher.publish_many("t", 5_000..5_010);
-    let mut away = Patient::come_back(address, "away");
+    let mut away = PatientClient::come_back(address, "away");
     for number in 5_000..5_010 {
         assert_eq!(away.take(), u32::to_be_bytes(number));
     }
@@ -63,12 +63,12 @@ fn a_long_queue_whose_front_is_too_old_goes_on_behind_it() {
 
 #[test]
 fn a_message_that_is_not_acknowledged_stops_no_other_and_comes_back_under_its_id() {
-    let mut broker = Broker::new("overdue", vec!["durability=lazy".to_string()]);
+    let mut broker = CrashBroker::new("overdue", vec!["durability=lazy".to_string()]);
     broker.start(1);
     let address = broker.address;
-    let mut subscriber = Patient::connect(address, "subscriber", u32::MAX);
+    let mut subscriber = PatientClient::connect(address, "subscriber", u32::MAX);
     subscriber.subscribe("t");
-    let mut publisher = Patient::connect(address, "publisher", 0);
+    let mut publisher = PatientClient::connect(address, "publisher", 0);
     publisher.publish_many("t", 0..1);
     let overdue = subscriber.keep_waiting();
     for first in (1..ROUND).step_by(50) {
@@ -81,9 +81,9 @@ fn a_message_that_is_not_acknowledged_stops_no_other_and_comes_back_under_its_id
     std::thread::sleep(std::time::Duration::from_secs(3));
     broker.kill();
     broker.start(1);
-    let mut subscriber = Patient::come_back(address, "subscriber");
+    let mut subscriber = PatientClient::come_back(address, "subscriber");
     assert_eq!(subscriber.keep_waiting(), overdue);
-    let mut publisher = Patient::connect(address, "publisher", 0);
+    let mut publisher = PatientClient::connect(address, "publisher", 0);
     publisher.publish_many("t", ROUND..ROUND + 10);
     for number in ROUND..ROUND + 10 {
         let (id, payload) = subscriber.keep_waiting();

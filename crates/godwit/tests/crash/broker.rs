@@ -10,28 +10,28 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub(crate) struct Broker {
+pub(crate) struct CrashBroker {
     /// Holds the data folder, the log of every life, and what the judge saw.
     pub(crate) folder: PathBuf,
     pub(crate) address: SocketAddr,
     options: Vec<String>,
     /// Whether and how strace runs the next life.
-    pub(crate) traced: Traced,
+    pub(crate) traced: TraceMode,
     lives: u32,
     child: Option<Child>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Traced {
+pub(crate) enum TraceMode {
     No,
     Yes,
     /// Its files are never synced, and it does not know.
     WithoutSync,
 }
 
-impl Broker {
+impl CrashBroker {
     /// Not started yet.
-    pub(crate) fn new(name: &str, options: Vec<String>) -> Broker {
+    pub(crate) fn new(name: &str, options: Vec<String>) -> CrashBroker {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("crash-{name}"));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("the folder can be made");
@@ -39,11 +39,11 @@ impl Broker {
         let host = HOSTS.fetch_add(1, Ordering::Relaxed) % 250;
         let [_, _, high, low] = std::process::id().to_be_bytes();
         let address = IpAddr::V4(Ipv4Addr::new(127, high.max(1), low, 2 + host as u8));
-        Broker {
+        CrashBroker {
             folder,
             address: SocketAddr::new(address, PORT),
             options,
-            traced: Traced::No,
+            traced: TraceMode::No,
             lives: 0,
             child: None,
         }
@@ -53,10 +53,10 @@ impl Broker {
         self.lives += 1;
         let log = File::options().create(true).append(true).open(self.folder.join("log"));
         let mut command = match self.traced {
-            Traced::No => Command::new(PROGRAM),
-            Traced::Yes | Traced::WithoutSync => {
+            TraceMode::No => Command::new(PROGRAM),
+            TraceMode::Yes | TraceMode::WithoutSync => {
                 let mut command = Command::new("strace");
-                let lies = self.traced == Traced::WithoutSync;
+                let lies = self.traced == TraceMode::WithoutSync;
                 command.args(trace::arguments(&self.trace(), lies)).arg(PROGRAM);
                 command
             }
@@ -69,7 +69,7 @@ impl Broker {
         command.args(["serve", "--listen", &format!("tcp://{}", self.address)]);
         command.arg("--data").arg(self.store());
         command.args(["--shards", &shards.to_string()]);
-        if self.traced != Traced::No {
+        if self.traced != TraceMode::No {
             // What is written by io_uring is no call that strace sees, and it is the same writes.
             command.args(["--set", "io_uring=false"]);
         }
@@ -138,7 +138,7 @@ impl Broker {
     }
 }
 
-impl Drop for Broker {
+impl Drop for CrashBroker {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();

@@ -1,10 +1,10 @@
 //! Chance from a seed, so that a failure can be had again as far as threads allow.
 
-pub(crate) struct Chance(u64);
+pub(crate) struct CrashRng(u64);
 
-impl Chance {
-    pub(crate) fn new(seed: u64) -> Chance {
-        let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+impl CrashRng {
+    pub(crate) fn new(seed: u64) -> CrashRng {
+        let mut chance = CrashRng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         // Seeds that differ in one bit begin with steps that differ in few.
         (0..16).for_each(|_| _ = chance.below(2));
         chance

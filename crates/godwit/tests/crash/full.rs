@@ -1,9 +1,9 @@
 //! A store that has reached its quota: it refuses what it would have to keep, and nothing else,
 //! until there is room again.
 
-use crate::broker::Broker;
-use crate::patient::Patient;
-use mqtt::Reason;
+use crate::broker::CrashBroker;
+use crate::patient::PatientClient;
+use mqtt::ReasonCode;
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 #[test]
 fn a_full_store_refuses_says_so_once_serves_others_and_recovers_by_itself() {
     let options = ["store.bytes_max=16MiB", "store.memory_bytes=64KiB"];
-    let mut broker = Broker::new("full", options.map(String::from).to_vec());
+    let mut broker = CrashBroker::new("full", options.map(String::from).to_vec());
     // Between shards even what nobody keeps might need the disk.
     broker.start(1);
     let address = broker.address;
-    Patient::connect(address, "away", u32::MAX).subscribe("kept");
-    let mut publisher = Patient::connect(address, "publisher", 0);
+    PatientClient::connect(address, "away", u32::MAX).subscribe("kept");
+    let mut publisher = PatientClient::connect(address, "publisher", 0);
     let payload = vec![7; 64 << 10];
     let (mut kept, mut refused) = (0, 0);
     while refused < 50 {
         match publisher.publish("kept", &payload) {
-            Reason::Success => kept += 1,
+            ReasonCode::Success => kept += 1,
             reason => {
                 assert_eq!(reason as u8, 0x97);
                 refused += 1;
@@ -31,17 +31,17 @@ fn a_full_store_refuses_says_so_once_serves_others_and_recovers_by_itself() {
     }
     assert!(kept > 64, "{kept} are too few");
 
-    let mut other = Patient::connect(address, "other", 0);
+    let mut other = PatientClient::connect(address, "other", 0);
     other.subscribe("other");
     let reason = other.publish_to_itself("other", b"here");
-    assert_eq!(reason, Reason::Success);
+    assert_eq!(reason, ReasonCode::Success);
 
-    let mut away = Patient::come_back(address, "away");
+    let mut away = PatientClient::come_back(address, "away");
     for _ in 0..kept {
         assert_eq!(away.take(), payload);
     }
     let began = Instant::now();
-    while publisher.publish("kept", &payload) != Reason::Success {
+    while publisher.publish("kept", &payload) != ReasonCode::Success {
         assert!(began.elapsed() < Duration::from_secs(20), "there is no room again");
         thread::sleep(Duration::from_millis(20));
     }

@@ -1,12 +1,12 @@
 //! A life or two of the broker under strace, and then what a disk could have held at any moment of
 //! them: the broker starts on that, and the clients of that moment judge it.
 
-use crate::broker::Traced;
-use crate::chance::Chance;
-use crate::platter::{Image, Keeps, Platter};
-use crate::round::Round;
-use crate::trace::{self, Call, Step};
-use crate::witness::Witness;
+use crate::broker::TraceMode;
+use crate::chance::CrashRng;
+use crate::platter::{CrashDiskImage, SimulatedDisk, UnsyncedShare};
+use crate::round::CrashRound;
+use crate::trace::{self, TraceStep, TracedCall};
+use crate::witness::TraceWitness;
 use crate::{said, seed, shards};
 use std::collections::HashMap;
 use std::fs;
@@ -19,11 +19,11 @@ fn without_power_at_random_moments_nothing_acknowledged_is_lost() {
     let (seed, images) = (seed(), said("GODWIT_CRASH_IMAGES").unwrap_or(20));
     for first in (0..images).step_by(IMAGES) {
         let seed = seed + first / IMAGES as u64;
-        let recording = Recording::of("power", seed, shards(seed), Traced::Yes);
-        let mut chance = Chance::new(seed);
+        let recording = RecordedRound::of("power", seed, shards(seed), TraceMode::Yes);
+        let mut chance = CrashRng::new(seed);
         for image in first..images.min(first + IMAGES as u64) {
             print!("image {image}: GODWIT_CRASH_SEED={seed}: ");
-            recording.judge("image", chance.of(&Keeps::ALL), &mut chance);
+            recording.judge("image", chance.of(&UnsyncedShare::ALL), &mut chance);
         }
     }
 }
@@ -32,28 +32,28 @@ fn without_power_at_random_moments_nothing_acknowledged_is_lost() {
 #[test]
 fn a_store_whose_syncs_do_nothing_loses_what_it_acknowledged() {
     let seed = seed();
-    let recording = Recording::of("lies", seed, 1, Traced::WithoutSync);
-    let mut chance = Chance::new(seed);
+    let recording = RecordedRound::of("lies", seed, 1, TraceMode::WithoutSync);
+    let mut chance = CrashRng::new(seed);
     let mut is_lost = |keeps| {
         let judge = || recording.judge("lost", keeps, &mut chance);
         panic::catch_unwind(panic::AssertUnwindSafe(judge)).is_err()
     };
     // At the very beginning of the recording there is nothing to lose.
-    let keeps = [Keeps::Half, Keeps::Nothing].into_iter().cycle().take(10);
+    let keeps = [UnsyncedShare::Half, UnsyncedShare::Nothing].into_iter().cycle().take(10);
     assert!(keeps.into_iter().any(&mut is_lost), "GODWIT_CRASH_SEED={seed}");
 }
 
-struct Recording {
+struct RecordedRound {
     seed: u64,
     shards: usize,
     /// Whose life it was. What strace wrote is left in its folder if an image fails.
-    round: Round,
-    steps: Vec<Step>,
+    round: CrashRound,
+    steps: Vec<TraceStep>,
 }
 
-impl Recording {
-    fn of(name: &str, seed: u64, shards: usize, traced: Traced) -> Recording {
-        let mut round = Round::new(name, seed, shards);
+impl RecordedRound {
+    fn of(name: &str, seed: u64, shards: usize, traced: TraceMode) -> RecordedRound {
+        let mut round = CrashRound::new(name, seed, shards);
         round.broker.traced = traced;
         let (mut steps, mut next) = (Vec::new(), 0);
         for life in 0..LIVES {
@@ -63,19 +63,19 @@ impl Recording {
             let (life, end) = trace::read(&text, next);
             steps.extend(life);
             let left = read(&round.broker.store());
-            steps.push(Step { at: end, call: Call::Killed { left } });
+            steps.push(TraceStep { at: end, call: TracedCall::Killed { left } });
             next = end + 1;
         }
-        Recording { seed, shards, round, steps }
+        RecordedRound { seed, shards, round, steps }
     }
 
     /// Starts the broker on what could be left at a moment of the recording, and has it judged.
-    fn judge(&self, name: &str, keeps: Keeps, chance: &mut Chance) {
+    fn judge(&self, name: &str, keeps: UnsyncedShare, chance: &mut CrashRng) {
         let cut = self.moment(chance);
         println!("after {cut} of {} steps, with {keeps:?} of what is unsynced", self.steps.len());
-        let mut round = Round::new(name, self.seed, self.shards);
+        let mut round = CrashRound::new(name, self.seed, self.shards);
         let store = self.round.broker.store();
-        let (mut platter, mut witness) = (Platter::new(&store), Witness::default());
+        let (mut platter, mut witness) = (SimulatedDisk::new(&store), TraceWitness::default());
         for step in &self.steps[..cut] {
             platter.see(step);
             round.see(step, &mut witness);
@@ -89,19 +89,19 @@ impl Recording {
 
     /// After how many steps the power goes: at any moment, just after something was said, with
     /// something unsynced, or while a start is not over.
-    fn moment(&self, chance: &mut Chance) -> usize {
-        let any = |chance: &mut Chance| chance.below(self.steps.len() as u64) as usize;
+    fn moment(&self, chance: &mut CrashRng) -> usize {
+        let any = |chance: &mut CrashRng| chance.below(self.steps.len() as u64) as usize;
         let from = any(chance);
-        let next = |wanted: fn(&Call) -> bool| {
+        let next = |wanted: fn(&TracedCall) -> bool| {
             let found = self.steps[from..].iter().position(|step| wanted(&step.call));
             found.map_or(self.steps.len(), |found| from + found + 1)
         };
         match chance.below(4) {
             0 => from,
-            1 => next(|call| matches!(call, Call::Said { .. })),
-            2 => next(|call| !matches!(call, Call::Said { .. } | Call::Heard { .. })),
+            1 => next(|call| matches!(call, TracedCall::Said { .. })),
+            2 => next(|call| !matches!(call, TracedCall::Said { .. } | TracedCall::Heard { .. })),
             _ => {
-                let killed = |step: &Step| matches!(step.call, Call::Killed { .. });
+                let killed = |step: &TraceStep| matches!(step.call, TracedCall::Killed { .. });
                 let start = self.steps.iter().position(killed).expect("it was killed");
                 let start = if chance.once_in(4) { 0 } else { start };
                 (start + chance.below(START) as usize).min(self.steps.len())
@@ -117,7 +117,7 @@ fn read(folder: &Path) -> HashMap<PathBuf, Vec<u8>> {
 }
 
 /// From where it was to where it is to be.
-fn write(image: &Image, from: &Path, to: &Path) {
+fn write(image: &CrashDiskImage, from: &Path, to: &Path) {
     for (path, body) in image {
         let below = path.strip_prefix(from).expect("it is in the store");
         let path = if below == Path::new("") { to.to_path_buf() } else { to.join(below) };

@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 #[derive(Default)]
-pub(crate) struct Judge {
-    topics: Vec<Topic>,
+pub(crate) struct DeliveryJudge {
+    topics: Vec<JudgedTopic>,
     by_name: HashMap<String, usize>,
-    claims: Vec<Claim>,
+    claims: Vec<ReceiverClaim>,
     /// So many acknowledgements and arrivals there were.
     pub(crate) acknowledgements: u64,
     pub(crate) arrivals: u64,
@@ -20,28 +20,28 @@ pub(crate) struct Judge {
 
 /// One message: the how manieth of its topic, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Name {
+pub(crate) struct MessageName {
     pub(crate) topic: usize,
     pub(crate) number: u32,
 }
 
 /// A topic belongs to one publisher.
-struct Topic {
+struct JudgedTopic {
     name: String,
     qos: QoS,
     retain: bool,
-    messages: Vec<Sent>,
+    messages: Vec<SentMessage>,
 }
 
 #[derive(Clone, Copy)]
-struct Sent {
+struct SentMessage {
     /// Without a payload: it clears a retained message, and cannot say its number.
     clears: bool,
     acknowledged: bool,
 }
 
 /// Whoever is to get every message: a session, or a group.
-struct Claim {
+struct ReceiverClaim {
     name: String,
     qos: QoS,
     prefixes: &'static [&'static str],
@@ -50,10 +50,10 @@ struct Claim {
     counts: Vec<Vec<u32>>,
 }
 
-impl Judge {
+impl DeliveryJudge {
     pub(crate) fn topic(&mut self, name: String, qos: QoS, retain: bool) -> usize {
         self.by_name.insert(name.clone(), self.topics.len());
-        self.topics.push(Topic { name, qos, retain, messages: Vec::new() });
+        self.topics.push(JudgedTopic { name, qos, retain, messages: Vec::new() });
         self.topics.len() - 1
     }
 
@@ -64,7 +64,7 @@ impl Judge {
         prefixes: &'static [&'static str],
         is_group: bool,
     ) -> usize {
-        self.claims.push(Claim { name, qos, prefixes, is_group, counts: Vec::new() });
+        self.claims.push(ReceiverClaim { name, qos, prefixes, is_group, counts: Vec::new() });
         self.claims.len() - 1
     }
 
@@ -72,11 +72,11 @@ impl Judge {
         &self.topics[topic].name
     }
 
-    pub(crate) fn say(&self, name: Name) -> String {
+    pub(crate) fn say(&self, name: MessageName) -> String {
         format!("{} {}", self.topics[name.topic].name, name.number)
     }
 
-    pub(crate) fn note(&mut self, what: impl FnOnce(&Judge) -> String) {
+    pub(crate) fn note(&mut self, what: impl FnOnce(&DeliveryJudge) -> String) {
         let what = what(self);
         self.history.push(what);
     }
@@ -90,16 +90,16 @@ impl Judge {
     }
 
     /// A message gets its name.
-    pub(crate) fn sent(&mut self, topic: usize, clears: bool, packet_id: u16) -> Name {
+    pub(crate) fn sent(&mut self, topic: usize, clears: bool, packet_id: u16) -> MessageName {
         let messages = &mut self.topics[topic].messages;
-        messages.push(Sent { clears, acknowledged: false });
-        let name = Name { topic, number: messages.len() as u32 - 1 };
+        messages.push(SentMessage { clears, acknowledged: false });
+        let name = MessageName { topic, number: messages.len() as u32 - 1 };
         self.sends += 1;
         self.note(|judge| format!("{} sent as {packet_id}", judge.say(name)));
         name
     }
 
-    pub(crate) fn acknowledged(&mut self, name: Name) {
+    pub(crate) fn acknowledged(&mut self, name: MessageName) {
         self.topics[name.topic].messages[name.number as usize].acknowledged = true;
         self.acknowledgements += 1;
         self.note(|judge| format!("{} acknowledged", judge.say(name)));
@@ -147,7 +147,7 @@ impl Judge {
                 }
                 let counts = claim.counts.get(at).map_or(&[][..], |counts| counts);
                 let came = |place: usize| counts.get(place).is_some_and(|&count| count > 0);
-                let lost = |(place, sent): (usize, &Sent)| {
+                let lost = |(place, sent): (usize, &SentMessage)| {
                     let lost = sent.acknowledged && !sent.clears && !came(place);
                     lost.then(|| format!("{} {place} never came to {}", topic.name, claim.name))
                 };

@@ -1,25 +1,25 @@
 //! One connection, looked at without waiting: what came is handed over, what the socket does not
 //! take waits.
 
-use mqtt::{Packet, PacketId, PacketType, QoS, Reason, Version};
+use mqtt::{Packet, PacketId, PacketType, ProtocolVersion, QoS, ReasonCode};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-pub(crate) struct Line {
+pub(crate) struct CrashConnection {
     stream: TcpStream,
-    version: Version,
+    version: ProtocolVersion,
     came: Vec<u8>,
     unsent: Vec<u8>,
 }
 
 /// What the broker says, as far as anybody here wants to know.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum BrokerPacket {
     Ack {
         kind: PacketType,
         packet_id: PacketId,
-        reason: Reason,
+        reason: ReasonCode,
     },
     Message {
         qos: QoS,
@@ -35,16 +35,16 @@ pub(crate) enum Heard {
     },
     Welcome {
         present: bool,
-        reason: Reason,
+        reason: ReasonCode,
     },
 }
 
-impl Line {
-    pub(crate) fn open(address: SocketAddr, version: Version) -> Option<Line> {
+impl CrashConnection {
+    pub(crate) fn open(address: SocketAddr, version: ProtocolVersion) -> Option<CrashConnection> {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
         stream.set_nodelay(true).ok()?;
         stream.set_nonblocking(true).expect("a socket");
-        Some(Line { stream, version, came: Vec::new(), unsent: Vec::new() })
+        Some(CrashConnection { stream, version, came: Vec::new(), unsent: Vec::new() })
     }
 
     /// On its way with the next `flush`.
@@ -64,7 +64,7 @@ impl Line {
     }
 
     /// What came since the last time; false with it where the connection is gone.
-    pub(crate) fn listen(&mut self) -> (Vec<Heard>, bool) {
+    pub(crate) fn listen(&mut self) -> (Vec<BrokerPacket>, bool) {
         let mut buffer = [0; 64 * 1024];
         let lives = match self.stream.read(&mut buffer) {
             Ok(0) => false,
@@ -84,30 +84,33 @@ impl Line {
 /// next ones are.
 pub(crate) fn take(
     came: &mut Vec<u8>,
-    version: &mut Version,
-    mut each: impl FnMut(Packet<'_>, &mut Version),
+    version: &mut ProtocolVersion,
+    mut each: impl FnMut(Packet<'_>, &mut ProtocolVersion),
 ) {
     let mut at = 0;
-    while let Some(frame) = mqtt::cut(&came[at..], u32::MAX).expect("well formed") {
+    while let Some(frame) = mqtt::split_frame(&came[at..], u32::MAX).expect("well formed") {
         at += frame.len;
         each(Packet::decode(frame, *version).expect("well formed"), version);
     }
     came.drain(..at);
 }
 
-pub(crate) fn hear(packet: Packet<'_>) -> Option<Heard> {
+pub(crate) fn hear(packet: Packet<'_>) -> Option<BrokerPacket> {
     let (kind, ack) = match packet {
         Packet::PubAck(ack) => (PacketType::PubAck, ack),
         Packet::PubRec(ack) => (PacketType::PubRec, ack),
         Packet::PubRel(ack) => (PacketType::PubRel, ack),
         Packet::PubComp(ack) => (PacketType::PubComp, ack),
-        Packet::PingResp => return Some(Heard::Pong),
-        Packet::SubAck(ack) => return Some(Heard::Subscribed { codes: ack.codes.to_vec() }),
+        Packet::PingResp => return Some(BrokerPacket::Pong),
+        Packet::SubAck(ack) => return Some(BrokerPacket::Subscribed { codes: ack.codes.to_vec() }),
         Packet::ConnAck(ack) => {
-            return Some(Heard::Welcome { present: ack.session_present, reason: ack.reason });
+            return Some(BrokerPacket::Welcome {
+                present: ack.session_present,
+                reason: ack.reason,
+            });
         }
         Packet::Publish(publish) => {
-            return Some(Heard::Message {
+            return Some(BrokerPacket::Message {
                 qos: publish.qos,
                 retain: publish.retain,
                 packet_id: publish.packet_id,
@@ -119,5 +122,5 @@ pub(crate) fn hear(packet: Packet<'_>) -> Option<Heard> {
         Packet::Disconnect(_) => return None,
         other => panic!("a broker does not send {other:?}"),
     };
-    Some(Heard::Ack { kind, packet_id: ack.packet_id, reason: ack.reason })
+    Some(BrokerPacket::Ack { kind, packet_id: ack.packet_id, reason: ack.reason })
 }

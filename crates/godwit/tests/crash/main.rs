@@ -21,7 +21,7 @@ mod subscriber;
 mod trace;
 mod witness;
 
-use round::Round;
+use round::CrashRound;
 use std::hash::{BuildHasher, RandomState};
 
 /// Ten rounds, or as many as `GODWIT_CRASH_ROUNDS` says; from the seed that `GODWIT_CRASH_SEED`
@@ -32,7 +32,7 @@ fn killed_at_random_moments_nothing_acknowledged_is_lost() {
     for round in 0..said("GODWIT_CRASH_ROUNDS").unwrap_or(10) {
         let seed = seed + round;
         print!("round {round}: GODWIT_CRASH_SEED={seed}: ");
-        Round::new("kill", seed, shards(seed)).run();
+        CrashRound::new("kill", seed, shards(seed)).run();
     }
 }
 

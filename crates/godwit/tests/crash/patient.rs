@@ -1,43 +1,43 @@
 //! A client that does one thing after another, and waits for what comes of it.
 
-use crate::line::Heard;
-use crate::peer::Peer;
-use mqtt::{Packet, PacketId, PacketType, Properties, Publish, QoS, Reason};
-use mqtt::{Subscribe, SubscribeOptions, SubscriptionsBuf, Version};
+use crate::line::BrokerPacket;
+use crate::peer::CrashPeer;
+use mqtt::{Packet, PacketId, PacketType, Properties, Publish, QoS, ReasonCode};
+use mqtt::{ProtocolVersion, Subscribe, SubscribeOptions, SubscriptionListBuf};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub(crate) struct Patient {
-    peer: Peer,
+pub(crate) struct PatientClient {
+    peer: CrashPeer,
     address: SocketAddr,
-    heard: VecDeque<Heard>,
+    heard: VecDeque<BrokerPacket>,
 }
 
-impl Patient {
+impl PatientClient {
     /// As soon as the broker is there.
-    pub(crate) fn connect(address: SocketAddr, id: &str, expiry_s: u32) -> Patient {
+    pub(crate) fn connect(address: SocketAddr, id: &str, expiry_s: u32) -> PatientClient {
         let mut peer = peer(id);
         peer.expiry_s = expiry_s;
-        Patient::greet(address, peer)
+        PatientClient::greet(address, peer)
     }
 
     /// To a session that must still be there.
-    pub(crate) fn come_back(address: SocketAddr, id: &str) -> Patient {
+    pub(crate) fn come_back(address: SocketAddr, id: &str) -> PatientClient {
         let mut peer = peer(id);
         peer.is_known = true;
-        Patient::greet(address, peer)
+        PatientClient::greet(address, peer)
     }
 
-    fn greet(address: SocketAddr, peer: Peer) -> Patient {
-        let mut patient = Patient { peer, address, heard: VecDeque::new() };
+    fn greet(address: SocketAddr, peer: CrashPeer) -> PatientClient {
+        let mut patient = PatientClient { peer, address, heard: VecDeque::new() };
         let heard = patient.hear();
-        assert!(matches!(heard, Heard::Welcome { .. }), "{heard:?}");
+        assert!(matches!(heard, BrokerPacket::Welcome { .. }), "{heard:?}");
         patient
     }
 
-    fn hear(&mut self) -> Heard {
+    fn hear(&mut self) -> BrokerPacket {
         let began = Instant::now();
         loop {
             if let Some(heard) = self.heard.pop_front() {
@@ -53,20 +53,20 @@ impl Patient {
     }
 
     pub(crate) fn subscribe(&mut self, filter: &str) {
-        let mut filters = SubscriptionsBuf::default();
+        let mut filters = SubscriptionListBuf::default();
         filters.push(filter, SubscribeOptions { qos: QoS::AtLeastOnce, ..Default::default() });
         let (packet_id, properties) = (PacketId::MIN, Properties::default());
         let filters = filters.as_subscriptions();
         self.peer.say(Packet::Subscribe(Subscribe { packet_id, properties, filters }));
         let heard = self.hear();
-        assert!(matches!(&heard, Heard::Subscribed { codes } if codes == &[1]), "{heard:?}");
+        assert!(matches!(&heard, BrokerPacket::Subscribed { codes } if codes == &[1]), "{heard:?}");
     }
 
     /// With QoS 1: the reason that came back.
-    pub(crate) fn publish(&mut self, topic: &str, payload: &[u8]) -> Reason {
+    pub(crate) fn publish(&mut self, topic: &str, payload: &[u8]) -> ReasonCode {
         self.say_publish(topic, payload);
         match self.hear() {
-            Heard::Ack { kind: PacketType::PubAck, reason, .. } => reason,
+            BrokerPacket::Ack { kind: PacketType::PubAck, reason, .. } => reason,
             other => panic!("{other:?}"),
         }
     }
@@ -85,13 +85,13 @@ impl Patient {
     }
 
     /// The same where it comes back as a message; both may come first.
-    pub(crate) fn publish_to_itself(&mut self, topic: &str, payload: &[u8]) -> Reason {
+    pub(crate) fn publish_to_itself(&mut self, topic: &str, payload: &[u8]) -> ReasonCode {
         self.say_publish(topic, payload);
         let (mut came, mut reason) = (false, None);
         while !came || reason.is_none() {
             match self.hear() {
-                Heard::Ack { reason: said, .. } => reason = Some(said),
-                Heard::Message { payload: said, .. } => came = said == payload,
+                BrokerPacket::Ack { reason: said, .. } => reason = Some(said),
+                BrokerPacket::Message { payload: said, .. } => came = said == payload,
                 other => panic!("{other:?}"),
             }
         }
@@ -116,8 +116,8 @@ impl Patient {
             self.peer.flush();
             for _ in some {
                 match self.hear() {
-                    Heard::Ack { kind: PacketType::PubAck, reason, .. } => {
-                        assert_eq!(reason, Reason::Success);
+                    BrokerPacket::Ack { kind: PacketType::PubAck, reason, .. } => {
+                        assert_eq!(reason, ReasonCode::Success);
                     }
                     other => panic!("{other:?}"),
                 }
@@ -128,7 +128,7 @@ impl Patient {
     /// The next message, which is not acknowledged.
     pub(crate) fn keep_waiting(&mut self) -> (PacketId, Vec<u8>) {
         match self.hear() {
-            Heard::Message { packet_id, payload, .. } => {
+            BrokerPacket::Message { packet_id, payload, .. } => {
                 (packet_id.expect("QoS 1 has an id"), payload)
             }
             other => panic!("{other:?}"),
@@ -138,7 +138,7 @@ impl Patient {
     /// The payload of the next message, acknowledged.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         match self.hear() {
-            Heard::Message { packet_id, payload, .. } => {
+            BrokerPacket::Message { packet_id, payload, .. } => {
                 self.peer.acknowledge(PacketType::PubAck, packet_id.expect("QoS 1 has an id"));
                 self.peer.flush();
                 payload
@@ -148,8 +148,8 @@ impl Patient {
     }
 }
 
-fn peer(id: &str) -> Peer {
-    Peer::new(id.to_string(), Version::V5, 100)
+fn peer(id: &str) -> CrashPeer {
+    CrashPeer::new(id.to_string(), ProtocolVersion::V5, 100)
 }
 
 /// How long anything may take on a busy host.

@@ -1,25 +1,27 @@
 //! What publishers and subscribers have in common: a session that the broker is to keep, and a
 //! connection to it that comes and goes.
 
-use crate::line::{Heard, Line};
-use mqtt::{Ack, Connect, Packet, PacketId, PacketType, Properties, PropertiesBuf, Property};
-use mqtt::{Reason, Version};
+use crate::line::{BrokerPacket, CrashConnection};
+use mqtt::{
+    Connect, Packet, PacketId, PacketType, Properties, PropertiesBuf, Property, PublishAck,
+};
+use mqtt::{ProtocolVersion, ReasonCode};
 use std::net::SocketAddr;
 
-pub(crate) struct Peer {
+pub(crate) struct CrashPeer {
     pub(crate) id: String,
-    pub(crate) version: Version,
+    pub(crate) version: ProtocolVersion,
     pub(crate) receive_maximum: u16,
     pub(crate) expiry_s: u32,
     /// The broker has acknowledged something that belongs to the session: from now on it has one.
     pub(crate) is_known: bool,
-    line: Option<Line>,
+    line: Option<CrashConnection>,
     welcomed: bool,
 }
 
-impl Peer {
-    pub(crate) fn new(id: String, version: Version, receive_maximum: u16) -> Peer {
-        Peer {
+impl CrashPeer {
+    pub(crate) fn new(id: String, version: ProtocolVersion, receive_maximum: u16) -> CrashPeer {
+        CrashPeer {
             id,
             version,
             receive_maximum,
@@ -34,17 +36,18 @@ impl Peer {
         self.welcomed
     }
 
-    /// Connects if it must, and gives what it hears. `Welcome` is the first after a connection.
-    pub(crate) fn turn(&mut self, address: SocketAddr) -> Vec<Heard> {
+    /// Connects if it must, and gives what it hears. `ConnAckLimits` is the first after a
+    /// connection.
+    pub(crate) fn turn(&mut self, address: SocketAddr) -> Vec<BrokerPacket> {
         if self.line.is_none() {
-            self.line = Line::open(address, self.version);
+            self.line = CrashConnection::open(address, self.version);
             self.greet();
         }
         let Some(line) = &mut self.line else { return Vec::new() };
         let (heard, lives) = line.listen();
         for heard in &heard {
-            if let Heard::Welcome { present, reason } = heard {
-                assert_eq!(*reason, Reason::Success, "{}", self.id);
+            if let BrokerPacket::Welcome { present, reason } = heard {
+                assert_eq!(*reason, ReasonCode::Success, "{}", self.id);
                 assert!(*present || !self.is_known, "{}: its session is lost", self.id);
                 self.welcomed = true;
             }
@@ -84,7 +87,11 @@ impl Peer {
     }
 
     pub(crate) fn acknowledge(&mut self, kind: PacketType, packet_id: PacketId) {
-        let ack = Ack { packet_id, reason: Reason::Success, properties: Properties::default() };
+        let ack = PublishAck {
+            packet_id,
+            reason: ReasonCode::Success,
+            properties: Properties::default(),
+        };
         self.say(match kind {
             PacketType::PubAck => Packet::PubAck(ack),
             PacketType::PubRec => Packet::PubRec(ack),

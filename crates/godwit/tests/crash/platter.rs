@@ -2,111 +2,111 @@
 //! began after it has ended; a name, once its folder is synced. Of everything else chance keeps
 //! some, of writes each sector by itself.
 
-use crate::chance::Chance;
-use crate::trace::{Call, NEVER, Step};
+use crate::chance::CrashRng;
+use crate::trace::{NEVER, TraceStep, TracedCall};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-pub(crate) struct Platter {
+pub(crate) struct SimulatedDisk {
     /// Whatever is outside of it is not looked at.
     folder: PathBuf,
-    open: HashMap<u32, Open>,
+    open: HashMap<u32, OpenDescriptor>,
     /// As the process sees them.
-    names: Names,
-    certain: Files,
+    names: PathNames,
+    certain: DiskFiles,
     /// Oldest first.
-    uncertain: Vec<Uncertain>,
+    uncertain: Vec<UnsyncedChange>,
 }
 
-struct Uncertain {
-    change: Change,
+struct UnsyncedChange {
+    change: DiskChange,
     ended: usize,
 }
 
-enum Change {
-    Cut(Node, usize),
+enum DiskChange {
+    Cut(BodyIndex, usize),
     Gone(PathBuf),
-    Here(PathBuf, Node),
-    Moved(PathBuf, PathBuf, Node),
-    Write(Node, usize, Vec<u8>),
+    Here(PathBuf, BodyIndex),
+    Moved(PathBuf, PathBuf, BodyIndex),
+    Write(BodyIndex, usize, Vec<u8>),
 }
 
-enum Open {
-    File(Node),
+enum OpenDescriptor {
+    File(BodyIndex),
     Folder(PathBuf),
 }
 
 /// A file or a folder, whatever its name: a place among the bodies.
-type Node = usize;
-type Names = BTreeMap<PathBuf, Node>;
+type BodyIndex = usize;
+type PathNames = BTreeMap<PathBuf, BodyIndex>;
 
 #[derive(Clone, Default)]
-struct Files {
-    names: Names,
+struct DiskFiles {
+    names: PathNames,
     /// None is a folder's.
     bodies: Vec<Option<Vec<u8>>>,
 }
 
 /// How much of what is not certain an image has.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Keeps {
+pub(crate) enum UnsyncedShare {
     Everything,
     Half,
     Most,
     Nothing,
 }
 
-impl Platter {
+impl SimulatedDisk {
     /// Of a folder that is not there yet.
-    pub(crate) fn new(folder: &Path) -> Platter {
-        Platter {
+    pub(crate) fn new(folder: &Path) -> SimulatedDisk {
+        SimulatedDisk {
             folder: folder.to_path_buf(),
             open: HashMap::new(),
-            names: Names::new(),
-            certain: Files::default(),
+            names: PathNames::new(),
+            certain: DiskFiles::default(),
             uncertain: Vec::new(),
         }
     }
 
-    pub(crate) fn see(&mut self, step: &Step) {
+    pub(crate) fn see(&mut self, step: &TraceStep) {
         match &step.call {
-            Call::Accepted { .. } | Call::Heard { .. } => {}
-            Call::Closed { fd } => drop(self.open.remove(fd)),
-            Call::Cut { fd, len, ended } => {
-                if let Some(Open::File(node)) = self.open.get(fd) {
-                    self.change(Change::Cut(*node, *len), *ended);
+            TracedCall::Accepted { .. } | TracedCall::Heard { .. } => {}
+            TracedCall::Closed { fd } => drop(self.open.remove(fd)),
+            TracedCall::Cut { fd, len, ended } => {
+                if let Some(OpenDescriptor::File(node)) = self.open.get(fd) {
+                    self.change(DiskChange::Cut(*node, *len), *ended);
                 }
             }
-            Call::FolderMade { path, ended } => {
+            TracedCall::FolderMade { path, ended } => {
                 if path.starts_with(&self.folder) {
                     let node = self.node(None);
-                    self.change(Change::Here(path.clone(), node), *ended);
+                    self.change(DiskChange::Here(path.clone(), node), *ended);
                 }
             }
-            Call::Killed { left } => {
+            TracedCall::Killed { left } => {
                 self.open.clear();
                 self.settle(left, step.at);
             }
-            Call::Opened { fd, path, creates, empties, ended } => {
+            TracedCall::Opened { fd, path, creates, empties, ended } => {
                 self.opened(*fd, path, *creates, *empties, *ended);
             }
-            Call::Removed { path, ended } => {
+            TracedCall::Removed { path, ended } => {
                 if self.names.contains_key(path) {
-                    self.change(Change::Gone(path.clone()), *ended);
+                    self.change(DiskChange::Gone(path.clone()), *ended);
                 }
             }
-            Call::Renamed { from, to, ended } => {
+            TracedCall::Renamed { from, to, ended } => {
                 if let Some(&node) = self.names.get(from) {
-                    self.change(Change::Moved(from.clone(), to.clone(), node), *ended);
+                    self.change(DiskChange::Moved(from.clone(), to.clone(), node), *ended);
                 }
             }
-            Call::Said { fd, .. } => {
+            TracedCall::Said { fd, .. } => {
                 assert!(!self.open.contains_key(fd), "a file was written without saying where");
             }
-            Call::Synced { fd, began } => self.synced(*fd, *began),
-            Call::Wrote { fd, at, bytes, ended } => {
-                if let Some(Open::File(node)) = self.open.get(fd) {
-                    self.change(Change::Write(*node, *at, bytes.clone()), *ended);
+            TracedCall::Synced { fd, began } => self.synced(*fd, *began),
+            TracedCall::Wrote { fd, at, bytes, ended } => {
+                if let Some(OpenDescriptor::File(node)) = self.open.get(fd) {
+                    self.change(DiskChange::Write(*node, *at, bytes.clone()), *ended);
                 }
             }
         }
@@ -116,35 +116,35 @@ impl Platter {
         let known = self.names.get(path).copied();
         let is_folder = known.is_some_and(|node| self.certain.bodies[node].is_none());
         if is_folder || self.folder.starts_with(path) {
-            self.open.insert(fd, Open::Folder(path.to_path_buf()));
+            self.open.insert(fd, OpenDescriptor::Folder(path.to_path_buf()));
         } else if path.starts_with(&self.folder) {
             assert!(creates || known.is_some(), "{} was never made", path.display());
             let node = known.unwrap_or_else(|| {
                 let node = self.node(Some(Vec::new()));
-                self.change(Change::Here(path.to_path_buf(), node), ended);
+                self.change(DiskChange::Here(path.to_path_buf(), node), ended);
                 node
             });
-            self.open.insert(fd, Open::File(node));
+            self.open.insert(fd, OpenDescriptor::File(node));
             if empties && known.is_some() {
-                self.change(Change::Cut(node, 0), ended);
+                self.change(DiskChange::Cut(node, 0), ended);
             }
         }
     }
 
-    fn node(&mut self, body: Option<Vec<u8>>) -> Node {
+    fn node(&mut self, body: Option<Vec<u8>>) -> BodyIndex {
         self.certain.bodies.push(body);
         self.certain.bodies.len() - 1
     }
 
-    fn change(&mut self, change: Change, ended: usize) {
+    fn change(&mut self, change: DiskChange, ended: usize) {
         change.name(&mut self.names);
-        self.uncertain.push(Uncertain { change, ended });
+        self.uncertain.push(UnsyncedChange { change, ended });
     }
 
     fn synced(&mut self, fd: u32, began: usize) {
         let Some(open) = self.open.get(&fd) else { return };
         let certain = &mut self.certain;
-        self.uncertain.retain(|Uncertain { change, ended }| {
+        self.uncertain.retain(|UnsyncedChange { change, ended }| {
             let is_covered = *ended < began && change.is_of(open);
             if is_covered {
                 certain.apply(change);
@@ -165,7 +165,7 @@ impl Platter {
                 None => true,
             };
             let mut files = self.certain.clone();
-            for (n, Uncertain { change, .. }) in self.uncertain.iter().enumerate() {
+            for (n, UnsyncedChange { change, .. }) in self.uncertain.iter().enumerate() {
                 if is_made(n) {
                     files.apply(change);
                 }
@@ -184,11 +184,11 @@ impl Platter {
     }
 
     /// What is left, by path.
-    pub(crate) fn image(&self, keeps: Keeps, chance: &mut Chance) -> Image {
+    pub(crate) fn image(&self, keeps: UnsyncedShare, chance: &mut CrashRng) -> CrashDiskImage {
         let mut files = self.certain.clone();
-        for Uncertain { change, .. } in &self.uncertain {
+        for UnsyncedChange { change, .. } in &self.uncertain {
             match change {
-                Change::Write(node, at, bytes) => {
+                DiskChange::Write(node, at, bytes) => {
                     for (at, sector) in sectors(*at, bytes) {
                         if keeps.one(chance) {
                             files.write(*node, at, sector);
@@ -199,7 +199,7 @@ impl Platter {
                 _ => {}
             }
         }
-        let Files { names, mut bodies } = files;
+        let DiskFiles { names, mut bodies } = files;
         let is_folder = |path: &Path| names.get(path).is_some_and(|&node| bodies[node].is_none());
         let is_found = |path: &Path| {
             let above = path.ancestors().skip(1);
@@ -211,24 +211,26 @@ impl Platter {
 }
 
 /// Files and their bytes; folders without any.
-pub(crate) type Image = BTreeMap<PathBuf, Option<Vec<u8>>>;
+pub(crate) type CrashDiskImage = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
-impl Files {
-    fn apply(&mut self, change: &Change) {
+impl DiskFiles {
+    fn apply(&mut self, change: &DiskChange) {
         match change {
-            Change::Cut(node, len) => self.body(*node).resize(*len, 0),
-            Change::Write(node, at, bytes) => self.write(*node, *at, bytes),
-            Change::Gone(_) | Change::Here(..) | Change::Moved(..) => change.name(&mut self.names),
+            DiskChange::Cut(node, len) => self.body(*node).resize(*len, 0),
+            DiskChange::Write(node, at, bytes) => self.write(*node, *at, bytes),
+            DiskChange::Gone(_) | DiskChange::Here(..) | DiskChange::Moved(..) => {
+                change.name(&mut self.names)
+            }
         }
     }
 
-    fn write(&mut self, node: Node, at: usize, bytes: &[u8]) {
+    fn write(&mut self, node: BodyIndex, at: usize, bytes: &[u8]) {
         let (body, end) = (self.body(node), at + bytes.len());
         body.resize(body.len().max(end), 0);
         body[at..end].copy_from_slice(bytes);
     }
 
-    fn body(&mut self, node: Node) -> &mut Vec<u8> {
+    fn body(&mut self, node: BodyIndex) -> &mut Vec<u8> {
         self.bodies[node].as_mut().expect("nobody writes into a folder")
     }
 
@@ -240,13 +242,13 @@ impl Files {
     }
 }
 
-impl Change {
-    fn name(&self, names: &mut Names) {
+impl DiskChange {
+    fn name(&self, names: &mut PathNames) {
         match self {
-            Change::Cut(..) | Change::Write(..) => {}
-            Change::Gone(path) => drop(names.remove(path)),
-            Change::Here(path, node) => drop(names.insert(path.clone(), *node)),
-            Change::Moved(from, to, node) => {
+            DiskChange::Cut(..) | DiskChange::Write(..) => {}
+            DiskChange::Gone(path) => drop(names.remove(path)),
+            DiskChange::Here(path, node) => drop(names.insert(path.clone(), *node)),
+            DiskChange::Moved(from, to, node) => {
                 names.remove(from);
                 names.insert(to.clone(), *node);
             }
@@ -254,28 +256,35 @@ impl Change {
     }
 
     /// Whether a sync of this covers it.
-    fn is_of(&self, open: &Open) -> bool {
+    fn is_of(&self, open: &OpenDescriptor) -> bool {
         match (self, open) {
-            (Change::Cut(node, _) | Change::Write(node, ..), Open::File(file)) => node == file,
             (
-                Change::Gone(path) | Change::Here(path, _) | Change::Moved(_, path, _),
-                Open::Folder(folder),
+                DiskChange::Cut(node, _) | DiskChange::Write(node, ..),
+                OpenDescriptor::File(file),
+            ) => node == file,
+            (
+                DiskChange::Gone(path) | DiskChange::Here(path, _) | DiskChange::Moved(_, path, _),
+                OpenDescriptor::Folder(folder),
             ) => path.parent() == Some(folder),
             _ => false,
         }
     }
 }
 
-impl Keeps {
-    pub(crate) const ALL: [Keeps; 4] =
-        [Keeps::Everything, Keeps::Half, Keeps::Most, Keeps::Nothing];
+impl UnsyncedShare {
+    pub(crate) const ALL: [UnsyncedShare; 4] = [
+        UnsyncedShare::Everything,
+        UnsyncedShare::Half,
+        UnsyncedShare::Most,
+        UnsyncedShare::Nothing,
+    ];
 
-    fn one(self, chance: &mut Chance) -> bool {
+    fn one(self, chance: &mut CrashRng) -> bool {
         match self {
-            Keeps::Everything => true,
-            Keeps::Half => chance.once_in(2),
-            Keeps::Most => !chance.once_in(8),
-            Keeps::Nothing => false,
+            UnsyncedShare::Everything => true,
+            UnsyncedShare::Half => chance.once_in(2),
+            UnsyncedShare::Most => !chance.once_in(8),
+            UnsyncedShare::Nothing => false,
         }
     }
 }

@@ -1,21 +1,21 @@
 //! A publisher that keeps its side of the protocol: what is not acknowledged is sent again after
 //! every connection, in its order, with DUP, and PUBREL where PUBREC has come [MQTT-4.4.0-1].
 
-use crate::chance::Chance;
-use crate::judge::{Judge, Name, number_in};
-use crate::line::Heard;
-use crate::peer::Peer;
-use mqtt::{Packet, PacketId, PacketType, Properties, Publish, QoS, Reason, Version};
+use crate::chance::CrashRng;
+use crate::judge::{DeliveryJudge, MessageName, number_in};
+use crate::line::BrokerPacket;
+use crate::peer::CrashPeer;
+use mqtt::{Packet, PacketId, PacketType, Properties, ProtocolVersion, Publish, QoS, ReasonCode};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-pub(crate) struct Publisher {
-    pub(crate) peer: Peer,
+pub(crate) struct CrashPublisher {
+    pub(crate) peer: CrashPeer,
     qos: QoS,
     retain: bool,
     topics: Vec<usize>,
     window: usize,
-    flight: VecDeque<Flying>,
+    flight: VecDeque<InflightMessage>,
     /// The last id that it took, and how many it has: with few it takes one again soon.
     id: u16,
     ids: u16,
@@ -23,30 +23,30 @@ pub(crate) struct Publisher {
     pub(crate) left: u32,
 }
 
-struct Flying {
+struct InflightMessage {
     packet_id: PacketId,
-    name: Name,
+    name: MessageName,
     payload: Vec<u8>,
     /// PUBREC has come.
     received: bool,
 }
 
-impl Publisher {
+impl CrashPublisher {
     pub(crate) fn new(
         id: String,
-        version: Version,
+        version: ProtocolVersion,
         qos: QoS,
         retain: bool,
-        judge: &mut Judge,
-        chance: &mut Chance,
-    ) -> Publisher {
+        judge: &mut DeliveryJudge,
+        chance: &mut CrashRng,
+    ) -> CrashPublisher {
         let (kind, count) = if retain { ("r", 6) } else { ("c", 2) };
         let topics =
             (0..count).map(|at| judge.topic(format!("{kind}/{id}/{at}"), qos, retain)).collect();
         let window = chance.of(&[1, 4, 16]);
         let ids = chance.of(&[window, u16::MAX]);
-        let peer = Peer::new(id, version, u16::MAX);
-        Publisher {
+        let peer = CrashPeer::new(id, version, u16::MAX);
+        CrashPublisher {
             peer,
             qos,
             retain,
@@ -68,8 +68,8 @@ impl Publisher {
     pub(crate) fn turn(
         &mut self,
         address: SocketAddr,
-        judge: &mut Judge,
-        chance: &mut Chance,
+        judge: &mut DeliveryJudge,
+        chance: &mut CrashRng,
     ) -> bool {
         let heard = self.peer.turn(address);
         let mut moved = !heard.is_empty();
@@ -85,13 +85,13 @@ impl Publisher {
         moved
     }
 
-    pub(crate) fn hear(&mut self, heard: Heard, judge: &mut Judge) {
+    pub(crate) fn hear(&mut self, heard: BrokerPacket, judge: &mut DeliveryJudge) {
         let (kind, packet_id) = match heard {
-            Heard::Welcome { .. } => return self.send_again(judge),
-            Heard::Ack { kind, packet_id, reason } => {
+            BrokerPacket::Welcome { .. } => return self.send_again(judge),
+            BrokerPacket::Ack { kind, packet_id, reason } => {
                 // The broker may have been killed after it forgot the id and before it said so.
                 let forgotten =
-                    kind == PacketType::PubComp && reason == Reason::PacketIdentifierNotFound;
+                    kind == PacketType::PubComp && reason == ReasonCode::PacketIdentifierNotFound;
                 assert!(
                     (reason as u8) < 0x80 || forgotten,
                     "{}: {kind:?} {reason:?}",
@@ -128,7 +128,7 @@ impl Publisher {
         }
     }
 
-    fn send_again(&mut self, judge: &mut Judge) {
+    fn send_again(&mut self, judge: &mut DeliveryJudge) {
         let flight = std::mem::take(&mut self.flight);
         for flying in &flight {
             let packet_id = flying.packet_id;
@@ -145,7 +145,7 @@ impl Publisher {
     }
 
     /// One new message, if the window has room.
-    fn make(&mut self, judge: &mut Judge, chance: &mut Chance) -> bool {
+    fn make(&mut self, judge: &mut DeliveryJudge, chance: &mut CrashRng) -> bool {
         if self.flight.len() >= self.window || self.left == 0 {
             return false;
         }
@@ -160,7 +160,7 @@ impl Publisher {
             let len = if chance.once_in(10) { 1 << chance.below(15) } else { chance.below(60) };
             payload.resize(4 + len as usize, b'.');
         }
-        let flying = Flying { packet_id, name, payload, received: false };
+        let flying = InflightMessage { packet_id, name, payload, received: false };
         self.send(&flying, false, judge);
         self.flight.push_back(flying);
         true
@@ -178,7 +178,7 @@ impl Publisher {
     }
 
     /// A message that it made in another life, with nothing lost between it and the broker.
-    pub(crate) fn made(&mut self, publish: &Publish<'_>, judge: &mut Judge) {
+    pub(crate) fn made(&mut self, publish: &Publish<'_>, judge: &mut DeliveryJudge) {
         let clears = publish.payload.is_empty();
         let packet_id = publish.packet_id.expect("QoS above 0");
         let mut topics = self.topics.iter().copied();
@@ -186,11 +186,11 @@ impl Publisher {
         let name = judge.sent(topic.expect("a topic of its own"), clears, packet_id.get());
         assert!(clears || number_in(publish.payload) == Some(name.number), "in its order");
         let payload = publish.payload.to_vec();
-        self.flight.push_back(Flying { packet_id, name, payload, received: false });
+        self.flight.push_back(InflightMessage { packet_id, name, payload, received: false });
         self.id = packet_id.get();
     }
 
-    fn send(&mut self, flying: &Flying, dup: bool, judge: &Judge) {
+    fn send(&mut self, flying: &InflightMessage, dup: bool, judge: &DeliveryJudge) {
         self.peer.say(Packet::Publish(Publish {
             dup,
             qos: self.qos,

@@ -1,16 +1,18 @@
 //! Somebody who looks at everything that is retained, once.
 
-use crate::judge::{Judge, number_in};
-use crate::line::{Heard, Line};
-use mqtt::Version;
-use mqtt::{Connect, Packet, PacketId, Properties, Subscribe, SubscribeOptions, SubscriptionsBuf};
+use crate::judge::{DeliveryJudge, number_in};
+use crate::line::{BrokerPacket, CrashConnection};
+use mqtt::ProtocolVersion;
+use mqtt::{
+    Connect, Packet, PacketId, Properties, Subscribe, SubscribeOptions, SubscriptionListBuf,
+};
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 #[derive(Default)]
-pub(crate) struct Reader {
-    line: Option<Line>,
+pub(crate) struct RetainedReader {
+    line: Option<CrashConnection>,
     began: Option<Instant>,
     /// What must be there, as of the moment before it asked.
     least: Vec<(usize, Option<u32>)>,
@@ -19,13 +21,16 @@ pub(crate) struct Reader {
     pub(crate) is_done: bool,
 }
 
-impl Reader {
-    pub(crate) fn turn(&mut self, address: SocketAddr, judge: &Judge) -> bool {
+impl RetainedReader {
+    pub(crate) fn turn(&mut self, address: SocketAddr, judge: &DeliveryJudge) -> bool {
         if self.is_done {
             return false;
         }
         if self.line.is_none() {
-            *self = Reader { line: Line::open(address, Version::V5), ..Reader::default() };
+            *self = RetainedReader {
+                line: CrashConnection::open(address, ProtocolVersion::V5),
+                ..RetainedReader::default()
+            };
             self.greet();
         }
         let Some(line) = &mut self.line else { return false };
@@ -45,7 +50,7 @@ impl Reader {
         let Some(line) = &mut self.line else { return };
         line.say(Packet::Connect(Connect {
             is_bridge: false,
-            version: Version::V5,
+            version: ProtocolVersion::V5,
             clean_start: true,
             keep_alive_s: 0,
             client_id: "reader",
@@ -57,12 +62,12 @@ impl Reader {
         line.flush();
     }
 
-    fn hear(&mut self, heard: Heard, judge: &Judge) {
+    fn hear(&mut self, heard: BrokerPacket, judge: &DeliveryJudge) {
         match heard {
-            Heard::Welcome { .. } => {
+            BrokerPacket::Welcome { .. } => {
                 self.least = judge.retained();
                 self.began = Some(Instant::now());
-                let mut filters = SubscriptionsBuf::default();
+                let mut filters = SubscriptionListBuf::default();
                 filters.push("r/#", SubscribeOptions::default());
                 let (packet_id, properties) = (PacketId::MIN, Properties::default());
                 let filters = filters.as_subscriptions();
@@ -71,15 +76,15 @@ impl Reader {
                     line.say(Packet::Subscribe(subscribe));
                 }
             }
-            Heard::Message { retain: true, topic, payload, .. } => {
+            BrokerPacket::Message { retain: true, topic, payload, .. } => {
                 self.found.insert(judge.was_retained(&topic, number_in(&payload), &self.least));
             }
-            Heard::Message { .. } | Heard::Subscribed { .. } => {}
+            BrokerPacket::Message { .. } | BrokerPacket::Subscribed { .. } => {}
             other => panic!("the reader did not ask for {other:?}"),
         }
     }
 
-    fn look(&mut self, judge: &Judge) {
+    fn look(&mut self, judge: &DeliveryJudge) {
         let Some(began) = self.began else { return };
         let missing = self.least.iter().find(|(topic, least)| {
             judge.must_be_retained(*topic, *least) && !self.found.contains(topic)

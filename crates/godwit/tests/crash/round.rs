@@ -1,42 +1,42 @@
 //! One round: clients of every kind around one data folder, while the process is killed again and
 //! again.
 
-use crate::broker::Broker;
-use crate::chance::Chance;
-use crate::judge::Judge;
-use crate::publisher::Publisher;
-use crate::reader::Reader;
-use crate::subscriber::{Habit, Subscriber};
-use crate::trace::Step;
-use crate::witness::Witness;
-use mqtt::{QoS, Version};
+use crate::broker::CrashBroker;
+use crate::chance::CrashRng;
+use crate::judge::DeliveryJudge;
+use crate::publisher::CrashPublisher;
+use crate::reader::RetainedReader;
+use crate::subscriber::{CrashSubscriber, SubscriberHabit};
+use crate::trace::TraceStep;
+use crate::witness::TraceWitness;
+use mqtt::{ProtocolVersion, QoS};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub(crate) struct Round {
-    pub(crate) broker: Broker,
+pub(crate) struct CrashRound {
+    pub(crate) broker: CrashBroker,
     shards: usize,
     /// Through the whole round; else their number changes.
     one_shard: bool,
-    chance: Chance,
-    judge: Judge,
-    publishers: Vec<Publisher>,
-    subscribers: Vec<Subscriber>,
-    reader: Reader,
+    chance: CrashRng,
+    judge: DeliveryJudge,
+    publishers: Vec<CrashPublisher>,
+    subscribers: Vec<CrashSubscriber>,
+    reader: RetainedReader,
 }
 
 /// When the process is killed.
 #[derive(Clone, Copy, Debug)]
-enum Moment {
+enum KillMoment {
     After(Duration),
     Acknowledgements(u64),
     Arrivals(u64),
     Sends(u64),
 }
 
-impl Round {
-    pub(crate) fn new(name: &str, seed: u64, shards: usize) -> Round {
-        let mut chance = Chance::new(seed);
+impl CrashRound {
+    pub(crate) fn new(name: &str, seed: u64, shards: usize) -> CrashRound {
+        let mut chance = CrashRng::new(seed);
         let inflight = chance.of(&[8, 50, 1024]);
         let memory = chance.of(&[64 << 10, 1 << 20]);
         let options = vec![
@@ -44,14 +44,14 @@ impl Round {
             format!("session.inflight_max={inflight}"),
             format!("store.memory_bytes={memory}"),
         ];
-        let mut round = Round {
-            broker: Broker::new(name, options),
+        let mut round = CrashRound {
+            broker: CrashBroker::new(name, options),
             shards,
             one_shard: shards == 1,
-            judge: Judge::default(),
+            judge: DeliveryJudge::default(),
             publishers: Vec::new(),
             subscribers: Vec::new(),
-            reader: Reader::default(),
+            reader: RetainedReader::default(),
             chance,
         };
         round.people();
@@ -60,25 +60,25 @@ impl Round {
 
     fn people(&mut self) {
         let (judge, chance) = (&mut self.judge, &mut self.chance);
-        let versions = [Version::V311, Version::V5];
+        let versions = [ProtocolVersion::V311, ProtocolVersion::V5];
         let both = [QoS::AtLeastOnce, QoS::ExactlyOnce];
         for at in 0..4 {
             let (version, qos) = (chance.of(&versions), both[at % 2]);
             let id = format!("p{at}");
-            self.publishers.push(Publisher::new(id, version, qos, false, judge, chance));
+            self.publishers.push(CrashPublisher::new(id, version, qos, false, judge, chance));
         }
         for (at, qos) in both.into_iter().enumerate() {
             let (version, id) = (chance.of(&versions), format!("k{at}"));
-            self.publishers.push(Publisher::new(id, version, qos, true, judge, chance));
+            self.publishers.push(CrashPublisher::new(id, version, qos, true, judge, chance));
         }
-        let habits = [Habit::Steady, Habit::Fickle, Habit::Sleeper];
+        let habits = [SubscriberHabit::Steady, SubscriberHabit::Fickle, SubscriberHabit::Sleeper];
         for habit in habits {
             for qos in both {
                 let id = format!("{habit:?}{}", qos as u8).to_lowercase();
                 let claim = judge.claim(id.clone(), qos, &["c/", "r/"], false);
                 let wants = (&["c/#", "r/#"][..], qos);
                 let version = chance.of(&versions);
-                let one = Subscriber::new(id, version, wants, claim, habit, chance);
+                let one = CrashSubscriber::new(id, version, wants, claim, habit, chance);
                 self.subscribers.push(one);
             }
         }
@@ -89,7 +89,7 @@ impl Round {
             let claim = judge.claim(group.to_string(), qos, &["c/"], true);
             for (at, habit) in habits.into_iter().enumerate() {
                 let (version, id) = (chance.of(&versions), format!("{group}{at}"));
-                let one = Subscriber::new(id, version, (filters, qos), claim, habit, chance);
+                let one = CrashSubscriber::new(id, version, (filters, qos), claim, habit, chance);
                 self.subscribers.push(one);
             }
         }
@@ -116,10 +116,11 @@ impl Round {
     }
 
     fn begin(&mut self) {
-        let subscribed = |round: &Round| round.subscribers.iter().all(Subscriber::is_subscribed);
+        let subscribed =
+            |round: &CrashRound| round.subscribers.iter().all(CrashSubscriber::is_subscribed);
         self.turn_publishers_until(false, "subscribe", subscribed);
         // The first message makes a publisher's session known for good.
-        let known = |round: &Round| round.publishers.iter().all(|one| one.peer.is_known);
+        let known = |round: &CrashRound| round.publishers.iter().all(|one| one.peer.is_known);
         self.turn_until("begin", known);
         self.subscribers.iter_mut().for_each(|one| one.live(false));
     }
@@ -142,11 +143,11 @@ impl Round {
     }
 
     fn is_published(&self) -> bool {
-        self.publishers.iter().all(Publisher::is_done)
+        self.publishers.iter().all(CrashPublisher::is_done)
     }
 
     /// The clients of a moment that a trace has, step by step.
-    pub(crate) fn see(&mut self, step: &Step, witness: &mut Witness) {
+    pub(crate) fn see(&mut self, step: &TraceStep, witness: &mut TraceWitness) {
         witness.see(step, &mut self.publishers, &mut self.subscribers, &mut self.judge);
     }
 
@@ -163,15 +164,15 @@ impl Round {
             one.left = if messages > 0 { self.chance.below(messages) as u32 } else { one.left };
         }
         let moment = match self.chance.below(5) {
-            0 => Moment::After(Duration::from_micros(self.chance.below(30_000))),
-            1 => Moment::After(Duration::from_millis(10 + self.chance.below(150))),
-            2 => Moment::Acknowledgements(1 + self.chance.below(300)),
-            3 => Moment::Arrivals(1 + self.chance.below(2_000)),
-            _ => Moment::Sends(1 + self.chance.below(300)),
+            0 => KillMoment::After(Duration::from_micros(self.chance.below(30_000))),
+            1 => KillMoment::After(Duration::from_millis(10 + self.chance.below(150))),
+            2 => KillMoment::Acknowledgements(1 + self.chance.below(300)),
+            3 => KillMoment::Arrivals(1 + self.chance.below(2_000)),
+            _ => KillMoment::Sends(1 + self.chance.below(300)),
         };
         self.judge.note(|_| format!("-- until {moment:?}"));
         let began = Instant::now();
-        let counts = |judge: &Judge| (judge.acknowledgements, judge.arrivals, judge.sends);
+        let counts = |judge: &DeliveryJudge| (judge.acknowledgements, judge.arrivals, judge.sends);
         let before = counts(&self.judge);
         let (mut now, mut changed) = (before, began);
         while began.elapsed() < LIFE_MAX {
@@ -179,12 +180,12 @@ impl Round {
                 (now, changed) = (counts(&self.judge), Instant::now());
             }
             let over = match moment {
-                Moment::After(time) => began.elapsed() >= time,
+                KillMoment::After(time) => began.elapsed() >= time,
                 // What is to be counted does not come any more.
                 _ if changed.elapsed() > STILL => true,
-                Moment::Acknowledgements(count) => now.0 >= before.0 + count,
-                Moment::Arrivals(count) => now.1 >= before.1 + count,
-                Moment::Sends(count) => now.2 >= before.2 + count,
+                KillMoment::Acknowledgements(count) => now.0 >= before.0 + count,
+                KillMoment::Arrivals(count) => now.1 >= before.1 + count,
+                KillMoment::Sends(count) => now.2 >= before.2 + count,
             };
             if over {
                 break;
@@ -196,7 +197,7 @@ impl Round {
             self.shards = self.shards_next();
         }
         self.judge.note(|_| "-- killed".to_string());
-        self.reader = Reader::default();
+        self.reader = RetainedReader::default();
         self.broker.start(self.shards);
     }
 
@@ -208,24 +209,24 @@ impl Round {
     fn finish(&mut self) {
         self.judge.note(|_| "-- finish".to_string());
         self.publishers.iter_mut().for_each(|one| one.left = 0);
-        self.turn_until("publish", Round::is_published);
+        self.turn_until("publish", CrashRound::is_published);
         self.turn_until("drain", |round| round.judge.missing().is_none());
-        let done = |round: &Round| round.subscribers.iter().all(Subscriber::is_done);
+        let done = |round: &CrashRound| round.subscribers.iter().all(CrashSubscriber::is_done);
         self.turn_until("answer", done);
         // Whatever was sent before our ping is here with its answer.
         for _ in 0..2 {
-            self.subscribers.iter_mut().for_each(Subscriber::ping);
-            let quiet = |round: &Round| {
+            self.subscribers.iter_mut().for_each(CrashSubscriber::ping);
+            let quiet = |round: &CrashRound| {
                 let mut all = round.subscribers.iter();
                 all.all(|one| one.is_done() && one.pings_left() == 0)
             };
             self.turn_until("be quiet", quiet);
         }
-        self.reader = Reader::default();
+        self.reader = RetainedReader::default();
         self.turn_until("look at what is retained", |round| round.reader.is_done);
     }
 
-    fn turn_until(&mut self, what: &str, over: impl Fn(&Round) -> bool) {
+    fn turn_until(&mut self, what: &str, over: impl Fn(&CrashRound) -> bool) {
         self.turn_publishers_until(true, what, over);
     }
 
@@ -233,7 +234,7 @@ impl Round {
         &mut self,
         publishers: bool,
         what: &str,
-        over: impl Fn(&Round) -> bool,
+        over: impl Fn(&CrashRound) -> bool,
     ) {
         let (mut waited, mut arrivals) = (Duration::ZERO, self.judge.arrivals);
         while !over(self) {
@@ -269,7 +270,7 @@ impl Round {
     }
 }
 
-impl Drop for Round {
+impl Drop for CrashRound {
     fn drop(&mut self) {
         if thread::panicking() {
             self.judge.write_history(&self.broker.folder.join("history"));

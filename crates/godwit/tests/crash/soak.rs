@@ -1,13 +1,13 @@
 //! The broker for a long time: sessions that come, get messages while they are away, come back or
 //! never do, and expire. Once as many go as come, neither memory nor the folder may grow.
 
-use crate::broker::Broker;
-use crate::chance::Chance;
-use crate::line::Heard;
-use crate::peer::Peer;
+use crate::broker::CrashBroker;
+use crate::chance::CrashRng;
+use crate::line::BrokerPacket;
+use crate::peer::CrashPeer;
 use crate::{said, seed};
-use mqtt::{Disconnect, Packet, PacketId, PacketType, Properties, Publish, QoS, Reason};
-use mqtt::{Subscribe, SubscribeOptions, SubscriptionsBuf, Version};
+use mqtt::{Disconnect, Packet, PacketId, PacketType, Properties, Publish, QoS, ReasonCode};
+use mqtt::{ProtocolVersion, Subscribe, SubscribeOptions, SubscriptionListBuf};
 use std::fs;
 use std::net::SocketAddr;
 use std::thread;
@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 #[test]
 fn sessions_that_come_and_go_leave_nothing_behind() {
     let seconds = said("GODWIT_SOAK_S").unwrap_or(10);
-    let mut soak = Soak::new(seconds);
+    let mut soak = SoakTest::new(seconds);
     let samples = soak.run(Duration::from_secs(seconds));
     print(&samples);
     assert!(soak.came > 0 && soak.acknowledged > 0, "nobody came");
     // The first quarter fills what stays full.
     let quarter = samples.len() / 4;
-    let grows = |what: &str, of: fn(&Sample) -> u64, percent: u64, slack_kb: u64| {
+    let grows = |what: &str, of: fn(&SoakSample) -> u64, percent: u64, slack_kb: u64| {
         let median = |from: usize| median(samples[from..from + quarter].iter().map(of).collect());
         let (second, third, fourth) = (median(quarter), median(2 * quarter), median(3 * quarter));
         println!("{what}: medians of the quarters {second}, {third} and {fourth} KB");
@@ -34,14 +34,14 @@ fn sessions_that_come_and_go_leave_nothing_behind() {
     grows("folder", |sample| sample.folder_kb, FOLDER_PERCENT, FOLDER_SLACK_KB);
 }
 
-struct Soak {
-    broker: Broker,
-    chance: Chance,
-    publisher: Peer,
+struct SoakTest {
+    broker: CrashBroker,
+    chance: CrashRng,
+    publisher: CrashPeer,
     /// Waits for its acknowledgement.
     published: Option<PacketId>,
     acknowledged: u64,
-    guests: Vec<Guest>,
+    guests: Vec<SoakClient>,
     /// So many sessions there were.
     made: u64,
     /// Messages that came to them.
@@ -51,8 +51,8 @@ struct Soak {
 }
 
 /// One session's client.
-struct Guest {
-    peer: Peer,
+struct SoakClient {
+    peer: CrashPeer,
     topic: u64,
     /// Visits that are left; after the last one it never comes back.
     visits: u64,
@@ -61,7 +61,7 @@ struct Guest {
     here: bool,
 }
 
-struct Sample {
+struct SoakSample {
     second: u64,
     resident_kb: u64,
     folder_kb: u64,
@@ -70,16 +70,16 @@ struct Sample {
     came: u64,
 }
 
-impl Soak {
-    fn new(seconds: u64) -> Soak {
+impl SoakTest {
+    fn new(seconds: u64) -> SoakTest {
         // With little memory the store meets tables and merges early.
         let options = vec!["store.memory_bytes=64KiB".to_string()];
-        let mut broker = Broker::new(&format!("soak-{seconds}"), options);
+        let mut broker = CrashBroker::new(&format!("soak-{seconds}"), options);
         broker.start(1);
-        Soak {
+        SoakTest {
             broker,
-            chance: Chance::new(seed()),
-            publisher: Peer::new("publisher".to_string(), Version::V5, u16::MAX),
+            chance: CrashRng::new(seed()),
+            publisher: CrashPeer::new("publisher".to_string(), ProtocolVersion::V5, u16::MAX),
             published: None,
             acknowledged: 0,
             guests: Vec::new(),
@@ -91,7 +91,7 @@ impl Soak {
         }
     }
 
-    fn run(&mut self, span: Duration) -> Vec<Sample> {
+    fn run(&mut self, span: Duration) -> Vec<SoakSample> {
         let began = Instant::now();
         let mut samples = Vec::new();
         while began.elapsed() < span {
@@ -119,11 +119,11 @@ impl Soak {
 
     fn invite(&mut self) {
         self.made += 1;
-        let version = Version::V5;
+        let version = ProtocolVersion::V5;
         let window = self.chance.of(&[1, 20, u16::MAX]);
-        let mut peer = Peer::new(format!("guest{}", self.made), version, window);
+        let mut peer = CrashPeer::new(format!("guest{}", self.made), version, window);
         peer.expiry_s = 1 + self.chance.below(self.expiry_s_max) as u32;
-        self.guests.push(Guest {
+        self.guests.push(SoakClient {
             peer,
             topic: self.chance.below(TOPICS),
             visits: 1 + self.chance.below(4),
@@ -135,7 +135,7 @@ impl Soak {
     fn publish(&mut self, due: bool) -> bool {
         let heard = self.publisher.turn(self.broker.address);
         for heard in &heard {
-            if let Heard::Ack { packet_id, .. } = heard {
+            if let BrokerPacket::Ack { packet_id, .. } = heard {
                 assert_eq!(self.published.take(), Some(*packet_id));
                 self.acknowledged += 1;
             }
@@ -158,18 +158,18 @@ impl Soak {
         !heard.is_empty()
     }
 
-    fn sample(&self, second: u64) -> Sample {
-        let Soak { made, acknowledged, came, .. } = *self;
+    fn sample(&self, second: u64) -> SoakSample {
+        let SoakTest { made, acknowledged, came, .. } = *self;
         let resident_kb = self.broker.resident_kb();
         let files = fs::read_dir(self.broker.store()).expect("the store is there");
         // A file may go while its size is asked.
         let bytes: u64 = files.flatten().filter_map(|file| Some(file.metadata().ok()?.len())).sum();
-        Sample { second, resident_kb, folder_kb: bytes >> 10, made, acknowledged, came }
+        SoakSample { second, resident_kb, folder_kb: bytes >> 10, made, acknowledged, came }
     }
 }
 
-impl Guest {
-    fn turn(&mut self, address: SocketAddr, chance: &mut Chance, came: &mut u64) -> bool {
+impl SoakClient {
+    fn turn(&mut self, address: SocketAddr, chance: &mut CrashRng, came: &mut u64) -> bool {
         let now = Instant::now();
         if !self.here && now < self.turns_at {
             return false;
@@ -185,14 +185,14 @@ impl Guest {
         let moved = !heard.is_empty();
         for heard in heard {
             match heard {
-                Heard::Welcome { .. } => {
+                BrokerPacket::Welcome { .. } => {
                     self.turns_at = Instant::now() + VISIT;
                     if !self.peer.is_known {
                         self.subscribe();
                     }
                 }
-                Heard::Subscribed { .. } => self.peer.is_known = true,
-                Heard::Message { packet_id, .. } => {
+                BrokerPacket::Subscribed { .. } => self.peer.is_known = true,
+                BrokerPacket::Message { packet_id, .. } => {
                     *came += 1;
                     self.peer.acknowledge(PacketType::PubAck, packet_id.expect("QoS 1"));
                 }
@@ -207,7 +207,7 @@ impl Guest {
     }
 
     fn subscribe(&mut self) {
-        let mut filters = SubscriptionsBuf::default();
+        let mut filters = SubscriptionListBuf::default();
         let options = SubscribeOptions { qos: QoS::AtLeastOnce, ..Default::default() };
         filters.push(&format!("soak/{}", self.topic), options);
         let (packet_id, properties) = (PacketId::MIN, Properties::default());
@@ -215,9 +215,9 @@ impl Guest {
         self.peer.say(Packet::Subscribe(Subscribe { packet_id, properties, filters }));
     }
 
-    fn leave(&mut self, chance: &mut Chance) {
+    fn leave(&mut self, chance: &mut CrashRng) {
         if chance.once_in(2) {
-            let (reason, properties) = (Reason::Success, Properties::default());
+            let (reason, properties) = (ReasonCode::Success, Properties::default());
             self.peer.say(Packet::Disconnect(Disconnect { reason, properties }));
             self.peer.flush();
         }
@@ -235,11 +235,11 @@ fn median(mut values: Vec<u64>) -> u64 {
     values.get(values.len() / 2).copied().unwrap_or(0)
 }
 
-fn print(samples: &[Sample]) {
+fn print(samples: &[SoakSample]) {
     println!("| second | resident KB | folder KB | sessions made | acknowledged | delivered |");
     println!("|--:|--:|--:|--:|--:|--:|");
     for sample in samples.iter().step_by((samples.len() / ROWS).max(1)) {
-        let Sample { second, resident_kb, folder_kb, made, acknowledged, came } = sample;
+        let SoakSample { second, resident_kb, folder_kb, made, acknowledged, came } = sample;
         println!("| {second} | {resident_kb} | {folder_kb} | {made} | {acknowledged} | {came} |");
     }
 }

@@ -1,23 +1,23 @@
 //! A subscriber with a kept session: it takes messages as the specification says, and answers
 //! when chance lets it.
 
-use crate::chance::Chance;
-use crate::judge::{Judge, number_in};
-use crate::line::Heard;
-use crate::peer::Peer;
-use mqtt::{Disconnect, Packet, PacketId, PacketType, Properties, QoS, Reason, Subscribe};
-use mqtt::{SubscribeOptions, SubscriptionsBuf, Version};
+use crate::chance::CrashRng;
+use crate::judge::{DeliveryJudge, number_in};
+use crate::line::BrokerPacket;
+use crate::peer::CrashPeer;
+use mqtt::{Disconnect, Packet, PacketId, PacketType, Properties, QoS, ReasonCode, Subscribe};
+use mqtt::{ProtocolVersion, SubscribeOptions, SubscriptionListBuf};
 use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-pub(crate) struct Subscriber {
-    pub(crate) peer: Peer,
+pub(crate) struct CrashSubscriber {
+    pub(crate) peer: CrashPeer,
     filters: &'static [&'static str],
     qos: QoS,
     /// Whose arrivals these are: its own, or its group's.
     claim: usize,
-    habit: Habit,
+    habit: SubscriberHabit,
     away: bool,
     /// When it comes back, or goes.
     turns_at: Instant,
@@ -31,7 +31,7 @@ pub(crate) struct Subscriber {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Habit {
+pub(crate) enum SubscriberHabit {
     /// Comes back at once.
     Steady,
     /// Comes and goes.
@@ -40,17 +40,17 @@ pub(crate) enum Habit {
     Sleeper,
 }
 
-impl Subscriber {
+impl CrashSubscriber {
     pub(crate) fn new(
         id: String,
-        version: Version,
+        version: ProtocolVersion,
         (filters, qos): (&'static [&'static str], QoS),
         claim: usize,
-        habit: Habit,
-        chance: &mut Chance,
-    ) -> Subscriber {
-        Subscriber {
-            peer: Peer::new(id, version, chance.of(&[1, 5, 20, u16::MAX])),
+        habit: SubscriberHabit,
+        chance: &mut CrashRng,
+    ) -> CrashSubscriber {
+        CrashSubscriber {
+            peer: CrashPeer::new(id, version, chance.of(&[1, 5, 20, u16::MAX])),
             filters,
             qos,
             claim,
@@ -70,7 +70,7 @@ impl Subscriber {
         self.eager = stays;
         self.turns_at = Instant::now();
         if stays {
-            (self.habit, self.away) = (Habit::Steady, false);
+            (self.habit, self.away) = (SubscriberHabit::Steady, false);
         }
     }
 
@@ -96,8 +96,8 @@ impl Subscriber {
     pub(crate) fn turn(
         &mut self,
         address: SocketAddr,
-        judge: &mut Judge,
-        chance: &mut Chance,
+        judge: &mut DeliveryJudge,
+        chance: &mut CrashRng,
     ) -> bool {
         if self.subscribed && !self.comes(chance) {
             return false;
@@ -117,12 +117,12 @@ impl Subscriber {
     }
 
     /// Whether it is here by its habit; it leaves when its time has come.
-    fn comes(&mut self, chance: &mut Chance) -> bool {
+    fn comes(&mut self, chance: &mut CrashRng) -> bool {
         match self.habit {
-            Habit::Steady => return true,
-            Habit::Sleeper => self.leave(chance),
-            Habit::Fickle if Instant::now() < self.turns_at => {}
-            Habit::Fickle => {
+            SubscriberHabit::Steady => return true,
+            SubscriberHabit::Sleeper => self.leave(chance),
+            SubscriberHabit::Fickle if Instant::now() < self.turns_at => {}
+            SubscriberHabit::Fickle => {
                 self.turns_at = Instant::now() + Duration::from_millis(1 + chance.below(100));
                 if self.away {
                     self.away = false;
@@ -134,9 +134,9 @@ impl Subscriber {
         !self.away
     }
 
-    fn leave(&mut self, chance: &mut Chance) {
+    fn leave(&mut self, chance: &mut CrashRng) {
         if self.peer.is_here() && chance.once_in(2) {
-            let (reason, properties) = (Reason::Success, Properties::default());
+            let (reason, properties) = (ReasonCode::Success, Properties::default());
             self.peer.say(Packet::Disconnect(Disconnect { reason, properties }));
             self.peer.flush();
         }
@@ -145,26 +145,26 @@ impl Subscriber {
         self.away = true;
     }
 
-    pub(crate) fn hear(&mut self, heard: Heard, judge: &mut Judge) {
+    pub(crate) fn hear(&mut self, heard: BrokerPacket, judge: &mut DeliveryJudge) {
         match heard {
-            Heard::Welcome { .. } => {
+            BrokerPacket::Welcome { .. } => {
                 judge.note(|_| format!("{} is here", self.peer.id));
                 if !self.subscribed {
                     self.subscribe();
                 }
             }
-            Heard::Subscribed { codes } => {
+            BrokerPacket::Subscribed { codes } => {
                 assert!(codes.iter().all(|&code| code == self.qos as u8), "{codes:?}");
                 self.subscribed = true;
                 self.peer.is_known = true;
             }
-            Heard::Pong => self.pings -= 1,
-            Heard::Ack { kind: PacketType::PubRel, packet_id, .. } => {
+            BrokerPacket::Pong => self.pings -= 1,
+            BrokerPacket::Ack { kind: PacketType::PubRel, packet_id, .. } => {
                 judge.note(|_| format!("{} <- PubRel {packet_id}", self.peer.id));
                 self.received.remove(&packet_id);
                 self.answers.push_back((PacketType::PubComp, packet_id));
             }
-            Heard::Message { qos, packet_id, topic, payload, .. } => {
+            BrokerPacket::Message { qos, packet_id, topic, payload, .. } => {
                 assert!(qos > QoS::AtMostOnce && qos <= self.qos, "{}: {qos:?}", self.peer.id);
                 let packet_id = packet_id.expect("QoS above 0");
                 let two = qos == QoS::ExactlyOnce;
@@ -186,7 +186,7 @@ impl Subscriber {
     }
 
     fn subscribe(&mut self) {
-        let mut filters = SubscriptionsBuf::default();
+        let mut filters = SubscriptionListBuf::default();
         for filter in self.filters {
             filters.push(filter, SubscribeOptions { qos: self.qos, ..Default::default() });
         }
@@ -196,7 +196,7 @@ impl Subscriber {
     }
 
     /// In the order in which things came [MQTT-4.6.0-2] [MQTT-4.6.0-3].
-    fn answer(&mut self, judge: &mut Judge, chance: &mut Chance) {
+    fn answer(&mut self, judge: &mut DeliveryJudge, chance: &mut CrashRng) {
         let count = match self.eager {
             true => self.answers.len(),
             false => self.answers.len().min(chance.below(8) as usize),

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 /// One call, where it takes effect.
 #[derive(Debug)]
-pub(crate) struct Step {
+pub(crate) struct TraceStep {
     pub(crate) at: usize,
-    pub(crate) call: Call,
+    pub(crate) call: TracedCall,
 }
 
 /// A call that never ended because the process did has `ended` at [`NEVER`].
 #[derive(Debug)]
-pub(crate) enum Call {
+pub(crate) enum TracedCall {
     Accepted {
         fd: u32,
     },
@@ -91,7 +91,7 @@ pub(crate) fn is_whole(text: &str, pid: u32) -> bool {
 }
 
 /// The steps of one life, with places from `from` on; and where the next life may begin.
-pub(crate) fn read(text: &str, from: usize) -> (Vec<Step>, usize) {
+pub(crate) fn read(text: &str, from: usize) -> (Vec<TraceStep>, usize) {
     let (mut begun, mut ended) = (HashMap::new(), HashMap::new());
     let (mut steps, mut lasts) = (Vec::new(), Vec::new());
     // Nobody could have read what a dead thread asks for.
@@ -118,25 +118,25 @@ pub(crate) fn read(text: &str, from: usize) -> (Vec<Step>, usize) {
         } else if let Some(rest) = line.strip_prefix("<... ") {
             let (began, head) = begun.remove(thread).expect("what is resumed has begun");
             let (_, tail) = rest.split_once(" resumed>").expect("a resumed call");
-            ended.insert(thread, Line { text: format!("{head}{tail}"), began, ended: at });
+            ended.insert(thread, TraceLine { text: format!("{head}{tail}"), began, ended: at });
         } else {
-            ended.insert(thread, Line { text: line.to_string(), began: at, ended: at });
+            ended.insert(thread, TraceLine { text: line.to_string(), began: at, ended: at });
         }
     }
-    let judged = |last: Line| match last.ended < lived {
+    let judged = |last: TraceLine| match last.ended < lived {
         true => step(last),
         false => cut_short(last),
     };
     steps.extend(lasts.into_iter().filter_map(judged));
     for (began, head) in begun.into_values() {
-        steps.extend(step(Line { text: format!("{head}) = ?"), began, ended: NEVER }));
+        steps.extend(step(TraceLine { text: format!("{head}) = ?"), began, ended: NEVER }));
     }
     steps.sort_by_key(|step| step.at);
     (steps, next)
 }
 
 /// A call from where it began to where it ended.
-struct Line {
+struct TraceLine {
     text: String,
     began: usize,
     ended: usize,
@@ -144,13 +144,13 @@ struct Line {
 
 /// The last call of a thread, and of the process as far as is known: strace may have asked for its
 /// result when nobody was there any more.
-fn cut_short(line: Line) -> Option<Step> {
+fn cut_short(line: TraceLine) -> Option<TraceStep> {
     let (call, _) = line.text.rsplit_once(" = ")?;
-    step(Line { text: format!("{call} = ?"), ended: NEVER, ..line })
+    step(TraceLine { text: format!("{call} = ?"), ended: NEVER, ..line })
 }
 
 /// None if the call failed or changes nothing that anybody asks for.
-fn step(Line { text, began, ended }: Line) -> Option<Step> {
+fn step(TraceLine { text, began, ended }: TraceLine) -> Option<TraceStep> {
     let (call, result) = text.rsplit_once(" = ")?;
     let (name, arguments) = call.trim_end().strip_suffix(')')?.split_once('(')?;
     if result.starts_with('-') {
@@ -170,36 +170,36 @@ fn step(Line { text, began, ended }: Line) -> Option<Step> {
     let strings = strings(arguments);
     let path = |at: usize| PathBuf::from(String::from_utf8_lossy(&strings[at]).into_owned());
     let (at, call) = match name {
-        "accept4" => (ended, Call::Accepted { fd: result as u32 }),
-        "close" => (began, Call::Closed { fd }),
-        "fdatasync" | "fsync" => (ended, Call::Synced { fd, began }),
-        "ftruncate" => (began, Call::Cut { fd, len: last(), ended }),
-        "mkdir" => (began, Call::FolderMade { path: path(0), ended }),
+        "accept4" => (ended, TracedCall::Accepted { fd: result as u32 }),
+        "close" => (began, TracedCall::Closed { fd }),
+        "fdatasync" | "fsync" => (ended, TracedCall::Synced { fd, began }),
+        "ftruncate" => (began, TracedCall::Cut { fd, len: last(), ended }),
+        "mkdir" => (began, TracedCall::FolderMade { path: path(0), ended }),
         "openat" => {
             let has = |flag| arguments.contains(flag);
             let (creates, empties) = (has("O_CREAT"), has("O_TRUNC"));
             let at = if ended == NEVER { began } else { ended };
-            (at, Call::Opened { fd: result as u32, path: path(0), creates, empties, ended })
+            (at, TracedCall::Opened { fd: result as u32, path: path(0), creates, empties, ended })
         }
-        "pwrite64" => (began, Call::Wrote { fd, at: last(), bytes: strings.concat(), ended }),
-        "rename" => (began, Call::Renamed { from: path(0), to: path(1), ended }),
-        "unlink" => (began, Call::Removed { path: path(0), ended }),
-        "read" | "recvfrom" => (ended, Call::Heard { fd, bytes: strings.concat() }),
+        "pwrite64" => (began, TracedCall::Wrote { fd, at: last(), bytes: strings.concat(), ended }),
+        "rename" => (began, TracedCall::Renamed { from: path(0), to: path(1), ended }),
+        "unlink" => (began, TracedCall::Removed { path: path(0), ended }),
+        "read" | "recvfrom" => (ended, TracedCall::Heard { fd, bytes: strings.concat() }),
         "sendto" | "write" | "writev" => {
             // How much of it went is known when it ended; that it goes, when it began.
             let mut bytes = strings.concat();
             bytes.truncate(result);
-            (began, Call::Said { fd, bytes })
+            (began, TracedCall::Said { fd, bytes })
         }
         // Killed before strace knew which it would be.
         _ if ended == NEVER && (name == "???" || name.starts_with("syscall_0x")) => return None,
         _ => panic!("nobody knows what a disk holds after {name}"),
     };
-    if let Call::Wrote { bytes, ended, .. } = &call {
+    if let TracedCall::Wrote { bytes, ended, .. } = &call {
         assert!(*ended == NEVER || bytes.len() == result, "half a write: {text}");
     }
     // What never ended and has its effect at its end has none.
-    (at != NEVER).then_some(Step { at, call })
+    (at != NEVER).then_some(TraceStep { at, call })
 }
 
 fn number(text: &str) -> Option<usize> {
@@ -229,7 +229,7 @@ const CALLS: &str = "accept4,close,copy_file_range,fallocate,fdatasync,fsync,ftr
 fn a_last_call_has_ended_if_another_began_after_it() {
     let synced = |text: &str| {
         let (steps, _) = read(text, 0);
-        steps.iter().any(|step| matches!(step.call, Call::Synced { .. }))
+        steps.iter().any(|step| matches!(step.call, TracedCall::Synced { .. }))
     };
     let (sync, say) = ("1 fdatasync(3) = 0\n", "2 write(4, \"\", 0) = 0\n");
     let ends = "1 +++ killed by SIGKILL +++\n2 +++ killed by SIGKILL +++\n";

@@ -1,6 +1,6 @@
 //! The real program under attack, and a healthy client beside the attackers.
 
-use crate::peer::{Peer, hello};
+use crate::peer::{RawMqttPeer, hello};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-pub(crate) struct Broker {
+pub(crate) struct HostileTestBroker {
     child: Child,
     /// Of its plain listener.
     pub(crate) address: SocketAddr,
@@ -26,17 +26,17 @@ static TURN: Mutex<()> = Mutex::new(());
 /// What every attack has to get along with, unless it says otherwise.
 pub(crate) const MEMORY_BYTES_MAX: u64 = 64 << 20;
 
-impl Broker {
-    pub(crate) fn start(options: &[&str]) -> Broker {
-        Broker::start_with(&[], options)
+impl HostileTestBroker {
+    pub(crate) fn start(options: &[&str]) -> HostileTestBroker {
+        HostileTestBroker::start_with(&[], options)
     }
 
     /// With listeners of a file.
-    pub(crate) fn start_from(file: &Path, options: &[&str]) -> Broker {
-        Broker::start_with(&["--config".as_ref(), file.as_os_str()], options)
+    pub(crate) fn start_from(file: &Path, options: &[&str]) -> HostileTestBroker {
+        HostileTestBroker::start_with(&["--config".as_ref(), file.as_os_str()], options)
     }
 
-    fn start_with(arguments: &[&OsStr], options: &[&str]) -> Broker {
+    fn start_with(arguments: &[&OsStr], options: &[&str]) -> HostileTestBroker {
         let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut command = Command::new(env!("CARGO_BIN_EXE_godwit"));
         let memory = format!("memory.bytes_max={MEMORY_BYTES_MAX}");
@@ -63,7 +63,7 @@ impl Broker {
         }
         thread::spawn(move || lines.for_each(drop));
         let address = address_of(&urls, "tcp://");
-        Broker { child, address, urls, _turn: turn }
+        HostileTestBroker { child, address, urls, _turn: turn }
     }
 
     /// Where the listener is whose URL begins so.
@@ -91,18 +91,18 @@ impl Broker {
 
     /// Runs an attack beside a healthy client: the client must not notice, and the process must
     /// stay below the memory that its options allow.
-    pub(crate) fn withstand(&self, name: &str, attack: impl FnOnce(&Broker)) {
+    pub(crate) fn withstand(&self, name: &str, attack: impl FnOnce(&HostileTestBroker)) {
         self.withstand_latency(name, attack);
         let peak = self.peak();
         assert!(peak <= MEMORY_BYTES_MAX, "{name}: {peak} bytes resident");
     }
 
     /// The same where the options allow more memory than any attack here takes.
-    pub(crate) fn withstand_latency(&self, name: &str, attack: impl FnOnce(&Broker)) {
-        let quiet = Healthy::start(self.address, "quiet");
+    pub(crate) fn withstand_latency(&self, name: &str, attack: impl FnOnce(&HostileTestBroker)) {
+        let quiet = LatencyProbe::start(self.address, "quiet");
         thread::sleep(QUIET);
         let quiet = quiet.stop();
-        let healthy = Healthy::start(self.address, "healthy");
+        let healthy = LatencyProbe::start(self.address, "healthy");
         let began = Instant::now();
         attack(self);
         let lasted = began.elapsed();
@@ -126,7 +126,7 @@ fn address_of(urls: &[String], beginning: &str) -> SocketAddr {
     url.rsplit('/').next().expect("an address").parse().expect("an address")
 }
 
-impl Drop for Broker {
+impl Drop for HostileTestBroker {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -143,16 +143,18 @@ const P99_FLOOR: Duration = Duration::from_millis(60);
 
 /// A 3.1.1 client that sends itself QoS 1 messages, one after another, and takes the time. It
 /// counts on never losing its connection, which a 3.1.1 client does when it is refused.
-struct Healthy {
+struct LatencyProbe {
     stops: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Duration>>,
 }
 
-impl Healthy {
-    fn start(address: SocketAddr, id: &str) -> Healthy {
+impl LatencyProbe {
+    fn start(address: SocketAddr, id: &str) -> LatencyProbe {
         let stops = Arc::new(AtomicBool::new(false));
-        let mut peer =
-            Peer::connect(address, mqtt::Connect { version: mqtt::Version::V311, ..hello(id) });
+        let mut peer = RawMqttPeer::connect(
+            address,
+            mqtt::Connect { version: mqtt::ProtocolVersion::V311, ..hello(id) },
+        );
         let topic = format!("healthy/{id}");
         peer.subscribe(&[&topic], mqtt::QoS::AtLeastOnce);
         let stop = stops.clone();
@@ -166,7 +168,7 @@ impl Healthy {
             }
             times
         });
-        Healthy { stops, thread }
+        LatencyProbe { stops, thread }
     }
 
     fn stop(self) -> Vec<Duration> {

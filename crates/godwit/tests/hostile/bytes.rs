@@ -1,16 +1,17 @@
 //! Bytes that are no packets, packets that never end, packets that say too much.
 
-use crate::broker::Broker;
-use crate::peer::{Peer, hello, message};
-use mqtt::{PropertiesBuf, Property, Publish, QoS, Reason};
+use crate::broker::HostileTestBroker;
+use crate::peer::{RawMqttPeer, hello, message};
+use mqtt::{PropertiesBuf, Property, Publish, QoS, ReasonCode};
 use std::io::Read;
 use std::time::{Duration, Instant};
 
 #[test]
 fn whoever_sends_no_connect_is_dropped_in_time() {
-    let broker = Broker::start(&["connect.timeout_ms=1000"]);
+    let broker = HostileTestBroker::start(&["connect.timeout_ms=1000"]);
     broker.withstand("slow loris", |broker| {
-        let mut peers: Vec<Peer> = (0..3000).map(|_| Peer::open(broker.address)).collect();
+        let mut peers: Vec<RawMqttPeer> =
+            (0..3000).map(|_| RawMqttPeer::open(broker.address)).collect();
         let connect = [0x10, 0x7f, 0, 4, b'M', b'Q', b'T', b'T'];
         let began = Instant::now();
         // A byte a second from every second one.
@@ -29,12 +30,12 @@ fn whoever_sends_no_connect_is_dropped_in_time() {
 
 #[test]
 fn a_packet_too_large_is_refused_by_its_header() {
-    let broker = Broker::start(&[]);
+    let broker = HostileTestBroker::start(&[]);
     broker.withstand("256 MB announced", |broker| {
         for at in 0..500 {
-            let mut peer = Peer::connect(broker.address, hello(&format!("large{at}")));
+            let mut peer = RawMqttPeer::connect(broker.address, hello(&format!("large{at}")));
             peer.push(&[0x30, 0xff, 0xff, 0xff, 0x7f, 0, 1, b't']);
-            assert_eq!(peer.last_words(), Some(Reason::PacketTooLarge));
+            assert_eq!(peer.last_words(), Some(ReasonCode::PacketTooLarge));
         }
     });
     assert!(broker.peak() < 16 << 20, "{} bytes for what was only announced", broker.peak());
@@ -42,26 +43,26 @@ fn a_packet_too_large_is_refused_by_its_header() {
 
 #[test]
 fn partial_packets_have_a_part_of_the_memory() {
-    let broker = Broker::start(&[]);
+    let broker = HostileTestBroker::start(&[]);
     broker.withstand("partial packets", |broker| {
         let payload = vec![0; 2_000_000];
         let whole = Publish { payload: &payload, ..message("t", QoS::AtMostOnce) };
         let mut peers = Vec::new();
         for at in 0..2000 {
-            let mut peer = Peer::connect(broker.address, hello(&format!("partial{at}")));
+            let mut peer = RawMqttPeer::connect(broker.address, hello(&format!("partial{at}")));
             let bytes = peer.encode_publish(whole);
             // Whoever is chosen to go may be this one already: then it cannot write any more.
             peer.push(&bytes[..bytes.len() - 1]);
             peers.push(peer);
         }
         // The first ones waited longest.
-        assert_eq!(peers[0].last_words(), Some(Reason::QuotaExceeded));
+        assert_eq!(peers[0].last_words(), Some(ReasonCode::QuotaExceeded));
     });
 }
 
 #[test]
 fn garbage_ends_its_connection_and_nothing_else() {
-    let broker = Broker::start(&[]);
+    let broker = HostileTestBroker::start(&[]);
     broker.withstand("garbage", |broker| {
         let mut chance = 0x9e37_79b9_7f4a_7c15_u64;
         let mut random = |len: usize| -> Vec<u8> {
@@ -75,8 +76,8 @@ fn garbage_ends_its_connection_and_nothing_else() {
         };
         for round in 0..2000 {
             let mut peer = match round % 2 {
-                0 => Peer::open(broker.address),
-                _ => Peer::connect(broker.address, hello(&format!("garbage{round}"))),
+                0 => RawMqttPeer::open(broker.address),
+                _ => RawMqttPeer::connect(broker.address, hello(&format!("garbage{round}"))),
             };
             let len = 1 + round * 7 % 3000;
             peer.push(&random(len));
@@ -90,14 +91,14 @@ fn garbage_ends_its_connection_and_nothing_else() {
 
 #[test]
 fn floods_of_properties_and_levels_are_refused_or_pass() {
-    let broker = Broker::start(&["topic.levels_max=32"]);
+    let broker = HostileTestBroker::start(&["topic.levels_max=32"]);
     broker.withstand("properties and levels", |broker| {
         let mut properties = PropertiesBuf::default();
         for at in 0..100_000 {
             let name = format!("{at}");
             properties.push(Property::UserProperty(&name, "value"));
         }
-        let mut peer = Peer::connect(broker.address, hello("properties"));
+        let mut peer = RawMqttPeer::connect(broker.address, hello("properties"));
         let many =
             Publish { properties: properties.as_properties(), ..message("t", QoS::AtMostOnce) };
         for _ in 0..10 {
@@ -107,7 +108,7 @@ fn floods_of_properties_and_levels_are_refused_or_pass() {
         let deep = vec!["a"; 30_000].join("/");
         let wide = vec!["+"; 30_000].join("/");
         for _ in 0..100 {
-            assert_eq!(peer.publish(&deep, b"x", true), Reason::TopicNameInvalid);
+            assert_eq!(peer.publish(&deep, b"x", true), ReasonCode::TopicNameInvalid);
             assert_eq!(peer.subscribe(&[&wide], QoS::AtMostOnce), [0x8f]);
         }
     });
@@ -115,7 +116,7 @@ fn floods_of_properties_and_levels_are_refused_or_pass() {
 
 #[test]
 fn aliases_out_of_bounds_end_the_connection_and_large_ones_count() {
-    let broker = Broker::start(&[]);
+    let broker = HostileTestBroker::start(&[]);
     broker.withstand("aliases", |broker| {
         let alias = |alias| {
             let mut properties = PropertiesBuf::default();
@@ -123,26 +124,29 @@ fn aliases_out_of_bounds_end_the_connection_and_large_ones_count() {
             properties
         };
         for (number, topic, reason) in [
-            (0, "t", Reason::TopicAliasInvalid),
-            (65, "t", Reason::TopicAliasInvalid),
-            (7, "", Reason::ProtocolError),
+            (0, "t", ReasonCode::TopicAliasInvalid),
+            (65, "t", ReasonCode::TopicAliasInvalid),
+            (7, "", ReasonCode::ProtocolError),
         ] {
-            let mut peer = Peer::connect(broker.address, hello(&format!("alias{number}")));
+            let mut peer = RawMqttPeer::connect(broker.address, hello(&format!("alias{number}")));
             let properties = alias(number);
             let properties = properties.as_properties();
             let bytes =
                 peer.encode_publish(Publish { properties, ..message(topic, QoS::AtMostOnce) });
             peer.push(&bytes);
             let said = peer.last_words();
-            assert!(said == Some(reason) || said == Some(Reason::TopicAliasInvalid), "{said:?}");
+            assert!(
+                said == Some(reason) || said == Some(ReasonCode::TopicAliasInvalid),
+                "{said:?}"
+            );
         }
         // 64 topics of 60 KB each from each of 100 clients would be 384 MB.
         let mut refused = 0;
         let mut peers = Vec::new();
         for at in 0..100 {
-            let mut peer = Peer::open(broker.address);
+            let mut peer = RawMqttPeer::open(broker.address);
             let id = format!("aliases{at}");
-            if peer.greet(hello(&id)) != Reason::Success {
+            if peer.greet(hello(&id)) != ReasonCode::Success {
                 refused += 1;
                 continue;
             }

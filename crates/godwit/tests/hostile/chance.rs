@@ -1,10 +1,10 @@
 //! What attackers draw: the same each time, so that what was found is found again.
 
-pub(crate) struct Chance(u64);
+pub(crate) struct HostileRng(u64);
 
-impl Chance {
-    pub(crate) fn new() -> Chance {
-        Chance(0x9e37_79b9_7f4a_7c15)
+impl HostileRng {
+    pub(crate) fn new() -> HostileRng {
+        HostileRng(0x9e37_79b9_7f4a_7c15)
     }
 
     pub(crate) fn draw(&mut self, below: usize) -> usize {

@@ -1,22 +1,22 @@
 //! Many at once: storms of connections, and readers that do not read.
 
-use crate::broker::Broker;
-use crate::peer::{Peer, hello, message};
+use crate::broker::HostileTestBroker;
+use crate::peer::{RawMqttPeer, hello, message};
 use mqtt::{PacketId, Publish, QoS};
 use std::time::{Duration, Instant};
 
 #[test]
 fn readers_that_do_not_read_pay_themselves() {
-    let broker = Broker::start(&[]);
+    let broker = HostileTestBroker::start(&[]);
     broker.withstand("slow readers", |broker| {
         let mut peers = Vec::new();
         for at in 0..200 {
-            let mut peer = Peer::connect(broker.address, hello(&format!("slow{at}")));
+            let mut peer = RawMqttPeer::connect(broker.address, hello(&format!("slow{at}")));
             // Half of what each gets is its own, half is shared with all.
             peer.subscribe(&["all", &format!("own/{at}")], QoS::from_bits(at % 2).expect("0, 1"));
             peers.push(peer);
         }
-        let mut publisher = Peer::connect(broker.address, hello("publisher"));
+        let mut publisher = RawMqttPeer::connect(broker.address, hello("publisher"));
         let payload = vec![b'x'; 50_000];
         for _ in 0..50 {
             for at in 0..200 {
@@ -29,11 +29,11 @@ fn readers_that_do_not_read_pay_themselves() {
 
 #[test]
 fn a_client_that_acknowledges_nothing_has_a_window_and_no_more() {
-    let broker = Broker::start(&[]);
+    let broker = HostileTestBroker::start(&[]);
     broker.withstand("no acknowledgements", |broker| {
         let mut readers = Vec::new();
         for at in 0..50 {
-            let mut peer = Peer::connect(broker.address, hello(&format!("hoarder{at}")));
+            let mut peer = RawMqttPeer::connect(broker.address, hello(&format!("hoarder{at}")));
             peer.subscribe(&[&format!("own/{at}")], QoS::AtLeastOnce);
             let mut stream = peer.stream.try_clone().expect("a socket");
             // Reads all and says nothing.
@@ -42,7 +42,7 @@ fn a_client_that_acknowledges_nothing_has_a_window_and_no_more() {
             }));
             std::mem::forget(peer);
         }
-        let mut publisher = Peer::connect(broker.address, hello("publisher"));
+        let mut publisher = RawMqttPeer::connect(broker.address, hello("publisher"));
         let payload = vec![b'x'; 20_000];
         for round in 0..200_u16 {
             for at in 0..50 {
@@ -60,7 +60,7 @@ fn a_client_that_acknowledges_nothing_has_a_window_and_no_more() {
 
 #[test]
 fn a_storm_of_connections_passes() {
-    let broker = Broker::start(&[]);
+    let broker = HostileTestBroker::start(&[]);
     broker.withstand("storm", |broker| {
         let began = Instant::now();
         let mut at = 0;
@@ -68,7 +68,7 @@ fn a_storm_of_connections_passes() {
             at += 1;
             // Politely, without a word, in the middle of a packet, and as one who was here before.
             let id = format!("storm{}", at % 500);
-            let mut peer = Peer::open(broker.address);
+            let mut peer = RawMqttPeer::open(broker.address);
             match at % 4 {
                 0 => drop(peer),
                 1 => _ = peer.push(&[0x10, 0x20, 0, 4]),
@@ -101,8 +101,8 @@ fn memory_comes_back_when_all_subscribers_have_left() {
 }
 
 /// Crowd after crowd, each of which may leave so many bytes more than there were before the first.
-fn come_and_go(kept_max: &[u64], crowd: impl Fn(&Broker, usize) -> Vec<Peer>) {
-    let broker = Broker::start(&["memory.bytes_max=512MiB"]);
+fn come_and_go(kept_max: &[u64], crowd: impl Fn(&HostileTestBroker, usize) -> Vec<RawMqttPeer>) {
+    let broker = HostileTestBroker::start(&["memory.bytes_max=512MiB"]);
     // Some clients first, so that buffers that stay are there already.
     drop(crowd(&broker, 100));
     std::thread::sleep(Duration::from_millis(500));
@@ -129,8 +129,8 @@ fn come_and_go(kept_max: &[u64], crowd: impl Fn(&Broker, usize) -> Vec<Peer>) {
 /// The rings between shards are in memory once they have been used, which is a good part of it.
 const MEMORY_KEPT: [u64; 2] = [7 << 20; 2];
 
-fn crowd(broker: &Broker, many: usize) -> Vec<Peer> {
-    let client = |at| Peer::connect(broker.address, hello(&format!("crowd{at}")));
+fn crowd(broker: &HostileTestBroker, many: usize) -> Vec<RawMqttPeer> {
+    let client = |at| RawMqttPeer::connect(broker.address, hello(&format!("crowd{at}")));
     (0..many).map(client).collect()
 }
 

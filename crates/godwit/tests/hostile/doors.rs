@@ -1,12 +1,12 @@
 //! Attacks on the doors that are made of others (WebSocket in TLS, unix sockets), on passwords, and
 //! on rules. The healthy client beside them talks plain MQTT to the same shards.
 
-use crate::broker::Broker;
-use crate::chance::Chance;
+use crate::broker::HostileTestBroker;
+use crate::chance::HostileRng;
 use crate::handshakes::{client, start_with};
-use crate::peer::{Peer, hello, open};
+use crate::peer::{RawMqttPeer, hello, open};
 use crate::web::{CONNECT, UPGRADE};
-use mqtt::{QoS, Reason};
+use mqtt::{QoS, ReasonCode};
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-type Sealed = StreamOwned<ClientConnection, TcpStream>;
+type TlsTestStream = StreamOwned<ClientConnection, TcpStream>;
 
 /// Behind its handshake.
-fn sealed(address: SocketAddr) -> Sealed {
+fn sealed(address: SocketAddr) -> TlsTestStream {
     let (mut stream, mut conn) = (open(address), client());
     while conn.is_handshaking() {
         conn.complete_io(&mut stream).expect("it is a good handshake");
@@ -28,7 +28,7 @@ fn sealed(address: SocketAddr) -> Sealed {
     StreamOwned::new(conn, stream)
 }
 
-fn end(mut stream: Sealed) -> Vec<u8> {
+fn end(mut stream: TlsTestStream) -> Vec<u8> {
     let mut said = Vec::new();
     let _ = stream.sock.shutdown(std::net::Shutdown::Write);
     let _ = stream.read_to_end(&mut said);
@@ -52,7 +52,7 @@ fn requests_and_frames_inside_tls_end_in_time_and_within_the_memory() {
         // Silent behind the handshake, in a request, upgraded, and in the middle of a frame.
         let head = [b"GET / HTTP/1.1\r\nX: ", &[b'y'; 8000][..]].concat();
         let parts = [&b""[..], &head, UPGRADE, &[UPGRADE, &CONNECT[..10]].concat()];
-        let mut streams: Vec<Sealed> = (0..200).map(|_| sealed(address)).collect();
+        let mut streams: Vec<TlsTestStream> = (0..200).map(|_| sealed(address)).collect();
         for (at, stream) in streams.iter_mut().enumerate() {
             let _ = stream.write_all(parts[at % 4]);
         }
@@ -67,7 +67,7 @@ fn requests_and_frames_inside_tls_end_in_time_and_within_the_memory() {
 fn fragments_inside_tls_cost_nothing_but_their_bytes() {
     let (broker, address) = start_with("wss", &[]);
     broker.withstand("fragments in wss", |_| {
-        let mut streams: Vec<Sealed> = (0..10).map(|_| sealed(address)).collect();
+        let mut streams: Vec<TlsTestStream> = (0..10).map(|_| sealed(address)).collect();
         for stream in &mut streams {
             stream.write_all(&[UPGRADE, CONNECT].concat()).expect("it reads");
             // A PUBLISH of 1 MB begins, in frames of one byte, of none, and pings between.
@@ -87,14 +87,14 @@ fn fragments_inside_tls_cost_nothing_but_their_bytes() {
 fn garbage_and_silence_on_a_unix_socket_end_in_time() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("hostile.sock");
     let listen = format!("listen=unix://{}", path.display());
-    let broker = Broker::start(&[&listen, "connect.timeout_ms=2000"]);
+    let broker = HostileTestBroker::start(&[&listen, "connect.timeout_ms=2000"]);
     broker.withstand("unix", |_| {
         let open = || {
             let stream = UnixStream::connect(&path).expect("it listens");
             stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
             stream
         };
-        let mut chance = Chance::new();
+        let mut chance = HostileRng::new();
         let mut draw = |below: usize| chance.draw(below);
         let connect = b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01c";
         for round in 0..2000 {
@@ -134,8 +134,8 @@ fn users(name: &str) -> String {
 }
 
 /// What so many guesses at a time are answered with.
-fn guess(address: SocketAddr, many: usize) -> Vec<Reason> {
-    let mut peers: Vec<Peer> = (0..many).map(|_| Peer::open(address)).collect();
+fn guess(address: SocketAddr, many: usize) -> Vec<ReasonCode> {
+    let mut peers: Vec<RawMqttPeer> = (0..many).map(|_| RawMqttPeer::open(address)).collect();
     for (at, peer) in peers.iter_mut().enumerate() {
         let (client_id, password) = (format!("guess{at}"), format!("secret{at}"));
         let (user_name, password) = (Some("ann"), Some(password.as_bytes()));
@@ -147,7 +147,7 @@ fn guess(address: SocketAddr, many: usize) -> Vec<Reason> {
 
 #[test]
 fn guessing_passwords_costs_whoever_guesses() {
-    let broker = Broker::start(&[
+    let broker = HostileTestBroker::start(&[
         &users("hostile-users"),
         "allow_anonymous=true",
         "auth.failures_max=0",
@@ -160,9 +160,9 @@ fn guessing_passwords_costs_whoever_guesses() {
         for _ in 0..20 {
             for reason in guess(broker.address, 50) {
                 // Whoever is one too many is not looked at.
-                let known = [Reason::BadUserNameOrPassword, Reason::ServerBusy];
+                let known = [ReasonCode::BadUserNameOrPassword, ReasonCode::ServerBusy];
                 assert!(known.contains(&reason), "{reason:?}");
-                wrong += usize::from(reason == Reason::BadUserNameOrPassword);
+                wrong += usize::from(reason == ReasonCode::BadUserNameOrPassword);
             }
         }
         assert!(wrong >= 100, "{wrong} were looked at");
@@ -173,12 +173,13 @@ fn guessing_passwords_costs_whoever_guesses() {
 fn who_guesses_too_often_is_not_heard_any_more() {
     let options = ["allow_anonymous=true", "auth.failures_max=5", "auth.timeout_ms=20000"];
     let users = users("hostile-users-barred");
-    let broker = Broker::start(&[&[&*users][..], &options].concat());
+    let broker = HostileTestBroker::start(&[&[&*users][..], &options].concat());
     broker.withstand_latency("barred guesses", |broker| {
         let mut looked_at = 0;
         for _ in 0..40 {
             let said = guess(broker.address, 50);
-            looked_at += said.iter().filter(|one| **one == Reason::BadUserNameOrPassword).count();
+            looked_at +=
+                said.iter().filter(|one| **one == ReasonCode::BadUserNameOrPassword).count();
         }
         // Those who were looked at together when the last one failed, and what time gave back.
         assert!((5..20).contains(&looked_at), "{looked_at} of 2,000");
@@ -195,11 +196,14 @@ fn filters_without_number_under_a_thousand_rules_stall_no_shard() {
     rules += "[[rule]]\nallow = \"all\"\n";
     std::fs::write(&file, rules).expect("it can be written");
     let acl = format!("acl.file={}", file.display());
-    let broker =
-        Broker::start(&[&acl, "memory.bytes_max=512MiB", "connection.packet_bytes_max=2MiB"]);
+    let broker = HostileTestBroker::start(&[
+        &acl,
+        "memory.bytes_max=512MiB",
+        "connection.packet_bytes_max=2MiB",
+    ]);
     broker.withstand_latency("filters under rules", |broker| {
         for round in 0..10 {
-            let mut peer = Peer::connect(broker.address, hello(&format!("wide{round}")));
+            let mut peer = RawMqttPeer::connect(broker.address, hello(&format!("wide{round}")));
             let filters: Vec<String> = (0..10_000).map(|at| format!("+/{at}")).collect();
             let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
             let codes = peer.subscribe(&filters, QoS::AtMostOnce);

@@ -1,14 +1,14 @@
 //! Clients that ask for much, each of it legal.
 
-use crate::broker::Broker;
-use crate::peer::{Peer, hello, message};
-use mqtt::{Connect, PropertiesBuf, Property, Publish, QoS, Reason, Will};
+use crate::broker::HostileTestBroker;
+use crate::peer::{RawMqttPeer, hello, message};
+use mqtt::{Connect, PropertiesBuf, Property, Publish, QoS, ReasonCode, Will};
 use std::time::Duration;
 
 const QUOTA_EXCEEDED: u8 = 0x97;
 
 /// Filters that nobody else has, in packets of a thousand.
-fn subscribe_many(peer: &mut Peer, many: usize) -> Vec<u8> {
+fn subscribe_many(peer: &mut RawMqttPeer, many: usize) -> Vec<u8> {
     let mut codes = Vec::new();
     for first in (0..many).step_by(1000) {
         let all: Vec<String> = (first..many.min(first + 1000))
@@ -26,9 +26,9 @@ fn subscribe_many(peer: &mut Peer, many: usize) -> Vec<u8> {
 
 #[test]
 fn a_hundred_thousand_subscriptions_are_taken_and_no_more() {
-    let broker = Broker::start(&["memory.bytes_max=256MiB"]);
+    let broker = HostileTestBroker::start(&["memory.bytes_max=256MiB"]);
     // Beside the healthy one it is the time that counts here, and the limit's code.
-    let mut peer = Peer::connect(broker.address, hello("flood"));
+    let mut peer = RawMqttPeer::connect(broker.address, hello("flood"));
     let codes = subscribe_many(&mut peer, 100_001);
     assert_eq!(codes.iter().filter(|code| **code == 0).count(), 100_000);
     assert_eq!(codes[100_000], QUOTA_EXCEEDED);
@@ -36,12 +36,12 @@ fn a_hundred_thousand_subscriptions_are_taken_and_no_more() {
 
 #[test]
 fn floods_of_subscriptions_end_at_the_memory() {
-    let broker = Broker::start(&[]);
+    let broker = HostileTestBroker::start(&[]);
     broker.withstand("subscriptions", |broker| {
         let (mut refused, mut peers) = (0, Vec::new());
         for id in ["one", "two", "three", "four", "five"] {
-            let mut peer = Peer::open(broker.address);
-            if peer.greet(hello(id)) == Reason::Success {
+            let mut peer = RawMqttPeer::open(broker.address);
+            if peer.greet(hello(id)) == ReasonCode::Success {
                 let codes = subscribe_many(&mut peer, 100_000);
                 refused += codes.iter().filter(|code| **code == QUOTA_EXCEEDED).count();
             }
@@ -53,12 +53,12 @@ fn floods_of_subscriptions_end_at_the_memory() {
 
 #[test]
 fn groups_with_long_names_end_at_the_memory() {
-    let broker = Broker::start(&[]);
+    let broker = HostileTestBroker::start(&[]);
     broker.withstand("groups' names", |broker| {
         let (mut refused, mut peers) = (0, Vec::new());
         for id in ["one", "two", "three"] {
-            let mut peer = Peer::open(broker.address);
-            let is_in = peer.greet(hello(id)) == Reason::Success;
+            let mut peer = RawMqttPeer::open(broker.address);
+            let is_in = peer.greet(hello(id)) == ReasonCode::Success;
             for first in (0..1_000).step_by(10).filter(|_| is_in) {
                 let name = |at: i32| format!("$share/{id}{at}{}/x", "n".repeat(60_000));
                 let all: Vec<String> = (first..first + 10).map(name).collect();
@@ -74,12 +74,12 @@ fn groups_with_long_names_end_at_the_memory() {
 
 #[test]
 fn retained_messages_end_at_their_limits() {
-    let broker = Broker::start(&["retain.messages_max=1000", "retain.bytes_max=1MiB"]);
+    let broker = HostileTestBroker::start(&["retain.messages_max=1000", "retain.bytes_max=1MiB"]);
     broker.withstand("retained limits", |broker| {
-        let mut peer = Peer::connect(broker.address, hello("retain"));
-        let refused = |peer: &mut Peer, payload: &[u8]| {
+        let mut peer = RawMqttPeer::connect(broker.address, hello("retain"));
+        let refused = |peer: &mut RawMqttPeer, payload: &[u8]| {
             let reasons = (0..2000).map(|at| peer.publish(&format!("r/{at}"), payload, true));
-            reasons.filter(|reason| *reason == Reason::QuotaExceeded).count()
+            reasons.filter(|reason| *reason == ReasonCode::QuotaExceeded).count()
         };
         // The shard's own $SYS topics are retained as well.
         assert!((1000..1200).contains(&refused(&mut peer, b"x")));
@@ -90,9 +90,9 @@ fn retained_messages_end_at_their_limits() {
 
 #[test]
 fn retained_messages_end_at_the_memory() {
-    let broker = Broker::start(&[]);
+    let broker = HostileTestBroker::start(&[]);
     broker.withstand("retained", |broker| {
-        let mut peer = Peer::connect(broker.address, hello("retain"));
+        let mut peer = RawMqttPeer::connect(broker.address, hello("retain"));
         let levels = "/a".repeat(60);
         let (mut wide, mut deep) = (0, 0);
         let payload = [b'x'; 2000];
@@ -106,8 +106,8 @@ fn retained_messages_end_at_the_memory() {
 
 #[test]
 fn a_wildcard_over_a_wide_tree_does_not_stall_its_shard() {
-    let broker = Broker::start(&["memory.bytes_max=512MiB", "retain.bytes_max=256MiB"]);
-    let mut publisher = Peer::connect(broker.address, hello("wide"));
+    let broker = HostileTestBroker::start(&["memory.bytes_max=512MiB", "retain.bytes_max=256MiB"]);
+    let mut publisher = RawMqttPeer::connect(broker.address, hello("wide"));
     for first in (0..300_000).step_by(1000) {
         let mut bytes = Vec::new();
         for at in first..first + 1000 {
@@ -117,10 +117,11 @@ fn a_wildcard_over_a_wide_tree_does_not_stall_its_shard() {
         }
         assert!(publisher.push(&bytes));
     }
-    assert_eq!(publisher.publish("end", b"x", false), Reason::NoMatchingSubscribers);
+    assert_eq!(publisher.publish("end", b"x", false), ReasonCode::NoMatchingSubscribers);
     broker.withstand_latency("+/x over 300,000 topics", |broker| {
-        let mut peers: Vec<Peer> =
-            (0..20).map(|at| Peer::connect(broker.address, hello(&format!("scan{at}")))).collect();
+        let mut peers: Vec<RawMqttPeer> = (0..20)
+            .map(|at| RawMqttPeer::connect(broker.address, hello(&format!("scan{at}"))))
+            .collect();
         for _ in 0..5 {
             for peer in &mut peers {
                 for filter in ["+/x", "+/+/z", "+/y/+"] {
@@ -135,17 +136,18 @@ fn a_wildcard_over_a_wide_tree_does_not_stall_its_shard() {
 
 #[test]
 fn sessions_with_full_queues_end_at_the_memory() {
-    let broker = Broker::start(&[]);
+    let broker = HostileTestBroker::start(&[]);
     broker.withstand("full queues", |broker| {
         let mut properties = PropertiesBuf::default();
         properties.push(Property::SessionExpiryInterval(1000));
         for at in 0..300 {
             let id = format!("away{at}");
             let properties = properties.as_properties();
-            let mut peer = Peer::connect(broker.address, Connect { properties, ..hello(&id) });
+            let mut peer =
+                RawMqttPeer::connect(broker.address, Connect { properties, ..hello(&id) });
             peer.subscribe(&["all/#", &format!("own/{at}")], QoS::AtLeastOnce);
         }
-        let mut peer = Peer::connect(broker.address, hello("publisher"));
+        let mut peer = RawMqttPeer::connect(broker.address, hello("publisher"));
         let payload = [b'x'; 4000];
         for round in 0..100 {
             for at in 0..300 {
@@ -154,7 +156,7 @@ fn sessions_with_full_queues_end_at_the_memory() {
             }
             // Small for us, a slot in every queue.
             for _ in 0..50 {
-                assert_eq!(peer.publish(&format!("all/{round}"), b"x", false), Reason::Success);
+                assert_eq!(peer.publish(&format!("all/{round}"), b"x", false), ReasonCode::Success);
             }
         }
     });
@@ -162,7 +164,7 @@ fn sessions_with_full_queues_end_at_the_memory() {
 
 #[test]
 fn wills_end_at_the_memory() {
-    let broker = Broker::start(&[]);
+    let broker = HostileTestBroker::start(&[]);
     broker.withstand("wills", |broker| {
         let payload = vec![b'x'; 60_000];
         let mut properties = PropertiesBuf::default();
@@ -177,9 +179,9 @@ fn wills_end_at_the_memory() {
                 payload: &payload,
                 properties: mqtt::Properties::default(),
             });
-            let mut peer = Peer::open(broker.address);
+            let mut peer = RawMqttPeer::open(broker.address);
             let reason = peer.greet(Connect { will, properties, ..hello(&id) });
-            refused += usize::from(reason == Reason::QuotaExceeded);
+            refused += usize::from(reason == ReasonCode::QuotaExceeded);
             peers.push(peer);
         }
         assert!(refused > 0, "120 MB of wills in the memory");

@@ -1,9 +1,9 @@
 //! Attacks on what stands before MQTT: TLS handshakes and PROXY headers. The healthy client beside
 //! them talks plain MQTT to the same shards.
 
-use crate::broker::Broker;
+use crate::broker::HostileTestBroker;
 use crate::certs;
-use crate::chance::Chance;
+use crate::chance::HostileRng;
 use crate::peer::{all_are_ended, end, open};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -25,17 +25,17 @@ pub(crate) fn folder() -> PathBuf {
     FOLDER.get_or_init(make).clone()
 }
 
-fn start(more: &[&str]) -> (Broker, SocketAddr) {
+fn start(more: &[&str]) -> (HostileTestBroker, SocketAddr) {
     start_with("tls", more)
 }
 
 /// With a certificate, and a listener of this kind.
-pub(crate) fn start_with(scheme: &str, more: &[&str]) -> (Broker, SocketAddr) {
+pub(crate) fn start_with(scheme: &str, more: &[&str]) -> (HostileTestBroker, SocketAddr) {
     let folder = folder();
     let certificate = format!("tls.certificate={}", folder.join("server.pem").display());
     let key = format!("tls.key={}", folder.join("server.key").display());
     let listen = [&format!("listen={scheme}://127.0.0.1:0"), &*certificate, &key];
-    let broker = Broker::start(&[&listen[..], more].concat());
+    let broker = HostileTestBroker::start(&[&listen[..], more].concat());
     let address = broker.address_of(&format!("{scheme}://"));
     (broker, address)
 }
@@ -66,7 +66,7 @@ fn what_is_no_handshake_ends_its_connection_and_nothing_else() {
     let (broker, address) = start(&[]);
     let whole = hello();
     broker.withstand("no handshakes", |_| {
-        let mut chance = Chance::new();
+        let mut chance = HostileRng::new();
         let mut draw = |below: usize| chance.draw(below);
         for round in 0..2000 {
             let mut stream = open(address);
@@ -174,7 +174,7 @@ fn proxy_headers_of_every_kind_end_in_time() {
     let file = folder.join("proxy.toml");
     let text = "[[listener]]\nurl = \"tcp://[::1]:0\"\nproxy.protocol = \"auto\"\n";
     std::fs::write(&file, text).expect("it can be written");
-    let broker = Broker::start_from(&file, &["connect.timeout_ms=1000"]);
+    let broker = HostileTestBroker::start_from(&file, &["connect.timeout_ms=1000"]);
     let address = broker.address_of("tcp://[::1]");
     broker.withstand("proxy headers", |_| {
         let v2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff";

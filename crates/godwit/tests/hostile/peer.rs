@@ -1,16 +1,16 @@
 //! One client's socket, for those who keep the protocol and those who do not.
 
 use mqtt::{
-    Ack, Connect, Packet, PacketId, Properties, Publish, QoS, Reason, Subscribe, SubscribeOptions,
-    SubscriptionsBuf, Version,
+    Connect, Packet, PacketId, Properties, ProtocolVersion, Publish, PublishAck, QoS, ReasonCode,
+    Subscribe, SubscribeOptions, SubscriptionListBuf,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-pub(crate) struct Peer {
+pub(crate) struct RawMqttPeer {
     pub(crate) stream: TcpStream,
-    version: Version,
+    version: ProtocolVersion,
     bytes: Vec<u8>,
 }
 
@@ -40,28 +40,28 @@ pub(crate) fn all_are_ended(streams: Vec<TcpStream>, began: Instant) {
     assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
 }
 
-impl Peer {
+impl RawMqttPeer {
     /// A bare connection.
-    pub(crate) fn open(address: SocketAddr) -> Peer {
-        Peer { stream: open(address), version: Version::V5, bytes: Vec::new() }
+    pub(crate) fn open(address: SocketAddr) -> RawMqttPeer {
+        RawMqttPeer { stream: open(address), version: ProtocolVersion::V5, bytes: Vec::new() }
     }
 
     /// With a session.
-    pub(crate) fn connect(address: SocketAddr, connect: Connect<'_>) -> Peer {
-        let mut peer = Peer::open(address);
-        assert_eq!(peer.greet(connect), Reason::Success, "{}", connect.client_id);
+    pub(crate) fn connect(address: SocketAddr, connect: Connect<'_>) -> RawMqttPeer {
+        let mut peer = RawMqttPeer::open(address);
+        assert_eq!(peer.greet(connect), ReasonCode::Success, "{}", connect.client_id);
         peer
     }
 
     /// CONNECT, and what CONNACK says.
-    pub(crate) fn greet(&mut self, connect: Connect<'_>) -> Reason {
+    pub(crate) fn greet(&mut self, connect: Connect<'_>) -> ReasonCode {
         self.version = connect.version;
         self.send(Packet::Connect(connect));
         self.welcome()
     }
 
     /// What CONNACK says.
-    pub(crate) fn welcome(&mut self) -> Reason {
+    pub(crate) fn welcome(&mut self) -> ReasonCode {
         self.next(|packet| match packet {
             Packet::ConnAck(ack) => ack.reason,
             other => panic!("{other:?}"),
@@ -88,7 +88,7 @@ impl Peer {
     /// The next packet, or none where the stream ended.
     pub(crate) fn next<T>(&mut self, read: impl FnOnce(Packet<'_>) -> T) -> Option<T> {
         loop {
-            if let Some(frame) = mqtt::cut(&self.bytes, u32::MAX).expect("well formed") {
+            if let Some(frame) = mqtt::split_frame(&self.bytes, u32::MAX).expect("well formed") {
                 let len = frame.len;
                 let packet = Packet::decode(frame, self.version).expect("well formed");
                 let result = read(packet);
@@ -106,7 +106,7 @@ impl Peer {
     }
 
     /// Reads to the end of the stream. The reason of a DISCONNECT that came before it.
-    pub(crate) fn last_words(&mut self) -> Option<Reason> {
+    pub(crate) fn last_words(&mut self) -> Option<ReasonCode> {
         let mut said = None;
         while let Some(reason) = self.next(|packet| match packet {
             Packet::Disconnect(disconnect) => Some(disconnect.reason),
@@ -129,7 +129,7 @@ impl Peer {
     }
 
     pub(crate) fn encode_subscribe(&self, filters: &[&str], qos: QoS) -> Vec<u8> {
-        let mut all = SubscriptionsBuf::default();
+        let mut all = SubscriptionListBuf::default();
         let options = SubscribeOptions { qos, ..Default::default() };
         for filter in filters {
             all.push(filter, options);
@@ -146,7 +146,7 @@ impl Peer {
     }
 
     /// PUBLISH with QoS 1, and the reason of its PUBACK.
-    pub(crate) fn publish(&mut self, topic: &str, payload: &[u8], retain: bool) -> Reason {
+    pub(crate) fn publish(&mut self, topic: &str, payload: &[u8], retain: bool) -> ReasonCode {
         let packet = Publish { retain, payload, ..message(topic, QoS::AtLeastOnce) };
         self.send(Packet::Publish(packet));
         self.next(|packet| match packet {
@@ -169,8 +169,8 @@ impl Peer {
             .expect("the connection lives");
         }
         let packet_id = came.expect("QoS 1 has an id");
-        let (reason, properties) = (Reason::Success, Properties::default());
-        self.send(Packet::PubAck(Ack { packet_id, reason, properties }));
+        let (reason, properties) = (ReasonCode::Success, Properties::default());
+        self.send(Packet::PubAck(PublishAck { packet_id, reason, properties }));
     }
 }
 
@@ -178,7 +178,7 @@ impl Peer {
 pub(crate) fn hello(client_id: &str) -> Connect<'_> {
     Connect {
         is_bridge: false,
-        version: Version::V5,
+        version: ProtocolVersion::V5,
         clean_start: true,
         keep_alive_s: 0,
         client_id,

@@ -2,8 +2,8 @@
 //! protocol there, so its memory and its patience are what is tried. Of a build with the feature
 //! `psk`.
 
-use crate::broker::Broker;
-use crate::chance::Chance;
+use crate::broker::HostileTestBroker;
+use crate::chance::HostileRng;
 use crate::peer::{all_are_ended, end, open};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,9 +22,10 @@ fn keys() -> PathBuf {
     FILE.get_or_init(write).clone()
 }
 
-fn start(more: &[&str]) -> (Broker, SocketAddr) {
+fn start(more: &[&str]) -> (HostileTestBroker, SocketAddr) {
     let keys = format!("tls.psk_file={}", keys().display());
-    let broker = Broker::start(&[&["listen=tls://127.0.0.1:0", &*keys][..], more].concat());
+    let broker =
+        HostileTestBroker::start(&[&["listen=tls://127.0.0.1:0", &*keys][..], more].concat());
     let address = broker.address_of("tls://");
     (broker, address)
 }
@@ -98,7 +99,7 @@ fn what_is_no_handshake_by_keys_ends_its_connection_and_nothing_else() {
     let (broker, address) = start(&[]);
     let whole = [hello(), answer(b"sensor-7")].concat();
     broker.withstand("no handshakes by keys", |_| {
-        let mut chance = Chance::new();
+        let mut chance = HostileRng::new();
         let mut draw = |below: usize| chance.draw(below);
         for round in 0..2000 {
             let mut stream = open(address);

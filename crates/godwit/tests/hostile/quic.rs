@@ -1,8 +1,8 @@
 //! Attacks on QUIC: datagrams that are none, handshakes that nobody finishes, peers that do not
 //! read. The healthy client beside them talks plain MQTT to the same shards.
 
-use crate::broker::Broker;
-use crate::chance::Chance;
+use crate::broker::HostileTestBroker;
+use crate::chance::HostileRng;
 use crate::handshakes::{folder, start_with};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
@@ -21,7 +21,7 @@ const CONNACK: &[u8] = b"\x20\x02\0\0";
 /// The least that an Initial has to have [RFC 9000, 14.1].
 const INITIAL_BYTES_MIN: usize = 1200;
 
-fn start(more: &[&str]) -> (Broker, SocketAddr) {
+fn start(more: &[&str]) -> (HostileTestBroker, SocketAddr) {
     start_with("quic", more)
 }
 
@@ -40,7 +40,7 @@ fn config() -> ClientConfig {
 }
 
 /// A client that is driven by hand.
-struct Client {
+struct QuicTestClient {
     socket: UdpSocket,
     endpoint: Endpoint,
     handle: ConnectionHandle,
@@ -50,8 +50,8 @@ struct Client {
     lost: bool,
 }
 
-impl Client {
-    fn new(config: &ClientConfig, address: SocketAddr) -> Client {
+impl QuicTestClient {
+    fn new(config: &ClientConfig, address: SocketAddr) -> QuicTestClient {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
         socket.set_read_timeout(Some(Duration::from_millis(5))).expect("a socket");
         socket.connect(address).expect("an address");
@@ -59,7 +59,15 @@ impl Client {
         let mut endpoint = Endpoint::new(endpoint, None, true, None);
         let connected = endpoint.connect(Instant::now(), config.clone(), address, "localhost");
         let (handle, conn) = connected.expect("a connection");
-        Client { socket, endpoint, handle, conn, stream: None, came: Vec::new(), lost: false }
+        QuicTestClient {
+            socket,
+            endpoint,
+            handle,
+            conn,
+            stream: None,
+            came: Vec::new(),
+            lost: false,
+        }
     }
 
     /// What it has to say, a datagram each.
@@ -121,7 +129,7 @@ impl Client {
         }
     }
 
-    fn until(&mut self, done: impl Fn(&Client) -> bool) {
+    fn until(&mut self, done: impl Fn(&QuicTestClient) -> bool) {
         let began = Instant::now();
         while !done(self) {
             assert!(began.elapsed() < Duration::from_secs(20), "it takes too long");
@@ -147,7 +155,7 @@ impl Client {
 /// The first datagrams of so many clients, each of which would be answered with a handshake.
 fn initials(address: SocketAddr, many: usize) -> Vec<Vec<u8>> {
     let config = config();
-    (0..many).map(|_| Client::new(&config, address).datagrams().swap_remove(0)).collect()
+    (0..many).map(|_| QuicTestClient::new(&config, address).datagrams().swap_remove(0)).collect()
 }
 
 /// All that comes within a time.
@@ -174,7 +182,7 @@ fn datagrams_of_every_kind_that_are_no_quic_cost_nothing() {
     let (broker, address) = start(&[]);
     let whole = initials(address, 8);
     broker.withstand("datagrams", |_| {
-        let mut chance = Chance::new();
+        let mut chance = HostileRng::new();
         let socket = socket_to(address);
         for round in 0..20_000 {
             let mut bytes = whole[round % whole.len()].clone();
@@ -198,7 +206,7 @@ fn datagrams_of_every_kind_that_are_no_quic_cost_nothing() {
             }
         }
     });
-    Client::new(&config(), address).welcome();
+    QuicTestClient::new(&config(), address).welcome();
 }
 
 #[test]
@@ -212,12 +220,12 @@ fn a_flood_of_first_datagrams_keeps_nobody_out() {
             let _ = sockets[at % sockets.len()].send(initial);
             if at == 2000 {
                 // Who shows that it is where it says comes in through all of it.
-                Client::new(&config(), address).welcome();
+                QuicTestClient::new(&config(), address).welcome();
             }
         }
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     });
-    Client::new(&config(), address).welcome();
+    QuicTestClient::new(&config(), address).welcome();
 }
 
 #[test]
@@ -232,7 +240,7 @@ fn what_an_address_may_is_not_used_up_by_who_only_says_it_is_there() {
     for socket in &sockets {
         assert!(!heard(socket, Duration::from_millis(20)).is_empty());
     }
-    Client::new(&config(), address).welcome();
+    QuicTestClient::new(&config(), address).welcome();
 }
 
 #[test]
@@ -240,7 +248,8 @@ fn handshakes_that_nobody_finishes_end_in_time() {
     let (broker, address) = start(&["connect.timeout_ms=1500"]);
     broker.withstand("half open", |_| {
         let config = config();
-        let mut clients: Vec<Client> = (0..300).map(|_| Client::new(&config, address)).collect();
+        let mut clients: Vec<QuicTestClient> =
+            (0..300).map(|_| QuicTestClient::new(&config, address)).collect();
         for client in &mut clients {
             // The answer to a Retry, and nothing more: its Finished is never sent.
             for datagram in client.datagrams() {
@@ -262,7 +271,7 @@ fn handshakes_that_nobody_finishes_end_in_time() {
         }
         std::thread::sleep(Duration::from_millis(2500));
     });
-    Client::new(&config(), address).welcome();
+    QuicTestClient::new(&config(), address).welcome();
 }
 
 #[test]
@@ -309,7 +318,7 @@ fn peers_that_do_not_read_hold_nobody_up() {
         let config = config();
         let mut deaf = Vec::new();
         for at in 0..30_u8 {
-            let mut client = Client::new(&config, address);
+            let mut client = QuicTestClient::new(&config, address);
             client.until(|client| client.stream.is_some());
             let mut connect = CONNECT.to_vec();
             *connect.last_mut().expect("a client id") = at;
@@ -319,7 +328,7 @@ fn peers_that_do_not_read_hold_nobody_up() {
             client.until(|client| client.came.len() >= CONNACK.len() + 5);
             deaf.push(client);
         }
-        let mut talker = Client::new(&config, address);
+        let mut talker = QuicTestClient::new(&config, address);
         talker.welcome();
         let mut packet = b"\x30\x83\x20\0\x01d".to_vec();
         packet.resize(packet.len() + 4096, b'x');

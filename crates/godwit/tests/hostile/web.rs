@@ -2,15 +2,15 @@
 //! every client may send, without number. The healthy client beside them talks plain MQTT to the
 //! same shards.
 
-use crate::broker::Broker;
-use crate::chance::Chance;
+use crate::broker::HostileTestBroker;
+use crate::chance::HostileRng;
 use crate::peer::{all_are_ended, end, open};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-fn start(more: &[&str]) -> (Broker, SocketAddr) {
-    let broker = Broker::start(&[&["listen=ws://127.0.0.1:0"], more].concat());
+fn start(more: &[&str]) -> (HostileTestBroker, SocketAddr) {
+    let broker = HostileTestBroker::start(&[&["listen=ws://127.0.0.1:0"], more].concat());
     let address = broker.address_of("ws://");
     (broker, address)
 }
@@ -119,7 +119,7 @@ fn long_frames_are_given_no_room() {
 fn frames_that_no_client_sends_end_their_connection_and_nothing_else() {
     let (broker, address) = start(&[]);
     broker.withstand("wrong frames", |_| {
-        let mut chance = Chance::new();
+        let mut chance = HostileRng::new();
         let mut draw = |below: usize| chance.draw(below);
         for round in 0..2000 {
             let mut stream = connect(address);
@@ -173,7 +173,7 @@ fn pings_of_who_does_not_read_end_in_a_bounded_queue() {
         }
         println!("{} pings were taken", pushed / ping.len());
         let publisher = crate::peer::hello("pinged");
-        let mut publisher = crate::peer::Peer::connect(broker.address, publisher);
+        let mut publisher = crate::peer::RawMqttPeer::connect(broker.address, publisher);
         for _ in 0..1000 {
             publisher.publish("pp", &[b'm'; 1000], false);
         }

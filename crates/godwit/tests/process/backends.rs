@@ -1,15 +1,15 @@
 //! Servers that are asked who a client is, with the real program: what is granted, what a dead one
 //! means, and that nothing secret is shown.
 
-use crate::broker::{Broker, run, scratch};
-use crate::stub::{Asked, Said, Web};
+use crate::broker::{TestBroker, run, scratch};
+use crate::stub::{TestWebServer, WebRequest, WebResponse};
 use std::fs;
 
 /// Knows ann, whose password is "secret" and who may publish below `a/`, and bob, whose rules make
 /// no sense.
-fn judge(asked: &Asked) -> Said {
+fn judge(asked: &WebRequest) -> WebResponse {
     if asked.line.starts_with("GET /keys ") {
-        return Said::Html(404, "nothing here");
+        return WebResponse::Html(404, "nothing here");
     }
     let rules = r#"[{"permission":"allow","action":"publish","topic":"a/${username}"}]"#;
     let body = match asked.body.as_str() {
@@ -18,10 +18,10 @@ fn judge(asked: &Asked) -> Said {
         "p=secret&u=root" => r#"{"result":"allow","is_superuser":true}"#.to_string(),
         _ => r#"{"result":"deny"}"#.to_string(),
     };
-    Said::Json(200, body)
+    WebResponse::Json(200, body)
 }
 
-fn options(web: &Web) -> String {
+fn options(web: &TestWebServer) -> String {
     format!(
         "[auth]\nhttp_url = \"http://api:hunter2@127.0.0.1:{}/auth\"\nhttp_method = \"post_form\"\n\
          http_params = {{ u = \"%u\", p = \"%P\" }}\nhttp_headers = {{ x-key = \"hunter3\" }}\n\
@@ -30,18 +30,18 @@ fn options(web: &Web) -> String {
     )
 }
 
-fn publish(broker: &Broker, user: &str, password: &str, topic: &str) -> Option<i32> {
+fn publish(broker: &TestBroker, user: &str, password: &str, topic: &str) -> Option<i32> {
     let who = ["-u", user, "-P", password, "-V", "5", "-q", "1", "-t", topic, "-m", "x"];
     run(&[&["pub", "-p", &broker.port()], &who[..]].concat()).0
 }
 
 #[test]
 fn an_http_server_says_who_comes_in_and_what_it_may_do() {
-    let web = Web::start(0, None, judge);
+    let web = TestWebServer::start(0, None, judge);
     let file = scratch("backends-http").join("godwit.toml");
     fs::write(&file, options(&web)).unwrap();
     let config = ["--config", file.to_str().unwrap()];
-    let mut broker = Broker::start(&config);
+    let mut broker = TestBroker::start(&config);
     assert_eq!(publish(&broker, "ann", "secret", "a/ann"), Some(0));
     assert_eq!(publish(&broker, "ann", "secret", "a/bob"), Some(135));
     assert_eq!(publish(&broker, "root", "secret", "a/bob"), Some(0));
@@ -54,7 +54,7 @@ fn an_http_server_says_who_comes_in_and_what_it_may_do() {
     drop(web);
     assert_eq!(publish(&broker, "ann", "secret", "a/ann"), Some(136), "nobody can say");
     // Another file of options, another server.
-    let web = Web::start(0, None, judge);
+    let web = TestWebServer::start(0, None, judge);
     fs::write(&file, options(&web)).unwrap();
     assert_ne!(web.port, port);
     broker.program.signal("HUP");
@@ -76,9 +76,9 @@ fn an_http_server_says_who_comes_in_and_what_it_may_do() {
 
 #[test]
 fn keys_that_are_not_published_yet_stop_nobody_from_starting() {
-    let web = Web::start(0, None, judge);
+    let web = TestWebServer::start(0, None, judge);
     let keys = format!("auth.jwt_keys=http://127.0.0.1:{}/keys", web.port);
-    let broker = Broker::start(&["--set", &keys]);
+    let broker = TestBroker::start(&["--set", &keys]);
     let token = "eyJhbGciOiJIUzI1NiJ9.e30.c2lnbmVk";
     assert_eq!(publish(&broker, "ann", token, "a"), Some(136));
     assert_eq!(publish(&broker, "ann", "no token", "a"), Some(134));

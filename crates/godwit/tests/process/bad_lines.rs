@@ -2,20 +2,20 @@
 //! word. Each test has a network of its own; where there can be none it is left out.
 
 use crate::bridges::{BOTH, edge, mosquitto_with, wait_for_value, wait_until_done};
-use crate::broker::{Broker, Program, godwit, run, scratch};
+use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
 use crate::certs;
 use crate::installed::leave_out;
-use badline::{ACROSS, BadLine, THERE, Weather};
+use badline::{IMPAIRED_SERVER_ADDRESS, ImpairedNetwork, NetworkConditions, SERVER_ADDRESS};
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// What a bad day between two continents is like.
-const ROUGH: Weather = Weather {
+const ROUGH: NetworkConditions = NetworkConditions {
     delay: Duration::from_millis(100),
     loss_percent: 2.0,
-    late_percent: 3.0,
-    late_by: Duration::from_millis(20),
+    reorder_percent: 3.0,
+    reorder_delay: Duration::from_millis(20),
     bytes_per_s: 0,
     is_cut: false,
 };
@@ -27,85 +27,98 @@ const LEEWAY: Duration = Duration::from_secs(1);
 /// Messages of each QoS, each way, before the line is cut and while it is.
 const COUNT: u32 = 150;
 
-fn bad_line(weather: Weather) -> Option<BadLine> {
-    if let Some(why) = badline::missing() {
+fn bad_line(weather: NetworkConditions) -> Option<ImpairedNetwork> {
+    if let Some(why) = badline::unavailable_reason() {
         leave_out(&why);
         return None;
     }
     // Each run has other weather, and says which where it fails.
     let seed = u64::from(std::process::id());
     eprintln!("the weather's seed is {seed}");
-    Some(BadLine::open(weather, seed).expect("nothing is missing"))
+    Some(ImpairedNetwork::open(weather, seed).expect("nothing is missing"))
 }
 
 /// A broker at the other end of the line, and what a bridge has to say to get there.
-struct Far {
+struct EmulatedRemote {
     /// At our end of it.
     port: String,
     bridge: String,
     _broker: Box<dyn std::any::Any>,
 }
 
-impl Far {
-    fn tcp() -> Far {
+impl EmulatedRemote {
+    fn tcp() -> EmulatedRemote {
         // At both ends of the line.
         let url = "tcp://0.0.0.0:1883";
-        let broker = Broker::start(&["--listen", url, "--set", "allow_anonymous=true"]);
-        Far::of(broker, format!("servers = [\"tcp://{ACROSS}:1883\"]\n"))
+        let broker = TestBroker::start(&["--listen", url, "--set", "allow_anonymous=true"]);
+        EmulatedRemote::of(
+            broker,
+            format!("servers = [\"tcp://{IMPAIRED_SERVER_ADDRESS}:1883\"]\n"),
+        )
     }
 
-    fn quic(name: &str) -> Far {
+    fn quic(name: &str) -> EmulatedRemote {
         let folder = scratch(&format!("{name}-tls"));
         certs::make(&folder).expect("certificates can be made");
         let file = |name: &str| folder.join(name).display().to_string();
-        let url = format!("quic://{THERE}:14567");
+        let url = format!("quic://{SERVER_ADDRESS}:14567");
         let certificate = format!("tls.certificate={}", file("server.pem"));
         let key = format!("tls.key={}", file("server.key"));
         let open = "allow_anonymous=true";
-        let broker =
-            Broker::start(&["--listen", &url, "--set", &certificate, "--set", &key, "--set", open]);
+        let broker = TestBroker::start(&[
+            "--listen",
+            &url,
+            "--set",
+            &certificate,
+            "--set",
+            &key,
+            "--set",
+            open,
+        ]);
         let bridge = format!(
-            "servers = [\"quic://{ACROSS}:14567\"]\ntls.ca = \"{}\"\n\
+            "servers = [\"quic://{IMPAIRED_SERVER_ADDRESS}:14567\"]\ntls.ca = \"{}\"\n\
              tls.server_name = \"localhost\"\n",
             file("ca.pem")
         );
-        Far::of(broker, bridge)
+        EmulatedRemote::of(broker, bridge)
     }
 
-    fn of(broker: Broker, bridge: String) -> Far {
-        Far { port: broker.port(), bridge, _broker: Box::new(broker) }
+    fn of(broker: TestBroker, bridge: String) -> EmulatedRemote {
+        EmulatedRemote { port: broker.port(), bridge, _broker: Box::new(broker) }
     }
 
-    fn mosquitto(name: &str) -> Option<Far> {
-        let (program, port) =
-            mosquitto_with(name, &format!("listener 1883 {THERE}\nmax_inflight_messages 500\n"))?;
-        let bridge = format!("servers = [\"tcp://{ACROSS}:1883\"]\n");
-        Some(Far { port: port.to_string(), bridge, _broker: Box::new(program) })
+    fn mosquitto(name: &str) -> Option<EmulatedRemote> {
+        let (program, port) = mosquitto_with(
+            name,
+            &format!("listener 1883 {SERVER_ADDRESS}\nmax_inflight_messages 500\n"),
+        )?;
+        let bridge = format!("servers = [\"tcp://{IMPAIRED_SERVER_ADDRESS}:1883\"]\n");
+        Some(EmulatedRemote { port: port.to_string(), bridge, _broker: Box::new(program) })
     }
 }
 
 #[test]
 fn nothing_is_lost_over_tcp() {
     let Some(line) = bad_line(ROUGH) else { return };
-    everything_gets_across("bad-line-tcp", &line, &Far::tcp());
+    everything_gets_across("bad-line-tcp", &line, &EmulatedRemote::tcp());
 }
 
 #[test]
 fn nothing_is_lost_over_quic() {
     let Some(line) = bad_line(ROUGH) else { return };
-    everything_gets_across("bad-line-quic", &line, &Far::quic("bad-line-quic"));
+    everything_gets_across("bad-line-quic", &line, &EmulatedRemote::quic("bad-line-quic"));
 }
 
 #[test]
 fn nothing_is_lost_on_the_way_to_mosquitto() {
     let Some(line) = bad_line(ROUGH) else { return };
-    let Some(far) = Far::mosquitto("bad-line-mosquitto-far") else { return };
+    let Some(far) = EmulatedRemote::mosquitto("bad-line-mosquitto-far") else { return };
     everything_gets_across("bad-line-mosquitto", &line, &far);
 }
 
 /// Whatever the line does, and though it is cut meanwhile: QoS 1 at least once, QoS 2 once, both in
 /// their order, and the cut is noticed in time.
-fn everything_gets_across(name: &str, line: &BadLine, far: &Far) {
+fn everything_gets_across(name: &str, line: &ImpairedNetwork, far: &EmulatedRemote) {
     let bridge = format!("{TIMES}{}{BOTH}", far.bridge);
     let (mut near, _) = edge(name, &bridge, &[]);
     near.program.wait_for("godwit::bridge connected");
@@ -136,7 +149,7 @@ fn everything_gets_across(name: &str, line: &BadLine, far: &Far) {
     near.program.wait_for("not connected");
     assert!(since.elapsed() < NOTICED_WITHIN + LEEWAY, "{:?}", since.elapsed());
     second.into_iter().for_each(|one| one.join().expect("it publishes"));
-    line.mend();
+    line.restore();
     near.program.wait_for("godwit::bridge connected");
     let is_all = |value: &str| value.parse().is_ok_and(|all: u32| all >= before + 4 * COUNT);
     wait_for_value(&near, "in/messages", is_all);
@@ -170,7 +183,7 @@ fn publish(port: &str, topic: &'static str, from: u32) -> JoinHandle<()> {
     thread::spawn(move || {
         let qos = &topic[topic.len() - 1..];
         let arguments = ["pub", "-p", &port, "-V", "5", "-t", topic, "-q", qos, "-l"];
-        let mut program = Program::start(godwit(&arguments));
+        let mut program = TestProgram::start(godwit(&arguments));
         for number in from..from + COUNT {
             program.write(&format!("{number}\n"));
             thread::sleep(Duration::from_millis(10));
@@ -182,11 +195,13 @@ fn publish(port: &str, topic: &'static str, from: u32) -> JoinHandle<()> {
 /// What goes out with QoS 0 is taken by buffers on the way, long after nobody is there.
 #[test]
 fn a_dead_line_is_noticed_though_words_go_into_it() {
-    let Some(line) = bad_line(Weather { delay: Duration::from_millis(20), ..Weather::default() })
-    else {
+    let Some(line) = bad_line(NetworkConditions {
+        delay: Duration::from_millis(20),
+        ..NetworkConditions::default()
+    }) else {
         return;
     };
-    let fars = [Far::tcp(), Far::quic("bad-line-into")];
+    let fars = [EmulatedRemote::tcp(), EmulatedRemote::quic("bad-line-into")];
     let nears = fars.iter().enumerate().map(|(at, far)| {
         let bridge = format!("{TIMES}{}{BOTH}", far.bridge);
         let (mut near, _) = edge(&format!("bad-line-into-{at}"), &bridge, &[]);
@@ -195,9 +210,9 @@ fn a_dead_line_is_noticed_though_words_go_into_it() {
         let words = "x".repeat(200);
         let mut command = godwit(&["pub", "-p", &port, "-t", "up/x", "-m", &words]);
         command.args(["--repeat", "1000", "--repeat-delay", "0.01"]);
-        (near, Program::start(command))
+        (near, TestProgram::start(command))
     });
-    let nears: Vec<(Broker, Program)> = nears.collect();
+    let nears: Vec<(TestBroker, TestProgram)> = nears.collect();
     thread::sleep(Duration::from_millis(500));
     line.cut();
     let since = Instant::now();
@@ -210,14 +225,14 @@ fn a_dead_line_is_noticed_though_words_go_into_it() {
 /// Its answer stands behind what we say: the line is slow, and nobody is gone.
 #[test]
 fn a_slow_line_is_not_taken_for_a_dead_one() {
-    let weather = Weather { bytes_per_s: 30_000, ..Weather::default() };
+    let weather = NetworkConditions { bytes_per_s: 30_000, ..NetworkConditions::default() };
     let Some(_line) = bad_line(weather) else { return };
-    let far = Far::tcp();
+    let far = EmulatedRemote::tcp();
     let bridge = format!("keep_alive_s = 1\nanswer_timeout_s = 3\n{}{BOTH}", far.bridge);
     let (mut near, _) = edge("bad-line-slow", &bridge, &[]);
     near.program.wait_for("godwit::bridge connected");
     let session = ["sub", "-p", &far.port, "-t", "site/up/#", "-d", "-F", "%l", "-W", "20"];
-    let mut sub = Program::start(godwit(&[&session[..], &["-C", "250"]].concat()));
+    let mut sub = TestProgram::start(godwit(&[&session[..], &["-C", "250"]].concat()));
     sub.wait_for("SUBACK");
     let words = "x".repeat(1000);
     run(&["pub", "-p", &near.port(), "-t", "up/x", "-m", &words, "--repeat", "250"]);

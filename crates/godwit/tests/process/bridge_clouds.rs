@@ -2,9 +2,9 @@
 //! password, and by whatever stands in front of it the protocol (ALPN) and the name (SNI).
 
 use crate::bridges::{BOTH, edge};
-use crate::broker::{Broker, Program, godwit, run};
+use crate::broker::{TestBroker, TestProgram, godwit, run};
 use crate::clients::nowhere;
-use crate::doors::{Certs, refs};
+use crate::doors::{CertificateFolder, refs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -20,11 +20,11 @@ const OURS: &str = "it is the test's own";
 const WHO: &[&str] = &["-V", "5", "-u", "gateway-7", "-P", "secret"];
 
 /// A message of the bridge's other side, which lets only this user in.
-fn carries(near: &Broker, far: &Broker) {
+fn carries(near: &TestBroker, far: &TestBroker) {
     let (far_port, near_port) = (far.port(), near.port());
     let mut reader = godwit(&["sub", "-p", &far_port, "-t", "site/up/#", "-q", "1", "-d"]);
     reader.args(WHO).args(["-C", "1", "-W", "20"]);
-    let mut reader = Program::start(reader);
+    let mut reader = TestProgram::start(reader);
     reader.wait_for("SUBACK");
     let (code, _, why) = run(&["pub", "-p", &near_port, "-t", "up/a", "-m", "1", "-q", "1"]);
     assert_eq!(code, Some(0), "{why}");
@@ -44,7 +44,7 @@ fn who_has_certificate_user_and_password_comes_in() {
     let words = ["tls.client_certificate=required", "allow_anonymous=false"];
     asks.extend(words.iter().flat_map(|word| ["--set".to_string(), word.to_string()]));
     asks.extend(["--listen".to_string(), format!("tls://127.0.0.1:{port}")]);
-    let far = Broker::start(&refs(&asks));
+    let far = TestBroker::start(&refs(&asks));
     let bridge = |name: &str, certificate: &str, password: &str| {
         let shown = match certificate {
             "" => String::new(),
@@ -93,7 +93,7 @@ fn over_websocket_with_a_certificate_its_name_is_the_user_name() {
     for url in [format!("wss://127.0.0.1:{port}"), format!("ws://127.0.0.1:{inner}")] {
         asks.extend(["--listen".to_string(), url]);
     }
-    let mut far = Broker::start(&refs(&asks));
+    let mut far = TestBroker::start(&refs(&asks));
     let options = |port: u16, more: &str| {
         format!(
             "servers = [\"wss://localhost:{port}\"]\nclient_id = \"gateway-7\"\n\
@@ -126,34 +126,39 @@ fn over_websocket_with_a_certificate_its_name_is_the_user_name() {
 }
 
 /// Certificates, and who may come in by user name and password.
-fn with_user(name: &str) -> Certs {
-    let certs = Certs::new(name);
+fn with_user(name: &str) -> CertificateFolder {
+    let certs = CertificateFolder::new(name);
     let users = certs.path("users");
     assert_eq!(run(&["passwd", "-b", &users, "gateway-7", "secret"]).0, Some(0));
     certs
 }
 
 /// A broker that asks for them.
-fn asking(name: &str) -> (Certs, Broker) {
+fn asking(name: &str) -> (CertificateFolder, TestBroker) {
     let certs = with_user(name);
     let mut asks = certs.set(&[("auth.users", "users")]);
     asks.extend(["--set".to_string(), "allow_anonymous=false".to_string()]);
-    let far = Broker::start(&refs(&asks));
+    let far = TestBroker::start(&refs(&asks));
     (certs, far)
 }
 
 /// As a bridge's options name it.
-fn shown(certs: &Certs, certificate: &str) -> String {
+fn shown(certs: &CertificateFolder, certificate: &str) -> String {
     let [pem, key] = ["pem", "key"].map(|kind| certs.path(&format!("{certificate}.{kind}")));
     format!("tls.certificate = \"{pem}\"\ntls.key = \"{key}\"\n")
 }
 
 /// What was asked for: by ALPN, and by SNI.
-type Asked = Arc<Mutex<Vec<(Option<String>, Option<String>)>>>;
+type RecordedHellos = Arc<Mutex<Vec<(Option<String>, Option<String>)>>>;
 
 /// What stands in front of a cloud's broker: it speaks TLS, `insists` on a client's certificate,
 /// and hands on whoever asked for `alpn`, or, where that is empty, for a name.
-fn front(certs: &Certs, alpn: &str, insists: bool, to: SocketAddr) -> (u16, Asked) {
+fn front(
+    certs: &CertificateFolder,
+    alpn: &str,
+    insists: bool,
+    to: SocketAddr,
+) -> (u16, RecordedHellos) {
     let chain = CertificateDer::pem_file_iter(certs.path("server.pem")).expect(OURS);
     let key = PrivateKeyDer::from_pem_file(certs.path("server.key")).expect(OURS);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -179,7 +184,7 @@ fn front(certs: &Certs, alpn: &str, insists: bool, to: SocketAddr) -> (u16, Aske
     let listener = TcpListener::bind("127.0.0.1:0").expect(OURS);
     listener.set_nonblocking(true).expect(OURS);
     let port = listener.local_addr().expect(OURS).port();
-    let asked = Asked::default();
+    let asked = RecordedHellos::default();
     let told = asked.clone();
     thread::spawn(move || {
         let runtime =

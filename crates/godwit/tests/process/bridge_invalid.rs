@@ -3,7 +3,7 @@
 
 use crate::bridges::{edge, servers, wait_for_value};
 use crate::clients::subscriber;
-use mqtt::{Packet, Version};
+use mqtt::{Packet, ProtocolVersion};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Sender, channel};
@@ -34,9 +34,9 @@ fn serve(mut stream: TcpStream, qos: u8, acknowledged: &Sender<u16>) {
             return;
         }
         read.extend_from_slice(&buffer[..len]);
-        while let Ok(Some(frame)) = mqtt::cut(&read, u32::MAX) {
+        while let Ok(Some(frame)) = mqtt::split_frame(&read, u32::MAX) {
             let len = frame.len;
-            let answer = match Packet::decode(frame, Version::V311) {
+            let answer = match Packet::decode(frame, ProtocolVersion::V311) {
                 Ok(Packet::Connect(_)) => b"\x20\x02\0\0".to_vec(),
                 // A bridge says so in its version.
                 Err(_) => b"\x20\x02\0\0".to_vec(),

@@ -2,10 +2,10 @@
 //! a subscription that several bridges share, and what is retained.
 
 use crate::bridges::{edge, mosquitto_with, servers, wait_for_value, wait_until_done};
-use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
+use crate::broker::{PATIENCE, TestBroker, TestProgram, godwit, run, scratch};
 use crate::clients::{publish, subscriber};
-use crate::tap::{Towards, tap};
-use mqtt::{Packet, Property, Publish, QoS, Version};
+use crate::tap::{TapDirection, tap};
+use mqtt::{Packet, Property, ProtocolVersion, Publish, QoS};
 use std::any::Any;
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
@@ -15,23 +15,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A broker at the other end.
-struct Far {
+struct PeerBroker {
     address: SocketAddr,
     _broker: Box<dyn Any>,
 }
 
-impl Far {
-    fn ours(options: &[&str]) -> Far {
+impl PeerBroker {
+    fn ours(options: &[&str]) -> PeerBroker {
         let options: Vec<&str> = options.iter().flat_map(|option| ["--set", *option]).collect();
-        let broker = Broker::start(&options);
-        Far { address: broker.address, _broker: Box::new(broker) }
+        let broker = TestBroker::start(&options);
+        PeerBroker { address: broker.address, _broker: Box::new(broker) }
     }
 
     /// None where it is not installed.
-    fn mosquitto(name: &str, options: &str) -> Option<Far> {
+    fn mosquitto(name: &str, options: &str) -> Option<PeerBroker> {
         let (program, port) = mosquitto_with(name, options)?;
         let address = ([127, 0, 0, 1], port).into();
-        Some(Far { address, _broker: Box::new(program) })
+        Some(PeerBroker { address, _broker: Box::new(program) })
     }
 
     fn port(&self) -> String {
@@ -40,13 +40,13 @@ impl Far {
 }
 
 /// A line that notes what a bridge says on it. Answers come late, so that windows fill.
-struct Watch {
+struct WatchedLine {
     address: SocketAddr,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<LineObservations>>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct LineObservations {
     /// Sent and not acknowledged.
     open: HashSet<u16>,
     open_max: usize,
@@ -58,33 +58,33 @@ struct Seen {
 
 const ANSWERS_LATE_BY: Duration = Duration::from_millis(20);
 
-impl Watch {
+impl WatchedLine {
     /// Of bridges that speak 5.0.
-    fn to(far: SocketAddr) -> Watch {
-        let seen: Arc<Mutex<Seen>> = Arc::default();
+    fn to(far: SocketAddr) -> WatchedLine {
+        let seen: Arc<Mutex<LineObservations>> = Arc::default();
         let (begun, notes) = (seen.clone(), seen.clone());
         let lets_in = move || {
-            *begun.lock().expect("nobody panicked") = Seen::default();
+            *begun.lock().expect("nobody panicked") = LineObservations::default();
             true
         };
         let address = tap(far, lets_in, move |towards, packet, _| {
             match towards {
-                Towards::Far => note_out(&notes, packet),
-                Towards::Near => note_answer(&notes, packet),
+                TapDirection::Far => note_out(&notes, packet),
+                TapDirection::Near => note_answer(&notes, packet),
             }
             true
         });
-        Watch { address, seen }
+        WatchedLine { address, seen }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, LineObservations> {
         self.seen.lock().expect("nobody panicked")
     }
 }
 
-fn note_out(seen: &Mutex<Seen>, packet: &[u8]) {
-    let Ok(Some(frame)) = mqtt::cut(packet, u32::MAX) else { return };
-    let Ok(Packet::Publish(publish)) = Packet::decode(frame, Version::V5) else { return };
+fn note_out(seen: &Mutex<LineObservations>, packet: &[u8]) {
+    let Ok(Some(frame)) = mqtt::split_frame(packet, u32::MAX) else { return };
+    let Ok(Packet::Publish(publish)) = Packet::decode(frame, ProtocolVersion::V5) else { return };
     let Publish { packet_id, properties, topic, .. } = publish;
     let mut seen = seen.lock().expect("nobody panicked");
     seen.packet_bytes_max = seen.packet_bytes_max.max(packet.len());
@@ -98,9 +98,9 @@ fn note_out(seen: &Mutex<Seen>, packet: &[u8]) {
     }
 }
 
-fn note_answer(seen: &Mutex<Seen>, packet: &[u8]) {
-    let Ok(Some(frame)) = mqtt::cut(packet, u32::MAX) else { return };
-    let done = match Packet::decode(frame, Version::V5) {
+fn note_answer(seen: &Mutex<LineObservations>, packet: &[u8]) {
+    let Ok(Some(frame)) = mqtt::split_frame(packet, u32::MAX) else { return };
+    let done = match Packet::decode(frame, ProtocolVersion::V5) {
         Ok(Packet::PubAck(ack) | Packet::PubComp(ack)) => ack,
         Ok(Packet::PubRec(ack)) if ack.reason.is_error() => ack,
         _ => return,
@@ -112,7 +112,7 @@ fn note_answer(seen: &Mutex<Seen>, packet: &[u8]) {
 /// Each line its own message.
 pub(crate) fn publish_lines(port: &str, topic: &str, qos: &str, lines: &[String]) {
     let wants = ["pub", "-p", port, "-V", "5", "-t", topic, "-q", qos, "-l"];
-    let mut program = Program::start(godwit(&wants));
+    let mut program = TestProgram::start(godwit(&wants));
     program.write(&lines.join("\n"));
     assert_eq!(program.finish().0, Some(0));
 }
@@ -124,8 +124,8 @@ pub(crate) fn named(name: &str, count: usize) -> Vec<String> {
 const OUT: &str = "[[bridge.out]]\nfilter = \"up/#\"\n";
 
 /// A bridge that is connected, and what is said on its line.
-fn watched(name: &str, far: SocketAddr) -> (Watch, Broker) {
-    let line = Watch::to(far);
+fn watched(name: &str, far: SocketAddr) -> (WatchedLine, TestBroker) {
+    let line = WatchedLine::to(far);
     let (near, _) = edge(name, &(servers(line.address) + OUT), &[]);
     wait_for_value(&near, "state", |value| value == "1");
     (line, near)
@@ -133,8 +133,8 @@ fn watched(name: &str, far: SocketAddr) -> (Watch, Broker) {
 
 #[test]
 fn no_more_is_under_way_than_the_other_broker_takes() {
-    let ours = Far::ours(&["connection.receive_maximum=5"]);
-    let theirs = Far::mosquitto("peers-window", "max_inflight_messages 5\n");
+    let ours = PeerBroker::ours(&["connection.receive_maximum=5"]);
+    let theirs = PeerBroker::mosquitto("peers-window", "max_inflight_messages 5\n");
     for far in [Some(ours), theirs].into_iter().flatten() {
         let (line, near) = watched("peers-window-near", far.address);
         let form = ["-V", "5", "-t", "up/#", "-q", "2", "-C", "120", "-W", "20"];
@@ -151,8 +151,8 @@ fn no_more_is_under_way_than_the_other_broker_takes() {
 
 #[test]
 fn what_is_too_large_for_the_other_broker_is_dropped_alone() {
-    let ours = Far::ours(&["connection.packet_bytes_max=1KiB"]);
-    let theirs = Far::mosquitto("peers-large", "max_packet_size 1024\n");
+    let ours = PeerBroker::ours(&["connection.packet_bytes_max=1KiB"]);
+    let theirs = PeerBroker::mosquitto("peers-large", "max_packet_size 1024\n");
     for far in [Some(ours), theirs].into_iter().flatten() {
         let (line, near) = watched("peers-large-near", far.address);
         let form = ["-V", "5", "-t", "up/#", "-q", "2", "-C", "6", "-W", "20"];
@@ -174,9 +174,10 @@ fn what_is_too_large_for_the_other_broker_is_dropped_alone() {
 
 #[test]
 fn names_are_shortened_as_far_as_the_other_broker_lets_them() {
-    let ours = |most: &str| Some(Far::ours(&[&format!("connection.topic_alias_max={most}")]));
+    let ours =
+        |most: &str| Some(PeerBroker::ours(&[&format!("connection.topic_alias_max={most}")]));
     let theirs = |most: &str| {
-        Far::mosquitto(&format!("peers-alias-{most}"), &format!("max_topic_alias {most}\n"))
+        PeerBroker::mosquitto(&format!("peers-alias-{most}"), &format!("max_topic_alias {most}\n"))
     };
     let all = [(ours("2"), 2), (ours("0"), 0), (theirs("2"), 2), (theirs("0"), 0)];
     for (far, most) in all {
@@ -204,8 +205,8 @@ fn names_are_shortened_as_far_as_the_other_broker_lets_them() {
 fn bridges_that_share_a_subscription_split_it_and_nothing_comes_twice() {
     const COUNT: usize = 200;
     for version in ["5.0", "3.1.1"] {
-        let ours = Far::ours(&[]);
-        let theirs = Far::mosquitto(&format!("peers-share-{version}"), "");
+        let ours = PeerBroker::ours(&[]);
+        let theirs = PeerBroker::mosquitto(&format!("peers-share-{version}"), "");
         for far in [Some(ours), theirs].into_iter().flatten() {
             let near = |name: &str| {
                 let rules = "[[bridge.out]]\nfilter = \"all/#\"\n\
@@ -220,7 +221,7 @@ fn bridges_that_share_a_subscription_split_it_and_nothing_comes_twice() {
                 near
             };
             let nears = [near("one"), near("two")];
-            let hears = |broker: &Broker| {
+            let hears = |broker: &TestBroker| {
                 subscriber(&broker.port(), &["-V", "5", "-t", "all/+", "-q", "2", "-W", "6"])
             };
             let subs = nears.each_ref().map(hears);
@@ -256,8 +257,8 @@ fn check_shares(came: &[Vec<String>; 2], count: usize) {
 /// Three rules, each with its own word, and messages that are retained before the bridge is there.
 #[test]
 fn retained_messages_go_over_when_a_rule_says_so() {
-    let theirs = Far::mosquitto("peers-retained", "");
-    for far in [Some(Far::ours(&[])), theirs].into_iter().flatten() {
+    let theirs = PeerBroker::mosquitto("peers-retained", "");
+    for far in [Some(PeerBroker::ours(&[])), theirs].into_iter().flatten() {
         let data = scratch("peers-retained-data").display().to_string();
         let words = ["once", "always", "never"];
         let retain = |port: &str, way: &str| {
@@ -266,7 +267,7 @@ fn retained_messages_go_over_when_a_rule_says_so() {
                 publish(port, &["-V", "5", "-t", &topic, "-m", "x", "-q", "1", "-r"]);
             }
         };
-        let mut before = Broker::start(&["--data", &data]);
+        let mut before = TestBroker::start(&["--data", &data]);
         retain(&before.port(), "out");
         before.program.signal("TERM");
         before.program.exit_code();
@@ -320,7 +321,7 @@ fn say_at_once(port: u16, topics: &[String]) -> io::Result<Vec<u8>> {
             properties: mqtt::Properties::default(),
             payload: topic.as_bytes(),
         };
-        publish.encode(Version::V5, &mut bytes);
+        publish.encode(ProtocolVersion::V5, &mut bytes);
     }
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     stream.write_all(&bytes)?;
@@ -329,8 +330,8 @@ fn say_at_once(port: u16, topics: &[String]) -> io::Result<Vec<u8>> {
         let len = stream.read(&mut buffer)?;
         assert!(len > 0, "it hung up after {read:?}");
         read.extend_from_slice(&buffer[..len]);
-        while let Ok(Some(frame)) = mqtt::cut(&read, u32::MAX) {
-            if let Ok(Packet::PubAck(ack)) = Packet::decode(frame, Version::V5) {
+        while let Ok(Some(frame)) = mqtt::split_frame(&read, u32::MAX) {
+            if let Ok(Packet::PubAck(ack)) = Packet::decode(frame, ProtocolVersion::V5) {
                 reasons.push(ack.reason.code());
             }
             let len = frame.len;
@@ -343,7 +344,7 @@ fn say_at_once(port: u16, topics: &[String]) -> io::Result<Vec<u8>> {
 /// 0x10 would say that nobody subscribes to it.
 #[test]
 fn nothing_goes_past_a_link_in_the_first_moment() {
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let folder = scratch("peers-moment");
     let lines = folder.join("lines");
     let file = folder.join("godwit.toml");
@@ -361,7 +362,8 @@ fn nothing_goes_past_a_link_in_the_first_moment() {
     for round in 0..20 {
         let port = crate::clients::unused_port();
         let url = format!("tcp://127.0.0.1:{port}");
-        let mut near = Program::start(godwit(&["--memory", "--config", &file, "--listen", &url]));
+        let mut near =
+            TestProgram::start(godwit(&["--memory", "--config", &file, "--listen", &url]));
         let mut topics = vec![format!("up/{round}"), format!("away/{round}")];
         topics.extend(is_sink.then(|| format!("sink/{round}")));
         let reasons = say_at_once(port.parse().expect("a port"), &topics).unwrap_or_else(|why| {
@@ -396,7 +398,7 @@ fn a_link_that_a_reload_brings_is_there_when_it_says_so() {
     let file = scratch("peers-reload").join("godwit.toml");
     let write = |text: &str| std::fs::write(&file, text).expect("this host has room for it");
     write("");
-    let mut near = Broker::start(&["--config", &file.display().to_string()]);
+    let mut near = TestBroker::start(&["--config", &file.display().to_string()]);
     let mut all = String::new();
     for round in 0..10 {
         let name = format!("b{round}");

@@ -2,9 +2,9 @@
 
 use crate::bridge_peers::publish_lines;
 use crate::bridges::{BOTH, edge, mosquitto, servers, wait_for_value, wait_until_done, write};
-use crate::broker::{Broker, Program, godwit, run, scratch};
+use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
 use crate::clients::{self, nowhere};
-use crate::line::Line;
+use crate::line::FreezableProxy;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ fn what_has_waited_too_long_goes_though_nobody_publishes() {
 /// The other broker's session is subscribed still, and nobody here remembers to what.
 #[test]
 fn what_a_filter_brings_that_left_while_nobody_ran_is_let_go_and_counted() {
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let data = scratch("bridge-left-data").display().to_string();
     let left = "[[bridge.in]]\nfilter = \"site/old/+\"\ntopic = \"old/${1}\"\n";
     let run = |rules: &str| {
@@ -41,7 +41,7 @@ fn what_a_filter_brings_that_left_while_nobody_ran_is_let_go_and_counted() {
         clients::publish(&far.port(), &["-t", topic, "-m", "x", "-q", qos]);
     };
     let mut near = run(&(BOTH.to_string() + left));
-    let hears = |near: &Broker| clients::subscriber(&near.port(), &["-t", "#", "-C", "1"]);
+    let hears = |near: &TestBroker| clients::subscriber(&near.port(), &["-t", "#", "-C", "1"]);
     let sub = hears(&near);
     publish("site/old/x", "1");
     assert_eq!(sub.finish(), (Some(0), "x\n".to_string()), "it is subscribed");
@@ -81,7 +81,7 @@ fn a_burst_to_mosquitto_gets_through_in_both_versions() {
         wait_for_value(&near, "state", |value| value == "1");
         let port = port.to_string();
         let wants = ["sub", "-p", &port, "-t", "up/#", "-q", "2", "-C", "900", "-W", "20", "-d"];
-        let mut sub = Program::start(godwit(&wants));
+        let mut sub = TestProgram::start(godwit(&wants));
         sub.wait_for("SUBACK");
         let burst = ["-t", "up/x", "-m", "%", "-q", "2", "-M", "500", "--repeat", "900"];
         clients::publish(&near.port(), &burst);
@@ -95,7 +95,7 @@ fn a_burst_to_mosquitto_gets_through_in_both_versions() {
 /// What is counted as dropped is what does not come.
 #[test]
 fn a_queue_that_is_full_of_bytes_keeps_what_its_policy_says() {
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let all: Vec<String> = (0..20).map(|n| format!("{n:02}{}", "x".repeat(8000))).collect();
     let packet = ["--set", "connection.packet_bytes_max=64KiB"];
     for (policy, is_kept) in [
@@ -143,8 +143,8 @@ fn what_a_queue_kept_is_counted_after_a_start_too() {
 /// What was half-way with the only one of its servers that was ever there is not another one's.
 #[test]
 fn qos_2_from_one_of_several_servers_comes_once_through_a_kill() {
-    let far = Broker::start(&["--set", "queue.messages_max=100000"]);
-    let line = Line::to(far.address);
+    let far = TestBroker::start(&["--set", "queue.messages_max=100000"]);
+    let line = FreezableProxy::to(far.address);
     let data = scratch("bridge-half-data").display().to_string();
     let servers = format!("servers = [\"tcp://{}\", \"tcp://{}\"]\n", line.address, nowhere());
     let more = ["--data", &data, "--set", "queue.messages_max=100000"];
@@ -170,14 +170,14 @@ fn qos_2_from_one_of_several_servers_comes_once_through_a_kill() {
 /// this one was started before it got there: ids of QoS 2 would mean something else to it.
 #[test]
 fn each_of_several_servers_is_begun_anew_by_a_new_session_through_a_restart() {
-    let (first, second) = (Broker::start(&[]), Broker::start(&[]));
+    let (first, second) = (TestBroker::start(&[]), TestBroker::start(&[]));
     let data = scratch("bridge-unmet-data").display().to_string();
     let run_near = |all: &[SocketAddr]| {
         let all: Vec<_> = all.iter().map(|one| format!("\"tcp://{one}\"")).collect();
         let servers = format!("servers = [{}]\n", all.join(", "));
         edge("bridge-unmet", &(servers + BOTH), &["--data", &data]).0
     };
-    let end = |mut near: Broker| {
+    let end = |mut near: TestBroker| {
         near.program.wait_for("godwit::bridge connected");
         near.program.signal("TERM");
         near.program.exit_code();
@@ -220,7 +220,7 @@ fn what_waits_stays_when_rules_change() {
         clients::publish(&near.port(), &messages);
     }
     wait_for_value(&near, "queue/messages", |value| value == "9");
-    let change = |near: &mut Broker, rules: &str| {
+    let change = |near: &mut TestBroker, rules: &str| {
         write(&file, &bridge(rules));
         near.program.signal("HUP");
         near.program.wait_for("options read again");
@@ -235,7 +235,7 @@ fn what_waits_stays_when_rules_change() {
 
 #[test]
 fn a_filter_that_left_while_nobody_ran_brings_nothing_to_its_session_any_more() {
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let data = scratch("bridge-out-left-data").display().to_string();
     let run_near = |rules: &str| {
         let bridge = servers(far.address) + OUT + rules;
@@ -244,7 +244,7 @@ fn a_filter_that_left_while_nobody_ran_brings_nothing_to_its_session_any_more() 
         near
     };
     let heard = || clients::subscriber(&far.port(), &["-t", "#", "-C", "1", "-F", "%t"]);
-    let publish = |near: &Broker, topic: &str| {
+    let publish = |near: &TestBroker, topic: &str| {
         clients::publish(&near.port(), &["-t", topic, "-m", "x", "-q", "1"]);
     };
     let mut near = run_near("[[bridge.out]]\nfilter = \"more/#\"\n");
@@ -265,13 +265,13 @@ fn a_filter_that_left_while_nobody_ran_brings_nothing_to_its_session_any_more() 
 /// The system on its side goes on taking what is said.
 #[test]
 fn a_broker_that_hangs_is_noticed_while_something_is_said_to_it() {
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let times = "keep_alive_s = 1\nanswer_timeout_s = 1\nconnect_timeout_s = 1\n";
     let (mut near, _) = edge("bridge-hangs", &(servers(far.address) + times + OUT), &[]);
     near.program.wait_for("godwit::bridge connected");
     far.program.signal("STOP");
     let said = ["-t", "up/x", "-m", "x", "--repeat", "150", "--repeat-delay", "0.2"];
-    let _says = Program::start(godwit(&[&["pub", "-p", &near.port()], &said[..]].concat()));
+    let _says = TestProgram::start(godwit(&[&["pub", "-p", &near.port()], &said[..]].concat()));
     let since = Instant::now();
     near.program.wait_for("no longer answers");
     assert!(since.elapsed() < Duration::from_secs(9), "{:?}", since.elapsed());
@@ -297,7 +297,7 @@ fn what_is_retained_reaches_a_new_rule_however_late_its_broker_comes() {
         near.program.signal("HUP");
         near.program.wait_for("options read again");
         near.program.wait_for("not connected");
-        let again = |mut near: Broker, signal: &str| {
+        let again = |mut near: TestBroker, signal: &str| {
             near.program.signal(signal);
             near.program.exit_code();
             edge("bridge-fresh", &rules, more).0
@@ -310,7 +310,7 @@ fn what_is_retained_reaches_a_new_rule_however_late_its_broker_comes() {
             thread::sleep(Duration::from_millis(200));
             clients::publish(&near.port(), &["-t", "keep/2", "-m", "y", "-q", "2", "-r"]);
         }
-        let far = Broker::start(&["--listen", &format!("tcp://{address}")]);
+        let far = TestBroker::start(&["--listen", &format!("tcp://{address}")]);
         let at = address.port().to_string();
         let wants = ["sub", "-p", &at, "-t", "#", "-q", "2", "-F", "%t %q", "-W"];
         let (_, came, _) = run(&[&wants[..], &["10", "-C", "3"]].concat());
@@ -325,7 +325,7 @@ fn what_is_retained_reaches_a_new_rule_however_late_its_broker_comes() {
             near = again(near, "TERM");
         }
         near.program.wait_for("not connected");
-        let _far = Broker::start(&["--listen", &format!("tcp://{address}")]);
+        let _far = TestBroker::start(&["--listen", &format!("tcp://{address}")]);
         clients::publish(&near.port(), &["-t", "up/x", "-m", "x", "-q", "1", "-r"]);
         wait_for_value(&near, "state", |value| value == "1");
         let (_, came, _) = run(&[&wants[..], &["2"]].concat());

@@ -2,15 +2,15 @@
 //! waited goes, and how a server of 3.1.1 knows it.
 
 use crate::bridges::{BOTH, edge, mosquitto, servers, wait_for_value};
-use crate::broker::{Broker, PATIENCE, run};
+use crate::broker::{PATIENCE, TestBroker, run};
 use crate::clients::{nowhere, publish, subscriber};
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
 
 /// It is there under this address alone.
-fn at(address: SocketAddr) -> Broker {
-    let Broker { program, .. } = Broker::start(&["--listen", &format!("tcp://{address}")]);
-    Broker { program, address }
+fn at(address: SocketAddr) -> TestBroker {
+    let TestBroker { program, .. } = TestBroker::start(&["--listen", &format!("tcp://{address}")]);
+    TestBroker { program, address }
 }
 
 /// A server in memory has forgotten the session, and what it was subscribed to.
@@ -35,7 +35,7 @@ fn a_bridge_subscribes_again_at_a_server_that_lost_its_session() {
 }
 
 /// They are retained there, so that nothing has to be there before the bridge is.
-fn retained(broker: &Broker) -> String {
+fn retained(broker: &TestBroker) -> String {
     run(&["sub", "-p", &broker.port(), "-t", "site/up/#", "-W", "1", "-F", "%t %p"]).1
 }
 
@@ -85,7 +85,7 @@ fn a_bridge_says_in_3_1_1_that_it_is_one_and_gets_no_echoes() {
         let name = read.windows(4).position(|four| four == b"MQTT").expect("a CONNECT");
         assert_eq!(read[name + 4], byte, "{version}");
     }
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let theirs = mosquitto("returns-marks");
     let other = theirs.as_ref().map(|(_, port)| SocketAddr::from(([127, 0, 0, 1], *port)));
     for far in [Some(far.address), other].into_iter().flatten() {

@@ -2,7 +2,7 @@
 //! and none that a client published is missing anywhere.
 
 use crate::bridges::{edge, mosquitto_with, servers, wait_for_value};
-use crate::broker::{Broker, run};
+use crate::broker::{TestBroker, run};
 use crate::clients::{nowhere, publish, subscriber};
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ const BOTH_WAYS: &str = "[[bridge.out]]\nfilter = \"#\"\n[[bridge.in]]\nfilter =
 const ROUNDS_MAX: usize = 100;
 
 /// A broker at this address, bridged to the other one.
-fn link(name: &str, own: SocketAddr, next: SocketAddr, version: &str) -> Broker {
+fn link(name: &str, own: SocketAddr, next: SocketAddr, version: &str) -> TestBroker {
     let url = format!("tcp://{own}");
     let bridge =
         format!("client_id = \"{name}\"\nversion = \"{version}\"\n{}{BOTH_WAYS}", servers(next));
@@ -21,18 +21,18 @@ fn link(name: &str, own: SocketAddr, next: SocketAddr, version: &str) -> Broker 
 }
 
 /// Each bridged to the next one, and the last one to the first.
-fn ring(name: &str, versions: &[&str]) -> Vec<Broker> {
+fn ring(name: &str, versions: &[&str]) -> Vec<TestBroker> {
     let all: Vec<SocketAddr> = versions.iter().map(|_| nowhere()).collect();
     let next = all.iter().cycle().skip(1);
     let each = all.iter().zip(next).zip(versions).enumerate();
-    let brokers: Vec<Broker> = each
+    let brokers: Vec<TestBroker> = each
         .map(|(at, ((own, next), version))| link(&format!("{name}-{at}"), *own, *next, version))
         .collect();
     brokers.iter().for_each(wait_until_up);
     brokers
 }
 
-fn wait_until_up(broker: &Broker) {
+fn wait_until_up(broker: &TestBroker) {
     wait_for_value(broker, "state", |value| value == "1");
 }
 
@@ -43,8 +43,8 @@ fn heard(port: &str, qos: &str, publishes: impl Fn()) -> Vec<String> {
     sub.finish().1.lines().map(str::to_string).collect()
 }
 
-fn loops(brokers: &[Broker]) -> u64 {
-    let value = |broker: &Broker| {
+fn loops(brokers: &[TestBroker]) -> u64 {
+    let value = |broker: &TestBroker| {
         let (port, topic) = (broker.port(), "$SYS/broker/bridge/b/dropped/loop");
         let (_, found, _) = run(&["sub", "-p", &port, "-t", topic, "-C", "1", "-W", "3"]);
         found.trim().parse::<u64>().unwrap_or_default()
@@ -69,7 +69,7 @@ fn stops(name: &str, versions: &[&str]) {
     });
     assert!((1..ROUNDS_MAX).contains(&lines.len()), "it came {} times", lines.len());
     assert!(loops(&brokers) > 0);
-    let is_named = |broker: &mut Broker| broker.program.has_said("reason=loop");
+    let is_named = |broker: &mut TestBroker| broker.program.has_said("reason=loop");
     assert!(brokers.iter_mut().any(is_named));
 }
 
@@ -144,7 +144,7 @@ fn equal_messages_of_a_client_all_go_over_whatever_the_ring() {
     }
     // And nothing is taken for a loop where there is none.
     for version in ["5.0", "3.1.1"] {
-        let far = Broker::start(&[]);
+        let far = TestBroker::start(&[]);
         let near = link(&format!("line-{version}"), nowhere(), far.address, version);
         wait_until_up(&near);
         for (from, to) in [(near.port(), far.port()), (far.port(), near.port())] {

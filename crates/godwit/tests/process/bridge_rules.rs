@@ -1,14 +1,14 @@
 //! What the rules of a bridge say of QoS, of RETAIN and of properties.
 
 use crate::bridges::{BOTH, edge, servers, wait_for_value, wait_until_done};
-use crate::broker::{Broker, run};
+use crate::broker::{TestBroker, run};
 use crate::clients::{nowhere, publish, subscriber};
 use std::thread;
 use std::time::Duration;
 
 #[test]
 fn a_rule_says_how_much_qos_a_message_may_have_on_the_other_side() {
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let mut rules = servers(far.address);
     for qos in ["0", "1", "2"] {
         rules += &format!(
@@ -37,7 +37,7 @@ fn a_rule_says_how_much_qos_a_message_may_have_on_the_other_side() {
 
 #[test]
 fn what_comes_in_stays_retained_unless_the_rule_clears_that() {
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let rules = "[[bridge.in]]\nfilter = \"keep/#\"\n\
                  [[bridge.in]]\nfilter = \"flag/#\"\nretain = \"clear\"\n";
     let (mut near, _) = edge("rules-clear", &(servers(far.address) + rules), &[]);
@@ -66,7 +66,7 @@ const PROPERTIES: [&str; 11] = [
 ];
 
 /// The topic, the user properties and how many seconds are left, of a message that is retained.
-fn kept(broker: &Broker, topic: &str) -> (String, u32) {
+fn kept(broker: &TestBroker, topic: &str) -> (String, u32) {
     let wants = ["sub", "-p", &broker.port(), "-V", "5", "-t", topic, "-C", "1", "-W", "20"];
     let (code, found, _) = run(&[&wants[..], &["-F", "%t %P/%E"]].concat());
     assert_eq!(code, Some(0), "{topic} did not come");
@@ -76,7 +76,7 @@ fn kept(broker: &Broker, topic: &str) -> (String, u32) {
 
 #[test]
 fn expiry_and_user_properties_go_over_both_ways() {
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let (mut near, _) = edge("rules-properties", &(servers(far.address) + BOTH), &[]);
     near.program.wait_for("godwit::bridge connected");
     let message = |topic| [&["-t", topic, "-m", "x", "-r", "-q", "1"], &PROPERTIES[..]].concat();
@@ -97,8 +97,8 @@ fn what_has_waited_has_so_much_less_time_left() {
     near.program.wait_for("not connected");
     publish(&near.port(), &[&["-t", "up/a", "-m", "x", "-r", "-q", "1"], &PROPERTIES[..]].concat());
     thread::sleep(Duration::from_secs(4));
-    let far = Broker::start(&["--listen", &format!("tcp://{address}")]);
-    let far = Broker { address, program: far.program };
+    let far = TestBroker::start(&["--listen", &format!("tcp://{address}")]);
+    let far = TestBroker { address, program: far.program };
     wait_for_value(&near, "out/messages", |value| value == "1");
     let (said, left) = kept(&far, "site/up/a");
     assert_eq!(said, "site/up/a k:v");

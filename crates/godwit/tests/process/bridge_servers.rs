@@ -1,9 +1,9 @@
 //! A bridge with several servers, and the line to one of them that ends in the middle of something.
 
 use crate::bridges::{BOTH, edge, mosquitto_with, servers, wait_for_value, wait_until_done, write};
-use crate::broker::{Broker, PATIENCE, run, scratch};
+use crate::broker::{PATIENCE, TestBroker, run, scratch};
 use crate::clients::{nowhere, publish, subscriber};
-use crate::line::Line;
+use crate::line::FreezableProxy;
 use crate::tap::tap;
 use mqtt::PacketType;
 use std::io::Write;
@@ -15,26 +15,26 @@ use std::thread;
 use std::time::Duration;
 
 /// A line that ends where a packet of some kind comes by, which gets no further.
-struct Snip {
+struct CuttingProxy {
     address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<CuttingProxyState>>,
 }
 
 #[derive(Clone, Copy)]
-struct State {
+struct CuttingProxyState {
     at: Option<PacketType>,
     /// Nobody gets through after that.
     shuts: bool,
     is_shut: bool,
 }
 
-impl Snip {
-    fn to(far: SocketAddr, at: PacketType, shuts: bool) -> Snip {
-        let state = Arc::new(Mutex::new(State { at: Some(at), shuts, is_shut: false }));
+impl CuttingProxy {
+    fn to(far: SocketAddr, at: PacketType, shuts: bool) -> CuttingProxy {
+        let state = Arc::new(Mutex::new(CuttingProxyState { at: Some(at), shuts, is_shut: false }));
         let (gate, shared) = (state.clone(), state.clone());
         let lets_in = move || !lock(&gate).is_shut;
         let address = tap(far, lets_in, move |_, packet, _| goes_on(&shared, packet));
-        Snip { address, state }
+        CuttingProxy { address, state }
     }
 
     /// Everybody gets through, for good.
@@ -43,23 +43,23 @@ impl Snip {
     }
 }
 
-fn goes_on(state: &Mutex<State>, packet: &[u8]) -> bool {
+fn goes_on(state: &Mutex<CuttingProxyState>, packet: &[u8]) -> bool {
     let mut state = lock(state);
     let ends = state.at == PacketType::from_byte(packet[0]);
     if ends {
-        *state = State { at: None, is_shut: state.shuts, ..*state };
+        *state = CuttingProxyState { at: None, is_shut: state.shuts, ..*state };
     }
     !ends
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<CuttingProxyState>) -> MutexGuard<'_, CuttingProxyState> {
     state.lock().expect("nobody panicked")
 }
 
 /// Brokers of both kinds, by name, with room for whoever is slower than a bridge. mosquitto hands a
 /// message of QoS 2 on once it is released.
 fn fars(name: &str) -> Vec<(&'static str, SocketAddr, Box<dyn std::any::Any>)> {
-    let broker = Broker::start(&["--set", "queue.messages_max=100000"]);
+    let broker = TestBroker::start(&["--set", "queue.messages_max=100000"]);
     let mut all: Vec<(_, _, Box<dyn std::any::Any>)> = Vec::new();
     all.push(("godwit", broker.address, Box::new(broker)));
     if let Some((program, port)) = mosquitto_with(name, "max_queued_messages 0\n") {
@@ -80,8 +80,8 @@ fn a_message_half_way_at_one_server_gets_to_the_next() {
     for (version, (kind, first, _)) in
         firsts.iter().flat_map(|one| ["5.0", "3.1.1"].map(|version| (version, one)))
     {
-        let second = Broker::start(&[]);
-        let snip = Snip::to(*first, PacketType::PubRel, true);
+        let second = TestBroker::start(&[]);
+        let snip = CuttingProxy::to(*first, PacketType::PubRel, true);
         let servers = [snip.address, second.address].map(|one| format!("\"tcp://{one}\""));
         let bridge = format!(
             "servers = [{}]\nversion = \"{version}\"\nclient_id = \"{kind}{version}\"\n{OUT}",
@@ -110,8 +110,8 @@ fn a_message_half_way_at_one_server_gets_to_the_next() {
 fn what_was_half_way_at_a_server_takes_no_other_message_with_it_after_a_restart() {
     const IDS: usize = u16::MAX as usize;
     for (kind, first, _) in fars("servers-left") {
-        let second = Broker::start(&[]);
-        let snip = Snip::to(first, PacketType::PubRel, true);
+        let second = TestBroker::start(&[]);
+        let snip = CuttingProxy::to(first, PacketType::PubRel, true);
         let servers = [snip.address, second.address].map(|one| format!("\"tcp://{one}\""));
         let room = "version = \"5.0\"\nqueue.messages_max = 100000\n";
         let bridge = format!("servers = [{}]\n{room}{OUT}", servers.join(", "));
@@ -143,7 +143,7 @@ fn what_was_half_way_at_a_server_takes_no_other_message_with_it_after_a_restart(
 #[test]
 fn a_bridge_changes_its_server_or_client_id_and_back_and_goes_on() {
     for (kind, first, _) in fars("servers-back") {
-        let second = Broker::start(&[]);
+        let second = TestBroker::start(&[]);
         let at = |far: SocketAddr, id: &str| format!("{}client_id = \"{id}\"\n{OUT}", servers(far));
         let ways =
             [at(first, "one"), at(second.address, "one"), at(first, "one"), at(first, "two")];
@@ -206,7 +206,7 @@ fn what_is_under_way_while_a_bridge_changes_comes_once() {
 fn a_message_half_way_at_a_server_comes_once_where_the_bridge_stays() {
     for (kind, first, _) in fars("servers-stays") {
         for at in [PacketType::PubRec, PacketType::PubRel, PacketType::PubComp] {
-            let snip = Snip::to(first, at, false);
+            let snip = CuttingProxy::to(first, at, false);
             let nowhere = nowhere();
             let bridge =
                 format!("servers = [\"tcp://{}\", \"tcp://{nowhere}\"]\n{OUT}", snip.address);
@@ -229,7 +229,7 @@ fn a_message_half_way_at_a_server_comes_once_where_the_bridge_stays() {
 /// Whatever a server says behind it.
 #[test]
 fn what_a_server_completes_before_it_goes_comes_once() {
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let (line, nowhere) = (goes_when_done(far.address), nowhere());
     let bridge = format!("servers = [\"tcp://{line}\", \"tcp://{nowhere}\"]\n{OUT}");
     let (mut near, _) = edge("servers-goes", &bridge, &[]);
@@ -266,7 +266,7 @@ fn is_completion(packet: &[u8]) -> bool {
 #[test]
 fn a_message_half_way_comes_once_when_options_change_and_when_the_process_ends() {
     for signal in ["HUP", "TERM"] {
-        let far = Broker::start(&[]);
+        let far = TestBroker::start(&[]);
         let (late, is_due) = channel();
         let line = late_completion(far.address, late);
         let nowhere = nowhere();
@@ -306,13 +306,13 @@ fn late_completion(far: SocketAddr, late: Sender<()>) -> SocketAddr {
 
 #[test]
 fn what_has_no_room_here_is_no_reason_to_go_to_the_next_server() {
-    let (first, second) = (Broker::start(&[]), Broker::start(&[]));
+    let (first, second) = (TestBroker::start(&[]), TestBroker::start(&[]));
     let servers = [first.address, second.address].map(|one| format!("\"tcp://{one}\""));
     let bridge = format!("servers = [{}]\n{BOTH}", servers.join(", "));
     let (mut near, file) = edge("servers-room", &bridge, &[]);
     near.program.wait_for("godwit::bridge connected");
     let text = std::fs::read_to_string(&file).expect("it was written");
-    let reload = |near: &mut Broker, most: &str| {
+    let reload = |near: &mut TestBroker, most: &str| {
         let text = format!("[retain]\nmessages_max = {most}\n{text}");
         std::fs::write(&file, text).expect("this host has room for it");
         near.program.signal("HUP");
@@ -336,8 +336,8 @@ fn what_has_no_room_here_is_no_reason_to_go_to_the_next_server() {
 fn a_bridge_that_leaves_the_file_ends_its_sessions_there() {
     for (kind, first, _) in fars("servers-leaves") {
         for version in ["5.0", "3.1.1"] {
-            let second = Broker::start(&[]);
-            let snip = Snip::to(first, PacketType::Publish, true);
+            let second = TestBroker::start(&[]);
+            let snip = CuttingProxy::to(first, PacketType::Publish, true);
             let servers = [snip.address, second.address].map(|one| format!("\"tcp://{one}\""));
             let bridge = format!(
                 "servers = [{}]\nversion = \"{version}\"\nclient_id = \"{version}\"\n\
@@ -373,7 +373,7 @@ fn a_bridge_with_another_name_has_what_waits_for_its_client_id() {
     for (kind, far, _) in fars("servers-renamed") {
         publish(&port(far), &["-t", "site/down/0", "-m", "ready", "-q", "1", "-r"]);
         for version in ["5.0", "3.1.1"] {
-            let line = Line::to(far);
+            let line = FreezableProxy::to(far);
             let folder = scratch("servers-renamed-near");
             let file = folder.join("godwit.toml").display().to_string();
             let of = |name: &str| {
@@ -387,7 +387,7 @@ fn a_bridge_with_another_name_has_what_waits_for_its_client_id() {
                 )
             };
             std::fs::write(&file, of("a")).expect("this host has room for it");
-            let mut near = Broker::start(&["--config", &file]);
+            let mut near = TestBroker::start(&["--config", &file]);
             let wants = ["-t", "down/+", "-C", "1", "-W", "20"];
             let (_, came, _) = run(&[&["sub", "-p", &near.port()], &wants[..]].concat());
             assert_eq!(came, "ready\n", "{kind} {version}");

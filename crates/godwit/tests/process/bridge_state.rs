@@ -2,14 +2,14 @@
 //! last, and how it waits between two attempts.
 
 use crate::bridges::{BOTH, edge, servers, wait_for_value};
-use crate::broker::{Broker, Program, godwit, run, scratch};
+use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
 use crate::clients::{nowhere, publish};
 use std::net::TcpListener;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-fn number(broker: &Broker, value: &str, is_right: impl Fn(u64) -> bool) -> u64 {
+fn number(broker: &TestBroker, value: &str, is_right: impl Fn(u64) -> bool) -> u64 {
     let found = wait_for_value(broker, value, |found| found.parse().is_ok_and(&is_right));
     found.parse().expect("it was one")
 }
@@ -47,13 +47,13 @@ fn what_waits_is_told_in_messages_bytes_and_time_through_a_kill_too() {
 
 #[test]
 fn rates_are_told_while_messages_flow_and_go_down_to_nothing() {
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let (mut near, _) = edge("state-rates", &(servers(far.address) + BOTH), &[]);
     near.program.wait_for("godwit::bridge connected");
     let flow = |port: &str, topic: &str| {
         let message = ["pub", "-p", port, "-t", topic, "-m", "x"];
         let pace = ["--repeat", "1000", "--repeat-delay", "0.05"];
-        Program::start(godwit(&[&message[..], &pace].concat()))
+        TestProgram::start(godwit(&[&message[..], &pace].concat()))
     };
     let is_about = |value: &str| value.parse().is_ok_and(|rate: f64| (4.0..40.0).contains(&rate));
     let out = flow(&near.port(), "up/x");
@@ -69,7 +69,7 @@ fn rates_are_told_while_messages_flow_and_go_down_to_nothing() {
 fn why_a_server_refuses_is_the_last_error() {
     let users = scratch("state-refused-users").join("users").display().to_string();
     assert_eq!(run(&["passwd", "-b", &users, "bob", "bobsecret"]).0, Some(0));
-    let far = Broker::start(&["--set", &format!("auth.users={users}")]);
+    let far = TestBroker::start(&["--set", &format!("auth.users={users}")]);
     let who = "user_name = \"ann\"\npassword = \"annsecret\"\n";
     let (mut near, _) = edge("state-refused", &(servers(far.address) + who + BOTH), &[]);
     let line = near.program.wait_for("not connected");
@@ -114,7 +114,7 @@ fn a_bridge_that_is_refused_waits_longer_and_longer() {
 #[test]
 fn no_thread_but_the_shards_wakes_for_messages_over_plain_tcp() {
     const COUNT: u64 = 1000;
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let (near, _) = edge("state-hosted", &(servers(far.address) + BOTH), &[]);
     wait_for_value(&near, "state", |state| state == "1");
     let count = COUNT.to_string();

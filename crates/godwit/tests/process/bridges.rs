@@ -2,10 +2,10 @@
 //! either side or the line between them goes.
 
 use crate::bridge_peers::{named, publish_lines};
-use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
+use crate::broker::{PATIENCE, TestBroker, TestProgram, godwit, run, scratch};
 use crate::clients::nowhere;
 use crate::installed::installed;
-use crate::line::Line;
+use crate::line::FreezableProxy;
 use crate::{certs, clients};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -14,12 +14,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A broker with a bridge, whose options stand below `[[bridge]]`.
-pub(crate) fn edge(name: &str, bridge: &str, more: &[&str]) -> (Broker, std::path::PathBuf) {
+pub(crate) fn edge(name: &str, bridge: &str, more: &[&str]) -> (TestBroker, std::path::PathBuf) {
     let folder = scratch(name);
     let file = folder.join("godwit.toml");
     write(&file, bridge);
     let file_name = file.display().to_string();
-    (Broker::start(&[&["--config", &file_name, "--set", "sys.interval_s=1"], more].concat()), file)
+    (
+        TestBroker::start(&[&["--config", &file_name, "--set", "sys.interval_s=1"], more].concat()),
+        file,
+    )
 }
 
 pub(crate) fn write(file: &Path, bridge: &str) {
@@ -40,7 +43,7 @@ pub(crate) fn servers(address: SocketAddr) -> String {
     format!("servers = [\"tcp://{address}\"]\n")
 }
 
-fn subscriber(broker: &Broker, arguments: &[&str]) -> Program {
+fn subscriber(broker: &TestBroker, arguments: &[&str]) -> TestProgram {
     clients::subscriber(&broker.port(), &[&["-V", "5"], arguments].concat())
 }
 
@@ -50,7 +53,7 @@ fn publish(port: &str, arguments: &[&str]) {
 
 /// What one value of the tree comes to.
 pub(crate) fn wait_for_value(
-    broker: &Broker,
+    broker: &TestBroker,
     value: &str,
     is_right: impl Fn(&str) -> bool,
 ) -> String {
@@ -66,7 +69,7 @@ pub(crate) fn wait_for_value(
 }
 
 /// Until what was published before is done, here and there.
-pub(crate) fn wait_until_done(broker: &Broker) {
+pub(crate) fn wait_until_done(broker: &TestBroker) {
     wait_for_round(broker);
     wait_for_value(broker, "queue/messages", |value| value == "0");
     wait_for_value(broker, "queue/in_flight", |value| value == "0");
@@ -74,7 +77,7 @@ pub(crate) fn wait_until_done(broker: &Broker) {
 
 /// Values of `$SYS` are as old as the last round of them, and only what has changed is said again.
 /// This one changes by our asking. The second one was taken after we came.
-pub(crate) fn wait_for_round(broker: &Broker) {
+pub(crate) fn wait_for_round(broker: &TestBroker) {
     let (port, changing) = (broker.port(), "$SYS/broker/messages/sent");
     let (_, rounds, _) = run(&["sub", "-p", &port, "-t", changing, "-R", "-C", "2", "-W", "10"]);
     assert_eq!(rounds.lines().count(), 2, "{rounds}");
@@ -82,7 +85,7 @@ pub(crate) fn wait_for_round(broker: &Broker) {
 
 #[test]
 fn messages_of_every_qos_go_both_ways_under_their_names() {
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let (mut near, _) = edge("bridge-both", &(servers(far.address) + BOTH), &[]);
     near.program.wait_for("godwit::bridge connected");
     for qos in ["0", "1", "2"] {
@@ -102,7 +105,7 @@ fn messages_of_every_qos_go_both_ways_under_their_names() {
 
 #[test]
 fn what_is_retained_goes_over_once_and_stays_retained() {
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let rules = "[[bridge.out]]
 filter = \"keep/#\"
 [[bridge.out]]
@@ -134,10 +137,11 @@ fn nothing_is_lost_while_the_other_broker_is_away() {
     let (mut near, _) = edge("bridge-away", &bridge, &["--data", &data]);
     near.program.wait_for("not connected");
     let url = format!("tcp://{address}");
-    let far = Broker::start(&["--listen", &url]);
+    let far = TestBroker::start(&["--listen", &url]);
     let port = address.port().to_string();
     let wants = ["-V", "5", "-t", "site/up/#", "-q", "2", "-W", "20"];
-    let sub = Program::start(godwit(&[&["sub", "-p", &port, "-C", "501"], &wants[..]].concat()));
+    let sub =
+        TestProgram::start(godwit(&[&["sub", "-p", &port, "-C", "501"], &wants[..]].concat()));
     near.program.wait_for("godwit::bridge connected");
     // Nothing of what went before it comes behind it.
     publish(&near.port(), &["-t", "up/x", "-m", "last", "-q", "2"]);
@@ -150,17 +154,17 @@ fn nothing_is_lost_while_the_other_broker_is_away() {
 
 #[test]
 fn brokers_that_are_killed_lose_and_double_nothing_on_the_way_out() {
-    killed("bridge-killed-out", BOTH, Way::Out);
+    killed("bridge-killed-out", BOTH, BridgeCase::Out);
 }
 
 #[test]
 fn brokers_that_are_killed_lose_and_double_nothing_on_the_way_in() {
-    killed("bridge-killed-in", BOTH, Way::In);
+    killed("bridge-killed-in", BOTH, BridgeCase::In);
 }
 
 #[test]
 fn brokers_that_are_killed_lose_nothing_on_the_way_out_to_one_of_several_servers() {
-    killed("bridge-killed-several", BOTH, Way::OutToSeveral);
+    killed("bridge-killed-several", BOTH, BridgeCase::OutToSeveral);
 }
 
 #[test]
@@ -168,11 +172,11 @@ fn rows_that_a_rule_sends_to_a_bridge_are_not_lost_and_not_doubled_by_kills() {
     let rule = "[[rule]]\nname = \"r\"\nsql = 'SELECT payload AS p FROM \"up/#\"'\n\
                 send.to = [\"bridge/b\"]\nsend.topic = \"site/up/row\"\n\
                 send.payload = \"${p}\"\n";
-    killed("bridge-killed-rows", rule, Way::Out);
+    killed("bridge-killed-rows", rule, BridgeCase::Out);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum BridgeCase {
     In,
     Out,
     /// Only the process knows what is half-way there.
@@ -180,19 +184,19 @@ enum Way {
 }
 
 /// Every message that one broker acknowledged is at the other one, once, whoever was killed.
-fn killed(name: &str, rules: &str, way: Way) {
-    let is_outward = way != Way::In;
+fn killed(name: &str, rules: &str, way: BridgeCase) {
+    let is_outward = way != BridgeCase::In;
     let data = |side: &str| scratch(&format!("{name}-{side}")).display().to_string();
     let (near_data, far_data) = (data("near"), data("far"));
     let (near_url, far_url) = (nowhere(), nowhere());
     let far = || {
         let url = format!("tcp://{far_url}");
-        Broker::start(&["--data", &far_data, "--listen", &url])
+        TestBroker::start(&["--data", &far_data, "--listen", &url])
     };
     let near = || {
         let url = format!("tcp://{near_url}");
         let mut bridge = servers(far_url);
-        if way == Way::OutToSeveral {
+        if way == BridgeCase::OutToSeveral {
             let second = nowhere();
             bridge = format!("servers = [\"tcp://{far_url}\", \"tcp://{second}\"]\n");
         }
@@ -254,7 +258,7 @@ fn killed(name: &str, rules: &str, way: Way) {
     let mut once = exactly.clone();
     once.sort_unstable();
     once.dedup();
-    if way != Way::OutToSeveral {
+    if way != BridgeCase::OutToSeveral {
         assert_eq!(once.len(), exactly.len(), "QoS 2 came twice");
     }
     drop(there);
@@ -262,7 +266,7 @@ fn killed(name: &str, rules: &str, way: Way) {
 
 #[test]
 fn options_change_and_only_their_bridge_notices() {
-    let (one, other) = (Broker::start(&[]), Broker::start(&[]));
+    let (one, other) = (TestBroker::start(&[]), TestBroker::start(&[]));
     let rules = "[[bridge.out]]\nfilter = \"up/#\"\n";
     let second = |address: SocketAddr, rules: &str| {
         format!("{rules}\n[[bridge]]\nname = \"c\"\n{}{rules}", servers(address))
@@ -301,7 +305,7 @@ fn options_change_and_only_their_bridge_notices() {
 
 #[test]
 fn limits_of_a_queue_change_without_a_new_connection() {
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let bridge = servers(far.address) + BOTH;
     let (mut near, file) = edge("bridge-limits", &bridge, &[]);
     wait_for_value(&near, "state", |value| value == "1");
@@ -329,7 +333,7 @@ fn a_first_server_that_lets_nobody_in_does_not_take_a_bridge_from_its_backup() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let first = listener.local_addr().unwrap();
     thread::spawn(move || listener.incoming().for_each(drop));
-    let backup = Broker::start(&[]);
+    let backup = TestBroker::start(&[]);
     let all =
         format!("servers = [\"tcp://{first}\", \"tcp://{}\"]\nreturn_s = 1\n", backup.address);
     let (near, _) = edge("bridge-firm", &(all + BOTH), &[]);
@@ -341,13 +345,13 @@ fn a_first_server_that_lets_nobody_in_does_not_take_a_bridge_from_its_backup() {
 #[test]
 fn a_backup_is_used_until_the_first_server_is_back() {
     let first = nowhere();
-    let backup = Broker::start(&[]);
+    let backup = TestBroker::start(&[]);
     let all =
         format!("servers = [\"tcp://{first}\", \"tcp://{}\"]\nreturn_s = 1\n", backup.address);
     let (mut near, _) = edge("bridge-backup", &(all + BOTH), &[]);
     let line = near.program.wait_for("godwit::bridge connected");
     assert!(line.contains(&backup.address.to_string()), "{line}");
-    let back = Broker::start(&["--listen", &format!("tcp://{first}")]);
+    let back = TestBroker::start(&["--listen", &format!("tcp://{first}")]);
     near.program.wait_for("goes back to its first server");
     let line = near.program.wait_for("godwit::bridge connected");
     assert!(line.contains(&first.to_string()), "{line}");
@@ -358,8 +362,8 @@ fn a_backup_is_used_until_the_first_server_is_back() {
 
 #[test]
 fn a_line_that_died_is_noticed_and_nothing_on_it_is_lost() {
-    let far = Broker::start(&[]);
-    let line = Line::to(far.address);
+    let far = TestBroker::start(&[]);
+    let line = FreezableProxy::to(far.address);
     let times = "
 keep_alive_s = 1
 answer_timeout_s = 1
@@ -392,9 +396,10 @@ status_topic = \"site/status\"
 fn a_question_that_stands_behind_much_is_waited_for_while_that_gets_on() {
     let addresses = [nowhere(), nowhere()];
     let listen = format!("tcp://{}", addresses[0]);
-    let far = Broker::start(&["--listen", &listen, "--listen", &format!("ws://{}", addresses[1])]);
+    let far =
+        TestBroker::start(&["--listen", &listen, "--listen", &format!("ws://{}", addresses[1])]);
     for (scheme, address) in ["tcp", "ws"].into_iter().zip(addresses) {
-        let line = Line::slow(address, 200_000);
+        let line = FreezableProxy::slow(address, 200_000);
         let bridge = format!("servers = [\"{scheme}://{}\"]\n", line.address);
         let times = "keep_alive_s = 1\nanswer_timeout_s = 2\n";
         let name = format!("bridge-behind-{scheme}");
@@ -429,7 +434,7 @@ fn every_carrier_leads_to_the_other_broker() {
         arguments.extend(["--listen".to_string(), format!("{scheme}://{address}")]);
     }
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let far = Broker::start(&arguments);
+    let far = TestBroker::start(&arguments);
     for (scheme, address) in schemes.iter().zip(addresses) {
         let port = address.port();
         let server = format!("servers = [\"{scheme}://localhost:{port}\"]\nkeep_alive_s = 1\n");
@@ -483,7 +488,7 @@ fn mosquitto_is_bridged_in_both_versions_without_echoes() {
 #[test]
 fn mosquitto_bridges_to_us_in_both_versions() {
     for version in ["mqttv311", "mqttv50"] {
-        let far = Broker::start(&[]);
+        let far = TestBroker::start(&[]);
         let more = format!(
             "connection {version}\naddress {}\nbridge_protocol_version {version}\n\
              topic up/# out 2\ntopic down/# in 2\nrestart_timeout 1\n",
@@ -501,7 +506,7 @@ fn mosquitto_bridges_to_us_in_both_versions() {
         let here = subscriber(&far, &["-t", "up/#", "-q", "2", "-C", "1", "-W", "20"]);
         publish(&port, &["-t", "up/x", "-m", version, "-q", "2"]);
         assert_eq!(here.finish(), (Some(0), format!("{version}\n")));
-        let mut sub = Program::start(godwit(&[
+        let mut sub = TestProgram::start(godwit(&[
             "sub", "-p", &port, "-t", "down/#", "-q", "2", "-C", "1", "-W", "20", "-d",
         ]));
         sub.wait_for("SUBACK");
@@ -546,7 +551,7 @@ fn a_quiet_bridge_stays_connected() {
 
 #[test]
 fn our_own_broker_knows_the_mark_of_a_bridge() {
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let rules = "[[bridge.out]]\nfilter = \"both/#\"\n[[bridge.in]]\nfilter = \"both/#\"\n";
     let bridge = format!("{}version = \"3.1.1\"\n{rules}", servers(far.address));
     let (near, _) = edge("bridge-mark", &bridge, &[]);
@@ -562,7 +567,7 @@ fn our_own_broker_knows_the_mark_of_a_bridge() {
 
 #[test]
 fn nobody_else_has_a_links_name() {
-    let broker = Broker::start(&[]);
+    let broker = TestBroker::start(&[]);
     let port = broker.port();
     let wants = ["sub", "-p", &port, "-V", "5", "-i", "$link/bridge/b", "-t", "t", "-W", "2"];
     let (code, _, stderr) = run(&wants);
@@ -570,11 +575,11 @@ fn nobody_else_has_a_links_name() {
 }
 
 /// mosquitto on a port of its own, if it is here.
-pub(crate) fn mosquitto(name: &str) -> Option<(Program, u16)> {
+pub(crate) fn mosquitto(name: &str) -> Option<(TestProgram, u16)> {
     mosquitto_with(name, "")
 }
 
-pub(crate) fn mosquitto_with(name: &str, more: &str) -> Option<(Program, u16)> {
+pub(crate) fn mosquitto_with(name: &str, more: &str) -> Option<(TestProgram, u16)> {
     let program = installed("mosquitto", "mosquitto")?;
     let port = nowhere().port();
     let file = scratch(name).join("mosquitto.conf");
@@ -582,7 +587,7 @@ pub(crate) fn mosquitto_with(name: &str, more: &str) -> Option<(Program, u16)> {
         .expect("this host has room for it");
     let mut command = Command::new(program);
     command.args(["-c", &file.display().to_string()]);
-    let started = Program::start(command);
+    let started = TestProgram::start(command);
     let until = Instant::now() + PATIENCE;
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         assert!(Instant::now() < until, "mosquitto does not listen");

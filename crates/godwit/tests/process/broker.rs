@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub(crate) const GODWIT: &str = env!("CARGO_BIN_EXE_godwit");
 
 /// Any process whose stderr is read line by line.
-pub(crate) struct Program {
+pub(crate) struct TestProgram {
     child: Child,
     lines: Receiver<String>,
     /// Every line so far.
@@ -22,18 +22,18 @@ pub(crate) struct Program {
     looked_at: usize,
 }
 
-pub(crate) struct Broker {
-    pub(crate) program: Program,
+pub(crate) struct TestBroker {
+    pub(crate) program: TestProgram,
     pub(crate) address: SocketAddr,
 }
 
-impl Broker {
-    pub(crate) fn start(arguments: &[&str]) -> Broker {
-        Broker::start_with(&[], arguments)
+impl TestBroker {
+    pub(crate) fn start(arguments: &[&str]) -> TestBroker {
+        TestBroker::start_with(&[], arguments)
     }
 
     /// With storage in memory, unless the arguments name a folder.
-    pub(crate) fn start_with(environment: &[(&str, &str)], arguments: &[&str]) -> Broker {
+    pub(crate) fn start_with(environment: &[(&str, &str)], arguments: &[&str]) -> TestBroker {
         let mut command = godwit(arguments);
         if !arguments.contains(&"--data") {
             command.arg("--memory");
@@ -41,18 +41,18 @@ impl Broker {
         // Some come back where they were.
         let url = format!("tcp://127.0.0.1:{}", free_port());
         command.args(["--listen", &url]).envs(environment.iter().copied());
-        Broker::announced(Program::start(command))
+        TestBroker::announced(TestProgram::start(command))
     }
 
     /// Where its banner says that it listens.
-    pub(crate) fn announced(mut program: Program) -> Broker {
+    pub(crate) fn announced(mut program: TestProgram) -> TestBroker {
         let line = program.wait_for("listening on  tcp://");
         let address = line.split("tcp://").nth(1).expect("the banner names the address");
         let address = address.trim().parse().expect("an address");
         program.wait_for("memory limit");
         // Links may have connected before.
         program.looked_at = 0;
-        Broker { program, address }
+        TestBroker { program, address }
     }
 
     pub(crate) fn port(&self) -> String {
@@ -60,8 +60,8 @@ impl Broker {
     }
 }
 
-impl Program {
-    pub(crate) fn start(mut command: Command) -> Program {
+impl TestProgram {
+    pub(crate) fn start(mut command: Command) -> TestProgram {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program can be run");
         let stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
@@ -73,7 +73,7 @@ impl Program {
                 }
             }
         });
-        Program { child, lines, seen: Vec::new(), looked_at: 0 }
+        TestProgram { child, lines, seen: Vec::new(), looked_at: 0 }
     }
 
     /// The next line of stderr that contains `text`.
@@ -146,7 +146,7 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for TestProgram {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -189,7 +189,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 fn whoever_waits_for_a_line_gives_up_though_others_come() {
     let mut talkative = Command::new("sh");
     talkative.args(["-c", "while :; do echo again >&2; sleep 0.01; done"]);
-    let mut talkative = Program::start(talkative);
+    let mut talkative = TestProgram::start(talkative);
     talkative.wait_for("again");
     talkative.wait_within(Duration::from_millis(300), "never");
 }

@@ -1,7 +1,7 @@
 //! `[[cache]]` on the real program: read by our own clients, from any shard, changed by SIGHUP, and
 //! told what is wrong with its options.
 
-use crate::broker::{Broker, run, scratch};
+use crate::broker::{TestBroker, run, scratch};
 use crate::clients::{publish, subscriber};
 use std::path::Path;
 
@@ -32,7 +32,7 @@ fn every_shard_reads_what_clients_of_others_published() {
     let path = scratch("caches").join("godwit.toml");
     let file = write(&path, CACHE);
     for shards in ["1", "3"] {
-        let broker = Broker::start(&["--config", &file, "--shards", shards]);
+        let broker = TestBroker::start(&["--config", &file, "--shards", shards]);
         let port = broker.port();
         // Each comes under another client id, so from some shard.
         for at in 0..8 {
@@ -55,7 +55,7 @@ fn every_shard_reads_what_clients_of_others_published() {
 fn a_reload_keeps_what_a_cache_has() {
     let path = scratch("caches-live").join("godwit.toml");
     let file = write(&path, CACHE);
-    let mut broker = Broker::start(&["--config", &file, "--shards", "2"]);
+    let mut broker = TestBroker::start(&["--config", &file, "--shards", "2"]);
     let port = broker.port();
     for payload in ["1", "2"] {
         publish(&port, &["-t", "halls/a", "-m", payload, "-q", "1"]);

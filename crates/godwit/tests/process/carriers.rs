@@ -1,7 +1,7 @@
 //! Our own clients over everything that carries MQTT, and what they say where it does not.
 
-use crate::broker::{Program, godwit, run};
-use crate::doors::{Certs, Doors, refs};
+use crate::broker::{TestProgram, godwit, run};
+use crate::doors::{CertificateFolder, ListenerBroker, refs};
 use std::time::{Duration, Instant};
 
 const ALL: &[&str] = &[
@@ -18,8 +18,8 @@ const ALL: &[&str] = &[
 ];
 const QUIC: &[&str] = &["--listen", "quic://127.0.0.1:0"];
 
-fn serve(certs: &Certs, more: &[&str]) -> Doors {
-    Doors::start(&refs(&certs.serve(more)))
+fn serve(certs: &CertificateFolder, more: &[&str]) -> ListenerBroker {
+    ListenerBroker::start(&refs(&certs.serve(more)))
 }
 
 /// `-h URL` and the CA, where the URL is of something that has one.
@@ -30,17 +30,17 @@ fn at<'a>(url: &'a str, ca: &'a str) -> Vec<&'a str> {
 
 #[test]
 fn every_carrier_brings_messages_to_every_other() {
-    let certs = Certs::new("carriers-all");
+    let certs = CertificateFolder::new("carriers-all");
     let (ca, broker) = (certs.path("ca.pem"), serve(&certs, &[ALL, &["--shards", "2"]].concat()));
     let urls: Vec<String> =
         broker.urls.iter().map(|url| url.replace("127.0.0.1", "localhost")).collect();
     assert_eq!(urls.len(), 5);
     let count = (3 * urls.len()).to_string();
-    let subs: Vec<Program> = urls
+    let subs: Vec<TestProgram> = urls
         .iter()
         .map(|url| {
             let filter = ["sub", "-t", "c", "-q", "2", "-d", "-C", &count];
-            let mut sub = Program::start(godwit(&[&filter[..], &at(url, &ca)].concat()));
+            let mut sub = TestProgram::start(godwit(&[&filter[..], &at(url, &ca)].concat()));
             sub.wait_for("SUBACK");
             sub
         })
@@ -69,14 +69,14 @@ fn every_carrier_brings_messages_to_every_other() {
 
 #[test]
 fn everything_listens_on_ipv6_too() {
-    let certs = Certs::new("carriers-6");
+    let certs = CertificateFolder::new("carriers-6");
     let six: Vec<String> = ALL.iter().map(|text| text.replace("127.0.0.1", "[::1]")).collect();
     let (ca, broker) = (certs.path("ca.pem"), serve(&certs, &refs(&six)));
     assert_eq!(broker.urls.len(), 5);
     for url in &broker.urls {
         assert!(url.contains("://[::1]:"), "{url}");
         let filter = ["sub", "-t", "six", "-q", "1", "-d", "-C", "1"];
-        let mut sub = Program::start(godwit(&[&filter[..], &at(url, &ca)].concat()));
+        let mut sub = TestProgram::start(godwit(&[&filter[..], &at(url, &ca)].concat()));
         sub.wait_for("SUBACK");
         let line = ["pub", "-t", "six", "-m", "x", "-q", "1"];
         let (code, _, why) = run(&[&line[..], &at(url, &ca)].concat());
@@ -87,7 +87,7 @@ fn everything_listens_on_ipv6_too() {
 
 #[test]
 fn large_messages_pass_whole_both_ways_at_once() {
-    let certs = Certs::new("carriers-large");
+    let certs = CertificateFolder::new("carriers-large");
     let (ca, broker) = (certs.path("ca.pem"), serve(&certs, &ALL[4..]));
     let file = certs.path("payload");
     let payload: Vec<u8> = (0..1_900_000_u32).map(|at| (at * 7 % 251) as u8).collect();
@@ -95,7 +95,7 @@ fn large_messages_pass_whole_both_ways_at_once() {
     for url in &broker.urls {
         let url = url.replace("127.0.0.1", "localhost");
         let filter = ["sub", "-t", "l", "-q", "1", "-d", "-C", "4", "-N"];
-        let mut sub = Program::start(godwit(&[&filter[..], &at(&url, &ca)].concat()));
+        let mut sub = TestProgram::start(godwit(&[&filter[..], &at(&url, &ca)].concat()));
         sub.wait_for("SUBACK");
         let line = ["pub", "-t", "l", "-q", "1", "-f", &file, "--repeat", "4"];
         let (code, _, why) = run(&[&line[..], &at(&url, &ca)].concat());
@@ -108,7 +108,7 @@ fn large_messages_pass_whole_both_ways_at_once() {
 
 #[test]
 fn over_quic_too_the_broker_has_to_be_who_it_says() {
-    let certs = Certs::new("carriers-trust");
+    let certs = CertificateFolder::new("carriers-trust");
     let broker = serve(&certs, QUIC);
     let url = broker.urls[0].replace("127.0.0.1", "localhost");
     let publish = |more: &[&str]| run(&[&["pub", "-h", &url, "-t", "a", "-m", "x"], more].concat());
@@ -124,7 +124,7 @@ fn over_quic_too_the_broker_has_to_be_who_it_says() {
 
 #[test]
 fn a_certificate_is_shown_over_quic() {
-    let certs = Certs::new("carriers-certificate");
+    let certs = CertificateFolder::new("carriers-certificate");
     let files = certs.set(&[("tls.client_ca", "ca.pem")]);
     let required = ["--set", "tls.client_certificate=required"];
     let broker = serve(&certs, &[QUIC, &refs(&files), &required].concat());
@@ -153,10 +153,10 @@ fn nobody_there_is_said_at_once() {
 
 #[test]
 fn a_broker_that_is_killed_is_missed_by_who_only_listens() {
-    let certs = Certs::new("carriers-killed");
+    let certs = CertificateFolder::new("carriers-killed");
     let broker = serve(&certs, QUIC);
     let line = ["sub", "-h", &broker.urls[0], "--insecure", "-t", "a", "-d"];
-    let mut sub = Program::start(godwit(&line));
+    let mut sub = TestProgram::start(godwit(&line));
     sub.wait_for("SUBACK");
     broker.program.signal("KILL");
     let why = sub.wait_for("connecting again");
@@ -165,7 +165,7 @@ fn a_broker_that_is_killed_is_missed_by_who_only_listens() {
 
 #[test]
 fn who_speaks_no_websocket_is_told_apart() {
-    let certs = Certs::new("carriers-no-web");
+    let certs = CertificateFolder::new("carriers-no-web");
     let broker = serve(&certs, &ALL[..6]);
     let url = broker.urls[0].replace("tcp://", "ws://");
     let (code, _, why) = run(&["pub", "-h", &url, "-t", "a", "-m", "x"]);

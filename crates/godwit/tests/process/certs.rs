@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 
 /// One certificate: its file, its CN, its other names, and for whom it is.
-struct Wanted {
+struct CertificateSpec {
     file: &'static str,
     common_name: &'static str,
     names: &'static [&'static str],
@@ -23,30 +23,30 @@ const CLIENT: ExtendedKeyUsagePurpose = ExtendedKeyUsagePurpose::ClientAuth;
 const EXPIRED: &str = "expired";
 const REVOKED_SERIAL: u64 = 5;
 
-const WANTED: &[Wanted] = &[
-    Wanted {
+const WANTED: &[CertificateSpec] = &[
+    CertificateSpec {
         file: "server",
         common_name: "localhost",
         names: &["localhost", "127.0.0.1", "::1"],
         usage: SERVER,
         serial: 1,
     },
-    Wanted {
+    CertificateSpec {
         file: "other",
         common_name: "other.example",
         names: &["other.example", "*.wild.example"],
         usage: SERVER,
         serial: 2,
     },
-    Wanted {
+    CertificateSpec {
         file: "client",
         common_name: "sensor-7",
         names: &["sensor-7.example"],
         usage: CLIENT,
         serial: 3,
     },
-    Wanted { file: EXPIRED, common_name: "late", names: &[], usage: CLIENT, serial: 4 },
-    Wanted {
+    CertificateSpec { file: EXPIRED, common_name: "late", names: &[], usage: CLIENT, serial: 4 },
+    CertificateSpec {
         file: "revoked",
         common_name: "gone",
         names: &[],
@@ -63,8 +63,13 @@ pub(crate) fn make(folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
     for wanted in WANTED {
         issue(folder, wanted.file, wanted, &ours)?;
     }
-    let stranger =
-        Wanted { file: "stranger", common_name: "sensor-7", names: &[], usage: CLIENT, serial: 6 };
+    let stranger = CertificateSpec {
+        file: "stranger",
+        common_name: "sensor-7",
+        names: &[],
+        usage: CLIENT,
+        serial: 6,
+    };
     issue(folder, stranger.file, &stranger, &theirs)?;
     fs::write(folder.join("crl.pem"), revocations(&ours)?)?;
     Ok(())
@@ -74,13 +79,13 @@ pub(crate) fn make(folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
 #[allow(dead_code, reason = "only tests renew")]
 pub(crate) fn renew(folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let ours = authority(folder, "ca", "Godwit test CA")?;
-    issue(folder, "server", &Wanted { serial: 101, ..first() }, &ours)
+    issue(folder, "server", &CertificateSpec { serial: 101, ..first() }, &ours)
 }
 
 #[allow(dead_code, reason = "only tests renew")]
-fn first() -> Wanted {
-    let Wanted { file, common_name, names, serial, .. } = WANTED[0];
-    Wanted { file, common_name, names, usage: SERVER, serial }
+fn first() -> CertificateSpec {
+    let CertificateSpec { file, common_name, names, serial, .. } = WANTED[0];
+    CertificateSpec { file, common_name, names, usage: SERVER, serial }
 }
 
 fn authority(
@@ -100,7 +105,7 @@ fn authority(
 fn issue(
     folder: &Path,
     file: &str,
-    wanted: &Wanted,
+    wanted: &CertificateSpec,
     by: &Issuer<'static, KeyPair>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let names: Vec<String> = wanted.names.iter().map(ToString::to_string).collect();

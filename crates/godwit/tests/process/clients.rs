@@ -1,7 +1,7 @@
 //! `godwit pub` and `godwit sub` against our broker, against mosquitto's broker and beside its
 //! clients, where those are installed.
 
-use crate::broker::{Broker, Program, godwit, run, scratch};
+use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
 use crate::installed::{installed, is_installed};
 use crate::ports::free_port;
 use std::net::{SocketAddr, TcpStream};
@@ -10,9 +10,9 @@ use std::process::Command;
 use std::time::Duration;
 
 /// A `sub` whose subscription is in force.
-pub(crate) fn subscriber(port: &str, arguments: &[&str]) -> Program {
+pub(crate) fn subscriber(port: &str, arguments: &[&str]) -> TestProgram {
     let fixed = ["sub", "-p", port, "-d"];
-    let mut sub = Program::start(godwit(&[&fixed, arguments].concat()));
+    let mut sub = TestProgram::start(godwit(&[&fixed, arguments].concat()));
     sub.wait_for("SUBACK");
     sub
 }
@@ -24,7 +24,7 @@ pub(crate) fn publish(port: &str, arguments: &[&str]) {
 
 #[test]
 fn every_qos_in_every_version_arrives_once() {
-    let broker = Broker::start(&[]);
+    let broker = TestBroker::start(&[]);
     let port = broker.port();
     for version in ["31", "311", "5"] {
         for qos in ["0", "1", "2"] {
@@ -40,12 +40,12 @@ fn every_qos_in_every_version_arrives_once() {
 
 #[test]
 fn lines_files_and_repeats_are_messages() {
-    let broker = Broker::start(&[]);
+    let broker = TestBroker::start(&[]);
     let port = broker.port();
     let file = scratch("payload").join("payload");
     std::fs::write(&file, "from a file").unwrap();
     let sub = subscriber(&port, &["-t", "t", "-q", "2", "-C", "108"]);
-    let mut lines = Program::start(godwit(&["pub", "-p", &port, "-t", "t", "-l", "-q", "2"]));
+    let mut lines = TestProgram::start(godwit(&["pub", "-p", &port, "-t", "t", "-l", "-q", "2"]));
     let numbers: Vec<String> = (0..100).map(|number| number.to_string()).collect();
     lines.write(&numbers.join("\n"));
     assert_eq!(lines.finish().0, Some(0));
@@ -59,7 +59,7 @@ fn lines_files_and_repeats_are_messages() {
 
 #[test]
 fn retained_messages_are_kept_shown_and_removed() {
-    let broker = Broker::start(&[]);
+    let broker = TestBroker::start(&[]);
     let port = broker.port();
     let sub = |arguments: &[&str]| {
         let (code, stdout, _) = run(&[&["sub", "-p", &port], arguments].concat());
@@ -77,7 +77,7 @@ fn retained_messages_are_kept_shown_and_removed() {
 
 #[test]
 fn a_session_keeps_what_came_while_its_client_was_away() {
-    let broker = Broker::start(&[]);
+    let broker = TestBroker::start(&[]);
     let port = broker.port();
     for version in ["311", "5"] {
         let (id, topic) = (format!("id{version}"), format!("s/{version}"));
@@ -93,7 +93,7 @@ fn a_session_keeps_what_came_while_its_client_was_away() {
 
 #[test]
 fn a_will_is_published_when_its_client_is_killed() {
-    let broker = Broker::start(&[]);
+    let broker = TestBroker::start(&[]);
     let port = broker.port();
     let will = ["--will-topic", "w", "--will-payload", "gone", "--will-qos", "1", "-t", "x"];
     let mortal = subscriber(&port, &will);
@@ -104,7 +104,7 @@ fn a_will_is_published_when_its_client_is_killed() {
 
 #[test]
 fn properties_travel() {
-    let broker = Broker::start(&[]);
+    let broker = TestBroker::start(&[]);
     let port = broker.port();
     let format = "%p|%C|%R|%D|%P|%S|%E|%F";
     let wants =
@@ -132,7 +132,8 @@ fn failures_name_the_broker_the_reason_and_an_exit_code() {
     assert_eq!((code, stdout.as_str()), (Some(1), ""));
     assert!(stderr.contains("Error: localhost:") && stderr.contains("refused"), "{stderr}");
 
-    let broker = Broker::start(&["--set", "message.qos_max=1", "--set", "retain.available=false"]);
+    let broker =
+        TestBroker::start(&["--set", "message.qos_max=1", "--set", "retain.available=false"]);
     let port = broker.port();
     let (code, _, stderr) = run(&["sub", "-p", &port, "-t", "a", "-W", "0.2"]);
     assert_eq!((code, stderr.as_str()), (Some(27), "Error: Timed out\n"));
@@ -146,15 +147,15 @@ fn failures_name_the_broker_the_reason_and_an_exit_code() {
 
 #[test]
 fn a_lost_broker_is_looked_for_again() {
-    let mut broker = Broker::start(&[]);
+    let mut broker = TestBroker::start(&[]);
     let port = broker.port();
-    let mut sub = Program::start(godwit(&["sub", "-p", &port, "-t", "a", "-C", "1", "-d"]));
+    let mut sub = TestProgram::start(godwit(&["sub", "-p", &port, "-t", "a", "-C", "1", "-d"]));
     sub.wait_for("SUBACK");
     broker.program.signal("KILL");
     broker.program.exit_code();
     sub.wait_for("connecting again");
     let url = format!("tcp://127.0.0.1:{port}");
-    let mut again = Program::start(godwit(&["--memory", "--listen", &url]));
+    let mut again = TestProgram::start(godwit(&["--memory", "--listen", &url]));
     again.wait_for("listening on");
     sub.wait_for("SUBACK");
     publish(&port, &["-t", "a", "-m", "back"]);
@@ -166,7 +167,7 @@ fn our_clients_and_mosquittos_understand_each_other() {
     if !is_installed("mosquitto_sub", "mosquitto_sub") {
         return;
     }
-    let broker = Broker::start(&[]);
+    let broker = TestBroker::start(&[]);
     let port = broker.port();
     for version in ["311", "5"] {
         for qos in ["0", "1", "2"] {
@@ -200,12 +201,12 @@ fn our_clients_work_with_mosquittos_broker() {
 }
 
 /// Another program may take the port before mosquitto does.
-fn mosquitto(program: &Path) -> (String, Program) {
+fn mosquitto(program: &Path) -> (String, TestProgram) {
     loop {
         let port = unused_port();
         let mut command = Command::new(program);
         command.args(["-p", &port, "-v"]);
-        let mut broker = Program::start(command);
+        let mut broker = TestProgram::start(command);
         broker.wait_for("mosquitto version");
         for _ in 0..100 {
             if TcpStream::connect(format!("localhost:{port}")).is_ok() {

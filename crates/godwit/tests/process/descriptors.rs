@@ -1,7 +1,7 @@
 //! A process that may open few files: clients use up their share of them, and what is durable goes
 //! on all the same.
 
-use crate::broker::{PATIENCE, Program, godwit, run, scratch};
+use crate::broker::{PATIENCE, TestProgram, godwit, run, scratch};
 use crate::doors::{CONNACK, CONNECT};
 use crate::web;
 use std::io::{ErrorKind, Read, Write};
@@ -12,15 +12,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The real program where only so many descriptors may be open.
-fn limited(descriptors: u32, arguments: &[&str]) -> Program {
+fn limited(descriptors: u32, arguments: &[&str]) -> TestProgram {
     let mut command = Command::new("sh");
     let shell = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
     command.args(["-c", &shell]).arg(godwit::<&str>(&[]).get_program()).args(arguments);
-    Program::start(command)
+    TestProgram::start(command)
 }
 
-fn urls(program: &mut Program, count: usize) -> Vec<String> {
-    let url = |program: &mut Program| {
+fn urls(program: &mut TestProgram, count: usize) -> Vec<String> {
+    let url = |program: &mut TestProgram| {
         let line = program.wait_for("listening on");
         line.split_once("listening on").expect("a URL").1.trim().to_string()
     };
@@ -29,11 +29,11 @@ fn urls(program: &mut Program, count: usize) -> Vec<String> {
     urls
 }
 
-trait Stream: Read + Write {}
-impl<T: Read + Write> Stream for T {}
+trait DescriptorStream: Read + Write {}
+impl<T: Read + Write> DescriptorStream for T {}
 
 /// A connection to a listener of any kind that knows no other limit than the kernel's.
-fn connect(url: &str) -> Box<dyn Stream> {
+fn connect(url: &str) -> Box<dyn DescriptorStream> {
     let soon = Some(Duration::from_millis(700));
     if let Some(path) = url.strip_prefix("unix://") {
         let stream = UnixStream::connect(path).expect("the kernel takes it");
@@ -47,7 +47,7 @@ fn connect(url: &str) -> Box<dyn Stream> {
 }
 
 /// Whether it is let in soon; it stays, in or out.
-fn comes_in(url: &str) -> (bool, Box<dyn Stream>) {
+fn comes_in(url: &str) -> (bool, Box<dyn DescriptorStream>) {
     let mut stream = connect(url);
     let (words, expected): (&[u8], &[u8]) = match url.starts_with("ws") {
         true => (web::UPGRADE.as_bytes(), b"HTTP"),
@@ -70,12 +70,12 @@ fn comes_in(url: &str) -> (bool, Box<dyn Stream>) {
     (came, stream)
 }
 
-fn open_descriptors(program: &Program) -> usize {
+fn open_descriptors(program: &TestProgram) -> usize {
     let folder = format!("/proc/{}/fd", program.id());
     std::fs::read_dir(folder).expect("it runs").count()
 }
 
-fn fill(url: &str) -> Vec<Box<dyn Stream>> {
+fn fill(url: &str) -> Vec<Box<dyn DescriptorStream>> {
     let mut all = Vec::new();
     loop {
         let (came, stream) = comes_in(url);
@@ -113,7 +113,7 @@ fn what_is_durable_goes_on_when_clients_have_used_up_their_descriptors() {
     let port = web::port(&urls[0]);
     // Whoever publishes is in before.
     let lines = ["pub", "-p", &port, "-t", "kept", "-q", "1", "-r", "-l", "-V", "5", "-d"];
-    let mut publisher = Program::start(godwit(&lines));
+    let mut publisher = TestProgram::start(godwit(&lines));
     publisher.wait_for("CONNACK");
     for url in &urls {
         let before = open_descriptors(&program);

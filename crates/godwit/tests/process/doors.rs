@@ -1,25 +1,25 @@
 //! A broker with any listeners, and the programs that knock: our clients, mosquitto's, openssl.
 
-use crate::broker::{Program, godwit, scratch};
+use crate::broker::{TestProgram, godwit, scratch};
 use crate::certs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-pub(crate) struct Doors {
-    pub(crate) program: Program,
+pub(crate) struct ListenerBroker {
+    pub(crate) program: TestProgram,
     /// Where it listens, in the order of its options.
     pub(crate) urls: Vec<String>,
 }
 
-impl Doors {
+impl ListenerBroker {
     /// On the listeners that the arguments name, with nothing stored unless they name a folder.
-    pub(crate) fn start(arguments: &[&str]) -> Doors {
+    pub(crate) fn start(arguments: &[&str]) -> ListenerBroker {
         let mut command = godwit(arguments);
         if !arguments.contains(&"--data") {
             command.arg("--memory");
         }
-        let mut program = Program::start(command);
+        let mut program = TestProgram::start(command);
         let mut urls = Vec::new();
         program.wait_for("godwit ");
         loop {
@@ -30,7 +30,7 @@ impl Doors {
             }
         }
         program.wait_for("memory limit");
-        Doors { program, urls }
+        ListenerBroker { program, urls }
     }
 
     /// The port of a URL.
@@ -40,15 +40,15 @@ impl Doors {
 }
 
 /// A folder with every certificate.
-pub(crate) struct Certs {
+pub(crate) struct CertificateFolder {
     pub(crate) folder: PathBuf,
 }
 
-impl Certs {
-    pub(crate) fn new(name: &str) -> Certs {
+impl CertificateFolder {
+    pub(crate) fn new(name: &str) -> CertificateFolder {
         let folder = scratch(name);
         certs::make(&folder).expect("certificates can be made");
-        Certs { folder }
+        CertificateFolder { folder }
     }
 
     pub(crate) fn path(&self, file: &str) -> String {

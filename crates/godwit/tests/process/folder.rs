@@ -1,6 +1,6 @@
 //! `godwit store`: a data folder is checked, and carried from one place to another.
 
-use crate::broker::{Broker, GODWIT, godwit, run, scratch};
+use crate::broker::{GODWIT, TestBroker, godwit, run, scratch};
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
@@ -176,7 +176,7 @@ fn refused(data: &str) -> String {
 fn a_folder_belongs_to_one_process() {
     let folder = scratch("store-locked").join("data");
     let data = folder.to_str().unwrap();
-    let mut first = Broker::start(&["--data", data]);
+    let mut first = TestBroker::start(&["--data", data]);
     let why = format!(
         "godwit: {data} (option data): another process uses the data folder, name another one with \
          --data\n"
@@ -198,10 +198,10 @@ fn a_damaged_store_starts_only_with_repair_and_an_unknown_one_not_at_all() {
     let why = refused(data);
     assert!(why.contains("the store is damaged: batch 1 is missing. Nothing was changed"), "{why}");
     assert!(why.contains("--repair starts without what is missing"), "{why}");
-    let mut repaired = Broker::start(&["--data", data, "--repair"]);
+    let mut repaired = TestBroker::start(&["--data", data, "--repair"]);
     repaired.program.signal("TERM");
     assert_eq!(repaired.program.exit_code(), Some(0));
-    drop(Broker::start(&["--data", data]));
+    drop(TestBroker::start(&["--data", data]));
 
     let manifest = folder.join("store");
     let mut bytes = std::fs::read(&manifest).unwrap();

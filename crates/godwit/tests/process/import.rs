@@ -2,7 +2,7 @@
 //! nothing, and a broker runs on what came out.
 
 use crate::bridges::mosquitto;
-use crate::broker::{Broker, Program, godwit, run, scratch};
+use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
 use crate::certs;
 use crate::clients::{publish, subscriber, unused_port};
 use std::fs;
@@ -198,20 +198,25 @@ fn what_is_wrong_has_its_line_and_nothing_is_written() {
 }
 
 /// A broker with a source of its own, written to where only the test looks.
-fn start(folder: &Path, source: &str) -> Broker {
+fn start(folder: &Path, source: &str) -> TestBroker {
     let (file, out) = (folder.join("small.conf"), folder.join("small.toml"));
     fs::write(&file, source).expect("a file of the test's own");
     let (code, _, stderr) = run(&["import", text(&file), "--out", text(&out)]);
     assert_eq!(code, Some(0), "{stderr}");
-    Broker::announced(Program::start(godwit(&["serve", "--config", text(&out), "--memory"])))
+    TestBroker::announced(TestProgram::start(godwit(&[
+        "serve",
+        "--config",
+        text(&out),
+        "--memory",
+    ])))
 }
 
 /// Who may, on a broker that knows ann and lets her do things below `plant`.
-fn passes_messages(broker: &Broker) {
+fn passes_messages(broker: &TestBroker) {
     let port = broker.port();
     let mut reader = godwit(&["sub", "-p", &port, "-u", "ann", "-P", "annsecret", "-q", "1"]);
     reader.args(["-t", "plant/#", "-C", "1", "-W", "20", "-d"]);
-    let mut reader = Program::start(reader);
+    let mut reader = TestProgram::start(reader);
     reader.wait_for("SUBACK");
     let publish = |password: &str, topic: &str| {
         let who = ["pub", "-V", "5", "-p", &port, "-u", "ann", "-P", password, "-q", "1"];

@@ -96,7 +96,7 @@ fn an_import_lets_nobody_in_whom_mosquitto_keeps_out() {
         let theirs = {
             let mut command = Command::new(&mosquitto);
             command.args([Path::new("-c"), &config]);
-            let process = Answering::start(command, &folder.join("theirs"), " running");
+            let process = ReadyBroker::start(command, &folder.join("theirs"), " running");
             answers(case, &folder, &ports, process.is_some())
         };
         let ours = {
@@ -106,7 +106,7 @@ fn an_import_lets_nobody_in_whom_mosquitto_keeps_out() {
             let imported = run(&["import", &config, "--from", "mosquitto", "--out", &out]);
             let started = (imported.0 == Some(0)).then(|| {
                 let command = godwit(&["serve", "--memory", "--config", &out]);
-                Answering::start(command, &folder.join("ours"), "started")
+                ReadyBroker::start(command, &folder.join("ours"), "started")
             });
             let process = started.flatten();
             answers(case, &folder, &ports, process.is_some())
@@ -171,14 +171,14 @@ fn prepare(folder: &Path, case: &AccessCase, ports: &[String; 3]) -> PathBuf {
 }
 
 /// A broker that has said that it is there.
-struct Answering(Child);
+struct ReadyBroker(Child);
 
-impl Answering {
+impl ReadyBroker {
     /// None where it ends instead.
-    fn start(mut command: Command, log: &Path, word: &str) -> Option<Answering> {
+    fn start(mut command: Command, log: &Path, word: &str) -> Option<ReadyBroker> {
         let file = File::create(log).expect("a file of the test's own");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
-        let mut started = Answering(command.spawn().expect("the program can be run"));
+        let mut started = ReadyBroker(command.spawn().expect("the program can be run"));
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             if fs::read_to_string(log).is_ok_and(|said| said.contains(word)) {
@@ -193,7 +193,7 @@ impl Answering {
     }
 }
 
-impl Drop for Answering {
+impl Drop for ReadyBroker {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -235,7 +235,7 @@ fn asks(question: &AccessQuestion, address: SocketAddr, folder: &Path) -> bool {
             return connects_by_tls(client, files, address, folder);
         }
     }
-    let Some(mut conn) = Conn::open(address, &question.client) else { return false };
+    let Some(mut conn) = AccessTestConn::open(address, &question.client) else { return false };
     let mut words = question.action.split(':');
     let patience = if question.is_allowed { PATIENCE } else { NOTHING };
     match (words.next(), words.next(), words.next()) {
@@ -245,7 +245,8 @@ fn asks(question: &AccessQuestion, address: SocketAddr, folder: &Path) -> bool {
             if !conn.subscribe(filter) {
                 return false;
             }
-            let publisher = Conn::open(address, "dev:z").or_else(|| Conn::open(address, "-"));
+            let publisher = AccessTestConn::open(address, "dev:z")
+                .or_else(|| AccessTestConn::open(address, "-"));
             let Some(mut publisher) = publisher else { return false };
             publisher.publish(topic) && conn.receives(topic, patience)
         }
@@ -270,7 +271,7 @@ fn connects_by_tls(client: &str, files: &[&str], address: SocketAddr, folder: &P
 }
 
 /// A client of MQTT 5.0.
-pub(crate) struct Conn {
+pub(crate) struct AccessTestConn {
     stream: TcpStream,
     read: Vec<u8>,
 }
@@ -285,9 +286,9 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     [&[first, body.len() as u8], body].concat()
 }
 
-impl Conn {
+impl AccessTestConn {
     /// `NAME:PASSWORD#ID`; none where it is not let in.
-    pub(crate) fn open(address: SocketAddr, client: &str) -> Option<Conn> {
+    pub(crate) fn open(address: SocketAddr, client: &str) -> Option<AccessTestConn> {
         let (client, id) = client.split_once('#').unwrap_or((client, "some-id"));
         let stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
         let (name, password) = match client.split_once(':') {
@@ -298,7 +299,7 @@ impl Conn {
         let flags = 2 | u8::from(name.is_some()) << 7 | u8::from(password.is_some()) << 6;
         let mut body = [&text("MQTT")[..], &[5, flags, 0, 60, 0], &text(id)].concat();
         body.extend(name.into_iter().chain(password).flat_map(text));
-        let mut conn = Conn { stream, read: Vec::new() };
+        let mut conn = AccessTestConn { stream, read: Vec::new() };
         conn.stream.write_all(&packet(0x10, &body)).ok()?;
         let (first, body) = conn.receive(Duration::from_secs(5))?;
         (first == 0x20 && body.get(1) == Some(&0)).then_some(conn)

@@ -1,7 +1,7 @@
 //! Tables of configurations as people have them, committed as data beside the samples: what becomes
 //! of each file, and who gets in where a broker runs on what was written.
 
-use crate::broker::{Program, godwit, run, scratch};
+use crate::broker::{TestProgram, godwit, run, scratch};
 use crate::certs;
 use crate::clients::unused_port;
 use std::fs;
@@ -169,7 +169,7 @@ fn nobody_gets_in_or_does_what_the_original_refuses() {
         // A configuration that is refused lets nobody in.
         let is_refused = code != Some(0) || run(&["check", "--config", config]).0 != Some(0);
         let broker = (!is_refused).then(|| {
-            let program = Program::start(godwit(&["serve", "--memory", "--config", config]));
+            let program = TestProgram::start(godwit(&["serve", "--memory", "--config", config]));
             started(program)
         });
         for ask in case.all("ask") {
@@ -197,7 +197,7 @@ fn nobody_gets_in_or_does_what_the_original_refuses() {
 }
 
 /// A broker that has no listener of TCP announces none.
-fn started(mut program: Program) -> Program {
+fn started(mut program: TestProgram) -> TestProgram {
     program.wait_for("memory limit");
     program
 }

@@ -1,7 +1,7 @@
 //! Who may not come in, and how many may, over real sockets.
 
-use crate::broker::{Broker, run, scratch};
-use crate::doors::{CONNACK, CONNECT, Certs, Doors, refs};
+use crate::broker::{TestBroker, run, scratch};
+use crate::doors::{CONNACK, CONNECT, CertificateFolder, ListenerBroker, refs};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -55,7 +55,7 @@ fn a_list_of_bans_holds_for_who_comes_and_for_who_is_in() {
     let write = |text: &str| std::fs::write(&file, text).expect("it can be written");
     write("[[ban]]\nclient_id = \"bad-*\"\nreason = \"it floods\"\n");
     let set = format!("bans.file={}", file.to_str().expect("a path in UTF-8"));
-    let mut broker = Broker::start(&["--set", &set]);
+    let mut broker = TestBroker::start(&["--set", &set]);
     let port = broker.port();
     let say = |id: &str, version: &str| {
         run(&["pub", "-p", &port, "-i", id, "-V", version, "-q", "1", "-t", "t", "-m", "x"]).0
@@ -90,7 +90,7 @@ fn a_listener_has_room_for_so_many_and_another_one_for_more() {
     let text = "[[listener]]\nurl = \"tcp://127.0.0.1:0\"\nlimits.connections_max = 1\n\
                 [[listener]]\nurl = \"tcp://127.0.0.1:0\"\n";
     std::fs::write(&file, text).expect("it can be written");
-    let broker = Doors::start(&["--config", file.to_str().expect("a path in UTF-8")]);
+    let broker = ListenerBroker::start(&["--config", file.to_str().expect("a path in UTF-8")]);
     let at = |at: usize| broker.urls[at].trim_start_matches("tcp://").parse().expect("an address");
     let (narrow, wide) = (at(0), at(1));
     let first = welcomed(narrow);
@@ -104,7 +104,7 @@ fn a_listener_has_room_for_so_many_and_another_one_for_more() {
 
 #[test]
 fn above_its_rate_a_listener_has_clients_wait_and_refuses_nobody() {
-    let broker = Broker::start(&["--set", "limits.connections_per_s=2"]);
+    let broker = TestBroker::start(&["--set", "limits.connections_per_s=2"]);
     let began = std::time::Instant::now();
     let all = [0; 4].map(|_| welcomed(broker.address));
     assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
@@ -113,11 +113,11 @@ fn above_its_rate_a_listener_has_clients_wait_and_refuses_nobody() {
 
 #[test]
 fn whoever_only_shakes_hands_is_counted_and_the_next_one_costs_no_handshake() {
-    let certs = Certs::new("limits-tls");
+    let certs = CertificateFolder::new("limits-tls");
     let set = ["--set", "limits.address_connections_max=1"];
     let arguments =
         certs.serve(&[&["--listen", "tls://127.0.0.1:0", "--shards", "2"], &set[..]].concat());
-    let mut broker = Doors::start(&refs(&arguments));
+    let mut broker = ListenerBroker::start(&refs(&arguments));
     let address = format!("127.0.0.1:{}", broker.port(0)).parse().expect("an address");
     let first = connect(address);
     assert_eq!(read(&mut connect(address), 1), b"");
@@ -127,7 +127,7 @@ fn whoever_only_shakes_hands_is_counted_and_the_next_one_costs_no_handshake() {
 
 #[test]
 fn whoever_talks_too_fast_waits_and_loses_nothing() {
-    let broker = Broker::start(&["--set", "limits.messages_per_s=2"]);
+    let broker = TestBroker::start(&["--set", "limits.messages_per_s=2"]);
     let mut stream = welcomed(broker.address);
     let began = std::time::Instant::now();
     let publish = |id: u8| [0x32, 5, 0, 1, b't', 0, id];
@@ -170,7 +170,7 @@ fn a_group_of_users_and_a_listener_have_limits_of_their_own() {
     };
     let group = "[[group]]\nname = \"few\"\nlimits.connections_max = ";
     write(&format!("{group}1\n"));
-    let broker = Doors::start(&["--config", &path("godwit.toml"), "--shards", "2"]);
+    let broker = ListenerBroker::start(&["--config", &path("godwit.toml"), "--shards", "2"]);
     let at = |at: usize| broker.urls[at].trim_start_matches("tcp://").parse().expect("an address");
     let (narrow, wide): (SocketAddr, SocketAddr) = (at(0), at(1));
     let knock = |address: SocketAddr, client_id: &str, user: &str| {
@@ -216,7 +216,7 @@ fn a_group_of_users_and_a_listener_have_limits_of_their_own() {
 
 #[test]
 fn what_is_for_a_client_above_its_rate_waits_and_its_publisher_does_not() {
-    let broker = Broker::start(&["--set", "limits.messages_out_per_s=2"]);
+    let broker = TestBroker::start(&["--set", "limits.messages_out_per_s=2"]);
     let (mut subscriber, mut publisher) = (welcomed(broker.address), welcomed_as(&broker, "p"));
     subscriber.write_all(b"\x82\x06\0\x01\0\x01t\0").expect("it is open");
     assert_eq!(read(&mut subscriber, 5), b"\x90\x03\0\x01\0");
@@ -231,7 +231,7 @@ fn what_is_for_a_client_above_its_rate_waits_and_its_publisher_does_not() {
 }
 
 /// Another one.
-fn welcomed_as(broker: &Broker, client_id: &str) -> TcpStream {
+fn welcomed_as(broker: &TestBroker, client_id: &str) -> TcpStream {
     let mut stream = connect(broker.address);
     stream.write_all(&connect_as(client_id, "", "")).expect("it is open");
     assert_eq!(read(&mut stream, CONNACK.len()), CONNACK);
@@ -242,7 +242,7 @@ fn welcomed_as(broker: &Broker, client_id: &str) -> TcpStream {
 /// order: our last words stand behind what the socket had not taken yet.
 #[test]
 fn who_is_too_slow_may_read_to_the_end_why_it_goes() {
-    let broker = Broker::start(&[
+    let broker = TestBroker::start(&[
         "--set=queue.policy=disconnect",
         "--set=queue.messages_max=10",
         "--set=connection.write_bytes_max=64KiB",
@@ -281,7 +281,7 @@ fn who_is_too_slow_may_read_to_the_end_why_it_goes() {
 /// Takes the whole packets off the front.
 fn whole_packets(bytes: &mut Vec<u8>) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
-    while let Ok(Some(frame)) = mqtt::cut(bytes, u32::MAX) {
+    while let Ok(Some(frame)) = mqtt::split_frame(bytes, u32::MAX) {
         packets.push(bytes.drain(..frame.len).collect());
     }
     packets

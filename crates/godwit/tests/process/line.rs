@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const CHUNK_BYTES: usize = 4096;
 
-pub(crate) struct Line {
+pub(crate) struct FreezableProxy {
     pub(crate) address: SocketAddr,
     is_frozen: Arc<AtomicBool>,
     is_mute: Arc<AtomicBool>,
@@ -19,24 +19,24 @@ pub(crate) struct Line {
     has_swallowed: Arc<AtomicBool>,
 }
 
-impl Line {
-    pub(crate) fn to(far: SocketAddr) -> Line {
+impl FreezableProxy {
+    pub(crate) fn to(far: SocketAddr) -> FreezableProxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
-        Line::at(listener, far, Duration::ZERO)
+        FreezableProxy::at(listener, far, Duration::ZERO)
     }
 
     /// What is said towards the far end gets there at this pace, and waits at the near one: there
     /// is little room between.
-    pub(crate) fn slow(far: SocketAddr, bytes_per_s: u32) -> Line {
+    pub(crate) fn slow(far: SocketAddr, bytes_per_s: u32) -> FreezableProxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
         // Connections have from it what they have when they come.
         let room = SockRef::from(&listener).set_recv_buffer_size(4 * CHUNK_BYTES);
         room.expect("a socket has a buffer");
         let pause = Duration::from_secs(1) * CHUNK_BYTES as u32 / bytes_per_s;
-        Line::at(listener, far, pause)
+        FreezableProxy::at(listener, far, pause)
     }
 
-    fn at(listener: TcpListener, far: SocketAddr, pause: Duration) -> Line {
+    fn at(listener: TcpListener, far: SocketAddr, pause: Duration) -> FreezableProxy {
         let address = listener.local_addr().expect("this host has room for it");
         let (is_frozen, is_mute): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
         let (frozen, mute) = (is_frozen.clone(), is_mute.clone());
@@ -59,7 +59,7 @@ impl Line {
                 }
             }
         });
-        Line { address, is_frozen, is_mute, has_swallowed }
+        FreezableProxy { address, is_frozen, is_mute, has_swallowed }
     }
 
     pub(crate) fn freeze(&self) {

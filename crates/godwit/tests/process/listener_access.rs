@@ -1,9 +1,9 @@
 //! Authentication, rules and anonymous access of one listener: what it has for itself, what it has
 //! from all, and that SIGHUP changes both.
 
-use crate::broker::{Program, godwit, run, scratch};
+use crate::broker::{TestProgram, godwit, run, scratch};
 use crate::clients::unused_port;
-use crate::import_access::Conn;
+use crate::import_access::AccessTestConn;
 use std::fs;
 use std::net::SocketAddr;
 
@@ -12,11 +12,11 @@ fn at(port: &str) -> SocketAddr {
 }
 
 fn enters(port: &str, client: &str) -> bool {
-    Conn::open(at(port), client).is_some()
+    AccessTestConn::open(at(port), client).is_some()
 }
 
 fn publishes(port: &str, client: &str, topic: &str) -> bool {
-    Conn::open(at(port), client).is_some_and(|mut conn| conn.publish(topic))
+    AccessTestConn::open(at(port), client).is_some_and(|mut conn| conn.publish(topic))
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn each_listener_lets_in_whom_its_own_options_say_and_a_reload_changes_that() {
     };
     let open = format!("allow_anonymous = \"true\"\nacl.file = \"{}\"", path("rules"));
     fs::write(folder.join("godwit.toml"), config("", &open)).unwrap();
-    let mut broker = Program::start(godwit(&["serve", "--config", &path("godwit.toml")]));
+    let mut broker = TestProgram::start(godwit(&["serve", "--config", &path("godwit.toml")]));
     broker.wait_for("started");
     assert!(!enters(&first, "-") && enters(&first, "ann:x") && !enters(&first, "eve:y"));
     assert!(publishes(&first, "ann:x", "anything"));
@@ -49,7 +49,7 @@ fn each_listener_lets_in_whom_its_own_options_say_and_a_reload_changes_that() {
     assert!(!publishes(&second, "ann:x", "panel/1"));
     assert!(!enters(&third, "-") && !enters(&third, "ann:x") && enters(&third, "eve:y"));
     // A session of ann's is hers, also against nobody in particular at the open listener.
-    let mut hers = Conn::open(at(&first), "ann:x#s").unwrap();
+    let mut hers = AccessTestConn::open(at(&first), "ann:x#s").unwrap();
     assert!(hers.subscribe("secret/#"));
     fs::write(folder.join("godwit.toml"), config(&open, "")).unwrap();
     broker.signal("HUP");

@@ -1,13 +1,13 @@
 //! What the log says of floods and of clients that do not get in: every count comes, and the option
 //! that decides is named.
 
-use crate::broker::{Broker, PATIENCE, godwit, run, scratch};
+use crate::broker::{PATIENCE, TestBroker, godwit, run, scratch};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
 /// A client of 3.1.1 with its keep-alive, which is in.
-fn client(broker: &Broker, id: &str, keep_alive_s: u16) -> TcpStream {
+fn client(broker: &TestBroker, id: &str, keep_alive_s: u16) -> TcpStream {
     let mut packet = vec![0x10, 12 + id.len() as u8, 0, 4];
     packet.extend_from_slice(b"MQTT\x04\x02");
     packet.extend_from_slice(&keep_alive_s.to_be_bytes());
@@ -27,7 +27,7 @@ fn publish(topic: &str, id: u8) -> Vec<u8> {
 }
 
 /// Waits until the numbers after `count=` in lines with a text come to so many.
-fn counted(broker: &mut Broker, text: &str, count: u64) {
+fn counted(broker: &mut TestBroker, text: &str, count: u64) {
     let began = Instant::now();
     let mut sum = 0;
     while sum < count {
@@ -45,7 +45,7 @@ fn counts_that_are_withheld_come_though_nothing_else_happens() {
     let rules = scratch("log-counts").join("acl.toml");
     std::fs::write(&rules, "[[rule]]\nallow = \"all\"\ntopic = \"ok/#\"\n").expect("a file");
     let set = format!("acl.file={}", rules.display());
-    let mut broker = Broker::start(&["--set", &set]);
+    let mut broker = TestBroker::start(&["--set", &set]);
     let mut one = client(&broker, "one", 0);
     for id in 1..=7 {
         one.write_all(&publish("no/1", id)).expect("it is open");
@@ -68,7 +68,7 @@ fn counts_that_are_withheld_come_when_the_process_ends() {
     let rules = scratch("log-end").join("acl.toml");
     std::fs::write(&rules, "[[rule]]\nallow = \"all\"\ntopic = \"ok/#\"\n").expect("a file");
     let set = format!("acl.file={}", rules.display());
-    let mut broker = Broker::start(&["--set", &set]);
+    let mut broker = TestBroker::start(&["--set", &set]);
     let mut one = client(&broker, "one", 0);
     for id in 1..=7 {
         one.write_all(&publish("no/1", id)).expect("it is open");
@@ -81,7 +81,7 @@ fn counts_that_are_withheld_come_when_the_process_ends() {
 
 #[test]
 fn a_packet_that_is_too_large_is_told_of_with_its_size_and_the_limit() {
-    let mut broker = Broker::start(&["--set", "connection.packet_bytes_max=64KiB"]);
+    let mut broker = TestBroker::start(&["--set", "connection.packet_bytes_max=64KiB"]);
     let mut camera = client(&broker, "camera", 0);
     // 3,000,000 bytes are announced.
     camera.write_all(&[0x32, 0xC0, 0x8D, 0xB7, 0x01]).expect("it is open");
@@ -92,7 +92,7 @@ fn a_packet_that_is_too_large_is_told_of_with_its_size_and_the_limit() {
 
 #[test]
 fn a_client_that_cannot_be_told_keeps_its_keep_alive() {
-    let mut broker = Broker::start(&["--set", "connect.keep_alive_s_max=1"]);
+    let mut broker = TestBroker::start(&["--set", "connect.keep_alive_s_max=1"]);
     let mut meter = client(&broker, "meter", 60);
     let line = broker.program.wait_for("client connected");
     assert!(line.contains("keep_alive_s=60"), "{line}");
@@ -106,7 +106,7 @@ fn a_client_that_cannot_be_told_keeps_its_keep_alive() {
 
 #[test]
 fn whoever_begins_with_something_else_is_told_of_by_what_it_was() {
-    let mut broker = Broker::start(&["--set", "connect.timeout_ms=1000"]);
+    let mut broker = TestBroker::start(&["--set", "connect.timeout_ms=1000"]);
     for (says, told) in [
         (&b"GET / HTTP/1.1\r\n\r\n"[..], "text, as of HTTP"),
         (&[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 3], "are TLS"),

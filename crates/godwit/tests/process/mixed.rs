@@ -1,7 +1,7 @@
 //! Unix sockets, proxies, and every kind of listener beside the others.
 
-use crate::broker::{GODWIT, Program, godwit, run, scratch};
-use crate::doors::{CONNACK, CONNECT, Certs, Doors, refs};
+use crate::broker::{GODWIT, TestProgram, godwit, run, scratch};
+use crate::doors::{CONNACK, CONNECT, CertificateFolder, ListenerBroker, refs};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -10,9 +10,9 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-fn proxied(version: &str) -> Doors {
+fn proxied(version: &str) -> ListenerBroker {
     let version = format!("proxy.protocol={version}");
-    Doors::start(&["--listen", "tcp://127.0.0.1:0", "--set", &version])
+    ListenerBroker::start(&["--listen", "tcp://127.0.0.1:0", "--set", &version])
 }
 
 /// Says it, and hears what the broker says until it closes or has welcomed us.
@@ -85,7 +85,7 @@ fn without_the_header_that_must_come_nobody_is_heard() {
 fn a_slow_header_ends_with_the_time_for_connect() {
     let timeout = ["--set", "connect.timeout_ms=300", "--set", "proxy.protocol=v1"];
     let listen = ["--listen", "tcp://127.0.0.1:0"];
-    let mut broker = Doors::start(&[&listen[..], &timeout].concat());
+    let mut broker = ListenerBroker::start(&[&listen[..], &timeout].concat());
     let port = broker.port(0);
     assert_eq!(knock(&port, &[b"PROXY TCP4 "]), b"");
     let line = broker.program.wait_for("connections ended before CONNECT");
@@ -108,7 +108,7 @@ fn a_unix_socket_serves_and_goes_with_the_broker() {
     let folder = scratch("unix");
     let path = folder.join("mqtt.sock").to_str().expect("text").to_string();
     let url = format!("unix://{path}");
-    let mut broker = Doors::start(&["--listen", &url, "--set", "unix.mode=600"]);
+    let mut broker = ListenerBroker::start(&["--listen", &url, "--set", "unix.mode=600"]);
     assert_eq!(broker.urls, std::slice::from_ref(&url));
     let mut stream = UnixStream::connect(&path).expect("it listens");
     stream.write_all(CONNECT).expect("it reads");
@@ -118,7 +118,7 @@ fn a_unix_socket_serves_and_goes_with_the_broker() {
     let line = broker.program.wait_for("client connected");
     assert!(line.contains(&format!("process={}", std::process::id())), "{line}");
     let sub = ["sub", "-h", &url, "-t", "a", "-C", "1", "-d", "-q", "2"];
-    let mut sub = Program::start(godwit(&sub));
+    let mut sub = TestProgram::start(godwit(&sub));
     sub.wait_for("SUBACK");
     assert_eq!(run(&["pub", "-h", &url, "-t", "a", "-m", "local", "-q", "2"]).0, Some(0));
     assert_eq!(sub.finish(), (Some(0), "local\n".to_string()));
@@ -127,14 +127,14 @@ fn a_unix_socket_serves_and_goes_with_the_broker() {
     assert!(!exists(&path));
 
     // One that is killed leaves the file, and the next one takes its place.
-    let mut broker = Doors::start(&["--listen", &url]);
+    let mut broker = ListenerBroker::start(&["--listen", &url]);
     let (code, _, why) = run(&["--memory", "--listen", &url]);
     assert_eq!(code, Some(1));
     assert!(why.contains("the socket is in use: another broker is running"), "{why}");
     broker.program.signal("KILL");
     broker.program.exit_code();
     assert!(exists(&path));
-    let broker = Doors::start(&["--listen", &url]);
+    let broker = ListenerBroker::start(&["--listen", &url]);
     assert_eq!(run(&["pub", "-h", &url, "-t", "a", "-m", "b"]).0, Some(0));
     drop(broker);
 }
@@ -158,7 +158,7 @@ fn a_start_that_fails_leaves_no_socket_behind() {
 
 #[test]
 fn listeners_of_every_kind_serve_the_same_topics() {
-    let certs = Certs::new("mixed");
+    let certs = CertificateFolder::new("mixed");
     let (ca, socket) = (certs.path("ca.pem"), certs.path("socket"));
     let (cert, key) = (certs.path("client.pem"), certs.path("client.key"));
     let file = certs.path("godwit.toml");
@@ -172,7 +172,7 @@ fn listeners_of_every_kind_serve_the_same_topics() {
         certs.path("server.key"),
     );
     std::fs::write(&file, text).expect("it can be written");
-    let broker = Doors::start(&["--config", &file]);
+    let broker = ListenerBroker::start(&["--config", &file]);
     assert_eq!(broker.urls.len(), 5, "{:?}", broker.urls);
     let doors: [&[&str]; 4] = [
         &["-h", "127.0.0.1", "-p", &broker.port(0)],
@@ -193,11 +193,11 @@ fn listeners_of_every_kind_serve_the_same_topics() {
     ];
     // Enough names that some are at home on each shard.
     for (at, door) in doors.iter().enumerate() {
-        let subs: Vec<Program> = (0..4)
+        let subs: Vec<TestProgram> = (0..4)
             .map(|id| {
                 let id = format!("sub-{at}-{id}");
                 let sub = ["sub", "-t", "mixed", "-q", "1", "-d", "-C", "4", "-i", &id];
-                let mut sub = Program::start(godwit(&[&sub[..], door].concat()));
+                let mut sub = TestProgram::start(godwit(&[&sub[..], door].concat()));
                 sub.wait_for("SUBACK");
                 sub
             })
@@ -219,7 +219,7 @@ fn listeners_of_every_kind_serve_the_same_topics() {
 
 #[test]
 fn a_required_certificate_opens_to_other_hosts_and_nothing_else_does() {
-    let certs = Certs::new("open");
+    let certs = CertificateFolder::new("open");
     let listen = ["--listen", "tls://0.0.0.0:0"];
     let (code, _, why) = run(&refs(&certs.serve(&listen)));
     assert_eq!(code, Some(2));
@@ -227,7 +227,7 @@ fn a_required_certificate_opens_to_other_hosts_and_nothing_else_does() {
     let mut arguments = certs.serve(&listen);
     arguments.extend(certs.set(&[("tls.client_ca", "ca.pem")]));
     arguments.extend(["--set".to_string(), "tls.client_certificate=required".to_string()]);
-    let broker = Doors::start(&refs(&arguments));
+    let broker = ListenerBroker::start(&refs(&arguments));
     assert!(broker.urls[0].starts_with("tls://0.0.0.0:"));
 }
 

@@ -1,7 +1,7 @@
 //! Two tenants on one real broker: by listener, by user and by certificate, and through a kill.
 
-use crate::broker::{Program, godwit, run, scratch};
-use crate::doors::{Certs, Doors};
+use crate::broker::{TestProgram, godwit, run, scratch};
+use crate::doors::{CertificateFolder, ListenerBroker};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -12,14 +12,14 @@ fn text(path: &Path) -> &str {
 }
 
 /// A client of 3.1.1, as bytes.
-struct Client(TcpStream);
+struct NamespaceClient(TcpStream);
 
-impl Client {
+impl NamespaceClient {
     /// With a session that stays. Says whether there was one.
-    fn connect(port: &str, client_id: &str) -> (Client, bool) {
+    fn connect(port: &str, client_id: &str) -> (NamespaceClient, bool) {
         let stream = TcpStream::connect(format!("127.0.0.1:{port}")).expect("it listens");
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout can be set");
-        let mut client = Client(stream);
+        let mut client = NamespaceClient(stream);
         let id = client_id.as_bytes();
         let head = [0x10, 12 + id.len() as u8];
         client.say(&[&head, &b"\0\x04MQTT\x04\0\0\0\0"[..], &[id.len() as u8], id].concat());
@@ -76,11 +76,11 @@ const TENANTS: &str = "[[listener]]\nurl = \"tcp://127.0.0.1:0\"\n\
 fn two_tenants_say_the_same_and_do_not_hear_each_other() {
     let file = scratch("namespaces-two").join("godwit.toml");
     std::fs::write(&file, TENANTS).expect("it can be written");
-    let mut broker = Doors::start(&["--config", text(&file), "--shards", "2"]);
+    let mut broker = ListenerBroker::start(&["--config", text(&file), "--shards", "2"]);
     let ports = [0, 1, 2].map(|at| broker.port(at));
     let subs = [("3", 0), ("1", 1), ("1", 2)].map(|(count, at): (&str, usize)| {
         let arguments = ["sub", "-p", &ports[at], "-i", "x", "-d", "-t", "#", "-v", "-C", count];
-        let mut sub = Program::start(godwit(&arguments));
+        let mut sub = TestProgram::start(godwit(&arguments));
         sub.wait_for("SUBACK");
         sub
     });
@@ -101,12 +101,12 @@ fn what_is_kept_of_a_tenant_is_its_own_after_a_kill() {
     let (file, data) = (folder.join("godwit.toml"), folder.join("data"));
     std::fs::write(&file, TENANTS).expect("it can be written");
     let start = |shards| {
-        Doors::start(&["--config", text(&file), "--data", text(&data), "--shards", shards])
+        ListenerBroker::start(&["--config", text(&file), "--data", text(&data), "--shards", shards])
     };
     let mut broker = start("2");
     let ports = [1, 2].map(|at| broker.port(at));
     let clients = [0, 1].map(|at| {
-        let (mut client, present) = Client::connect(&ports[at], "x");
+        let (mut client, present) = NamespaceClient::connect(&ports[at], "x");
         assert!(!present);
         client.subscribe("t");
         client.subscribe("$share/g/s");
@@ -121,18 +121,18 @@ fn what_is_kept_of_a_tenant_is_its_own_after_a_kill() {
     drop(broker);
     // Another number of shards has the sessions at home elsewhere.
     let broker = start("3");
-    let (mut acme, was_there) = Client::connect(&broker.port(1), "x");
+    let (mut acme, was_there) = NamespaceClient::connect(&broker.port(1), "x");
     let mut came = [acme.message(), acme.message()];
     came.sort();
     let pair = |topic: &str, payload: &str| (topic.to_string(), payload.to_string());
     assert!(was_there);
     assert_eq!(came, [pair("s", "a2"), pair("t", "a1")]);
-    let (mut globex, was_there) = Client::connect(&broker.port(2), "x");
+    let (mut globex, was_there) = NamespaceClient::connect(&broker.port(2), "x");
     assert!(was_there);
     assert_eq!(globex.message(), pair("s", "g1"));
     globex.subscribe("#");
     globex.is_quiet();
-    assert!(!Client::connect(&broker.port(0), "x").1);
+    assert!(!NamespaceClient::connect(&broker.port(0), "x").1);
     let all = run(&["sub", "-p", &broker.port(0), "-t", "#", "-v", "-C", "1"]);
     assert_eq!((all.0, all.1.as_str()), (Some(0), "acme/t a1\n"));
     acme.is_quiet();
@@ -162,11 +162,11 @@ fn a_user_is_in_the_namespace_of_its_group_and_else_in_its_own() {
         text(&rules)
     );
     std::fs::write(&file, config).expect("it can be written");
-    let broker = Doors::start(&["--config", text(&file)]);
+    let broker = ListenerBroker::start(&["--config", text(&file)]);
     let port = broker.port(0);
     let who = |user| ["-u", user, "-P", "secret", "-V", "5"];
     let sub = ["sub", "-p", &port, "-d", "-t", "#", "-v", "-C", "2"];
-    let mut sub = Program::start(godwit(&[&sub[..], &who("root")].concat()));
+    let mut sub = TestProgram::start(godwit(&[&sub[..], &who("root")].concat()));
     sub.wait_for("SUBACK");
     publish(&port, &[&who("ann")[..], &["-t", "t", "-m", "a"]].concat());
     publish(&port, &[&who("bob")[..], &["-t", "t", "-m", "b"]].concat());
@@ -178,7 +178,7 @@ fn a_user_is_in_the_namespace_of_its_group_and_else_in_its_own() {
 
 #[test]
 fn a_certificates_name_may_be_the_namespace() {
-    let certs = Certs::new("namespaces-certificate");
+    let certs = CertificateFolder::new("namespaces-certificate");
     let file = certs.folder.join("godwit.toml");
     let path = |name: &str| certs.path(name);
     let config = format!(
@@ -191,9 +191,9 @@ fn a_certificates_name_may_be_the_namespace() {
         path("ca.pem")
     );
     std::fs::write(&file, config).expect("it can be written");
-    let broker = Doors::start(&["--config", text(&file)]);
+    let broker = ListenerBroker::start(&["--config", text(&file)]);
     let sub = ["sub", "-p", &broker.port(1), "-d", "-t", "#", "-v", "-C", "1"];
-    let mut sub = Program::start(godwit(&sub));
+    let mut sub = TestProgram::start(godwit(&sub));
     sub.wait_for("SUBACK");
     let [ca, own, key] = ["ca.pem", "client.pem", "client.key"].map(path);
     let proof = ["--cafile", &ca, "--cert", &own, "--key", &key, "-t", "t", "-m", "x"];

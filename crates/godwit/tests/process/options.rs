@@ -1,6 +1,6 @@
 //! Wrong command lines, files and options are refused in words; right ones are understood.
 
-use crate::broker::{Broker, godwit, run, scratch};
+use crate::broker::{TestBroker, godwit, run, scratch};
 use std::net::TcpListener;
 use std::path::Path;
 
@@ -50,7 +50,7 @@ fn beyond_loopback_nobody_may_come_unless_everybody_may() {
     assert_eq!(code, Some(2));
     assert!(stderr.contains("allow_anonymous = true"), "{stderr}");
     let open = ["--listen", "tcp://[::]:0", "--set", "allow_anonymous=true"];
-    let mut broker = Broker::start(&open);
+    let mut broker = TestBroker::start(&open);
     broker.program.signal("TERM");
     assert_eq!(broker.program.exit_code(), Some(0));
 }

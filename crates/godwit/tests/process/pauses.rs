@@ -2,10 +2,10 @@
 //! what came in time is read before anybody is taken to be late.
 
 use crate::bridges::{edge, wait_for_value};
-use crate::broker::{Broker, PATIENCE, Program, godwit};
+use crate::broker::{PATIENCE, TestBroker, TestProgram, godwit};
 use crate::clients::{publish, subscriber};
-use crate::doors::{CONNACK, Certs, Doors, refs};
-use crate::stub::{Said, Web};
+use crate::doors::{CONNACK, CertificateFolder, ListenerBroker, refs};
+use crate::stub::{TestWebServer, WebResponse};
 use crate::web;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,8 +19,8 @@ const PAUSE: Duration = Duration::from_millis(3_200);
 const PINGREQ: &[u8] = b"\xc0\0";
 const PINGRESP: &[u8] = b"\xd0\0";
 
-trait Client: Read + Write {}
-impl<T: Read + Write> Client for T {}
+trait PauseClient: Read + Write {}
+impl<T: Read + Write> PauseClient for T {}
 
 /// A CONNECT of 3.1.1 with a keep-alive of two seconds.
 fn connect(client_id: &str) -> Vec<u8> {
@@ -31,16 +31,16 @@ fn connect(client_id: &str) -> Vec<u8> {
     packet
 }
 
-fn expect(client: &mut dyn Client, expected: &[u8], name: &str) {
+fn expect(client: &mut dyn PauseClient, expected: &[u8], name: &str) {
     let mut read = vec![0; expected.len()];
     client.read_exact(&mut read).unwrap_or_else(|fault| panic!("{name} is dropped: {fault}"));
     assert_eq!(read, expected, "{name}");
 }
 
 /// Bytes of MQTT in frames of a WebSocket, one frame a packet.
-struct Framed<T>(T);
+struct WebSocketFramed<T>(T);
 
-impl<T: Client> Write for Framed<T> {
+impl<T: PauseClient> Write for WebSocketFramed<T> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.write_all(&web::frame(web::FIN | web::BINARY, bytes))?;
         Ok(bytes.len())
@@ -51,7 +51,7 @@ impl<T: Client> Write for Framed<T> {
     }
 }
 
-impl<T: Client> Read for Framed<T> {
+impl<T: PauseClient> Read for WebSocketFramed<T> {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         let Some((web::BINARY, payload)) = web::next(&mut self.0) else { return Ok(0) };
         into[..payload.len()].copy_from_slice(&payload);
@@ -59,12 +59,15 @@ impl<T: Client> Read for Framed<T> {
     }
 }
 
-fn clients(doors: &Doors, certs: &Certs) -> Vec<(String, Box<dyn Client>)> {
+fn clients(
+    doors: &ListenerBroker,
+    certs: &CertificateFolder,
+) -> Vec<(String, Box<dyn PauseClient>)> {
     let tls = |at: usize| {
         let stream = web::open(&web::port(&doors.urls[at]));
         rustls::StreamOwned::new(web::client(certs), stream)
     };
-    let mut all: Vec<(String, Box<dyn Client>)> = Vec::new();
+    let mut all: Vec<(String, Box<dyn PauseClient>)> = Vec::new();
     // More than a poller tells of at once, so that several rounds are needed.
     for at in 0..600 {
         all.push((format!("plain-{at}"), Box::new(web::open(&web::port(&doors.urls[0])))));
@@ -72,10 +75,10 @@ fn clients(doors: &Doors, certs: &Certs) -> Vec<(String, Box<dyn Client>)> {
     for at in 0..20 {
         all.push((format!("tls-{at}"), Box::new(tls(1))));
         let socket = web::upgrade(&web::port(&doors.urls[2]));
-        all.push((format!("ws-{at}"), Box::new(Framed(socket))));
+        all.push((format!("ws-{at}"), Box::new(WebSocketFramed(socket))));
         let mut tls = tls(3);
         web::ask(&mut tls);
-        all.push((format!("wss-{at}"), Box::new(Framed(tls))));
+        all.push((format!("wss-{at}"), Box::new(WebSocketFramed(tls))));
     }
     for (name, client) in &mut all {
         client.write_all(&connect(name)).expect("it reads");
@@ -87,11 +90,11 @@ fn clients(doors: &Doors, certs: &Certs) -> Vec<(String, Box<dyn Client>)> {
 
 #[test]
 fn who_spoke_in_time_stays_and_who_did_not_goes() {
-    let certs = Certs::new("pauses");
+    let certs = CertificateFolder::new("pauses");
     let listen = ["tcp://127.0.0.1:0", "tls://127.0.0.1:0", "ws://127.0.0.1:0/mqtt"];
     let mut more: Vec<&str> = listen.iter().flat_map(|url| ["--listen", *url]).collect();
     more.extend(["--listen", "wss://127.0.0.1:0/mqtt", "--shards", "2"]);
-    let mut doors = Doors::start(&refs(&certs.serve(&more)));
+    let mut doors = ListenerBroker::start(&refs(&certs.serve(&more)));
     let mut all = clients(&doors, &certs);
     let mut silent = web::open(&web::port(&doors.urls[0]));
     silent.write_all(&connect("silent")).expect("it reads");
@@ -118,7 +121,7 @@ fn who_spoke_in_time_stays_and_who_did_not_goes() {
 /// A will with its delay, and its client's CONNECT that waits in the kernel.
 #[test]
 fn a_will_stays_unsaid_of_a_client_that_is_back_already() {
-    let mut broker = Broker::start(&["--shards", "2"]);
+    let mut broker = TestBroker::start(&["--shards", "2"]);
     let port = broker.port();
     let mut sub = subscriber(&port, &["-t", "will/#", "-d"]);
     let come = |id: &str| {
@@ -152,17 +155,17 @@ fn a_will_stays_unsaid_of_a_client_that_is_back_already() {
 #[test]
 fn a_server_that_is_asked_has_its_time_without_the_pause() {
     let (asked, is_asked) = mpsc::channel();
-    let web = Web::start(0, None, move |_| {
+    let web = TestWebServer::start(0, None, move |_| {
         asked.send(()).expect("the test is there");
         thread::sleep(PAUSE + Duration::from_millis(300));
-        Said::Json(200, "{\"result\": \"allow\"}".to_string())
+        WebResponse::Json(200, "{\"result\": \"allow\"}".to_string())
     });
     let url = format!("auth.http_url=http://127.0.0.1:{}/auth", web.port);
     let sets = ["--set", &url, "--set", "auth.backend_timeout_ms=2000"];
-    let broker = Broker::start(&[&sets[..], &["--set", "auth.http_method=post_json"]].concat());
+    let broker = TestBroker::start(&[&sets[..], &["--set", "auth.http_method=post_json"]].concat());
     let port = broker.port();
     let arguments = ["pub", "-p", &port, "-t", "t", "-m", "x", "-q", "1", "-u", "u", "-P", "p"];
-    let mut client = Program::start(godwit(&arguments));
+    let mut client = TestProgram::start(godwit(&arguments));
     is_asked.recv_timeout(PATIENCE).expect("the server is asked");
     broker.program.signal("STOP");
     thread::sleep(PAUSE);
@@ -233,7 +236,7 @@ fn a_client_that_was_stopped_goes_on() {
     let answers = Arc::new(AtomicBool::new(false));
     let port = far(answers.clone(), sender).port().to_string();
     let arguments = ["sub", "-p", &port, "-t", "t", "-k", "1", "-d", "-V", "3.1.1"];
-    let mut client = Program::start(godwit(&arguments));
+    let mut client = TestProgram::start(godwit(&arguments));
     client.wait_for("SUBACK");
     pinged.recv_timeout(PATIENCE).expect("it pings");
     client.signal("STOP");

@@ -1,20 +1,20 @@
 //! A server that is asked what clients may do, with the real program and real clients: who is
 //! asked about, how often, who waits, and what a reload and a dead server mean.
 
-use crate::broker::{Broker, Program, godwit, run, scratch};
-use crate::stub::{Asked, Said, Web};
+use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
+use crate::stub::{TestWebServer, WebRequest, WebResponse};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Allows what is below `a`, denies the rest, and keeps silent about `slow`.
-fn judge(asked: &Asked) -> Said {
+fn judge(asked: &WebRequest) -> WebResponse {
     let topic = asked.body.split('&').find_map(|pair| pair.strip_prefix("t=")).unwrap_or_default();
     match topic {
-        "slow" => Said::Silence,
-        _ if topic.starts_with("a%2F") => Said::Html(200, "ok"),
-        _ => Said::Json(403, String::new()),
+        "slow" => WebResponse::Silence,
+        _ if topic.starts_with("a%2F") => WebResponse::Html(200, "ok"),
+        _ => WebResponse::Json(403, String::new()),
     }
 }
 
@@ -27,25 +27,25 @@ fn configure(file: &Path, port: u16, more: &str) {
     fs::write(file, source).expect("the scratch folder can be written");
 }
 
-fn publish(broker: &Broker, arguments: &[&str]) -> Option<i32> {
+fn publish(broker: &TestBroker, arguments: &[&str]) -> Option<i32> {
     let fixed = ["pub", "-p", &broker.port(), "-V", "5", "-q", "1", "-m", "x", "-i", "p"];
     run(&[&fixed, arguments].concat()).0
 }
 
-fn bodies(web: &Web) -> Vec<String> {
+fn bodies(web: &TestWebServer) -> Vec<String> {
     web.asked().into_iter().map(|asked| asked.body).collect()
 }
 
 #[test]
 fn an_http_server_says_what_clients_may_do() {
-    let web = Web::start(0, None, judge);
+    let web = TestWebServer::start(0, None, judge);
     let folder = scratch("permits-http");
     let (file, rules) = (folder.join("godwit.toml"), folder.join("rules.toml"));
     fs::write(&rules, "[[rule]]\nallow = \"all\"\ntopic = \"free\"\n").unwrap();
     let more = format!("file = \"{}\"\n[auth]\nbackend_timeout_ms = 2000\n", rules.display());
     configure(&file, web.port, &more);
     let config = ["--config", file.to_str().unwrap()];
-    let mut broker = Broker::start(&config);
+    let mut broker = TestBroker::start(&config);
     assert_eq!(publish(&broker, &["-t", "free"]), Some(0));
     assert_eq!(bodies(&web), [""; 0], "a rule speaks of it");
     assert_eq!(publish(&broker, &["-t", "a/x", "--repeat", "20"]), Some(0));
@@ -72,7 +72,7 @@ fn an_http_server_says_what_clients_may_do() {
     drop(web);
     assert_eq!(publish(&broker, &["-t", "a/x"]), Some(135), "nobody can say");
     broker.program.wait_for("nobody can say what a client may do");
-    let _web = Web::start(port, None, judge);
+    let _web = TestWebServer::start(port, None, judge);
     let begun = Instant::now();
     while publish(&broker, &["-t", "a/x"]) != Some(0) {
         assert!(begun.elapsed() < Duration::from_secs(60), "it is asked again");
@@ -89,13 +89,13 @@ fn an_http_server_says_what_clients_may_do() {
 
 #[test]
 fn who_waits_for_an_answer_keeps_nobody_else_waiting() {
-    let web = Web::start(0, None, judge);
+    let web = TestWebServer::start(0, None, judge);
     let file = scratch("permits-slow").join("godwit.toml");
     configure(&file, web.port, "[auth]\nbackend_timeout_ms = 3000\n");
-    let broker = Broker::start(&["--config", file.to_str().unwrap()]);
+    let broker = TestBroker::start(&["--config", file.to_str().unwrap()]);
     let begun = Instant::now();
     let slow = ["pub", "-p", &broker.port(), "-V", "5", "-q", "1", "-m", "x", "-t", "slow"];
-    let slow = Program::start(godwit(&slow));
+    let slow = TestProgram::start(godwit(&slow));
     while bodies(&web).is_empty() {
         assert!(begun.elapsed() < Duration::from_secs(60), "somebody is asked");
     }
@@ -108,13 +108,13 @@ fn who_waits_for_an_answer_keeps_nobody_else_waiting() {
 
 #[test]
 fn what_a_client_said_before_it_went_is_asked_about() {
-    let web = Web::start(0, None, judge);
+    let web = TestWebServer::start(0, None, judge);
     let file = scratch("permits-gone").join("godwit.toml");
     configure(&file, web.port, "");
-    let broker = Broker::start(&["--config", file.to_str().unwrap()]);
+    let broker = TestBroker::start(&["--config", file.to_str().unwrap()]);
     let port = broker.port();
     let mut sub =
-        Program::start(godwit(&["sub", "-p", &port, "-d", "-C", "10", "-t", "a/#", "-i", "s"]));
+        TestProgram::start(godwit(&["sub", "-p", &port, "-d", "-C", "10", "-t", "a/#", "-i", "s"]));
     sub.wait_for("SUBACK");
     for _ in 0..10 {
         // It says DISCONNECT and goes at once.
@@ -128,13 +128,14 @@ fn what_a_client_said_before_it_went_is_asked_about() {
 
 #[test]
 fn a_reload_asks_about_who_is_connected() {
-    let web = Web::start(0, None, |_| Said::Json(200, r#"{"result":"allow"}"#.into()));
+    let web =
+        TestWebServer::start(0, None, |_| WebResponse::Json(200, r#"{"result":"allow"}"#.into()));
     let file = scratch("permits-reload").join("godwit.toml");
     configure(&file, web.port, "");
-    let mut broker = Broker::start(&["--config", file.to_str().unwrap()]);
+    let mut broker = TestBroker::start(&["--config", file.to_str().unwrap()]);
     let port = broker.port();
     let sub = ["sub", "-p", &port, "-i", "s", "-d", "-C", "2", "-v", "-t", "a/#", "-t", "b"];
-    let mut sub = Program::start(godwit(&sub));
+    let mut sub = TestProgram::start(godwit(&sub));
     sub.wait_for("SUBACK");
     assert_eq!(publish(&broker, &["-t", "b"]), Some(0));
     sub.wait_for("PUBLISH");
@@ -142,9 +143,9 @@ fn a_reload_asks_about_who_is_connected() {
     // The same server again, and another mind.
     let port = web.port;
     drop(web);
-    let web = Web::start(port, None, |asked| match asked.body.as_str() {
-        "c=s&d=subscribe&t=b" => Said::Json(403, String::new()),
-        _ => Said::Json(204, String::new()),
+    let web = TestWebServer::start(port, None, |asked| match asked.body.as_str() {
+        "c=s&d=subscribe&t=b" => WebResponse::Json(403, String::new()),
+        _ => WebResponse::Json(204, String::new()),
     });
     broker.program.signal("HUP");
     // Shards and whoever reads the options say their lines as they come.

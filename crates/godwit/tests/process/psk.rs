@@ -1,8 +1,8 @@
 //! Listeners with keys in the place of certificates, met by openssl and mosquitto's clients. Of a
 //! build with the feature `psk`.
 
-use crate::broker::{Program, run, scratch};
-use crate::doors::{Doors, refs, s_client, s_client_saying};
+use crate::broker::{TestProgram, run, scratch};
+use crate::doors::{ListenerBroker, refs, s_client, s_client_saying};
 use crate::installed::installed;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,10 +24,10 @@ fn set(file: &Path) -> String {
     format!("tls.psk_file={}", file.display())
 }
 
-fn serve(file: &Path, more: &[&str]) -> Doors {
+fn serve(file: &Path, more: &[&str]) -> ListenerBroker {
     // Each shard notes one handshake that failed a second.
     let own = ["--listen", "tls://127.0.0.1:0", "--shards", "1", "--set", &set(file)];
-    Doors::start(&[&own[..], more].concat())
+    ListenerBroker::start(&[&own[..], more].concat())
 }
 
 /// `openssl s_client` with an identity and a key.
@@ -114,7 +114,7 @@ fn nobody_comes_back_without_its_key() {
 fn websocket_stands_behind_keys_too() {
     let (_, file) = keys("psk-web");
     let own = ["--listen", "wss://127.0.0.1:0/mqtt", "--set", &set(&file)];
-    let broker = Doors::start(&own);
+    let broker = ListenerBroker::start(&own);
     let port = broker.urls[0].rsplit(':').next().expect("a port").replace("/mqtt", "");
     let arguments = ["-psk_identity", "sensor-7", "-psk", KEY, "-tls1_2"];
     let said = s_client_saying(&port, &arguments, b"GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -205,7 +205,7 @@ fn keys_are_read_again_and_nobody_is_dropped() {
     };
     assert!(publish("sensor-7", KEY, "first"));
     sub.args(["-t", "a", "-C", "2", "-W", "20"]);
-    let reader = Program::start(sub);
+    let reader = TestProgram::start(sub);
     sleep(Duration::from_millis(500));
     std::fs::write(&file, format!("sensor-7:{OTHER}\n")).expect("it can be written");
     broker.program.signal("HUP");

@@ -2,7 +2,7 @@
 //! a gateway; from the file, by SIGHUP, and refused with their place.
 
 use crate::bridges::servers;
-use crate::broker::{Broker, PATIENCE, run, scratch};
+use crate::broker::{PATIENCE, TestBroker, run, scratch};
 use crate::clients::{publish, subscriber};
 use crate::rules::write;
 use std::io::{Read, Write};
@@ -25,7 +25,7 @@ fn what_becomes_of_messages_goes_to_a_file_by_a_rule() {
         lines.display()
     );
     let file = write(&folder.join("godwit.toml"), &text);
-    let broker = Broker::start(&["--config", &file, "--set", "sys.interval_s=1"]);
+    let broker = TestBroker::start(&["--config", &file, "--set", "sys.interval_s=1"]);
     wait_for_value(&broker, "sink/lines/state", "1");
     let port = broker.port();
     let hall = subscriber(&port, &["-t", "rooms/hall", "-q", "1", "-i", "me", "-C", "1"]);
@@ -75,7 +75,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn wait_for_value(broker: &Broker, topic: &str, wanted: &str) {
+fn wait_for_value(broker: &TestBroker, topic: &str, wanted: &str) {
     let (port, topic) = (broker.port(), format!("$SYS/broker/{topic}"));
     wait_until(&format!("{topic} is {wanted}"), || {
         let (_, found, _) = run(&["sub", "-p", &port, "-t", &topic, "-C", "1", "-W", "2"]);
@@ -83,7 +83,7 @@ fn wait_for_value(broker: &Broker, topic: &str, wanted: &str) {
     });
 }
 
-fn reload(broker: &mut Broker, file: &Path, text: &str) {
+fn reload(broker: &mut TestBroker, file: &Path, text: &str) {
     write(file, text);
     broker.program.signal("HUP");
     broker.program.wait_for("options read again");
@@ -102,7 +102,7 @@ fn rows_go_to_a_database_and_to_files_and_to_no_client() {
     let sinks = history(&folder) + &files;
     let to_both = "send.to = [\"sink/history\", \"sink/lines\"]\nsend.qos = \"1\"\n";
     let file = write(&path, &(sinks.clone() + HOT + to_both));
-    let mut broker = Broker::start(&["--config", &file, "--set", "sys.interval_s=1"]);
+    let mut broker = TestBroker::start(&["--config", &file, "--set", "sys.interval_s=1"]);
     wait_for_value(&broker, "sink/history/state", "1");
     wait_for_value(&broker, "sink/lines/state", "1");
     let port = broker.port();
@@ -143,7 +143,7 @@ fn a_link_that_rules_find_later_takes_their_rows_live() {
     let path = folder.join("godwit.toml");
     let sink = history(&folder) + "filters = [\"direct/#\"]\n";
     let file = write(&path, &sink);
-    let mut broker = Broker::start(&["--config", &file, "--set", "sys.interval_s=1"]);
+    let mut broker = TestBroker::start(&["--config", &file, "--set", "sys.interval_s=1"]);
     wait_for_value(&broker, "sink/history/state", "1");
     reload(
         &mut broker,
@@ -164,7 +164,7 @@ fn a_link_that_rules_find_later_takes_their_rows_live() {
 
 #[test]
 fn events_and_messages_go_over_a_bridge_under_the_name_that_the_rule_says() {
-    let far = Broker::start(&[]);
+    let far = TestBroker::start(&[]);
     let path = scratch("rule-links-bridge").join("godwit.toml");
     let to = servers(far.address);
     let bridge = format!("[[bridge]]\nname = \"b\"\nretry_min_ms = 50\n{to}");
@@ -174,7 +174,7 @@ fn events_and_messages_go_over_a_bridge_under_the_name_that_the_rule_says() {
     let named = "send.to = [\"bridge/b\"]\nsend.topic = \"site/7/hot/${room}\"\n\
                  send.payload = \"${t}\"\nsend.user_properties = { by = \"hot\" }\n";
     let file = write(&path, &(bridge + HOT + named + event));
-    let mut near = Broker::start(&["--config", &file]);
+    let mut near = TestBroker::start(&["--config", &file]);
     near.program.wait_for("godwit::bridge connected");
     let wants = ["-V", "5", "-q", "2", "-t", "#", "-C", "2", "-F", "%t %p %q %P"];
     let there = subscriber(&far.port(), &wants);
@@ -223,7 +223,7 @@ fn rows_wait_in_a_gateway_for_a_socket_that_takes_them() {
     );
     let to = "send.to = [\"gateway/plant\"]\nsend.qos = \"1\"\nsend.topic = \"hot/${room}\"\n";
     let file = write(&path, &(gateway + HOT + to));
-    let broker = Broker::start(&["--config", &file, "--set", "sys.interval_s=1"]);
+    let broker = TestBroker::start(&["--config", &file, "--set", "sys.interval_s=1"]);
     let port = broker.port();
     wait_for_value(&broker, "gateway/plant/state", "1");
     for t in [31, 32] {
@@ -238,7 +238,7 @@ fn rows_wait_in_a_gateway_for_a_socket_that_takes_them() {
 
 #[test]
 fn topics_of_links_are_no_clients_business() {
-    let broker = Broker::start(&[]);
+    let broker = TestBroker::start(&[]);
     let port = broker.port();
     let wants = ["sub", "-p", &port, "-V", "5", "-t", "$link/sink/history/#", "-W", "2"];
     let (code, _, stderr) = run(&wants);

@@ -2,7 +2,7 @@
 //! with its place.
 
 use crate::bridges::{BOTH, edge, servers};
-use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
+use crate::broker::{PATIENCE, TestBroker, TestProgram, godwit, run, scratch};
 use crate::clients;
 use std::path::Path;
 use std::thread;
@@ -23,21 +23,21 @@ pub(crate) fn write(path: &Path, text: &str) -> String {
     path.display().to_string()
 }
 
-fn publish(broker: &Broker, topic: &str, payload: &str) {
+fn publish(broker: &TestBroker, topic: &str, payload: &str) {
     let port = broker.port();
     let (code, _, said) = run(&["pub", "-p", &port, "-t", topic, "-q", "1", "-m", payload]);
     assert_eq!(code, Some(0), "{said}");
 }
 
-fn subscriber(broker: &Broker, count: &str) -> Program {
+fn subscriber(broker: &TestBroker, count: &str) -> TestProgram {
     let arguments = ["sub", "-p", &broker.port(), "-t", "#", "-v", "-q", "1", "-C", count];
-    let mut subscriber = Program::start(godwit(&[&arguments[..], &["-d"]].concat()));
+    let mut subscriber = TestProgram::start(godwit(&[&arguments[..], &["-d"]].concat()));
     subscriber.wait_for("SUBACK");
     subscriber
 }
 
 /// Of what stands below `$SYS/broker/rule/`.
-fn wait_for_value(broker: &Broker, value: &str, is_right: impl Fn(u64) -> bool) -> u64 {
+fn wait_for_value(broker: &TestBroker, value: &str, is_right: impl Fn(u64) -> bool) -> u64 {
     let (port, topic) = (broker.port(), format!("$SYS/broker/rule/{value}"));
     let until = Instant::now() + PATIENCE;
     loop {
@@ -53,7 +53,7 @@ fn wait_for_value(broker: &Broker, value: &str, is_right: impl Fn(u64) -> bool) 
 fn rules_come_from_the_file_and_change_live() {
     let path = scratch("rules").join("godwit.toml");
     let file = write(&path, HOT);
-    let mut broker = Broker::start(&["--config", &file, "--set", "sys.interval_s=1"]);
+    let mut broker = TestBroker::start(&["--config", &file, "--set", "sys.interval_s=1"]);
     let all = subscriber(&broker, "3");
     publish(&broker, "rooms/kitchen/climate", r#"{"t": 31}"#);
     publish(&broker, "rooms/kitchen/climate", r#"{"t": 30}"#);
@@ -86,7 +86,7 @@ fn rules_come_from_the_file_and_change_live() {
 #[test]
 fn a_rule_that_is_wrong_is_told_with_its_place() {
     let path = scratch("rules-wrong").join("godwit.toml");
-    let mut broker = Broker::start(&["--config", &write(&path, HOT)]);
+    let mut broker = TestBroker::start(&["--config", &write(&path, HOT)]);
     for (from, to, wanted) in [
         ("payload.t > 30", "payload.t > ", "line 2:"),
         ("WHERE", "GROUP BY room HAVING", "a message has no room"),
@@ -128,7 +128,7 @@ publish.topic = "never"
 #[test]
 fn the_time_that_a_rule_takes_is_told() {
     let file = write(&scratch("rules-time").join("godwit.toml"), COSTLY);
-    let broker = Broker::start(&["--config", &file, "--set", "sys.interval_s=1"]);
+    let broker = TestBroker::start(&["--config", &file, "--set", "sys.interval_s=1"]);
     let begun = Instant::now();
     publish_often(&broker, "a", "x", "64");
     let took = begun.elapsed();
@@ -147,7 +147,7 @@ publish.topic = "counted"
 publish.payload = "${topic} ${n} ${sum}"
 "#;
 
-fn publish_often(broker: &Broker, topic: &str, payload: &str, times: &str) {
+fn publish_often(broker: &TestBroker, topic: &str, payload: &str, times: &str) {
     clients::publish(&broker.port(), &["-t", topic, "-q", "1", "-m", payload, "--repeat", times]);
 }
 
@@ -158,7 +158,7 @@ fn windows_go_on_after_a_restart() {
         let file = write(&folder.join("godwit.toml"), COUNTED);
         let data = folder.join("data").display().to_string();
         let fixed = ["--config", &file, "--data", &data, "--shards", "2"];
-        let mut broker = Broker::start(&fixed);
+        let mut broker = TestBroker::start(&fixed);
         publish_often(&broker, "rooms/kitchen/climate", r#"{"t": 1}"#, "6");
         publish_often(&broker, "rooms/hall/climate", r#"{"t": 1}"#, "3");
         if signal == "KILL" {
@@ -170,7 +170,7 @@ fn windows_go_on_after_a_restart() {
         }
         broker.program.signal(signal);
         broker.program.exit_code();
-        let broker = Broker::start(&fixed);
+        let broker = TestBroker::start(&fixed);
         let wants = ["-t", "counted", "-C", "2", "-W", "10"];
         let counted = clients::subscriber(&broker.port(), &wants);
         publish_often(&broker, "rooms/kitchen/climate", r#"{"t": 10}"#, "4");
@@ -188,7 +188,7 @@ fn windows_go_on_after_a_restart() {
 
 #[test]
 fn rules_hear_of_bridges() {
-    let mut far = Broker::start(&[]);
+    let mut far = TestBroker::start(&[]);
     let rule = "[[rule]]\nname = \"links\"\nprint = true\n\
                 sql = 'SELECT event, bridge, server, reason FROM \"$events/bridge/connected\", \
                 \"$events/bridge/disconnected\"'\n";

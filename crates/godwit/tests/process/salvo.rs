@@ -1,6 +1,6 @@
 //! Many writes in one call of the kernel: seen from outside by the descriptor that it takes.
 
-use crate::broker::{Broker, run};
+use crate::broker::{TestBroker, run};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn has_ring(process: u32) -> bool {
 }
 
 /// A client that has subscribed to `t` with QoS 1.
-fn subscriber(broker: &Broker, id: usize) -> TcpStream {
+fn subscriber(broker: &TestBroker, id: usize) -> TcpStream {
     let mut stream = TcpStream::connect(broker.address).expect("it listens");
     let id = id as u8 + b'a';
     let connect = [b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01", &[id][..]].concat();
@@ -30,7 +30,7 @@ fn subscriber(broker: &Broker, id: usize) -> TcpStream {
 
 /// What each of them got of 20 messages, and whether there is a ring then.
 fn hears_all(arguments: &[&str]) -> bool {
-    let broker = Broker::start(arguments);
+    let broker = TestBroker::start(arguments);
     let mut streams: Vec<_> = (0..SUBSCRIBERS).map(|id| subscriber(&broker, id)).collect();
     assert!(!has_ring(broker.program.id()), "nobody had much to write yet");
     let port = broker.port();

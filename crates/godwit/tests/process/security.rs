@@ -1,8 +1,8 @@
 //! Users, passwords and rules on the real program: who comes in, what they may do, what a reload
 //! changes, and that no secret is shown.
 
-use crate::broker::{Broker, Program, godwit, run, scratch};
-use crate::doors::{Certs, Doors, refs};
+use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
+use crate::doors::{CertificateFolder, ListenerBroker, refs};
 use crate::installed::is_installed;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +24,7 @@ fn auth(file: &Path) -> String {
 }
 
 /// The exit code of a publish, which is the code that refuses it.
-fn publish(broker: &Broker, arguments: &[&str]) -> Option<i32> {
+fn publish(broker: &TestBroker, arguments: &[&str]) -> Option<i32> {
     let port = broker.port();
     run(&[&["pub", "-p", &port, "-q", "1"], arguments].concat()).0
 }
@@ -32,7 +32,7 @@ fn publish(broker: &Broker, arguments: &[&str]) -> Option<i32> {
 #[test]
 fn only_a_right_password_comes_in() {
     let file = users("security-in");
-    let mut broker = Broker::start(&["--set", &auth(&file)]);
+    let mut broker = TestBroker::start(&["--set", &auth(&file)]);
     let hello = ["-t", "t", "-m", "hello"];
     let with = |user: &str, password: &str, version: &str| {
         let who = ["-u", user, "-P", password, "-V", version];
@@ -57,7 +57,7 @@ fn only_a_right_password_comes_in() {
 #[test]
 fn an_address_that_guesses_is_refused_for_a_while() {
     let file = users("security-guess");
-    let broker = Broker::start(&["--set", &auth(&file), "--set", "auth.failures_max=3"]);
+    let broker = TestBroker::start(&["--set", &auth(&file), "--set", "auth.failures_max=3"]);
     let with = |password: &str| {
         publish(&broker, &["-u", "ann", "-P", password, "-V", "5", "-t", "t", "-m", "x"])
     };
@@ -72,11 +72,11 @@ fn a_reload_takes_users_and_rules_from_who_is_there() {
     let night = "[[rule]]\nallow = \"all\"\ngroup = \"night\"\n";
     std::fs::write(&rules, format!("[groups]\nnight = [\"ann\"]\n{night}")).unwrap();
     let acl = format!("acl.file={}", text(&rules));
-    let mut broker = Broker::start(&["--set", &auth(&file), "--set", &acl]);
+    let mut broker = TestBroker::start(&["--set", &auth(&file), "--set", &acl]);
     let port = broker.port();
     let who = ["-u", "ann", "-P", "secret", "-V", "5"];
     let sub = ["sub", "-p", &port, "-d", "-t", "a/#", "-t", "b", "-C", "2", "-v"];
-    let mut sub = Program::start(godwit(&[&sub[..], &who].concat()));
+    let mut sub = TestProgram::start(godwit(&[&sub[..], &who].concat()));
     sub.wait_for("SUBACK");
     let say = |topic: &str| publish(&broker, &[&who[..], &["-t", topic, "-m", "x"]].concat());
     assert_eq!(say("a/1"), Some(0));
@@ -116,7 +116,7 @@ fn files_of_mosquitto_are_read() {
     std::fs::write(&rules, list).unwrap();
     let acl = format!("acl.file={}", text(&rules));
     let set = ["--set", &auth(&file), "--set", &acl, "--set", "allow_anonymous=true"];
-    let broker = Broker::start(&set);
+    let broker = TestBroker::start(&set);
     let ann = ["-u", "ann", "-P", "secret", "-V", "5", "-i", "x", "-m", "x"];
     let say = |who: &[&str], topic: &str| publish(&broker, &[who, &["-t", topic]].concat());
     assert_eq!(say(&ann, "own/ann"), Some(0));
@@ -128,7 +128,7 @@ fn files_of_mosquitto_are_read() {
 
 #[test]
 fn a_certificate_is_a_name_that_rules_know_on_every_shard() {
-    let certs = Certs::new("security-certificate");
+    let certs = CertificateFolder::new("security-certificate");
     let rule = "[[rule]]\nallow = \"publish\"\nuser = \"sensor-7\"\n\
                 client_id = \"sensor-7.example\"\ntopic = \"own/${cert_cn}/#\"\n";
     std::fs::write(certs.folder.join("acl.toml"), rule).unwrap();
@@ -141,7 +141,7 @@ fn a_certificate_is_a_name_that_rules_know_on_every_shard() {
     ] {
         arguments.extend(["--set".to_string(), option.to_string()]);
     }
-    let broker = Doors::start(&refs(&arguments));
+    let broker = ListenerBroker::start(&refs(&arguments));
     let (port, ca) = (broker.port(0), certs.path("ca.pem"));
     let (own, key) = (certs.path("client.pem"), certs.path("client.key"));
     let say = |proof: &[&str], topic: &str| {
@@ -160,7 +160,7 @@ fn a_certificate_is_a_name_that_rules_know_on_every_shard() {
 #[test]
 fn beyond_loopback_users_are_enough() {
     let file = users("security-open");
-    let broker = Broker::start(&["--listen", "tcp://[::]:0", "--set", &auth(&file)]);
+    let broker = TestBroker::start(&["--listen", "tcp://[::]:0", "--set", &auth(&file)]);
     drop(broker);
 }
 
@@ -182,7 +182,7 @@ fn passwd_writes_what_mosquitto_passwd_would_and_never_shows_it() {
     use std::os::unix::fs::PermissionsExt;
     let file = scratch("security-passwd").join("users");
     let path = text(&file);
-    let mut asked = Program::start(godwit(&["passwd", path, "ann"]));
+    let mut asked = TestProgram::start(godwit(&["passwd", path, "ann"]));
     asked.write("secret\n");
     assert_eq!(asked.finish(), (Some(0), String::new()));
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
@@ -215,7 +215,7 @@ fn mosquittos_clients_prove_who_they_are() {
     if !is_installed("mosquitto_pub", "mosquitto_pub") {
         return;
     }
-    let broker = Broker::start(&["--set", &auth(&users("security-clients"))]);
+    let broker = TestBroker::start(&["--set", &auth(&users("security-clients"))]);
     for (version, password, code) in [
         ("mqttv5", "secret", 0),
         ("mqttv311", "secret", 0),

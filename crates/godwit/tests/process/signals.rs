@@ -1,14 +1,14 @@
 //! What the running broker does when it is told to stop or to read its options again.
 
-use crate::broker::{Broker, PATIENCE, Program, godwit, scratch};
+use crate::broker::{PATIENCE, TestBroker, TestProgram, godwit, scratch};
 use std::os::unix::net::UnixDatagram;
 
 #[test]
 fn sigterm_and_sigint_drain_and_exit_0() {
     for signal in ["TERM", "INT"] {
-        let mut broker = Broker::start(&[]);
+        let mut broker = TestBroker::start(&[]);
         let port = broker.port();
-        let mut sub = Program::start(godwit(&["sub", "-p", &port, "-t", "a", "-V", "5", "-d"]));
+        let mut sub = TestProgram::start(godwit(&["sub", "-p", &port, "-t", "a", "-V", "5", "-d"]));
         sub.wait_for("SUBACK");
         broker.program.signal(signal);
         sub.wait_for("the broker ended the connection: Server shutting down");
@@ -21,7 +21,7 @@ fn sighup_applies_what_is_live_and_names_what_needs_a_restart() {
     let file = scratch("reload").join("godwit.toml");
     let path = file.to_str().unwrap();
     std::fs::write(&file, "shards = 1\n").unwrap();
-    let mut broker = Broker::start(&["--config", path]);
+    let mut broker = TestBroker::start(&["--config", path]);
 
     std::fs::write(&file, "shards = 2\n[session]\nsubscriptions_max = 1\n").unwrap();
     broker.program.signal("HUP");
@@ -31,7 +31,7 @@ fn sighup_applies_what_is_live_and_names_what_needs_a_restart() {
     assert!(line.ends_with("options=shards"), "{line}");
     let port = broker.port();
     let sub = ["sub", "-p", &port, "-t", "a", "-t", "b", "-E", "-V", "5"];
-    let mut sub = Program::start(godwit(&sub));
+    let mut sub = TestProgram::start(godwit(&sub));
     sub.wait_for("\"b\" was refused: Quota exceeded");
     assert_eq!(sub.exit_code(), Some(0));
 
@@ -47,7 +47,7 @@ fn sighup_opens_a_rotated_log_file_anew() {
     let (file, old) = (folder.join("log"), folder.join("log.1"));
     let set = format!("log.file={}", file.display());
     let options = ["--set", "log.target=file", "--set", &set, "--set", "log.format=json"];
-    let mut broker = Broker::start(&options);
+    let mut broker = TestBroker::start(&options);
     std::fs::rename(&file, &old).unwrap();
     broker.program.signal("HUP");
     broker.program.signal("TERM");
@@ -67,7 +67,7 @@ fn the_service_manager_hears_that_we_are_ready_and_that_we_stop() {
     let path = scratch("notify").join("socket");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut broker = Broker::start_with(&[("NOTIFY_SOCKET", path.to_str().unwrap())], &[]);
+    let mut broker = TestBroker::start_with(&[("NOTIFY_SOCKET", path.to_str().unwrap())], &[]);
     let told = || {
         let mut bytes = [0; 64];
         let len = socket.recv(&mut bytes).unwrap();
@@ -81,7 +81,7 @@ fn the_service_manager_hears_that_we_are_ready_and_that_we_stop() {
 
 #[test]
 fn a_trace_writes_the_packets_of_one_client() {
-    let mut broker = Broker::start(&[
+    let mut broker = TestBroker::start(&[
         "--set",
         "trace.client_id=seen",
         "--set",
@@ -92,7 +92,7 @@ fn a_trace_writes_the_packets_of_one_client() {
     let port = broker.port();
     for id in ["unseen", "seen"] {
         let (code, _) =
-            Program::start(godwit(&["pub", "-p", &port, "-i", id, "-t", "a/b", "-m", "hello"]))
+            TestProgram::start(godwit(&["pub", "-p", &port, "-i", id, "-t", "a/b", "-m", "hello"]))
                 .finish();
         assert_eq!(code, Some(0));
     }

@@ -1,7 +1,7 @@
 //! A fleet that comes back all at once: what it costs, told in the broker's CPU time.
 
-use crate::broker::{Broker, Program, run, scratch};
-use crate::doors::{CONNACK, Doors};
+use crate::broker::{TestBroker, TestProgram, run, scratch};
+use crate::doors::{CONNACK, ListenerBroker};
 use crate::web::{frame, upgrade};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,11 +16,11 @@ fn users(name: &str) -> PathBuf {
     file
 }
 
-fn start(file: &Path, more: &[&str]) -> Broker {
+fn start(file: &Path, more: &[&str]) -> TestBroker {
     let users = format!("auth.users={}", file.display());
     let mut set = vec!["--set", &users, "--set", "auth.failures_max=off", "--shards", "2"];
     more.iter().for_each(|option| set.extend(["--set", option]));
-    Broker::start(&set)
+    TestBroker::start(&set)
 }
 
 /// A client of 3.1.1 says who it is.
@@ -52,7 +52,7 @@ fn answer(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 /// Of the whole process so far.
-fn cpu_ticks(program: &Program) -> u64 {
+fn cpu_ticks(program: &TestProgram) -> u64 {
     let path = format!("/proc/{}/stat", program.id());
     let stat = std::fs::read_to_string(path).expect("it runs");
     let (_, fields) = stat.rsplit_once(')').expect("the name is in brackets");
@@ -61,7 +61,7 @@ fn cpu_ticks(program: &Program) -> u64 {
 }
 
 /// The same once nothing is left to be done.
-fn ticks_at_rest(program: &Program) -> u64 {
+fn ticks_at_rest(program: &TestProgram) -> u64 {
     let mut before = cpu_ticks(program);
     for _ in 0..100 {
         std::thread::sleep(Duration::from_millis(300));
@@ -75,7 +75,7 @@ fn ticks_at_rest(program: &Program) -> u64 {
 }
 
 /// What a number of logins with a hash each costs.
-fn ticks_of_hashing(program: &Program, address: SocketAddr, logins: usize) -> u64 {
+fn ticks_of_hashing(program: &TestProgram, address: SocketAddr, logins: usize) -> u64 {
     let before = cpu_ticks(program);
     for id in 0..logins {
         assert_eq!(answer(&mut begin(address, id, "wrong")), b"\x20\x02\0\x04");
@@ -107,7 +107,7 @@ fn clients_over_websocket_that_have_gone_cost_no_hashes() {
     let listen = ["--listen", "tcp://127.0.0.1:0", "--listen", "ws://127.0.0.1:0"];
     let set = ["auth.threads=1", "auth.password_cache_s=off", "auth.failures_max=off", &users];
     let set: Vec<&str> = set.iter().flat_map(|option| ["--set", option]).collect();
-    let broker = Doors::start(&[&listen[..], &set].concat());
+    let broker = ListenerBroker::start(&[&listen[..], &set].concat());
     let address = format!("127.0.0.1:{}", broker.port(0)).parse().expect("an address");
     let port = broker.port(1);
     let hundred = ticks_of_hashing(&broker.program, address, 100);

@@ -7,7 +7,7 @@ use std::thread;
 
 /// Where a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Towards {
+pub(crate) enum TapDirection {
     Near,
     Far,
 }
@@ -17,7 +17,7 @@ pub(crate) enum Towards {
 pub(crate) fn tap(
     far: SocketAddr,
     lets_in: impl Fn() -> bool + Send + 'static,
-    look: impl Fn(Towards, &[u8], &TcpStream) -> bool + Send + Sync + 'static,
+    look: impl Fn(TapDirection, &[u8], &TcpStream) -> bool + Send + Sync + 'static,
 ) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
     let address = listener.local_addr().expect("it is bound");
@@ -25,11 +25,11 @@ pub(crate) fn tap(
     thread::spawn(move || {
         for near in listener.incoming().map_while(Result::ok).filter(|_| lets_in()) {
             let Ok(far) = TcpStream::connect(far) else { continue };
-            for towards in [Towards::Far, Towards::Near] {
+            for towards in [TapDirection::Far, TapDirection::Near] {
                 let (near, far, look) = (own(&near), own(&far), look.clone());
                 thread::spawn(move || match towards {
-                    Towards::Far => carry(&near, &far, |packet| look(towards, packet, &near)),
-                    Towards::Near => carry(&far, &near, |packet| look(towards, packet, &near)),
+                    TapDirection::Far => carry(&near, &far, |packet| look(towards, packet, &near)),
+                    TapDirection::Near => carry(&far, &near, |packet| look(towards, packet, &near)),
                 });
             }
         }
@@ -49,7 +49,7 @@ fn carry(mut from: &TcpStream, mut to: &TcpStream, goes_on: impl Fn(&[u8]) -> bo
     while let Ok(len @ 1..) = from.read(&mut buffer) {
         read.extend_from_slice(&buffer[..len]);
         let (mut done, mut is_over) = (0, false);
-        while let Ok(Some(frame)) = mqtt::cut(&read[done..], u32::MAX) {
+        while let Ok(Some(frame)) = mqtt::split_frame(&read[done..], u32::MAX) {
             is_over = !goes_on(&read[done..done + frame.len]);
             if is_over {
                 break;

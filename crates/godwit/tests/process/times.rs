@@ -1,7 +1,7 @@
 //! The time of day changes while the real program runs, and between two of its runs: on a host that
 //! has no clock of its own, and so starts in 1970, on one whose clock was wrong, and back.
 
-use crate::broker::{Broker, Program, godwit, run, scratch};
+use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
 use crate::clients::{publish, subscriber};
 use crate::ports::free_port;
 use std::path::{Path, PathBuf};
@@ -30,11 +30,11 @@ impl OtherTime {
         std::fs::rename(new, &self.seconds).expect("it was written");
     }
 
-    fn start(&self, arguments: &[&str]) -> Broker {
+    fn start(&self, arguments: &[&str]) -> TestBroker {
         let mut command = Command::new(&self.tracer);
         command.arg(&self.seconds).arg(godwit::<&str>(&[]).get_program()).arg("serve");
         command.args(["--listen", &format!("tcp://127.0.0.1:{}", free_port())]).args(arguments);
-        Broker::announced(Program::start(command))
+        TestBroker::announced(TestProgram::start(command))
     }
 }
 
@@ -49,14 +49,14 @@ fn to_1970() -> i64 {
 
 const YEAR: i64 = 365 * 86_400;
 
-fn stop(mut broker: Broker, signal: &str) {
+fn stop(mut broker: TestBroker, signal: &str) {
     broker.program.signal(signal);
     broker.program.exit_code();
 }
 
 /// Times in a row of a rule: milliseconds and seconds since 1970.
-fn stamps(broker: &Broker) -> (i64, i64) {
-    let mut sub = Program::start(godwit(&[
+fn stamps(broker: &TestBroker) -> (i64, i64) {
+    let mut sub = TestProgram::start(godwit(&[
         "sub",
         "-p",
         &broker.port(),

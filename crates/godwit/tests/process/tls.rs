@@ -1,7 +1,7 @@
 //! TLS listeners, met by openssl, mosquitto's clients and our own.
 
-use crate::broker::{Program, godwit, run};
-use crate::doors::{CONNACK, Certs, Doors, refs, s_client, subject};
+use crate::broker::{TestProgram, godwit, run};
+use crate::doors::{CONNACK, CertificateFolder, ListenerBroker, refs, s_client, subject};
 use crate::installed::is_installed;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 const TLS: &[&str] = &["--listen", "tls://127.0.0.1:0"];
 
-fn serve(certs: &Certs, more: &[&str]) -> Doors {
-    Doors::start(&refs(&certs.serve(&[TLS, more].concat())))
+fn serve(certs: &CertificateFolder, more: &[&str]) -> ListenerBroker {
+    ListenerBroker::start(&refs(&certs.serve(&[TLS, more].concat())))
 }
 
 #[test]
 fn both_versions_are_spoken_and_older_ones_are_not() {
-    let certs = Certs::new("tls-versions");
+    let certs = CertificateFolder::new("tls-versions");
     let (ca, broker) = (certs.path("ca.pem"), serve(&certs, &[]));
     let port = broker.port(0);
     for (version, name) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
@@ -32,7 +32,7 @@ fn both_versions_are_spoken_and_older_ones_are_not() {
 
 #[test]
 fn a_session_is_resumed_by_its_ticket() {
-    let certs = Certs::new("tls-tickets");
+    let certs = CertificateFolder::new("tls-tickets");
     let broker = serve(&certs, &[]);
     for version in ["-tls1_2", "-tls1_3"] {
         let file = certs.path("session");
@@ -45,11 +45,11 @@ fn a_session_is_resumed_by_its_ticket() {
 
 #[test]
 fn a_client_gets_the_certificate_of_the_name_it_asks_for() {
-    let certs = Certs::new("tls-names");
+    let certs = CertificateFolder::new("tls-names");
     let mut arguments = certs
         .set(&[("tls.certificate", "server.pem,other.pem"), ("tls.key", "server.key,other.key")]);
     arguments.extend(TLS.iter().map(ToString::to_string));
-    let broker = Doors::start(&refs(&arguments));
+    let broker = ListenerBroker::start(&refs(&arguments));
     for (asked, given) in [
         ("localhost", "CN = localhost"),
         ("other.example", "CN = other.example"),
@@ -67,7 +67,7 @@ fn a_client_gets_the_certificate_of_the_name_it_asks_for() {
 
 #[test]
 fn clients_show_a_certificate_that_is_good_or_stay_outside() {
-    let certs = Certs::new("tls-clients");
+    let certs = CertificateFolder::new("tls-clients");
     let files = certs.set(&[("tls.client_ca", "ca.pem"), ("tls.crl", "crl.pem")]);
     // Each shard notes one a second.
     let required = ["--set", "tls.client_certificate=required", "--shards", "1"];
@@ -103,7 +103,7 @@ fn clients_show_a_certificate_that_is_good_or_stay_outside() {
 
 #[test]
 fn an_optional_certificate_may_be_missing_but_not_wrong() {
-    let certs = Certs::new("tls-optional");
+    let certs = CertificateFolder::new("tls-optional");
     let files = certs.set(&[("tls.client_ca", "ca.pem")]);
     let optional = ["--set", "tls.client_certificate=optional"];
     let broker = serve(&certs, &[&refs(&files)[..], &optional].concat());
@@ -117,7 +117,7 @@ fn an_optional_certificate_may_be_missing_but_not_wrong() {
 
 #[test]
 fn renegotiation_is_declined_and_key_updates_are_followed() {
-    let certs = Certs::new("tls-renegotiation");
+    let certs = CertificateFolder::new("tls-renegotiation");
     let broker = serve(&certs, &[]);
     // Lines that begin with R and K are commands to s_client as long as it is interactive.
     let ask = |version: &str, command: &str| {
@@ -138,7 +138,7 @@ fn renegotiation_is_declined_and_key_updates_are_followed() {
 
 #[test]
 fn whoever_does_not_speak_tls_hears_why_while_it_still_talks() {
-    let certs = Certs::new("tls-plain");
+    let certs = CertificateFolder::new("tls-plain");
     let broker = serve(&certs, &[]);
     let address = format!("127.0.0.1:{}", broker.port(0));
     let mut stream = TcpStream::connect(address).expect("it listens");
@@ -151,12 +151,12 @@ fn whoever_does_not_speak_tls_hears_why_while_it_still_talks() {
 
 #[test]
 fn files_are_read_again_and_nobody_is_dropped() {
-    let certs = Certs::new("tls-reload");
+    let certs = CertificateFolder::new("tls-reload");
     let (old_ca, mut broker) = (certs.path("old-ca.pem"), serve(&certs, &[]));
     std::fs::copy(certs.path("ca.pem"), &old_ca).expect("it is there");
     let port = broker.port(0);
     let sub = ["sub", "-p", &port, "--cafile", &old_ca, "-t", "a", "-d", "-C", "1"];
-    let mut sub = Program::start(godwit(&sub));
+    let mut sub = TestProgram::start(godwit(&sub));
     sub.wait_for("SUBACK");
     crate::certs::renew(&certs.folder).expect("certificates can be made");
     broker.program.signal("HUP");
@@ -181,7 +181,7 @@ fn files_are_read_again_and_nobody_is_dropped() {
 
 #[test]
 fn wrong_files_are_named_with_what_would_be_right() {
-    let certs = Certs::new("tls-files");
+    let certs = CertificateFolder::new("tls-files");
     std::fs::write(certs.path("empty.pem"), "").expect("it can be written");
     std::fs::write(
         certs.path("locked.key"),
@@ -217,7 +217,7 @@ fn mosquittos_clients_are_served() {
     if !is_installed("mosquitto_pub", "mosquitto_pub") {
         return;
     }
-    let certs = Certs::new("tls-mosquitto");
+    let certs = CertificateFolder::new("tls-mosquitto");
     let (ca, broker) = (certs.path("ca.pem"), serve(&certs, &[]));
     let port = broker.port(0);
     let at = ["-h", "localhost", "-p", &port, "--cafile", &ca, "-V", "5"];
@@ -231,7 +231,7 @@ fn mosquittos_clients_are_served() {
 
 #[test]
 fn large_messages_and_slow_readers_pass_through_tls_whole() {
-    let certs = Certs::new("tls-large");
+    let certs = CertificateFolder::new("tls-large");
     let (ca, broker) = (certs.path("ca.pem"), serve(&certs, &["--shards", "2"]));
     let port = broker.port(0);
     let file = certs.path("payload");
@@ -239,7 +239,7 @@ fn large_messages_and_slow_readers_pass_through_tls_whole() {
     std::fs::write(&file, &payload).expect("it can be written");
     // Read one by one, each answered, so that the broker has to wait for room again and again.
     let sub = ["sub", "-p", &port, "--cafile", &ca, "-t", "l", "-q", "1", "-d", "-C", "8", "-N"];
-    let mut sub = Program::start(godwit(&sub));
+    let mut sub = TestProgram::start(godwit(&sub));
     sub.wait_for("SUBACK");
     let publish = ["pub", "-p", &port, "--cafile", &ca, "-t", "l", "-q", "1", "-f", &file];
     let (code, _, why) = run(&[&publish[..], &["--repeat", "8"]].concat());
@@ -253,9 +253,9 @@ fn large_messages_and_slow_readers_pass_through_tls_whole() {
 /// [MQTT-3.1.2-22] ends who is silent, and who sends one packet for longer than that is not.
 #[test]
 fn a_large_packet_on_a_slow_line_is_not_silence() {
-    let certs = Certs::new("tls-slow");
+    let certs = CertificateFolder::new("tls-slow");
     let listen = ["--listen", "tcp://127.0.0.1:0", "--listen", "tls://127.0.0.1:0"];
-    let broker = Doors::start(&refs(&certs.serve(&listen)));
+    let broker = ListenerBroker::start(&refs(&certs.serve(&listen)));
     let (tcp, tls) = (broker.port(0), format!("127.0.0.1:{}", broker.port(1)));
     // Keep Alive is one second; PUBLISH of 100,002 bytes with QoS 1 to `a`, packet id 1.
     let connect = |id: u8| [&b"\x10\x0d\0\x04MQTT\x04\x02\0\x01\0\x01"[..], &[id]].concat();

@@ -1,7 +1,7 @@
 //! What topics mean on the real program: delayed messages through a kill, names from the file, and
 //! subscriptions that one client has, or that none asked for.
 
-use crate::broker::{Broker, run, scratch};
+use crate::broker::{TestBroker, run, scratch};
 use crate::clients::subscriber;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ fn session(port: &str, more: &[&str]) -> (Option<i32>, String) {
 fn a_delayed_message_comes_at_its_time_and_after_a_kill_too() {
     let folder = scratch("delayed").join("data");
     let folder = folder.to_str().expect("a path in UTF-8");
-    let start = || Broker::start(&["--data", folder, "--shards", "2"]);
+    let start = || TestBroker::start(&["--data", folder, "--shards", "2"]);
     let mut broker = start();
     let port = broker.port();
     assert_eq!(session(&port, &["-E"]).0, Some(0));
@@ -67,19 +67,19 @@ fn a_delayed_message_comes_at_its_time_and_after_a_kill_too() {
 fn what_is_due_while_nobody_runs_comes_at_the_start() {
     let folder = scratch("delayed-due").join("data");
     let folder = folder.to_str().expect("a path in UTF-8");
-    let mut broker = Broker::start(&["--data", folder]);
+    let mut broker = TestBroker::start(&["--data", folder]);
     assert_eq!(session(&broker.port(), &["-E"]).0, Some(0));
     assert_eq!(publish(&broker.port(), "$delayed/1/t", "1").0, Some(0));
     broker.program.signal("KILL");
     broker.program.exit_code();
     std::thread::sleep(Duration::from_millis(1100));
-    let broker = Broker::start(&["--data", folder]);
+    let broker = TestBroker::start(&["--data", folder]);
     assert_eq!(session(&broker.port(), &["-C", "1", "-W", "20"]).1, "1\n");
 }
 
 #[test]
 fn what_is_no_delay_and_one_too_many_are_told() {
-    let broker = Broker::start(&["--set", "delayed.messages_max=1"]);
+    let broker = TestBroker::start(&["--set", "delayed.messages_max=1"]);
     let port = broker.port();
     let (code, said) = publish(&port, "$delayed/0/t", "x");
     assert!(code == Some(0x90) && said.contains("Topic Name invalid"), "{code:?} {said}");
@@ -92,7 +92,7 @@ fn what_is_no_delay_and_one_too_many_are_told() {
 fn names_come_from_the_file_and_change_live() {
     let path = scratch("names").join("godwit.toml");
     let file = write(&path, NAMES);
-    let mut broker = Broker::start(&["--config", &file]);
+    let mut broker = TestBroker::start(&["--config", &file]);
     let port = broker.port();
     let all = subscriber(&port, &["-t", "old/+", "-i", "me", "-v", "-C", "2"]);
     assert_eq!(publish(&port, "old/a", "1").0, Some(0));
@@ -148,7 +148,7 @@ fn a_preset_session_keeps_messages_for_whoever_comes_for_the_first_time() {
     let folder = folder.to_str().expect("a path in UTF-8");
     let preset = "[[preset]]\nclient_id = \"kept\"\nsubscriptions = [\"t\"]\n";
     let file = write(&path, preset);
-    let start = || Broker::start(&["--data", folder, "--config", &file, "--shards", "2"]);
+    let start = || TestBroker::start(&["--data", folder, "--config", &file, "--shards", "2"]);
     let mut broker = start();
     assert_eq!(publish(&broker.port(), "t", "1").0, Some(0));
     broker.program.signal("KILL");
@@ -184,7 +184,7 @@ fn a_preset_session_keeps_messages_for_whoever_comes_for_the_first_time() {
 fn one_client_alone_has_an_exclusive_subscription() {
     for shards in ["1", "2"] {
         let allowed = ["--set", "subscription.exclusive_available=true", "--shards", shards];
-        let broker = Broker::start(&allowed);
+        let broker = TestBroker::start(&allowed);
         let port = broker.port();
         let first = subscriber(&port, &["-t", "$exclusive/jobs", "-i", "first", "-C", "1"]);
         let second = ["sub", "-V", "5", "-p", &port, "-t", "$exclusive/jobs", "-W", "5"];

@@ -1,7 +1,7 @@
 //! WebSocket listeners of the real program, by a client that says exactly what a test wants.
 
 use crate::broker::run;
-use crate::doors::{CONNACK, CONNECT, Certs, Doors, refs};
+use crate::doors::{CONNACK, CONNECT, CertificateFolder, ListenerBroker, refs};
 use crate::wire;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -109,7 +109,7 @@ pub(crate) fn port(url: &str) -> String {
 
 #[test]
 fn packets_and_frames_end_where_they_like() {
-    let broker = Doors::start(&["-l", "ws://127.0.0.1:0/mqtt", "-l", "tcp://127.0.0.1:0"]);
+    let broker = ListenerBroker::start(&["-l", "ws://127.0.0.1:0/mqtt", "-l", "tcp://127.0.0.1:0"]);
     assert!(broker.urls[0].ends_with("/mqtt"), "{:?}", broker.urls);
     let mut stream = upgrade(&port(&broker.urls[0]));
     // [MQTT-6.0.0-2]: a packet in three frames, a ping between them, then two packets in one.
@@ -140,7 +140,7 @@ fn packets_and_frames_end_where_they_like() {
 
 #[test]
 fn large_messages_pass_both_ways() {
-    let broker = Doors::start(&["-l", "ws://127.0.0.1:0", "--shards", "2"]);
+    let broker = ListenerBroker::start(&["-l", "ws://127.0.0.1:0", "--shards", "2"]);
     let mut stream = upgrade(&port(&broker.urls[0]));
     stream.write_all(&frame(FIN | BINARY, CONNECT)).expect("it reads");
     assert_eq!(next(&stream), Some((BINARY, CONNACK.to_vec())));
@@ -178,7 +178,7 @@ fn large_messages_pass_both_ways() {
 
 #[test]
 fn a_close_is_answered_and_what_is_no_mqtt_is_told_so() {
-    let mut broker = Doors::start(&["-l", "ws://127.0.0.1:0/mqtt"]);
+    let mut broker = ListenerBroker::start(&["-l", "ws://127.0.0.1:0/mqtt"]);
     let port = port(&broker.urls[0]);
     for (bytes, code) in [
         (frame(FIN | CLOSE, b"\x03\xe9"), Some(1001)),
@@ -210,7 +210,7 @@ fn a_close_is_answered_and_what_is_no_mqtt_is_told_so() {
 
 #[test]
 fn who_is_there_at_the_stop_hears_that_the_broker_goes() {
-    let mut broker = Doors::start(&["-l", "ws://127.0.0.1:0/mqtt", "--shards", "2"]);
+    let mut broker = ListenerBroker::start(&["-l", "ws://127.0.0.1:0/mqtt", "--shards", "2"]);
     let port = port(&broker.urls[0]);
     let mut welcomed = upgrade(&port);
     welcomed.write_all(&frame(FIN | BINARY, CONNECT)).expect("it reads");
@@ -232,7 +232,7 @@ fn who_is_there_at_the_stop_hears_that_the_broker_goes() {
 
 #[test]
 fn requests_that_are_no_websocket_are_answered_in_words() {
-    let mut broker = Doors::start(&["-l", "ws://127.0.0.1:0/mqtt"]);
+    let mut broker = ListenerBroker::start(&["-l", "ws://127.0.0.1:0/mqtt"]);
     let port = port(&broker.urls[0]);
     for (from, to, status, words) in [
         ("GET /mqtt", "GET /", "404", "no WebSocket is served at this path"),
@@ -263,16 +263,16 @@ fn pages_of_other_origins_stay_out_unless_they_are_named() {
         head(&stream)[9..12].to_string()
     };
     // Who is on this host comes without proof; a page that somebody reads there is not.
-    let broker = Doors::start(&["-l", "ws://127.0.0.1:0"]);
+    let broker = ListenerBroker::start(&["-l", "ws://127.0.0.1:0"]);
     assert_eq!(ask(&broker.urls[0], "http://localhost:8000"), "101");
     assert_eq!(ask(&broker.urls[0], "https://a.example"), "403");
     let origins = "ws.origins=https://a.example,null";
-    let broker = Doors::start(&["-l", "ws://127.0.0.1:0", "-s", origins]);
+    let broker = ListenerBroker::start(&["-l", "ws://127.0.0.1:0", "-s", origins]);
     assert_eq!(ask(&broker.urls[0], "https://a.example"), "101");
     assert_eq!(ask(&broker.urls[0], "null"), "101");
     assert_eq!(ask(&broker.urls[0], "http://localhost:8000"), "403");
     for open in ["ws.origins=*", "allow_anonymous=true"] {
-        let broker = Doors::start(&["-l", "ws://127.0.0.1:0", "-s", open]);
+        let broker = ListenerBroker::start(&["-l", "ws://127.0.0.1:0", "-s", open]);
         assert_eq!(ask(&broker.urls[0], "https://a.example"), "101");
     }
     let (code, _, why) = run(&["-l", "ws://127.0.0.1:0", "-s", "ws.origins=a.example"]);
@@ -283,7 +283,7 @@ fn pages_of_other_origins_stay_out_unless_they_are_named() {
 #[test]
 fn who_does_not_ask_in_time_is_sent_away() {
     let timeout = ["-s", "connect.timeout_ms=300"];
-    let mut broker = Doors::start(&[&["-l", "ws://127.0.0.1:0"], &timeout[..]].concat());
+    let mut broker = ListenerBroker::start(&[&["-l", "ws://127.0.0.1:0"], &timeout[..]].concat());
     let port = port(&broker.urls[0]);
     for begun in ["", "GET /mqtt HTTP/1.1\r\nHost:"] {
         let mut stream = open(&port);
@@ -302,7 +302,7 @@ fn who_does_not_ask_in_time_is_sent_away() {
 
 #[test]
 fn pings_do_not_keep_a_client_alive() {
-    let broker = Doors::start(&["-l", "ws://127.0.0.1:0"]);
+    let broker = ListenerBroker::start(&["-l", "ws://127.0.0.1:0"]);
     let mut stream = upgrade(&port(&broker.urls[0]));
     let connect = b"\x10\x0d\0\x04MQTT\x04\x02\0\x01\0\x01k";
     stream.write_all(&frame(FIN | BINARY, connect)).expect("it reads");
@@ -323,9 +323,9 @@ fn pings_do_not_keep_a_client_alive() {
 
 #[test]
 fn every_layer_stands_before_the_next() {
-    let certs = Certs::new("web-layers");
+    let certs = CertificateFolder::new("web-layers");
     let listen = ["-l", "wss://127.0.0.1:0/mqtt", "-s", "proxy.protocol=v1"];
-    let mut broker = Doors::start(&refs(&certs.serve(&listen)));
+    let mut broker = ListenerBroker::start(&refs(&certs.serve(&listen)));
     let mut stream = open(&port(&broker.urls[0]));
     stream.write_all(b"PROXY TCP4 192.0.2.44 198.51.100.7 56324 8084\r\n").expect("it reads");
     let mut conn = client(&certs);
@@ -350,7 +350,7 @@ fn every_layer_stands_before_the_next() {
     assert_eq!(tls.read(&mut [0; 1]).ok(), Some(0));
 }
 
-pub(crate) fn client(certs: &Certs) -> rustls::ClientConnection {
+pub(crate) fn client(certs: &CertificateFolder) -> rustls::ClientConnection {
     use rustls::pki_types::pem::PemObject;
     let ca = rustls::pki_types::CertificateDer::from_pem_file(certs.path("ca.pem"));
     let mut roots = rustls::RootCertStore::empty();
@@ -372,7 +372,7 @@ fn a_reload_changes_who_may_come_and_nobody_who_is_in_notices() {
         format!("[[listener]]\nurl = \"ws://127.0.0.1:0\"\nws.origins = [\"{origin}\"]\n")
     };
     std::fs::write(&file, text("https://a.example")).expect("it can be written");
-    let mut broker = Doors::start(&["--config", file.to_str().expect("text")]);
+    let mut broker = ListenerBroker::start(&["--config", file.to_str().expect("text")]);
     let port = port(&broker.urls[0]);
     let request = UPGRADE.replace("Host: ", "Origin: https://b.example\r\nHost: ");
     assert!(refused(&port, &request).starts_with("HTTP/1.1 403 "));
@@ -446,7 +446,7 @@ fn transcripts_hold_in_frames() {
     wire::replay_all(5, |arguments| {
         let mut command = arguments.to_vec();
         command.extend(["--listen=ws://127.0.0.1:0/mqtt".to_string()]);
-        let broker = Doors::start(&refs(&command));
+        let broker = ListenerBroker::start(&refs(&command));
         let address = plain(&port(&broker.urls[0]));
         (broker, address)
     });

@@ -1,9 +1,9 @@
 //! Every transcript that can be replayed over TCP, against the real program with one shard and
 //! with two. Each has a process of its own with its options, so that none sees another's messages.
 
-use crate::broker::{Broker, run};
-use sim::replay::{Manner, replay};
-use sim::script::Script;
+use crate::broker::{TestBroker, run};
+use sim::parsed_transcript::ParsedTranscript;
+use sim::replay::{ReplayOptions, replay};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -23,14 +23,14 @@ const REPLAYS_MIN: usize = 390;
 const TRIES: u32 = 4;
 const REPEATED_MAX: usize = 20;
 
-struct Replay {
+struct TranscriptReplay {
     name: String,
-    script: Script,
+    script: ParsedTranscript,
     arguments: Vec<String>,
 }
 
 #[derive(Default)]
-struct Tally {
+struct ReplayTally {
     replayed: usize,
     repeated: Vec<String>,
     failed: Vec<String>,
@@ -40,7 +40,7 @@ struct Tally {
 fn transcripts_hold_on_the_wire() {
     replay_all(1, |arguments| {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let broker = Broker::start(&arguments);
+        let broker = TestBroker::start(&arguments);
         let address = broker.address;
         (broker, address)
     });
@@ -51,7 +51,7 @@ pub(crate) fn replay_all<B>(every: usize, start: impl Fn(&[String]) -> (B, Socke
     let (mut replays, left_out) = replays();
     assert!(replays.len() >= REPLAYS_MIN, "only {} replays, {left_out:?}", replays.len());
     replays = replays.into_iter().step_by(every).collect();
-    let (todo, tally) = (Mutex::new(replays.into_iter()), Mutex::new(Tally::default()));
+    let (todo, tally) = (Mutex::new(replays.into_iter()), Mutex::new(ReplayTally::default()));
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
@@ -63,19 +63,23 @@ pub(crate) fn replay_all<B>(every: usize, start: impl Fn(&[String]) -> (B, Socke
             });
         }
     });
-    let Tally { replayed, repeated, failed } = tally.into_inner().expect("no replay panics");
+    let ReplayTally { replayed, repeated, failed } = tally.into_inner().expect("no replay panics");
     println!("{replayed} replayed; repeated: {repeated:?}");
     println!("transcripts left out: {left_out:?}");
     assert!(repeated.len() <= REPEATED_MAX, "{} repeated: {repeated:?}", repeated.len());
     assert!(failed.is_empty(), "{} failed\n{}", failed.len(), failed.join("\n"));
 }
 
-fn attempt<B>(todo: &Replay, start: impl Fn(&[String]) -> (B, SocketAddr), tally: &Mutex<Tally>) {
+fn attempt<B>(
+    todo: &TranscriptReplay,
+    start: impl Fn(&[String]) -> (B, SocketAddr),
+    tally: &Mutex<ReplayTally>,
+) {
     let mut outcome = Ok(());
     for at in 0..TRIES {
         let pause = Duration::from_millis(25 << at.min(4));
         let patience = Duration::from_secs(2 + u64::from(at));
-        let manner = Manner { patience, pause, ..Manner::default() };
+        let manner = ReplayOptions { timeout: patience, pause, ..ReplayOptions::default() };
         let (broker, address) = start(&todo.arguments);
         outcome = replay(&todo.script, address, manner);
         drop(broker);
@@ -91,10 +95,10 @@ fn attempt<B>(todo: &Replay, start: impl Fn(&[String]) -> (B, SocketAddr), tally
 }
 
 /// What to replay, and how many transcripts are left out for which reason.
-fn replays() -> (Vec<Replay>, BTreeMap<&'static str, usize>) {
+fn replays() -> (Vec<TranscriptReplay>, BTreeMap<&'static str, usize>) {
     let (mut replays, mut left_out) = (Vec::new(), BTreeMap::new());
     for transcript in sim::transcripts() {
-        let script = Script::parse(transcript.text).expect("the simulator reads it, too");
+        let script = ParsedTranscript::parse(transcript.text).expect("the simulator reads it, too");
         let reason = match script.waits_ms() > WAIT_MS_MAX {
             _ if !script.is_replayable() => "only the simulator does it",
             true => "it waits too long",
@@ -102,7 +106,7 @@ fn replays() -> (Vec<Replay>, BTreeMap<&'static str, usize>) {
             false => {
                 let chapter = transcript.chapter.rsplit("::").next().unwrap_or_default();
                 let shards = script.shards.map_or(vec![1, 2], |shards| vec![shards]);
-                replays.extend(shards.into_iter().map(|shards| Replay {
+                replays.extend(shards.into_iter().map(|shards| TranscriptReplay {
                     name: format!("{chapter}::{} with {shards} shards", transcript.name),
                     arguments: arguments(&script, shards),
                     script: script.clone(),
@@ -116,13 +120,13 @@ fn replays() -> (Vec<Replay>, BTreeMap<&'static str, usize>) {
 }
 
 /// The simulator may have smaller bounds than the program lets anyone set.
-fn is_allowed(script: &Script) -> bool {
+fn is_allowed(script: &ParsedTranscript) -> bool {
     let arguments = arguments(script, 1);
     let check = ["check"].into_iter().chain(arguments.iter().map(String::as_str));
     script.settings.is_empty() || run(&check.collect::<Vec<_>>()).0 == Some(0)
 }
 
-fn arguments(script: &Script, shards: usize) -> Vec<String> {
+fn arguments(script: &ParsedTranscript, shards: usize) -> Vec<String> {
     let mut arguments = vec![format!("--shards={shards}"), "--set=sys.interval_s=0".into()];
     for (name, value) in &script.settings {
         let (_, key) = KEYS.iter().find(|(known, _)| known == name).expect("a row of the table");

@@ -2,11 +2,11 @@
 
 use super::check_flags;
 use crate::encode::BRIDGE;
-use crate::frame::Frame;
-use crate::packet::{ConnAck, Connect, PacketType, QoS, Version, Will};
+use crate::frame::PacketFrame;
+use crate::packet::{ConnAck, Connect, PacketType, ProtocolVersion, QoS, Will};
 use crate::property::{CONNACK, CONNECT, WILL};
-use crate::reason::Reason;
-use crate::text::Reader;
+use crate::reason_code::ReasonCode;
+use crate::text::PacketReader;
 use crate::violation::Violation;
 
 const RESERVED: u8 = 0b0000_0001;
@@ -18,8 +18,8 @@ const PASSWORD: u8 = 0b0100_0000;
 const USER_NAME: u8 = 0b1000_0000;
 
 impl<'a> Connect<'a> {
-    pub fn decode(frame: Frame<'a>) -> Result<Connect<'a>, Violation> {
-        let mut body = Reader::new(frame.body);
+    pub fn decode(frame: PacketFrame<'a>) -> Result<Connect<'a>, Violation> {
+        let mut body = PacketReader::new(frame.body);
         let (version, is_bridge) = version(&mut body)?;
         check_flags(frame, PacketType::Connect, version)?;
         let flags = body.u8()?;
@@ -33,7 +33,7 @@ impl<'a> Connect<'a> {
             _ => Some(will(&mut body, flags, version)?), // [MQTT-3.1.2-9]
         };
         // 3.1 lets both be missing in spite of their flags, for clients older than itself.
-        let may_miss = version == Version::V31;
+        let may_miss = version == ProtocolVersion::V31;
         let user_name = match flags & USER_NAME {
             0 => None, // [MQTT-3.1.2-16]
             _ if may_miss && body.is_empty() => None,
@@ -44,7 +44,7 @@ impl<'a> Connect<'a> {
             _ if may_miss && body.is_empty() => None,
             _ => Some(body.binary()?), // [MQTT-3.1.2-19]
         };
-        body.end()?;
+        body.finish()?;
         Ok(Connect {
             version,
             is_bridge,
@@ -60,21 +60,21 @@ impl<'a> Connect<'a> {
 }
 
 /// And whether it is a bridge's.
-fn version(body: &mut Reader<'_>) -> Result<(Version, bool), Violation> {
+fn version(body: &mut PacketReader<'_>) -> Result<(ProtocolVersion, bool), Violation> {
     let name = body.binary()?;
     if name != b"MQTT" && name != b"MQIsdp" {
         return Err(Violation::ProtocolNameUnknown); // [MQTT-3.1.2-1]
     }
     let level = body.u8()?;
     match (name, level & !BRIDGE, level & BRIDGE != 0) {
-        (b"MQIsdp", 3, is_bridge) => Ok((Version::V31, is_bridge)),
-        (b"MQTT", 4, is_bridge) => Ok((Version::V311, is_bridge)),
-        (b"MQTT", 5, false) => Ok((Version::V5, false)),
+        (b"MQIsdp", 3, is_bridge) => Ok((ProtocolVersion::V31, is_bridge)),
+        (b"MQTT", 4, is_bridge) => Ok((ProtocolVersion::V311, is_bridge)),
+        (b"MQTT", 5, false) => Ok((ProtocolVersion::V5, false)),
         _ => Err(Violation::ProtocolVersionUnknown), // [MQTT-3.1.2-2]
     }
 }
 
-fn check_connect_flags(flags: u8, version: Version) -> Result<(), Violation> {
+fn check_connect_flags(flags: u8, version: ProtocolVersion) -> Result<(), Violation> {
     if flags & RESERVED != 0 {
         return Err(Violation::ConnectFlagsReserved); // [MQTT-3.1.2-3]
     }
@@ -87,7 +87,11 @@ fn check_connect_flags(flags: u8, version: Version) -> Result<(), Violation> {
     Ok(())
 }
 
-fn will<'a>(body: &mut Reader<'a>, flags: u8, version: Version) -> Result<Will<'a>, Violation> {
+fn will<'a>(
+    body: &mut PacketReader<'a>,
+    flags: u8,
+    version: ProtocolVersion,
+) -> Result<Will<'a>, Violation> {
     let qos = QoS::from_bits((flags & WILL_QOS) >> 3).ok_or(Violation::QoSInvalid)?;
     let properties = body.properties(WILL, version)?;
     let topic = body.topic()?; // [MQTT-3.1.3-11]
@@ -104,19 +108,22 @@ fn will<'a>(body: &mut Reader<'a>, flags: u8, version: Version) -> Result<Will<'
 }
 
 impl<'a> ConnAck<'a> {
-    pub fn decode(frame: Frame<'a>, version: Version) -> Result<ConnAck<'a>, Violation> {
+    pub fn decode(
+        frame: PacketFrame<'a>,
+        version: ProtocolVersion,
+    ) -> Result<ConnAck<'a>, Violation> {
         check_flags(frame, PacketType::ConnAck, version)?;
-        let mut body = Reader::new(frame.body);
+        let mut body = PacketReader::new(frame.body);
         let flags = match (version, body.u8()?) {
-            (Version::V31, _) => 0, // 3.1 has no flags here and says nothing about the byte.
-            (Version::V311 | Version::V5, flags) => flags,
+            // 3.1 has no flags here and says nothing about the byte.
+            (ProtocolVersion::V31, _) => 0,
+            (ProtocolVersion::V311 | ProtocolVersion::V5, flags) => flags,
         };
         let code = body.u8()?;
         let reason = match version {
-            Version::V5 => {
-                Reason::from_byte(code).filter(|reason| reason.allowed_in(PacketType::ConnAck))
-            }
-            Version::V31 | Version::V311 => Reason::from_connack_v3(code),
+            ProtocolVersion::V5 => ReasonCode::from_byte(code)
+                .filter(|reason| reason.is_allowed_in(PacketType::ConnAck)),
+            ProtocolVersion::V31 | ProtocolVersion::V311 => ReasonCode::from_connack_v3(code),
         };
         let reason = reason.ok_or(Violation::ReasonNotAllowed)?; // [MQTT-3.2.2-8]
         let session_present = flags & 1 != 0;
@@ -125,7 +132,7 @@ impl<'a> ConnAck<'a> {
             return Err(Violation::ConnAckFlagsInvalid);
         }
         let properties = body.properties(CONNACK, version)?;
-        body.end()?;
+        body.finish()?;
         Ok(ConnAck { session_present, reason, properties })
     }
 }

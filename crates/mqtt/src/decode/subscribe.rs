@@ -1,43 +1,52 @@
 //! SUBSCRIBE, UNSUBSCRIBE and their acknowledgements.
 
 use super::check_flags;
-use crate::frame::Frame;
+use crate::frame::PacketFrame;
 use crate::packet::*;
 use crate::property::{Properties, SUBACK, SUBSCRIBE, UNSUBACK, UNSUBSCRIBE};
-use crate::reason::Reason;
-use crate::text::Reader;
+use crate::reason_code::ReasonCode;
+use crate::text::PacketReader;
 use crate::violation::Violation;
 
 impl<'a> Subscribe<'a> {
     /// Filters are checked as text here; what they ask for is the broker's to judge.
-    pub fn decode(frame: Frame<'a>, version: Version) -> Result<Subscribe<'a>, Violation> {
+    pub fn decode(
+        frame: PacketFrame<'a>,
+        version: ProtocolVersion,
+    ) -> Result<Subscribe<'a>, Violation> {
         check_flags(frame, PacketType::Subscribe, version)?; // [MQTT-3.8.1-1]
-        let mut body = Reader::new(frame.body);
+        let mut body = PacketReader::new(frame.body);
         Ok(Subscribe {
             packet_id: body.packet_id()?,
             properties: body.properties(SUBSCRIBE, version)?,
-            filters: Subscriptions::check(body.rest(), version)?,
+            filters: SubscriptionList::check(body.rest(), version)?,
         })
     }
 }
 
 impl<'a> Unsubscribe<'a> {
     /// Filters are checked as text here; what they ask for is the broker's to judge.
-    pub fn decode(frame: Frame<'a>, version: Version) -> Result<Unsubscribe<'a>, Violation> {
+    pub fn decode(
+        frame: PacketFrame<'a>,
+        version: ProtocolVersion,
+    ) -> Result<Unsubscribe<'a>, Violation> {
         check_flags(frame, PacketType::Unsubscribe, version)?; // [MQTT-3.10.1-1]
-        let mut body = Reader::new(frame.body);
+        let mut body = PacketReader::new(frame.body);
         Ok(Unsubscribe {
             packet_id: body.packet_id()?,
             properties: body.properties(UNSUBSCRIBE, version)?,
-            filters: Filters::check(body.rest())?,
+            filters: FilterList::check(body.rest())?,
         })
     }
 }
 
 impl<'a> SubAck<'a> {
-    pub fn decode(frame: Frame<'a>, version: Version) -> Result<SubAck<'a>, Violation> {
+    pub fn decode(
+        frame: PacketFrame<'a>,
+        version: ProtocolVersion,
+    ) -> Result<SubAck<'a>, Violation> {
         check_flags(frame, PacketType::SubAck, version)?;
-        let mut body = Reader::new(frame.body);
+        let mut body = PacketReader::new(frame.body);
         let packet_id = body.packet_id()?;
         let properties = body.properties(SUBACK, version)?;
         let codes = body.rest();
@@ -51,12 +60,15 @@ impl<'a> SubAck<'a> {
 }
 
 impl<'a> UnsubAck<'a> {
-    pub fn decode(frame: Frame<'a>, version: Version) -> Result<UnsubAck<'a>, Violation> {
+    pub fn decode(
+        frame: PacketFrame<'a>,
+        version: ProtocolVersion,
+    ) -> Result<UnsubAck<'a>, Violation> {
         check_flags(frame, PacketType::UnsubAck, version)?;
-        let mut body = Reader::new(frame.body);
+        let mut body = PacketReader::new(frame.body);
         let packet_id = body.packet_id()?;
         if !version.is_v5() {
-            body.end()?;
+            body.finish()?;
             return Ok(UnsubAck { packet_id, properties: Properties::default(), codes: &[] });
         }
         let properties = body.properties(UNSUBACK, version)?;
@@ -72,6 +84,6 @@ fn check_codes(codes: &[u8], kind: PacketType) -> Result<(), Violation> {
         return Err(Violation::MalformedTruncated);
     }
     let allowed =
-        |&code: &u8| Reason::from_byte(code).is_some_and(|reason| reason.allowed_in(kind));
+        |&code: &u8| ReasonCode::from_byte(code).is_some_and(|reason| reason.is_allowed_in(kind));
     if codes.iter().all(allowed) { Ok(()) } else { Err(Violation::ReasonNotAllowed) }
 }

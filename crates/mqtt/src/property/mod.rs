@@ -4,12 +4,12 @@
 
 mod table;
 
-pub use table::{PROPERTIES, PropertyKind, PropertyRow, Repeats, WILL};
+pub use table::{PROPERTIES, PropertyKind, PropertyRepeats, PropertyRow, WILL};
 
 pub(crate) use table::*;
 
 use crate::encode;
-use crate::text::Reader;
+use crate::text::PacketReader;
 use crate::topic;
 use crate::violation::Violation;
 
@@ -85,7 +85,7 @@ impl<'a> Properties<'a> {
     pub fn iter_with_bytes(
         &self,
     ) -> impl Iterator<Item = (Property<'a>, &'a [u8])> + Clone + use<'a> {
-        let mut reader = Reader::new(self.bytes);
+        let mut reader = PacketReader::new(self.bytes);
         std::iter::from_fn(move || {
             let before = reader.rest();
             let property = Property::read(&mut reader).ok()?;
@@ -119,11 +119,11 @@ impl PropertiesBuf {
 }
 
 /// Walks over the properties of `owner` and returns which identifiers there are, one bit each.
-pub(crate) fn check(bytes: &[u8], owner: u16) -> Result<Seen, Violation> {
-    let mut seen = Seen(0);
-    let mut reader = Reader::new(bytes);
+pub(crate) fn check(bytes: &[u8], owner: u16) -> Result<PropertySet, Violation> {
+    let mut seen = PropertySet(0);
+    let mut reader = PacketReader::new(bytes);
     while let Some(&id) = reader.rest().first() {
-        let place = place(id).ok_or(Violation::PropertyUnknown)?;
+        let place = property_rule(id).ok_or(Violation::PropertyUnknown)?;
         if place.packets & owner == 0 {
             return Err(Violation::PropertyForbidden);
         }
@@ -141,10 +141,10 @@ pub(crate) fn check(bytes: &[u8], owner: u16) -> Result<Seen, Violation> {
 
 /// The identifiers that a walk met.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen(u64);
+pub(crate) struct PropertySet(u64);
 
-impl Seen {
-    pub(crate) const NONE: Seen = Seen(0);
+impl PropertySet {
+    pub(crate) const NONE: PropertySet = PropertySet(0);
 
     #[inline]
     pub(crate) fn has(self, id: u8) -> bool {
@@ -157,7 +157,7 @@ const AUTHENTICATION_DATA: u8 = 0x16;
 pub(crate) const TOPIC_ALIAS: u8 = 0x23;
 
 impl<'a> Property<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Property<'a>, Violation> {
+    fn read(reader: &mut PacketReader<'a>) -> Result<Property<'a>, Violation> {
         Ok(match reader.u8()? {
             0x01 => Property::PayloadFormatIndicator(reader.u8()?),
             0x02 => Property::MessageExpiryInterval(reader.u32()?),
@@ -215,57 +215,57 @@ impl<'a> Property<'a> {
 
     /// Appends identifier and value.
     pub fn encode(self, out: &mut Vec<u8>) {
-        let (id, value) = self.wire();
+        let (id, value) = self.encoding();
         out.push(id);
         match value {
-            Wire::U8(value) => out.push(value),
-            Wire::U16(value) => out.extend_from_slice(&value.to_be_bytes()),
-            Wire::U32(value) => out.extend_from_slice(&value.to_be_bytes()),
-            Wire::Varint(value) => encode::varint(value, out),
-            Wire::Text(value) => encode::text(value, out),
-            Wire::Binary(value) => encode::binary(value, out),
-            Wire::TextPair(name, value) => {
+            PropertyEncoding::U8(value) => out.push(value),
+            PropertyEncoding::U16(value) => out.extend_from_slice(&value.to_be_bytes()),
+            PropertyEncoding::U32(value) => out.extend_from_slice(&value.to_be_bytes()),
+            PropertyEncoding::Varint(value) => encode::varint(value, out),
+            PropertyEncoding::Text(value) => encode::text(value, out),
+            PropertyEncoding::Binary(value) => encode::binary(value, out),
+            PropertyEncoding::TextPair(name, value) => {
                 encode::text(name, out);
                 encode::text(value, out);
             }
         }
     }
 
-    fn wire(self) -> (u8, Wire<'a>) {
+    fn encoding(self) -> (u8, PropertyEncoding<'a>) {
         match self {
-            Property::PayloadFormatIndicator(value) => (0x01, Wire::U8(value)),
-            Property::MessageExpiryInterval(value) => (0x02, Wire::U32(value)),
-            Property::ContentType(value) => (0x03, Wire::Text(value)),
-            Property::ResponseTopic(value) => (0x08, Wire::Text(value)),
-            Property::CorrelationData(value) => (0x09, Wire::Binary(value)),
-            Property::SubscriptionIdentifier(value) => (0x0B, Wire::Varint(value)),
-            Property::SessionExpiryInterval(value) => (0x11, Wire::U32(value)),
-            Property::AssignedClientIdentifier(value) => (0x12, Wire::Text(value)),
-            Property::ServerKeepAlive(value) => (0x13, Wire::U16(value)),
-            Property::AuthenticationMethod(value) => (0x15, Wire::Text(value)),
-            Property::AuthenticationData(value) => (0x16, Wire::Binary(value)),
-            Property::RequestProblemInformation(value) => (0x17, Wire::U8(value)),
-            Property::WillDelayInterval(value) => (0x18, Wire::U32(value)),
-            Property::RequestResponseInformation(value) => (0x19, Wire::U8(value)),
-            Property::ResponseInformation(value) => (0x1A, Wire::Text(value)),
-            Property::ServerReference(value) => (0x1C, Wire::Text(value)),
-            Property::ReasonString(value) => (0x1F, Wire::Text(value)),
-            Property::ReceiveMaximum(value) => (0x21, Wire::U16(value)),
-            Property::TopicAliasMaximum(value) => (0x22, Wire::U16(value)),
-            Property::TopicAlias(value) => (0x23, Wire::U16(value)),
-            Property::MaximumQoS(value) => (0x24, Wire::U8(value)),
-            Property::RetainAvailable(value) => (0x25, Wire::U8(value)),
-            Property::UserProperty(name, value) => (0x26, Wire::TextPair(name, value)),
-            Property::MaximumPacketSize(value) => (0x27, Wire::U32(value)),
-            Property::WildcardSubscriptionAvailable(value) => (0x28, Wire::U8(value)),
-            Property::SubscriptionIdentifierAvailable(value) => (0x29, Wire::U8(value)),
-            Property::SharedSubscriptionAvailable(value) => (0x2A, Wire::U8(value)),
+            Property::PayloadFormatIndicator(value) => (0x01, PropertyEncoding::U8(value)),
+            Property::MessageExpiryInterval(value) => (0x02, PropertyEncoding::U32(value)),
+            Property::ContentType(value) => (0x03, PropertyEncoding::Text(value)),
+            Property::ResponseTopic(value) => (0x08, PropertyEncoding::Text(value)),
+            Property::CorrelationData(value) => (0x09, PropertyEncoding::Binary(value)),
+            Property::SubscriptionIdentifier(value) => (0x0B, PropertyEncoding::Varint(value)),
+            Property::SessionExpiryInterval(value) => (0x11, PropertyEncoding::U32(value)),
+            Property::AssignedClientIdentifier(value) => (0x12, PropertyEncoding::Text(value)),
+            Property::ServerKeepAlive(value) => (0x13, PropertyEncoding::U16(value)),
+            Property::AuthenticationMethod(value) => (0x15, PropertyEncoding::Text(value)),
+            Property::AuthenticationData(value) => (0x16, PropertyEncoding::Binary(value)),
+            Property::RequestProblemInformation(value) => (0x17, PropertyEncoding::U8(value)),
+            Property::WillDelayInterval(value) => (0x18, PropertyEncoding::U32(value)),
+            Property::RequestResponseInformation(value) => (0x19, PropertyEncoding::U8(value)),
+            Property::ResponseInformation(value) => (0x1A, PropertyEncoding::Text(value)),
+            Property::ServerReference(value) => (0x1C, PropertyEncoding::Text(value)),
+            Property::ReasonString(value) => (0x1F, PropertyEncoding::Text(value)),
+            Property::ReceiveMaximum(value) => (0x21, PropertyEncoding::U16(value)),
+            Property::TopicAliasMaximum(value) => (0x22, PropertyEncoding::U16(value)),
+            Property::TopicAlias(value) => (0x23, PropertyEncoding::U16(value)),
+            Property::MaximumQoS(value) => (0x24, PropertyEncoding::U8(value)),
+            Property::RetainAvailable(value) => (0x25, PropertyEncoding::U8(value)),
+            Property::UserProperty(name, value) => (0x26, PropertyEncoding::TextPair(name, value)),
+            Property::MaximumPacketSize(value) => (0x27, PropertyEncoding::U32(value)),
+            Property::WildcardSubscriptionAvailable(value) => (0x28, PropertyEncoding::U8(value)),
+            Property::SubscriptionIdentifierAvailable(value) => (0x29, PropertyEncoding::U8(value)),
+            Property::SharedSubscriptionAvailable(value) => (0x2A, PropertyEncoding::U8(value)),
         }
     }
 }
 
 /// A value by how it is encoded.
-enum Wire<'a> {
+enum PropertyEncoding<'a> {
     U8(u8),
     U16(u16),
     U32(u32),

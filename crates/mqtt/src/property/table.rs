@@ -10,7 +10,7 @@ pub struct PropertyRow {
     pub kind: PropertyKind,
     /// The [`PacketType::bit`]s of the packets that may carry it, and [`WILL`].
     pub packets: u16,
-    pub repeats: Repeats,
+    pub repeats: PropertyRepeats,
 }
 
 /// How a property's value is encoded.
@@ -27,7 +27,7 @@ pub enum PropertyKind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Repeats {
+pub enum PropertyRepeats {
     Once,
     Many,
     /// Subscription Identifier: one in SUBSCRIBE, any number in a PUBLISH from the server.
@@ -51,13 +51,13 @@ const ACKS: u16 = PacketType::PubAck.bit()
     | PacketType::PubRec.bit()
     | PacketType::PubRel.bit()
     | PacketType::PubComp.bit();
-const ANSWERS: u16 = CONNACK | ACKS | SUBACK | UNSUBACK | DISCONNECT | AUTH;
-const ALL: u16 = ANSWERS | CONNECT | PUBLISH | SUBSCRIBE | UNSUBSCRIBE | WILL;
+const RESPONSE_PACKETS: u16 = CONNACK | ACKS | SUBACK | UNSUBACK | DISCONNECT | AUTH;
+const ALL: u16 = RESPONSE_PACKETS | CONNECT | PUBLISH | SUBSCRIBE | UNSUBSCRIBE | WILL;
 const MESSAGE: u16 = PUBLISH | WILL;
-const HELLO: u16 = CONNECT | CONNACK;
+const CONNECT_PACKETS: u16 = CONNECT | CONNACK;
 
 const fn row(id: u8, kind: PropertyKind, packets: u16, name: &'static str) -> PropertyRow {
-    PropertyRow { id, name, kind, packets, repeats: Repeats::Once }
+    PropertyRow { id, name, kind, packets, repeats: PropertyRepeats::Once }
 }
 
 /// Every property, in the order of identifiers: table 2-4 of the specification.
@@ -68,27 +68,27 @@ pub const PROPERTIES: &[PropertyRow] = &[
     row(0x03, PropertyKind::Text, MESSAGE, "Content Type"),
     row(0x08, PropertyKind::Text, MESSAGE, "Response Topic"),
     row(0x09, PropertyKind::Binary, MESSAGE, "Correlation Data"),
-    PropertyRow { repeats: Repeats::ManyInPublish,
+    PropertyRow { repeats: PropertyRepeats::ManyInPublish,
         ..row(0x0B, PropertyKind::Varint, PUBLISH | SUBSCRIBE, "Subscription Identifier") },
-    row(0x11, PropertyKind::U32, HELLO | DISCONNECT, "Session Expiry Interval"),
+    row(0x11, PropertyKind::U32, CONNECT_PACKETS | DISCONNECT, "Session Expiry Interval"),
     row(0x12, PropertyKind::Text, CONNACK, "Assigned Client Identifier"),
     row(0x13, PropertyKind::U16, CONNACK, "Server Keep Alive"),
-    row(0x15, PropertyKind::Text, HELLO | AUTH, "Authentication Method"),
-    row(0x16, PropertyKind::Binary, HELLO | AUTH, "Authentication Data"),
+    row(0x15, PropertyKind::Text, CONNECT_PACKETS | AUTH, "Authentication Method"),
+    row(0x16, PropertyKind::Binary, CONNECT_PACKETS | AUTH, "Authentication Data"),
     row(0x17, PropertyKind::Flag, CONNECT, "Request Problem Information"),
     row(0x18, PropertyKind::U32, WILL, "Will Delay Interval"),
     row(0x19, PropertyKind::Flag, CONNECT, "Request Response Information"),
     row(0x1A, PropertyKind::Text, CONNACK, "Response Information"),
     row(0x1C, PropertyKind::Text, CONNACK | DISCONNECT, "Server Reference"),
-    row(0x1F, PropertyKind::Text, ANSWERS, "Reason String"),
-    row(0x21, PropertyKind::U16, HELLO, "Receive Maximum"),
-    row(0x22, PropertyKind::U16, HELLO, "Topic Alias Maximum"),
+    row(0x1F, PropertyKind::Text, RESPONSE_PACKETS, "Reason String"),
+    row(0x21, PropertyKind::U16, CONNECT_PACKETS, "Receive Maximum"),
+    row(0x22, PropertyKind::U16, CONNECT_PACKETS, "Topic Alias Maximum"),
     row(0x23, PropertyKind::U16, PUBLISH, "Topic Alias"),
     row(0x24, PropertyKind::Flag, CONNACK, "Maximum QoS"),
     row(0x25, PropertyKind::Flag, CONNACK, "Retain Available"),
-    PropertyRow { repeats: Repeats::Many,
+    PropertyRow { repeats: PropertyRepeats::Many,
         ..row(0x26, PropertyKind::TextPair, ALL, "User Property") },
-    row(0x27, PropertyKind::U32, HELLO, "Maximum Packet Size"),
+    row(0x27, PropertyKind::U32, CONNECT_PACKETS, "Maximum Packet Size"),
     row(0x28, PropertyKind::Flag, CONNACK, "Wildcard Subscription Available"),
     row(0x29, PropertyKind::Flag, CONNACK, "Subscription Identifier Available"),
     row(0x2A, PropertyKind::Flag, CONNACK, "Shared Subscription Available"),
@@ -96,7 +96,7 @@ pub const PROPERTIES: &[PropertyRow] = &[
 
 /// What a check asks of a row, found by identifier without a search.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct PropertyRule {
     pub(crate) packets: u16,
     /// The packets in which it may stand more than once.
     pub(crate) many: u16,
@@ -104,21 +104,21 @@ pub(crate) struct Place {
 
 /// `None` for an identifier that no property has.
 #[inline]
-pub(crate) fn place(id: u8) -> Option<Place> {
-    PLACES.get(usize::from(id)).copied().filter(|place| place.packets != 0)
+pub(crate) fn property_rule(id: u8) -> Option<PropertyRule> {
+    PROPERTY_RULES.get(usize::from(id)).copied().filter(|place| place.packets != 0)
 }
 
-const PLACES: [Place; ID_MAX + 1] = {
-    let mut places = [Place { packets: 0, many: 0 }; ID_MAX + 1];
+const PROPERTY_RULES: [PropertyRule; ID_MAX + 1] = {
+    let mut places = [PropertyRule { packets: 0, many: 0 }; ID_MAX + 1];
     let mut i = 0;
     while i < PROPERTIES.len() {
         let PropertyRow { id, packets, repeats, .. } = PROPERTIES[i];
         let many = match repeats {
-            Repeats::Once => 0,
-            Repeats::Many => packets,
-            Repeats::ManyInPublish => PUBLISH,
+            PropertyRepeats::Once => 0,
+            PropertyRepeats::Many => packets,
+            PropertyRepeats::ManyInPublish => PUBLISH,
         };
-        places[id as usize] = Place { packets, many };
+        places[id as usize] = PropertyRule { packets, many };
         i += 1;
     }
     places

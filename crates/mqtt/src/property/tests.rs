@@ -127,14 +127,14 @@ fn every_property_comes_back_as_it_went() {
             _ => vec![(sample, &bytes[..])],
         };
         assert_eq!(properties.iter_with_bytes().collect::<Vec<_>>(), expected);
-        let kind = match sample.wire().1 {
-            Wire::U8(_) => PropertyKind::Flag,
-            Wire::U16(_) => PropertyKind::U16,
-            Wire::U32(_) => PropertyKind::U32,
-            Wire::Varint(_) => PropertyKind::Varint,
-            Wire::Text(_) => PropertyKind::Text,
-            Wire::TextPair(..) => PropertyKind::TextPair,
-            Wire::Binary(_) => PropertyKind::Binary,
+        let kind = match sample.encoding().1 {
+            PropertyEncoding::U8(_) => PropertyKind::Flag,
+            PropertyEncoding::U16(_) => PropertyKind::U16,
+            PropertyEncoding::U32(_) => PropertyKind::U32,
+            PropertyEncoding::Varint(_) => PropertyKind::Varint,
+            PropertyEncoding::Text(_) => PropertyKind::Text,
+            PropertyEncoding::TextPair(..) => PropertyKind::TextPair,
+            PropertyEncoding::Binary(_) => PropertyKind::Binary,
         };
         assert_eq!(kind, row.kind, "{}", row.name);
     }

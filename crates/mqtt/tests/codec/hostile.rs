@@ -4,11 +4,12 @@ use crate::vectors;
 use mqtt::*;
 use proptest::prelude::*;
 
-const VERSIONS: [Version; 3] = [Version::V31, Version::V311, Version::V5];
+const VERSIONS: [ProtocolVersion; 3] =
+    [ProtocolVersion::V31, ProtocolVersion::V311, ProtocolVersion::V5];
 
 /// Decodes if it can; what was accepted must survive being written and read again.
-fn check(bytes: &[u8], version: Version) {
-    let Ok(Some(frame)) = cut(bytes, 1 << 20) else { return };
+fn check(bytes: &[u8], version: ProtocolVersion) {
+    let Ok(Some(frame)) = split_frame(bytes, 1 << 20) else { return };
     let Ok(packet) = Packet::decode(frame, version) else { return };
     let version = match packet {
         Packet::Connect(connect) => connect.version,
@@ -16,7 +17,7 @@ fn check(bytes: &[u8], version: Version) {
     };
     let mut encoded = Vec::new();
     packet.encode(version, &mut encoded);
-    let frame = cut(&encoded, 1 << 20).expect("well formed").expect("complete");
+    let frame = split_frame(&encoded, 1 << 20).expect("well formed").expect("complete");
     assert_eq!(frame.len, encoded.len());
     assert_eq!(Packet::decode(frame, version), Ok(packet), "{}", bytes.escape_ascii());
 }
@@ -47,7 +48,7 @@ fn every_vector_in_every_version_with_every_byte_changed() {
 #[test]
 fn every_vector_cut_anywhere_under_a_header_that_fits() {
     for vector in vectors::load() {
-        let Ok(Some(frame)) = cut(&vector.bytes, 1 << 20) else { continue };
+        let Ok(Some(frame)) = split_frame(&vector.bytes, 1 << 20) else { continue };
         for end in 0..frame.body.len() {
             let bytes = framed(frame.first, &frame.body[..end]);
             VERSIONS.into_iter().for_each(|version| check(&bytes, version));

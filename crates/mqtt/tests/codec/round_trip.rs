@@ -1,7 +1,7 @@
 //! Any packet that can be said survives being written and read.
 
-use mqtt::property::{PROPERTIES, PropertyKind, Repeats, WILL};
-use mqtt::reason::REASONS;
+use mqtt::property::{PROPERTIES, PropertyKind, PropertyRepeats, WILL};
+use mqtt::reason_code::REASONS;
 use mqtt::*;
 use proptest::collection::vec;
 use proptest::option;
@@ -9,16 +9,16 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 /// Written and read, it is the same; and the bytes are one whole frame.
-fn check(packet: Packet<'_>, version: Version) {
+fn check(packet: Packet<'_>, version: ProtocolVersion) {
     let mut bytes = Vec::new();
     packet.encode(version, &mut bytes);
-    let frame = cut(&bytes, u32::MAX).expect("well formed").expect("complete");
+    let frame = split_frame(&bytes, u32::MAX).expect("well formed").expect("complete");
     assert_eq!(frame.len, bytes.len());
     assert_eq!(Packet::decode(frame, version), Ok(packet), "{}", bytes.escape_ascii());
 }
 
-fn version() -> impl Strategy<Value = Version> {
-    select(&[Version::V31, Version::V311, Version::V5][..])
+fn version() -> impl Strategy<Value = ProtocolVersion> {
+    select(&[ProtocolVersion::V31, ProtocolVersion::V311, ProtocolVersion::V5][..])
 }
 
 fn qos() -> impl Strategy<Value = QoS> {
@@ -44,8 +44,9 @@ fn binary() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..200)
 }
 
-fn reason(packet: PacketType) -> impl Strategy<Value = Reason> {
-    let reasons = REASONS.iter().map(|row| row.reason).filter(|reason| reason.allowed_in(packet));
+fn reason(packet: PacketType) -> impl Strategy<Value = ReasonCode> {
+    let reasons =
+        REASONS.iter().map(|row| row.reason).filter(|reason| reason.is_allowed_in(packet));
     select(reasons.collect::<Vec<_>>())
 }
 
@@ -75,17 +76,17 @@ fn prefixed(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Some of the properties that `owner` may have, in any order. 3.x has none.
-fn properties(owner: u16, version: Version) -> BoxedStrategy<Vec<u8>> {
+fn properties(owner: u16, version: ProtocolVersion) -> BoxedStrategy<Vec<u8>> {
     if !version.is_v5() {
         return Just(Vec::new()).boxed();
     }
     let rows = PROPERTIES.iter().filter(move |row| row.packets & owner != 0);
     let copies = rows.map(move |row| {
         let many = match row.repeats {
-            Repeats::Once => 1,
-            Repeats::Many => 3,
-            Repeats::ManyInPublish if owner == PacketType::Publish.bit() => 3,
-            Repeats::ManyInPublish => 1,
+            PropertyRepeats::Once => 1,
+            PropertyRepeats::Many => 3,
+            PropertyRepeats::ManyInPublish if owner == PacketType::Publish.bit() => 3,
+            PropertyRepeats::ManyInPublish => 1,
         };
         // Authentication data alone is a violation; here the method is always with it.
         let least = usize::from(row.name == "Authentication Method");
@@ -100,13 +101,13 @@ fn properties(owner: u16, version: Version) -> BoxedStrategy<Vec<u8>> {
 }
 
 /// A version and, where it has them, properties of a packet.
-fn versioned(kind: PacketType) -> impl Strategy<Value = (Version, Vec<u8>)> {
+fn versioned(kind: PacketType) -> impl Strategy<Value = (ProtocolVersion, Vec<u8>)> {
     version().prop_flat_map(move |version| (Just(version), properties(kind.bit(), version)))
 }
 
-fn ack(kind: PacketType) -> impl Strategy<Value = (Version, Vec<u8>, Reason)> {
+fn ack(kind: PacketType) -> impl Strategy<Value = (ProtocolVersion, Vec<u8>, ReasonCode)> {
     (versioned(kind), reason(kind)).prop_map(|((version, properties), reason)| {
-        (version, properties, if version.is_v5() { reason } else { Reason::Success })
+        (version, properties, if version.is_v5() { reason } else { ReasonCode::Success })
     })
 }
 
@@ -152,11 +153,13 @@ proptest! {
         session_present in any::<bool>(),
     ) {
         let reason = match version {
-            Version::V5 => reason,
-            _ => Reason::from_connack_v3(code).expect("one of six"),
+            ProtocolVersion::V5 => reason,
+            _ => ReasonCode::from_connack_v3(code).expect("one of six"),
         };
         check(Packet::ConnAck(ConnAck {
-            session_present: session_present && !reason.is_error() && version != Version::V31,
+            session_present: session_present
+                && !reason.is_error()
+                && version != ProtocolVersion::V31,
             reason,
             properties: Properties::trusted(&properties),
         }), version);
@@ -190,7 +193,7 @@ proptest! {
             PacketType::PubAck, PacketType::PubRec, PacketType::PubRel, PacketType::PubComp,
         ][..]).prop_flat_map(|kind| (Just(kind), ack(kind))),
     ) {
-        let ack = Ack { packet_id, reason, properties: Properties::trusted(&properties) };
+        let ack = PublishAck { packet_id, reason, properties: Properties::trusted(&properties) };
         let packet = match kind {
             PacketType::PubAck => Packet::PubAck(ack),
             PacketType::PubRec => Packet::PubRec(ack),
@@ -206,10 +209,10 @@ proptest! {
         packet_id in packet_id(),
         filters in vec((name(), qos(), any::<(bool, bool)>(), 0..=2_u8), 1..9),
     ) {
-        let mut buf = SubscriptionsBuf::default();
+        let mut buf = SubscriptionListBuf::default();
         for (filter, qos, (no_local, retain_as_published), retain_handling) in &filters {
             let options = match version {
-                Version::V5 => SubscribeOptions {
+                ProtocolVersion::V5 => SubscribeOptions {
                     qos: *qos,
                     no_local: *no_local,
                     retain_as_published: *retain_as_published,
@@ -231,7 +234,7 @@ proptest! {
         reasons in vec(reason(PacketType::SubAck), 1..9),
     ) {
         // 3.x has one code for every failure.
-        let highest = if version == Version::V5 { u8::MAX } else { 0x80 };
+        let highest = if version == ProtocolVersion::V5 { u8::MAX } else { 0x80 };
         let codes: Vec<u8> = reasons.iter().map(|reason| reason.code().min(highest)).collect();
         let properties = Properties::trusted(&properties);
         check(Packet::SubAck(SubAck { packet_id, properties, codes: &codes }), version);
@@ -243,7 +246,7 @@ proptest! {
         packet_id in packet_id(),
         filters in vec(name(), 1..9),
     ) {
-        let mut buf = FiltersBuf::default();
+        let mut buf = FilterListBuf::default();
         for filter in &filters {
             buf.push(filter);
         }
@@ -259,7 +262,7 @@ proptest! {
         reasons in vec(reason(PacketType::UnsubAck), 1..9),
     ) {
         let codes: Vec<u8> = match version {
-            Version::V5 => reasons.iter().map(|reason| reason.code()).collect(),
+            ProtocolVersion::V5 => reasons.iter().map(|reason| reason.code()).collect(),
             _ => Vec::new(),
         };
         let properties = Properties::trusted(&properties);
@@ -274,11 +277,11 @@ proptest! {
 
     #[test]
     fn auth(
-        properties in properties(PacketType::Auth.bit(), Version::V5),
+        properties in properties(PacketType::Auth.bit(), ProtocolVersion::V5),
         reason in reason(PacketType::Auth),
     ) {
         let properties = Properties::trusted(&properties);
-        check(Packet::Auth(Auth { reason, properties }), Version::V5);
+        check(Packet::Auth(Auth { reason, properties }), ProtocolVersion::V5);
     }
 
     #[test]
@@ -290,7 +293,7 @@ proptest! {
     #[test]
     fn any_legal_properties_pass_their_check(
         (owner, bytes) in (0..16_u16).prop_flat_map(|bit| {
-            (Just(1 << bit), properties(1 << bit, Version::V5))
+            (Just(1 << bit), properties(1 << bit, ProtocolVersion::V5))
         }),
     ) {
         let checked = Properties::check(&bytes, owner).expect("legal");

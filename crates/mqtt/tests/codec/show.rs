@@ -38,9 +38,9 @@ pub(crate) fn show(packet: &Packet<'_>) -> String {
 
 fn connect(packet: &Connect<'_>) -> String {
     let version = match packet.version {
-        Version::V31 => "3.1",
-        Version::V311 => "3.1.1",
-        Version::V5 => "5.0",
+        ProtocolVersion::V31 => "3.1",
+        ProtocolVersion::V311 => "3.1.1",
+        ProtocolVersion::V5 => "5.0",
     };
     let mut out = format!("CONNECT {version} id={}", quoted(packet.client_id));
     if packet.clean_start {
@@ -101,7 +101,7 @@ fn subscribe(packet: &Subscribe<'_>) -> String {
     out + &properties(packet.properties)
 }
 
-fn ack(name: &str, packet: &Ack<'_>) -> String {
+fn ack(name: &str, packet: &PublishAck<'_>) -> String {
     format!("{name} {}{}", packet.packet_id, rest(packet.reason, packet.properties))
 }
 
@@ -110,9 +110,9 @@ fn codes(name: &str, packet_id: PacketId, codes: &[u8], tail: Properties<'_>) ->
     format!("{name} {packet_id} [{}]{}", codes.join(", "), properties(tail))
 }
 
-fn rest(reason: Reason, tail: Properties<'_>) -> String {
+fn rest(reason: ReasonCode, tail: Properties<'_>) -> String {
     match reason {
-        Reason::Success => properties(tail),
+        ReasonCode::Success => properties(tail),
         _ => format!(" {reason:?}{}", properties(tail)),
     }
 }

@@ -23,7 +23,7 @@ const PACKET_BYTES_MAX: u32 = 1 << 20;
 pub(crate) struct Vector {
     /// File and line.
     pub(crate) place: String,
-    pub(crate) version: Version,
+    pub(crate) version: ProtocolVersion,
     pub(crate) bytes: Vec<u8>,
     pub(crate) sign: char,
     pub(crate) meaning: String,
@@ -57,8 +57,8 @@ fn contradiction(vector: &Vector) -> Option<String> {
 }
 
 /// What the codec makes of the bytes, and how it writes it again.
-fn read(bytes: &[u8], version: Version) -> (char, String, Vec<u8>) {
-    let frame = match cut(bytes, PACKET_BYTES_MAX) {
+fn read(bytes: &[u8], version: ProtocolVersion) -> (char, String, Vec<u8>) {
+    let frame = match split_frame(bytes, PACKET_BYTES_MAX) {
         Ok(Some(frame)) => frame,
         Ok(None) => return ('?', String::new(), Vec::new()),
         Err(violation) => return ('!', format!("{violation:?}"), Vec::new()),
@@ -125,13 +125,13 @@ fn parse(name: &str, text: &str, vectors: &mut Vec<Vector>) {
     }
 }
 
-fn versions_of(word: &str) -> &'static [Version] {
+fn versions_of(word: &str) -> &'static [ProtocolVersion] {
     match word {
-        "any" => &[Version::V31, Version::V311, Version::V5],
-        "v3.x" => &[Version::V31, Version::V311],
-        "v3.1" => &[Version::V31],
-        "v3.1.1" => &[Version::V311],
-        "v5" => &[Version::V5],
+        "any" => &[ProtocolVersion::V31, ProtocolVersion::V311, ProtocolVersion::V5],
+        "v3.x" => &[ProtocolVersion::V31, ProtocolVersion::V311],
+        "v3.1" => &[ProtocolVersion::V31],
+        "v3.1.1" => &[ProtocolVersion::V311],
+        "v5" => &[ProtocolVersion::V5],
         _ => panic!("version {word}"),
     }
 }

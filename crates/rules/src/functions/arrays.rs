@@ -1,14 +1,14 @@
 //! Arrays. The first element is 1.
 
-use super::{Arguments, Function, Outcome, room, row};
+use super::{CallArguments, EvalResult, RuleFunction, charge_output, row};
+use crate::equality::EqualityMode;
+use crate::evaluation::EvalFrame;
 use crate::index::position;
-use crate::run::Frame;
-use crate::same::Sameness;
 use crate::value::Value;
 
 const NO_SUCH: &str = "the array has no such element";
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[RuleFunction] = &[
     row(
         "contains",
         2..=2,
@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Function] = &[
         ("first([1, 2])", "1"),
         |_, a| match a.array(0)?.into_iter().next() {
             Some(value) => Ok(value),
-            None => a.no(NO_SUCH),
+            None => a.fail(NO_SUCH),
         },
     ),
     row(
@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Function] = &[
         ("last([1, 2])", "2"),
         |_, a| match a.array(0)?.pop() {
             Some(value) => Ok(value),
-            None => a.no(NO_SUCH),
+            None => a.fail(NO_SUCH),
         },
     ),
     row(
@@ -73,41 +73,41 @@ pub(super) const ROWS: &[Function] = &[
     ),
 ];
 
-fn contains<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn contains<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let values = a.array(1)?;
     let sought = a.peek(0);
     for value in &values {
-        if value.is_same(sought, Sameness::Exact, f.budget)? {
+        if value.is_same(sought, EqualityMode::Exact, f.budget)? {
             return Ok(Value::Bool(true));
         }
     }
     Ok(Value::Bool(false))
 }
 
-fn nth<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn nth<'a>(_: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let index = a.int(0)?;
     let mut values = a.array(1)?;
     match position(index, values.len()) {
         Some(at) => Ok(values.swap_remove(at)),
-        None => a.no(NO_SUCH),
+        None => a.fail(NO_SUCH),
     }
 }
 
-fn range<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn range<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let (from, to) = (a.int(0)?, a.int(1)?);
     let count = i128::from(to) - i128::from(from) + 1;
     let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
     f.budget.step(count as u64)?;
-    room(f.budget, count.saturating_mul(size_of::<Value>()))?;
+    charge_output(f.budget, count.saturating_mul(size_of::<Value>()))?;
     Ok(Value::Array((from..=to).map(Value::Int).collect()))
 }
 
-fn sublist<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn sublist<'a>(_: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let last = a.len() - 1;
     let start = if last == 2 { a.size(0)? } else { 1 };
     let len = a.size(last - 1)?;
     if start == 0 {
-        return a.wants(0, "an integer from 1 on");
+        return a.type_error(0, "an integer from 1 on");
     }
     let mut values = a.array(last)?;
     values.truncate(start.saturating_sub(1).saturating_add(len));

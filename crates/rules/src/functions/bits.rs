@@ -1,10 +1,10 @@
 //! Bits of integers and of bytes.
 
-use super::{Arguments, Function, Outcome, room, row};
-use crate::run::Frame;
+use super::{CallArguments, EvalResult, RuleFunction, charge_output, row};
+use crate::evaluation::EvalFrame;
 use crate::value::Value;
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[RuleFunction] = &[
     row(
         "bitand",
         2..=2,
@@ -72,7 +72,7 @@ pub(super) const ROWS: &[Function] = &[
     ),
 ];
 
-fn shift<'a>(a: &Arguments<'_, 'a>, at: usize, direction: i64) -> Outcome<'a> {
+fn shift<'a>(a: &CallArguments<'_, 'a>, at: usize, direction: i64) -> EvalResult<'a> {
     let (of, count) = (a.int(at)?, a.int(at + 1)?.saturating_mul(direction));
     let places = u32::try_from(count.unsigned_abs()).unwrap_or(u32::MAX);
     if count <= 0 {
@@ -83,14 +83,14 @@ fn shift<'a>(a: &Arguments<'_, 'a>, at: usize, direction: i64) -> Outcome<'a> {
     match shifted {
         _ if of == 0 => Ok(Value::Int(0)),
         Some(shifted) => Ok(Value::Int(shifted)),
-        None => a.no("overflow"),
+        None => a.fail("overflow"),
     }
 }
 
-fn subbits<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn subbits<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let (start, len) = if a.len() == 2 { (1, a.int(1)?) } else { (a.int(1)?, a.int(2)?) };
     let word = |at: usize, words: &[&str], wants| match a.len() > at {
-        true => a.word(at, words, wants),
+        true => a.keyword(at, words, wants),
         false => Ok(0),
     };
     let kind = word(3, &["integer", "float", "bits"], "'integer', 'float' or 'bits'")?;
@@ -103,15 +103,15 @@ fn subbits<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> 
     // Where there are not so many, or it is no length, what is left is taken.
     let left = all - first;
     let len = usize::try_from(len).ok().filter(|len| *len <= left).unwrap_or(left);
-    room(f.budget, len / 8 + 1)?;
+    charge_output(f.budget, len / 8 + 1)?;
     f.budget.step(len as u64)?;
     let range = BitRange { bytes: &bytes, first, len };
     match kind {
         2 => Ok(Value::of_vec(range.aligned())),
-        _ if len > 64 => a.no("a number has at most 64 bits"),
+        _ if len > 64 => a.fail("a number has at most 64 bits"),
         1 => match range.float(is_little).filter(|of| of.is_finite()) {
             Some(of) => Ok(Value::Float(of)),
-            None => a.no("a float has 16, 32 or 64 bits, and is a number"),
+            None => a.fail("a float has 16, 32 or 64 bits, and is a number"),
         },
         _ => {
             let number = range.number(is_little);
@@ -119,7 +119,7 @@ fn subbits<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> 
                 true => Some((number << (64 - len)) as i64 >> (64 - len)),
                 false => i64::try_from(number).ok(),
             };
-            of.map_or_else(|| a.no("overflow"), |of| Ok(Value::Int(of)))
+            of.map_or_else(|| a.fail("overflow"), |of| Ok(Value::Int(of)))
         }
     }
 }

@@ -1,15 +1,15 @@
 //! Base64, hexadecimal, JSON and Erlang's terms.
 
 use super::conversion::json;
-use super::{Arguments, Function, Outcome, room, row};
-use crate::budget::Failed;
-use crate::operate::write_budget;
-use crate::run::Frame;
+use super::{CallArguments, EvalResult, RuleFunction, charge_output, row};
+use crate::budget::RunError;
+use crate::evaluation::EvalFrame;
+use crate::operators::charge_json;
 use crate::value::Value;
 use base64ct::{Base64, Base64Unpadded, Base64Url, Base64UrlUnpadded, Encoding};
 use std::fmt::Write as _;
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[RuleFunction] = &[
     row(
         "base64_decode",
         1..=3,
@@ -91,15 +91,15 @@ pub(super) const ROWS: &[Function] = &[
 ];
 
 /// Which of the four alphabets the options behind the text mean.
-struct Alphabet {
+struct Base64Options {
     is_urlsafe: bool,
     is_padded: bool,
 }
 
-fn alphabet(a: &Arguments<'_, '_>) -> Result<Alphabet, Failed> {
-    let mut alphabet = Alphabet { is_urlsafe: false, is_padded: true };
+fn alphabet(a: &CallArguments<'_, '_>) -> Result<Base64Options, RunError> {
+    let mut alphabet = Base64Options { is_urlsafe: false, is_padded: true };
     for at in 1..a.len() {
-        match a.word(at, &["urlsafe", "no_padding"], "'urlsafe' or 'no_padding'")? {
+        match a.keyword(at, &["urlsafe", "no_padding"], "'urlsafe' or 'no_padding'")? {
             0 => alphabet.is_urlsafe = true,
             _ => alphabet.is_padded = false,
         }
@@ -107,10 +107,10 @@ fn alphabet(a: &Arguments<'_, '_>) -> Result<Alphabet, Failed> {
     Ok(alphabet)
 }
 
-fn base64_encode<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn base64_encode<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let alphabet = alphabet(a)?;
     let bytes = a.bytes(0)?;
-    room(f.budget, bytes.len() / 3 * 4 + 4)?;
+    charge_output(f.budget, bytes.len() / 3 * 4 + 4)?;
     let encode = match (alphabet.is_urlsafe, alphabet.is_padded) {
         (false, true) => Base64::encode_string,
         (false, false) => Base64Unpadded::encode_string,
@@ -120,10 +120,10 @@ fn base64_encode<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcom
     Ok(Value::Text(encode(&bytes).into()))
 }
 
-fn base64_decode<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn base64_decode<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let alphabet = alphabet(a)?;
     let text = a.text(0)?;
-    room(f.budget, 2 * text.len())?;
+    charge_output(f.budget, 2 * text.len())?;
     let text: String = text.chars().filter(|c| !matches!(c, ' ' | '\t' | '\r' | '\n')).collect();
     // Without padding is what may have none.
     let text = if alphabet.is_padded { &*text } else { text.trim_end_matches('=') };
@@ -135,7 +135,7 @@ fn base64_decode<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcom
     };
     match decode(text) {
         Ok(bytes) => Ok(Value::of_vec(bytes)),
-        Err(_) => a.no("the text is no base64"),
+        Err(_) => a.fail("the text is no base64"),
     }
 }
 
@@ -148,8 +148,8 @@ pub(super) fn hex(bytes: &[u8]) -> Value<'static> {
 }
 
 /// In capitals, where hashes have small letters.
-fn digits<'a>(f: &mut Frame<'_, 'a>, bytes: &[u8], prefix: &str) -> Outcome<'a> {
-    room(f.budget, prefix.len() + 2 * bytes.len())?;
+fn digits<'a>(f: &mut EvalFrame<'_, 'a>, bytes: &[u8], prefix: &str) -> EvalResult<'a> {
+    charge_output(f.budget, prefix.len() + 2 * bytes.len())?;
     f.budget.step(bytes.len() as u64)?;
     let mut out = String::with_capacity(prefix.len() + 2 * bytes.len());
     out.push_str(prefix);
@@ -159,18 +159,18 @@ fn digits<'a>(f: &mut Frame<'_, 'a>, bytes: &[u8], prefix: &str) -> Outcome<'a> 
     Ok(Value::Text(out.into()))
 }
 
-fn bin2hexstr<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn bin2hexstr<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let prefix = if a.len() == 2 { a.text(1)? } else { "".into() };
     let bytes = a.bytes(0)?;
     digits(f, &bytes, &prefix)
 }
 
-fn hexstr2bin<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn hexstr2bin<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let prefix = if a.len() == 2 { a.text(1)? } else { "".into() };
     let text = a.text(0)?;
-    room(f.budget, text.len())?;
+    charge_output(f.budget, text.len())?;
     let Some(digits) = text.strip_prefix(&*prefix) else {
-        return a.no("the text does not begin with the prefix");
+        return a.fail("the text does not begin with the prefix");
     };
     let digits = digits.as_bytes();
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|of| of as u8);
@@ -180,11 +180,11 @@ fn hexstr2bin<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'
     let pairs = pairs.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?));
     match first.chain(pairs).collect::<Option<Vec<u8>>>() {
         Some(bytes) => Ok(Value::of_vec(bytes)),
-        None => a.no("the text has what is no hexadecimal digit"),
+        None => a.fail("the text has what is no hexadecimal digit"),
     }
 }
 
-fn json_encode<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    write_budget(a.peek(0), f.budget)?;
+fn json_encode<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
+    charge_json(a.peek(0), f.budget)?;
     Ok(Value::Text(a.peek(0).to_string().into()))
 }

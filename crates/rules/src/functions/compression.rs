@@ -1,16 +1,16 @@
 //! DEFLATE bare, in gzip's frame (RFC 1952) and in zlib's. What comes out has a bound before it
 //! does: a few bytes may say very many.
 
-use super::{Arguments, Function, room, row};
-use crate::budget::Failed;
-use crate::run::Frame;
+use super::{CallArguments, RuleFunction, charge_output, row};
+use crate::budget::RunError;
+use crate::evaluation::EvalFrame;
 use crate::value::Value;
 use miniz_oxide::deflate::{compress_to_vec, compress_to_vec_zlib};
 use miniz_oxide::inflate::{
     DecompressError, TINFLStatus, decompress_to_vec_with_limit, decompress_to_vec_zlib_with_limit,
 };
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[RuleFunction] = &[
     row(
         "gunzip",
         1..=1,
@@ -19,12 +19,12 @@ pub(super) const ROWS: &[Function] = &[
         ("gunzip(hexstr2bin('1F8B0800000000000013CB48CDC9C9070086A6103605000000'))", r#""hello""#),
         |f, a| {
             let bytes = a.bytes(0)?;
-            let Some((inside, check, len)) = gzip_parts(&bytes) else { return a.no(NOT_SUCH) };
-            let out = inflated(f, a, inside, decompress_to_vec_with_limit)?;
+            let Some((inside, check, len)) = gzip_parts(&bytes) else { return a.fail(NOT_SUCH) };
+            let out = inflate_within(f, a, inside, decompress_to_vec_with_limit)?;
             f.budget.step(out.len() as u64 / 4)?;
             match crc32(&out) == check && out.len() as u32 == len {
                 true => Ok(Value::of_vec(out)),
-                false => a.no(NOT_SUCH),
+                false => a.fail(NOT_SUCH),
             }
         },
     ),
@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Function] = &[
         ("bin2hexstr(gzip('hello'))", r#""1F8B0800000000000013CB48CDC9C9070086A6103605000000""#),
         |f, a| {
             let bytes = a.bytes(0)?;
-            pay_deflate(f, bytes.len())?;
+            charge_deflate(f, bytes.len())?;
             let mut out = GZIP_HEADER.to_vec();
             out.extend_from_slice(&compress_to_vec(&bytes, LEVEL));
             out.extend_from_slice(&crc32(&bytes).to_le_bytes());
@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Function] = &[
         ("unzip(hexstr2bin('CB48CDC9C90700'))", r#""hello""#),
         |f, a| {
             let bytes = a.bytes(0)?;
-            inflated(f, a, &bytes, decompress_to_vec_with_limit).map(Value::of_vec)
+            inflate_within(f, a, &bytes, decompress_to_vec_with_limit).map(Value::of_vec)
         },
     ),
     row(
@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Function] = &[
         ("bin2hexstr(zip('hello'))", r#""CB48CDC9C90700""#),
         |f, a| {
             let bytes = a.bytes(0)?;
-            pay_deflate(f, bytes.len())?;
+            charge_deflate(f, bytes.len())?;
             Ok(Value::of_vec(compress_to_vec(&bytes, LEVEL)))
         },
     ),
@@ -75,7 +75,7 @@ pub(super) const ROWS: &[Function] = &[
         ("bin2hexstr(zip_compress('hello'))", r#""789CCB48CDC9C90700062C0215""#),
         |f, a| {
             let bytes = a.bytes(0)?;
-            pay_deflate(f, bytes.len())?;
+            charge_deflate(f, bytes.len())?;
             Ok(Value::of_vec(compress_to_vec_zlib(&bytes, LEVEL)))
         },
     ),
@@ -87,7 +87,7 @@ pub(super) const ROWS: &[Function] = &[
         ("zip_uncompress(hexstr2bin('789CCB48CDC9C90700062C0215'))", r#""hello""#),
         |f, a| {
             let bytes = a.bytes(0)?;
-            inflated(f, a, &bytes, decompress_to_vec_zlib_with_limit).map(Value::of_vec)
+            inflate_within(f, a, &bytes, decompress_to_vec_zlib_with_limit).map(Value::of_vec)
         },
     ),
 ];
@@ -100,19 +100,19 @@ const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0x13];
 const DEFLATE_BYTES: usize = 330 * 1024;
 
 /// Some thirty nanoseconds a byte, and a little more than it had where nothing repeats.
-fn pay_deflate(f: &mut Frame<'_, '_>, bytes: usize) -> Result<(), Failed> {
+fn charge_deflate(f: &mut EvalFrame<'_, '_>, bytes: usize) -> Result<(), RunError> {
     f.budget.step(3 * bytes as u64)?;
-    room(f.budget, DEFLATE_BYTES + bytes + bytes / 8 + 64)
+    charge_output(f.budget, DEFLATE_BYTES + bytes + bytes / 8 + 64)
 }
 
 /// As much as is left to pay for, which is known before it is made.
-fn inflated(
-    f: &mut Frame<'_, '_>,
-    a: &Arguments<'_, '_>,
+fn inflate_within(
+    f: &mut EvalFrame<'_, '_>,
+    a: &CallArguments<'_, '_>,
     bytes: &[u8],
     inflate: fn(&[u8], usize) -> Result<Vec<u8>, DecompressError>,
-) -> Result<Vec<u8>, Failed> {
-    room(f.budget, 2 * bytes.len() + 64)?;
+) -> Result<Vec<u8>, RunError> {
+    charge_output(f.budget, 2 * bytes.len() + 64)?;
     f.budget.step(bytes.len() as u64 / 2)?;
     let left = f.budget.bytes.min(f.budget.steps.saturating_mul(STEP_BYTES)) / 2;
     let inflated = inflate(bytes, usize::try_from(left).unwrap_or(usize::MAX));
@@ -125,8 +125,8 @@ fn inflated(
     f.budget.take(2 * len)?;
     match inflated {
         Ok(out) => Ok(out),
-        Err(_) if is_full => Err(Failed::Bytes),
-        Err(_) => a.no(NOT_SUCH),
+        Err(_) if is_full => Err(RunError::Bytes),
+        Err(_) => a.fail(NOT_SUCH),
     }
 }
 

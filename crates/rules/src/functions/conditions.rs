@@ -1,9 +1,9 @@
 //! What a value is, and what to take in its place.
 
-use super::{Arguments, Function, Outcome, row};
-use crate::budget::{Budget, Failed};
-use crate::run::Frame;
-use crate::same::Sameness;
+use super::{CallArguments, EvalResult, RuleFunction, row};
+use crate::budget::{Budget, RunError};
+use crate::equality::EqualityMode;
+use crate::evaluation::EvalFrame;
 use crate::value::Value;
 
 macro_rules! is {
@@ -14,7 +14,7 @@ macro_rules! is {
     };
 }
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[RuleFunction] = &[
     row(
         "coalesce",
         1..=16,
@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Function] = &[
         "The first argument that is there, or the first element of one array; JSON's null is \
          there.",
         ("coalesce(payload.no, 'none')", r#""none""#),
-        |f, a| first(f.budget, a, |value| !value.is_absent()),
+        |f, a| first_wanted(f.budget, a, |value| !value.is_absent()),
     ),
     row(
         "coalesce_ne",
@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Function] = &[
         "value, ...",
         "The same for the first that is no empty text either.",
         ("coalesce_ne(payload.no, '', 'none')", r#""none""#),
-        |f, a| first(f.budget, a, is_said),
+        |f, a| first_wanted(f.budget, a, is_non_empty),
     ),
     row(
         "eq",
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Function] = &[
         "Whether both are the same, where a text is no number: `'1' = 1`, but not `eq('1', 1)`.",
         ("eq(1, 1.0)", "true"),
         |f, a| {
-            let same = a.peek(0).is_same(a.peek(1), Sameness::Numeric, f.budget)?;
+            let same = a.peek(0).is_same(a.peek(1), EqualityMode::Numeric, f.budget)?;
             Ok(Value::Bool(same))
         },
     ),
@@ -112,11 +112,11 @@ pub(super) const ROWS: &[Function] = &[
 ];
 
 /// Of the arguments, or of the elements of the only one.
-fn first<'a>(
+fn first_wanted<'a>(
     budget: &mut Budget,
-    a: &mut Arguments<'_, 'a>,
+    a: &mut CallArguments<'_, 'a>,
     wanted: fn(&Value<'_>) -> bool,
-) -> Result<Value<'a>, Failed> {
+) -> Result<Value<'a>, RunError> {
     if a.len() == 1
         && let Value::Array(values) = a.peek(0)
     {
@@ -128,16 +128,16 @@ fn first<'a>(
     Ok(first.map_or(Value::Null, |at| a.take(at)))
 }
 
-fn is_said(value: &Value<'_>) -> bool {
+fn is_non_empty(value: &Value<'_>) -> bool {
     !value.is_absent() && !value.as_bytes().is_some_and(<[u8]>::is_empty)
 }
 
-fn is_empty<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn is_empty<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let value = a.take(0);
     if value.as_bytes().is_some_and(<[u8]>::is_empty) {
         return Ok(Value::Bool(true));
     }
-    Ok(Value::Bool(match value.opened(f.budget)? {
+    Ok(Value::Bool(match value.open_json(f.budget)? {
         Value::Array(values) => values.is_empty(),
         Value::Map(map) => map.is_empty(),
         _ => false,

@@ -1,13 +1,13 @@
 //! One kind of value into another.
 
 use super::maths::to_int;
-use super::{Arguments, Function, Outcome, room, row};
-use crate::json::{Place, Tape};
-use crate::operate::{FLOAT_DIGITS_MAX, decimal, write_string};
-use crate::run::Frame;
-use crate::value::{Map, Number, Value};
+use super::{CallArguments, EvalResult, RuleFunction, charge_output, row};
+use crate::evaluation::EvalFrame;
+use crate::json::{JsonTape, TapeIndex};
+use crate::operators::{FLOAT_DIGITS_MAX, decimal, write_string};
+use crate::value::{Number, Value, ValueMap};
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[RuleFunction] = &[
     row(
         "bool",
         1..=1,
@@ -76,24 +76,24 @@ pub(super) const ROWS: &[Function] = &[
     ),
 ];
 
-fn bool<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn bool<'a>(_: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     match a.peek(0) {
         Value::Bool(of) => Ok(Value::Bool(*of)),
         Value::Int(of @ (0 | 1)) => Ok(Value::Bool(*of == 1)),
         Value::Float(of) if *of == 0.0 || *of == 1.0 => Ok(Value::Bool(*of == 1.0)),
         Value::Text(text) if text == "true" || text == "false" => Ok(Value::Bool(text == "true")),
-        _ => a.wants(0, "a boolean, 0, 1, 'true' or 'false'"),
+        _ => a.type_error(0, "a boolean, 0, 1, 'true' or 'false'"),
     }
 }
 
-fn float<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let Some(of) = a.peek(0).number() else { return a.wants(0, "a number or its text") };
+fn float<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
+    let Some(of) = a.peek(0).number() else { return a.type_error(0, "a number or its text") };
     let of = of.float();
     if a.len() == 1 {
         return Ok(Value::Float(of));
     }
     if a.int(1)? == 0 {
-        return a.wants(1, "a number of decimals from 1 to 253");
+        return a.type_error(1, "a number of decimals from 1 to 253");
     }
     let decimals = decimals(a)?;
     f.budget.step(FLOAT_DIGITS_MAX as u64 / 8)?;
@@ -101,53 +101,53 @@ fn float<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     Ok(Value::Float(rounded))
 }
 
-fn decimals(a: &Arguments<'_, '_>) -> Result<usize, crate::Failed> {
+fn decimals(a: &CallArguments<'_, '_>) -> Result<usize, crate::RunError> {
     match a.size(1)? {
         decimals @ 0..=253 => Ok(decimals),
-        _ => a.wants(1, "a number of decimals from 0 to 253"),
+        _ => a.type_error(1, "a number of decimals from 0 to 253"),
     }
 }
 
-fn float2str<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn float2str<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let decimals = decimals(a)?;
     let of = a.number(0)?.float();
-    room(f.budget, FLOAT_DIGITS_MAX)?;
+    charge_output(f.budget, FLOAT_DIGITS_MAX)?;
     Ok(Value::Text(decimal(of, decimals).into()))
 }
 
-fn int<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn int<'a>(_: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     if let Value::Bool(of) = a.peek(0) {
         return Ok(Value::Int(i64::from(*of)));
     }
     match a.peek(0).number() {
         Some(Number::Int(of)) => Ok(Value::Int(of)),
-        Some(Number::Float(of)) => to_int(of.floor()).map_or_else(|| a.no("overflow"), Ok),
-        None => a.wants(0, "a number, its text or a boolean"),
+        Some(Number::Float(of)) => to_int(of.floor()).map_or_else(|| a.fail("overflow"), Ok),
+        None => a.type_error(0, "a number, its text or a boolean"),
     }
 }
 
-fn map<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn map<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     match a.peek(0) {
         Value::Map(_) => Ok(a.take(0)),
-        Value::Array(values) if values.is_empty() => Ok(Value::Map(Map::default())),
+        Value::Array(values) if values.is_empty() => Ok(Value::Map(ValueMap::default())),
         _ => match json(f, a)? {
             map @ Value::Map(_) => Ok(map),
-            _ => a.no("the text is no map"),
+            _ => a.fail("the text is no map"),
         },
     }
 }
 
 /// What a JSON text says; of a text that stands in the message or the plan nothing is copied.
-pub(super) fn json<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+pub(super) fn json<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let text = a.bytes(0)?;
     let value = match &text {
-        std::borrow::Cow::Borrowed(bytes) => match Tape::read(bytes, f.budget)? {
-            Some(tape) => Some(tape.value(Place::ROOT, f.budget)?),
+        std::borrow::Cow::Borrowed(bytes) => match JsonTape::read(bytes, f.budget)? {
+            Some(tape) => Some(tape.value(TapeIndex::ROOT, f.budget)?),
             None => None,
         },
-        std::borrow::Cow::Owned(bytes) => match Tape::read(bytes, f.budget)? {
+        std::borrow::Cow::Owned(bytes) => match JsonTape::read(bytes, f.budget)? {
             Some(tape) => {
-                let value = tape.value(Place::ROOT, f.budget)?;
+                let value = tape.value(TapeIndex::ROOT, f.budget)?;
                 let (steps, bytes) = value.size();
                 f.budget.step(steps)?;
                 f.budget.take(bytes as usize + text.len())?;
@@ -156,10 +156,10 @@ pub(super) fn json<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outc
             None => None,
         },
     };
-    value.map_or_else(|| a.no("the text is no JSON"), Ok)
+    value.map_or_else(|| a.fail("the text is no JSON"), Ok)
 }
 
-fn str<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn str<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     if let Value::Text(_) = a.peek(0) {
         return Ok(a.take(0));
     }
@@ -168,10 +168,10 @@ fn str<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     Ok(Value::Text(out.into()))
 }
 
-fn str_utf16_le<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn str_utf16_le<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let mut text = String::new();
     write_string(a.peek(0), &mut text, f.budget)?;
-    room(f.budget, 2 * text.len())?;
+    charge_output(f.budget, 2 * text.len())?;
     let bytes: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
     Ok(Value::of_vec(bytes))
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 /// A moment since 1970: whole seconds, and the nanoseconds after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Moment {
+pub(super) struct EpochTime {
     pub(super) seconds: i64,
     pub(super) nanos: u32,
 }
@@ -22,10 +22,10 @@ const DAY: i64 = 86_400;
 const FIRST: i64 = -719_528 * DAY;
 const LAST: i64 = 2_932_897 * DAY - 1;
 
-impl Moment {
-    pub(super) fn of(count: i64, per_second: i64) -> Option<Moment> {
+impl EpochTime {
+    pub(super) fn of(count: i64, per_second: i64) -> Option<EpochTime> {
         let nanos = count.rem_euclid(per_second) * (1_000_000_000 / per_second);
-        Some(Moment { seconds: count.div_euclid(per_second), nanos: u32::try_from(nanos).ok()? })
+        Some(EpochTime { seconds: count.div_euclid(per_second), nanos: u32::try_from(nanos).ok()? })
     }
 
     pub(super) fn count(self, per_second: i64) -> Option<i64> {
@@ -66,10 +66,10 @@ fn number(digits: &str) -> Option<i64> {
 
 /// Writes a moment as clocks `offset` seconds east of Greenwich show it. `None` for a year that
 /// has more than four digits. A letter that means nothing stays as it is.
-pub(super) fn write(moment: Moment, offset: i64, format: &str) -> Option<String> {
+pub(super) fn write(moment: EpochTime, offset: i64, format: &str) -> Option<String> {
     let local = moment.seconds.checked_add(offset).filter(|s| (FIRST..=LAST).contains(s))?;
     let (days, second) = (local.div_euclid(DAY), local.rem_euclid(DAY));
-    let (year, month, day) = date(days);
+    let (year, month, day) = date_of_days(days);
     let mut out = String::with_capacity(format.len() + 16);
     let mut rest = format;
     while let Some((before, after)) = rest.split_once('%') {
@@ -81,21 +81,21 @@ pub(super) fn write(moment: Moment, offset: i64, format: &str) -> Option<String>
         };
         rest = &after[part.0.len()..];
         let _ = match part.1 {
-            Part::Year => write!(out, "{year:04}"),
-            Part::Month => write!(out, "{month:02}"),
-            Part::Day => write!(out, "{day:02}"),
-            Part::Hour => write!(out, "{:02}", second / 3600),
-            Part::Minute => write!(out, "{:02}", second / 60 % 60),
-            Part::Second => write!(out, "{:02}", second % 60),
-            Part::Fraction(digits) => {
+            DatePart::Year => write!(out, "{year:04}"),
+            DatePart::Month => write!(out, "{month:02}"),
+            DatePart::Day => write!(out, "{day:02}"),
+            DatePart::Hour => write!(out, "{:02}", second / 3600),
+            DatePart::Minute => write!(out, "{:02}", second / 60 % 60),
+            DatePart::Second => write!(out, "{:02}", second % 60),
+            DatePart::Fraction(digits) => {
                 let part = moment.nanos / 10u32.pow(9 - digits);
                 write!(out, "{part:0width$}", width = digits as usize)
             }
-            Part::Offset(colons) => {
+            DatePart::Offset(colons) => {
                 write_offset(offset, colons, &mut out);
                 Ok(())
             }
-            Part::Percent => write!(out, "%"),
+            DatePart::Percent => write!(out, "%"),
         };
     }
     out.push_str(rest);
@@ -115,7 +115,7 @@ fn write_offset(offset: i64, colons: usize, out: &mut String) {
 /// Reads a moment in a format. The offset in the text counts, and `offset` where it has none. Only
 /// parts of the format are looked at: between them stands whatever has the same length, and the
 /// text may end before the format does, or behind it, as far as it says a day.
-pub(super) fn read(text: &str, offset: i64, format: &str) -> Option<Moment> {
+pub(super) fn read(text: &str, offset: i64, format: &str) -> Option<EpochTime> {
     read_between(text, offset, format, |text, between| {
         Some(text.char_indices().nth(between.chars().count()).map_or("", |(at, _)| &text[at..]))
     })
@@ -126,8 +126,8 @@ fn read_between(
     offset: i64,
     format: &str,
     skip: for<'t> fn(&'t str, &str) -> Option<&'t str>,
-) -> Option<Moment> {
-    let mut fields = Fields { offset, ..Fields::default() };
+) -> Option<EpochTime> {
+    let mut fields = DateFields { offset, ..DateFields::default() };
     let (mut text, mut rest) = (text, format);
     while let Some(at) = rest.find('%') {
         let (before, after) = (&rest[..at], &rest[at + 1..]);
@@ -151,7 +151,7 @@ fn read_between(
 
 /// `2026-11-22T10:00:00.123+08:00`; the fraction may have any number of digits or be missing, and
 /// a space may stand for the T.
-pub(super) fn read_rfc3339(text: &str) -> Option<Moment> {
+pub(super) fn read_rfc3339(text: &str) -> Option<EpochTime> {
     let (date, time) = text.split_once(['T', 't', ' '])?;
     let (clock, behind) = (time.get(..8)?, time.get(8..)?);
     let (nanos, zone) = match behind.strip_prefix('.') {
@@ -167,7 +167,7 @@ pub(super) fn read_rfc3339(text: &str) -> Option<Moment> {
     }
     let text = format!("{date}T{clock}");
     let moment = read_between(&text, offset(zone)?, "%Y-%m-%dT%H:%M:%S", exact)?;
-    Some(Moment { nanos: u32::try_from(nanos).ok()?, ..moment })
+    Some(EpochTime { nanos: u32::try_from(nanos).ok()?, ..moment })
 }
 
 fn exact<'t>(text: &'t str, between: &str) -> Option<&'t str> {
@@ -175,7 +175,7 @@ fn exact<'t>(text: &'t str, between: &str) -> Option<&'t str> {
 }
 
 #[derive(Default)]
-struct Fields {
+struct DateFields {
     year: Option<i64>,
     month: Option<i64>,
     day: Option<i64>,
@@ -184,59 +184,65 @@ struct Fields {
     offset: i64,
 }
 
-impl Fields {
+impl DateFields {
     /// Takes what a part of the format says off the text's start.
-    fn read<'t>(&mut self, part: Part, text: &'t str) -> Option<&'t str> {
+    fn read<'t>(&mut self, part: DatePart, text: &'t str) -> Option<&'t str> {
         let digits = |len: usize| {
-            let of = text.get(..len).and_then(number)?;
-            Some((of, text.get(len..)?))
+            let number = text.get(..len).and_then(number)?;
+            Some(DigitPrefix { number, rest: text.get(len..)? })
         };
-        let two = |below: i64| digits(2).filter(|(of, _)| *of < below);
+        let two = |below: i64| digits(2).filter(|read| read.number < below);
         let rest = match part {
-            Part::Year => set(&mut self.year, digits(4)?),
-            Part::Month => set(&mut self.month, two(13)?),
-            Part::Day => set(&mut self.day, two(32)?),
-            Part::Hour => add(&mut self.seconds, 3600, two(24)?),
-            Part::Minute => add(&mut self.seconds, 60, two(60)?),
-            Part::Second => add(&mut self.seconds, 1, two(61)?),
-            Part::Fraction(len) => {
-                let (of, rest) = digits(len as usize)?;
-                self.nanos = u32::try_from(of).ok()? * 10u32.pow(9 - len);
+            DatePart::Year => set(&mut self.year, digits(4)?),
+            DatePart::Month => set(&mut self.month, two(13)?),
+            DatePart::Day => set(&mut self.day, two(32)?),
+            DatePart::Hour => add(&mut self.seconds, 3600, two(24)?),
+            DatePart::Minute => add(&mut self.seconds, 60, two(60)?),
+            DatePart::Second => add(&mut self.seconds, 1, two(61)?),
+            DatePart::Fraction(len) => {
+                let DigitPrefix { number, rest } = digits(len as usize)?;
+                self.nanos = u32::try_from(number).ok()? * 10u32.pow(9 - len);
                 rest
             }
-            Part::Offset(_) => {
+            DatePart::Offset(_) => {
                 let end = text.find(|c: char| !"+-:zZ0123456789".contains(c));
                 let (zone, rest) = text.split_at(end.unwrap_or(text.len()));
                 self.offset = offset(zone)?;
                 rest
             }
-            Part::Percent => text.strip_prefix('%')?,
+            DatePart::Percent => text.strip_prefix('%')?,
         };
         Some(rest)
     }
 
-    fn moment(&self) -> Option<Moment> {
+    fn moment(&self) -> Option<EpochTime> {
         let (year, month, day) = (self.year?, self.month?, self.day?);
-        let days = days(year, month, day);
+        let days = days_of_date(year, month, day);
         // The 31st of a month with 30 days is another month's first.
-        let real = month >= 1 && date(days) == (year, month, day);
+        let real = month >= 1 && date_of_days(days) == (year, month, day);
         let seconds = days * DAY + self.seconds - self.offset;
-        real.then_some(Moment { seconds, nanos: self.nanos })
+        real.then_some(EpochTime { seconds, nanos: self.nanos })
     }
 }
 
-fn set<'t>(field: &mut Option<i64>, (of, rest): (i64, &'t str)) -> &'t str {
-    *field = Some(of);
-    rest
+/// A number at the start of a text, and the text behind it.
+struct DigitPrefix<'t> {
+    number: i64,
+    rest: &'t str,
 }
 
-fn add<'t>(field: &mut i64, times: i64, (of, rest): (i64, &'t str)) -> &'t str {
-    *field += of * times;
-    rest
+fn set<'t>(field: &mut Option<i64>, read: DigitPrefix<'t>) -> &'t str {
+    *field = Some(read.number);
+    read.rest
+}
+
+fn add<'t>(field: &mut i64, times: i64, read: DigitPrefix<'t>) -> &'t str {
+    *field += read.number * times;
+    read.rest
 }
 
 #[derive(Clone, Copy)]
-enum Part {
+enum DatePart {
     Year,
     Month,
     Day,
@@ -251,25 +257,25 @@ enum Part {
 }
 
 /// What may stand behind `%`; longer names before those that they begin with.
-const PARTS: &[(&str, Part)] = &[
-    ("Y", Part::Year),
-    ("m", Part::Month),
-    ("d", Part::Day),
-    ("H", Part::Hour),
-    ("M", Part::Minute),
-    ("S", Part::Second),
-    ("3N", Part::Fraction(3)),
-    ("6N", Part::Fraction(6)),
-    ("N", Part::Fraction(9)),
-    ("::z", Part::Offset(2)),
-    (":z", Part::Offset(1)),
-    ("z", Part::Offset(0)),
-    ("%", Part::Percent),
+const PARTS: &[(&str, DatePart)] = &[
+    ("Y", DatePart::Year),
+    ("m", DatePart::Month),
+    ("d", DatePart::Day),
+    ("H", DatePart::Hour),
+    ("M", DatePart::Minute),
+    ("S", DatePart::Second),
+    ("3N", DatePart::Fraction(3)),
+    ("6N", DatePart::Fraction(6)),
+    ("N", DatePart::Fraction(9)),
+    ("::z", DatePart::Offset(2)),
+    (":z", DatePart::Offset(1)),
+    ("z", DatePart::Offset(0)),
+    ("%", DatePart::Percent),
 ];
 
 /// The day of the Gregorian calendar, counted in years that begin in March, so that the leap day
 /// is the last of its year.
-fn date(days_since_1970: i64) -> (i64, i64, i64) {
+fn date_of_days(days_since_1970: i64) -> (i64, i64, i64) {
     let days = days_since_1970 + 719_468; // since 0000-03-01
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let leap_days = day_of_era / 1460 + day_of_era / 146_096;
@@ -282,7 +288,7 @@ fn date(days_since_1970: i64) -> (i64, i64, i64) {
 }
 
 /// The other way round.
-fn days(year: i64, month: i64, day: i64) -> i64 {
+fn days_of_date(year: i64, month: i64, day: i64) -> i64 {
     let (year, march_month) = (year - i64::from(month <= 2), (month + 9) % 12);
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
     year * 365 + leap_days + (153 * march_month + 2) / 5 + day - 1 - 719_468
@@ -294,20 +300,20 @@ mod tests {
 
     #[test]
     fn days_and_dates_are_each_others_inverse() {
-        let first = days(0, 1, 1);
-        let last = days(9999, 12, 31);
+        let first = days_of_date(0, 1, 1);
+        let last = days_of_date(9999, 12, 31);
         assert_eq!((first * DAY, last * DAY + DAY - 1), (FIRST, LAST));
         for day in first..=last {
-            let (year, month, of_month) = date(day);
-            assert_eq!(days(year, month, of_month), day);
+            let (year, month, of_month) = date_of_days(day);
+            assert_eq!(days_of_date(year, month, of_month), day);
         }
-        assert_eq!(date(days(2024, 2, 29)), (2024, 2, 29));
-        assert_eq!(date(days(2023, 2, 29)), (2023, 3, 1));
+        assert_eq!(date_of_days(days_of_date(2024, 2, 29)), (2024, 2, 29));
+        assert_eq!(date_of_days(days_of_date(2023, 2, 29)), (2023, 3, 1));
     }
 
     #[test]
     fn what_is_written_is_read_again() {
-        let moment = Moment { seconds: 1_700_000_000, nanos: 123_456_789 };
+        let moment = EpochTime { seconds: 1_700_000_000, nanos: 123_456_789 };
         for format in ["%Y-%m-%dT%H:%M:%S.%N%::z", "%%%z %S %M %H %d %m %Y.%N"] {
             for offset in [0, 8 * 3600, -19_800] {
                 let text = write(moment, offset, format).expect("in range");
@@ -327,8 +333,8 @@ mod tests {
         for zone in ["", "+", "8", "+8", "+08:00:0:0", "+24:00", "+\u{e4}0", "+080000000"] {
             assert_eq!(offset(zone), None, "{zone}");
         }
-        assert_eq!(write(Moment { seconds: i64::MAX, nanos: 0 }, 1, "%Y"), None);
-        let written = write(Moment { seconds: 0, nanos: 0 }, 0, "%Q%Y%");
+        assert_eq!(write(EpochTime { seconds: i64::MAX, nanos: 0 }, 1, "%Y"), None);
+        let written = write(EpochTime { seconds: 0, nanos: 0 }, 0, "%Q%Y%");
         assert_eq!(written.as_deref(), Some("%Q1970%"));
     }
 }

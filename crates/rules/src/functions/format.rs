@@ -1,16 +1,16 @@
 //! Texts in a format of Erlang's `io_lib:format`: `~s ~p ~w ~b ~B ~f ~e ~g ~c ~n ~~`, each with a
 //! width, a precision and a character to fill with.
 
-use super::{Arguments, Function, Outcome, room, row};
-use crate::budget::{Budget, Failed};
-use crate::operate::{FLOAT_DIGITS_MAX, fixed, write_text};
-use crate::run::Frame;
+use super::{CallArguments, EvalResult, RuleFunction, charge_output, row};
+use crate::budget::{Budget, RunError};
+use crate::evaluation::EvalFrame;
+use crate::operators::{FLOAT_DIGITS_MAX, fixed, write_text};
 use crate::value::Value;
 use std::borrow::Cow;
 use std::iter::Peekable;
 use std::str::Chars;
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[RuleFunction] = &[
     row(
         "sprintf",
         1..=16,
@@ -20,7 +20,7 @@ pub(super) const ROWS: &[Function] = &[
         |f, a| {
             let format = a.text(0)?;
             let values: Vec<_> = (1..a.len()).map(|at| a.take(at)).collect();
-            formatted(f, a, &format, values)
+            format_values(f, a, &format, values)
         },
     ),
     row(
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Function] = &[
         |f, a| {
             let format = a.text(0)?;
             let values = a.array(1)?;
-            formatted(f, a, &format, values)
+            format_values(f, a, &format, values)
         },
     ),
 ];
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Function] = &[
 const WIDTH_MAX: usize = 4096;
 
 /// `~F.P.PadModC`
-struct Directive {
+struct FormatDirective {
     width: Option<usize>,
     is_left: bool,
     precision: Option<usize>,
@@ -49,52 +49,52 @@ struct Directive {
     control: char,
 }
 
-fn formatted<'a>(
-    f: &mut Frame<'_, 'a>,
-    a: &Arguments<'_, 'a>,
+fn format_values<'a>(
+    f: &mut EvalFrame<'_, 'a>,
+    a: &CallArguments<'_, 'a>,
     format: &str,
     values: Vec<Value<'a>>,
-) -> Outcome<'a> {
+) -> EvalResult<'a> {
     f.budget.scan(4 * format.len())?;
     let mut values = values.into_iter();
     let mut out = String::new();
     let mut chars = format.chars().peekable();
     while let Some(c) = chars.next() {
         if c != '~' {
-            room(f.budget, 4)?;
+            charge_output(f.budget, 4)?;
             out.push(c);
             continue;
         }
-        let Some(directive) = Directive::read(&mut chars) else { return a.no(WRONG) };
+        let Some(directive) = FormatDirective::read(&mut chars) else { return a.fail(WRONG) };
         let text = match directive.control {
             '~' => "~".to_string(),
             'n' => "\n".to_string(),
             'i' => match values.next() {
                 Some(_) => continue,
-                None => return a.no(COUNT),
+                None => return a.fail(COUNT),
             },
             _ => {
-                let Some(value) = values.next() else { return a.no(COUNT) };
+                let Some(value) = values.next() else { return a.fail(COUNT) };
                 match directive.write(&value, f.budget)? {
                     Some(text) => text,
-                    None => return a.no("a value is not of the kind that the format wants"),
+                    None => return a.fail("a value is not of the kind that the format wants"),
                 }
             }
         };
-        directive.put(&text, &mut out, f.budget)?;
+        directive.write_padded(&text, &mut out, f.budget)?;
     }
-    if values.next().is_some() { a.no(COUNT) } else { Ok(Value::Text(out.into())) }
+    if values.next().is_some() { a.fail(COUNT) } else { Ok(Value::Text(out.into())) }
 }
 
 const WRONG: &str = "the format has what is no control sequence";
 const COUNT: &str = "the format has places for another number of values";
 
-impl Directive {
-    fn read(chars: &mut Peekable<Chars<'_>>) -> Option<Directive> {
+impl FormatDirective {
+    fn read(chars: &mut Peekable<Chars<'_>>) -> Option<FormatDirective> {
         let is_left = chars.next_if_eq(&'-').is_some();
         let width = number(chars)?;
         let mut directive =
-            Directive { width, is_left, precision: None, filler: ' ', control: ' ' };
+            FormatDirective { width, is_left, precision: None, filler: ' ', control: ' ' };
         if chars.next_if_eq(&'.').is_some() {
             directive.precision = number(chars)?;
             if chars.next_if_eq(&'.').is_some() {
@@ -108,7 +108,7 @@ impl Directive {
     }
 
     /// `None` where the value is of another kind, or the letter is not known.
-    fn write(&self, value: &Value<'_>, budget: &mut Budget) -> Result<Option<String>, Failed> {
+    fn write(&self, value: &Value<'_>, budget: &mut Budget) -> Result<Option<String>, RunError> {
         let float = |value: &Value<'_>| match value {
             Value::Float(of) => Some(*of),
             _ => None,
@@ -133,7 +133,7 @@ impl Directive {
             ('c', Value::Int(of)) => {
                 let c = u32::try_from(*of).ok().and_then(char::from_u32);
                 let times = self.precision.or(self.width).unwrap_or(1).min(WIDTH_MAX);
-                room(budget, 4 * times)?;
+                charge_output(budget, 4 * times)?;
                 c.map(|c| std::iter::repeat_n(c, times).collect())
             }
             ('f', value) => float(value).map(|of| fixed(of, precision)),
@@ -171,10 +171,15 @@ impl Directive {
     }
 
     /// A text to the width; one that is longer is stars, as in Erlang, and a text is cut.
-    fn put(&self, text: &str, out: &mut String, budget: &mut Budget) -> Result<(), Failed> {
+    fn write_padded(
+        &self,
+        text: &str,
+        out: &mut String,
+        budget: &mut Budget,
+    ) -> Result<(), RunError> {
         let len = text.chars().count();
         let width = self.width.unwrap_or(len).min(WIDTH_MAX);
-        room(budget, text.len() + 4 * width)?;
+        charge_output(budget, text.len() + 4 * width)?;
         let fill = std::iter::repeat_n(self.filler, width.saturating_sub(len));
         if len > width {
             match self.control {
@@ -216,8 +221,8 @@ fn scientific(of: f64, digits: usize) -> String {
 }
 
 /// A value as Erlang writes a term.
-fn term(value: &Value<'_>, out: &mut String, budget: &mut Budget) -> Result<(), Failed> {
-    room(budget, 8)?;
+fn term(value: &Value<'_>, out: &mut String, budget: &mut Budget) -> Result<(), RunError> {
+    charge_output(budget, 8)?;
     match value {
         Value::Null => out.push_str("undefined"),
         Value::Text(_) | Value::Bytes(_) => {
@@ -225,7 +230,7 @@ fn term(value: &Value<'_>, out: &mut String, budget: &mut Budget) -> Result<(), 
                 Some(bytes) => String::from_utf8_lossy(bytes),
                 None => Cow::Borrowed(""),
             };
-            room(budget, 2 * text.len() + 8)?;
+            charge_output(budget, 2 * text.len() + 8)?;
             out.push_str("<<\"");
             for c in text.chars() {
                 match c {
@@ -250,7 +255,7 @@ fn term(value: &Value<'_>, out: &mut String, budget: &mut Budget) -> Result<(), 
             out.push_str("#{");
             for (at, (name, value)) in map.iter().enumerate() {
                 out.push_str(if at == 0 { "" } else { "," });
-                room(budget, name.len())?;
+                charge_output(budget, name.len())?;
                 term(&Value::text(name), out, budget)?;
                 out.push_str(" => ");
                 term(value, out, budget)?;

@@ -1,32 +1,32 @@
 //! Hashes, as hexadecimal digits, and numbers that come of one.
 
 use super::codecs::hex;
-use super::{Arguments, Function, Outcome, room, row};
-use crate::budget::Failed;
-use crate::run::Frame;
+use super::{CallArguments, EvalResult, RuleFunction, charge_output, row};
+use crate::budget::RunError;
+use crate::evaluation::EvalFrame;
 use crate::value::Value;
 use std::borrow::Cow;
 
 /// One algorithm of `hash`, by the names that it has.
-struct Algorithm {
+struct HashAlgorithm {
     names: &'static [&'static str],
     digest: fn(&[u8]) -> Vec<u8>,
 }
 
-const ALGORITHMS: &[Algorithm] = &[
-    Algorithm { names: &["blake2b"], digest: digest::<blake2::Blake2b512> },
-    Algorithm { names: &["blake2s"], digest: digest::<blake2::Blake2s256> },
-    Algorithm { names: &["md5"], digest: digest::<md5::Md5> },
-    Algorithm { names: &["sha", "sha1"], digest: digest::<sha1::Sha1> },
-    Algorithm { names: &["sha224"], digest: digest::<sha2::Sha224> },
-    Algorithm { names: &["sha256"], digest: digest::<sha2::Sha256> },
-    Algorithm { names: &["sha384"], digest: digest::<sha2::Sha384> },
-    Algorithm { names: &["sha512"], digest: digest::<sha2::Sha512> },
+const ALGORITHMS: &[HashAlgorithm] = &[
+    HashAlgorithm { names: &["blake2b"], digest: digest::<blake2::Blake2b512> },
+    HashAlgorithm { names: &["blake2s"], digest: digest::<blake2::Blake2s256> },
+    HashAlgorithm { names: &["md5"], digest: digest::<md5::Md5> },
+    HashAlgorithm { names: &["sha", "sha1"], digest: digest::<sha1::Sha1> },
+    HashAlgorithm { names: &["sha224"], digest: digest::<sha2::Sha224> },
+    HashAlgorithm { names: &["sha256"], digest: digest::<sha2::Sha256> },
+    HashAlgorithm { names: &["sha384"], digest: digest::<sha2::Sha384> },
+    HashAlgorithm { names: &["sha512"], digest: digest::<sha2::Sha512> },
 ];
 
 const WANTS: &str = "'md5', 'sha', 'sha224', 'sha256', 'sha384', 'sha512', 'blake2b' or 'blake2s'";
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[RuleFunction] = &[
     row(
         "hash",
         2..=2,
@@ -37,10 +37,10 @@ pub(super) const ROWS: &[Function] = &[
         |f, a| {
             let name = a.text(0)?;
             match ALGORITHMS.iter().find(|one| one.names.contains(&&*name)) {
-                Some(algorithm) => hashed(f, a, 1, algorithm.digest),
+                Some(algorithm) => hash_argument(f, a, 1, algorithm.digest),
                 None => {
                     a.values[0] = Value::Text(name);
-                    a.wants(0, WANTS)
+                    a.type_error(0, WANTS)
                 }
             }
         },
@@ -56,8 +56,8 @@ pub(super) const ROWS: &[Function] = &[
             let bytes = subject(a, 0)?;
             f.budget.step(20 + bytes.len() as u64 / 4)?;
             match bytes.is_empty() {
-                true => a.no("the text is empty"),
-                false => in_range(a, &digest::<sha2::Sha256>(&bytes)),
+                true => a.fail("the text is empty"),
+                false => map_into_range(a, &digest::<sha2::Sha256>(&bytes)),
             }
         },
     ),
@@ -72,12 +72,16 @@ pub(super) const ROWS: &[Function] = &[
                 let of = *of;
                 let (from, count) = range(a)?;
                 let at = i128::from(from) + i128::from(of) % count;
-                i64::try_from(at).map_or_else(|_| a.no("overflow"), |at| Ok(Value::Int(at)))
+                i64::try_from(at).map_or_else(|_| a.fail("overflow"), |at| Ok(Value::Int(at)))
             }
             _ => {
                 let bytes = subject(a, 0)?;
                 f.budget.scan(8 * bytes.len())?;
-                if bytes.is_empty() { a.no("the text is empty") } else { in_range(a, &bytes) }
+                if bytes.is_empty() {
+                    a.fail("the text is empty")
+                } else {
+                    map_into_range(a, &bytes)
+                }
             }
         },
     ),
@@ -87,7 +91,7 @@ pub(super) const ROWS: &[Function] = &[
         "text",
         "MD5 as hexadecimal digits.",
         ("md5('some val')", r#""1b68352b3e9c2de52ffd322e30bffcc4""#),
-        |f, a| hashed(f, a, 0, digest::<md5::Md5>),
+        |f, a| hash_argument(f, a, 0, digest::<md5::Md5>),
     ),
     row(
         "sha",
@@ -95,7 +99,7 @@ pub(super) const ROWS: &[Function] = &[
         "text",
         "SHA-1 as hexadecimal digits.",
         ("sha('some val')", r#""f85ba28ff5ea84a0cbfa118319acb0c5e58ee2b9""#),
-        |f, a| hashed(f, a, 0, digest::<sha1::Sha1>),
+        |f, a| hash_argument(f, a, 0, digest::<sha1::Sha1>),
     ),
     row(
         "sha256",
@@ -106,7 +110,7 @@ pub(super) const ROWS: &[Function] = &[
             "sha256('some val')",
             r#""67f97635d8a0e064f60ba6e8846a0ac0be664f18f0c1dc6445cd3542d2b71993""#,
         ),
-        |f, a| hashed(f, a, 0, digest::<sha2::Sha256>),
+        |f, a| hash_argument(f, a, 0, digest::<sha2::Sha256>),
     ),
 ];
 
@@ -114,20 +118,20 @@ fn digest<D: sha2::Digest>(bytes: &[u8]) -> Vec<u8> {
     D::digest(bytes).to_vec()
 }
 
-fn hashed<'a>(
-    f: &mut Frame<'_, 'a>,
-    a: &mut Arguments<'_, 'a>,
+fn hash_argument<'a>(
+    f: &mut EvalFrame<'_, 'a>,
+    a: &mut CallArguments<'_, 'a>,
     at: usize,
     digest: fn(&[u8]) -> Vec<u8>,
-) -> Outcome<'a> {
+) -> EvalResult<'a> {
     let bytes = a.bytes(at)?;
     // Some nanoseconds a byte.
     f.budget.step(20 + bytes.len() as u64 / 4)?;
-    room(f.budget, 192)?;
+    charge_output(f.budget, 192)?;
     Ok(hex(&digest(&bytes)))
 }
 
-fn subject<'a>(a: &mut Arguments<'_, 'a>, at: usize) -> Result<Cow<'a, [u8]>, Failed> {
+fn subject<'a>(a: &mut CallArguments<'_, 'a>, at: usize) -> Result<Cow<'a, [u8]>, RunError> {
     match a.peek(at) {
         Value::Bool(truth) => Ok(Cow::Owned(truth.to_string().into_bytes())),
         _ => a.bytes(at),
@@ -135,14 +139,14 @@ fn subject<'a>(a: &mut Arguments<'_, 'a>, at: usize) -> Result<Cow<'a, [u8]>, Fa
 }
 
 /// Where it begins, and how many integers it has.
-fn range(a: &Arguments<'_, '_>) -> Result<(i64, i128), Failed> {
+fn range(a: &CallArguments<'_, '_>) -> Result<(i64, i128), RunError> {
     let (from, to) = (a.int(1)?, a.int(2)?);
     let count = i128::from(to) - i128::from(from) + 1;
-    if count > 0 { Ok((from, count)) } else { a.no("the range ends before it begins") }
+    if count > 0 { Ok((from, count)) } else { a.fail("the range ends before it begins") }
 }
 
 /// The place in the range of a number of many bytes.
-fn in_range<'a>(a: &Arguments<'_, 'a>, number: &[u8]) -> Outcome<'a> {
+fn map_into_range<'a>(a: &CallArguments<'_, 'a>, number: &[u8]) -> EvalResult<'a> {
     let (from, count) = range(a)?;
     let left = number.iter().fold(0, |left: i128, byte| (left * 256 + i128::from(*byte)) % count);
     // What is left is below the count of the range, so the sum is within it.

@@ -1,16 +1,16 @@
 //! Maps, and JSON texts that say one. A key of `map_get` and `map_put` may be a path: `a.b.c`.
 
-use super::{Arguments, Function, Outcome, room, row};
-use crate::budget::Failed;
-use crate::operate::{FLOAT_DIGITS_MAX, decimal};
-use crate::run::Frame;
-use crate::value::{Map, Value};
+use super::{CallArguments, EvalResult, RuleFunction, charge_output, row};
+use crate::budget::RunError;
+use crate::evaluation::EvalFrame;
+use crate::operators::{FLOAT_DIGITS_MAX, decimal};
+use crate::value::{Value, ValueMap};
 use std::borrow::Cow;
 
 /// Names in a path.
 const PATH_MAX: usize = 32;
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[RuleFunction] = &[
     row(
         "map_get",
         2..=3,
@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Function] = &[
         map_keys,
     ),
     row("map_new", 0..=0, "", "An empty map.", ("map_new()", "{}"), |_, _| {
-        Ok(Value::Map(Map::default()))
+        Ok(Value::Map(ValueMap::default()))
     }),
     row(
         "map_put",
@@ -93,36 +93,40 @@ pub(super) const ROWS: &[Function] = &[
 ];
 
 /// A map, or the map that a JSON text says; an array without elements is one, too.
-fn map<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>, at: usize) -> Result<Map<'a>, Failed> {
+fn map<'a>(
+    f: &mut EvalFrame<'_, 'a>,
+    a: &mut CallArguments<'_, 'a>,
+    at: usize,
+) -> Result<ValueMap<'a>, RunError> {
     let is_text = matches!(a.peek(at), Value::Text(_));
-    match a.take(at).opened(f.budget)? {
+    match a.take(at).open_json(f.budget)? {
         Value::Map(map) => Ok(map),
-        Value::Array(values) if values.is_empty() => Ok(Map::default()),
-        _ if is_text => a.no("the text is no map"),
+        Value::Array(values) if values.is_empty() => Ok(ValueMap::default()),
+        _ if is_text => a.fail("the text is no map"),
         other => {
             a.values[at] = other;
-            a.wants(at, "a map")
+            a.type_error(at, "a map")
         }
     }
 }
 
 /// The names of a path: those between dots, one that may have dots, or those of an array.
 fn names<'a>(
-    f: &mut Frame<'_, 'a>,
-    a: &mut Arguments<'_, 'a>,
+    f: &mut EvalFrame<'_, 'a>,
+    a: &mut CallArguments<'_, 'a>,
     dots: bool,
-) -> Result<Vec<Cow<'a, str>>, Failed> {
+) -> Result<Vec<Cow<'a, str>>, RunError> {
     if !dots && matches!(a.peek(0), Value::Array(_)) {
         let values = a.array(0)?;
         if values.is_empty() || values.len() > PATH_MAX {
-            return a.no("the path has no names, or more than 32");
+            return a.fail("the path has no names, or more than 32");
         }
         let name = |value| match value {
             Value::Text(name) => Some(name),
             _ => None,
         };
         let names: Option<Vec<_>> = values.into_iter().map(name).collect();
-        return names.map_or_else(|| a.no("the path has what is no name"), Ok);
+        return names.map_or_else(|| a.fail("the path has what is no name"), Ok);
     }
     let path = a.text(0)?;
     f.budget.scan(path.len())?;
@@ -132,18 +136,18 @@ fn names<'a>(
     let names: Vec<Cow<'a, str>> = match path {
         Cow::Borrowed(path) => path.split('.').take(PATH_MAX + 1).map(Cow::Borrowed).collect(),
         Cow::Owned(path) => {
-            room(f.budget, path.len())?;
+            charge_output(f.budget, path.len())?;
             path.split('.').take(PATH_MAX + 1).map(|name| name.to_string().into()).collect()
         }
     };
-    if names.len() > PATH_MAX { a.no("the path has more than 32 names") } else { Ok(names) }
+    if names.len() > PATH_MAX { a.fail("the path has more than 32 names") } else { Ok(names) }
 }
 
-fn get<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>, dots: bool) -> Outcome<'a> {
+fn get<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>, dots: bool) -> EvalResult<'a> {
     let names = names(f, a, dots)?;
     let mut at = if dots { a.take(1) } else { Value::Map(map(f, a, 1)?) };
     for name in names {
-        at = match at.opened(f.budget)? {
+        at = match at.open_json(f.budget)? {
             Value::Map(mut map) => {
                 f.budget.step(map.len() as u64 / 4)?;
                 map.take(&name).unwrap_or_default()
@@ -154,18 +158,18 @@ fn get<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>, dots: bool) -> Outc
     Ok(if at.is_absent() && a.len() == 3 { a.take(2) } else { at })
 }
 
-fn put<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>, dots: bool) -> Outcome<'a> {
+fn put<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>, dots: bool) -> EvalResult<'a> {
     let names = names(f, a, dots)?;
     let value = a.take(1);
-    let mut map = if dots { a.take(2).opened(f.budget)? } else { Value::Map(map(f, a, 2)?) };
+    let mut map = if dots { a.take(2).open_json(f.budget)? } else { Value::Map(map(f, a, 2)?) };
     let mut slot = &mut map;
     for name in names {
-        room(f.budget, 64)?;
+        charge_output(f.budget, 64)?;
         if let Value::Text(_) = slot {
-            *slot = std::mem::take(slot).opened(f.budget)?;
+            *slot = std::mem::take(slot).open_json(f.budget)?;
         }
         if !matches!(slot, Value::Map(_)) {
-            *slot = Value::Map(Map::default());
+            *slot = Value::Map(ValueMap::default());
         }
         let Value::Map(map) = slot else { break };
         f.budget.step(map.len() as u64 / 4)?;
@@ -176,10 +180,15 @@ fn put<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>, dots: bool) -> Outc
 }
 
 /// Names and values as the command has them; a float with at most six decimals.
-fn map_to_redis_hset_args<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let Value::Map(map) = a.take(0).opened(f.budget)? else { return Ok(Value::Array(Vec::new())) };
+fn map_to_redis_hset_args<'a>(
+    f: &mut EvalFrame<'_, 'a>,
+    a: &mut CallArguments<'_, 'a>,
+) -> EvalResult<'a> {
+    let Value::Map(map) = a.take(0).open_json(f.budget)? else {
+        return Ok(Value::Array(Vec::new()));
+    };
     f.budget.step(map.len() as u64)?;
-    room(f.budget, map.len() * (2 * size_of::<Value>() + 24))?;
+    charge_output(f.budget, map.len() * (2 * size_of::<Value>() + 24))?;
     let mut arguments = Vec::with_capacity(2 * map.len());
     for (name, value) in map.into_entries() {
         let value = match value {
@@ -199,28 +208,28 @@ fn map_to_redis_hset_args<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) 
 
 /// An array with an element for each name of a map.
 fn each<'a>(
-    f: &mut Frame<'_, 'a>,
-    a: &mut Arguments<'_, 'a>,
+    f: &mut EvalFrame<'_, 'a>,
+    a: &mut CallArguments<'_, 'a>,
     bytes: usize,
     of: fn((Cow<'a, str>, Value<'a>)) -> Value<'a>,
-) -> Outcome<'a> {
+) -> EvalResult<'a> {
     let map = map(f, a, 0)?;
     f.budget.step(map.len() as u64)?;
-    room(f.budget, map.len() * bytes)?;
+    charge_output(f.budget, map.len() * bytes)?;
     Ok(Value::Array(map.into_entries().into_iter().map(of).collect()))
 }
 
-fn map_keys<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn map_keys<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     each(f, a, size_of::<Value>(), |(key, _)| Value::Text(key))
 }
 
-fn map_values<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn map_values<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     each(f, a, size_of::<Value>(), |(_, value)| value)
 }
 
-fn map_to_entries<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn map_to_entries<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     each(f, a, 5 * size_of::<Value>(), |(key, value)| {
-        let mut entry = Map::with_room(2);
+        let mut entry = ValueMap::with_room(2);
         entry.push("key".into(), Value::Text(key));
         entry.push("value".into(), value);
         Value::Map(entry)

@@ -1,7 +1,7 @@
 //! Numbers.
 
-use super::{Arguments, Function, Outcome, row};
-use crate::run::Frame;
+use super::{CallArguments, EvalResult, RuleFunction, row};
+use crate::evaluation::EvalFrame;
 use crate::value::{Number, Value};
 
 /// A function of one number into a float; what has no result is an error.
@@ -14,7 +14,7 @@ macro_rules! float {
     };
 }
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[RuleFunction] = &[
     row("abs", 1..=1, "number", "The number without its sign.", ("abs(-12)", "12"), abs),
     float!("acos", "Arc cosine, in radians.", ("acos(1)", "0.0"), f64::acos),
     float!("acosh", "Inverse hyperbolic cosine.", ("acosh(1)", "0.0"), f64::acosh),
@@ -35,7 +35,7 @@ pub(super) const ROWS: &[Function] = &[
         ("div(-7, 2)", "-3"),
         |_, a| match a.int(0)?.checked_div(a.int(1)?) {
             Some(of) => Ok(Value::Int(of)),
-            None => a.no("division by zero, or overflow"),
+            None => a.fail("division by zero, or overflow"),
         },
     ),
     float!("exp", "e to this power.", ("exp(0)", "1.0"), f64::exp),
@@ -50,7 +50,7 @@ pub(super) const ROWS: &[Function] = &[
         ("fmod(6.5, 2)", "0.5"),
         |_, a| {
             let (of, by) = (a.number(0)?.float(), a.number(1)?.float());
-            if by == 0.0 { a.no("division by zero") } else { finite(a, of % by) }
+            if by == 0.0 { a.fail("division by zero") } else { finite(a, of % by) }
         },
     ),
     float!("log", "Natural logarithm.", ("log(1)", "0.0"), f64::ln),
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Function] = &[
         ("mod(-7, 4)", "-3"),
         |_, a| match a.int(0)?.checked_rem(a.int(1)?) {
             Some(of) => Ok(Value::Int(of)),
-            None => a.no("division by zero, or overflow"),
+            None => a.fail("division by zero, or overflow"),
         },
     ),
     row(
@@ -88,23 +88,23 @@ pub(super) const ROWS: &[Function] = &[
     float!("tanh", "Hyperbolic tangent.", ("tanh(0)", "0.0"), f64::tanh),
 ];
 
-fn finite<'a>(a: &Arguments<'_, 'a>, of: f64) -> Outcome<'a> {
-    if of.is_finite() { Ok(Value::Float(of)) } else { a.no("has no result for this number") }
+fn finite<'a>(a: &CallArguments<'_, 'a>, of: f64) -> EvalResult<'a> {
+    if of.is_finite() { Ok(Value::Float(of)) } else { a.fail("has no result for this number") }
 }
 
-fn abs<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn abs<'a>(_: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     match a.number(0)? {
         Number::Int(of) => {
-            of.checked_abs().map_or_else(|| a.no("overflow"), |of| Ok(Value::Int(of)))
+            of.checked_abs().map_or_else(|| a.fail("overflow"), |of| Ok(Value::Int(of)))
         }
         Number::Float(of) => Ok(Value::Float(of.abs())),
     }
 }
 
-fn whole<'a>(a: &Arguments<'_, 'a>, rounded: fn(f64) -> f64) -> Outcome<'a> {
+fn whole<'a>(a: &CallArguments<'_, 'a>, rounded: fn(f64) -> f64) -> EvalResult<'a> {
     match a.number(0)? {
         Number::Int(of) => Ok(Value::Int(of)),
-        Number::Float(of) => to_int(rounded(of)).map_or_else(|| a.no("overflow"), Ok),
+        Number::Float(of) => to_int(rounded(of)).map_or_else(|| a.fail("overflow"), Ok),
     }
 }
 

@@ -1,23 +1,23 @@
 //! What the message itself says, topics, and chance.
 
-use super::{Arguments, Function, Needs, Outcome, room, row};
-use crate::operate::matches_filter;
-use crate::run::Frame;
-use crate::seen::Field;
+use super::{CallArguments, EvalResult, FunctionNeeds, RuleFunction, charge_output, row};
+use crate::evaluation::EvalFrame;
+use crate::operators::matches_filter;
+use crate::rule_input::RuleField;
 use crate::value::Value;
 use std::fmt::Write as _;
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[RuleFunction] = &[
     field(
-        Field::ClientId,
+        RuleField::ClientId,
         row("clientid", 0..=0, "", "The field.", ("clientid()", r#""""#), |f, _| {
-            f.field(Field::ClientId)
+            f.field(RuleField::ClientId)
         }),
     ),
     field(
-        Field::PeerHost,
+        RuleField::PeerHost,
         row("clientip", 0..=0, "", "The field `peerhost`.", ("clientip()", "null"), |f, _| {
-            f.field(Field::PeerHost)
+            f.field(RuleField::PeerHost)
         }),
     ),
     row(
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Function] = &[
         |f, a| contains(f, a, matches_filter),
     ),
     field(
-        Field::Flags,
+        RuleField::Flags,
         row(
             "flag",
             1..=1,
@@ -49,22 +49,24 @@ pub(super) const ROWS: &[Function] = &[
         ),
     ),
     field(
-        Field::Flags,
+        RuleField::Flags,
         row(
             "flags",
             0..=0,
             "",
             "The field.",
             ("flags()", r#"{"retain":false,"dup":false}"#),
-            |f, _| f.field(Field::Flags),
+            |f, _| f.field(RuleField::Flags),
         ),
     ),
     field(
-        Field::Id,
-        row("msgid", 0..=0, "", "The field `id`.", ("msgid()", r#""""#), |f, _| f.field(Field::Id)),
+        RuleField::Id,
+        row("msgid", 0..=0, "", "The field `id`.", ("msgid()", r#""""#), |f, _| {
+            f.field(RuleField::Id)
+        }),
     ),
     field(
-        Field::Payload,
+        RuleField::Payload,
         row(
             "payload",
             0..=1,
@@ -75,14 +77,14 @@ pub(super) const ROWS: &[Function] = &[
         ),
     ),
     field(
-        Field::PeerHost,
+        RuleField::PeerHost,
         row("peerhost", 0..=0, "", "The field.", ("peerhost()", "null"), |f, _| {
-            f.field(Field::PeerHost)
+            f.field(RuleField::PeerHost)
         }),
     ),
     field(
-        Field::QoS,
-        row("qos", 0..=0, "", "The field.", ("qos()", "0"), |f, _| f.field(Field::QoS)),
+        RuleField::QoS,
+        row("qos", 0..=0, "", "The field.", ("qos()", "0"), |f, _| f.field(RuleField::QoS)),
     ),
     chance(row(
         "random",
@@ -117,9 +119,9 @@ pub(super) const ROWS: &[Function] = &[
         topic_matches,
     ),
     field(
-        Field::Username,
+        RuleField::Username,
         row("username", 0..=0, "", "The field.", ("username()", "null"), |f, _| {
-            f.field(Field::Username)
+            f.field(RuleField::Username)
         }),
     ),
     chance(row("uuid_v4", 0..=0, "", "A UUID by chance.", ("strlen(uuid_v4())", "36"), |f, _| {
@@ -135,19 +137,19 @@ pub(super) const ROWS: &[Function] = &[
     )),
 ];
 
-const fn field(field: Field, of: Function) -> Function {
-    Function { needs: Needs::Field(field), ..of }
+const fn field(field: RuleField, of: RuleFunction) -> RuleFunction {
+    RuleFunction { needs: FunctionNeeds::Field(field), ..of }
 }
 
-const fn chance(of: Function) -> Function {
-    Function { needs: Needs::Chance, ..of }
+const fn chance(of: RuleFunction) -> RuleFunction {
+    RuleFunction { needs: FunctionNeeds::Chance, ..of }
 }
 
 fn contains<'a>(
-    f: &mut Frame<'_, 'a>,
-    a: &mut Arguments<'_, 'a>,
+    f: &mut EvalFrame<'_, 'a>,
+    a: &mut CallArguments<'_, 'a>,
     matches: fn(&str, &str) -> bool,
-) -> Outcome<'a> {
+) -> EvalResult<'a> {
     let qos = if a.len() == 3 { Some(a.int(2)?) } else { None };
     let topic = a.text(1)?;
     for value in a.array(0)? {
@@ -170,35 +172,35 @@ fn contains<'a>(
     Ok(Value::Bool(false))
 }
 
-fn flag<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn flag<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let name = a.text(0)?;
-    Ok(match f.field(Field::Flags)? {
+    Ok(match f.field(RuleField::Flags)? {
         Value::Map(mut flags) => flags.take(&name).unwrap_or_default(),
         _ => Value::Null,
     })
 }
 
-fn payload<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn payload<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     if a.len() == 0 {
-        return f.field(Field::Payload);
+        return f.field(RuleField::Payload);
     }
     let path = a.text(0)?;
     f.budget.scan(path.len())?;
     f.payload_under(&path)
 }
 
-fn topic<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn topic<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     if a.len() == 0 {
-        return f.field(Field::Topic);
+        return f.field(RuleField::Topic);
     }
     match topic_level(f, a)? {
         Value::Text(level) if a.int(0)? > 0 => Ok(Value::Text(level)),
-        _ => a.no("the topic has no such level"),
+        _ => a.fail("the topic has no such level"),
     }
 }
 
-fn topic_level<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let topic = f.seen.topic;
+fn topic_level<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
+    let topic = f.input.topic;
     f.budget.scan(topic.len())?;
     let index = a.int(0)?;
     let at = usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX);
@@ -210,28 +212,28 @@ fn topic_level<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<
     Ok(level.map_or(Value::Null, Value::text))
 }
 
-fn topic_matches<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn topic_matches<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let (topic, filter) = (a.text(0)?, a.text(1)?);
     f.budget.scan(topic.len() + filter.len())?;
     Ok(Value::Bool(matches_filter(&filter, &topic)))
 }
 
 /// The next number of this run (SplitMix64).
-fn draw(f: &mut Frame<'_, '_>) -> u64 {
+fn draw(f: &mut EvalFrame<'_, '_>) -> u64 {
     f.chance = f.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let of = (f.chance ^ f.chance >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let of = (of ^ of >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     of ^ of >> 31
 }
 
-fn random<'a>(f: &mut Frame<'_, 'a>, _: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn random<'a>(f: &mut EvalFrame<'_, 'a>, _: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let bits = draw(f) >> 11;
     Ok(Value::Float(bits as f64 / (1u64 << 53) as f64))
 }
 
 /// RFC 9562, section 5.4.
-fn uuid<'a>(f: &mut Frame<'_, 'a>, between: &str) -> Outcome<'a> {
-    room(f.budget, 36)?;
+fn uuid<'a>(f: &mut EvalFrame<'_, 'a>, between: &str) -> EvalResult<'a> {
+    charge_output(f.budget, 36)?;
     let of = u128::from(draw(f)) << 64 | u128::from(draw(f));
     let of = of & !(0xf << 76) | 0x4 << 76;
     let of = of & !(0x3 << 62) | 0x2 << 62;

@@ -1,15 +1,15 @@
 //! Regular expressions without back references and look-around, so that matching is linear in the
 //! text.
 
-use super::{Arguments, Function, Needs, Outcome, room, row};
-use crate::budget::Failed;
-use crate::run::Frame;
+use super::{CallArguments, EvalResult, FunctionNeeds, RuleFunction, charge_output, row};
+use crate::budget::RunError;
+use crate::evaluation::EvalFrame;
 use crate::value::Value;
 use regex::{Captures, Regex, RegexBuilder};
 use regex_syntax::hir::{Hir, HirKind};
 use std::borrow::Cow;
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[RuleFunction] = &[
     pattern(row(
         "regex_extract",
         2..=2,
@@ -39,20 +39,20 @@ pub(super) const ROWS: &[Function] = &[
     )),
 ];
 
-const fn pattern(of: Function) -> Function {
-    Function { needs: Needs::Pattern, ..of }
+const fn pattern(of: RuleFunction) -> RuleFunction {
+    RuleFunction { needs: FunctionNeeds::Pattern, ..of }
 }
 
 /// Bytes that a compiled pattern may have. One that a message brings has less.
 const LITERAL_BYTES_MAX: usize = 256 * 1024;
-const BROUGHT_BYTES_MAX: usize = 16 * 1024;
-const BROUGHT_TEXT_MAX: usize = 256;
+const ARGUMENT_BYTES_MAX: usize = 16 * 1024;
+const ARGUMENT_TEXT_MAX: usize = 256;
 /// What it costs to compile a small one.
 const COMPILE_STEPS: u64 = 5_000;
 
 /// A compiled pattern, and what a byte of text may cost that it is matched against.
 #[derive(Clone, Debug)]
-pub(crate) struct Matcher {
+pub(crate) struct RegexMatcher {
     regex: Regex,
     /// Steps: at each of the characters that a pattern has, repetitions counted, a match may be
     /// under way.
@@ -60,7 +60,7 @@ pub(crate) struct Matcher {
 }
 
 /// For a pattern that stands in the rule.
-pub(crate) fn compile(text: &str) -> Result<Matcher, String> {
+pub(crate) fn compile(text: &str) -> Result<RegexMatcher, String> {
     build(text, LITERAL_BYTES_MAX).map_err(|wrong| match wrong {
         regex::Error::CompiledTooBig(_) => {
             "the pattern is too large; repeat fewer characters fewer times".to_string()
@@ -73,13 +73,13 @@ pub(crate) fn compile(text: &str) -> Result<Matcher, String> {
     })
 }
 
-fn build(text: &str, bytes_max: usize) -> Result<Matcher, regex::Error> {
+fn build(text: &str, bytes_max: usize) -> Result<RegexMatcher, regex::Error> {
     let regex = RegexBuilder::new(text).size_limit(bytes_max).nest_limit(50).build()?;
     let hir = regex_syntax::parse(text).map_err(|wrong| regex::Error::Syntax(wrong.to_string()))?;
     // What groups catch is carried along with every place.
     let groups = regex.captures_len() as u64;
     let weight = 1 + characters(&hir).saturating_mul(groups) / 4;
-    Ok(Matcher { regex, weight })
+    Ok(RegexMatcher { regex, weight })
 }
 
 /// The pattern nests no deeper than `build` lets it.
@@ -101,38 +101,41 @@ fn characters(hir: &Hir) -> u64 {
 
 /// The plan's pattern, or what the arguments bring; and a text that is about to be searched, at
 /// the price of it.
-fn search<'a>(
-    f: &mut Frame<'_, 'a>,
-    a: &mut Arguments<'_, 'a>,
-) -> Result<(Cow<'a, Matcher>, Cow<'a, str>), Failed> {
+fn prepare_search<'a>(
+    f: &mut EvalFrame<'_, 'a>,
+    a: &mut CallArguments<'_, 'a>,
+) -> Result<(Cow<'a, RegexMatcher>, Cow<'a, str>), RunError> {
     let matcher = match a.regex {
         Some(matcher) => Cow::Borrowed(matcher),
-        None => Cow::Owned(brought(f, a)?),
+        None => Cow::Owned(compile_argument(f, a)?),
     };
     let text = a.subject(0)?;
     f.budget.step(4 + matcher.weight.saturating_mul(text.len() as u64))?;
     Ok((matcher, text))
 }
 
-fn brought(f: &mut Frame<'_, '_>, a: &mut Arguments<'_, '_>) -> Result<Matcher, Failed> {
+fn compile_argument(
+    f: &mut EvalFrame<'_, '_>,
+    a: &mut CallArguments<'_, '_>,
+) -> Result<RegexMatcher, RunError> {
     let text = a.text(1)?;
-    if text.len() > BROUGHT_TEXT_MAX {
-        return a.no("a pattern that is not in the rule has at most 256 bytes");
+    if text.len() > ARGUMENT_TEXT_MAX {
+        return a.fail("a pattern that is not in the rule has at most 256 bytes");
     }
     f.budget.step(COMPILE_STEPS)?;
-    f.budget.take(2 * BROUGHT_BYTES_MAX)?;
-    build(&text, BROUGHT_BYTES_MAX).or_else(|_| a.no("the pattern is none, or too large"))
+    f.budget.take(2 * ARGUMENT_BYTES_MAX)?;
+    build(&text, ARGUMENT_BYTES_MAX).or_else(|_| a.fail("the pattern is none, or too large"))
 }
 
-fn regex_match<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let (matcher, text) = search(f, a)?;
+fn regex_match<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
+    let (matcher, text) = prepare_search(f, a)?;
     Ok(Value::Bool(matcher.regex.is_match(&text)))
 }
 
-fn regex_extract<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let (matcher, text) = search(f, a)?;
+fn regex_extract<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
+    let (matcher, text) = prepare_search(f, a)?;
     let regex = &matcher.regex;
-    room(f.budget, text.len().saturating_add(regex.captures_len() * 64))?;
+    charge_output(f.budget, text.len().saturating_add(regex.captures_len() * 64))?;
     let Some(caught) = regex.captures(&text) else { return Ok(Value::Array(Vec::new())) };
     let last = (1..caught.len()).rev().find(|at| caught.get(*at).is_some()).unwrap_or(0);
     let groups = caught.iter().take(last + 1).skip(1);
@@ -141,8 +144,8 @@ fn regex_extract<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcom
     Ok(Value::Array(groups.collect()))
 }
 
-fn regex_replace<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    let (matcher, text) = search(f, a)?;
+fn regex_replace<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
+    let (matcher, text) = prepare_search(f, a)?;
     let by = a.text(2)?;
     f.budget.scan(by.len())?;
     let places = by.bytes().filter(|byte| matches!(byte, b'&' | b'\\')).count();
@@ -156,19 +159,19 @@ fn regex_replace<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcom
         f.budget.step(8 + matcher.weight.saturating_mul(left) / 16)?;
         // `&&&` may be long, but not longer than this.
         let most = by.len().saturating_add(places.saturating_mul(whole.len()));
-        room(f.budget, most.saturating_add(whole.start() - written))?;
+        charge_output(f.budget, most.saturating_add(whole.start() - written))?;
         out.push_str(&text[written..whole.start()]);
-        put(&by, &caught, &mut out);
+        write_replacement(&by, &caught, &mut out);
         written = whole.end();
     }
-    room(f.budget, text.len() - written)?;
+    charge_output(f.budget, text.len() - written)?;
     out.push_str(&text[written..]);
     Ok(Value::Text(out.into()))
 }
 
 /// What stands in the place of a match, written as Erlang's `re` has it. A group that is none, or
 /// caught nothing, is empty.
-fn put(by: &str, caught: &Captures<'_>, out: &mut String) {
+fn write_replacement(by: &str, caught: &Captures<'_>, out: &mut String) {
     let mut rest = by;
     while let Some(at) = rest.find(['&', '\\']) {
         out.push_str(&rest[..at]);

@@ -1,35 +1,41 @@
 //! Erlang's external term format, as far as values of rules go: what `term_to_binary` of OTP 26
 //! writes, and what `binary_to_term` reads of it.
 
-use super::{Arguments, Outcome, room};
-use crate::budget::{Budget, Failed};
-use crate::operate::write_budget;
-use crate::run::Frame;
-use crate::value::{Map, Value};
+use super::{CallArguments, EvalResult, charge_output};
+use crate::budget::{Budget, RunError};
+use crate::evaluation::EvalFrame;
+use crate::operators::charge_json;
+use crate::value::{Value, ValueMap};
 use std::borrow::Cow;
 
 const VERSION: u8 = 131;
 /// Terms in terms, as deep as JSON's.
 const DEPTH_MAX: u32 = 64;
 
-pub(super) fn term_encode<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
-    write_budget(a.peek(0), f.budget)?;
+pub(super) fn term_encode<'a>(
+    f: &mut EvalFrame<'_, 'a>,
+    a: &mut CallArguments<'_, 'a>,
+) -> EvalResult<'a> {
+    charge_json(a.peek(0), f.budget)?;
     let mut out = vec![VERSION];
     put(a.peek(0), &mut out);
     Ok(Value::of_vec(out))
 }
 
-pub(super) fn term_decode<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+pub(super) fn term_decode<'a>(
+    f: &mut EvalFrame<'_, 'a>,
+    a: &mut CallArguments<'_, 'a>,
+) -> EvalResult<'a> {
     let bytes = a.bytes(0)?;
     f.budget.scan(bytes.len())?;
-    let mut reader = Reader { rest: &bytes, budget: f.budget };
+    let mut reader = ErlangTermReader { rest: &bytes, budget: f.budget };
     let value = match reader.byte() {
         Some(VERSION) => reader.term(DEPTH_MAX)?,
         _ => None,
     };
     match value {
         Some(value) if reader.rest.is_empty() => Ok(value),
-        _ => a.no("the bytes are no term, or one that a rule has no value for"),
+        _ => a.fail("the bytes are no term, or one that a rule has no value for"),
     }
 }
 
@@ -110,12 +116,12 @@ fn small_integers(values: &[Value<'_>]) -> Option<Vec<u8>> {
     values.iter().map(byte).collect()
 }
 
-struct Reader<'r, 'b> {
+struct ErlangTermReader<'r, 'b> {
     rest: &'r [u8],
     budget: &'b mut Budget,
 }
 
-impl<'r> Reader<'r, '_> {
+impl<'r> ErlangTermReader<'r, '_> {
     fn take(&mut self, len: usize) -> Option<&'r [u8]> {
         let (taken, rest) = self.rest.split_at_checked(len)?;
         self.rest = rest;
@@ -133,7 +139,7 @@ impl<'r> Reader<'r, '_> {
     }
 
     /// `None` for what is no term, or has no value.
-    fn term<'v>(&mut self, depth: u32) -> Result<Option<Value<'v>>, Failed> {
+    fn term<'v>(&mut self, depth: u32) -> Result<Option<Value<'v>>, RunError> {
         self.budget.step(1)?;
         let (Some(tag), Some(deeper)) = (self.byte(), depth.checked_sub(1)) else {
             return Ok(None);
@@ -144,7 +150,7 @@ impl<'r> Reader<'r, '_> {
             109 => {
                 let len = self.number(4);
                 let Some(bytes) = len.and_then(|len| self.take(len)) else { return Ok(None) };
-                room(self.budget, bytes.len())?;
+                charge_output(self.budget, bytes.len())?;
                 Ok(Some(Value::of_vec(bytes.to_vec())))
             }
             116 => self.map(deeper),
@@ -180,10 +186,10 @@ impl<'r> Reader<'r, '_> {
         })
     }
 
-    fn bytes_as_list<'v>(&mut self) -> Result<Option<Value<'v>>, Failed> {
+    fn bytes_as_list<'v>(&mut self) -> Result<Option<Value<'v>>, RunError> {
         let len = self.number(2);
         let Some(bytes) = len.and_then(|len| self.take(len)) else { return Ok(None) };
-        room(self.budget, bytes.len() * size_of::<Value<'_>>())?;
+        charge_output(self.budget, bytes.len() * size_of::<Value<'_>>())?;
         Ok(Some(Value::Array(bytes.iter().map(|byte| Value::Int(i64::from(*byte))).collect())))
     }
 
@@ -192,9 +198,9 @@ impl<'r> Reader<'r, '_> {
         self.number(4).filter(|count| *count <= self.rest.len())
     }
 
-    fn list<'v>(&mut self, depth: u32) -> Result<Option<Value<'v>>, Failed> {
+    fn list<'v>(&mut self, depth: u32) -> Result<Option<Value<'v>>, RunError> {
         let Some(count) = self.count() else { return Ok(None) };
-        room(self.budget, count * size_of::<Value<'_>>())?;
+        charge_output(self.budget, count * size_of::<Value<'_>>())?;
         let mut values = Vec::with_capacity(count);
         for _ in 0..count {
             let Some(value) = self.term(depth)? else { return Ok(None) };
@@ -204,10 +210,10 @@ impl<'r> Reader<'r, '_> {
         Ok((self.byte() == Some(106)).then_some(Value::Array(values)))
     }
 
-    fn map<'v>(&mut self, depth: u32) -> Result<Option<Value<'v>>, Failed> {
+    fn map<'v>(&mut self, depth: u32) -> Result<Option<Value<'v>>, RunError> {
         let Some(count) = self.count() else { return Ok(None) };
-        room(self.budget, count * 2 * size_of::<Value<'_>>())?;
-        let mut map = Map::with_room(count);
+        charge_output(self.budget, count * 2 * size_of::<Value<'_>>())?;
+        let mut map = ValueMap::with_room(count);
         for _ in 0..count {
             let name = match self.term(depth)? {
                 Some(Value::Text(name)) => name,

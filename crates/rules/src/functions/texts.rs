@@ -1,12 +1,12 @@
 //! Texts. Positions count characters from 1, unless the function says otherwise.
 
-use super::{Arguments, Function, Outcome, room, row};
-use crate::operate::write_string;
-use crate::run::Frame;
+use super::{CallArguments, EvalResult, RuleFunction, charge_output, row};
+use crate::evaluation::EvalFrame;
+use crate::operators::write_string;
 use crate::value::Value;
 use std::borrow::Cow;
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[RuleFunction] = &[
     row(
         "ascii",
         1..=1,
@@ -46,7 +46,7 @@ pub(super) const ROWS: &[Function] = &[
         "text[, characters]",
         "Without white space, or without these characters, at its start.",
         ("ltrim('  a ')", r#""a ""#),
-        |f, a| trimmed(f, a, true, false),
+        |f, a| trim_text(f, a, true, false),
     ),
     row(
         "pad",
@@ -87,7 +87,7 @@ pub(super) const ROWS: &[Function] = &[
         "text[, characters]",
         "Without white space, or without these characters, at its end.",
         ("rtrim(' a  ')", r#"" a""#),
-        |f, a| trimmed(f, a, false, true),
+        |f, a| trim_text(f, a, false, true),
     ),
     row(
         "split",
@@ -127,7 +127,7 @@ pub(super) const ROWS: &[Function] = &[
         "text[, characters]",
         "Without white space, or without these characters, around it.",
         ("trim('  a ')", r#""a""#),
-        |f, a| trimmed(f, a, true, true),
+        |f, a| trim_text(f, a, true, true),
     ),
     row(
         "unescape",
@@ -141,15 +141,15 @@ pub(super) const ROWS: &[Function] = &[
     row("upper", 1..=1, "text", "In capitals.", ("upper('AbC')", r#""ABC""#), upper),
 ];
 
-fn ascii<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn ascii<'a>(_: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let text = match a.peek(0) {
         Value::Bytes(_) => a.bytes(0)?.first().copied(),
         _ => a.subject(0)?.as_bytes().first().copied(),
     };
-    text.map_or_else(|| a.no("the text is empty"), |first| Ok(Value::Int(i64::from(first))))
+    text.map_or_else(|| a.fail("the text is empty"), |first| Ok(Value::Int(i64::from(first))))
 }
 
-fn concat<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn concat<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let mut out = String::new();
     if a.len() == 1 && matches!(a.peek(0), Value::Array(_)) {
         for value in a.array(0)? {
@@ -164,7 +164,7 @@ fn concat<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
 }
 
 /// A part of a text, which is not copied where the text is not.
-fn cut<'a>(text: Cow<'a, str>, of: impl Fn(&str) -> &str) -> Value<'a> {
+fn slice_text<'a>(text: Cow<'a, str>, of: impl Fn(&str) -> &str) -> Value<'a> {
     Value::Text(match text {
         Cow::Borrowed(text) => Cow::Borrowed(of(text)),
         Cow::Owned(text) => Cow::Owned(of(&text).to_string()),
@@ -176,12 +176,12 @@ fn is_blank(c: char) -> bool {
     matches!(c, '\t'..='\r' | ' ' | '\u{85}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}')
 }
 
-fn trimmed<'a>(
-    f: &mut Frame<'_, 'a>,
-    a: &mut Arguments<'_, 'a>,
+fn trim_text<'a>(
+    f: &mut EvalFrame<'_, 'a>,
+    a: &mut CallArguments<'_, 'a>,
     start: bool,
     end: bool,
-) -> Outcome<'a> {
+) -> EvalResult<'a> {
     let characters: Option<Vec<char>> = match a.len() {
         2 => Some(a.text(1)?.chars().collect()),
         _ => None,
@@ -193,15 +193,15 @@ fn trimmed<'a>(
         Some(characters) => characters.contains(&c),
         None => is_blank(c),
     };
-    Ok(cut(text, |text| {
+    Ok(slice_text(text, |text| {
         let text = if start { text.trim_start_matches(leaves) } else { text };
         if end { text.trim_end_matches(leaves) } else { text }
     }))
 }
 
-fn find<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn find<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let trailing = match a.len() {
-        3 => a.word(2, &["leading", "trailing"], "'leading' or 'trailing'")? == 1,
+        3 => a.keyword(2, &["leading", "trailing"], "'leading' or 'trailing'")? == 1,
         _ => false,
     };
     let (text, sought) = (a.subject(0)?, a.text(1)?);
@@ -209,19 +209,19 @@ fn find<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     if sought.is_empty() {
         return Ok(Value::Text(text));
     }
-    Ok(cut(text, |text| {
+    Ok(slice_text(text, |text| {
         let at = if trailing { text.rfind(&*sought) } else { text.find(&*sought) };
         at.and_then(|at| text.get(at..)).unwrap_or("")
     }))
 }
 
-fn join_to_string<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn join_to_string<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let separator = if a.len() == 2 { a.text(0)? } else { ", ".into() };
     let values = a.array(a.len() - 1)?;
     let mut out = String::new();
     for (at, value) in values.iter().enumerate() {
         if at > 0 {
-            room(f.budget, separator.len())?;
+            charge_output(f.budget, separator.len())?;
             out.push_str(&separator);
         }
         write_string(value, &mut out, f.budget)?;
@@ -229,21 +229,21 @@ fn join_to_string<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outco
     Ok(Value::Text(out.into()))
 }
 
-fn lower<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn lower<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let text = a.subject(0)?;
-    room(f.budget, 3 * text.len())?;
+    charge_output(f.budget, 3 * text.len())?;
     Ok(Value::Text(text.to_lowercase().into()))
 }
 
-fn upper<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn upper<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let text = a.subject(0)?;
-    room(f.budget, 3 * text.len())?;
+    charge_output(f.budget, 3 * text.len())?;
     Ok(Value::Text(text.to_uppercase().into()))
 }
 
-fn pad<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn pad<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let side = match a.len() {
-        3.. => a.word(2, &["trailing", "leading", "both"], "'leading', 'both' or 'trailing'")?,
+        3.. => a.keyword(2, &["trailing", "leading", "both"], "'leading', 'both' or 'trailing'")?,
         _ => 0,
     };
     let filler = if a.len() == 4 { a.text(3)? } else { " ".into() };
@@ -251,15 +251,15 @@ fn pad<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     let text = a.subject(0)?;
     f.budget.scan(text.len())?;
     let missing = wanted.saturating_sub(text.chars().count());
-    room(f.budget, missing.saturating_mul(filler.len()).saturating_add(text.len()))?;
+    charge_output(f.budget, missing.saturating_mul(filler.len()).saturating_add(text.len()))?;
     let before = [0, missing, missing / 2][side];
     let padded = [&filler.repeat(before), &*text, &filler.repeat(missing - before)].concat();
     Ok(Value::Text(padded.into()))
 }
 
-fn replace<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn replace<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let which = match a.len() {
-        4 => a.word(3, &["all", "leading", "trailing"], "'all', 'leading' or 'trailing'")?,
+        4 => a.keyword(3, &["all", "leading", "trailing"], "'all', 'leading' or 'trailing'")?,
         _ => 0,
     };
     let (text, sought, by) = (a.subject(0)?, a.text(1)?, a.text(2)?);
@@ -270,38 +270,38 @@ fn replace<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> 
     let at = match which {
         0 => {
             let count = text.matches(&*sought).count();
-            room(f.budget, text.len().saturating_add(count.saturating_mul(by.len())))?;
+            charge_output(f.budget, text.len().saturating_add(count.saturating_mul(by.len())))?;
             return Ok(Value::Text(text.replace(&*sought, &by).into()));
         }
         1 => text.find(&*sought),
         _ => text.rfind(&*sought),
     };
     let Some(at) = at else { return Ok(Value::Text(text)) };
-    room(f.budget, text.len() + by.len())?;
+    charge_output(f.budget, text.len() + by.len())?;
     let (before, behind) = text.split_at(at);
     Ok(Value::Text([before, &by, &behind[sought.len()..]].concat().into()))
 }
 
-fn reverse<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn reverse<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let text = a.subject(0)?;
-    room(f.budget, 2 * text.len())?;
+    charge_output(f.budget, 2 * text.len())?;
     Ok(Value::Text(text.chars().rev().collect::<String>().into()))
 }
 
-fn rm_prefix<'a>(_: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn rm_prefix<'a>(_: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let prefix = a.text(1)?;
-    Ok(cut(a.subject(0)?, |text| text.strip_prefix(&*prefix).unwrap_or(text)))
+    Ok(slice_text(a.subject(0)?, |text| text.strip_prefix(&*prefix).unwrap_or(text)))
 }
 
 /// What stands between the places where a text is cut.
-fn parts<'a>(
-    f: &mut Frame<'_, 'a>,
+fn split_at_cuts<'a>(
+    f: &mut EvalFrame<'_, 'a>,
     text: Cow<'a, str>,
     cuts: Vec<(usize, usize)>,
     keep_empty: bool,
-) -> Outcome<'a> {
+) -> EvalResult<'a> {
     f.budget.step(cuts.len() as u64)?;
-    room(f.budget, text.len() + (cuts.len() + 1) * size_of::<Value>())?;
+    charge_output(f.budget, text.len() + (cuts.len() + 1) * size_of::<Value>())?;
     let starts = std::iter::once(0).chain(cuts.iter().map(|(_, end)| *end));
     let ends = cuts.iter().map(|(start, _)| *start).chain(std::iter::once(text.len()));
     let kept = starts.zip(ends).filter(|(start, end)| keep_empty || start < end);
@@ -313,14 +313,14 @@ fn parts<'a>(
     }))
 }
 
-fn split<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn split<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let how = match a.len() {
-        3 => a.word(2, SPLITS, "one of the words that docs/rules.md names")?,
+        3 => a.keyword(2, SPLITS, "one of the words that docs/rules.md names")?,
         _ => 0,
     };
     let (text, separator) = (a.subject(0)?, a.text(1)?);
     if separator.is_empty() {
-        return parts(f, text, Vec::new(), SPLITS[how].ends_with("notrim"));
+        return split_at_cuts(f, text, Vec::new(), SPLITS[how].ends_with("notrim"));
     }
     f.budget.scan(4 * text.len())?;
     let cut = |(at, _): (usize, &str)| (at, at + separator.len());
@@ -328,35 +328,35 @@ fn split<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
         Some("leading") => text.match_indices(&*separator).take(1).map(cut).collect(),
         Some("trailing") => text.rmatch_indices(&*separator).take(1).map(cut).collect(),
         _ => {
-            room(f.budget, text.matches(&*separator).count() * 16)?;
+            charge_output(f.budget, text.matches(&*separator).count() * 16)?;
             text.match_indices(&*separator).map(cut).collect()
         }
     };
-    parts(f, text, cuts, SPLITS[how].ends_with("notrim"))
+    split_at_cuts(f, text, cuts, SPLITS[how].ends_with("notrim"))
 }
 
 const SPLITS: &[&str] = &["", "notrim", "leading", "leading_notrim", "trailing", "trailing_notrim"];
 
-fn tokens<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn tokens<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let (text, separators) = (a.subject(0)?, a.text(1)?);
     let mut any: Vec<char> = separators.chars().collect();
     if a.len() == 3 {
-        a.word(2, &["nocrlf"], "'nocrlf'")?;
+        a.keyword(2, &["nocrlf"], "'nocrlf'")?;
         any.extend(['\r', '\n']);
     }
     f.budget.step((text.len() as u64).saturating_mul(any.len() as u64) / 8)?;
-    room(f.budget, text.matches(&*any).count() * 16)?;
+    charge_output(f.budget, text.matches(&*any).count() * 16)?;
     let cuts = text.match_indices(&*any).map(|(at, cut)| (at, at + cut.len())).collect();
-    parts(f, text, cuts, false)
+    split_at_cuts(f, text, cuts, false)
 }
 
 /// EMQX's `substr(text, start)` counts from 0.
-fn substr<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn substr<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let start = a.size(1)?;
     let len = if a.len() == 3 { a.size(2)? } else { usize::MAX };
     let text = a.subject(0)?;
     f.budget.scan(text.len())?;
-    Ok(cut(text, |text| {
+    Ok(slice_text(text, |text| {
         let place = |chars: usize, text: &str| {
             text.char_indices().nth(chars).map_or(text.len(), |(at, _)| at)
         };
@@ -365,9 +365,9 @@ fn substr<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
     }))
 }
 
-fn unescape<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn unescape<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let text = a.subject(0)?;
-    room(f.budget, 2 * text.len())?;
+    charge_output(f.budget, 2 * text.len())?;
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -395,10 +395,10 @@ fn unescape<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a>
                 let kept = if kept.is_empty() { digits.get(..1).unwrap_or("") } else { kept };
                 match u32::from_str_radix(kept, 16).ok().and_then(char::from_u32) {
                     Some(c) => c,
-                    None => return a.no("\\x needs the hexadecimal digits of a character"),
+                    None => return a.fail("\\x needs the hexadecimal digits of a character"),
                 }
             }
-            _ => return a.no("there is an escape that nobody knows"),
+            _ => return a.fail("there is an escape that nobody knows"),
         });
     }
     Ok(Value::Text(out.into()))

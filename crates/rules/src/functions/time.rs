@@ -1,12 +1,12 @@
 //! Times: numbers since 1970, RFC 3339, and formats with `%Y %m %d %H %M %S %3N %6N %N %z %:z`.
 
-use super::dates::{Moment, UNITS, offset, read, read_rfc3339, write};
-use super::{Arguments, Function, Needs, Outcome, room, row};
-use crate::budget::Failed;
-use crate::run::Frame;
+use super::dates::{EpochTime, UNITS, offset, read, read_rfc3339, write};
+use super::{CallArguments, EvalResult, FunctionNeeds, RuleFunction, charge_output, row};
+use crate::budget::RunError;
+use crate::evaluation::EvalFrame;
 use crate::value::Value;
 
-pub(super) const ROWS: &[Function] = &[
+pub(super) const ROWS: &[RuleFunction] = &[
     row(
         "date_to_unix_ts",
         3..=4,
@@ -47,9 +47,9 @@ pub(super) const ROWS: &[Function] = &[
         ("now_rfc3339('millisecond')", r#""2026-11-22T08:00:00.250Z""#),
         |f, a| {
             let per_second = if a.len() == 1 { unit(a, 0)? } else { 1 };
-            let now = Moment::of(f.seen.now_ms, 1000);
+            let now = EpochTime::of(f.input.now_ms, 1000);
             now.map_or_else(
-                || a.no("the year has more than four digits"),
+                || a.fail("the year has more than four digits"),
                 |now| rfc3339(a, now, per_second),
             )
         },
@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Function] = &[
         ("now_timestamp()", "1795334400"),
         |f, a| {
             let per_second = if a.len() == 1 { unit(a, 0)? } else { 1 };
-            count(a, Moment::of(f.seen.now_ms, 1000), per_second)
+            count(a, EpochTime::of(f.input.now_ms, 1000), per_second)
         },
     )),
     row(
@@ -104,43 +104,47 @@ pub(super) const ROWS: &[Function] = &[
         ("unix_ts_to_rfc3339(1795334400)", r#""2026-11-22T08:00:00Z""#),
         |_, a| {
             let per_second = if a.len() == 2 { unit(a, 1)? } else { 1 };
-            let moment = Moment::of(a.int(0)?, per_second);
+            let moment = EpochTime::of(a.int(0)?, per_second);
             moment.map_or(Ok(Value::Null), |moment| rfc3339(a, moment, per_second))
         },
     ),
 ];
 
-const fn now(of: Function) -> Function {
-    Function { needs: Needs::Now, ..of }
+const fn now(of: RuleFunction) -> RuleFunction {
+    RuleFunction { needs: FunctionNeeds::Now, ..of }
 }
 
-fn unit(a: &Arguments<'_, '_>, at: usize) -> Result<i64, Failed> {
+fn unit(a: &CallArguments<'_, '_>, at: usize) -> Result<i64, RunError> {
     let names: Vec<&str> = UNITS.iter().map(|(name, _)| *name).collect();
     let wants = "'second', 'millisecond', 'microsecond' or 'nanosecond'";
-    a.word(at, &names, wants).map(|at| UNITS[at].1)
+    a.keyword(at, &names, wants).map(|at| UNITS[at].1)
 }
 
 /// Texts and, as with EMQX, numbers of seconds.
-fn zone(a: &Arguments<'_, '_>, at: usize) -> Result<i64, Failed> {
+fn zone(a: &CallArguments<'_, '_>, at: usize) -> Result<i64, RunError> {
     let of = match a.peek(at) {
         Value::Int(seconds) => Some(*seconds).filter(|seconds| seconds.unsigned_abs() < 86_400),
         Value::Null => Some(0),
         Value::Text(text) if text.len() <= 9 => offset(text),
         _ => None,
     };
-    of.map_or_else(|| a.wants(at, "an offset from UTC such as '+08:00' or 'Z'"), Ok)
+    of.map_or_else(|| a.type_error(at, "an offset from UTC such as '+08:00' or 'Z'"), Ok)
 }
 
-fn count<'a>(a: &Arguments<'_, 'a>, moment: Option<Moment>, per_second: i64) -> Outcome<'a> {
+fn count<'a>(
+    a: &CallArguments<'_, 'a>,
+    moment: Option<EpochTime>,
+    per_second: i64,
+) -> EvalResult<'a> {
     match moment {
         Some(moment) => {
-            moment.count(per_second).map_or_else(|| a.no("overflow"), |of| Ok(Value::Int(of)))
+            moment.count(per_second).map_or_else(|| a.fail("overflow"), |of| Ok(Value::Int(of)))
         }
-        None => a.no("the text is not of this format, or there is no such day"),
+        None => a.fail("the text is not of this format, or there is no such day"),
     }
 }
 
-fn rfc3339<'a>(a: &Arguments<'_, 'a>, moment: Moment, per_second: i64) -> Outcome<'a> {
+fn rfc3339<'a>(a: &CallArguments<'_, 'a>, moment: EpochTime, per_second: i64) -> EvalResult<'a> {
     let format = match per_second {
         1 => "%Y-%m-%dT%H:%M:%SZ",
         1_000 => "%Y-%m-%dT%H:%M:%S.%3NZ",
@@ -149,39 +153,39 @@ fn rfc3339<'a>(a: &Arguments<'_, 'a>, moment: Moment, per_second: i64) -> Outcom
     };
     match write(moment, 0, format) {
         Some(text) => Ok(Value::Text(text.into())),
-        None => a.no("the year has more than four digits"),
+        None => a.fail("the year has more than four digits"),
     }
 }
 
-fn format_date<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn format_date<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let (per_second, zone) = (unit(a, 0)?, zone(a, 1)?);
     let moment = match a.len() {
-        4 => Moment::of(a.int(3)?, per_second),
-        _ => Moment::of(f.seen.now_ms, 1000),
+        4 => EpochTime::of(a.int(3)?, per_second),
+        _ => EpochTime::of(f.input.now_ms, 1000),
     };
     let format = a.text(2)?;
     // No part of a format becomes more than nine digits.
-    room(f.budget, 9 * format.len())?;
+    charge_output(f.budget, 9 * format.len())?;
     match moment.and_then(|moment| write(moment, zone, &format)) {
         Some(text) => Ok(Value::Text(text.into())),
-        None => a.no("the year has more than four digits"),
+        None => a.fail("the year has more than four digits"),
     }
 }
 
-fn mongo_date<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn mongo_date<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let per_second = if a.len() == 2 { unit(a, 1)? } else { 1000 };
     let moment = match a.len() {
-        0 => Moment::of(f.seen.now_ms, 1000),
-        _ => Moment::of(a.int(0)?, per_second),
+        0 => EpochTime::of(f.input.now_ms, 1000),
+        _ => EpochTime::of(a.int(0)?, per_second),
     };
-    room(f.budget, 40)?;
+    charge_output(f.budget, 40)?;
     match moment.and_then(|moment| write(moment, 0, "ISODate(%Y-%m-%dT%H:%M:%S.%3NZ)")) {
         Some(text) => Ok(Value::Text(text.into())),
-        None => a.no("the year has more than four digits"),
+        None => a.fail("the year has more than four digits"),
     }
 }
 
-fn date_to_unix_ts<'a>(f: &mut Frame<'_, 'a>, a: &mut Arguments<'_, 'a>) -> Outcome<'a> {
+fn date_to_unix_ts<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let per_second = unit(a, 0)?;
     let (zone, at) = if a.len() == 4 { (zone(a, 1)?, 2) } else { (0, 1) };
     let (format, text) = (a.text(at)?, a.text(at + 1)?);

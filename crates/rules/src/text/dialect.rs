@@ -14,9 +14,9 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Word};
 
 #[derive(Debug)]
-pub(super) struct Rules;
+pub(super) struct RuleDialect;
 
-impl Dialect for Rules {
+impl Dialect for RuleDialect {
     fn is_identifier_start(&self, c: char) -> bool {
         c.is_alphabetic() || c == '_'
     }
@@ -30,7 +30,7 @@ impl Dialect for Rules {
     }
 
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
-        Some(Ok(binds(parser)))
+        Some(Ok(next_precedence(parser)))
     }
 }
 
@@ -56,7 +56,7 @@ fn is_reserved(word: &Word) -> bool {
 
 /// Operators that SQL does not have as one token each: `div`, `mod`, `=~` and the `..` of a range.
 /// `div` and `mod` are operators only behind an operand; `payload.mod` is a name.
-pub(super) fn operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+pub(super) fn merge_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
     let mut operand = false;
     let custom = |sign: &str| Token::CustomBinaryOperator(sign.to_string());
@@ -117,29 +117,29 @@ pub(super) fn operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
 pub(super) fn count_operators(tokens: &[TokenWithSpan]) -> usize {
     let joins = |token: &&TokenWithSpan| match &token.token {
         Token::Word(word) => matches!(word.keyword, Keyword::AND | Keyword::OR | Keyword::IS),
-        token => sign_binds(token) > 0,
+        token => sign_precedence(token) > 0,
     };
     tokens.iter().filter(joins).count()
 }
 
 /// How strongly what comes next binds; 0 ends the expression.
-fn binds(parser: &Parser<'_>) -> u8 {
+fn next_precedence(parser: &Parser<'_>) -> u8 {
     match &parser.peek_token_ref().token {
         Token::Word(word) if word.quote_style.is_none() => match word.keyword {
             Keyword::OR => 5,
             Keyword::AND => 10,
             Keyword::IS => 17,
             Keyword::NOT => match &parser.peek_nth_token_ref(1).token {
-                Token::Word(word) => comparison(word.keyword),
+                Token::Word(word) => comparison_precedence(word.keyword),
                 _ => 0,
             },
-            other => comparison(other),
+            other => comparison_precedence(other),
         },
-        sign => sign_binds(sign),
+        sign => sign_precedence(sign),
     }
 }
 
-fn sign_binds(sign: &Token) -> u8 {
+fn sign_precedence(sign: &Token) -> u8 {
     match sign {
         Token::DoubleEq | Token::Eq | Token::Neq => 20,
         Token::Lt | Token::LtEq | Token::Gt | Token::GtEq => 20,
@@ -156,7 +156,7 @@ fn sign_binds(sign: &Token) -> u8 {
 }
 
 /// Of these some are read only to be refused by name.
-fn comparison(keyword: Keyword) -> u8 {
+fn comparison_precedence(keyword: Keyword) -> u8 {
     match keyword {
         Keyword::IN | Keyword::BETWEEN => 20,
         Keyword::LIKE | Keyword::ILIKE | Keyword::RLIKE => 19,
@@ -181,7 +181,7 @@ fn prefix(parser: &mut Parser) -> Result<Expr, ParserError> {
         Token::LParen => {
             let ahead = parser.peek_token_ref();
             if is_word(&ahead.token, "select") || is_word(&ahead.token, "with") {
-                return wrong(
+                return error_at(
                     ahead.span.start,
                     "a rule in a rule",
                     "a rule sees one message; make it two rules, the first republishing",
@@ -202,8 +202,8 @@ fn prefix(parser: &mut Parser) -> Result<Expr, ParserError> {
             };
             Ok(Expr::UnaryOp { op, expr: Box::new(parser.parse_subexpr(40)?) })
         }
-        Token::EOF => wrong(end(parser), "an expression is missing at the end", ""),
-        other => wrong(at, &format!("an expression cannot begin with {other}"), ""),
+        Token::EOF => error_at(end(parser), "an expression is missing at the end", ""),
+        other => error_at(at, &format!("an expression cannot begin with {other}"), ""),
     }
 }
 
@@ -227,7 +227,7 @@ fn prefix_word(
     }
     if is_reserved(&word) {
         let message = format!("an expression is missing before {}", word.value);
-        return wrong(span.start, &message, "");
+        return error_at(span.start, &message, "");
     }
     let name = Ident::with_span(*span, word.value);
     if parser.peek_token_ref().token != Token::LParen {
@@ -284,7 +284,7 @@ pub(super) fn end(parser: &Parser<'_>) -> Location {
     })
 }
 
-fn wrong<T>(at: Location, message: &str, hint: &str) -> Result<T, ParserError> {
+fn error_at<T>(at: Location, message: &str, hint: &str) -> Result<T, ParserError> {
     let (line, column) = (at.line, at.column);
     Err(ParserError::ParserError(format!(
         "{message}{HINT}{hint} at Line: {line}, Column: {column}"
@@ -292,7 +292,7 @@ fn wrong<T>(at: Location, message: &str, hint: &str) -> Result<T, ParserError> {
 }
 
 /// sqlparser's words in ours.
-pub(super) fn plain(message: &str) -> String {
+pub(super) fn plain_message(message: &str) -> String {
     let Some((expected, found)) =
         message.strip_prefix("Expected: ").and_then(|rest| rest.split_once(", found: "))
     else {

@@ -2,21 +2,21 @@
 //! of ours; the clauses around them are read here, since SQL has no FOREACH and its FROM knows
 //! no topics. What a rule cannot mean is refused with its place.
 
-mod convert;
 mod dialect;
-mod grouped;
+mod group_by;
 mod names;
+mod planner;
 mod sources;
 mod statement;
 
-use crate::plan::Plan;
+use crate::plan::RulePlan;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Tokenizer};
 use std::fmt;
 
 /// Why a text is no rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RuleParseError {
     /// Both from 1; columns count characters.
     pub line: u32,
     pub column: u32,
@@ -25,11 +25,11 @@ pub struct Refused {
     pub hint: String,
 }
 
-impl Refused {
-    fn new(at: Location, message: impl Into<String>, hint: impl Into<String>) -> Refused {
+impl RuleParseError {
+    fn new(at: Location, message: impl Into<String>, hint: impl Into<String>) -> RuleParseError {
         let place = |of: u64| u32::try_from(of).unwrap_or(u32::MAX).max(1);
         let (line, column) = (place(at.line), place(at.column));
-        Refused { line, column, message: message.into(), hint: hint.into() }
+        RuleParseError { line, column, message: message.into(), hint: hint.into() }
     }
 
     /// The place, the line of the text with a caret below it, and the hint.
@@ -42,14 +42,14 @@ impl Refused {
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for RuleParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.line, self.column, self.message)?;
         if self.hint.is_empty() { Ok(()) } else { write!(f, "; {}", self.hint) }
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for RuleParseError {}
 
 /// Of a rule's text. Both are far above what a person writes.
 const TEXT_BYTES_MAX: usize = 32 * 1024;
@@ -59,27 +59,36 @@ const OPERATORS_MAX: usize = 1000;
 /// Brackets in brackets, CASE in CASE.
 const DEPTH_MAX: usize = 40;
 
-impl Plan {
+impl RulePlan {
     /// Reads a rule.
-    pub fn parse(text: &str) -> Result<Plan, Refused> {
+    pub fn parse(text: &str) -> Result<RulePlan, RuleParseError> {
         let start = Location::new(1, 1);
         if text.len() > TEXT_BYTES_MAX {
             let message = format!("the rule has {} bytes", text.len());
-            return Err(Refused::new(start, message, "a rule has at most 32768; make it two"));
+            return Err(RuleParseError::new(
+                start,
+                message,
+                "a rule has at most 32768; make it two",
+            ));
         }
-        let tokens = Tokenizer::new(&dialect::Rules, text).tokenize_with_location();
-        let tokens = tokens
-            .map_err(|wrong| Refused::new(wrong.location, dialect::plain(&wrong.message), ""))?;
+        let tokens = Tokenizer::new(&dialect::RuleDialect, text).tokenize_with_location();
+        let tokens = tokens.map_err(|wrong| {
+            RuleParseError::new(wrong.location, dialect::plain_message(&wrong.message), "")
+        })?;
         if tokens.len() > TOKENS_MAX {
             let message = format!("the rule has {} words and signs", tokens.len());
-            return Err(Refused::new(start, message, "a rule has at most 8192; make it two"));
+            return Err(RuleParseError::new(
+                start,
+                message,
+                "a rule has at most 8192; make it two",
+            ));
         }
-        let tokens = dialect::operators(tokens);
+        let tokens = dialect::merge_operators(tokens);
         if dialect::count_operators(&tokens) > OPERATORS_MAX {
             let hint = "a rule has at most 1000; IN (...) takes the place of many ORs";
-            return Err(Refused::new(start, "the rule has too many operators", hint));
+            return Err(RuleParseError::new(start, "the rule has too many operators", hint));
         }
-        let parser = Parser::new(&dialect::Rules)
+        let parser = Parser::new(&dialect::RuleDialect)
             .with_recursion_limit(DEPTH_MAX)
             .with_tokens_with_locations(tokens);
         statement::read(parser)?.plan()
@@ -124,12 +133,12 @@ pub fn split(text: &str) -> Vec<(usize, &str)> {
 }
 
 /// What sqlparser says, with its place apart from its words.
-fn refused(wrong: ParserError, parser: &Parser<'_>) -> Refused {
+fn parse_error(wrong: ParserError, parser: &Parser<'_>) -> RuleParseError {
     let here = parser.peek_token_ref().span.start;
     let text = match wrong {
         ParserError::RecursionLimitExceeded => {
             let hint = "at most 40 levels; give parts of it a name with AS";
-            return Refused::new(here, "too deep", hint);
+            return RuleParseError::new(here, "too deep", hint);
         }
         ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
     };
@@ -146,7 +155,7 @@ fn refused(wrong: ParserError, parser: &Parser<'_>) -> Refused {
     let (message, hint) = said.split_once(dialect::HINT).unwrap_or((said, ""));
     // The end of the text has no place.
     let at = if at.line == 0 { dialect::end(parser) } else { at };
-    Refused::new(at, dialect::plain(message), hint)
+    RuleParseError::new(at, dialect::plain_message(message), hint)
 }
 
 #[cfg(test)]

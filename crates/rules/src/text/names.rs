@@ -8,7 +8,7 @@ use sqlparser::ast::{self, AccessExpr, BinaryOperator, Expr, Subscript, UnaryOpe
 
 /// Where a column without AS stands in the row: a path of names as in the message, with the places
 /// of its arrays, a text under what it says, and anything else under its own text.
-pub(super) fn own_names(expr: &Expr) -> Vec<AliasStep> {
+pub(super) fn default_alias(expr: &Expr) -> Vec<AliasStep> {
     let key = |name: &str| AliasStep::Key(name.into());
     let path = match expr {
         Expr::CompoundIdentifier(names) => {
@@ -82,7 +82,7 @@ pub(super) fn is_range(index: &Expr) -> bool {
 }
 
 /// Functions with a name like one that there is not.
-pub(super) fn like(name: &str) -> String {
+pub(super) fn suggest_functions(name: &str) -> String {
     let name = name.to_lowercase();
     let head: String = name.chars().take(3).collect();
     let tail: String = name.chars().skip(name.chars().count().saturating_sub(3)).collect();

@@ -1,7 +1,7 @@
 //! What stands in FROM: topic filters and events, and the topics that no rule ever sees.
 
-use super::Refused;
-use crate::events::{EVENTS, event};
+use super::RuleParseError;
+use crate::events::{EVENTS, event_index};
 use sqlparser::tokenizer::Location;
 
 /// What is for the broker alone: messages are never called so.
@@ -13,23 +13,23 @@ const NEVER_SEEN: [(&str, &str); 4] = [
 ];
 
 /// The event that it names, if it names one; those and filters have to be valid.
-pub(super) fn event_of(filter: &str, at: Location) -> Result<Option<usize>, Refused> {
+pub(super) fn parse_source(filter: &str, at: Location) -> Result<Option<usize>, RuleParseError> {
     if let Some(name) = filter.strip_prefix("$events/") {
         let names = || EVENTS.iter().map(|row| row.name).collect::<Vec<_>>().join(", ");
-        let wrong = || Refused::new(at, format!("{filter} is no event"), names());
-        return event(name).map(Some).ok_or_else(wrong);
+        let wrong = || RuleParseError::new(at, format!("{filter} is no event"), names());
+        return event_index(name).map(Some).ok_or_else(wrong);
     }
     if filter.starts_with("$share/") {
         let hint = "a rule sees every message once, so leave $share and the group out";
-        return Err(Refused::new(at, "a rule has no shared subscription", hint));
+        return Err(RuleParseError::new(at, "a rule has no shared subscription", hint));
     }
     let never = NEVER_SEEN.iter().find(|(prefix, _)| filter.starts_with(prefix));
     if let Some((prefix, hint)) = never {
-        return Err(Refused::new(at, format!("no rule sees what is below {prefix}"), *hint));
+        return Err(RuleParseError::new(at, format!("no rule sees what is below {prefix}"), *hint));
     }
     match mqtt::topic::check_filter(filter) {
         Ok(()) => Ok(None),
-        Err(_) => Err(Refused::new(
+        Err(_) => Err(RuleParseError::new(
             at,
             format!("\"{filter}\" is no topic filter"),
             "`+` stands for a whole level, `#` for all that follow and stands last",

@@ -1,32 +1,32 @@
 //! The clauses of a rule, as they stand in its text.
 
 use super::dialect::{RESERVED, end, is_word};
-use super::{Refused, refused};
+use super::{RuleParseError, parse_error};
 use crate::plan::AliasStep;
 use sqlparser::ast::{Expr, Spanned};
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Location, Token};
 
-pub(super) struct Statement {
+pub(super) struct RuleStatement {
     /// SELECT or DO; DO may be left out.
-    pub(super) columns: Option<Vec<Written>>,
-    pub(super) foreach: Option<Foreach>,
+    pub(super) columns: Option<Vec<ColumnClause>>,
+    pub(super) foreach: Option<ForeachClause>,
     pub(super) filters: Vec<(String, Location)>,
     pub(super) condition: Option<Expr>,
     pub(super) group_by: Vec<(Expr, Location)>,
     pub(super) having: Option<(Expr, Location)>,
 }
 
-pub(super) struct Foreach {
+pub(super) struct ForeachClause {
     /// The expressions before the array, each with its name.
-    pub(super) before: Vec<Written>,
+    pub(super) before: Vec<ColumnClause>,
     pub(super) array: Expr,
     pub(super) item: String,
     pub(super) incase: Option<Expr>,
 }
 
 /// A column of SELECT or DO.
-pub(super) enum Written {
+pub(super) enum ColumnClause {
     All,
     One {
         expr: Box<Expr>,
@@ -36,16 +36,16 @@ pub(super) enum Written {
     },
 }
 
-pub(super) fn read(parser: Parser<'_>) -> Result<Statement, Refused> {
-    Reader { parser }.statement()
+pub(super) fn read(parser: Parser<'_>) -> Result<RuleStatement, RuleParseError> {
+    StatementParser { parser }.statement()
 }
 
-struct Reader<'p> {
+struct StatementParser<'p> {
     parser: Parser<'p>,
 }
 
-impl Reader<'_> {
-    fn here(&self) -> Location {
+impl StatementParser<'_> {
+    fn location(&self) -> Location {
         let next = self.parser.peek_token_ref();
         if next.token == Token::EOF { end(&self.parser) } else { next.span.start }
     }
@@ -54,7 +54,7 @@ impl Reader<'_> {
         is_word(&self.parser.peek_token_ref().token, word)
     }
 
-    fn skip(&mut self, word: &str) -> bool {
+    fn skip_word(&mut self, word: &str) -> bool {
         let there = self.is_next(word);
         if there {
             self.parser.advance_token();
@@ -62,81 +62,90 @@ impl Reader<'_> {
         there
     }
 
-    fn expr(&mut self) -> Result<Expr, Refused> {
+    fn expr(&mut self) -> Result<Expr, RuleParseError> {
         let expr = self.parser.parse_expr();
-        expr.map_err(|wrong| refused(wrong, &self.parser))
+        expr.map_err(|wrong| parse_error(wrong, &self.parser))
     }
 
-    fn statement(mut self) -> Result<Statement, Refused> {
-        let (columns, foreach) = if self.skip("select") {
+    fn statement(mut self) -> Result<RuleStatement, RuleParseError> {
+        let (columns, foreach) = if self.skip_word("select") {
             let is_call = self.parser.peek_nth_token_ref(1).token == Token::LParen;
             if self.is_next("distinct") && !is_call {
                 return self.refuse("SELECT DISTINCT", "a rule sees one message, so leave it out");
             }
             (Some(self.columns()?), None)
-        } else if self.skip("foreach") {
+        } else if self.skip_word("foreach") {
             let (columns, foreach) = self.foreach()?;
             (columns, Some(foreach))
         } else {
             let hint = "SELECT what FROM \"topic/filter\", or FOREACH array FROM \"topic/filter\"";
             return self.refuse("a rule begins with SELECT or FOREACH", hint);
         };
-        if !self.skip("from") {
+        if !self.skip_word("from") {
             return self.unexpected("FROM and a topic filter in double quotes");
         }
         let filters = self.filters()?;
-        let condition = if self.skip("where") { Some(self.expr()?) } else { None };
+        let condition = if self.skip_word("where") { Some(self.expr()?) } else { None };
         let mut group_by = Vec::new();
-        if self.skip("group") {
-            if !self.skip("by") {
+        if self.skip_word("group") {
+            if !self.skip_word("by") {
                 return self.unexpected("BY");
             }
             loop {
-                let at = self.here();
+                let at = self.location();
                 group_by.push((self.expr()?, at));
                 if !self.parser.consume_token(&Token::Comma) {
                     break;
                 }
             }
         }
-        let at = self.here();
-        let having = if self.skip("having") { Some((self.expr()?, at)) } else { None };
+        let at = self.location();
+        let having = if self.skip_word("having") { Some((self.expr()?, at)) } else { None };
         while self.parser.consume_token(&Token::SemiColon) {}
         match self.parser.peek_token_ref().token {
-            Token::EOF => Ok(Statement { columns, foreach, filters, condition, group_by, having }),
+            Token::EOF => {
+                Ok(RuleStatement { columns, foreach, filters, condition, group_by, having })
+            }
             _ => self.unexpected("the end of the rule"),
         }
     }
 
-    fn foreach(&mut self) -> Result<(Option<Vec<Written>>, Foreach), Refused> {
+    fn foreach(&mut self) -> Result<(Option<Vec<ColumnClause>>, ForeachClause), RuleParseError> {
         let mut before = Vec::new();
         let (array, item) = loop {
-            let at = self.here();
+            let at = self.location();
             let array = self.expr()?;
-            let name = if self.skip("as") { Some((self.here(), self.names()?)) } else { None };
+            let name =
+                if self.skip_word("as") { Some((self.location(), self.names()?)) } else { None };
             if self.parser.consume_token(&Token::Comma) {
                 let Some((_, alias)) = name else {
                     let hint = "payload.a AS a, a.list AS item";
                     let message = "a value before the array of FOREACH has a name";
-                    return Err(Refused::new(at, message, hint));
+                    return Err(RuleParseError::new(at, message, hint));
                 };
-                before.push(Written::One { expr: Box::new(array), alias, at });
+                before.push(ColumnClause::One { expr: Box::new(array), alias, at });
                 continue;
             }
             break match name {
                 None => (array, "item".to_string()),
                 Some((at, mut names)) => match (names.pop(), names.is_empty()) {
                     (Some(AliasStep::Key(name)), true) => (array, name.into_string()),
-                    _ => return Err(Refused::new(at, "an element has one name", "AS sensor")),
+                    _ => {
+                        return Err(RuleParseError::new(
+                            at,
+                            "an element has one name",
+                            "AS sensor",
+                        ));
+                    }
                 },
             };
         };
-        let columns = if self.skip("do") { Some(self.columns()?) } else { None };
-        let incase = if self.skip("incase") { Some(self.expr()?) } else { None };
-        Ok((columns, Foreach { before, array, item, incase }))
+        let columns = if self.skip_word("do") { Some(self.columns()?) } else { None };
+        let incase = if self.skip_word("incase") { Some(self.expr()?) } else { None };
+        Ok((columns, ForeachClause { before, array, item, incase }))
     }
 
-    fn columns(&mut self) -> Result<Vec<Written>, Refused> {
+    fn columns(&mut self) -> Result<Vec<ColumnClause>, RuleParseError> {
         let mut columns = Vec::new();
         loop {
             columns.push(self.column()?);
@@ -146,18 +155,18 @@ impl Reader<'_> {
         }
     }
 
-    fn column(&mut self) -> Result<Written, Refused> {
+    fn column(&mut self) -> Result<ColumnClause, RuleParseError> {
         if self.parser.consume_token(&Token::Mul) {
-            return Ok(Written::All);
+            return Ok(ColumnClause::All);
         }
-        let at = self.here();
+        let at = self.location();
         let expr = Box::new(self.expr()?);
-        let alias = if self.skip("as") { self.names()? } else { Vec::new() };
-        Ok(Written::One { expr, alias, at })
+        let alias = if self.skip_word("as") { self.names()? } else { Vec::new() };
+        Ok(ColumnClause::One { expr, alias, at })
     }
 
     /// Names with dots between them, and places of arrays in brackets behind them.
-    fn names(&mut self) -> Result<Vec<AliasStep>, Refused> {
+    fn names(&mut self) -> Result<Vec<AliasStep>, RuleParseError> {
         let mut names = Vec::new();
         loop {
             match self.parser.peek_token_ref().token.clone() {
@@ -187,7 +196,7 @@ impl Reader<'_> {
     }
 
     /// What stands in the brackets of an alias, and the bracket behind it.
-    fn place_of_array(&mut self) -> Result<AliasStep, Refused> {
+    fn place_of_array(&mut self) -> Result<AliasStep, RuleParseError> {
         let negative = self.parser.consume_token(&Token::Minus);
         let Token::Number(text, _) = self.parser.peek_token_ref().token.clone() else {
             return self.unexpected("the place of an element: [1], [-1], [0] or [-0]");
@@ -207,10 +216,10 @@ impl Reader<'_> {
         })
     }
 
-    fn filters(&mut self) -> Result<Vec<(String, Location)>, Refused> {
+    fn filters(&mut self) -> Result<Vec<(String, Location)>, RuleParseError> {
         let mut filters = Vec::new();
         loop {
-            let at = self.here();
+            let at = self.location();
             match self.parser.peek_token_ref().token.clone() {
                 Token::Word(word) if word.quote_style.is_some() => filters.push((word.value, at)),
                 Token::SingleQuotedString(text) => filters.push((text, at)),
@@ -226,21 +235,21 @@ impl Reader<'_> {
         }
     }
 
-    fn refuse<T>(&self, message: &str, hint: &str) -> Result<T, Refused> {
-        Err(Refused::new(self.here(), message, hint))
+    fn refuse<T>(&self, message: &str, hint: &str) -> Result<T, RuleParseError> {
+        Err(RuleParseError::new(self.location(), message, hint))
     }
 
     /// What comes next is none of what a rule may have here.
-    fn unexpected<T>(&self, expected: &str) -> Result<T, Refused> {
+    fn unexpected<T>(&self, expected: &str) -> Result<T, RuleParseError> {
         let next = &self.parser.peek_token_ref().token;
         if *next == Token::EOF {
             let message = format!("the rule ends where {expected} was expected");
-            return Err(Refused::new(self.here(), message, ""));
+            return Err(RuleParseError::new(self.location(), message, ""));
         }
         let known = FOREIGN.iter().find(|(word, _)| is_word(next, word));
         let hint = known.map_or("", |(_, hint)| hint);
         let message = format!("{next} stands where {expected} was expected");
-        Err(Refused::new(self.here(), message, hint))
+        Err(RuleParseError::new(self.location(), message, hint))
     }
 }
 
@@ -264,7 +273,7 @@ const FOREIGN: &[(&str, &str)] = &[
 const JOIN: &str = "a rule sees one message; republish what has to come together";
 
 /// Where an expression begins, as far as it knows.
-pub(super) fn place(expr: &Expr, otherwise: Location) -> Location {
+pub(super) fn start_of(expr: &Expr, otherwise: Location) -> Location {
     let start = expr.span().start;
     if start.line == 0 { otherwise } else { start }
 }

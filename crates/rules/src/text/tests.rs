@@ -5,7 +5,7 @@ use super::*;
 /// Each rule is refused, at this line and column, in these words.
 #[track_caller]
 fn refuses(rule: &str, expected: &str) {
-    match Plan::parse(rule) {
+    match RulePlan::parse(rule) {
         Ok(plan) => panic!("{rule} is taken: {plan:?}"),
         Err(refused) => assert_eq!(refused.to_string(), expected, "{}", refused.show(rule)),
     }
@@ -89,7 +89,7 @@ fn what_is_no_rule_is_refused_where_it_goes_wrong() {
         ("SELECT x'41' FROM \"t\"", "1:8: an expression cannot begin with"),
         ("DELETE FROM \"t\"", "1:1: a rule begins with SELECT or FOREACH"),
     ] {
-        let refused = Plan::parse(rule).map(|plan| format!("{plan:?}")).expect_err(rule);
+        let refused = RulePlan::parse(rule).map(|plan| format!("{plan:?}")).expect_err(rule);
         if !refused.to_string().starts_with(begins) {
             wrong.push(format!("{}\n{begins}", refused.show(rule)));
         }
@@ -100,7 +100,7 @@ fn what_is_no_rule_is_refused_where_it_goes_wrong() {
 #[test]
 fn a_caret_shows_the_place() {
     let rule = "SELECT topic\n\t, \u{e4}\u{e4}(topic) FROM \"t\"";
-    let refused = Plan::parse(rule).unwrap_err();
+    let refused = RulePlan::parse(rule).unwrap_err();
     assert_eq!(
         refused.show(rule),
         "2:4: there is no function \u{e4}\u{e4}; docs/rules.md has all functions\n    \t, \
@@ -112,7 +112,7 @@ fn a_caret_shows_the_place() {
 fn texts_are_bounded_in_length_breadth_and_depth() {
     let select = |expr: &str| format!("SELECT {expr} AS v FROM \"t\"");
     let begins = |rule: &str, begins: &str| {
-        let refused = Plan::parse(rule).unwrap_err().to_string();
+        let refused = RulePlan::parse(rule).unwrap_err().to_string();
         assert!(refused.contains(begins), "{refused}");
     };
     begins(&select(&"x".repeat(40_000)), "1:1: the rule has 400");
@@ -136,9 +136,9 @@ fn texts_are_bounded_in_length_breadth_and_depth() {
         format!("{}1{}", "abs(".repeat(30), ")".repeat(30)),
     ] {
         for rule in [select(&expr), format!("SELECT {expr} FROM \"t\"")] {
-            let plan = Plan::parse(&rule).unwrap_or_else(|refused| panic!("{refused}"));
+            let plan = RulePlan::parse(&rule).unwrap_or_else(|refused| panic!("{refused}"));
             let (mut budget, mut rows) = (crate::Budget::default(), Vec::new());
-            plan.run(&crate::Seen::default(), &mut budget, &mut rows).unwrap();
+            plan.run(&crate::RuleInput::default(), &mut budget, &mut rows).unwrap();
             assert_eq!(rows.len(), 1);
         }
     }
@@ -146,14 +146,14 @@ fn texts_are_bounded_in_length_breadth_and_depth() {
 
 #[test]
 fn a_plan_tells_what_it_reads() {
-    let reads = |rule: &str| Plan::parse(rule).unwrap().reads();
-    let none = crate::Reads::default();
+    let reads = |rule: &str| RulePlan::parse(rule).unwrap().reads();
+    let none = crate::PlanReads::default();
     assert_eq!(reads("SELECT topic, qos, clientid FROM \"t\""), none);
-    let payload = crate::Reads { payload: true, ..none };
+    let payload = crate::PlanReads { payload: true, ..none };
     assert_eq!(reads("SELECT topic FROM \"t\" WHERE payload.a = 1"), payload);
-    let time = crate::Reads { now: true, chance: true, ..none };
+    let time = crate::PlanReads { now: true, chance: true, ..none };
     assert_eq!(reads("SELECT now_timestamp() AS t, random() AS r FROM \"t\""), time);
-    let publisher = crate::Reads { publisher: true, properties: true, ..none };
+    let publisher = crate::PlanReads { publisher: true, properties: true, ..none };
     assert_eq!(reads("SELECT username, pub_props FROM \"t\""), publisher);
 }
 

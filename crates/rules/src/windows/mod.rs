@@ -1,23 +1,23 @@
-//! Windows: what of many messages comes together under one key. A [`Gathering`] is what is known of
-//! a key; whoever keeps them adds to them, closes them when they are due, and keeps their records.
-//! Time is an argument, and a gathering is bounded in values and bytes.
+//! Windows: what of many messages comes together under one key. A [`WindowState`] is what is known
+//! of a key; whoever keeps them adds to them, closes them when they are due, and keeps their
+//! records. Time is an argument, and a gathering is bounded in values and bytes.
 
-mod record;
+mod state_record;
 mod totals;
 
-use crate::budget::{Budget, Failed};
-use crate::plan::{Expr, Plan};
-use crate::run::Frame;
-use crate::seen::Seen;
-use crate::value::{Map, Value};
+use crate::budget::{Budget, RunError};
+use crate::evaluation::EvalFrame;
+use crate::plan::{Expr, RulePlan};
+use crate::rule_input::RuleInput;
+use crate::value::{Value, ValueMap};
 use std::collections::VecDeque;
-pub(crate) use totals::{Aggregate, Kind, Total, by_name};
+pub(crate) use totals::{AggregateFunction, AggregateKind, RunningTotal, by_name};
 
-pub use totals::{AGGREGATES, Aggregate as AggregateRow};
+pub use totals::{AGGREGATES, AggregateFunction as AggregateRow};
 
 /// When what has come together goes out. Times are milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Window {
+pub enum WindowSpec {
     /// After so many messages.
     Count { messages: u64 },
     /// Of the last `long`, every `hop`.
@@ -32,25 +32,25 @@ pub enum Window {
 
 /// What GROUP BY and HAVING say.
 #[derive(Debug)]
-pub(crate) struct Grouping {
-    pub(crate) window: Window,
+pub(crate) struct WindowPlan {
+    pub(crate) window: WindowSpec,
     pub(crate) keys: Box<[Expr]>,
-    pub(crate) asked: Box<[Asked]>,
+    pub(crate) aggregates: Box<[AggregateCall]>,
     pub(crate) having: Option<Expr>,
 }
 
 /// A total that a column or HAVING says.
 #[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) row: &'static Aggregate,
+pub(crate) struct AggregateCall {
+    pub(crate) function: &'static AggregateFunction,
     /// None counts messages.
-    pub(crate) of: Option<Expr>,
-    pub(crate) part: f64,
+    pub(crate) argument: Option<Expr>,
+    pub(crate) percentile: f64,
 }
 
 /// What a message brings into a window.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Offer {
+pub struct WindowInput {
     /// The values of GROUP BY, as JSON.
     pub key: Box<str>,
     /// One for each total.
@@ -66,16 +66,16 @@ pub struct WindowTime {
 }
 
 impl WindowTime {
-    fn of_day(self, time: u64) -> i64 {
+    fn time_of_day(self, time: u64) -> i64 {
         (time as i64).saturating_add(self.time_of_day_offset_ms)
     }
 }
 
 /// What is known of a key.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Gathering {
+pub struct WindowState {
     /// Parts of the window that come and go as wholes.
-    panes: VecDeque<Pane>,
+    panes: VecDeque<WindowPane>,
     /// When the next hopping window ends.
     next: u64,
     values: usize,
@@ -83,11 +83,11 @@ pub struct Gathering {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Pane {
+struct WindowPane {
     from: u64,
     last: u64,
     messages: u64,
-    totals: Vec<Total>,
+    totals: Vec<RunningTotal>,
     values: usize,
     bytes: usize,
 }
@@ -102,17 +102,21 @@ const GROUP_BYTES: usize = 256;
 const PANE_BYTES: usize = 64;
 const TOTAL_BYTES: usize = 64;
 
-impl Plan {
+impl RulePlan {
     /// The window of a rule that has one.
-    pub fn window(&self) -> Option<Window> {
-        self.grouping.as_ref().map(|grouping| grouping.window)
+    pub fn window(&self) -> Option<WindowSpec> {
+        self.window_plan.as_ref().map(|grouping| grouping.window)
     }
 
     /// What a message brings into the window of its key; nothing where WHERE says so.
-    pub fn offer(&self, seen: &Seen<'_>, budget: &mut Budget) -> Result<Option<Offer>, Failed> {
-        let Some(grouping) = &self.grouping else { return Ok(None) };
-        let mut frame = Frame::new(self, *seen, budget, Vec::new());
-        if !frame.holds(self.condition.as_ref())? {
+    pub fn offer(
+        &self,
+        seen: &RuleInput<'_>,
+        budget: &mut Budget,
+    ) -> Result<Option<WindowInput>, RunError> {
+        let Some(grouping) = &self.window_plan else { return Ok(None) };
+        let mut frame = EvalFrame::new(self, *seen, budget, Vec::new());
+        if !frame.is_true(self.condition.as_ref())? {
             return Ok(None);
         }
         let mut key = String::new();
@@ -121,11 +125,11 @@ impl Plan {
             frame.eval(expr)?.write_json(&mut key);
             frame.budget.scan(key.len())?;
             if key.len() > KEY_BYTES_MAX {
-                return Err(Failed::Bytes);
+                return Err(RunError::Bytes);
             }
         }
-        let mut values = Vec::with_capacity(grouping.asked.len());
-        for Asked { row, of, .. } in &grouping.asked {
+        let mut values = Vec::with_capacity(grouping.aggregates.len());
+        for AggregateCall { function: row, argument: of, .. } in &grouping.aggregates {
             let value = match of {
                 Some(expr) => frame.eval(expr)?,
                 None => Value::Bool(true),
@@ -134,43 +138,44 @@ impl Plan {
             frame.budget.take(value.size().1 as usize)?;
             values.push(value.into_owned());
         }
-        Ok(Some(Offer { key: key.into(), values }))
+        Ok(Some(WindowInput { key: key.into(), values }))
     }
 }
 
-impl Gathering {
+impl WindowState {
     /// One message more. Says whether the window is to be closed at once. What is due has to be
     /// closed before.
     pub fn add(
         &mut self,
-        plan: &Plan,
+        plan: &RulePlan,
         values: Vec<Value<'static>>,
         now: u64,
         budget: &mut Budget,
-    ) -> Result<bool, Failed> {
-        let Some(grouping) = &plan.grouping else { return Ok(false) };
-        let is_sliding = matches!(grouping.window, Window::Sliding { .. });
-        if let Window::Sliding { long } = grouping.window {
+    ) -> Result<bool, RunError> {
+        let Some(grouping) = &plan.window_plan else { return Ok(false) };
+        let is_sliding = matches!(grouping.window, WindowSpec::Sliding { .. });
+        if let WindowSpec::Sliding { long } = grouping.window {
             self.forget_before((now + 1).saturating_sub(long));
         }
-        let lists = grouping.asked.iter().filter(|asked| asked.row.kind.lists()).count();
+        let lists =
+            grouping.aggregates.iter().filter(|asked| asked.function.kind.keeps_values()).count();
         if self.values + usize::from(is_sliding) + lists > VALUES_MAX {
-            return Err(Failed::Values);
+            return Err(RunError::Values);
         }
         let from = grouping.window.pane_of(now);
         let goes_on = self.panes.back().filter(|pane| match grouping.window {
-            Window::Sliding { .. } => false,
-            Window::Count { .. } | Window::Session { .. } => true,
+            WindowSpec::Sliding { .. } => false,
+            WindowSpec::Count { .. } | WindowSpec::Session { .. } => true,
             _ => pane.from == from,
         });
         let fresh = goes_on.is_none().then(|| grouping.pane(from));
         let mut coming = Vec::with_capacity(values.len());
         let totals = goes_on.or(fresh.as_ref()).map(|pane| &*pane.totals).unwrap_or_default();
         for (total, value) in totals.iter().zip(values) {
-            coming.push(total.weigh(value, budget)?);
+            coming.push(total.charge_value(value, budget)?);
         }
         if let Some(pane) = fresh {
-            if let Window::Hopping { hop, .. } = grouping.window
+            if let WindowSpec::Hopping { hop, .. } = grouping.window
                 && self.panes.is_empty()
             {
                 self.next = (now / hop).saturating_add(1).saturating_mul(hop);
@@ -181,9 +186,10 @@ impl Gathering {
         }
         let Some(pane) = self.panes.back_mut() else { return Ok(false) };
         (pane.last, pane.messages) = (now, pane.messages.saturating_add(1));
-        for ((total, value), asked) in pane.totals.iter_mut().zip(coming).zip(&grouping.asked) {
+        for ((total, value), asked) in pane.totals.iter_mut().zip(coming).zip(&grouping.aggregates)
+        {
             let before = total.last_bytes();
-            let values = total.add(asked.row.kind, value);
+            let values = total.add(asked.function.kind, value);
             let gone = if values == 0 { before } else { 0 };
             let bytes = total.last_bytes();
             (pane.values, self.values) = (pane.values + values, self.values + values);
@@ -191,104 +197,107 @@ impl Gathering {
             self.bytes = self.bytes + bytes - gone;
         }
         Ok(match grouping.window {
-            Window::Count { messages } => pane.messages >= messages,
-            Window::Sliding { .. } => true,
+            WindowSpec::Count { messages } => pane.messages >= messages,
+            WindowSpec::Sliding { .. } => true,
             _ => false,
         })
     }
 
     /// When it is to be closed, if time alone closes it.
-    pub fn due(&self, plan: &Plan) -> Option<u64> {
+    pub fn due(&self, plan: &RulePlan) -> Option<u64> {
         let (first, last) = (self.panes.front()?, self.panes.back()?);
         match plan.window()? {
-            Window::Count { .. } => None,
-            Window::Hopping { .. } => Some(self.next),
-            Window::Session { long, gap } => {
+            WindowSpec::Count { .. } => None,
+            WindowSpec::Hopping { .. } => Some(self.next),
+            WindowSpec::Session { long, gap } => {
                 Some(first.from.saturating_add(long).min(last.last.saturating_add(gap)))
             }
-            Window::Sliding { long } => Some(last.last.saturating_add(long)),
-            Window::Tumbling { long } => Some(first.from.saturating_add(long)),
+            WindowSpec::Sliding { long } => Some(last.last.saturating_add(long)),
+            WindowSpec::Tumbling { long } => Some(first.from.saturating_add(long)),
         }
     }
 
     /// The same where `now` is the time of day.
     pub fn close<'a>(
         &mut self,
-        plan: &'a Plan,
+        plan: &'a RulePlan,
         now: u64,
         budget: &mut Budget,
-        out: &mut Vec<Map<'a>>,
-    ) -> Result<(), Failed> {
+        out: &mut Vec<ValueMap<'a>>,
+    ) -> Result<(), RunError> {
         self.close_at(plan, WindowTime { now, time_of_day_offset_ms: 0 }, budget, out)
     }
 
     /// The window is over: appends its row, if HAVING holds, and keeps what the next needs.
     pub fn close_at<'a>(
         &mut self,
-        plan: &'a Plan,
+        plan: &'a RulePlan,
         time: WindowTime,
         budget: &mut Budget,
-        out: &mut Vec<Map<'a>>,
-    ) -> Result<(), Failed> {
+        out: &mut Vec<ValueMap<'a>>,
+    ) -> Result<(), RunError> {
         let now = time.now;
         let Some(window) = plan.window() else { return Ok(()) };
         let Some(due) = self.due(plan).or(Some(now)) else { return Ok(()) };
         let first = self.panes.front().map_or(now, |pane| pane.from);
         let (start, end) = match window {
-            Window::Count { .. } => (first, now),
-            Window::Hopping { long, .. } => (self.next.saturating_sub(long), self.next),
-            Window::Session { .. } => (first, due.min(now)),
-            Window::Sliding { long } => ((now + 1).saturating_sub(long), now),
-            Window::Tumbling { long } => (first, first.saturating_add(long)),
+            WindowSpec::Count { .. } => (first, now),
+            WindowSpec::Hopping { long, .. } => (self.next.saturating_sub(long), self.next),
+            WindowSpec::Session { .. } => (first, due.min(now)),
+            WindowSpec::Sliding { long } => ((now + 1).saturating_sub(long), now),
+            WindowSpec::Tumbling { long } => (first, first.saturating_add(long)),
         };
-        let is_stale = matches!(window, Window::Sliding { .. }) && now >= due;
+        let is_stale = matches!(window, WindowSpec::Sliding { .. }) && now >= due;
         let made = match is_stale {
             true => Ok(()),
-            false => self.make_row(plan, (start, end), time, budget, out),
+            false => self.make_row(plan, start, end, time, budget, out),
         };
         match window {
-            Window::Hopping { long, hop } => {
+            WindowSpec::Hopping { long, hop } => {
                 self.next = self.next.saturating_add(hop);
                 self.forget_before(self.next.saturating_sub(long));
             }
-            Window::Sliding { .. } if !is_stale => {}
-            _ => *self = Gathering::default(),
+            WindowSpec::Sliding { .. } if !is_stale => {}
+            _ => *self = WindowState::default(),
         }
         made
     }
 
     fn make_row<'a>(
         &self,
-        plan: &'a Plan,
-        (start, end): (u64, u64),
+        plan: &'a RulePlan,
+        start: u64,
+        end: u64,
         time: WindowTime,
         budget: &mut Budget,
-        out: &mut Vec<Map<'a>>,
-    ) -> Result<(), Failed> {
-        let Some(grouping) = &plan.grouping else { return Ok(()) };
-        let mut totals: Vec<Total> =
-            grouping.asked.iter().map(|asked| asked.row.kind.total()).collect();
+        out: &mut Vec<ValueMap<'a>>,
+    ) -> Result<(), RunError> {
+        let Some(grouping) = &plan.window_plan else { return Ok(()) };
+        let mut totals: Vec<RunningTotal> =
+            grouping.aggregates.iter().map(|asked| asked.function.kind.total()).collect();
         for pane in self.panes.iter().filter(|pane| (start..=end).contains(&pane.from)) {
             budget.step(totals.len() as u64)?;
-            for ((total, more), asked) in totals.iter_mut().zip(&pane.totals).zip(&grouping.asked) {
-                total.merge(asked.row.kind, more, budget)?;
+            for ((total, more), asked) in
+                totals.iter_mut().zip(&pane.totals).zip(&grouping.aggregates)
+            {
+                total.merge(asked.function.kind, more, budget)?;
             }
         }
         let mut values = Vec::with_capacity(totals.len());
-        for (total, asked) in totals.into_iter().zip(&grouping.asked) {
-            values.push(match asked.row.kind {
-                Kind::Start => Value::Int(time.of_day(start)),
-                Kind::End => Value::Int(time.of_day(end)),
-                kind => total.finish(kind, asked.part, budget)?,
+        for (total, asked) in totals.into_iter().zip(&grouping.aggregates) {
+            values.push(match asked.function.kind {
+                AggregateKind::Start => Value::Int(time.time_of_day(start)),
+                AggregateKind::End => Value::Int(time.time_of_day(end)),
+                kind => total.finish(kind, asked.percentile, budget)?,
             });
         }
-        let seen = Seen {
+        let seen = RuleInput {
             has_message: false,
-            now_ms: time.of_day(time.now),
-            timestamp_ms: time.of_day(time.now),
-            ..Seen::default()
+            now_ms: time.time_of_day(time.now),
+            timestamp_ms: time.time_of_day(time.now),
+            ..RuleInput::default()
         };
-        Frame::new(plan, seen, budget, values).window_row(plan, grouping.having.as_ref(), out)
+        EvalFrame::new(plan, seen, budget, values).window_row(plan, grouping.having.as_ref(), out)
     }
 
     fn forget_before(&mut self, time: u64) {
@@ -311,28 +320,30 @@ impl Gathering {
     }
 }
 
-impl Grouping {
+impl WindowPlan {
     /// One that has seen nothing.
-    fn pane(&self, from: u64) -> Pane {
-        let totals = self.asked.iter().map(|asked| asked.row.kind.total()).collect();
-        let bytes = PANE_BYTES + TOTAL_BYTES * self.asked.len();
-        let values = usize::from(matches!(self.window, Window::Sliding { .. }));
-        Pane { from, totals, bytes, values, ..Pane::default() }
+    fn pane(&self, from: u64) -> WindowPane {
+        let totals = self.aggregates.iter().map(|asked| asked.function.kind.total()).collect();
+        let bytes = PANE_BYTES + TOTAL_BYTES * self.aggregates.len();
+        let values = usize::from(matches!(self.window, WindowSpec::Sliding { .. }));
+        WindowPane { from, totals, bytes, values, ..WindowPane::default() }
     }
 }
 
-impl Window {
+impl WindowSpec {
     /// Where the part begins that a message of this time belongs to.
     fn pane_of(self, now: u64) -> u64 {
         match self {
-            Window::Count { .. } | Window::Session { .. } | Window::Sliding { .. } => now,
-            Window::Hopping { long, hop } => now - now % divisor(long, hop),
-            Window::Tumbling { long } => now - now % long,
+            WindowSpec::Count { .. } | WindowSpec::Session { .. } | WindowSpec::Sliding { .. } => {
+                now
+            }
+            WindowSpec::Hopping { long, hop } => now - now % gcd(long, hop),
+            WindowSpec::Tumbling { long } => now - now % long,
         }
     }
 }
 
 /// The greatest that both have.
-pub(crate) fn divisor(one: u64, other: u64) -> u64 {
-    if other == 0 { one.max(1) } else { divisor(other, one % other) }
+pub(crate) fn gcd(one: u64, other: u64) -> u64 {
+    if other == 0 { one.max(1) } else { gcd(other, one % other) }
 }

@@ -1,23 +1,23 @@
 //! What is made of the values that came into a window: a table of rows, and one running total for
 //! each that a rule asks for. Two totals of one kind, the earlier first, merge into one.
 
-use crate::budget::{Budget, Failed};
+use crate::budget::{Budget, RunError};
 use crate::value::{Number, Value};
 
 /// A function of a window, and all that users read of it.
 #[derive(Debug)]
-pub struct Aggregate {
+pub struct AggregateFunction {
     pub name: &'static str,
     /// Its arguments as a person writes them.
-    pub takes: &'static str,
-    pub says: &'static str,
+    pub parameters: &'static str,
+    pub description: &'static str,
     /// An expression and its result as JSON, where `payload.v` was 3, 1, 2, 2 and null; a test.
     pub example: (&'static str, &'static str),
-    pub(crate) kind: Kind,
+    pub(crate) kind: AggregateKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum AggregateKind {
     Avg,
     Collect,
     Count,
@@ -40,121 +40,127 @@ const fn row(
     takes: &'static str,
     says: &'static str,
     example: (&'static str, &'static str),
-    kind: Kind,
-) -> Aggregate {
-    Aggregate { name, takes, says, example, kind }
+    kind: AggregateKind,
+) -> AggregateFunction {
+    AggregateFunction { name, parameters: takes, description: says, example, kind }
 }
 
-pub const AGGREGATES: &[Aggregate] = &[
-    row("avg", "number", "The mean, null of none.", ("avg(payload.v)", "2.0"), Kind::Avg),
+pub const AGGREGATES: &[AggregateFunction] = &[
+    row("avg", "number", "The mean, null of none.", ("avg(payload.v)", "2.0"), AggregateKind::Avg),
     row(
         "collect",
         "value",
         "All values as an array, null too.",
         ("collect(payload.v)", "[3,1,2,2,null]"),
-        Kind::Collect,
+        AggregateKind::Collect,
     ),
     row(
         "count",
         "* or value",
         "How many messages, or values that are not null.",
         ("[count(*), count(payload.v)]", "[5,4]"),
-        Kind::Count,
+        AggregateKind::Count,
     ),
     row(
         "count_distinct",
         "value",
         "How many different values.",
         ("count_distinct(payload.v)", "3"),
-        Kind::CountDistinct,
+        AggregateKind::CountDistinct,
     ),
     row(
         "distinct",
         "value",
         "The different values as an array, in the order in which they came.",
         ("distinct(payload.v)", "[3,1,2]"),
-        Kind::Distinct,
+        AggregateKind::Distinct,
     ),
     row(
         "first_value",
         "value",
         "The first that is not null.",
         ("first_value(payload.v)", "3"),
-        Kind::First,
+        AggregateKind::First,
     ),
     row(
         "last_value",
         "value",
         "The last that is not null.",
         ("last_value(payload.v)", "2"),
-        Kind::Last,
+        AggregateKind::Last,
     ),
-    row("max", "value", "The largest number or text.", ("max(payload.v)", "3"), Kind::Max),
-    row("min", "value", "The smallest number or text.", ("min(payload.v)", "1"), Kind::Min),
+    row("max", "value", "The largest number or text.", ("max(payload.v)", "3"), AggregateKind::Max),
+    row(
+        "min",
+        "value",
+        "The smallest number or text.",
+        ("min(payload.v)", "1"),
+        AggregateKind::Min,
+    ),
     row(
         "percentile_cont",
         "number, part",
         "Below which such a part of the numbers is, between two of them if need be.",
         ("percentile_cont(payload.v, 0.75)", "2.25"),
-        Kind::PercentileCont,
+        AggregateKind::PercentileCont,
     ),
     row(
         "percentile_disc",
         "number, part",
         "The same, and always one of the numbers.",
         ("percentile_disc(payload.v, 0.75)", "2"),
-        Kind::PercentileDisc,
+        AggregateKind::PercentileDisc,
     ),
     row(
         "stddev",
         "number",
         "The standard deviation of the numbers as they are.",
         ("round(stddev(payload.v) * 1000)", "707"),
-        Kind::Stddev,
+        AggregateKind::Stddev,
     ),
-    row("sum", "number", "The sum, 0 of none.", ("sum(payload.v)", "8"), Kind::Sum),
+    row("sum", "number", "The sum, 0 of none.", ("sum(payload.v)", "8"), AggregateKind::Sum),
     row(
         "window_end",
         "",
         "When the window ended, in ms since 1970.",
         ("window_end() >= window_start()", "true"),
-        Kind::End,
+        AggregateKind::End,
     ),
     row(
         "window_start",
         "",
         "When it began; where it has no beginning of its own, its first message.",
         ("is_int(window_start())", "true"),
-        Kind::Start,
+        AggregateKind::Start,
     ),
 ];
 
-pub(crate) fn by_name(name: &str) -> Option<&'static Aggregate> {
+pub(crate) fn by_name(name: &str) -> Option<&'static AggregateFunction> {
     AGGREGATES.iter().find(|row| row.name.eq_ignore_ascii_case(name))
 }
 
-impl Kind {
+impl AggregateKind {
     pub(crate) fn arity(self) -> usize {
         match self {
-            Kind::End | Kind::Start => 0,
-            Kind::PercentileCont | Kind::PercentileDisc => 2,
+            AggregateKind::End | AggregateKind::Start => 0,
+            AggregateKind::PercentileCont | AggregateKind::PercentileDisc => 2,
             _ => 1,
         }
     }
 
     fn wants_numbers(self) -> bool {
-        use Kind::{Avg, PercentileCont, PercentileDisc, Stddev, Sum};
+        use AggregateKind::{Avg, PercentileCont, PercentileDisc, Stddev, Sum};
         matches!(self, Avg | PercentileCont | PercentileDisc | Stddev | Sum)
     }
 
     /// Whether it has all of its values still.
-    pub(super) fn lists(self) -> bool {
-        use Kind::{Collect, CountDistinct, Distinct, PercentileCont, PercentileDisc};
+    pub(super) fn keeps_values(self) -> bool {
+        use AggregateKind::{Collect, CountDistinct, Distinct, PercentileCont, PercentileDisc};
         matches!(self, Collect | CountDistinct | Distinct | PercentileCont | PercentileDisc)
     }
 
     /// What a message may add: else the rule fails for it.
-    pub(crate) fn check(self, name: &'static str, value: &Value<'_>) -> Result<(), Failed> {
+    pub(crate) fn check(self, name: &'static str, value: &Value<'_>) -> Result<(), RunError> {
         let fits = match value {
             Value::Null | Value::JsonNull | Value::Int(_) | Value::Float(_) => true,
             _ => !self.wants_numbers(),
@@ -163,75 +169,85 @@ impl Kind {
             true => Ok(()),
             false => {
                 let (at, wants, got) = (1, "a number", value.kind());
-                Err(Failed::Argument { function: name, at, wants, got })
+                Err(RunError::Argument { function: name, at, wants, got })
             }
         }
     }
 
     /// A total that has seen nothing.
-    pub(crate) fn total(self) -> Total {
+    pub(crate) fn total(self) -> RunningTotal {
         match self {
-            Kind::CountDistinct | Kind::Distinct => Total::Distinct(Distinct::default()),
-            kind if kind.lists() => Total::List(Vec::new()),
-            Kind::Avg | Kind::Count | Kind::Stddev | Kind::Sum => Total::Sum(Sum::default()),
-            _ => Total::One(Value::Null),
+            AggregateKind::CountDistinct | AggregateKind::Distinct => {
+                RunningTotal::Distinct(DistinctValues::default())
+            }
+            kind if kind.keeps_values() => RunningTotal::List(Vec::new()),
+            AggregateKind::Avg
+            | AggregateKind::Count
+            | AggregateKind::Stddev
+            | AggregateKind::Sum => RunningTotal::Sum(RunningSum::default()),
+            _ => RunningTotal::One(Value::Null),
         }
     }
 }
 
 /// What is known of the values so far.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Total {
-    Distinct(Distinct),
+pub(crate) enum RunningTotal {
+    Distinct(DistinctValues),
     List(Vec<Value<'static>>),
     One(Value<'static>),
-    Sum(Sum),
+    Sum(RunningSum),
 }
 
 /// Values of which none is equal to another.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Distinct {
+pub(crate) struct DistinctValues {
     values: Vec<Value<'static>>,
     /// One for each: only values whose hashes are the same are compared.
     hashes: Vec<u64>,
 }
 
 /// A value on its way into a total.
-pub(crate) struct Coming {
+pub(crate) struct WeighedValue {
     value: Value<'static>,
-    place: Place,
+    place: ValuePlacement,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Any,
+enum ValuePlacement {
+    Unchecked,
     /// Its equal is there.
-    Known,
+    Duplicate,
     New {
         hash: u64,
     },
 }
 
-impl Distinct {
+impl DistinctValues {
     /// Of a record.
-    pub(super) fn of(values: Vec<Value<'static>>) -> Option<Distinct> {
+    pub(super) fn of(values: Vec<Value<'static>>) -> Option<DistinctValues> {
         let mut plenty = Budget { steps: u64::MAX, bytes: u64::MAX, rows: 0 };
         let hashes = values.iter().map(|value| value.hash(&mut plenty).ok());
-        Some(Distinct { hashes: hashes.collect::<Option<_>>()?, values })
+        Some(DistinctValues { hashes: hashes.collect::<Option<_>>()?, values })
     }
 
     pub(super) fn values(&self) -> &[Value<'static>] {
         &self.values
     }
 
-    fn find(&self, value: &Value<'_>, hash: u64, budget: &mut Budget) -> Result<Place, Failed> {
+    fn find(
+        &self,
+        value: &Value<'_>,
+        hash: u64,
+        budget: &mut Budget,
+    ) -> Result<ValuePlacement, RunError> {
         budget.scan(self.hashes.len())?;
         for (known, _) in self.values.iter().zip(&self.hashes).filter(|(_, own)| **own == hash) {
             if known.equals(value, budget)? {
-                return Ok(Place::Known);
+                return Ok(ValuePlacement::Duplicate);
             }
         }
-        Ok(Place::New { hash })
+        Ok(ValuePlacement::New { hash })
     }
 
     fn push(&mut self, value: Value<'static>, hash: u64) {
@@ -239,9 +255,9 @@ impl Distinct {
         self.hashes.push(hash);
     }
 
-    fn merge(&mut self, later: &Distinct, budget: &mut Budget) -> Result<(), Failed> {
+    fn merge(&mut self, later: &DistinctValues, budget: &mut Budget) -> Result<(), RunError> {
         for (value, hash) in later.values.iter().zip(&later.hashes) {
-            if self.find(value, *hash, budget)? == Place::Known {
+            if self.find(value, *hash, budget)? == ValuePlacement::Duplicate {
                 continue;
             }
             let (steps, bytes) = value.size();
@@ -255,7 +271,7 @@ impl Distinct {
 
 /// Integers are summed apart, so that they stay exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Sum {
+pub(crate) struct RunningSum {
     pub(crate) ints: i128,
     pub(crate) floats: f64,
     /// Squares of how far each is from the mean, summed: squares of the numbers themselves would
@@ -265,7 +281,7 @@ pub(crate) struct Sum {
     pub(crate) has_floats: bool,
 }
 
-impl Sum {
+impl RunningSum {
     fn add(&mut self, value: &Value<'_>) {
         let before = self.mean();
         self.count += 1;
@@ -289,7 +305,7 @@ impl Sum {
         if self.count == 0 { 0.0 } else { self.float() / self.count as f64 }
     }
 
-    fn merge(&mut self, other: Sum) {
+    fn merge(&mut self, other: RunningSum) {
         let (apart, both) = (other.mean() - self.mean(), (self.count + other.count).max(1));
         let between = apart * apart * (self.count as f64) * (other.count as f64) / both as f64;
         self.deviations += other.deviations + between;
@@ -300,49 +316,49 @@ impl Sum {
     }
 }
 
-impl Total {
+impl RunningTotal {
     /// Pays for a value that comes into it. Nothing is changed before all values of a message are
     /// paid for.
-    pub(crate) fn weigh(
+    pub(crate) fn charge_value(
         &self,
         value: Value<'static>,
         budget: &mut Budget,
-    ) -> Result<Coming, Failed> {
+    ) -> Result<WeighedValue, RunError> {
         let place = match self {
-            Total::Distinct(known) if !value.is_null() => {
+            RunningTotal::Distinct(known) if !value.is_null() => {
                 let hash = value.hash(budget)?;
                 known.find(&value, hash, budget)?
             }
             _ => {
                 budget.scan(value.as_bytes().map_or(0, <[u8]>::len))?;
-                Place::Any
+                ValuePlacement::Unchecked
             }
         };
-        Ok(Coming { value, place })
+        Ok(WeighedValue { value, place })
     }
 
     /// One more value. How many values it keeps beside those before.
-    pub(crate) fn add(&mut self, kind: Kind, coming: Coming) -> usize {
-        let Coming { value, place } = coming;
+    pub(crate) fn add(&mut self, kind: AggregateKind, coming: WeighedValue) -> usize {
+        let WeighedValue { value, place } = coming;
         match self {
-            _ if value.is_null() && kind != Kind::Collect => 0,
-            Total::Distinct(known) => match place {
-                Place::New { hash } => {
+            _ if value.is_null() && kind != AggregateKind::Collect => 0,
+            RunningTotal::Distinct(known) => match place {
+                ValuePlacement::New { hash } => {
                     known.push(value, hash);
                     1
                 }
-                Place::Any | Place::Known => 0,
+                ValuePlacement::Unchecked | ValuePlacement::Duplicate => 0,
             },
-            Total::Sum(sum) => {
+            RunningTotal::Sum(sum) => {
                 sum.add(&value);
                 0
             }
-            Total::List(list) => {
+            RunningTotal::List(list) => {
                 list.push(value);
                 1
             }
-            Total::One(known) => {
-                if known.is_null() || prevails(kind, &value, known) {
+            RunningTotal::One(known) => {
+                if known.is_null() || replaces(kind, &value, known) {
                     *known = value;
                 }
                 0
@@ -353,10 +369,10 @@ impl Total {
     /// What its last value takes, which is all that one more may change.
     pub(crate) fn last_bytes(&self) -> usize {
         let last = match self {
-            Total::Distinct(known) => known.values.last(),
-            Total::List(list) => list.last(),
-            Total::One(value) => Some(value).filter(|value| !value.is_null()),
-            Total::Sum(_) => None,
+            RunningTotal::Distinct(known) => known.values.last(),
+            RunningTotal::List(list) => list.last(),
+            RunningTotal::One(value) => Some(value).filter(|value| !value.is_null()),
+            RunningTotal::Sum(_) => None,
         };
         last.map_or(0, |value| value.size().1 as usize)
     }
@@ -364,14 +380,16 @@ impl Total {
     /// What came after it, of the same kind.
     pub(crate) fn merge(
         &mut self,
-        kind: Kind,
-        later: &Total,
+        kind: AggregateKind,
+        later: &RunningTotal,
         budget: &mut Budget,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), RunError> {
         match (self, later) {
-            (Total::Sum(sum), Total::Sum(more)) => sum.merge(*more),
-            (Total::Distinct(known), Total::Distinct(more)) => known.merge(more, budget)?,
-            (Total::List(list), Total::List(more)) => {
+            (RunningTotal::Sum(sum), RunningTotal::Sum(more)) => sum.merge(*more),
+            (RunningTotal::Distinct(known), RunningTotal::Distinct(more)) => {
+                known.merge(more, budget)?
+            }
+            (RunningTotal::List(list), RunningTotal::List(more)) => {
                 for value in more {
                     let (steps, bytes) = value.size();
                     budget.step(steps)?;
@@ -379,8 +397,8 @@ impl Total {
                     list.push(value.clone());
                 }
             }
-            (Total::One(known), Total::One(value))
-                if !value.is_null() && (known.is_null() || prevails(kind, value, known)) =>
+            (RunningTotal::One(known), RunningTotal::One(value))
+                if !value.is_null() && (known.is_null() || replaces(kind, value, known)) =>
             {
                 budget.take(value.size().1 as usize)?;
                 *known = value.clone();
@@ -393,57 +411,63 @@ impl Total {
     /// What comes out. `part` is a percentile's.
     pub(crate) fn finish(
         self,
-        kind: Kind,
+        kind: AggregateKind,
         part: f64,
         budget: &mut Budget,
-    ) -> Result<Value<'static>, Failed> {
+    ) -> Result<Value<'static>, RunError> {
         match (self, kind) {
-            (Total::Sum(sum), Kind::Count) => Ok(Value::Int(sum.count as i64)),
-            (Total::Sum(Sum { count: 0, .. }), Kind::Avg | Kind::Stddev) => Ok(Value::Null),
-            (Total::Sum(sum), Kind::Avg) => Ok(Value::Float(sum.float() / sum.count as f64)),
-            (Total::Sum(sum), Kind::Stddev) => {
+            (RunningTotal::Sum(sum), AggregateKind::Count) => Ok(Value::Int(sum.count as i64)),
+            (
+                RunningTotal::Sum(RunningSum { count: 0, .. }),
+                AggregateKind::Avg | AggregateKind::Stddev,
+            ) => Ok(Value::Null),
+            (RunningTotal::Sum(sum), AggregateKind::Avg) => {
+                Ok(Value::Float(sum.float() / sum.count as f64))
+            }
+            (RunningTotal::Sum(sum), AggregateKind::Stddev) => {
                 Ok(Value::Float((sum.deviations / sum.count as f64).max(0.0).sqrt()))
             }
-            (Total::Sum(sum), _) if sum.has_floats => Ok(Value::Float(sum.float())),
-            (Total::Sum(sum), _) => i64::try_from(sum.ints)
+            (RunningTotal::Sum(sum), _) if sum.has_floats => Ok(Value::Float(sum.float())),
+            (RunningTotal::Sum(sum), _) => i64::try_from(sum.ints)
                 .map(Value::Int)
-                .map_err(|_| Failed::Arithmetic { operator: "sum", why: "overflow" }),
-            (Total::Distinct(known), Kind::CountDistinct) => {
+                .map_err(|_| RunError::Arithmetic { operator: "sum", why: "overflow" }),
+            (RunningTotal::Distinct(known), AggregateKind::CountDistinct) => {
                 Ok(Value::Int(known.values.len() as i64))
             }
-            (Total::Distinct(known), _) => Ok(Value::Array(known.values)),
-            (Total::List(list), Kind::PercentileCont | Kind::PercentileDisc) => {
-                percentile(list, kind, part, budget)
-            }
-            (Total::List(list), _) => Ok(Value::Array(list)),
-            (Total::One(value), _) => Ok(value),
+            (RunningTotal::Distinct(known), _) => Ok(Value::Array(known.values)),
+            (
+                RunningTotal::List(list),
+                AggregateKind::PercentileCont | AggregateKind::PercentileDisc,
+            ) => percentile(list, kind, part, budget),
+            (RunningTotal::List(list), _) => Ok(Value::Array(list)),
+            (RunningTotal::One(value), _) => Ok(value),
         }
     }
 }
 
 /// Whether a value that comes later takes the place of the one that is known.
-fn prevails(kind: Kind, value: &Value<'_>, known: &Value<'_>) -> bool {
+fn replaces(kind: AggregateKind, value: &Value<'_>, known: &Value<'_>) -> bool {
     match kind {
-        Kind::First => false,
-        Kind::Max => value.order(known).is_some_and(|order| order.is_gt()),
-        Kind::Min => value.order(known).is_some_and(|order| order.is_lt()),
+        AggregateKind::First => false,
+        AggregateKind::Max => value.order(known).is_some_and(|order| order.is_gt()),
+        AggregateKind::Min => value.order(known).is_some_and(|order| order.is_lt()),
         _ => true,
     }
 }
 
 fn percentile(
     list: Vec<Value<'static>>,
-    kind: Kind,
+    kind: AggregateKind,
     part: f64,
     budget: &mut Budget,
-) -> Result<Value<'static>, Failed> {
+) -> Result<Value<'static>, RunError> {
     let count = list.len();
     budget.step(count as u64 * u64::from(count.max(2).ilog2()))?;
     let float = |value: &Value<'_>| value.number().map_or(0.0, Number::float);
     let mut sorted = list;
     sorted.sort_by(|one, other| float(one).total_cmp(&float(other)));
     let Some(last) = count.checked_sub(1) else { return Ok(Value::Null) };
-    if kind == Kind::PercentileDisc {
+    if kind == AggregateKind::PercentileDisc {
         let rank = (part * count as f64).ceil() as usize;
         return Ok(sorted.swap_remove(rank.saturating_sub(1).min(last)));
     }

@@ -2,8 +2,8 @@
 //! `cargo run -p sim --bin replay -- --broker host:port [--wait-max SECONDS] [filter]`.
 #![forbid(unsafe_code)]
 
-use sim::replay::{Manner, clean_up, replay};
-use sim::script::Script;
+use sim::parsed_transcript::ParsedTranscript;
+use sim::replay::{ReplayOptions, clean_up, replay};
 use std::net::ToSocketAddrs;
 use std::process::ExitCode;
 
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         eprintln!("--broker host:port, not {broker}");
         return ExitCode::FAILURE;
     };
-    let manner = Manner { reason_strings: false, ..Manner::default() };
+    let manner = ReplayOptions { reason_strings: false, ..ReplayOptions::default() };
     let (mut passed, mut failed, mut left_out) = (0, 0, 0);
     for transcript in sim::transcripts() {
         let name = transcript.name;
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         if !format!("{chapter}::{name}").contains(&filter) {
             continue;
         }
-        let Ok(script) = Script::parse(transcript.text) else { continue };
+        let Ok(script) = ParsedTranscript::parse(transcript.text) else { continue };
         let suits = script.is_replayable() && script.settings.is_empty() && script.shards.is_none();
         if !suits || script.waits_ms() > wait_s_max * 1000 {
             left_out += 1;

@@ -5,10 +5,10 @@ use crate::world::WireId;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
-pub(crate) struct Client {
+pub(crate) struct PowerClient {
     pub(crate) wire: Option<WireId>,
     /// CONNACK came.
-    pub(crate) greeted: bool,
+    pub(crate) connacked: bool,
     /// What CONNECT asked for.
     pub(crate) clean: bool,
     pub(crate) expiry_s: u32,
@@ -19,28 +19,28 @@ pub(crate) struct Client {
     pub(crate) unread: Vec<u8>,
     pub(crate) silent: bool,
     /// Acknowledgements held back.
-    pub(crate) owed: Vec<String>,
+    pub(crate) held_acks: Vec<String>,
     /// Whether the session is.
     pub(crate) certain: bool,
     /// When it sent CONNECT last.
-    pub(crate) knocked_at: u64,
+    pub(crate) connect_sent_at: u64,
     /// Whether its session may have been over by then.
     pub(crate) is_doubtful: bool,
     /// When it went, at the earliest and at the latest.
     pub(crate) away_from: u64,
     pub(crate) away_upto: u64,
-    pub(crate) pending: Vec<Pending>,
+    pub(crate) pending: Vec<PowerPendingPublish>,
     /// QoS 2 ids that came and were not released, and the message of each.
     pub(crate) received: BTreeMap<u16, String>,
     /// The same of QoS 1 and of this connection: what was not acknowledged.
     pub(crate) open: BTreeMap<u16, String>,
-    pub(crate) asked: Vec<(u16, Asked)>,
+    pub(crate) pending_subscribes: Vec<(u16, PendingSubscribe)>,
     pub(crate) window: u16,
 }
 
 /// A publish that its publisher has not seen finished.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PowerPendingPublish {
     pub(crate) packet_id: u16,
     pub(crate) number: usize,
     pub(crate) line: String,
@@ -50,50 +50,51 @@ pub(crate) struct Pending {
 
 /// What SUBACK or UNSUBACK will answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum PendingSubscribe {
     Filter(&'static str),
     Group(usize),
     Nothing,
 }
 
-impl Client {
-    pub(crate) fn is_heard(&self) -> bool {
-        self.wire.is_some() && self.greeted
+impl PowerClient {
+    pub(crate) fn is_connacked(&self) -> bool {
+        self.wire.is_some() && self.connacked
     }
 
     /// The lowest id that is free, so that ids are used again as soon as they may be.
     pub(crate) fn packet_id(&self) -> u16 {
         let pending = self.pending.iter().map(|pending| pending.packet_id);
-        let used: Vec<u16> = pending.chain(self.asked.iter().map(|(id, _)| *id)).collect();
+        let used: Vec<u16> =
+            pending.chain(self.pending_subscribes.iter().map(|(id, _)| *id)).collect();
         (1..u16::MAX).find(|id| !used.contains(id)).unwrap_or(u16::MAX)
     }
 
     /// A SUBACK that is still to come for what is unsubscribed by now means nothing.
-    pub(crate) fn forget_asked(&mut self, is: impl Fn(Asked) -> bool) {
-        for (_, asked) in self.asked.iter_mut().filter(|(_, asked)| is(*asked)) {
-            *asked = Asked::Nothing;
+    pub(crate) fn cancel_subscribes(&mut self, is: impl Fn(PendingSubscribe) -> bool) {
+        for (_, asked) in self.pending_subscribes.iter_mut().filter(|(_, asked)| is(*asked)) {
+            *asked = PendingSubscribe::Nothing;
         }
     }
 
     pub(crate) fn reopen(&mut self, wire: WireId) {
         self.wire = Some(wire);
-        self.greeted = false;
+        self.connacked = false;
         self.is_on_disk = false;
         self.unread.clear();
-        self.owed.clear();
+        self.held_acks.clear();
         self.open.clear();
-        self.asked.clear();
+        self.pending_subscribes.clear();
     }
 
     /// An answer came that waits for the disk.
-    pub(crate) fn be_certain(&mut self) {
+    pub(crate) fn mark_durable(&mut self) {
         self.certain = true;
         self.is_on_disk = true;
         self.expiries_s = (self.expiry_s, self.expiry_s);
     }
 
     /// Everything that belongs to the session goes with it. Which messages it gives up.
-    pub(crate) fn forget(&mut self) -> Vec<usize> {
+    pub(crate) fn forget_session(&mut self) -> Vec<usize> {
         self.certain = false;
         self.received.clear();
         self.open.clear();
@@ -101,9 +102,9 @@ impl Client {
     }
 }
 
-impl Pending {
+impl PowerPendingPublish {
     /// What its publisher sends again when it is back [MQTT-4.4.0-1].
-    pub(crate) fn again(&self) -> String {
+    pub(crate) fn resend_line(&self) -> String {
         match self.received {
             true => format!("PUBREL {}", self.packet_id),
             false => {

@@ -3,12 +3,12 @@
 //! run is made shorter, action by action, as long as it fails.
 
 mod client;
-mod judge;
+mod guarantees;
 mod run;
 
-use crate::chance::Chance;
-use crate::play::Failure;
-use run::Run;
+use crate::random_actions::SimFailure;
+use crate::rng::SimRng;
+use run::PowerRun;
 
 /// Clients up to here publish, the others subscribe.
 pub(crate) const PUBLISHERS: usize = 3;
@@ -31,17 +31,17 @@ pub(crate) const DELAYS_S: [u64; 2] = [1, 10];
 pub(crate) const FOREVER: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Action {
-    pub(crate) act: Act,
+pub(crate) struct PowerStep {
+    pub(crate) action: PowerAction,
     /// How long the world is let run afterwards; none is until it rests.
     pub(crate) rounds: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Act {
+pub(crate) enum PowerAction {
     Connect {
         client: usize,
-        greeting: Greeting,
+        greeting: PowerConnectRequest,
     },
     Cut {
         client: usize,
@@ -64,12 +64,12 @@ pub(crate) enum Act {
     Pass {
         s: u64,
     },
-    Power(Cut),
+    Power(PowerCut),
     Publish {
         client: usize,
         topic: usize,
         qos: u8,
-        keep: Keep,
+        keep: PowerRetain,
         /// Only what is not retained has one.
         delay_s: u64,
     },
@@ -91,7 +91,7 @@ pub(crate) enum Act {
 
 /// The power goes with the so many-th batch from here, or now.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut {
+pub(crate) struct PowerCut {
     pub(crate) batches: usize,
     /// So many of those that were not synced are kept all the same.
     pub(crate) kept: usize,
@@ -104,14 +104,14 @@ pub(crate) struct Cut {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keep {
+pub(crate) enum PowerRetain {
     Clear,
     No,
     Retain,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Greeting {
+pub(crate) struct PowerConnectRequest {
     pub(crate) clean: bool,
     pub(crate) expiry_s: u32,
     pub(crate) window: u16,
@@ -120,24 +120,25 @@ pub(crate) struct Greeting {
 }
 
 /// One seed with the power cut at random moments.
-pub fn check_seed(seed: u64, shards_max: usize) -> Result<(), Failure> {
-    let fails = |actions: &[Action]| live(seed, shards_max, actions, None).err();
-    shorten(actions(seed, ACTIONS, true), fails)
+pub fn check_seed(seed: u64, shards_max: usize) -> Result<(), SimFailure> {
+    let fails = |actions: &[PowerStep]| run_actions(seed, shards_max, actions, None).err();
+    shorten(draw_steps(seed, ACTIONS, true), fails)
 }
 
 /// One seed, run again and again, with the power cut after each batch in turn, and with each number
 /// of unsynced batches kept. Says how many cuts that were.
-pub fn check_every_cut(seed: u64, shards_max: usize) -> Result<usize, Failure> {
+pub fn check_every_cut(seed: u64, shards_max: usize) -> Result<usize, SimFailure> {
     let mut cuts = 0;
-    let fails = |actions: &[Action]| {
+    let fails = |actions: &[PowerStep]| {
         cuts = 0;
         let mut batches = 0;
         loop {
             batches += 1;
             let mut kept = 0;
             loop {
-                let cut = Cut { batches, kept, shards: batches + kept, down_s: 0, holds: false };
-                match live(seed, shards_max, actions, Some(cut)) {
+                let cut =
+                    PowerCut { batches, kept, shards: batches + kept, down_s: 0, holds: false };
+                match run_actions(seed, shards_max, actions, Some(cut)) {
                     Err(failure) => return Some(failure),
                     Ok(None) => return None,
                     Ok(Some(pending)) if kept >= pending => break,
@@ -147,34 +148,34 @@ pub fn check_every_cut(seed: u64, shards_max: usize) -> Result<usize, Failure> {
             }
         }
     };
-    shorten(actions(seed, ACTIONS_FEW, false), fails)?;
+    shorten(draw_steps(seed, ACTIONS_FEW, false), fails)?;
     Ok(cuts)
 }
 
 /// Lives through the actions. Says how many batches were not synced when `cut` came, if it came.
-fn live(
+fn run_actions(
     seed: u64,
     shards_max: usize,
-    actions: &[Action],
-    cut: Option<Cut>,
-) -> Result<Option<usize>, Failure> {
-    let mut run = Run::new(seed, shards_max);
+    actions: &[PowerStep],
+    cut: Option<PowerCut>,
+) -> Result<Option<usize>, SimFailure> {
+    let mut run = PowerRun::new(seed, shards_max);
     if let Some(cut) = cut {
-        run.arm(cut);
+        run.schedule_cut(cut);
     }
     let mut outcome = Ok(());
     for action in actions {
-        outcome = outcome.and_then(|()| run.act(action));
+        outcome = outcome.and_then(|()| run.apply(action));
     }
     outcome = outcome.and_then(|()| run.finish());
-    outcome.map_err(|why| Failure { why, log: run.log, actions: actions.len() })?;
+    outcome.map_err(|why| SimFailure { why, log: run.log, actions: actions.len() })?;
     Ok(run.pending_at_cut)
 }
 
 fn shorten(
-    mut actions: Vec<Action>,
-    mut fails: impl FnMut(&[Action]) -> Option<Failure>,
-) -> Result<(), Failure> {
+    mut actions: Vec<PowerStep>,
+    mut fails: impl FnMut(&[PowerStep]) -> Option<SimFailure>,
+) -> Result<(), SimFailure> {
     let Some(mut failure) = fails(&actions) else { return Ok(()) };
     let mut chunk = actions.len() / 2;
     while chunk > 0 {
@@ -192,76 +193,88 @@ fn shorten(
     Err(failure)
 }
 
-fn actions(seed: u64, count: usize, cuts: bool) -> Vec<Action> {
-    let mut chance = Chance::new(seed ^ 0xc07);
+fn draw_steps(seed: u64, count: usize, cuts: bool) -> Vec<PowerStep> {
+    let mut chance = SimRng::new(seed ^ 0xc07);
     // Everybody is there first, and somebody listens.
-    let mut actions: Vec<Action> = (0..CLIENTS).map(|client| first(client, &mut chance)).collect();
+    let mut actions: Vec<PowerStep> =
+        (0..CLIENTS).map(|client| first_step(client, &mut chance)).collect();
     for client in PUBLISHERS..CLIENTS {
         let (filter, qos) = (chance.below(FILTERS.len()), 1 + chance.below(2) as u8);
-        actions.push(Action { act: Act::Subscribe { client, filter, qos }, rounds: None });
+        actions.push(PowerStep {
+            action: PowerAction::Subscribe { client, filter, qos },
+            rounds: None,
+        });
     }
     for client in STEADY..CLIENTS {
         let group = chance.below(GROUPS.len());
-        actions.push(Action { act: Act::Join { client, group }, rounds: None });
+        actions.push(PowerStep { action: PowerAction::Join { client, group }, rounds: None });
     }
     actions.extend((0..count).map(|_| {
-        let act = act(cuts, &mut chance);
+        let act = draw_action(cuts, &mut chance);
         let rounds = chance.one_in(2).then(|| chance.below(5));
-        Action { act, rounds }
+        PowerStep { action: act, rounds }
     }));
     actions
 }
 
-fn first(client: usize, chance: &mut Chance) -> Action {
-    let greeting = Greeting { clean: true, ..greeting(client, chance) };
-    Action { act: Act::Connect { client, greeting }, rounds: None }
+fn first_step(client: usize, chance: &mut SimRng) -> PowerStep {
+    let greeting = PowerConnectRequest { clean: true, ..draw_connect(client, chance) };
+    PowerStep { action: PowerAction::Connect { client, greeting }, rounds: None }
 }
 
-fn act(cuts: bool, chance: &mut Chance) -> Act {
+fn draw_action(cuts: bool, chance: &mut SimRng) -> PowerAction {
     let (client, group) = (chance.below(CLIENTS), chance.below(GROUPS.len()));
     let (topic, filter) = (chance.below(TOPICS.len()), chance.below(FILTERS.len()));
     let publisher = chance.below(PUBLISHERS);
     let subscriber = PUBLISHERS + chance.below(CLIENTS - PUBLISHERS);
     let steady = STEADY + chance.below(CLIENTS - STEADY);
     match chance.below(40) {
-        0..8 => Act::Connect { client, greeting: greeting(client, chance) },
-        8..11 => Act::Cut { client },
-        11 => Act::Disconnect { client },
-        12 | 13 => Act::Hold { holds: chance.one_in(2) },
-        14 => Act::Join { client: steady, group },
-        15 if chance.one_in(2) => Act::Leave { client: steady, group },
-        16 => Act::Pass { s: PASSES_S[chance.below(PASSES_S.len())] },
-        17 | 18 if cuts => Act::Power(Cut {
+        0..8 => PowerAction::Connect { client, greeting: draw_connect(client, chance) },
+        8..11 => PowerAction::Cut { client },
+        11 => PowerAction::Disconnect { client },
+        12 | 13 => PowerAction::Hold { holds: chance.one_in(2) },
+        14 => PowerAction::Join { client: steady, group },
+        15 if chance.one_in(2) => PowerAction::Leave { client: steady, group },
+        16 => PowerAction::Pass { s: PASSES_S[chance.below(PASSES_S.len())] },
+        17 | 18 if cuts => PowerAction::Power(PowerCut {
             batches: chance.below(12),
             kept: chance.below(4),
             shards: chance.below(6),
             down_s: [0, 3][chance.below(2)],
             holds: chance.one_in(3),
         }),
-        19..21 => Act::Silence { client: subscriber, silent: chance.one_in(2) },
-        21 | 22 => Act::Subscribe { client: subscriber, filter, qos: 1 + chance.below(2) as u8 },
-        23 => Act::Unsubscribe { client: subscriber, filter },
-        24 | 25 => Act::Publish {
+        19..21 => PowerAction::Silence { client: subscriber, silent: chance.one_in(2) },
+        21 | 22 => {
+            PowerAction::Subscribe { client: subscriber, filter, qos: 1 + chance.below(2) as u8 }
+        }
+        23 => PowerAction::Unsubscribe { client: subscriber, filter },
+        24 | 25 => PowerAction::Publish {
             client: publisher,
             topic,
             qos: 1 + chance.below(2) as u8,
-            keep: Keep::No,
+            keep: PowerRetain::No,
             delay_s: DELAYS_S[chance.below(2)],
         },
-        _ => Act::Publish {
+        _ => PowerAction::Publish {
             client: publisher,
             topic,
             qos: [0, 1, 1, 2, 2, 2][chance.below(6)],
-            keep: [Keep::No, Keep::No, Keep::No, Keep::Retain, Keep::Clear][chance.below(5)],
+            keep: [
+                PowerRetain::No,
+                PowerRetain::No,
+                PowerRetain::No,
+                PowerRetain::Retain,
+                PowerRetain::Clear,
+            ][chance.below(5)],
             delay_s: 0,
         },
     }
 }
 
-fn greeting(client: usize, chance: &mut Chance) -> Greeting {
+fn draw_connect(client: usize, chance: &mut SimRng) -> PowerConnectRequest {
     let will = (chance.below(3) as u8, chance.one_in(2), WILL_DELAYS_S[chance.below(2)]);
     let short = (PUBLISHERS..STEADY).contains(&client) && chance.one_in(2);
-    Greeting {
+    PowerConnectRequest {
         clean: chance.one_in(8),
         expiry_s: if short { SESSION_EXPIRY_S } else { FOREVER },
         window: [1, 2, 5, 100][chance.below(4)],

@@ -1,28 +1,29 @@
 //! One run: clients on wires, a broker on a disk that forgets, and the judge.
 
-use super::client::{Asked, Client, Pending};
-use super::judge::{DELAYED, Judge, qos_of};
+use super::client::{PendingSubscribe, PowerClient, PowerPendingPublish};
+use super::guarantees::{DELAYED, GuaranteeChecker, qos_of};
 use super::{
-    Act, Action, CLIENTS, Cut, DELAYS_S, FILTERS, FOREVER, GROUPS, Greeting, Keep, TOPICS,
+    CLIENTS, DELAYS_S, FILTERS, FOREVER, GROUPS, PowerAction, PowerConnectRequest, PowerCut,
+    PowerRetain, PowerStep, TOPICS,
 };
-use crate::chance::Chance;
-use crate::disk::{Disk, Syncs};
-use crate::line;
-use crate::world::World;
-use broker::mount::Namespace;
-use broker::{ListenerId, Options, Space};
-use mqtt::{Packet, Property, QoS, Reason, Version};
+use crate::disk::{SimDisk, SyncMode};
+use crate::packet_line;
+use crate::rng::SimRng;
+use crate::world::SimWorld;
+use broker::namespace::NamespaceTemplate;
+use broker::{BrokerOptions, ListenerId, RecordSpace};
+use mqtt::{Packet, Property, ProtocolVersion, QoS, ReasonCode};
 use std::fmt::Write;
 use std::sync::Arc;
 
-pub(crate) struct Run {
-    world: World,
+pub(crate) struct PowerRun {
+    world: SimWorld,
     listener: ListenerId,
-    clients: Vec<Client>,
-    judge: Judge,
+    clients: Vec<PowerClient>,
+    checker: GuaranteeChecker,
     shards_max: usize,
     /// The cut to come.
-    cut: Option<Cut>,
+    cut: Option<PowerCut>,
     cut_at: u64,
     /// How many batches were not synced when the power went first.
     pub(crate) pending_at_cut: Option<usize>,
@@ -34,30 +35,30 @@ const SHARED: u32 = 100;
 /// Times are not judged closer than this.
 const SLACK_MS: u64 = 1000;
 
-impl Run {
-    pub(crate) fn new(seed: u64, shards_max: usize) -> Run {
-        let mut chance = Chance::new(seed ^ 0xb10c);
-        let mut options = Options {
+impl PowerRun {
+    pub(crate) fn new(seed: u64, shards_max: usize) -> PowerRun {
+        let mut chance = SimRng::new(seed ^ 0xb10c);
+        let mut options = BrokerOptions {
             sys_interval_s: 0,
             write_bytes_max: [200, 1024 * 1024][chance.below(2)],
             inflight_max: [3, 1024][chance.below(2)],
-            ..Options::default()
+            ..BrokerOptions::default()
         };
-        let namespace = Namespace::parse("n/s").expect("a namespace of our own");
-        let mounted = Options { namespace, ..options.clone() };
+        let namespace = NamespaceTemplate::parse("n/s").expect("a namespace of our own");
+        let mounted = BrokerOptions { namespace, ..options.clone() };
         options.listeners = vec![None, Some(Arc::new(mounted))];
         let shards = 1 + chance.below(shards_max);
-        let mut world = World::new(options, shards, seed, Some(Chance::new(seed)));
-        world.keep();
+        let mut world = SimWorld::new(options, shards, seed, Some(SimRng::new(seed)));
+        world.enable_disk();
         world.disk().expect("it is kept").refuses = chance.one_in(3);
         // Everyone is in the same one or in none, which nobody notices.
         let listener = ListenerId(u8::from(chance.one_in(2)));
-        Run {
+        PowerRun {
             world,
             listener,
-            clients: (0..CLIENTS).map(|_| Client::default()).collect(),
+            clients: (0..CLIENTS).map(|_| PowerClient::default()).collect(),
             shards_max,
-            judge: Judge::new(),
+            checker: GuaranteeChecker::new(),
             cut: None,
             cut_at: 0,
             pending_at_cut: None,
@@ -66,133 +67,142 @@ impl Run {
     }
 
     /// The power will go with the so many-th batch from here.
-    pub(crate) fn arm(&mut self, cut: Cut) {
+    pub(crate) fn schedule_cut(&mut self, cut: PowerCut) {
         if let Some(disk) = self.world.disk() {
             disk.stop_after(cut.batches);
         }
         self.cut = Some(cut);
     }
 
-    pub(crate) fn act(&mut self, action: &Action) -> Result<(), String> {
-        match action.act {
-            Act::Connect { client, ref greeting } => self.connect(client, greeting),
-            Act::Cut { client } => self.hang_up(client),
-            Act::Disconnect { client } => {
-                if self.clients[client].is_heard() {
+    pub(crate) fn apply(&mut self, action: &PowerStep) -> Result<(), String> {
+        match action.action {
+            PowerAction::Connect { client, ref greeting } => self.connect(client, greeting),
+            PowerAction::Cut { client } => self.hang_up(client),
+            PowerAction::Disconnect { client } => {
+                if self.clients[client].is_connacked() {
                     self.send(client, "DISCONNECT");
-                    self.world.settle();
+                    self.world.run_until_quiet();
                     self.leave(client);
                 }
             }
-            Act::Hold { holds } => {
-                self.note(if holds { "! disk holds" } else { "! disk syncs" });
+            PowerAction::Hold { holds } => {
+                self.log_line(if holds { "! disk holds" } else { "! disk syncs" });
                 self.hold_disk(holds);
             }
-            Act::Pass { s } => {
-                self.note(&format!("+ {s}s"));
-                self.world.pass(s * 1000);
+            PowerAction::Pass { s } => {
+                self.log_line(&format!("+ {s}s"));
+                self.world.advance(s * 1000);
             }
-            Act::Power(cut) => {
-                self.note(&format!("# power goes after {} batches", cut.batches));
-                self.arm(cut);
+            PowerAction::Power(cut) => {
+                self.log_line(&format!("# power goes after {} batches", cut.batches));
+                self.schedule_cut(cut);
             }
-            Act::Silence { client, silent } => {
+            PowerAction::Silence { client, silent } => {
                 self.clients[client].silent = silent;
-                self.pay(client);
+                self.send_held_acks(client);
             }
-            _ => self.speak(&action.act),
+            _ => self.send_action(&action.action),
         }
         match action.rounds {
             Some(rounds) => {
-                self.world.some_rounds(rounds);
+                self.world.run_rounds(rounds);
                 self.read_all()?;
             }
-            None => self.rest()?,
+            None => self.run_until_quiet()?,
         }
-        self.black_out_if_stopped()
+        self.cut_power_if_stopped()
     }
 
     /// What only a client that is heard can do.
-    fn speak(&mut self, act: &Act) {
+    fn send_action(&mut self, act: &PowerAction) {
         match *act {
-            Act::Publish { client, topic, qos, keep, delay_s }
-                if self.clients[client].is_heard() =>
+            PowerAction::Publish { client, topic, qos, keep, delay_s }
+                if self.clients[client].is_connacked() =>
             {
                 self.publish(client, TOPICS[topic], qos, keep, delay_s);
             }
-            Act::Subscribe { client, filter, qos } if self.clients[client].is_heard() => {
+            PowerAction::Subscribe { client, filter, qos }
+                if self.clients[client].is_connacked() =>
+            {
                 let filter = FILTERS[filter];
-                self.judge.subscribe(client, filter);
+                self.checker.subscribe(client, filter);
                 let text = format!("\"{filter}\" qos={qos}");
-                self.ask(client, "SUBSCRIBE", &text, Asked::Filter(filter));
+                self.send_subscribe(client, "SUBSCRIBE", &text, PendingSubscribe::Filter(filter));
             }
-            Act::Unsubscribe { client, filter } if self.clients[client].is_heard() => {
+            PowerAction::Unsubscribe { client, filter } if self.clients[client].is_connacked() => {
                 let filter = FILTERS[filter];
-                self.judge.unsubscribe(client, filter);
-                self.clients[client].forget_asked(|asked| asked == Asked::Filter(filter));
-                self.ask(client, "UNSUBSCRIBE", &format!("\"{filter}\""), Asked::Nothing);
+                self.checker.unsubscribe(client, filter);
+                self.clients[client]
+                    .cancel_subscribes(|asked| asked == PendingSubscribe::Filter(filter));
+                self.send_subscribe(
+                    client,
+                    "UNSUBSCRIBE",
+                    &format!("\"{filter}\""),
+                    PendingSubscribe::Nothing,
+                );
             }
-            Act::Join { client, group } if self.clients[client].is_heard() => {
+            PowerAction::Join { client, group } if self.clients[client].is_connacked() => {
                 let (name, filter, qos) = GROUPS[group];
-                self.judge.join(client, group);
+                self.checker.join(client, group);
                 let id = SHARED + group as u32;
                 let text = format!("\"$share/{name}/{filter}\" qos={qos} subscription_id={id}");
-                self.ask(client, "SUBSCRIBE", &text, Asked::Group(group));
+                self.send_subscribe(client, "SUBSCRIBE", &text, PendingSubscribe::Group(group));
             }
-            Act::Leave { client, group } if self.clients[client].is_heard() => {
+            PowerAction::Leave { client, group } if self.clients[client].is_connacked() => {
                 let (name, filter, _) = GROUPS[group];
-                self.judge.leave(client, group);
-                self.clients[client].forget_asked(|asked| asked == Asked::Group(group));
+                self.checker.leave(client, group);
+                self.clients[client]
+                    .cancel_subscribes(|asked| asked == PendingSubscribe::Group(group));
                 let text = format!("\"$share/{name}/{filter}\"");
-                self.ask(client, "UNSUBSCRIBE", &text, Asked::Nothing);
+                self.send_subscribe(client, "UNSUBSCRIBE", &text, PendingSubscribe::Nothing);
             }
             _ => {}
         }
     }
 
-    fn ask(&mut self, client: usize, kind: &str, text: &str, asked: Asked) {
+    fn send_subscribe(&mut self, client: usize, kind: &str, text: &str, asked: PendingSubscribe) {
         let id = self.clients[client].packet_id();
-        self.clients[client].asked.push((id, asked));
+        self.clients[client].pending_subscribes.push((id, asked));
         self.send(client, &format!("{kind} {id} {text}"));
     }
 
-    fn publish(&mut self, client: usize, topic: &str, qos: u8, keep: Keep, delay_s: u64) {
+    fn publish(&mut self, client: usize, topic: &str, qos: u8, keep: PowerRetain, delay_s: u64) {
         let (publisher, prefix) = match delay_s {
             0 => (client, String::new()),
             _ => (DELAYED + client, format!("$delayed/{delay_s}/")),
         };
-        let number = self.judge.publish(publisher, topic, qos_of(qos), keep);
+        let number = self.checker.publish(publisher, topic, qos_of(qos), keep);
         let packet_id = self.clients[client].packet_id();
         let id = if qos > 0 { format!("{packet_id} ") } else { String::new() };
-        let flag = if keep == Keep::No || qos == 0 { "" } else { " retain" };
+        let flag = if keep == PowerRetain::No || qos == 0 { "" } else { " retain" };
         let payload = match keep {
-            Keep::Clear if qos > 0 => String::new(),
-            Keep::Clear | Keep::No | Keep::Retain => format!("m{number}"),
+            PowerRetain::Clear if qos > 0 => String::new(),
+            PowerRetain::Clear | PowerRetain::No | PowerRetain::Retain => format!("m{number}"),
         };
         // A clear has no payload to carry its number.
         let name = format!("content_type=\"m{number}\"");
         let line = format!("PUBLISH {id}\"{prefix}{topic}\" qos={qos}{flag} \"{payload}\" {name}");
         self.send(client, &line);
         if qos > 0 {
-            let pending = Pending { packet_id, number, line, received: false };
+            let pending = PowerPendingPublish { packet_id, number, line, received: false };
             self.clients[client].pending.push(pending);
         }
     }
 
-    fn note(&mut self, line: &str) {
+    fn log_line(&mut self, line: &str) {
         self.log.push_str(line);
         self.log.push('\n');
     }
 
     fn send(&mut self, client: usize, line: &str) {
         let Some(wire) = self.clients[client].wire else { return };
-        self.note(&format!("c{client}> {line}"));
-        let bytes = line::encode(line, Version::V5).expect("a line of our own");
+        self.log_line(&format!("c{client}> {line}"));
+        let bytes = packet_line::encode(line, ProtocolVersion::V5).expect("a line of our own");
         self.world.write(wire, &bytes);
     }
 
     /// A client that is not sure of its session begins a new one.
-    fn connect(&mut self, client: usize, greeting: &Greeting) {
+    fn connect(&mut self, client: usize, greeting: &PowerConnectRequest) {
         if self.clients[client].wire.is_some() {
             return;
         }
@@ -200,10 +210,10 @@ impl Run {
         let clean = greeting.clean || !known.certain;
         (known.clean, known.expiry_s, known.window) = (clean, greeting.expiry_s, greeting.window);
         let (low, high) = known.expiries_s;
-        known.knocked_at = self.world.now.0;
+        known.connect_sent_at = self.world.now.0;
         // A session that this CONNECT may find over, and begin anew, is not known by Session
         // Present if CONNACK gets lost.
-        known.is_doubtful |= known.knocked_at + SLACK_MS >= known.away_from + expiry_ms(low);
+        known.is_doubtful |= known.connect_sent_at + SLACK_MS >= known.away_from + expiry_ms(low);
         known.expiries_s = (low.min(greeting.expiry_s), high.max(greeting.expiry_s));
         let (expiry_s, window) = (greeting.expiry_s, greeting.window);
         let mut line = format!(
@@ -212,30 +222,31 @@ impl Run {
         );
         if let Some((qos, retain, delay_s)) = greeting.will {
             let topic = format!("w/{client}");
-            let number = self.judge.publish(CLIENTS + client, &topic, qos_of(qos), Keep::No);
+            let number =
+                self.checker.publish(CLIENTS + client, &topic, qos_of(qos), PowerRetain::No);
             let _ = write!(line, " will=\"{topic}\" will_payload=\"m{number}\" will_qos={qos}");
             line += if retain { " will_retain" } else { "" };
             line += &if delay_s > 0 { format!(" will_delay={delay_s}") } else { String::new() };
         }
         if clean {
-            self.end(client);
+            self.end_session(client);
         }
-        let wire = self.world.open_by(self.listener, World::HERE);
+        let wire = self.world.open_at(self.listener, SimWorld::HERE);
         self.clients[client].reopen(wire);
         self.send(client, &line);
     }
 
     /// The client's session is no more.
-    fn end(&mut self, client: usize) {
-        self.judge.end(client);
-        for number in self.clients[client].forget() {
-            self.judge.given_up(number);
+    fn end_session(&mut self, client: usize) {
+        self.checker.end_session(client);
+        for number in self.clients[client].forget_session() {
+            self.checker.on_give_up(number);
         }
     }
 
     fn hang_up(&mut self, client: usize) {
         if let Some(wire) = self.clients[client].wire {
-            self.note(&format!("c{client}! cut"));
+            self.log_line(&format!("c{client}! cut"));
             self.world.cut(wire);
             self.leave(client);
         }
@@ -253,12 +264,12 @@ impl Run {
     }
 
     /// Sends the acknowledgements that a client owes, unless it keeps silent.
-    fn pay(&mut self, client: usize) {
+    fn send_held_acks(&mut self, client: usize) {
         let known = &mut self.clients[client];
         if known.silent || known.wire.is_none() {
             return;
         }
-        for line in std::mem::take(&mut known.owed) {
+        for line in std::mem::take(&mut known.held_acks) {
             if let Some(id) = line.strip_prefix("PUBACK ") {
                 let id: u16 = id.parse().unwrap_or_default();
                 self.clients[client].open.remove(&id);
@@ -268,9 +279,9 @@ impl Run {
     }
 
     /// Runs, and lets everybody read and answer, until nothing comes any more.
-    fn rest(&mut self) -> Result<(), String> {
+    fn run_until_quiet(&mut self) -> Result<(), String> {
         loop {
-            self.world.settle();
+            self.world.run_until_quiet();
             if !self.read_all()? {
                 return Ok(());
             }
@@ -286,7 +297,7 @@ impl Run {
             any |= !bytes.is_empty();
             self.clients[client].unread.extend(bytes);
             self.take_packets(client)?;
-            self.pay(client);
+            self.send_held_acks(client);
             if self.world.is_closed(wire) && !self.world.is_stopped() {
                 return Err(format!("the broker closed c{client}"));
             }
@@ -297,49 +308,49 @@ impl Run {
     fn take_packets(&mut self, client: usize) -> Result<(), String> {
         let bytes = std::mem::take(&mut self.clients[client].unread);
         let mut rest = &bytes[..];
-        while let Ok(Some(frame)) = mqtt::cut(rest, u32::MAX) {
+        while let Ok(Some(frame)) = mqtt::split_frame(rest, u32::MAX) {
             rest = &rest[frame.len..];
-            let packet = Packet::decode(frame, Version::V5);
+            let packet = Packet::decode(frame, ProtocolVersion::V5);
             let packet =
                 packet.map_err(|why| format!("c{client} got what is no packet: {why:?}"))?;
-            self.note(&format!("c{client}< {packet}"));
-            self.take(client, &packet)?;
+            self.log_line(&format!("c{client}< {packet}"));
+            self.on_packet(client, &packet)?;
         }
         self.clients[client].unread = rest.to_vec();
         Ok(())
     }
 
-    fn take(&mut self, client: usize, packet: &Packet<'_>) -> Result<(), String> {
+    fn on_packet(&mut self, client: usize, packet: &Packet<'_>) -> Result<(), String> {
         match packet {
-            Packet::ConnAck(ack) => return self.greeted(client, ack.session_present),
+            Packet::ConnAck(ack) => return self.on_connack(client, ack.session_present),
             Packet::PubAck(ack) => {
-                self.finished(client, ack.packet_id.get(), ack.reason.is_error())?
+                self.on_publish_done(client, ack.packet_id.get(), ack.reason.is_error())?
             }
-            Packet::PubComp(ack) => self.finished(client, ack.packet_id.get(), false)?,
+            Packet::PubComp(ack) => self.on_publish_done(client, ack.packet_id.get(), false)?,
             Packet::PubRec(ack) => {
                 if ack.reason.is_error() {
                     return Err(format!("c{client} was refused a message"));
                 }
                 let id = ack.packet_id.get();
                 let known = &mut self.clients[client];
-                known.be_certain();
+                known.mark_durable();
                 if let Some(pending) = known.pending.iter_mut().find(|one| one.packet_id == id) {
                     pending.received = true;
-                    self.judge.acknowledged(pending.number);
+                    self.checker.on_ack(pending.number);
                     self.send(client, &format!("PUBREL {id}"));
                 }
             }
             Packet::PubRel(ack) => {
                 let id = ack.packet_id.get();
                 self.clients[client].received.remove(&id);
-                self.clients[client].owed.push(format!("PUBCOMP {id}"));
+                self.clients[client].held_acks.push(format!("PUBCOMP {id}"));
             }
-            Packet::Publish(publish) => return self.take_publish(client, publish),
-            Packet::SubAck(ack) => self.answered(client, ack.packet_id.get(), true),
+            Packet::Publish(publish) => return self.on_publish(client, publish),
+            Packet::SubAck(ack) => self.on_suback(client, ack.packet_id.get(), true),
             Packet::UnsubAck(ack) => {
                 // Where there was nothing to forget, nothing waits for the disk.
-                let found = ack.codes.contains(&Reason::Success.code());
-                self.answered(client, ack.packet_id.get(), found);
+                let found = ack.codes.contains(&ReasonCode::Success.code());
+                self.on_suback(client, ack.packet_id.get(), found);
             }
             Packet::Disconnect(packet) => return Err(format!("c{client} got {:?}", packet.reason)),
             _ => {}
@@ -347,32 +358,33 @@ impl Run {
         Ok(())
     }
 
-    fn greeted(&mut self, client: usize, present: bool) -> Result<(), String> {
+    fn on_connack(&mut self, client: usize, present: bool) -> Result<(), String> {
         let (now, cut_at) = (self.world.now.0, self.cut_at);
         let known = &mut self.clients[client];
-        known.greeted = true;
+        known.connacked = true;
         known.is_doubtful = false;
         let (low, high) = known.expiries_s;
         let is_over = now + SLACK_MS >= known.away_from + expiry_ms(low);
         let latest = known.away_upto.max(cut_at) + expiry_ms(high);
-        let must_be_over = known.knocked_at > latest + SLACK_MS;
+        let must_be_over = known.connect_sent_at > latest + SLACK_MS;
         match (present, known.clean) {
             (true, true) => return Err(format!("c{client} asked for a clean session")),
             (true, false) if must_be_over => {
                 return Err(format!("the session of c{client} outlived its expiry"));
             }
             (false, false) if !is_over => return Err(format!("the session of c{client} is lost")),
-            (false, false) => self.end(client),
+            (false, false) => self.end_session(client),
             // It may have ended and come back with a cut, without what came meanwhile.
-            (true, false) if is_over => self.judge.missed(client),
+            (true, false) if is_over => self.checker.waive_session(client),
             (true, false) | (false, true) => {}
         }
-        let again: Vec<String> = self.clients[client].pending.iter().map(Pending::again).collect();
+        let again: Vec<String> =
+            self.clients[client].pending.iter().map(PowerPendingPublish::resend_line).collect();
         again.iter().for_each(|line| self.send(client, line));
         Ok(())
     }
 
-    fn finished(&mut self, client: usize, id: u16, is_error: bool) -> Result<(), String> {
+    fn on_publish_done(&mut self, client: usize, id: u16, is_error: bool) -> Result<(), String> {
         let known = &mut self.clients[client];
         let at = known.pending.iter().position(|one| one.packet_id == id);
         let Some(at) = at else { return Ok(()) };
@@ -380,24 +392,24 @@ impl Run {
             return Err(format!("c{client} was refused a message"));
         }
         let pending = known.pending.remove(at);
-        self.judge.acknowledged(pending.number);
+        self.checker.on_ack(pending.number);
         Ok(())
     }
 
-    fn answered(&mut self, client: usize, id: u16, waited: bool) {
+    fn on_suback(&mut self, client: usize, id: u16, waited: bool) {
         let known = &mut self.clients[client];
         if waited {
-            known.be_certain();
+            known.mark_durable();
         }
-        let at = known.asked.iter().position(|(asked, _)| *asked == id);
-        match at.map(|at| known.asked.remove(at).1) {
-            Some(Asked::Filter(filter)) => self.judge.subscribed(client, filter),
-            Some(Asked::Group(group)) => self.judge.joined(client, group),
-            Some(Asked::Nothing) | None => {}
+        let at = known.pending_subscribes.iter().position(|(asked, _)| *asked == id);
+        match at.map(|at| known.pending_subscribes.remove(at).1) {
+            Some(PendingSubscribe::Filter(filter)) => self.checker.on_suback(client, filter),
+            Some(PendingSubscribe::Group(group)) => self.checker.on_group_suback(client, group),
+            Some(PendingSubscribe::Nothing) | None => {}
         }
     }
 
-    fn take_publish(&mut self, client: usize, packet: &mqtt::Publish<'_>) -> Result<(), String> {
+    fn on_publish(&mut self, client: usize, packet: &mqtt::Publish<'_>) -> Result<(), String> {
         let groups = 0..GROUPS.len();
         let shared = |group: &usize| {
             let id = Property::SubscriptionIdentifier(SHARED + *group as u32);
@@ -414,7 +426,7 @@ impl Run {
         let known = &mut self.clients[client];
         if let Some(id) = packet.packet_id.map(|id| id.get()) {
             let one = packet.qos == QoS::AtLeastOnce;
-            known.owed.push(format!("{} {id}", if one { "PUBACK" } else { "PUBREC" }));
+            known.held_acks.push(format!("{} {id}", if one { "PUBACK" } else { "PUBREC" }));
             let other = [known.open.get(&id), known.received.get(&id)];
             if let Some(other) = other.into_iter().flatten().find(|other| **other != what) {
                 return Err(format!("id {id} of c{client} is {what} and also {other}"));
@@ -431,28 +443,30 @@ impl Run {
         // Retained messages that a subscription asked for are no arrivals.
         let number = name.strip_prefix('m').and_then(|number| number.parse().ok());
         match number.filter(|_| !packet.retain) {
-            Some(number) => self.judge.arrived(client, number, packet.qos, group),
+            Some(number) => self.checker.on_delivery(client, number, packet.qos, group),
             None => Ok(()),
         }
     }
 
     /// The power goes, if it was to go with a batch that came.
-    fn black_out_if_stopped(&mut self) -> Result<(), String> {
+    fn cut_power_if_stopped(&mut self) -> Result<(), String> {
         if !self.world.is_stopped() {
             return Ok(());
         }
         let cut = self.cut.take();
-        let Cut { kept, shards, down_s, holds, .. } = cut.expect("the disk stops at the cut");
+        let PowerCut { kept, shards, down_s, holds, .. } = cut.expect("the disk stops at the cut");
         let shards = 1 + shards % self.shards_max;
         let disk = self.world.disk().expect("there is one");
         let pending = disk.pending();
         let kept = kept.min(pending);
         disk.sync(kept);
         self.pending_at_cut.get_or_insert(pending);
-        self.note(&format!("! power, {kept} of {pending} batches kept, {shards} shards come back"));
+        self.log_line(&format!(
+            "! power, {kept} of {pending} batches kept, {shards} shards come back"
+        ));
         // What had arrived by then is read.
         self.read_all()?;
-        self.world.power(shards);
+        self.world.cut_power(shards);
         self.hold_disk(holds);
         for client in 0..CLIENTS {
             if self.clients[client].wire.is_some() {
@@ -461,46 +475,50 @@ impl Run {
         }
         self.world.now.0 += down_s * 1000;
         self.cut_at = self.world.now.0;
-        self.rest()
+        self.run_until_quiet()
     }
 
     fn hold_disk(&mut self, holds: bool) {
-        let syncs = if holds { Syncs::Nothing } else { Syncs::Everything };
-        self.world.disk().into_iter().for_each(|disk| disk.syncs = syncs);
+        let syncs = if holds { SyncMode::Nothing } else { SyncMode::Everything };
+        self.world.disk().into_iter().for_each(|disk| disk.sync_mode = syncs);
     }
 
     /// Everybody comes back, reads and acknowledges; then nothing may be missing. Sessions end,
     /// and nothing of them may stay.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
-        self.note("# everybody comes back");
+        self.log_line("# everybody comes back");
         self.hold_disk(false);
         self.cut.iter_mut().for_each(|cut| cut.holds = false);
-        self.rest()?;
-        self.black_out_if_stopped()?;
+        self.run_until_quiet()?;
+        self.cut_power_if_stopped()?;
         for client in 0..CLIENTS {
             self.clients[client].silent = false;
-            self.pay(client);
-            self.rest()?;
-            self.black_out_if_stopped()?;
+            self.send_held_acks(client);
+            self.run_until_quiet()?;
+            self.cut_power_if_stopped()?;
         }
         // A cut may still be to come: whoever was there then comes again.
         while self.clients.iter().any(|client| client.wire.is_none()) {
             for client in 0..CLIENTS {
-                let greeting =
-                    Greeting { clean: false, expiry_s: FOREVER, window: 100, will: None };
+                let greeting = PowerConnectRequest {
+                    clean: false,
+                    expiry_s: FOREVER,
+                    window: 100,
+                    will: None,
+                };
                 self.connect(client, &greeting);
-                self.rest()?;
-                self.black_out_if_stopped()?;
+                self.run_until_quiet()?;
+                self.cut_power_if_stopped()?;
             }
         }
         if self.cut.is_some() {
             self.cut = None;
-            self.world.disk().into_iter().for_each(Disk::stop_never);
+            self.world.disk().into_iter().for_each(SimDisk::cancel_stop);
         }
         // What was sent again is delayed again.
-        self.world.pass(DELAYS_S[1] * 1000 + SLACK_MS);
-        self.rest()?;
-        self.judge.missing()?;
+        self.world.advance(DELAYS_S[1] * 1000 + SLACK_MS);
+        self.run_until_quiet()?;
+        self.checker.check_missing()?;
         self.end_all()?;
         let retained = self.compare_retained()?;
         self.look_for_leaks(retained)
@@ -508,57 +526,58 @@ impl Run {
 
     /// How many messages are retained, once they are those that may be.
     fn compare_retained(&mut self) -> Result<usize, String> {
-        let wire = self.world.open_by(self.listener, World::HERE);
+        let wire = self.world.open_at(self.listener, SimWorld::HERE);
         for line in ["CONNECT id=judge", "SUBSCRIBE 1 \"#\" qos=0"] {
-            let bytes = line::encode(line, Version::V5).expect("a line of our own");
+            let bytes = packet_line::encode(line, ProtocolVersion::V5).expect("a line of our own");
             self.world.write(wire, &bytes);
         }
-        self.world.settle();
+        self.world.run_until_quiet();
         let bytes = self.world.read(wire);
         let (mut rest, mut came) = (&bytes[..], Vec::new());
-        while let Ok(Some(frame)) = mqtt::cut(rest, u32::MAX) {
+        while let Ok(Some(frame)) = mqtt::split_frame(rest, u32::MAX) {
             rest = &rest[frame.len..];
-            if let Ok(Packet::Publish(publish)) = Packet::decode(frame, Version::V5) {
+            if let Ok(Packet::Publish(publish)) = Packet::decode(frame, ProtocolVersion::V5) {
                 let payload = String::from_utf8_lossy(publish.payload).into_owned();
                 came.push((publish.topic.to_string(), payload));
             }
         }
-        self.note(&format!("# retained: {came:?}"));
+        self.log_line(&format!("# retained: {came:?}"));
         for topic in TOPICS {
             let value = came.iter().find(|(known, _)| known == topic);
             let number = value.and_then(|(_, payload)| payload.strip_prefix('m')?.parse().ok());
-            self.judge.retained(topic, number)?;
+            self.checker.check_retained(topic, number)?;
         }
         Ok(came.len())
     }
 
     fn end_all(&mut self) -> Result<(), String> {
-        self.note("# every session ends");
+        self.log_line("# every session ends");
         for client in 0..CLIENTS {
             self.hang_up(client);
             self.clients[client].certain = false;
-            let greeting = Greeting { clean: true, expiry_s: 0, window: 100, will: None };
+            let greeting =
+                PowerConnectRequest { clean: true, expiry_s: 0, window: 100, will: None };
             self.connect(client, &greeting);
-            self.rest()?;
+            self.run_until_quiet()?;
             self.send(client, "DISCONNECT");
-            self.world.settle();
+            self.world.run_until_quiet();
             self.clients[client].wire = None;
         }
-        self.world.pass(100_000);
+        self.world.advance(100_000);
         Ok(())
     }
 
     fn look_for_leaks(&mut self, retained: usize) -> Result<(), String> {
         let disk = self.world.disk().expect("there is one");
         let left = |space| disk.keys(space).map(<[u8]>::to_vec).collect::<Vec<_>>();
-        let (sessions, queues) = (left(Space::Sessions), left(Space::Queues));
-        let mut bodies = left(Space::Messages);
+        let (sessions, queues) = (left(RecordSpace::Sessions), left(RecordSpace::Queues));
+        let mut bodies = left(RecordSpace::Messages);
         // Bodies that queues of an earlier start name, or queues that nobody has read since one,
         // are for a sweep that is still to be written: nobody in memory counts who wants them.
         if self.pending_at_cut.is_some() {
             bodies.clear();
         }
-        let kept = left(Space::Retained).len();
+        let kept = left(RecordSpace::Retained).len();
         if sessions.len() != 1 {
             let text: Vec<_> = sessions.iter().map(|key| String::from_utf8_lossy(key)).collect();
             return Err(format!("sessions leave {text:?}"));

@@ -1,8 +1,8 @@
 //! What holds whatever shard a client is at home on, beyond what one text can say: every other
 //! transcript runs with one, two and three shards anyway.
 
-use sim::script::Script;
-use sim::transcript::{Round, run};
+use sim::parsed_transcript::ParsedTranscript;
+use sim::transcript::{WorldSetup, run};
 
 #[test]
 fn hash_client_tells_publishers_of_other_shards_apart() {
@@ -21,9 +21,9 @@ fn hash_client_tells_publishers_of_other_shards_apart() {
             text += &format!("p{publisher}> PUBLISH \"t\" qos=0 \"p{publisher}\"\n");
         }
     }
-    let script = Script::parse(&text).unwrap();
+    let script = ParsedTranscript::parse(&text).unwrap();
     for seed in 0..6 {
-        let came = run(&script, Round { shards: 2, seed, disk: false });
+        let came = run(&script, WorldSetup { shards: 2, seed, disk: false });
         let got = |line: &str| came.lines().filter(|came| *came == line).count();
         let to_a: Vec<usize> =
             (0..12).map(|p| got(&format!("a< PUBLISH \"t\" qos=0 \"p{p}\""))).collect();

@@ -1,10 +1,10 @@
 //! Chance from a seed, so that a failure can be had again.
 
-pub(crate) struct Chance(u64);
+pub(crate) struct StoreRng(u64);
 
-impl Chance {
-    pub(crate) fn new(seed: u64) -> Chance {
-        Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+impl StoreRng {
+    pub(crate) fn new(seed: u64) -> StoreRng {
+        StoreRng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {

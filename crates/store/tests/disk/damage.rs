@@ -1,15 +1,16 @@
 //! Rot: a bit flips, a file loses its end, a file is gone. An open or a read says so, whatever the
 //! place; only with `repair` does the store go on, and it tells what it goes on without.
 
-use crate::chance::Chance;
-use crate::forgetful::{Forgetful, Image};
-use crate::model::{Model, Pairs, all, open, small, until};
+use crate::chance::StoreRng;
+use crate::forgetful::{DiskImage, ForgetfulDisk};
+use crate::model::{ModelPairs, StoreModel, all, open, small, until};
 use std::sync::atomic::Ordering;
-use store::{Damage, Fault, Options, Report, Seq, Store, check_in};
+use store::{BatchSeq, Fault, KeyValueStore, RecoveryReport, StoreDamage, StoreOptions, check_in};
 
 /// A store that was closed, with tables and batches in the log alone.
-fn closed() -> (Image, Model) {
-    let (disk, mut model, mut chance) = (Forgetful::default(), Model::default(), Chance::new(11));
+fn closed() -> (DiskImage, StoreModel) {
+    let (disk, mut model, mut chance) =
+        (ForgetfulDisk::default(), StoreModel::default(), StoreRng::new(11));
     let (store, ..) = open(&disk, small()).expect("the store opens");
     let mut handle = store.handle();
     for _ in 0..120 {
@@ -22,13 +23,13 @@ fn closed() -> (Image, Model) {
     (image, model)
 }
 
-fn read(image: &Image, repair: bool) -> Result<(Pairs, Report), Fault> {
-    let (store, report, _) = open(&Forgetful::of(image), Options { repair, ..small() })?;
+fn read(image: &DiskImage, repair: bool) -> Result<(ModelPairs, RecoveryReport), Fault> {
+    let (store, report, _) = open(&ForgetfulDisk::of(image), StoreOptions { repair, ..small() })?;
     Ok((all(&store.handle())?, report))
 }
 
 /// Opens and reads a damaged store: it must tell, or hold everything. Then repairs it.
-fn tells(image: &Image, model: &Model, what: &str) {
+fn tells(image: &DiskImage, model: &StoreModel, what: &str) {
     let whole = model.at(model.seq());
     match read(image, false) {
         Ok((pairs, _)) => {
@@ -39,13 +40,13 @@ fn tells(image: &Image, model: &Model, what: &str) {
         Err(Fault::Version(_)) => return,
         Err(fault) => panic!("{what}: {fault}"),
     }
-    let checked = check_in(&Forgetful::of(image));
+    let checked = check_in(&ForgetfulDisk::of(image));
     match checked {
         Ok(report) => assert_ne!(report.damage, [], "{what}: the check found nothing"),
         Err(fault) => assert!(matches!(fault, Fault::Damaged(_)), "{what}: {fault}"),
     }
-    let disk = Forgetful::of(image);
-    let (store, report, _) = match open(&disk, Options { repair: true, ..small() }) {
+    let disk = ForgetfulDisk::of(image);
+    let (store, report, _) = match open(&disk, StoreOptions { repair: true, ..small() }) {
         Ok(opened) => opened,
         Err(fault) => panic!("{what}: repair: {fault}"),
     };
@@ -97,7 +98,7 @@ fn a_file_that_is_gone_is_told() {
 }
 
 /// The name of a table, and where its index begins.
-fn a_table(image: &Image) -> (String, usize) {
+fn a_table(image: &DiskImage) -> (String, usize) {
     let (name, bytes) =
         image.iter().find(|(name, _)| name.starts_with("table.")).expect("there is one");
     let foot = &bytes[bytes.len() - 48..];
@@ -114,7 +115,7 @@ fn a_table_without_its_index_is_read_block_by_block() {
         let mut image = image.clone();
         image.get_mut(&name).expect("it is there")[at] ^= 1;
         let Err(Fault::Damaged(damage)) = read(&image, false) else { panic!("it is damaged") };
-        assert!(matches!(damage[..], [Damage::Index { blocks: 1.., .. }]), "{damage:?}");
+        assert!(matches!(damage[..], [StoreDamage::Index { blocks: 1.., .. }]), "{damage:?}");
         let (pairs, report) = read(&image, true).expect("it can be repaired");
         assert_eq!(report.damage, damage);
         assert_eq!(pairs, model.at(model.seq()), "all of its blocks are whole");
@@ -126,13 +127,13 @@ fn a_damaged_table_stays_and_the_others_are_merged() {
     let (mut image, _) = closed();
     let (name, _) = a_table(&image);
     image.get_mut(&name).expect("it is there")[100] ^= 1;
-    let disk = Forgetful::of(&image);
+    let disk = ForgetfulDisk::of(&image);
     let (store, _, heard) = open(&disk, small()).expect("blocks are looked at when they are read");
     let mut handle = store.handle();
     for key in 0..600_u64 {
-        let mut batch = store::Batch::default();
-        batch.put(store::Space::Queues, key.to_be_bytes().to_vec(), vec![7; 1000]);
-        until("there is room", || !handle.crowded());
+        let mut batch = store::StoreBatch::default();
+        batch.put(store::KeySpace::Queues, key.to_be_bytes().to_vec(), vec![7; 1000]);
+        until("there is room", || !handle.is_backlogged());
         handle.commit(batch).expect("there is room");
     }
     let tables = || disk.seen().keys().filter(|name| name.starts_with("table.")).count();
@@ -148,8 +149,8 @@ fn a_mark_alone_is_what_is_left_of_a_store() {
     let (mut image, model) = closed();
     image.retain(|name, _| name == "mark");
     let Err(Fault::Damaged(damage)) = read(&image, false) else { panic!("it is damaged") };
-    let all = Damage::Batches { from: Seq(1), to: model.seq() };
-    assert_eq!(damage, [Damage::Manifest, all]);
+    let all = StoreDamage::Batches { from: BatchSeq(1), to: model.seq() };
+    assert_eq!(damage, [StoreDamage::Manifest, all]);
 }
 
 #[test]
@@ -159,7 +160,7 @@ fn what_is_missing_is_not_called_torn() {
     let middle = log.len() / 2;
     log[middle] ^= 1;
     let (_, report) = read(&image, true).expect("it can be repaired");
-    assert!(matches!(report.damage[..], [Damage::Batches { .. }]), "{report:?}");
+    assert!(matches!(report.damage[..], [StoreDamage::Batches { .. }]), "{report:?}");
     assert_eq!(report.torn_bytes, 0);
 }
 
@@ -177,9 +178,10 @@ fn without_the_manifest_and_the_mark_nothing_can_be_repaired_and_nothing_is_made
 }
 
 /// A store that ended without a word after `count` batches in one log, its mark a second behind.
-fn ended(count: u64) -> (Image, Model) {
-    let (disk, mut model, mut chance) = (Forgetful::default(), Model::default(), Chance::new(5));
-    let (store, _, heard) = open(&disk, Options::default()).expect("the store opens");
+fn ended(count: u64) -> (DiskImage, StoreModel) {
+    let (disk, mut model, mut chance) =
+        (ForgetfulDisk::default(), StoreModel::default(), StoreRng::new(5));
+    let (store, _, heard) = open(&disk, StoreOptions::default()).expect("the store opens");
     let mut handle = store.handle();
     for _ in 0..count {
         let seq = model.commit_in_turn(&mut handle, &mut chance);
@@ -194,14 +196,14 @@ fn a_torn_tail_is_cut_and_reported() {
     let (mut image, model) = ended(6);
     let log = image.get_mut("log.1").expect("everything is in the first log");
     log.truncate(log.len() - 3);
-    let disk = Forgetful::of(&image);
+    let disk = ForgetfulDisk::of(&image);
     let (store, report, _) = open(&disk, small()).expect("a torn tail is no damage");
-    assert_eq!((report.seq, report.damage), (Seq(5), vec![]));
+    assert_eq!((report.seq, report.damage), (BatchSeq(5), vec![]));
     assert!(report.torn_bytes > 0);
-    assert_eq!(all(&store.handle()).expect("readable"), model.at(Seq(5)));
+    assert_eq!(all(&store.handle()).expect("readable"), model.at(BatchSeq(5)));
     drop(store);
     let (_store, report, _) = open(&disk, small()).expect("it was cut");
-    assert_eq!((report.seq, report.torn_bytes), (Seq(5), 0));
+    assert_eq!((report.seq, report.torn_bytes), (BatchSeq(5), 0));
 }
 
 #[test]
@@ -212,7 +214,7 @@ fn a_record_in_the_middle_is_missed_because_later_ones_knew_it_durable() {
     log[len / 3] ^= 1;
     let fault = read(&image, false).expect_err("a batch is missing");
     let Fault::Damaged(damage) = &fault else { panic!("{fault}") };
-    let [Damage::Batches { from, to }] = damage[..] else { panic!("{fault}") };
+    let [StoreDamage::Batches { from, to }] = damage[..] else { panic!("{fault}") };
     assert_eq!(from, to);
     assert_eq!(
         fault.to_string(),
@@ -220,7 +222,7 @@ fn a_record_in_the_middle_is_missed_because_later_ones_knew_it_durable() {
         "what is missing is told"
     );
     let (_, report) = read(&image, true).expect("repair goes on without it");
-    assert_eq!((report.seq, report.batches), (Seq(6), 5));
+    assert_eq!((report.seq, report.batches), (BatchSeq(6), 5));
 }
 
 #[test]
@@ -238,14 +240,15 @@ fn a_batch_that_a_failed_write_left_in_parts_counts_where_it_stands_whole() {
     image.insert("log.1".into(), [records[..3].concat(), hole, records[4].to_vec()].concat());
     image.insert("log.2".into(), records[3..].concat());
     let (pairs, report) = read(&image, false).expect("nothing is missing");
-    assert_eq!((report.seq, report.batches), (Seq(6), 6));
-    assert_eq!(pairs, model.at(Seq(6)));
+    assert_eq!((report.seq, report.batches), (BatchSeq(6), 6));
+    assert_eq!(pairs, model.at(BatchSeq(6)));
 }
 
 #[test]
 fn a_log_that_ends_below_the_mark_is_damage() {
-    let (disk, mut model, mut chance) = (Forgetful::default(), Model::default(), Chance::new(5));
-    let (store, ..) = open(&disk, Options::default()).expect("the store opens");
+    let (disk, mut model, mut chance) =
+        (ForgetfulDisk::default(), StoreModel::default(), StoreRng::new(5));
+    let (store, ..) = open(&disk, StoreOptions::default()).expect("the store opens");
     for _ in 0..4 {
         model.commit_in_turn(&mut store.handle(), &mut chance);
     }

@@ -2,23 +2,23 @@
 
 use std::fs;
 use std::path::PathBuf;
-use store::{Batch, Disk, Fault, Options, Space, Store, check};
+use store::{DiskStore, Fault, KeySpace, KeyValueStore, StoreBatch, StoreOptions, check};
 
-struct Folder(PathBuf);
+struct RealFolder(PathBuf);
 
-impl Folder {
-    fn new(name: &str) -> Folder {
+impl RealFolder {
+    fn new(name: &str) -> RealFolder {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("store-{name}"));
         drop(fs::remove_dir_all(&path));
-        Folder(path)
+        RealFolder(path)
     }
 
-    fn open(&self) -> Result<Disk, Fault> {
-        Ok(Disk::open(&self.0, Options::default(), Box::new(|_| {}))?.0)
+    fn open(&self) -> Result<DiskStore, Fault> {
+        Ok(DiskStore::open(&self.0, StoreOptions::default(), Box::new(|_| {}))?.0)
     }
 }
 
-impl Drop for Folder {
+impl Drop for RealFolder {
     fn drop(&mut self) {
         drop(fs::remove_dir_all(&self.0));
     }
@@ -26,7 +26,7 @@ impl Drop for Folder {
 
 #[test]
 fn a_folder_has_one_owner_at_a_time() {
-    let folder = Folder::new("owner");
+    let folder = RealFolder::new("owner");
     let first = folder.open().expect("the folder is free");
     let refused = folder.open().map(drop).expect_err("the folder is taken");
     let words = format!("another process uses the data folder {}", folder.0.display());
@@ -38,7 +38,7 @@ fn a_folder_has_one_owner_at_a_time() {
 
 #[test]
 fn an_unknown_format_is_refused_in_words() {
-    let folder = Folder::new("version");
+    let folder = RealFolder::new("version");
     drop(folder.open().expect("the folder is free"));
     let manifest = folder.0.join("store");
     let mut bytes = fs::read(&manifest).expect("it is there");
@@ -55,18 +55,18 @@ fn an_unknown_format_is_refused_in_words() {
 
 #[test]
 fn a_check_of_a_folder_that_is_not_there_makes_none() {
-    let folder = Folder::new("nowhere");
+    let folder = RealFolder::new("nowhere");
     assert!(matches!(check(&folder.0), Err(Fault::Disk(_))));
     assert!(!folder.0.exists());
 }
 
 #[test]
 fn a_handle_that_outlives_its_store_takes_nothing() {
-    let folder = Folder::new("outlived");
+    let folder = RealFolder::new("outlived");
     let store = folder.open().expect("the folder is free");
     let mut handle = store.handle();
     drop(store);
-    let mut batch = Batch::default();
-    batch.put(Space::Queues, b"k".to_vec(), b"v".to_vec());
+    let mut batch = StoreBatch::default();
+    batch.put(KeySpace::Queues, b"k".to_vec(), b"v".to_vec());
     assert!(matches!(handle.commit(batch), Err(Fault::Closed)));
 }

@@ -2,25 +2,25 @@
 //! writes and changes of names in any choice. It can lose its power at any operation, fill up,
 //! fail, wait, and lie about syncs.
 
-use crate::chance::Chance;
+use crate::chance::StoreRng;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use store::{File, Folder};
+use store::{StoreFile, StoreFolder};
 
 /// Files by name.
-pub(crate) type Image = BTreeMap<String, Vec<u8>>;
+pub(crate) type DiskImage = BTreeMap<String, Vec<u8>>;
 
 #[derive(Clone, Default)]
-pub(crate) struct Forgetful(Arc<(Mutex<State>, Condvar)>);
+pub(crate) struct ForgetfulDisk(Arc<(Mutex<ForgetfulState>, Condvar)>);
 
 #[derive(Default)]
-pub(crate) struct State {
-    nodes: Vec<Node>,
+pub(crate) struct ForgetfulState {
+    nodes: Vec<ForgetfulNode>,
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
     /// Changes of names that no sync has covered; of one a disk may keep the first steps.
-    pending_names: Vec<Vec<Naming>>,
+    pending_names: Vec<Vec<NameChange>>,
     /// The most that was written to one file between two syncs of it.
     pub(crate) unsynced_max: usize,
     /// Operations until the power goes.
@@ -40,41 +40,41 @@ pub(crate) struct State {
 }
 
 /// A name, and what has it from now on.
-type Naming = (String, Option<usize>);
+type NameChange = (String, Option<usize>);
 
 #[derive(Default)]
-struct Node {
+struct ForgetfulNode {
     bytes: Vec<u8>,
     durable: Vec<u8>,
-    pending: Vec<Change>,
+    pending: Vec<ForgetfulChange>,
 }
 
-enum Change {
+enum ForgetfulChange {
     Cut(usize),
     Write { at: usize, bytes: Vec<u8> },
 }
 
-impl Change {
+impl ForgetfulChange {
     fn bytes(&self) -> usize {
         match self {
-            Change::Cut(_) => 0,
-            Change::Write { bytes, .. } => bytes.len(),
+            ForgetfulChange::Cut(_) => 0,
+            ForgetfulChange::Write { bytes, .. } => bytes.len(),
         }
     }
 }
 
-struct Open {
-    disk: Forgetful,
+struct ForgetfulFile {
+    disk: ForgetfulDisk,
     node: usize,
 }
 
-impl Forgetful {
-    pub(crate) fn of(image: &Image) -> Forgetful {
-        let disk = Forgetful::default();
+impl ForgetfulDisk {
+    pub(crate) fn of(image: &DiskImage) -> ForgetfulDisk {
+        let disk = ForgetfulDisk::default();
         let mut state = disk.state();
         for (n, (name, bytes)) in image.iter().enumerate() {
             let (bytes, durable) = (bytes.clone(), bytes.clone());
-            state.nodes.push(Node { bytes, durable, pending: Vec::new() });
+            state.nodes.push(ForgetfulNode { bytes, durable, pending: Vec::new() });
             state.names.insert(name.clone(), n);
         }
         state.durable_names = state.names.clone();
@@ -82,7 +82,7 @@ impl Forgetful {
         disk
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, ForgetfulState> {
         self.0.0.lock().expect("no panic while the disk is locked")
     }
 
@@ -92,26 +92,26 @@ impl Forgetful {
     }
 
     /// What any reader sees now, and what is left when the process alone ends.
-    pub(crate) fn seen(&self) -> Image {
+    pub(crate) fn seen(&self) -> DiskImage {
         let state = self.state();
         state.names.iter().map(|(name, n)| (name.clone(), state.nodes[*n].bytes.clone())).collect()
     }
 
     /// What is left when the power goes.
-    pub(crate) fn left(&self, chance: &mut Chance) -> Image {
+    pub(crate) fn left(&self, chance: &mut StoreRng) -> DiskImage {
         let state = self.state();
         let mut names = state.durable_names.clone();
         for steps in &state.pending_names {
             let kept = chance.below(steps.len() as u64 + 1) as usize;
             steps[..kept].iter().for_each(|step| apply(&mut names, step));
         }
-        let left = |node: &Node, chance: &mut Chance| {
+        let left = |node: &ForgetfulNode, chance: &mut StoreRng| {
             let mut bytes = node.durable.clone();
             for change in &node.pending {
                 match change {
-                    Change::Cut(len) if chance.below(2) == 0 => bytes.truncate(*len),
-                    Change::Cut(_) => {}
-                    Change::Write { at, bytes: written } => {
+                    ForgetfulChange::Cut(len) if chance.below(2) == 0 => bytes.truncate(*len),
+                    ForgetfulChange::Cut(_) => {}
+                    ForgetfulChange::Write { at, bytes: written } => {
                         for (n, sector) in written.chunks(SECTOR).enumerate() {
                             if chance.below(2) == 0 {
                                 put(&mut bytes, at + n * SECTOR, sector);
@@ -126,7 +126,7 @@ impl Forgetful {
     }
 
     /// Counts an operation that changes something; an error once the power is gone.
-    fn step(&self) -> io::Result<MutexGuard<'_, State>> {
+    fn step(&self) -> io::Result<MutexGuard<'_, ForgetfulState>> {
         let mut state = self.state();
         while state.held {
             state = self.0.1.wait(state).expect("no panic while the disk is locked");
@@ -142,8 +142,8 @@ impl Forgetful {
     }
 }
 
-impl State {
-    fn rename(&mut self, steps: Vec<Naming>) {
+impl ForgetfulState {
+    fn rename(&mut self, steps: Vec<NameChange>) {
         steps.iter().for_each(|step| apply(&mut self.names, step));
         self.pending_names.push(steps);
     }
@@ -157,27 +157,27 @@ impl State {
     }
 }
 
-impl Folder for Forgetful {
+impl StoreFolder for ForgetfulDisk {
     fn names(&self) -> io::Result<Vec<String>> {
         Ok(self.state().names.keys().cloned().collect())
     }
 
-    fn create(&self, name: &str) -> io::Result<Box<dyn File>> {
+    fn create(&self, name: &str) -> io::Result<Box<dyn StoreFile>> {
         let mut state = self.step()?;
         if state.barred == Some(name) {
             state.barred_tries += 1;
             return Err(io::ErrorKind::StorageFull.into());
         }
         let node = state.nodes.len();
-        state.nodes.push(Node::default());
+        state.nodes.push(ForgetfulNode::default());
         state.rename(vec![(name.into(), Some(node))]);
-        Ok(Box::new(Open { disk: self.clone(), node }))
+        Ok(Box::new(ForgetfulFile { disk: self.clone(), node }))
     }
 
-    fn open(&self, name: &str) -> io::Result<Box<dyn File>> {
+    fn open(&self, name: &str) -> io::Result<Box<dyn StoreFile>> {
         let node = self.state().names.get(name).copied();
         let node = node.ok_or(io::ErrorKind::NotFound)?;
-        Ok(Box::new(Open { disk: self.clone(), node }))
+        Ok(Box::new(ForgetfulFile { disk: self.clone(), node }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -204,7 +204,7 @@ impl Folder for Forgetful {
     }
 }
 
-impl File for Open {
+impl StoreFile for ForgetfulFile {
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.disk.state().nodes[self.node].bytes.len() as u64)
     }
@@ -226,17 +226,17 @@ impl File for Open {
         }
         let node = &mut state.nodes[self.node];
         put(&mut node.bytes, at, bytes);
-        node.pending.push(Change::Write { at, bytes: bytes.to_vec() });
-        let unsynced = node.pending.iter().map(Change::bytes).sum();
+        node.pending.push(ForgetfulChange::Write { at, bytes: bytes.to_vec() });
+        let unsynced = node.pending.iter().map(ForgetfulChange::bytes).sum();
         state.unsynced_max = state.unsynced_max.max(unsynced);
         Ok(())
     }
 
-    fn cut(&self, len: u64) -> io::Result<()> {
+    fn truncate(&self, len: u64) -> io::Result<()> {
         let mut state = self.disk.step()?;
         let node = &mut state.nodes[self.node];
         node.bytes.truncate(len as usize);
-        node.pending.push(Change::Cut(len as usize));
+        node.pending.push(ForgetfulChange::Cut(len as usize));
         Ok(())
     }
 
@@ -252,7 +252,7 @@ impl File for Open {
     }
 }
 
-fn apply(names: &mut BTreeMap<String, usize>, (name, node): &Naming) {
+fn apply(names: &mut BTreeMap<String, usize>, (name, node): &NameChange) {
     match node {
         Some(node) => names.insert(name.clone(), *node),
         None => names.remove(name),

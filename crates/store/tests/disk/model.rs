@@ -1,38 +1,41 @@
 //! What a store must hold: the batches that it took, and what they make of each other.
 
-use crate::chance::Chance;
-use crate::forgetful::Forgetful;
+use crate::chance::StoreRng;
+use crate::forgetful::ForgetfulDisk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use store::{Batch, Disk, Event, Fault, Options, Report, Seq, Space, Store};
+use store::{
+    BatchSeq, DiskStore, Fault, KeySpace, KeyValueStore, RecoveryReport, StoreBatch, StoreEvent,
+    StoreOptions,
+};
 
-pub(crate) type Pairs = BTreeMap<(Space, Vec<u8>), Vec<u8>>;
+pub(crate) type ModelPairs = BTreeMap<(KeySpace, Vec<u8>), Vec<u8>>;
 
-type Changes = Vec<(Space, Vec<u8>, Option<Vec<u8>>)>;
+type ModelChanges = Vec<(KeySpace, Vec<u8>, Option<Vec<u8>>)>;
 
 /// The batches in their order; the first is Seq 1.
 #[derive(Default)]
-pub(crate) struct Model {
-    batches: Vec<Changes>,
+pub(crate) struct StoreModel {
+    batches: Vec<ModelChanges>,
 }
 
-impl Model {
-    pub(crate) fn seq(&self) -> Seq {
-        Seq(self.batches.len() as u64)
+impl StoreModel {
+    pub(crate) fn seq(&self) -> BatchSeq {
+        BatchSeq(self.batches.len() as u64)
     }
 
     /// Commits a batch made by chance, and remembers it if it was taken.
     pub(crate) fn commit(
         &mut self,
-        store: &mut dyn Store,
-        chance: &mut Chance,
-    ) -> Result<Seq, Fault> {
+        store: &mut dyn KeyValueStore,
+        chance: &mut StoreRng,
+    ) -> Result<BatchSeq, Fault> {
         let mut changes = Vec::new();
-        let mut batch = Batch::default();
+        let mut batch = StoreBatch::default();
         for _ in 0..=chance.below(8) {
-            let space = Space::ALL[chance.below(4) as usize];
+            let space = KeySpace::ALL[chance.below(4) as usize];
             let key = format!("key/{}", chance.below(60)).into_bytes();
             if chance.below(5) < 2 {
                 batch.remove(space, key.clone());
@@ -44,7 +47,7 @@ impl Model {
             }
         }
         if chance.below(4) == 0 {
-            batch.lazy();
+            batch.set_lazy();
         }
         let seq = store.commit(batch)?;
         self.batches.push(changes);
@@ -53,14 +56,18 @@ impl Model {
     }
 
     /// The same for whoever heeds what the store says about the disk.
-    pub(crate) fn commit_in_turn(&mut self, store: &mut dyn Store, chance: &mut Chance) -> Seq {
-        until("the store is not crowded", || !store.crowded());
+    pub(crate) fn commit_in_turn(
+        &mut self,
+        store: &mut dyn KeyValueStore,
+        chance: &mut StoreRng,
+    ) -> BatchSeq {
+        until("the store is not crowded", || !store.is_backlogged());
         self.commit(store, chance).expect("there is room")
     }
 
     /// What the first `seq` batches make.
-    pub(crate) fn at(&self, seq: Seq) -> Pairs {
-        let mut pairs = Pairs::new();
+    pub(crate) fn at(&self, seq: BatchSeq) -> ModelPairs {
+        let mut pairs = ModelPairs::new();
         for (space, key, value) in self.batches[..seq.0 as usize].iter().flatten() {
             let key = (*space, key.clone());
             match value {
@@ -72,13 +79,13 @@ impl Model {
     }
 
     /// What comes after `seq` was lost, and nobody was promised it.
-    pub(crate) fn forget_after(&mut self, seq: Seq) {
+    pub(crate) fn forget_after(&mut self, seq: BatchSeq) {
         self.batches.truncate(seq.0 as usize);
     }
 
     /// Whether a pair was ever there.
-    pub(crate) fn had(&self, space: Space, key: &[u8], value: &[u8]) -> bool {
-        let found = |change: &(Space, Vec<u8>, Option<Vec<u8>>)| {
+    pub(crate) fn had(&self, space: KeySpace, key: &[u8], value: &[u8]) -> bool {
+        let found = |change: &(KeySpace, Vec<u8>, Option<Vec<u8>>)| {
             change.0 == space && change.1 == key && change.2.as_deref() == Some(value)
         };
         self.batches.iter().flatten().any(found)
@@ -86,9 +93,9 @@ impl Model {
 }
 
 /// Everything that a store holds.
-pub(crate) fn all(store: &dyn Store) -> Result<Pairs, Fault> {
-    let mut pairs = Pairs::new();
-    for space in Space::ALL {
+pub(crate) fn all(store: &dyn KeyValueStore) -> Result<ModelPairs, Fault> {
+    let mut pairs = ModelPairs::new();
+    for space in KeySpace::ALL {
         let mut visit = |key: &[u8], value: &[u8]| {
             pairs.insert((space, key.to_vec()), value.to_vec());
             true
@@ -102,13 +109,17 @@ pub(crate) fn all(store: &dyn Store) -> Result<Pairs, Fault> {
 }
 
 /// Small enough that every test meets tables, merges and segments.
-pub(crate) fn small() -> Options {
-    Options { memory_bytes: 4 << 10, lazy: Duration::from_millis(2), ..Options::default() }
+pub(crate) fn small() -> StoreOptions {
+    StoreOptions {
+        memory_bytes: 4 << 10,
+        lazy: Duration::from_millis(2),
+        ..StoreOptions::default()
+    }
 }
 
 /// What the store told its owner.
 #[derive(Default)]
-pub(crate) struct Heard {
+pub(crate) struct EventCounts {
     pub(crate) durable: AtomicU64,
     pub(crate) failing: AtomicU64,
     pub(crate) damaged: AtomicU64,
@@ -116,26 +127,26 @@ pub(crate) struct Heard {
     pub(crate) roomy: AtomicU64,
 }
 
-impl Heard {
-    pub(crate) fn durable(&self) -> Seq {
-        Seq(self.durable.load(Ordering::SeqCst))
+impl EventCounts {
+    pub(crate) fn durable(&self) -> BatchSeq {
+        BatchSeq(self.durable.load(Ordering::SeqCst))
     }
 }
 
 pub(crate) fn open(
-    disk: &Forgetful,
-    options: Options,
-) -> Result<(Disk, Report, Arc<Heard>), Fault> {
-    let heard = Arc::new(Heard::default());
+    disk: &ForgetfulDisk,
+    options: StoreOptions,
+) -> Result<(DiskStore, RecoveryReport, Arc<EventCounts>), Fault> {
+    let heard = Arc::new(EventCounts::default());
     let ears = Arc::clone(&heard);
     let notify = move |event| match event {
-        Event::Durable(seq) => ears.durable.store(seq.0, Ordering::SeqCst),
-        Event::Failing(_) => _ = ears.failing.fetch_add(1, Ordering::SeqCst),
-        Event::Damaged(_) => _ = ears.damaged.fetch_add(1, Ordering::SeqCst),
-        Event::Recovered => _ = ears.recovered.fetch_add(1, Ordering::SeqCst),
-        Event::Roomy => _ = ears.roomy.fetch_add(1, Ordering::SeqCst),
+        StoreEvent::Durable(seq) => ears.durable.store(seq.0, Ordering::SeqCst),
+        StoreEvent::Failing(_) => _ = ears.failing.fetch_add(1, Ordering::SeqCst),
+        StoreEvent::Damaged(_) => _ = ears.damaged.fetch_add(1, Ordering::SeqCst),
+        StoreEvent::Recovered => _ = ears.recovered.fetch_add(1, Ordering::SeqCst),
+        StoreEvent::BacklogCleared => _ = ears.roomy.fetch_add(1, Ordering::SeqCst),
     };
-    let (store, report) = Disk::open_in(Arc::new(disk.clone()), options, Box::new(notify))?;
+    let (store, report) = DiskStore::open_in(Arc::new(disk.clone()), options, Box::new(notify))?;
     Ok((store, report, heard))
 }
 

@@ -1,11 +1,11 @@
 //! The power goes at any operation, and the disk keeps what it was told to keep and any part of the
 //! rest. What was durable is there, what is there is a prefix, and none of it is called damage.
 
-use crate::chance::Chance;
-use crate::forgetful::Forgetful;
-use crate::model::{Model, all, open, small};
+use crate::chance::StoreRng;
+use crate::forgetful::ForgetfulDisk;
+use crate::model::{StoreModel, all, open, small};
 use std::io;
-use store::{Fault, Options, Seq, Store};
+use store::{BatchSeq, Fault, KeyValueStore, StoreOptions};
 
 #[test]
 fn a_power_cut_at_any_operation_loses_nothing_that_was_durable() {
@@ -21,8 +21,9 @@ fn a_disk_whose_sync_does_nothing_is_found_out() {
 
 #[test]
 fn what_an_open_found_survives_the_power_that_goes_next() {
-    let (disk, mut model, mut chance) = (Forgetful::default(), Model::default(), Chance::new(1));
-    let (store, ..) = open(&disk, Options::default()).expect("the store opens");
+    let (disk, mut model, mut chance) =
+        (ForgetfulDisk::default(), StoreModel::default(), StoreRng::new(1));
+    let (store, ..) = open(&disk, StoreOptions::default()).expect("the store opens");
     // The process wrote these, and ended before a sync; the system still has them.
     disk.state().lies = true;
     for _ in 0..20 {
@@ -30,10 +31,11 @@ fn what_an_open_found_survives_the_power_that_goes_next() {
     }
     drop(store);
     disk.state().lies = false;
-    let (store, report, _) = open(&disk, Options::default()).expect("the store opens");
+    let (store, report, _) = open(&disk, StoreOptions::default()).expect("the store opens");
     assert_eq!((report.seq, store.handle().durable()), (model.seq(), model.seq()));
-    let left = Forgetful::of(&disk.left(&mut chance));
-    let (_again, report, _) = open(&left, Options::default()).expect("a power cut is no damage");
+    let left = ForgetfulDisk::of(&disk.left(&mut chance));
+    let (_again, report, _) =
+        open(&left, StoreOptions::default()).expect("a power cut is no damage");
     assert_eq!(report.seq, model.seq());
 }
 
@@ -45,8 +47,9 @@ fn seeds() -> u64 {
 
 /// Twelve power cuts in the life of one store.
 fn live(seed: u64, lies: bool) -> Result<(), String> {
-    let mut chance = Chance::new(seed);
-    let (mut disk, mut model, mut promised) = (Forgetful::default(), Model::default(), Seq(0));
+    let mut chance = StoreRng::new(seed);
+    let (mut disk, mut model, mut promised) =
+        (ForgetfulDisk::default(), StoreModel::default(), BatchSeq(0));
     for _ in 0..12 {
         disk.state().lies = lies;
         disk.state().power = Some(chance.below(120));
@@ -55,7 +58,7 @@ fn live(seed: u64, lies: bool) -> Result<(), String> {
             let faults = vec![io::ErrorKind::Other; 1 + chance.below(3) as usize];
             disk.state().sync_faults = faults;
         }
-        let options = Options { memory_bytes: 2 << 10, ..small() };
+        let options = StoreOptions { memory_bytes: 2 << 10, ..small() };
         match open(&disk, options) {
             Ok((store, report, heard)) => {
                 if report.seq < promised {
@@ -83,7 +86,7 @@ fn live(seed: u64, lies: bool) -> Result<(), String> {
             Err(Fault::Disk(_)) => {}
             Err(fault) => return Err(fault.to_string()),
         }
-        disk = Forgetful::of(&disk.left(&mut chance));
+        disk = ForgetfulDisk::of(&disk.left(&mut chance));
     }
     Ok(())
 }

@@ -1,15 +1,15 @@
 //! Whatever was committed is there, before and after the store was opened again.
 
-use crate::chance::Chance;
-use crate::forgetful::Forgetful;
-use crate::model::{Model, all, open, small, until};
-use store::{Options, Store};
+use crate::chance::StoreRng;
+use crate::forgetful::ForgetfulDisk;
+use crate::model::{StoreModel, all, open, small, until};
+use store::{KeyValueStore, StoreOptions};
 
 #[test]
 fn a_store_holds_what_the_model_holds_across_opens() {
     for seed in 0..10 {
-        let (disk, mut chance) = (Forgetful::default(), Chance::new(seed));
-        let mut model = Model::default();
+        let (disk, mut chance) = (ForgetfulDisk::default(), StoreRng::new(seed));
+        let mut model = StoreModel::default();
         for _ in 0..6 {
             let (store, report, _) = open(&disk, small()).expect("the store opens");
             assert_eq!((report.seq, report.torn_bytes), (model.seq(), 0));
@@ -28,8 +28,8 @@ fn a_store_holds_what_the_model_holds_across_opens() {
 
 #[test]
 fn what_is_left_when_the_process_ends_at_any_moment_is_a_prefix_with_all_that_was_durable() {
-    let mut chance = Chance::new(7);
-    let (mut disk, mut model) = (Forgetful::default(), Model::default());
+    let mut chance = StoreRng::new(7);
+    let (mut disk, mut model) = (ForgetfulDisk::default(), StoreModel::default());
     for _ in 0..30 {
         let (store, _, heard) = open(&disk, small()).expect("the store opens");
         let mut handle = store.handle();
@@ -37,7 +37,7 @@ fn what_is_left_when_the_process_ends_at_any_moment_is_a_prefix_with_all_that_wa
             model.commit_in_turn(&mut handle, &mut chance);
         }
         let promised = heard.durable();
-        let left = Forgetful::of(&disk.seen());
+        let left = ForgetfulDisk::of(&disk.seen());
         drop(store);
         let (store, report, _) = open(&left, small()).expect("an end is no damage");
         assert!(report.seq >= promised);
@@ -50,21 +50,22 @@ fn what_is_left_when_the_process_ends_at_any_moment_is_a_prefix_with_all_that_wa
 
 #[test]
 fn a_lazy_batch_becomes_durable_without_another() {
-    let disk = Forgetful::default();
+    let disk = ForgetfulDisk::default();
     let (store, _, heard) = open(&disk, small()).expect("the store opens");
-    let mut batch = store::Batch::default();
-    batch.put(store::Space::Queues, b"k".to_vec(), b"v".to_vec());
-    batch.lazy();
+    let mut batch = store::StoreBatch::default();
+    batch.put(store::KeySpace::Queues, b"k".to_vec(), b"v".to_vec());
+    batch.set_lazy();
     let seq = store.handle().commit(batch).expect("there is room");
     until("the lazy batch is durable", || heard.durable() == seq);
 }
 
 #[test]
 fn tables_stay_few() {
-    let disk = Forgetful::default();
-    let options = Options { memory_bytes: 2 << 10, ..small() };
+    let disk = ForgetfulDisk::default();
+    let options = StoreOptions { memory_bytes: 2 << 10, ..small() };
     let (store, ..) = open(&disk, options).expect("the store opens");
-    let (mut model, mut chance, mut handle) = (Model::default(), Chance::new(3), store.handle());
+    let (mut model, mut chance, mut handle) =
+        (StoreModel::default(), StoreRng::new(3), store.handle());
     for _ in 0..2000 {
         model.commit_in_turn(&mut handle, &mut chance);
     }
@@ -76,17 +77,17 @@ fn tables_stay_few() {
 /// A sync of the log waits for what another file has unsynced, on some file systems.
 #[test]
 fn a_table_is_synced_in_small_parts() {
-    let disk = Forgetful::default();
-    let options = Options { memory_bytes: 512 << 10, ..small() };
+    let disk = ForgetfulDisk::default();
+    let options = StoreOptions { memory_bytes: 512 << 10, ..small() };
     let (store, ..) = open(&disk, options).expect("the store opens");
     let mut handle = store.handle();
     for key in 0..700_u64 {
-        let mut batch = store::Batch::default();
+        let mut batch = store::StoreBatch::default();
         // Keys as long as topics may be: half of the table is its index.
         let key = [&key.to_be_bytes()[..], &[0; 8000]].concat();
-        batch.put(store::Space::Queues, key, vec![1; 10]);
+        batch.put(store::KeySpace::Queues, key, vec![1; 10]);
         let seq = handle.commit(batch).expect("there is room");
-        until("the batch is durable", || handle.durable() == seq && !handle.crowded());
+        until("the batch is durable", || handle.durable() == seq && !handle.is_backlogged());
     }
     let large =
         |(name, bytes): (&String, &Vec<u8>)| name.starts_with("table.") && bytes.len() > 1 << 20;
@@ -96,26 +97,28 @@ fn a_table_is_synced_in_small_parts() {
 
 #[test]
 fn each_of_several_handles_reads_what_it_wrote_at_once() {
-    let disk = Forgetful::default();
+    let disk = ForgetfulDisk::default();
     let (store, _, heard) = open(&disk, small()).expect("the store opens");
     std::thread::scope(|scope| {
         for shard in 0..4_u64 {
             let mut handle = store.handle();
             scope.spawn(move || {
                 for n in 0..300_u64 {
-                    until("the store is not crowded", || !handle.crowded());
+                    until("the store is not crowded", || !handle.is_backlogged());
                     let key = [shard.to_be_bytes(), n.to_be_bytes()].concat();
-                    let mut batch = store::Batch::default();
-                    batch.put(store::Space::Queues, key.clone(), vec![shard as u8; 100]);
+                    let mut batch = store::StoreBatch::default();
+                    batch.put(store::KeySpace::Queues, key.clone(), vec![shard as u8; 100]);
                     handle.commit(batch).expect("there is room");
-                    let value = handle.get(store::Space::Queues, &key).expect("readable");
+                    let value = handle.get(store::KeySpace::Queues, &key).expect("readable");
                     assert_eq!(value, Some(vec![shard as u8; 100]));
                     let (prefix, mut count) = (shard.to_be_bytes(), 0);
                     let mut visit = |_: &[u8], _: &[u8]| {
                         count += 1;
                         true
                     };
-                    handle.scan(store::Space::Queues, &prefix, b"", &mut visit).expect("readable");
+                    handle
+                        .scan(store::KeySpace::Queues, &prefix, b"", &mut visit)
+                        .expect("readable");
                     assert_eq!(count, n + 1);
                 }
             });

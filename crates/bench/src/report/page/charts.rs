@@ -3,10 +3,10 @@
 
 use super::super::grouping::{BrokerRuns, GroupKind, LoadGroup, median};
 use super::super::verdict::{GroupVerdict, sampler};
-use super::super::words::{amount, fixed};
+use super::super::wording::{amount, fixed};
 use super::super::{list, number, text};
-use super::answer::BarRow;
-use super::{escaped, series_class};
+use super::result_section::BarRow;
+use super::{escape_html, series_class};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -40,10 +40,10 @@ pub(super) fn bars(group: &LoadGroup<'_>, own: &GroupVerdict, out: &mut String) 
     let _ = writeln!(out, "</div>");
 }
 
-type Figure = fn(&Value) -> Option<f64>;
+type ChartFigure = fn(&Value) -> Option<f64>;
 
 /// Name, unit, which is better, and where it stands.
-const BARS: &[(&str, &str, &str, Figure)] = &[
+const BARS: &[(&str, &str, &str, ChartFigure)] = &[
     ("Delivered", "messages/s", "longer", |run| run.pointer("/rates/received")?.as_f64()),
     ("Median latency of deliveries", "ms", "shorter", |run| sampler(run, "Sub", "p50")),
     ("99th percentile of delivery latency", "ms", "shorter", |run| sampler(run, "Sub", "p99")),
@@ -57,7 +57,7 @@ const BARS: &[(&str, &str, &str, Figure)] = &[
 ];
 
 /// A curve's figure, second by second.
-struct Curve {
+struct ChartCurve {
     name: &'static str,
     unit: &'static str,
     path: &'static str,
@@ -69,7 +69,7 @@ struct Curve {
 }
 
 pub(super) fn over_time(group: &LoadGroup<'_>, out: &mut String) {
-    let drawn = |curves: &[Curve]| {
+    let drawn = |curves: &[ChartCurve]| {
         let mut charts = String::new();
         let count = curves.iter().filter(|curve| curve.draw(group, &mut charts)).count();
         (count, charts)
@@ -99,17 +99,17 @@ pub(super) fn over_time(group: &LoadGroup<'_>, out: &mut String) {
 }
 
 /// Points of one line: seconds and values.
-type Points = Vec<(f64, f64)>;
+type ChartPoints = Vec<(f64, f64)>;
 
-impl Curve {
+impl ChartCurve {
     /// Says whether there was anything to draw.
     fn draw(&self, group: &LoadGroup<'_>, out: &mut String) -> bool {
-        let rounds: Vec<Vec<Points>> =
+        let rounds: Vec<Vec<ChartPoints>> =
             group.brokers.iter().map(|broker| self.rounds(broker)).collect();
         let all = || rounds.iter().flatten().flatten();
         let Some(most) = all().map(|(_, value)| *value).reduce(f64::max) else { return false };
         let span = all().map(|(at, _)| *at).fold(1.0, f64::max);
-        let axis = Axis::to(most);
+        let axis = ChartAxis::for_values_to(most);
         let _ = writeln!(
             out,
             "<figure class=\"chart\">\n<figcaption>{}, {}</figcaption>\n<div class=\"plot\">",
@@ -127,7 +127,7 @@ impl Curve {
             out,
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" \
              aria-label=\"{}\">",
-            escaped(&self.in_words(group, &rounds, span))
+            escape_html(&self.describe(group, &rounds, span))
         );
         for tick in axis.ticks() {
             let y = HEIGHT - tick / axis.top * HEIGHT;
@@ -141,7 +141,7 @@ impl Curve {
                     let _ = writeln!(out, "<path class=\"line thin {series}\" d=\"{path}\"/>");
                 }
             }
-            let path = path(&middle(own), span, axis.top);
+            let path = path(&median_points(own), span, axis.top);
             let _ = writeln!(out, "<path class=\"line {series}\" d=\"{path}\"/>");
         }
         let _ = writeln!(
@@ -149,16 +149,16 @@ impl Curve {
             "</svg>\n</div>\n<p class=\"times\"><span>0 s</span><span>{} s</span></p>",
             amount(span)
         );
-        self.key(group, &rounds, out);
+        self.write_legend(group, &rounds, out);
         let _ = writeln!(out, "</figure>");
         true
     }
 
     /// The names of the lines, with their figures.
-    fn key(&self, group: &LoadGroup<'_>, rounds: &[Vec<Points>], out: &mut String) {
+    fn write_legend(&self, group: &LoadGroup<'_>, rounds: &[Vec<ChartPoints>], out: &mut String) {
         let _ = writeln!(out, "<ul class=\"key\">");
         for (at, own) in rounds.iter().enumerate() {
-            let figures = match (middle_value(own), peak(own)) {
+            let figures = match (median_value(own), peak(own)) {
                 (Some(middle), Some(peak)) => {
                     format!("<b>{}</b>, peak {}", amount(middle), amount(peak))
                 }
@@ -170,18 +170,18 @@ impl Curve {
                  class=\"line {}\" d=\"M0 4H28\"/></svg><span>{}</span> \
                  <span class=\"figures\">{figures}</span></li>",
                 series_class(at),
-                escaped(&group.brokers[at].name)
+                escape_html(&group.brokers[at].name)
             );
         }
         let _ = writeln!(out, "</ul>");
     }
 
     /// For those who do not see the chart.
-    fn in_words(&self, group: &LoadGroup<'_>, rounds: &[Vec<Points>], span: f64) -> String {
+    fn describe(&self, group: &LoadGroup<'_>, rounds: &[Vec<ChartPoints>], span: f64) -> String {
         let mut words = format!("{}, {}, over {} s.", self.name, self.unit, amount(span));
         for (at, own) in rounds.iter().enumerate() {
             let name = &group.brokers[at].name;
-            let _ = match (middle_value(own), peak(own)) {
+            let _ = match (median_value(own), peak(own)) {
                 (Some(middle), Some(peak)) => {
                     write!(words, " {name}: median {}, peak {}.", amount(middle), amount(peak))
                 }
@@ -191,28 +191,28 @@ impl Curve {
         words
     }
 
-    fn rounds(&self, broker: &BrokerRuns<'_>) -> Vec<Points> {
+    fn rounds(&self, broker: &BrokerRuns<'_>) -> Vec<ChartPoints> {
         let rounds = broker.runs.iter().map(|run| self.points(run));
         rounds.filter(|points| !points.is_empty()).collect()
     }
 
-    fn points(&self, run: &Value) -> Points {
+    fn points(&self, run: &Value) -> ChartPoints {
         let seconds = list(run, "/seconds").iter();
         let seconds: Vec<&Value> =
             seconds.filter(|second| self.is_of_all || is_measured(run, second)).collect();
         let first = seconds.first().map_or(0.0, |second| number(second, "/t"));
-        let points: Points = seconds
+        let points: ChartPoints = seconds
             .iter()
             .filter_map(|second| {
                 let value = second.pointer(self.path)?.as_f64()? * self.factor;
                 Some((number(second, "/t") - first, value))
             })
             .collect();
-        self.fewer(points)
+        self.thin_out(points)
     }
 
     /// At most so many as can be told apart.
-    fn fewer(&self, points: Points) -> Points {
+    fn thin_out(&self, points: ChartPoints) -> ChartPoints {
         let size = points.len().div_ceil(POINTS_MAX).max(1);
         let one = |some: &[(f64, f64)]| {
             let peak = some.iter().map(|(_, value)| *value).fold(0.0, f64::max);
@@ -237,7 +237,7 @@ fn is_measured(run: &Value, second: &Value) -> bool {
 }
 
 /// The median of the rounds at each second.
-fn middle(rounds: &[Points]) -> Points {
+fn median_points(rounds: &[ChartPoints]) -> ChartPoints {
     if let [only] = rounds {
         return only.clone();
     }
@@ -252,18 +252,18 @@ fn middle(rounds: &[Points]) -> Points {
     middle.collect()
 }
 
-fn middle_value(rounds: &[Points]) -> Option<f64> {
+fn median_value(rounds: &[ChartPoints]) -> Option<f64> {
     let mut all: Vec<f64> = rounds.iter().flatten().map(|(_, value)| *value).collect();
     all.sort_by(f64::total_cmp);
     median(all)
 }
 
-fn peak(rounds: &[Points]) -> Option<f64> {
+fn peak(rounds: &[ChartPoints]) -> Option<f64> {
     rounds.iter().flatten().map(|(_, value)| *value).reduce(f64::max)
 }
 
 /// Where seconds are missing the line is, too; a single second is a short line.
-fn path(points: &Points, span: f64, top: f64) -> String {
+fn path(points: &ChartPoints, span: f64, top: f64) -> String {
     let x = |at: f64| at / span * WIDTH;
     let y = |value: f64| HEIGHT - value / top * HEIGHT;
     let step = points.windows(2).map(|two| two[1].0 - two[0].0).fold(f64::MAX, f64::min);
@@ -281,18 +281,18 @@ fn path(points: &Points, span: f64, top: f64) -> String {
 }
 
 /// Of values: from zero to a round number.
-struct Axis {
+struct ChartAxis {
     top: f64,
     step: f64,
 }
 
-impl Axis {
-    fn to(most: f64) -> Axis {
+impl ChartAxis {
+    fn for_values_to(most: f64) -> ChartAxis {
         let rough = if most > 0.0 { most / 3.0 } else { 1.0 / 3.0 };
         let size = 10_f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 2.5, 5.0, 10.0].iter().map(|n| n * size).find(|step| *step >= rough);
         let step = step.unwrap_or(size * 10.0);
-        Axis { top: (most / step).ceil().max(1.0) * step, step }
+        ChartAxis { top: (most / step).ceil().max(1.0) * step, step }
     }
 
     fn ticks(&self) -> impl Iterator<Item = f64> {
@@ -309,63 +309,69 @@ const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 300.0;
 const POINTS_MAX: usize = 240;
 
-const fn curve(name: &'static str, unit: &'static str, path: &'static str) -> Curve {
-    Curve { name, unit, path, factor: 1.0, is_peak: false, is_of_all: false }
+const fn curve(name: &'static str, unit: &'static str, path: &'static str) -> ChartCurve {
+    ChartCurve { name, unit, path, factor: 1.0, is_peak: false, is_of_all: false }
 }
 
-const fn peaks(name: &'static str, path: &'static str) -> Curve {
-    Curve { is_peak: true, ..curve(name, "ms", path) }
+const fn peak_curve(name: &'static str, path: &'static str) -> ChartCurve {
+    ChartCurve { is_peak: true, ..curve(name, "ms", path) }
 }
 
-const fn times(factor: f64, curve: Curve) -> Curve {
-    Curve { factor, ..curve }
+const fn scaled_curve(factor: f64, curve: ChartCurve) -> ChartCurve {
+    ChartCurve { factor, ..curve }
 }
 
-const fn of_all(curve: Curve) -> Curve {
-    Curve { is_of_all: true, ..curve }
+const fn whole_run_curve(curve: ChartCurve) -> ChartCurve {
+    ChartCurve { is_of_all: true, ..curve }
 }
 
 const KILO: f64 = 1.0 / 1024.0;
 const PERCENT: f64 = 100.0;
 
-const MAIN: &[Curve] = &[
+const MAIN: &[ChartCurve] = &[
     curve("Delivered", "messages/s", "/received"),
-    peaks("99th percentile of delivery latency", "/sub_ms/p99"),
-    peaks("Median latency of deliveries", "/sub_ms/p50"),
+    peak_curve("99th percentile of delivery latency", "/sub_ms/p99"),
+    peak_curve("Median latency of deliveries", "/sub_ms/p50"),
     curve("Broker CPU", "processors", "/target/cpu"),
-    times(KILO, curve("Broker memory", "MB", "/target/memory_kb")),
-    peaks("99th percentile of publish latency", "/pub_ms/p99"),
+    scaled_curve(KILO, curve("Broker memory", "MB", "/target/memory_kb")),
+    peak_curve("99th percentile of publish latency", "/pub_ms/p99"),
 ];
 
-const MORE: &[Curve] = &[
+const MORE: &[ChartCurve] = &[
     curve("Published", "messages/s", "/published"),
-    peaks("Mean latency of deliveries", "/sub_ms/mean"),
-    peaks("Mean latency of publishing", "/pub_ms/mean"),
-    of_all(peaks("Mean latency of connecting, from the first client on", "/connect_ms/mean")),
-    of_all(curve("Clients, from the first one on", "connected", "/live")),
-    times(KILO, curve("Received", "KB/s", "/bytes_in")),
+    peak_curve("Mean latency of deliveries", "/sub_ms/mean"),
+    peak_curve("Mean latency of publishing", "/pub_ms/mean"),
+    whole_run_curve(peak_curve(
+        "Mean latency of connecting, from the first client on",
+        "/connect_ms/mean",
+    )),
+    whole_run_curve(curve("Clients, from the first one on", "connected", "/live")),
+    scaled_curve(KILO, curve("Received", "KB/s", "/bytes_in")),
     curve("Successful requests", "requests/s", "/succeeded"),
     curve("Failed requests", "in a second", "/failed"),
-    times(PERCENT, curve("Host CPU in use", "% of all processors", "/target/host_cpu")),
-    times(
+    scaled_curve(PERCENT, curve("Host CPU in use", "% of all processors", "/target/host_cpu")),
+    scaled_curve(
         PERCENT,
         curve("CPU given to others (steal)", "% of all processors", "/target/host_stolen"),
     ),
-    times(PERCENT, curve("CPU of other processes", "% of all processors", "/target/host_others")),
-    times(KILO, curve("Host memory in use", "MB", "/target/host_memory_kb")),
+    scaled_curve(
+        PERCENT,
+        curve("CPU of other processes", "% of all processors", "/target/host_others"),
+    ),
+    scaled_curve(KILO, curve("Host memory in use", "MB", "/target/host_memory_kb")),
     curve("Broker threads", "threads", "/target/threads"),
     curve("Broker descriptors", "open", "/target/descriptors"),
     curve("Broker context switches", "switches/s", "/target/switches_per_s"),
-    times(KILO, curve("Broker disk writes", "KB/s", "/target/disk_written_per_s")),
-    times(KILO, curve("Host network in", "KB/s", "/target/net_in_per_s")),
-    times(KILO, curve("Host network out", "KB/s", "/target/net_out_per_s")),
-    times(PERCENT, curve("Tester's busiest thread", "% of a processor", "/thread_cpu_max")),
+    scaled_curve(KILO, curve("Broker disk writes", "KB/s", "/target/disk_written_per_s")),
+    scaled_curve(KILO, curve("Host network in", "KB/s", "/target/net_in_per_s")),
+    scaled_curve(KILO, curve("Host network out", "KB/s", "/target/net_out_per_s")),
+    scaled_curve(PERCENT, curve("Tester's busiest thread", "% of a processor", "/thread_cpu_max")),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::grouping::group;
+    use crate::report::grouping::group_by_load;
     use serde_json::json;
 
     #[test]
@@ -376,7 +382,7 @@ mod tests {
             (0.03, &[0.0, 0.01, 0.02, 0.03]),
             (0.0, &[0.0, 0.5]),
         ] {
-            let axis = Axis::to(most);
+            let axis = ChartAxis::for_values_to(most);
             let found: Vec<f64> = axis.ticks().collect();
             assert!(axis.top >= most && found[0] == 0.0);
             let is_close = found.iter().zip(ticks).all(|(a, b)| (a - b).abs() < 1e-9);
@@ -395,7 +401,7 @@ mod tests {
             second(4.0, "drain", 700.0),
         ]});
         let reports = [report];
-        let groups = group(&reports);
+        let groups = group_by_load(&reports);
         assert_eq!(MAIN[0].rounds(&groups[0].brokers[0]), [vec![(0.0, 10.0), (1.0, 20.0)]]);
         let of_all = MORE.iter().find(|curve| curve.is_of_all).expect("there is one");
         assert_eq!(of_all.path, "/connect_ms/mean");
@@ -403,8 +409,8 @@ mod tests {
 
     #[test]
     fn long_tests_are_drawn_with_their_peaks() {
-        let points: Points = (0..1_000).map(|n| (f64::from(n), f64::from(n % 10))).collect();
-        let fewer = MAIN[1].fewer(points);
+        let points: ChartPoints = (0..1_000).map(|n| (f64::from(n), f64::from(n % 10))).collect();
+        let fewer = MAIN[1].thin_out(points);
         assert!(fewer.len() <= POINTS_MAX && fewer.iter().all(|(_, value)| *value >= 4.0));
     }
 }

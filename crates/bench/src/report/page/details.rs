@@ -3,10 +3,10 @@
 
 use super::super::grouping::{GroupKind, LoadGroup};
 use super::super::verdict::sampler;
-use super::super::words::{amount, fixed};
+use super::super::wording::{amount, fixed};
 use super::super::{list, number, text};
-use super::escaped;
-use super::tables::{Cell, Row, table};
+use super::escape_html;
+use super::tables::{HtmlCell, HtmlRow, table};
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -42,10 +42,10 @@ fn overview(group: &LoadGroup<'_>, out: &mut String) {
     };
     let mut heads = vec!["figure".to_string()];
     heads.extend(group.brokers.iter().map(|one| one.name.clone()));
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<HtmlRow> = Vec::new();
     for (name, path, factor, digits) in FIGURES {
         let of = |run: &Value| Some(run.pointer(path)?.as_f64()? * factor);
-        let cells: Vec<Cell> = group
+        let cells: Vec<HtmlCell> = group
             .brokers
             .iter()
             .map(|broker| {
@@ -56,7 +56,7 @@ fn overview(group: &LoadGroup<'_>, out: &mut String) {
                     }
                     _ => String::new(),
                 };
-                Cell { value, more }
+                HtmlCell { value, more }
             })
             .collect();
         if cells.iter().any(|cell| cell.value != "-") {
@@ -78,14 +78,14 @@ fn requests(group: &LoadGroup<'_>, caption: &str, columns: &[SamplerColumn], out
             names.push(name);
         }
     }
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<HtmlRow> = Vec::new();
     for name in names {
         for broker in &group.brokers {
             let cells = columns.iter().map(|(_, key, factor, digits)| {
                 let value = broker.median(|run| Some(sampler(run, name, key)? * factor));
-                Cell::from(value.map_or("-".to_string(), |value| fixed(value, *digits)))
+                HtmlCell::from(value.map_or("-".to_string(), |value| fixed(value, *digits)))
             });
-            let cells: Vec<Cell> = cells.collect();
+            let cells: Vec<HtmlCell> = cells.collect();
             if cells.iter().any(|cell| cell.value != "-") {
                 let what = SAMPLER_NAMES.iter().find(|(known, _)| *known == name);
                 let what = what.map_or(name, |(_, what)| what);
@@ -103,13 +103,13 @@ fn runs(group: &LoadGroup<'_>, out: &mut String) {
     let mut heads = vec!["run".to_string()];
     heads.extend(RUN_COLUMNS.iter().map(|(name, ..)| (*name).to_string()));
     heads.push("result".into());
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<HtmlRow> = Vec::new();
     for broker in &group.brokers {
         for (round, run) in broker.runs.iter().enumerate() {
-            let mut cells: Vec<Cell> = RUN_COLUMNS
+            let mut cells: Vec<HtmlCell> = RUN_COLUMNS
                 .iter()
                 .map(|(_, of, digits)| {
-                    Cell::from(of(run).map_or("-".to_string(), |value| fixed(value, *digits)))
+                    HtmlCell::from(of(run).map_or("-".to_string(), |value| fixed(value, *digits)))
                 })
                 .collect();
             cells.push(result(run).into());
@@ -152,7 +152,7 @@ fn faults(group: &LoadGroup<'_>, out: &mut String) {
     }
     let _ = writeln!(out, "<h3>Warnings</h3>\n<ul>");
     for (names, warning) in warnings {
-        let _ = writeln!(out, "<li>{}: {}</li>", escaped(&names), escaped(&warning));
+        let _ = writeln!(out, "<li>{}: {}</li>", escape_html(&names), escape_html(&warning));
     }
     let _ = writeln!(out, "</ul>");
 }
@@ -160,7 +160,7 @@ fn faults(group: &LoadGroup<'_>, out: &mut String) {
 fn failures(name: &str, run: &Value, out: &mut String) {
     let all = list(run, "/failures");
     if !all.is_empty() {
-        let rows: Vec<Row> = all
+        let rows: Vec<HtmlRow> = all
             .iter()
             .map(|one| (text(one, "/what").to_string(), vec![amount(number(one, "/count")).into()]))
             .collect();
@@ -177,14 +177,14 @@ fn failures(name: &str, run: &Value, out: &mut String) {
     let keys = ["topic", "sent", "expected", "received", "lost", "duplicates", "reordered"];
     let mut heads = vec!["publisher".to_string()];
     heads.extend(keys.map(String::from));
-    let rows: Vec<Row> = streams
+    let rows: Vec<HtmlRow> = streams
         .iter()
         .map(|stream| {
             let cells = keys.iter().map(|key| match &stream[*key] {
                 Value::String(text) => text.clone(),
                 other => fixed(other.as_f64().unwrap_or(0.0), 0),
             });
-            (text(stream, "/publisher").to_string(), cells.map(Cell::from).collect())
+            (text(stream, "/publisher").to_string(), cells.map(HtmlCell::from).collect())
         })
         .collect();
     table(&format!("Publishers and topics of {name} with faults"), &heads, &rows, out);

@@ -2,7 +2,7 @@
 
 use super::super::grouping::{BrokerRuns, LoadGroup};
 use super::super::{host_lines, list, text};
-use super::escaped;
+use super::escape_html;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -12,12 +12,12 @@ pub(super) fn write(groups: &[LoadGroup<'_>], out: &mut String) {
     let runs = || groups.iter().flat_map(|group| &group.brokers).flat_map(|one| &one.runs);
     if let Some(run) = runs().find(|run| run["tool"].is_string()) {
         let _ = writeln!(out, "<h3>Host and tester</h3>\n<dl>");
-        pair("Command", text(run, "/command"), out);
+        write_pair("Command", text(run, "/command"), out);
         let began = run["began_unix_s"].as_u64().map(utc).unwrap_or_default();
-        pair("Began", &began, out);
+        write_pair("Began", &began, out);
         for line in host_lines(run) {
             let (name, value) = line.split_once(": ").unwrap_or((&line, ""));
-            pair(name, value, out);
+            write_pair(name, value, out);
         }
         let _ = writeln!(out, "</dl>");
     }
@@ -25,27 +25,27 @@ pub(super) fn write(groups: &[LoadGroup<'_>], out: &mut String) {
     for broker in groups.iter().flat_map(|group| &group.brokers) {
         if !shown.contains(&broker.name.as_str()) {
             shown.push(&broker.name);
-            of_broker(broker, out);
+            write_broker(broker, out);
         }
     }
     scenarios(groups, out);
     let _ = writeln!(out, "</section>");
 }
 
-fn of_broker(broker: &BrokerRuns<'_>, out: &mut String) {
+fn write_broker(broker: &BrokerRuns<'_>, out: &mut String) {
     let run = broker.runs.iter().find(|run| run["tool"].is_string()).unwrap_or(&broker.runs[0]);
-    let _ = writeln!(out, "<h3>{}</h3>\n<dl>", escaped(&broker.name));
+    let _ = writeln!(out, "<h3>{}</h3>\n<dl>", escape_html(&broker.name));
     let urls = list(run, "/target/urls").iter().filter_map(Value::as_str);
-    pair("Target", &urls.collect::<Vec<_>>().join(", "), out);
-    pair("Version", text(run, "/target/version"), out);
-    pair("Command", text(run, "/target/command"), out);
+    write_pair("Target", &urls.collect::<Vec<_>>().join(", "), out);
+    write_pair("Version", text(run, "/target/version"), out);
+    write_pair("Command", text(run, "/target/command"), out);
     if let Some(why) = broker.error() {
-        pair("Could not be run", why, out);
+        write_pair("Could not be run", why, out);
     }
     let _ = writeln!(out, "</dl>");
     let configuration = text(run, "/target/configuration").trim();
     if !configuration.is_empty() {
-        let _ = writeln!(out, "<pre>{}</pre>", escaped(configuration));
+        let _ = writeln!(out, "<pre>{}</pre>", escape_html(configuration));
     }
 }
 
@@ -61,16 +61,21 @@ fn scenarios(groups: &[LoadGroup<'_>], out: &mut String) {
             let _ = writeln!(
                 out,
                 "<details><summary>Scenario {}</summary>\n<pre>{}</pre>\n</details>",
-                escaped(&group.name),
-                escaped(scenario)
+                escape_html(&group.name),
+                escape_html(scenario)
             );
         }
     }
 }
 
-fn pair(name: &str, value: &str, out: &mut String) {
+fn write_pair(name: &str, value: &str, out: &mut String) {
     if !value.trim().is_empty() {
-        let _ = writeln!(out, "<div><dt>{}</dt><dd>{}</dd></div>", escaped(name), escaped(value));
+        let _ = writeln!(
+            out,
+            "<div><dt>{}</dt><dd>{}</dd></div>",
+            escape_html(name),
+            escape_html(value)
+        );
     }
 }
 

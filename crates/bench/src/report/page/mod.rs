@@ -1,29 +1,29 @@
 //! One HTML file that needs nothing else, no script and no network: first the conclusion, then
 //! charts of each load with the brokers overlaid, then all figures and the disclosure.
 
-mod answer;
 mod charts;
 mod details;
 mod disclosure;
+mod result_section;
 mod tables;
 
-use super::grouping::{LoadGroup, group};
+use super::grouping::{LoadGroup, group_by_load};
 use super::verdict::{GroupVerdict, group_verdict, verdict};
-use super::words::list_of;
+use super::wording::list_of;
 use serde_json::Value;
 use std::fmt::Write as _;
 
 /// The page of one report or of several, whose brokers are compared.
 pub(crate) fn html(reports: &[Value]) -> String {
-    let groups = group(reports);
+    let groups = group_by_load(reports);
     let mut body = String::new();
-    answer::write(&groups, &verdict(&groups), &mut body);
+    result_section::write(&groups, &verdict(&groups), &mut body);
     for (at, group) in groups.iter().enumerate() {
-        load(at, group, &group_verdict(group), &mut body);
+        write_load(at, group, &group_verdict(group), &mut body);
     }
     disclosure::write(&groups, &mut body);
     let names: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
-    let title = escaped(&format!("{} - godwit-bench", list_of(&names)));
+    let title = escape_html(&format!("{} - godwit-bench", list_of(&names)));
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -34,17 +34,17 @@ pub(crate) fn html(reports: &[Value]) -> String {
 }
 
 /// A load's own part of the page.
-fn load(at: usize, group: &LoadGroup<'_>, own: &GroupVerdict, out: &mut String) {
+fn write_load(at: usize, group: &LoadGroup<'_>, own: &GroupVerdict, out: &mut String) {
     let _ = writeln!(
         out,
         "<section aria-labelledby=\"load-{at}\">\n<h2 id=\"load-{at}\">{}</h2>",
-        escaped(&group.name)
+        escape_html(&group.name)
     );
     if !group.title.is_empty() {
-        let _ = writeln!(out, "<p>{}.</p>", escaped(group.title.trim_end_matches('.')));
+        let _ = writeln!(out, "<p>{}.</p>", escape_html(group.title.trim_end_matches('.')));
     }
     if !group.scaled.is_empty() {
-        let _ = writeln!(out, "<p class=\"note\">Scaled: {}.</p>", escaped(group.scaled));
+        let _ = writeln!(out, "<p class=\"note\">Scaled: {}.</p>", escape_html(group.scaled));
     }
     charts::bars(group, own, out);
     charts::over_time(group, out);
@@ -53,7 +53,7 @@ fn load(at: usize, group: &LoadGroup<'_>, own: &GroupVerdict, out: &mut String) 
 }
 
 /// Text as HTML, also between quotes.
-fn escaped(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

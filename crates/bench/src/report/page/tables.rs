@@ -1,46 +1,46 @@
 //! Tables that wrap and are never cut off: on a narrow screen each row becomes a block, in which
 //! every value has its column's name.
 
-use super::escaped;
+use super::escape_html;
 use std::fmt::Write as _;
 
 /// A row: what it is of, and its cells. A cell may have a second line.
-pub(super) type Row = (String, Vec<Cell>);
+pub(super) type HtmlRow = (String, Vec<HtmlCell>);
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cell {
+pub(super) struct HtmlCell {
     pub(super) value: String,
     pub(super) more: String,
 }
 
-impl From<String> for Cell {
-    fn from(value: String) -> Cell {
-        Cell { value, more: String::new() }
+impl From<String> for HtmlCell {
+    fn from(value: String) -> HtmlCell {
+        HtmlCell { value, more: String::new() }
     }
 }
 
 /// The first of `heads` is over the rows' names.
-pub(super) fn table(caption: &str, heads: &[String], rows: &[Row], out: &mut String) {
+pub(super) fn table(caption: &str, heads: &[String], rows: &[HtmlRow], out: &mut String) {
     let _ = writeln!(out, "<div class=\"scroll\">\n<table role=\"table\">");
-    let _ = writeln!(out, "<caption>{}</caption>", escaped(caption));
+    let _ = writeln!(out, "<caption>{}</caption>", escape_html(caption));
     let _ = write!(out, "<thead role=\"rowgroup\"><tr role=\"row\">");
     for head in heads {
-        let _ = write!(out, "<th role=\"columnheader\" scope=\"col\">{}</th>", escaped(head));
+        let _ = write!(out, "<th role=\"columnheader\" scope=\"col\">{}</th>", escape_html(head));
     }
     let _ = writeln!(out, "</tr></thead>\n<tbody role=\"rowgroup\">");
     for (name, cells) in rows {
-        let name = escaped(name);
+        let name = escape_html(name);
         let _ = write!(out, "<tr role=\"row\"><th role=\"rowheader\" scope=\"row\">{name}</th>");
         for (cell, head) in cells.iter().zip(&heads[1..]) {
             let more = match cell.more.as_str() {
                 "" => String::new(),
-                more => format!(" <small>{}</small>", escaped(more)),
+                more => format!(" <small>{}</small>", escape_html(more)),
             };
             let _ = write!(
                 out,
                 "<td role=\"cell\" data-head=\"{}\"><span>{}{more}</span></td>",
-                escaped(head),
-                escaped(&cell.value)
+                escape_html(head),
+                escape_html(&cell.value)
             );
         }
         let _ = writeln!(out, "</tr>");

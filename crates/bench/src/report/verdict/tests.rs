@@ -1,7 +1,7 @@
 //! Sentences for runs whose figures are known.
 
 use super::*;
-use crate::report::grouping::group;
+use crate::report::grouping::group_by_load;
 use serde_json::json;
 
 /// One run of a comparison: throughput, 99th percentile, lost of 1,000 deliveries.
@@ -31,8 +31,8 @@ fn rounds(all: &[(&str, ThreeRounds)]) -> Vec<Value> {
     all.iter().flat_map(|(broker, rounds)| each(broker, rounds)).collect()
 }
 
-fn concluded(reports: &[Value]) -> Verdict {
-    verdict(&group(reports))
+fn concluded(reports: &[Value]) -> PageVerdict {
+    verdict(&group_by_load(reports))
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn who_won_by_how_much_and_whether_it_counts() {
             ]),
             "a won fan: its 99th percentile of delivery latency is 2 ms; b, the next, has 5, 2.5 \
              times as much.",
-            Standing::Counts,
+            VerdictStanding::Counts,
         ),
         (
             rounds(&[
@@ -54,7 +54,7 @@ fn who_won_by_how_much_and_whether_it_counts() {
             ]),
             "b won fan: its throughput is 1,050 messages/s delivered; a, the next, has 900, 14 % \
              less.",
-            Standing::Counts,
+            VerdictStanding::Counts,
         ),
         (
             rounds(&[
@@ -63,7 +63,7 @@ fn who_won_by_how_much_and_whether_it_counts() {
             ]),
             "No clear winner in fan: the 99th percentile of delivery latency of a is best in the \
              median, 2 ms, and its rounds (1.9 to 4.2) overlap with those of b (2.9 to 3.1).",
-            Standing::Counts,
+            VerdictStanding::Counts,
         ),
         (
             rounds(&[
@@ -71,7 +71,7 @@ fn who_won_by_how_much_and_whether_it_counts() {
                 ("b", [(1_000.0, 3.0, 0), (1_000.0, 3.1, 0), (1_000.0, 2.9, 0)]),
             ]),
             "b won fan: it alone had no fault. a is out: it lost 250 of 3,000 deliveries (8.33 %).",
-            Standing::Counts,
+            VerdictStanding::Counts,
         ),
         (
             rounds(&[
@@ -80,13 +80,13 @@ fn who_won_by_how_much_and_whether_it_counts() {
             ]),
             "No clear winner in fan: the 99th percentile of delivery latency of a and of b is the \
              same within 2 %, 3 ms.",
-            Standing::Counts,
+            VerdictStanding::Counts,
         ),
         (
             vec![run("a", 1, (1_000.0, 2.0, 1)), run("b", 1, (1_000.0, 2.0, 2))],
             "No broker passed fan without a fault. a is out: it lost 1 of 1,000 deliveries (0.1 \
              %). b is out: it lost 2 of 1,000 deliveries (0.2 %).",
-            Standing::CountsWithReservations,
+            VerdictStanding::CountsWithReservations,
         ),
     ] {
         let found = concluded(&all);
@@ -126,7 +126,7 @@ fn what_disturbed_the_runs_is_said_and_may_decide_that_they_do_not_count() {
         let one = found.reservations.iter().find(|one| one.text.contains(says));
         let one = one.unwrap_or_else(|| panic!("{says}: {:?}", found.reservations));
         assert_eq!(one.is_major, is_major, "{says}");
-        let does_count = found.standing != Standing::DoesNotCount;
+        let does_count = found.standing != VerdictStanding::DoesNotCount;
         assert_eq!(does_count, !is_major, "{says}");
         assert!(found.sentence.starts_with("a won fan"), "{}", found.sentence);
     }

@@ -5,9 +5,9 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Sealed, Taken};
-use crate::layers::Broken;
-use broker::Certificate;
+use super::{LayerProgress, SealedBuffer};
+use crate::transport_stack::TransportError;
+use broker::PeerCertificate;
 use openssl::error::ErrorStack;
 use openssl::ssl::{self, ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode};
 use openssl::ssl::{SslOptions, SslSessionCacheMode, SslStream, SslVersion};
@@ -28,28 +28,28 @@ pub(super) const HANDSHAKE_BYTES: usize = 44 * 1024;
 
 /// The keys of a listener. Connections keep those that they began with.
 #[derive(Clone)]
-pub struct Keys {
+pub struct PskKeys {
     by_identity: Arc<HashMap<Box<str>, Box<[u8]>>>,
     context: SslContext,
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for PskKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keys").field("identities", &self.by_identity.len()).finish_non_exhaustive()
     }
 }
 
-impl Keys {
+impl PskKeys {
     /// The error is a sentence of OpenSSL's.
-    pub fn new(by_identity: HashMap<Box<str>, Box<[u8]>>) -> Result<Keys, String> {
+    pub fn new(by_identity: HashMap<Box<str>, Box<[u8]>>) -> Result<PskKeys, String> {
         let by_identity = Arc::new(by_identity);
-        let context = terms(&by_identity).map_err(|errors| errors.to_string())?;
-        Ok(Keys { by_identity, context })
+        let context = build_ssl(&by_identity).map_err(|errors| errors.to_string())?;
+        Ok(PskKeys { by_identity, context })
     }
 }
 
 /// What is agreed upon with every client.
-fn terms(keys: &Arc<HashMap<Box<str>, Box<[u8]>>>) -> Result<SslContext, ErrorStack> {
+fn build_ssl(keys: &Arc<HashMap<Box<str>, Box<[u8]>>>) -> Result<SslContext, ErrorStack> {
     let mut context = SslContextBuilder::new(SslMethod::tls_server())?;
     context.set_min_proto_version(Some(SslVersion::TLS1_2))?;
     // Of 1.3 a second ClientHello could be asked for, whose announced length nobody bounds.
@@ -83,7 +83,7 @@ fn terms(keys: &Arc<HashMap<Box<str>, Box<[u8]>>>) -> Result<SslContext, ErrorSt
 
 /// Why a handshake or a record was not taken.
 #[derive(Debug)]
-pub(crate) enum Wrong {
+pub(crate) enum PskError {
     /// It is another key, or something came in between.
     Key(Box<str>),
     NoHello,
@@ -91,38 +91,38 @@ pub(crate) enum Wrong {
     UnknownIdentity(Box<str>),
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for PskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wrong::Key(identity) => write!(f, "the key is not that of identity {identity:?}"),
-            Wrong::NoHello => f.write_str("it began with something else than a ClientHello"),
-            Wrong::OpenSsl(reason) => f.write_str(reason),
-            Wrong::UnknownIdentity(identity) => write!(f, "nobody has identity {identity:?}"),
+            PskError::Key(identity) => write!(f, "the key is not that of identity {identity:?}"),
+            PskError::NoHello => f.write_str("it began with something else than a ClientHello"),
+            PskError::OpenSsl(reason) => f.write_str(reason),
+            PskError::UnknownIdentity(identity) => write!(f, "nobody has identity {identity:?}"),
         }
     }
 }
 
 /// A connection's TLS.
-pub(crate) enum Keyed {
+pub(crate) enum PskLayer {
     /// The peer has not said anything yet: nothing was made for it.
-    Silent(Keys),
-    Talking(Box<Talk>),
+    Silent(PskKeys),
+    Talking(Box<PskConnection>),
 }
 
-pub(crate) struct Talk {
-    keys: Keys,
-    stream: SslStream<Wire>,
+pub(crate) struct PskConnection {
+    keys: PskKeys,
+    stream: SslStream<RecordBuffers>,
 }
 
 /// What OpenSSL takes for a socket: the records of this moment, in and out.
 #[derive(Default)]
-struct Wire {
+struct RecordBuffers {
     incoming: Vec<u8>,
     read: usize,
     outgoing: Vec<u8>,
 }
 
-impl Read for Wire {
+impl Read for RecordBuffers {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let there = &self.incoming[self.read..];
         if there.is_empty() {
@@ -135,7 +135,7 @@ impl Read for Wire {
     }
 }
 
-impl Write for Wire {
+impl Write for RecordBuffers {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.outgoing.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -146,35 +146,40 @@ impl Write for Wire {
     }
 }
 
-impl Keyed {
-    /// As `Tls::take_in`.
-    pub(super) fn take_in(
+impl PskLayer {
+    /// As `TlsLayer::decode`.
+    pub(super) fn decode(
         &mut self,
         raw: &[u8],
         plain: &mut Vec<u8>,
-        sealed: &mut Sealed,
-    ) -> Result<Taken, Broken> {
+        sealed: &mut SealedBuffer,
+    ) -> Result<LayerProgress, TransportError> {
         let consumed = whole_records(raw);
         if consumed == 0 {
-            return Ok(Taken::default());
+            return Ok(LayerProgress::default());
         }
-        if self.is_silent() && !is_hello(&raw[..consumed]) {
+        if self.is_silent() && !is_client_hello(&raw[..consumed]) {
             sealed.push(&UNEXPECTED_MESSAGE)?;
-            return Err(Wrong::NoHello.into());
+            return Err(PskError::NoHello.into());
         }
         let was_ready = self.is_ready();
-        let talk = self.talk()?;
-        *talk.stream.get_mut() = Wire { incoming: raw[..consumed].to_vec(), ..Wire::default() };
+        let talk = self.start_connection()?;
+        *talk.stream.get_mut() =
+            RecordBuffers { incoming: raw[..consumed].to_vec(), ..RecordBuffers::default() };
         let ended = talk.advance(plain, consumed);
         let wire = std::mem::take(talk.stream.get_mut());
         // After an error this is the alert that says why.
         sealed.push(&wire.outgoing)?;
         let ended = ended.map_err(|error| talk.explain(&error, was_ready))?;
-        Ok(Taken { consumed, ended })
+        Ok(LayerProgress { consumed, ended })
     }
 
-    pub(super) fn seal(&mut self, bytes: &[u8], sealed: &mut Sealed) -> Result<(), rustls::Error> {
-        let Keyed::Talking(talk) = self else { return Err(rustls::Error::HandshakeNotComplete) };
+    pub(super) fn seal(
+        &mut self,
+        bytes: &[u8],
+        sealed: &mut SealedBuffer,
+    ) -> Result<(), rustls::Error> {
+        let PskLayer::Talking(talk) = self else { return Err(rustls::Error::HandshakeNotComplete) };
         let mut rest = bytes;
         while !rest.is_empty() {
             let written = talk.stream.ssl_write(rest);
@@ -183,46 +188,50 @@ impl Keyed {
         sealed.push(&std::mem::take(talk.stream.get_mut()).outgoing)
     }
 
-    pub(super) fn end(&mut self, sealed: &mut Sealed) {
-        let Keyed::Talking(talk) = self else { return };
+    pub(super) fn close(&mut self, sealed: &mut SealedBuffer) {
+        let PskLayer::Talking(talk) = self else { return };
         // A peer that never finished its handshake has nobody to say it to.
         let _ = talk.stream.shutdown();
         let _ = sealed.push(&std::mem::take(talk.stream.get_mut()).outgoing);
     }
 
     pub(super) fn is_silent(&self) -> bool {
-        matches!(self, Keyed::Silent(_))
+        matches!(self, PskLayer::Silent(_))
     }
 
     pub(super) fn is_ready(&self) -> bool {
         match self {
-            Keyed::Silent(_) => false,
-            Keyed::Talking(talk) => talk.stream.ssl().is_init_finished(),
+            PskLayer::Silent(_) => false,
+            PskLayer::Talking(talk) => talk.stream.ssl().is_init_finished(),
         }
     }
 
     /// The identity whose key the peer has, as if a certificate had it for its common name: it is
     /// the one name that the transport vouches for.
-    pub(super) fn certificate(&self) -> Option<Arc<Certificate>> {
-        let Keyed::Talking(talk) = self else { return None };
+    pub(super) fn certificate(&self) -> Option<Arc<PeerCertificate>> {
+        let PskLayer::Talking(talk) = self else { return None };
         let identity = std::str::from_utf8(talk.stream.ssl().psk_identity()?).ok()?;
-        Some(Arc::new(Certificate { common_name: Some(identity.into()), ..Certificate::default() }))
+        Some(Arc::new(PeerCertificate {
+            common_name: Some(identity.into()),
+            ..PeerCertificate::default()
+        }))
     }
 
-    fn talk(&mut self) -> Result<&mut Talk, Broken> {
-        if let Keyed::Silent(keys) = self {
-            let made = Ssl::new(&keys.context).and_then(|ssl| SslStream::new(ssl, Wire::default()));
-            let stream = made.map_err(|errors| Wrong::OpenSsl(reason(&errors)))?;
-            *self = Keyed::Talking(Box::new(Talk { keys: keys.clone(), stream }));
+    fn start_connection(&mut self) -> Result<&mut PskConnection, TransportError> {
+        if let PskLayer::Silent(keys) = self {
+            let made = Ssl::new(&keys.context)
+                .and_then(|ssl| SslStream::new(ssl, RecordBuffers::default()));
+            let stream = made.map_err(|errors| PskError::OpenSsl(openssl_reason(&errors)))?;
+            *self = PskLayer::Talking(Box::new(PskConnection { keys: keys.clone(), stream }));
         }
         match self {
-            Keyed::Talking(talk) => Ok(talk),
-            Keyed::Silent(_) => Err(rustls::Error::HandshakeNotComplete.into()),
+            PskLayer::Talking(talk) => Ok(talk),
+            PskLayer::Silent(_) => Err(rustls::Error::HandshakeNotComplete.into()),
         }
     }
 }
 
-impl Talk {
+impl PskConnection {
     /// Takes what is on the wire; whether the peer said that nothing more comes.
     fn advance(&mut self, plain: &mut Vec<u8>, sealed_len: usize) -> Result<bool, ssl::Error> {
         if !self.stream.ssl().is_init_finished() {
@@ -247,20 +256,20 @@ impl Talk {
     }
 
     /// The log may know what the peer may not: whether there is such an identity.
-    fn explain(&self, error: &ssl::Error, was_ready: bool) -> Wrong {
+    fn explain(&self, error: &ssl::Error, was_ready: bool) -> PskError {
         let asked = self.stream.ssl().psk_identity().filter(|_| !was_ready);
         let Some(asked) = asked else {
-            return Wrong::OpenSsl(error.ssl_error().map_or(NO_REASON, reason));
+            return PskError::OpenSsl(error.ssl_error().map_or(NO_REASON, openssl_reason));
         };
         let identity = String::from_utf8_lossy(asked);
         match self.keys.by_identity.contains_key(&*identity) {
-            true => Wrong::Key(identity.into()),
-            false => Wrong::UnknownIdentity(identity.into()),
+            true => PskError::Key(identity.into()),
+            false => PskError::UnknownIdentity(identity.into()),
         }
     }
 }
 
-fn reason(errors: &ErrorStack) -> &'static str {
+fn openssl_reason(errors: &ErrorStack) -> &'static str {
     let first = errors.errors().first().and_then(|error| error.reason());
     first.unwrap_or(NO_REASON)
 }
@@ -285,7 +294,7 @@ fn whole_records(raw: &[u8]) -> usize {
 
 /// Whether it begins with a ClientHello that one record could hold. OpenSSL makes room for as many
 /// bytes as are announced, which may be 128 KiB, before any of them has come.
-fn is_hello(raw: &[u8]) -> bool {
+fn is_client_hello(raw: &[u8]) -> bool {
     let Some(&[22, 3, _, record_high, record_low, 1, high, middle, low]) = raw.first_chunk() else {
         return false;
     };

@@ -5,12 +5,12 @@ use super::*;
 const IDENTITY: &str = "sensor-7";
 const KEY: &[u8] = b"0123456789abcdef";
 
-fn keys() -> Keys {
+fn keys() -> PskKeys {
     let keys = [(IDENTITY, KEY), ("other", b"\0\x01")];
-    Keys::new(keys.map(|(identity, key)| (identity.into(), key.into())).into()).unwrap()
+    PskKeys::new(keys.map(|(identity, key)| (identity.into(), key.into())).into()).unwrap()
 }
 
-fn client(identity: &'static [u8], key: &'static [u8], suites: &str) -> SslStream<Wire> {
+fn client(identity: &'static [u8], key: &'static [u8], suites: &str) -> SslStream<RecordBuffers> {
     let mut context = SslContextBuilder::new(SslMethod::tls_client()).unwrap();
     context.set_max_proto_version(Some(SslVersion::TLS1_2)).unwrap();
     context.set_cipher_list(suites).unwrap();
@@ -21,28 +21,33 @@ fn client(identity: &'static [u8], key: &'static [u8], suites: &str) -> SslStrea
         Ok(key.len())
     });
     let ssl = Ssl::new(&context.build()).unwrap();
-    SslStream::new(ssl, Wire::default()).unwrap()
+    SslStream::new(ssl, RecordBuffers::default()).unwrap()
 }
 
-/// Our side, with the bytes that wait for the rest of their record, as `Layers` keeps them.
-struct Ours {
-    keyed: Keyed,
+/// Our side, with the bytes that wait for the rest of their record, as `TransportStack` keeps them.
+struct PskServerSide {
+    keyed: PskLayer,
     raw: Vec<u8>,
     plain: Vec<u8>,
-    sealed: Sealed,
+    sealed: SealedBuffer,
 }
 
-impl Ours {
-    fn new() -> Ours {
+impl PskServerSide {
+    fn new() -> PskServerSide {
         let (raw, plain) = (Vec::new(), Vec::new());
-        Ours { keyed: Keyed::Silent(keys()), raw, plain, sealed: Sealed::default() }
+        PskServerSide {
+            keyed: PskLayer::Silent(keys()),
+            raw,
+            plain,
+            sealed: SealedBuffer::default(),
+        }
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Result<bool, Broken> {
+    fn take(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
         self.raw.extend_from_slice(bytes);
-        let taken = self.keyed.take_in(&self.raw, &mut self.plain, &mut self.sealed)?;
+        let taken = self.keyed.decode(&self.raw, &mut self.plain, &mut self.sealed)?;
         self.raw.drain(..taken.consumed);
-        if let Keyed::Talking(talk) = &self.keyed {
+        if let PskLayer::Talking(talk) = &self.keyed {
             let wire = talk.stream.get_ref();
             assert!(wire.incoming.is_empty() && wire.outgoing.is_empty(), "nothing stays");
         }
@@ -56,7 +61,11 @@ impl Ours {
     }
 
     /// To the end of the handshake, so many bytes at a time.
-    fn shake(&mut self, client: &mut SslStream<Wire>, step: usize) -> Result<(), Broken> {
+    fn shake(
+        &mut self,
+        client: &mut SslStream<RecordBuffers>,
+        step: usize,
+    ) -> Result<(), TransportError> {
         for _ in 0..10 {
             let done = client.connect();
             let said = std::mem::take(&mut client.get_mut().outgoing);
@@ -67,25 +76,25 @@ impl Ours {
                 return Ok(());
             }
             let incoming = self.answer();
-            *client.get_mut() = Wire { incoming, ..Wire::default() };
+            *client.get_mut() = RecordBuffers { incoming, ..RecordBuffers::default() };
         }
         panic!("it goes on without an end");
     }
 }
 
-fn shaken(suites: &str) -> (Ours, SslStream<Wire>) {
-    let (mut ours, mut client) = (Ours::new(), client(IDENTITY.as_bytes(), KEY, suites));
+fn shaken(suites: &str) -> (PskServerSide, SslStream<RecordBuffers>) {
+    let (mut ours, mut client) = (PskServerSide::new(), client(IDENTITY.as_bytes(), KEY, suites));
     ours.shake(&mut client, usize::MAX).unwrap();
     (ours, client)
 }
 
 /// What the client says, sealed.
-fn sealed(client: &mut SslStream<Wire>, words: &[u8]) -> Vec<u8> {
+fn sealed(client: &mut SslStream<RecordBuffers>, words: &[u8]) -> Vec<u8> {
     client.write_all(words).unwrap();
     std::mem::take(&mut client.get_mut().outgoing)
 }
 
-fn name(ours: &Ours) -> Option<Box<str>> {
+fn name(ours: &PskServerSide) -> Option<Box<str>> {
     ours.keyed.certificate().and_then(|names| names.common_name.clone())
 }
 
@@ -100,7 +109,7 @@ fn every_suite_that_is_offered_is_spoken() {
         assert_eq!(ours.plain, b"there");
         ours.keyed.seal(b"and back", &mut ours.sealed).unwrap();
         let incoming = ours.answer();
-        *client.get_mut() = Wire { incoming, ..Wire::default() };
+        *client.get_mut() = RecordBuffers { incoming, ..RecordBuffers::default() };
         let mut heard = [0; 8];
         client.read_exact(&mut heard).unwrap();
         assert_eq!(heard, *b"and back");
@@ -109,7 +118,7 @@ fn every_suite_that_is_offered_is_spoken() {
 
 #[test]
 fn a_byte_at_a_time_is_enough_and_large_messages_pass_whole() {
-    let (mut ours, mut client) = (Ours::new(), client(IDENTITY.as_bytes(), KEY, "PSK"));
+    let (mut ours, mut client) = (PskServerSide::new(), client(IDENTITY.as_bytes(), KEY, "PSK"));
     ours.shake(&mut client, 1).unwrap();
     let large: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8).collect();
     let said = sealed(&mut client, &large);
@@ -117,7 +126,7 @@ fn a_byte_at_a_time_is_enough_and_large_messages_pass_whole() {
     assert!(ours.plain == large);
     ours.keyed.seal(&large, &mut ours.sealed).unwrap();
     let incoming = ours.answer();
-    *client.get_mut() = Wire { incoming, ..Wire::default() };
+    *client.get_mut() = RecordBuffers { incoming, ..RecordBuffers::default() };
     let mut heard = vec![0; large.len()];
     client.read_exact(&mut heard).unwrap();
     assert!(heard == large);
@@ -126,9 +135,9 @@ fn a_byte_at_a_time_is_enough_and_large_messages_pass_whole() {
 #[test]
 fn either_side_says_when_nothing_more_comes() {
     let (mut ours, mut client) = shaken("PSK");
-    ours.keyed.end(&mut ours.sealed);
+    ours.keyed.close(&mut ours.sealed);
     let incoming = ours.answer();
-    *client.get_mut() = Wire { incoming, ..Wire::default() };
+    *client.get_mut() = RecordBuffers { incoming, ..RecordBuffers::default() };
     assert_eq!(client.ssl_read(&mut [0; 1]).unwrap_err().code(), ErrorCode::ZERO_RETURN);
     let (mut ours, mut client) = shaken("PSK");
     let mut said = sealed(&mut client, b"last");
@@ -141,7 +150,7 @@ fn either_side_says_when_nothing_more_comes() {
 #[test]
 fn who_has_no_key_cannot_tell_whether_there_is_the_identity() {
     let refused = |identity, key| {
-        let (mut ours, mut client) = (Ours::new(), client(identity, key, "PSK"));
+        let (mut ours, mut client) = (PskServerSide::new(), client(identity, key, "PSK"));
         let why = ours.shake(&mut client, usize::MAX).unwrap_err();
         assert!(!ours.keyed.is_ready());
         (ours.answer(), why.to_string())
@@ -163,12 +172,13 @@ fn who_has_no_key_cannot_tell_whether_there_is_the_identity() {
 #[test]
 fn what_shares_no_suite_or_version_hears_so() {
     let refused = |suites, oldest| {
-        let (mut ours, mut client) = (Ours::new(), client(IDENTITY.as_bytes(), KEY, suites));
+        let (mut ours, mut client) =
+            (PskServerSide::new(), client(IDENTITY.as_bytes(), KEY, suites));
         let ssl = client.ssl().ssl_context().to_owned();
         let mut ssl = Ssl::new(&ssl).unwrap();
         ssl.set_max_proto_version(oldest).unwrap();
         ssl.set_min_proto_version(oldest).unwrap();
-        client = SslStream::new(ssl, Wire::default()).unwrap();
+        client = SslStream::new(ssl, RecordBuffers::default()).unwrap();
         let why = ours.shake(&mut client, usize::MAX).unwrap_err();
         (ours.answer(), why.to_string())
     };
@@ -200,8 +210,11 @@ fn what_is_no_hello_is_not_begun_with() {
         changed(6, 1),
         changed(3, 0x50),
     ] {
-        let mut ours = Ours::new();
-        assert!(matches!(ours.take(&wrong), Err(Broken::Psk(Wrong::NoHello))), "{wrong:?}");
+        let mut ours = PskServerSide::new();
+        assert!(
+            matches!(ours.take(&wrong), Err(TransportError::Psk(PskError::NoHello))),
+            "{wrong:?}"
+        );
         assert_eq!(ours.answer(), UNEXPECTED_MESSAGE);
         assert!(ours.keyed.is_silent());
     }
@@ -218,7 +231,7 @@ fn records_that_nobody_sealed_end_the_connection() {
             _ => said = [23, 3, 3, 0, 0].repeat(1000),
         }
         let why = ours.take(&said).unwrap_err();
-        assert!(matches!(why, Broken::Psk(Wrong::OpenSsl(_))), "{why}");
+        assert!(matches!(why, TransportError::Psk(PskError::OpenSsl(_))), "{why}");
         assert!(!ours.answer().is_empty(), "an alert");
     }
 }

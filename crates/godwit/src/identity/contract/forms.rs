@@ -3,7 +3,7 @@
 //! with clients without proof let in and not.
 
 #[cfg(feature = "tables")]
-use super::super::password::{Form, Kind, Salt};
+use super::super::password_format::{PasswordFormat, PasswordHashKind, SaltPosition};
 use super::*;
 
 /// The lines of a table, which are fields with tabs between them.
@@ -19,22 +19,22 @@ pub(super) fn hash() -> &'static str {
 
 /// `tagged`, `sha256 prefix`, `pbkdf2_sha512 1000`
 #[cfg(feature = "tables")]
-pub(super) fn password_form(text: &str) -> Form {
+pub(super) fn password_form(text: &str) -> PasswordFormat {
     let (kind, more) = text.split_once(' ').unwrap_or((text, ""));
     let kind = match kind {
-        "pbkdf2_sha256" => Kind::Pbkdf2Sha256,
-        "pbkdf2_sha512" => Kind::Pbkdf2Sha512,
-        "sha256" => Kind::Sha256,
-        "sha512" => Kind::Sha512,
-        "tagged" => Kind::Tagged,
+        "pbkdf2_sha256" => PasswordHashKind::Pbkdf2Sha256,
+        "pbkdf2_sha512" => PasswordHashKind::Pbkdf2Sha512,
+        "sha256" => PasswordHashKind::Sha256,
+        "sha512" => PasswordHashKind::Sha512,
+        "tagged" => PasswordHashKind::Tagged,
         other => panic!("no such form: {other}"),
     };
     let salt = match more {
-        "none" => Salt::None,
-        "suffix" => Salt::Suffix,
-        _ => Salt::Prefix,
+        "none" => SaltPosition::None,
+        "suffix" => SaltPosition::Suffix,
+        _ => SaltPosition::Prefix,
     };
-    Form { kind, salt, rounds: more.parse().unwrap_or(1) }
+    PasswordFormat { hash_kind: kind, salt, rounds: more.parse().unwrap_or(1) }
 }
 
 /// `allow:publish:a/#:qos=0,1 deny:all:*` as an ACL file has it; `*` is every topic.
@@ -61,23 +61,23 @@ fn rules_file(text: &str) -> String {
 }
 
 /// What a client with these rules may do is what the text says.
-pub(super) fn has_rules(grant: &broker::judge::Grant, text: &str) {
+pub(super) fn has_rules(grant: &broker::authentication::Principal, text: &str) {
     are_the_rules_of(&rules_file(text), grant.permissions.clone());
 }
 
 /// The verdict that an answer of the tables stands for. `is_named` says whether the client brings
 /// more than a client id or a certificate.
 pub(super) fn is_as_told(
-    verdict: Verdict,
+    verdict: AuthDecision,
     answer: &str,
     is_named: bool,
     anonymous: bool,
 ) -> Result<(), String> {
     let came = match &verdict {
-        Verdict::Allow(grant) if grant.is_superuser => "superuser".to_string(),
-        Verdict::Allow(_) => "allow".to_string(),
-        Verdict::Challenge { .. } => "a challenge".to_string(),
-        Verdict::Deny(refusal) => format!("{refusal:?}"),
+        AuthDecision::Allow(grant) if grant.is_superuser => "superuser".to_string(),
+        AuthDecision::Allow(_) => "allow".to_string(),
+        AuthDecision::Challenge { .. } => "a challenge".to_string(),
+        AuthDecision::Deny(refusal) => format!("{refusal:?}"),
     };
     let wanted = match answer {
         "allow" | "superuser" => answer.to_string(),
@@ -91,36 +91,39 @@ pub(super) fn is_as_told(
 }
 
 /// A porter that asks one backend.
-pub(super) fn porter_of(backend: &Arc<dyn Backend>, anonymous: bool) -> Arc<Porter> {
-    Porter::new(Chain { anonymous, ..chain(std::slice::from_ref(backend)) }, LIMITS)
+pub(super) fn porter_of(backend: &Arc<dyn AuthBackend>, anonymous: bool) -> Arc<Authenticator> {
+    Authenticator::new(BackendChain { anonymous, ..chain(std::slice::from_ref(backend)) }, LIMITS)
 }
 
-pub(super) fn verdict(porter: &Arc<Porter>, claim: &Claim) -> Verdict {
+pub(super) fn verdict(porter: &Arc<Authenticator>, claim: &AuthRequest) -> AuthDecision {
     ask(porter, claim).recv_timeout(SOON).expect("an answer")
 }
 
 #[cfg(feature = "http")]
 mod answers {
     use super::super::http::{BOUNDS, backend, settings};
-    use super::super::web::{Said, Web};
+    use super::super::web::{TestWebServer, WebResponse};
     use super::*;
-    use crate::identity::http::HttpSettings;
-    use crate::identity::remote::call::{AnswerForm, Form};
+    use crate::identity::http::HttpAuthSettings;
+    use crate::identity::remote::http_call::{HttpAnswerFormat, HttpParamPlacement};
 
     #[test]
     fn an_answer_by_http_means_what_it_means_to_others() {
         let mut wrongs = Vec::new();
         for row in rows(include_str!("forms/http.tsv")) {
             let [whose, form, status, kind, body, answer] = row[..] else { panic!("{row:?}") };
-            let said = Said::Of(status.parse().unwrap(), kind, body);
-            let web = Web::start(0, None, move |_| said.clone());
+            let said = WebResponse::Custom(status.parse().unwrap(), kind, body);
+            let web = TestWebServer::start(0, None, move |_| said.clone());
             let answer_form = match form {
-                "json" => AnswerForm::Json,
-                "status" => AnswerForm::Status,
-                "text" => AnswerForm::Text,
+                "json" => HttpAnswerFormat::Json,
+                "status" => HttpAnswerFormat::Status,
+                "text" => HttpAnswerFormat::Text,
                 other => panic!("no such form: {other}"),
             };
-            let settings = HttpSettings { answer: answer_form, ..settings(&web, Form::Json) };
+            let settings = HttpAuthSettings {
+                answer: answer_form,
+                ..settings(&web, HttpParamPlacement::Json)
+            };
             let backend = backend(&settings, BOUNDS);
             for anonymous in [false, true] {
                 let porter = porter_of(&backend, anonymous);
@@ -147,8 +150,8 @@ fn a_token_means_what_it_means_to_others() {
         let [whose, header, claims, answer, rest @ ..] = &row[..] else { panic!("{row:?}") };
         let more = if claims.is_empty() { String::new() } else { format!(",{claims}") };
         let body = format!(r#"{{"sub":"ann","device":"d1","iss":"us","aud":"mqtt"{more}}}"#);
-        let token = forge::signed(header, &body);
-        let judged = forge::judged(&jwt::Token::parse(&token).expect("a token"));
+        let token = test_tokens::signed(header, &body);
+        let judged = test_tokens::validate_token(&jwt::ParsedJwt::parse(&token).expect("a token"));
         match (judged, *answer) {
             (Ok(grant), "allow") => match rest.first() {
                 Some(rules) => has_rules(&grant, rules),
@@ -164,8 +167,8 @@ fn a_token_means_what_it_means_to_others() {
 fn a_token_needs_no_name_beside_it_and_nothing_is_as_good() {
     let body =
         |exp: &str| format!(r#"{{"sub":"ann","device":"d","iss":"us","aud":"mqtt","exp":{exp}}}"#);
-    let token = |exp: &str| forge::signed(r#"{"alg":"HS256"}"#, &body(exp));
-    let tokens: Arc<dyn Backend> = Arc::new(jwt::tests::tokens());
+    let token = |exp: &str| test_tokens::signed(r#"{"alg":"HS256"}"#, &body(exp));
+    let tokens: Arc<dyn AuthBackend> = Arc::new(jwt::tests::tokens());
     for anonymous in [false, true] {
         let porter = porter_of(&tokens, anonymous);
         for name in [None, Some(""), Some("ann"), Some("somebody else")] {

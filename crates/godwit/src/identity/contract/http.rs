@@ -1,41 +1,41 @@
 //! The contract for a server that is asked by HTTP, and what is its own: how it is asked, what its
 //! answers do, what its silence and its death do.
 
-use super::super::http::{Http, HttpSettings};
-use super::super::remote::call::{CallSettings, Form};
-use super::super::remote::http::SCHEMES;
-use super::super::remote::template::Template;
-use super::super::remote::url::Url;
-use super::super::remote::{Bounds, Remote};
-use super::web::{Asked, Said, Web};
+use super::super::http::{HttpAuthServer, HttpAuthSettings};
+use super::super::remote::http_call::{HttpCallSettings, HttpParamPlacement};
+use super::super::remote::http_client::SCHEMES;
+use super::super::remote::server_url::ServerUrl;
+use super::super::remote::template::AuthTemplate;
+use super::super::remote::{RemoteBackend, RemoteLimits};
+use super::web::{TestWebServer, WebRequest, WebResponse};
 use super::*;
-use crate::runtime::Runtime;
-use carrier::Trust;
+use crate::control_runtime::ControlRuntime;
+use carrier::TlsClientOptions;
 
-pub(super) const BOUNDS: Bounds =
-    Bounds { timeout_ms: 5_000, connections_max: 2, questions_max: 100 };
+pub(super) const BOUNDS: RemoteLimits =
+    RemoteLimits { timeout_ms: 5_000, connections_max: 2, questions_max: 100 };
 
-pub(super) fn settings(web: &Web, form: Form) -> HttpSettings {
-    let template = |text: &str| Template::parse(text, true).unwrap();
-    let url = Url::parse(&format!("{}/auth?from=%a", web.url()), SCHEMES).unwrap();
+pub(super) fn settings(web: &TestWebServer, form: HttpParamPlacement) -> HttpAuthSettings {
+    let template = |text: &str| AuthTemplate::parse(text, true).unwrap();
+    let url = ServerUrl::parse(&format!("{}/auth?from=%a", web.url()), SCHEMES).unwrap();
     let target = template(&url.path);
     let params = [("clientid", "%c"), ("username", "${username}"), ("password", "%P")];
-    let call = CallSettings {
+    let call = HttpCallSettings {
         url: Some((url, target)),
         form,
         params: params.map(|(name, text)| (name.to_string(), template(text))).into(),
-        headers: vec![("x-key".into(), Secret(b"an api's key".as_slice().into()))],
+        headers: vec![("x-key".into(), SecretBytes(b"an api's key".as_slice().into()))],
     };
-    HttpSettings { call, takes_rules: true, ..HttpSettings::default() }
+    HttpAuthSettings { call, takes_rules: true, ..HttpAuthSettings::default() }
 }
 
-pub(super) fn backend(settings: &HttpSettings, bounds: Bounds) -> Arc<dyn Backend> {
-    let http = Http::new(settings, None, &[Some(1883)]).unwrap();
-    Arc::new(Remote::new(http, bounds, Arc::new(Runtime::default())))
+pub(super) fn backend(settings: &HttpAuthSettings, bounds: RemoteLimits) -> Arc<dyn AuthBackend> {
+    let http = HttpAuthServer::new(settings, None, &[Some(1883)]).unwrap();
+    Arc::new(RemoteBackend::new(http, bounds, Arc::new(ControlRuntime::default())))
 }
 
 /// Knows ann, whose password is "right".
-fn judge(asked: &Asked) -> Said {
+fn judge(asked: &WebRequest) -> WebResponse {
     let said: serde_json::Value = serde_json::from_str(&asked.body).unwrap();
     let text = |name: &str| said[name].as_str().unwrap_or_default().to_string();
     let result = match (text("username").as_str(), text("password").as_str()) {
@@ -43,11 +43,11 @@ fn judge(asked: &Asked) -> Said {
         ("ann", _) => "deny",
         _ => "ignore",
     };
-    Said::Json(200, format!(r#"{{"result":"{result}"}}"#))
+    WebResponse::Json(200, format!(r#"{{"result":"{result}"}}"#))
 }
 
-fn subject(backend: Arc<dyn Backend>) -> Subject {
-    Subject {
+fn subject(backend: Arc<dyn AuthBackend>) -> ContractSubject {
+    ContractSubject {
         backend,
         right: claim(Some("ann"), Some(b"right")),
         wrong: claim(Some("ann"), Some(b"wrong")),
@@ -58,22 +58,31 @@ fn subject(backend: Arc<dyn Backend>) -> Subject {
 
 #[test]
 fn a_server_that_is_asked_by_http_stands_the_contract() {
-    let web = Web::start(0, None, judge);
-    stands(&subject(backend(&settings(&web, Form::Json), BOUNDS)));
-    let settings = HttpSettings { cache_s: 60, ..settings(&web, Form::Json) };
+    let web = TestWebServer::start(0, None, judge);
+    stands(&subject(backend(&settings(&web, HttpParamPlacement::Json), BOUNDS)));
+    let settings = HttpAuthSettings { cache_s: 60, ..settings(&web, HttpParamPlacement::Json) };
     stands(&subject(backend(&settings, BOUNDS)));
 }
 
 #[test]
 fn each_way_to_ask_says_the_same() {
-    let web = Web::start(0, None, |_| Said::Json(200, r#"{"result":"allow"}"#.into()));
+    let web =
+        TestWebServer::start(0, None, |_| WebResponse::Json(200, r#"{"result":"allow"}"#.into()));
     let strange = claim(Some("a&b=c\"'%41\r\nX: y"), Some(b"p\0{}"));
     let encoded = "clientid=id&username=a%26b%3Dc%22%27%2541%0D%0AX%3A%20y&password=p%00%7B%7D";
     for (form, line, body) in [
-        (Form::Query, format!("GET /auth?from=192.0.2.1&{encoded} HTTP/1.1"), String::new()),
-        (Form::Encoded, "POST /auth?from=192.0.2.1 HTTP/1.1".into(), encoded.to_string()),
         (
-            Form::Json,
+            HttpParamPlacement::Query,
+            format!("GET /auth?from=192.0.2.1&{encoded} HTTP/1.1"),
+            String::new(),
+        ),
+        (
+            HttpParamPlacement::Encoded,
+            "POST /auth?from=192.0.2.1 HTTP/1.1".into(),
+            encoded.to_string(),
+        ),
+        (
+            HttpParamPlacement::Json,
             "POST /auth?from=192.0.2.1 HTTP/1.1".into(),
             r#"{"clientid":"id","password":"p\u0000{}","username":"a&b=c\"'%41\r\nX: y"}"#.into(),
         ),
@@ -91,10 +100,11 @@ fn each_way_to_ask_says_the_same() {
 
 #[test]
 fn no_name_leads_out_of_the_path() {
-    let web = Web::start(0, None, |_| Said::Json(200, r#"{"result":"allow"}"#.into()));
-    let mut settings = settings(&web, Form::Json);
+    let web =
+        TestWebServer::start(0, None, |_| WebResponse::Json(200, r#"{"result":"allow"}"#.into()));
+    let mut settings = settings(&web, HttpParamPlacement::Json);
     let (url, _) = settings.call.url.take().unwrap();
-    settings.call.url = Some((url, Template::parse("/users/%u/%c?way=%u", true).unwrap()));
+    settings.call.url = Some((url, AuthTemplate::parse("/users/%u/%c?way=%u", true).unwrap()));
     let porter = porter(&[backend(&settings, BOUNDS)]);
     for name in ["..", ".", "../..", "x/../y", "..\\x"] {
         assert!(answer(&porter, &claim(Some(name), Some(b"x"))).is_err(), "{name}");
@@ -111,8 +121,8 @@ fn no_name_leads_out_of_the_path() {
 
 #[test]
 fn an_answer_is_good_for_its_own_question_and_for_its_time() {
-    let web = Web::start(0, None, judge);
-    let settings = HttpSettings { cache_s: 60, ..settings(&web, Form::Json) };
+    let web = TestWebServer::start(0, None, judge);
+    let settings = HttpAuthSettings { cache_s: 60, ..settings(&web, HttpParamPlacement::Json) };
     let subject = subject(backend(&settings, BOUNDS));
     let first = porter(std::slice::from_ref(&subject.backend));
     for _ in 0..3 {
@@ -122,15 +132,16 @@ fn an_answer_is_good_for_its_own_question_and_for_its_time() {
     }
     assert_eq!(web.asked().len(), 3);
     // Without a cache each is asked.
-    let settings = HttpSettings { cache_s: 0, ..settings };
+    let settings = HttpAuthSettings { cache_s: 0, ..settings };
     let second = porter(&[backend(&settings, BOUNDS)]);
     for _ in 0..3 {
         assert_eq!(answer(&second, &subject.right), Ok("ann".into()));
     }
     assert_eq!(web.asked().len(), 3);
     // Trouble is no answer.
-    let busy = Web::start(0, None, |_| Said::Json(503, String::new()));
-    let settings = HttpSettings { cache_s: 60, ..self::settings(&busy, Form::Json) };
+    let busy = TestWebServer::start(0, None, |_| WebResponse::Json(503, String::new()));
+    let settings =
+        HttpAuthSettings { cache_s: 60, ..self::settings(&busy, HttpParamPlacement::Json) };
     let third = porter(&[backend(&settings, BOUNDS)]);
     for _ in 0..3 {
         assert_eq!(answer(&third, &subject.right), Err(Refusal::NoVerdict));
@@ -140,18 +151,18 @@ fn an_answer_is_good_for_its_own_question_and_for_its_time() {
 
 #[test]
 fn what_the_answer_grants_is_granted() {
-    let web = Web::start(0, None, |_| {
+    let web = TestWebServer::start(0, None, |_| {
         let rules = r#"[{"permission":"allow","action":"publish","topic":"a/${clientid}",
             "qos":1,"retain":false},{"permission":"deny","action":"all","topic":"b/#"}]"#;
         let more = r#""is_superuser":true,"groups":["x"],"expire_at":4e9"#;
         let body = format!(r#"{{"result":"allow",{more},"acl":{rules}}}"#);
-        Said::Json(200, body)
+        WebResponse::Json(200, body)
     });
-    let settings = HttpSettings { cache_s: 60, ..settings(&web, Form::Json) };
+    let settings = HttpAuthSettings { cache_s: 60, ..settings(&web, HttpParamPlacement::Json) };
     let porter = porter(&[backend(&settings, BOUNDS)]);
     for _ in 0..2 {
         let verdict = ask(&porter, &claim(Some("ann"), Some(b"x"))).recv_timeout(SOON).unwrap();
-        let Verdict::Allow(grant) = verdict else { panic!("{verdict:?}") };
+        let AuthDecision::Allow(grant) = verdict else { panic!("{verdict:?}") };
         assert!(grant.is_superuser && grant.expires_in_ms.is_some());
         assert_eq!(grant.groups.len(), 1);
         are_the_rules_of(RULES, grant.permissions);
@@ -161,12 +172,12 @@ fn what_the_answer_grants_is_granted() {
 
 #[test]
 fn silence_is_waited_for_only_so_long_and_by_only_so_many() {
-    let web = Web::start(0, None, |asked| match asked.body.contains("quick") {
-        true => Said::Json(200, r#"{"result":"allow"}"#.into()),
-        false => Said::Silence,
+    let web = TestWebServer::start(0, None, |asked| match asked.body.contains("quick") {
+        true => WebResponse::Json(200, r#"{"result":"allow"}"#.into()),
+        false => WebResponse::Silence,
     });
-    let bounds = Bounds { timeout_ms: 300, connections_max: 1, questions_max: 3 };
-    let porter = porter(&[backend(&settings(&web, Form::Json), bounds)]);
+    let bounds = RemoteLimits { timeout_ms: 300, connections_max: 1, questions_max: 3 };
+    let porter = porter(&[backend(&settings(&web, HttpParamPlacement::Json), bounds)]);
     let all: Vec<_> = (0..10).map(|_| ask(&porter, &claim(Some("slow"), Some(b"x")))).collect();
     let all: Vec<_> =
         all.iter().map(|one| user_of(one.recv_timeout(SOON).unwrap()).unwrap_err()).collect();
@@ -180,13 +191,13 @@ fn silence_is_waited_for_only_so_long_and_by_only_so_many() {
 fn a_server_is_not_asked_about_clients_that_have_gone() {
     let (goes_on, waits) = std::sync::mpsc::channel::<()>();
     let waits = std::sync::Mutex::new(waits);
-    let web = Web::start(0, None, move |asked| {
+    let web = TestWebServer::start(0, None, move |asked| {
         // The first question is answered when the others have come.
         let _ = waits.lock().expect("one connection").recv_timeout(SOON);
         judge(asked)
     });
-    let bounds = Bounds { timeout_ms: 60_000, connections_max: 1, questions_max: 100 };
-    let subject = subject(backend(&settings(&web, Form::Json), bounds));
+    let bounds = RemoteLimits { timeout_ms: 60_000, connections_max: 1, questions_max: 100 };
+    let subject = subject(backend(&settings(&web, HttpParamPlacement::Json), bounds));
     let porter = porter(std::slice::from_ref(&subject.backend));
     let all: Vec<_> = (0..30)
         .map(|_| {
@@ -210,8 +221,8 @@ fn a_server_is_not_asked_about_clients_that_have_gone() {
 
 #[test]
 fn a_server_that_was_gone_is_asked_again() {
-    let web = Web::start(0, None, judge);
-    let subject = subject(backend(&settings(&web, Form::Json), BOUNDS));
+    let web = TestWebServer::start(0, None, judge);
+    let subject = subject(backend(&settings(&web, HttpParamPlacement::Json), BOUNDS));
     let porter = porter(std::slice::from_ref(&subject.backend));
     assert_eq!(answer(&porter, &subject.right), Ok("ann".into()));
     // It closed what it had kept open, as servers do: nobody notices.
@@ -221,12 +232,14 @@ fn a_server_that_was_gone_is_asked_again() {
     drop(web);
     assert_eq!(answer(&porter, &subject.right), Err(Refusal::NoVerdict));
     assert_eq!(answer(&porter, &subject.stranger), Err(Refusal::NoVerdict));
-    let web = Web::start(port, None, judge);
+    let web = TestWebServer::start(port, None, judge);
     assert_eq!(answer_at_last(&porter, &subject.right), Ok("ann".into()));
     assert_eq!(answer(&porter, &subject.wrong), Err(Refusal::BadCredentials));
     drop(web);
     // One that closes after every answer is asked over a new connection each time.
-    let curt = Web::start(port, None, |_| Said::JsonAndClose(r#"{"result":"allow"}"#.into()));
+    let curt = TestWebServer::start(port, None, |_| {
+        WebResponse::JsonAndClose(r#"{"result":"allow"}"#.into())
+    });
     for _ in 0..3 {
         assert_eq!(answer_at_last(&porter, &subject.right), Ok("ann".into()));
     }
@@ -237,13 +250,15 @@ fn a_server_that_was_gone_is_asked_again() {
 fn over_tls_only_the_server_that_we_trust_is_asked() {
     let folder = certificates("contract-http");
     let tls = served(&folder);
-    let web = Web::start(0, Some(tls), judge);
-    let settings = settings(&web, Form::Json);
-    let with = |authority: &str| -> Arc<dyn Backend> {
+    let web = TestWebServer::start(0, Some(tls), judge);
+    let settings = settings(&web, HttpParamPlacement::Json);
+    let with = |authority: &str| -> Arc<dyn AuthBackend> {
         let file = folder.join(authority).display().to_string();
-        let trust = Trust { authorities: Some(file), ..Trust::default() }.config().unwrap();
-        let http = Http::new(&settings, Some(trust), &[]).unwrap();
-        Arc::new(Remote::new(http, BOUNDS, Arc::new(Runtime::default())))
+        let trust = TlsClientOptions { authorities: Some(file), ..TlsClientOptions::default() }
+            .client_config()
+            .unwrap();
+        let http = HttpAuthServer::new(&settings, Some(trust), &[]).unwrap();
+        Arc::new(RemoteBackend::new(http, BOUNDS, Arc::new(ControlRuntime::default())))
     };
     stands(&subject(with("ca.pem")));
     web.asked();

@@ -1,6 +1,6 @@
 //! What every backend has to stand, whatever it asks: right and wrong proof, strange proof, silence
-//! and death, another version of itself while clients wait. A new backend gets a `Subject`: here,
-//! or in a file of its own where a server has to be started for it.
+//! and death, another version of itself while clients wait. A new backend gets a `ContractSubject`:
+//! here, or in a file of its own where a server has to be started for it.
 
 mod forms;
 #[cfg(feature = "http")]
@@ -30,18 +30,20 @@ mod web;
 
 #[cfg(feature = "remote")]
 use self::tls::{certificates, served};
-use super::backend::{Backend, Chain, Outcome, Reply};
-use super::certificate::{Certificates, Part};
-use super::hash::Hash;
-use super::scram::client::Client;
-use super::users::Users;
-use super::{Limits, Porter, forge, jwt, scram};
+use super::backend::{AuthBackend, BackendChain, BackendOutcome, BackendReply};
+use super::certificate::{CertificateBackend, CertificateNameField};
+use super::password_hash::PasswordHash;
+use super::scram::client::ScramClient;
+use super::users::UserFile;
+use super::{Authenticator, AuthenticatorLimits, jwt, scram, test_tokens};
 use crate::acl;
-use broker::judge::{Secret, Verdict};
-use broker::permissions::Permissions;
-use broker::{Address, AlternativeName, Certificate, Claim, ListenerId, Refusal, Step};
+use broker::acl_rules::AclRuleSet;
+use broker::authentication::{AuthDecision, SecretBytes};
+use broker::{
+    AlternativeName, AuthRequest, AuthStep, ListenerId, PeerAddress, PeerCertificate, Refusal,
+};
 use engine::ConnectionLiveness;
-use mqtt::Version;
+use mqtt::ProtocolVersion;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -49,27 +51,28 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A backend with a client that it knows.
-struct Subject {
-    backend: Arc<dyn Backend>,
-    right: Claim,
+struct ContractSubject {
+    backend: Arc<dyn AuthBackend>,
+    right: AuthRequest,
     /// The same client with another's proof.
-    wrong: Claim,
+    wrong: AuthRequest,
     /// A client that it knows nothing of.
-    stranger: Claim,
+    stranger: AuthRequest,
     user: &'static str,
 }
 
-const LIMITS: Limits = Limits { threads: 2, queue_max: 100, failures_max: 0 };
+const LIMITS: AuthenticatorLimits =
+    AuthenticatorLimits { threads: 2, queue_max: 100, failures_max: 0 };
 const SOON: Duration = Duration::from_secs(60);
 const NEVER: Duration = Duration::from_millis(100);
 
-fn claim(user_name: Option<&str>, password: Option<&[u8]>) -> Claim {
-    Claim {
-        peer: Address::Network(([192, 0, 2, 1], 1).into()),
-        version: Version::V5,
+fn claim(user_name: Option<&str>, password: Option<&[u8]>) -> AuthRequest {
+    AuthRequest {
+        peer: PeerAddress::Network(([192, 0, 2, 1], 1).into()),
+        version: ProtocolVersion::V5,
         client_id: "id".into(),
         user_name: user_name.map(Into::into),
-        password: password.map(|password| Secret(password.into())),
+        password: password.map(|password| SecretBytes(password.into())),
         listener: ListenerId(0),
         certificate: None,
         step: None,
@@ -78,13 +81,13 @@ fn claim(user_name: Option<&str>, password: Option<&[u8]>) -> Claim {
 
 fn token(user: &str, issuer: &str) -> String {
     let body = format!(r#"{{"sub":"{user}","device":"d","iss":"{issuer}","aud":"mqtt"}}"#);
-    forge::signed(r#"{"alg":"HS256"}"#, &body)
+    test_tokens::signed(r#"{"alg":"HS256"}"#, &body)
 }
 
-fn certified(common_name: &str) -> Claim {
+fn certified(common_name: &str) -> AuthRequest {
     let certificate =
-        Certificate { common_name: Some(common_name.into()), ..Certificate::default() };
-    Claim { certificate: Some(Arc::new(certificate)), ..claim(None, None) }
+        PeerCertificate { common_name: Some(common_name.into()), ..PeerCertificate::default() };
+    AuthRequest { certificate: Some(Arc::new(certificate)), ..claim(None, None) }
 }
 
 fn scratch(name: &str, text: &str) -> PathBuf {
@@ -93,47 +96,52 @@ fn scratch(name: &str, text: &str) -> PathBuf {
     path
 }
 
-fn subjects() -> Vec<Subject> {
-    let file = scratch("contract", &format!("ann:{}\n", Hash::of(b"right").unwrap()));
-    let users = Users::read(&file).unwrap();
+fn subjects() -> Vec<ContractSubject> {
+    let file =
+        scratch("contract", &format!("ann:{}\n", PasswordHash::from_password(b"right").unwrap()));
+    let users = UserFile::read(&file).unwrap();
     let _ = std::fs::remove_file(file);
     let seven = scratch("contract-7", include_str!("../vectors/mosquitto_7.txt"));
-    let mosquitto = Users::read(&seven).unwrap();
+    let mosquitto = UserFile::read(&seven).unwrap();
     let _ = std::fs::remove_file(seven);
-    let file = scratch("contract-scram", &format!("ann:{}\n", Hash::scram_of(b"right").unwrap()));
-    let provers = Users::read(&file).unwrap();
+    let file = scratch(
+        "contract-scram",
+        &format!("ann:{}\n", PasswordHash::scram_from_password(b"right").unwrap()),
+    );
+    let provers = UserFile::read(&file).unwrap();
     let _ = std::fs::remove_file(file);
-    let certificates = Certificates { user: Part::CommonName, client_id: None };
+    let certificates =
+        CertificateBackend { user: CertificateNameField::CommonName, client_id: None };
     vec![
-        Subject {
+        ContractSubject {
             backend: Arc::new(users),
             right: claim(Some("ann"), Some(b"right")),
             wrong: claim(Some("ann"), Some(b"wrong")),
             stranger: claim(Some("bob"), Some(b"right")),
             user: "ann",
         },
-        Subject {
+        ContractSubject {
             backend: Arc::new(provers),
             right: claim(Some("ann"), Some(b"right")),
             wrong: claim(Some("ann"), Some(b"wrong")),
             stranger: claim(Some("bob"), Some(b"right")),
             user: "ann",
         },
-        Subject {
+        ContractSubject {
             backend: Arc::new(mosquitto),
             right: claim(Some("ann"), Some(b"secret")),
             wrong: claim(Some("ann"), Some(b"")),
             stranger: claim(Some("bob"), Some(b"secret")),
             user: "ann",
         },
-        Subject {
+        ContractSubject {
             backend: Arc::new(jwt::tests::tokens()),
             right: claim(None, Some(token("ann", "us").as_bytes())),
             wrong: claim(Some("ann"), Some(token("ann", "them").as_bytes())),
             stranger: claim(Some("ann"), Some(b"right")),
             user: "ann",
         },
-        Subject {
+        ContractSubject {
             backend: Arc::new(certificates),
             right: certified("ann"),
             wrong: certified(""),
@@ -145,7 +153,7 @@ fn subjects() -> Vec<Subject> {
 
 /// All of it, for a backend that is started in a file of its own.
 #[cfg(feature = "remote")]
-fn stands(subject: &Subject) {
+fn stands(subject: &ContractSubject) {
     let all = [
         comes_in,
         is_not_fooled,
@@ -162,11 +170,11 @@ fn stands(subject: &Subject) {
 const RULES: &str = "[[rule]]\nallow = \"publish\"\ntopic = \"a/${clientid}\"\nqos = 1\n\
     retain = false\n[[rule]]\ndeny = \"all\"\ntopic = \"b/#\"\n";
 
-fn are_the_rules_of(file: &str, said: Option<Arc<Permissions>>) {
+fn are_the_rules_of(file: &str, said: Option<Arc<AclRuleSet>>) {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let path = scratch(&format!("contract-{number}.toml"), file);
-    let expected = acl::read(&path, &[]).unwrap();
+    let expected = acl::read_acl_file(&path, &[]).unwrap();
     let _ = std::fs::remove_file(path);
     assert_eq!(said.as_deref(), Some(&expected));
 }
@@ -176,53 +184,53 @@ fn a_token_says_the_rules_of_a_file() {
     let rules = r#"[{"allow":"publish","topic":"a/${clientid}","qos":1,"retain":false},
         {"deny":"all","topic":"b/#"}]"#;
     let body = format!(r#"{{"sub":"ann","device":"d","iss":"us","aud":"mqtt","acl":{rules}}}"#);
-    let token = forge::signed(r#"{"alg":"HS256"}"#, &body);
+    let token = test_tokens::signed(r#"{"alg":"HS256"}"#, &body);
     let porter = porter(&[Arc::new(jwt::tests::tokens())]);
     let verdict = ask(&porter, &claim(None, Some(token.as_bytes()))).recv_timeout(SOON).unwrap();
-    let Verdict::Allow(grant) = verdict else { panic!("{verdict:?}") };
+    let AuthDecision::Allow(grant) = verdict else { panic!("{verdict:?}") };
     are_the_rules_of(RULES, grant.permissions);
 }
 
-fn ask(porter: &Arc<Porter>, claim: &Claim) -> Receiver<Verdict> {
+fn ask(porter: &Arc<Authenticator>, claim: &AuthRequest) -> Receiver<AuthDecision> {
     ask_while(porter, claim, &ConnectionLiveness::default())
 }
 
 /// The same for a client that may leave before there is an answer.
 fn ask_while(
-    porter: &Arc<Porter>,
-    claim: &Claim,
+    porter: &Arc<Authenticator>,
+    claim: &AuthRequest,
     liveness: &ConnectionLiveness,
-) -> Receiver<Verdict> {
+) -> Receiver<AuthDecision> {
     let (sender, receiver) = channel();
     let answer = Box::new(move |verdict| _ = sender.send(verdict));
-    porter.hear(claim.clone(), liveness.clone(), answer);
+    porter.authenticate(claim.clone(), liveness.clone(), answer);
     receiver
 }
 
-fn porter(backends: &[Arc<dyn Backend>]) -> Arc<Porter> {
-    Porter::new(chain(backends), LIMITS)
+fn porter(backends: &[Arc<dyn AuthBackend>]) -> Arc<Authenticator> {
+    Authenticator::new(chain(backends), LIMITS)
 }
 
-fn chain(backends: &[Arc<dyn Backend>]) -> Chain {
-    Chain { backends: backends.to_vec(), ..Chain::default() }
+fn chain(backends: &[Arc<dyn AuthBackend>]) -> BackendChain {
+    BackendChain { backends: backends.to_vec(), ..BackendChain::default() }
 }
 
-fn user_of(verdict: Verdict) -> Result<String, Refusal> {
+fn user_of(verdict: AuthDecision) -> Result<String, Refusal> {
     match verdict {
-        Verdict::Allow(grant) => Ok(grant.user.as_deref().unwrap_or_default().to_string()),
-        Verdict::Challenge { .. } => panic!("it asked for more"),
-        Verdict::Deny(refusal) => Err(refusal),
+        AuthDecision::Allow(grant) => Ok(grant.user.as_deref().unwrap_or_default().to_string()),
+        AuthDecision::Challenge { .. } => panic!("it asked for more"),
+        AuthDecision::Deny(refusal) => Err(refusal),
     }
 }
 
-fn answer(porter: &Arc<Porter>, claim: &Claim) -> Result<String, Refusal> {
+fn answer(porter: &Arc<Authenticator>, claim: &AuthRequest) -> Result<String, Refusal> {
     user_of(ask(porter, claim).recv_timeout(SOON).expect("an answer"))
 }
 
 #[cfg(feature = "remote")]
 /// Asks until there is an answer other than that nobody can say: a server that was gone is tried
 /// again after a while.
-fn answer_at_last(porter: &Arc<Porter>, claim: &Claim) -> Result<String, Refusal> {
+fn answer_at_last(porter: &Arc<Authenticator>, claim: &AuthRequest) -> Result<String, Refusal> {
     let begun = std::time::Instant::now();
     loop {
         match answer(porter, claim) {
@@ -233,36 +241,36 @@ fn answer_at_last(porter: &Arc<Porter>, claim: &Claim) -> Result<String, Refusal
 }
 
 /// Answers whatever it is told to.
-struct Puppet(fn(Reply));
+struct ScriptedBackend(fn(BackendReply));
 
-impl Backend for Puppet {
+impl AuthBackend for ScriptedBackend {
     fn name(&self) -> &'static str {
         "puppet"
     }
 
-    fn judge(&self, _: &Claim, reply: Reply) {
+    fn authenticate(&self, _: &AuthRequest, reply: BackendReply) {
         (self.0)(reply);
     }
 }
 
 /// Answers when it is told to.
 #[derive(Default)]
-struct Slow {
-    kept: Mutex<Vec<Reply>>,
+struct SlowBackend {
+    kept: Mutex<Vec<BackendReply>>,
 }
 
-impl Backend for Slow {
+impl AuthBackend for SlowBackend {
     fn name(&self) -> &'static str {
         "slow"
     }
 
-    fn judge(&self, _: &Claim, reply: Reply) {
+    fn authenticate(&self, _: &AuthRequest, reply: BackendReply) {
         self.kept.lock().unwrap().push(reply);
     }
 }
 
-fn ignorant() -> Arc<dyn Backend> {
-    Arc::new(Puppet(|reply| reply.give(Outcome::Ignore)))
+fn ignorant() -> Arc<dyn AuthBackend> {
+    Arc::new(ScriptedBackend(|reply| reply.send(BackendOutcome::Ignore)))
 }
 
 #[test]
@@ -270,7 +278,7 @@ fn the_right_proof_comes_in_and_no_other_does() {
     subjects().iter().for_each(comes_in);
 }
 
-fn comes_in(subject: &Subject) {
+fn comes_in(subject: &ContractSubject) {
     let porter = porter(std::slice::from_ref(&subject.backend));
     for _ in 0..3 {
         assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
@@ -284,7 +292,7 @@ fn names_and_passwords_are_only_that() {
     subjects().iter().for_each(is_not_fooled);
 }
 
-fn is_not_fooled(subject: &Subject) {
+fn is_not_fooled(subject: &ContractSubject) {
     let strange = ["", "'", "' OR '1'='1", "a:b", "ann\n", "ann\0", "../x", "${user}", "*", "Ann"];
     if subject.right.user_name.is_none() {
         return;
@@ -309,9 +317,9 @@ fn who_does_not_know_leaves_it_to_the_next() {
     subjects().iter().for_each(leaves_it_to_the_next);
 }
 
-fn leaves_it_to_the_next(subject: &Subject) {
-    let next: Arc<dyn Backend> =
-        Arc::new(Puppet(|reply| reply.give(Outcome::Allow(Box::default()))));
+fn leaves_it_to_the_next(subject: &ContractSubject) {
+    let next: Arc<dyn AuthBackend> =
+        Arc::new(ScriptedBackend(|reply| reply.send(BackendOutcome::Allow(Box::default()))));
     let behind = porter(&[subject.backend.clone(), next]);
     assert_eq!(answer(&behind, &subject.stranger), Ok(String::new()));
     assert_eq!(answer(&behind, &subject.wrong), Err(Refusal::BadCredentials), "it knows");
@@ -324,10 +332,11 @@ fn a_dead_backend_lets_nobody_in_and_nobody_past() {
     subjects().iter().for_each(waits_for_nobody_dead);
 }
 
-fn waits_for_nobody_dead(subject: &Subject) {
-    let deaths: [fn(Reply); 2] = [|reply| reply.give(Outcome::Fail("dead".into())), drop];
+fn waits_for_nobody_dead(subject: &ContractSubject) {
+    let deaths: [fn(BackendReply); 2] =
+        [|reply| reply.send(BackendOutcome::Fail("dead".into())), drop];
     for death in deaths {
-        let porter = porter(&[Arc::new(Puppet(death)), subject.backend.clone()]);
+        let porter = porter(&[Arc::new(ScriptedBackend(death)), subject.backend.clone()]);
         assert_eq!(answer(&porter, &subject.right), Err(Refusal::NoVerdict));
     }
 }
@@ -337,18 +346,18 @@ fn a_slow_backend_holds_up_only_who_waits_for_it() {
     subjects().iter().for_each(waits_for_the_slow_alone);
 }
 
-fn waits_for_the_slow_alone(subject: &Subject) {
-    let slow = Arc::new(Slow::default());
+fn waits_for_the_slow_alone(subject: &ContractSubject) {
+    let slow = Arc::new(SlowBackend::default());
     let porter = porter(&[slow.clone(), subject.backend.clone()]);
     let waiting: Vec<_> = (0..10).map(|_| ask(&porter, &subject.right)).collect();
     assert_eq!(waiting[0].recv_timeout(NEVER), Err(RecvTimeoutError::Timeout));
-    porter.change(chain(std::slice::from_ref(&subject.backend)), LIMITS);
+    porter.replace_backends(chain(std::slice::from_ref(&subject.backend)), LIMITS);
     assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
     while slow.kept.lock().unwrap().len() < waiting.len() {
         std::thread::yield_now();
     }
     for reply in std::mem::take(&mut *slow.kept.lock().unwrap()) {
-        reply.give(Outcome::Ignore);
+        reply.send(BackendOutcome::Ignore);
     }
     for one in waiting {
         let user = user_of(one.recv_timeout(SOON).unwrap());
@@ -361,23 +370,23 @@ fn a_reload_forgets_who_is_gone() {
     subjects().iter().for_each(is_forgotten);
 }
 
-fn is_forgotten(subject: &Subject) {
+fn is_forgotten(subject: &ContractSubject) {
     let porter = porter(std::slice::from_ref(&subject.backend));
     assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
-    porter.change(chain(&[ignorant()]), LIMITS);
+    porter.replace_backends(chain(&[ignorant()]), LIMITS);
     let refusal = answer(&porter, &subject.right).unwrap_err();
     assert!(matches!(refusal, Refusal::BadCredentials | Refusal::NotWelcome), "{refusal:?}");
     // Whoever is asked about just then is judged by what is new, too.
-    let slow = Arc::new(Slow::default());
-    let backend: Arc<dyn Backend> = slow.clone();
-    porter.change(chain(std::slice::from_ref(&backend)), LIMITS);
+    let slow = Arc::new(SlowBackend::default());
+    let backend: Arc<dyn AuthBackend> = slow.clone();
+    porter.replace_backends(chain(std::slice::from_ref(&backend)), LIMITS);
     let waiting = ask(&porter, &subject.right);
     while slow.kept.lock().unwrap().is_empty() {
         std::thread::yield_now();
     }
-    porter.change(chain(&[ignorant()]), LIMITS);
+    porter.replace_backends(chain(&[ignorant()]), LIMITS);
     let reply = slow.kept.lock().unwrap().pop().unwrap();
-    reply.give(Outcome::Allow(Box::default()));
+    reply.send(BackendOutcome::Allow(Box::default()));
     let refusal = user_of(waiting.recv_timeout(SOON).unwrap()).unwrap_err();
     assert!(matches!(refusal, Refusal::BadCredentials | Refusal::NotWelcome), "{refusal:?}");
 }
@@ -387,9 +396,9 @@ fn nobody_in_particular_comes_in_only_where_that_is_allowed() {
     subjects().iter().for_each(knows_nobody_in_particular);
 }
 
-fn knows_nobody_in_particular(subject: &Subject) {
+fn knows_nobody_in_particular(subject: &ContractSubject) {
     let backends = std::slice::from_ref(&subject.backend);
-    let open = Porter::new(Chain { anonymous: true, ..chain(backends) }, LIMITS);
+    let open = Authenticator::new(BackendChain { anonymous: true, ..chain(backends) }, LIMITS);
     assert_eq!(answer(&open, &claim(None, None)), Ok(String::new()));
     assert_eq!(answer(&open, &subject.wrong), Err(Refusal::BadCredentials));
     assert_eq!(answer(&porter(backends), &claim(None, None)), Err(Refusal::NotWelcome));
@@ -398,14 +407,14 @@ fn knows_nobody_in_particular(subject: &Subject) {
 #[test]
 fn a_full_queue_and_a_guessing_address_are_refused_at_once() {
     static GOES_ON: AtomicBool = AtomicBool::new(false);
-    let slow: Arc<dyn Backend> = Arc::new(Puppet(|reply| {
+    let slow: Arc<dyn AuthBackend> = Arc::new(ScriptedBackend(|reply| {
         while !GOES_ON.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
-        reply.give(Outcome::Deny("no"));
+        reply.send(BackendOutcome::Deny("no"));
     }));
-    let limits = Limits { threads: 1, queue_max: 2, failures_max: 4 };
-    let porter = Porter::new(chain(&[slow]), limits);
+    let limits = AuthenticatorLimits { threads: 1, queue_max: 2, failures_max: 4 };
+    let porter = Authenticator::new(chain(&[slow]), limits);
     let who = claim(Some("ann"), Some(b"x"));
     let all: Vec<_> = (0..6).map(|_| ask(&porter, &who)).collect();
     GOES_ON.store(true, Ordering::SeqCst);
@@ -417,9 +426,11 @@ fn a_full_queue_and_a_guessing_address_are_refused_at_once() {
         assert_eq!(answer(&porter, &who), Err(Refusal::BadCredentials));
     }
     assert_eq!(answer(&porter, &who), Err(Refusal::TooManyFailures));
-    let other = Claim { peer: Address::Network(([192, 0, 2, 2], 1).into()), ..who.clone() };
+    let other =
+        AuthRequest { peer: PeerAddress::Network(([192, 0, 2, 2], 1).into()), ..who.clone() };
     assert_eq!(answer(&porter, &other), Err(Refusal::BadCredentials));
-    let local = |process| Claim { peer: Address::Unix { user: 1000, process }, ..who.clone() };
+    let local =
+        |process| AuthRequest { peer: PeerAddress::Unix { user: 1000, process }, ..who.clone() };
     for process in 0..4 {
         assert_eq!(answer(&porter, &local(process)), Err(Refusal::BadCredentials));
     }
@@ -430,16 +441,18 @@ fn a_full_queue_and_a_guessing_address_are_refused_at_once() {
 fn nobody_is_asked_about_a_client_that_has_gone() {
     static GOES_ON: AtomicBool = AtomicBool::new(false);
     static ASKED: AtomicU32 = AtomicU32::new(0);
-    let slow: Arc<dyn Backend> = Arc::new(Puppet(|reply| {
+    let slow: Arc<dyn AuthBackend> = Arc::new(ScriptedBackend(|reply| {
         ASKED.fetch_add(1, Ordering::SeqCst);
         while !GOES_ON.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
-        reply.give(Outcome::Allow(Box::default()));
+        reply.send(BackendOutcome::Allow(Box::default()));
     }));
     // Behind the first backend as well as before it.
-    let porter =
-        Porter::new(chain(&[ignorant(), slow]), Limits { threads: 1, queue_max: 100, ..LIMITS });
+    let porter = Authenticator::new(
+        chain(&[ignorant(), slow]),
+        AuthenticatorLimits { threads: 1, queue_max: 100, ..LIMITS },
+    );
     let who = claim(Some("ann"), Some(b"x"));
     let first = ask(&porter, &who);
     while ASKED.load(Ordering::SeqCst) == 0 {
@@ -465,7 +478,7 @@ fn nobody_is_asked_about_a_client_that_has_gone() {
 
 #[test]
 fn each_name_of_a_certificate_can_be_the_user() {
-    let names = Certificate {
+    let names = PeerCertificate {
         common_name: Some("ann".into()),
         subject: "CN=ann,O=Example".into(),
         alternatives: vec![
@@ -473,45 +486,55 @@ fn each_name_of_a_certificate_can_be_the_user() {
             AlternativeName::Dns("ann.example".into()),
         ],
     };
-    let known = Claim { certificate: Some(Arc::new(names)), ..claim(None, None) };
+    let known = AuthRequest { certificate: Some(Arc::new(names)), ..claim(None, None) };
     for (user, name) in [
-        (Part::CommonName, "ann"),
-        (Part::Subject, "CN=ann,O=Example"),
-        (Part::AlternativeName, "192.0.2.7"),
+        (CertificateNameField::CommonName, "ann"),
+        (CertificateNameField::Subject, "CN=ann,O=Example"),
+        (CertificateNameField::AlternativeName, "192.0.2.7"),
     ] {
-        let porter = porter(&[Arc::new(Certificates { user, client_id: None })]);
+        let porter = porter(&[Arc::new(CertificateBackend { user, client_id: None })]);
         assert_eq!(answer(&porter, &known), Ok(name.to_string()));
         assert_eq!(answer(&porter, &certified("")), Err(Refusal::BadCredentials), "it has none");
     }
 }
 
 /// A client that proves by SCRAM that it knows its password, and begins with these words.
-fn begin_with(porter: &Arc<Porter>, first: &str, client: &Client) -> Result<String, Refusal> {
+fn begin_with(
+    porter: &Arc<Authenticator>,
+    first: &str,
+    client: &ScramClient,
+) -> Result<String, Refusal> {
     let step = |data: &str, memory| {
-        let data = Secret(data.as_bytes().into());
-        let step = Some(Step { method: scram::METHOD.into(), data, memory });
-        ask(porter, &Claim { step, ..claim(None, None) }).recv_timeout(SOON).expect("an answer")
+        let data = SecretBytes(data.as_bytes().into());
+        let step = Some(AuthStep { method: scram::METHOD.into(), data, memory });
+        ask(porter, &AuthRequest { step, ..claim(None, None) })
+            .recv_timeout(SOON)
+            .expect("an answer")
     };
     match step(first, None) {
-        Verdict::Challenge { data, memory } => {
-            let (last, _) = client.last(std::str::from_utf8(&data).unwrap()).unwrap();
+        AuthDecision::Challenge { data, memory } => {
+            let (last, _) =
+                client.client_final_message(std::str::from_utf8(&data).unwrap()).unwrap();
             user_of(step(&last, Some(memory)))
         }
         verdict => user_of(verdict),
     }
 }
 
-fn exchange(porter: &Arc<Porter>, user: &str, password: &str) -> Result<String, Refusal> {
-    let client = Client::with_nonce(password, user, "abc");
-    begin_with(porter, &client.first(), &client)
+fn exchange(porter: &Arc<Authenticator>, user: &str, password: &str) -> Result<String, Refusal> {
+    let client = ScramClient::with_nonce(password, user, "abc");
+    begin_with(porter, &client.client_first_message(), &client)
 }
 
 #[test]
 fn who_proves_its_password_without_saying_it_comes_in() {
-    let lines =
-        format!("ann:{}\nbob:{}\n", Hash::scram_of(b"right").unwrap(), Hash::of(b"right").unwrap());
+    let lines = format!(
+        "ann:{}\nbob:{}\n",
+        PasswordHash::scram_from_password(b"right").unwrap(),
+        PasswordHash::from_password(b"right").unwrap()
+    );
     let file = scratch("contract-exchange", &lines);
-    let users: Arc<dyn Backend> = Arc::new(Users::read(&file).unwrap());
+    let users: Arc<dyn AuthBackend> = Arc::new(UserFile::read(&file).unwrap());
     let _ = std::fs::remove_file(file);
     let porter = porter(&[ignorant(), users.clone()]);
     assert_eq!(*chain(&[users]).methods(), [Box::from(scram::METHOD)]);
@@ -521,7 +544,7 @@ fn who_proves_its_password_without_saying_it_comes_in() {
     // Neither is told from a wrong password before the last step.
     assert_eq!(exchange(&porter, "bob", "right"), wrong);
     assert_eq!(exchange(&porter, "eve", "right"), wrong);
-    let ann = Client::with_nonce("right", "ann", "abc");
+    let ann = ScramClient::with_nonce("right", "ann", "abc");
     for first in ["n,a=eve,n=ann,r=abc", "p=tls-unique,,n=ann,r=abc", "ann"] {
         assert_eq!(begin_with(&porter, first, &ann), wrong, "{first}");
     }

@@ -1,31 +1,31 @@
 //! The contract for MariaDB, with a real one.
 
-use super::super::remote::Remote;
-use super::super::remote::template::Template;
-use super::super::remote::url::Url;
-use super::super::tables::mysql::{Mysql, SCHEMES};
-use super::super::tables::sql::{TableSettings, Tables};
+use super::super::remote::RemoteBackend;
+use super::super::remote::server_url::ServerUrl;
+use super::super::remote::template::AuthTemplate;
+use super::super::tables::mysql::{MysqlDatabase, SCHEMES};
+use super::super::tables::sql::{SqlAuthServer, SqlAuthSettings};
 use super::installed::is_installed;
 use super::ports::free_port;
-use super::servers::{Started, folder, give, install_mariadb};
-use super::sql::{Asks, PASSWORD, SqlServer, stands_with_tables};
+use super::servers::{ServerProcess, folder, give, install_mariadb};
+use super::sql::{PASSWORD, SqlBackendOptions, SqlServer, stands_with_tables};
 use super::*;
-use crate::runtime::Runtime;
-use carrier::Trust;
+use crate::control_runtime::ControlRuntime;
+use carrier::TlsClientOptions;
 use rustls::ClientConfig;
 use std::fs;
 use std::path::Path;
 
-struct Server {
+struct MysqlServer {
     folder: PathBuf,
     port: u16,
-    started: Started,
+    started: ServerProcess,
 }
 
 const USER: &str = "mysql";
 
-impl Server {
-    fn start() -> Server {
+impl MysqlServer {
+    fn start() -> MysqlServer {
         let folder = folder("mysql", USER);
         let certificates = certificates("mysql-tls");
         for name in ["server.pem", "server.key", "ca.pem", "stranger-ca.pem"] {
@@ -41,32 +41,36 @@ impl Server {
         give(&tables, USER);
         let port = free_port();
         let first = format!("--init-file={}", tables.display());
-        Server { started: serve(&folder, port, &[&first]), folder, port }
+        MysqlServer { started: serve(&folder, port, &[&first]), folder, port }
     }
 
     fn trust(&self, authority: &str) -> Option<Arc<ClientConfig>> {
         let authorities = Some(self.folder.join(authority).display().to_string());
-        Some(Trust { authorities, ..Trust::default() }.config().unwrap())
+        Some(
+            TlsClientOptions { authorities, ..TlsClientOptions::default() }
+                .client_config()
+                .unwrap(),
+        )
     }
 }
 
-impl SqlServer for Server {
+impl SqlServer for MysqlServer {
     const NAME: &str = "mysql";
     const SLOW: &str =
         "SELECT sleep(60) AS password_hash FROM mqtt_user WHERE username = ${username}";
 
-    fn backend(&self, asks: &Asks) -> Arc<dyn Backend> {
+    fn backend(&self, asks: &SqlBackendOptions) -> Arc<dyn AuthBackend> {
         let url = format!("mysql://{}@localhost:{}/godwit", asks.who, self.port);
-        let template = |text: &str| Template::parse(text, false).unwrap();
-        let settings = TableSettings {
+        let template = |text: &str| AuthTemplate::parse(text, false).unwrap();
+        let settings = SqlAuthSettings {
             user: Some(template(asks.user)),
             rules: asks.rules.map(template),
-            ..TableSettings::default()
+            ..SqlAuthSettings::default()
         };
         let tls = asks.authority.and_then(|authority| self.trust(authority));
-        let server = Mysql::new(&Url::parse(&url, SCHEMES).unwrap(), tls);
-        let tables = Tables::new(server, &settings, asks.form, &[]).unwrap();
-        Arc::new(Remote::new(tables, asks.bounds, Arc::new(Runtime::default())))
+        let server = MysqlDatabase::new(&ServerUrl::parse(&url, SCHEMES).unwrap(), tls);
+        let tables = SqlAuthServer::new(server, &settings, asks.form, &[]).unwrap();
+        Arc::new(RemoteBackend::new(tables, asks.bounds, Arc::new(ControlRuntime::default())))
     }
 
     fn stop(&mut self) {
@@ -78,14 +82,14 @@ impl SqlServer for Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for MysqlServer {
     fn drop(&mut self) {
         self.started.stop();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-fn serve(folder: &Path, port: u16, more: &[&str]) -> Started {
+fn serve(folder: &Path, port: u16, more: &[&str]) -> ServerProcess {
     let at = |name: &str| folder.join(name).display().to_string();
     let options = [
         "--bind-address=127.0.0.1".to_string(),
@@ -101,12 +105,12 @@ fn serve(folder: &Path, port: u16, more: &[&str]) -> Started {
     let mut command = vec!["mariadbd", "--no-defaults"];
     command.extend(options.iter().map(String::as_str));
     command.extend(more);
-    Started::new(&command, USER, "TERM", "ready for connections")
+    ServerProcess::new(&command, USER, "TERM", "ready for connections")
 }
 
 #[test]
 fn mysql_stands_the_contract() {
     if is_installed("MariaDB", "mariadbd") {
-        stands_with_tables(&mut Server::start());
+        stands_with_tables(&mut MysqlServer::start());
     }
 }

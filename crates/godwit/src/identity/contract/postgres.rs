@@ -1,17 +1,17 @@
 //! The contract for PostgreSQL, with a real one.
 
-use super::super::remote::Remote;
-use super::super::remote::template::Template;
-use super::super::remote::url::Url;
-use super::super::tables::postgres::{Postgres, SCHEMES};
-use super::super::tables::sql::{TableSettings, Tables};
+use super::super::remote::RemoteBackend;
+use super::super::remote::server_url::ServerUrl;
+use super::super::remote::template::AuthTemplate;
+use super::super::tables::postgres::{PostgresDatabase, SCHEMES};
+use super::super::tables::sql::{SqlAuthServer, SqlAuthSettings};
 use super::installed::is_installed;
 use super::ports::free_port;
-use super::servers::{Started, as_user, folder, give, run};
-use super::sql::{Asks, PASSWORD, SqlServer, stands_with_tables};
+use super::servers::{ServerProcess, as_user, folder, give, run};
+use super::sql::{PASSWORD, SqlBackendOptions, SqlServer, stands_with_tables};
 use super::*;
-use crate::runtime::Runtime;
-use carrier::Trust;
+use crate::control_runtime::ControlRuntime;
+use carrier::TlsClientOptions;
 use rustls::ClientConfig;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -25,16 +25,16 @@ fn program(name: &str) -> String {
     found.map_or(name.to_string(), |path| path.display().to_string())
 }
 
-struct Server {
+struct PostgresServer {
     folder: PathBuf,
     port: u16,
-    started: Started,
+    started: ServerProcess,
 }
 
 const USER: &str = "postgres";
 
-impl Server {
-    fn start() -> Server {
+impl PostgresServer {
+    fn start() -> PostgresServer {
         let folder = folder("postgres", USER);
         let at = folder.join("data").display().to_string();
         let password = folder.join("password");
@@ -58,21 +58,25 @@ impl Server {
         // A statement a line, as a server without clients reads them; HASH is of "secret".
         run(single, &include_str!("postgres.sql").replace("HASH", hash));
         let port = free_port();
-        Server { started: serve(&folder, port), folder, port }
+        PostgresServer { started: serve(&folder, port), folder, port }
     }
 
-    fn url(&self, who: &str) -> Url {
+    fn url(&self, who: &str) -> ServerUrl {
         let text = format!("postgres://{who}@localhost:{}/postgres", self.port);
-        Url::parse(&text, SCHEMES).unwrap()
+        ServerUrl::parse(&text, SCHEMES).unwrap()
     }
 
     fn trust(&self, authority: &str) -> Option<Arc<ClientConfig>> {
         let authorities = Some(self.folder.join(authority).display().to_string());
-        Some(Trust { authorities, ..Trust::default() }.config().unwrap())
+        Some(
+            TlsClientOptions { authorities, ..TlsClientOptions::default() }
+                .client_config()
+                .unwrap(),
+        )
     }
 }
 
-impl SqlServer for Server {
+impl SqlServer for PostgresServer {
     const NAME: &str = "postgres";
     const SLOW: &str = "SELECT '' AS password_hash FROM pg_sleep(60) WHERE '' <> ${username}";
 
@@ -84,28 +88,28 @@ impl SqlServer for Server {
         self.started = serve(&self.folder, self.port);
     }
 
-    fn backend(&self, asks: &Asks) -> Arc<dyn Backend> {
-        let template = |text: &str| Template::parse(text, false).unwrap();
-        let settings = TableSettings {
+    fn backend(&self, asks: &SqlBackendOptions) -> Arc<dyn AuthBackend> {
+        let template = |text: &str| AuthTemplate::parse(text, false).unwrap();
+        let settings = SqlAuthSettings {
             user: Some(template(asks.user)),
             rules: asks.rules.map(template),
-            ..TableSettings::default()
+            ..SqlAuthSettings::default()
         };
         let tls = asks.authority.and_then(|authority| self.trust(authority));
-        let server = Postgres::new(&self.url(asks.who), tls);
-        let tables = Tables::new(server, &settings, asks.form, &[]).unwrap();
-        Arc::new(Remote::new(tables, asks.bounds, Arc::new(Runtime::default())))
+        let server = PostgresDatabase::new(&self.url(asks.who), tls);
+        let tables = SqlAuthServer::new(server, &settings, asks.form, &[]).unwrap();
+        Arc::new(RemoteBackend::new(tables, asks.bounds, Arc::new(ControlRuntime::default())))
     }
 }
 
-impl Drop for Server {
+impl Drop for PostgresServer {
     fn drop(&mut self) {
         self.started.stop();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-fn serve(folder: &Path, port: u16) -> Started {
+fn serve(folder: &Path, port: u16) -> ServerProcess {
     let at = |name: &str| folder.join(name).display().to_string();
     let options = [
         "listen_addresses=127.0.0.1".to_string(),
@@ -119,12 +123,12 @@ fn serve(folder: &Path, port: u16) -> Started {
     let (postgres, data) = (program("postgres"), at("data"));
     let mut command = vec![postgres.as_str(), "-D", &data];
     options.iter().for_each(|option| command.extend(["-c", option]));
-    Started::new(&command, USER, "INT", "ready to accept connections")
+    ServerProcess::new(&command, USER, "INT", "ready to accept connections")
 }
 
 #[test]
 fn postgres_stands_the_contract() {
     if is_installed("PostgreSQL", program("initdb")) {
-        stands_with_tables(&mut Server::start());
+        stands_with_tables(&mut PostgresServer::start());
     }
 }

@@ -1,32 +1,32 @@
 //! The contract for Redis, with a real one.
 
-use super::super::password::{Form, Kind, Salt};
-use super::super::remote::url::Url;
-use super::super::remote::{Bounds, Remote};
-use super::super::tables::redis::{Command, Redis, RedisSettings};
+use super::super::password_format::{PasswordFormat, PasswordHashKind, SaltPosition};
+use super::super::remote::server_url::ServerUrl;
+use super::super::remote::{RemoteBackend, RemoteLimits};
+use super::super::tables::redis::{RedisAuthServer, RedisAuthSettings, RedisCommand};
 use super::super::tables::resp::SCHEMES;
 use super::forms::{has_rules, hash, is_as_told, password_form, porter_of, rows, verdict};
 use super::installed::is_installed;
 use super::ports::free_port;
-use super::servers::{Started, folder, give, run};
+use super::servers::{ServerProcess, folder, give, run};
 use super::*;
-use crate::runtime::Runtime;
-use carrier::Trust;
+use crate::control_runtime::ControlRuntime;
+use carrier::TlsClientOptions;
 use std::fs;
 use std::path::Path;
 
-struct Server {
+struct RedisServer {
     folder: PathBuf,
     plain: u16,
     tls: u16,
-    started: Started,
+    started: ServerProcess,
 }
 
 const USER: &str = "redis";
 const OURS: &str = "godwit:it%27s@";
 
-impl Server {
-    fn start() -> Server {
+impl RedisServer {
+    fn start() -> RedisServer {
         let folder = folder("redis", USER);
         let certificates = certificates("redis-tls");
         for name in ["server.pem", "server.key", "ca.pem", "stranger-ca.pem"] {
@@ -36,7 +36,7 @@ impl Server {
         let _ = fs::remove_dir_all(certificates);
         let (plain, tls) = (free_port(), free_port());
         let started = serve(&folder, plain, tls);
-        let server = Server { folder, plain, tls, started };
+        let server = RedisServer { folder, plain, tls, started };
         server.run(&include_str!("redis.txt").replace("HASH", hash()));
         server
     }
@@ -47,45 +47,49 @@ impl Server {
         run(cli, commands);
     }
 
-    fn backend(&self, who: &str, form: Form) -> Arc<dyn Backend> {
+    fn backend(&self, who: &str, form: PasswordFormat) -> Arc<dyn AuthBackend> {
         self.ask(&format!("redis://{who}localhost:{}/2", self.plain), form)
     }
 
-    fn ask(&self, url: &str, form: Form) -> Arc<dyn Backend> {
+    fn ask(&self, url: &str, form: PasswordFormat) -> Arc<dyn AuthBackend> {
         let settings = settings(url);
-        Arc::new(remote(Redis::new(&settings, None, form, &[]).unwrap()))
+        Arc::new(remote(RedisAuthServer::new(&settings, None, form, &[]).unwrap()))
     }
 
-    fn secure(&self, authority: &str) -> Arc<dyn Backend> {
+    fn secure(&self, authority: &str) -> Arc<dyn AuthBackend> {
         let authorities = Some(self.folder.join(authority).display().to_string());
-        let trust = Trust { authorities, ..Trust::default() }.config().unwrap();
+        let trust = TlsClientOptions { authorities, ..TlsClientOptions::default() }
+            .client_config()
+            .unwrap();
         let settings = settings(&format!("rediss://{OURS}localhost:{}/2", self.tls));
-        Arc::new(remote(Redis::new(&settings, Some(trust), Form::default(), &[]).unwrap()))
+        Arc::new(remote(
+            RedisAuthServer::new(&settings, Some(trust), PasswordFormat::default(), &[]).unwrap(),
+        ))
     }
 }
 
-impl Drop for Server {
+impl Drop for RedisServer {
     fn drop(&mut self) {
         self.started.stop();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-fn settings(url: &str) -> RedisSettings {
+fn settings(url: &str) -> RedisAuthSettings {
     let user = "HMGET user:${username} password_hash salt is_superuser groups";
-    RedisSettings {
-        url: Some(Url::parse(url, SCHEMES).unwrap()),
-        user: Some(Command::parse(user).unwrap()),
-        rules: Some(Command::parse_rules("HGETALL acl:${username}").unwrap()),
+    RedisAuthSettings {
+        url: Some(ServerUrl::parse(url, SCHEMES).unwrap()),
+        user: Some(RedisCommand::parse(user).unwrap()),
+        rules: Some(RedisCommand::parse_rules("HGETALL acl:${username}").unwrap()),
     }
 }
 
-fn remote(server: Redis) -> Remote<Redis> {
-    let bounds = Bounds { timeout_ms: 20_000, connections_max: 2, questions_max: 100 };
-    Remote::new(server, bounds, Arc::new(Runtime::default()))
+fn remote(server: RedisAuthServer) -> RemoteBackend<RedisAuthServer> {
+    let bounds = RemoteLimits { timeout_ms: 20_000, connections_max: 2, questions_max: 100 };
+    RemoteBackend::new(server, bounds, Arc::new(ControlRuntime::default()))
 }
 
-fn serve(folder: &Path, plain: u16, tls: u16) -> Started {
+fn serve(folder: &Path, plain: u16, tls: u16) -> ServerProcess {
     let at = folder.display();
     let options = format!(
         "bind 127.0.0.1\nport {plain}\ntls-port {tls}\ndir {at}\nappendonly yes\n\
@@ -97,7 +101,7 @@ fn serve(folder: &Path, plain: u16, tls: u16) -> Started {
     give(Path::new(&file), USER);
     // It tells on stdout that it is ready.
     let command = ["sh", "-c", "exec redis-server \"$0\" >&2", &file];
-    Started::new(&command, USER, "TERM", "Ready to accept connections")
+    ServerProcess::new(&command, USER, "TERM", "Ready to accept connections")
 }
 
 #[test]
@@ -105,22 +109,23 @@ fn redis_stands_the_contract() {
     if !is_installed("Redis", "redis-server") {
         return;
     }
-    let mut server = Server::start();
+    let mut server = RedisServer::start();
     let who = |user: &str| claim(Some(user), Some(b"secret"));
-    let subject = |backend| Subject {
+    let subject = |backend| ContractSubject {
         backend,
         right: who("ann"),
         wrong: claim(Some("ann"), Some(b"wrong")),
         stranger: who("bob"),
         user: "ann",
     };
-    let one = |backend: Arc<dyn Backend>, claim: &Claim| answer(&porter(&[backend]), claim);
-    let first = server.backend(OURS, Form::default());
+    let one =
+        |backend: Arc<dyn AuthBackend>, claim: &AuthRequest| answer(&porter(&[backend]), claim);
+    let first = server.backend(OURS, PasswordFormat::default());
     stands(&subject(first.clone()));
 
     let porter = porter(&[first]);
     let verdict = ask(&porter, &who("ann")).recv_timeout(SOON).unwrap();
-    let Verdict::Allow(grant) = verdict else { panic!("{verdict:?}") };
+    let AuthDecision::Allow(grant) = verdict else { panic!("{verdict:?}") };
     assert_eq!(grant.groups, ["staff".into(), "night".into()]);
     assert!(grant.is_superuser);
     // Its hashes have no order and nothing that denies.
@@ -131,11 +136,15 @@ fn redis_stands_the_contract() {
     for user in ["root", "plain", "none", "text"] {
         assert_eq!(answer(&porter, &who(user)), Err(Refusal::NoVerdict), "{user}");
     }
-    let form = Form { kind: Kind::Sha256, salt: Salt::Suffix, rounds: 0 };
+    let form = PasswordFormat {
+        hash_kind: PasswordHashKind::Sha256,
+        salt: SaltPosition::Suffix,
+        rounds: 0,
+    };
     assert_eq!(one(server.backend(OURS, form), &who("salted")), Ok("salted".into()));
 
     for stranger in ["godwit:wrong@", "nobody:x@", ""] {
-        let stranger = server.backend(stranger, Form::default());
+        let stranger = server.backend(stranger, PasswordFormat::default());
         assert_eq!(one(stranger, &who("ann")), Err(Refusal::NoVerdict));
     }
     forms_of_hashes(&server);
@@ -157,7 +166,7 @@ fn commands(row: &str, name: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-fn forms_of_hashes(server: &Server) {
+fn forms_of_hashes(server: &RedisServer) {
     let table = || rows(include_str!("forms/rows.tsv")).filter(|row| row[1] == "redis").enumerate();
     let rules =
         || rows(include_str!("forms/rules.tsv")).filter(|row| row[1] == "redis").enumerate();
@@ -182,10 +191,10 @@ fn forms_of_hashes(server: &Server) {
             Some(("HGET", field)) => format!("HGET user:${{username}} {field}"),
             _ => format!("HMGET user:${{username}} {words}"),
         };
-        let user = Some(Command::parse(&user).unwrap());
-        let settings = RedisSettings { user, rules: None, ..settings(&url) };
-        let redis = Redis::new(&settings, None, password_form(form), &[]).unwrap();
-        let backend: Arc<dyn Backend> = Arc::new(remote(redis));
+        let user = Some(RedisCommand::parse(&user).unwrap());
+        let settings = RedisAuthSettings { user, rules: None, ..settings(&url) };
+        let redis = RedisAuthServer::new(&settings, None, password_form(form), &[]).unwrap();
+        let backend: Arc<dyn AuthBackend> = Arc::new(remote(redis));
         let claim = claim(Some(&format!("form-{at}")), Some(b"secret"));
         let is = is_as_told(verdict(&porter_of(&backend, false), &claim), answer, true, false);
         wrongs.extend(is.err().map(|why| format!("{whose}: {text}: {why}")));
@@ -193,24 +202,24 @@ fn forms_of_hashes(server: &Server) {
     assert!(wrongs.is_empty(), "{}", wrongs.join("\n"));
     for (at, row) in rules() {
         let [whose, _, text, rules] = row[..] else { panic!("{row:?}") };
-        let backend = server.backend(OURS, Form::default());
+        let backend = server.backend(OURS, PasswordFormat::default());
         let claim = claim(Some(&format!("rule-{at}")), Some(b"secret"));
         match verdict(&porter_of(&backend, false), &claim) {
-            Verdict::Allow(grant) if rules != "none" => has_rules(&grant, rules),
-            Verdict::Deny(Refusal::NoVerdict) if rules == "none" => {}
+            AuthDecision::Allow(grant) if rules != "none" => has_rules(&grant, rules),
+            AuthDecision::Deny(Refusal::NoVerdict) if rules == "none" => {}
             other => panic!("{whose}: {text}: {other:?}, not {rules}"),
         }
     }
     // By its id alone, with a password.
-    let user = Some(Command::parse("HGET user:${clientid} password_hash").unwrap());
-    let settings = RedisSettings { user, rules: None, ..settings(&url) };
-    let redis = Redis::new(&settings, None, Form::default(), &[]).unwrap();
-    let backend: Arc<dyn Backend> = Arc::new(remote(redis));
-    let by_id = Claim { client_id: "ann".into(), ..claim(None, Some(b"secret")) };
+    let user = Some(RedisCommand::parse("HGET user:${clientid} password_hash").unwrap());
+    let settings = RedisAuthSettings { user, rules: None, ..settings(&url) };
+    let redis = RedisAuthServer::new(&settings, None, PasswordFormat::default(), &[]).unwrap();
+    let backend: Arc<dyn AuthBackend> = Arc::new(remote(redis));
+    let by_id = AuthRequest { client_id: "ann".into(), ..claim(None, Some(b"secret")) };
     for anonymous in [false, true] {
         let porter = porter_of(&backend, anonymous);
         is_as_told(verdict(&porter, &by_id), "allow", true, anonymous).unwrap();
-        let without = Claim { password: None, ..by_id.clone() };
+        let without = AuthRequest { password: None, ..by_id.clone() };
         is_as_told(verdict(&porter, &without), "ignore", false, anonymous).unwrap();
     }
 }

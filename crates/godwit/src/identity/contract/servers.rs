@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread;
 
-pub(super) struct Started {
+pub(super) struct ServerProcess {
     child: Child,
 }
 
@@ -17,9 +17,9 @@ const GUARD: &str = r#"
     { read -r _ <&3; kill -"$signal" $server; } >/dev/null 2>&1 &
     exec 3<&-; wait $server"#;
 
-impl Started {
+impl ServerProcess {
     /// Returns when a line of the server's has `ready` in it. The signal ends it in order.
-    pub(super) fn new(command: &[&str], user: &str, signal: &str, ready: &str) -> Started {
+    pub(super) fn new(command: &[&str], user: &str, signal: &str, ready: &str) -> ServerProcess {
         let mut guard = as_user(user, "sh");
         guard.args(["-c", GUARD, "sh", signal]).args(command).current_dir("/");
         guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -31,7 +31,7 @@ impl Started {
             assert!(read > 0, "{command:?} did not start:\n{seen}");
         }
         thread::spawn(move || read_away(lines));
-        Started { child }
+        ServerProcess { child }
     }
 
     pub(super) fn stop(&mut self) {
@@ -40,7 +40,7 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         self.stop();
     }

@@ -1,8 +1,8 @@
 //! What each server with tables has to stand beside the contract: what its rows mean, wrong
 //! queries, silence, TLS, death and return.
 
-use super::super::password::{Form, Kind, Salt};
-use super::super::remote::Bounds;
+use super::super::password_format::{PasswordFormat, PasswordHashKind, SaltPosition};
+use super::super::remote::RemoteLimits;
 use super::forms::{has_rules, hash, is_as_told, password_form, porter_of, rows, verdict};
 use super::*;
 
@@ -12,31 +12,31 @@ pub(super) trait SqlServer {
     /// A query that takes longer than anybody waits.
     const SLOW: &'static str;
 
-    fn backend(&self, asks: &Asks) -> Arc<dyn Backend>;
+    fn backend(&self, asks: &SqlBackendOptions) -> Arc<dyn AuthBackend>;
     fn stop(&mut self);
     fn restart(&mut self);
 }
 
 /// What differs between the backends of one test.
-pub(super) struct Asks {
+pub(super) struct SqlBackendOptions {
     pub(super) who: &'static str,
     pub(super) user: &'static str,
     pub(super) rules: Option<&'static str>,
-    pub(super) form: Form,
+    pub(super) form: PasswordFormat,
     /// Who vouches for the server, if it is asked over TLS.
     pub(super) authority: Option<&'static str>,
-    pub(super) bounds: Bounds,
+    pub(super) bounds: RemoteLimits,
 }
 
-impl Default for Asks {
-    fn default() -> Asks {
-        Asks {
+impl Default for SqlBackendOptions {
+    fn default() -> SqlBackendOptions {
+        SqlBackendOptions {
             who: "godwit:it's%20our%20p%40ss%3Aword%2F%25",
             user: "SELECT * FROM mqtt_user WHERE username = ${username}",
             rules: Some("SELECT * FROM mqtt_acl WHERE username = ${username} ORDER BY id"),
-            form: Form::default(),
+            form: PasswordFormat::default(),
             authority: None,
-            bounds: Bounds { timeout_ms: 20_000, connections_max: 2, questions_max: 100 },
+            bounds: RemoteLimits { timeout_ms: 20_000, connections_max: 2, questions_max: 100 },
         }
     }
 }
@@ -44,17 +44,17 @@ impl Default for Asks {
 /// What URLs have in their encoded form.
 pub(super) const PASSWORD: &str = "it's our p@ss:word/%";
 
-fn who(user: &str) -> Claim {
+fn who(user: &str) -> AuthRequest {
     claim(Some(user), Some(b"secret"))
 }
 
-fn one(backend: Arc<dyn Backend>, claim: &Claim) -> Result<String, Refusal> {
+fn one(backend: Arc<dyn AuthBackend>, claim: &AuthRequest) -> Result<String, Refusal> {
     answer(&porter(&[backend]), claim)
 }
 
 pub(super) fn stands_with_tables<S: SqlServer>(server: &mut S) {
-    let first = server.backend(&Asks::default());
-    let subject = |backend| Subject {
+    let first = server.backend(&SqlBackendOptions::default());
+    let subject = |backend| ContractSubject {
         backend,
         right: who("ann"),
         wrong: claim(Some("ann"), Some(b"wrong")),
@@ -70,9 +70,11 @@ pub(super) fn stands_with_tables<S: SqlServer>(server: &mut S) {
     survives_trouble(server);
     assert_eq!(answer(&porter, &who("ann")), Ok("ann".into()));
 
-    let trusted = server.backend(&Asks { authority: Some("ca.pem"), ..Asks::default() });
+    let trusted = server
+        .backend(&SqlBackendOptions { authority: Some("ca.pem"), ..SqlBackendOptions::default() });
     stands(&subject(trusted));
-    let strange = Asks { authority: Some("stranger-ca.pem"), ..Asks::default() };
+    let strange =
+        SqlBackendOptions { authority: Some("stranger-ca.pem"), ..SqlBackendOptions::default() };
     assert_eq!(one(server.backend(&strange), &who("ann")), Err(Refusal::NoVerdict));
 
     server.stop();
@@ -84,9 +86,9 @@ pub(super) fn stands_with_tables<S: SqlServer>(server: &mut S) {
     assert_eq!(answer(&porter, &wrong), Err(Refusal::BadCredentials));
 }
 
-fn reads_rows(server: &impl SqlServer, porter: &Arc<Porter>) {
+fn reads_rows(server: &impl SqlServer, porter: &Arc<Authenticator>) {
     let verdict = ask(porter, &who("ann")).recv_timeout(SOON).unwrap();
-    let Verdict::Allow(grant) = verdict else { panic!("{verdict:?}") };
+    let AuthDecision::Allow(grant) = verdict else { panic!("{verdict:?}") };
     assert_eq!(grant.groups, ["staff".into(), "night".into()]);
     assert!(!grant.is_superuser);
     are_the_rules_of(RULES, grant.permissions);
@@ -94,27 +96,40 @@ fn reads_rows(server: &impl SqlServer, porter: &Arc<Porter>) {
     for user in ["root", "plain", "twice", "none"] {
         assert_eq!(answer(porter, &who(user)), Err(Refusal::NoVerdict), "{user}");
     }
-    let without_rules = server.backend(&Asks { rules: None, ..Asks::default() });
+    let without_rules =
+        server.backend(&SqlBackendOptions { rules: None, ..SqlBackendOptions::default() });
     let verdict = ask(&self::porter(&[without_rules]), &who("root")).recv_timeout(SOON).unwrap();
-    let Verdict::Allow(grant) = verdict else { panic!("{verdict:?}") };
+    let AuthDecision::Allow(grant) = verdict else { panic!("{verdict:?}") };
     assert!(grant.is_superuser && grant.permissions.is_none());
-    let form = Form { kind: Kind::Sha256, salt: Salt::Prefix, rounds: 0 };
-    let salted = server.backend(&Asks { form, ..Asks::default() });
+    let form = PasswordFormat {
+        hash_kind: PasswordHashKind::Sha256,
+        salt: SaltPosition::Prefix,
+        rounds: 0,
+    };
+    let salted = server.backend(&SqlBackendOptions { form, ..SqlBackendOptions::default() });
     assert_eq!(one(salted.clone(), &who("salted")), Ok("salted".into()));
     let wrong = claim(Some("salted"), Some(b"Secret"));
     assert_eq!(one(salted, &wrong), Err(Refusal::BadCredentials));
 }
 
 fn survives_trouble<S: SqlServer>(server: &S) {
-    let wrong = server.backend(&Asks { user: "SELECT * FROM nowhere", ..Asks::default() });
+    let wrong = server.backend(&SqlBackendOptions {
+        user: "SELECT * FROM nowhere",
+        ..SqlBackendOptions::default()
+    });
     let behind = porter(&[wrong]);
     for _ in 0..3 {
         assert_eq!(answer(&behind, &who("ann")), Err(Refusal::NoVerdict));
     }
-    let stranger = server.backend(&Asks { who: "godwit:wrong", ..Asks::default() });
+    let stranger =
+        server.backend(&SqlBackendOptions { who: "godwit:wrong", ..SqlBackendOptions::default() });
     assert_eq!(one(stranger, &who("ann")), Err(Refusal::NoVerdict));
-    let bounds = Bounds { timeout_ms: 300, connections_max: 1, questions_max: 10 };
-    let slow = server.backend(&Asks { user: S::SLOW, bounds, ..Asks::default() });
+    let bounds = RemoteLimits { timeout_ms: 300, connections_max: 1, questions_max: 10 };
+    let slow = server.backend(&SqlBackendOptions {
+        user: S::SLOW,
+        bounds,
+        ..SqlBackendOptions::default()
+    });
     assert_eq!(one(slow, &who("ann")), Err(Refusal::NoVerdict));
 }
 
@@ -142,7 +157,12 @@ fn forms_of_rows<S: SqlServer>(server: &S) {
         let [whose, _, form, columns, answer] = row[..] else { panic!("{row:?}") };
         let user = query(columns, "WHERE ${username} <> ''");
         let form = password_form(form);
-        let backend = server.backend(&Asks { user, rules: None, form, ..Asks::default() });
+        let backend = server.backend(&SqlBackendOptions {
+            user,
+            rules: None,
+            form,
+            ..SqlBackendOptions::default()
+        });
         let verdict = verdict(&porter_of(&backend, false), &who("ann"));
         let is = is_as_told(verdict, answer, true, false);
         wrongs.extend(is.err().map(|why| format!("{whose}: {columns}: {why}")));
@@ -154,11 +174,15 @@ fn forms_of_rules<S: SqlServer>(server: &S) {
     let user = query("'H' AS password_hash", "WHERE ${username} <> ''");
     for row in rows_of::<S>(include_str!("forms/rules.tsv")) {
         let [whose, _, columns, rules] = row[..] else { panic!("{row:?}") };
-        let asks = Asks { user, rules: Some(query(columns, "")), ..Asks::default() };
+        let asks = SqlBackendOptions {
+            user,
+            rules: Some(query(columns, "")),
+            ..SqlBackendOptions::default()
+        };
         let backend = server.backend(&asks);
         match verdict(&porter_of(&backend, false), &who("ann")) {
-            Verdict::Allow(grant) if rules != "none" => has_rules(&grant, rules),
-            Verdict::Deny(Refusal::NoVerdict) if rules == "none" => {}
+            AuthDecision::Allow(grant) if rules != "none" => has_rules(&grant, rules),
+            AuthDecision::Deny(Refusal::NoVerdict) if rules == "none" => {}
             other => panic!("{}, {whose}: {columns}: {other:?}, not {rules}", S::NAME),
         }
     }
@@ -166,25 +190,31 @@ fn forms_of_rules<S: SqlServer>(server: &S) {
 
 /// By the id that it says, or by its certificate, with a password and without.
 fn knows_clients_by_more_than_a_name<S: SqlServer>(server: &S) {
-    let by_id = Claim { client_id: "ann".into(), ..claim(None, Some(b"secret")) };
-    let by_certificate =
-        Claim { password: Some(Secret(b"secret".as_slice().into())), ..certified("ann") };
+    let by_id = AuthRequest { client_id: "ann".into(), ..claim(None, Some(b"secret")) };
+    let by_certificate = AuthRequest {
+        password: Some(SecretBytes(b"secret".as_slice().into())),
+        ..certified("ann")
+    };
     for (user, right) in [
         ("SELECT password_hash FROM mqtt_user WHERE username = ${clientid}", by_id),
         ("SELECT password_hash FROM mqtt_user WHERE username = ${cert_cn}", by_certificate),
     ] {
-        let backend = server.backend(&Asks { user, rules: None, ..Asks::default() });
+        let backend = server.backend(&SqlBackendOptions {
+            user,
+            rules: None,
+            ..SqlBackendOptions::default()
+        });
         for anonymous in [false, true] {
             let porter = porter_of(&backend, anonymous);
-            let is = |claim: &Claim, answer: &str| {
+            let is = |claim: &AuthRequest, answer: &str| {
                 let is_named = claim.password.is_some();
                 is_as_told(verdict(&porter, claim), answer, is_named, anonymous).unwrap();
             };
             is(&right, "allow");
-            is(&Claim { user_name: Some("somebody".into()), ..right.clone() }, "allow");
-            let wrong = Some(Secret(b"wrong".as_slice().into()));
-            is(&Claim { password: wrong, ..right.clone() }, "wrong");
-            is(&Claim { password: None, ..right.clone() }, "ignore");
+            is(&AuthRequest { user_name: Some("somebody".into()), ..right.clone() }, "allow");
+            let wrong = Some(SecretBytes(b"wrong".as_slice().into()));
+            is(&AuthRequest { password: wrong, ..right.clone() }, "wrong");
+            is(&AuthRequest { password: None, ..right.clone() }, "ignore");
         }
     }
 }

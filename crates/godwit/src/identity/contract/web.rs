@@ -12,55 +12,55 @@ use std::time::{Duration, Instant};
 
 /// What somebody asked.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct WebRequest {
     pub(super) line: String,
     pub(super) headers: Vec<String>,
     pub(super) body: String,
 }
 
 #[derive(Clone)]
-pub(super) enum Said {
+pub(super) enum WebResponse {
     Json(u16, String),
     Html(u16, &'static str),
     /// With a content type, or `-` for none.
-    Of(u16, &'static str, &'static str),
+    Custom(u16, &'static str, &'static str),
     /// Nothing, ever.
     Silence,
     /// The connection ends after the answer, without a word of it before.
     JsonAndClose(String),
 }
 
-pub(super) struct Web {
+pub(super) struct TestWebServer {
     pub(super) port: u16,
-    open: Arc<Open>,
+    open: Arc<TestWebServerState>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// No test goes on after it has failed with a lock in hand.
 const WHOLE: &str = "nobody panicked";
 
-struct Answer(Box<dyn Fn(&Asked) -> Said + Send + Sync>);
+struct ResponseHandler(Box<dyn Fn(&WebRequest) -> WebResponse + Send + Sync>);
 
-struct Open {
+struct TestWebServerState {
     tls: Option<Arc<ServerConfig>>,
-    answer: Answer,
+    answer: ResponseHandler,
     streams: Mutex<Vec<TcpStream>>,
-    asked: Mutex<Vec<Asked>>,
+    asked: Mutex<Vec<WebRequest>>,
     is_closed: AtomicBool,
 }
 
-impl Web {
+impl TestWebServer {
     /// Port 0 is one that nobody else gets.
     pub(super) fn start(
         port: u16,
         tls: Option<Arc<ServerConfig>>,
-        answer: impl Fn(&Asked) -> Said + Send + Sync + 'static,
-    ) -> Web {
+        answer: impl Fn(&WebRequest) -> WebResponse + Send + Sync + 'static,
+    ) -> TestWebServer {
         let port = if port == 0 { free_port() } else { port };
         let listener = listen(port);
-        let open = Arc::new(Open {
+        let open = Arc::new(TestWebServerState {
             tls,
-            answer: Answer(Box::new(answer)),
+            answer: ResponseHandler(Box::new(answer)),
             streams: Mutex::default(),
             asked: Mutex::default(),
             is_closed: AtomicBool::new(false),
@@ -76,7 +76,7 @@ impl Web {
                 thread::spawn(move || own.serve(stream));
             }
         });
-        Web { port, open, thread: Some(thread) }
+        TestWebServer { port, open, thread: Some(thread) }
     }
 
     pub(super) fn url(&self) -> String {
@@ -85,7 +85,7 @@ impl Web {
     }
 
     /// What was asked since the last time.
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(super) fn asked(&self) -> Vec<WebRequest> {
         std::mem::take(&mut *self.open.asked.lock().expect(WHOLE))
     }
 
@@ -110,7 +110,7 @@ fn listen(port: u16) -> TcpListener {
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl Drop for Web {
+impl Drop for TestWebServer {
     fn drop(&mut self) {
         self.open.is_closed.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect(("127.0.0.1", self.port));
@@ -119,7 +119,7 @@ impl Drop for Web {
     }
 }
 
-impl Open {
+impl TestWebServerState {
     fn serve(&self, stream: TcpStream) {
         match &self.tls {
             Some(tls) => {
@@ -136,11 +136,11 @@ impl Open {
             let said = (self.answer.0)(&asked);
             self.asked.lock().expect(WHOLE).push(asked);
             let (status, kind, body) = match &said {
-                Said::Json(status, body) => (*status, "application/json", body.as_str()),
-                Said::JsonAndClose(body) => (200, "application/json", body.as_str()),
-                Said::Html(status, body) => (*status, "text/html", *body),
-                Said::Of(status, kind, body) => (*status, *kind, *body),
-                Said::Silence => continue,
+                WebResponse::Json(status, body) => (*status, "application/json", body.as_str()),
+                WebResponse::JsonAndClose(body) => (200, "application/json", body.as_str()),
+                WebResponse::Html(status, body) => (*status, "text/html", *body),
+                WebResponse::Custom(status, kind, body) => (*status, *kind, *body),
+                WebResponse::Silence => continue,
             };
             let len = body.len();
             // Whom too many ask says when to ask again.
@@ -153,15 +153,15 @@ impl Open {
                 return;
             }
             let _ = stream.get_mut().flush();
-            if matches!(said, Said::JsonAndClose(_)) {
+            if matches!(said, WebResponse::JsonAndClose(_)) {
                 return;
             }
         }
     }
 }
 
-fn read(stream: &mut impl BufRead) -> Option<Asked> {
-    let mut asked = Asked::default();
+fn read(stream: &mut impl BufRead) -> Option<WebRequest> {
+    let mut asked = WebRequest::default();
     let mut line = String::new();
     while stream.read_line(&mut line).ok()? > 0 {
         let text = line.trim_end().to_string();

@@ -4,43 +4,43 @@
 //! Everything here runs on the control plane's runtime. What costs work, such as checking a
 //! password against a hash that the server gave, goes back to the porter's threads.
 
+mod connection_queue;
+pub(crate) mod endpoint;
 #[cfg(feature = "http")]
-pub(crate) mod call;
-pub(crate) mod dial;
+pub(crate) mod http_call;
 #[cfg(feature = "http")]
-pub(crate) mod http;
+pub(crate) mod http_client;
+pub(crate) mod server_url;
 pub(crate) mod template;
-pub(crate) mod url;
-mod waiting;
 
-use super::backend::{Backend, Outcome, Reply};
+use super::backend::{AuthBackend, BackendOutcome, BackendReply};
 #[cfg(feature = "tables")]
-use super::password::Stored;
+use super::password_format::StoredPassword;
 #[cfg(feature = "tables")]
-use super::verified::VerifiedCache;
-use crate::patience::timeout;
-use crate::runtime::Runtime;
-use broker::Claim;
+use super::verified_cache::VerifiedCache;
+use crate::control_runtime::ControlRuntime;
+use crate::pause_aware_timeout::timeout;
+use broker::AuthRequest;
 #[cfg(feature = "tables")]
-use broker::judge::Grant;
+use broker::authentication::Principal;
+use connection_queue::{ConnectionQueue, RequestEvicted};
 use engine::ConnectionLiveness;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use waiting::{ConnectionQueue, TurnLost};
 
 /// What the rows of the table say for all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RemoteSettings {
     /// Who vouches for servers; the host's own list where it is empty.
     pub(crate) authorities: PathBuf,
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: RemoteLimits,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bounds {
+pub(crate) struct RemoteLimits {
     pub(crate) timeout_ms: u32,
     /// Connections to one server.
     pub(crate) connections_max: usize,
@@ -49,85 +49,87 @@ pub(crate) struct Bounds {
 }
 
 /// One kind of server: how to reach it, and how to ask.
-pub(crate) trait Server: Send + Sync + 'static {
+pub(crate) trait RemoteServer: Send + Sync + 'static {
     type Conn: Send + 'static;
     type Question: Send + Sync;
-    type Found: Send;
+    type Reply: Send;
 
     fn connect(&self) -> impl Future<Output = Result<Self::Conn, String>> + Send;
 
-    fn ask(
+    fn request(
         &self,
         conn: &mut Self::Conn,
         question: &Self::Question,
-    ) -> impl Future<Output = Result<Self::Found, Trouble>> + Send;
+    ) -> impl Future<Output = Result<Self::Reply, RemoteError>> + Send;
 }
 
 /// One that says who a client is.
-pub(crate) trait Identifies: Server<Question = Claim, Found = Found> {
+pub(crate) trait IdentityServer:
+    RemoteServer<Question = AuthRequest, Reply = IdentityLookup>
+{
     fn name(&self) -> &'static str;
 
     /// Whether it could know the client at all.
-    fn is_for(&self, claim: &Claim) -> bool;
+    fn can_identify(&self, claim: &AuthRequest) -> bool;
 
     /// Whether it may know a client that brings nothing but its client id.
-    fn is_for_unproven(&self) -> bool {
+    fn accepts_client_id_only(&self) -> bool {
         false
     }
 
     /// An answer of its that is still good.
-    fn recall(&self, _claim: &Claim) -> Option<Outcome> {
+    fn cached_outcome(&self, _claim: &AuthRequest) -> Option<BackendOutcome> {
         None
     }
 }
 
 /// What a server says of a client.
-pub(crate) enum Found {
-    Verdict(Outcome),
+pub(crate) enum IdentityLookup {
+    Verdict(BackendOutcome),
     /// The client is who this says if it has the password.
     #[cfg(feature = "tables")]
     Proof {
-        stored: Stored,
-        grant: Box<Grant>,
+        stored: StoredPassword,
+        grant: Box<Principal>,
     },
     /// No such client.
     #[cfg(feature = "tables")]
-    Nobody,
+    UnknownClient,
 }
 
 /// Words for the log, without secrets.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum RemoteError {
     /// The connection is good for the next question.
-    Answered(String),
+    ErrorReply(String),
     Broken(String),
 }
 
-pub(crate) struct Remote<S: Server> {
-    desk: Arc<Desk<S>>,
-    runtime: Arc<Runtime>,
+pub(crate) struct RemoteBackend<S: RemoteServer> {
+    pool: Arc<ConnectionPool<S>>,
+    runtime: Arc<ControlRuntime>,
 }
 
 /// Where questions to a server wait.
-pub(crate) struct Desk<S: Server> {
+pub(crate) struct ConnectionPool<S: RemoteServer> {
     server: S,
-    bounds: Bounds,
+    bounds: RemoteLimits,
     /// Questions that are not answered yet.
-    asked: AtomicUsize,
+    in_flight: AtomicUsize,
     /// One turn for each connection that may be in use.
     turns: Arc<ConnectionQueue>,
-    idle: Mutex<Vec<Idle<S::Conn>>>,
-    down: Mutex<Down>,
+    idle: Mutex<Vec<IdleConnection<S::Conn>>>,
+    backoff: Mutex<DialBackoff>,
     /// A hash to work on for clients that the server does not know.
     #[cfg(feature = "tables")]
-    decoy: std::sync::OnceLock<Stored>,
+    decoy: std::sync::OnceLock<StoredPassword>,
     #[cfg(feature = "tables")]
     verified: std::sync::OnceLock<Arc<VerifiedCache>>,
 }
 
 /// Why a question has no answer. Words are for the log, without secrets.
 #[derive(Debug)]
-pub(crate) enum Unanswered {
+pub(crate) enum PoolError {
     /// Its client has gone.
     Abandoned,
     /// It made room for another.
@@ -135,14 +137,14 @@ pub(crate) enum Unanswered {
     Failed(String),
 }
 
-struct Idle<C> {
+struct IdleConnection<C> {
     conn: C,
     since: Instant,
 }
 
 /// After a connection that failed nobody tries for a while.
 #[derive(Default)]
-struct Down {
+struct DialBackoff {
     until: Option<Instant>,
     pause: Duration,
     why: String,
@@ -153,110 +155,116 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Somebody between us may have forgotten a connection that was quiet for longer.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-impl<S: Server> Remote<S> {
-    pub(crate) fn new(server: S, bounds: Bounds, runtime: Arc<Runtime>) -> Remote<S> {
-        Remote { desk: Desk::new(server, bounds), runtime }
+impl<S: RemoteServer> RemoteBackend<S> {
+    pub(crate) fn new(
+        server: S,
+        bounds: RemoteLimits,
+        runtime: Arc<ControlRuntime>,
+    ) -> RemoteBackend<S> {
+        RemoteBackend { pool: ConnectionPool::new(server, bounds), runtime }
     }
 
     /// Passwords that were right are not hashed again for a while.
     #[cfg(feature = "tables")]
-    pub(crate) fn remember_in(self, verified: Option<Arc<VerifiedCache>>) -> Remote<S> {
+    pub(crate) fn remember_in(self, verified: Option<Arc<VerifiedCache>>) -> RemoteBackend<S> {
         if let Some(verified) = verified {
-            let _ = self.desk.verified.set(verified);
+            let _ = self.pool.verified.set(verified);
         }
         self
     }
 }
 
-impl<S: Identifies> Backend for Remote<S> {
+impl<S: IdentityServer> AuthBackend for RemoteBackend<S> {
     fn name(&self) -> &'static str {
-        self.desk.server.name()
+        self.pool.server.name()
     }
 
-    fn is_for_unproven(&self) -> bool {
-        self.desk.server.is_for_unproven()
+    fn accepts_client_id_only(&self) -> bool {
+        self.pool.server.accepts_client_id_only()
     }
 
-    fn judge(&self, claim: &Claim, reply: Reply) {
-        let desk = &self.desk;
-        if !desk.server.is_for(claim) {
-            return reply.give(Outcome::Ignore);
+    fn authenticate(&self, claim: &AuthRequest, reply: BackendReply) {
+        let desk = &self.pool;
+        if !desk.server.can_identify(claim) {
+            return reply.send(BackendOutcome::Ignore);
         }
-        if let Some(outcome) = desk.server.recall(claim) {
-            return reply.give(outcome);
+        if let Some(outcome) = desk.server.cached_outcome(claim) {
+            return reply.send(outcome);
         }
-        let Some(asked) = Asked::new(desk.clone()) else { return reply.give(Outcome::Busy) };
-        self.runtime.spawn(async move { asked.answer(reply).await });
+        let Some(asked) = RequestGuard::new(desk.clone()) else {
+            return reply.send(BackendOutcome::Busy);
+        };
+        self.runtime.spawn(async move { asked.authenticate(reply).await });
     }
 }
 
 /// A question that counts until it is dropped.
-pub(crate) struct Asked<S: Server> {
-    desk: Arc<Desk<S>>,
+pub(crate) struct RequestGuard<S: RemoteServer> {
+    desk: Arc<ConnectionPool<S>>,
 }
 
-impl<S: Server> Asked<S> {
+impl<S: RemoteServer> RequestGuard<S> {
     /// Where there are too many the one that has waited longest makes room; none where all of them
     /// are being answered.
-    pub(crate) fn new(desk: Arc<Desk<S>>) -> Option<Asked<S>> {
-        let before = desk.asked.fetch_add(1, Ordering::Relaxed);
-        let asked = Asked { desk };
+    pub(crate) fn new(desk: Arc<ConnectionPool<S>>) -> Option<RequestGuard<S>> {
+        let before = desk.in_flight.fetch_add(1, Ordering::Relaxed);
+        let asked = RequestGuard { desk };
         let has_room = before < asked.desk.bounds.questions_max;
         (has_room || asked.desk.turns.evict_oldest()).then_some(asked)
     }
 
     /// The answer within its time, or why there is none.
-    pub(crate) async fn find(
+    pub(crate) async fn run(
         &self,
         question: &S::Question,
         liveness: &ConnectionLiveness,
-    ) -> Result<S::Found, Unanswered> {
+    ) -> Result<S::Reply, PoolError> {
         let ms = self.desk.bounds.timeout_ms;
         let within = Duration::from_millis(u64::from(ms));
-        let found = timeout(within, self.desk.find(question, liveness)).await;
-        let late = |_| Err(Unanswered::Failed(format!("no answer within {ms} ms")));
+        let found = timeout(within, self.desk.request_with_permit(question, liveness)).await;
+        let late = |_| Err(PoolError::Failed(format!("no answer within {ms} ms")));
         found.unwrap_or_else(late)
     }
 }
 
-impl<S: Identifies> Asked<S> {
-    async fn answer(self, reply: Reply) {
+impl<S: IdentityServer> RequestGuard<S> {
+    async fn authenticate(self, reply: BackendReply) {
         let desk = &self.desk;
         let Some(claim) = reply.claim() else { return };
-        match self.find(&claim, &reply.liveness()).await {
-            Ok(Found::Verdict(outcome)) => reply.give(outcome),
+        match self.run(&claim, &reply.liveness()).await {
+            Ok(IdentityLookup::Verdict(outcome)) => reply.send(outcome),
             #[cfg(feature = "tables")]
-            Ok(Found::Proof { stored, grant }) => {
+            Ok(IdentityLookup::Proof { stored, grant }) => {
                 let desk = desk.clone();
-                reply.work_out(move |claim| desk.check(claim, stored, grant));
+                reply.run_later(move |claim| desk.check_password(claim, stored, grant));
             }
             #[cfg(feature = "tables")]
-            Ok(Found::Nobody) => {
+            Ok(IdentityLookup::UnknownClient) => {
                 let desk = desk.clone();
-                reply.work_out(move |claim| desk.pretend(claim));
+                reply.run_later(move |claim| desk.simulate_check(claim));
             }
-            Err(Unanswered::Abandoned) => reply.abandon(),
-            Err(Unanswered::Busy) => reply.give(Outcome::Busy),
-            Err(Unanswered::Failed(why)) => reply.give(Outcome::Fail(why)),
+            Err(PoolError::Abandoned) => reply.abandon(),
+            Err(PoolError::Busy) => reply.send(BackendOutcome::Busy),
+            Err(PoolError::Failed(why)) => reply.send(BackendOutcome::Fail(why)),
         }
     }
 }
 
-impl<S: Server> Drop for Asked<S> {
+impl<S: RemoteServer> Drop for RequestGuard<S> {
     fn drop(&mut self) {
-        self.desk.asked.fetch_sub(1, Ordering::Relaxed);
+        self.desk.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl<S: Server> Desk<S> {
-    pub(crate) fn new(server: S, bounds: Bounds) -> Arc<Desk<S>> {
-        Arc::new(Desk {
+impl<S: RemoteServer> ConnectionPool<S> {
+    pub(crate) fn new(server: S, bounds: RemoteLimits) -> Arc<ConnectionPool<S>> {
+        Arc::new(ConnectionPool {
             server,
             bounds,
-            asked: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
             turns: ConnectionQueue::new(bounds.connections_max),
             idle: Mutex::new(Vec::new()),
-            down: Mutex::default(),
+            backoff: Mutex::default(),
             #[cfg(feature = "tables")]
             decoy: std::sync::OnceLock::new(),
             #[cfg(feature = "tables")]
@@ -264,44 +272,48 @@ impl<S: Server> Desk<S> {
         })
     }
 
-    async fn find(
+    async fn request_with_permit(
         &self,
         question: &S::Question,
         liveness: &ConnectionLiveness,
-    ) -> Result<S::Found, Unanswered> {
+    ) -> Result<S::Reply, PoolError> {
         let permit = self.turns.acquire(liveness).await;
         // A client that has gone loses its turn as well.
         if !liveness.is_open() {
-            return Err(Unanswered::Abandoned);
+            return Err(PoolError::Abandoned);
         }
-        let _permit = permit.map_err(|TurnLost| Unanswered::Busy)?;
-        self.ask(question).await.map_err(Unanswered::Failed)
+        let _permit = permit.map_err(|RequestEvicted| PoolError::Busy)?;
+        self.request(question).await.map_err(PoolError::Failed)
     }
 
-    async fn ask(&self, question: &S::Question) -> Result<S::Found, String> {
-        if let Some(mut conn) = self.idle_conn() {
-            match self.server.ask(&mut conn, question).await {
+    async fn request(&self, question: &S::Question) -> Result<S::Reply, String> {
+        if let Some(mut conn) = self.take_idle_connection() {
+            match self.server.request(&mut conn, question).await {
                 // It went while nobody used it, and the others may have gone with it.
-                Err(Trouble::Broken(_)) => self.idle().clear(),
-                other => return self.settle(conn, other),
+                Err(RemoteError::Broken(_)) => self.idle().clear(),
+                other => return self.return_connection(conn, other),
             }
         }
         let mut conn = self.connect().await?;
-        let found = self.server.ask(&mut conn, question).await;
-        self.settle(conn, found)
+        let found = self.server.request(&mut conn, question).await;
+        self.return_connection(conn, found)
     }
 
-    fn settle(&self, conn: S::Conn, found: Result<S::Found, Trouble>) -> Result<S::Found, String> {
+    fn return_connection(
+        &self,
+        conn: S::Conn,
+        found: Result<S::Reply, RemoteError>,
+    ) -> Result<S::Reply, String> {
         let found = match found {
-            Err(Trouble::Broken(why)) => return Err(why),
-            Err(Trouble::Answered(why)) => Err(why),
+            Err(RemoteError::Broken(why)) => return Err(why),
+            Err(RemoteError::ErrorReply(why)) => Err(why),
             Ok(found) => Ok(found),
         };
-        self.idle().push(Idle { conn, since: Instant::now() });
+        self.idle().push(IdleConnection { conn, since: Instant::now() });
         found
     }
 
-    fn idle_conn(&self) -> Option<S::Conn> {
+    fn take_idle_connection(&self) -> Option<S::Conn> {
         let mut idle = self.idle();
         idle.retain(|one| one.since.elapsed() < IDLE_MAX);
         idle.pop().map(|one| one.conn)
@@ -317,7 +329,7 @@ impl<S: Server> Desk<S> {
         let conn = self.server.connect().await;
         let mut down = self.down();
         match &conn {
-            Ok(_) => *down = Down::default(),
+            Ok(_) => *down = DialBackoff::default(),
             Err(why) => {
                 let now = Instant::now();
                 // Several that fail at once are one failure.
@@ -331,30 +343,35 @@ impl<S: Server> Desk<S> {
         conn
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Idle<S::Conn>>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<IdleConnection<S::Conn>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn down(&self) -> MutexGuard<'_, Down> {
-        self.down.lock().unwrap_or_else(PoisonError::into_inner)
+    fn down(&self) -> MutexGuard<'_, DialBackoff> {
+        self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(feature = "tables")]
-impl<S: Server> Desk<S> {
-    fn check(&self, claim: &Claim, stored: Stored, grant: Box<Grant>) -> Outcome {
-        let Some(password) = &claim.password else { return Outcome::Ignore };
+impl<S: RemoteServer> ConnectionPool<S> {
+    fn check_password(
+        &self,
+        claim: &AuthRequest,
+        stored: StoredPassword,
+        grant: Box<Principal>,
+    ) -> BackendOutcome {
+        let Some(password) = &claim.password else { return BackendOutcome::Ignore };
         let known = self.verified.get().map(Arc::as_ref);
-        let is_right = stored.is_known_to_be_of(&password.0, known);
+        let is_right = stored.verify_with_cache(&password.0, known);
         let _ = self.decoy.set(stored);
-        if is_right { Outcome::Allow(grant) } else { Outcome::Deny("wrong password") }
+        if is_right { BackendOutcome::Allow(grant) } else { BackendOutcome::Deny("wrong password") }
     }
 
     /// As much work as for somebody else, so that time does not tell who is known.
-    fn pretend(&self, claim: &Claim) -> Outcome {
+    fn simulate_check(&self, claim: &AuthRequest) -> BackendOutcome {
         if let (Some(stored), Some(password)) = (self.decoy.get(), &claim.password) {
-            stored.pretend_to_check(&password.0, self.verified.get().map(Arc::as_ref));
+            stored.simulate_verify(&password.0, self.verified.get().map(Arc::as_ref));
         }
-        Outcome::Ignore
+        BackendOutcome::Ignore
     }
 }

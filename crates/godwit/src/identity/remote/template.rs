@@ -1,24 +1,24 @@
 //! Text with places for what a client says of itself, or wants. A value never becomes part of the
 //! text's language: it is escaped where the text says, or bound beside it.
 
-use super::url::encode;
-use broker::ask::{Action, Question};
-use broker::{Address, Claim, ListenerId};
+use super::server_url::percent_encode;
+use broker::authz::{AclAction, AuthzRequest};
+use broker::{AuthRequest, ListenerId, PeerAddress};
 use std::borrow::Cow;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Template {
-    pieces: Vec<Piece>,
+pub(crate) struct AuthTemplate {
+    pieces: Vec<AuthTemplatePart>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum AuthTemplatePart {
     Text(String),
-    Value(Value),
+    Value(AuthVariable),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
+pub(crate) enum AuthVariable {
     Access,
     Action,
     Address,
@@ -37,105 +37,117 @@ pub(crate) enum Value {
 
 /// What a text is about: who a client is, or what it wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum About {
+pub(crate) enum TemplateScope {
     Client,
-    Wish,
+    AuthzRequest,
 }
 
 /// How each is written, the first as we show it; NanoMQ and mosquitto-go-auth know the letters.
-const NAMES: &[(&str, char, Value)] = &[
-    ("username", 'u', Value::UserName),
-    ("clientid", 'c', Value::ClientId),
-    ("password", 'P', Value::Password),
-    ("peerhost", 'a', Value::Address),
-    ("listener", 'p', Value::Listener),
-    ("cert_cn", 'C', Value::CertificateName),
-    ("cert_common_name", 'C', Value::CertificateName),
-    ("cert_subject", 'd', Value::CertificateSubject),
-    ("protocol", 'r', Value::Protocol),
-    ("topic", 't', Value::Topic),
-    ("access", 'A', Value::Access),
-    ("action", NO_LETTER, Value::Action),
-    ("qos", NO_LETTER, Value::QoS),
-    ("retain", NO_LETTER, Value::Retain),
-    ("namespace", NO_LETTER, Value::Namespace),
+const NAMES: &[(&str, char, AuthVariable)] = &[
+    ("username", 'u', AuthVariable::UserName),
+    ("clientid", 'c', AuthVariable::ClientId),
+    ("password", 'P', AuthVariable::Password),
+    ("peerhost", 'a', AuthVariable::Address),
+    ("listener", 'p', AuthVariable::Listener),
+    ("cert_cn", 'C', AuthVariable::CertificateName),
+    ("cert_common_name", 'C', AuthVariable::CertificateName),
+    ("cert_subject", 'd', AuthVariable::CertificateSubject),
+    ("protocol", 'r', AuthVariable::Protocol),
+    ("topic", 't', AuthVariable::Topic),
+    ("access", 'A', AuthVariable::Access),
+    ("action", NO_LETTER, AuthVariable::Action),
+    ("qos", NO_LETTER, AuthVariable::QoS),
+    ("retain", NO_LETTER, AuthVariable::Retain),
+    ("namespace", NO_LETTER, AuthVariable::Namespace),
 ];
 const NO_LETTER: char = '\0';
 
 /// What the values are taken from, with the ports of the listeners in their order.
 #[derive(Clone, Copy)]
-pub(crate) enum Values<'a> {
-    Client { claim: &'a Claim, ports: &'a [Option<u16>] },
-    Wish { question: &'a Question, ports: &'a [Option<u16>] },
+pub(crate) enum AuthVariableSource<'a> {
+    Client { claim: &'a AuthRequest, ports: &'a [Option<u16>] },
+    AuthzRequest { question: &'a AuthzRequest, ports: &'a [Option<u16>] },
 }
 
-impl Value {
+impl AuthVariable {
     /// What is not there is empty.
-    pub(crate) fn of<'a>(self, values: Values<'a>) -> Cow<'a, [u8]> {
+    pub(crate) fn resolve<'a>(self, values: AuthVariableSource<'a>) -> Cow<'a, [u8]> {
         match values {
-            Values::Client { claim, ports } => self.of_client(claim, ports),
-            Values::Wish { question, ports } => self.of_wish(question, ports),
+            AuthVariableSource::Client { claim, ports } => self.resolve_client(claim, ports),
+            AuthVariableSource::AuthzRequest { question, ports } => {
+                self.resolve_authz_request(question, ports)
+            }
         }
     }
 
     /// Whether a text about this may have it.
-    fn is_known(self, about: About) -> bool {
-        use Value::{Access, Action, CertificateSubject, Namespace, Password, QoS, Retain, Topic};
+    fn is_allowed_in(self, about: TemplateScope) -> bool {
+        use AuthVariable::{
+            Access, Action, CertificateSubject, Namespace, Password, QoS, Retain, Topic,
+        };
         match self {
-            CertificateSubject | Password => about == About::Client,
-            Access | Action | Namespace | QoS | Retain | Topic => about == About::Wish,
+            CertificateSubject | Password => about == TemplateScope::Client,
+            Access | Action | Namespace | QoS | Retain | Topic => {
+                about == TemplateScope::AuthzRequest
+            }
             _ => true,
         }
     }
 
-    fn of_wish<'a>(self, question: &'a Question, ports: &[Option<u16>]) -> Cow<'a, [u8]> {
-        let publishes = question.action == Action::Publish;
+    fn resolve_authz_request<'a>(
+        self,
+        question: &'a AuthzRequest,
+        ports: &[Option<u16>],
+    ) -> Cow<'a, [u8]> {
+        let publishes = question.action == AclAction::Publish;
         let text = |text: Option<&'a str>| Cow::Borrowed(text.unwrap_or_default().as_bytes());
         match self {
-            Value::Access => text(Some(if publishes { "2" } else { "1" })),
-            Value::Action => text(Some(if publishes { "publish" } else { "subscribe" })),
-            Value::Address => match question.address {
+            AuthVariable::Access => text(Some(if publishes { "2" } else { "1" })),
+            AuthVariable::Action => text(Some(if publishes { "publish" } else { "subscribe" })),
+            AuthVariable::Address => match question.address {
                 Some(address) => Cow::Owned(address.to_canonical().to_string().into_bytes()),
                 None => Cow::Borrowed(b"unix"),
             },
-            Value::CertificateName => text(question.common_name.as_deref()),
-            Value::ClientId => text(Some(&question.client_id)),
-            Value::Listener => port_of(question.listener, ports),
-            Value::Namespace => text(Some(&question.namespace)),
-            Value::Protocol => Cow::Borrowed(b"mqtt"),
-            Value::QoS => Cow::Owned(question.qos.to_string().into_bytes()),
-            Value::Retain => text(Some(if question.retain { "true" } else { "false" })),
-            Value::Topic => text(Some(&question.topic)),
-            Value::UserName => text(question.user.as_deref()),
-            Value::CertificateSubject | Value::Password => Cow::Borrowed(b""),
+            AuthVariable::CertificateName => text(question.common_name.as_deref()),
+            AuthVariable::ClientId => text(Some(&question.client_id)),
+            AuthVariable::Listener => port_of(question.listener, ports),
+            AuthVariable::Namespace => text(Some(&question.namespace)),
+            AuthVariable::Protocol => Cow::Borrowed(b"mqtt"),
+            AuthVariable::QoS => Cow::Owned(question.qos.to_string().into_bytes()),
+            AuthVariable::Retain => text(Some(if question.retain { "true" } else { "false" })),
+            AuthVariable::Topic => text(Some(&question.topic)),
+            AuthVariable::UserName => text(question.user.as_deref()),
+            AuthVariable::CertificateSubject | AuthVariable::Password => Cow::Borrowed(b""),
         }
     }
 
-    fn of_client<'a>(self, claim: &'a Claim, ports: &[Option<u16>]) -> Cow<'a, [u8]> {
+    fn resolve_client<'a>(self, claim: &'a AuthRequest, ports: &[Option<u16>]) -> Cow<'a, [u8]> {
         let certificate = claim.certificate.as_deref();
         let text = |text: Option<&'a str>| Cow::Borrowed(text.unwrap_or_default().as_bytes());
         match self {
-            Value::Address => match claim.peer {
-                Address::Network(address) => {
+            AuthVariable::Address => match claim.peer {
+                PeerAddress::Network(address) => {
                     Cow::Owned(address.ip().to_canonical().to_string().into_bytes())
                 }
-                Address::Unix { .. } => Cow::Borrowed(b"unix"),
+                PeerAddress::Unix { .. } => Cow::Borrowed(b"unix"),
             },
-            Value::CertificateName => text(certificate.and_then(|own| own.common_name.as_deref())),
-            Value::CertificateSubject => text(certificate.map(|own| &*own.subject)),
-            Value::ClientId => text(Some(&claim.client_id)),
-            Value::Listener => port_of(claim.listener, ports),
-            Value::Password => {
+            AuthVariable::CertificateName => {
+                text(certificate.and_then(|own| own.common_name.as_deref()))
+            }
+            AuthVariable::CertificateSubject => text(certificate.map(|own| &*own.subject)),
+            AuthVariable::ClientId => text(Some(&claim.client_id)),
+            AuthVariable::Listener => port_of(claim.listener, ports),
+            AuthVariable::Password => {
                 Cow::Borrowed(claim.password.as_ref().map_or(&[], |secret| &secret.0))
             }
-            Value::Protocol => Cow::Borrowed(b"mqtt"),
-            Value::UserName => text(claim.user_name.as_deref()),
-            Value::Access
-            | Value::Action
-            | Value::Namespace
-            | Value::QoS
-            | Value::Retain
-            | Value::Topic => Cow::Borrowed(b""),
+            AuthVariable::Protocol => Cow::Borrowed(b"mqtt"),
+            AuthVariable::UserName => text(claim.user_name.as_deref()),
+            AuthVariable::Access
+            | AuthVariable::Action
+            | AuthVariable::Namespace
+            | AuthVariable::QoS
+            | AuthVariable::Retain
+            | AuthVariable::Topic => Cow::Borrowed(b""),
         }
     }
 }
@@ -147,32 +159,32 @@ fn port_of(listener: ListenerId, ports: &[Option<u16>]) -> Cow<'static, [u8]> {
     }
 }
 
-impl Template {
+impl AuthTemplate {
     /// `${username}` and its like; with `letters` also `%u`, and `%%` for a percent sign. A percent
     /// sign before two hex digits is an encoded byte and stays.
-    pub(crate) fn parse(text: &str, letters: bool) -> Result<Template, String> {
-        Template::read(text, letters, About::Client)
+    pub(crate) fn parse(text: &str, letters: bool) -> Result<AuthTemplate, String> {
+        AuthTemplate::read(text, letters, TemplateScope::Client)
     }
 
     /// The same about what a client wants, with letters.
     #[cfg(feature = "http")]
-    pub(crate) fn parse_wish(text: &str) -> Result<Template, String> {
-        Template::read(text, true, About::Wish)
+    pub(crate) fn parse_wish(text: &str) -> Result<AuthTemplate, String> {
+        AuthTemplate::read(text, true, TemplateScope::AuthzRequest)
     }
 
-    fn read(text: &str, letters: bool, about: About) -> Result<Template, String> {
-        let mut template = Template::default();
+    fn read(text: &str, letters: bool, about: TemplateScope) -> Result<AuthTemplate, String> {
+        let mut template = AuthTemplate::default();
         let mut rest = text;
         while let Some(at) = rest.find(if letters { &['$', '%'][..] } else { &['$'][..] }) {
             template.push_text(&rest[..at]);
             rest = &rest[at..];
             let (value, len) = match rest.strip_prefix("${") {
-                Some(inside) => named(inside, about)?,
-                None if rest.starts_with('%') => lettered(rest, about)?,
+                Some(inside) => parse_named(inside, about)?,
+                None if rest.starts_with('%') => parse_letter(rest, about)?,
                 None => (None, 1),
             };
             match value {
-                Some(value) => template.pieces.push(Piece::Value(value)),
+                Some(value) => template.pieces.push(AuthTemplatePart::Value(value)),
                 None if rest.starts_with("%%") => template.push_text("%"),
                 None => template.push_text(&rest[..len]),
             }
@@ -185,35 +197,35 @@ impl Template {
     fn push_text(&mut self, more: &str) {
         match self.pieces.last_mut() {
             _ if more.is_empty() => {}
-            Some(Piece::Text(text)) => text.push_str(more),
-            _ => self.pieces.push(Piece::Text(more.into())),
+            Some(AuthTemplatePart::Text(text)) => text.push_str(more),
+            _ => self.pieces.push(AuthTemplatePart::Text(more.into())),
         }
     }
 
     #[cfg(any(feature = "http", feature = "redis"))]
-    pub(crate) fn has(&self, wanted: Value) -> bool {
-        self.pieces.contains(&Piece::Value(wanted))
+    pub(crate) fn has(&self, wanted: AuthVariable) -> bool {
+        self.pieces.contains(&AuthTemplatePart::Value(wanted))
     }
 
     /// Percent-encoded, for a URL.
-    pub(crate) fn fill_url(&self, values: Values<'_>) -> String {
+    pub(crate) fn fill_url(&self, values: AuthVariableSource<'_>) -> String {
         let mut out = String::new();
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => out.push_str(text),
-                Piece::Value(value) => encode(&value.of(values), &mut out),
+                AuthTemplatePart::Text(text) => out.push_str(text),
+                AuthTemplatePart::Value(value) => percent_encode(&value.resolve(values), &mut out),
             }
         }
         out
     }
 
     /// As it is, for one value that its reader gets as a whole.
-    pub(crate) fn fill(&self, values: Values<'_>) -> Vec<u8> {
+    pub(crate) fn fill(&self, values: AuthVariableSource<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
-                Piece::Value(value) => out.extend_from_slice(&value.of(values)),
+                AuthTemplatePart::Text(text) => out.extend_from_slice(text.as_bytes()),
+                AuthTemplatePart::Value(value) => out.extend_from_slice(&value.resolve(values)),
             }
         }
         out
@@ -221,18 +233,21 @@ impl Template {
 
     /// The text of a query in which `mark` stands for each value, and the values beside it. Inside
     /// quotes a mark would be text, and never what was meant.
-    pub(crate) fn bind(&self, mark: fn(usize) -> String) -> Result<(String, Vec<Value>), String> {
+    pub(crate) fn bind(
+        &self,
+        mark: fn(usize) -> String,
+    ) -> Result<(String, Vec<AuthVariable>), String> {
         let (mut query, mut values, mut quote) = (String::new(), Vec::new(), None);
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => {
+                AuthTemplatePart::Text(text) => {
                     quote = quote_after(quote, text);
                     query.push_str(text);
                 }
-                Piece::Value(_) if quote.is_some() => {
+                AuthTemplatePart::Value(_) if quote.is_some() => {
                     return Err(BOUND.into());
                 }
-                Piece::Value(value) => {
+                AuthTemplatePart::Value(value) => {
                     values.push(*value);
                     query.push_str(&mark(values.len()));
                 }
@@ -258,9 +273,12 @@ pub(crate) fn quote_after(mut quote: Option<char>, text: &str) -> Option<char> {
 }
 
 /// After `${`.
-fn named(inside: &str, about: About) -> Result<(Option<Value>, usize), String> {
+fn parse_named(
+    inside: &str,
+    about: TemplateScope,
+) -> Result<(Option<AuthVariable>, usize), String> {
     let name = inside.split_once('}').map(|(name, _)| name);
-    let known = NAMES.iter().filter(|(.., value)| value.is_known(about));
+    let known = NAMES.iter().filter(|(.., value)| value.is_allowed_in(about));
     match known.clone().find(|(known, ..)| Some(*known) == name) {
         Some((known, _, value)) => Ok((Some(*value), known.len() + 3)),
         None => {
@@ -271,7 +289,7 @@ fn named(inside: &str, about: About) -> Result<(Option<Value>, usize), String> {
 }
 
 /// From the percent sign on.
-fn lettered(rest: &str, about: About) -> Result<(Option<Value>, usize), String> {
+fn parse_letter(rest: &str, about: TemplateScope) -> Result<(Option<AuthVariable>, usize), String> {
     let bytes = rest.as_bytes();
     let is_hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
     if is_hex(1) && is_hex(2) {
@@ -281,7 +299,8 @@ fn lettered(rest: &str, about: About) -> Result<(Option<Value>, usize), String> 
     if letter == Some('%') {
         return Ok((None, 2));
     }
-    let is_known = |(_, c, value): &&(_, char, Value)| value.is_known(about) && *c != NO_LETTER;
+    let is_known =
+        |(_, c, value): &&(_, char, AuthVariable)| value.is_allowed_in(about) && *c != NO_LETTER;
     let known = NAMES.iter().filter(is_known);
     match known.clone().find(|(_, known, _)| Some(*known) == letter) {
         Some((_, _, value)) => Ok((Some(*value), 2)),
@@ -296,20 +315,20 @@ fn lettered(rest: &str, about: About) -> Result<(Option<Value>, usize), String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use broker::judge::Secret;
-    use broker::{Certificate, ListenerId};
+    use broker::authentication::SecretBytes;
+    use broker::{ListenerId, PeerCertificate};
     use std::sync::Arc;
 
-    fn claim() -> Claim {
-        Claim {
-            peer: Address::Network(([192, 0, 2, 1], 1).into()),
-            version: mqtt::Version::V5,
+    fn claim() -> AuthRequest {
+        AuthRequest {
+            peer: PeerAddress::Network(([192, 0, 2, 1], 1).into()),
+            version: mqtt::ProtocolVersion::V5,
             client_id: "c/1".into(),
             user_name: Some("a'n\"n&".into()),
-            password: Some(Secret(b"p\0\n\xff".as_slice().into())),
+            password: Some(SecretBytes(b"p\0\n\xff".as_slice().into())),
             listener: ListenerId(1),
             step: None,
-            certificate: Some(Arc::new(Certificate {
+            certificate: Some(Arc::new(PeerCertificate {
                 common_name: Some("cn".into()),
                 subject: "CN=cn".into(),
                 alternatives: Vec::new(),
@@ -319,8 +338,8 @@ mod tests {
 
     fn filled(text: &str) -> String {
         let claim = claim();
-        let values = Values::Client { claim: &claim, ports: &[None, Some(8883)] };
-        Template::parse(text, true).unwrap().fill_url(values)
+        let values = AuthVariableSource::Client { claim: &claim, ports: &[None, Some(8883)] };
+        AuthTemplate::parse(text, true).unwrap().fill_url(values)
     }
 
     #[test]
@@ -338,20 +357,20 @@ mod tests {
     fn a_value_does_not_leave_its_place() {
         assert_eq!(filled("/?u=%u&p=%P&c=%c"), "/?u=a%27n%22n%26&p=p%00%0A%FF&c=c%2F1");
         let claim = claim();
-        let values = Values::Client { claim: &claim, ports: &[] };
-        let template = Template::parse("key:${username}", false).unwrap();
+        let values = AuthVariableSource::Client { claim: &claim, ports: &[] };
+        let template = AuthTemplate::parse("key:${username}", false).unwrap();
         assert_eq!(template.fill(values), b"key:a'n\"n&");
     }
 
     #[test]
     fn in_a_query_a_mark_stands_for_a_value() {
         let mark = |n: usize| format!("${n}");
-        let bind = |text: &str| Template::parse(text, false).unwrap().bind(mark);
+        let bind = |text: &str| AuthTemplate::parse(text, false).unwrap().bind(mark);
         assert_eq!(
             bind("SELECT '%u' FROM t WHERE u = ${username} AND c = ${clientid}"),
             Ok((
                 "SELECT '%u' FROM t WHERE u = $1 AND c = $2".into(),
-                vec![Value::UserName, Value::ClientId]
+                vec![AuthVariable::UserName, AuthVariable::ClientId]
             ))
         );
         assert!(bind("u = 'it''s' AND c = ${clientid}").is_ok());
@@ -363,38 +382,42 @@ mod tests {
     #[cfg(feature = "http")]
     #[test]
     fn what_a_client_wants_has_names_of_its_own() {
-        let question = Question {
+        let question = AuthzRequest {
             client_id: "c/1".into(),
             namespace: "n".into(),
             user: None,
             address: Some([192, 0, 2, 1].into()),
             listener: ListenerId(1),
             common_name: Some("cn".into()),
-            action: Action::Subscribe,
+            action: AclAction::Subscribe,
             topic: "a/+ b&\"#".into(),
             qos: 1,
             retain: false,
         };
-        let values = Values::Wish { question: &question, ports: &[None, Some(8883)] };
-        let filled = |text: &str| Template::parse_wish(text).unwrap().fill_url(values);
+        let values =
+            AuthVariableSource::AuthzRequest { question: &question, ports: &[None, Some(8883)] };
+        let filled = |text: &str| AuthTemplate::parse_wish(text).unwrap().fill_url(values);
         assert_eq!(
             filled("%u|%c|%a|%p|%C|%r|%t|%A"),
             "|c%2F1|192.0.2.1|8883|cn|mqtt|a%2F%2B%20b%26%22%23|1"
         );
         assert_eq!(filled("${action} ${qos} ${retain} ${namespace}"), "subscribe 1 false n");
         for wrong in ["${password}", "%P", "%d", "%\0"] {
-            let why = Template::parse_wish(wrong).unwrap_err();
+            let why = AuthTemplate::parse_wish(wrong).unwrap_err();
             assert!(why.contains("use one of") && !why.contains("assword"), "{why}");
         }
-        assert!(Template::parse("${topic}", true).is_err() && Template::parse("%t", true).is_err());
+        assert!(
+            AuthTemplate::parse("${topic}", true).is_err()
+                && AuthTemplate::parse("%t", true).is_err()
+        );
     }
 
     #[test]
     fn what_is_no_placeholder_is_told() {
         for wrong in ["${user}", "${username", "%x", "%", "a%\u{e9}"] {
-            let why = Template::parse(wrong, true).unwrap_err();
+            let why = AuthTemplate::parse(wrong, true).unwrap_err();
             assert!(why.starts_with("there is no such placeholder, use one of"), "{why}");
         }
-        assert!(Template::parse("%x", false).is_ok());
+        assert!(AuthTemplate::parse("%x", false).is_ok());
     }
 }

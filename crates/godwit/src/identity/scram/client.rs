@@ -1,13 +1,13 @@
 //! The client's half, for servers that we prove ourselves to.
 
-use super::{Sha, field, nonce};
-use crate::identity::base64::Alphabet;
-use crate::identity::hash::is_same;
+use super::{ScramHash, field, nonce};
+use crate::identity::base64::Base64Variant;
+use crate::identity::password_hash::equals_in_constant_time;
 use base64ct::{Base64, Encoding};
 use std::num::NonZeroU32;
 
-pub(crate) struct Client {
-    sha: Sha,
+pub(crate) struct ScramClient {
+    sha: ScramHash,
     password: String,
     /// `n=USER,r=NONCE`
     first: String,
@@ -15,41 +15,53 @@ pub(crate) struct Client {
 }
 
 /// What the server's last word has to be.
-pub(crate) struct Signature(Vec<u8>);
+pub(crate) struct ScramServerSignature(Vec<u8>);
 
 /// A server that asks for more would stop us.
 const ROUNDS_MAX: u32 = 1_000_000;
 
-impl Client {
+impl ScramClient {
     /// PostgreSQL knows the user already, and hears none.
     #[cfg(feature = "postgres")]
-    pub(crate) fn new(password: &str) -> Result<Client, String> {
+    pub(crate) fn new(password: &str) -> Result<ScramClient, String> {
         let nonce = nonce().ok_or("the system gives no random bytes")?;
-        Ok(Client::with_nonce(password, "", &nonce))
+        Ok(ScramClient::with_nonce(password, "", &nonce))
     }
 
     #[cfg(feature = "sink")]
-    pub(crate) fn of(sha: Sha, user: &str, password: &str) -> Result<Client, String> {
+    pub(crate) fn with_hash(
+        sha: ScramHash,
+        user: &str,
+        password: &str,
+    ) -> Result<ScramClient, String> {
         let nonce = nonce().ok_or("the system gives no random bytes")?;
         let user = user.replace('=', "=3D").replace(',', "=2C");
-        Ok(Client { sha, ..Client::with_nonce(password, &user, &nonce) })
+        Ok(ScramClient { sha, ..ScramClient::with_nonce(password, &user, &nonce) })
     }
 
-    pub(crate) fn with_nonce(password: &str, user: &str, nonce: &str) -> Client {
+    pub(crate) fn with_nonce(password: &str, user: &str, nonce: &str) -> ScramClient {
         let first = format!("n={user},r={nonce}");
-        Client { sha: Sha::Of256, password: password.into(), first, nonce: nonce.into() }
+        ScramClient {
+            sha: ScramHash::Sha256,
+            password: password.into(),
+            first,
+            nonce: nonce.into(),
+        }
     }
 
     /// Without channel binding.
-    pub(crate) fn first(&self) -> String {
+    pub(crate) fn client_first_message(&self) -> String {
         format!("n,,{}", self.first)
     }
 
     /// The answer to `r=NONCE,s=SALT,i=ROUNDS`.
-    pub(crate) fn last(&self, server: &str) -> Option<(String, Signature)> {
+    pub(crate) fn client_final_message(
+        &self,
+        server: &str,
+    ) -> Option<(String, ScramServerSignature)> {
         let nonce = field(server, "r=")
             .filter(|nonce| nonce.len() > self.nonce.len() && nonce.starts_with(&self.nonce))?;
-        let salt = Alphabet::Standard.decode(field(server, "s=")?)?;
+        let salt = Base64Variant::Standard.decode(field(server, "s=")?)?;
         let rounds: NonZeroU32 = field(server, "i=")?.parse().ok()?;
         if rounds.get() > ROUNDS_MAX {
             return None;
@@ -63,15 +75,19 @@ impl Client {
         let mut proof = sha.mac(&sha.hash(&client_key), all.as_bytes());
         proof.iter_mut().zip(client_key).for_each(|(proof, key)| *proof ^= key);
         let signature = sha.mac(&sha.mac(&salted, b"Server Key"), all.as_bytes());
-        Some((format!("{last},p={}", Base64::encode_string(&proof)), Signature(signature)))
+        Some((
+            format!("{last},p={}", Base64::encode_string(&proof)),
+            ScramServerSignature(signature),
+        ))
     }
 }
 
-impl Signature {
+impl ScramServerSignature {
     /// Whether this is the `v=SIGNATURE` of somebody who knows the password.
-    pub(crate) fn is(&self, server: &str) -> bool {
-        let signature = server.strip_prefix("v=").and_then(|text| Alphabet::Standard.decode(text));
-        signature.is_some_and(|signature| is_same(&signature, &self.0))
+    pub(crate) fn matches(&self, server: &str) -> bool {
+        let signature =
+            server.strip_prefix("v=").and_then(|text| Base64Variant::Standard.decode(text));
+        signature.is_some_and(|signature| equals_in_constant_time(&signature, &self.0))
     }
 }
 
@@ -82,41 +98,41 @@ mod tests {
     /// RFC 7677, 3.
     #[test]
     fn the_example_of_the_standard_holds() {
-        let client = Client::with_nonce("pencil", "user", "rOprNGfwEbeRWgbNEkqO");
-        assert_eq!(client.first(), "n,,n=user,r=rOprNGfwEbeRWgbNEkqO");
+        let client = ScramClient::with_nonce("pencil", "user", "rOprNGfwEbeRWgbNEkqO");
+        assert_eq!(client.client_first_message(), "n,,n=user,r=rOprNGfwEbeRWgbNEkqO");
         let server = "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
                       s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
-        let (last, signature) = client.last(server).unwrap();
+        let (last, signature) = client.client_final_message(server).unwrap();
         assert_eq!(
             last,
             "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
              p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
         );
-        assert!(signature.is("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="));
-        assert!(!signature.is("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G5="));
-        assert!(!signature.is("e=invalid-proof") && !signature.is(""));
+        assert!(signature.matches("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="));
+        assert!(!signature.matches("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G5="));
+        assert!(!signature.matches("e=invalid-proof") && !signature.matches(""));
     }
 
     /// No standard has an example: this is what Python's hashlib and hmac make of the same words.
     #[test]
     fn a_longer_hash_makes_longer_proofs_in_the_same_way() {
-        let client = Client::with_nonce("pencil", "user", "rOprNGfwEbeRWgbNEkqO");
-        let client = Client { sha: Sha::Of512, ..client };
+        let client = ScramClient::with_nonce("pencil", "user", "rOprNGfwEbeRWgbNEkqO");
+        let client = ScramClient { sha: ScramHash::Sha512, ..client };
         let server = "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
                       s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
-        let (last, signature) = client.last(server).unwrap();
+        let (last, signature) = client.client_final_message(server).unwrap();
         let proof = "gMGXRcevScNtxZ6/8lQYpGtnsNAc3mGcmNomv+xnoOMw+3R2xNJdMNnzMlTN8PPC6wdp6dybEmDYXY\
                      TxwnYPJQ==";
         assert!(last.ends_with(&format!(",p={proof}")), "{last}");
-        assert!(
-            signature.is("v=ZQnYEgWQMFmmsM8aQMF0nDDCy/AgCzkwk8CmMZYcMg0vSVlKDanekLtifDSeVGT4+\
-                              5ZxXnJq199RVG2rR7N7Zw==")
-        );
+        assert!(signature.matches(
+            "v=ZQnYEgWQMFmmsM8aQMF0nDDCy/AgCzkwk8CmMZYcMg0vSVlKDanekLtifDSeVGT4+\
+                              5ZxXnJq199RVG2rR7N7Zw=="
+        ));
     }
 
     #[test]
     fn a_server_that_did_not_hear_us_is_not_answered() {
-        let client = Client::with_nonce("pencil", "", "abc");
+        let client = ScramClient::with_nonce("pencil", "", "abc");
         for server in [
             "r=abc,s=W22Z,i=4096",
             "r=xabc1,s=W22Z,i=4096",
@@ -126,7 +142,7 @@ mod tests {
             "r=abcd,i=1",
             "",
         ] {
-            assert!(client.last(server).is_none(), "{server}");
+            assert!(client.client_final_message(server).is_none(), "{server}");
         }
     }
 }

@@ -7,7 +7,7 @@
 #[cfg(any(test, feature = "postgres"))]
 pub(crate) mod client;
 
-use super::base64::Alphabet;
+use super::base64::Base64Variant;
 use base64ct::{Base64, Encoding};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::{digest, hmac, pbkdf2};
@@ -21,15 +21,15 @@ const ROUNDS: NonZeroU32 = NonZeroU32::new(4096).expect("it is not 0");
 
 /// By which hash keys are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sha {
-    Of256,
+pub(crate) enum ScramHash {
+    Sha256,
     /// Some servers have it; none of ours.
-    Of512,
+    Sha512,
 }
 
 /// What a server keeps of a password: not enough to prove anything with.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Verifier {
+pub(crate) struct ScramVerifier {
     pub(crate) rounds: NonZeroU32,
     pub(crate) salt: Box<[u8]>,
     /// Hash of the key that the client proves to have, ...
@@ -40,7 +40,7 @@ pub(crate) struct Verifier {
 
 /// What both sides said before the proof.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Said<'a> {
+pub(crate) struct ScramExchange<'a> {
     pub(crate) user: String,
     /// What `c=` repeats: whether the client would bind, and as whom it acts.
     header: &'a str,
@@ -48,18 +48,18 @@ pub(crate) struct Said<'a> {
     server_first: String,
 }
 
-impl Verifier {
+impl ScramVerifier {
     /// Of a new password.
-    pub(crate) fn of(password: &[u8]) -> Option<Verifier> {
+    pub(crate) fn from_password(password: &[u8]) -> Option<ScramVerifier> {
         let mut salt = [0; SALT_BYTES];
         SystemRandom::new().fill(&mut salt).ok()?;
-        Some(Verifier::derive(password, ROUNDS, &salt))
+        Some(ScramVerifier::derive(password, ROUNDS, &salt))
     }
 
-    fn derive(password: &[u8], rounds: NonZeroU32, salt: &[u8]) -> Verifier {
-        let salted = salted(password, rounds, salt);
+    fn derive(password: &[u8], rounds: NonZeroU32, salt: &[u8]) -> ScramVerifier {
+        let salted = salt_password(password, rounds, salt);
         let client = mac(&salted, b"Client Key");
-        Verifier {
+        ScramVerifier {
             rounds,
             salt: salt.into(),
             stored: hash(&client),
@@ -68,21 +68,21 @@ impl Verifier {
     }
 
     /// For a user that there is none of: always the same, so that nobody learns by asking twice.
-    pub(crate) fn decoy(key: &[u8], user: &str) -> Verifier {
+    pub(crate) fn decoy(key: &[u8], user: &str) -> ScramVerifier {
         let bytes = mac(key, user.as_bytes());
         let salt = bytes[..SALT_BYTES].into();
-        Verifier { rounds: ROUNDS, salt, stored: bytes, server: bytes }
+        ScramVerifier { rounds: ROUNDS, salt, stored: bytes, server: bytes }
     }
 
-    pub(crate) fn is_of(&self, password: &[u8]) -> bool {
-        let own = Verifier::derive(password, self.rounds, &self.salt);
-        super::hash::is_same(&own.stored, &self.stored)
+    pub(crate) fn matches_password(&self, password: &[u8]) -> bool {
+        let own = ScramVerifier::derive(password, self.rounds, &self.salt);
+        super::password_hash::equals_in_constant_time(&own.stored, &self.stored)
     }
 }
 
-impl<'a> Said<'a> {
+impl<'a> ScramExchange<'a> {
     /// Reads the client's first message. The answer still has to be found: see `answer`.
-    pub(crate) fn read(data: &'a [u8]) -> Result<Said<'a>, &'static str> {
+    pub(crate) fn parse_client_first(data: &'a [u8]) -> Result<ScramExchange<'a>, &'static str> {
         let text = std::str::from_utf8(data).map_err(|_| NO_SCRAM)?;
         // What an extension says is ours to keep, too: see `memory`.
         if text.contains('\0') {
@@ -99,10 +99,10 @@ impl<'a> Said<'a> {
         }
         let mut parts = client_first.split(',');
         let user = parts.next().and_then(|part| part.strip_prefix("n=")).ok_or(NO_SCRAM)?;
-        let user = name(user).ok_or(NO_SCRAM)?;
+        let user = unescape_name(user).ok_or(NO_SCRAM)?;
         match acts_as {
             "" => {}
-            _ if acts_as.strip_prefix("a=").and_then(name).as_deref() == Some(&user) => {}
+            _ if acts_as.strip_prefix("a=").and_then(unescape_name).as_deref() == Some(&user) => {}
             _ => return Err("it wants to act as somebody else"),
         }
         let nonce = parts.next().and_then(|part| part.strip_prefix("r=")).ok_or(NO_SCRAM)?;
@@ -110,11 +110,15 @@ impl<'a> Said<'a> {
             return Err(NO_SCRAM);
         }
         let header = &text[..text.len() - client_first.len()];
-        Ok(Said { user, header, client_first, server_first: String::new() })
+        Ok(ScramExchange { user, header, client_first, server_first: String::new() })
     }
 
     /// Our first message.
-    pub(crate) fn answer(mut self, verifier: &Verifier, nonce: &str) -> Said<'a> {
+    pub(crate) fn with_server_first(
+        mut self,
+        verifier: &ScramVerifier,
+        nonce: &str,
+    ) -> ScramExchange<'a> {
         let theirs = field(self.client_first, "r=").unwrap_or_default();
         let (salt, rounds) = (Base64::encode_string(&verifier.salt), verifier.rounds);
         self.server_first = format!("r={theirs}{nonce},s={salt},i={rounds}");
@@ -126,21 +130,25 @@ impl<'a> Said<'a> {
     }
 
     /// For `recall`, once the client has answered. Nothing that the client said has a NUL.
-    pub(crate) fn memory(&self) -> Vec<u8> {
+    pub(crate) fn to_memory(&self) -> Vec<u8> {
         [&self.user, self.header, self.client_first, &self.server_first].join("\0").into_bytes()
     }
 
-    pub(crate) fn recall(memory: &'a [u8]) -> Option<Said<'a>> {
+    pub(crate) fn from_memory(memory: &'a [u8]) -> Option<ScramExchange<'a>> {
         let mut parts = std::str::from_utf8(memory).ok()?.split('\0');
         let user = parts.next()?.into();
         let (header, client_first) = (parts.next()?, parts.next()?);
         let server_first = parts.next()?.into();
-        parts.next().is_none().then_some(Said { user, header, client_first, server_first })
+        parts.next().is_none().then_some(ScramExchange { user, header, client_first, server_first })
     }
 
     /// The client's last message: whether it proves that the client knows the password. Then comes
     /// our own proof.
-    pub(crate) fn verify(&self, verifier: &Verifier, data: &[u8]) -> Result<String, &'static str> {
+    pub(crate) fn verify(
+        &self,
+        verifier: &ScramVerifier,
+        data: &[u8],
+    ) -> Result<String, &'static str> {
         let text = std::str::from_utf8(data).map_err(|_| NO_SCRAM)?;
         let (without_proof, proof) = text.rsplit_once(",p=").ok_or(NO_SCRAM)?;
         if field(text, "c=") != Some(&Base64::encode_string(self.header.as_bytes())) {
@@ -149,12 +157,12 @@ impl<'a> Said<'a> {
         if field(text, "r=") != field(&self.server_first, "r=") {
             return Err("it repeats another nonce");
         }
-        let proof = Alphabet::Standard.decode(proof).and_then(|proof| proof.try_into().ok());
+        let proof = Base64Variant::Standard.decode(proof).and_then(|proof| proof.try_into().ok());
         let proof: [u8; KEY_BYTES] = proof.ok_or(NO_SCRAM)?;
         let said = format!("{},{},{without_proof}", self.client_first, self.server_first);
         let mut key = mac(&verifier.stored, said.as_bytes());
         key.iter_mut().zip(proof).for_each(|(key, proof)| *key ^= proof);
-        if !super::hash::is_same(&hash(&key), &verifier.stored) {
+        if !super::password_hash::equals_in_constant_time(&hash(&key), &verifier.stored) {
             return Err("wrong password");
         }
         Ok(format!("v={}", Base64::encode_string(&mac(&verifier.server, said.as_bytes()))))
@@ -162,8 +170,8 @@ impl<'a> Said<'a> {
 }
 
 /// What all keys are made of.
-fn salted(password: &[u8], rounds: NonZeroU32, salt: &[u8]) -> [u8; KEY_BYTES] {
-    array(&Sha::Of256.salted(password, rounds, salt))
+fn salt_password(password: &[u8], rounds: NonZeroU32, salt: &[u8]) -> [u8; KEY_BYTES] {
+    array(&ScramHash::Sha256.salted(password, rounds, salt))
 }
 
 /// One half of a nonce.
@@ -179,7 +187,7 @@ fn field<'t>(message: &'t str, name: &str) -> Option<&'t str> {
 }
 
 /// A name with its commas and equals signs back (RFC 5802, 5.1).
-fn name(text: &str) -> Option<String> {
+fn unescape_name(text: &str) -> Option<String> {
     let mut parts = text.split('=');
     let mut name = parts.next()?.to_string();
     for part in parts {
@@ -194,11 +202,11 @@ fn name(text: &str) -> Option<String> {
 }
 
 fn mac(key: &[u8], of: &[u8]) -> [u8; KEY_BYTES] {
-    array(&Sha::Of256.mac(key, of))
+    array(&ScramHash::Sha256.mac(key, of))
 }
 
 fn hash(of: &[u8]) -> [u8; KEY_BYTES] {
-    array(&Sha::Of256.hash(of))
+    array(&ScramHash::Sha256.hash(of))
 }
 
 fn array(key: &[u8]) -> [u8; KEY_BYTES] {
@@ -207,11 +215,11 @@ fn array(key: &[u8]) -> [u8; KEY_BYTES] {
     bytes
 }
 
-impl Sha {
+impl ScramHash {
     fn salted(self, password: &[u8], rounds: NonZeroU32, salt: &[u8]) -> Vec<u8> {
         let (algorithm, len) = match self {
-            Sha::Of256 => (pbkdf2::PBKDF2_HMAC_SHA256, digest::SHA256_OUTPUT_LEN),
-            Sha::Of512 => (pbkdf2::PBKDF2_HMAC_SHA512, digest::SHA512_OUTPUT_LEN),
+            ScramHash::Sha256 => (pbkdf2::PBKDF2_HMAC_SHA256, digest::SHA256_OUTPUT_LEN),
+            ScramHash::Sha512 => (pbkdf2::PBKDF2_HMAC_SHA512, digest::SHA512_OUTPUT_LEN),
         };
         let mut salted = vec![0; len];
         pbkdf2::derive(algorithm, rounds, salt, password, &mut salted);
@@ -220,16 +228,16 @@ impl Sha {
 
     fn mac(self, key: &[u8], of: &[u8]) -> Vec<u8> {
         let algorithm = match self {
-            Sha::Of256 => hmac::HMAC_SHA256,
-            Sha::Of512 => hmac::HMAC_SHA512,
+            ScramHash::Sha256 => hmac::HMAC_SHA256,
+            ScramHash::Sha512 => hmac::HMAC_SHA512,
         };
         hmac::sign(&hmac::Key::new(algorithm, key), of).as_ref().to_vec()
     }
 
     fn hash(self, of: &[u8]) -> Vec<u8> {
         let algorithm = match self {
-            Sha::Of256 => &digest::SHA256,
-            Sha::Of512 => &digest::SHA512,
+            ScramHash::Sha256 => &digest::SHA256,
+            ScramHash::Sha512 => &digest::SHA512,
         };
         digest::digest(algorithm, of).as_ref().to_vec()
     }
@@ -239,41 +247,46 @@ const NO_SCRAM: &str = "that is not SCRAM";
 
 #[cfg(test)]
 mod tests {
-    use super::client::Client;
+    use super::client::ScramClient;
     use super::*;
 
     /// Whoever once heard a proof could else give us the message that it is good for.
     #[test]
     fn nobody_says_our_part() {
-        let verifier = Verifier::of(b"right").unwrap();
+        let verifier = ScramVerifier::from_password(b"right").unwrap();
         let (theirs, rogue) = ("n,,n=ann,r=abc", "r=abcROGUE,s=AAAA,i=4096");
         for smuggled in [format!("{theirs},{rogue}\0{rogue}"), format!("{theirs}\0{rogue}")] {
-            assert!(Said::read(smuggled.as_bytes()).is_err(), "{smuggled:?}");
+            assert!(
+                ScramExchange::parse_client_first(smuggled.as_bytes()).is_err(),
+                "{smuggled:?}"
+            );
         }
-        let said = Said::read(theirs.as_bytes()).unwrap().answer(&verifier, "ours");
-        let memory = said.memory();
-        assert_eq!(Said::recall(&memory), Some(said));
-        assert_eq!(Said::recall(&[&memory[..], b"\0r=abc"].concat()), None);
+        let said = ScramExchange::parse_client_first(theirs.as_bytes())
+            .unwrap()
+            .with_server_first(&verifier, "ours");
+        let memory = said.to_memory();
+        assert_eq!(ScramExchange::from_memory(&memory), Some(said));
+        assert_eq!(ScramExchange::from_memory(&[&memory[..], b"\0r=abc"].concat()), None);
     }
 
     /// RFC 7677, 3.
     #[test]
     fn the_example_of_the_standard_holds() {
         let salt = Base64::decode_vec("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
-        let verifier = Verifier::derive(b"pencil", ROUNDS, &salt);
+        let verifier = ScramVerifier::derive(b"pencil", ROUNDS, &salt);
         let first = "n,,n=user,r=rOprNGfwEbeRWgbNEkqO";
-        let said = Said::read(first.as_bytes()).unwrap();
-        let said = said.answer(&verifier, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0");
+        let said = ScramExchange::parse_client_first(first.as_bytes()).unwrap();
+        let said = said.with_server_first(&verifier, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0");
         assert_eq!(
             said.server_first(),
             "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
         );
         let last = "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
                     p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
-        let client = Client::with_nonce("pencil", "user", "rOprNGfwEbeRWgbNEkqO");
-        assert_eq!(client.last(said.server_first()).unwrap().0, last);
-        let memory = said.memory();
-        let said = Said::recall(&memory).unwrap();
+        let client = ScramClient::with_nonce("pencil", "user", "rOprNGfwEbeRWgbNEkqO");
+        assert_eq!(client.client_final_message(said.server_first()).unwrap().0, last);
+        let memory = said.to_memory();
+        let said = ScramExchange::from_memory(&memory).unwrap();
         assert_eq!(said.user, "user");
         assert_eq!(
             said.verify(&verifier, last.as_bytes()),
@@ -284,12 +297,13 @@ mod tests {
             let last = last.replacen(wrong, right, 1);
             assert!(said.verify(&verifier, last.as_bytes()).is_err(), "{last}");
         }
-        assert!(verifier.is_of(b"pencil") && !verifier.is_of(b"pencils"));
+        assert!(verifier.matches_password(b"pencil") && !verifier.matches_password(b"pencils"));
     }
 
     #[test]
     fn names_have_commas_and_a_client_acts_as_itself() {
-        let user = |first: &str| Said::read(first.as_bytes()).map(|said| said.user);
+        let user =
+            |first: &str| ScramExchange::parse_client_first(first.as_bytes()).map(|said| said.user);
         assert_eq!(user("n,,n=a=2Cb=3Dc,r=x"), Ok("a,b=c".into()));
         assert_eq!(user("y,a=ann,n=ann,r=x"), Ok("ann".into()));
         for first in [
@@ -310,6 +324,6 @@ mod tests {
         ] {
             assert!(user(first).is_err(), "{first}");
         }
-        assert!(Said::read(b"\xff").is_err());
+        assert!(ScramExchange::parse_client_first(b"\xff").is_err());
     }
 }

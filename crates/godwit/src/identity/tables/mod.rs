@@ -4,7 +4,7 @@
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
 #[cfg(feature = "mysql")]
-mod packets;
+mod mysql_packets;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
@@ -14,23 +14,23 @@ pub(crate) mod resp;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod sql;
 
-use super::password::{Form, Stored};
-use crate::acl::entry::Entry;
-use broker::Claim;
-use broker::judge::Grant;
-use broker::permissions::Permissions;
+use super::password_format::{PasswordFormat, StoredPassword};
+use crate::acl::entry::AclEntry;
+use broker::AuthRequest;
+use broker::acl_rules::AclRuleSet;
+use broker::authentication::Principal;
 use std::sync::Arc;
 
 /// Names and values; what is NULL is not there.
 #[derive(Debug, Default)]
-pub(crate) struct Row(pub(crate) Vec<(String, Vec<u8>)>);
+pub(crate) struct TableRow(pub(crate) Vec<(String, Vec<u8>)>);
 
 /// A client with more is a mistake, and memory for its session.
 const RULES_MAX: usize = 10_000;
 /// An answer with more bytes is none.
 pub(crate) const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-impl Row {
+impl TableRow {
     fn bytes(&self, name: &str) -> Option<&[u8]> {
         let known = self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         known.map(|(_, value)| &value[..])
@@ -46,20 +46,25 @@ impl Row {
     }
 
     /// Whom a row is about, by what it says: `password_hash`, `salt`, `is_superuser`, `groups`.
-    fn proof(&self, claim: &Claim, form: &Form) -> Result<(Stored, Grant), String> {
+    fn read_proof(
+        &self,
+        claim: &AuthRequest,
+        form: &PasswordFormat,
+    ) -> Result<(StoredPassword, Principal), String> {
         let hash = self.text("password_hash").or_else(|| self.text("password"));
         let hash = hash.ok_or("the client's row has no password_hash")?.trim_end();
         let salt = self.bytes("salt").unwrap_or_default();
-        let stored = form.read(hash, salt).map_err(|why| format!("the client's row: {why}"))?;
+        let stored =
+            form.parse_hash(hash, salt).map_err(|why| format!("the client's row: {why}"))?;
         let is_superuser = is_true(&self.word("is_superuser"));
         let groups = self.text("groups").unwrap_or_default().split(',').map(str::trim);
         let groups = groups.filter(|group| !group.is_empty()).map(Arc::from).collect();
         let user = claim.user_name.as_deref().map(Arc::from);
-        Ok((stored, Grant { user, groups, is_superuser, ..Grant::default() }))
+        Ok((stored, Principal { user, groups, is_superuser, ..Principal::default() }))
     }
 
     #[cfg(any(feature = "mysql", feature = "postgres"))]
-    fn entry(&self) -> Result<Entry, &'static str> {
+    fn read_acl_entry(&self) -> Result<AclEntry, &'static str> {
         if ["ipaddr", "ipaddress"]
             .iter()
             .any(|name| self.bytes(name).is_some_and(|v| !v.is_empty()))
@@ -68,9 +73,9 @@ impl Row {
         }
         let topics = self.text("topic").map(String::from).into_iter();
         if self.bytes("permission").is_none() && self.bytes("allow").is_some() {
-            return Ok(self.numbered_entry(topics));
+            return Ok(self.read_numbered_acl_entry(topics));
         }
-        Ok(Entry {
+        Ok(AclEntry {
             permission: self.word("permission"),
             action: self.word("action"),
             topics: topics.collect(),
@@ -82,7 +87,7 @@ impl Row {
     /// As the tables of EMQX 4 have it: `allow` 0 or 1, `access` 1 (subscribe), 2 (publish) or 3,
     /// and `%c` and `%u` in the topic.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
-    fn numbered_entry(&self, topics: impl Iterator<Item = String>) -> Entry {
+    fn read_numbered_acl_entry(&self, topics: impl Iterator<Item = String>) -> AclEntry {
         let named = |topic: String| topic.replace("%c", "${clientid}").replace("%u", "${username}");
         let permission = match self.word("allow").as_str() {
             "1" | "t" | "true" => "allow",
@@ -92,7 +97,7 @@ impl Row {
         };
         let permission = permission.into();
         let action = action_word(&self.word("access")).into();
-        Entry { permission, action, topics: topics.map(named).collect(), ..Entry::default() }
+        AclEntry { permission, action, topics: topics.map(named).collect(), ..AclEntry::default() }
     }
 }
 
@@ -113,15 +118,15 @@ fn action_word(word: &str) -> &str {
     }
 }
 
-pub(crate) fn permissions(
-    entries: impl Iterator<Item = Result<Entry, &'static str>>,
-) -> Result<Permissions, &'static str> {
+pub(crate) fn collect_permissions(
+    entries: impl Iterator<Item = Result<AclEntry, &'static str>>,
+) -> Result<AclRuleSet, &'static str> {
     let mut all = Vec::new();
     for entry in entries {
-        all.extend(entry?.rules()?);
+        all.extend(entry?.to_rules()?);
         if all.len() > RULES_MAX {
             return Err("there are too many rules");
         }
     }
-    Ok(Permissions::new(all))
+    Ok(AclRuleSet::new(all))
 }

@@ -1,22 +1,22 @@
 //! MySQL and MariaDB, as far as two queries need their protocol ("Client/Server Protocol" of the
 //! manuals): greeting, TLS, the two usual proofs, and prepared queries with values beside them.
 
-use super::Row;
-use super::packets::{self, END, Packets, Reader, put_text};
+use super::TableRow;
+use super::mysql_packets::{self, END, MysqlPacketReader, MysqlPacketStream, put_text};
 #[cfg(feature = "sink")]
-use super::sql::Denied;
-use super::sql::{Database, Query};
-use crate::identity::remote::Trouble;
-use crate::identity::remote::dial::{Endpoint, Wire};
-use crate::identity::remote::url::{Url, decode};
+use super::sql::InsertError;
+use super::sql::{SqlDatabase, SqlQuery};
+use crate::identity::remote::RemoteError;
+use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
+use crate::identity::remote::server_url::{ServerUrl, percent_decode};
 use ring::digest;
 use rustls::ClientConfig;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
-pub(crate) struct Mysql {
-    endpoint: Endpoint,
+pub(crate) struct MysqlDatabase {
+    endpoint: ServerEndpoint,
     user: String,
     password: String,
     database: String,
@@ -25,22 +25,22 @@ pub(crate) struct Mysql {
 pub(crate) const SCHEMES: &[&str] = &["mysql", "mariadb"];
 const PORT: u16 = 3306;
 
-pub(crate) struct Conn {
-    packets: Packets<Box<dyn Wire>>,
+pub(crate) struct MysqlConnection {
+    packets: MysqlPacketStream<Box<dyn AsyncStream>>,
     /// Queries that the server has prepared, by their text.
-    prepared: HashMap<String, Prepared>,
+    prepared: HashMap<String, MysqlStatement>,
     #[cfg(feature = "sink")]
     packet_bytes_max: Option<usize>,
 }
 
 #[derive(Clone, Copy)]
-struct Prepared {
+struct MysqlStatement {
     id: u32,
     values: usize,
 }
 
 /// What a server says of itself.
-struct Greeting {
+struct MysqlGreeting {
     capabilities: u32,
     challenge: Vec<u8>,
     proof: String,
@@ -66,8 +66,8 @@ const OK: u8 = 0x00;
 const MORE: u8 = 0x01;
 const ERROR: u8 = 0xff;
 /// What follows MORE in caching_sha2_password.
-const KNOWN: u8 = 3;
-const UNKNOWN: u8 = 4;
+const FAST_AUTH_OK: u8 = 3;
+const FULL_AUTH_NEEDED: u8 = 4;
 
 const PREPARE: u8 = 0x16;
 const EXECUTE: u8 = 0x17;
@@ -76,39 +76,43 @@ const TYPE_STRING: u8 = 0xfd;
 const TYPE_BLOB: u8 = 0xfc;
 #[cfg(feature = "sink")]
 const STATEMENT: u8 = 0x03;
-const NO_SENSE: &str = "it makes no sense";
+const MALFORMED_ANSWER: &str = "it makes no sense";
 
-impl Mysql {
-    pub(crate) fn new(url: &Url, tls: Option<Arc<ClientConfig>>) -> Mysql {
+impl MysqlDatabase {
+    pub(crate) fn new(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> MysqlDatabase {
         let port = url.port.unwrap_or(PORT);
         let path = url.path.trim_start_matches('/');
-        Mysql {
-            endpoint: Endpoint { host: url.host.clone(), port, tls },
+        MysqlDatabase {
+            endpoint: ServerEndpoint { host: url.host.clone(), port, tls },
             user: url.user.clone().unwrap_or_else(|| "root".into()),
             password: url.password.clone().unwrap_or_default(),
-            database: decode(path.split('?').next().unwrap_or_default()).unwrap_or_default(),
+            database: percent_decode(path.split('?').next().unwrap_or_default())
+                .unwrap_or_default(),
         }
     }
 
-    async fn introduce(&self, stream: TcpStream) -> Result<Packets<Box<dyn Wire>>, String> {
-        let mut plain = Packets::new(stream);
-        let greeting = Greeting::read(&plain.read().await?)?;
+    async fn handshake(
+        &self,
+        stream: TcpStream,
+    ) -> Result<MysqlPacketStream<Box<dyn AsyncStream>>, String> {
+        let mut plain = MysqlPacketStream::new(stream);
+        let greeting = MysqlGreeting::read(&plain.read().await?)?;
         let mut packets = match &self.endpoint.tls {
-            None => plain.map(|stream| Box::new(stream) as Box<dyn Wire>),
+            None => plain.map(|stream| Box::new(stream) as Box<dyn AsyncStream>),
             Some(_) if greeting.capabilities & SSL == 0 => {
                 return Err("it does not speak TLS".into());
             }
             Some(tls) => {
-                plain.write(&self.hello(SSL)).await?;
+                plain.write(&self.handshake_header(SSL)).await?;
                 let (stream, sequence) = plain.into_parts();
-                Packets::at(self.endpoint.secure(stream, tls.clone()).await?, sequence)
+                MysqlPacketStream::at(self.endpoint.start_tls(stream, tls.clone()).await?, sequence)
             }
         };
         let ssl = if self.endpoint.tls.is_some() { SSL } else { 0 };
-        let mut out = self.hello(ssl);
+        let mut out = self.handshake_header(ssl);
         out.extend(self.user.as_bytes());
         out.push(0);
-        let proof = self.proof(&greeting.proof, &greeting.challenge).unwrap_or_default();
+        let proof = self.auth_response(&greeting.proof, &greeting.challenge).unwrap_or_default();
         out.push(proof.len() as u8);
         out.extend(proof);
         if !self.database.is_empty() {
@@ -118,12 +122,12 @@ impl Mysql {
         out.extend(greeting.proof.as_bytes());
         out.push(0);
         packets.write(&out).await?;
-        self.prove(&mut packets, greeting).await?;
+        self.authenticate(&mut packets, greeting).await?;
         Ok(packets)
     }
 
     /// How a word of ours begins: all of it before TLS, the first part of it otherwise.
-    fn hello(&self, ssl: u32) -> Vec<u8> {
+    fn handshake_header(&self, ssl: u32) -> Vec<u8> {
         let named = if self.database.is_empty() { 0 } else { CONNECT_WITH_DB };
         let flags = LONG_PASSWORD | TRANSACTIONS | NEEDED | named | ssl;
         let mut out = flags.to_le_bytes().to_vec();
@@ -134,41 +138,43 @@ impl Mysql {
     }
 
     /// Until the server is content, or asks for what we do not do.
-    async fn prove(
+    async fn authenticate(
         &self,
-        packets: &mut Packets<Box<dyn Wire>>,
-        greeting: Greeting,
+        packets: &mut MysqlPacketStream<Box<dyn AsyncStream>>,
+        greeting: MysqlGreeting,
     ) -> Result<(), String> {
         let mut name = greeting.proof;
         loop {
             let said = packets.read().await?;
             match said.split_first() {
                 Some((&OK, _)) => return Ok(()),
-                Some((&ERROR, rest)) => return Err(error(rest)),
+                Some((&ERROR, rest)) => return Err(describe_error(rest)),
                 Some((&END, rest)) => {
-                    let mut rest = Reader(rest);
-                    name = rest.text_to_zero().ok_or(NO_SENSE)?;
-                    let challenge = rest.0.get(..CHALLENGE_BYTES).ok_or(NO_SENSE)?;
-                    let proof = self.proof(&name, challenge);
+                    let mut rest = MysqlPacketReader(rest);
+                    name = rest.text_to_zero().ok_or(MALFORMED_ANSWER)?;
+                    let challenge = rest.0.get(..CHALLENGE_BYTES).ok_or(MALFORMED_ANSWER)?;
+                    let proof = self.auth_response(&name, challenge);
                     packets.write(&proof.ok_or("it wants a proof that we do not know")?).await?;
                 }
-                Some((&MORE, &[KNOWN])) if name == CACHING => {}
+                Some((&MORE, &[FAST_AUTH_OK])) if name == CACHING => {}
                 // It has not seen the password lately, and wants it as it is.
-                Some((&MORE, &[UNKNOWN])) if name == CACHING && self.endpoint.tls.is_some() => {
+                Some((&MORE, &[FULL_AUTH_NEEDED]))
+                    if name == CACHING && self.endpoint.tls.is_some() =>
+                {
                     let mut password = self.password.clone().into_bytes();
                     password.push(0);
                     packets.write(&password).await?;
                 }
-                Some((&MORE, &[UNKNOWN])) if name == CACHING => {
+                Some((&MORE, &[FULL_AUTH_NEEDED])) if name == CACHING => {
                     return Err("it wants the password in plain text, which needs TLS".into());
                 }
-                _ => return Err(NO_SENSE.into()),
+                _ => return Err(MALFORMED_ANSWER.into()),
             }
         }
     }
 
     /// Made of the password and what the server has drawn; none of a kind that we do not know.
-    fn proof(&self, name: &str, challenge: &[u8]) -> Option<Vec<u8>> {
+    fn auth_response(&self, name: &str, challenge: &[u8]) -> Option<Vec<u8>> {
         let algorithm = match name {
             NATIVE => &digest::SHA1_FOR_LEGACY_USE_ONLY,
             CACHING => &digest::SHA256,
@@ -188,20 +194,20 @@ impl Mysql {
     }
 }
 
-impl Greeting {
-    fn read(bytes: &[u8]) -> Result<Greeting, String> {
+impl MysqlGreeting {
+    fn read(bytes: &[u8]) -> Result<MysqlGreeting, String> {
         if let Some((&ERROR, rest)) = bytes.split_first() {
-            return Err(error(rest));
+            return Err(describe_error(rest));
         }
-        let greeting = Greeting::parse(bytes).ok_or(NO_SENSE)?;
+        let greeting = MysqlGreeting::parse(bytes).ok_or(MALFORMED_ANSWER)?;
         match greeting.capabilities & NEEDED == NEEDED {
             true => Ok(greeting),
             false => Err("it is too old".into()),
         }
     }
 
-    fn parse(bytes: &[u8]) -> Option<Greeting> {
-        let mut rest = Reader(bytes);
+    fn parse(bytes: &[u8]) -> Option<MysqlGreeting> {
+        let mut rest = MysqlPacketReader(bytes);
         if rest.take(1)? != [10] {
             return None;
         }
@@ -209,30 +215,30 @@ impl Greeting {
         rest.take(4)?;
         let mut challenge = rest.take(8)?.to_vec();
         rest.take(1)?;
-        let low = rest.number(2)?;
+        let low = rest.read_number(2)?;
         rest.take(3)?;
-        let high = rest.number(2)?;
+        let high = rest.read_number(2)?;
         rest.take(11)?;
         challenge.extend(rest.take(CHALLENGE_BYTES - 8)?);
         rest.take(1)?;
         let proof = rest.text_to_zero()?;
-        Some(Greeting { capabilities: (high << 16 | low) as u32, challenge, proof })
+        Some(MysqlGreeting { capabilities: (high << 16 | low) as u32, challenge, proof })
     }
 }
 
-impl Database for Mysql {
-    type Conn = Conn;
+impl SqlDatabase for MysqlDatabase {
+    type Conn = MysqlConnection;
     const NAME: &'static str = "mysql";
 
-    fn mark(_: usize) -> String {
+    fn placeholder(_: usize) -> String {
         "?".into()
     }
 
-    async fn connect(&self) -> Result<Conn, String> {
-        let stream = self.endpoint.dial().await?;
-        let packets = self.introduce(stream).await;
+    async fn connect(&self) -> Result<MysqlConnection, String> {
+        let stream = self.endpoint.connect_tcp().await?;
+        let packets = self.handshake(stream).await;
         let packets = packets.map_err(|why| format!("{}: {why}", self.endpoint))?;
-        Ok(Conn {
+        Ok(MysqlConnection {
             packets,
             prepared: HashMap::new(),
             #[cfg(feature = "sink")]
@@ -242,16 +248,16 @@ impl Database for Mysql {
 
     async fn query(
         &self,
-        conn: &mut Conn,
-        query: &Query,
+        conn: &mut MysqlConnection,
+        query: &SqlQuery,
         values: &[Vec<u8>],
-    ) -> Result<Vec<Row>, Trouble> {
+    ) -> Result<Vec<TableRow>, RemoteError> {
         let prepared = match conn.prepared.get(&query.text) {
             Some(known) => *known,
             None => conn.prepare(&query.text).await?,
         };
         if prepared.values != values.len() {
-            return Err(Trouble::Answered("it sees other placeholders than we do".into()));
+            return Err(RemoteError::ErrorReply("it sees other placeholders than we do".into()));
         }
         let mut out = vec![EXECUTE];
         out.extend(prepared.id.to_le_bytes());
@@ -265,46 +271,46 @@ impl Database for Mysql {
             values.iter().for_each(|value| put_text(&mut out, value));
         }
         conn.packets.begin();
-        conn.packets.write(&out).await.map_err(Trouble::Broken)?;
-        conn.rows().await
+        conn.packets.write(&out).await.map_err(RemoteError::Broken)?;
+        conn.read_rows().await
     }
 
     #[cfg(feature = "sink")]
     async fn insert(
         &self,
-        conn: &mut Conn,
+        conn: &mut MysqlConnection,
         statement: &str,
         rows: &[Vec<Option<Vec<u8>>>],
-    ) -> Result<(), Denied> {
+    ) -> Result<(), InsertError> {
         let known = conn.prepared.get(statement).copied();
         let prepared = match known {
             Some(known) => known,
-            None => conn.prepare(statement).await.map_err(Denied::Trouble)?,
+            None => conn.prepare(statement).await.map_err(InsertError::Remote)?,
         };
         if rows.iter().any(|row| row.len() != prepared.values) {
             let why = "it sees other placeholders than we do".to_string();
-            return Err(Denied::Trouble(Trouble::Answered(why)));
+            return Err(InsertError::Remote(RemoteError::ErrorReply(why)));
         }
-        let longest = conn.packet_bytes_max().await.map_err(Denied::Trouble)?;
-        conn.say("START TRANSACTION").await?;
+        let longest = conn.packet_bytes_max().await.map_err(InsertError::Remote)?;
+        conn.run_statement("START TRANSACTION").await?;
         for row in rows {
             let execute = execution(prepared, row);
             let inserted = match execute.len() < longest {
                 true => conn.execute(&execute).await,
-                false => Err(Denied::Row("it is longer than max_allowed_packet".into())),
+                false => Err(InsertError::Row("it is longer than max_allowed_packet".into())),
             };
             if let Err(denied) = inserted {
-                conn.say("ROLLBACK").await?;
+                conn.run_statement("ROLLBACK").await?;
                 return Err(denied);
             }
         }
-        conn.say("COMMIT").await
+        conn.run_statement("COMMIT").await
     }
 }
 
 /// What inserts one row.
 #[cfg(feature = "sink")]
-fn execution(prepared: Prepared, row: &[Option<Vec<u8>>]) -> Vec<u8> {
+fn execution(prepared: MysqlStatement, row: &[Option<Vec<u8>>]) -> Vec<u8> {
     let mut out = vec![EXECUTE];
     out.extend(prepared.id.to_le_bytes());
     out.push(0);
@@ -327,33 +333,39 @@ fn execution(prepared: Prepared, row: &[Option<Vec<u8>>]) -> Vec<u8> {
 }
 
 #[cfg(feature = "sink")]
-impl Conn {
-    async fn execute(&mut self, execute: &[u8]) -> Result<(), Denied> {
+impl MysqlConnection {
+    async fn execute(&mut self, execute: &[u8]) -> Result<(), InsertError> {
         self.packets.begin();
-        self.packets.write(execute).await.map_err(|why| Denied::Trouble(Trouble::Broken(why)))?;
-        self.done().await
+        self.packets
+            .write(execute)
+            .await
+            .map_err(|why| InsertError::Remote(RemoteError::Broken(why)))?;
+        self.read_result().await
     }
 
-    async fn say(&mut self, statement: &str) -> Result<(), Denied> {
+    async fn run_statement(&mut self, statement: &str) -> Result<(), InsertError> {
         self.execute(&[&[STATEMENT], statement.as_bytes()].concat()).await
     }
 
     /// Rows are nothing that anybody asked for.
-    async fn done(&mut self) -> Result<(), Denied> {
-        let first =
-            self.packets.read().await.map_err(|why| Denied::Trouble(Trouble::Broken(why)))?;
+    async fn read_result(&mut self) -> Result<(), InsertError> {
+        let first = self
+            .packets
+            .read()
+            .await
+            .map_err(|why| InsertError::Remote(RemoteError::Broken(why)))?;
         match first.split_first() {
             Some((&OK, _)) => return Ok(()),
-            Some((&ERROR, rest)) => return Err(denied(rest)),
+            Some((&ERROR, rest)) => return Err(insert_error(rest)),
             _ => {}
         }
         // Columns and then rows, each with an end.
         let mut ends = 0;
         while ends < 2 {
             let said = self.packets.read().await;
-            let said = said.map_err(|why| Denied::Trouble(Trouble::Broken(why)))?;
+            let said = said.map_err(|why| InsertError::Remote(RemoteError::Broken(why)))?;
             match said.split_first() {
-                Some((&ERROR, rest)) => return Err(denied(rest)),
+                Some((&ERROR, rest)) => return Err(insert_error(rest)),
                 Some((&END, rest)) if rest.len() < 8 => ends += 1,
                 _ => {}
             }
@@ -362,7 +374,7 @@ impl Conn {
     }
 
     /// A longer packet would end the connection.
-    async fn packet_bytes_max(&mut self) -> Result<usize, Trouble> {
+    async fn packet_bytes_max(&mut self) -> Result<usize, RemoteError> {
         if let Some(known) = self.packet_bytes_max {
             return Ok(known);
         }
@@ -370,12 +382,12 @@ impl Conn {
         let prepared = self.prepare(text).await?;
         self.packets.begin();
         let out = execution(prepared, &[]);
-        self.packets.write(&out).await.map_err(Trouble::Broken)?;
-        let rows = self.rows().await?;
+        self.packets.write(&out).await.map_err(RemoteError::Broken)?;
+        let rows = self.read_rows().await?;
         let longest = rows.first().and_then(|row| row.text("longest"));
         let longest = longest.and_then(|longest| longest.parse().ok());
-        let longest: usize = longest.ok_or_else(|| Trouble::Broken(NO_SENSE.into()))?;
-        let longest = longest.min(packets::PACKET_BYTES_MAX);
+        let longest: usize = longest.ok_or_else(|| RemoteError::Broken(MALFORMED_ANSWER.into()))?;
+        let longest = longest.min(mysql_packets::PACKET_BYTES_MAX);
         self.packet_bytes_max = Some(longest);
         Ok(longest)
     }
@@ -384,25 +396,25 @@ impl Conn {
 /// Values that are wrong (SQLSTATE 22) or break a rule of the table (23); MySQL knows some of them
 /// by a number alone.
 #[cfg(feature = "sink")]
-fn denied(rest: &[u8]) -> Denied {
-    let number = Reader(rest).number(2).unwrap_or_default();
+fn insert_error(rest: &[u8]) -> InsertError {
+    let number = MysqlPacketReader(rest).read_number(2).unwrap_or_default();
     let state = rest.get(2..).and_then(|rest| rest.strip_prefix(b"#")).unwrap_or_default();
     let is_row = state.starts_with(b"22") || state.starts_with(b"23");
     match is_row || [1265, 1366, 1406].contains(&number) {
-        true => Denied::Row(error(rest)),
-        false => Denied::Trouble(Trouble::Answered(error(rest))),
+        true => InsertError::Row(describe_error(rest)),
+        false => InsertError::Remote(RemoteError::ErrorReply(describe_error(rest))),
     }
 }
 
-impl Conn {
-    async fn prepare(&mut self, text: &str) -> Result<Prepared, Trouble> {
+impl MysqlConnection {
+    async fn prepare(&mut self, text: &str) -> Result<MysqlStatement, RemoteError> {
         self.packets.begin();
         let out = [&[PREPARE], text.as_bytes()].concat();
-        self.packets.write(&out).await.map_err(Trouble::Broken)?;
-        let said = self.answer().await?;
-        let no_sense = || Trouble::Broken(NO_SENSE.into());
-        let mut rest = Reader(&said);
-        let mut number = |bytes| rest.number(bytes).ok_or_else(no_sense);
+        self.packets.write(&out).await.map_err(RemoteError::Broken)?;
+        let said = self.read_answer().await?;
+        let no_sense = || RemoteError::Broken(MALFORMED_ANSWER.into());
+        let mut rest = MysqlPacketReader(&said);
+        let mut number = |bytes| rest.read_number(bytes).ok_or_else(no_sense);
         let (kind, id, columns, values) = (number(1)?, number(4)?, number(2)?, number(2)?);
         if kind != u64::from(OK) {
             return Err(no_sense());
@@ -410,50 +422,50 @@ impl Conn {
         for count in [values, columns] {
             // What is described here is described again with the rows.
             for _ in 0..if count == 0 { 0 } else { count + 1 } {
-                self.packets.read().await.map_err(Trouble::Broken)?;
+                self.packets.read().await.map_err(RemoteError::Broken)?;
             }
         }
-        let prepared = Prepared { id: id as u32, values: values as usize };
+        let prepared = MysqlStatement { id: id as u32, values: values as usize };
         self.prepared.insert(text.to_string(), prepared);
         Ok(prepared)
     }
 
-    async fn rows(&mut self) -> Result<Vec<Row>, Trouble> {
-        let no_sense = || Trouble::Broken(NO_SENSE.into());
-        let first = self.answer().await?;
-        let count = Reader(&first).length().ok_or_else(no_sense)?;
+    async fn read_rows(&mut self) -> Result<Vec<TableRow>, RemoteError> {
+        let no_sense = || RemoteError::Broken(MALFORMED_ANSWER.into());
+        let first = self.read_answer().await?;
+        let count = MysqlPacketReader(&first).read_length().ok_or_else(no_sense)?;
         let mut columns = Vec::new();
         for _ in 0..count {
-            let column = self.packets.read().await.map_err(Trouble::Broken)?;
-            columns.push(packets::Column::parse(&column).ok_or_else(no_sense)?);
+            let column = self.packets.read().await.map_err(RemoteError::Broken)?;
+            columns.push(mysql_packets::MysqlColumn::parse(&column).ok_or_else(no_sense)?);
         }
         if count == 0 {
-            return Err(Trouble::Answered("the query brings no rows".into()));
+            return Err(RemoteError::ErrorReply("the query brings no rows".into()));
         }
-        self.packets.read().await.map_err(Trouble::Broken)?;
+        self.packets.read().await.map_err(RemoteError::Broken)?;
         let mut rows = Vec::new();
         loop {
-            let said = self.answer().await?;
+            let said = self.read_answer().await?;
             if said.first() == Some(&END) && said.len() < 9 {
                 return Ok(rows);
             }
-            rows.push(packets::row(&columns, &said).ok_or_else(no_sense)?);
+            rows.push(mysql_packets::parse_binary_row(&columns, &said).ok_or_else(no_sense)?);
         }
     }
 
-    async fn answer(&mut self) -> Result<Vec<u8>, Trouble> {
-        let said = self.packets.read().await.map_err(Trouble::Broken)?;
+    async fn read_answer(&mut self) -> Result<Vec<u8>, RemoteError> {
+        let said = self.packets.read().await.map_err(RemoteError::Broken)?;
         match said.split_first() {
-            Some((&ERROR, rest)) => Err(Trouble::Answered(error(rest))),
+            Some((&ERROR, rest)) => Err(RemoteError::ErrorReply(describe_error(rest))),
             _ => Ok(said),
         }
     }
 }
 
 /// The number and the words of an error.
-fn error(rest: &[u8]) -> String {
-    let mut rest = Reader(rest);
-    let number = rest.number(2).unwrap_or_default();
+fn describe_error(rest: &[u8]) -> String {
+    let mut rest = MysqlPacketReader(rest);
+    let number = rest.read_number(2).unwrap_or_default();
     let words = rest.0.get(6..).filter(|_| rest.0.first() == Some(&b'#')).unwrap_or(rest.0);
     format!("{} ({number})", String::from_utf8_lossy(words))
 }
@@ -462,9 +474,9 @@ fn error(rest: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn server(password: &str) -> Mysql {
-        let url = Url::parse(&format!("mysql://godwit:{password}@h/db"), SCHEMES).unwrap();
-        Mysql::new(&url, None)
+    fn server(password: &str) -> MysqlDatabase {
+        let url = ServerUrl::parse(&format!("mysql://godwit:{password}@h/db"), SCHEMES).unwrap();
+        MysqlDatabase::new(&url, None)
     }
 
     /// A server keeps the double hash, undoes the mixing and has the single hash to compare.
@@ -479,12 +491,12 @@ mod tests {
                 NATIVE => hash(&[&challenge[..], &kept].concat()),
                 _ => hash(&[&kept[..], &challenge].concat()),
             };
-            let proof = server("secret").proof(name, &challenge).unwrap();
+            let proof = server("secret").auth_response(name, &challenge).unwrap();
             let once: Vec<u8> = proof.iter().zip(&mixed).map(|(one, by)| one ^ by).collect();
             assert_eq!(hash(&once), kept, "{name}");
-            assert_eq!(server("").proof(name, &challenge), Some(Vec::new()));
+            assert_eq!(server("").auth_response(name, &challenge), Some(Vec::new()));
         }
-        assert_eq!(server("secret").proof("mysql_clear_password", &challenge), None);
+        assert_eq!(server("secret").auth_response("mysql_clear_password", &challenge), None);
     }
 
     #[test]
@@ -496,10 +508,13 @@ mod tests {
         bytes.extend(&flags[2..]);
         bytes.extend([21, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         bytes.extend(b"BBBBBBBBBBBB\0caching_sha2_password\0");
-        let greeting = Greeting::parse(&bytes).unwrap();
+        let greeting = MysqlGreeting::parse(&bytes).unwrap();
         assert_eq!(greeting.challenge, b"AAAAAAAABBBBBBBBBBBB");
         assert_eq!((greeting.proof.as_str(), greeting.capabilities & SSL), (CACHING, SSL));
-        (0..bytes.len()).for_each(|len| assert!(Greeting::read(&bytes[..len]).is_err()));
-        assert_eq!(Greeting::read(b"\xff\x10\x04#08004Too many").err().unwrap(), "Too many (1040)");
+        (0..bytes.len()).for_each(|len| assert!(MysqlGreeting::read(&bytes[..len]).is_err()));
+        assert_eq!(
+            MysqlGreeting::read(b"\xff\x10\x04#08004Too many").err().unwrap(),
+            "Too many (1040)"
+        );
     }
 }

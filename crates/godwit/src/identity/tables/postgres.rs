@@ -2,19 +2,19 @@
 //! Protocol" of its manual): start, TLS, SCRAM, and one query with values beside it.
 
 #[cfg(feature = "sink")]
-use super::sql::Denied;
-use super::sql::{Database, Query};
-use super::{ANSWER_BYTES_MAX, Row};
-use crate::identity::remote::Trouble;
-use crate::identity::remote::dial::{Endpoint, Wire};
-use crate::identity::remote::url::{Url, decode};
-use crate::identity::scram::client::Client;
+use super::sql::InsertError;
+use super::sql::{SqlDatabase, SqlQuery};
+use super::{ANSWER_BYTES_MAX, TableRow};
+use crate::identity::remote::RemoteError;
+use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
+use crate::identity::remote::server_url::{ServerUrl, percent_decode};
+use crate::identity::scram::client::ScramClient;
 use rustls::ClientConfig;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
-pub(crate) struct Postgres {
-    endpoint: Endpoint,
+pub(crate) struct PostgresDatabase {
+    endpoint: ServerEndpoint,
     user: String,
     password: String,
     database: String,
@@ -25,8 +25,8 @@ const PORT: u16 = 5432;
 const PROTOCOL: u32 = 196_608;
 const SSL_REQUEST: u32 = 80_877_103;
 
-pub(crate) struct Conn {
-    wire: Box<dyn Wire>,
+pub(crate) struct PostgresConnection {
+    wire: Box<dyn AsyncStream>,
     /// Of the answer that is being read.
     bytes_left: usize,
     /// A statement that the server knows, and the kinds of its values.
@@ -38,31 +38,32 @@ pub(crate) struct Conn {
 const PREPARED: &str = "rows";
 
 /// A message of the server's: its type and what is in it.
-struct Message {
+struct PostgresMessage {
     kind: u8,
     body: Vec<u8>,
 }
 
 /// Messages of ours, to be written at once.
 #[derive(Default)]
-struct Outgoing(Vec<u8>);
+struct PostgresRequest(Vec<u8>);
 
-impl Postgres {
-    pub(crate) fn new(url: &Url, tls: Option<Arc<ClientConfig>>) -> Postgres {
+impl PostgresDatabase {
+    pub(crate) fn new(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> PostgresDatabase {
         let port = url.port.unwrap_or(PORT);
         let user = url.user.clone().unwrap_or_else(|| "postgres".into());
         let path = url.path.trim_start_matches('/');
-        let database = decode(path.split('?').next().unwrap_or_default()).unwrap_or_default();
-        Postgres {
-            endpoint: Endpoint { host: url.host.clone(), port, tls },
+        let database =
+            percent_decode(path.split('?').next().unwrap_or_default()).unwrap_or_default();
+        PostgresDatabase {
+            endpoint: ServerEndpoint { host: url.host.clone(), port, tls },
             database: if database.is_empty() { user.clone() } else { database },
             password: url.password.clone().unwrap_or_default(),
             user,
         }
     }
 
-    async fn open(&self) -> Result<Box<dyn Wire>, String> {
-        let mut stream = self.endpoint.dial().await?;
+    async fn open(&self) -> Result<Box<dyn AsyncStream>, String> {
+        let mut stream = self.endpoint.connect_tcp().await?;
         let Some(tls) = &self.endpoint.tls else { return Ok(Box::new(stream)) };
         let mut ask = 8_u32.to_be_bytes().to_vec();
         ask.extend(SSL_REQUEST.to_be_bytes());
@@ -70,12 +71,12 @@ impl Postgres {
         stream.write_all(&ask).await.map_err(broken)?;
         // One byte and no more: what followed it in plain text would be somebody else's.
         match stream.read_u8().await.map_err(broken)? {
-            b'S' => self.endpoint.secure(stream, tls.clone()).await,
+            b'S' => self.endpoint.start_tls(stream, tls.clone()).await,
             _ => Err(format!("{}: it does not speak TLS", self.endpoint)),
         }
     }
 
-    async fn introduce(&self, conn: &mut Conn) -> Result<(), String> {
+    async fn startup(&self, conn: &mut PostgresConnection) -> Result<(), String> {
         let mut hello = PROTOCOL.to_be_bytes().to_vec();
         let who = [
             ("user", self.user.as_str()),
@@ -94,8 +95,8 @@ impl Postgres {
         loop {
             let message = conn.read().await?;
             match message.kind {
-                b'R' => self.prove(conn, &message.body).await?,
-                b'E' => return Err(error(&message.body)),
+                b'R' => self.authenticate(conn, &message.body).await?,
+                b'E' => return Err(describe_error(&message.body)),
                 b'Z' => return Ok(()),
                 // Parameters, keys to cancel with, notices.
                 _ => {}
@@ -103,36 +104,42 @@ impl Postgres {
         }
     }
 
-    async fn prove(&self, conn: &mut Conn, asked: &[u8]) -> Result<(), String> {
-        let (kind, rest) = asked.split_first_chunk().ok_or(NO_SENSE)?;
+    async fn authenticate(
+        &self,
+        conn: &mut PostgresConnection,
+        asked: &[u8],
+    ) -> Result<(), String> {
+        let (kind, rest) = asked.split_first_chunk().ok_or(MALFORMED_ANSWER)?;
         match u32::from_be_bytes(*kind) {
             0 => Ok(()),
             3 if self.endpoint.tls.is_some() => {
-                let mut out = Outgoing::default();
-                out.message(b'p', |body| text(body, &self.password));
+                let mut out = PostgresRequest::default();
+                out.push_message(b'p', |body| push_text(body, &self.password));
                 conn.write(&out.0).await
             }
             3 => Err("it wants the password in plain text, which needs TLS".into()),
             10 if rest.split(|byte| *byte == 0).any(|name| name == MECHANISM.as_bytes()) => {
-                self.prove_by_scram(conn).await
+                self.authenticate_by_scram(conn).await
             }
             _ => Err("it wants another proof than SCRAM-SHA-256".into()),
         }
     }
 
-    async fn prove_by_scram(&self, conn: &mut Conn) -> Result<(), String> {
-        let scram = Client::new(&self.password)?;
-        let mut out = Outgoing::default();
-        out.message(b'p', |body| {
-            text(body, MECHANISM);
-            value(body, scram.first().as_bytes());
+    async fn authenticate_by_scram(&self, conn: &mut PostgresConnection) -> Result<(), String> {
+        let scram = ScramClient::new(&self.password)?;
+        let mut out = PostgresRequest::default();
+        out.push_message(b'p', |body| {
+            push_text(body, MECHANISM);
+            push_value(body, scram.client_first_message().as_bytes());
         });
         conn.write(&out.0).await?;
-        let (last, signature) = scram.last(&conn.said(11).await?).ok_or(NO_SENSE)?;
-        let mut out = Outgoing::default();
-        out.message(b'p', |body| body.extend(last.as_bytes()));
+        let (last, signature) = scram
+            .client_final_message(&conn.read_auth_message(11).await?)
+            .ok_or(MALFORMED_ANSWER)?;
+        let mut out = PostgresRequest::default();
+        out.push_message(b'p', |body| body.extend(last.as_bytes()));
         conn.write(&out.0).await?;
-        match signature.is(&conn.said(12).await?) {
+        match signature.matches(&conn.read_auth_message(12).await?) {
             true => Ok(()),
             false => Err("it does not know the password itself".into()),
         }
@@ -140,24 +147,24 @@ impl Postgres {
 }
 
 const MECHANISM: &str = "SCRAM-SHA-256";
-const NO_SENSE: &str = "it makes no sense";
+const MALFORMED_ANSWER: &str = "it makes no sense";
 
-impl Database for Postgres {
-    type Conn = Conn;
+impl SqlDatabase for PostgresDatabase {
+    type Conn = PostgresConnection;
     const NAME: &'static str = "postgres";
 
-    fn mark(n: usize) -> String {
+    fn placeholder(n: usize) -> String {
         format!("${n}")
     }
 
-    async fn connect(&self) -> Result<Conn, String> {
-        let mut conn = Conn {
+    async fn connect(&self) -> Result<PostgresConnection, String> {
+        let mut conn = PostgresConnection {
             wire: self.open().await?,
             bytes_left: ANSWER_BYTES_MAX,
             #[cfg(feature = "sink")]
             prepared: None,
         };
-        let met = self.introduce(&mut conn).await;
+        let met = self.startup(&mut conn).await;
         met.map_err(|why| format!("{}: {why}", self.endpoint))?;
         Ok(conn)
     }
@@ -165,68 +172,68 @@ impl Database for Postgres {
     /// The server finds out what kind each value is of, and everything is written as text.
     async fn query(
         &self,
-        conn: &mut Conn,
-        query: &Query,
+        conn: &mut PostgresConnection,
+        query: &SqlQuery,
         values: &[Vec<u8>],
-    ) -> Result<Vec<Row>, Trouble> {
-        let mut out = Outgoing::default();
-        out.message(b'P', |body| {
-            text(body, "");
-            text(body, &query.text);
+    ) -> Result<Vec<TableRow>, RemoteError> {
+        let mut out = PostgresRequest::default();
+        out.push_message(b'P', |body| {
+            push_text(body, "");
+            push_text(body, &query.text);
             body.extend([0, 0]);
         });
-        out.message(b'B', |body| {
-            text(body, "");
-            text(body, "");
+        out.push_message(b'B', |body| {
+            push_text(body, "");
+            push_text(body, "");
             body.extend([0, 0]);
             body.extend((values.len() as u16).to_be_bytes());
-            values.iter().for_each(|one| value(body, one));
+            values.iter().for_each(|one| push_value(body, one));
             body.extend([0, 0]);
         });
-        out.message(b'D', |body| {
+        out.push_message(b'D', |body| {
             body.push(b'P');
-            text(body, "");
+            push_text(body, "");
         });
-        out.message(b'E', |body| {
-            text(body, "");
+        out.push_message(b'E', |body| {
+            push_text(body, "");
             body.extend([0; 4]);
         });
-        out.message(b'S', |_| {});
-        conn.write(&out.0).await.map_err(Trouble::Broken)?;
-        conn.rows().await
+        out.push_message(b'S', |_| {});
+        conn.write(&out.0).await.map_err(RemoteError::Broken)?;
+        conn.read_rows().await
     }
 
     #[cfg(feature = "sink")]
     async fn insert(
         &self,
-        conn: &mut Conn,
+        conn: &mut PostgresConnection,
         statement: &str,
         rows: &[Vec<Option<Vec<u8>>>],
-    ) -> Result<(), Denied> {
+    ) -> Result<(), InsertError> {
         let kinds = conn.prepare(statement).await?;
         if rows.iter().any(|row| row.len() != kinds.len()) {
             let why = "it sees other placeholders than we do".to_string();
-            return Err(Denied::Trouble(Trouble::Answered(why)));
+            return Err(InsertError::Remote(RemoteError::ErrorReply(why)));
         }
-        let mut out = Outgoing::default();
+        let mut out = PostgresRequest::default();
         for row in rows {
             out.bind(row, &kinds);
         }
         // What stands before it is one transaction.
-        out.message(b'S', |_| {});
+        out.push_message(b'S', |_| {});
         conn.bytes_left = ANSWER_BYTES_MAX;
         let (read, mut write) = tokio::io::split(&mut conn.wire);
-        let mut wire = Counted { wire: read, bytes_left: &mut conn.bytes_left };
+        let mut wire = PostgresMessageReader { wire: read, bytes_left: &mut conn.bytes_left };
         // Its answers are read while it is told, or both would wait for each other.
         let told = async {
             write.write_all(&out.0).await.map_err(|error| error.to_string())?;
             write.flush().await.map_err(|error| error.to_string())
         };
-        let (told, done) = tokio::join!(told, wire.done());
+        let (told, done) = tokio::join!(told, wire.read_until_ready());
         match (done, told) {
             (Ok(()), Ok(())) => Ok(()),
             (Err(denied), _) => Err(denied),
-            (_, Err(why)) => Err(Denied::Trouble(Trouble::Broken(why))),
+            (_, Err(why)) => Err(InsertError::Remote(RemoteError::Broken(why))),
         }
     }
 }
@@ -236,13 +243,13 @@ impl Database for Postgres {
 const BYTEA: u32 = 17;
 
 /// What a server says, read while it may say only so much more.
-struct Counted<'a, R> {
+struct PostgresMessageReader<'a, R> {
     wire: R,
     bytes_left: &'a mut usize,
 }
 
-impl<R: AsyncRead + Unpin> Counted<'_, R> {
-    async fn message(&mut self) -> Result<Message, String> {
+impl<R: AsyncRead + Unpin> PostgresMessageReader<'_, R> {
+    async fn read_message(&mut self) -> Result<PostgresMessage, String> {
         let broken = |error: std::io::Error| error.to_string();
         let kind = self.wire.read_u8().await.map_err(broken)?;
         let len = self.wire.read_u32().await.map_err(broken)? as usize;
@@ -251,18 +258,18 @@ impl<R: AsyncRead + Unpin> Counted<'_, R> {
         *self.bytes_left -= len;
         let mut body = vec![0; len];
         self.wire.read_exact(&mut body).await.map_err(broken)?;
-        Ok(Message { kind, body })
+        Ok(PostgresMessage { kind, body })
     }
 
     /// Until it is ready for more; rows are nothing that anybody asked for.
     #[cfg(feature = "sink")]
-    async fn done(&mut self) -> Result<(), Denied> {
+    async fn read_until_ready(&mut self) -> Result<(), InsertError> {
         let mut wrong = None;
         loop {
-            let message = self.message().await;
-            let message = message.map_err(|why| Denied::Trouble(Trouble::Broken(why)))?;
+            let message = self.read_message().await;
+            let message = message.map_err(|why| InsertError::Remote(RemoteError::Broken(why)))?;
             match message.kind {
-                b'E' => wrong = Some(denied(&message.body)),
+                b'E' => wrong = Some(insert_error(&message.body)),
                 b'Z' => return wrong.map_or(Ok(()), Err),
                 _ => {}
             }
@@ -272,47 +279,47 @@ impl<R: AsyncRead + Unpin> Counted<'_, R> {
 
 /// Values that are wrong (SQLSTATE 22), that break a rule of the table (23), or are too large (54).
 #[cfg(feature = "sink")]
-fn denied(body: &[u8]) -> Denied {
+fn insert_error(body: &[u8]) -> InsertError {
     let code = body.split(|byte| *byte == 0).find_map(|field| field.strip_prefix(b"C"));
     let is_row =
         code.is_some_and(|code| [b"22", b"23", b"54"].iter().any(|class| code.starts_with(*class)));
     match is_row {
-        true => Denied::Row(error(body)),
-        false => Denied::Trouble(Trouble::Answered(error(body))),
+        true => InsertError::Row(describe_error(body)),
+        false => InsertError::Remote(RemoteError::ErrorReply(describe_error(body))),
     }
 }
 
-impl Conn {
+impl PostgresConnection {
     /// The kinds of a statement's values, which the server knows by then.
     #[cfg(feature = "sink")]
-    async fn prepare(&mut self, statement: &str) -> Result<Vec<u32>, Denied> {
+    async fn prepare(&mut self, statement: &str) -> Result<Vec<u32>, InsertError> {
         if let Some((known, kinds)) = &self.prepared
             && known == statement
         {
             return Ok(kinds.clone());
         }
         self.prepared = None;
-        let mut out = Outgoing::default();
-        out.message(b'C', |body| {
+        let mut out = PostgresRequest::default();
+        out.push_message(b'C', |body| {
             body.push(b'S');
-            text(body, PREPARED);
+            push_text(body, PREPARED);
         });
-        out.message(b'P', |body| {
-            text(body, PREPARED);
-            text(body, statement);
+        out.push_message(b'P', |body| {
+            push_text(body, PREPARED);
+            push_text(body, statement);
             body.extend([0, 0]);
         });
-        out.message(b'D', |body| {
+        out.push_message(b'D', |body| {
             body.push(b'S');
-            text(body, PREPARED);
+            push_text(body, PREPARED);
         });
-        out.message(b'S', |_| {});
-        let broken = |why| Denied::Trouble(Trouble::Broken(why));
+        out.push_message(b'S', |_| {});
+        let broken = |why| InsertError::Remote(RemoteError::Broken(why));
         self.write(&out.0).await.map_err(broken)?;
         self.bytes_left = ANSWER_BYTES_MAX;
         let (mut kinds, mut wrong) = (Vec::new(), None);
         loop {
-            let Message { kind, body } = self.read().await.map_err(broken)?;
+            let PostgresMessage { kind, body } = self.read().await.map_err(broken)?;
             match kind {
                 b't' => {
                     let all = body.get(2..).unwrap_or_default().chunks_exact(4);
@@ -320,7 +327,10 @@ impl Conn {
                         .map(|kind| kind.iter().fold(0, |all, byte| all << 8 | u32::from(*byte)))
                         .collect();
                 }
-                b'E' => wrong = Some(Denied::Trouble(Trouble::Answered(error(&body)))),
+                b'E' => {
+                    wrong =
+                        Some(InsertError::Remote(RemoteError::ErrorReply(describe_error(&body))))
+                }
                 b'Z' => break,
                 _ => {}
             }
@@ -334,17 +344,17 @@ impl Conn {
         }
     }
 
-    async fn rows(&mut self) -> Result<Vec<Row>, Trouble> {
+    async fn read_rows(&mut self) -> Result<Vec<TableRow>, RemoteError> {
         self.bytes_left = ANSWER_BYTES_MAX;
         let (mut columns, mut rows, mut wrong) = (Vec::new(), Vec::new(), None);
-        let no_sense = || Trouble::Broken(NO_SENSE.into());
+        let no_sense = || RemoteError::Broken(MALFORMED_ANSWER.into());
         loop {
-            let message = self.read().await.map_err(Trouble::Broken)?;
+            let message = self.read().await.map_err(RemoteError::Broken)?;
             match message.kind {
-                b'T' => columns = names(&message.body).ok_or_else(no_sense)?,
-                b'D' => rows.push(row(&columns, &message.body).ok_or_else(no_sense)?),
-                b'E' => wrong = Some(error(&message.body)),
-                b'Z' => return wrong.map_or(Ok(rows), |why| Err(Trouble::Answered(why))),
+                b'T' => columns = parse_column_names(&message.body).ok_or_else(no_sense)?,
+                b'D' => rows.push(parse_data_row(&columns, &message.body).ok_or_else(no_sense)?),
+                b'E' => wrong = Some(describe_error(&message.body)),
+                b'Z' => return wrong.map_or(Ok(rows), |why| Err(RemoteError::ErrorReply(why))),
                 _ => {}
             }
         }
@@ -355,25 +365,25 @@ impl Conn {
         self.wire.flush().await.map_err(|error| error.to_string())
     }
 
-    async fn read(&mut self) -> Result<Message, String> {
-        let Conn { wire, bytes_left, .. } = self;
-        Counted { wire, bytes_left }.message().await
+    async fn read(&mut self) -> Result<PostgresMessage, String> {
+        let PostgresConnection { wire, bytes_left, .. } = self;
+        PostgresMessageReader { wire, bytes_left }.read_message().await
     }
 
     /// The server's next word in a proof of this kind.
-    async fn said(&mut self, kind: u32) -> Result<String, String> {
-        let Message { kind: b'R', body } = self.read_past_notices().await? else {
-            return Err(NO_SENSE.into());
+    async fn read_auth_message(&mut self, kind: u32) -> Result<String, String> {
+        let PostgresMessage { kind: b'R', body } = self.read_past_notices().await? else {
+            return Err(MALFORMED_ANSWER.into());
         };
-        let said = body.strip_prefix(&kind.to_be_bytes()[..]).ok_or(NO_SENSE)?;
-        String::from_utf8(said.to_vec()).map_err(|_| NO_SENSE.into())
+        let said = body.strip_prefix(&kind.to_be_bytes()[..]).ok_or(MALFORMED_ANSWER)?;
+        String::from_utf8(said.to_vec()).map_err(|_| MALFORMED_ANSWER.into())
     }
 
-    async fn read_past_notices(&mut self) -> Result<Message, String> {
+    async fn read_past_notices(&mut self) -> Result<PostgresMessage, String> {
         loop {
             let message = self.read().await?;
             match message.kind {
-                b'E' => return Err(error(&message.body)),
+                b'E' => return Err(describe_error(&message.body)),
                 b'N' => {}
                 _ => return Ok(message),
             }
@@ -381,8 +391,8 @@ impl Conn {
     }
 }
 
-impl Outgoing {
-    fn message(&mut self, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
+impl PostgresRequest {
+    fn push_message(&mut self, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
         self.0.push(kind);
         let at = self.0.len();
         self.0.extend([0; 4]);
@@ -393,43 +403,43 @@ impl Outgoing {
 }
 
 #[cfg(feature = "sink")]
-impl Outgoing {
+impl PostgresRequest {
     /// One row, and that it is to be inserted.
     fn bind(&mut self, row: &[Option<Vec<u8>>], kinds: &[u32]) {
-        self.message(b'B', |body| {
-            text(body, "");
-            text(body, PREPARED);
+        self.push_message(b'B', |body| {
+            push_text(body, "");
+            push_text(body, PREPARED);
             body.extend((row.len() as u16).to_be_bytes());
             kinds.iter().for_each(|kind| body.extend(u16::from(*kind == BYTEA).to_be_bytes()));
             body.extend((row.len() as u16).to_be_bytes());
             for one in row {
                 match one {
-                    Some(one) => value(body, one),
+                    Some(one) => push_value(body, one),
                     None => body.extend((-1_i32).to_be_bytes()),
                 }
             }
             body.extend([0, 0]);
         });
-        self.message(b'E', |body| {
-            text(body, "");
+        self.push_message(b'E', |body| {
+            push_text(body, "");
             body.extend([0; 4]);
         });
     }
 }
 
 /// It has no NUL in it: options and values were looked at.
-fn text(body: &mut Vec<u8>, text: &str) {
+fn push_text(body: &mut Vec<u8>, text: &str) {
     body.extend(text.as_bytes());
     body.push(0);
 }
 
-fn value(body: &mut Vec<u8>, value: &[u8]) {
+fn push_value(body: &mut Vec<u8>, value: &[u8]) {
     body.extend((value.len() as u32).to_be_bytes());
     body.extend(value);
 }
 
 /// Of a RowDescription.
-fn names(body: &[u8]) -> Option<Vec<String>> {
+fn parse_column_names(body: &[u8]) -> Option<Vec<String>> {
     let (count, mut rest) = body.split_first_chunk()?;
     let mut names = Vec::new();
     for _ in 0..u16::from_be_bytes(*count) {
@@ -441,12 +451,12 @@ fn names(body: &[u8]) -> Option<Vec<String>> {
 }
 
 /// Of a DataRow.
-fn row(columns: &[String], body: &[u8]) -> Option<Row> {
+fn parse_data_row(columns: &[String], body: &[u8]) -> Option<TableRow> {
     let (count, mut rest) = body.split_first_chunk()?;
     if usize::from(u16::from_be_bytes(*count)) != columns.len() {
         return None;
     }
-    let mut row = Row::default();
+    let mut row = TableRow::default();
     for name in columns {
         let (len, after) = rest.split_first_chunk()?;
         rest = after;
@@ -461,7 +471,7 @@ fn row(columns: &[String], body: &[u8]) -> Option<Row> {
 }
 
 /// The message and the code of an ErrorResponse; its details may repeat values.
-fn error(body: &[u8]) -> String {
+fn describe_error(body: &[u8]) -> String {
     let fields = body.split(|byte| *byte == 0);
     let field = |kind: u8| {
         let of = fields.clone().find(|field| field.first() == Some(&kind));

@@ -1,35 +1,35 @@
 //! Redis: a client is a hash, and so are its rules.
 
-use super::resp::{Conn, Said, Way, no_sense};
-use super::{ANSWER_BYTES_MAX, Row, action_word, permissions};
-use crate::acl::entry::Entry;
-use crate::identity::password::Form;
-use crate::identity::remote::template::{Template, Value, Values};
-use crate::identity::remote::url::Url;
-use crate::identity::remote::{Found, Identifies, Server, Trouble};
-use broker::Claim;
+use super::resp::{RedisConnection, RedisEndpoint, RedisReply, malformed_answer};
+use super::{ANSWER_BYTES_MAX, TableRow, action_word, collect_permissions};
+use crate::acl::entry::AclEntry;
+use crate::identity::password_format::PasswordFormat;
+use crate::identity::remote::server_url::ServerUrl;
+use crate::identity::remote::template::{AuthTemplate, AuthVariable, AuthVariableSource};
+use crate::identity::remote::{IdentityLookup, IdentityServer, RemoteError, RemoteServer};
+use broker::AuthRequest;
 use rustls::ClientConfig;
 use std::sync::Arc;
 
-pub(crate) struct Redis {
-    way: Way,
-    ask: Command,
-    rules: Option<Command>,
-    form: Form,
+pub(crate) struct RedisAuthServer {
+    endpoint: RedisEndpoint,
+    user_command: RedisCommand,
+    rules: Option<RedisCommand>,
+    form: PasswordFormat,
     ports: Vec<Option<u16>>,
 }
 
 /// Words that travel apart, so a value is never more than a part of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Command {
-    words: Vec<Template>,
+pub(crate) struct RedisCommand {
+    words: Vec<AuthTemplate>,
     /// Of HMGET; HGETALL brings its own.
     fields: Option<Vec<String>>,
 }
 
-impl Command {
+impl RedisCommand {
     /// `HMGET KEY FIELD...`, `HGET KEY FIELD`, `GET KEY` or `HGETALL KEY`
-    pub(crate) fn parse(text: &str) -> Result<Command, String> {
+    pub(crate) fn parse(text: &str) -> Result<RedisCommand, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let name = words.first().map(|name| name.to_ascii_uppercase()).unwrap_or_default();
         let fields = match (name.as_str(), &words[..]) {
@@ -46,39 +46,43 @@ impl Command {
                 return Err(why.into());
             }
         };
-        let words: Result<Vec<Template>, String> =
-            words.iter().map(|word| Template::parse(word, false)).collect();
+        let words: Result<Vec<AuthTemplate>, String> =
+            words.iter().map(|word| AuthTemplate::parse(word, false)).collect();
         let words = words?;
-        if words.iter().any(|word| word.has(Value::Password)) {
+        if words.iter().any(|word| word.has(AuthVariable::Password)) {
             return Err("the password is checked here and told to nobody: leave it out".into());
         }
-        Ok(Command { words, fields })
+        Ok(RedisCommand { words, fields })
     }
 
     /// Rules are all that a key has.
-    pub(crate) fn parse_rules(text: &str) -> Result<Command, String> {
-        let command = Command::parse(text)?;
+    pub(crate) fn parse_rules(text: &str) -> Result<RedisCommand, String> {
+        let command = RedisCommand::parse(text)?;
         match command.fields {
             None => Ok(command),
             Some(_) => Err("rules are read with HGETALL KEY".into()),
         }
     }
 
-    async fn row(&self, conn: &mut Conn, values: Values<'_>) -> Result<Row, Trouble> {
+    async fn query_row(
+        &self,
+        conn: &mut RedisConnection,
+        values: AuthVariableSource<'_>,
+    ) -> Result<TableRow, RemoteError> {
         let words: Vec<Vec<u8>> = self.words.iter().map(|word| word.fill(values)).collect();
-        let all = match conn.ask(&words).await? {
-            Said::List(all) => all,
+        let all = match conn.run_command(&words).await? {
+            RedisReply::List(all) => all,
             one => vec![one],
         };
         let mut texts = Vec::new();
         for said in all {
             texts.push(match said {
-                Said::Text(text) => Some(text),
-                Said::Nothing => None,
-                Said::List(_) | Said::Denied(_) => return Err(no_sense()),
+                RedisReply::Text(text) => Some(text),
+                RedisReply::Nil => None,
+                RedisReply::List(_) | RedisReply::Error(_) => return Err(malformed_answer()),
             });
         }
-        let mut row = Row::default();
+        let mut row = TableRow::default();
         match &self.fields {
             Some(fields) => {
                 let known = fields.iter().zip(texts);
@@ -86,7 +90,7 @@ impl Command {
             }
             None => {
                 for pair in texts.chunks_exact(2) {
-                    let [Some(name), Some(value)] = pair else { return Err(no_sense()) };
+                    let [Some(name), Some(value)] = pair else { return Err(malformed_answer()) };
                     row.0.push((String::from_utf8_lossy(name).into_owned(), value.clone()));
                 }
             }
@@ -95,35 +99,35 @@ impl Command {
     }
 }
 
-impl Redis {
+impl RedisAuthServer {
     /// The commands were checked when they were read.
     pub(crate) fn new(
-        settings: &RedisSettings,
+        settings: &RedisAuthSettings,
         tls: Option<Arc<ClientConfig>>,
-        form: Form,
+        form: PasswordFormat,
         ports: &[Option<u16>],
-    ) -> Option<Redis> {
-        Some(Redis {
-            way: Way::new(settings.url.as_ref()?, tls),
-            ask: settings.user.clone()?,
+    ) -> Option<RedisAuthServer> {
+        Some(RedisAuthServer {
+            endpoint: RedisEndpoint::new(settings.url.as_ref()?, tls),
+            user_command: settings.user.clone()?,
             rules: settings.rules.clone(),
             form,
             ports: ports.to_vec(),
         })
     }
 
-    fn rules(row: &Row) -> Result<Vec<Entry>, &'static str> {
+    fn rules(row: &TableRow) -> Result<Vec<AclEntry>, &'static str> {
         let entry = |(topic, value): &(String, Vec<u8>)| {
             let text = std::str::from_utf8(value).map_err(|_| "a rule is no text")?.trim();
             let mut entry = match text.starts_with('{') {
                 true => {
                     let value = serde_json::from_str(text).map_err(|_| "a rule is no JSON")?;
-                    Entry::from_json(&value, "allow")?
+                    AclEntry::from_json(&value, "allow")?
                 }
-                false => Entry {
+                false => AclEntry {
                     permission: "allow".into(),
                     action: action_word(&text.to_lowercase()).into(),
-                    ..Entry::default()
+                    ..AclEntry::default()
                 },
             };
             if entry.permission != "allow" {
@@ -138,47 +142,55 @@ impl Redis {
 
 /// What the rows of the option table say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RedisSettings {
-    pub(crate) url: Option<Url>,
-    pub(crate) user: Option<Command>,
-    pub(crate) rules: Option<Command>,
+pub(crate) struct RedisAuthSettings {
+    pub(crate) url: Option<ServerUrl>,
+    pub(crate) user: Option<RedisCommand>,
+    pub(crate) rules: Option<RedisCommand>,
 }
 
-impl Identifies for Redis {
+impl IdentityServer for RedisAuthServer {
     fn name(&self) -> &'static str {
         "redis"
     }
 
     /// A client may have a password and be known by its id or by its certificate alone.
-    fn is_for(&self, claim: &Claim) -> bool {
-        let needs_name = self.ask.words.iter().any(|word| word.has(Value::UserName));
+    fn can_identify(&self, claim: &AuthRequest) -> bool {
+        let needs_name =
+            self.user_command.words.iter().any(|word| word.has(AuthVariable::UserName));
         claim.password.is_some() && (claim.user_name.is_some() || !needs_name)
     }
 }
 
-impl Server for Redis {
-    type Conn = Conn;
-    type Question = Claim;
-    type Found = Found;
+impl RemoteServer for RedisAuthServer {
+    type Conn = RedisConnection;
+    type Question = AuthRequest;
+    type Reply = IdentityLookup;
 
-    async fn connect(&self) -> Result<Conn, String> {
-        self.way.connect(ANSWER_BYTES_MAX).await
+    async fn connect(&self) -> Result<RedisConnection, String> {
+        self.endpoint.connect(ANSWER_BYTES_MAX).await
     }
 
-    async fn ask(&self, conn: &mut Conn, claim: &Claim) -> Result<Found, Trouble> {
-        let values = Values::Client { claim, ports: &self.ports };
-        let row = self.ask.row(conn, values).await?;
+    async fn request(
+        &self,
+        conn: &mut RedisConnection,
+        claim: &AuthRequest,
+    ) -> Result<IdentityLookup, RemoteError> {
+        let values = AuthVariableSource::Client { claim, ports: &self.ports };
+        let row = self.user_command.query_row(conn, values).await?;
         if row.0.is_empty() {
-            return Ok(Found::Nobody);
+            return Ok(IdentityLookup::UnknownClient);
         }
-        let (stored, mut grant) = row.proof(claim, &self.form).map_err(Trouble::Answered)?;
+        let (stored, mut grant) =
+            row.read_proof(claim, &self.form).map_err(RemoteError::ErrorReply)?;
         if let Some(rules) = &self.rules {
-            let row = rules.row(conn, values).await?;
-            let all = Redis::rules(&row).and_then(|all| permissions(all.into_iter().map(Ok)));
-            let all = all.map_err(|why| Trouble::Answered(format!("the client's rules: {why}")));
+            let row = rules.query_row(conn, values).await?;
+            let all = RedisAuthServer::rules(&row)
+                .and_then(|all| collect_permissions(all.into_iter().map(Ok)));
+            let all =
+                all.map_err(|why| RemoteError::ErrorReply(format!("the client's rules: {why}")));
             grant.permissions = Some(Arc::new(all?));
         }
-        Ok(Found::Proof { stored, grant: Box::new(grant) })
+        Ok(IdentityLookup::Proof { stored, grant: Box::new(grant) })
     }
 }
 
@@ -188,20 +200,20 @@ mod tests {
 
     #[test]
     fn only_hashes_are_read() {
-        assert!(Command::parse("hmget user:${username} password_hash salt").is_ok());
-        assert!(Command::parse_rules("HGETALL acl:${clientid}").is_ok());
+        assert!(RedisCommand::parse("hmget user:${username} password_hash salt").is_ok());
+        assert!(RedisCommand::parse_rules("HGETALL acl:${clientid}").is_ok());
         for wrong in ["", "GET", "HGET x", "HMGET x", "HGETALL", "HGETALL x y", "FLUSHALL"] {
-            assert!(Command::parse(wrong).unwrap_err().starts_with("no command"), "{wrong}");
+            assert!(RedisCommand::parse(wrong).unwrap_err().starts_with("no command"), "{wrong}");
         }
-        assert!(Command::parse("HGETALL ${user}").is_err());
-        assert!(Command::parse("HGETALL ${password}").unwrap_err().contains("leave it out"));
-        assert!(Command::parse_rules("HMGET x y").is_err());
+        assert!(RedisCommand::parse("HGETALL ${user}").is_err());
+        assert!(RedisCommand::parse("HGETALL ${password}").unwrap_err().contains("leave it out"));
+        assert!(RedisCommand::parse_rules("HMGET x y").is_err());
     }
 
     #[test]
     fn rules_are_fields_of_a_hash() {
-        let row = |topic: &str, value: &str| Row(vec![(topic.into(), value.into())]);
-        let rules = |row: Row| Redis::rules(&row)?[0].rules();
+        let row = |topic: &str, value: &str| TableRow(vec![(topic.into(), value.into())]);
+        let rules = |row: TableRow| RedisAuthServer::rules(&row)?[0].to_rules();
         let [rule] = &rules(row("a/#", "publish")).unwrap()[..] else { panic!("one rule") };
         assert!(rule.allows && rule.publish && !rule.subscribe);
         let json = r#"{"action": "subscribe", "qos": [1, 2]}"#;

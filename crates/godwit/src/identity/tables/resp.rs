@@ -1,9 +1,9 @@
 //! The protocol of Redis (RESP2), as far as a few commands need it. Words travel apart, so a value
 //! is never more than a word of its own.
 
-use crate::identity::remote::Trouble;
-use crate::identity::remote::dial::{Endpoint, Wire};
-use crate::identity::remote::url::{Url, decode};
+use crate::identity::remote::RemoteError;
+use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
+use crate::identity::remote::server_url::{ServerUrl, percent_decode};
 use rustls::ClientConfig;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
@@ -12,142 +12,145 @@ pub(crate) const SCHEMES: &[&str] = &["redis", "rediss"];
 const PORT: u16 = 6379;
 
 /// The way to a server, and as whom.
-pub(crate) struct Way {
-    endpoint: Endpoint,
+pub(crate) struct RedisEndpoint {
+    endpoint: ServerEndpoint,
     user: Option<String>,
     password: Option<String>,
     database: String,
 }
 
-pub(crate) struct Conn {
-    wire: BufReader<Box<dyn Wire>>,
+pub(crate) struct RedisConnection {
+    wire: BufReader<Box<dyn AsyncStream>>,
     /// An answer with more is none.
     answer_bytes_max: usize,
     bytes_left: usize,
 }
 
 /// What the server says.
-pub(crate) enum Said {
+pub(crate) enum RedisReply {
     Text(Vec<u8>),
-    Nothing,
+    Nil,
     /// Of what are no lists.
-    List(Vec<Said>),
+    List(Vec<RedisReply>),
     /// An error is one line, and the server goes on.
-    Denied(String),
+    Error(String),
 }
 
-impl Way {
+impl RedisEndpoint {
     /// `tls` is for `rediss`.
-    pub(crate) fn new(url: &Url, tls: Option<Arc<ClientConfig>>) -> Way {
+    pub(crate) fn new(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> RedisEndpoint {
         let tls = tls.filter(|_| url.scheme == "rediss");
         let port = url.port.unwrap_or(PORT);
-        Way {
-            endpoint: Endpoint { host: url.host.clone(), port, tls },
+        RedisEndpoint {
+            endpoint: ServerEndpoint { host: url.host.clone(), port, tls },
             user: url.user.clone(),
             password: url.password.clone(),
-            database: decode(url.path.trim_start_matches('/')).unwrap_or_default(),
+            database: percent_decode(url.path.trim_start_matches('/')).unwrap_or_default(),
         }
     }
 
-    pub(crate) async fn connect(&self, answer_bytes_max: usize) -> Result<Conn, String> {
-        let wire = BufReader::new(self.endpoint.open().await?);
-        let mut conn = Conn { wire, answer_bytes_max, bytes_left: 0 };
-        match self.introduce(&mut conn).await {
+    pub(crate) async fn connect(&self, answer_bytes_max: usize) -> Result<RedisConnection, String> {
+        let wire = BufReader::new(self.endpoint.connect().await?);
+        let mut conn = RedisConnection { wire, answer_bytes_max, bytes_left: 0 };
+        match self.authenticate(&mut conn).await {
             Ok(()) => Ok(conn),
-            Err(Trouble::Answered(why) | Trouble::Broken(why)) => {
+            Err(RemoteError::ErrorReply(why) | RemoteError::Broken(why)) => {
                 Err(format!("{}: {why}", self.endpoint))
             }
         }
     }
 
-    async fn introduce(&self, conn: &mut Conn) -> Result<(), Trouble> {
+    async fn authenticate(&self, conn: &mut RedisConnection) -> Result<(), RemoteError> {
         if let Some(password) = &self.password {
             let mut words = vec!["AUTH"];
             words.extend(self.user.as_deref());
             words.push(password);
-            conn.ask(&words).await?;
+            conn.run_command(&words).await?;
         }
         if !self.database.is_empty() {
-            conn.ask(&["SELECT", &self.database]).await?;
+            conn.run_command(&["SELECT", &self.database]).await?;
         }
         Ok(())
     }
 }
 
-impl Conn {
-    pub(crate) async fn ask(&mut self, words: &[impl AsRef<[u8]>]) -> Result<Said, Trouble> {
+impl RedisConnection {
+    pub(crate) async fn run_command(
+        &mut self,
+        words: &[impl AsRef<[u8]>],
+    ) -> Result<RedisReply, RemoteError> {
         let mut out = Vec::new();
-        write(words, &mut out);
-        self.tell(&out).await?;
-        match self.hear().await? {
-            Said::Denied(why) => Err(Trouble::Answered(why)),
+        push_command(words, &mut out);
+        self.send(&out).await?;
+        match self.read_reply().await? {
+            RedisReply::Error(why) => Err(RemoteError::ErrorReply(why)),
             said => Ok(said),
         }
     }
 
     /// Commands that were written, whose answers are heard later.
-    pub(crate) async fn tell(&mut self, commands: &[u8]) -> Result<(), Trouble> {
-        let broken = |error: std::io::Error| Trouble::Broken(error.to_string());
+    pub(crate) async fn send(&mut self, commands: &[u8]) -> Result<(), RemoteError> {
+        let broken = |error: std::io::Error| RemoteError::Broken(error.to_string());
         self.wire.write_all(commands).await.map_err(broken)?;
         self.wire.flush().await.map_err(broken)
     }
 
     /// One answer.
-    pub(crate) async fn hear(&mut self) -> Result<Said, Trouble> {
+    pub(crate) async fn read_reply(&mut self) -> Result<RedisReply, RemoteError> {
         self.bytes_left = self.answer_bytes_max;
         let (kind, text) = self.read_line().await?;
         if kind != b'*' {
             return self.read_value(kind, text).await;
         }
-        let len: i64 = text.parse().map_err(|_| no_sense())?;
+        let len: i64 = text.parse().map_err(|_| malformed_answer())?;
         let mut list = Vec::new();
         for _ in 0..len.max(0) {
             let (kind, text) = self.read_line().await?;
             list.push(self.read_value(kind, text).await?);
         }
-        Ok(Said::List(list))
+        Ok(RedisReply::List(list))
     }
 
-    async fn read_value(&mut self, kind: u8, text: String) -> Result<Said, Trouble> {
+    async fn read_value(&mut self, kind: u8, text: String) -> Result<RedisReply, RemoteError> {
         match kind {
             b'$' => {
-                let len: i64 = text.parse().map_err(|_| no_sense())?;
-                let Ok(len) = usize::try_from(len) else { return Ok(Said::Nothing) };
-                let mut value = vec![0; self.spend(len.saturating_add(2))?];
+                let len: i64 = text.parse().map_err(|_| malformed_answer())?;
+                let Ok(len) = usize::try_from(len) else { return Ok(RedisReply::Nil) };
+                let mut value = vec![0; self.consume_limit(len.saturating_add(2))?];
                 let read = self.wire.read_exact(&mut value).await;
-                read.map_err(|error| Trouble::Broken(error.to_string()))?;
+                read.map_err(|error| RemoteError::Broken(error.to_string()))?;
                 value.truncate(len);
-                Ok(Said::Text(value))
+                Ok(RedisReply::Text(value))
             }
-            b'+' | b':' => Ok(Said::Text(text.into_bytes())),
-            b'-' => Ok(Said::Denied(text)),
-            _ => Err(no_sense()),
+            b'+' | b':' => Ok(RedisReply::Text(text.into_bytes())),
+            b'-' => Ok(RedisReply::Error(text)),
+            _ => Err(malformed_answer()),
         }
     }
 
     /// Its first byte and the rest without its end.
-    async fn read_line(&mut self) -> Result<(u8, String), Trouble> {
+    async fn read_line(&mut self) -> Result<(u8, String), RemoteError> {
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
-            self.spend(1)?;
+            self.consume_limit(1)?;
             let byte = self.wire.read_u8().await;
-            line.push(byte.map_err(|error| Trouble::Broken(error.to_string()))?);
+            line.push(byte.map_err(|error| RemoteError::Broken(error.to_string()))?);
         }
-        let text = String::from_utf8(line).map_err(|_| no_sense())?;
-        let rest = text.get(1..).ok_or_else(no_sense)?.trim_end().to_string();
+        let text = String::from_utf8(line).map_err(|_| malformed_answer())?;
+        let rest = text.get(1..).ok_or_else(malformed_answer)?.trim_end().to_string();
         Ok((text.as_bytes()[0], rest))
     }
 
-    fn spend(&mut self, bytes: usize) -> Result<usize, Trouble> {
+    fn consume_limit(&mut self, bytes: usize) -> Result<usize, RemoteError> {
         let left = self.bytes_left.checked_sub(bytes);
-        self.bytes_left =
-            left.ok_or_else(|| Trouble::Broken("it answers with more than we read".to_string()))?;
+        self.bytes_left = left
+            .ok_or_else(|| RemoteError::Broken("it answers with more than we read".to_string()))?;
         Ok(bytes)
     }
 }
 
 /// One command.
-pub(crate) fn write(words: &[impl AsRef<[u8]>], out: &mut Vec<u8>) {
+pub(crate) fn push_command(words: &[impl AsRef<[u8]>], out: &mut Vec<u8>) {
     out.extend(format!("*{}\r\n", words.len()).into_bytes());
     for word in words {
         let word = word.as_ref();
@@ -157,6 +160,6 @@ pub(crate) fn write(words: &[impl AsRef<[u8]>], out: &mut Vec<u8>) {
     }
 }
 
-pub(crate) fn no_sense() -> Trouble {
-    Trouble::Broken("it makes no sense".into())
+pub(crate) fn malformed_answer() -> RemoteError {
+    RemoteError::Broken("it makes no sense".into())
 }

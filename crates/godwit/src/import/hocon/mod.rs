@@ -7,37 +7,42 @@
 
 mod resolve;
 
-use super::tree::{Fields, Folder, Node, Place, Tree};
+use super::config_tree::{ConfigFields, ConfigFolder, ConfigNode, ConfigTree, SourceLocation};
 use std::rc::Rc;
 
 /// The tree with all names resolved, or every error.
-pub(super) fn read(text: &str, file: Rc<str>, folder: &Folder) -> Result<Node, Vec<String>> {
-    let place = Place { file: file.clone(), line: 1 };
+pub(super) fn read(
+    text: &str,
+    file: Rc<str>,
+    folder: &ConfigFolder,
+) -> Result<ConfigNode, Vec<String>> {
+    let place = SourceLocation { file: file.clone(), line: 1 };
     let mut includes = INCLUDES_MAX;
     let fields = parse(text, file, folder, &mut includes).map_err(|why| vec![why])?;
-    resolve::resolve(Node { place, tree: Tree::Object(fields) }).map_err(|why| vec![why])
+    resolve::resolve(ConfigNode { place, tree: ConfigTree::Object(fields) })
+        .map_err(|why| vec![why])
 }
 
 fn parse(
     text: &str,
     file: Rc<str>,
-    folder: &Folder,
+    folder: &ConfigFolder,
     includes: &mut usize,
-) -> Result<Fields, String> {
+) -> Result<ConfigFields, String> {
     if is_terms(text) {
         // Rules of who may do what have a language of their own.
-        let place = Place { file, line: 1 };
-        return Ok(vec![(TERMS.to_string(), Node::text_at(&place, text))]);
+        let place = SourceLocation { file, line: 1 };
+        return Ok(vec![(TERMS.to_string(), ConfigNode::text_at(&place, text))]);
     }
     let text = text.trim_start_matches('\u{feff}');
-    let mut parser = Parser { rest: text, line: 1, file, depth: 0, folder, includes };
-    parser.gap();
+    let mut parser = HoconParser { rest: text, line: 1, file, depth: 0, folder, includes };
+    parser.skip_gap();
     let has_braces = parser.rest.starts_with('{');
     if has_braces {
         parser.skip(1);
     }
     let fields = parser.fields(has_braces)?;
-    parser.gap();
+    parser.skip_gap();
     match parser.rest.chars().next() {
         None => Ok(fields),
         Some(char) => Err(parser.wrong(&format!("{char:?} closes nothing, leave it out"))),
@@ -64,18 +69,18 @@ fn is_terms(text: &str) -> bool {
 const DEPTH_MAX: usize = 32;
 const INCLUDES_MAX: usize = 64;
 
-struct Parser<'a, 'b> {
+struct HoconParser<'a, 'b> {
     rest: &'a str,
     line: usize,
     file: Rc<str>,
     depth: usize,
-    folder: &'b Folder,
+    folder: &'b ConfigFolder,
     includes: &'b mut usize,
 }
 
-impl<'a> Parser<'a, '_> {
-    fn place(&self) -> Place {
-        Place { file: self.file.clone(), line: self.line }
+impl<'a> HoconParser<'a, '_> {
+    fn place(&self) -> SourceLocation {
+        SourceLocation { file: self.file.clone(), line: self.line }
     }
 
     fn wrong(&self, why: &str) -> String {
@@ -90,7 +95,7 @@ impl<'a> Parser<'a, '_> {
     }
 
     /// Spaces, but no ends of lines.
-    fn spaces(&mut self) -> bool {
+    fn skip_spaces(&mut self) -> bool {
         let blank = |char: char| char.is_whitespace() && char != '\n';
         let len = self.rest.len() - self.rest.trim_start_matches(blank).len();
         self.skip(len);
@@ -101,7 +106,7 @@ impl<'a> Parser<'a, '_> {
         self.rest.starts_with('#') || self.rest.starts_with("//")
     }
 
-    fn comment(&mut self) {
+    fn skip_comment(&mut self) {
         if self.is_comment() {
             let len = self.rest.find('\n').unwrap_or(self.rest.len());
             self.skip(len);
@@ -109,13 +114,13 @@ impl<'a> Parser<'a, '_> {
     }
 
     /// Whatever says nothing: spaces, ends of lines, commas and comments.
-    fn gap(&mut self) {
+    fn skip_gap(&mut self) {
         loop {
             let before = self.rest.len();
             let blank = |char: char| char.is_whitespace() || char == ',';
             let len = self.rest.len() - self.rest.trim_start_matches(blank).len();
             self.skip(len);
-            self.comment();
+            self.skip_comment();
             if self.rest.len() == before {
                 return;
             }
@@ -123,15 +128,15 @@ impl<'a> Parser<'a, '_> {
     }
 
     /// Up to the brace that closes it, or to the end of the file.
-    fn fields(&mut self, has_braces: bool) -> Result<Fields, String> {
+    fn fields(&mut self, has_braces: bool) -> Result<ConfigFields, String> {
         let opened = self.place();
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(self.wrong(&format!("deeper than {DEPTH_MAX} braces, use fewer")));
         }
-        let mut fields = Fields::new();
+        let mut fields = ConfigFields::new();
         loop {
-            self.gap();
+            self.skip_gap();
             if self.rest.starts_with('}') && has_braces {
                 self.skip(1);
                 break;
@@ -151,7 +156,7 @@ impl<'a> Parser<'a, '_> {
         Ok(fields)
     }
 
-    fn field(&mut self, fields: &mut Fields) -> Result<(), String> {
+    fn field(&mut self, fields: &mut ConfigFields) -> Result<(), String> {
         let place = self.place();
         if let Some(included) = self.include()? {
             merge(fields, included);
@@ -172,10 +177,12 @@ impl<'a> Parser<'a, '_> {
         let value = self.value()?;
         let value = match value.tree {
             // Its line is that of the key, whatever stands inside.
-            Tree::Text(_) | Tree::List(_) | Tree::Object(_) => Node { place, tree: value.tree },
+            ConfigTree::Text(_) | ConfigTree::List(_) | ConfigTree::Object(_) => {
+                ConfigNode { place, tree: value.tree }
+            }
             _ => value,
         };
-        put(fields, &path, value, appends);
+        put_field(fields, &path, value, appends);
         Ok(())
     }
 
@@ -187,11 +194,11 @@ impl<'a> Parser<'a, '_> {
             if !self.is_comment() {
                 return;
             }
-            self.comment();
+            self.skip_comment();
         }
     }
 
-    fn include(&mut self) -> Result<Option<Fields>, String> {
+    fn include(&mut self) -> Result<Option<ConfigFields>, String> {
         let Some(after) = self.rest.strip_prefix("include") else { return Ok(None) };
         let inside = after.trim_start_matches(|char: char| {
             char.is_whitespace() && char != '\n' || char == '(' || char.is_ascii_lowercase()
@@ -209,7 +216,7 @@ impl<'a> Parser<'a, '_> {
             wrong(format!("more than {INCLUDES_MAX} files, or one that includes itself"))
         })?;
         if let Err(why) = self.folder.find(&name) {
-            let node = Node::text_at(&place, &format!("include: {why}"));
+            let node = ConfigNode::text_at(&place, &format!("include: {why}"));
             return Ok(Some(vec![(MISSING_INCLUDE.to_string(), node)]));
         }
         let (file, text) = self.folder.read(&name).map_err(wrong)?;
@@ -247,12 +254,12 @@ impl<'a> Parser<'a, '_> {
     }
 
     /// A value: one piece, or several side by side.
-    fn value(&mut self) -> Result<Node, String> {
+    fn value(&mut self) -> Result<ConfigNode, String> {
         let place = self.place();
-        let mut pieces: Vec<Node> = Vec::new();
+        let mut pieces: Vec<ConfigNode> = Vec::new();
         loop {
             let before = self.rest;
-            let spaced = self.spaces();
+            let spaced = self.skip_spaces();
             let Some(char) = self.rest.chars().next() else { break };
             if "\n,}]".contains(char)
                 || char == '#'
@@ -262,26 +269,26 @@ impl<'a> Parser<'a, '_> {
             }
             let gap = &before[..before.len() - self.rest.len()];
             if spaced && !pieces.is_empty() {
-                pieces.push(Node::text_at(&place, gap));
+                pieces.push(ConfigNode::text_at(&place, gap));
             }
             pieces.push(self.piece(char)?);
         }
         match pieces.len() {
             0 => Err(format!("{place}: a value is missing here, use one or leave out the key")),
             1 => Ok(pieces.remove(0)),
-            _ => Ok(Node { place, tree: Tree::Pieces(pieces) }),
+            _ => Ok(ConfigNode { place, tree: ConfigTree::Pieces(pieces) }),
         }
     }
 
-    fn piece(&mut self, first: char) -> Result<Node, String> {
+    fn piece(&mut self, first: char) -> Result<ConfigNode, String> {
         let place = self.place();
         let tree = match first {
             '{' => {
                 self.skip(1);
-                Tree::Object(self.fields(true)?)
+                ConfigTree::Object(self.fields(true)?)
             }
-            '[' => Tree::List(self.list()?),
-            '"' => Tree::Text(self.quoted()?),
+            '[' => ConfigTree::List(self.list()?),
+            '"' => ConfigTree::Text(self.quoted()?),
             '$' if self.rest.starts_with("${") => {
                 let Some(end) = self.rest.find('}') else {
                     return Err(self.wrong("${ is never closed, use ${NAME}"));
@@ -289,11 +296,11 @@ impl<'a> Parser<'a, '_> {
                 let inside = &self.skip(end + 1)[2..end];
                 let optional = inside.starts_with('?');
                 let path = inside.trim_start_matches('?').trim().to_string();
-                Tree::Named { path, optional }
+                ConfigTree::Variable { path, optional }
             }
-            _ => Tree::Text(self.unquoted()?),
+            _ => ConfigTree::Text(self.unquoted()?),
         };
-        Ok(Node { place, tree })
+        Ok(ConfigNode { place, tree })
     }
 
     /// One word. URLs stand unquoted in files that the projects read.
@@ -310,7 +317,7 @@ impl<'a> Parser<'a, '_> {
         Ok(self.skip(len).to_string())
     }
 
-    fn list(&mut self) -> Result<Vec<Node>, String> {
+    fn list(&mut self) -> Result<Vec<ConfigNode>, String> {
         let opened = self.place();
         self.skip(1);
         self.depth += 1;
@@ -319,7 +326,7 @@ impl<'a> Parser<'a, '_> {
         }
         let mut nodes = Vec::new();
         loop {
-            self.gap();
+            self.skip_gap();
             if self.rest.starts_with(']') {
                 self.skip(1);
                 self.depth -= 1;
@@ -386,50 +393,50 @@ impl<'a> Parser<'a, '_> {
 }
 
 /// Of what is there twice objects become one, and else the later counts.
-fn merge(fields: &mut Fields, more: Fields) {
+fn merge(fields: &mut ConfigFields, more: ConfigFields) {
     for (key, node) in more {
-        put(fields, &[key], node, false);
+        put_field(fields, &[key], node, false);
     }
 }
 
-fn put(fields: &mut Fields, path: &[String], value: Node, appends: bool) {
+fn put_field(fields: &mut ConfigFields, path: &[String], value: ConfigNode, appends: bool) {
     let Some((first, rest)) = path.split_first() else { return };
     let found = fields.iter_mut().find(|(key, _)| key == first).map(|(_, node)| node);
     if !rest.is_empty() {
-        let mut inside = Fields::new();
-        put(&mut inside, rest, value, appends);
+        let mut inside = ConfigFields::new();
+        put_field(&mut inside, rest, value, appends);
         let place = inside.first().map(|(_, node)| node.place.clone());
         let Some(place) = place else { return };
-        let node = Node { place, tree: Tree::Object(inside) };
+        let node = ConfigNode { place, tree: ConfigTree::Object(inside) };
         return match found {
-            Some(there) => join(there, node),
+            Some(there) => merge_values(there, node),
             None => fields.push((first.clone(), node)),
         };
     }
     match found {
         Some(there) if appends => match &mut there.tree {
-            Tree::List(nodes) => nodes.push(value),
+            ConfigTree::List(nodes) => nodes.push(value),
             _ => *there = value,
         },
-        Some(there) => join(there, value),
+        Some(there) => merge_values(there, value),
         None if appends => {
             let place = value.place.clone();
-            fields.push((first.clone(), Node { place, tree: Tree::List(vec![value]) }));
+            fields.push((first.clone(), ConfigNode { place, tree: ConfigTree::List(vec![value]) }));
         }
         None => fields.push((first.clone(), value)),
     }
 }
 
 /// The later of two on top of the earlier.
-fn join(there: &mut Node, later: Node) {
+fn merge_values(there: &mut ConfigNode, later: ConfigNode) {
     match (&mut there.tree, later.tree) {
-        (Tree::Object(fields), Tree::Object(more)) => merge(fields, more),
-        (Tree::Pieces(_) | Tree::Named { .. }, Tree::Object(more)) => {
-            let node = Node { place: later.place, tree: Tree::Object(more) };
+        (ConfigTree::Object(fields), ConfigTree::Object(more)) => merge(fields, more),
+        (ConfigTree::Pieces(_) | ConfigTree::Variable { .. }, ConfigTree::Object(more)) => {
+            let node = ConfigNode { place: later.place, tree: ConfigTree::Object(more) };
             let pieces = vec![there.clone(), node];
-            there.tree = Tree::Pieces(pieces);
+            there.tree = ConfigTree::Pieces(pieces);
         }
-        (_, tree) => *there = Node { place: later.place, tree },
+        (_, tree) => *there = ConfigNode { place: later.place, tree },
     }
 }
 

@@ -3,22 +3,22 @@
 use super::*;
 use std::path::Path;
 
-fn shown(node: &Node) -> String {
+fn shown(node: &ConfigNode) -> String {
     match &node.tree {
-        Tree::Text(text) => format!("{text:?}"),
-        Tree::List(nodes) => {
+        ConfigTree::Text(text) => format!("{text:?}"),
+        ConfigTree::List(nodes) => {
             format!("[{}]", nodes.iter().map(shown).collect::<Vec<_>>().join(" "))
         }
-        Tree::Object(fields) => {
+        ConfigTree::Object(fields) => {
             let fields = fields.iter().map(|(key, node)| format!("{key}={}", shown(node)));
             format!("{{{}}}", fields.collect::<Vec<_>>().join(" "))
         }
-        Tree::Pieces(_) | Tree::Named { .. } => "unresolved".to_string(),
+        ConfigTree::Pieces(_) | ConfigTree::Variable { .. } => "unresolved".to_string(),
     }
 }
 
-fn read_text(text: &str) -> Result<Node, String> {
-    read(text, "t.conf".into(), &Folder::of(Path::new("nowhere/t.conf")))
+fn read_text(text: &str) -> Result<ConfigNode, String> {
+    read(text, "t.conf".into(), &ConfigFolder::of_file(Path::new("nowhere/t.conf")))
         .map_err(|wrongs| wrongs.join("\n"))
 }
 

@@ -1,13 +1,13 @@
 //! What becomes of rules: never wider, and nothing of a denial is lost.
 
-use super::super::tree::Folder;
+use super::super::config_tree::ConfigFolder;
 use super::*;
 use std::path::Path;
 
 fn read(text: &str) -> (Vec<String>, Vec<String>, Vec<String>) {
-    let mut draft = Draft::new(Folder::of(Path::new("nowhere/x")));
-    let place = Place { file: "acl.conf".into(), line: 1 };
-    terms(&mut draft, &Node::text_at(&place, text));
+    let mut draft = ConfigDraft::new(ConfigFolder::of_file(Path::new("nowhere/x")));
+    let place = SourceLocation { file: "acl.conf".into(), line: 1 };
+    read_terms(&mut draft, &ConfigNode::text_at(&place, text));
     let rules = draft.rules.iter().map(|rule| {
         let mut text = String::new();
         rule.write(&mut text);
@@ -87,11 +87,11 @@ fn what_has_no_equal_allows_nothing_and_keeps_its_denial() {
 #[test]
 fn percent_names_count_where_the_project_has_them() {
     let rules = |percent_names: bool| {
-        let mut draft = Draft::new(Folder::of(Path::new("nowhere/x")));
+        let mut draft = ConfigDraft::new(ConfigFolder::of_file(Path::new("nowhere/x")));
         draft.percent_names = percent_names;
-        let place = Place { file: "acl.conf".into(), line: 1 };
+        let place = SourceLocation { file: "acl.conf".into(), line: 1 };
         let text = "{allow, all, all, [\"a/%c\"]}.\n{deny, all, all, [\"b/%u\", \"c/x%c\"]}.";
-        terms(&mut draft, &Node::text_at(&place, text));
+        read_terms(&mut draft, &ConfigNode::text_at(&place, text));
         draft.rules.iter().map(|rule| rule.topics.join(" ")).collect::<Vec<_>>()
     };
     assert_eq!(rules(false), ["a/%c", "b/+ c/x%c"]);

@@ -9,13 +9,13 @@ pub(super) mod nanomq;
 pub(super) mod nanomq_old;
 
 use super::bridge;
-use super::draft::Draft;
-use super::row::Said;
-use super::tree::Entry;
+use super::config_tree::ConfigEntry;
+use super::draft::ConfigDraft;
+use super::row::ImportValue;
 use super::units;
 
 /// `log.to` and the like: the gravest target that writes a file counts.
-fn log_target(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn log_target(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let texts = entry.node.texts().ok_or("use file, console or syslog")?;
     let words: Vec<&str> = texts.iter().flat_map(|text| text.split(',')).map(str::trim).collect();
     let mut target = "stderr";
@@ -28,14 +28,14 @@ fn log_target(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
         }
     }
     if words.len() > 1 {
-        draft.miss(entry, format!("one target at a time: {target} was taken"));
+        draft.report_unsupported(entry, format!("one target at a time: {target} was taken"));
     }
-    draft.say("log.target", Said::Text(target.into()), entry);
+    draft.push_option("log.target", ImportValue::Text(target.into()), entry);
     Ok(())
 }
 
 /// Levels of syslog's have more names than ours.
-fn log_level(entry: &Entry<'_>) -> Result<Said, String> {
+fn log_level(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     let word = match entry.text()?.to_ascii_lowercase().as_str() {
         "emergency" | "alert" | "critical" | "fatal" | "error" => "error",
         "warning" | "warn" => "warn",
@@ -45,21 +45,21 @@ fn log_level(entry: &Entry<'_>) -> Result<Said, String> {
         "none" | "off" => "off",
         _ => return Err("no such level, use one like info or debug".to_string()),
     };
-    Ok(Said::Text(word.into()))
+    Ok(ImportValue::Text(word.into()))
 }
 
-fn allow_anonymous(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn allow_anonymous(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     // Other words for true are none there.
     let word = match entry.text()?.to_ascii_lowercase().as_str() {
         "true" | "yes" => "true",
         "false" | "no" => "false",
         _ => return Err("no truth value there, use true or false".to_string()),
     };
-    draft.say("allow_anonymous", Said::Text(word.into()), entry);
+    draft.push_option("allow_anonymous", ImportValue::Text(word.into()), entry);
     Ok(())
 }
 
-fn no_match(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn no_match(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let allows = match entry.text()? {
         "allow" => true,
         "deny" => false,
@@ -73,97 +73,101 @@ fn no_match(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
 }
 
 /// A persistent store, or none.
-fn durability(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn durability(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let word = if units::is_true(entry.text()?)? { "sync" } else { "memory" };
-    draft.say("durability", Said::Text(word.into()), entry);
+    draft.push_option("durability", ImportValue::Text(word.into()), entry);
     Ok(())
 }
 
 /// What every topic begins with, which clients do not see.
-pub(super) fn mount_point(entry: &Entry<'_>) -> Result<Said, String> {
+pub(super) fn mount_point(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     let text = entry.text()?.replace("${cert_common_name}", "${cert_cn}");
     Ok(match text.strip_suffix('/') {
-        Some("") => Said::Nothing("a namespace here has a name: a slash alone is none"),
-        Some(namespace) => Said::Text(namespace.to_string()),
-        None if text.is_empty() => Said::Text(text),
-        None => Said::Nothing("a namespace here is whole levels: end it with a slash"),
+        Some("") => ImportValue::Unsupported("a namespace here has a name: a slash alone is none"),
+        Some(namespace) => ImportValue::Text(namespace.to_string()),
+        None if text.is_empty() => ImportValue::Text(text),
+        None => ImportValue::Unsupported("a namespace here is whole levels: end it with a slash"),
     })
 }
 
-fn out_filter(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn out_filter(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let text = entry.text()?.to_string();
-    draft.outward(entry).filter = text;
+    draft.outbound_topics(entry).filter = text;
     Ok(())
 }
 
-fn out_topic(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn out_topic(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let text = entry.text()?.to_string();
-    draft.outward(entry).topic = text;
+    draft.outbound_topics(entry).topic = text;
     Ok(())
 }
 
-fn out_prefix(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn out_prefix(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let text = entry.text()?.to_string();
-    draft.outward(entry).prefix = text;
+    draft.outbound_topics(entry).prefix = text;
     Ok(())
 }
 
-fn out_suffix(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn out_suffix(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let text = entry.text()?.to_string();
-    draft.outward(entry).suffix = text;
+    draft.outbound_topics(entry).suffix = text;
     Ok(())
 }
 
-fn out_qos(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    let qos = bridge::qos(entry)?;
-    draft.outward(entry).qos = Some(qos);
+fn out_qos(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    let qos = bridge::read_qos(entry)?;
+    draft.outbound_topics(entry).qos = Some(qos);
     Ok(())
 }
 
 /// 0, 1 or 2 keeps it; a template keeps it too.
-fn out_retain(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn out_retain(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     match entry.text()? {
-        "0" | "false" => draft.outward(entry).clears_retain = true,
-        "1" | "true" => draft.miss(entry, "what was not retained is not made so here"),
+        "0" | "false" => draft.outbound_topics(entry).clears_retain = true,
+        "1" | "true" => {
+            draft.report_unsupported(entry, "what was not retained is not made so here")
+        }
         _ => {}
     }
     Ok(())
 }
 
-fn in_filter(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn in_filter(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let text = entry.text()?.to_string();
-    draft.inward(entry).filter = text;
+    draft.inbound_topics(entry).filter = text;
     Ok(())
 }
 
-fn in_topic(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn in_topic(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let text = entry.text()?.to_string();
-    draft.inward(entry).topic = text;
+    draft.inbound_topics(entry).topic = text;
     Ok(())
 }
 
-fn in_prefix(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn in_prefix(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let text = entry.text()?.to_string();
-    draft.inward(entry).prefix = text;
+    draft.inbound_topics(entry).prefix = text;
     Ok(())
 }
 
-fn in_suffix(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn in_suffix(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let text = entry.text()?.to_string();
-    draft.inward(entry).suffix = text;
+    draft.inbound_topics(entry).suffix = text;
     Ok(())
 }
 
-fn in_qos(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    let qos = bridge::qos(entry)?;
-    draft.inward(entry).qos = Some(qos);
+fn in_qos(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    let qos = bridge::read_qos(entry)?;
+    draft.inbound_topics(entry).qos = Some(qos);
     Ok(())
 }
 
-fn in_retain(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn in_retain(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     match entry.text()? {
-        "0" | "false" => draft.inward(entry).clears_retain = true,
-        "1" | "true" => draft.miss(entry, "what was not retained is not made so here"),
+        "0" | "false" => draft.inbound_topics(entry).clears_retain = true,
+        "1" | "true" => {
+            draft.report_unsupported(entry, "what was not retained is not made so here")
+        }
         _ => {}
     }
     Ok(())

@@ -1,61 +1,95 @@
 //! mosquitto.conf(5): who may come in, by which listener, and from where. What has no equal here
 //! closes the listener, or is left for somebody to resolve before anything starts.
 
-use super::super::draft::{Draft, Setting, option, put};
-use super::super::left_out;
-use super::super::listener::{Carrier, Listener};
-use super::super::row::{Row, Said, made, no, own};
-use super::super::tree::Entry;
-use super::super::units::{flag, is_true};
+use super::super::config_tree::ConfigEntry;
+use super::super::draft::{ConfigDraft, DraftSetting, build_option, put_setting};
+use super::super::listener::{DraftListener, DraftTransport};
+use super::super::row::{ImportRow, ImportValue, custom_row, listener_row, unsupported_row};
+use super::super::units::{is_true, read_flag};
+use super::super::unsupported_of_note;
 use super::mount_point;
 use std::path::Path;
 
-#[rustfmt::skip]
-pub(in crate::import) const ACCESS: &[Row] = &[
-    made("per_listener_settings",
-        "where it is true, what follows goes for the listener that it stands under", per_listener),
-    made("acl_file", "`acl.file`", acl_file),
-    made("allow_anonymous",
-        "`allow_anonymous`; where a listener is named and this is not, false", anonymous),
-    own("listener_allow_anonymous", "allow_anonymous", flag),
-    made("password_file", "`auth.users`", password_file),
-    made("plugin_opt_acl_file", "`acl.file`", acl_file),
-    made("plugin_opt_password_file", "`auth.users`", password_file),
-    made("auth_plugin", PLUGIN, plugin),
-    made("plugin", PLUGIN, plugin),
-    made("plugin_load", PLUGIN, plugin),
-    made("global_plugin", PLUGIN, plugin),
-    no("plugin_use", "what plugin_load names is not carried over"),
-    no("auth_opt_*", "what the plugin is told is the plugin's"),
-    no("plugin_opt_*", "what the plugin is told is the plugin's"),
-    made("allow_zero_length_clientid",
-        "unresolved where it is false: clients without an id get one", zero_length),
-    made("clientid_prefixes",
+pub(in crate::import) const ACCESS: &[ImportRow] = &[
+    custom_row(
+        "per_listener_settings",
+        "where it is true, what follows goes for the listener that it stands under",
+        per_listener,
+    ),
+    custom_row("acl_file", "`acl.file`", acl_file),
+    custom_row(
+        "allow_anonymous",
+        "`allow_anonymous`; where a listener is named and this is not, false",
+        anonymous,
+    ),
+    listener_row("listener_allow_anonymous", "allow_anonymous", read_flag),
+    custom_row("password_file", "`auth.users`", password_file),
+    custom_row("plugin_opt_acl_file", "`acl.file`", acl_file),
+    custom_row("plugin_opt_password_file", "`auth.users`", password_file),
+    custom_row("auth_plugin", PLUGIN, plugin),
+    custom_row("plugin", PLUGIN, plugin),
+    custom_row("plugin_load", PLUGIN, plugin),
+    custom_row("global_plugin", PLUGIN, plugin),
+    unsupported_row("plugin_use", "what plugin_load names is not carried over"),
+    unsupported_row("auth_opt_*", "what the plugin is told is the plugin's"),
+    unsupported_row("plugin_opt_*", "what the plugin is told is the plugin's"),
+    custom_row(
+        "allow_zero_length_clientid",
+        "unresolved where it is false: clients without an id get one",
+        zero_length,
+    ),
+    custom_row(
+        "clientid_prefixes",
         "unresolved: connecting is for `auth.*` to decide, and a rule with \
-         `client_id = \"PREFIX*\"` allows topics", prefixes),
-    made("use_username_as_clientid",
+         `client_id = \"PREFIX*\"` allows topics",
+        prefixes,
+    ),
+    custom_row(
+        "use_username_as_clientid",
         "unresolved where it is true: bind ids to users by rules with `${clientid}`, or by \
-         `auth.certificate_client_id` and `auth.jwt_client_id_claim`", name_as_id),
-    made("listener", "`[[listener]]`, its `url`", begin_listener),
-    made("port", "the port of the `[[listener]]` that needs no line", port),
-    made("bind_address", "the address of the `[[listener]]` that needs no line", bind_address),
-    made("bind_interface", "the loopback address where it is lo; no other listener is written",
-        bind_interface),
-    made("socket_domain", "the address of the `[[listener]]`", socket_domain),
-    made("mount_point", "`namespace`; without a slash at its end no listener is written", mount),
-    made("capath", "nothing: name the CAs in one file, `tls.client_ca`", capath),
-    made("require_certificate",
-        "`tls.client_certificate`; without a cafile no listener is written", require_certificate),
-    made("use_identity_as_username",
-        "`auth.certificate` of the listener: common_name", |draft, entry| {
-            certificate(draft, entry, "common_name")
-        }),
-    made("use_subject_as_username",
-        "`auth.certificate` of the listener: subject", |draft, entry| {
-            certificate(draft, entry, "subject")
-        }),
-    made("psk_file", "`tls.psk_file` of listeners with a psk_hint", psk_file),
-    made("psk_hint", "`tls.psk_file`; in a build without it no listener is written", psk_hint),
+         `auth.certificate_client_id` and `auth.jwt_client_id_claim`",
+        name_as_id,
+    ),
+    custom_row("listener", "`[[listener]]`, its `url`", begin_listener),
+    custom_row("port", "the port of the `[[listener]]` that needs no line", port),
+    custom_row(
+        "bind_address",
+        "the address of the `[[listener]]` that needs no line",
+        bind_address,
+    ),
+    custom_row(
+        "bind_interface",
+        "the loopback address where it is lo; no other listener is written",
+        bind_interface,
+    ),
+    custom_row("socket_domain", "the address of the `[[listener]]`", socket_domain),
+    custom_row(
+        "mount_point",
+        "`namespace`; without a slash at its end no listener is written",
+        mount,
+    ),
+    custom_row("capath", "nothing: name the CAs in one file, `tls.client_ca`", capath),
+    custom_row(
+        "require_certificate",
+        "`tls.client_certificate`; without a cafile no listener is written",
+        require_certificate,
+    ),
+    custom_row(
+        "use_identity_as_username",
+        "`auth.certificate` of the listener: common_name",
+        |draft, entry| certificate(draft, entry, "common_name"),
+    ),
+    custom_row(
+        "use_subject_as_username",
+        "`auth.certificate` of the listener: subject",
+        |draft, entry| certificate(draft, entry, "subject"),
+    ),
+    custom_row("psk_file", "`tls.psk_file` of listeners with a psk_hint", psk_file),
+    custom_row(
+        "psk_hint",
+        "`tls.psk_file`; in a build without it no listener is written",
+        psk_hint,
+    ),
 ];
 
 const PLUGIN: &str = "unresolved, unless it is known not to decide about access: users and rules \
@@ -85,24 +119,29 @@ struct PskFile {
 }
 
 /// For all, or for the listener that the entry stands under.
-fn say_scoped(draft: &mut Draft, entry: &Entry<'_>, key: &'static str, said: Said) {
+fn say_scoped(
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+    key: &'static str,
+    said: ImportValue,
+) {
     draft.scope.has_security = true;
     match draft.scope.per_listener {
-        true => draft.say_at_listener(key, said, entry),
-        false => draft.say(key, said, entry),
+        true => draft.push_listener_option(key, said, entry),
+        false => draft.push_option(key, said, entry),
     }
 }
 
-fn leave_scoped(draft: &mut Draft, entry: &Entry<'_>, why: &str) {
+fn leave_scoped(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>, why: &str) {
     if !draft.scope.per_listener {
         return draft.leave_unresolved(entry, why);
     }
     let what = format!("{}: {why}", entry.note());
-    draft.listener(entry).demands.unresolved.push(what);
-    draft.miss(entry, why);
+    draft.listener_of_entry(entry).demands.unresolved.push(what);
+    draft.report_unsupported(entry, why);
 }
 
-fn per_listener(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn per_listener(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let yes = is_true(entry.text()?)?;
     if yes && draft.scope.has_security {
         return Err("it stands before what it is about, allow_anonymous and the like".to_string());
@@ -111,9 +150,9 @@ fn per_listener(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn acl_file(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    say_scoped(draft, entry, "acl.file", Said::Text(entry.text()?.to_string()));
-    draft.miss(
+fn acl_file(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    say_scoped(draft, entry, "acl.file", ImportValue::Text(entry.text()?.to_string()));
+    draft.report_unsupported(
         entry,
         "a subscription whose filter is wider than its rules is granted there, and brings what \
          they allow; here it is refused: subscribe to the filters of the rules. The log names \
@@ -122,14 +161,14 @@ fn acl_file(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn password_file(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    say_scoped(draft, entry, "auth.users", Said::Text(entry.text()?.to_string()));
+fn password_file(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    say_scoped(draft, entry, "auth.users", ImportValue::Text(entry.text()?.to_string()));
     Ok(())
 }
 
-fn anonymous(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn anonymous(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     draft.scope.has_security = true;
-    let said = flag(entry)?;
+    let said = read_flag(entry)?;
     say_scoped(draft, entry, "allow_anonymous", said);
     Ok(())
 }
@@ -138,11 +177,11 @@ fn anonymous(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
 const HARMLESS: &[&str] =
     &["mosquitto_acl_file", "mosquitto_password_file", "persist_sqlite", "sparkplug_aware"];
 
-fn plugin(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn plugin(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     draft.scope.has_security = true;
     let stem = Path::new(entry.text()?).file_stem().and_then(|stem| stem.to_str());
     if stem.is_some_and(|stem| HARMLESS.contains(&stem)) {
-        draft.miss(entry, "there are no plugins");
+        draft.report_unsupported(entry, "there are no plugins");
         return Ok(());
     }
     let why = "there are no plugins: who may come in and do what is for auth.* and acl.* to say, \
@@ -151,7 +190,7 @@ fn plugin(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn zero_length(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn zero_length(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     draft.scope.has_security = true;
     if !is_true(entry.text()?)? {
         leave_scoped(draft, entry, "clients without an id always get one");
@@ -159,35 +198,35 @@ fn zero_length(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn prefixes(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn prefixes(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let why = "client ids do not decide who may connect: that is for auth.* to do, and a rule \
                with client_id = \"PREFIX*\" allows topics";
     draft.leave_unresolved(entry, why);
     Ok(())
 }
 
-fn name_as_id(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn name_as_id(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     if is_true(entry.text()?)? {
         let why = "clients choose their own ids: bind them to users by rules with ${clientid}";
         let what = format!("{}: {why}", entry.note());
-        draft.listener(entry).demands.unresolved.push(what);
-        draft.miss(entry, why);
+        draft.listener_of_entry(entry).demands.unresolved.push(what);
+        draft.report_unsupported(entry, why);
     }
     Ok(())
 }
 
 /// `listener PORT [ADDRESS]`; port 0 and a path is a unix socket.
-fn begin_listener(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn begin_listener(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     draft.scope.names_listener = true;
     let mut words = entry.text()?.split_whitespace();
     let port = words.next().unwrap_or_default();
     let host = words.next().filter(|word| !word.starts_with('#')).unwrap_or_default().to_string();
     let number: u16 = port.parse().map_err(|_| "use listener PORT [ADDRESS]".to_string())?;
     let key = entry.key.clone();
-    let listener = draft.listener(entry);
+    let listener = draft.listener_of_entry(entry);
     listener.key = key;
     if number == 0 {
-        (listener.kind, listener.path) = (Carrier::Unix, host);
+        (listener.kind, listener.path) = (DraftTransport::Unix, host);
     } else {
         (listener.host, listener.port) = (host, number.to_string());
     }
@@ -195,7 +234,7 @@ fn begin_listener(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
 }
 
 /// Of the listener that there is without a `listener` line, wherever it stands.
-fn port(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn port(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     draft.scope.names_listener = true;
     let number: u16 = entry.text()?.parse().map_err(|_| "use a port, 1 to 65535".to_string())?;
     let key = entry.key.clone();
@@ -205,7 +244,7 @@ fn port(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn bind_address(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn bind_address(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     draft.scope.names_listener = true;
     let (host, key) = (entry.text()?.to_string(), entry.key.clone());
     let listener = draft.default_listener(entry);
@@ -216,82 +255,84 @@ fn bind_address(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn bind_interface(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn bind_interface(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let name = entry.text()?.to_string();
-    draft.listener(entry).interface = name;
+    draft.listener_of_entry(entry).interface = name;
     Ok(())
 }
 
-fn socket_domain(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn socket_domain(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let word = match entry.text()? {
         word @ ("ipv4" | "ipv6") => word.to_string(),
         _ => return Err("no such domain, use ipv4 or ipv6".to_string()),
     };
-    draft.listener(entry).socket_domain = word;
+    draft.listener_of_entry(entry).socket_domain = word;
     Ok(())
 }
 
 /// Without its namespace a listener would show everything to everyone.
-fn mount(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn mount(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let stands_for_itself = entry.text()?.contains("${");
     match mount_point(entry)? {
         _ if stands_for_itself => {
             let why =
                 "mount_point: ${ stands for a name of the client's here, and for itself there";
-            draft.listener(entry).refusals.push(why.to_string());
+            draft.listener_of_entry(entry).refusals.push(why.to_string());
         }
-        Said::Nothing(why) => draft.listener(entry).refusals.push(format!("mount_point: {why}")),
-        said => match option("namespace", said, entry.note()) {
-            Ok(setting) => put(&mut draft.listener(entry).settings, setting),
-            Err(why) => draft.listener(entry).refusals.push(format!("mount_point: {why}")),
+        ImportValue::Unsupported(why) => {
+            draft.listener_of_entry(entry).refusals.push(format!("mount_point: {why}"))
+        }
+        said => match build_option("namespace", said, entry.note()) {
+            Ok(setting) => put_setting(&mut draft.listener_of_entry(entry).settings, setting),
+            Err(why) => draft.listener_of_entry(entry).refusals.push(format!("mount_point: {why}")),
         },
     }
     Ok(())
 }
 
-fn capath(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    draft.listener(entry).has_tls_key = true;
-    draft.miss(entry, "name the CAs in one file: tls.client_ca");
+fn capath(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    draft.listener_of_entry(entry).has_tls_key = true;
+    draft.report_unsupported(entry, "name the CAs in one file: tls.client_ca");
     Ok(())
 }
 
-fn require_certificate(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn require_certificate(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let yes = is_true(entry.text()?)?;
-    let listener = draft.listener(entry);
+    let listener = draft.listener_of_entry(entry);
     (listener.asks, listener.needs) = (yes, yes);
     Ok(())
 }
 
 /// The certificate is all that counts then: no password, and nobody without one.
-fn certificate(draft: &mut Draft, entry: &Entry<'_>, what: &str) -> Result<(), String> {
+fn certificate(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>, what: &str) -> Result<(), String> {
     if is_true(entry.text()?)? {
-        draft.say_at_listener("auth.certificate", Said::Text(what.into()), entry);
-        draft.say_at_listener("auth.users", Said::Text(String::new()), entry);
-        draft.say_at_listener("allow_anonymous", Said::Text("false".into()), entry);
+        draft.push_listener_option("auth.certificate", ImportValue::Text(what.into()), entry);
+        draft.push_listener_option("auth.users", ImportValue::Text(String::new()), entry);
+        draft.push_listener_option("allow_anonymous", ImportValue::Text("false".into()), entry);
     }
     Ok(())
 }
 
-fn psk_file(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
+fn psk_file(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     draft.scope.has_security = true;
     let (path, note) = (entry.text()?.to_string(), entry.note());
     let listener = entry.names.first().cloned().unwrap_or_default();
     let file = PskFile { path, note, listener };
     match draft.scope.per_listener {
-        true => draft.listener(entry).psk_file = Some((file.path, file.note)),
+        true => draft.listener_of_entry(entry).psk_file = Some((file.path, file.note)),
         false => draft.scope.psk_file = Some(file),
     }
     Ok(())
 }
 
-fn psk_hint(draft: &mut Draft, entry: &Entry<'_>) -> Result<(), String> {
-    draft.listener(entry).has_psk_hint = true;
-    draft.miss(entry, "no hint is sent");
+fn psk_hint(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    draft.listener_of_entry(entry).has_psk_hint = true;
+    draft.report_unsupported(entry, "no hint is sent");
     Ok(())
 }
 
 /// Once everything is read.
-pub(in crate::import) fn finish(draft: &mut Draft) {
+pub(in crate::import) fn finish(draft: &mut ConfigDraft) {
     let scope = std::mem::take(&mut draft.scope);
     let mut listeners = std::mem::take(&mut draft.listeners);
     let without = listeners.len() == 1 && listeners[0].key.is_empty();
@@ -328,7 +369,7 @@ pub(in crate::import) fn finish(draft: &mut Draft) {
 
 /// There rules are about topics with the mount point in front, and here about those that the
 /// client names.
-fn mounted_rules(draft: &mut Draft) {
+fn mounted_rules(draft: &mut ConfigDraft) {
     let of_all = draft.setting("acl.file").map(|there| there.note.clone());
     let (mut listeners, mut missing) = (std::mem::take(&mut draft.listeners), Vec::new());
     for listener in &mut listeners {
@@ -341,7 +382,10 @@ fn mounted_rules(draft: &mut Draft) {
              without the mount point",
             mount.note
         );
-        missing.push(left_out(&mount.note, "rules of acl_file name it in front of their topics"));
+        missing.push(unsupported_of_note(
+            &mount.note,
+            "rules of acl_file name it in front of their topics",
+        ));
         listener.demands.unresolved.push(what);
     }
     draft.listeners = listeners;
@@ -351,19 +395,19 @@ fn mounted_rules(draft: &mut Draft) {
 /// There a name is believed where no password file is named: rules for a user go for each client
 /// that says the name, and those for clients without a name for none of them. Here nobody is the
 /// user without proof, so clients with a name are refused.
-fn unchecked_names(draft: &mut Draft, scope: &ListenerScope) {
+fn unchecked_names(draft: &mut ConfigDraft, scope: &ListenerScope) {
     const WHY: &str = "there a user name counts without a password, and here nobody's does: \
                        clients with a name are refused until godwit passwd FILE USER adds them";
-    let says = |settings: &[Setting], key: &str, text: Option<&str>| {
+    let says = |settings: &[DraftSetting], key: &str, text: Option<&str>| {
         let found = settings.iter().find(|there| there.key == key);
         found.is_some_and(|there| text.is_none_or(|text| there.value.text() == text))
     };
-    let note_of = |settings: &[Setting]| {
+    let note_of = |settings: &[DraftSetting]| {
         let rules = settings.iter().find(|there| there.key == "acl.file")?;
         let is_checked = says(settings, "auth.users", None);
         (!is_checked).then(|| format!("{} ({WHY})", rules.note))
     };
-    let is_open = |settings: &[Setting]| says(settings, "allow_anonymous", Some("true"));
+    let is_open = |settings: &[DraftSetting]| says(settings, "allow_anonymous", Some("true"));
     if scope.per_listener {
         for listener in draft.listeners.iter_mut().filter(|one| is_open(&one.settings)) {
             listener.unchecked_names = note_of(&listener.settings);
@@ -384,26 +428,26 @@ const NO_WORD: &str = "what it is there without a word, where a listener is name
 
 /// With the first listener that is named, mosquitto 2 lets nobody in without a word. (Before 2.0 it
 /// let everybody in, which the file does not say.)
-fn default_of_anonymous(draft: &mut Draft, scope: &ListenerScope) {
+fn default_of_anonymous(draft: &mut ConfigDraft, scope: &ListenerScope) {
     if !scope.names_listener {
         return;
     }
     if !scope.per_listener {
         if draft.setting("allow_anonymous").is_none() {
-            draft.imply("allow_anonymous", "false", NO_WORD);
+            draft.add_implied("allow_anonymous", "false", NO_WORD);
         }
         return;
     }
     for listener in draft.listeners.iter_mut().filter(|one| !one.has("allow_anonymous")) {
-        let said = Said::Text("false".to_string());
-        if let Ok(setting) = option("allow_anonymous", said, NO_WORD.to_string()) {
-            put(&mut listener.settings, setting);
+        let said = ImportValue::Text("false".to_string());
+        if let Ok(setting) = build_option("allow_anonymous", said, NO_WORD.to_string()) {
+            put_setting(&mut listener.settings, setting);
         }
     }
 }
 
 /// From where it can be reached.
-fn reach(listener: &mut Listener) {
+fn reach(listener: &mut DraftListener) {
     let is_v6 = |host: &str| host.contains(':');
     let is_v4 = |host: &str| host.parse::<std::net::Ipv4Addr>().is_ok();
     let domain = std::mem::take(&mut listener.socket_domain);
@@ -433,7 +477,7 @@ fn reach(listener: &mut Listener) {
 }
 
 /// Keys in the place of certificates.
-fn keys(listener: &mut Listener, scope: &ListenerScope, any_hint: bool) {
+fn keys(listener: &mut DraftListener, scope: &ListenerScope, any_hint: bool) {
     let of_all = scope.psk_file.as_ref();
     let own = listener.psk_file.take();
     // Without any hint the file speaks for the listener that it stands under.
@@ -445,8 +489,8 @@ fn keys(listener: &mut Listener, scope: &ListenerScope, any_hint: bool) {
     let Some((path, note)) = own.or(of_all) else {
         return listener.refusals.push("psk_hint without a psk_file: nobody has a key".to_string());
     };
-    match option("tls.psk_file", Said::Text(path), note) {
-        Ok(setting) => put(&mut listener.settings, setting),
+    match build_option("tls.psk_file", ImportValue::Text(path), note) {
+        Ok(setting) => put_setting(&mut listener.settings, setting),
         Err(why) => listener.refusals.push(format!("psk_file: {why}")),
     }
 }

@@ -2,8 +2,8 @@
 //! passes, no other thread wakes for them. The bridge's task keeps the time and all that is rare,
 //! and has the pipe again when the connection ends or the task wants it back.
 
-use super::pipe::{End, Pipe};
-use crate::links::way::UnreadBytes;
+use super::relay::{Relay, RelayEnd};
+use crate::links::connection::UnreadBytes;
 use engine::{LinkRelay, RelaySocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,12 +21,12 @@ pub(super) struct LineLoan {
 
 /// What comes back.
 pub(super) struct PipeReturn {
-    pub(super) pipe: Box<Pipe>,
+    pub(super) pipe: Box<Relay>,
     pub(super) near_read: UnreadBytes,
     pub(super) far_read: UnreadBytes,
     pub(super) socket: RelaySocket,
     /// Why it ended, where the pipe found that out.
-    pub(super) end: Option<End>,
+    pub(super) end: Option<RelayEnd>,
 }
 
 /// When the other broker last said something, and when something was last said to it.
@@ -40,10 +40,10 @@ pub(super) struct LineActivity {
 
 /// The shard's end.
 struct HostedPipe {
-    pipe: Box<Pipe>,
+    pipe: Box<Relay>,
     near_read: UnreadBytes,
     far_read: UnreadBytes,
-    end: Option<End>,
+    end: Option<RelayEnd>,
     activity: Arc<LineActivity>,
     back: oneshot::Sender<PipeReturn>,
 }
@@ -51,7 +51,7 @@ struct HostedPipe {
 impl LineLoan {
     /// With what a shard is to have.
     pub(super) fn new(
-        pipe: Box<Pipe>,
+        pipe: Box<Relay>,
         near_read: UnreadBytes,
         far_read: UnreadBytes,
         activity: LineActivity,
@@ -98,7 +98,7 @@ impl LinkRelay for HostedPipe {
         }
         let pipe = &mut *self.pipe;
         pipe.now = Instant::now().into_std();
-        self.end = self.near_read.pass(bytes, |all| pipe.hear_near(all)).err();
+        self.end = self.near_read.pass(bytes, |all| pipe.read_local(all)).err();
     }
 
     fn hear_far(&mut self, bytes: &[u8]) {
@@ -108,15 +108,15 @@ impl LinkRelay for HostedPipe {
         let (pipe, now) = (&mut *self.pipe, Instant::now());
         pipe.now = now.into_std();
         self.activity.heard_us.store(self.activity.us_at(now), Relaxed);
-        self.end = self.far_read.pass(bytes, |all| pipe.hear_far(all)).err();
+        self.end = self.far_read.pass(bytes, |all| pipe.read_remote(all)).err();
     }
 
     fn to_near(&mut self) -> &mut Vec<u8> {
-        &mut self.pipe.to_near
+        &mut self.pipe.to_local
     }
 
     fn to_far(&mut self) -> &mut Vec<u8> {
-        &mut self.pipe.to_far
+        &mut self.pipe.to_remote
     }
 
     fn note_sent(&mut self) {

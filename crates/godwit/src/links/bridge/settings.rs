@@ -1,17 +1,17 @@
 //! Options of a `[[bridge]]` and of its rules: a table as the other options have one.
 
-use super::far::scheme;
-use super::pipe::{LoopDetection, Retained, Rule, Rules};
-use crate::identity::remote::url::Url;
+use super::relay::{BridgeRule, BridgeRules, LoopDetection, RetainedPolicy};
+use super::remote_session::scheme;
+use crate::identity::remote::server_url::ServerUrl;
 use crate::links::LinkKind;
-use crate::links::map::Map;
-use crate::links::rows::{
-    ANY, HOST_CAS, TlsSettings, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key,
+use crate::links::option_rows::{
+    ANY, HOST_CAS, LinkTlsSettings, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key,
 };
-use crate::options::table::{EXPIRY, Row, count};
-use crate::options::value::{Kind, Unit};
-use broker::judge::Secret;
-use mqtt::{QoS, Version};
+use crate::links::topic_map::TopicMap;
+use crate::options::table::{EXPIRY, OptionRow, count};
+use crate::options::value::{NumberUnit, OptionKind};
+use broker::authentication::SecretBytes;
+use mqtt::{ProtocolVersion, QoS};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BridgeSettings {
     pub(crate) name: Arc<str>,
-    pub(crate) servers: Vec<Url>,
-    pub(crate) version: Version,
+    pub(crate) servers: Vec<ServerUrl>,
+    pub(crate) version: ProtocolVersion,
     pub(crate) client_id: String,
     pub(crate) user_name: String,
-    pub(crate) password: Secret,
+    pub(crate) password: SecretBytes,
     pub(crate) keep_alive_s: u16,
     pub(crate) answer_timeout_s: u32,
     pub(crate) connect_timeout_s: u32,
@@ -35,15 +35,15 @@ pub(crate) struct BridgeSettings {
     /// 0 is what the other broker says.
     pub(crate) packet_bytes_max: u32,
     pub(crate) status_topic: String,
-    pub(crate) tls: TlsSettings,
-    pub(crate) rules: Arc<Rules>,
+    pub(crate) tls: LinkTlsSettings,
+    pub(crate) rules: Arc<BridgeRules>,
     /// Rules of the broker send to it.
     pub(crate) takes_rows: bool,
     pub(crate) detects_loops: bool,
     /// This process has other bridges too.
     pub(crate) has_neighbours: bool,
     /// Limits of its session here.
-    pub(crate) limits: Arc<broker::Options>,
+    pub(crate) limits: Arc<broker::BrokerOptions>,
 }
 
 impl Default for BridgeSettings {
@@ -51,10 +51,10 @@ impl Default for BridgeSettings {
         BridgeSettings {
             name: "".into(),
             servers: Vec::new(),
-            version: Version::V5,
+            version: ProtocolVersion::V5,
             client_id: String::new(),
             user_name: String::new(),
-            password: Secret(Box::default()),
+            password: SecretBytes(Box::default()),
             keep_alive_s: 0,
             answer_timeout_s: 0,
             connect_timeout_s: 0,
@@ -64,7 +64,7 @@ impl Default for BridgeSettings {
             session_expiry_s: 0,
             packet_bytes_max: 0,
             status_topic: String::new(),
-            tls: TlsSettings::default(),
+            tls: LinkTlsSettings::default(),
             rules: Arc::default(),
             takes_rows: false,
             detects_loops: false,
@@ -88,7 +88,7 @@ impl BridgeSettings {
     }
 
     /// After so much silence of the other broker it counts as gone.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn silence_limit(&self) -> Duration {
         let answer_timeout = Duration::from_secs(u64::from(self.answer_timeout_s));
         Duration::from_secs(u64::from(self.keep_alive_s)) + answer_timeout
     }
@@ -99,7 +99,7 @@ impl BridgeSettings {
     }
 
     /// What the other broker knows us by.
-    pub(crate) fn far_client_id(&self) -> String {
+    pub(crate) fn remote_client_id(&self) -> String {
         if !self.client_id.is_empty() {
             return self.client_id.clone();
         }
@@ -111,40 +111,41 @@ impl BridgeSettings {
     pub(crate) fn loop_detection(&self, server: usize) -> Option<LoopDetection> {
         let url = &self.servers[server];
         let remote = format!("{}:{}", url.host, url.port.unwrap_or(scheme(url).port));
-        let detection =
-            || LoopDetection::new(&self.name, &self.far_client_id(), &remote, self.has_neighbours);
+        let detection = || {
+            LoopDetection::new(&self.name, &self.remote_client_id(), &remote, self.has_neighbours)
+        };
         self.detects_loops.then(detection)
     }
 
     /// Those of its servers at which the other bridge has the same client id.
-    pub(crate) fn shares(&self, other: &BridgeSettings) -> Vec<Url> {
-        if self.far_client_id() != other.far_client_id() {
+    pub(crate) fn shared_servers(&self, other: &BridgeSettings) -> Vec<ServerUrl> {
+        if self.remote_client_id() != other.remote_client_id() {
             return Vec::new();
         }
         let place =
-            |url: &Url| (url.host.to_ascii_lowercase(), url.port.unwrap_or(scheme(url).port));
-        let has = |url: &&Url| other.servers.iter().any(|own| place(own) == place(url));
+            |url: &ServerUrl| (url.host.to_ascii_lowercase(), url.port.unwrap_or(scheme(url).port));
+        let has = |url: &&ServerUrl| other.servers.iter().any(|own| place(own) == place(url));
         self.servers.iter().filter(has).cloned().collect()
     }
 }
 
 /// A rule as its options give it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RuleSettings {
+pub(crate) struct BridgeRuleSettings {
     filter: String,
     topic: String,
     qos: u8,
     clears_retain: bool,
-    retained: Retained,
+    retained: RetainedPolicy,
 }
 
-impl RuleSettings {
-    pub(crate) fn rule(&self, bridge: &str) -> Result<Rule, String> {
+impl BridgeRuleSettings {
+    pub(crate) fn build_rule(&self, bridge: &str) -> Result<BridgeRule, String> {
         if self.filter.is_empty() {
             return Err("a rule needs filter = \"...\", the topics that it is for".to_string());
         }
-        Ok(Rule {
-            map: Map::parse(&self.filter, &self.topic, ("bridge", bridge))?,
+        Ok(BridgeRule {
+            map: TopicMap::parse(&self.filter, &self.topic, ("bridge", bridge))?,
             qos: QoS::from_bits(self.qos).unwrap_or_default(),
             keeps_retain: !self.clears_retain,
             retained: self.retained,
@@ -157,17 +158,17 @@ pub(crate) const SCHEMES: [&str; 5] = ["tcp", "tls", "ws", "wss", "quic"];
 
 /// `session.inflight_max` of a bridge that has none for itself: of what it sends to a broker far
 /// away much is under way at once, if that can say how much it takes.
-pub(crate) fn inflight_max(version: Version) -> u16 {
+pub(crate) fn inflight_max(version: ProtocolVersion) -> u16 {
     // In 3.1.1 nobody says, and who gets more QoS 2 than it takes hangs up: mosquitto above 20
     // that are unfinished, EMQX above 100.
     if version.is_v5() { 16_384 } else { 20 }
 }
 
-const SERVERS: Kind = Kind::Hidden(&Kind::List {
+const SERVERS: OptionKind = OptionKind::Hidden(&OptionKind::List {
     of: "URLs like tls://broker.example:8883",
-    check: |text| Url::parse(text, &SCHEMES).map(drop),
+    check: |text| ServerUrl::parse(text, &SCHEMES).map(drop),
 });
-pub(crate) const TOPIC: Kind = Kind::Text {
+pub(crate) const TOPIC: OptionKind = OptionKind::Text {
     of: "a topic name",
     check: |text| match text.is_empty() || mqtt::topic::check_topic(text).is_ok() {
         true => Ok(()),
@@ -175,8 +176,8 @@ pub(crate) const TOPIC: Kind = Kind::Text {
     },
 };
 
-pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
-    Row {
+pub(crate) const ROWS: &[OptionRow<BridgeSettings>] = &[
+    OptionRow {
         key: "name",
         kind: ANY,
         default: "",
@@ -187,7 +188,7 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         source: "",
         set: |bridge, value| bridge.name = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "servers",
         kind: SERVERS,
         default: "",
@@ -197,13 +198,14 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
                and wss, and is /mqtt without one.",
         source: "",
         set: |bridge, value| {
-            let url = |text: &String| Url::parse(text, &SCHEMES).expect("the row has checked it");
+            let url =
+                |text: &String| ServerUrl::parse(text, &SCHEMES).expect("the row has checked it");
             bridge.servers = value.list().iter().map(url).collect();
         },
     },
-    Row {
+    OptionRow {
         key: "version",
-        kind: Kind::Choice(&["5.0", "3.1.1"]),
+        kind: OptionKind::Choice(&["5.0", "3.1.1"]),
         default: "5.0",
         live: true,
         short: "the version of MQTT that is spoken there",
@@ -214,10 +216,11 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
                unless `session.inflight_max` of the bridge says another number.",
         source: "",
         set: |bridge, value| {
-            bridge.version = if value.text() == "5.0" { Version::V5 } else { Version::V311 };
+            bridge.version =
+                if value.text() == "5.0" { ProtocolVersion::V5 } else { ProtocolVersion::V311 };
         },
     },
-    Row {
+    OptionRow {
         key: "client_id",
         kind: ANY,
         default: "",
@@ -227,7 +230,7 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         source: "MQTT 5.0, 3.1.3.1",
         set: |bridge, value| bridge.client_id = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "user_name",
         kind: ANY,
         default: "",
@@ -237,17 +240,17 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         source: "MQTT 5.0, 3.1.3.5",
         set: |bridge, value| bridge.user_name = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "password",
-        kind: Kind::Hidden(&ANY),
+        kind: OptionKind::Hidden(&ANY),
         default: "",
         live: true,
         short: "the password there",
         long: "It is not shown anywhere.",
         source: "MQTT 5.0, 3.1.3.6",
-        set: |bridge, value| bridge.password = Secret(value.text().as_bytes().into()),
+        set: |bridge, value| bridge.password = SecretBytes(value.text().as_bytes().into()),
     },
-    Row {
+    OptionRow {
         key: "keep_alive_s",
         kind: count(1, 65_535, "seconds"),
         default: "30",
@@ -257,7 +260,7 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         source: "MQTT 5.0, 3.1.2.10",
         set: |bridge, value| bridge.keep_alive_s = value.u16(),
     },
-    Row {
+    OptionRow {
         key: "answer_timeout_s",
         kind: count(1, 3600, "seconds"),
         default: "10",
@@ -269,7 +272,7 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         source: "",
         set: |bridge, value| bridge.answer_timeout_s = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "connect_timeout_s",
         kind: count(1, 3600, "seconds"),
         default: "10",
@@ -285,12 +288,12 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
     retry_max_s("the longest wait before it connects again", "", |bridge, value| {
         bridge.retry_max_s = value.u32();
     }),
-    Row {
+    OptionRow {
         key: "return_s",
-        kind: Kind::Number {
+        kind: OptionKind::Number {
             min: 1,
             max: 86_400,
-            unit: Unit::Of("seconds"),
+            unit: NumberUnit::Named("seconds"),
             word: Some(("never", 0)),
         },
         default: "60",
@@ -300,7 +303,7 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         source: "",
         set: |bridge, value| bridge.return_s = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "session_expiry_s",
         kind: EXPIRY,
         default: "never",
@@ -310,9 +313,14 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         source: "MQTT 5.0, 3.1.2.11.2",
         set: |bridge, value| bridge.session_expiry_s = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "packet_bytes_max",
-        kind: Kind::Number { min: 0, max: 268_435_460, unit: Unit::Bytes, word: Some(("off", 0)) },
+        kind: OptionKind::Number {
+            min: 0,
+            max: 268_435_460,
+            unit: NumberUnit::Bytes,
+            word: Some(("off", 0)),
+        },
         default: "off",
         live: true,
         short: "largest packet that is sent there, for brokers that hang up on larger ones",
@@ -325,7 +333,7 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         source: "MQTT 5.0, 3.2.2.3.6",
         set: |bridge, value| bridge.packet_bytes_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "status_topic",
         kind: TOPIC,
         default: "",
@@ -335,9 +343,9 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         source: "MQTT 5.0, 3.1.2.5",
         set: |bridge, value| bridge.status_topic = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "loop_detection",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "true",
         live: true,
         short: "whether messages that come round by other bridges are stopped",
@@ -354,9 +362,9 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
     }),
     tls_certificate(|bridge, value| bridge.tls.certificate = value.text().into()),
     tls_key(|bridge, value| bridge.tls.key = value.text().into()),
-    Row {
+    OptionRow {
         key: "tls.alpn",
-        kind: Kind::List { of: "protocol names", check: |_| Ok(()) },
+        kind: OptionKind::List { of: "protocol names", check: |_| Ok(()) },
         default: "",
         live: true,
         short: "protocols that TLS asks for (ALPN)",
@@ -364,7 +372,7 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
         source: "RFC 7301",
         set: |bridge, value| bridge.tls.alpn = value.list().to_vec(),
     },
-    Row {
+    OptionRow {
         key: "tls.server_name",
         kind: ANY,
         default: "",
@@ -376,8 +384,8 @@ pub(crate) const ROWS: &[Row<BridgeSettings>] = &[
     },
 ];
 
-pub(crate) const RULE_ROWS: &[Row<RuleSettings>] = &[
-    Row {
+pub(crate) const RULE_ROWS: &[OptionRow<BridgeRuleSettings>] = &[
+    OptionRow {
         key: "filter",
         kind: ANY,
         default: "",
@@ -388,7 +396,7 @@ pub(crate) const RULE_ROWS: &[Row<RuleSettings>] = &[
         source: "MQTT 5.0, 4.7",
         set: |rule, value| rule.filter = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "topic",
         kind: ANY,
         default: "",
@@ -400,7 +408,7 @@ pub(crate) const RULE_ROWS: &[Row<RuleSettings>] = &[
         source: "",
         set: |rule, value| rule.topic = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "qos",
         kind: count(0, 2, ""),
         default: "2",
@@ -410,9 +418,9 @@ pub(crate) const RULE_ROWS: &[Row<RuleSettings>] = &[
         source: "MQTT 5.0, 4.3",
         set: |rule, value| rule.qos = value.number() as u8,
     },
-    Row {
+    OptionRow {
         key: "retain",
-        kind: Kind::Choice(&["keep", "clear"]),
+        kind: OptionKind::Choice(&["keep", "clear"]),
         default: "keep",
         live: true,
         short: "whether a retained message is one on the other side",
@@ -420,16 +428,16 @@ pub(crate) const RULE_ROWS: &[Row<RuleSettings>] = &[
         source: "MQTT 5.0, 3.3.1.3",
         set: |rule, value| rule.clears_retain = value.text() == "clear",
     },
-    Row {
+    OptionRow {
         key: "retained",
-        kind: Kind::Choice(&["once", "always", "never"]),
+        kind: OptionKind::Choice(&["once", "always", "never"]),
         default: "once",
         live: true,
         short: "whether what is retained already is sent: when the rule is new, always, or not",
         long: "Always is with every connection, where a broker that speaks 3.1.1 knows nothing \
                else.",
         source: "MQTT 5.0, 3.8.3.1",
-        set: |rule, value| rule.retained = Retained::of(value.text()),
+        set: |rule, value| rule.retained = RetainedPolicy::from_word(value.text()),
     },
 ];
 
@@ -441,10 +449,10 @@ mod tests {
     fn a_server_is_its_host_and_port_however_they_are_written() {
         let of = |servers: &[&str]| BridgeSettings {
             client_id: "c".into(),
-            servers: servers.iter().map(|url| Url::parse(url, &SCHEMES).unwrap()).collect(),
+            servers: servers.iter().map(|url| ServerUrl::parse(url, &SCHEMES).unwrap()).collect(),
             ..BridgeSettings::default()
         };
-        let shares = |one: &str, other: &str| !of(&[one]).shares(&of(&[other])).is_empty();
+        let shares = |one: &str, other: &str| !of(&[one]).shared_servers(&of(&[other])).is_empty();
         for (one, other) in [
             ("tcp://h", "tcp://h:1883"),
             ("tls://h:8883", "tls://H"),

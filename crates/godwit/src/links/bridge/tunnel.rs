@@ -1,12 +1,12 @@
 //! WebSocket and QUIC to another broker: a thread of the bridge's own drives them, as for our small
 //! clients, and the bridge has one end of a pair of sockets.
 
-use super::far::{heed, scheme};
-use super::underway::UnderWay;
-use crate::clients::tunnel::{Far, Tunnel};
-use crate::identity::remote::dial::{Endpoint, Wire};
-use crate::identity::remote::url::Url;
-use carrier::{Layers, Manner, Outlet, Wire as Carried};
+use super::remote_session::{scheme, set_user_timeout};
+use super::send_progress::SendProgress;
+use crate::clients::tunnel::{TransportTunnel, TunnelTransport};
+use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
+use crate::identity::remote::server_url::ServerUrl;
+use carrier::{QuicClientEndpoint, QuicClientOptions, TcpTransport as Carried, TransportLayers};
 use rustls::ClientConfig;
 use std::io;
 use std::net::SocketAddr;
@@ -23,55 +23,59 @@ use tokio::sync::oneshot;
 const PINGS_EVERY: Duration = Duration::from_secs(10);
 
 /// How the far end is reached, and how long it may be silent.
-enum Road {
-    Stream(Layers, Duration),
-    Quic(Manner, Duration),
+enum RemoteTransport {
+    Stream(TransportLayers, Duration),
+    Quic(QuicClientOptions, Duration),
 }
 
-pub(super) async fn open(
-    endpoint: &Endpoint,
+pub(super) async fn open_tunnel(
+    endpoint: &ServerEndpoint,
     name: &str,
-    server: &Url,
+    server: &ServerUrl,
     tls: Option<&Arc<ClientConfig>>,
-    (within, patience): (Duration, Duration),
-) -> Result<(Box<dyn Wire>, UnderWay), String> {
+    within: Duration,
+    patience: Duration,
+) -> Result<(Box<dyn AsyncStream>, SendProgress), String> {
     let found = lookup_host((endpoint.host.as_str(), endpoint.port)).await;
     let found: Vec<SocketAddr> = found.map_err(|error| format!("{endpoint}: {error}"))?.collect();
     let road = match (scheme(server).is_quic, tls) {
-        (true, Some(tls)) => Road::Quic(Manner::new(tls)?.lost_after(patience)?, patience),
+        (true, Some(tls)) => RemoteTransport::Quic(
+            QuicClientOptions::new(tls)?.with_idle_timeout(patience)?,
+            patience,
+        ),
         (true, None) => return Err(format!("{endpoint}: QUIC is always encrypted")),
         (false, tls) => {
             let path = if server.path.is_empty() { "/mqtt" } else { &server.path };
-            let layers = Layers { tls: tls.cloned(), websocket: Some(path.into()) };
-            Road::Stream(layers, patience)
+            let layers = TransportLayers { tls: tls.cloned(), websocket: Some(path.into()) };
+            RemoteTransport::Stream(layers, patience)
         }
     };
     let (done, opened) = oneshot::channel();
     let (name, deadline) = (name.to_string(), Instant::now() + within);
     let opener = thread::Builder::new().name("opener".into()).spawn(move || {
-        let _ = done.send(first(&found, &name, &road, deadline));
+        let _ = done.send(connect_first_address(&found, &name, &road, deadline));
     });
     opener.map_err(|error| format!("no thread to connect by: {error}"))?;
     let tunnel = opened.await.map_err(|_| format!("{endpoint}: nobody connects"))?;
     let said = |error| format!("{endpoint}: {error}");
-    let (Tunnel { near, fate }, under_way) = tunnel.map_err(said)?;
-    let under_way = under_way.also(&near).map_err(said)?;
+    let (TransportTunnel { local: near, failure: fate }, under_way) = tunnel.map_err(said)?;
+    let under_way = under_way.with_socket(&near).map_err(said)?;
     let stream = near.set_nonblocking(true).and_then(|()| UnixStream::from_std(near));
     let stream = stream.map_err(said)?;
-    Ok((Box::new(End { stream, fate }), under_way))
+    Ok((Box::new(TunnelEnd { stream, fate }), under_way))
 }
 
 /// The first of the addresses that answers.
-fn first(
+fn connect_first_address(
     all: &[SocketAddr],
     name: &str,
-    road: &Road,
+    road: &RemoteTransport,
     deadline: Instant,
-) -> io::Result<(Tunnel, UnderWay)> {
+) -> io::Result<(TransportTunnel, SendProgress)> {
     let mut why = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for to in all {
-        let opened = road.far(*to, name).and_then(|(far, under_way)| {
-            Tunnel::open(far, deadline).map(|tunnel| (tunnel, under_way))
+        let opened = road.connect(*to, name).and_then(|(far, under_way)| {
+            TransportTunnel::open(far, deadline).map(|tunnel| (tunnel, under_way))
         });
         match opened {
             Err(error) => why = error,
@@ -81,33 +85,33 @@ fn first(
     Err(why)
 }
 
-impl Road {
+impl RemoteTransport {
     /// With the socket of it that says what is under way; QUIC keeps that for itself.
-    fn far(&self, to: SocketAddr, name: &str) -> io::Result<(Far, UnderWay)> {
+    fn connect(&self, to: SocketAddr, name: &str) -> io::Result<(TunnelTransport, SendProgress)> {
         match self {
-            Road::Stream(layers, patience) => {
-                let wire = Carried::open(to, None, name, layers)?;
-                heed(&wire, *patience);
-                let under_way = UnderWay::default().also(&wire)?;
-                Ok((Far::Wire(wire), under_way))
+            RemoteTransport::Stream(layers, patience) => {
+                let wire = Carried::connect(to, None, name, layers)?;
+                set_user_timeout(&wire, *patience);
+                let under_way = SendProgress::default().with_socket(&wire)?;
+                Ok((TunnelTransport::Stream(wire), under_way))
             }
-            Road::Quic(manner, patience) => {
+            RemoteTransport::Quic(manner, patience) => {
                 // So that two of them may get lost.
-                let mut outlet = Outlet::new(to, None, PINGS_EVERY.min(*patience / 4))?;
-                let trunk = outlet.open(manner, name, 0)?;
-                Ok((Far::Trunk(Box::new(outlet), trunk), UnderWay::default()))
+                let mut outlet = QuicClientEndpoint::new(to, None, PINGS_EVERY.min(*patience / 4))?;
+                let trunk = outlet.connect(manner, name, 0)?;
+                Ok((TunnelTransport::Quic(Box::new(outlet), trunk), SendProgress::default()))
             }
         }
     }
 }
 
 /// Ours of the tunnel: when it ends it says why.
-struct End {
+struct TunnelEnd {
     stream: UnixStream,
     fate: Arc<OnceLock<String>>,
 }
 
-impl AsyncRead for End {
+impl AsyncRead for TunnelEnd {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -127,7 +131,7 @@ impl AsyncRead for End {
     }
 }
 
-impl AsyncWrite for End {
+impl AsyncWrite for TunnelEnd {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

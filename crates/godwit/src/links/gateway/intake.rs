@@ -1,31 +1,31 @@
 //! What peers have said and the session here was not told yet. Each of them has its turn, so that
 //! whoever says much, or may say no more for now, keeps nobody else waiting.
 
-use super::parcel::{PeerId, cost};
-use patterns::Message;
+use super::peer_message::{PeerId, cost};
+use patterns::MultipartMessage;
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Default)]
-pub(super) struct Intake {
+pub(super) struct PeerIntake {
     /// Of whom there is something, also of those that have gone.
-    said: BTreeMap<PeerId, Said>,
+    by_peer: BTreeMap<PeerId, PeerBacklog>,
     round: VecDeque<PeerId>,
     messages: usize,
     bytes: usize,
 }
 
 #[derive(Default)]
-struct Said {
-    messages: VecDeque<Message>,
+struct PeerBacklog {
+    messages: VecDeque<MultipartMessage>,
     bytes: usize,
 }
 
 /// Peers that have something to say and had no room for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waiting {
+pub(super) enum BlockedPeers {
     All,
-    It,
-    Nobody,
+    ThisPeer,
+    NoPeer,
 }
 
 const MESSAGES_MAX: usize = 4096;
@@ -33,10 +33,10 @@ const BYTES_MAX: usize = 1 << 20;
 /// One message of a peer that has nothing here has room beyond that, up to so much of all.
 const ALL_BYTES_MAX: usize = 16 << 20;
 
-impl Intake {
+impl PeerIntake {
     /// Whether there is room for one more of this peer. None has more than half of it.
     pub(super) fn has_room(&self, id: PeerId) -> bool {
-        match self.said.get(&id) {
+        match self.by_peer.get(&id) {
             None => self.bytes < ALL_BYTES_MAX,
             Some(own) => {
                 !self.is_full()
@@ -47,7 +47,7 @@ impl Intake {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.said.is_empty()
+        self.by_peer.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -58,9 +58,9 @@ impl Intake {
         self.messages >= MESSAGES_MAX || self.bytes >= BYTES_MAX
     }
 
-    pub(super) fn push(&mut self, id: PeerId, message: Message) {
+    pub(super) fn push(&mut self, id: PeerId, message: MultipartMessage) {
         let bytes = cost(&message);
-        let own = self.said.entry(id).or_default();
+        let own = self.by_peer.entry(id).or_default();
         if own.messages.is_empty() {
             self.round.push_back(id);
         }
@@ -71,26 +71,26 @@ impl Intake {
     }
 
     /// The next of somebody who may say it, each in turn; and who may have been waiting for that.
-    pub(super) fn take(
+    pub(super) fn take_next(
         &mut self,
         may: impl Fn(PeerId) -> bool,
-    ) -> Option<(PeerId, Message, Waiting)> {
+    ) -> Option<(PeerId, MultipartMessage, BlockedPeers)> {
         let at = self.round.iter().position(|id| may(*id))?;
         self.round.rotate_left(at);
         let id = self.round.pop_front()?;
         let waiting = match (self.is_full(), self.has_room(id)) {
-            (true, _) => Waiting::All,
-            (false, false) => Waiting::It,
-            (false, true) => Waiting::Nobody,
+            (true, _) => BlockedPeers::All,
+            (false, false) => BlockedPeers::ThisPeer,
+            (false, true) => BlockedPeers::NoPeer,
         };
-        let own = self.said.get_mut(&id)?;
+        let own = self.by_peer.get_mut(&id)?;
         let message = own.messages.pop_front()?;
         let bytes = cost(&message);
         own.bytes -= bytes;
         self.messages -= 1;
         self.bytes -= bytes;
         match own.messages.is_empty() {
-            true => _ = self.said.remove(&id),
+            true => _ = self.by_peer.remove(&id),
             false => self.round.push_back(id),
         }
         Some((id, message, waiting))
@@ -101,45 +101,45 @@ impl Intake {
 mod tests {
     use super::*;
 
-    fn message(len: usize) -> Message {
-        Message { envelope: Vec::new(), frames: vec![vec![0; len]] }
+    fn message(len: usize) -> MultipartMessage {
+        MultipartMessage { envelope: Vec::new(), frames: vec![vec![0; len]] }
     }
 
     #[test]
     fn who_says_much_takes_turns_with_who_says_little() {
-        let mut intake = Intake::default();
+        let mut intake = PeerIntake::default();
         (0..3).for_each(|_| intake.push(1, message(1)));
         intake.push(2, message(1));
         let order: Vec<PeerId> =
-            std::iter::from_fn(|| intake.take(|_| true)).map(|(id, ..)| id).collect();
+            std::iter::from_fn(|| intake.take_next(|_| true)).map(|(id, ..)| id).collect();
         assert_eq!(order, [1, 2, 1, 1]);
     }
 
     #[test]
     fn who_may_not_speak_keeps_nobody_waiting() {
-        let mut intake = Intake::default();
+        let mut intake = PeerIntake::default();
         while intake.has_room(1) {
             intake.push(1, message(1000));
         }
         assert!(intake.has_room(2));
         intake.push(2, message(7));
-        let other = intake.take(|id| id != 1);
-        assert_eq!(other, Some((2, message(7), Waiting::Nobody)));
-        assert_eq!(intake.take(|id| id != 1), None);
-        let held = intake.take(|_| true);
-        assert!(held.is_some_and(|(id, _, waiting)| id == 1 && waiting == Waiting::It));
+        let other = intake.take_next(|id| id != 1);
+        assert_eq!(other, Some((2, message(7), BlockedPeers::NoPeer)));
+        assert_eq!(intake.take_next(|id| id != 1), None);
+        let held = intake.take_next(|_| true);
+        assert!(held.is_some_and(|(id, _, waiting)| id == 1 && waiting == BlockedPeers::ThisPeer));
     }
 
     #[test]
     fn there_is_an_end_to_it() {
-        let mut intake = Intake::default();
+        let mut intake = PeerIntake::default();
         for id in 0..100 {
             if intake.has_room(id) {
                 intake.push(id, message(1 << 20));
             }
         }
         assert!(intake.bytes < 2 * ALL_BYTES_MAX && intake.is_full());
-        while intake.take(|_| true).is_some() {}
-        assert_eq!((intake.messages, intake.bytes, intake.said.len()), (0, 0, 0));
+        while intake.take_next(|_| true).is_some() {}
+        assert_eq!((intake.messages, intake.bytes, intake.by_peer.len()), (0, 0, 0));
     }
 }

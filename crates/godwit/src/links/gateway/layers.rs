@@ -1,18 +1,18 @@
 //! What counts as taken by a socket: what its system has, and not what a layer or this system keeps
 //! for it.
 
-use super::crowd::{Crowd, Cut};
-use super::gauge::{Gauge, Gauged};
-use super::parcel::{Parcel, PeerId, Receipt, parcel};
-use super::peer::{Peer, Shared};
+use super::peer::{GatewayPeer, GatewayShared};
+use super::peer_message::{PeerId, PeerMessage, SessionReceipt, parcel};
+use super::peer_set::{PeerCutReason, PeerSet};
 use super::sessions::run;
 use super::settings::GatewaySettings;
 use super::tests::gateway;
-use crate::identity::remote::dial::Wire;
+use super::unacked_bytes::{MeteredSocket, UnackedBytes};
+use crate::identity::remote::endpoint::AsyncStream;
 use crate::links::LinkKind;
-use crate::links::tally::Tally;
+use crate::links::metrics::LinkMetrics;
 use mqtt::PacketId;
-use patterns::{Carrier, Message, Speech};
+use patterns::{MultipartMessage, SocketProtocol, SpTransport};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -69,71 +69,73 @@ async fn reads(theirs: &mut (impl AsyncRead + Unpin), len: usize) {
 }
 
 /// A socket at a gateway, and its end of the pipe.
-struct Attended<S> {
-    crowd: Arc<Crowd>,
+struct AttendedSocket<S> {
+    crowd: Arc<PeerSet>,
     settings: Arc<GatewaySettings>,
     theirs: S,
     task: JoinHandle<Result<(), String>>,
 }
 
-impl Attended<client::TlsStream<DuplexStream>> {
+impl AttendedSocket<client::TlsStream<DuplexStream>> {
     /// Over a pipe that takes little, which is what a socket is that reads slowly.
     async fn new() -> Self {
         let (ours, theirs) = duplex(1024);
         let (ours, theirs) = secured(ours, theirs).await;
-        Attended::at((Box::new(ours), Arc::default()), theirs).await
+        AttendedSocket::at((Box::new(ours), Arc::default()), theirs).await
     }
 }
 
 /// A connection whose other end has a system with room for little.
-async fn small() -> ((Gauged<TcpStream>, Arc<Gauge>), TcpStream) {
+async fn small() -> ((MeteredSocket<TcpStream>, Arc<UnackedBytes>), TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let theirs = TcpSocket::new_v4().unwrap();
     theirs.set_recv_buffer_size(32 * 1024).unwrap();
     let theirs = theirs.connect(listener.local_addr().unwrap()).await.unwrap();
-    (Gauged::new(listener.accept().await.unwrap().0).unwrap(), theirs)
+    (MeteredSocket::new(listener.accept().await.unwrap().0).unwrap(), theirs)
 }
 
-impl Attended<TcpStream> {
+impl AttendedSocket<TcpStream> {
     async fn small() -> Self {
         let ((ours, gauge), theirs) = small().await;
-        Attended::at((Box::new(ours), gauge), theirs).await
+        AttendedSocket::at((Box::new(ours), gauge), theirs).await
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Attended<S> {
-    async fn at(ours: (Box<dyn Wire>, Arc<Gauge>), theirs: S) -> Self {
-        Attended::with(push(1024), ours, theirs).await
+impl<S: AsyncRead + AsyncWrite + Unpin> AttendedSocket<S> {
+    async fn at(ours: (Box<dyn AsyncStream>, Arc<UnackedBytes>), theirs: S) -> Self {
+        AttendedSocket::with(push(1024), ours, theirs).await
     }
 
     async fn with(
         settings: GatewaySettings,
-        ours: (Box<dyn Wire>, Arc<Gauge>),
+        ours: (Box<dyn AsyncStream>, Arc<UnackedBytes>),
         mut theirs: S,
     ) -> Self {
         let settings = Arc::new(settings);
-        let (crowd, tally) = (Arc::new(Crowd::default()), Arc::new(Tally::of(LinkKind::Gateway)));
-        let shared = Shared { settings: settings.clone(), crowd: crowd.clone(), tally };
+        let (crowd, tally) =
+            (Arc::new(PeerSet::default()), Arc::new(LinkMetrics::for_kind(LinkKind::Gateway)));
+        let shared = GatewayShared { settings: settings.clone(), crowd: crowd.clone(), tally };
         theirs.write_all(HELLO).await.unwrap();
         theirs.flush().await.unwrap();
-        let speech = Speech::sp(settings.pattern, Carrier::Stream, settings.peer_limits());
-        let meeting = Peer::meet(shared, ours, Vec::new(), speech);
+        let speech =
+            SocketProtocol::sp(settings.pattern, SpTransport::Stream, settings.peer_limits());
+        let meeting = GatewayPeer::establish(shared, ours.0, ours.1, Vec::new(), speech);
         let (met, ()) = tokio::join!(meeting, reads(&mut theirs, HELLO.len()));
         let (gives, own) = (crowd.clone(), settings.clone());
         // As its desk does.
         tokio::spawn(async move {
             loop {
                 sleep(Duration::from_millis(1)).await;
-                gives.give_again(&own);
+                gives.redistribute(&own);
             }
         });
-        Attended { crowd, settings, theirs, task: tokio::spawn(met.unwrap().attend()) }
+        AttendedSocket { crowd, settings, theirs, task: tokio::spawn(met.unwrap().run()) }
     }
 
-    fn give(&self, id: u16) -> Weak<Parcel> {
+    fn give(&self, id: u16) -> Weak<PeerMessage> {
         let parcel = of(BODY, id);
         let given = Arc::downgrade(&parcel);
-        self.crowd.give(parcel, &self.settings);
+        self.crowd.assign(parcel, &self.settings);
         given
     }
 
@@ -143,7 +145,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Attended<S> {
 }
 
 async fn gives_what_is_taken() {
-    let mut peer = Attended::new().await;
+    let mut peer = AttendedSocket::new().await;
     peer.give(1);
     sleep(A_WHILE).await;
     assert_eq!(peer.crowd.take_receipts(), [], "it read nothing");
@@ -162,8 +164,8 @@ async fn gives_what_is_taken() {
 /// Much waits at any time, so TLS never has nothing.
 async fn keeps_little_of_what_went() {
     const BEHIND: usize = 20;
-    let mut peer = Attended::new().await;
-    let mut given: Vec<Weak<Parcel>> = (0..BEHIND).map(|_| peer.give(0)).collect();
+    let mut peer = AttendedSocket::new().await;
+    let mut given: Vec<Weak<PeerMessage>> = (0..BEHIND).map(|_| peer.give(0)).collect();
     for _ in 0..200 {
         given.push(peer.give(0));
         peer.reads_one().await;
@@ -177,12 +179,12 @@ const MANY: u16 = 300;
 /// More than the system of a small socket takes.
 const FEW: u16 = 20;
 
-fn receipts(ids: std::ops::RangeInclusive<u16>) -> Vec<Receipt> {
+fn receipts(ids: std::ops::RangeInclusive<u16>) -> Vec<SessionReceipt> {
     ids.filter_map(PacketId::new).map(|id| (1, id)).collect()
 }
 
 async fn is_told_what_arrived() {
-    let mut peer = Attended::small().await;
+    let mut peer = AttendedSocket::small().await;
     (1..=MANY).for_each(|id| _ = peer.give(id));
     sleep(A_WHILE).await;
     let told = peer.crowd.take_receipts();
@@ -195,30 +197,30 @@ async fn is_told_what_arrived() {
     assert_eq!(told, receipts(1..=MANY));
 }
 
-async fn taken(crowd: &Crowd, id: PeerId, settings: &GatewaySettings) -> Arc<Parcel> {
+async fn taken(crowd: &PeerSet, id: PeerId, settings: &GatewaySettings) -> Arc<PeerMessage> {
     let taking = async {
         loop {
-            match crowd.next(id, settings) {
+            match crowd.next_for_peer(id, settings) {
                 Some(parcel) => break parcel,
                 None => sleep(Duration::from_millis(1)).await,
             }
         }
     };
     let parcel = timeout(PATIENCE, taking).await.expect("there is one more");
-    crowd.arrived(id, None);
+    crowd.record_arrival(id, None);
     parcel
 }
 
 async fn goes_to_another() {
-    let peer = Attended::small().await;
+    let peer = AttendedSocket::small().await;
     (1..=MANY).for_each(|id| _ = peer.give(id));
     sleep(A_WHILE).await;
     // With something unread the connection is reset, and what the systems had is gone.
-    let Attended { crowd, settings, theirs, task } = peer;
+    let AttendedSocket { crowd, settings, theirs, task } = peer;
     drop(theirs);
     assert!(matches!(timeout(PATIENCE, task).await, Ok(Ok(Err(_)))));
     let told = crowd.take_receipts();
-    let id = crowd.enter(&settings, Arc::default()).unwrap();
+    let id = crowd.add_peer(&settings, Arc::default()).unwrap();
     for left in told.len() as u16 + 1..=MANY {
         let parcel = taken(&crowd, id, &settings).await;
         assert_eq!(parcel.receipt, receipts(left..=left).pop(), "in their order");
@@ -226,10 +228,10 @@ async fn goes_to_another() {
 }
 
 async fn ends_with_who_talks() {
-    let mut peer = Attended::small().await;
+    let mut peer = AttendedSocket::small().await;
     (1..=FEW).for_each(|id| _ = peer.give(id));
     sleep(A_WHILE).await;
-    peer.crowd.stop_hearing();
+    peer.crowd.stop_reading();
     let says = [0, 0, 0, 0, 0, 0, 0, 1, b'x'];
     peer.theirs.write_all(&says).await.unwrap();
     peer.crowd.close();
@@ -262,7 +264,7 @@ fn what_arrived_of_what_went_through_tls_is_known_while_more_waits() {
     run(async {
         let ((ours, gauge), theirs) = small().await;
         let (ours, theirs) = secured(ours, theirs).await;
-        let peer = Attended::at((Box::new(ours), gauge.clone()), theirs).await;
+        let peer = AttendedSocket::at((Box::new(ours), gauge.clone()), theirs).await;
         (1..=MANY).for_each(|id| _ = peer.give(id));
         // Until its system has room for nothing, and has said so.
         for _ in 0..20 {
@@ -279,12 +281,12 @@ fn what_arrived_of_what_went_through_tls_is_known_while_more_waits() {
 #[test]
 fn who_takes_nothing_keeps_nobody_waiting() {
     run(async {
-        let stuck = Attended::small().await;
+        let stuck = AttendedSocket::small().await;
         let (crowd, settings) = (stuck.crowd.clone(), stuck.settings.clone());
         (1..=3 * MANY).for_each(|id| _ = stuck.give(id));
         sleep(A_WHILE).await;
         let told = crowd.take_receipts().len();
-        let hungry = crowd.enter(&settings, Arc::default()).unwrap();
+        let hungry = crowd.add_peer(&settings, Arc::default()).unwrap();
         // What systems took for the other one is its, and at most half of all.
         for _ in told..usize::from(MANY) {
             taken(&crowd, hungry, &settings).await;
@@ -301,13 +303,13 @@ fn push(inflight_max: u16) -> GatewaySettings {
     settings
 }
 
-fn short(id: u16) -> Arc<Parcel> {
+fn short(id: u16) -> Arc<PeerMessage> {
     of(1, id)
 }
 
 /// Without a receipt where the Packet Identifier is zero.
-fn of(len: usize, id: u16) -> Arc<Parcel> {
-    let message = Message { envelope: Vec::new(), frames: vec![vec![b'x'; len]] };
+fn of(len: usize, id: u16) -> Arc<PeerMessage> {
+    let message = MultipartMessage { envelope: Vec::new(), frames: vec![vec![b'x'; len]] };
     parcel(message, PacketId::new(id).map(|id| (1, id)))
 }
 
@@ -315,23 +317,25 @@ fn of(len: usize, id: u16) -> Arc<Parcel> {
 #[test]
 fn what_waits_for_who_takes_nothing_moves_though_all_is_quiet() {
     run(async {
-        let (crowd, settings) = (Crowd::default(), push(4));
-        let [stuck, reads] = [0, 1].map(|_| crowd.enter(&settings, Arc::default()).unwrap());
+        let (crowd, settings) = (PeerSet::default(), push(4));
+        let [stuck, reads] = [0, 1].map(|_| crowd.add_peer(&settings, Arc::default()).unwrap());
         let mut given = 0;
         let mut give = || {
             given += 1;
-            crowd.give(short(given), &settings)
+            crowd.assign(short(given), &settings)
         };
-        while give() != Some(stuck) || crowd.next(stuck, &settings).is_some() {
-            _ = crowd.next(reads, &settings).map(|own| crowd.arrived(reads, own.receipt));
+        while give() != Some(stuck) || crowd.next_for_peer(stuck, &settings).is_some() {
+            _ = crowd
+                .next_for_peer(reads, &settings)
+                .map(|own| crowd.record_arrival(reads, own.receipt));
         }
         // The desk sleeps until it hears that one is stuck, which is then that long.
         while timeout(A_WHILE, crowd.changed.notified()).await.is_ok() {
-            crowd.give_again(&settings);
+            crowd.redistribute(&settings);
         }
         sleep(A_WHILE).await;
-        crowd.give_again(&settings);
-        assert!(crowd.next(reads, &settings).is_some());
+        crowd.redistribute(&settings);
+        assert!(crowd.next_for_peer(reads, &settings).is_some());
     });
 }
 
@@ -339,25 +343,25 @@ fn what_waits_for_who_takes_nothing_moves_though_all_is_quiet() {
 #[test]
 fn who_takes_nothing_has_half_at_most() {
     for (window, half) in [(1, 1), (2, 1), (3, 1), (10, 5), (1024, 512)] {
-        let (crowd, settings) = (Crowd::default(), push(window));
-        let id = crowd.enter(&settings, Arc::default()).unwrap();
-        (1..=window).for_each(|id| _ = crowd.give(short(id), &settings));
-        assert_eq!(iter::from_fn(|| crowd.next(id, &settings)).count(), half, "{window}");
+        let (crowd, settings) = (PeerSet::default(), push(window));
+        let id = crowd.add_peer(&settings, Arc::default()).unwrap();
+        (1..=window).for_each(|id| _ = crowd.assign(short(id), &settings));
+        assert_eq!(iter::from_fn(|| crowd.next_for_peer(id, &settings)).count(), half, "{window}");
     }
 }
 
 #[test]
 fn who_takes_again_has_its_turn_again() {
     run(async {
-        let (crowd, settings) = (Crowd::default(), push(1024));
-        let [late, reads] = [0, 1].map(|_| crowd.enter(&settings, Arc::default()).unwrap());
-        let give = |count: u16| (0..count).for_each(|_| _ = crowd.give(short(0), &settings));
-        let takes = |id: PeerId| iter::from_fn(|| crowd.next(id, &settings)).count();
+        let (crowd, settings) = (PeerSet::default(), push(1024));
+        let [late, reads] = [0, 1].map(|_| crowd.add_peer(&settings, Arc::default()).unwrap());
+        let give = |count: u16| (0..count).for_each(|_| _ = crowd.assign(short(0), &settings));
+        let takes = |id: PeerId| iter::from_fn(|| crowd.next_for_peer(id, &settings)).count();
         give(10);
-        crowd.takes_nothing(late, &settings);
+        crowd.mark_stuck(late, &settings);
         assert_eq!(takes(reads), 5);
         sleep(A_WHILE).await;
-        crowd.give_again(&settings);
+        crowd.redistribute(&settings);
         assert_eq!((takes(reads), takes(late)), (5, 0));
         give(10);
         assert_eq!((takes(reads), takes(late)), (5, 5));
@@ -367,27 +371,27 @@ fn who_takes_again_has_its_turn_again() {
 #[test]
 fn who_took_all_and_nothing_of_it_for_long_goes_where_others_have_nothing() {
     run(async {
-        let (crowd, settings) = (Crowd::default(), push(2));
-        let all = [0; 3].map(|_| crowd.enter(&settings, Arc::default()).unwrap());
-        (1..=2).for_each(|id| _ = crowd.give(short(id), &settings));
+        let (crowd, settings) = (PeerSet::default(), push(2));
+        let all = [0; 3].map(|_| crowd.add_peer(&settings, Arc::default()).unwrap());
+        (1..=2).for_each(|id| _ = crowd.assign(short(id), &settings));
         let [first, second, reads] = all;
-        assert!(crowd.next(first, &settings).is_some());
+        assert!(crowd.next_for_peer(first, &settings).is_some());
         sleep(A_WHILE).await;
-        assert_eq!(crowd.relieves_at(&settings), None, "there is one more for the others");
-        assert!(crowd.next(second, &settings).is_some());
-        let due = crowd.relieves_at(&settings).expect("nothing is left");
+        assert_eq!(crowd.next_relief_at(&settings), None, "there is one more for the others");
+        assert!(crowd.next_for_peer(second, &settings).is_some());
+        let due = crowd.next_relief_at(&settings).expect("nothing is left");
         sleep_until(due - A_WHILE).await;
-        crowd.give_again(&settings);
-        let cut = |id: PeerId| crowd.hold(id, 0, &settings).err();
+        crowd.redistribute(&settings);
+        let cut = |id: PeerId| crowd.charge_bytes(id, 0, &settings).err();
         assert_eq!(all.map(cut), [None; 3]);
         sleep(A_WHILE).await;
-        crowd.give_again(&settings);
+        crowd.redistribute(&settings);
         // The second one has not been so for as long, and one is enough.
-        assert_eq!(all.map(cut), [Some(Cut::TookNothing), None, None]);
-        assert_eq!(crowd.relieves_at(&settings), None);
-        crowd.leave(first, iter::once(short(1)), true);
-        crowd.give_again(&settings);
-        let next = crowd.next(reads, &settings).and_then(|own| own.receipt);
+        assert_eq!(all.map(cut), [Some(PeerCutReason::TookNothing), None, None]);
+        assert_eq!(crowd.next_relief_at(&settings), None);
+        crowd.remove_peer(first, iter::once(short(1)), true);
+        crowd.redistribute(&settings);
+        let next = crowd.next_for_peer(reads, &settings).and_then(|own| own.receipt);
         assert_eq!(next, receipts(1..=1).pop());
     });
 }
@@ -396,14 +400,14 @@ fn who_took_all_and_nothing_of_it_for_long_goes_where_others_have_nothing() {
 fn who_takes_a_part_of_one_message_takes_something() {
     run(async {
         let (ours, theirs) = small().await;
-        let ours: (Box<dyn Wire>, _) = (Box::new(ours.0), ours.1);
-        let Attended { crowd, settings, mut theirs, .. } =
-            Attended::with(push(1), ours, theirs).await;
-        crowd.give(of(1 << 20, 1), &settings);
-        crowd.enter(&settings, Arc::default()).unwrap();
+        let ours: (Box<dyn AsyncStream>, _) = (Box::new(ours.0), ours.1);
+        let AttendedSocket { crowd, settings, mut theirs, .. } =
+            AttendedSocket::with(push(1), ours, theirs).await;
+        crowd.assign(of(1 << 20, 1), &settings);
+        crowd.add_peer(&settings, Arc::default()).unwrap();
         let due = async || {
             sleep(A_WHILE).await;
-            crowd.relieves_at(&settings).expect("nothing is left for the other")
+            crowd.next_relief_at(&settings).expect("nothing is left for the other")
         };
         let first = due().await;
         assert_eq!(due().await, first, "it takes nothing");
@@ -418,14 +422,14 @@ fn who_is_sent_away_has_what_had_arrived_and_no_more() {
     run(async {
         let (ours, theirs) = small().await;
         let gauge = ours.1.clone();
-        let peer = Attended::with(push(1), (Box::new(ours.0), ours.1), theirs).await;
-        peer.crowd.give(of(1 << 20, 1), &peer.settings);
-        let other = peer.crowd.enter(&peer.settings, Arc::default()).unwrap();
-        let Attended { crowd, settings, mut theirs, task } = peer;
+        let peer = AttendedSocket::with(push(1), (Box::new(ours.0), ours.1), theirs).await;
+        peer.crowd.assign(of(1 << 20, 1), &peer.settings);
+        let other = peer.crowd.add_peer(&peer.settings, Arc::default()).unwrap();
+        let AttendedSocket { crowd, settings, mut theirs, task } = peer;
         let Ok(Ok(Err(why))) = timeout(2 * PATIENCE, task).await else { panic!("it stays") };
         assert!(why.starts_with("it took nothing"), "{why}");
         sleep(A_WHILE).await;
-        assert!(crowd.next(other, &settings).is_some());
+        assert!(crowd.next_for_peer(other, &settings).is_some());
         let (arrived, written) = (gauge.arrived() as usize, gauge.written() as usize);
         drop(gauge);
         let mut read = Vec::new();
@@ -438,23 +442,23 @@ fn who_is_sent_away_has_what_had_arrived_and_no_more() {
 #[test]
 fn who_has_room_again_has_what_waits_for_others_though_all_is_quiet() {
     run(async {
-        let (crowd, settings) = (Crowd::default(), push(1024));
-        let [late, reads] = [0, 1].map(|_| crowd.enter(&settings, Arc::default()).unwrap());
+        let (crowd, settings) = (PeerSet::default(), push(1024));
+        let [late, reads] = [0, 1].map(|_| crowd.add_peer(&settings, Arc::default()).unwrap());
         let quiet = async || while timeout(A_WHILE, crowd.changed.notified()).await.is_ok() {};
-        (0..2).for_each(|_| _ = crowd.give(short(0), &settings));
-        crowd.takes_nothing(late, &settings);
-        assert!(crowd.next(reads, &settings).is_some());
+        (0..2).for_each(|_| _ = crowd.assign(short(0), &settings));
+        crowd.mark_stuck(late, &settings);
+        assert!(crowd.next_for_peer(reads, &settings).is_some());
         sleep(A_WHILE).await;
-        crowd.give_again(&settings);
-        crowd.takes_nothing(reads, &settings);
+        crowd.redistribute(&settings);
+        crowd.mark_stuck(reads, &settings);
         quiet().await;
-        assert!(crowd.relieves_at(&settings).is_none(), "there is nobody else");
-        assert!(crowd.next(late, &settings).is_none());
+        assert!(crowd.next_relief_at(&settings).is_none(), "there is nobody else");
+        assert!(crowd.next_for_peer(late, &settings).is_none());
         let told = timeout(A_WHILE, crowd.changed.notified()).await;
         assert!(told.is_ok());
         sleep(A_WHILE).await;
-        crowd.give_again(&settings);
-        assert!(crowd.next(late, &settings).is_some());
+        crowd.redistribute(&settings);
+        assert!(crowd.next_for_peer(late, &settings).is_some());
     });
 }
 
@@ -470,18 +474,18 @@ fn what_goes_to_all_or_to_who_asked_stays_theirs_however_late_they_take_it() {
                 _ => gateway(&own, &[], &[&[("topic", "questions")]]),
             }
             .unwrap();
-            let crowd = Crowd::default();
-            let all = [0, 1].map(|_| crowd.enter(&settings, Arc::default()).unwrap());
+            let crowd = PeerSet::default();
+            let all = [0, 1].map(|_| crowd.add_peer(&settings, Arc::default()).unwrap());
             for _ in 0..COUNT {
-                all.iter().for_each(|id| crowd.answer(*id, short(0), &settings).unwrap());
+                all.iter().for_each(|id| crowd.send_to(*id, short(0), &settings).unwrap());
             }
-            let takes = |id: PeerId| iter::from_fn(|| crowd.next(id, &settings)).count();
+            let takes = |id: PeerId| iter::from_fn(|| crowd.next_for_peer(id, &settings)).count();
             let [late, reads] = all;
-            crowd.takes_nothing(late, &settings);
+            crowd.mark_stuck(late, &settings);
             assert_eq!(takes(reads), COUNT);
             sleep(A_WHILE).await;
-            assert!(crowd.relieves_at(&settings).is_none(), "{pattern}");
-            crowd.give_again(&settings);
+            assert!(crowd.next_relief_at(&settings).is_none(), "{pattern}");
+            crowd.redistribute(&settings);
             assert_eq!((takes(reads), takes(late)), (0, COUNT), "{pattern}");
         }
     });

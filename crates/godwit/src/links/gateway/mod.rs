@@ -7,48 +7,48 @@
 //! nothing more, no socket is read. When it stops it reads none of them any more, and says here
 //! what it has read before it ends.
 
-mod aside;
-mod crowd;
-mod desk;
-mod errands;
-mod forms;
-mod gauge;
-mod held;
+mod address;
+mod dialer;
+mod formats;
 mod intake;
 #[cfg(test)]
 mod layers;
-mod parcel;
+mod overflow;
 mod peer;
-mod place;
+mod peer_message;
+mod peer_set;
+mod pending_requests;
+mod quarantine;
 #[cfg(test)]
 mod questions;
-mod roads;
 mod rows;
 mod rules;
-mod said;
+mod session;
 #[cfg(test)]
 mod sessions;
 pub(crate) mod settings;
 #[cfg(test)]
 mod tests;
 mod trust;
+mod unacked_bytes;
+mod unacked_publishes;
 mod upgrade;
 
-pub(crate) use self::place::Place;
-pub(crate) use self::rules::RuleGiven;
-pub(crate) use self::trust::trust;
+pub(crate) use self::address::SocketAddress;
+pub(crate) use self::rules::GatewayRuleSettings;
+pub(crate) use self::trust::load_tls_configs;
 
-use self::crowd::Crowd;
-use self::desk::{Desk, again};
-use self::peer::{Shared, lose_all};
-use self::roads::Trusted;
+use self::dialer::GatewayTls;
+use self::peer::{GatewayShared, count_lost};
+use self::peer_set::PeerSet;
+use self::session::{GatewaySession, without_retained};
 use self::settings::GatewaySettings;
-use super::near::{Home, NearTerms, Prepared, Wish};
-use super::tally::Tally;
-use super::way::{READ_BYTES, Way};
-use super::{Credentials, Served, Stop, stopped};
-use crate::patience::timeout;
-use mqtt::{Disconnect, Properties, QoS, Reason, Version};
+use super::connection::{LinkConnection, READ_BYTES};
+use super::local_session::{LocalBroker, LocalBrokerLimits, LocalSessionRequest, PreparedSession};
+use super::metrics::LinkMetrics;
+use super::{ClientTlsCell, LinkStop, ServerTlsCell, wait_for_stop};
+use crate::pause_aware_timeout::timeout;
+use mqtt::{Disconnect, Properties, ProtocolVersion, QoS, ReasonCode};
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -61,19 +61,19 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::info;
 
 pub(crate) struct Gateway {
-    shared: Shared,
-    home: Arc<Home>,
-    trusted: Trusted,
+    shared: GatewayShared,
+    home: Arc<LocalBroker>,
+    trusted: GatewayTls,
     /// The options were read again.
     again: Arc<Notify>,
 }
 
 /// Why the connection to the session here ends.
-enum Ended {
+enum GatewayExit {
     Stopped,
     /// No socket is there that could take anything, or for a moment none was.
-    Alone,
-    Why(String),
+    NoReadyPeer,
+    Failed(String),
 }
 
 /// This broker is ours: if it does not answer it is busy stopping or starting.
@@ -85,90 +85,95 @@ const LAST_WORD: Duration = Duration::from_millis(200);
 impl Gateway {
     pub(crate) fn new(
         settings: &GatewaySettings,
-        (dials, serves): (Credentials, Served),
-        (home, again): (Arc<Home>, Arc<Notify>),
-        tally: Arc<Tally>,
+        dials: ClientTlsCell,
+        serves: ServerTlsCell,
+        home: Arc<LocalBroker>,
+        again: Arc<Notify>,
+        tally: Arc<LinkMetrics>,
     ) -> Gateway {
-        let (settings, crowd) = (Arc::new(settings.clone()), Arc::new(Crowd::default()));
-        let shared = Shared { settings, crowd, tally };
-        Gateway { shared, home, trusted: Trusted { dials, serves }, again }
+        let (settings, crowd) = (Arc::new(settings.clone()), Arc::new(PeerSet::default()));
+        let shared = GatewayShared { settings, crowd, tally };
+        Gateway { shared, home, trusted: GatewayTls { dials, serves }, again }
     }
 
     /// Until `stop` says so.
-    pub(crate) async fn run(self, mut stop: watch::Receiver<Stop>) {
-        let Shared { settings, tally, .. } = self.shared.clone();
+    pub(crate) async fn run(self, mut stop: watch::Receiver<LinkStop>) {
+        let GatewayShared { settings, tally, .. } = self.shared.clone();
         let mut told = stop.clone();
         let prepared = tokio::select! {
-            prepared = self.prepare(false) => prepared,
-            () = stopped(&mut told) => return,
+            prepared = self.prepare_session(false) => prepared,
+            () = wait_for_stop(&mut told) => return,
         };
-        let mut roads = self.set_out();
-        let terms =
-            NearTerms { qos_max: QoS::AtLeastOnce, takes_retain: true, packet_bytes_max: u32::MAX };
-        let mut desk = Desk::new(self.shared.clone(), terms);
-        desk.heed_prepared(prepared);
+        let mut roads = self.spawn_dialers();
+        let terms = LocalBrokerLimits {
+            qos_max: QoS::AtLeastOnce,
+            takes_retain: true,
+            packet_bytes_max: u32::MAX,
+        };
+        let mut desk = GatewaySession::new(self.shared.clone(), terms);
+        desk.on_prepared(prepared);
         loop {
             tokio::select! {
                 biased;
                 // Who is there may have said something that is to be finished.
-                () = self.somebody(&desk) => {}
-                () = self.is_asked_again(desk.asks_again_at()) => {
+                () = self.wait_for_work(&desk) => {}
+                () = self.wait_for_permission_change(desk.next_resubscribe_at()) => {
                     // To its end, whoever comes: who carries has to know what was asked for.
                     tokio::select! {
-                        prepared = self.prepare(true) => desk.heed_prepared(prepared),
-                        () = stopped(&mut told) => break,
+                        prepared = self.prepare_session(true) => desk.on_prepared(prepared),
+                        () = wait_for_stop(&mut told) => break,
                     }
                     continue;
                 }
-                () = stopped(&mut told) => break,
+                () = wait_for_stop(&mut told) => break,
             }
-            match self.work(&mut desk, &mut stop).await {
-                Ended::Stopped => break,
-                Ended::Alone => {}
-                Ended::Why(why) => {
-                    tally.fail(&settings.name, why);
-                    if *told.borrow() != Stop::No {
-                        self.doubt(&desk, "it stopped");
+            match self.run_session(&mut desk, &mut stop).await {
+                GatewayExit::Stopped => break,
+                GatewayExit::NoReadyPeer => {}
+                GatewayExit::Failed(why) => {
+                    tally.record_failure(&settings.name, why);
+                    if *told.borrow() != LinkStop::No {
+                        self.warn_unconfirmed(&desk, "it stopped");
                         break;
                     }
                     // What was said has one more connection to be said over when it stops.
                     tokio::select! {
                         () = sleep(NEAR_RETRY) => {}
-                        () = stopped(&mut told) => {}
+                        () = wait_for_stop(&mut told) => {}
                     }
                 }
             }
         }
-        desk.pass_over();
-        self.close();
+        desk.stop_delivering();
+        self.close_peers();
         roads.shutdown().await;
         tally.is_up.store(false, Relaxed);
         info!(target: "godwit::gateway", gateway = &*settings.name, "stopped");
     }
 
-    fn set_out(&self) -> JoinSet<()> {
+    fn spawn_dialers(&self) -> JoinSet<()> {
         let (mut roads, settings) = (JoinSet::new(), &self.shared.settings);
         for place in &settings.listen {
-            roads.spawn(roads::listen(self.shared.clone(), place.clone(), self.trusted.clone()));
+            roads.spawn(dialer::listen(self.shared.clone(), place.clone(), self.trusted.clone()));
         }
         for place in &settings.dial {
-            roads.spawn(roads::dial(self.shared.clone(), place.clone(), self.trusted.clone()));
+            roads.spawn(dialer::dial(self.shared.clone(), place.clone(), self.trusted.clone()));
         }
         roads
     }
 
     /// The session here exists, and is subscribed, before any socket is there.
-    async fn prepare(&self, is_again: bool) -> Prepared {
+    async fn prepare_session(&self, is_again: bool) -> PreparedSession {
         let settings = &self.shared.settings;
         let (link_id, identity) = (settings.link_id(), settings.identity());
         let wanted = |qos_max: QoS| match is_again {
-            true => again(settings.wanted(qos_max)),
-            false => settings.wanted(qos_max),
+            true => without_retained(settings.subscriptions(qos_max)),
+            false => settings.subscriptions(qos_max),
         };
         loop {
-            match self.home.prepare_as(&link_id, identity, false, wanted).await {
+            match self.home.prepare_session_as(&link_id, identity, false, wanted).await {
                 Ok(prepared) => return prepared,
-                Err(why) => self.shared.tally.fail(&settings.name, why),
+                Err(why) => self.shared.tally.record_failure(&settings.name, why),
             }
             sleep(NEAR_RETRY).await;
         }
@@ -176,15 +181,15 @@ impl Gateway {
 
     /// Comes back when there is somebody for whom the session here is wanted, or something that it
     /// does not have: until then its queue grows where sessions are, and not in memory.
-    async fn somebody(&self, desk: &Desk) {
-        while desk.is_alone() {
+    async fn wait_for_work(&self, desk: &GatewaySession) {
+        while desk.is_idle() {
             self.shared.crowd.changed.notified().await;
         }
     }
 
     /// Comes back when its permissions may have changed while nobody was there for whom it works,
     /// or at the time that is given.
-    async fn is_asked_again(&self, due: Option<Instant>) {
+    async fn wait_for_permission_change(&self, due: Option<Instant>) {
         let is_judged = self.shared.settings.identity().is_some();
         let told = async {
             match is_judged {
@@ -194,114 +199,126 @@ impl Gateway {
         };
         tokio::select! {
             () = told => {}
-            () = time_of(due) => {}
+            () = wait_for_deadline(due) => {}
         }
     }
 
-    async fn work(&self, desk: &mut Desk, stop: &mut watch::Receiver<Stop>) -> Ended {
+    async fn run_session(
+        &self,
+        desk: &mut GatewaySession,
+        stop: &mut watch::Receiver<LinkStop>,
+    ) -> GatewayExit {
         let settings = &self.shared.settings;
         let link_id = settings.link_id();
         let receive_maximum = settings.limits.inflight_max;
-        let wish = Wish { link_id: &link_id, receive_maximum, is_last: false, is_quiet: false };
+        let wish = LocalSessionRequest {
+            link_id: &link_id,
+            receive_maximum,
+            is_last: false,
+            is_quiet: false,
+        };
         let mut near = match self.home.connect_as(wish, settings.identity()).await {
             Ok(near) if near.session_present => near,
             Ok(near) => {
-                let _ = near.goodbye().await;
+                let _ = near.disconnect().await;
                 // What was said has time to be said over when it stops, and not longer.
                 let late = async {
-                    stopped(stop).await;
+                    wait_for_stop(stop).await;
                     sleep(FINISH).await;
                 };
                 tokio::select! {
-                    prepared = self.prepare(false) => desk.heed_prepared(prepared),
+                    prepared = self.prepare_session(false) => desk.on_prepared(prepared),
                     () = late => {
-                        self.doubt(desk, "its session did not come again");
-                        return Ended::Stopped;
+                        self.warn_unconfirmed(desk, "its session did not come again");
+                        return GatewayExit::Stopped;
                     }
                 }
-                return Ended::Alone;
+                return GatewayExit::NoReadyPeer;
             }
-            Err(why) => return Ended::Why(why),
+            Err(why) => return GatewayExit::Failed(why),
         };
-        if let Err(why) = near.begin(&mut desk.fresh).await {
-            return Ended::Why(why);
+        if let Err(why) = near.request_retained(&mut desk.new_filters).await {
+            return GatewayExit::Failed(why);
         }
-        desk.begin(near.terms);
+        desk.begin_connection(near.limits);
         desk.subscribe_again();
-        let mut way = Way::new(near.stream, near.read);
-        let ended = self.carry(desk, &mut way, stop).await;
-        if !matches!(ended, Ended::Why(_)) {
-            goodbye(desk, &mut way).await;
+        let mut way = LinkConnection::new(near.stream, near.read);
+        let ended = self.relay_until_end(desk, &mut way, stop).await;
+        if !matches!(ended, GatewayExit::Failed(_)) {
+            disconnect(desk, &mut way).await;
         }
         ended
     }
 
-    async fn carry(
+    async fn relay_until_end(
         &self,
-        desk: &mut Desk,
-        way: &mut Way<UnixStream>,
-        stop: &mut watch::Receiver<Stop>,
-    ) -> Ended {
-        let Shared { settings, crowd, .. } = &self.shared;
+        desk: &mut GatewaySession,
+        way: &mut LinkConnection<UnixStream>,
+        stop: &mut watch::Receiver<LinkStop>,
+    ) -> GatewayExit {
+        let GatewayShared { settings, crowd, .. } = &self.shared;
         let mut buffer = vec![0; READ_BYTES];
         loop {
-            desk.heed_crowd();
-            if desk.is_alone() || desk.is_parted() {
-                return Ended::Alone;
+            desk.on_peers_changed();
+            if desk.is_idle() || desk.needs_reconnect() {
+                return GatewayExit::NoReadyPeer;
             }
-            let due = desk.due();
+            let due = desk.next_deadline();
             tokio::select! {
                 biased;
-                () = stopped(stop) => {
-                    self.settle(desk, way).await;
-                    return Ended::Stopped;
+                () = wait_for_stop(stop) => {
+                    self.drain(desk, way).await;
+                    return GatewayExit::Stopped;
                 }
                 moved = poll_fn(|cx| poll(desk, way, cx, &mut buffer)) => {
                     if let Err(why) = moved {
-                        return Ended::Why(why);
+                        return GatewayExit::Failed(why);
                     }
                 }
                 () = crowd.changed.notified() => {}
                 () = self.again.notified() => {
                     // Who answers that knows the new permissions.
-                    self.home.survey(vec![settings.link_id().into()]).await;
+                    self.home.report_sessions(vec![settings.link_id().into()]).await;
                     desk.subscribe_again();
                 }
-                () = time_of(due) => desk.look_at_time(),
+                () = wait_for_deadline(due) => desk.check_timeouts(),
             }
         }
     }
 
     /// What was read of sockets this broker has, before any of them may believe so: none is read
     /// any more. Then they go, and what they take until they have gone is acknowledged.
-    async fn settle(&self, desk: &mut Desk, way: &mut Way<UnixStream>) {
+    async fn drain(&self, desk: &mut GatewaySession, way: &mut LinkConnection<UnixStream>) {
         let crowd = &self.shared.crowd;
-        crowd.stop_hearing();
-        desk.pass_over();
-        let is_heard = |desk: &Desk| crowd.is_heard_out() && desk.is_answered();
-        match timeout(FINISH, self.carry_until(is_heard, desk, way)).await {
+        crowd.stop_reading();
+        desk.stop_delivering();
+        let is_heard =
+            |desk: &GatewaySession| crowd.has_relayed_all() && desk.is_fully_acknowledged();
+        match timeout(FINISH, self.relay_until(is_heard, desk, way)).await {
             Ok(Ok(())) => {}
-            Ok(Err(why)) => return self.doubt(desk, &why),
-            Err(_) => self.doubt(desk, &format!("no answer within {} s", FINISH.as_secs())),
+            Ok(Err(why)) => return self.warn_unconfirmed(desk, &why),
+            Err(_) => {
+                self.warn_unconfirmed(desk, &format!("no answer within {} s", FINISH.as_secs()))
+            }
         }
         // Nobody takes anything behind the end, but who did it just before has to say so.
-        let end = self.close() + LAST_WORD;
-        let have_gone = |desk: &Desk| crowd.len() == 0 && desk.is_answered();
-        let _ = timeout_at(end, self.carry_until(have_gone, desk, way)).await;
+        let end = self.close_peers() + LAST_WORD;
+        let have_gone = |desk: &GatewaySession| crowd.len() == 0 && desk.is_fully_acknowledged();
+        let _ = timeout_at(end, self.relay_until(have_gone, desk, way)).await;
     }
 
     /// Says when all sockets have gone at the latest.
-    fn close(&self) -> Instant {
+    fn close_peers(&self) -> Instant {
         let (end, lost) = self.shared.crowd.close();
-        lose_all(&self.shared, lost);
+        count_lost(&self.shared, lost);
         end
     }
 
-    async fn carry_until(
+    async fn relay_until(
         &self,
-        is_so: impl Fn(&Desk) -> bool,
-        desk: &mut Desk,
-        way: &mut Way<UnixStream>,
+        is_so: impl Fn(&GatewaySession) -> bool,
+        desk: &mut GatewaySession,
+        way: &mut LinkConnection<UnixStream>,
     ) -> Result<(), String> {
         let mut buffer = vec![0; READ_BYTES];
         loop {
@@ -317,17 +334,17 @@ impl Gateway {
     }
 
     /// Says so where it is not known what came of what sockets said.
-    fn doubt(&self, desk: &Desk, why: &str) {
-        let Shared { settings, crowd, tally } = &self.shared;
-        let count = desk.unanswered() + crowd.unheard();
+    fn warn_unconfirmed(&self, desk: &GatewaySession, why: &str) {
+        let GatewayShared { settings, crowd, tally } = &self.shared;
+        let count = desk.unacknowledged_count() + crowd.unrelayed_count();
         if count > 0 {
             let what = format!("{why}: what {count} messages came to is not known");
-            tally.fail(&settings.name, what);
+            tally.record_failure(&settings.name, what);
         }
     }
 }
 
-async fn time_of(due: Option<Instant>) {
+async fn wait_for_deadline(due: Option<Instant>) {
     match due {
         Some(due) => sleep_until(due).await,
         None => pending().await,
@@ -336,48 +353,48 @@ async fn time_of(due: Option<Instant>) {
 
 /// Everything that can go on does. Comes back when something did.
 fn poll(
-    desk: &mut Desk,
-    way: &mut Way<UnixStream>,
+    desk: &mut GatewaySession,
+    way: &mut LinkConnection<UnixStream>,
     cx: &mut Context<'_>,
     buffer: &mut [u8],
 ) -> Poll<Result<(), String>> {
-    let taken_in = desk.take_in();
-    if exchange(desk, way, cx, buffer)? || taken_in {
+    let taken_in = desk.take_inbound();
+    if exchange_bytes(desk, way, cx, buffer)? || taken_in {
         return Poll::Ready(Ok(()));
     }
     Poll::Pending
 }
 
 /// What goes to the session here and what comes from it. Says whether there was anything.
-fn exchange(
-    desk: &mut Desk,
-    way: &mut Way<UnixStream>,
+fn exchange_bytes(
+    desk: &mut GatewaySession,
+    way: &mut LinkConnection<UnixStream>,
     cx: &mut Context<'_>,
     buffer: &mut [u8],
 ) -> Result<bool, String> {
     let near = |error: std::io::Error| format!("this broker closed the connection: {error}");
     let mut moved = way.poll_write(cx, &mut desk.to_near).map_err(near)?;
     if !way.unread().is_empty() {
-        let taken = desk.hear(way.unread())?;
-        way.take(taken);
+        let taken = desk.read_session(way.unread())?;
+        way.consume(taken);
         moved |= taken > 0;
     }
     // What cannot go on yet is not made longer, but a packet that is not whole is.
-    if way.unread().is_empty() || !desk.is_held_up() {
+    if way.unread().is_empty() || !desk.has_backpressure() {
         moved |= way.poll_read(cx, buffer).map_err(near)?;
     }
     Ok(moved)
 }
 
 /// This broker has heard it once it closes the connection.
-async fn goodbye(desk: &mut Desk, way: &mut Way<UnixStream>) {
+async fn disconnect(desk: &mut GatewaySession, way: &mut LinkConnection<UnixStream>) {
     desk.take_receipts();
-    desk.pass_over();
-    let (reason, properties) = (Reason::NormalDisconnection, Properties::default());
-    Disconnect { reason, properties }.encode(Version::V5, &mut desk.to_near);
+    desk.stop_delivering();
+    let (reason, properties) = (ReasonCode::NormalDisconnection, Properties::default());
+    Disconnect { reason, properties }.encode(ProtocolVersion::V5, &mut desk.to_near);
     let mut buffer = vec![0; READ_BYTES];
     let closed = poll_fn(|cx| {
-        while let Ok(moved) = exchange(desk, way, cx, &mut buffer) {
+        while let Ok(moved) = exchange_bytes(desk, way, cx, &mut buffer) {
             if !moved {
                 return Poll::Pending;
             }

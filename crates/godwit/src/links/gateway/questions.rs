@@ -1,16 +1,19 @@
 //! What becomes of questions to sockets and of their answers: a desk, and whatever its sockets and
 //! its session say.
 
-use super::crowd::Crowd;
-use super::desk::Desk;
-use super::parcel::PeerId;
-use super::peer::Shared;
+use super::peer::GatewayShared;
+use super::peer_message::PeerId;
+use super::peer_set::PeerSet;
+use super::session::GatewaySession;
 use super::tests::gateway;
 use crate::links::LinkKind;
-use crate::links::near::{NearTerms, acknowledge};
-use crate::links::tally::Tally;
-use mqtt::{Packet, PacketId, PacketType, PropertiesBuf, Property, Publish, QoS, Reason, Version};
-use patterns::Message;
+use crate::links::local_session::{LocalBrokerLimits, encode_ack};
+use crate::links::metrics::LinkMetrics;
+use mqtt::{
+    Packet, PacketId, PacketType, PropertiesBuf, Property, ProtocolVersion, Publish, QoS,
+    ReasonCode,
+};
+use patterns::MultipartMessage;
 use std::iter;
 use std::sync::Arc;
 
@@ -18,36 +21,36 @@ const OUT: &[(&str, &str)] = &[("filter", "out/#")];
 const IN: &[(&str, &str)] = &[("topic", "questions")];
 
 /// A gateway that nothing connects by itself.
-struct Table {
-    shared: Shared,
-    desk: Desk,
+struct RequestTestbed {
+    shared: GatewayShared,
+    desk: GatewaySession,
 }
 
-const TERMS: NearTerms =
-    NearTerms { qos_max: QoS::AtLeastOnce, takes_retain: true, packet_bytes_max: u32::MAX };
+const TERMS: LocalBrokerLimits =
+    LocalBrokerLimits { qos_max: QoS::AtLeastOnce, takes_retain: true, packet_bytes_max: u32::MAX };
 
-impl Table {
-    fn new(protocol: &str, pattern: &str, more: &[(&str, &str)]) -> Table {
+impl RequestTestbed {
+    fn new(protocol: &str, pattern: &str, more: &[(&str, &str)]) -> RequestTestbed {
         let own = [("protocol", protocol), ("pattern", pattern), ("listen", "tcp://127.0.0.1:1")];
         let (out, inside) =
             if pattern == "rep" { (&[][..], &[IN][..]) } else { (&[OUT][..], &[][..]) };
         let settings = gateway(&[&own, more].concat(), out, inside).expect("it is right");
-        let (crowd, tally) = (Crowd::default(), Tally::of(LinkKind::Gateway));
+        let (crowd, tally) = (PeerSet::default(), LinkMetrics::for_kind(LinkKind::Gateway));
         let (settings, crowd, tally) = (Arc::new(settings), Arc::new(crowd), Arc::new(tally));
-        let shared = Shared { settings, crowd, tally };
-        let mut desk = Desk::new(shared.clone(), TERMS);
-        desk.begin(TERMS);
-        Table { shared, desk }
+        let shared = GatewayShared { settings, crowd, tally };
+        let mut desk = GatewaySession::new(shared.clone(), TERMS);
+        desk.begin_connection(TERMS);
+        RequestTestbed { shared, desk }
     }
 
     fn enter(&self) -> PeerId {
-        self.shared.crowd.enter(&self.shared.settings, Arc::default()).expect("there is room")
+        self.shared.crowd.add_peer(&self.shared.settings, Arc::default()).expect("there is room")
     }
 
     /// It takes nothing more, and what it was given before it has.
     fn leave(&mut self, peer: PeerId) {
-        self.shared.crowd.leave(peer, iter::empty(), true);
-        self.desk.heed_crowd();
+        self.shared.crowd.remove_peer(peer, iter::empty(), true);
+        self.desk.on_peers_changed();
     }
 
     /// A client asks, with QoS 1 where there is an id.
@@ -61,9 +64,9 @@ impl Table {
         let (properties, payload) = (own.as_properties(), payload.as_bytes());
         let (dup, retain, topic) = (false, false, "out/a");
         let publish = Publish { dup, qos, retain, topic, packet_id, properties, payload };
-        publish.encode(Version::V5, &mut packet);
-        assert_eq!(self.desk.hear(&packet), Ok(packet.len()));
-        self.desk.heed_crowd();
+        publish.encode(ProtocolVersion::V5, &mut packet);
+        assert_eq!(self.desk.read_session(&packet), Ok(packet.len()));
+        self.desk.on_peers_changed();
     }
 
     fn asks_for_answers(&mut self, packet_id: u16, payload: &str) {
@@ -71,23 +74,23 @@ impl Table {
     }
 
     /// What this socket is asked, in order.
-    fn given(&self, peer: PeerId) -> Message {
+    fn given(&self, peer: PeerId) -> MultipartMessage {
         self.next(peer).expect("it is asked")
     }
 
-    fn answers(&mut self, peer: PeerId, question: &Message, text: &str) {
+    fn answers(&mut self, peer: PeerId, question: &MultipartMessage, text: &str) {
         let (envelope, frames) = (question.envelope.clone(), vec![text.as_bytes().to_vec()]);
-        self.shared.crowd.hand_in(peer, &mut [Message { envelope, frames }].into());
-        self.desk.take_in();
+        self.shared.crowd.accept_inbound(peer, &mut [MultipartMessage { envelope, frames }].into());
+        self.desk.take_inbound();
     }
 
     /// What the session here was told since the last time: payloads, and acknowledgements.
     fn said(&mut self) -> Vec<String> {
         let (bytes, mut said) = (std::mem::take(&mut self.desk.to_near), Vec::new());
         let mut rest = &bytes[..];
-        while let Some(frame) = mqtt::cut(rest, u32::MAX).expect("it is right") {
+        while let Some(frame) = mqtt::split_frame(rest, u32::MAX).expect("it is right") {
             rest = &rest[frame.len..];
-            said.push(match Packet::decode(frame, Version::V5).expect("it is right") {
+            said.push(match Packet::decode(frame, ProtocolVersion::V5).expect("it is right") {
                 Packet::Publish(publish) => String::from_utf8_lossy(publish.payload).into(),
                 Packet::PubAck(ack) => format!("PUBACK {}", ack.packet_id),
                 other => format!("{other:?}"),
@@ -99,8 +102,8 @@ impl Table {
     /// What comes back with the answer to what a socket just asked.
     fn correlation(&mut self) -> Vec<u8> {
         let bytes = std::mem::take(&mut self.desk.to_near);
-        let frame = mqtt::cut(&bytes, u32::MAX).expect("it is right").expect("it is whole");
-        let Ok(Packet::Publish(publish)) = Packet::decode(frame, Version::V5) else {
+        let frame = mqtt::split_frame(&bytes, u32::MAX).expect("it is right").expect("it is whole");
+        let Ok(Packet::Publish(publish)) = Packet::decode(frame, ProtocolVersion::V5) else {
             panic!("no PUBLISH");
         };
         let found = publish.properties.iter().find_map(|property| match property {
@@ -111,26 +114,29 @@ impl Table {
     }
 
     /// This broker says that of the message that it was told under this id.
-    fn acknowledges(&mut self, packet_id: u16, reason: Reason) {
+    fn acknowledges(&mut self, packet_id: u16, reason: ReasonCode) {
         let (packet_id, mut packet) = (PacketId::new(packet_id).expect("it is none"), Vec::new());
-        acknowledge(PacketType::PubAck, packet_id, reason, &mut packet);
-        assert_eq!(self.desk.hear(&packet), Ok(packet.len()));
+        encode_ack(PacketType::PubAck, packet_id, reason, &mut packet);
+        assert_eq!(self.desk.read_session(&packet), Ok(packet.len()));
     }
 
     /// Until every question that was asked by now is.
     fn waits_in_vain(&mut self) {
-        while self.desk.due().is_some() {
-            self.desk.look_at_time();
+        while self.desk.next_deadline().is_some() {
+            self.desk.check_timeouts();
             std::thread::yield_now();
         }
     }
 
-    fn next(&self, peer: PeerId) -> Option<Message> {
-        self.shared.crowd.next(peer, &self.shared.settings).map(|parcel| parcel.message.clone())
+    fn next(&self, peer: PeerId) -> Option<MultipartMessage> {
+        self.shared
+            .crowd
+            .next_for_peer(peer, &self.shared.settings)
+            .map(|parcel| parcel.message.clone())
     }
 
     fn losses(&self) -> Vec<(&'static str, u64)> {
-        self.shared.tally.losses().filter(|(_, count)| *count > 0).collect()
+        self.shared.tally.drop_counts().filter(|(_, count)| *count > 0).collect()
     }
 }
 
@@ -140,7 +146,7 @@ const NOTHING: [&str; 0] = [];
 fn an_answer_that_a_gateway_before_asked_for_is_nobodys() {
     for pattern in ["req", "surveyor"] {
         let (mut before, mut now) =
-            (Table::new("sp", pattern, &[]), Table::new("sp", pattern, &[]));
+            (RequestTestbed::new("sp", pattern, &[]), RequestTestbed::new("sp", pattern, &[]));
         let (at_first, then) = (before.enter(), now.enter());
         before.asks_for_answers(0, "what has Alice?");
         now.asks_for_answers(0, "what has Bob?");
@@ -155,7 +161,7 @@ fn an_answer_that_a_gateway_before_asked_for_is_nobodys() {
 #[test]
 fn who_was_asked_and_nobody_else_answers() {
     for protocol in ["sp", "zmq"] {
-        let mut table = Table::new(protocol, "req", &[]);
+        let mut table = RequestTestbed::new(protocol, "req", &[]);
         let asked = table.enter();
         table.asks_for_answers(0, "who?");
         let (question, other) = (table.given(asked), table.enter());
@@ -169,7 +175,7 @@ fn who_was_asked_and_nobody_else_answers() {
 
 #[test]
 fn who_has_a_question_in_the_place_of_another_answers_it() {
-    let mut table = Table::new("sp", "req", &[]);
+    let mut table = RequestTestbed::new("sp", "req", &[]);
     let (first, other) = (table.enter(), table.enter());
     table.asks_for_answers(0, "who?");
     // It was not written to it.
@@ -182,7 +188,7 @@ fn who_has_a_question_in_the_place_of_another_answers_it() {
 #[test]
 fn a_socket_of_zeromq_that_is_back_answers_what_it_was_asked() {
     for (protocol, expected) in [("zmq", &["me"][..]), ("sp", &NOTHING)] {
-        let mut table = Table::new(protocol, "req", &[]);
+        let mut table = RequestTestbed::new(protocol, "req", &[]);
         let asked = table.enter();
         table.enter();
         table.asks_for_answers(0, "who?");
@@ -203,7 +209,7 @@ fn a_socket_of_zeromq_that_is_back_answers_what_it_was_asked() {
 
 #[test]
 fn who_came_behind_a_survey_has_no_answer_to_it() {
-    let mut table = Table::new("sp", "surveyor", &[]);
+    let mut table = RequestTestbed::new("sp", "surveyor", &[]);
     let all = [table.enter(), table.enter()];
     table.asks_for_answers(0, "who is there?");
     let (question, late) = (table.given(all[0]), table.enter());
@@ -215,7 +221,7 @@ fn who_came_behind_a_survey_has_no_answer_to_it() {
 
 #[test]
 fn a_question_and_an_answer_that_miss_each_other_are_counted_once_each() {
-    let mut table = Table::new("sp", "req", &[("answer_timeout_ms", "1")]);
+    let mut table = RequestTestbed::new("sp", "req", &[("answer_timeout_ms", "1")]);
     let peer = table.enter();
     table.asks_for_answers(7, "when?");
     let question = table.given(peer);
@@ -228,11 +234,11 @@ fn a_question_and_an_answer_that_miss_each_other_are_counted_once_each() {
 
 #[test]
 fn an_answer_for_a_socket_that_has_gone_finds_nobody() {
-    let mut table = Table::new("sp", "rep", &[]);
+    let mut table = RequestTestbed::new("sp", "rep", &[]);
     let peer = table.enter();
     let (envelope, frames) = (vec![vec![0x80, 0, 0, 1]], vec![b"1+1".to_vec()]);
-    table.shared.crowd.hand_in(peer, &mut [Message { envelope, frames }].into());
-    table.desk.take_in();
+    table.shared.crowd.accept_inbound(peer, &mut [MultipartMessage { envelope, frames }].into());
+    table.desk.take_inbound();
     let number = table.correlation();
     table.leave(peer);
     table.asks(7, "2", &[Property::CorrelationData(&number)]);
@@ -246,16 +252,19 @@ fn what_sockets_asked_that_have_gone_is_forgotten_before_it_costs_too_much() {
     const EACH: usize = 16;
     // As long as an envelope may be.
     let (envelope, most) = (vec![vec![b'i'; 255]; 15], (2 << 20) / 4);
-    let mut table = Table::new("zmq", "rep", &[("peers_bytes_max", "2MiB")]);
+    let mut table = RequestTestbed::new("zmq", "rep", &[("peers_bytes_max", "2MiB")]);
     let mut numbers = Vec::new();
     for _ in 0..SOCKETS {
         let peer = table.enter();
         for _ in 0..EACH {
             let (envelope, frames) = (envelope.clone(), vec![b"?".to_vec()]);
-            table.shared.crowd.hand_in(peer, &mut [Message { envelope, frames }].into());
-            assert!(table.desk.take_in(), "there is room after {}", numbers.len());
+            table
+                .shared
+                .crowd
+                .accept_inbound(peer, &mut [MultipartMessage { envelope, frames }].into());
+            assert!(table.desk.take_inbound(), "there is room after {}", numbers.len());
             numbers.push(table.correlation());
-            table.acknowledges(numbers.len() as u16, Reason::Success);
+            table.acknowledges(numbers.len() as u16, ReasonCode::Success);
         }
         table.leave(peer);
     }
@@ -272,7 +281,7 @@ fn what_sockets_asked_that_have_gone_is_forgotten_before_it_costs_too_much() {
 fn questions_that_wait_cost_no_more_than_is_allowed() {
     const LONG: &[u8] = &[0; 60_000];
     let (asker, back) = (Property::ResponseTopic("answers"), Property::CorrelationData(LONG));
-    let mut table = Table::new("sp", "req", &[("peers_bytes_max", "2MiB")]);
+    let mut table = RequestTestbed::new("sp", "req", &[("peers_bytes_max", "2MiB")]);
     let peer = table.enter();
     // What a socket says waits for this broker, so what comes for sockets is heard all the same.
     for _ in 0..1024 {
@@ -291,9 +300,9 @@ fn questions_that_wait_cost_no_more_than_is_allowed() {
 #[test]
 fn a_question_is_done_with_when_this_broker_has_its_answer_or_refuses_it() {
     for (reason, losses) in
-        [(Reason::Success, &[][..]), (Reason::NotAuthorized, &[("refused_here", 1)])]
+        [(ReasonCode::Success, &[][..]), (ReasonCode::NotAuthorized, &[("refused_here", 1)])]
     {
-        let mut table = Table::new("sp", "req", &[]);
+        let mut table = RequestTestbed::new("sp", "req", &[]);
         let peer = table.enter();
         table.asks_for_answers(7, "what?");
         let question = table.given(peer);
@@ -314,8 +323,8 @@ fn a_question_whose_answer_nobody_acknowledges_is_done_with_at_once() {
         (QoS::AtLeastOnce, u32::MAX, "json", Some("answers"), &["PUBACK 7"]),
         (QoS::AtLeastOnce, u32::MAX, "raw", None, &["PUBACK 7"]),
     ] {
-        let mut table = Table::new("sp", "req", &[("form", form)]);
-        table.desk.terms = NearTerms { qos_max, packet_bytes_max, takes_retain: true };
+        let mut table = RequestTestbed::new("sp", "req", &[("form", form)]);
+        table.desk.terms = LocalBrokerLimits { qos_max, packet_bytes_max, takes_retain: true };
         let peer = table.enter();
         let asker = asker.map(Property::ResponseTopic);
         table.asks(7, "what?", asker.as_slice());
@@ -327,14 +336,14 @@ fn a_question_whose_answer_nobody_acknowledges_is_done_with_at_once() {
 
 #[test]
 fn a_question_of_a_connection_before_is_not_acknowledged_to_this_one() {
-    let mut table = Table::new("sp", "req", &[]);
+    let mut table = RequestTestbed::new("sp", "req", &[]);
     let peer = table.enter();
     table.asks_for_answers(7, "what?");
     let question = table.given(peer);
     table.answers(peer, &question, "that");
     table.said();
-    table.desk.begin(TERMS);
+    table.desk.begin_connection(TERMS);
     assert_eq!(table.said(), ["that"]);
-    table.acknowledges(1, Reason::Success);
+    table.acknowledges(1, ReasonCode::Success);
     assert_eq!(table.said(), NOTHING);
 }

@@ -1,24 +1,26 @@
 //! Options of a `[[gateway]]` and of its rules: a table as the other options have one.
 
-use super::forms::Multipart;
-use super::place::Place;
-use super::rules::RuleGiven;
+use super::address::SocketAddress;
+use super::formats::MultipartPolicy;
+use super::rules::GatewayRuleSettings;
 use super::settings::GatewaySettings;
-use crate::links::bridge::pipe::Retained;
+use crate::links::bridge::relay::RetainedPolicy;
 use crate::links::bridge::settings::TOPIC;
-use crate::links::rows::{ANY, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key};
+use crate::links::option_rows::{ANY, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key};
 use crate::options::table::listeners::mode as file_mode;
-use crate::options::table::{Row, bytes, count};
-use crate::options::value::{Kind, Value};
-use broker::judge::Secret;
+use crate::options::table::{OptionRow, bytes, count};
+use crate::options::value::{OptionKind, OptionValue};
+use broker::authentication::SecretBytes;
 use broker::limits::LINK_IDS;
-use patterns::{Family, Pattern};
+use patterns::{ProtocolFamily, SocketType};
 
-const PLACES: Kind =
-    Kind::List { of: "URLs like tcp://127.0.0.1:5555", check: |text| Place::parse(text).map(drop) };
-const MODE: Kind =
-    Kind::Text { of: "a file mode like \"660\"", check: |text| file_mode(text).map(drop) };
-const WORD: Kind = Kind::Text {
+const PLACES: OptionKind = OptionKind::List {
+    of: "URLs like tcp://127.0.0.1:5555",
+    check: |text| SocketAddress::parse(text).map(drop),
+};
+const MODE: OptionKind =
+    OptionKind::Text { of: "a file mode like \"660\"", check: |text| file_mode(text).map(drop) };
+const WORD: OptionKind = OptionKind::Text {
     of: "a sign like \".\"",
     check: |text| match text.is_empty() || text.contains(['+', '#', '\0']) {
         true => Err("it needs a sign, and none of + and #".to_string()),
@@ -26,7 +28,7 @@ const WORD: Kind = Kind::Text {
     },
 };
 
-const GROUPS: Kind = Kind::List {
+const GROUPS: OptionKind = OptionKind::List {
     of: "names of groups",
     check: |text| match text.is_empty() || text.starts_with(LINK_IDS) {
         true => Err("a group has a name, which does not begin with $link/".to_string()),
@@ -34,13 +36,13 @@ const GROUPS: Kind = Kind::List {
     },
 };
 
-fn places(value: &Value) -> Vec<Place> {
-    let place = |text: &String| Place::parse(text).expect("the row has checked it");
+fn parse_addresses(value: &OptionValue) -> Vec<SocketAddress> {
+    let place = |text: &String| SocketAddress::parse(text).expect("the row has checked it");
     value.list().iter().map(place).collect()
 }
 
-pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
-    Row {
+pub(crate) const ROWS: &[OptionRow<GatewaySettings>] = &[
+    OptionRow {
         key: "name",
         kind: ANY,
         default: "",
@@ -52,9 +54,9 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "",
         set: |gateway, value| gateway.name = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "protocol",
-        kind: Kind::Choice(&["zmq", "sp"]),
+        kind: OptionKind::Choice(&["zmq", "sp"]),
         default: "zmq",
         live: true,
         short: "whose sockets they are: those of ZeroMQ, or of nanomsg and NNG",
@@ -62,12 +64,13 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
                NNG and mangos speak.",
         source: "rfc.zeromq.org/spec/37; sp-tcp-mapping-01",
         set: |gateway, value| {
-            gateway.family = if value.text() == "sp" { Family::Sp } else { Family::Zmq };
+            gateway.family =
+                if value.text() == "sp" { ProtocolFamily::Sp } else { ProtocolFamily::Zmq };
         },
     },
-    Row {
+    OptionRow {
         key: "pattern",
-        kind: Kind::Choice(Pattern::NAMES),
+        kind: OptionKind::Choice(SocketType::NAMES),
         default: "pub",
         live: true,
         short: "what kind of socket ours is; the others are of the kind that goes with it",
@@ -76,10 +79,10 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
                answer by rep and respondent.",
         source: "",
         set: |gateway, value| {
-            gateway.pattern = Pattern::of(value.text()).expect("it is one of the names");
+            gateway.pattern = SocketType::from_name(value.text()).expect("it is one of the names");
         },
     },
-    Row {
+    OptionRow {
         key: "listen",
         kind: PLACES,
         default: "",
@@ -90,9 +93,9 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
                who they are: by user_name and password (zmq), by certificates that tls.ca vouches \
                for (sp), or `allow_anonymous` is true.",
         source: "",
-        set: |gateway, value| gateway.listen = places(value),
+        set: |gateway, value| gateway.listen = parse_addresses(value),
     },
-    Row {
+    OptionRow {
         key: "dial",
         kind: PLACES,
         default: "",
@@ -100,11 +103,11 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         short: "where it connects to; each of them is a peer",
         long: "",
         source: "",
-        set: |gateway, value| gateway.dial = places(value),
+        set: |gateway, value| gateway.dial = parse_addresses(value),
     },
-    Row {
+    OptionRow {
         key: "form",
-        kind: Kind::Choice(&["auto", "frames", "delimited", "json", "raw"]),
+        kind: OptionKind::Choice(&["auto", "frames", "delimited", "json", "raw"]),
         default: "auto",
         live: true,
         short: "how a topic and a payload become a message of theirs",
@@ -116,7 +119,7 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "",
         set: |gateway, value| gateway.form_given = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "delimiter",
         kind: ANY,
         default: "/",
@@ -127,7 +130,7 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "",
         set: |gateway, value| gateway.delimiter = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "separator",
         kind: WORD,
         default: "/",
@@ -137,9 +140,9 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "",
         set: |gateway, value| gateway.separator = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "multipart",
-        kind: Kind::Choice(&["join", "json", "refuse"]),
+        kind: OptionKind::Choice(&["join", "json", "refuse"]),
         default: "join",
         live: true,
         short: "what becomes of a payload of several frames",
@@ -148,13 +151,13 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "",
         set: |gateway, value| {
             gateway.multipart = match value.text() {
-                "json" => Multipart::Json,
-                "refuse" => Multipart::Refuse,
-                _ => Multipart::Join,
+                "json" => MultipartPolicy::Json,
+                "refuse" => MultipartPolicy::Refuse,
+                _ => MultipartPolicy::Join,
             }
         },
     },
-    Row {
+    OptionRow {
         key: "user_name",
         kind: ANY,
         default: "",
@@ -165,9 +168,9 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "rfc.zeromq.org/spec/24",
         set: |gateway, value| gateway.user_name = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "password",
-        kind: Kind::Hidden(&ANY),
+        kind: OptionKind::Hidden(&ANY),
         default: "",
         live: true,
         short: "the password of PLAIN",
@@ -175,10 +178,10 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "rfc.zeromq.org/spec/24",
         set: |gateway, value| {
             let text = value.text();
-            gateway.password = (!text.is_empty()).then(|| Secret(text.as_bytes().into()));
+            gateway.password = (!text.is_empty()).then(|| SecretBytes(text.as_bytes().into()));
         },
     },
-    Row {
+    OptionRow {
         key: "connect_timeout_s",
         kind: count(1, 3600, "seconds"),
         default: "10",
@@ -194,7 +197,7 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
     retry_max_s("the longest wait before it connects again", "", |gateway, value| {
         gateway.retry_max_s = value.u32();
     }),
-    Row {
+    OptionRow {
         key: "answer_timeout_ms",
         kind: count(1, 3_600_000, "milliseconds"),
         default: "5000",
@@ -204,7 +207,7 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "",
         set: |gateway, value| gateway.answer_timeout_ms = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "response_topic",
         kind: TOPIC,
         default: "",
@@ -214,7 +217,7 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "MQTT 5.0, 4.10",
         set: |gateway, value| gateway.response_topic = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "message_bytes_max",
         kind: bytes(1 << 10, 256 << 20),
         default: "1MiB",
@@ -225,7 +228,7 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "",
         set: |gateway, value| gateway.message_bytes_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "peers_max",
         kind: count(1, 65_535, "sockets"),
         default: "1000",
@@ -235,7 +238,7 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "",
         set: |gateway, value| gateway.peers_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "peers_bytes_max",
         kind: bytes(1 << 10, 1 << 31),
         default: "64MiB",
@@ -250,7 +253,7 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "",
         set: |gateway, value| gateway.peers_bytes_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "peer.queue_messages_max",
         kind: count(1, 1_000_000, "messages"),
         default: "1000",
@@ -261,7 +264,7 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "",
         set: |gateway, value| gateway.queue_messages_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "peer.queue_bytes_max",
         kind: bytes(1 << 10, 1 << 30),
         default: "2MiB",
@@ -271,7 +274,7 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "",
         set: |gateway, value| gateway.queue_bytes_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "identity.user",
         kind: ANY,
         default: "",
@@ -286,7 +289,7 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "",
         set: |gateway, value| gateway.identity_given.user = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "identity.groups",
         kind: GROUPS,
         default: "",
@@ -299,7 +302,7 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
             gateway.identity_given.groups = names.collect();
         },
     },
-    Row {
+    OptionRow {
         key: "peer.subscriptions_max",
         kind: count(1, 100_000, "subscriptions"),
         default: "1000",
@@ -309,7 +312,7 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
         source: "",
         set: |gateway, value| gateway.subscriptions_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "ipc.mode",
         kind: MODE,
         default: "660",
@@ -331,7 +334,7 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
     ),
     tls_certificate(|gateway, value| gateway.tls.certificate = value.text().into()),
     tls_key(|gateway, value| gateway.tls.key = value.text().into()),
-    Row {
+    OptionRow {
         key: "tls.server_name",
         kind: ANY,
         default: "",
@@ -343,8 +346,8 @@ pub(crate) const ROWS: &[Row<GatewaySettings>] = &[
     },
 ];
 
-pub(crate) const OUT_ROWS: &[Row<RuleGiven>] = &[
-    Row {
+pub(crate) const OUT_ROWS: &[OptionRow<GatewayRuleSettings>] = &[
+    OptionRow {
         key: "filter",
         kind: ANY,
         default: "",
@@ -354,7 +357,7 @@ pub(crate) const OUT_ROWS: &[Row<RuleGiven>] = &[
         source: "MQTT 5.0, 4.7",
         set: |rule, value| rule.filter = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "topic",
         kind: ANY,
         default: "",
@@ -365,7 +368,7 @@ pub(crate) const OUT_ROWS: &[Row<RuleGiven>] = &[
         source: "",
         set: |rule, value| rule.topic = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "qos",
         kind: count(0, 1, ""),
         default: "1",
@@ -375,21 +378,21 @@ pub(crate) const OUT_ROWS: &[Row<RuleGiven>] = &[
         source: "MQTT 5.0, 4.3",
         set: |rule, value| rule.qos = value.number() as u8,
     },
-    Row {
+    OptionRow {
         key: "retained",
-        kind: Kind::Choice(&["once", "always", "never"]),
+        kind: OptionKind::Choice(&["once", "always", "never"]),
         default: "once",
         live: true,
         short: "whether what is retained already is sent: when the rule is new, whenever the \
                gateway starts, or not",
         long: "",
         source: "MQTT 5.0, 3.8.3.1",
-        set: |rule, value| rule.retained = Retained::of(value.text()),
+        set: |rule, value| rule.retained = RetainedPolicy::from_word(value.text()),
     },
 ];
 
-pub(crate) const IN_ROWS: &[Row<RuleGiven>] = &[
-    Row {
+pub(crate) const IN_ROWS: &[OptionRow<GatewayRuleSettings>] = &[
+    OptionRow {
         key: "filter",
         kind: ANY,
         default: "",
@@ -401,7 +404,7 @@ pub(crate) const IN_ROWS: &[Row<RuleGiven>] = &[
         source: "MQTT 5.0, 4.7",
         set: |rule, value| rule.filter = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "topic",
         kind: ANY,
         default: "",
@@ -412,7 +415,7 @@ pub(crate) const IN_ROWS: &[Row<RuleGiven>] = &[
         source: "",
         set: |rule, value| rule.topic = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "qos",
         kind: count(0, 1, ""),
         default: "1",
@@ -422,9 +425,9 @@ pub(crate) const IN_ROWS: &[Row<RuleGiven>] = &[
         source: "MQTT 5.0, 4.3",
         set: |rule, value| rule.qos = value.number() as u8,
     },
-    Row {
+    OptionRow {
         key: "retain",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether they are retained here",

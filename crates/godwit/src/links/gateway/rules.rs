@@ -1,26 +1,26 @@
 //! Which topics go to sockets, which come from there, and what they are called on the other side.
 
-use super::forms::Form;
-use crate::links::bridge::pipe::Retained;
-use crate::links::map::Map;
+use super::formats::GatewayFormat;
+use crate::links::bridge::relay::RetainedPolicy;
+use crate::links::topic_map::TopicMap;
 use mqtt::{QoS, SubscribeOptions};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct GateRules {
-    pub(crate) outward: Vec<OutRule>,
-    pub(crate) inward: Vec<InRule>,
+pub(crate) struct GatewayRules {
+    pub(crate) outward: Vec<OutboundRule>,
+    pub(crate) inward: Vec<InboundRule>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OutRule {
-    pub(crate) map: Map,
+pub(crate) struct OutboundRule {
+    pub(crate) map: TopicMap,
     pub(crate) qos: QoS,
-    pub(crate) retained: Retained,
+    pub(crate) retained: RetainedPolicy,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct InRule {
-    pub(crate) map: Map,
+pub(crate) struct InboundRule {
+    pub(crate) map: TopicMap,
     /// Levels of its filter: a topic that ends where its delimiter also stands within has so many.
     pub(crate) levels: usize,
     /// What messages begin with that it can match, as sockets write topics.
@@ -33,34 +33,36 @@ pub(crate) struct InRule {
 
 /// A rule as its options give it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RuleGiven {
+pub(crate) struct GatewayRuleSettings {
     pub(super) filter: String,
     pub(super) topic: String,
     pub(super) qos: u8,
     pub(super) retain: bool,
-    pub(super) retained: Retained,
+    pub(super) retained: RetainedPolicy,
 }
 
 /// What stands for the topic of what has none.
 pub(super) const NO_TOPIC: &str = "message";
 
-impl GateRules {
+impl GatewayRules {
     pub(super) fn new(
-        (out, inward): (&[RuleGiven], &[RuleGiven]),
+        out: &[GatewayRuleSettings],
+        inward: &[GatewayRuleSettings],
         own: (&str, &str),
-        (form, separator): (&Form, &str),
-    ) -> Result<GateRules, String> {
+        form: &GatewayFormat,
+        separator: &str,
+    ) -> Result<GatewayRules, String> {
         let out = out.iter().map(|given| given.outward(own));
         let inward = inward.iter().map(|given| given.inward(own, form, separator));
-        Ok(GateRules {
+        Ok(GatewayRules {
             outward: out.collect::<Result<_, _>>()?,
             inward: inward.collect::<Result<_, _>>()?,
         })
     }
 }
 
-impl OutRule {
-    pub(crate) fn options(&self, qos_max: QoS) -> SubscribeOptions {
+impl OutboundRule {
+    pub(crate) fn subscribe_options(&self, qos_max: QoS) -> SubscribeOptions {
         SubscribeOptions {
             qos: self.qos.min(qos_max),
             // What came from a socket does not go back.
@@ -71,35 +73,42 @@ impl OutRule {
     }
 }
 
-impl RuleGiven {
+impl GatewayRuleSettings {
     fn qos(&self) -> QoS {
         QoS::from_bits(self.qos).unwrap_or_default()
     }
 
-    fn outward(&self, own: (&str, &str)) -> Result<OutRule, String> {
+    fn outward(&self, own: (&str, &str)) -> Result<OutboundRule, String> {
         if self.filter.is_empty() {
             return Err("[[gateway.out]] needs filter = \"...\", topics of this broker".to_string());
         }
-        let map = Map::parse(&self.filter, &self.topic, own)?;
-        not_shared(&map)?;
-        Ok(OutRule { map, qos: self.qos(), retained: self.retained })
+        let map = TopicMap::parse(&self.filter, &self.topic, own)?;
+        check_not_shared(&map)?;
+        Ok(OutboundRule { map, qos: self.qos(), retained: self.retained })
     }
 
-    fn inward(&self, own: (&str, &str), form: &Form, separator: &str) -> Result<InRule, String> {
+    fn inward(
+        &self,
+        own: (&str, &str),
+        form: &GatewayFormat,
+        separator: &str,
+    ) -> Result<InboundRule, String> {
         let filter = match (form, self.filter.as_str()) {
-            (Form::Raw, "") if self.topic.is_empty() || self.topic.contains("${topic}") => {
+            (GatewayFormat::Raw, "")
+                if self.topic.is_empty() || self.topic.contains("${topic}") =>
+            {
                 return Err("what is raw has no topic: [[gateway.in]] needs topic = \"...\", a \
                             name without ${topic}"
                     .to_string());
             }
-            (Form::Raw, "") => NO_TOPIC,
-            (Form::Raw, filter) => {
+            (GatewayFormat::Raw, "") => NO_TOPIC,
+            (GatewayFormat::Raw, filter) => {
                 return Err(format!("{filter:?}: what is raw has no topic, leave the filter out"));
             }
             (_, "") => {
                 return Err("[[gateway.in]] needs filter = \"...\", topics of sockets".to_string());
             }
-            (Form::Delimited(delimiter), filter)
+            (GatewayFormat::Delimited(delimiter), filter)
                 if delimiter == separator && filter.contains('#') =>
             {
                 return Err(format!(
@@ -109,22 +118,22 @@ impl RuleGiven {
             }
             (_, filter) => filter,
         };
-        let map = Map::parse(filter, &self.topic, own)?;
-        not_shared(&map)?;
+        let map = TopicMap::parse(filter, &self.topic, own)?;
+        check_not_shared(&map)?;
         let levels = filter.split('/').count();
         let plain = filter.split(['+', '#']).next().unwrap_or_default();
         // `a/#` matches `a` too.
         let plain = if filter.ends_with("/#") { plain.trim_end_matches('/') } else { plain };
         let prefix = match form {
-            Form::Frames | Form::Delimited(_) => plain.replace('/', separator),
-            Form::Json | Form::Raw => String::new(),
+            GatewayFormat::Frames | GatewayFormat::Delimited(_) => plain.replace('/', separator),
+            GatewayFormat::Json | GatewayFormat::Raw => String::new(),
         };
         let is_dollar = self.topic.starts_with('$') && !self.topic.starts_with("${");
-        Ok(InRule { map, levels, prefix, is_dollar, qos: self.qos(), retain: self.retain })
+        Ok(InboundRule { map, levels, prefix, is_dollar, qos: self.qos(), retain: self.retain })
     }
 }
 
-fn not_shared(map: &Map) -> Result<(), String> {
+fn check_not_shared(map: &TopicMap) -> Result<(), String> {
     match map.is_shared() {
         true => Err(format!("{map} is shared, and a gateway takes all: use the filter in it")),
         false => Ok(()),

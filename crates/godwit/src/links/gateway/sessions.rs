@@ -2,20 +2,24 @@
 //! a gateway and an engine in this process, where a test says when the broker acknowledges.
 
 use super::Gateway;
-use super::crowd::Crowd;
-use super::parcel::{Parcel, PeerId};
+use super::peer_message::{PeerId, PeerMessage};
+use super::peer_set::PeerSet;
 use super::settings::GatewaySettings;
 use super::tests::gateway;
-use crate::links::near::{Home, Near, Wish, first_packet, read_frame};
-use crate::links::tally::Tally;
-use crate::links::{LinkKind, Stop};
-use broker::ask::{Action, Answer};
-use broker::options::Asks;
-use broker::permissions::Permissions;
-use broker::survey::{Report, Which};
-use engine::{Request, Server, Setup};
-use mqtt::{Packet, PacketId, PropertiesBuf, Property, Publish, QoS, SubscribeOptions, Version};
-use patterns::Message;
+use crate::links::local_session::{
+    LocalBroker, LocalSession, LocalSessionRequest, first_packet, read_frame,
+};
+use crate::links::metrics::LinkMetrics;
+use crate::links::{LinkKind, LinkStop};
+use broker::acl_rules::AclRuleSet;
+use broker::authz::{AclAction, AuthzDecision};
+use broker::options::AuthzOptions;
+use broker::session_report::{SessionReport, SessionSelector};
+use engine::{AuthzTask, Server, ServerOptions};
+use mqtt::{
+    Packet, PacketId, PropertiesBuf, Property, ProtocolVersion, Publish, QoS, SubscribeOptions,
+};
+use patterns::MultipartMessage;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::iter;
@@ -34,31 +38,31 @@ const OUT: &[(&str, &str)] = &[("filter", "out/#"), ("retained", "once")];
 const IN: &[(&str, &str)] = &[("filter", "in/a"), ("topic", "from/a"), ("qos", "1")];
 
 /// A gateway at a broker that has to be told what the gateway may do.
-struct Stage {
+struct GatewayTestbed {
     server: Server,
-    asked: Receiver<Request>,
-    home: Arc<Home>,
+    asked: Receiver<AuthzTask>,
+    home: Arc<LocalBroker>,
     settings: GatewaySettings,
-    crowd: Arc<Crowd>,
-    tally: Arc<Tally>,
+    crowd: Arc<PeerSet>,
+    tally: Arc<LinkMetrics>,
     again: Arc<Notify>,
-    stop: watch::Sender<Stop>,
+    stop: watch::Sender<LinkStop>,
     task: JoinHandle<()>,
 }
 
-impl Stage {
+impl GatewayTestbed {
     /// One that stands with `lines`, and neither listens nor dials.
-    fn new(lines: &[(&str, &str)]) -> Stage {
+    fn new(lines: &[(&str, &str)]) -> GatewayTestbed {
         let (asks, asked) = channel();
         let asks = Mutex::new(asks);
-        let options = broker::Options {
-            asks: Some(Asks::default()),
-            permissions: Some(Arc::new(Permissions::new(Vec::new()))),
-            ..broker::Options::default()
+        let options = broker::BrokerOptions {
+            authz: Some(AuthzOptions::default()),
+            permissions: Some(Arc::new(AclRuleSet::new(Vec::new()))),
+            ..broker::BrokerOptions::default()
         };
-        let server = Server::start(Setup {
-            judge: None,
-            warden: Some(Arc::new(move |request| {
+        let server = Server::start(ServerOptions {
+            auth_handler: None,
+            authz_handler: Some(Arc::new(move |request| {
                 let _ = asks.lock().expect("nobody panics there").send(request);
             })),
             listeners: Vec::new(),
@@ -78,26 +82,28 @@ impl Stage {
         let mut settings = gateway(&own, &[OUT], inside).expect("it is right");
         settings.listen.clear();
         settings.name = "g".into();
-        let home = Arc::new(Home::new(server.handle().clone()));
-        let (tally, again) = (Arc::new(Tally::of(LinkKind::Gateway)), Arc::new(Notify::new()));
-        let seats = (home.clone(), again.clone());
-        let gateway = Gateway::new(&settings, Default::default(), seats, tally.clone());
+        let home = Arc::new(LocalBroker::new(server.handle().clone()));
+        let (tally, again) =
+            (Arc::new(LinkMetrics::for_kind(LinkKind::Gateway)), Arc::new(Notify::new()));
+        let (dials, serves) = (Default::default(), Default::default());
+        let (own_home, own_again) = (home.clone(), again.clone());
+        let gateway = Gateway::new(&settings, dials, serves, own_home, own_again, tally.clone());
         let crowd = gateway.shared.crowd.clone();
-        let (stop, stopped) = watch::channel(Stop::No);
+        let (stop, stopped) = watch::channel(LinkStop::No);
         let task = tokio::spawn(gateway.run(stopped));
-        Stage { server, asked, home, settings, crowd, tally, again, stop, task }
+        GatewayTestbed { server, asked, home, settings, crowd, tally, again, stop, task }
     }
 
     /// The next question of the broker about this; it may do whatever else is asked about.
-    async fn asked(&self, action: Action) -> Request {
+    async fn asked(&self, action: AclAction) -> AuthzTask {
         let mut found = None;
         until("a question", || {
             while found.is_none()
                 && let Ok(request) = self.asked.try_recv()
             {
-                match request.question.action == action {
+                match request.request.action == action {
                     true => found = Some(request),
-                    false => request.reply.give(Answer::Allow),
+                    false => request.responder.respond(AuthzDecision::Allow),
                 }
             }
             found.is_some()
@@ -106,19 +112,19 @@ impl Stage {
         found.expect("it was waited for")
     }
 
-    async fn allow(&self, action: Action) {
-        self.asked(action).await.reply.give(Answer::Allow);
+    async fn allow(&self, action: AclAction) {
+        self.asked(action).await.responder.respond(AuthzDecision::Allow);
     }
 
     /// Lets it have its filters.
     async fn subscribed(&self) {
-        self.allow(Action::Subscribe).await;
+        self.allow(AclAction::Subscribe).await;
         until("its session", || !self.filters().is_empty()).await;
     }
 
-    fn report(&self) -> Option<Report> {
-        let which = Which::Named(vec![self.settings.link_id().into()]);
-        self.server.handle().survey(which).pop()
+    fn report(&self) -> Option<SessionReport> {
+        let which = SessionSelector::ClientIds(vec![self.settings.link_id().into()]);
+        self.server.handle().report_sessions(which).pop()
     }
 
     fn filters(&self) -> Vec<Box<str>> {
@@ -126,7 +132,7 @@ impl Stage {
     }
 
     fn enter(&self) -> PeerId {
-        self.crowd.enter(&self.settings, Arc::default()).expect("there is room")
+        self.crowd.add_peer(&self.settings, Arc::default()).expect("there is room")
     }
 
     /// One for which it works already. The connection that prepares its session goes again, and
@@ -135,25 +141,25 @@ impl Stage {
         let peer = self.enter();
         self.publish(QoS::AtLeastOnce, "first", false).await;
         let receipt = self.given(peer).await.receipt;
-        self.crowd.arrived(peer, receipt);
+        self.crowd.record_arrival(peer, receipt);
         until("its receipt", || !self.is_owed()).await;
         peer
     }
 
     /// Says how many messages are lost with it.
     fn leave(&self, id: PeerId) -> usize {
-        self.crowd.leave(id, iter::empty(), true)
+        self.crowd.remove_peer(id, iter::empty(), true)
     }
 
-    fn says(&self, id: PeerId, message: Message) {
-        self.crowd.hand_in(id, &mut [message].into());
+    fn says(&self, id: PeerId, message: MultipartMessage) {
+        self.crowd.accept_inbound(id, &mut [message].into());
     }
 
     /// What this peer has to take.
-    async fn given(&self, id: PeerId) -> Arc<Parcel> {
+    async fn given(&self, id: PeerId) -> Arc<PeerMessage> {
         let mut found = None;
         until("a message", || {
-            found = self.crowd.next(id, &self.settings);
+            found = self.crowd.next_for_peer(id, &self.settings);
             found.is_some()
         })
         .await;
@@ -161,13 +167,13 @@ impl Stage {
     }
 
     /// A client that nobody judges.
-    async fn client(&self, link_id: &str) -> Near {
+    async fn client(&self, link_id: &str) -> LocalSession {
         let (receive_maximum, is_last, is_quiet) = (10, true, false);
-        let wish = Wish { link_id, receive_maximum, is_last, is_quiet };
+        let wish = LocalSessionRequest { link_id, receive_maximum, is_last, is_quiet };
         self.home.connect(wish).await.expect("it is let in")
     }
 
-    async fn reader(&self, filter: &str) -> Near {
+    async fn reader(&self, filter: &str) -> LocalSession {
         let mut near = self.client("$link/gateway/reader").await;
         let options = SubscribeOptions::default();
         near.subscribe(&[(filter, options)], &[]).await.expect("it subscribes");
@@ -176,25 +182,27 @@ impl Stage {
 
     async fn publish(&self, qos: QoS, payload: &str, retain: bool) {
         let mut near = self.client("$link/gateway/writer").await;
-        near.say(&packet(qos, payload, retain)).await.expect("it reads");
+        near.write_all(&packet(qos, payload, retain)).await.expect("it reads");
         if qos > QoS::AtMostOnce {
             read_frame(&mut near.stream, &mut near.read).await.expect("it acknowledges");
         }
-        near.goodbye().await.expect("it reads");
+        near.disconnect().await.expect("it reads");
     }
 
     /// Whatever is asked of the broker, and never ends.
     async fn lets_all(&self) {
         loop {
-            self.asked.try_iter().for_each(|request| request.reply.give(Answer::Allow));
+            self.asked
+                .try_iter()
+                .for_each(|request| request.responder.respond(AuthzDecision::Allow));
             sleep(Duration::from_millis(1)).await;
         }
     }
 
     /// Hands in what there is no room for yet, too.
-    async fn says_all(&self, id: PeerId, mut said: VecDeque<Message>) {
+    async fn says_all(&self, id: PeerId, mut said: VecDeque<MultipartMessage>) {
         while !said.is_empty() {
-            self.crowd.hand_in(id, &mut said);
+            self.crowd.accept_inbound(id, &mut said);
             sleep(Duration::from_millis(1)).await;
         }
     }
@@ -211,27 +219,32 @@ impl Stage {
     /// Somebody takes the gateway's session from it, and goes.
     async fn breaks_off(&self) {
         let (link_id, receive_maximum) = (self.settings.link_id(), 1);
-        let wish = Wish { link_id: &link_id, receive_maximum, is_last: false, is_quiet: true };
+        let wish = LocalSessionRequest {
+            link_id: &link_id,
+            receive_maximum,
+            is_last: false,
+            is_quiet: true,
+        };
         let near = self.home.connect(wish).await.expect("it is let in");
-        near.goodbye().await.expect("it reads");
+        near.disconnect().await.expect("it reads");
         until("that it notices", || !self.tally.last_error().is_empty()).await;
     }
 
     /// It is told to stop, and has begun to.
     async fn is_to_end(&self) {
-        self.stop.send(Stop::ForNow).expect("it runs");
-        until("an end", || self.crowd.end().is_some()).await;
+        self.stop.send(LinkStop::ForNow).expect("it runs");
+        until("an end", || self.crowd.close_deadline().is_some()).await;
     }
 
     /// What was dropped until it had ended.
     async fn ends_having_lost(self) -> Vec<(&'static str, u64)> {
         let tally = self.tally.clone();
         self.ends().await;
-        tally.losses().filter(|(_, count)| *count > 0).collect()
+        tally.drop_counts().filter(|(_, count)| *count > 0).collect()
     }
 
     async fn ends(self) {
-        _ = self.stop.send(Stop::ForNow);
+        _ = self.stop.send(LinkStop::ForNow);
         self.task.await.expect("it ends");
         self.server.stop().expect("it stops");
     }
@@ -249,7 +262,7 @@ fn packet(qos: QoS, payload: &str, retain: bool) -> Vec<u8> {
         properties: properties.as_properties(),
         payload: payload.as_bytes(),
     };
-    publish.encode(Version::V5, &mut packet);
+    publish.encode(ProtocolVersion::V5, &mut packet);
     packet
 }
 
@@ -263,11 +276,11 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// The next message of this client.
-async fn next(near: &mut Near) -> String {
+async fn next(near: &mut LocalSession) -> String {
     loop {
         let read = timeout(PATIENCE, read_frame(&mut near.stream, &mut near.read)).await;
         let len = read.expect("a packet comes").expect("it is connected");
-        let payload = match first_packet(&near.read, Version::V5) {
+        let payload = match first_packet(&near.read, ProtocolVersion::V5) {
             Some(Packet::Publish(publish)) => String::from_utf8(publish.payload.to_vec()).ok(),
             _ => None,
         };
@@ -283,19 +296,19 @@ pub(super) fn run(test: impl Future<Output = ()>) {
     runtime.expect("there are descriptors").block_on(test);
 }
 
-fn frames(all: &[&str]) -> Message {
+fn frames(all: &[&str]) -> MultipartMessage {
     let frames = all.iter().map(|frame| frame.as_bytes().to_vec()).collect();
-    Message { envelope: Vec::new(), frames }
+    MultipartMessage { envelope: Vec::new(), frames }
 }
 
 /// A socket that has said something which waits for this broker's word, and is gone.
-async fn said_and_gone() -> (Stage, Near) {
-    let stage = Stage::new(&[("pattern", "pair")]);
+async fn said_and_gone() -> (GatewayTestbed, LocalSession) {
+    let stage = GatewayTestbed::new(&[("pattern", "pair")]);
     stage.subscribed().await;
     let reader = stage.reader("from/#").await;
     let peer = stage.enter();
     stage.says(peer, frames(&["in/a", "hello"]));
-    stage.asked(Action::Publish).await;
+    stage.asked(AclAction::Publish).await;
     stage.leave(peer);
     stage.breaks_off().await;
     (stage, reader)
@@ -305,7 +318,7 @@ async fn said_and_gone() -> (Stage, Near) {
 fn what_a_socket_said_is_said_again_where_the_connection_ends_behind_it() {
     run(async {
         let (stage, mut reader) = said_and_gone().await;
-        stage.allow(Action::Publish).await;
+        stage.allow(AclAction::Publish).await;
         assert_eq!(next(&mut reader).await, "hello");
         stage.ends().await;
     });
@@ -315,8 +328,8 @@ fn what_a_socket_said_is_said_again_where_the_connection_ends_behind_it() {
 fn what_a_socket_said_is_said_again_where_the_gateway_stops_before_it_could_be() {
     run(async {
         let (stage, mut reader) = said_and_gone().await;
-        stage.stop.send(Stop::ForNow).expect("it runs");
-        stage.allow(Action::Publish).await;
+        stage.stop.send(LinkStop::ForNow).expect("it runs");
+        stage.allow(AclAction::Publish).await;
         assert_eq!(next(&mut reader).await, "hello");
         stage.ends().await;
     });
@@ -325,7 +338,7 @@ fn what_a_socket_said_is_said_again_where_the_gateway_stops_before_it_could_be()
 /// Two questions wait for answers of a socket that answers one of them and goes; another comes
 /// while this broker has not acknowledged the answer. Says what the next socket is asked.
 async fn asked_of_the_next(pattern: &str) -> Vec<String> {
-    let stage = Stage::new(&[("protocol", "sp"), ("pattern", pattern)]);
+    let stage = GatewayTestbed::new(&[("protocol", "sp"), ("pattern", pattern)]);
     stage.subscribed().await;
     let mut reader = stage.reader("answers").await;
     let first = stage.enter();
@@ -337,13 +350,13 @@ async fn asked_of_the_next(pattern: &str) -> Vec<String> {
         answer.envelope.clone_from(&given.message.envelope);
     }
     stage.says(first, answer);
-    let told = stage.asked(Action::Publish).await;
+    let told = stage.asked(AclAction::Publish).await;
     stage.leave(first);
     stage.publish(QoS::AtLeastOnce, "third", false).await;
     sleep(A_WHILE).await;
     let next_one = stage.enter();
     sleep(A_WHILE).await;
-    told.reply.give(Answer::Allow);
+    told.responder.respond(AuthzDecision::Allow);
     assert_eq!(next(&mut reader).await, "yes");
     let mut asked = Vec::new();
     while !asked.contains(&"third".to_string()) {
@@ -371,21 +384,21 @@ fn a_question_that_nobody_answered_is_asked_again_whatever_comes_behind_it() {
 #[test]
 fn what_no_session_has_is_counted_where_sockets_have_gone() {
     run(async {
-        let stage = Stage::new(&[("pattern", "pair")]);
+        let stage = GatewayTestbed::new(&[("pattern", "pair")]);
         stage.subscribed().await;
         let peer = stage.enter();
         stage.says(peer, frames(&["in/a", "hello"]));
-        let told = stage.asked(Action::Publish).await;
+        let told = stage.asked(AclAction::Publish).await;
         stage.publish(QoS::AtMostOnce, "waits for the socket", false).await;
         sleep(A_WHILE).await;
-        stage.stop.send(Stop::ForNow).expect("it runs");
+        stage.stop.send(LinkStop::ForNow).expect("it runs");
         sleep(A_WHILE).await;
         for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
             stage.publish(qos, "comes when it stops", false).await;
         }
         until("the one that is kept", || stage.is_owed()).await;
-        told.reply.give(Answer::Allow);
-        until("an end", || stage.crowd.end().is_some()).await;
+        told.responder.respond(AuthzDecision::Allow);
+        until("an end", || stage.crowd.close_deadline().is_some()).await;
         assert_eq!(stage.leave(peer), 1);
         assert_eq!(stage.ends_having_lost().await, [("no_peer", 1)]);
     });
@@ -394,7 +407,7 @@ fn what_no_session_has_is_counted_where_sockets_have_gone() {
 #[test]
 fn a_question_that_waits_when_it_stops_is_the_sessions_again() {
     run(async {
-        let stage = Stage::new(&[("pattern", "req")]);
+        let stage = GatewayTestbed::new(&[("pattern", "req")]);
         stage.subscribed().await;
         let peer = stage.enter();
         for qos in [QoS::AtLeastOnce, QoS::AtMostOnce] {
@@ -414,7 +427,7 @@ fn a_question_that_waits_when_it_stops_is_the_sessions_again() {
 #[test]
 fn what_a_socket_gave_back_is_counted_where_no_session_has_it() {
     run(async {
-        let stage = Stage::new(&[("pattern", "push")]);
+        let stage = GatewayTestbed::new(&[("pattern", "push")]);
         stage.subscribed().await;
         let peer = stage.works_for().await;
         for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
@@ -430,7 +443,7 @@ fn what_a_socket_gave_back_is_counted_where_no_session_has_it() {
 #[test]
 fn what_a_socket_takes_at_the_last_moment_is_acknowledged() {
     run(async {
-        let stage = Stage::new(&[("pattern", "push")]);
+        let stage = GatewayTestbed::new(&[("pattern", "push")]);
         stage.subscribed().await;
         let peer = stage.enter();
         stage.publish(QoS::AtLeastOnce, "for it", false).await;
@@ -438,8 +451,9 @@ fn what_a_socket_takes_at_the_last_moment_is_acknowledged() {
         until("what is owed", || stage.is_owed()).await;
         stage.is_to_end().await;
         // As late as who has written it can say so.
-        sleep_until(stage.crowd.end().expect("it is said") + Duration::from_millis(50)).await;
-        stage.crowd.arrived(peer, Some(receipt));
+        sleep_until(stage.crowd.close_deadline().expect("it is said") + Duration::from_millis(50))
+            .await;
+        stage.crowd.record_arrival(peer, Some(receipt));
         stage.leave(peer);
         until("an end of its connection", || !stage.is_online()).await;
         assert!(!stage.is_owed(), "it comes again");
@@ -450,25 +464,25 @@ fn what_a_socket_takes_at_the_last_moment_is_acknowledged() {
 #[test]
 fn what_it_is_let_have_while_nobody_is_there_it_has_once() {
     run(async {
-        let stage = Stage::new(&[("pattern", "push")]);
-        stage.asked(Action::Subscribe).await.reply.give(Answer::Deny);
+        let stage = GatewayTestbed::new(&[("pattern", "push")]);
+        stage.asked(AclAction::Subscribe).await.responder.respond(AuthzDecision::Deny);
         let peer = stage.enter();
-        stage.asked(Action::Subscribe).await.reply.give(Answer::Deny);
+        stage.asked(AclAction::Subscribe).await.responder.respond(AuthzDecision::Deny);
         until("a connection", || stage.is_online()).await;
         stage.leave(peer);
         until("an end of it", || !stage.is_online()).await;
         stage.publish(QoS::AtLeastOnce, "retained", true).await;
         stage.again.notify_one();
-        let request = stage.asked(Action::Subscribe).await;
+        let request = stage.asked(AclAction::Subscribe).await;
         // Nothing of it is heard here before a socket comes.
-        request.reply.give(Answer::Allow);
+        request.responder.respond(AuthzDecision::Allow);
         let late = std::time::Instant::now() + PATIENCE;
         while !stage.filters().iter().any(|filter| &**filter == "out/#") {
             assert!(std::time::Instant::now() < late, "it does not have it");
             std::thread::yield_now();
         }
         let peer = stage.enter();
-        stage.allow(Action::Subscribe).await;
+        stage.allow(AclAction::Subscribe).await;
         assert_eq!(stage.given(peer).await.message.frames[1], b"retained");
         // A next process would ask for what is retained while there is a note that says so.
         let is_noted = || stage.filters().iter().any(|filter| filter.contains("/.notes/"));
@@ -480,13 +494,13 @@ fn what_it_is_let_have_while_nobody_is_there_it_has_once() {
 #[test]
 fn it_stops_where_its_session_is_gone_and_does_not_come_again() {
     run(async {
-        let stage = Stage::new(&[("pattern", "push")]);
+        let stage = GatewayTestbed::new(&[("pattern", "push")]);
         stage.subscribed().await;
         stage.enter();
-        stage.allow(Action::Subscribe).await;
-        stage.home.end(&stage.settings.link_id()).await.expect("it ends");
+        stage.allow(AclAction::Subscribe).await;
+        stage.home.end_session(&stage.settings.link_id()).await.expect("it ends");
         // The broker takes silence for a refusal, but later.
-        let _question = stage.asked(Action::Subscribe).await;
+        let _question = stage.asked(AclAction::Subscribe).await;
         assert!(timeout(PATIENCE / 3, stage.ends()).await.is_ok(), "it goes on");
     });
 }
@@ -495,25 +509,25 @@ fn it_stops_where_its_session_is_gone_and_does_not_come_again() {
 const MANY: usize = 1500;
 
 /// A pair whose sockets have little room, and what goes to it by now.
-async fn pair_with_much(qos: QoS, count: usize) -> (Stage, Near, PeerId) {
-    let stage = Stage::new(&[("pattern", "pair"), ("peer.queue_messages_max", "2")]);
+async fn pair_with_much(qos: QoS, count: usize) -> (GatewayTestbed, LocalSession, PeerId) {
+    let stage = GatewayTestbed::new(&[("pattern", "pair"), ("peer.queue_messages_max", "2")]);
     stage.subscribed().await;
     let reader = stage.reader("from/#").await;
     let peer = stage.works_for().await;
     let mut writer = stage.client("$link/gateway/writer").await;
     for _ in 0..count {
-        writer.say(&packet(qos, "out", false)).await.expect("it reads");
+        writer.write_all(&packet(qos, "out", false)).await.expect("it reads");
         if qos > QoS::AtMostOnce {
             let read = read_frame(&mut writer.stream, &mut writer.read).await;
             writer.read.drain(..read.expect("it acknowledges"));
         }
     }
-    writer.goodbye().await.expect("it reads");
+    writer.disconnect().await.expect("it reads");
     (stage, reader, peer)
 }
 
 /// Ends when the reader has so many messages.
-async fn reads(reader: &mut Near, count: usize) {
+async fn reads(reader: &mut LocalSession, count: usize) {
     for _ in 0..count {
         next(reader).await;
     }
@@ -534,7 +548,7 @@ fn who_talks_and_does_not_read_is_heard_while_much_waits_for_it() {
             for _ in 0..50 {
                 assert_eq!(stage.given(peer).await.message.frames[1], b"out");
             }
-            assert!(stage.tally.losses().all(|(_, count)| count == 0));
+            assert!(stage.tally.drop_counts().all(|(_, count)| count == 0));
             stage.ends().await;
         });
     }
@@ -548,7 +562,7 @@ fn who_answers_each_message_before_it_reads_the_next_has_them_all() {
         let echo = async {
             for _ in 0..MANY {
                 let parcel = loop {
-                    match stage.crowd.next(peer, &stage.settings) {
+                    match stage.crowd.next_for_peer(peer, &stage.settings) {
                         Some(parcel) => break parcel,
                         None => tokio::task::yield_now().await,
                     }
@@ -556,7 +570,7 @@ fn who_answers_each_message_before_it_reads_the_next_has_them_all() {
                 assert_eq!(parcel.message.frames[1], b"out");
                 let mut said: VecDeque<_> = [frames(&["in/a", &answer])].into();
                 while !said.is_empty() {
-                    stage.crowd.hand_in(peer, &mut said);
+                    stage.crowd.accept_inbound(peer, &mut said);
                     tokio::task::yield_now().await;
                 }
             }
@@ -566,7 +580,7 @@ fn who_answers_each_message_before_it_reads_the_next_has_them_all() {
             done = timeout(3 * PATIENCE, both) => assert!(done.is_ok(), "it hangs"),
             () = stage.lets_all() => {}
         }
-        assert!(stage.tally.losses().all(|(_, count)| count == 0));
+        assert!(stage.tally.drop_counts().all(|(_, count)| count == 0));
         stage.ends().await;
     });
 }

@@ -1,15 +1,15 @@
 //! What the options of a `[[gateway]]` come to. The rows are in `rows`.
 
-use super::forms::{Form, Multipart};
-use super::place::Place;
-use super::rules::{GateRules, RuleGiven};
+use super::address::SocketAddress;
+use super::formats::{GatewayFormat, MultipartPolicy};
+use super::rules::{GatewayRuleSettings, GatewayRules};
 use crate::links::LinkKind;
-use crate::links::near::{Identity, rows_for};
-use crate::links::rows::{TlsSettings, check_retry};
-use crate::links::way::READ_BYTES;
-use broker::judge::Secret;
+use crate::links::connection::READ_BYTES;
+use crate::links::local_session::{LinkIdentity, row_subscription};
+use crate::links::option_rows::{LinkTlsSettings, check_retry};
+use broker::authentication::SecretBytes;
 use mqtt::{QoS, SubscribeOptions};
-use patterns::{Family, Limits, Manner, Pattern, Plain};
+use patterns::{MessageLimits, PlainCredentials, ProtocolFamily, RoutingStrategy, SocketType};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,21 +19,21 @@ pub(crate) use super::rows::{IN_ROWS, OUT_ROWS, ROWS};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GatewaySettings {
     pub(crate) name: Arc<str>,
-    pub(crate) family: Family,
-    pub(crate) pattern: Pattern,
-    pub(crate) listen: Vec<Place>,
-    pub(crate) dial: Vec<Place>,
+    pub(crate) family: ProtocolFamily,
+    pub(crate) pattern: SocketType,
+    pub(crate) listen: Vec<SocketAddress>,
+    pub(crate) dial: Vec<SocketAddress>,
     /// By its name; empty is that of the pattern.
     pub(super) form_given: String,
     pub(super) delimiter: String,
-    pub(crate) form: Form,
+    pub(crate) form: GatewayFormat,
     pub(crate) separator: String,
-    pub(crate) multipart: Multipart,
+    pub(crate) multipart: MultipartPolicy,
     pub(crate) user_name: String,
-    pub(crate) password: Option<Secret>,
+    pub(crate) password: Option<SecretBytes>,
     /// As whom it acts here; an empty user is nobody that permissions judge.
-    pub(super) identity_given: Identity,
-    pub(crate) tls: TlsSettings,
+    pub(super) identity_given: LinkIdentity,
+    pub(crate) tls: LinkTlsSettings,
     pub(crate) ipc_mode: u32,
     pub(crate) peers_max: u32,
     pub(crate) peers_bytes_max: u32,
@@ -46,11 +46,11 @@ pub(crate) struct GatewaySettings {
     pub(crate) response_topic: String,
     pub(crate) retry_min_ms: u32,
     pub(crate) retry_max_s: u32,
-    pub(crate) rules: Arc<GateRules>,
+    pub(crate) rules: Arc<GatewayRules>,
     /// Rules of the broker send to it.
     pub(crate) takes_rows: bool,
     /// Limits of its session here.
-    pub(crate) limits: Arc<broker::Options>,
+    pub(crate) limits: Arc<broker::BrokerOptions>,
 }
 
 impl GatewaySettings {
@@ -75,11 +75,11 @@ impl GatewaySettings {
     }
 
     pub(crate) fn dials_tls(&self) -> bool {
-        self.dial.iter().any(Place::is_tls)
+        self.dial.iter().any(SocketAddress::is_tls)
     }
 
     pub(crate) fn serves_tls(&self) -> bool {
-        self.listen.iter().any(Place::is_tls)
+        self.listen.iter().any(SocketAddress::is_tls)
     }
 
     pub(crate) fn connect_timeout(&self) -> Duration {
@@ -90,44 +90,44 @@ impl GatewaySettings {
         Duration::from_millis(u64::from(self.answer_timeout_ms))
     }
 
-    pub(crate) fn peer_limits(&self) -> Limits {
-        Limits { message_bytes_max: self.message_bytes_max as usize }
+    pub(crate) fn peer_limits(&self) -> MessageLimits {
+        MessageLimits { message_bytes_max: self.message_bytes_max as usize }
     }
 
     /// Of questions that wait for answers of sockets, and as much of those that wait for answers of
     /// clients: neither takes room from what sockets say.
-    pub(super) fn questions_bytes_max(&self) -> usize {
+    pub(super) fn requests_bytes_max(&self) -> usize {
         self.peers_bytes_max as usize / 4
     }
 
-    pub(crate) fn plain(&self) -> Option<Plain> {
+    pub(crate) fn plain(&self) -> Option<PlainCredentials> {
         let password = self.password.as_ref()?.0.clone();
-        Some(Plain { user_name: self.user_name.as_str().into(), password })
+        Some(PlainCredentials { user_name: self.user_name.as_str().into(), password })
     }
 
-    pub(crate) fn identity(&self) -> Option<&Identity> {
+    pub(crate) fn identity(&self) -> Option<&LinkIdentity> {
         Some(&self.identity_given).filter(|own| !own.user.is_empty())
     }
 
     /// What its session here subscribes to, where a message may have so much QoS.
-    pub(super) fn wanted(&self, qos_max: QoS) -> Vec<(String, SubscribeOptions)> {
+    pub(super) fn subscriptions(&self, qos_max: QoS) -> Vec<(String, SubscribeOptions)> {
         // A socket says once that it took something.
         let qos = QoS::AtLeastOnce.min(qos_max);
         let rules = self.rules.outward.iter();
         let mut wanted: Vec<_> =
-            rules.map(|rule| (rule.map.filter.clone(), rule.options(qos_max))).collect();
-        if self.pattern.answers() {
+            rules.map(|rule| (rule.map.filter.clone(), rule.subscribe_options(qos_max))).collect();
+        if self.pattern.sends_replies() {
             let (no_local, retain_as_published) = (true, false);
             let options =
                 SubscribeOptions { qos, no_local, retain_as_published, retain_handling: 2 };
-            wanted.push((self.answers_at(), options));
+            wanted.push((self.response_topic(), options));
         }
-        wanted.extend(self.takes_rows.then(|| rows_for(&self.link_id(), qos)));
+        wanted.extend(self.takes_rows.then(|| row_subscription(&self.link_id(), qos)));
         wanted
     }
 
     /// Where answers to requests of sockets are published.
-    pub(crate) fn answers_at(&self) -> String {
+    pub(crate) fn response_topic(&self) -> String {
         match self.response_topic.as_str() {
             "" => format!("gateway/{}/answers", self.name),
             own => own.to_string(),
@@ -136,16 +136,19 @@ impl GatewaySettings {
 
     /// Whether what goes out waits for a peer, and is not spread among those that are there.
     pub(crate) fn waits_for_peers(&self) -> bool {
-        self.pattern.manner() == Manner::One || self.pattern == Pattern::Surveyor
+        self.pattern.routing() == RoutingStrategy::One || self.pattern == SocketType::Surveyor
     }
 
     /// What the rows come to, or what they leave out.
-    pub(crate) fn finish(&mut self, rules: (&[RuleGiven], &[RuleGiven])) -> Result<(), String> {
+    pub(crate) fn resolve_options(
+        &mut self,
+        rules: (&[GatewayRuleSettings], &[GatewayRuleSettings]),
+    ) -> Result<(), String> {
         self.check_sockets()?;
-        self.form = self.form_of_options()?;
-        self.check_rules(rules)?;
+        self.form = self.resolve_format()?;
+        self.check_rules(rules.0, rules.1)?;
         let own = ("gateway", &*self.name);
-        let rules = GateRules::new(rules, own, (&self.form, &self.separator))?;
+        let rules = GatewayRules::new(rules.0, rules.1, own, &self.form, &self.separator)?;
         self.rules = rules.into();
         check_retry(self.retry_min_ms, self.retry_max_s)?;
         if (self.queue_bytes_max as usize) < self.peer_limits().message_bytes_max {
@@ -159,8 +162,8 @@ impl GatewaySettings {
     }
 
     fn check_sockets(&self) -> Result<(), String> {
-        if !self.pattern.is_of(self.family) {
-            let names: Vec<&str> = Pattern::all(self.family).map(Pattern::name).collect();
+        if !self.pattern.is_in_family(self.family) {
+            let names: Vec<&str> = SocketType::all(self.family).map(SocketType::name).collect();
             let family = self.family_word();
             let (own, names) = (self.pattern.name(), names.join(", "));
             return Err(format!("{family} has no pattern {own:?}, it has {names}"));
@@ -168,7 +171,8 @@ impl GatewaySettings {
         if self.listen.is_empty() && self.dial.is_empty() {
             return Err("a gateway needs listen = [\"tcp://127.0.0.1:5555\"], or dial".to_string());
         }
-        let wrong = |place: &&Place| self.family == Family::Zmq && !place.is_plain();
+        let wrong =
+            |place: &&SocketAddress| self.family == ProtocolFamily::Zmq && !place.is_plain();
         match self.listen.iter().chain(&self.dial).find(wrong) {
             Some(place) => Err(format!("{place}: zmq goes over tcp:// and ipc://")),
             None => Ok(()),
@@ -177,39 +181,43 @@ impl GatewaySettings {
 
     fn family_word(&self) -> &'static str {
         match self.family {
-            Family::Sp => "sp",
-            Family::Zmq => "zmq",
+            ProtocolFamily::Sp => "sp",
+            ProtocolFamily::Zmq => "zmq",
         }
     }
 
-    fn form_of_options(&self) -> Result<Form, String> {
-        let is_talk = self.pattern.asks() || self.pattern.answers();
+    fn resolve_format(&self) -> Result<GatewayFormat, String> {
+        let is_talk = self.pattern.sends_requests() || self.pattern.sends_replies();
         let given = match (self.form_given.as_str(), self.family) {
             ("auto", _) if is_talk => "raw",
-            ("auto", Family::Sp) => "delimited",
-            ("auto", Family::Zmq) => "frames",
+            ("auto", ProtocolFamily::Sp) => "delimited",
+            ("auto", ProtocolFamily::Zmq) => "frames",
             (given, _) => given,
         };
         match given {
-            "frames" if self.family == Family::Sp => Err(
+            "frames" if self.family == ProtocolFamily::Sp => Err(
                 "form = \"frames\" is zmq's, a message of sp has one: use delimited, json or raw"
                     .to_string(),
             ),
             "delimited" if self.delimiter.is_empty() => {
                 Err("form = \"delimited\" needs a delimiter".to_string())
             }
-            "frames" => Ok(Form::Frames),
-            "delimited" => Ok(Form::Delimited(self.delimiter.clone())),
-            "json" => Ok(Form::Json),
-            _ => Ok(Form::Raw),
+            "frames" => Ok(GatewayFormat::Frames),
+            "delimited" => Ok(GatewayFormat::Delimited(self.delimiter.clone())),
+            "json" => Ok(GatewayFormat::Json),
+            _ => Ok(GatewayFormat::Raw),
         }
     }
 
-    fn check_rules(&self, (out, inward): (&[RuleGiven], &[RuleGiven])) -> Result<(), String> {
+    fn check_rules(
+        &self,
+        out: &[GatewayRuleSettings],
+        inward: &[GatewayRuleSettings],
+    ) -> Result<(), String> {
         let pattern = self.pattern;
         let name = pattern.name();
-        let goes_out = self.goes_out();
-        let comes_in = pattern.hears() && !pattern.asks();
+        let goes_out = self.sends_own_messages();
+        let comes_in = pattern.receives() && !pattern.sends_requests();
         if !out.is_empty() && !goes_out {
             return Err(format!("{name} sends nothing of its own: it has no [[gateway.out]]"));
         }
@@ -220,20 +228,20 @@ impl GatewaySettings {
     }
 
     /// Whether it says anything of its own to sockets.
-    fn goes_out(&self) -> bool {
-        self.pattern.manner() != Manner::None && !self.pattern.answers()
+    fn sends_own_messages(&self) -> bool {
+        self.pattern.routing() != RoutingStrategy::None && !self.pattern.sends_replies()
     }
 
     /// What is wrong with it, as rules of the broker send to it or not.
-    pub(crate) fn rows_misfit(&self, is_sent_to: bool) -> Option<String> {
+    pub(crate) fn check_rule_target(&self, is_sent_to: bool) -> Option<String> {
         let (name, pattern) = (&self.name, self.pattern.name());
-        if is_sent_to && !self.goes_out() {
+        if is_sent_to && !self.sends_own_messages() {
             return Some(format!(
                 "{pattern} sends nothing of its own: no [[rule]] can send.to gateway/{name}"
             ));
         }
         let has_some = !self.rules.outward.is_empty() || !self.rules.inward.is_empty();
-        (!has_some && !is_sent_to).then(|| match self.goes_out() {
+        (!has_some && !is_sent_to).then(|| match self.sends_own_messages() {
             true => format!(
                 "a gateway needs a rule: [[gateway.out]], or a [[rule]] with \
                  send.to = [\"gateway/{name}\"]"
@@ -246,7 +254,7 @@ impl GatewaySettings {
         if self.user_name.is_empty() != self.password.is_none() {
             return Err("user_name and password go together".to_string());
         }
-        if !self.user_name.is_empty() && self.family == Family::Sp {
+        if !self.user_name.is_empty() && self.family == ProtocolFamily::Sp {
             return Err("sp knows no passwords: use TLS with tls.ca".to_string());
         }
         if self.identity().is_none() && !self.identity_given.groups.is_empty() {
@@ -265,8 +273,8 @@ impl GatewaySettings {
     }
 
     /// The first place where anyone could come in from other hosts.
-    pub(crate) fn open_to_all(&self) -> Option<&Place> {
-        let asks = |place: &Place| {
+    pub(crate) fn first_open_listener(&self) -> Option<&SocketAddress> {
+        let asks = |place: &SocketAddress| {
             !self.user_name.is_empty()
                 || place.is_tls() && !self.tls.authorities.as_os_str().is_empty()
         };

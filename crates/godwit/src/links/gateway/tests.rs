@@ -1,15 +1,15 @@
 //! What options of gateways come to, and how messages look on both sides.
 
-use super::forms::{inward, outward};
-use super::rules::RuleGiven;
+use super::formats::{decode_inbound, encode_outbound};
+use super::rules::GatewayRuleSettings;
 use super::settings::{GatewaySettings, IN_ROWS, OUT_ROWS, ROWS};
-use crate::links::tally::Loss;
+use crate::links::metrics::LinkDropReason;
 use crate::options::links::defaults;
-use crate::options::table::Row;
+use crate::options::table::OptionRow;
 use mqtt::{Properties, Publish, QoS};
 
 /// With its defaults, and what these lines say.
-fn set<S: Default>(rows: &'static [Row<S>], lines: &[(&str, &str)]) -> S {
+fn set<S: Default>(rows: &'static [OptionRow<S>], lines: &[(&str, &str)]) -> S {
     let mut settings = defaults(rows);
     for (key, text) in lines {
         let row = rows.iter().find(|row| row.key == *key).expect("there is such an option");
@@ -19,33 +19,37 @@ fn set<S: Default>(rows: &'static [Row<S>], lines: &[(&str, &str)]) -> S {
     settings
 }
 
-type Lines<'a> = &'a [(&'a str, &'a str)];
+type OptionLines<'a> = &'a [(&'a str, &'a str)];
 
 pub(super) fn gateway(
-    own: Lines<'_>,
-    out: &[Lines<'_>],
-    inside: &[Lines<'_>],
+    own: OptionLines<'_>,
+    out: &[OptionLines<'_>],
+    inside: &[OptionLines<'_>],
 ) -> Result<GatewaySettings, String> {
     let mut settings = set(ROWS, own);
-    let rules = |rows, all: &[Lines<'_>]| -> Vec<RuleGiven> {
+    let rules = |rows, all: &[OptionLines<'_>]| -> Vec<GatewayRuleSettings> {
         all.iter().map(|lines| set(rows, lines)).collect()
     };
-    settings.finish((&rules(OUT_ROWS, out), &rules(IN_ROWS, inside)))?;
+    settings.resolve_options((&rules(OUT_ROWS, out), &rules(IN_ROWS, inside)))?;
     Ok(settings)
 }
 
-const PUB: Lines<'static> = &[("listen", "tcp://127.0.0.1:1")];
-const SUB: Lines<'static> = &[("pattern", "sub"), ("dial", "tcp://h:1")];
-const SP_SUB: Lines<'static> = &[("protocol", "sp"), ("pattern", "sub"), ("dial", "ipc:///run/x")];
+const PUB: OptionLines<'static> = &[("listen", "tcp://127.0.0.1:1")];
+const SUB: OptionLines<'static> = &[("pattern", "sub"), ("dial", "tcp://h:1")];
+const SP_SUB: OptionLines<'static> =
+    &[("protocol", "sp"), ("pattern", "sub"), ("dial", "ipc:///run/x")];
 
-fn with(own: Lines<'static>, more: Lines<'static>) -> Vec<(&'static str, &'static str)> {
+fn with(
+    own: OptionLines<'static>,
+    more: OptionLines<'static>,
+) -> Vec<(&'static str, &'static str)> {
     [own, more].concat()
 }
 
 #[test]
 fn what_makes_no_gateway_says_what_would() {
-    let out: &[Lines<'_>] = &[&[("filter", "a/#")]];
-    let inside: &[Lines<'_>] = &[&[("filter", "a/+")]];
+    let out: &[OptionLines<'_>] = &[&[("filter", "a/#")]];
+    let inside: &[OptionLines<'_>] = &[&[("filter", "a/+")]];
     let raw = with(SUB, &[("form", "raw")]);
     for (own, out, inside, why) in [
         (with(PUB, &[("pattern", "bus")]), out, &[][..], "zmq has no pattern \"bus\""),
@@ -84,7 +88,7 @@ fn what_makes_no_gateway_says_what_would() {
 
 #[test]
 fn places_that_let_in_anyone_are_known() {
-    let out: &[Lines<'_>] = &[&[("filter", "a/#")]];
+    let out: &[OptionLines<'_>] = &[&[("filter", "a/#")]];
     for (lines, is_open) in [
         (&[("listen", "tcp://*:1")][..], true),
         (&[("listen", "tcp://127.0.0.1:1,ipc:///x")], false),
@@ -92,7 +96,7 @@ fn places_that_let_in_anyone_are_known() {
         (&[("listen", "tcp://*:1"), ("user_name", "u"), ("password", "p")], false),
     ] {
         let found = gateway(lines, out, &[]).unwrap();
-        assert_eq!(found.open_to_all().is_some(), is_open, "{lines:?}");
+        assert_eq!(found.first_open_listener().is_some(), is_open, "{lines:?}");
     }
 }
 
@@ -110,18 +114,18 @@ fn a_topic_ends_where_the_delimiter_says() {
     for (delimiter, filter, message, expected) in [
         ("/", "a/+", &b"a/b/c/d"[..], Ok(("a/b", &b"c/d"[..]))),
         ("/", "a", b"a/b", Ok(("a", b"b"))),
-        ("/", "a/+", b"a/b", Err(Loss::NoRule)),
+        ("/", "a/+", b"a/b", Err(LinkDropReason::NoRule)),
         (":", "#", b"a/b:c:d", Ok(("a/b", b"c:d"))),
         (":", "a", b"a:", Ok(("a", b""))),
-        (":", "a", b"ab:x", Err(Loss::NoRule)),
-        (":", "a", b"a", Err(Loss::Unreadable)),
-        (":", "#", b"\xff:x", Err(Loss::Unreadable)),
-        (":", "#", b":x", Err(Loss::NoName)),
+        (":", "a", b"ab:x", Err(LinkDropReason::NoRule)),
+        (":", "a", b"a", Err(LinkDropReason::Unreadable)),
+        (":", "#", b"\xff:x", Err(LinkDropReason::Unreadable)),
+        (":", "#", b":x", Err(LinkDropReason::NoName)),
         (":::", "#", b"a:::x", Ok(("a", b"x"))),
     ] {
         let own = [SP_SUB, &[("delimiter", delimiter)]].concat();
         let settings = gateway(&own, &[], &[&[("filter", filter)]]).unwrap();
-        let found = inward(&settings, frames(&[message]));
+        let found = decode_inbound(&settings, frames(&[message]));
         let found = found.map(|found| (found.topic, found.payload)).map_err(|(loss, _)| loss);
         let expected = expected.map(|(topic, payload)| (topic.to_string(), payload.to_vec()));
         assert_eq!(found, expected, "{message:?}");
@@ -130,12 +134,13 @@ fn a_topic_ends_where_the_delimiter_says() {
 
 #[test]
 fn of_rules_that_count_levels_the_first_that_matches_is_taken() {
-    let rules: &[Lines<'_>] = &[&[("filter", "long/+/+"), ("topic", "l/${2}")], &[("filter", "+")]];
+    let rules: &[OptionLines<'_>] =
+        &[&[("filter", "long/+/+"), ("topic", "l/${2}")], &[("filter", "+")]];
     let settings = gateway(SP_SUB, &[], rules).unwrap();
     for (message, topic, payload) in
         [(&b"long/a/b/c"[..], "l/b", &b"c"[..]), (b"short/x/y/z", "short", b"x/y/z")]
     {
-        let found = inward(&settings, frames(&[message])).unwrap();
+        let found = decode_inbound(&settings, frames(&[message])).unwrap();
         assert_eq!((found.topic.as_str(), &found.payload[..]), (topic, payload));
     }
 }
@@ -143,16 +148,17 @@ fn of_rules_that_count_levels_the_first_that_matches_is_taken() {
 #[test]
 fn what_a_peer_sends_gets_no_name_of_the_brokers_own() {
     let settings = gateway(SUB, &[], &[&[("filter", "x/#"), ("topic", "${1}")]]).unwrap();
-    let found = inward(&settings, frames(&[b"x/$SYS/broker", b"1"])).map(|found| found.topic);
-    assert_eq!(found.unwrap_err().0, Loss::NoName);
+    let found =
+        decode_inbound(&settings, frames(&[b"x/$SYS/broker", b"1"])).map(|found| found.topic);
+    assert_eq!(found.unwrap_err().0, LinkDropReason::NoName);
     let settings = gateway(SUB, &[], &[&[("filter", "x/#"), ("topic", "$delayed/${1}")]]);
-    let found = inward(&settings.unwrap(), frames(&[b"x/5/a", b"1"])).unwrap();
+    let found = decode_inbound(&settings.unwrap(), frames(&[b"x/5/a", b"1"])).unwrap();
     assert_eq!(found.topic, "$delayed/5/a");
 }
 
 #[test]
 fn messages_look_as_their_form_says() {
-    let out: &[Lines<'_>] = &[&[("filter", "#")]];
+    let out: &[OptionLines<'_>] = &[&[("filter", "#")]];
     for (lines, expected) in [
         (&[][..], vec![&b"a.b"[..], b"x"]),
         (&[("form", "raw")], vec![b"x"]),
@@ -164,7 +170,7 @@ fn messages_look_as_their_form_says() {
     ] {
         let own = [PUB, &[("separator", ".")], lines].concat();
         let settings = gateway(&own, out, &[]).unwrap();
-        assert_eq!(outward(&settings, "a/b", &publish("a/b", b"x")), expected, "{lines:?}");
+        assert_eq!(encode_outbound(&settings, "a/b", &publish("a/b", b"x")), expected, "{lines:?}");
     }
 }
 
@@ -173,7 +179,7 @@ fn what_is_no_text_in_json_goes_through_as_it_is_written() {
     let own = [SP_SUB, &[("form", "json")]].concat();
     let settings = gateway(&own, &[], &[&[("filter", "#")]]).unwrap();
     let heard = |message: &str| {
-        inward(&settings, frames(&[message.as_bytes()]))
+        decode_inbound(&settings, frames(&[message.as_bytes()]))
             .map(|found| String::from_utf8(found.payload).expect("it is text"))
             .map_err(|(loss, _)| loss)
     };
@@ -189,7 +195,10 @@ fn what_is_no_text_in_json_goes_through_as_it_is_written() {
         let message = format!("{{\"topic\":\"a\",\"payload\": {payload} ,\"qos\":1}}");
         assert_eq!(heard(&message).as_deref(), Ok(payload));
         let answer = frames(&[message.as_bytes()]);
-        assert_eq!(super::forms::answered(&settings, answer).unwrap().0, payload.as_bytes());
+        assert_eq!(
+            super::formats::decode_response(&settings, answer).unwrap().0,
+            payload.as_bytes()
+        );
     }
     assert_eq!(heard(r#"{"topic":"a","payload":"\u00e4\n"}"#).as_deref(), Ok("\u{e4}\n"));
     assert_eq!(heard(r#"{"topic":"a","payload":1,"payload":"2"}"#).as_deref(), Ok("2"));
@@ -200,7 +209,7 @@ fn what_is_no_text_in_json_goes_through_as_it_is_written() {
         r#"["topic"]"#,
         r#"{"topic":"a"} x"#,
     ] {
-        assert_eq!(heard(wrong), Err(Loss::Unreadable), "{wrong}");
+        assert_eq!(heard(wrong), Err(LinkDropReason::Unreadable), "{wrong}");
     }
 }
 

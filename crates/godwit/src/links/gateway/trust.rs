@@ -2,27 +2,27 @@
 //! listens.
 
 use super::settings::GatewaySettings;
-use crate::links::bridge::far::trust as trust_of;
-use engine::tls::{ClientCertificate, Files};
+use crate::links::bridge::remote_session::load_client_tls as trust_of;
+use engine::tls::{ClientCertificateMode, TlsFiles};
 use rustls::{ClientConfig, ServerConfig};
 use std::sync::Arc;
 
 /// What a gateway shows and trusts where it connects, and where it listens.
-pub(crate) fn trust(own: &GatewaySettings) -> Result<Shown, String> {
+pub(crate) fn load_tls_configs(own: &GatewaySettings) -> Result<GatewayTlsConfigs, String> {
     let dials = own.dials_tls().then(|| trust_of(&own.tls)).transpose()?;
     let tls = &own.tls;
     let authorities = (!tls.authorities.as_os_str().is_empty()).then(|| tls.authorities.clone());
     let asks = authorities.is_some();
-    let files = Files {
+    let files = TlsFiles {
         certificates: vec![tls.certificate.clone()],
         keys: vec![tls.key.clone()],
-        client: if asks { ClientCertificate::Required } else { ClientCertificate::Off },
+        client: if asks { ClientCertificateMode::Required } else { ClientCertificateMode::Off },
         client_authorities: authorities,
-        ..Files::default()
+        ..TlsFiles::default()
     };
     let serves = own.serves_tls().then(|| files.load()).transpose();
     let serves = serves.map_err(|whys| whys.join(", "))?;
     Ok((dials, serves.map(|credentials| credentials.config())))
 }
 
-type Shown = (Option<Arc<ClientConfig>>, Option<Arc<ServerConfig>>);
+type GatewayTlsConfigs = (Option<Arc<ClientConfig>>, Option<Arc<ServerConfig>>);

@@ -1,20 +1,20 @@
 //! The request that opens a WebSocket to a socket of nanomsg, from both sides.
 
-use super::place::Place;
+use super::address::SocketAddress;
 use super::settings::GatewaySettings;
-use crate::identity::remote::dial::{Endpoint, Wire};
-use carrier::Upgrade;
-use engine::web::{HEAD_BYTES_MAX, Origins, Site, welcome};
+use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
+use carrier::WebSocketUpgrade;
+use engine::websocket::{AllowedOrigins, HEAD_BYTES_MAX, WebSocketSite, accept_upgrade};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// What NNG asks for where its URL has no path (1.6); HTTP has no such thing.
 const NO_PATH: &[u8] = b"GET  ";
 
 /// Answers who has connected. What came behind the request comes back.
-pub(super) async fn answer(
+pub(super) async fn accept_peer_upgrade(
     settings: &GatewaySettings,
-    place: &Place,
-    wire: &mut Box<dyn Wire>,
+    place: &SocketAddress,
+    wire: &mut Box<dyn AsyncStream>,
 ) -> Result<Vec<u8>, String> {
     let Some(path) = place.web_path() else { return Ok(Vec::new()) };
     let (mut head, rest) = read_head(wire).await?;
@@ -22,32 +22,35 @@ pub(super) async fn answer(
         head.insert(NO_PATH.len() - 1, b'/');
     }
     // Browsers may come from this host's own pages: nothing else asks who is there.
-    let site = Site { path: (path != "/").then(|| path.into()), origins: Origins::ThisHost };
+    let site = WebSocketSite {
+        path: (path != "/").then(|| path.into()),
+        origins: AllowedOrigins::ThisHost,
+    };
     let mut said = Vec::new();
-    let welcomed = welcome(&head, &site, &settings.pattern.web_protocol(true), &mut said);
+    let welcomed = accept_upgrade(&head, &site, &settings.pattern.web_protocol(true), &mut said);
     write(wire, &said).await?;
     welcomed.map(|()| rest)
 }
 
 /// Asks whoever listens there.
-pub(super) async fn ask(
+pub(super) async fn request_upgrade(
     settings: &GatewaySettings,
-    place: &Place,
-    wire: &mut Box<dyn Wire>,
+    place: &SocketAddress,
+    wire: &mut Box<dyn AsyncStream>,
 ) -> Result<Vec<u8>, String> {
-    let (Some(path), Place::Net { host, port, .. }) = (place.web_path(), place) else {
+    let (Some(path), SocketAddress::Net { host, port, .. }) = (place.web_path(), place) else {
         return Ok(Vec::new());
     };
     let protocol = settings.pattern.web_protocol(false);
-    let endpoint = Endpoint { host: host.clone(), port: *port, tls: None };
-    let asked = Upgrade::new(&endpoint.to_string(), path, &protocol);
+    let endpoint = ServerEndpoint { host: host.clone(), port: *port, tls: None };
+    let asked = WebSocketUpgrade::new(&endpoint.to_string(), path, &protocol);
     write(wire, asked.request.as_bytes()).await?;
     let (head, rest) = read_head(wire).await?;
     asked.check(&head)?;
     Ok(rest)
 }
 
-async fn write(wire: &mut Box<dyn Wire>, bytes: &[u8]) -> Result<(), String> {
+async fn write(wire: &mut Box<dyn AsyncStream>, bytes: &[u8]) -> Result<(), String> {
     let written = wire.write_all(bytes).await;
     let flushed = match written {
         Ok(()) => wire.flush().await,
@@ -57,7 +60,7 @@ async fn write(wire: &mut Box<dyn Wire>, bytes: &[u8]) -> Result<(), String> {
 }
 
 /// Up to its end, and what came behind it.
-async fn read_head(wire: &mut Box<dyn Wire>) -> Result<(Vec<u8>, Vec<u8>), String> {
+async fn read_head(wire: &mut Box<dyn AsyncStream>) -> Result<(Vec<u8>, Vec<u8>), String> {
     let mut head = Vec::new();
     loop {
         if let Some(end) = head.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -83,16 +86,17 @@ mod tests {
 
     #[test]
     fn a_request_says_its_host_as_a_url_does() {
-        let place = Place::parse("ws://[::1]:80/a").unwrap();
+        let place = SocketAddress::parse("ws://[::1]:80/a").unwrap();
         let (ours, mut theirs) = duplex(4096);
-        let (mut wire, settings): (Box<dyn Wire>, _) = (Box::new(ours), GatewaySettings::default());
+        let (mut wire, settings): (Box<dyn AsyncStream>, _) =
+            (Box::new(ours), GatewaySettings::default());
         let asked = async {
             let mut head = vec![0; 4096];
             let len = theirs.read(&mut head).await.unwrap();
             drop(theirs);
             String::from_utf8(head[..len].to_vec()).unwrap()
         };
-        let both = async { tokio::join!(ask(&settings, &place, &mut wire), asked) };
+        let both = async { tokio::join!(request_upgrade(&settings, &place, &mut wire), asked) };
         let (_, head) = Builder::new_current_thread().build().unwrap().block_on(both);
         assert!(head.contains("\r\nHost: [::1]:80\r\n"), "{head}");
     }

@@ -1,26 +1,26 @@
 //! Named values of a message: an object of JSON, or a line of CSV.
 
-use super::message::Message;
-use super::template::{Template, Tongue};
+use super::message::SinkMessage;
+use super::template::{SinkTemplate, ValueEncoding};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Columns(Vec<(String, Template)>);
+pub(crate) struct SinkColumns(Vec<(String, SinkTemplate)>);
 
-impl Columns {
+impl SinkColumns {
     /// Each is `NAME=TEMPLATE`.
-    pub(crate) fn parse(columns: &[String]) -> Result<Columns, String> {
-        columns.iter().map(|column| parse(column)).collect::<Result<_, _>>().map(Columns)
+    pub(crate) fn parse(columns: &[String]) -> Result<SinkColumns, String> {
+        columns.iter().map(|column| parse(column)).collect::<Result<_, _>>().map(SinkColumns)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(crate) fn each(&self) -> impl Iterator<Item = (&str, &Template)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &SinkTemplate)> {
         self.0.iter().map(|(name, template)| (name.as_str(), template))
     }
 
-    pub(crate) fn write_json(&self, message: &Message, out: &mut Vec<u8>) {
+    pub(crate) fn write_json(&self, message: &SinkMessage, out: &mut Vec<u8>) {
         out.push(b'{');
         for (at, (name, template)) in self.0.iter().enumerate() {
             if at > 0 {
@@ -35,29 +35,29 @@ impl Columns {
     }
 
     /// A name, a value, and so on.
-    pub(crate) fn push_words(&self, message: &Message, out: &mut Vec<Vec<u8>>) {
+    pub(crate) fn push_name_values(&self, message: &SinkMessage, out: &mut Vec<Vec<u8>>) {
         for (name, template) in &self.0 {
             let mut value = Vec::new();
-            template.fill(message, Tongue::Bytes, &mut value);
+            template.fill(message, ValueEncoding::Bytes, &mut value);
             out.extend([name.clone().into_bytes(), value]);
         }
     }
 
     /// Each name with its value as text.
-    pub(crate) fn texts(&self, message: &Message) -> impl Iterator<Item = (&str, String)> {
+    pub(crate) fn iter_texts(&self, message: &SinkMessage) -> impl Iterator<Item = (&str, String)> {
         self.0.iter().map(|(name, template)| {
             let mut value = Vec::new();
-            template.fill(message, Tongue::Plain, &mut value);
+            template.fill(message, ValueEncoding::Plain, &mut value);
             (name.as_str(), String::from_utf8_lossy(&value).into_owned())
         })
     }
 
     /// With the end of the line (RFC 4180).
-    pub(crate) fn write_csv(&self, message: &Message, out: &mut Vec<u8>) {
+    pub(crate) fn write_csv(&self, message: &SinkMessage, out: &mut Vec<u8>) {
         let mut value = Vec::new();
         let values = self.0.iter().map(|(_, template)| {
             value.clear();
-            template.fill(message, Tongue::Plain, &mut value);
+            template.fill(message, ValueEncoding::Plain, &mut value);
             quoted(&value)
         });
         write_line(values, out);
@@ -69,10 +69,10 @@ impl Columns {
 }
 
 /// One column, for the check of its option too.
-pub(crate) fn parse(column: &str) -> Result<(String, Template), String> {
+pub(crate) fn parse(column: &str) -> Result<(String, SinkTemplate), String> {
     match column.split_once('=') {
         Some((name, template)) if !name.trim().is_empty() => {
-            Ok((name.trim().into(), Template::parse(template.trim())?))
+            Ok((name.trim().into(), SinkTemplate::parse(template.trim())?))
         }
         _ => Err(format!("{column:?} is no column, use NAME=${{topic}} and the like")),
     }
@@ -110,9 +110,9 @@ mod tests {
     #[test]
     fn values_stay_in_their_columns() {
         let columns = ["t=${topic}", "x=a ${qos}", "p=${payload}"].map(String::from);
-        let columns = Columns::parse(&columns).unwrap();
+        let columns = SinkColumns::parse(&columns).unwrap();
         let payload = b"say \"a,b\"\r\nand more".to_vec();
-        let message = Message { topic: "a/b".into(), payload, ..Message::default() };
+        let message = SinkMessage { topic: "a/b".into(), payload, ..SinkMessage::default() };
         let mut out = Vec::new();
         columns.write_header(&mut out);
         columns.write_csv(&message, &mut out);
@@ -122,18 +122,19 @@ mod tests {
         columns.write_json(&message, &mut out);
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, r#"{"t":"a/b","x":"a 0","p":"say \"a,b\"\r\nand more"}"#);
-        assert!(Columns::parse(&["${topic}".into()]).is_err());
+        assert!(SinkColumns::parse(&["${topic}".into()]).is_err());
     }
 
     #[test]
     fn what_has_no_value_is_null_in_json_and_empty_elsewhere() {
         let columns = ["a=${payload.gone}", "b=${payload.null}", "c=at ${payload.gone}", "d=\"\""];
-        let columns = Columns::parse(&columns.map(String::from)).unwrap();
-        let message = Message { payload: br#"{"null":null}"#.to_vec(), ..Message::default() };
+        let columns = SinkColumns::parse(&columns.map(String::from)).unwrap();
+        let message =
+            SinkMessage { payload: br#"{"null":null}"#.to_vec(), ..SinkMessage::default() };
         let (mut json, mut csv, mut words) = (Vec::new(), Vec::new(), Vec::new());
         columns.write_json(&message, &mut json);
         columns.write_csv(&message, &mut csv);
-        columns.push_words(&message, &mut words);
+        columns.push_name_values(&message, &mut words);
         let text = |bytes| String::from_utf8(bytes).unwrap();
         assert_eq!(text(json), r#"{"a":null,"b":null,"c":"at ","d":"\"\""}"#);
         assert_eq!(text(csv), ",,at ,\"\"\"\"\"\"\r\n");

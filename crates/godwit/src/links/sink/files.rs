@@ -1,30 +1,30 @@
 //! A sink that writes lines into files.
 
-use super::ahead::Ahead;
-use super::far::{Setback, What};
-use super::message::Message;
-use super::rotation::{Appended, Left};
-use super::settings::{FileFormat, FileSettings};
-use super::template::Template;
-use super::worker::Blocking;
+use super::delivered_ahead::DeliveredAhead;
+use super::destination::{BatchError, SinkError};
+use super::message::SinkMessage;
+use super::rotation::{AppendFile, ClosedFileMark};
+use super::settings::{FileFormat, FileSinkSettings};
+use super::template::SinkTemplate;
+use super::worker::BlockingSink;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub(super) struct Files {
-    settings: Arc<FileSettings>,
+pub(super) struct FileSink {
+    settings: Arc<FileSinkSettings>,
     /// Those that were written lately.
-    open: BTreeMap<PathBuf, Open>,
+    open: BTreeMap<PathBuf, OpenAppendFile>,
     /// How those were left that had to make room for others.
-    left: BTreeMap<PathBuf, Left>,
-    ahead: Ahead,
+    left: BTreeMap<PathBuf, ClosedFileMark>,
+    ahead: DeliveredAhead,
     /// Counts batches.
     now: u64,
 }
 
-struct Open {
-    file: Appended,
+struct OpenAppendFile {
+    file: AppendFile,
     used: u64,
 }
 
@@ -33,49 +33,55 @@ const OPEN_MAX: usize = 64;
 /// Some hundred bytes each.
 const LEFT_MAX: usize = 4096;
 
-impl Files {
-    pub(super) fn new(settings: &FileSettings) -> Files {
-        let (open, left, ahead) = (BTreeMap::new(), BTreeMap::new(), Ahead::default());
-        Files { settings: Arc::new(settings.clone()), open, left, ahead, now: 0 }
+impl FileSink {
+    pub(super) fn new(settings: &FileSinkSettings) -> FileSink {
+        let (open, left, ahead) = (BTreeMap::new(), BTreeMap::new(), DeliveredAhead::default());
+        FileSink { settings: Arc::new(settings.clone()), open, left, ahead, now: 0 }
     }
 
     /// Or how many are written, and why not all. After trouble nothing is believed of the file that
     /// had it, and everything of the others: where each trouble cost all their ends, a disk would
     /// be busy looking for them.
-    fn write(&mut self, path: &PathBuf, messages: &[&Message]) -> Result<(), (usize, What)> {
+    fn write(
+        &mut self,
+        path: &PathBuf,
+        messages: &[&SinkMessage],
+    ) -> Result<(), (usize, SinkError)> {
         let mut written = 0;
-        let lines = self.follow(path).and_then(|()| self.append_all(path, messages, &mut written));
+        let lines = self
+            .reopen_if_changed(path)
+            .and_then(|()| self.append_all(path, messages, &mut written));
         lines.map_err(|error| {
             self.open.remove(path);
-            (written, What::down(format!("{}: {error}", path.display())))
+            (written, SinkError::transient(format!("{}: {error}", path.display())))
         })
     }
 
     /// Opens it, also where it was open and is not as we left it.
-    fn follow(&mut self, path: &PathBuf) -> io::Result<()> {
-        if self.open.get(path).is_some_and(|open| open.file.is_elsewhere()) {
+    fn reopen_if_changed(&mut self, path: &PathBuf) -> io::Result<()> {
+        if self.open.get(path).is_some_and(|open| open.file.was_replaced()) {
             self.open.remove(path);
         }
-        self.file(path).map(drop)
+        self.open_file(path).map(drop)
     }
 
     fn append_all(
         &mut self,
         path: &PathBuf,
-        messages: &[&Message],
+        messages: &[&SinkMessage],
         written: &mut usize,
     ) -> io::Result<()> {
         let (settings, mut lines) = (self.settings.clone(), Vec::new());
         for (at, message) in messages.iter().enumerate() {
             let before = lines.len();
-            self.line(message, &mut lines);
-            if self.file(path)?.is_over(before, lines.len() - before, &settings) {
+            self.write_line(message, &mut lines);
+            if self.open_file(path)?.must_rotate(before, lines.len() - before, &settings) {
                 // What came before this one fits still.
                 let line = lines.split_off(before);
                 self.append(path, &lines)?;
                 *written = at;
                 if let Some(full) = self.open.remove(path) {
-                    full.file.retire(&settings)?;
+                    full.file.rotate(&settings)?;
                 }
                 lines = line;
             }
@@ -83,7 +89,7 @@ impl Files {
         self.append(path, &lines)
     }
 
-    fn line(&self, message: &Message, out: &mut Vec<u8>) {
+    fn write_line(&self, message: &SinkMessage, out: &mut Vec<u8>) {
         match self.settings.format {
             FileFormat::Csv => self.settings.columns.write_csv(message, out),
             FileFormat::Json => {
@@ -98,21 +104,21 @@ impl Files {
             return Ok(());
         }
         let mut header = Vec::new();
-        if self.file(path)?.is_empty() && self.settings.format == FileFormat::Csv {
+        if self.open_file(path)?.is_empty() && self.settings.format == FileFormat::Csv {
             self.settings.columns.write_header(&mut header);
         }
         let sync = self.settings.sync;
-        self.file(path)?.append(&[&header, lines].concat(), sync)
+        self.open_file(path)?.append(&[&header, lines].concat(), sync)
     }
 
-    fn file(&mut self, path: &PathBuf) -> io::Result<&mut Appended> {
+    fn open_file(&mut self, path: &PathBuf) -> io::Result<&mut AppendFile> {
         if !self.open.contains_key(path) {
             if self.open.len() >= OPEN_MAX {
                 self.close_oldest();
             }
             let left = self.left.remove(path);
-            let file = Appended::open(path, &self.settings, left)?;
-            self.open.insert(path.clone(), Open { file, used: 0 });
+            let file = AppendFile::open(path, &self.settings, left)?;
+            self.open.insert(path.clone(), OpenAppendFile { file, used: 0 });
         }
         let open = self.open.get_mut(path).expect("it was put there");
         open.used = self.now;
@@ -138,17 +144,17 @@ impl Files {
 /// What becomes of each message: `write` gets those of a file, in their order, and says how many of
 /// them it has although something went wrong.
 pub(super) fn write_by_path(
-    path_of: &Template,
-    sent: &[&Arc<Message>],
-    mut write: impl FnMut(&PathBuf, &[&Message]) -> Result<(), (usize, What)>,
-) -> Vec<Result<(), What>> {
+    path_of: &SinkTemplate,
+    sent: &[&Arc<SinkMessage>],
+    mut write: impl FnMut(&PathBuf, &[&SinkMessage]) -> Result<(), (usize, SinkError)>,
+) -> Vec<Result<(), SinkError>> {
     let mut by_path: BTreeMap<PathBuf, Vec<usize>> = BTreeMap::new();
     for (at, message) in sent.iter().enumerate() {
         by_path.entry(path_of.fill_path(message).into()).or_default().push(at);
     }
     let mut said = vec![Ok(()); sent.len()];
     for (path, all) in by_path {
-        let messages: Vec<&Message> = all.iter().map(|at| &**sent[*at]).collect();
+        let messages: Vec<&SinkMessage> = all.iter().map(|at| &**sent[*at]).collect();
         if let Err((written, what)) = write(&path, &messages) {
             all[written..].iter().for_each(|at| said[*at] = Err(what.clone()));
         }
@@ -157,31 +163,31 @@ pub(super) fn write_by_path(
 }
 
 /// Without what is open: its thread opens its own.
-impl Clone for Files {
-    fn clone(&self) -> Files {
-        Files::new(&self.settings)
+impl Clone for FileSink {
+    fn clone(&self) -> FileSink {
+        FileSink::new(&self.settings)
     }
 }
 
-impl Blocking for Files {
+impl BlockingSink for FileSink {
     const NAME: &'static str = "sink-files";
 
     fn open(&mut self) -> Result<(), String> {
         match self.settings.path.only_text() {
             Some(path) => {
                 let wrong = |error| format!("{path}: {error}");
-                self.follow(&PathBuf::from(&path)).map_err(wrong)
+                self.reopen_if_changed(&PathBuf::from(&path)).map_err(wrong)
             }
             None => Ok(()),
         }
     }
 
     /// What one file has is not written again because another one has trouble.
-    fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
+    fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
         self.now += 1;
-        let (sent, settings) = (self.ahead.missing(batch), self.settings.clone());
-        let write = |path: &PathBuf, messages: &[&Message]| self.write(path, messages);
+        let (sent, settings) = (self.ahead.undelivered(batch), self.settings.clone());
+        let write = |path: &PathBuf, messages: &[&SinkMessage]| self.write(path, messages);
         let said = write_by_path(&settings.path, &sent, write);
-        self.ahead.settle(batch, &sent, said)
+        self.ahead.record_results(batch, &sent, said)
     }
 }

@@ -9,51 +9,51 @@
 
 use super::columns;
 use super::influx_time::PointTime;
-use super::message::{Field, Message, Value};
-use super::template::{Template, Tongue, text_of};
+use super::message::{MessageField, MessageValue, SinkMessage};
+use super::template::{SinkTemplate, ValueEncoding, text_of};
 use serde_json::Value as Json;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lines {
-    pub(crate) measurement: Template,
-    pub(crate) tags: Vec<(String, Template)>,
-    pub(crate) fields: Vec<(String, Shape)>,
+pub(crate) struct InfluxLines {
+    pub(crate) measurement: SinkTemplate,
+    pub(crate) tags: Vec<(String, SinkTemplate)>,
+    pub(crate) fields: Vec<(String, InfluxFieldKind)>,
     pub(crate) time: Option<PointTime>,
 }
 
 /// What a field is, by how its template is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum InfluxFieldKind {
     /// `${payload.x}`: what it is in JSON, and a number with a fraction or without is one kind.
-    Own(Field),
+    Own(MessageField),
     /// `${payload.x}i`
-    Integer(Field),
+    Integer(MessageField),
     /// Anything else, with quotes around it or without.
-    Text(Template),
+    Text(SinkTemplate),
 }
 
-impl Lines {
+impl InfluxLines {
     pub(crate) fn parse(
         measurement: &str,
         tags: &[String],
         fields: &[String],
         time: Option<PointTime>,
-    ) -> Result<Lines, String> {
+    ) -> Result<InfluxLines, String> {
         let named = |text: &String| {
             columns::parse(text).map(|(name, template)| (escaped(&name, NAME), template))
         };
-        Ok(Lines {
-            measurement: Template::parse(measurement)?,
+        Ok(InfluxLines {
+            measurement: SinkTemplate::parse(measurement)?,
             tags: tags.iter().map(named).collect::<Result<_, _>>()?,
-            fields: fields.iter().map(|text| field(text)).collect::<Result<_, _>>()?,
+            fields: fields.iter().map(|text| parse_field(text)).collect::<Result<_, _>>()?,
             time,
         })
     }
 
     /// Appends the line of a message, or says why the message has none.
-    pub(crate) fn write(&self, message: &Message, out: &mut Vec<u8>) -> Result<(), String> {
-        let filled = |template: &Template, special| {
-            escaped(&whole(template, message).unwrap_or_default(), special)
+    pub(crate) fn write(&self, message: &SinkMessage, out: &mut Vec<u8>) -> Result<(), String> {
+        let filled = |template: &SinkTemplate, special| {
+            escaped(&fill_complete(template, message).unwrap_or_default(), special)
         };
         let mut line = filled(&self.measurement, MEASUREMENT);
         if line.is_empty() {
@@ -75,7 +75,7 @@ impl Lines {
         if mark == ' ' {
             return Err(NO_FIELD.into());
         }
-        let own = self.time.as_ref().map_or(Ok(None), |time| time.of(message))?;
+        let own = self.time.as_ref().map_or(Ok(None), |time| time.read_ns(message))?;
         let nanoseconds =
             own.unwrap_or_else(|| i64::try_from(message.taken_ns).unwrap_or(i64::MAX));
         line.push_str(&format!(" {nanoseconds}"));
@@ -84,64 +84,68 @@ impl Lines {
     }
 }
 
-impl Shape {
-    fn value(&self, message: &Message) -> Option<String> {
+impl InfluxFieldKind {
+    fn value(&self, message: &SinkMessage) -> Option<String> {
         match self {
-            Shape::Own(field) => match own(message, field) {
-                Value::Nothing => None,
-                Value::Bool(is) => Some(is.to_string()),
-                Value::Number(number) => Some(number.to_string()),
-                Value::Json(Json::Number(number)) => Some(number.to_string()),
+            InfluxFieldKind::Own(field) => match own_value(message, field) {
+                MessageValue::Nothing => None,
+                MessageValue::Bool(is) => Some(is.to_string()),
+                MessageValue::Number(number) => Some(number.to_string()),
+                MessageValue::Json(Json::Number(number)) => Some(number.to_string()),
                 value => Some(quoted(&text_of(&value))),
             },
-            Shape::Integer(field) => match own(message, field) {
-                Value::Number(number) => i64::try_from(number).ok().map(|n| format!("{n}i")),
-                Value::Json(json) => json.as_i64().map(|number| format!("{number}i")),
+            InfluxFieldKind::Integer(field) => match own_value(message, field) {
+                MessageValue::Number(number) => i64::try_from(number).ok().map(|n| format!("{n}i")),
+                MessageValue::Json(json) => json.as_i64().map(|number| format!("{number}i")),
                 _ => None,
             },
-            Shape::Text(template) => whole(template, message).map(|text| quoted(&text)),
+            InfluxFieldKind::Text(template) => {
+                fill_complete(template, message).map(|text| quoted(&text))
+            }
         }
     }
 }
 
 /// A payload that is a number or a truth of JSON is one here too.
-fn own<'a>(message: &'a Message, field: &Field) -> Value<'a> {
+fn own_value<'a>(message: &'a SinkMessage, field: &MessageField) -> MessageValue<'a> {
     match (field, message.json()) {
-        (Field::Payload(steps), Some(Json::Bool(is))) if steps.is_empty() => Value::Bool(*is),
-        (Field::Payload(steps), Some(json @ Json::Number(_))) if steps.is_empty() => {
-            Value::Json(json)
+        (MessageField::Payload(steps), Some(Json::Bool(is))) if steps.is_empty() => {
+            MessageValue::Bool(*is)
+        }
+        (MessageField::Payload(steps), Some(json @ Json::Number(_))) if steps.is_empty() => {
+            MessageValue::Json(json)
         }
         _ => message.value(field),
     }
 }
 
 /// `NAME=${...}`, `NAME=${...}i` or `NAME="text with ${...}"`; for the check of its option too.
-pub(super) fn field(text: &str) -> Result<(String, Shape), String> {
+pub(super) fn parse_field(text: &str) -> Result<(String, InfluxFieldKind), String> {
     let (name, template) = columns::parse(text)?;
     let (_, value) = text.split_once('=').unwrap_or_default();
     let shape = match value.trim() {
         value if value.len() > 1 && value.starts_with('"') && value.ends_with('"') => {
-            Shape::Text(Template::parse(&value[1..value.len() - 1])?)
+            InfluxFieldKind::Text(SinkTemplate::parse(&value[1..value.len() - 1])?)
         }
-        value => match (template.only_field(), value.strip_suffix('i').map(Template::parse)) {
-            (Some(field), _) => Shape::Own(field.clone()),
+        value => match (template.only_field(), value.strip_suffix('i').map(SinkTemplate::parse)) {
+            (Some(field), _) => InfluxFieldKind::Own(field.clone()),
             (None, Some(Ok(counted))) => match counted.only_field() {
-                Some(field) => Shape::Integer(field.clone()),
-                None => Shape::Text(template),
+                Some(field) => InfluxFieldKind::Integer(field.clone()),
+                None => InfluxFieldKind::Text(template),
             },
-            _ => Shape::Text(template),
+            _ => InfluxFieldKind::Text(template),
         },
     };
     Ok((escaped(&name, NAME), shape))
 }
 
 /// A text whose placeholders all have values. Half of a name, or of a sentence, would be wrong.
-fn whole(template: &Template, message: &Message) -> Option<String> {
+fn fill_complete(template: &SinkTemplate, message: &SinkMessage) -> Option<String> {
     if !template.has_all_values(message) {
         return None;
     }
     let mut text = Vec::new();
-    template.fill(message, Tongue::Plain, &mut text);
+    template.fill(message, ValueEncoding::Plain, &mut text);
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 
@@ -183,9 +187,10 @@ mod tests {
     fn line(fields: &[&str], topic: &str, payload: &str) -> String {
         let owned = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
         let tags = owned(&["a b=${topic}", "none=${clientid}"]);
-        let lines = Lines::parse("m ${topic[1]}", &tags, &owned(fields), None).unwrap();
+        let lines = InfluxLines::parse("m ${topic[1]}", &tags, &owned(fields), None).unwrap();
         let payload = payload.as_bytes().to_vec();
-        let message = Message { topic: topic.into(), payload, taken_ns: 7, ..Message::default() };
+        let message =
+            SinkMessage { topic: topic.into(), payload, taken_ns: 7, ..SinkMessage::default() };
         let mut out = Vec::new();
         let is_one = lines.write(&message, &mut out).is_ok();
         assert_eq!(is_one, !out.is_empty());
@@ -237,10 +242,14 @@ mod tests {
             ("d=x", "x=constant", "no json", "m,d=x x=\"constant\""),
             ("d=x", "x=\"${clientid}\"", FULL, NO_FIELD),
         ] {
-            let lines = Lines::parse("m", &[tags.into()], &[fields.into()], None).unwrap();
+            let lines = InfluxLines::parse("m", &[tags.into()], &[fields.into()], None).unwrap();
             let bytes = payload.as_bytes().to_vec();
-            let message =
-                Message { topic: "t".into(), payload: bytes, taken_ns: 7, ..Message::default() };
+            let message = SinkMessage {
+                topic: "t".into(),
+                payload: bytes,
+                taken_ns: 7,
+                ..SinkMessage::default()
+            };
             let mut out = Vec::new();
             let found = match lines.write(&message, &mut out) {
                 Ok(()) => String::from_utf8(out).unwrap().strip_suffix(" 7").unwrap().to_string(),
@@ -248,8 +257,8 @@ mod tests {
             };
             assert_eq!(found, expected, "{tags} {fields} {payload}");
         }
-        let lines = Lines::parse("m-${payload.c}", &[], &["x=1".into()], None).unwrap();
-        let message = Message { payload: FULL.into(), ..Message::default() };
+        let lines = InfluxLines::parse("m-${payload.c}", &[], &["x=1".into()], None).unwrap();
+        let message = SinkMessage { payload: FULL.into(), ..SinkMessage::default() };
         assert_eq!(lines.write(&message, &mut Vec::new()), Err(NO_MEASUREMENT.into()));
     }
 

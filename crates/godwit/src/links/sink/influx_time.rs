@@ -1,13 +1,13 @@
 //! The time of a point of InfluxDB, where the payload has one.
 
-use super::message::{Field, Message, Value};
-use super::template::{Template, text_of};
-use crate::timestamp::Timestamp;
+use super::message::{MessageField, MessageValue, SinkMessage};
+use super::template::{SinkTemplate, text_of};
+use crate::timestamp::UnixTimestamp;
 
 /// `influx.time` and `influx.time_unit`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PointTime {
-    field: Field,
+    field: MessageField,
     unit: &'static TimeUnit,
 }
 
@@ -34,7 +34,7 @@ impl PointTime {
         if text.is_empty() {
             return Ok(None);
         }
-        let field = Template::parse(text)?.only_field().cloned();
+        let field = SinkTemplate::parse(text)?.only_field().cloned();
         let field = field.ok_or_else(|| {
             format!(
                 "influx.time {text:?}: use one placeholder and nothing else, as ${{payload.at}}"
@@ -46,9 +46,9 @@ impl PointTime {
 
     /// Nanoseconds since 1970. `None` where the message has no such value; a value that is not a
     /// time is an error, since the point would be at a wrong place without a word.
-    pub(super) fn of(&self, message: &Message) -> Result<Option<i64>, String> {
+    pub(super) fn read_ns(&self, message: &SinkMessage) -> Result<Option<i64>, String> {
         let value = message.value(&self.field);
-        if value == Value::Nothing {
+        if value == MessageValue::Nothing {
             return Ok(None);
         }
         let text = text_of(&value);
@@ -126,7 +126,7 @@ fn rfc3339_ns(text: &str) -> Option<i128> {
         return None;
     }
     let nanoseconds: i128 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
-    let day = Timestamp::of_day(digits(0, 4)?, month, day)?.0.as_secs();
+    let day = UnixTimestamp::of_day(digits(0, 4)?, month, day)?.0.as_secs();
     let seconds = i128::from(day + hour * 3_600 + minute * 60 + second) - zone_s(zone)?;
     Some(seconds * 1_000_000_000 + nanoseconds)
 }
@@ -155,7 +155,7 @@ mod tests {
 
     fn at(unit: &str, payload: &str) -> Result<Option<i64>, String> {
         let time = PointTime::parse("${payload.t}", unit).unwrap().unwrap();
-        time.of(&Message { payload: payload.into(), ..Message::default() })
+        time.read_ns(&SinkMessage { payload: payload.into(), ..SinkMessage::default() })
     }
 
     #[test]

@@ -1,43 +1,43 @@
 //! A sink's session here, from the side of the sink: what comes becomes messages, and what the far
 //! side has is acknowledged.
 
-use super::message::Message;
+use super::message::SinkMessage;
+use super::receive_times::ReceiveTimes;
 use super::settings::SinkSettings;
-use super::times::Times;
-use crate::links::events::Heard;
-use crate::links::near::{Near, acknowledge};
-use crate::timestamp::Timestamp;
-use mqtt::{Disconnect, Packet, PacketType, Properties, QoS, Reason, Version};
+use crate::links::events::SinkEventReceiver;
+use crate::links::local_session::{LocalSession, encode_ack};
+use crate::timestamp::UnixTimestamp;
+use mqtt::{Disconnect, Packet, PacketType, Properties, ProtocolVersion, QoS, ReasonCode};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep_until};
 
-pub(super) struct Intake {
+pub(super) struct SinkIntake {
     stream: UnixStream,
     /// What came and was not understood yet begins at `at`.
     read: Vec<u8>,
     at: usize,
     /// Answers that wait to be written.
     out: Vec<u8>,
-    pub(super) times: Times,
+    pub(super) times: ReceiveTimes,
 }
 
 /// So much is read at a time.
 const READ_BYTES: usize = 64 * 1024;
 
-impl Intake {
-    pub(super) fn new(near: Near, times: Times) -> Intake {
-        Intake { stream: near.stream, read: near.read, at: 0, out: Vec::new(), times }
+impl SinkIntake {
+    pub(super) fn new(near: LocalSession, times: ReceiveTimes) -> SinkIntake {
+        SinkIntake { stream: near.stream, read: near.read, at: 0, out: Vec::new(), times }
     }
 
     /// Until a batch is whole: by number, by bytes, or by the time since its first message.
-    pub(super) async fn gather(
+    pub(super) async fn gather_batch(
         &mut self,
-        batch: &mut Vec<Arc<Message>>,
+        batch: &mut Vec<Arc<SinkMessage>>,
         settings: &SinkSettings,
-        heard: &mut Heard,
+        heard: &mut SinkEventReceiver,
     ) -> Result<(), String> {
         let bounds = &settings.batch;
         let mut bytes: usize = batch.iter().map(|message| message.len()).sum();
@@ -47,13 +47,13 @@ impl Intake {
         let wait = Duration::from_millis(u64::from(bounds.wait_ms));
         let mut due = (!batch.is_empty()).then(|| Instant::now() + wait);
         loop {
-            let now_ms = Timestamp::now().0.as_millis() as u64;
+            let now_ms = UnixTimestamp::now().0.as_millis() as u64;
             while !is_full(batch, bytes) {
-                let Some(message) = self.next(now_ms)? else { break };
+                let Some(message) = self.next_message(now_ms)? else { break };
                 bytes += message.len();
                 batch.push(Arc::new(message));
             }
-            self.answer().await?;
+            self.flush_answers().await?;
             if is_full(batch, bytes) || due.is_some_and(|due| due <= Instant::now()) {
                 return Ok(());
             }
@@ -68,7 +68,7 @@ impl Intake {
             };
             tokio::select! {
                 read = self.read() => read?,
-                event = heard.next() => {
+                event = heard.next_message() => {
                     bytes += event.len();
                     batch.push(Arc::new(event));
                 }
@@ -94,19 +94,19 @@ impl Intake {
     }
 
     /// The next message, if it is here as a whole.
-    fn next(&mut self, now_ms: u64) -> Result<Option<Message>, String> {
-        let wrong = |violation: mqtt::Violation| violation.what().to_string();
-        while let Some(frame) = mqtt::cut(&self.read[self.at..], u32::MAX).map_err(wrong)? {
+    fn next_message(&mut self, now_ms: u64) -> Result<Option<SinkMessage>, String> {
+        let wrong = |violation: mqtt::Violation| violation.description().to_string();
+        while let Some(frame) = mqtt::split_frame(&self.read[self.at..], u32::MAX).map_err(wrong)? {
             self.at += frame.len;
-            match Packet::decode(frame, Version::V5).map_err(wrong)? {
+            match Packet::decode(frame, ProtocolVersion::V5).map_err(wrong)? {
                 Packet::Publish(publish) => {
-                    let mut message = Message::of(&publish, now_ms);
-                    self.times.keep(&mut message, publish.dup);
+                    let mut message = SinkMessage::from_publish(&publish, now_ms);
+                    self.times.assign_time(&mut message, publish.dup);
                     return Ok(Some(message));
                 }
                 Packet::PubRel(ack) => {
-                    let (kind, reason) = (PacketType::PubComp, Reason::Success);
-                    acknowledge(kind, ack.packet_id, reason, &mut self.out);
+                    let (kind, reason) = (PacketType::PubComp, ReasonCode::Success);
+                    encode_ack(kind, ack.packet_id, reason, &mut self.out);
                 }
                 Packet::Disconnect(goodbye) => {
                     return Err(format!("this broker ended the connection: {}", goodbye.reason));
@@ -117,20 +117,20 @@ impl Intake {
         Ok(None)
     }
 
-    pub(super) async fn acknowledge(&mut self, taken: &[Arc<Message>]) -> Result<(), String> {
+    pub(super) async fn acknowledge(&mut self, taken: &[Arc<SinkMessage>]) -> Result<(), String> {
         for message in taken {
             let Some(packet_id) = message.packet_id else { continue };
             let kind = match message.qos {
                 QoS::ExactlyOnce => PacketType::PubRec,
                 _ => PacketType::PubAck,
             };
-            acknowledge(kind, packet_id, Reason::Success, &mut self.out);
+            encode_ack(kind, packet_id, ReasonCode::Success, &mut self.out);
             self.times.forget(packet_id);
         }
-        self.answer().await
+        self.flush_answers().await
     }
 
-    async fn answer(&mut self) -> Result<(), String> {
+    async fn flush_answers(&mut self) -> Result<(), String> {
         // Whoever stops waiting here has written what is no longer in `out`.
         while !self.out.is_empty() {
             match self.stream.write(&self.out).await {
@@ -141,9 +141,9 @@ impl Intake {
         Ok(())
     }
 
-    pub(super) async fn goodbye(&mut self) {
-        let (reason, properties) = (Reason::NormalDisconnection, Properties::default());
-        Disconnect { reason, properties }.encode(Version::V5, &mut self.out);
-        let _ = self.answer().await;
+    pub(super) async fn disconnect(&mut self) {
+        let (reason, properties) = (ReasonCode::NormalDisconnection, Properties::default());
+        Disconnect { reason, properties }.encode(ProtocolVersion::V5, &mut self.out);
+        let _ = self.flush_answers().await;
     }
 }

@@ -1,6 +1,6 @@
 //! What a sink hands on: a message, or an event. Its fields are what templates have names for.
 
-use crate::links::near::name_of_row;
+use crate::links::local_session::row_name;
 use mqtt::{PacketId, Properties, PropertiesBuf, Property, Publish, QoS};
 use serde_json::Value as Json;
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(crate) const PUBLISHED: &str = "message.publish";
 
 #[derive(Debug, Default)]
-pub(crate) struct Message {
+pub(crate) struct SinkMessage {
     /// Empty of an event.
     pub(crate) topic: String,
     pub(crate) payload: Vec<u8>,
@@ -33,7 +33,7 @@ pub(crate) struct Message {
 
 /// One value of a message.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value<'a> {
+pub(crate) enum MessageValue<'a> {
     Nothing,
     Bool(bool),
     Number(u64),
@@ -44,14 +44,14 @@ pub(crate) enum Value<'a> {
 
 /// What a template may name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Field {
+pub(crate) enum MessageField {
     ClientId,
     Event,
     /// A level of the topic, from 0 on.
     Level(usize),
     /// Steps into the payload, where that is JSON; without steps all of it.
     Payload(Vec<String>),
-    Property(Named),
+    Property(PropertyField),
     QoS,
     Retain,
     Timestamp,
@@ -59,7 +59,7 @@ pub(crate) enum Field {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum PropertyField {
     ContentType,
     CorrelationData,
     ExpiryInterval,
@@ -68,8 +68,8 @@ pub(crate) enum Named {
     User(String),
 }
 
-impl Message {
-    pub(crate) fn of(publish: &Publish<'_>, timestamp_ms: u64) -> Message {
+impl SinkMessage {
+    pub(crate) fn from_publish(publish: &Publish<'_>, timestamp_ms: u64) -> SinkMessage {
         let mut properties = PropertiesBuf::default();
         for property in publish.properties.iter() {
             // It says which subscription it came by, which nobody asked for.
@@ -77,32 +77,32 @@ impl Message {
                 properties.push(property);
             }
         }
-        Message {
-            topic: name_of_row(publish.topic).unwrap_or(publish.topic).into(),
+        SinkMessage {
+            topic: row_name(publish.topic).unwrap_or(publish.topic).into(),
             payload: publish.payload.into(),
             qos: publish.qos,
             retain: publish.retain,
             packet_id: publish.packet_id,
             timestamp_ms,
-            taken_ns: rising_ns(timestamp_ms),
+            taken_ns: monotonic_ns(timestamp_ms),
             properties,
-            ..Message::default()
+            ..SinkMessage::default()
         }
     }
 
-    pub(crate) fn of_event(
+    pub(crate) fn from_event(
         event: &'static str,
         client_id: &str,
         body: &Json,
         timestamp_ms: u64,
-    ) -> Message {
-        Message {
+    ) -> SinkMessage {
+        SinkMessage {
             event: Some(event),
             client_id: Some(client_id.into()),
             payload: body.to_string().into_bytes(),
             timestamp_ms,
-            taken_ns: rising_ns(timestamp_ms),
-            ..Message::default()
+            taken_ns: monotonic_ns(timestamp_ms),
+            ..SinkMessage::default()
         }
     }
 
@@ -111,25 +111,27 @@ impl Message {
         self.topic.len() + self.payload.len() + self.properties.as_properties().as_bytes().len()
     }
 
-    pub(crate) fn value(&self, field: &Field) -> Value<'_> {
-        let text = |text: &'_ str| -> Value<'_> { Value::Bytes(text.as_bytes().to_vec().into()) };
+    pub(crate) fn value(&self, field: &MessageField) -> MessageValue<'_> {
+        let text = |text: &'_ str| -> MessageValue<'_> {
+            MessageValue::Bytes(text.as_bytes().to_vec().into())
+        };
         match field {
-            Field::ClientId => self.client_id.as_deref().map_or(Value::Nothing, text),
-            Field::Event => text(self.event.unwrap_or(PUBLISHED)),
-            Field::Level(at) => match self.topic.split('/').nth(*at) {
-                Some(level) if self.event.is_none() => Value::Bytes(level.as_bytes().into()),
-                _ => Value::Nothing,
+            MessageField::ClientId => self.client_id.as_deref().map_or(MessageValue::Nothing, text),
+            MessageField::Event => text(self.event.unwrap_or(PUBLISHED)),
+            MessageField::Level(at) => match self.topic.split('/').nth(*at) {
+                Some(level) if self.event.is_none() => MessageValue::Bytes(level.as_bytes().into()),
+                _ => MessageValue::Nothing,
             },
-            Field::Payload(steps) if steps.is_empty() => {
-                Value::Bytes(self.payload.as_slice().into())
+            MessageField::Payload(steps) if steps.is_empty() => {
+                MessageValue::Bytes(self.payload.as_slice().into())
             }
-            Field::Payload(steps) => self.step(steps),
-            Field::Property(named) => named.of(self.properties.as_properties()),
-            Field::QoS => Value::Number(self.qos as u64),
-            Field::Retain => Value::Bool(self.retain),
-            Field::Timestamp => Value::Number(self.timestamp_ms),
-            Field::Topic if self.event.is_some() => Value::Nothing,
-            Field::Topic => Value::Bytes(self.topic.as_bytes().into()),
+            MessageField::Payload(steps) => self.payload_value(steps),
+            MessageField::Property(named) => named.find_in(self.properties.as_properties()),
+            MessageField::QoS => MessageValue::Number(self.qos as u64),
+            MessageField::Retain => MessageValue::Bool(self.retain),
+            MessageField::Timestamp => MessageValue::Number(self.timestamp_ms),
+            MessageField::Topic if self.event.is_some() => MessageValue::Nothing,
+            MessageField::Topic => MessageValue::Bytes(self.topic.as_bytes().into()),
         }
     }
 
@@ -138,7 +140,7 @@ impl Message {
         self.json.get_or_init(|| serde_json::from_slice(&self.payload).ok()).as_ref()
     }
 
-    fn step(&self, steps: &[String]) -> Value<'_> {
+    fn payload_value(&self, steps: &[String]) -> MessageValue<'_> {
         let mut at = self.json();
         for step in steps {
             at = at.and_then(|at| match at {
@@ -147,10 +149,10 @@ impl Message {
             });
         }
         match at {
-            None | Some(Json::Null) => Value::Nothing,
-            Some(Json::Bool(is)) => Value::Bool(*is),
-            Some(Json::String(text)) => Value::Bytes(text.as_bytes().into()),
-            Some(other) => Value::Json(other),
+            None | Some(Json::Null) => MessageValue::Nothing,
+            Some(Json::Bool(is)) => MessageValue::Bool(*is),
+            Some(Json::String(text)) => MessageValue::Bytes(text.as_bytes().into()),
+            Some(other) => MessageValue::Json(other),
         }
     }
 }
@@ -159,7 +161,7 @@ impl Message {
 const PUT_BACK_NS: u64 = 60_000_000_000;
 
 /// Also where the clock stands or is put back by a little.
-fn rising_ns(timestamp_ms: u64) -> u64 {
+fn monotonic_ns(timestamp_ms: u64) -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = timestamp_ms.saturating_mul(1_000_000);
     // By so much that it was wrong before.
@@ -169,52 +171,53 @@ fn rising_ns(timestamp_ms: u64) -> u64 {
     last.map_or_else(next, next)
 }
 
-impl Named {
-    fn of<'a>(&self, properties: Properties<'a>) -> Value<'a> {
+impl PropertyField {
+    fn find_in<'a>(&self, properties: Properties<'a>) -> MessageValue<'a> {
         let found = properties.iter().find_map(|property| match (self, property) {
-            (Named::ContentType, Property::ContentType(text))
-            | (Named::ResponseTopic, Property::ResponseTopic(text)) => {
-                Some(Value::Bytes(text.as_bytes().into()))
+            (PropertyField::ContentType, Property::ContentType(text))
+            | (PropertyField::ResponseTopic, Property::ResponseTopic(text)) => {
+                Some(MessageValue::Bytes(text.as_bytes().into()))
             }
-            (Named::CorrelationData, Property::CorrelationData(bytes)) => {
-                Some(Value::Bytes(bytes.into()))
+            (PropertyField::CorrelationData, Property::CorrelationData(bytes)) => {
+                Some(MessageValue::Bytes(bytes.into()))
             }
-            (Named::ExpiryInterval, Property::MessageExpiryInterval(seconds)) => {
-                Some(Value::Number(seconds.into()))
+            (PropertyField::ExpiryInterval, Property::MessageExpiryInterval(seconds)) => {
+                Some(MessageValue::Number(seconds.into()))
             }
-            (Named::FormatIndicator, Property::PayloadFormatIndicator(what)) => {
-                Some(Value::Number(what.into()))
+            (PropertyField::FormatIndicator, Property::PayloadFormatIndicator(what)) => {
+                Some(MessageValue::Number(what.into()))
             }
-            (Named::User(name), Property::UserProperty(key, value)) if key == name => {
-                Some(Value::Bytes(value.as_bytes().into()))
+            (PropertyField::User(name), Property::UserProperty(key, value)) if key == name => {
+                Some(MessageValue::Bytes(value.as_bytes().into()))
             }
             _ => None,
         });
-        found.unwrap_or(Value::Nothing)
+        found.unwrap_or(MessageValue::Nothing)
     }
 }
 
-impl Field {
-    pub(crate) fn parse(name: &str) -> Result<Field, String> {
+impl MessageField {
+    pub(crate) fn parse(name: &str) -> Result<MessageField, String> {
         let (root, rest) = name.split_at(name.find(['.', '[']).unwrap_or(name.len()));
-        let steps = steps(rest).ok_or_else(|| format!("${{{name}}} is no placeholder{SHAPE}"))?;
+        let steps =
+            parse_steps(rest).ok_or_else(|| format!("${{{name}}} is no placeholder{SHAPE}"))?;
         match (root, &steps[..]) {
-            ("clientid", []) => Ok(Field::ClientId),
-            ("event", []) => Ok(Field::Event),
-            ("payload", _) => Ok(Field::Payload(steps)),
-            ("qos", []) => Ok(Field::QoS),
-            ("retain", []) => Ok(Field::Retain),
-            ("timestamp_ms", []) => Ok(Field::Timestamp),
-            ("topic", []) => Ok(Field::Topic),
+            ("clientid", []) => Ok(MessageField::ClientId),
+            ("event", []) => Ok(MessageField::Event),
+            ("payload", _) => Ok(MessageField::Payload(steps)),
+            ("qos", []) => Ok(MessageField::QoS),
+            ("retain", []) => Ok(MessageField::Retain),
+            ("timestamp_ms", []) => Ok(MessageField::Timestamp),
+            ("topic", []) => Ok(MessageField::Topic),
             ("topic", [level]) if rest.starts_with('[') => match level.parse::<usize>() {
-                Ok(level) if level > 0 => Ok(Field::Level(level - 1)),
+                Ok(level) if level > 0 => Ok(MessageField::Level(level - 1)),
                 _ => Err(format!("${{{name}}}: levels are counted from 1 on, use ${{topic[1]}}")),
             },
             ("properties", [group, key]) if group == "user" => {
-                Ok(Field::Property(Named::User(key.clone())))
+                Ok(MessageField::Property(PropertyField::User(key.clone())))
             }
             ("properties", [name]) => match PROPERTIES.iter().find(|(known, _)| known == name) {
-                Some((_, named)) => Ok(Field::Property(named.clone())),
+                Some((_, named)) => Ok(MessageField::Property(named.clone())),
                 None => {
                     let known: Vec<&str> = PROPERTIES.iter().map(|(known, _)| *known).collect();
                     Err(format!(
@@ -232,16 +235,16 @@ const SHAPE: &str = ", use ${topic} ${topic[1]} ${payload} ${payload.a.b[0]} ${q
                      ${timestamp_ms} ${clientid} ${event} ${properties.content_type} or \
                      ${properties.user.NAME}";
 
-const PROPERTIES: &[(&str, Named)] = &[
-    ("content_type", Named::ContentType),
-    ("correlation_data", Named::CorrelationData),
-    ("message_expiry_interval", Named::ExpiryInterval),
-    ("payload_format_indicator", Named::FormatIndicator),
-    ("response_topic", Named::ResponseTopic),
+const PROPERTIES: &[(&str, PropertyField)] = &[
+    ("content_type", PropertyField::ContentType),
+    ("correlation_data", PropertyField::CorrelationData),
+    ("message_expiry_interval", PropertyField::ExpiryInterval),
+    ("payload_format_indicator", PropertyField::FormatIndicator),
+    ("response_topic", PropertyField::ResponseTopic),
 ];
 
 /// `.a.b[0]`
-fn steps(mut rest: &str) -> Option<Vec<String>> {
+fn parse_steps(mut rest: &str) -> Option<Vec<String>> {
     let mut steps = Vec::new();
     while !rest.is_empty() {
         let (step, after) = match rest.strip_prefix('[') {

@@ -11,9 +11,9 @@
 //! was not acknowledged comes again: every message at least once. What has QoS 0 and every event
 //! is in memory only.
 
-mod ahead;
 mod columns;
-mod far;
+mod delivered_ahead;
+mod destination;
 mod files;
 mod influx;
 mod influx_time;
@@ -22,29 +22,29 @@ mod kafka;
 pub(crate) mod message;
 mod nats;
 mod parquet;
+mod receive_times;
+mod redis_stream;
 mod rotation;
 mod rows;
 pub(crate) mod settings;
 mod sql;
 mod sqlite;
-mod stream;
 pub(super) mod template;
-mod times;
-mod web;
+mod webhook;
 mod worker;
 
-use self::far::{Far, Setback, What};
-use self::intake::Intake;
-use self::message::Message;
+use self::destination::{BatchError, SinkDestination, SinkError};
+use self::intake::SinkIntake;
+use self::message::SinkMessage;
+use self::receive_times::ReceiveTimes;
 use self::settings::SinkSettings;
-use self::times::Times;
 use super::backoff;
-use super::events::{Heard, Hub};
-use super::fresh::Fresh;
-use super::near::{Home, Wish, rows_for};
-use super::tally::{Loss, Tally};
-use super::{Credentials, Stop, stopped};
-use crate::patience::timeout;
+use super::events::{EventHub, SinkEventReceiver};
+use super::local_session::{LocalBroker, LocalSessionRequest, row_subscription};
+use super::metrics::{LinkDropReason, LinkMetrics};
+use super::new_filters::NewLinkFilters;
+use super::{ClientTlsCell, LinkStop, wait_for_stop};
+use crate::pause_aware_timeout::timeout;
 use mqtt::{QoS, SubscribeOptions};
 use std::pin::pin;
 use std::sync::Arc;
@@ -56,44 +56,44 @@ use tracing::info;
 
 pub(crate) struct Sink {
     settings: SinkSettings,
-    home: Arc<Home>,
-    hub: Arc<Hub>,
+    home: Arc<LocalBroker>,
+    hub: Arc<EventHub>,
     /// The options were read again.
     again: Arc<Notify>,
-    tally: Arc<Tally>,
-    far: Far,
+    tally: Arc<LinkMetrics>,
+    destination: SinkDestination,
     /// Its session, where there is one, has the filters that it is to have.
     is_subscribed: bool,
 }
 
 /// What a sink remembers from one attempt to the next.
 #[derive(Default)]
-struct Course {
+struct SinkRetryState {
     /// In a row.
     failures: u32,
     /// How long the far side asked us to wait.
     after: Option<Duration>,
     is_unprepared: bool,
     /// Filters whose retained messages have not begun to come.
-    fresh: Fresh,
+    new_filters: NewLinkFilters,
     /// What nobody would send again: of QoS 0, and events.
-    left: Vec<Arc<Message>>,
+    volatile_messages: Vec<Arc<SinkMessage>>,
     /// How often the batch in front was refused, ...
     refusals: u32,
     /// ... and when a message was passed over, if that was lately.
     passed_over_at: Option<Instant>,
     /// Of what its session sends again.
-    times: Times,
+    times: ReceiveTimes,
 }
 
 /// Why it does not go on.
-enum Ended {
+enum SinkExit {
     Stopped,
     /// Its session here was gone.
     Unprepared,
     Failed(String),
     /// The far side refuses a message, and the options say to wait for somebody who looks at it.
-    Refused(String),
+    Rejected(String),
 }
 
 /// This broker is ours: if it does not answer it is busy stopping or starting.
@@ -109,73 +109,83 @@ const AT_ITS_WORD: Duration = Duration::from_secs(60);
 impl Sink {
     pub(crate) fn new(
         settings: &SinkSettings,
-        tls: Credentials,
-        (home, hub, again): (Arc<Home>, Arc<Hub>, Arc<Notify>),
-        tally: Arc<Tally>,
+        tls: ClientTlsCell,
+        home: Arc<LocalBroker>,
+        hub: Arc<EventHub>,
+        again: Arc<Notify>,
+        tally: Arc<LinkMetrics>,
         before: Option<&SinkSettings>,
     ) -> Sink {
-        let far = Far::new(settings, tls);
+        let far = SinkDestination::new(settings, tls);
         let is_subscribed = before.is_some_and(|before| {
             before.filters == settings.filters
                 && before.takes_retained == settings.takes_retained
                 && before.takes_rows == settings.takes_rows
         });
-        Sink { settings: settings.clone(), home, hub, again, tally, far, is_subscribed }
+        Sink {
+            settings: settings.clone(),
+            home,
+            hub,
+            again,
+            tally,
+            destination: far,
+            is_subscribed,
+        }
     }
 
     /// Until `stop` says so.
-    pub(crate) async fn run(mut self, stop: watch::Receiver<Stop>) {
-        self.go_on(stop).await;
-        self.far.end().await;
+    pub(crate) async fn run(mut self, stop: watch::Receiver<LinkStop>) {
+        self.run_attempts(stop).await;
+        self.destination.finish().await;
         info!(target: "godwit::sink", sink = &*self.settings.name, "stopped");
     }
 
-    async fn go_on(&mut self, mut stop: watch::Receiver<Stop>) {
-        let mut course = Course { is_unprepared: true, ..Course::default() };
-        let mut heard = self.hub.listen(&self.settings, &self.tally);
+    async fn run_attempts(&mut self, mut stop: watch::Receiver<LinkStop>) {
+        let mut course = SinkRetryState { is_unprepared: true, ..SinkRetryState::default() };
+        let mut heard = self.hub.add_subscriber(&self.settings, &self.tally);
         let mut told = stop.clone();
         loop {
             if course.is_unprepared {
                 tokio::select! {
-                    fresh = self.prepare() => {
-                        (course.is_unprepared, course.fresh) = (false, fresh);
+                    fresh = self.prepare_session() => {
+                        (course.is_unprepared, course.new_filters) = (false, fresh);
                     }
-                    () = stopped(&mut told) => return,
+                    () = wait_for_stop(&mut told) => return,
                 }
             }
-            let ended = self.work(&mut course, &mut heard, &mut stop).await;
+            let ended = self.connect_and_relay(&mut course, &mut heard, &mut stop).await;
             self.tally.is_up.store(false, Relaxed);
             let name = &*self.settings.name;
             match ended {
-                Ended::Stopped => return,
-                Ended::Unprepared => course.is_unprepared = true,
-                Ended::Failed(why) => {
+                SinkExit::Stopped => return,
+                SinkExit::Unprepared => course.is_unprepared = true,
+                SinkExit::Failed(why) => {
                     course.failures = course.failures.saturating_add(1);
                     self.tally.failures.fetch_add(1, Relaxed);
                     let why = format!("{}: {why}", self.settings.target);
-                    self.tally.fail(name, why);
+                    self.tally.record_failure(name, why);
                 }
-                Ended::Refused(why) => {
-                    self.forget_again();
+                SinkExit::Rejected(why) => {
+                    self.discard_reload_notice();
                     let why =
                         format!("{}: stopped, a message is refused: {why}", self.settings.target);
-                    self.tally.fail(name, why);
+                    self.tally.record_failure(name, why);
                     tokio::select! {
                         () = self.again.notified() => course.refusals = 0,
-                        () = stopped(&mut told) => return,
+                        () = wait_for_stop(&mut told) => return,
                     }
                     continue;
                 }
             }
             tokio::select! {
-                () = sleep(self.pause(&mut course)) => {}
-                () = stopped(&mut told) => return,
+                () = sleep(self.retry_delay(&mut course)) => {}
+                () = wait_for_stop(&mut told) => return,
             }
         }
     }
 
     /// The session here exists, and is subscribed, before the far side is looked for.
-    async fn prepare(&mut self) -> Fresh {
+    async fn prepare_session(&mut self) -> NewLinkFilters {
         let link_id = self.settings.link_id();
         let wanted = |qos_max: QoS| {
             let options = SubscribeOptions {
@@ -185,98 +195,104 @@ impl Sink {
                 retain_handling: if self.settings.takes_retained { 1 } else { 2 },
             };
             let filters = self.settings.filters.iter().map(|filter| (filter.clone(), options));
-            let rows = self.settings.takes_rows.then(|| rows_for(&link_id, qos_max));
+            let rows = self.settings.takes_rows.then(|| row_subscription(&link_id, qos_max));
             filters.chain(rows).collect()
         };
         loop {
-            match self.home.prepare(&link_id, self.is_subscribed, wanted).await {
+            match self.home.prepare_session(&link_id, self.is_subscribed, wanted).await {
                 Ok(fresh) => return fresh,
-                Err(why) => self.tally.fail(&self.settings.name, why),
+                Err(why) => self.tally.record_failure(&self.settings.name, why),
             }
             sleep(NEAR_RETRY).await;
         }
     }
 
     /// That the options were read before it stopped is no answer to why it did.
-    fn forget_again(&self) {
+    fn discard_reload_notice(&self) {
         let _ = pin!(self.again.notified()).as_mut().enable();
     }
 
-    fn pause(&self, course: &mut Course) -> Duration {
+    fn retry_delay(&self, course: &mut SinkRetryState) -> Duration {
         let first = Duration::from_millis(u64::from(self.settings.retry_min_ms));
         let longest = Duration::from_secs(u64::from(self.settings.retry_max_s));
         let after = course.after.take().unwrap_or_default().min(longest);
-        backoff::pause(course.failures, first, longest).max(after)
+        backoff::retry_delay(course.failures, first, longest).max(after)
     }
 
     /// Reaches the far side, and carries until something is wrong.
-    async fn work(
+    async fn connect_and_relay(
         &mut self,
-        course: &mut Course,
-        heard: &mut Heard,
-        stop: &mut watch::Receiver<Stop>,
-    ) -> Ended {
+        course: &mut SinkRetryState,
+        heard: &mut SinkEventReceiver,
+        stop: &mut watch::Receiver<LinkStop>,
+    ) -> SinkExit {
         let reached = tokio::select! {
-            reached = self.reach() => reached,
-            () = stopped(stop) => return Ended::Stopped,
+            reached = self.connect() => reached,
+            () = wait_for_stop(stop) => return SinkExit::Stopped,
         };
         if let Err(why) = reached {
-            return Ended::Failed(why);
+            return SinkExit::Failed(why);
         }
         let link_id = self.settings.link_id();
         let receive_maximum = self.settings.limits.inflight_max;
-        let wish = Wish { link_id: &link_id, receive_maximum, is_last: false, is_quiet: false };
+        let wish = LocalSessionRequest {
+            link_id: &link_id,
+            receive_maximum,
+            is_last: false,
+            is_quiet: false,
+        };
         let mut near = match self.home.connect(wish).await {
             Ok(near) if near.session_present => near,
             Ok(_) => {
-                course.times = Times::default();
-                return Ended::Unprepared;
+                course.times = ReceiveTimes::default();
+                return SinkExit::Unprepared;
             }
-            Err(why) => return Ended::Failed(why),
+            Err(why) => return SinkExit::Failed(why),
         };
-        if let Err(why) = near.begin(&mut course.fresh).await {
-            return Ended::Failed(why);
+        if let Err(why) = near.request_retained(&mut course.new_filters).await {
+            return SinkExit::Failed(why);
         }
         if course.failures == 0 {
-            self.up();
+            self.mark_up();
         }
-        let mut batch = std::mem::take(&mut course.left);
-        let mut intake = Intake::new(near, std::mem::take(&mut course.times));
-        let ended = self.carry(&mut intake, &mut batch, course, (heard, stop)).await;
+        let mut batch = std::mem::take(&mut course.volatile_messages);
+        let mut intake = SinkIntake::new(near, std::mem::take(&mut course.times));
+        let ended = self.relay_batches(&mut intake, &mut batch, course, heard, stop).await;
         course.times = intake.times;
         // A session sends the others again.
         batch.retain(|message| message.packet_id.is_none());
-        course.left = batch;
+        course.volatile_messages = batch;
         ended
     }
 
-    async fn carry(
+    async fn relay_batches(
         &mut self,
-        intake: &mut Intake,
-        batch: &mut Vec<Arc<Message>>,
-        course: &mut Course,
-        (heard, stop): (&mut Heard, &mut watch::Receiver<Stop>),
-    ) -> Ended {
+        intake: &mut SinkIntake,
+        batch: &mut Vec<Arc<SinkMessage>>,
+        course: &mut SinkRetryState,
+        heard: &mut SinkEventReceiver,
+        stop: &mut watch::Receiver<LinkStop>,
+    ) -> SinkExit {
         loop {
             let gathered = tokio::select! {
-                gathered = self.gather(intake, batch, heard) => gathered,
-                () = stopped(stop) => {
-                    intake.goodbye().await;
-                    return Ended::Stopped;
+                gathered = self.gather_batch(intake, batch, heard) => gathered,
+                () = wait_for_stop(stop) => {
+                    intake.disconnect().await;
+                    return SinkExit::Stopped;
                 }
             };
             match gathered {
                 Ok(true) => {}
                 Ok(false) => {
                     // Somebody is there, and there is nothing that they could refuse.
-                    self.up();
+                    self.mark_up();
                     continue;
                 }
-                Err(why) => return Ended::Failed(why),
+                Err(why) => return SinkExit::Failed(why),
             }
             let delivered = tokio::select! {
-                delivered = self.deliver(intake, batch, course) => delivered,
-                () = too_late(stop) => Err(Ended::Stopped),
+                delivered = self.deliver_batch(intake, batch, course) => delivered,
+                () = wait_for_stop_timeout(stop) => Err(SinkExit::Stopped),
             };
             if let Err(ended) = delivered {
                 return ended;
@@ -285,14 +301,14 @@ impl Sink {
     }
 
     /// Says whether there is anything.
-    async fn gather(
+    async fn gather_batch(
         &mut self,
-        intake: &mut Intake,
-        batch: &mut Vec<Arc<Message>>,
-        heard: &mut Heard,
+        intake: &mut SinkIntake,
+        batch: &mut Vec<Arc<SinkMessage>>,
+        heard: &mut SinkEventReceiver,
     ) -> Result<bool, String> {
         loop {
-            let gathering = intake.gather(batch, &self.settings, heard);
+            let gathering = intake.gather_batch(batch, &self.settings, heard);
             if self.tally.is_up.load(Relaxed) {
                 return gathering.await.map(|()| true);
             }
@@ -305,57 +321,59 @@ impl Sink {
     }
 
     /// Until all of it is taken, or passed over.
-    async fn deliver(
+    async fn deliver_batch(
         &mut self,
-        intake: &mut Intake,
-        batch: &mut Vec<Arc<Message>>,
-        course: &mut Course,
-    ) -> Result<(), Ended> {
+        intake: &mut SinkIntake,
+        batch: &mut Vec<Arc<SinkMessage>>,
+        course: &mut SinkRetryState,
+    ) -> Result<(), SinkExit> {
         let mut size = batch.len();
         if course.passed_over_at.is_some_and(|at| at.elapsed() > AT_ITS_WORD) {
             (course.passed_over_at, course.refusals) = (None, 0);
         }
         while !batch.is_empty() {
             size = size.clamp(1, batch.len());
-            let outcome = self.take(&batch[..size]).await;
-            let taken = outcome.as_ref().map_or_else(|setback| setback.taken, |()| size);
-            self.count(&batch[..taken]);
-            intake.acknowledge(&batch[..taken]).await.map_err(Ended::Failed)?;
+            let outcome = self.try_deliver(&batch[..size]).await;
+            let taken = outcome.as_ref().map_or_else(|setback| setback.accepted, |()| size);
+            self.count_delivered(&batch[..taken]);
+            intake.acknowledge(&batch[..taken]).await.map_err(SinkExit::Failed)?;
             batch.drain(..taken);
-            let Err(Setback { what, .. }) = outcome else {
-                self.well(course);
+            let Err(BatchError { error: what, .. }) = outcome else {
+                self.record_success(course);
                 size = batch.len();
                 continue;
             };
             match what {
-                What::Down { why, after } => {
+                SinkError::Transient { why, after } => {
                     course.after = after;
-                    return Err(Ended::Failed(why));
+                    return Err(SinkExit::Failed(why));
                 }
-                What::Refused(why) if course.refusals + 1 < self.settings.refused_tries => {
+                SinkError::Rejected(why) if course.refusals + 1 < self.settings.refused_tries => {
                     course.refusals += 1;
                     self.tally.failures.fetch_add(1, Relaxed);
                     self.tally.set_error(format!("{}: {why}", self.settings.target));
                     sleep(Duration::from_millis(u64::from(self.settings.retry_min_ms))).await;
                 }
-                What::Refused(why) if size - taken > 1 => {
+                SinkError::Rejected(why) if size - taken > 1 => {
                     self.tally.set_error(format!("{}: {why}", self.settings.target));
                     size = (size - taken) / 2;
                 }
-                What::Refused(why) | What::Unwritable(why) if self.settings.refused_stops => {
-                    return Err(Ended::Refused(why));
+                SinkError::Rejected(why) | SinkError::Unwritable(why)
+                    if self.settings.refused_stops =>
+                {
+                    return Err(SinkExit::Rejected(why));
                 }
                 // Another try would change nothing.
-                What::Unwritable(why) => {
-                    self.pass_over(&batch[0], &why);
-                    intake.acknowledge(&batch[..1]).await.map_err(Ended::Failed)?;
+                SinkError::Unwritable(why) => {
+                    self.skip_message(&batch[0], &why);
+                    intake.acknowledge(&batch[..1]).await.map_err(SinkExit::Failed)?;
                     batch.drain(..1);
                     size = batch.len();
                 }
-                What::Refused(why) => {
-                    self.pass_over(&batch[0], &why);
+                SinkError::Rejected(why) => {
+                    self.skip_message(&batch[0], &why);
                     course.passed_over_at = Some(Instant::now());
-                    intake.acknowledge(&batch[..1]).await.map_err(Ended::Failed)?;
+                    intake.acknowledge(&batch[..1]).await.map_err(SinkExit::Failed)?;
                     batch.drain(..1);
                     size = batch.len();
                 }
@@ -367,42 +385,46 @@ impl Sink {
         Ok(())
     }
 
-    async fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
-        let (is_here, work) = (self.far.is_here(), self.far.take(batch));
-        let taken = within(&self.settings, &self.tally, is_here, work).await;
-        taken.unwrap_or_else(|why| Err(Setback::down(why)))
+    async fn try_deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
+        let (is_here, work) = (self.destination.is_local_disk(), self.destination.deliver(batch));
+        let taken = run_with_timeout(&self.settings, &self.tally, is_here, work).await;
+        taken.unwrap_or_else(|why| Err(BatchError::transient(why)))
     }
 
-    async fn reach(&mut self) -> Result<(), String> {
-        let (is_here, work) = (self.far.is_here(), self.far.connect());
-        within(&self.settings, &self.tally, is_here, work).await.unwrap_or_else(Err)
+    async fn connect(&mut self) -> Result<(), String> {
+        let (is_here, work) = (self.destination.is_local_disk(), self.destination.connect());
+        run_with_timeout(&self.settings, &self.tally, is_here, work).await.unwrap_or_else(Err)
     }
 
-    fn count(&self, taken: &[Arc<Message>]) {
+    fn count_delivered(&self, taken: &[Arc<SinkMessage>]) {
         taken.iter().for_each(|message| self.tally.count_out(message.payload.len()));
         if !taken.is_empty() {
             self.tally.batches.fetch_add(1, Relaxed);
         }
     }
 
-    fn pass_over(&self, message: &Message, why: &str) {
+    fn skip_message(&self, message: &SinkMessage, why: &str) {
         self.tally.set_error(format!("{}: {why}", self.settings.target));
         let about = match message.event {
             Some(event) => event,
             None => &message.topic,
         };
-        self.tally.lose(&self.settings.name, Loss::Refused, &format!("{about}: {why}"));
+        self.tally.count_drop(
+            &self.settings.name,
+            LinkDropReason::Refused,
+            &format!("{about}: {why}"),
+        );
     }
 
     /// Something was taken.
-    fn well(&self, course: &mut Course) {
+    fn record_success(&self, course: &mut SinkRetryState) {
         course.failures = 0;
         if !self.tally.is_up.load(Relaxed) {
-            self.up();
+            self.mark_up();
         }
     }
 
-    fn up(&self) {
+    fn mark_up(&self) {
         let (name, target) = (&*self.settings.name, &self.settings.target);
         info!(target: "godwit::sink", sink = name, %target, "connected");
         self.tally.connects.fetch_add(1, Relaxed);
@@ -412,9 +434,9 @@ impl Sink {
 
 /// Or why it is given up. What a thread of ours has begun it ends, and whoever gave that up would
 /// have it done twice: where the far side is here it is said in the log and waited for.
-async fn within<T>(
+async fn run_with_timeout<T>(
     settings: &SinkSettings,
-    tally: &Tally,
+    tally: &LinkMetrics,
     is_here: bool,
     work: impl Future<Output = T>,
 ) -> Result<T, String> {
@@ -427,7 +449,7 @@ async fn within<T>(
             tally.is_up.store(false, Relaxed);
             let target = &settings.target;
             let why = format!("{target}: no answer within {limit_ms} ms, it is waited for");
-            tally.fail(&settings.name, why);
+            tally.record_failure(&settings.name, why);
             Ok(work.await)
         }
         Err(_) => Err(format!("no answer within {limit_ms} ms")),
@@ -435,7 +457,7 @@ async fn within<T>(
 }
 
 /// It is to stop, and what was under way had its time.
-async fn too_late(stop: &mut watch::Receiver<Stop>) {
-    stopped(stop).await;
+async fn wait_for_stop_timeout(stop: &mut watch::Receiver<LinkStop>) {
+    wait_for_stop(stop).await;
     sleep(FINISH).await;
 }

@@ -1,14 +1,14 @@
 //! A sink whose batches are files of Parquet, one each. Such a file ends with what tells where its
 //! columns are, so nothing can be added to it later; it gets its name once it is whole.
 
-use super::ahead::Ahead;
-use super::far::{Setback, What};
+use super::delivered_ahead::DeliveredAhead;
+use super::destination::{BatchError, SinkError};
 use super::files::write_by_path;
-use super::message::{Message, Value};
-use super::rotation::{self, Series};
-use super::settings::FileSettings;
-use super::template::{Template, text_of};
-use super::worker::Blocking;
+use super::message::{MessageValue, SinkMessage};
+use super::rotation::{self, FileSeries};
+use super::settings::FileSinkSettings;
+use super::template::{SinkTemplate, text_of};
+use super::worker::BlockingSink;
 use parquet::basic::{
     Compression, ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical,
 };
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// What a column's values are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ColumnType {
+pub(crate) enum ParquetColumnType {
     Bool,
     Bytes,
     Double,
@@ -35,38 +35,38 @@ pub(crate) enum ColumnType {
     Timestamp,
 }
 
-pub(super) const TYPES: &[(&str, ColumnType)] = &[
-    ("boolean", ColumnType::Bool),
-    ("bytes", ColumnType::Bytes),
-    ("double", ColumnType::Double),
-    ("int64", ColumnType::Int64),
-    ("string", ColumnType::Text),
-    ("timestamp_ms", ColumnType::Timestamp),
+pub(super) const TYPES: &[(&str, ParquetColumnType)] = &[
+    ("boolean", ParquetColumnType::Bool),
+    ("bytes", ParquetColumnType::Bytes),
+    ("double", ParquetColumnType::Double),
+    ("int64", ParquetColumnType::Int64),
+    ("string", ParquetColumnType::Text),
+    ("timestamp_ms", ParquetColumnType::Timestamp),
 ];
 
 #[derive(Clone)]
-pub(super) struct Parquet {
-    settings: Arc<FileSettings>,
+pub(super) struct ParquetSink {
+    settings: Arc<FileSinkSettings>,
     properties: WriterPropertiesPtr,
-    ahead: Ahead,
+    ahead: DeliveredAhead,
 }
 
 /// Values of one column, and of each row whether it has one.
-enum Column {
-    Bool(Cells<bool>),
-    Bytes(Cells<ByteArray>),
-    Double(Cells<f64>),
-    Int64(Cells<i64>),
+enum ParquetColumn {
+    Bool(ColumnCells<bool>),
+    Bytes(ColumnCells<ByteArray>),
+    Double(ColumnCells<f64>),
+    Int64(ColumnCells<i64>),
 }
 
 #[derive(Default)]
-struct Cells<T> {
+struct ColumnCells<T> {
     values: Vec<T>,
     present: Vec<i16>,
 }
 
 /// `NAME=TYPE`, where there is such a column.
-pub(super) fn parse_type(text: &str) -> Result<(String, ColumnType), String> {
+pub(super) fn parse_type(text: &str) -> Result<(String, ParquetColumnType), String> {
     let known = || TYPES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let found = text.split_once('=').and_then(|(name, wanted)| {
         let (_, found) = TYPES.iter().find(|(known, _)| *known == wanted.trim())?;
@@ -75,18 +75,18 @@ pub(super) fn parse_type(text: &str) -> Result<(String, ColumnType), String> {
     found.ok_or_else(|| format!("{text:?} is no type of a column, use NAME= and {}", known()))
 }
 
-impl Parquet {
-    pub(super) fn new(settings: &FileSettings) -> Parquet {
+impl ParquetSink {
+    pub(super) fn new(settings: &FileSinkSettings) -> ParquetSink {
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
         let (settings, properties) = (Arc::new(settings.clone()), Arc::new(properties.build()));
-        Parquet { settings, properties, ahead: Ahead::default() }
+        ParquetSink { settings, properties, ahead: DeliveredAhead::default() }
     }
 
-    fn columns(&self) -> impl Iterator<Item = (&str, &Template, ColumnType)> {
+    fn columns(&self) -> impl Iterator<Item = (&str, &SinkTemplate, ParquetColumnType)> {
         let types = &self.settings.types;
-        self.settings.columns.each().map(|(name, template)| {
+        self.settings.columns.iter().map(|(name, template)| {
             let typed = types.iter().find(|(known, _)| known == name);
-            (name, template, typed.map_or(ColumnType::Text, |(_, found)| *found))
+            (name, template, typed.map_or(ParquetColumnType::Text, |(_, found)| *found))
         })
     }
 
@@ -96,9 +96,9 @@ impl Parquet {
         Type::group_type_builder("message").with_fields(fields).build().map(Arc::new)
     }
 
-    fn read(&self, messages: &[&Message]) -> Result<Vec<Column>, String> {
-        let column = |(name, template, kind): (&str, &Template, ColumnType)| {
-            let mut column = Column::new(kind, messages.len());
+    fn fill_columns(&self, messages: &[&SinkMessage]) -> Result<Vec<ParquetColumn>, String> {
+        let column = |(name, template, kind): (&str, &SinkTemplate, ParquetColumnType)| {
+            let mut column = ParquetColumn::new(kind, messages.len());
             for message in messages {
                 column
                     .push(kind, message, template)
@@ -110,14 +110,14 @@ impl Parquet {
     }
 
     /// Under another name until it is whole.
-    fn write(&self, path: &Path, columns: &[Column]) -> io::Result<()> {
+    fn write(&self, path: &Path, columns: &[ParquetColumn]) -> io::Result<()> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
-        let series = Series::of_parquet(path);
+        let series = FileSeries::of_parquet(path);
         let unfinished = series.unfinished();
         let file = File::create(&unfinished)?;
-        self.fill(&file, columns).map_err(io::Error::other)?;
+        self.write_columns(&file, columns).map_err(io::Error::other)?;
         if self.settings.sync {
             file.sync_all()?;
         }
@@ -126,16 +126,16 @@ impl Parquet {
         if self.settings.sync { rotation::sync_folder(path) } else { Ok(()) }
     }
 
-    fn fill(&self, file: &File, columns: &[Column]) -> Result<(), ParquetError> {
+    fn write_columns(&self, file: &File, columns: &[ParquetColumn]) -> Result<(), ParquetError> {
         let mut writer = SerializedFileWriter::new(file, self.schema()?, self.properties.clone())?;
         let mut rows = writer.next_row_group()?;
         for column in columns {
             let Some(mut to) = rows.next_column()? else { break };
             match column {
-                Column::Bool(cells) => cells.write::<BoolType>(&mut to)?,
-                Column::Bytes(cells) => cells.write::<ByteArrayType>(&mut to)?,
-                Column::Double(cells) => cells.write::<DoubleType>(&mut to)?,
-                Column::Int64(cells) => cells.write::<Int64Type>(&mut to)?,
+                ParquetColumn::Bool(cells) => cells.write::<BoolType>(&mut to)?,
+                ParquetColumn::Bytes(cells) => cells.write::<ByteArrayType>(&mut to)?,
+                ParquetColumn::Double(cells) => cells.write::<DoubleType>(&mut to)?,
+                ParquetColumn::Int64(cells) => cells.write::<Int64Type>(&mut to)?,
             }
             to.close()?;
         }
@@ -144,21 +144,21 @@ impl Parquet {
     }
 }
 
-impl ColumnType {
+impl ParquetColumnType {
     fn name(self) -> &'static str {
         TYPES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
     }
 
     fn field(self, name: &str) -> Result<TypePtr, ParquetError> {
         let (physical, logical, converted) = match self {
-            ColumnType::Bool => (Physical::BOOLEAN, None, ConvertedType::NONE),
-            ColumnType::Bytes => (Physical::BYTE_ARRAY, None, ConvertedType::NONE),
-            ColumnType::Double => (Physical::DOUBLE, None, ConvertedType::NONE),
-            ColumnType::Int64 => (Physical::INT64, None, ConvertedType::NONE),
-            ColumnType::Text => {
+            ParquetColumnType::Bool => (Physical::BOOLEAN, None, ConvertedType::NONE),
+            ParquetColumnType::Bytes => (Physical::BYTE_ARRAY, None, ConvertedType::NONE),
+            ParquetColumnType::Double => (Physical::DOUBLE, None, ConvertedType::NONE),
+            ParquetColumnType::Int64 => (Physical::INT64, None, ConvertedType::NONE),
+            ParquetColumnType::Text => {
                 (Physical::BYTE_ARRAY, Some(LogicalType::String), ConvertedType::UTF8)
             }
-            ColumnType::Timestamp => {
+            ParquetColumnType::Timestamp => {
                 let logical = LogicalType::timestamp(true, TimeUnit::MILLIS);
                 (Physical::INT64, Some(logical), ConvertedType::TIMESTAMP_MILLIS)
             }
@@ -172,32 +172,38 @@ impl ColumnType {
     }
 }
 
-impl Column {
-    fn new(kind: ColumnType, rows: usize) -> Column {
+impl ParquetColumn {
+    fn new(kind: ParquetColumnType, rows: usize) -> ParquetColumn {
         match kind {
-            ColumnType::Bool => Column::Bool(Cells::new(rows)),
-            ColumnType::Bytes | ColumnType::Text => Column::Bytes(Cells::new(rows)),
-            ColumnType::Double => Column::Double(Cells::new(rows)),
-            ColumnType::Int64 | ColumnType::Timestamp => Column::Int64(Cells::new(rows)),
+            ParquetColumnType::Bool => ParquetColumn::Bool(ColumnCells::new(rows)),
+            ParquetColumnType::Bytes | ParquetColumnType::Text => {
+                ParquetColumn::Bytes(ColumnCells::new(rows))
+            }
+            ParquetColumnType::Double => ParquetColumn::Double(ColumnCells::new(rows)),
+            ParquetColumnType::Int64 | ParquetColumnType::Timestamp => {
+                ParquetColumn::Int64(ColumnCells::new(rows))
+            }
         }
     }
 
     /// Or what the value is that does not fit.
     fn push(
         &mut self,
-        kind: ColumnType,
-        message: &Message,
-        template: &Template,
+        kind: ParquetColumnType,
+        message: &SinkMessage,
+        template: &SinkTemplate,
     ) -> Result<(), String> {
         let value = template.value(message);
         let wrong = || text_of(&value).into_owned();
         match self {
-            _ if value == Value::Nothing => self.skip(),
-            Column::Bool(cells) => cells.push(truth(&value).ok_or_else(wrong)?),
-            Column::Double(cells) => cells.push(float(&value).ok_or_else(wrong)?),
-            Column::Int64(cells) => cells.push(integer(&value).ok_or_else(wrong)?),
-            Column::Bytes(cells) => cells.push(match value {
-                Value::Bytes(bytes) if kind == ColumnType::Bytes => bytes.into_owned().into(),
+            _ if value == MessageValue::Nothing => self.skip(),
+            ParquetColumn::Bool(cells) => cells.push(as_bool(&value).ok_or_else(wrong)?),
+            ParquetColumn::Double(cells) => cells.push(as_f64(&value).ok_or_else(wrong)?),
+            ParquetColumn::Int64(cells) => cells.push(as_i64(&value).ok_or_else(wrong)?),
+            ParquetColumn::Bytes(cells) => cells.push(match value {
+                MessageValue::Bytes(bytes) if kind == ParquetColumnType::Bytes => {
+                    bytes.into_owned().into()
+                }
                 value => text_of(&value).into_owned().into_bytes().into(),
             }),
         }
@@ -206,17 +212,17 @@ impl Column {
 
     fn skip(&mut self) {
         match self {
-            Column::Bool(cells) => cells.present.push(0),
-            Column::Bytes(cells) => cells.present.push(0),
-            Column::Double(cells) => cells.present.push(0),
-            Column::Int64(cells) => cells.present.push(0),
+            ParquetColumn::Bool(cells) => cells.present.push(0),
+            ParquetColumn::Bytes(cells) => cells.present.push(0),
+            ParquetColumn::Double(cells) => cells.present.push(0),
+            ParquetColumn::Int64(cells) => cells.present.push(0),
         }
     }
 }
 
-impl<T> Cells<T> {
-    fn new(rows: usize) -> Cells<T> {
-        Cells { values: Vec::with_capacity(rows), present: Vec::with_capacity(rows) }
+impl<T> ColumnCells<T> {
+    fn new(rows: usize) -> ColumnCells<T> {
+        ColumnCells { values: Vec::with_capacity(rows), present: Vec::with_capacity(rows) }
     }
 
     fn push(&mut self, value: T) {
@@ -232,33 +238,33 @@ impl<T> Cells<T> {
     }
 }
 
-fn truth(value: &Value<'_>) -> Option<bool> {
+fn as_bool(value: &MessageValue<'_>) -> Option<bool> {
     match value {
-        Value::Bool(is) => Some(*is),
+        MessageValue::Bool(is) => Some(*is),
         value => text_of(value).parse().ok(),
     }
 }
 
-fn float(value: &Value<'_>) -> Option<f64> {
+fn as_f64(value: &MessageValue<'_>) -> Option<f64> {
     match value {
-        Value::Json(json) => json.as_f64(),
+        MessageValue::Json(json) => json.as_f64(),
         value => text_of(value).parse().ok(),
     }
 }
 
 /// 21.0 is one.
-fn integer(value: &Value<'_>) -> Option<i64> {
+fn as_i64(value: &MessageValue<'_>) -> Option<i64> {
     let whole = |number: f64| {
         let is_whole = number.fract() == 0.0 && number.abs() < (1_u64 << 53) as f64;
         is_whole.then_some(number as i64)
     };
     match value {
-        Value::Json(json) => json.as_i64().or_else(|| json.as_f64().and_then(whole)),
+        MessageValue::Json(json) => json.as_i64().or_else(|| json.as_f64().and_then(whole)),
         value => text_of(value).parse().ok(),
     }
 }
 
-impl Blocking for Parquet {
+impl BlockingSink for ParquetSink {
     const NAME: &'static str = "sink-parquet";
 
     /// What a process left unfinished goes with the next batch, which has the same name until then.
@@ -274,20 +280,21 @@ impl Blocking for Parquet {
     }
 
     /// Of a file where something does not fit nothing is written.
-    fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
-        let sent = self.ahead.missing(batch);
+    fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
+        let sent = self.ahead.undelivered(batch);
         let said = write_by_path(&self.settings.path, &sent, |path, messages| {
-            let columns = self.read(messages).map_err(|why| (0, What::Refused(why)))?;
-            let down = |error| What::down(format!("{}: {error}", path.display()));
+            let columns =
+                self.fill_columns(messages).map_err(|why| (0, SinkError::Rejected(why)))?;
+            let down = |error| SinkError::transient(format!("{}: {error}", path.display()));
             self.write(path, &columns).map_err(|error| (0, down(error)))
         });
-        self.ahead.settle(batch, &sent, said)
+        self.ahead.record_results(batch, &sent, said)
     }
 }
 
 /// Whether there are columns, and each type is of one of them.
-pub(super) fn check_types(files: &FileSettings) -> Result<(), String> {
-    let is_known = |name: &str| files.columns.each().any(|(known, _)| known == name);
+pub(super) fn check_types(files: &FileSinkSettings) -> Result<(), String> {
+    let is_known = |name: &str| files.columns.iter().any(|(known, _)| known == name);
     match files.types.iter().find(|(name, _)| !is_known(name)) {
         _ if files.columns.is_empty() => Err("file.format = \"parquet\" needs columns".to_string()),
         Some((name, _)) => Err(format!("file.types: there is no column {name}")),

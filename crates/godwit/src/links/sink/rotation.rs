@@ -4,8 +4,8 @@
 //! Invariant: what `append` said yes to stands in the file as whole lines, and is on the disk where
 //! that was asked for.
 
-use super::settings::{FileFormat, FileSettings};
-use crate::timestamp::Timestamp;
+use super::settings::{FileFormat, FileSinkSettings};
+use crate::timestamp::UnixTimestamp;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-pub(super) struct Appended {
+pub(super) struct AppendFile {
     path: PathBuf,
     file: File,
     len: u64,
@@ -23,41 +23,44 @@ pub(super) struct Appended {
 
 /// A file that was closed after a whole line. Where it is still so, nobody has to look for its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Left {
-    inode: Inode,
+pub(super) struct ClosedFileMark {
+    inode: FileInode,
     len: u64,
 }
 
-impl Left {
-    fn of(known: &fs::Metadata) -> Left {
-        Left { inode: inode(known), len: known.len() }
+impl ClosedFileMark {
+    fn from_metadata(known: &fs::Metadata) -> ClosedFileMark {
+        ClosedFileMark { inode: inode(known), len: known.len() }
     }
 }
 
-impl Appended {
+impl AppendFile {
     /// A line that a crash cut off was never acknowledged, comes again, and goes. What begins as no
     /// CSV with these columns does gets another name: where its rows end nobody knows.
     pub(super) fn open(
         path: &Path,
-        settings: &FileSettings,
-        left: Option<Left>,
-    ) -> io::Result<Appended> {
+        settings: &FileSinkSettings,
+        left: Option<ClosedFileMark>,
+    ) -> io::Result<AppendFile> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
         let mut options = OpenOptions::new();
         let mut file = options.read(true).write(true).create(true).truncate(false).open(path)?;
         let known = file.metadata()?;
-        let is_as_left = left == Some(Left::of(&known));
-        if settings.format == FileFormat::Csv && !is_as_left && !begins_as(&file, settings)? {
-            let other = Appended { path: path.to_path_buf(), file, len: known.len(), period: 0 };
-            other.retire(settings)?;
-            return Appended::open(path, settings, None);
+        let is_as_left = left == Some(ClosedFileMark::from_metadata(&known));
+        if settings.format == FileFormat::Csv
+            && !is_as_left
+            && !has_expected_header(&file, settings)?
+        {
+            let other = AppendFile { path: path.to_path_buf(), file, len: known.len(), period: 0 };
+            other.rotate(settings)?;
+            return AppendFile::open(path, settings, None);
         }
         let whole = match settings.format {
             _ if is_as_left => known.len(),
-            FileFormat::Csv => whole_rows(&file)?,
-            FileFormat::Json => whole_lines(&file, known.len())?,
+            FileFormat::Csv => end_of_last_row(&file)?,
+            FileFormat::Json => end_of_last_line(&file, known.len())?,
         };
         if whole < known.len() {
             file.set_len(whole)?;
@@ -68,26 +71,31 @@ impl Appended {
         }
         let written = if whole == 0 { SystemTime::now() } else { known.modified()? };
         let period = period(written, settings);
-        Ok(Appended { path: path.to_path_buf(), file, len: whole, period })
+        Ok(AppendFile { path: path.to_path_buf(), file, len: whole, period })
     }
 
-    pub(super) fn close(self) -> io::Result<Left> {
+    pub(super) fn close(self) -> io::Result<ClosedFileMark> {
         let inode = self.file.metadata().map(|known| inode(&known))?;
-        Ok(Left { inode, len: self.len })
+        Ok(ClosedFileMark { inode, len: self.len })
     }
 
     /// Whether so many bytes more belong into another one, where so many wait to be written.
-    pub(super) fn is_over(&self, waiting: usize, more: usize, settings: &FileSettings) -> bool {
+    pub(super) fn must_rotate(
+        &self,
+        waiting: usize,
+        more: usize,
+        settings: &FileSinkSettings,
+    ) -> bool {
         let (len, most) = (self.len + waiting as u64, settings.rotate_bytes);
         let is_large = most > 0 && len + more as u64 > most;
         len > 0 && (is_large || self.period != period(SystemTime::now(), settings))
     }
 
     /// Somebody else may have renamed or removed it, cut it or written into it.
-    pub(super) fn is_elsewhere(&self) -> bool {
-        let here = self.file.metadata().map(|known| Left::of(&known));
-        let now = fs::metadata(&self.path).map(|known| Left::of(&known));
-        let ours = |here: Left| here.len == self.len;
+    pub(super) fn was_replaced(&self) -> bool {
+        let here = self.file.metadata().map(|known| ClosedFileMark::from_metadata(&known));
+        let now = fs::metadata(&self.path).map(|known| ClosedFileMark::from_metadata(&known));
+        let ours = |here: ClosedFileMark| here.len == self.len;
         !matches!((here, now), (Ok(here), Ok(now)) if here == now && ours(here))
     }
 
@@ -113,8 +121,8 @@ impl Appended {
     }
 
     /// From now on it has another name, with its time in it.
-    pub(super) fn retire(self, settings: &FileSettings) -> io::Result<()> {
-        let series = Series { stem: self.path.clone().into(), extension: "" };
+    pub(super) fn rotate(self, settings: &FileSinkSettings) -> io::Result<()> {
+        let series = FileSeries { stem: self.path.clone().into(), extension: "" };
         fs::rename(&self.path, series.free_name()?)?;
         drop(self.file);
         series.remove_oldest(settings.keep)?;
@@ -123,37 +131,37 @@ impl Appended {
 }
 
 /// Device and number.
-pub(super) type Inode = (u64, u64);
+pub(super) type FileInode = (u64, u64);
 
-fn inode(known: &fs::Metadata) -> Inode {
+fn inode(known: &fs::Metadata) -> FileInode {
     (known.dev(), known.ino())
 }
 
 /// What a path leads to now.
-pub(super) fn inode_at(path: &Path) -> io::Result<Inode> {
+pub(super) fn inode_at(path: &Path) -> io::Result<FileInode> {
     fs::metadata(path).map(|known| inode(&known))
 }
 
 /// 0 where time does not count.
-fn period(at: SystemTime, settings: &FileSettings) -> u64 {
+fn period(at: SystemTime, settings: &FileSinkSettings) -> u64 {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     since.as_secs().checked_div(u64::from(settings.rotate_s)).unwrap_or(0)
 }
 
 /// Files that are called alike but for the time when each got its name.
-pub(super) struct Series {
+pub(super) struct FileSeries {
     stem: OsString,
     extension: &'static str,
 }
 
 const PARQUET: &str = ".parquet";
 
-impl Series {
+impl FileSeries {
     /// Who reads Parquet goes by the end of a name.
-    pub(super) fn of_parquet(path: &Path) -> Series {
+    pub(super) fn of_parquet(path: &Path) -> FileSeries {
         let stem = path.to_str().and_then(|path| path.strip_suffix(PARQUET));
         let stem = stem.map_or_else(|| path.as_os_str().to_os_string(), OsString::from);
-        Series { stem, extension: PARQUET }
+        FileSeries { stem, extension: PARQUET }
     }
 
     fn named(&self, part: &str) -> PathBuf {
@@ -170,7 +178,7 @@ impl Series {
     }
 
     pub(super) fn free_name(&self) -> io::Result<PathBuf> {
-        let time = Timestamp::now().seconds().replace(['-', ':'], "");
+        let time = UnixTimestamp::now().seconds().replace(['-', ':'], "");
         let name = |number: u32| self.named(&format!("{time}-{number:03}"));
         // A number that was removed is older than those that are there.
         let number = (0..=NUMBER_MAX).rev().find(|number| name(*number).exists());
@@ -222,7 +230,7 @@ pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Bytes up to the end of the last whole line, looked for from the end.
-fn whole_lines(file: &File, len: u64) -> io::Result<u64> {
+fn end_of_last_line(file: &File, len: u64) -> io::Result<u64> {
     let (mut end, mut buffer) = (len, vec![0; READ_BYTES]);
     while end > 0 {
         let begin = end.saturating_sub(READ_BYTES as u64);
@@ -237,7 +245,7 @@ fn whole_lines(file: &File, len: u64) -> io::Result<u64> {
 }
 
 /// Whether it begins with the names of its columns, or a part of them that a crash left.
-fn begins_as(file: &File, settings: &FileSettings) -> io::Result<bool> {
+fn has_expected_header(file: &File, settings: &FileSinkSettings) -> io::Result<bool> {
     let (mut header, mut first) = (Vec::new(), Vec::new());
     settings.columns.write_header(&mut header);
     first
@@ -248,7 +256,7 @@ fn begins_as(file: &File, settings: &FileSettings) -> io::Result<bool> {
 
 /// The same of CSV, where a line break within quotes ends no row: which quotes those are only the
 /// beginning tells.
-fn whole_rows(mut file: &File) -> io::Result<u64> {
+fn end_of_last_row(mut file: &File) -> io::Result<u64> {
     let (mut at, mut whole, mut is_quoted) = (0_u64, 0_u64, false);
     let mut buffer = vec![0; READ_BYTES];
     loop {
@@ -272,7 +280,7 @@ const NUMBER_MAX: u32 = 999;
 
 #[cfg(test)]
 mod tests {
-    use super::super::columns::Columns;
+    use super::super::columns::SinkColumns;
     use super::*;
 
     fn folder(name: &str) -> PathBuf {
@@ -282,10 +290,16 @@ mod tests {
         path
     }
 
-    fn settings(format: FileFormat) -> FileSettings {
+    fn settings(format: FileFormat) -> FileSinkSettings {
         let columns = ["a=${topic}", "b=${payload}"].map(String::from);
-        let columns = Columns::parse(&columns).unwrap();
-        FileSettings { columns, format, keep: 2, rotate_bytes: 10, ..FileSettings::default() }
+        let columns = SinkColumns::parse(&columns).unwrap();
+        FileSinkSettings {
+            columns,
+            format,
+            keep: 2,
+            rotate_bytes: 10,
+            ..FileSinkSettings::default()
+        }
     }
 
     #[test]
@@ -301,7 +315,7 @@ mod tests {
         ] {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(&path, torn).unwrap();
-            let mut file = Appended::open(&path, &settings(format), None).unwrap();
+            let mut file = AppendFile::open(&path, &settings(format), None).unwrap();
             assert_eq!(fs::read(&path).unwrap(), whole);
             file.append(b"3\n", true).unwrap();
             assert_eq!(fs::read(&path).unwrap(), [whole, b"3\n"].concat());
@@ -316,11 +330,11 @@ mod tests {
         let theirs = b"size,unit\r\n5\",inch\r\n6,cm\r\n";
         fs::write(&path, theirs).unwrap();
         let settings = settings(FileFormat::Csv);
-        let mut file = Appended::open(&path, &settings, None).unwrap();
+        let mut file = AppendFile::open(&path, &settings, None).unwrap();
         assert!(file.is_empty());
         file.append(b"a,b\r\nx,y\r\n", true).unwrap();
         drop(file);
-        assert!(!Appended::open(&path, &settings, None).unwrap().is_empty(), "it is ours");
+        assert!(!AppendFile::open(&path, &settings, None).unwrap().is_empty(), "it is ours");
         let mut all: Vec<Vec<u8>> = fs::read_dir(&folder)
             .unwrap()
             .map(|one| fs::read(one.unwrap().path()).unwrap())
@@ -338,7 +352,7 @@ mod tests {
             for torn in [0, 1, READ_BYTES - 1, READ_BYTES, READ_BYTES + 1, 3 * READ_BYTES] {
                 let whole = [vec![b'a'; before], b"\n".to_vec()].concat();
                 fs::write(&path, [whole.clone(), vec![b'b'; torn]].concat()).unwrap();
-                Appended::open(&path, &settings(FileFormat::Json), None).unwrap();
+                AppendFile::open(&path, &settings(FileFormat::Json), None).unwrap();
                 assert!(fs::read(&path).unwrap() == whole, "{before} {torn}");
             }
         }
@@ -350,14 +364,14 @@ mod tests {
     fn only_a_file_that_is_as_it_was_left_is_not_read() {
         let folder = folder("left");
         let (path, settings) = (folder.join("a"), settings(FileFormat::Csv));
-        let open = |left| Appended::open(&path, &settings, left).unwrap();
+        let open = |left| AppendFile::open(&path, &settings, left).unwrap();
         let mut file = open(None);
         file.append(b"\"1\r\n", false).unwrap();
         let left = file.close().unwrap();
         let file = open(Some(left));
-        assert!(!file.is_empty() && !file.is_elsewhere());
+        assert!(!file.is_empty() && !file.was_replaced());
         fs::write(&path, "\"1\r\n2\r\n").unwrap();
-        assert!(file.is_elsewhere(), "somebody else writes");
+        assert!(file.was_replaced(), "somebody else writes");
         assert!(open(Some(left)).is_empty(), "it was read");
         fs::write(folder.join("b"), "\"1\r\n").unwrap();
         fs::rename(folder.join("b"), &path).unwrap();
@@ -372,12 +386,12 @@ mod tests {
         fs::write(folder.join("a.log.mine"), "not ours").unwrap();
         let settings = settings(FileFormat::Json);
         for number in 0..5 {
-            let mut file = Appended::open(&path, &settings, None).unwrap();
-            assert!(!file.is_over(0, 100, &settings), "an empty one is never too large");
+            let mut file = AppendFile::open(&path, &settings, None).unwrap();
+            assert!(!file.must_rotate(0, 100, &settings), "an empty one is never too large");
             file.append(format!("line {number}\n").as_bytes(), false).unwrap();
-            assert!(!file.is_over(0, 3, &settings) && file.is_over(0, 4, &settings));
-            assert!(file.is_over(1, 3, &settings));
-            file.retire(&settings).unwrap();
+            assert!(!file.must_rotate(0, 3, &settings) && file.must_rotate(0, 4, &settings));
+            assert!(file.must_rotate(1, 3, &settings));
+            file.rotate(&settings).unwrap();
         }
         let mut names: Vec<PathBuf> =
             fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -390,10 +404,10 @@ mod tests {
 
     #[test]
     fn time_is_cut_where_everyone_cuts_it() {
-        let hourly = FileSettings { rotate_s: 3600, ..FileSettings::default() };
+        let hourly = FileSinkSettings { rotate_s: 3600, ..FileSinkSettings::default() };
         let at = |s| UNIX_EPOCH + Duration::from_secs(s);
         assert_eq!(period(at(3599), &hourly), period(at(0), &hourly));
         assert_ne!(period(at(3600), &hourly), period(at(3599), &hourly));
-        assert_eq!(period(at(3600), &FileSettings::default()), 0);
+        assert_eq!(period(at(3600), &FileSinkSettings::default()), 0);
     }
 }

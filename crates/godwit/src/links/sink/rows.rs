@@ -4,28 +4,29 @@ use super::settings::{
     FileFormat, SinkSettings, check_column, check_database, check_point_time, check_template,
     check_type, influx_url,
 };
-use super::web::{self, Together};
+use super::webhook::{self, RequestBatching};
 use super::{influx, influx_time, kafka, nats};
-use crate::identity::remote::http;
-use crate::identity::remote::url::Url;
+use crate::identity::remote::http_client;
+use crate::identity::remote::server_url::ServerUrl;
 use crate::identity::tables::resp;
 use crate::links::events::NAMES;
-use crate::links::rows::{
+use crate::links::option_rows::{
     ANY, HOST_CAS, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key,
 };
-use crate::options::table::{Row, count};
-use crate::options::value::{Kind, Unit};
-use broker::judge::Secret;
+use crate::options::table::{OptionRow, count};
+use crate::options::value::{NumberUnit, OptionKind};
+use broker::authentication::SecretBytes;
 
-const TEMPLATE: Kind = Kind::Text { of: "text with ${topic} and the like", check: check_template };
-const FILTERS: Kind = Kind::List {
+const TEMPLATE: OptionKind =
+    OptionKind::Text { of: "text with ${topic} and the like", check: check_template };
+const FILTERS: OptionKind = OptionKind::List {
     of: "topic filters",
     check: |text| match mqtt::topic::check_filter(text) {
         Ok(()) if !text.starts_with("$share/") => Ok(()),
         _ => Err(format!("{text:?} is no topic filter that a sink may have")),
     },
 };
-const EVENTS: Kind = Kind::List {
+const EVENTS: OptionKind = OptionKind::List {
     of: "events, or *",
     check: |text| match text == "*" || NAMES.contains(&text) {
         true => Ok(()),
@@ -33,17 +34,19 @@ const EVENTS: Kind = Kind::List {
     },
 };
 
-const fn never(min: u64, max: u64, unit: Unit) -> Kind {
-    Kind::Number { min, max, unit, word: Some(("never", 0)) }
+const fn never(min: u64, max: u64, unit: NumberUnit) -> OptionKind {
+    OptionKind::Number { min, max, unit, word: Some(("never", 0)) }
 }
 
 /// Options of all sinks, and those of each kind that has a table of its own.
-pub(crate) const ROWS: &[Row<SinkSettings>] = &joined::<LEN>(PARTS);
+pub(crate) const ROWS: &[OptionRow<SinkSettings>] = &joined::<LEN>(PARTS);
 
-const PARTS: &[&[Row<SinkSettings>]] = &[OWN, kafka::options::ROWS, nats::options::ROWS];
+const PARTS: &[&[OptionRow<SinkSettings>]] = &[OWN, kafka::options::ROWS, nats::options::ROWS];
 const LEN: usize = OWN.len() + kafka::options::ROWS.len() + nats::options::ROWS.len();
 
-const fn joined<const N: usize>(parts: &[&[Row<SinkSettings>]]) -> [Row<SinkSettings>; N] {
+const fn joined<const N: usize>(
+    parts: &[&[OptionRow<SinkSettings>]],
+) -> [OptionRow<SinkSettings>; N] {
     let mut all = [OWN[0]; N];
     let (mut at, mut part) = (0, 0);
     while part < parts.len() {
@@ -58,8 +61,8 @@ const fn joined<const N: usize>(parts: &[&[Row<SinkSettings>]]) -> [Row<SinkSett
     all
 }
 
-const OWN: &[Row<SinkSettings>] = &[
-    Row {
+const OWN: &[OptionRow<SinkSettings>] = &[
+    OptionRow {
         key: "name",
         kind: ANY,
         default: "",
@@ -70,7 +73,7 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.name = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "filters",
         kind: FILTERS,
         default: "",
@@ -80,9 +83,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "MQTT 5.0, 4.7",
         set: |sink, value| sink.filters = value.list().to_vec(),
     },
-    Row {
+    OptionRow {
         key: "retained",
-        kind: Kind::Choice(&["never", "once"]),
+        kind: OptionKind::Choice(&["never", "once"]),
         default: "never",
         live: true,
         short: "whether what is retained already is sent when a filter is new",
@@ -90,7 +93,7 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "MQTT 5.0, 3.8.3.1",
         set: |sink, value| sink.takes_retained = value.text() == "once",
     },
-    Row {
+    OptionRow {
         key: "events",
         kind: EVENTS,
         default: "",
@@ -103,7 +106,7 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.events = value.list().to_vec(),
     },
-    Row {
+    OptionRow {
         key: "events_max",
         kind: count(1, 1_000_000, "events"),
         default: "4096",
@@ -113,7 +116,7 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.events_max = value.number() as usize,
     },
-    Row {
+    OptionRow {
         key: "batch.messages_max",
         kind: count(1, 10_000, "messages"),
         default: "500",
@@ -123,9 +126,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.batch.messages_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "batch.bytes_max",
-        kind: Kind::Number { min: 1, max: 1 << 30, unit: Unit::Bytes, word: None },
+        kind: OptionKind::Number { min: 1, max: 1 << 30, unit: NumberUnit::Bytes, word: None },
         default: "1MiB",
         live: true,
         short: "with how many bytes a batch is full",
@@ -133,7 +136,7 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.batch.bytes_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "batch.wait_ms",
         kind: count(0, 3_600_000, "milliseconds"),
         default: "100",
@@ -143,7 +146,7 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.batch.wait_ms = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "timeout_ms",
         kind: count(10, 3_600_000, "milliseconds"),
         default: "10000",
@@ -163,7 +166,7 @@ const OWN: &[Row<SinkSettings>] = &[
             sink.retry_max_s = value.u32();
         },
     ),
-    Row {
+    OptionRow {
         key: "refused_tries",
         kind: count(1, 1000, "tries"),
         default: "3",
@@ -176,9 +179,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.refused_tries = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "refused",
-        kind: Kind::Choice(&["skip", "stop"]),
+        kind: OptionKind::Choice(&["skip", "stop"]),
         default: "skip",
         live: true,
         short: "what becomes of a message that is refused for good",
@@ -187,9 +190,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.refused_stops = value.text() == "stop",
     },
-    Row {
+    OptionRow {
         key: "columns",
-        kind: Kind::List { of: "NAME=${...}", check: check_column },
+        kind: OptionKind::List { of: "NAME=${...}", check: check_column },
         default: "timestamp_ms=${timestamp_ms},event=${event},clientid=${clientid},topic=${topic},\
                   qos=${qos},retain=${retain},payload=${payload}",
         live: true,
@@ -199,7 +202,7 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.columns = value.list().to_vec(),
     },
-    Row {
+    OptionRow {
         key: "file.path",
         kind: TEMPLATE,
         default: "",
@@ -210,9 +213,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.file_path = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "file.format",
-        kind: Kind::Choice(&["json", "csv", "parquet"]),
+        kind: OptionKind::Choice(&["json", "csv", "parquet"]),
         default: "json",
         live: true,
         short: "a JSON object a line, CSV with the columns' names in its first line, or Parquet",
@@ -228,9 +231,9 @@ const OWN: &[Row<SinkSettings>] = &[
             };
         },
     },
-    Row {
+    OptionRow {
         key: "file.types",
-        kind: Kind::List { of: "NAME=TYPE", check: check_type },
+        kind: OptionKind::List { of: "NAME=TYPE", check: check_type },
         default: "",
         live: true,
         short: "types of columns in Parquet: boolean, bytes, double, int64, string, timestamp_ms",
@@ -239,9 +242,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.file_types = value.list().to_vec(),
     },
-    Row {
+    OptionRow {
         key: "file.rotate_bytes",
-        kind: never(1024, 1 << 50, Unit::Bytes),
+        kind: never(1024, 1 << 50, NumberUnit::Bytes),
         default: "64MiB",
         live: true,
         short: "how large a file may be; then it is renamed, and another one begun",
@@ -249,9 +252,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.file.rotate_bytes = value.number(),
     },
-    Row {
+    OptionRow {
         key: "file.rotate_s",
-        kind: never(1, 366 * 86_400, Unit::Of("seconds")),
+        kind: never(1, 366 * 86_400, NumberUnit::Named("seconds")),
         default: "never",
         live: true,
         short: "how long one file is written: 3600 is from one full hour (UTC) to the next",
@@ -259,12 +262,12 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.file.rotate_s = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "file.keep",
-        kind: Kind::Number {
+        kind: OptionKind::Number {
             min: 1,
             max: 100_000,
-            unit: Unit::Of("files"),
+            unit: NumberUnit::Named("files"),
             word: Some(("all", 0)),
         },
         default: "all",
@@ -274,9 +277,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.file.keep = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "file.sync",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "true",
         live: true,
         short: "whether a batch is on the disk before it is acknowledged",
@@ -284,13 +287,13 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.file.sync = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "http.url",
-        kind: Kind::Hidden(&Kind::Text {
+        kind: OptionKind::Hidden(&OptionKind::Text {
             of: "a URL like https://example/hook",
             check: |text| match text {
                 "" => Ok(()),
-                text => Url::parse(text, http::SCHEMES).map(drop),
+                text => ServerUrl::parse(text, http_client::SCHEMES).map(drop),
             },
         }),
         default: "",
@@ -302,9 +305,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.url = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "http.method",
-        kind: Kind::Choice(&["POST", "PUT"]),
+        kind: OptionKind::Choice(&["POST", "PUT"]),
         default: "POST",
         live: true,
         short: "how it is asked",
@@ -312,25 +315,29 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.method = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "http.headers",
-        kind: Kind::Hidden(&Kind::Map { of: "NAME", value: "VALUE", check: http::check_header }),
+        kind: OptionKind::Hidden(&OptionKind::Map {
+            of: "NAME",
+            value: "VALUE",
+            check: http_client::check_header,
+        }),
         default: "",
         live: true,
         short: "headers of each request",
         long: "",
         source: "",
         set: |sink, value| {
-            let secret = |text: &String| Secret(text.as_bytes().into());
+            let secret = |text: &String| SecretBytes(text.as_bytes().into());
             let all = value.map().iter().map(|(name, value)| (name.clone(), secret(value)));
             sink.given.headers = all.collect();
         },
     },
-    Row {
+    OptionRow {
         key: "http.content_type",
-        kind: Kind::Text {
+        kind: OptionKind::Text {
             of: "a media type",
-            check: |text| http::check_header("content-type", text),
+            check: |text| http_client::check_header("content-type", text),
         },
         default: "application/json",
         live: true,
@@ -340,7 +347,7 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.content_type = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "http.body",
         kind: TEMPLATE,
         default: "",
@@ -351,9 +358,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.body = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "http.batch",
-        kind: Kind::Choice(&["array", "lines", "alone"]),
+        kind: OptionKind::Choice(&["array", "lines", "alone"]),
         default: "array",
         live: true,
         short: "how a batch is sent: as an array of JSON, a line each, or a request each",
@@ -361,15 +368,18 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| {
             sink.given.together = match value.text() {
-                "lines" => Together::Lines,
-                "alone" => Together::Alone,
-                _ => Together::Array,
+                "lines" => RequestBatching::Lines,
+                "alone" => RequestBatching::Single,
+                _ => RequestBatching::Array,
             };
         },
     },
-    Row {
+    OptionRow {
         key: "http.refused_statuses",
-        kind: Kind::List { of: "HTTP statuses", check: |text| web::status(text).map(drop) },
+        kind: OptionKind::List {
+            of: "HTTP statuses",
+            check: |text| webhook::parse_status(text).map(drop),
+        },
         default: "400,409,413,415,422",
         live: true,
         short: "what the server says of a message that it will never take; InfluxDB, too",
@@ -380,13 +390,13 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "RFC 9110, 15",
         set: |sink, value| {
             // Each was checked.
-            let statuses = value.list().iter().filter_map(|text| web::status(text).ok());
+            let statuses = value.list().iter().filter_map(|text| webhook::parse_status(text).ok());
             sink.given.refused_statuses = statuses.collect();
         },
     },
-    Row {
+    OptionRow {
         key: "influx.url",
-        kind: Kind::Hidden(&Kind::Text {
+        kind: OptionKind::Hidden(&OptionKind::Text {
             of: "a URL like http://HOST:8086/write?db=NAME",
             check: |text| match text {
                 "" => Ok(()),
@@ -401,11 +411,11 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.influx.url = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "influx.token",
-        kind: Kind::Hidden(&Kind::Text {
+        kind: OptionKind::Hidden(&OptionKind::Text {
             of: "a token",
-            check: |text| http::check_header("authorization", text),
+            check: |text| http_client::check_header("authorization", text),
         }),
         default: "",
         live: true,
@@ -414,10 +424,11 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| {
             let token = value.text();
-            sink.given.influx.token = (!token.is_empty()).then(|| Secret(token.as_bytes().into()));
+            sink.given.influx.token =
+                (!token.is_empty()).then(|| SecretBytes(token.as_bytes().into()));
         },
     },
-    Row {
+    OptionRow {
         key: "influx.measurement",
         kind: TEMPLATE,
         default: "",
@@ -427,9 +438,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.influx.measurement = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "influx.tags",
-        kind: Kind::List { of: "NAME=${...}", check: check_column },
+        kind: OptionKind::List { of: "NAME=${...}", check: check_column },
         default: "",
         live: true,
         short: "the tags of a line; one that is empty is left out",
@@ -438,11 +449,11 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.influx.tags = value.list().to_vec(),
     },
-    Row {
+    OptionRow {
         key: "influx.fields",
-        kind: Kind::List {
+        kind: OptionKind::List {
             of: "NAME=${...}, NAME=${...}i or NAME=\"${...}\"",
-            check: |text| influx::field(text).map(drop),
+            check: |text| influx::parse_field(text).map(drop),
         },
         default: "",
         live: true,
@@ -454,9 +465,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.influx.fields = value.list().to_vec(),
     },
-    Row {
+    OptionRow {
         key: "influx.time",
-        kind: Kind::Text { of: "${payload.at} and the like", check: check_point_time },
+        kind: OptionKind::Text { of: "${payload.at} and the like", check: check_point_time },
         default: "",
         live: true,
         short: "the time of a line, from the message; empty: when the sink took the message",
@@ -467,9 +478,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.influx.time = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "influx.time_unit",
-        kind: Kind::Choice(influx_time::UNIT_NAMES),
+        kind: OptionKind::Choice(influx_time::UNIT_NAMES),
         default: "ms",
         live: true,
         short: "what a number of influx.time counts",
@@ -477,13 +488,13 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.influx.time_unit = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "redis.url",
-        kind: Kind::Hidden(&Kind::Text {
+        kind: OptionKind::Hidden(&OptionKind::Text {
             of: "a URL like redis://USER:PASSWORD@HOST/0",
             check: |text| match text {
                 "" => Ok(()),
-                text => Url::parse(text, resp::SCHEMES).map(drop),
+                text => ServerUrl::parse(text, resp::SCHEMES).map(drop),
             },
         }),
         default: "",
@@ -494,7 +505,7 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.redis = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "redis.key",
         kind: TEMPLATE,
         default: "",
@@ -504,12 +515,12 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.redis_key = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "redis.entries_max",
-        kind: Kind::Number {
+        kind: OptionKind::Number {
             min: 1,
             max: 1 << 40,
-            unit: Unit::Of("entries"),
+            unit: NumberUnit::Named("entries"),
             word: Some(("all", 0)),
         },
         default: "all",
@@ -519,9 +530,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.redis_entries_max = value.number(),
     },
-    Row {
+    OptionRow {
         key: "sql.url",
-        kind: Kind::Hidden(&Kind::Text {
+        kind: OptionKind::Hidden(&OptionKind::Text {
             of: "postgres://USER:PASSWORD@HOST/DATABASE, mysql://... or sqlite:PATH",
             check: check_database,
         }),
@@ -532,7 +543,7 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.sql = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "sql.statement",
         kind: TEMPLATE,
         default: "",
@@ -543,9 +554,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.statement = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "sql.setup",
-        kind: Kind::List { of: "statements", check: |_| Ok(()) },
+        kind: OptionKind::List { of: "statements", check: |_| Ok(()) },
         default: "",
         live: true,
         short: "statements that every new connection begins with, as CREATE TABLE IF NOT EXISTS",
@@ -553,9 +564,9 @@ const OWN: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.setup = value.list().to_vec(),
     },
-    Row {
+    OptionRow {
         key: "sql.tls",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether the database is asked to speak TLS; one that does not is not spoken to",

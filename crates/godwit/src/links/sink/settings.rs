@@ -1,27 +1,27 @@
 //! Options of a `[[sink]]`: a table as the other options have one, and what its rows come to.
 
-use super::columns::{self, Columns};
-use super::influx::Lines;
+use super::columns::{self, SinkColumns};
+use super::influx::InfluxLines;
 use super::influx_time::PointTime;
 use super::kafka::KafkaSettings;
-use super::kafka::options::KafkaGiven;
-use super::message::Field;
+use super::kafka::options::KafkaOptions;
+use super::message::MessageField;
 use super::nats::NatsSettings;
-use super::nats::options::NatsGiven;
-use super::parquet::{ColumnType, check_types, parse_type};
-use super::sql::SqlSettings;
+use super::nats::options::NatsOptions;
+use super::parquet::{ParquetColumnType, check_types, parse_type};
+use super::redis_stream::RedisStreamSettings;
+use super::sql::SqlSinkSettings;
 use super::sqlite::SqliteSettings;
-use super::stream::StreamSettings;
-use super::template::{Template, Tongue};
-use super::web::{Body, Together, WebSettings};
-use crate::identity::remote::http;
-use crate::identity::remote::url::Url;
+use super::template::{SinkTemplate, ValueEncoding};
+use super::webhook::{RequestBatching, WebhookBody, WebhookSettings};
+use crate::identity::remote::http_client;
+use crate::identity::remote::server_url::ServerUrl;
 use crate::identity::tables::resp;
-use crate::identity::tables::sql::Database;
+use crate::identity::tables::sql::SqlDatabase;
 use crate::identity::tables::{mysql, postgres};
 use crate::links::LinkKind;
-use crate::links::rows::{TlsSettings, check_retry};
-use broker::judge::Secret;
+use crate::links::option_rows::{LinkTlsSettings, check_retry};
+use broker::authentication::SecretBytes;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,23 +39,23 @@ pub(crate) struct SinkSettings {
     /// By their names.
     pub(crate) events: Vec<String>,
     pub(crate) events_max: usize,
-    pub(crate) batch: Batch,
+    pub(crate) batch: BatchLimits,
     pub(crate) timeout_ms: u32,
     pub(crate) retry_min_ms: u32,
     pub(crate) retry_max_s: u32,
     pub(crate) refused_tries: u32,
     /// Waits for somebody who looks at it, where others pass over what is refused.
     pub(crate) refused_stops: bool,
-    pub(crate) tls: TlsSettings,
-    pub(super) given: Given,
-    pub(crate) target: Target,
+    pub(crate) tls: LinkTlsSettings,
+    pub(super) given: SinkTargetOptions,
+    pub(crate) target: SinkTarget,
     /// Limits of its session here.
-    pub(crate) limits: Arc<broker::Options>,
+    pub(crate) limits: Arc<broker::BrokerOptions>,
 }
 
 /// When what was gathered goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Batch {
+pub(crate) struct BatchLimits {
     pub(crate) messages_max: u32,
     pub(crate) bytes_max: u32,
     pub(crate) wait_ms: u32,
@@ -63,22 +63,22 @@ pub(crate) struct Batch {
 
 /// What its rows say of where it leads to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct SinkTargetOptions {
     pub(super) columns: Vec<String>,
-    pub(super) file: FileSettings,
+    pub(super) file: FileSinkSettings,
     pub(super) file_path: String,
     pub(super) file_types: Vec<String>,
     pub(super) file_is_parquet: bool,
     pub(super) url: String,
     pub(super) method: String,
-    pub(super) headers: Vec<(String, Secret)>,
+    pub(super) headers: Vec<(String, SecretBytes)>,
     pub(super) content_type: String,
     pub(super) body: String,
-    pub(super) together: Together,
+    pub(super) together: RequestBatching,
     pub(super) refused_statuses: Vec<u16>,
-    pub(super) influx: InfluxGiven,
-    pub(super) kafka: KafkaGiven,
-    pub(super) nats: NatsGiven,
+    pub(super) influx: InfluxOptions,
+    pub(super) kafka: KafkaOptions,
+    pub(super) nats: NatsOptions,
     pub(super) redis: String,
     pub(super) redis_key: String,
     pub(super) redis_entries_max: u64,
@@ -89,9 +89,9 @@ pub(super) struct Given {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct InfluxGiven {
+pub(super) struct InfluxOptions {
     pub(super) url: String,
-    pub(super) token: Option<Secret>,
+    pub(super) token: Option<SecretBytes>,
     pub(super) measurement: String,
     pub(super) tags: Vec<String>,
     pub(super) fields: Vec<String>,
@@ -101,25 +101,25 @@ pub(super) struct InfluxGiven {
 
 /// Where it leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    Files(FileSettings),
+pub(crate) enum SinkTarget {
+    Files(FileSinkSettings),
     Kafka(KafkaSettings),
-    Mysql(SqlSettings),
+    Mysql(SqlSinkSettings),
     Nats(NatsSettings),
-    Parquet(FileSettings),
-    Postgres(SqlSettings),
+    Parquet(FileSinkSettings),
+    Postgres(SqlSinkSettings),
     Sqlite(SqliteSettings),
-    Stream(StreamSettings),
-    Web(WebSettings),
+    Stream(RedisStreamSettings),
+    Web(WebhookSettings),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FileSettings {
-    pub(super) path: Template,
+pub(crate) struct FileSinkSettings {
+    pub(super) path: SinkTemplate,
     pub(super) format: FileFormat,
-    pub(super) columns: Columns,
+    pub(super) columns: SinkColumns,
     /// Of Parquet; what is not named is text.
-    pub(super) types: Vec<(String, ColumnType)>,
+    pub(super) types: Vec<(String, ParquetColumnType)>,
     /// 0 is never.
     pub(super) rotate_bytes: u64,
     pub(super) rotate_s: u32,
@@ -137,16 +137,16 @@ pub(crate) enum FileFormat {
 
 /// A statement for each message, whose values travel beside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Insertion {
+pub(crate) struct InsertStatement {
     pub(super) text: String,
-    pub(super) fields: Vec<Field>,
+    pub(super) fields: Vec<MessageField>,
     /// Statements that come before the first.
     pub(super) setup: Vec<String>,
 }
 
-impl Default for Target {
-    fn default() -> Target {
-        Target::Files(FileSettings::default())
+impl Default for SinkTarget {
+    fn default() -> SinkTarget {
+        SinkTarget::Files(FileSinkSettings::default())
     }
 }
 
@@ -167,14 +167,14 @@ impl SinkSettings {
     }
 
     /// Whether something at the other end has a certificate.
-    pub(crate) fn speaks_tls(&self) -> bool {
+    pub(crate) fn uses_tls(&self) -> bool {
         match &self.target {
-            Target::Mysql(_) | Target::Postgres(_) => self.given.sql_tls,
-            Target::Kafka(kafka) => kafka.has_tls,
-            Target::Nats(nats) => nats.servers[0].scheme == "tls",
-            Target::Stream(stream) => stream.url.scheme == "rediss",
-            Target::Web(web) => web.url.scheme == "https",
-            Target::Files(_) | Target::Parquet(_) | Target::Sqlite(_) => false,
+            SinkTarget::Mysql(_) | SinkTarget::Postgres(_) => self.given.sql_tls,
+            SinkTarget::Kafka(kafka) => kafka.has_tls,
+            SinkTarget::Nats(nats) => nats.servers[0].scheme == "tls",
+            SinkTarget::Stream(stream) => stream.url.scheme == "rediss",
+            SinkTarget::Web(web) => web.url.scheme == "https",
+            SinkTarget::Files(_) | SinkTarget::Parquet(_) | SinkTarget::Sqlite(_) => false,
         }
     }
 
@@ -182,7 +182,7 @@ impl SinkSettings {
     /// are one.
     pub(crate) fn file_path(&self) -> Option<PathBuf> {
         let given = &self.given.file_path;
-        let is_file = matches!(&self.target, Target::Files(_) | Target::Parquet(_));
+        let is_file = matches!(&self.target, SinkTarget::Files(_) | SinkTarget::Parquet(_));
         is_file.then(|| std::path::absolute(given).unwrap_or_else(|_| given.into()))
     }
 
@@ -192,7 +192,7 @@ impl SinkSettings {
     }
 
     /// What the rows come to, or what they leave out.
-    pub(crate) fn finish(&mut self) -> Result<(), String> {
+    pub(crate) fn resolve_options(&mut self) -> Result<(), String> {
         let given = &self.given;
         let named = [
             !given.file_path.is_empty(),
@@ -210,138 +210,158 @@ impl SinkSettings {
         }
         check_retry(self.retry_min_ms, self.retry_max_s)?;
         self.target = if !given.file_path.is_empty() {
-            given.files()?
+            given.file_target()?
         } else if !given.url.is_empty() {
-            given.web()?
+            given.webhook_target()?
         } else if !given.influx.url.is_empty() {
-            given.influx.target(&given.refused_statuses)?
+            given.influx.build_target(&given.refused_statuses)?
         } else if !given.kafka.servers.is_empty() {
-            given.kafka.target(self.timeout_ms)?
+            given.kafka.build_target(self.timeout_ms)?
         } else if !given.nats.url.is_empty() {
-            given.nats.target()?
+            given.nats.build_target()?
         } else if !given.redis.is_empty() {
-            given.stream()?
+            given.stream_target()?
         } else {
-            given.database()?
+            given.database_target()?
         };
         Ok(())
     }
 }
 
-impl Given {
-    fn files(&self) -> Result<Target, String> {
-        let (path, columns) = (Template::parse(&self.file_path)?, Columns::parse(&self.columns)?);
+impl SinkTargetOptions {
+    fn file_target(&self) -> Result<SinkTarget, String> {
+        let (path, columns) =
+            (SinkTemplate::parse(&self.file_path)?, SinkColumns::parse(&self.columns)?);
         let types = self.file_types.iter().map(|text| parse_type(text));
         let types = types.collect::<Result<Vec<_>, _>>()?;
         let is_typed = !types.is_empty();
-        let files = FileSettings { path, columns, types, ..self.file.clone() };
+        let files = FileSinkSettings { path, columns, types, ..self.file.clone() };
         match (self.file_is_parquet, is_typed) {
-            (true, _) => check_types(&files).map(|()| Target::Parquet(files)),
-            (false, false) => Ok(Target::Files(files)),
+            (true, _) => check_types(&files).map(|()| SinkTarget::Parquet(files)),
+            (false, false) => Ok(SinkTarget::Files(files)),
             (false, true) => Err("file.types are of file.format = \"parquet\"".to_string()),
         }
     }
 
-    fn web(&self) -> Result<Target, String> {
+    fn webhook_target(&self) -> Result<SinkTarget, String> {
         let kind = self.content_type.to_ascii_lowercase();
         let tongue = match () {
-            () if kind.contains("json") => Tongue::Json,
-            () if kind.contains("form-urlencoded") => Tongue::Url,
-            () => Tongue::Plain,
+            () if kind.contains("json") => ValueEncoding::Json,
+            () if kind.contains("form-urlencoded") => ValueEncoding::Url,
+            () => ValueEncoding::Plain,
         };
         let body = match self.body.is_empty() {
-            true => Body::Columns(Columns::parse(&self.columns)?),
-            false => Body::Template(Template::parse(&self.body)?),
+            true => WebhookBody::Columns(SinkColumns::parse(&self.columns)?),
+            false => WebhookBody::Template(SinkTemplate::parse(&self.body)?),
         };
         match &body {
-            Body::Template(template) if tongue == Tongue::Json => {
+            WebhookBody::Template(template) if tongue == ValueEncoding::Json => {
                 template.check_json().map_err(|why| format!("http.body: {why}"))?;
             }
-            Body::Template(_) if self.together == Together::Array => {
+            WebhookBody::Template(_) if self.together == RequestBatching::Array => {
                 let why = "http.batch = \"array\" is JSON: use \"lines\" or \"alone\"";
                 return Err(why.to_string());
             }
-            Body::Columns(_) if tongue != Tongue::Json => {
+            WebhookBody::Columns(_) if tongue != ValueEncoding::Json => {
                 return Err("without http.body it is JSON: let http.content_type say so".into());
             }
             _ => {}
         }
         let mut headers = self.headers.clone();
-        let kind = Secret(self.content_type.as_bytes().into());
+        let kind = SecretBytes(self.content_type.as_bytes().into());
         headers.push(("content-type".into(), kind));
-        let url = Url::parse(&self.url, http::SCHEMES)?;
+        let url = ServerUrl::parse(&self.url, http_client::SCHEMES)?;
         let (method, together) = (self.method.clone(), self.together);
         let refused = self.refused_statuses.clone();
-        Ok(Target::Web(WebSettings { url, method, headers, body, tongue, together, refused }))
+        Ok(SinkTarget::Web(WebhookSettings {
+            url,
+            method,
+            headers,
+            body,
+            tongue,
+            together,
+            refused,
+        }))
     }
 
-    fn stream(&self) -> Result<Target, String> {
+    fn stream_target(&self) -> Result<SinkTarget, String> {
         if self.redis_key.is_empty() {
             return Err("redis.url needs redis.key, which names the stream".to_string());
         }
         let (url, key) =
-            (Url::parse(&self.redis, resp::SCHEMES)?, Template::parse(&self.redis_key)?);
-        let fields = Columns::parse(&self.columns)?;
+            (ServerUrl::parse(&self.redis, resp::SCHEMES)?, SinkTemplate::parse(&self.redis_key)?);
+        let fields = SinkColumns::parse(&self.columns)?;
         if fields.is_empty() {
             return Err("redis.url needs columns, which are an entry's fields".to_string());
         }
         let entries_max = self.redis_entries_max;
-        Ok(Target::Stream(StreamSettings { url, key, fields, entries_max }))
+        Ok(SinkTarget::Stream(RedisStreamSettings { url, key, fields, entries_max }))
     }
 
-    fn database(&self) -> Result<Target, String> {
+    fn database_target(&self) -> Result<SinkTarget, String> {
         if let Some(path) = self.sql.strip_prefix(SQLITE) {
-            let (path, insertion) = (PathBuf::from(path), self.insertion(|n| format!("?{n}"))?);
-            return Ok(Target::Sqlite(SqliteSettings { path, insertion }));
+            let (path, insertion) =
+                (PathBuf::from(path), self.insert_statement(|n| format!("?{n}"))?);
+            return Ok(SinkTarget::Sqlite(SqliteSettings { path, insertion }));
         }
-        let url = Url::parse(&self.sql, SERVERS)?;
+        let url = ServerUrl::parse(&self.sql, SERVERS)?;
         match url.scheme.as_str() {
             "postgres" | "postgresql" => {
-                let insertion = self.insertion(postgres::Postgres::mark)?;
-                Ok(Target::Postgres(SqlSettings { url, insertion }))
+                let insertion = self.insert_statement(postgres::PostgresDatabase::placeholder)?;
+                Ok(SinkTarget::Postgres(SqlSinkSettings { url, insertion }))
             }
             _ => {
-                let insertion = self.insertion(mysql::Mysql::mark)?;
-                Ok(Target::Mysql(SqlSettings { url, insertion }))
+                let insertion = self.insert_statement(mysql::MysqlDatabase::placeholder)?;
+                Ok(SinkTarget::Mysql(SqlSinkSettings { url, insertion }))
             }
         }
     }
 
-    fn insertion(&self, mark: fn(usize) -> String) -> Result<Insertion, String> {
+    fn insert_statement(&self, mark: fn(usize) -> String) -> Result<InsertStatement, String> {
         if self.statement.is_empty() {
             return Err("sql.url needs sql.statement, which inserts one message".to_string());
         }
-        let (text, fields) = Template::parse(&self.statement)?.bind(mark)?;
-        Ok(Insertion { text, fields, setup: self.setup.clone() })
+        let (text, fields) = SinkTemplate::parse(&self.statement)?.bind(mark)?;
+        Ok(InsertStatement { text, fields, setup: self.setup.clone() })
     }
 }
 
-impl InfluxGiven {
-    fn target(&self, refused: &[u16]) -> Result<Target, String> {
+impl InfluxOptions {
+    fn build_target(&self, refused: &[u16]) -> Result<SinkTarget, String> {
         if self.measurement.is_empty() || self.fields.is_empty() {
             return Err("influx.url needs influx.measurement and influx.fields".to_string());
         }
         let time = PointTime::parse(&self.time, &self.time_unit)?;
-        let lines = Lines::parse(&self.measurement, &self.tags, &self.fields, time)?;
+        let lines = InfluxLines::parse(&self.measurement, &self.tags, &self.fields, time)?;
         let url = influx_url(&self.url)?;
-        let kind = ("content-type".to_string(), Secret(b"text/plain; charset=utf-8"[..].into()));
+        let kind =
+            ("content-type".to_string(), SecretBytes(b"text/plain; charset=utf-8"[..].into()));
         let mut headers = vec![kind];
         if let Some(token) = &self.token {
             if url.user.is_some() {
                 return Err("influx.token and a user in influx.url: use one of them".to_string());
             }
             let token = [b"Token ", &token.0[..]].concat();
-            headers.push(("authorization".to_string(), Secret(token.into())));
+            headers.push(("authorization".to_string(), SecretBytes(token.into())));
         }
-        let (method, body) = ("POST".to_string(), Body::Lines(lines));
-        let (tongue, together, refused) = (Tongue::Plain, Together::Lines, refused.to_vec());
-        Ok(Target::Web(WebSettings { url, method, headers, body, tongue, together, refused }))
+        let (method, body) = ("POST".to_string(), WebhookBody::Lines(lines));
+        let (tongue, together, refused) =
+            (ValueEncoding::Plain, RequestBatching::Lines, refused.to_vec());
+        Ok(SinkTarget::Web(WebhookSettings {
+            url,
+            method,
+            headers,
+            body,
+            tongue,
+            together,
+            refused,
+        }))
     }
 }
 
 /// Where lines are written, for the check of its option too.
-pub(super) fn influx_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text, http::SCHEMES)?;
+pub(super) fn influx_url(text: &str) -> Result<ServerUrl, String> {
+    let url = ServerUrl::parse(text, http_client::SCHEMES)?;
     match url.path.split_once('?') {
         Some((_, query)) if query.contains("precision=") => {
             Err("precision is ours to say, it is nanoseconds: leave it out".to_string())
@@ -359,12 +379,14 @@ pub(super) fn check_database(text: &str) -> Result<(), String> {
         _ if text.is_empty() => Ok(()),
         Some("") => Err("sqlite: needs a path, use sqlite:/var/lib/messages.db".to_string()),
         Some(_) => Ok(()),
-        None => Url::parse(text, SERVERS).map(drop).map_err(|why| format!("{why} or sqlite:PATH")),
+        None => {
+            ServerUrl::parse(text, SERVERS).map(drop).map_err(|why| format!("{why} or sqlite:PATH"))
+        }
     }
 }
 
 pub(super) fn check_template(text: &str) -> Result<(), String> {
-    Template::parse(text).map(drop)
+    SinkTemplate::parse(text).map(drop)
 }
 
 pub(super) fn check_point_time(text: &str) -> Result<(), String> {
@@ -380,19 +402,19 @@ pub(super) fn check_column(text: &str) -> Result<(), String> {
 }
 
 /// For logs: where, and nothing more.
-impl fmt::Display for Target {
+impl fmt::Display for SinkTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Target::Files(files) | Target::Parquet(files) => match files.path.only_text() {
+            SinkTarget::Files(files) | SinkTarget::Parquet(files) => match files.path.only_text() {
                 Some(path) => f.write_str(&path),
                 None => f.write_str("files"),
             },
-            Target::Mysql(sql) | Target::Postgres(sql) => write!(f, "{}", sql.url),
-            Target::Kafka(kafka) => write!(f, "{kafka}"),
-            Target::Nats(nats) => write!(f, "{nats}"),
-            Target::Sqlite(sqlite) => write!(f, "{SQLITE}{}", sqlite.path.display()),
-            Target::Stream(stream) => write!(f, "{}", stream.url),
-            Target::Web(web) => write!(f, "{}", web.url),
+            SinkTarget::Mysql(sql) | SinkTarget::Postgres(sql) => write!(f, "{}", sql.url),
+            SinkTarget::Kafka(kafka) => write!(f, "{kafka}"),
+            SinkTarget::Nats(nats) => write!(f, "{nats}"),
+            SinkTarget::Sqlite(sqlite) => write!(f, "{SQLITE}{}", sqlite.path.display()),
+            SinkTarget::Stream(stream) => write!(f, "{}", stream.url),
+            SinkTarget::Web(web) => write!(f, "{}", web.url),
         }
     }
 }

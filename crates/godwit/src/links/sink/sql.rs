@@ -1,64 +1,64 @@
 //! Sinks that are servers of SQL: a batch is one transaction, and values travel beside the
 //! statement.
 
-use super::far::{Setback, What};
-use super::message::{Field, Message, Value};
-use super::settings::Insertion;
+use super::destination::{BatchError, SinkError};
+use super::message::{MessageField, MessageValue, SinkMessage};
+use super::settings::InsertStatement;
 use super::template::text_of;
-use crate::identity::remote::Trouble;
-use crate::identity::remote::url::Url;
-use crate::identity::tables::mysql::Mysql;
-use crate::identity::tables::postgres::Postgres;
-use crate::identity::tables::sql::{Database, Denied};
-use crate::links::{Credentials, lock};
+use crate::identity::remote::RemoteError;
+use crate::identity::remote::server_url::ServerUrl;
+use crate::identity::tables::mysql::MysqlDatabase;
+use crate::identity::tables::postgres::PostgresDatabase;
+use crate::identity::tables::sql::{InsertError, SqlDatabase};
+use crate::links::{ClientTlsCell, lock};
 use rustls::ClientConfig;
 use std::sync::Arc;
 
 /// What the options say of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SqlSettings {
-    pub(crate) url: Url,
-    pub(crate) insertion: Insertion,
+pub(crate) struct SqlSinkSettings {
+    pub(crate) url: ServerUrl,
+    pub(crate) insertion: InsertStatement,
 }
 
 /// How such a server is made of its options.
-pub(super) trait Made: Database {
-    fn made(url: &Url, tls: Option<Arc<ClientConfig>>) -> Self;
+pub(super) trait SqlSinkDatabase: SqlDatabase {
+    fn from_url(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> Self;
 }
 
-impl Made for Mysql {
-    fn made(url: &Url, tls: Option<Arc<ClientConfig>>) -> Mysql {
-        Mysql::new(url, tls)
+impl SqlSinkDatabase for MysqlDatabase {
+    fn from_url(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> MysqlDatabase {
+        MysqlDatabase::new(url, tls)
     }
 }
 
-impl Made for Postgres {
-    fn made(url: &Url, tls: Option<Arc<ClientConfig>>) -> Postgres {
-        Postgres::new(url, tls)
+impl SqlSinkDatabase for PostgresDatabase {
+    fn from_url(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> PostgresDatabase {
+        PostgresDatabase::new(url, tls)
     }
 }
 
-pub(super) struct Tables<D: Database> {
-    settings: SqlSettings,
-    tls: Credentials,
+pub(super) struct SqlSink<D: SqlDatabase> {
+    settings: SqlSinkSettings,
+    tls: ClientTlsCell,
     conn: Option<(D, D::Conn)>,
 }
 
-impl<D: Made> Tables<D> {
-    pub(super) fn new(settings: &SqlSettings, tls: Credentials) -> Tables<D> {
-        Tables { settings: settings.clone(), tls, conn: None }
+impl<D: SqlSinkDatabase> SqlSink<D> {
+    pub(super) fn new(settings: &SqlSinkSettings, tls: ClientTlsCell) -> SqlSink<D> {
+        SqlSink { settings: settings.clone(), tls, conn: None }
     }
 
     pub(super) async fn connect(&mut self) -> Result<(), String> {
         self.conn = None;
-        let server = D::made(&self.settings.url, lock(&self.tls).clone());
+        let server = D::from_url(&self.settings.url, lock(&self.tls).clone());
         let mut conn = server.connect().await?;
         for statement in &self.settings.insertion.setup {
             match server.insert(&mut conn, statement, &[Vec::new()]).await {
                 Ok(()) => {}
                 Err(
-                    Denied::Row(why)
-                    | Denied::Trouble(Trouble::Answered(why) | Trouble::Broken(why)),
+                    InsertError::Row(why)
+                    | InsertError::Remote(RemoteError::ErrorReply(why) | RemoteError::Broken(why)),
                 ) => {
                     return Err(format!("sql.setup: {why}"));
                 }
@@ -68,35 +68,38 @@ impl<D: Made> Tables<D> {
         Ok(())
     }
 
-    pub(super) async fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
+    pub(super) async fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
         // Whoever stops waiting leaves no connection behind that is in the middle of something.
         let Some((server, mut conn)) = self.conn.take() else {
-            return Err(Setback::down("it is not connected".into()));
+            return Err(BatchError::transient("it is not connected".into()));
         };
-        let Insertion { text, fields, .. } = &self.settings.insertion;
-        let row =
-            |message: &Arc<Message>| fields.iter().map(|field| bound(message, field)).collect();
+        let InsertStatement { text, fields, .. } = &self.settings.insertion;
+        let row = |message: &Arc<SinkMessage>| {
+            fields.iter().map(|field| bound_value(message, field)).collect()
+        };
         let rows: Vec<Vec<Option<Vec<u8>>>> = batch.iter().map(row).collect();
         let what = match server.insert(&mut conn, text, &rows).await {
             Ok(()) => {
                 self.conn = Some((server, conn));
                 return Ok(());
             }
-            Err(Denied::Row(why)) => {
+            Err(InsertError::Row(why)) => {
                 self.conn = Some((server, conn));
-                What::Refused(why)
+                SinkError::Rejected(why)
             }
-            Err(Denied::Trouble(Trouble::Answered(why) | Trouble::Broken(why))) => What::down(why),
+            Err(InsertError::Remote(RemoteError::ErrorReply(why) | RemoteError::Broken(why))) => {
+                SinkError::transient(why)
+            }
         };
-        Err(Setback { taken: 0, what })
+        Err(BatchError { accepted: 0, error: what })
     }
 }
 
 /// As text, but for bytes that are none.
-fn bound(message: &Message, field: &Field) -> Option<Vec<u8>> {
+fn bound_value(message: &SinkMessage, field: &MessageField) -> Option<Vec<u8>> {
     match message.value(field) {
-        Value::Nothing => None,
-        Value::Bytes(bytes) => Some(bytes.into_owned()),
+        MessageValue::Nothing => None,
+        MessageValue::Bytes(bytes) => Some(bytes.into_owned()),
         value => Some(text_of(&value).into_owned().into_bytes()),
     }
 }
@@ -108,7 +111,7 @@ mod tests {
     #[test]
     fn what_has_no_value_is_null_and_an_empty_text_is_not() {
         let payload = br#"{"null":null,"text":"","number":1.5,"is":true}"#.to_vec();
-        let message = Message { payload, topic: "a".into(), ..Message::default() };
+        let message = SinkMessage { payload, topic: "a".into(), ..SinkMessage::default() };
         for (name, expected) in [
             ("payload.gone", None),
             ("payload.null", None),
@@ -120,9 +123,9 @@ mod tests {
             ("payload.number", Some("1.5")),
             ("payload.is", Some("true")),
         ] {
-            let field = Field::parse(name).unwrap();
+            let field = MessageField::parse(name).unwrap();
             let expected = expected.map(|text| text.as_bytes().to_vec());
-            assert_eq!(bound(&message, &field), expected, "{name}");
+            assert_eq!(bound_value(&message, &field), expected, "{name}");
         }
     }
 }

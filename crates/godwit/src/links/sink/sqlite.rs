@@ -1,10 +1,10 @@
 //! A sink that is a file of SQLite.
 
-use super::far::Setback;
-use super::message::{Field, Message, Value};
-use super::rotation::{Inode, inode_at};
-use super::settings::Insertion;
-use super::worker::Blocking;
+use super::destination::BatchError;
+use super::message::{MessageField, MessageValue, SinkMessage};
+use super::rotation::{FileInode, inode_at};
+use super::settings::InsertStatement;
+use super::worker::BlockingSink;
 use rusqlite::types::Value as Bound;
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, params_from_iter};
 use std::path::PathBuf;
@@ -15,36 +15,36 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SqliteSettings {
     pub(crate) path: PathBuf,
-    pub(crate) insertion: Insertion,
+    pub(crate) insertion: InsertStatement,
 }
 
-pub(super) struct Sqlite {
+pub(super) struct SqliteSink {
     settings: SqliteSettings,
-    open: Option<Open>,
+    open: Option<OpenSqlite>,
 }
 
-struct Open {
+struct OpenSqlite {
     conn: Connection,
     /// Of its file.
-    inode: Inode,
+    inode: FileInode,
 }
 
 /// Somebody else may be writing.
 const BUSY_MAX: Duration = Duration::from_secs(2);
 
-impl Sqlite {
-    pub(super) fn new(settings: &SqliteSettings) -> Sqlite {
-        Sqlite { settings: settings.clone(), open: None }
+impl SqliteSink {
+    pub(super) fn new(settings: &SqliteSettings) -> SqliteSink {
+        SqliteSink { settings: settings.clone(), open: None }
     }
 
-    fn connect(&self) -> Result<Open, String> {
+    fn connect(&self) -> Result<OpenSqlite, String> {
         // By its path and nothing else: no memory, and no options in it.
         let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_URI;
         let path = &self.settings.path;
         let conn = Connection::open_with_flags(path, flags).map_err(|error| error.to_string())?;
         let inode = inode_at(path).map_err(|error| error.to_string())?;
         self.prepare(&conn).map_err(|error| error.to_string())?;
-        Ok(Open { conn, inode })
+        Ok(OpenSqlite { conn, inode })
     }
 
     fn prepare(&self, conn: &Connection) -> Result<(), Error> {
@@ -59,8 +59,9 @@ impl Sqlite {
     }
 
     /// Somebody else may have renamed or removed the file, and SQLite would go on with it.
-    fn follow(&mut self) -> Result<(), String> {
-        let is_here = |open: &Open| inode_at(&self.settings.path).is_ok_and(|at| at == open.inode);
+    fn reopen_if_replaced(&mut self) -> Result<(), String> {
+        let is_here =
+            |open: &OpenSqlite| inode_at(&self.settings.path).is_ok_and(|at| at == open.inode);
         match &self.open {
             Some(open) if !is_here(open) => {
                 // What the log beside the path has is of the file that went, and it would be thrown
@@ -72,14 +73,14 @@ impl Sqlite {
         }
     }
 
-    fn insert(&mut self, batch: &[Arc<Message>]) -> Result<(), Error> {
+    fn insert(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), Error> {
         let insertion = &self.settings.insertion;
         let Some(open) = &mut self.open else { return Err(Error::InvalidQuery) };
         let transaction = open.conn.transaction()?;
         {
             let mut statement = transaction.prepare(&insertion.text)?;
             for message in batch {
-                let values = insertion.fields.iter().map(|field| bound(message, field));
+                let values = insertion.fields.iter().map(|field| bound_value(message, field));
                 statement.execute(params_from_iter(values))?;
             }
         }
@@ -87,13 +88,13 @@ impl Sqlite {
     }
 }
 
-impl Clone for Sqlite {
-    fn clone(&self) -> Sqlite {
-        Sqlite::new(&self.settings)
+impl Clone for SqliteSink {
+    fn clone(&self) -> SqliteSink {
+        SqliteSink::new(&self.settings)
     }
 }
 
-impl Blocking for Sqlite {
+impl BlockingSink for SqliteSink {
     const NAME: &'static str = "sink-sqlite";
 
     fn open(&mut self) -> Result<(), String> {
@@ -102,27 +103,27 @@ impl Blocking for Sqlite {
         Ok(())
     }
 
-    fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
-        self.follow().map_err(Setback::down)?;
-        self.insert(batch).map_err(|error| match is_for_good(&error) {
-            true => Setback::refused(error.to_string()),
-            false => Setback::down(error.to_string()),
+    fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
+        self.reopen_if_replaced().map_err(BatchError::transient)?;
+        self.insert(batch).map_err(|error| match is_permanent(&error) {
+            true => BatchError::rejected(error.to_string()),
+            false => BatchError::transient(error.to_string()),
         })
     }
 }
 
 /// With the type that it has by itself.
-fn bound(message: &Message, field: &Field) -> Bound {
+fn bound_value(message: &SinkMessage, field: &MessageField) -> Bound {
     match message.value(field) {
-        Value::Nothing => Bound::Null,
-        Value::Bool(is) => Bound::Integer(is.into()),
-        Value::Number(number) => Bound::Integer(number as i64),
-        Value::Json(json) => match (json.as_i64(), json.as_f64()) {
+        MessageValue::Nothing => Bound::Null,
+        MessageValue::Bool(is) => Bound::Integer(is.into()),
+        MessageValue::Number(number) => Bound::Integer(number as i64),
+        MessageValue::Json(json) => match (json.as_i64(), json.as_f64()) {
             (Some(number), _) => Bound::Integer(number),
             (None, Some(number)) => Bound::Real(number),
             (None, None) => Bound::Text(json.to_string()),
         },
-        Value::Bytes(bytes) => match String::from_utf8(bytes.into_owned()) {
+        MessageValue::Bytes(bytes) => match String::from_utf8(bytes.into_owned()) {
             Ok(text) => Bound::Text(text),
             Err(error) => Bound::Blob(error.into_bytes()),
         },
@@ -130,7 +131,7 @@ fn bound(message: &Message, field: &Field) -> Bound {
 }
 
 /// Whether it is about the row, and not about the database.
-fn is_for_good(error: &Error) -> bool {
+fn is_permanent(error: &Error) -> bool {
     match error {
         Error::SqliteFailure(failure, _) => matches!(
             failure.code,

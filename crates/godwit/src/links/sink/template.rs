@@ -3,31 +3,31 @@
 //!
 //! What is no UTF-8 is written as a data URL (RFC 2397), `data:;base64,...`, wherever text is.
 
-use super::message::{Field, Message, Value};
+use super::message::{MessageField, MessageValue, SinkMessage};
+use crate::identity::remote::server_url::percent_encode;
 use crate::identity::remote::template::{BOUND, quote_after};
-use crate::identity::remote::url::encode;
-use crate::links::placeholders::{Part, parts};
+use crate::links::placeholders::{PlaceholderPart, parts};
 use base64ct::{Base64, Encoding};
 use std::borrow::Cow;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Template {
-    pieces: Vec<Piece>,
+pub(crate) struct SinkTemplate {
+    pieces: Vec<SinkTemplatePart>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum SinkTemplatePart {
     Text(String),
     /// `is_inside` where JSON has it within quotes.
     Field {
-        field: Field,
+        field: MessageField,
         is_inside: bool,
     },
 }
 
 /// How values are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Tongue {
+pub(crate) enum ValueEncoding {
     /// As JSON; in quotes without quotes of their own.
     #[default]
     Json,
@@ -38,21 +38,24 @@ pub(crate) enum Tongue {
     Bytes,
 }
 
-impl Template {
-    pub(crate) fn parse(text: &str) -> Result<Template, String> {
+impl SinkTemplate {
+    pub(crate) fn parse(text: &str) -> Result<SinkTemplate, String> {
         let (mut pieces, mut is_inside) = (Vec::new(), false);
         for part in parts(text)? {
             match part {
-                Part::Text(text) => {
+                PlaceholderPart::Text(text) => {
                     is_inside = in_string_after(is_inside, text);
-                    pieces.push(Piece::Text(text.into()));
+                    pieces.push(SinkTemplatePart::Text(text.into()));
                 }
-                Part::Name(name) => {
-                    pieces.push(Piece::Field { field: Field::parse(name)?, is_inside });
+                PlaceholderPart::Name(name) => {
+                    pieces.push(SinkTemplatePart::Field {
+                        field: MessageField::parse(name)?,
+                        is_inside,
+                    });
                 }
             }
         }
-        Ok(Template { pieces })
+        Ok(SinkTemplate { pieces })
     }
 
     /// Whether it is JSON, whatever the values are.
@@ -60,36 +63,36 @@ impl Template {
         let mut sample = String::new();
         for piece in &self.pieces {
             sample.push_str(match piece {
-                Piece::Text(text) => text,
-                Piece::Field { is_inside: true, .. } => "x",
-                Piece::Field { .. } => "0",
+                SinkTemplatePart::Text(text) => text,
+                SinkTemplatePart::Field { is_inside: true, .. } => "x",
+                SinkTemplatePart::Field { .. } => "0",
             });
         }
         let read = serde_json::from_str::<serde_json::Value>(&sample);
         read.map(drop).map_err(|error| format!("not JSON once it is filled: {error}"))
     }
 
-    pub(crate) fn fill(&self, message: &Message, tongue: Tongue, out: &mut Vec<u8>) {
+    pub(crate) fn fill(&self, message: &SinkMessage, tongue: ValueEncoding, out: &mut Vec<u8>) {
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
-                Piece::Field { field, is_inside } => match tongue {
-                    Tongue::Json if *is_inside => {
+                SinkTemplatePart::Text(text) => out.extend_from_slice(text.as_bytes()),
+                SinkTemplatePart::Field { field, is_inside } => match tongue {
+                    ValueEncoding::Json if *is_inside => {
                         let text = text_of(&message.value(field)).into_owned();
                         let quoted = serde_json::Value::String(text).to_string();
                         out.extend_from_slice(&quoted.as_bytes()[1..quoted.len() - 1]);
                     }
-                    Tongue::Json => json_of(message, field, out),
-                    Tongue::Url => {
+                    ValueEncoding::Json => json_of(message, field, out),
+                    ValueEncoding::Url => {
                         let mut text = String::new();
-                        encode(text_of(&message.value(field)).as_bytes(), &mut text);
+                        percent_encode(text_of(&message.value(field)).as_bytes(), &mut text);
                         out.extend_from_slice(text.as_bytes());
                     }
-                    Tongue::Bytes => match message.value(field) {
-                        Value::Bytes(bytes) => out.extend_from_slice(&bytes),
+                    ValueEncoding::Bytes => match message.value(field) {
+                        MessageValue::Bytes(bytes) => out.extend_from_slice(&bytes),
                         value => out.extend_from_slice(text_of(&value).as_bytes()),
                     },
-                    Tongue::Plain => {
+                    ValueEncoding::Plain => {
                         out.extend_from_slice(text_of(&message.value(field)).as_bytes());
                     }
                 },
@@ -98,44 +101,44 @@ impl Template {
     }
 
     /// As one value of JSON: what a single placeholder stands for, or a text.
-    pub(crate) fn fill_value(&self, message: &Message, out: &mut Vec<u8>) {
-        if let [Piece::Field { field, .. }] = &self.pieces[..] {
+    pub(crate) fn fill_value(&self, message: &SinkMessage, out: &mut Vec<u8>) {
+        if let [SinkTemplatePart::Field { field, .. }] = &self.pieces[..] {
             return json_of(message, field, out);
         }
         let mut text = Vec::new();
-        self.fill(message, Tongue::Plain, &mut text);
+        self.fill(message, ValueEncoding::Plain, &mut text);
         let text = String::from_utf8_lossy(&text).into_owned();
         out.extend_from_slice(serde_json::Value::String(text).to_string().as_bytes());
     }
 
     /// As it is where it is a single placeholder, or a text.
-    pub(crate) fn value<'a>(&self, message: &'a Message) -> Value<'a> {
+    pub(crate) fn value<'a>(&self, message: &'a SinkMessage) -> MessageValue<'a> {
         match self.only_field() {
             Some(field) => message.value(field),
             None => {
                 let mut text = Vec::new();
-                self.fill(message, Tongue::Plain, &mut text);
-                Value::Bytes(text.into())
+                self.fill(message, ValueEncoding::Plain, &mut text);
+                MessageValue::Bytes(text.into())
             }
         }
     }
 
     /// A path below a folder: no value has a slash in it, or is a step upwards.
-    pub(crate) fn fill_path(&self, message: &Message) -> String {
+    pub(crate) fn fill_path(&self, message: &SinkMessage) -> String {
         self.fill_by(message, |_, value, path| push_segment(value, path))
     }
 
     /// Text with values as `push` writes them behind what is there already.
     pub(crate) fn fill_by(
         &self,
-        message: &Message,
-        push: impl Fn(&Field, &str, &mut String),
+        message: &SinkMessage,
+        push: impl Fn(&MessageField, &str, &mut String),
     ) -> String {
         let mut all = String::new();
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => all.push_str(text),
-                Piece::Field { field, .. } => {
+                SinkTemplatePart::Text(text) => all.push_str(text),
+                SinkTemplatePart::Field { field, .. } => {
                     push(field, &text_of(&message.value(field)), &mut all);
                 }
             }
@@ -144,41 +147,44 @@ impl Template {
     }
 
     /// Whether every placeholder in it has a value. A JSON null is not a value.
-    pub(crate) fn has_all_values(&self, message: &Message) -> bool {
+    pub(crate) fn has_all_values(&self, message: &SinkMessage) -> bool {
         self.pieces.iter().all(|piece| match piece {
-            Piece::Text(_) => true,
-            Piece::Field { field, .. } => message.value(field) != Value::Nothing,
+            SinkTemplatePart::Text(_) => true,
+            SinkTemplatePart::Field { field, .. } => message.value(field) != MessageValue::Nothing,
         })
     }
 
     /// Where it is a single placeholder.
-    pub(crate) fn only_field(&self) -> Option<&Field> {
+    pub(crate) fn only_field(&self) -> Option<&MessageField> {
         match &self.pieces[..] {
-            [Piece::Field { field, .. }] => Some(field),
+            [SinkTemplatePart::Field { field, .. }] => Some(field),
             _ => None,
         }
     }
 
     /// The whole, where nothing of it comes from messages.
     pub(crate) fn only_text(&self) -> Option<String> {
-        let text = |piece: &Piece| match piece {
-            Piece::Text(text) => Some(text.clone()),
-            Piece::Field { .. } => None,
+        let text = |piece: &SinkTemplatePart| match piece {
+            SinkTemplatePart::Text(text) => Some(text.clone()),
+            SinkTemplatePart::Field { .. } => None,
         };
         self.pieces.iter().map(text).collect()
     }
 
     /// The text of a statement in which `mark` stands for each value, and the values beside it.
-    pub(crate) fn bind(&self, mark: fn(usize) -> String) -> Result<(String, Vec<Field>), String> {
+    pub(crate) fn bind(
+        &self,
+        mark: fn(usize) -> String,
+    ) -> Result<(String, Vec<MessageField>), String> {
         let (mut statement, mut fields, mut quote) = (String::new(), Vec::new(), None);
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => {
+                SinkTemplatePart::Text(text) => {
                     quote = quote_after(quote, text);
                     statement.push_str(text);
                 }
-                Piece::Field { .. } if quote.is_some() => return Err(BOUND.into()),
-                Piece::Field { field, .. } => {
+                SinkTemplatePart::Field { .. } if quote.is_some() => return Err(BOUND.into()),
+                SinkTemplatePart::Field { field, .. } => {
                     fields.push(field.clone());
                     statement.push_str(&mark(fields.len()));
                 }
@@ -203,17 +209,17 @@ fn in_string_after(mut is_inside: bool, text: &str) -> bool {
 }
 
 /// What stands where a text is wanted; nothing is empty.
-pub(crate) fn text_of<'a>(value: &Value<'a>) -> Cow<'a, str> {
+pub(crate) fn text_of<'a>(value: &MessageValue<'a>) -> Cow<'a, str> {
     match value {
-        Value::Nothing => "".into(),
-        Value::Bool(is) => is.to_string().into(),
-        Value::Number(number) => number.to_string().into(),
-        Value::Json(json) => json.to_string().into(),
-        Value::Bytes(Cow::Borrowed(bytes)) => match std::str::from_utf8(bytes) {
+        MessageValue::Nothing => "".into(),
+        MessageValue::Bool(is) => is.to_string().into(),
+        MessageValue::Number(number) => number.to_string().into(),
+        MessageValue::Json(json) => json.to_string().into(),
+        MessageValue::Bytes(Cow::Borrowed(bytes)) => match std::str::from_utf8(bytes) {
             Ok(text) => text.into(),
             Err(_) => url_of(bytes).into(),
         },
-        Value::Bytes(Cow::Owned(bytes)) => match std::str::from_utf8(bytes) {
+        MessageValue::Bytes(Cow::Owned(bytes)) => match std::str::from_utf8(bytes) {
             Ok(text) => text.to_string().into(),
             Err(_) => url_of(bytes).into(),
         },
@@ -225,16 +231,17 @@ fn url_of(bytes: &[u8]) -> String {
 }
 
 /// A payload that is JSON stays what it is, in one line.
-fn json_of(message: &Message, field: &Field, out: &mut Vec<u8>) {
-    if matches!(field, Field::Payload(steps) if steps.is_empty()) && message.json().is_some() {
+fn json_of(message: &SinkMessage, field: &MessageField, out: &mut Vec<u8>) {
+    if matches!(field, MessageField::Payload(steps) if steps.is_empty()) && message.json().is_some()
+    {
         // Line breaks stand between its tokens only: within strings they are escaped.
         let in_line = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
         out.extend(message.payload.trim_ascii().iter().map(in_line));
         return;
     }
     match message.value(field) {
-        Value::Nothing => out.extend_from_slice(b"null"),
-        value @ Value::Bytes(_) => {
+        MessageValue::Nothing => out.extend_from_slice(b"null"),
+        value @ MessageValue::Bytes(_) => {
             let text = serde_json::Value::String(text_of(&value).into_owned());
             out.extend_from_slice(text.to_string().as_bytes());
         }
@@ -265,17 +272,23 @@ mod tests {
     use super::*;
     use mqtt::{PropertiesBuf, Property};
 
-    fn message(topic: &str, payload: &[u8]) -> Message {
+    fn message(topic: &str, payload: &[u8]) -> SinkMessage {
         let mut properties = PropertiesBuf::default();
         properties.push(Property::ContentType("a/b"));
         properties.push(Property::UserProperty("k", "v\"v"));
         let payload = payload.to_vec();
-        Message { topic: topic.into(), payload, properties, timestamp_ms: 7, ..Message::default() }
+        SinkMessage {
+            topic: topic.into(),
+            payload,
+            properties,
+            timestamp_ms: 7,
+            ..SinkMessage::default()
+        }
     }
 
-    fn filled(text: &str, message: &Message, tongue: Tongue) -> String {
+    fn filled(text: &str, message: &SinkMessage, tongue: ValueEncoding) -> String {
         let mut out = Vec::new();
-        Template::parse(text).unwrap().fill(message, tongue, &mut out);
+        SinkTemplate::parse(text).unwrap().fill(message, tongue, &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -290,16 +303,16 @@ mod tests {
             ("${properties.content_type} ${properties.user.k}", "a/b v\"v"),
             ("${properties.user.none}${clientid}${event}", "message.publish"),
         ] {
-            assert_eq!(filled(text, &one, Tongue::Plain), expected, "{text}");
+            assert_eq!(filled(text, &one, ValueEncoding::Plain), expected, "{text}");
         }
-        assert_eq!(filled("${payload.t}", &message("t", b"no JSON"), Tongue::Plain), "");
+        assert_eq!(filled("${payload.t}", &message("t", b"no JSON"), ValueEncoding::Plain), "");
     }
 
     #[test]
     fn a_value_does_not_leave_its_place_in_json() {
         let body =
             r#"{"t":"${topic}","p":${payload},"q":${qos},"x":${payload.a},"s":"${payload}"}"#;
-        Template::parse(body).unwrap().check_json().unwrap();
+        SinkTemplate::parse(body).unwrap().check_json().unwrap();
         for payload in [
             &b"\"},{\"evil\":\"1"[..],
             b"{\"a\":\n[1,\r\n2]}",
@@ -310,21 +323,21 @@ mod tests {
             "\u{2028}\u{fffd}".as_bytes(),
         ] {
             let one = message("a\"/\\b", payload);
-            let text = filled(body, &one, Tongue::Json);
+            let text = filled(body, &one, ValueEncoding::Json);
             assert!(!text.contains('\n') && !text.contains('\r'), "{text}");
             let read: serde_json::Value = serde_json::from_str(&text).expect(&text);
             assert_eq!(read["t"], "a\"/\\b");
             assert_eq!(read.as_object().unwrap().len(), 5, "{text}");
-            assert_eq!(read["s"], *text_of(&Value::Bytes(payload.into())));
+            assert_eq!(read["s"], *text_of(&MessageValue::Bytes(payload.into())));
         }
-        let wrong = Template::parse("{\"a\":${payload}").unwrap().check_json().unwrap_err();
+        let wrong = SinkTemplate::parse("{\"a\":${payload}").unwrap().check_json().unwrap_err();
         assert!(wrong.contains("not JSON"), "{wrong}");
     }
 
     #[test]
     fn no_value_leaves_its_folder() {
         let path = |topic: &str| {
-            let template = Template::parse("d/${topic[1]}${topic[2]}/x-${topic}.log").unwrap();
+            let template = SinkTemplate::parse("d/${topic[1]}${topic[2]}/x-${topic}.log").unwrap();
             template.fill_path(&message(topic, b""))
         };
         assert_eq!(path("a/b.c"), "d/ab.c/x-a%2Fb.c.log");
@@ -336,10 +349,10 @@ mod tests {
 
     #[test]
     fn statements_have_marks_in_the_place_of_values() {
-        let bind = |text: &str| Template::parse(text).unwrap().bind(|n| format!("${n}"));
+        let bind = |text: &str| SinkTemplate::parse(text).unwrap().bind(|n| format!("${n}"));
         let (statement, fields) = bind("INSERT INTO m VALUES (${topic}, ${payload.a})").unwrap();
         assert_eq!(statement, "INSERT INTO m VALUES ($1, $2)");
-        assert_eq!(fields, [Field::Topic, Field::Payload(vec!["a".into()])]);
+        assert_eq!(fields, [MessageField::Topic, MessageField::Payload(vec!["a".into()])]);
         assert!(bind("VALUES ('${topic}')").unwrap_err().contains("without quotes"));
     }
 
@@ -347,9 +360,9 @@ mod tests {
     fn what_is_no_placeholder_is_told() {
         for wrong in ["${user}", "${topic", "${topic[0]}", "${topic.1}", "${payload.}", "${qos.x}"]
         {
-            Template::parse(wrong).unwrap_err();
+            SinkTemplate::parse(wrong).unwrap_err();
         }
-        let why = Template::parse("${properties.nothing}").unwrap_err();
+        let why = SinkTemplate::parse("${properties.nothing}").unwrap_err();
         assert!(why.contains("use content_type"), "{why}");
     }
 }

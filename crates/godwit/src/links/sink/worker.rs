@@ -1,76 +1,77 @@
 //! A thread for what blocks: disks. It ends with its sink.
 
-use super::far::Setback;
-use super::message::Message;
+use super::destination::BatchError;
+use super::message::SinkMessage;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use tokio::sync::oneshot;
 
 /// What it works on.
-pub(super) trait Blocking: Clone + Send + 'static {
+pub(super) trait BlockingSink: Clone + Send + 'static {
     const NAME: &'static str;
 
     fn open(&mut self) -> Result<(), String>;
 
-    fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback>;
+    fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError>;
 }
 
-pub(super) struct Worker<B> {
+pub(super) struct SinkWorker<B> {
     /// As it is before it is opened.
-    fresh: B,
-    orders: Option<SyncSender<Order>>,
+    template: B,
+    orders: Option<SyncSender<WorkerCommand>>,
     /// Comes back when its thread has ended.
-    gone: Option<oneshot::Receiver<()>>,
+    ended: Option<oneshot::Receiver<()>>,
 }
 
-enum Order {
+enum WorkerCommand {
     Open(oneshot::Sender<Result<(), String>>),
-    Take(Vec<Arc<Message>>, oneshot::Sender<Result<(), Setback>>),
+    Take(Vec<Arc<SinkMessage>>, oneshot::Sender<Result<(), BatchError>>),
 }
 
 const STACK_BYTES: usize = 512 * 1024;
 const BUSY: &str = "it is still at what it was given before";
 const GONE: &str = "its thread has ended";
 
-impl<B: Blocking> Worker<B> {
-    pub(super) fn new(fresh: B) -> Worker<B> {
-        Worker { fresh, orders: None, gone: None }
+impl<B: BlockingSink> SinkWorker<B> {
+    pub(super) fn new(fresh: B) -> SinkWorker<B> {
+        SinkWorker { template: fresh, orders: None, ended: None }
     }
 
     pub(super) async fn connect(&mut self) -> Result<(), String> {
         let (to, answer) = oneshot::channel();
-        self.order(Order::Open(to))?;
+        self.send_command(WorkerCommand::Open(to))?;
         answer.await.unwrap_or_else(|_| Err(GONE.into()))
     }
 
-    pub(super) async fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
+    pub(super) async fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
         let (to, answer) = oneshot::channel();
-        self.order(Order::Take(batch.to_vec(), to)).map_err(Setback::down)?;
-        answer.await.unwrap_or_else(|_| Err(Setback::down(GONE.into())))
+        self.send_command(WorkerCommand::Take(batch.to_vec(), to))
+            .map_err(BatchError::transient)?;
+        answer.await.unwrap_or_else(|_| Err(BatchError::transient(GONE.into())))
     }
 
     /// Nothing is written any more: who comes after it may write at the same place.
-    pub(super) async fn end(&mut self) {
+    pub(super) async fn finish(&mut self) {
         self.orders = None;
-        if let Some(gone) = &mut self.gone {
+        if let Some(gone) = &mut self.ended {
             let _ = gone.await;
         }
-        self.gone = None;
+        self.ended = None;
     }
 
-    fn order(&mut self, order: Order) -> Result<(), String> {
+    fn send_command(&mut self, order: WorkerCommand) -> Result<(), String> {
         if self.orders.is_none() {
             let (orders, taken) = sync_channel(1);
-            let own = self.fresh.clone();
+            let own = self.template.clone();
             let worker = thread::Builder::new().name(B::NAME.into()).stack_size(STACK_BYTES);
             let (ends, gone) = oneshot::channel();
             let started = worker.spawn(move || {
-                work(own, &taken);
+                run_thread(own, &taken);
                 let _ = ends.send(());
             });
             started.map_err(|error| format!("no thread to write from: {error}"))?;
-            (self.orders, self.gone) = (Some(orders), Some(gone));
+            (self.orders, self.ended) = (Some(orders), Some(gone));
         }
         let sent = self.orders.as_ref().map(|orders| orders.try_send(order));
         match sent {
@@ -80,12 +81,12 @@ impl<B: Blocking> Worker<B> {
     }
 }
 
-fn work<B: Blocking>(mut own: B, orders: &Receiver<Order>) {
+fn run_thread<B: BlockingSink>(mut own: B, orders: &Receiver<WorkerCommand>) {
     // Who does not wait for an answer any more did not get one.
     while let Ok(order) = orders.recv() {
         match order {
-            Order::Open(to) => _ = to.send(own.open()),
-            Order::Take(batch, to) => _ = to.send(own.take(&batch)),
+            WorkerCommand::Open(to) => _ = to.send(own.open()),
+            WorkerCommand::Take(batch, to) => _ = to.send(own.deliver(&batch)),
         }
     }
 }
@@ -102,16 +103,16 @@ mod tests {
 
     /// A disk that writes once it is let, and whether it has.
     #[derive(Clone)]
-    struct Slow(Arc<Mutex<Receiver<()>>>, Arc<AtomicBool>);
+    struct SlowDisk(Arc<Mutex<Receiver<()>>>, Arc<AtomicBool>);
 
-    impl Blocking for Slow {
+    impl BlockingSink for SlowDisk {
         const NAME: &'static str = "slow";
 
         fn open(&mut self) -> Result<(), String> {
             Ok(())
         }
 
-        fn take(&mut self, _: &[Arc<Message>]) -> Result<(), Setback> {
+        fn deliver(&mut self, _: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
             let _ = self.0.lock().unwrap().recv();
             self.1.store(true, SeqCst);
             Ok(())
@@ -124,14 +125,14 @@ mod tests {
         runtime.block_on(async {
             let (lets, let_in) = channel();
             let is_written = Arc::new(AtomicBool::new(false));
-            let slow = Slow(Arc::new(Mutex::new(let_in)), is_written.clone());
-            let mut worker = Worker::new(slow);
-            let given_up = timeout(Duration::from_millis(50), worker.take(&[])).await;
+            let slow = SlowDisk(Arc::new(Mutex::new(let_in)), is_written.clone());
+            let mut worker = SinkWorker::new(slow);
+            let given_up = timeout(Duration::from_millis(50), worker.deliver(&[])).await;
             assert!(given_up.is_err());
-            let early = timeout(Duration::from_millis(50), worker.end()).await;
+            let early = timeout(Duration::from_millis(50), worker.finish()).await;
             assert!(early.is_err() && !is_written.load(SeqCst));
             lets.send(()).unwrap();
-            worker.end().await;
+            worker.finish().await;
             assert!(is_written.load(SeqCst));
         });
     }

@@ -1,12 +1,12 @@
 //! Options of all servers that are asked who a client is and what it may do.
 
-use super::{Row, count};
-use crate::options::value::Kind;
+use super::{OptionRow, count};
+use crate::options::value::OptionKind;
 
-const PATH: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
+const PATH: OptionKind = OptionKind::Text { of: "a path", check: |_| Ok(()) };
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow {
         key: "auth.backend_ca",
         kind: PATH,
         default: "",
@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.remote.authorities = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "auth.backend_connections_max",
         kind: count(1, 1000, "connections"),
         default: "4",
@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Row] = &[
             settings.security.remote.bounds.connections_max = value.u32() as usize;
         },
     },
-    Row {
+    OptionRow {
         key: "auth.backend_timeout_ms",
         kind: count(10, 600_000, "milliseconds"),
         default: "3000",

@@ -1,10 +1,10 @@
 //! Options of a connection: its greeting, its packets, its bytes.
 
-use super::{ANY, GIB, KIB, Row, bytes, count};
-use crate::options::value::{Kind, Unit};
+use super::{ANY, GIB, KIB, OptionRow, bytes, count};
+use crate::options::value::{NumberUnit, OptionKind};
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow {
         key: "connect.client_id_bytes_max",
         kind: count(23, 65_535, "bytes"),
         default: "1024",
@@ -14,12 +14,12 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.1.3.1",
         set: |settings, value| settings.broker.client_id_bytes_max = value.u16(),
     },
-    Row {
+    OptionRow {
         key: "connect.keep_alive_s_max",
-        kind: Kind::Number {
+        kind: OptionKind::Number {
             min: 0,
             max: 65_535,
-            unit: Unit::Of("seconds"),
+            unit: NumberUnit::Named("seconds"),
             word: Some(("off", 0)),
         },
         default: "off",
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.2.2.3.14",
         set: |settings, value| settings.broker.keep_alive_s_max = value.u16(),
     },
-    Row {
+    OptionRow {
         key: "connect.response_information",
         kind: ANY,
         default: "",
@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.2.2.3.15",
         set: |settings, value| settings.broker.response_information = value.text().to_string(),
     },
-    Row {
+    OptionRow {
         key: "connect.timeout_ms",
         kind: count(100, 600_000, "milliseconds"),
         default: "10000",
@@ -53,7 +53,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.1.4",
         set: |settings, value| settings.broker.connect_timeout_ms = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "connection.packet_bytes_max",
         kind: bytes(KIB, 268_435_455),
         default: "2MiB",
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.2.2.3.6",
         set: |settings, value| settings.broker.packet_bytes_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "connection.receive_maximum",
         kind: count(1, 65_535, "messages"),
         default: "16384",
@@ -78,7 +78,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.2.2.3.3",
         set: |settings, value| settings.broker.receive_maximum = value.u16(),
     },
-    Row {
+    OptionRow {
         key: "connection.topic_alias_max",
         kind: count(0, 65_535, "aliases"),
         default: "64",
@@ -88,7 +88,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.2.2.3.8",
         set: |settings, value| settings.broker.topic_alias_max = value.u16(),
     },
-    Row {
+    OptionRow {
         key: "connection.topic_alias_out_max",
         kind: count(0, 65_535, "aliases"),
         default: "64",
@@ -98,7 +98,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.1.2.11.5",
         set: |settings, value| settings.broker.topic_alias_out_max = value.u16(),
     },
-    Row {
+    OptionRow {
         key: "connection.write_bytes_max",
         kind: bytes(KIB, GIB),
         default: "1MiB",

@@ -1,50 +1,55 @@
 //! Options of the servers that are asked by HTTP.
 
-use super::Row;
-use crate::identity::remote::call::{AnswerForm, Form};
-use crate::identity::remote::http::{SCHEMES, check_header};
-use crate::identity::remote::template::Template;
-use crate::identity::remote::url::{Url, has_dot_segments};
-use crate::options::value::{Kind, Unit, Value};
-use broker::judge::Secret;
+use super::OptionRow;
+use crate::identity::remote::http_call::{HttpAnswerFormat, HttpParamPlacement};
+use crate::identity::remote::http_client::{SCHEMES, check_header};
+use crate::identity::remote::server_url::{ServerUrl, has_dot_segments};
+use crate::identity::remote::template::AuthTemplate;
+use crate::options::value::{NumberUnit, OptionKind, OptionValue};
+use broker::authentication::SecretBytes;
 
-const HTTP_URL: Kind = Kind::Text { of: "a URL", check: |text| check_url(text, parse_client) };
-const WISH_URL: Kind =
-    Kind::Text { of: "a URL", check: |text| check_url(text, Template::parse_wish) };
-const HEADERS: Kind = Kind::Map { of: "names", value: "value", check: check_header };
-const PARAMS: Kind = Kind::Map {
+const HTTP_URL: OptionKind =
+    OptionKind::Text { of: "a URL", check: |text| check_url(text, parse_client) };
+const WISH_URL: OptionKind =
+    OptionKind::Text { of: "a URL", check: |text| check_url(text, AuthTemplate::parse_wish) };
+const HEADERS: OptionKind = OptionKind::Map { of: "names", value: "value", check: check_header };
+const PARAMS: OptionKind = OptionKind::Map {
     of: "names",
     value: "text with placeholders",
     check: |_, text| parse_client(text).map(|_| ()),
 };
-const WISH_PARAMS: Kind = Kind::Map {
+const WISH_PARAMS: OptionKind = OptionKind::Map {
     of: "names",
     value: "text with placeholders",
-    check: |_, text| Template::parse_wish(text).map(|_| ()),
+    check: |_, text| AuthTemplate::parse_wish(text).map(|_| ()),
 };
-const METHODS: Kind = Kind::Choice(&["get", "post_form", "post_json"]);
-const SECONDS: Kind =
-    Kind::Number { min: 0, max: 86_400, unit: Unit::Of("seconds"), word: Some(("off", 0)) };
+const METHODS: OptionKind = OptionKind::Choice(&["get", "post_form", "post_json"]);
+const SECONDS: OptionKind = OptionKind::Number {
+    min: 0,
+    max: 86_400,
+    unit: NumberUnit::Named("seconds"),
+    word: Some(("off", 0)),
+};
 
-const ANSWERS: Kind = Kind::Choice(&["json", "status", "text"]);
+const ANSWERS: OptionKind = OptionKind::Choice(&["json", "status", "text"]);
 
-fn answer_form(value: &Value) -> AnswerForm {
+fn answer_form(value: &OptionValue) -> HttpAnswerFormat {
     match value.text() {
-        "status" => AnswerForm::Status,
-        "text" => AnswerForm::Text,
-        _ => AnswerForm::Json,
+        "status" => HttpAnswerFormat::Status,
+        "text" => HttpAnswerFormat::Text,
+        _ => HttpAnswerFormat::Json,
     }
 }
 
-type Parse = fn(&str) -> Result<Template, String>;
+type TemplateParser = fn(&str) -> Result<AuthTemplate, String>;
 
-fn parse_client(text: &str) -> Result<Template, String> {
-    Template::parse(text, true)
+fn parse_client(text: &str) -> Result<AuthTemplate, String> {
+    AuthTemplate::parse(text, true)
 }
 
 /// The server and the text behind it.
-fn http_url(text: &str, parse: Parse) -> Result<(Url, Template), String> {
-    let url = Url::parse(text, SCHEMES)?;
+fn http_url(text: &str, parse: TemplateParser) -> Result<(ServerUrl, AuthTemplate), String> {
+    let url = ServerUrl::parse(text, SCHEMES)?;
     let target = parse(&url.path)?;
     if has_dot_segments(&url.path) {
         return Err("a path with . or .. in it leads elsewhere, write where it leads".into());
@@ -52,16 +57,16 @@ fn http_url(text: &str, parse: Parse) -> Result<(Url, Template), String> {
     Ok((url, target))
 }
 
-fn check_url(text: &str, parse: Parse) -> Result<(), String> {
+fn check_url(text: &str, parse: TemplateParser) -> Result<(), String> {
     if text.is_empty() { Ok(()) } else { http_url(text, parse).map(|_| ()) }
 }
 
-fn read_url(value: &Value, parse: Parse) -> Option<(Url, Template)> {
+fn read_url(value: &OptionValue, parse: TemplateParser) -> Option<(ServerUrl, AuthTemplate)> {
     let given = Some(value.text()).filter(|text| !text.is_empty());
     given.map(|text| http_url(text, parse).expect("it was checked when it was read"))
 }
 
-fn read_params(value: &Value, parse: Parse) -> Vec<(String, Template)> {
+fn read_params(value: &OptionValue, parse: TemplateParser) -> Vec<(String, AuthTemplate)> {
     let params = value
         .map()
         .iter()
@@ -69,22 +74,22 @@ fn read_params(value: &Value, parse: Parse) -> Vec<(String, Template)> {
     params.collect()
 }
 
-fn read_headers(value: &Value) -> Vec<(String, Secret)> {
-    let secret = |text: &String| Secret(text.as_bytes().into());
+fn read_headers(value: &OptionValue) -> Vec<(String, SecretBytes)> {
+    let secret = |text: &String| SecretBytes(text.as_bytes().into());
     value.map().iter().map(|(name, text)| (name.clone(), secret(text))).collect()
 }
 
-fn form(value: &Value) -> Form {
+fn form(value: &OptionValue) -> HttpParamPlacement {
     match value.text() {
-        "get" => Form::Query,
-        "post_form" => Form::Encoded,
-        _ => Form::Json,
+        "get" => HttpParamPlacement::Query,
+        "post_form" => HttpParamPlacement::Encoded,
+        _ => HttpParamPlacement::Json,
     }
 }
 
 /// Of the server that is asked what a client may do.
-pub(super) const ACL: &[Row] = &[
-    Row {
+pub(super) const ACL: &[OptionRow] = &[
+    OptionRow {
         key: "acl.http_answer",
         kind: ANSWERS,
         default: "json",
@@ -97,7 +102,7 @@ pub(super) const ACL: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.permits.answer = answer_form(value),
     },
-    Row {
+    OptionRow {
         key: "acl.http_cache_s",
         kind: SECONDS,
         default: "60",
@@ -108,9 +113,9 @@ pub(super) const ACL: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.permits.cache_s = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "acl.http_headers",
-        kind: Kind::Hidden(&HEADERS),
+        kind: OptionKind::Hidden(&HEADERS),
         default: "",
         live: true,
         short: "headers of each question",
@@ -118,7 +123,7 @@ pub(super) const ACL: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.permits.call.headers = read_headers(value),
     },
-    Row {
+    OptionRow {
         key: "acl.http_method",
         kind: METHODS,
         default: "post_json",
@@ -128,7 +133,7 @@ pub(super) const ACL: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.permits.call.form = form(value),
     },
-    Row {
+    OptionRow {
         key: "acl.http_params",
         kind: WISH_PARAMS,
         default: "action=${action},clientid=${clientid},topic=${topic},username=${username}",
@@ -142,12 +147,12 @@ pub(super) const ACL: &[Row] = &[
                is not there is empty.",
         source: "",
         set: |settings, value| {
-            settings.security.permits.call.params = read_params(value, Template::parse_wish);
+            settings.security.permits.call.params = read_params(value, AuthTemplate::parse_wish);
         },
     },
-    Row {
+    OptionRow {
         key: "acl.http_url",
-        kind: Kind::Hidden(&WISH_URL),
+        kind: OptionKind::Hidden(&WISH_URL),
         default: "",
         live: true,
         short: "server that is asked by HTTP what a client may publish and subscribe",
@@ -161,15 +166,15 @@ pub(super) const ACL: &[Row] = &[
                it.",
         source: "MQTT 5.0, 5.4.2",
         set: |settings, value| {
-            settings.security.permits.call.url = read_url(value, Template::parse_wish);
+            settings.security.permits.call.url = read_url(value, AuthTemplate::parse_wish);
         },
     },
 ];
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow {
         key: "auth.http_acl",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether answers bring the client's own rules (`acl`)",
@@ -178,7 +183,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.2",
         set: |settings, value| settings.security.http.takes_rules = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "auth.http_answer",
         kind: ANSWERS,
         default: "json",
@@ -192,7 +197,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.http.answer = answer_form(value),
     },
-    Row {
+    OptionRow {
         key: "auth.http_cache_s",
         kind: SECONDS,
         default: "off",
@@ -204,9 +209,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.http.cache_s = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "auth.http_headers",
-        kind: Kind::Hidden(&HEADERS),
+        kind: OptionKind::Hidden(&HEADERS),
         default: "",
         live: true,
         short: "headers of each question",
@@ -214,7 +219,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.http.call.headers = read_headers(value),
     },
-    Row {
+    OptionRow {
         key: "auth.http_method",
         kind: METHODS,
         default: "post_json",
@@ -224,7 +229,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.http.call.form = form(value),
     },
-    Row {
+    OptionRow {
         key: "auth.http_params",
         kind: PARAMS,
         default: "clientid=${clientid},password=${password},username=${username}",
@@ -239,9 +244,9 @@ pub(super) const ROWS: &[Row] = &[
             settings.security.http.call.params = read_params(value, parse_client);
         },
     },
-    Row {
+    OptionRow {
         key: "auth.http_url",
-        kind: Kind::Hidden(&HTTP_URL),
+        kind: OptionKind::Hidden(&HTTP_URL),
         default: "",
         live: true,
         short: "server that is asked by HTTP whether a client may connect",

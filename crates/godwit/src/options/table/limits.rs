@@ -1,16 +1,16 @@
 //! Options of who and how much may come in by one listener. All of them may also stand in a
 //! `[[listener]]`, for that one alone, and some in a `[[group]]`.
 
-use super::{GIB, Row};
-use crate::options::value::{Kind, Unit};
+use super::{GIB, OptionRow};
+use crate::options::value::{NumberUnit, OptionKind};
 
-const fn limit(unit: &'static str) -> Kind {
+const fn limit(unit: &'static str) -> OptionKind {
     let word = Some(("off", 0));
-    Kind::Number { min: 0, max: 1_000_000_000, unit: Unit::Of(unit), word }
+    OptionKind::Number { min: 0, max: 1_000_000_000, unit: NumberUnit::Named(unit), word }
 }
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow {
         key: "limits.address_connections_max",
         kind: limit("connections"),
         default: "off",
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.2.2.2",
         set: |settings, value| settings.broker.address_connections_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "limits.address_connections_per_s",
         kind: limit("connections a second"),
         default: "off",
@@ -34,9 +34,14 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.2.2.2",
         set: |settings, value| settings.broker.address_connections_per_s = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "limits.bytes_out_per_s",
-        kind: Kind::Number { min: 0, max: GIB, unit: Unit::Bytes, word: Some(("off", 0)) },
+        kind: OptionKind::Number {
+            min: 0,
+            max: GIB,
+            unit: NumberUnit::Bytes,
+            word: Some(("off", 0)),
+        },
         default: "off",
         live: true,
         short: "bytes of messages a second to one client",
@@ -47,9 +52,14 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.broker.bytes_out_per_s = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "limits.bytes_per_s",
-        kind: Kind::Number { min: 0, max: GIB, unit: Unit::Bytes, word: Some(("off", 0)) },
+        kind: OptionKind::Number {
+            min: 0,
+            max: GIB,
+            unit: NumberUnit::Bytes,
+            word: Some(("off", 0)),
+        },
         default: "off",
         live: true,
         short: "bytes a second from one client",
@@ -59,7 +69,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.broker.bytes_per_s = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "limits.connections_max",
         kind: limit("connections"),
         default: "off",
@@ -72,7 +82,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.2.2.2",
         set: |settings, value| settings.broker.connections_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "limits.connections_per_s",
         kind: limit("connections a second"),
         default: "off",
@@ -84,7 +94,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.broker.connections_per_s = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "limits.messages_out_per_s",
         kind: limit("messages a second"),
         default: "off",
@@ -94,7 +104,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.broker.messages_out_per_s = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "limits.messages_per_s",
         kind: limit("messages a second"),
         default: "off",

@@ -1,10 +1,10 @@
 //! Options of what stands behind a listener: TLS, a proxy before it, who may use its file. All of
 //! them may also stand in a `[[listener]]`, for that one alone, and so may some of other sections.
 
-use super::{KIB, MIB, Row, bytes, count};
-use crate::options::value::Kind;
-use engine::proxy::Versions;
-use engine::tls::{ClientCertificate, Oldest};
+use super::{KIB, MIB, OptionRow, bytes, count};
+use crate::options::value::OptionKind;
+use engine::proxy::ProxyVersions;
+use engine::tls::{ClientCertificateMode, TlsVersionMin};
 
 /// The sections whose options a `[[listener]]` may have.
 pub(crate) const SECTIONS: &[&str] = &["tls", "proxy", "quic", "unix", "ws", "limits"];
@@ -53,11 +53,11 @@ pub(crate) const GROUP_KEYS: &[&str] = &[
     "limits.messages_per_s",
 ];
 
-const FILE: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
-const FILES: Kind = Kind::List { of: "paths", check: |_| Ok(()) };
+const FILE: OptionKind = OptionKind::Text { of: "a path", check: |_| Ok(()) };
+const FILES: OptionKind = OptionKind::List { of: "paths", check: |_| Ok(()) };
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow {
         key: "tls.certificate",
         kind: FILES,
         default: "",
@@ -71,7 +71,7 @@ pub(super) const ROWS: &[Row] = &[
             settings.door.tls.certificates = value.list().iter().map(Into::into).collect();
         },
     },
-    Row {
+    OptionRow {
         key: "tls.chain",
         kind: FILES,
         default: "",
@@ -86,7 +86,7 @@ pub(super) const ROWS: &[Row] = &[
             settings.door.tls.chain = value.list().iter().map(Into::into).collect();
         },
     },
-    Row {
+    OptionRow {
         key: "tls.client_ca",
         kind: FILE,
         default: "",
@@ -98,9 +98,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.door.tls.client_authorities = path(value.text()),
     },
-    Row {
+    OptionRow {
         key: "tls.client_certificate",
-        kind: Kind::Choice(&["off", "optional", "required"]),
+        kind: OptionKind::Choice(&["off", "optional", "required"]),
         default: "off",
         live: true,
         short: "whether clients show a certificate",
@@ -110,13 +110,13 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| {
             settings.door.tls.client = match value.text() {
-                "optional" => ClientCertificate::Optional,
-                "required" => ClientCertificate::Required,
-                _ => ClientCertificate::Off,
+                "optional" => ClientCertificateMode::Optional,
+                "required" => ClientCertificateMode::Required,
+                _ => ClientCertificateMode::Off,
             }
         },
     },
-    Row {
+    OptionRow {
         key: "tls.crl",
         kind: FILES,
         default: "",
@@ -130,7 +130,7 @@ pub(super) const ROWS: &[Row] = &[
             settings.door.tls.revoked = value.list().iter().map(Into::into).collect();
         },
     },
-    Row {
+    OptionRow {
         key: "tls.key",
         kind: FILES,
         default: "",
@@ -143,9 +143,9 @@ pub(super) const ROWS: &[Row] = &[
             settings.door.tls.keys = value.list().iter().map(Into::into).collect();
         },
     },
-    Row {
+    OptionRow {
         key: "tls.psk_file",
-        kind: Kind::Text { of: "a path", check: psk_file },
+        kind: OptionKind::Text { of: "a path", check: psk_file },
         default: "",
         live: true,
         short: "keys that clients of tls listeners have too, in place of certificates (TLS-PSK)",
@@ -159,22 +159,23 @@ pub(super) const ROWS: &[Row] = &[
         source: "RFC 4279",
         set: |settings, value| settings.door.psk_file = path(value.text()),
     },
-    Row {
+    OptionRow {
         key: "tls.version_min",
-        kind: Kind::Choice(&["1.2", "1.3"]),
+        kind: OptionKind::Choice(&["1.2", "1.3"]),
         default: "1.2",
         live: true,
         short: "the oldest version of TLS that is spoken",
         long: "",
         source: "RFC 8996",
         set: |settings, value| {
-            let oldest = if value.text() == "1.3" { Oldest::V13 } else { Oldest::V12 };
-            settings.door.tls.oldest = oldest;
+            let oldest =
+                if value.text() == "1.3" { TlsVersionMin::V13 } else { TlsVersionMin::V12 };
+            settings.door.tls.version_min = oldest;
         },
     },
-    Row {
+    OptionRow {
         key: "proxy.protocol",
-        kind: Kind::Choice(&["off", "v1", "v2", "auto"]),
+        kind: OptionKind::Choice(&["off", "v1", "v2", "auto"]),
         default: "off",
         live: true,
         short: "PROXY protocol header that every connection must begin with",
@@ -183,16 +184,16 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| {
             settings.door.proxy = match value.text() {
-                "v1" => Some(Versions::V1),
-                "v2" => Some(Versions::V2),
-                "auto" => Some(Versions::Both),
+                "v1" => Some(ProxyVersions::V1),
+                "v2" => Some(ProxyVersions::V2),
+                "auto" => Some(ProxyVersions::Both),
                 _ => None,
             }
         },
     },
-    Row {
+    OptionRow {
         key: "quic.early_data",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether a client that comes back may say something in its first datagram (0-RTT)",
@@ -202,7 +203,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "RFC 8446, 8",
         set: |settings, value| settings.door.quic.early_data = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "quic.idle_timeout_ms",
         kind: count(0, 86_400_000, "milliseconds"),
         default: "0",
@@ -213,7 +214,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "RFC 9000, 10.1",
         set: |settings, value| settings.door.quic.idle_timeout_ms = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "quic.streams_max",
         kind: count(1, 1000, "streams"),
         default: "10",
@@ -225,7 +226,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "RFC 9000, 4.6",
         set: |settings, value| settings.door.quic.streams_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "quic.window_bytes",
         kind: bytes(4 * KIB, 16 * MIB),
         default: "64KiB",
@@ -237,9 +238,12 @@ pub(super) const ROWS: &[Row] = &[
         source: "RFC 9000, 4.1",
         set: |settings, value| settings.door.quic.window_bytes = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "unix.mode",
-        kind: Kind::Text { of: "a file mode like \"660\"", check: |text| mode(text).map(drop) },
+        kind: OptionKind::Text {
+            of: "a file mode like \"660\"",
+            check: |text| mode(text).map(drop),
+        },
         default: "660",
         live: false,
         short: "permissions of the files of unix listeners",
@@ -249,9 +253,9 @@ pub(super) const ROWS: &[Row] = &[
             settings.door.unix_mode = mode(value.text()).expect("the row has checked it");
         },
     },
-    Row {
+    OptionRow {
         key: "ws.origins",
-        kind: Kind::List { of: "origins like \"https://example.org\"", check: origin },
+        kind: OptionKind::List { of: "origins like \"https://example.org\"", check: origin },
         default: "",
         live: true,
         short: "whose pages may connect by WebSocket",

@@ -1,10 +1,10 @@
 //! Options of messages: what may be published, under which names, and what is retained.
 
-use super::{Row, TIB, bytes, count};
-use crate::options::value::{Kind, Unit};
+use super::{OptionRow, TIB, bytes, count};
+use crate::options::value::{NumberUnit, OptionKind};
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow {
         key: "delayed.bytes_max",
         kind: bytes(0, TIB),
         default: "64MiB",
@@ -15,7 +15,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.broker.delayed_bytes_max = value.number(),
     },
-    Row {
+    OptionRow {
         key: "delayed.client_percent_max",
         kind: count(1, 100, "percent"),
         default: "50",
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.broker.delayed_client_percent_max = value.number() as u8,
     },
-    Row {
+    OptionRow {
         key: "delayed.messages_max",
         kind: count(0, u32::MAX as u64, "messages"),
         default: "100000",
@@ -38,9 +38,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.broker.delayed_messages_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "message.check_payload_format",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether payloads that claim to be UTF-8 text are checked",
@@ -48,12 +48,12 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.3.2.3.2",
         set: |settings, value| settings.broker.check_payload_format = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "message.expiry_s_max",
-        kind: Kind::Number {
+        kind: OptionKind::Number {
             min: 1,
             max: u32::MAX as u64,
-            unit: Unit::Of("seconds"),
+            unit: NumberUnit::Named("seconds"),
             word: Some(("never", u32::MAX as u64)),
         },
         default: "never",
@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.3.2.3.3",
         set: |settings, value| settings.broker.message_expiry_s_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "message.qos_max",
         kind: count(0, 2, ""),
         default: "2",
@@ -74,9 +74,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.2.2.3.4",
         set: |settings, value| settings.broker.qos_max = value.u16() as u8,
     },
-    Row {
+    OptionRow {
         key: "retain.available",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "true",
         live: false,
         short: "whether messages may be retained",
@@ -84,7 +84,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.2.2.3.5",
         set: |settings, value| settings.broker.retain_available = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "retain.bytes_max",
         kind: bytes(0, TIB),
         default: "1GiB",
@@ -94,7 +94,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.broker.retained_bytes_max = value.number(),
     },
-    Row {
+    OptionRow {
         key: "retain.messages_max",
         kind: count(0, u32::MAX as u64, "messages"),
         default: "10000000",
@@ -104,7 +104,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.broker.retained_messages_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "topic.bytes_max",
         kind: bytes(1, 65_535),
         default: "65535",
@@ -114,7 +114,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 4.7.3",
         set: |settings, value| settings.broker.topic_bytes_max = value.u16(),
     },
-    Row {
+    OptionRow {
         key: "topic.levels_max",
         kind: count(1, 1024, "levels"),
         default: "128",

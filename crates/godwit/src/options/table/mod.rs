@@ -25,13 +25,13 @@ mod store;
 #[cfg(feature = "tables")]
 mod tables;
 
-use super::settings::Settings;
-use super::value::{Kind, Unit, Value};
+use super::settings::ProgramSettings;
+use super::value::{NumberUnit, OptionKind, OptionValue};
 
 /// `S` is what it sets.
-pub(crate) struct Row<S = Settings> {
+pub(crate) struct OptionRow<S = ProgramSettings> {
     pub(crate) key: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: OptionKind,
     /// As an environment variable would say it.
     pub(crate) default: &'static str,
     /// Whether SIGHUP applies a change, or only a restart. What CONNACK announced to clients that
@@ -44,19 +44,19 @@ pub(crate) struct Row<S = Settings> {
     /// The clause that it follows; empty where it is our own idea.
     pub(crate) source: &'static str,
     /// Puts the value in its place.
-    pub(crate) set: fn(&mut S, &Value),
+    pub(crate) set: fn(&mut S, &OptionValue),
 }
 
 /// Whatever `S` is.
-impl<S> Clone for Row<S> {
-    fn clone(&self) -> Row<S> {
+impl<S> Clone for OptionRow<S> {
+    fn clone(&self) -> OptionRow<S> {
         *self
     }
 }
 
-impl<S> Copy for Row<S> {}
+impl<S> Copy for OptionRow<S> {}
 
-impl<S> Row<S> {
+impl<S> OptionRow<S> {
     /// Whether a `[[listener]]` may have it for itself.
     pub(crate) fn is_listeners(&self) -> bool {
         listeners::SECTIONS.contains(&self.section())
@@ -83,13 +83,13 @@ impl<S> Row<S> {
         format!("GODWIT_{}", self.key.replace('.', "__").to_uppercase())
     }
 
-    pub(crate) fn default_value(&self) -> Value {
+    pub(crate) fn default_value(&self) -> OptionValue {
         self.kind.read_text(self.default).expect("a default fits its own row")
     }
 }
 
 /// Every option, in the order of the docs and the sample file.
-pub(crate) fn rows() -> impl Iterator<Item = &'static Row> + Clone {
+pub(crate) fn rows() -> impl Iterator<Item = &'static OptionRow> + Clone {
     let parts = [
         program::TOP,
         listeners::ROWS,
@@ -120,26 +120,26 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Row> + Clone {
     parts.into_iter().flatten()
 }
 
-pub(crate) fn find(key: &str) -> Option<&'static Row> {
+pub(crate) fn find(key: &str) -> Option<&'static OptionRow> {
     rows().find(|row| row.key == key)
 }
 
-const ANY: Kind = Kind::Text { of: "text", check: |_| Ok(()) };
+const ANY: OptionKind = OptionKind::Text { of: "text", check: |_| Ok(()) };
 
 /// Seconds as MQTT 5 counts them, where the largest number means for ever.
-pub(crate) const EXPIRY: Kind = Kind::Number {
+pub(crate) const EXPIRY: OptionKind = OptionKind::Number {
     min: 0,
     max: u32::MAX as u64,
-    unit: Unit::Of("seconds"),
+    unit: NumberUnit::Named("seconds"),
     word: Some(("never", u32::MAX as u64)),
 };
 
-pub(crate) const fn bytes(min: u64, max: u64) -> Kind {
-    Kind::Number { min, max, unit: Unit::Bytes, word: None }
+pub(crate) const fn bytes(min: u64, max: u64) -> OptionKind {
+    OptionKind::Number { min, max, unit: NumberUnit::Bytes, word: None }
 }
 
-pub(crate) const fn count(min: u64, max: u64, unit: &'static str) -> Kind {
-    Kind::Number { min, max, unit: Unit::Of(unit), word: None }
+pub(crate) const fn count(min: u64, max: u64, unit: &'static str) -> OptionKind {
+    OptionKind::Number { min, max, unit: NumberUnit::Named(unit), word: None }
 }
 
 const KIB: u64 = 1 << 10;

@@ -1,19 +1,21 @@
 //! Options of MySQL or MariaDB.
 
-use super::Row;
+use super::OptionRow;
 use super::tables::{any_query, query, user_query};
-use crate::identity::remote::url::Url;
-use crate::identity::tables::mysql::{Mysql, SCHEMES};
-use crate::options::value::Kind;
+use crate::identity::remote::server_url::ServerUrl;
+use crate::identity::tables::mysql::{MysqlDatabase, SCHEMES};
+use crate::options::value::OptionKind;
 
-const URL: Kind = Kind::Text {
+const URL: OptionKind = OptionKind::Text {
     of: "a URL",
-    check: |text| if text.is_empty() { Ok(()) } else { Url::parse(text, SCHEMES).map(|_| ()) },
+    check: |text| {
+        if text.is_empty() { Ok(()) } else { ServerUrl::parse(text, SCHEMES).map(|_| ()) }
+    },
 };
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow {
         key: "auth.mysql_rules",
-        kind: any_query::<Mysql>(),
+        kind: any_query::<MysqlDatabase>(),
         default: "",
         live: true,
         short: "query for what a client may do",
@@ -25,12 +27,12 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.2",
         set: |settings, value| {
             settings.security.mysql.rules =
-                query::<Mysql>(value.text()).expect("it was checked when it was read");
+                query::<MysqlDatabase>(value.text()).expect("it was checked when it was read");
         },
     },
-    Row {
+    OptionRow {
         key: "auth.mysql_tls",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether MySQL or MariaDB is spoken to over TLS",
@@ -39,9 +41,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.mysql.tls = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "auth.mysql_url",
-        kind: Kind::Hidden(&URL),
+        kind: OptionKind::Hidden(&URL),
         default: "",
         live: true,
         short: "MySQL or MariaDB server that knows users and their hashed passwords",
@@ -49,11 +51,13 @@ pub(super) const ROWS: &[Row] = &[
                percent-encoded. The environment keeps it out of the file: \
                GODWIT_AUTH__MYSQL_URL. docs/security.md explains it.",
         source: "MQTT 5.0, 5.4.1",
-        set: |settings, value| settings.security.mysql.url = Url::parse(value.text(), SCHEMES).ok(),
+        set: |settings, value| {
+            settings.security.mysql.url = ServerUrl::parse(value.text(), SCHEMES).ok()
+        },
     },
-    Row {
+    OptionRow {
         key: "auth.mysql_user",
-        kind: user_query::<Mysql>(),
+        kind: user_query::<MysqlDatabase>(),
         default: "SELECT password_hash, salt, is_superuser FROM mqtt_user \
                   WHERE username = ${username} LIMIT 2",
         live: true,
@@ -66,7 +70,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| {
             settings.security.mysql.user =
-                query::<Mysql>(value.text()).expect("it was checked when it was read");
+                query::<MysqlDatabase>(value.text()).expect("it was checked when it was read");
         },
     },
 ];

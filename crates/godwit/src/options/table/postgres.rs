@@ -1,19 +1,21 @@
 //! Options of PostgreSQL.
 
-use super::Row;
+use super::OptionRow;
 use super::tables::{any_query, query, user_query};
-use crate::identity::remote::url::Url;
-use crate::identity::tables::postgres::{Postgres, SCHEMES};
-use crate::options::value::Kind;
+use crate::identity::remote::server_url::ServerUrl;
+use crate::identity::tables::postgres::{PostgresDatabase, SCHEMES};
+use crate::options::value::OptionKind;
 
-const URL: Kind = Kind::Text {
+const URL: OptionKind = OptionKind::Text {
     of: "a URL",
-    check: |text| if text.is_empty() { Ok(()) } else { Url::parse(text, SCHEMES).map(|_| ()) },
+    check: |text| {
+        if text.is_empty() { Ok(()) } else { ServerUrl::parse(text, SCHEMES).map(|_| ()) }
+    },
 };
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow {
         key: "auth.postgres_rules",
-        kind: any_query::<Postgres>(),
+        kind: any_query::<PostgresDatabase>(),
         default: "",
         live: true,
         short: "query for what a client may do",
@@ -25,12 +27,12 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.2",
         set: |settings, value| {
             settings.security.postgres.rules =
-                query::<Postgres>(value.text()).expect("it was checked when it was read");
+                query::<PostgresDatabase>(value.text()).expect("it was checked when it was read");
         },
     },
-    Row {
+    OptionRow {
         key: "auth.postgres_tls",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether PostgreSQL is spoken to over TLS",
@@ -39,9 +41,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.postgres.tls = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "auth.postgres_url",
-        kind: Kind::Hidden(&URL),
+        kind: OptionKind::Hidden(&URL),
         default: "",
         live: true,
         short: "PostgreSQL server that knows users and their hashed passwords",
@@ -50,12 +52,12 @@ pub(super) const ROWS: &[Row] = &[
                GODWIT_AUTH__POSTGRES_URL. docs/security.md explains it.",
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| {
-            settings.security.postgres.url = Url::parse(value.text(), SCHEMES).ok()
+            settings.security.postgres.url = ServerUrl::parse(value.text(), SCHEMES).ok()
         },
     },
-    Row {
+    OptionRow {
         key: "auth.postgres_user",
-        kind: user_query::<Postgres>(),
+        kind: user_query::<PostgresDatabase>(),
         default: "SELECT password_hash, salt, is_superuser FROM mqtt_user \
                   WHERE username = ${username} LIMIT 2",
         live: true,
@@ -68,7 +70,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| {
             settings.security.postgres.user =
-                query::<Postgres>(value.text()).expect("it was checked when it was read");
+                query::<PostgresDatabase>(value.text()).expect("it was checked when it was read");
         },
     },
 ];

@@ -1,21 +1,21 @@
 //! Options of the program: where it listens and stores, its memory, its logs, what it traces.
 
-use super::{ANY, KIB, Row, TIB, count};
-use crate::listen::ListenUrl;
+use super::{ANY, KIB, OptionRow, TIB, count};
+use crate::listen_url::ListenUrl;
 use crate::logs::MODULES;
-use crate::options::nearest::nearest;
-use crate::options::settings::{Anonymous, LogFormat, LogTarget};
-use crate::options::value::{Kind, Unit, one_of};
+use crate::options::nearest::nearest_word;
+use crate::options::settings::{AnonymousAccess, LogFormat, LogTarget};
+use crate::options::value::{NumberUnit, OptionKind, one_of};
 use broker::limits;
-use broker::mount::Namespace;
+use broker::namespace::NamespaceTemplate;
 use std::net::IpAddr;
 use tracing::level_filters::LevelFilter;
 
 /// The keys without a section: a TOML file has them before its first `[section]`.
-pub(super) const TOP: &[Row] = &[
-    Row {
+pub(super) const TOP: &[OptionRow] = &[
+    OptionRow {
         key: "listen",
-        kind: Kind::List { of: "URLs", check: |url| ListenUrl::parse(url).map(drop) },
+        kind: OptionKind::List { of: "URLs", check: |url| ListenUrl::parse(url).map(drop) },
         default: "tcp://127.0.0.1:1883",
         live: false,
         short: "where clients connect: tcp://ADDRESS:PORT, tls://... or unix:///PATH, several too",
@@ -29,11 +29,11 @@ pub(super) const TOP: &[Row] = &[
             settings.listen = urls.map(|url| url.expect("the row has checked it")).collect();
         },
     },
-    Row {
+    OptionRow {
         key: "namespace",
-        kind: Kind::Text {
+        kind: OptionKind::Text {
             of: "a topic's beginning",
-            check: |text| Namespace::parse(text).map(drop),
+            check: |text| NamespaceTemplate::parse(text).map(drop),
         },
         default: "",
         live: true,
@@ -45,11 +45,11 @@ pub(super) const TOP: &[Row] = &[
                on. Empty is none.",
         source: "",
         set: |settings, value| {
-            let namespace = Namespace::parse(value.text());
+            let namespace = NamespaceTemplate::parse(value.text());
             settings.broker.namespace = namespace.expect("the row has checked it");
         },
     },
-    Row {
+    OptionRow {
         key: "shards",
         kind: count(0, limits::SHARDS_MAX as u64, "threads"),
         default: "0",
@@ -59,9 +59,9 @@ pub(super) const TOP: &[Row] = &[
         source: "",
         set: |settings, value| settings.shards = usize::from(value.u16()),
     },
-    Row {
+    OptionRow {
         key: "io_uring",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "true",
         live: false,
         short: "whether the kernel does many writes of one turn in one call",
@@ -71,7 +71,7 @@ pub(super) const TOP: &[Row] = &[
         source: "io_uring(7)",
         set: |settings, value| settings.io_uring = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "data",
         kind: ANY,
         default: "godwit-data",
@@ -82,9 +82,9 @@ pub(super) const TOP: &[Row] = &[
         source: "",
         set: |settings, value| settings.data = value.text().to_string(),
     },
-    Row {
+    OptionRow {
         key: "durability",
-        kind: Kind::Choice(super::store::DURABILITIES),
+        kind: OptionKind::Choice(super::store::DURABILITIES),
         default: "sync",
         live: false,
         short: "how well sessions, queues and retained messages are kept",
@@ -95,9 +95,9 @@ pub(super) const TOP: &[Row] = &[
         source: "MQTT 5.0, 4.1",
         set: |settings, value| settings.broker.durability = super::store::durability(value.text()),
     },
-    Row {
+    OptionRow {
         key: "allow_anonymous",
-        kind: Kind::Choice(&["loopback", "true", "false"]),
+        kind: OptionKind::Choice(&["loopback", "true", "false"]),
         default: "loopback",
         live: true,
         short: "whether clients may connect without authentication",
@@ -108,18 +108,18 @@ pub(super) const TOP: &[Row] = &[
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| {
             settings.allow_anonymous = match value.text() {
-                "true" => Anonymous::Always,
-                "false" => Anonymous::Never,
-                _ => Anonymous::Loopback,
+                "true" => AnonymousAccess::Always,
+                "false" => AnonymousAccess::Never,
+                _ => AnonymousAccess::Loopback,
             }
         },
     },
 ];
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow {
         key: "log.file",
-        kind: Kind::Text { of: "a path", check: |_| Ok(()) },
+        kind: OptionKind::Text { of: "a path", check: |_| Ok(()) },
         default: "",
         live: true,
         short: "file that `log.target = \"file\"` writes",
@@ -127,9 +127,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.log.file = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "log.format",
-        kind: Kind::Choice(&["json", "text"]),
+        kind: OptionKind::Choice(&["json", "text"]),
         default: "text",
         live: true,
         short: "how a log line is written",
@@ -140,9 +140,9 @@ pub(super) const ROWS: &[Row] = &[
             settings.log.format = if json { LogFormat::Json } else { LogFormat::Text };
         },
     },
-    Row {
+    OptionRow {
         key: "log.level",
-        kind: Kind::Choice(LEVELS),
+        kind: OptionKind::Choice(LEVELS),
         default: "info",
         live: true,
         short: "what is logged: this and everything graver",
@@ -150,9 +150,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.log.level = level(value.text()),
     },
-    Row {
+    OptionRow {
         key: "log.modules",
-        kind: Kind::Map { of: "MODULE", value: "LEVEL", check: check_module },
+        kind: OptionKind::Map { of: "MODULE", value: "LEVEL", check: check_module },
         default: "",
         live: true,
         short: "levels of single modules, over `log.level`",
@@ -166,9 +166,9 @@ pub(super) const ROWS: &[Row] = &[
             settings.log.modules = value.map().iter().map(pair).collect();
         },
     },
-    Row {
+    OptionRow {
         key: "log.target",
-        kind: Kind::Choice(&["file", "stderr", "syslog"]),
+        kind: OptionKind::Choice(&["file", "stderr", "syslog"]),
         default: "stderr",
         live: true,
         short: "where log lines go",
@@ -182,9 +182,14 @@ pub(super) const ROWS: &[Row] = &[
             }
         },
     },
-    Row {
+    OptionRow {
         key: "memory.bytes_max",
-        kind: Kind::Number { min: KIB * KIB, max: TIB, unit: Unit::Bytes, word: Some(("auto", 0)) },
+        kind: OptionKind::Number {
+            min: KIB * KIB,
+            max: TIB,
+            unit: NumberUnit::Bytes,
+            word: Some(("auto", 0)),
+        },
         default: "auto",
         live: true,
         short: "most memory for everything that clients have us hold",
@@ -205,12 +210,12 @@ pub(super) const ROWS: &[Row] = &[
             }
         },
     },
-    Row {
+    OptionRow {
         key: "sys.interval_s",
-        kind: Kind::Number {
+        kind: OptionKind::Number {
             min: 0,
             max: 86_400,
-            unit: Unit::Of("seconds"),
+            unit: NumberUnit::Named("seconds"),
             word: Some(("off", 0)),
         },
         default: "10",
@@ -220,9 +225,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 4.7.2",
         set: |settings, value| settings.broker.sys_interval_s = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "trace.address",
-        kind: Kind::Text { of: "an IP address", check: check_address },
+        kind: OptionKind::Text { of: "an IP address", check: check_address },
         default: "",
         live: true,
         short: "logs every packet of clients from this IP address",
@@ -235,7 +240,7 @@ pub(super) const ROWS: &[Row] = &[
             }
         },
     },
-    Row {
+    OptionRow {
         key: "trace.client_id",
         kind: ANY,
         default: "",
@@ -249,9 +254,9 @@ pub(super) const ROWS: &[Row] = &[
             }
         },
     },
-    Row {
+    OptionRow {
         key: "trace.topic",
-        kind: Kind::Text { of: "a topic filter", check: check_filter },
+        kind: OptionKind::Text { of: "a topic filter", check: check_filter },
         default: "",
         live: true,
         short: "logs every PUBLISH with a topic that this filter matches",
@@ -274,7 +279,7 @@ fn level(name: &str) -> LevelFilter {
 
 fn check_module(module: &str, level: &str) -> Result<(), String> {
     if !MODULES.contains(&module) {
-        let hint = nearest(module, MODULES.iter().copied());
+        let hint = nearest_word(module, MODULES.iter().copied());
         let hint = hint.map_or(String::new(), |module| format!(", did you mean \"{module}\"?"));
         return Err(format!("there is no module {module:?}, use {}{hint}", one_of(MODULES)));
     }

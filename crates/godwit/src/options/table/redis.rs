@@ -1,23 +1,28 @@
 //! Options of Redis.
 
-use super::Row;
-use crate::identity::remote::url::Url;
-use crate::identity::tables::redis::Command;
+use super::OptionRow;
+use crate::identity::remote::server_url::ServerUrl;
+use crate::identity::tables::redis::RedisCommand;
 use crate::identity::tables::resp::SCHEMES;
-use crate::options::value::Kind;
+use crate::options::value::OptionKind;
 
-const URL: Kind = Kind::Text {
+const URL: OptionKind = OptionKind::Text {
     of: "a URL",
-    check: |text| if text.is_empty() { Ok(()) } else { Url::parse(text, SCHEMES).map(|_| ()) },
+    check: |text| {
+        if text.is_empty() { Ok(()) } else { ServerUrl::parse(text, SCHEMES).map(|_| ()) }
+    },
 };
-const USER: Kind = Kind::Text { of: "a command", check: |text| Command::parse(text).map(|_| ()) };
-const RULES: Kind = Kind::Text {
+const USER: OptionKind =
+    OptionKind::Text { of: "a command", check: |text| RedisCommand::parse(text).map(|_| ()) };
+const RULES: OptionKind = OptionKind::Text {
     of: "a command",
-    check: |text| if text.is_empty() { Ok(()) } else { Command::parse_rules(text).map(|_| ()) },
+    check: |text| {
+        if text.is_empty() { Ok(()) } else { RedisCommand::parse_rules(text).map(|_| ()) }
+    },
 };
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow {
         key: "auth.redis_rules",
         kind: RULES,
         default: "",
@@ -30,12 +35,12 @@ pub(super) const ROWS: &[Row] = &[
                rules of `acl.file` come after them, and what no rule allows is refused.",
         source: "MQTT 5.0, 5.4.2",
         set: |settings, value| {
-            settings.security.redis.rules = Command::parse_rules(value.text()).ok();
+            settings.security.redis.rules = RedisCommand::parse_rules(value.text()).ok();
         },
     },
-    Row {
+    OptionRow {
         key: "auth.redis_url",
-        kind: Kind::Hidden(&URL),
+        kind: OptionKind::Hidden(&URL),
         default: "",
         live: true,
         short: "Redis server that knows users and their hashed passwords",
@@ -44,9 +49,11 @@ pub(super) const ROWS: &[Row] = &[
                percent-encoded. The environment keeps it out of the file: \
                GODWIT_AUTH__REDIS_URL. docs/security.md explains it.",
         source: "MQTT 5.0, 5.4.1",
-        set: |settings, value| settings.security.redis.url = Url::parse(value.text(), SCHEMES).ok(),
+        set: |settings, value| {
+            settings.security.redis.url = ServerUrl::parse(value.text(), SCHEMES).ok()
+        },
     },
-    Row {
+    OptionRow {
         key: "auth.redis_user",
         kind: USER,
         default: "HMGET mqtt_user:${username} password_hash salt is_superuser",
@@ -59,7 +66,7 @@ pub(super) const ROWS: &[Row] = &[
                `${cert_subject}`. A client without a hash is left to the others.",
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| {
-            settings.security.redis.user = Command::parse(value.text()).ok();
+            settings.security.redis.user = RedisCommand::parse(value.text()).ok();
         },
     },
 ];

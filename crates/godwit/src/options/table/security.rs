@@ -1,23 +1,23 @@
 //! Options of identity and permission: who may connect, and what they may do.
 
-use super::{ANY, Row, count};
-use crate::identity::certificate::Part;
-use crate::identity::jwt::Place;
-use crate::options::value::{Kind, Unit};
+use super::{ANY, OptionRow, count};
+use crate::identity::certificate::CertificateNameField;
+use crate::identity::jwt::TokenLocation;
+use crate::options::value::{NumberUnit, OptionKind};
 
-const PATH: Kind = Kind::Text { of: "a path", check: |_| Ok(()) };
-const KEYS: Kind = if cfg!(feature = "http") {
-    Kind::Hidden(&Kind::Text { of: "a path or a URL", check: check_keys })
+const PATH: OptionKind = OptionKind::Text { of: "a path", check: |_| Ok(()) };
+const KEYS: OptionKind = if cfg!(feature = "http") {
+    OptionKind::Hidden(&OptionKind::Text { of: "a path or a URL", check: check_keys })
 } else {
     PATH
 };
 const PARTS: &[&str] = &["off", "common_name", "subject", "alternative_name"];
 
-fn part(word: &str) -> Option<Part> {
+fn part(word: &str) -> Option<CertificateNameField> {
     match word {
-        "alternative_name" => Some(Part::AlternativeName),
-        "common_name" => Some(Part::CommonName),
-        "subject" => Some(Part::Subject),
+        "alternative_name" => Some(CertificateNameField::AlternativeName),
+        "common_name" => Some(CertificateNameField::CommonName),
+        "subject" => Some(CertificateNameField::Subject),
         _ => None,
     }
 }
@@ -26,14 +26,14 @@ fn part(word: &str) -> Option<Part> {
 fn check_keys(text: &str) -> Result<(), String> {
     #[cfg(feature = "http")]
     if text.contains("://") {
-        use crate::identity::remote::{http::SCHEMES, url::Url};
-        return Url::parse(text, SCHEMES).map(|_| ());
+        use crate::identity::remote::{http_client::SCHEMES, server_url::ServerUrl};
+        return ServerUrl::parse(text, SCHEMES).map(|_| ());
     }
     let _ = text;
     Ok(())
 }
 
-pub(super) const ACL: &[Row] = &[Row {
+pub(super) const ACL: &[OptionRow] = &[OptionRow {
     key: "acl.file",
     kind: PATH,
     default: "",
@@ -47,10 +47,10 @@ pub(super) const ACL: &[Row] = &[Row {
     set: |settings, value| settings.security.acl_file = value.text().into(),
 }];
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow {
         key: "auth.certificate",
-        kind: Kind::Choice(PARTS),
+        kind: OptionKind::Choice(PARTS),
         default: "off",
         live: true,
         short: "what of a client's certificate is its user name",
@@ -61,9 +61,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| settings.security.certificate_user = part(value.text()),
     },
-    Row {
+    OptionRow {
         key: "auth.certificate_client_id",
-        kind: Kind::Choice(PARTS),
+        kind: OptionKind::Choice(PARTS),
         default: "off",
         live: true,
         short: "what of a client's certificate is its client id",
@@ -71,12 +71,12 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| settings.security.certificate_client_id = part(value.text()),
     },
-    Row {
+    OptionRow {
         key: "auth.failures_max",
-        kind: Kind::Number {
+        kind: OptionKind::Number {
             min: 0,
             max: 1_000_000,
-            unit: Unit::Of("attempts"),
+            unit: NumberUnit::Named("attempts"),
             word: Some(("off", 0)),
         },
         default: "20",
@@ -88,7 +88,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.limits.failures_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "auth.jwt_acl_claim",
         kind: ANY,
         default: "",
@@ -102,7 +102,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.2",
         set: |settings, value| settings.security.jwt_claims.permissions = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "auth.jwt_audience",
         kind: ANY,
         default: "",
@@ -112,7 +112,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| settings.security.jwt_claims.audience = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "auth.jwt_client_id_claim",
         kind: ANY,
         default: "",
@@ -123,9 +123,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| settings.security.jwt_claims.client_id = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "auth.jwt_from",
-        kind: Kind::Choice(&["password", "user_name"]),
+        kind: OptionKind::Choice(&["password", "user_name"]),
         default: "password",
         live: true,
         short: "where in CONNECT a token is",
@@ -133,10 +133,11 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| {
             let name = value.text() == "user_name";
-            settings.security.jwt_place = if name { Place::UserName } else { Place::Password };
+            settings.security.jwt_place =
+                if name { TokenLocation::UserName } else { TokenLocation::Password };
         },
     },
-    Row {
+    OptionRow {
         key: "auth.jwt_groups_claim",
         kind: ANY,
         default: "",
@@ -146,7 +147,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.jwt_claims.groups = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "auth.jwt_issuer",
         kind: ANY,
         default: "",
@@ -156,7 +157,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| settings.security.jwt_claims.issuer = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "auth.jwt_keys",
         kind: KEYS,
         default: "",
@@ -171,7 +172,7 @@ pub(super) const ROWS: &[Row] = &[
         set: |settings, value| settings.security.set_keys(value.text()),
     },
     #[cfg(feature = "http")]
-    Row {
+    OptionRow {
         key: "auth.jwt_refresh_s",
         kind: count(1, 86_400, "seconds"),
         default: "300",
@@ -183,7 +184,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.jwt_refresh_s = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "auth.jwt_namespace_claim",
         kind: ANY,
         default: "",
@@ -194,7 +195,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.jwt_claims.namespace = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "auth.jwt_user_claim",
         kind: ANY,
         default: "sub",
@@ -204,12 +205,12 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| settings.security.jwt_claims.user = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "auth.password_cache_s",
-        kind: Kind::Number {
+        kind: OptionKind::Number {
             min: 0,
             max: 86_400,
-            unit: Unit::Of("seconds"),
+            unit: NumberUnit::Named("seconds"),
             word: Some(("off", 0)),
         },
         default: "300",
@@ -222,7 +223,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.password_cache_s = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "auth.queue_max",
         kind: count(1, 1_000_000, "clients"),
         default: "1000",
@@ -234,9 +235,14 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.limits.queue_max = value.u32() as usize,
     },
-    Row {
+    OptionRow {
         key: "auth.threads",
-        kind: Kind::Number { min: 0, max: 64, unit: Unit::Of("threads"), word: Some(("auto", 0)) },
+        kind: OptionKind::Number {
+            min: 0,
+            max: 64,
+            unit: NumberUnit::Named("threads"),
+            word: Some(("auto", 0)),
+        },
         default: "auto",
         live: true,
         short: "threads that check passwords",
@@ -246,7 +252,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.limits.threads = usize::from(value.u16()),
     },
-    Row {
+    OptionRow {
         key: "auth.timeout_ms",
         kind: count(100, 600_000, "milliseconds"),
         default: "5000",
@@ -257,7 +263,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.1.4",
         set: |settings, value| settings.broker.verdict_timeout_ms = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "auth.users",
         kind: PATH,
         default: "",
@@ -270,8 +276,8 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-pub(super) const BANS: &[Row] = &[
-    Row {
+pub(super) const BANS: &[OptionRow] = &[
+    OptionRow {
         key: "bans.file",
         kind: PATH,
         default: "",
@@ -284,7 +290,7 @@ pub(super) const BANS: &[Row] = &[
         source: "MQTT 5.0, 3.2.2.2",
         set: |settings, value| settings.security.bans_file = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "flapping.ban_s",
         kind: count(1, 31_536_000, "seconds"),
         default: "300",
@@ -294,12 +300,12 @@ pub(super) const BANS: &[Row] = &[
         source: "",
         set: |settings, value| settings.broker.flapping_ban_s = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "flapping.count_max",
-        kind: Kind::Number {
+        kind: OptionKind::Number {
             min: 0,
             max: 1_000_000,
-            unit: Unit::Of("times"),
+            unit: NumberUnit::Named("times"),
             word: Some(("off", 0)),
         },
         default: "off",
@@ -311,7 +317,7 @@ pub(super) const BANS: &[Row] = &[
         source: "MQTT 5.0, 3.2.2.2",
         set: |settings, value| settings.broker.flapping_count_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "flapping.window_s",
         kind: count(1, 86_400, "seconds"),
         default: "60",

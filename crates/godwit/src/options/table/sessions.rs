@@ -1,11 +1,11 @@
 //! Options of a session: how long it lives, what it may hold, what it may subscribe to.
 
-use super::{EXPIRY, KIB, Row, TIB, count};
-use crate::options::value::{Kind, Unit, one_of};
-use broker::options::{QueuePolicy, Strategy};
+use super::{EXPIRY, KIB, OptionRow, TIB, count};
+use crate::options::value::{NumberUnit, OptionKind, one_of};
+use broker::options::{QueuePolicy, SharedStrategy};
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow {
         key: "queue.age_s_max",
         kind: EXPIRY,
         default: "never",
@@ -16,12 +16,12 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.broker.queue_age_s_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "queue.bytes_max",
-        kind: Kind::Number {
+        kind: OptionKind::Number {
             min: KIB,
             max: TIB,
-            unit: Unit::Bytes,
+            unit: NumberUnit::Bytes,
             word: Some(("auto", u64::MAX)),
         },
         default: "auto",
@@ -35,12 +35,12 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.broker.queue_bytes_max = value.number(),
     },
-    Row {
+    OptionRow {
         key: "queue.messages_max",
-        kind: Kind::Number {
+        kind: OptionKind::Number {
             min: 1,
             max: 1_000_000_000,
-            unit: Unit::Of("messages"),
+            unit: NumberUnit::Named("messages"),
             word: Some(("auto", u32::MAX as u64)),
         },
         default: "auto",
@@ -53,9 +53,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.broker.queue_messages_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "queue.policy",
-        kind: Kind::Choice(&["disconnect", "drop_newest", "drop_oldest"]),
+        kind: OptionKind::Choice(&["disconnect", "drop_newest", "drop_oldest"]),
         default: "drop_oldest",
         live: true,
         short: "what happens when a session's queue is full",
@@ -76,9 +76,9 @@ pub(super) const ROWS: &[Row] = &[
             }
         },
     },
-    Row {
+    OptionRow {
         key: "queue.qos0",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether QoS 0 messages wait for a client that is away",
@@ -86,7 +86,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 4.1",
         set: |settings, value| settings.broker.queue_qos0 = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "session.expiry_s_default",
         kind: EXPIRY,
         default: "never",
@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 3.1.1, 3.1.2.4",
         set: |settings, value| settings.broker.session_expiry_s_default = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "session.expiry_s_max",
         kind: EXPIRY,
         default: "never",
@@ -107,7 +107,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.2.2.3.2",
         set: |settings, value| settings.broker.session_expiry_s_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "session.inflight_max",
         kind: count(1, 65_000, "messages"),
         default: "1024",
@@ -118,7 +118,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 4.9",
         set: |settings, value| settings.broker.inflight_max = value.u16(),
     },
-    Row {
+    OptionRow {
         key: "session.subscriptions_max",
         kind: count(1, u32::MAX as u64, "subscriptions"),
         default: "100000",
@@ -128,9 +128,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.broker.subscriptions_max = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "shared.available",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "true",
         live: true,
         short: "whether shared subscriptions ($share/group/filter) are offered",
@@ -138,9 +138,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.2.2.3.13",
         set: |settings, value| settings.broker.shared_available = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "shared.strategies",
-        kind: Kind::Map {
+        kind: OptionKind::Map {
             of: "GROUP",
             value: "STRATEGY",
             check: |_, strategy| check_strategy(strategy),
@@ -155,9 +155,9 @@ pub(super) const ROWS: &[Row] = &[
             settings.broker.shared_strategies = value.map().iter().map(pair).collect();
         },
     },
-    Row {
+    OptionRow {
         key: "shared.strategy",
-        kind: Kind::Choice(STRATEGIES),
+        kind: OptionKind::Choice(STRATEGIES),
         default: "round_robin",
         live: true,
         short: "how a shared subscription chooses the member that gets a message",
@@ -167,9 +167,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 4.8.2",
         set: |settings, value| settings.broker.shared_strategy = strategy(value.text()),
     },
-    Row {
+    OptionRow {
         key: "subscription.exclusive_available",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether a client may have a subscription for itself, by `$exclusive/FILTER`",
@@ -178,9 +178,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.broker.exclusive_available = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "subscription.ids_available",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "true",
         live: true,
         short: "whether subscription identifiers are offered",
@@ -188,9 +188,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "MQTT 5.0, 3.2.2.3.12",
         set: |settings, value| settings.broker.subscription_ids_available = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "subscription.wildcard_available",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "true",
         live: true,
         short: "whether filters with + and # are offered",
@@ -208,12 +208,12 @@ fn check_strategy(name: &str) -> Result<(), String> {
 }
 
 /// Of a checked name.
-fn strategy(name: &str) -> Strategy {
+fn strategy(name: &str) -> SharedStrategy {
     match name {
-        "hash_client" => Strategy::HashClient,
-        "hash_topic" => Strategy::HashTopic,
-        "random" => Strategy::Random,
-        "sticky" => Strategy::Sticky,
-        _ => Strategy::RoundRobin,
+        "hash_client" => SharedStrategy::HashClient,
+        "hash_topic" => SharedStrategy::HashTopic,
+        "random" => SharedStrategy::Random,
+        "sticky" => SharedStrategy::Sticky,
+        _ => SharedStrategy::RoundRobin,
     }
 }

@@ -1,16 +1,16 @@
 //! Options of the store: what it may use of the disk, and what is kept how well.
 
-use super::{KIB, MIB, Row, TIB, bytes, count};
-use crate::options::value::{Kind, Unit, one_of};
+use super::{KIB, MIB, OptionRow, TIB, bytes, count};
+use crate::options::value::{NumberUnit, OptionKind, one_of};
 use broker::options::Durability;
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow {
         key: "store.bytes_max",
-        kind: Kind::Number {
+        kind: OptionKind::Number {
             min: 16 * MIB,
             max: TIB * 1024,
-            unit: Unit::Bytes,
+            unit: NumberUnit::Bytes,
             word: Some(("none", u64::MAX)),
         },
         default: "none",
@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.store.bytes_max = value.number(),
     },
-    Row {
+    OptionRow {
         key: "store.lazy_ms",
         kind: count(1, 60_000, "ms"),
         default: "1000",
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Row] = &[
             settings.store.lazy = std::time::Duration::from_millis(value.number());
         },
     },
-    Row {
+    OptionRow {
         key: "store.memory_bytes",
         kind: bytes(64 * KIB, 1024 * MIB),
         default: "1 MiB",
@@ -48,9 +48,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.store.memory_bytes = value.number() as usize,
     },
-    Row {
+    OptionRow {
         key: "store.repair",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: false,
         short: "start although the store is damaged, without what is missing",
@@ -59,9 +59,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.store.repair = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "store.topics",
-        kind: Kind::Map { of: "FILTER", value: "DURABILITY", check: check_durability },
+        kind: OptionKind::Map { of: "FILTER", value: "DURABILITY", check: check_durability },
         default: "",
         live: true,
         short: "durability of single topics, by topic filter; the first that matches counts",

@@ -1,21 +1,21 @@
 //! Options of servers that keep users and rules in tables.
 
-use super::{Row, count};
-use crate::identity::password::{Kind as Hashed, Salt};
+use super::{OptionRow, count};
+use crate::identity::password_format::{PasswordHashKind as Hashed, SaltPosition};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use crate::identity::{
-    remote::template::Template,
-    tables::sql::{Database, Query},
+    remote::template::AuthTemplate,
+    tables::sql::{SqlDatabase, SqlQuery},
 };
+use crate::options::value::OptionKind;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-use crate::options::value::Check;
-use crate::options::value::Kind;
+use crate::options::value::TextCheck;
 
 /// What the tables of all of them have.
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow {
         key: "auth.password_form",
-        kind: Kind::Choice(&["tagged", "pbkdf2_sha256", "pbkdf2_sha512", "sha256", "sha512"]),
+        kind: OptionKind::Choice(&["tagged", "pbkdf2_sha256", "pbkdf2_sha512", "sha256", "sha512"]),
         default: "tagged",
         live: true,
         short: "how passwords are hashed in the tables of other servers",
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Row] = &[
                beside them, as EMQX has them; a single SHA is weak. Plain text is not read.",
         source: "",
         set: |settings, value| {
-            settings.security.password_form.kind = match value.text() {
+            settings.security.password_form.hash_kind = match value.text() {
                 "pbkdf2_sha256" => Hashed::Pbkdf2Sha256,
                 "pbkdf2_sha512" => Hashed::Pbkdf2Sha512,
                 "sha256" => Hashed::Sha256,
@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Row] = &[
             };
         },
     },
-    Row {
+    OptionRow {
         key: "auth.password_rounds",
         kind: count(1, 10_000_000, "rounds"),
         default: "10000",
@@ -43,9 +43,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| settings.security.password_form.rounds = value.u32(),
     },
-    Row {
+    OptionRow {
         key: "auth.password_salt",
-        kind: Kind::Choice(&["prefix", "suffix", "none"]),
+        kind: OptionKind::Choice(&["prefix", "suffix", "none"]),
         default: "prefix",
         live: true,
         short: "where the salt stands when `sha256` and `sha512` are made",
@@ -53,9 +53,9 @@ pub(super) const ROWS: &[Row] = &[
         source: "",
         set: |settings, value| {
             settings.security.password_form.salt = match value.text() {
-                "suffix" => Salt::Suffix,
-                "none" => Salt::None,
-                _ => Salt::Prefix,
+                "suffix" => SaltPosition::Suffix,
+                "none" => SaltPosition::None,
+                _ => SaltPosition::Prefix,
             };
         },
     },
@@ -63,23 +63,23 @@ pub(super) const ROWS: &[Row] = &[
 
 /// The query for a user, which there has to be.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(super) const fn user_query<D: Database>() -> Kind {
-    let check: Check = |text| match query::<D>(text)? {
+pub(super) const fn user_query<D: SqlDatabase>() -> OptionKind {
+    let check: TextCheck = |text| match query::<D>(text)? {
         Some(_) => Ok(()),
         None => Err("it is empty, use a query".into()),
     };
-    Kind::Text { of: "a query", check }
+    OptionKind::Text { of: "a query", check }
 }
 
 /// One that may be empty.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(super) const fn any_query<D: Database>() -> Kind {
-    Kind::Text { of: "a query", check: |text| query::<D>(text).map(|_| ()) }
+pub(super) const fn any_query<D: SqlDatabase>() -> OptionKind {
+    OptionKind::Text { of: "a query", check: |text| query::<D>(text).map(|_| ()) }
 }
 
 /// Empty asks nothing.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(super) fn query<D: Database>(text: &str) -> Result<Option<Template>, String> {
-    Query::parse(text, D::mark)?;
-    Ok(Some(Template::parse(text, false)?).filter(|_| !text.is_empty()))
+pub(super) fn query<D: SqlDatabase>(text: &str) -> Result<Option<AuthTemplate>, String> {
+    SqlQuery::parse(text, D::placeholder)?;
+    Ok(Some(AuthTemplate::parse(text, false)?).filter(|_| !text.is_empty()))
 }

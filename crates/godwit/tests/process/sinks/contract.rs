@@ -2,9 +2,9 @@
 //! and comes back, who is slow, or away until the queue is full; kills; hostile names and payloads;
 //! options that change.
 
-use super::relay::Relay;
+use super::relay::TcpRelay;
 use crate::bridges::wait_for_round;
-use crate::broker::{Broker, PATIENCE, Program, godwit, run, scratch};
+use crate::broker::{PATIENCE, TestBroker, TestProgram, godwit, run, scratch};
 use crate::clients;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 pub(super) const OURS: &str = "it is the test's own";
 
 /// A topic and a payload.
-pub(super) type Row = (String, String);
+pub(super) type SinkRow = (String, String);
 
 /// What a sink leads to.
-pub(super) trait Place {
+pub(super) trait SinkPlace {
     const NAME: &'static str;
     /// Options below `[[sink]]`, besides name and filters.
     fn options(&self) -> String;
     /// What it has, in the order in which it came.
-    fn rows(&self) -> Vec<Row>;
+    fn rows(&self) -> Vec<SinkRow>;
     fn stop(&mut self);
     fn start(&mut self);
     fn clear(&mut self);
@@ -33,7 +33,7 @@ pub(super) trait Place {
         true
     }
     /// The way to its server, if it has one. Without, it is slow by being away every now and then.
-    fn relay(&self) -> Option<&Relay> {
+    fn relay(&self) -> Option<&TcpRelay> {
         None
     }
     /// How late an answer of a slow server is.
@@ -42,7 +42,7 @@ pub(super) trait Place {
     }
 }
 
-pub(super) fn stands(place: &mut impl Place) {
+pub(super) fn stands(place: &mut impl SinkPlace) {
     rows_are_right_and_in_order(place);
     what_is_written_stays_a_value(place);
     who_is_not_there_yet_gets_it_later(place);
@@ -55,22 +55,22 @@ pub(super) fn stands(place: &mut impl Place) {
     options_change_live(place);
 }
 
-pub(super) struct Edge {
-    pub(super) broker: Broker,
+pub(super) struct SinkRig {
+    pub(super) broker: TestBroker,
     pub(super) file: PathBuf,
 }
 
-impl Edge {
-    pub(super) fn start(name: &str, text: &str, more: &[&str]) -> Edge {
+impl SinkRig {
+    pub(super) fn start(name: &str, text: &str, more: &[&str]) -> SinkRig {
         let file = scratch(name).join("godwit.toml");
         std::fs::write(&file, text).expect("the file can be written");
-        Edge::again(file, more)
+        SinkRig::again(file, more)
     }
 
-    fn again(file: PathBuf, more: &[&str]) -> Edge {
+    fn again(file: PathBuf, more: &[&str]) -> SinkRig {
         let named = file.display().to_string();
         let fixed = ["--config", &named, "--set", "sys.interval_s=1"];
-        Edge { broker: Broker::start(&[&fixed, more].concat()), file }
+        SinkRig { broker: TestBroker::start(&[&fixed, more].concat()), file }
     }
 
     pub(super) fn reload(&mut self, text: &str) {
@@ -87,7 +87,7 @@ impl Edge {
     pub(super) fn publish_lines(&self, arguments: &[&str], file: &Path) {
         let port = self.broker.port();
         let mut publisher =
-            Program::start(godwit(&[&["pub", "-p", &port, "-l"], arguments].concat()));
+            TestProgram::start(godwit(&[&["pub", "-p", &port, "-l"], arguments].concat()));
         publisher.write(&std::fs::read_to_string(file).expect(OURS));
         assert_eq!(publisher.finish().0, Some(0));
     }
@@ -127,7 +127,7 @@ pub(super) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// Places are looked at side by side.
-fn own<P: Place>(_: &P, name: &str) -> String {
+fn own<P: SinkPlace>(_: &P, name: &str) -> String {
     format!("{name}-{}", P::NAME)
 }
 
@@ -139,7 +139,7 @@ fn count(port: &str, topic: &str, qos: &str, numbers: Range<u32>) -> Duration {
 fn count_at(port: &str, topic: &str, qos: &str, numbers: Range<u32>, pace: Duration) -> Duration {
     let begun = Instant::now();
     let arguments = ["pub", "-p", port, "-V", "5", "-t", topic, "-q", qos, "-l"];
-    let mut publisher = Program::start(godwit(&arguments));
+    let mut publisher = TestProgram::start(godwit(&arguments));
     for number in numbers {
         publisher.write(&format!("{number}\n"));
         thread::sleep(pace);
@@ -148,14 +148,14 @@ fn count_at(port: &str, topic: &str, qos: &str, numbers: Range<u32>, pace: Durat
     begun.elapsed()
 }
 
-pub(super) fn sink(place: &impl Place, filters: &str, more: &str) -> String {
+pub(super) fn sink(place: &impl SinkPlace, filters: &str, more: &str) -> String {
     let pace = "retry_min_ms = 50\nretry_max_s = 1\nbatch.wait_ms = 20\n";
     let options = place.options();
     format!("[[sink]]\nname = \"s\"\nfilters = [{filters}]\n{pace}{more}{options}")
 }
 
 /// Waits until it is so many, and none is too much.
-pub(super) fn wait_for(place: &impl Place, what: &str, is_right: impl Fn(&[Row]) -> bool) {
+pub(super) fn wait_for(place: &impl SinkPlace, what: &str, is_right: impl Fn(&[SinkRow]) -> bool) {
     let until = Instant::now() + PATIENCE;
     loop {
         let rows = place.rows();
@@ -167,30 +167,30 @@ pub(super) fn wait_for(place: &impl Place, what: &str, is_right: impl Fn(&[Row])
     }
 }
 
-pub(super) fn numbers(topic: &str, numbers: Range<u32>) -> Vec<Row> {
+pub(super) fn numbers(topic: &str, numbers: Range<u32>) -> Vec<SinkRow> {
     numbers.map(|number| (topic.to_string(), number.to_string())).collect()
 }
 
 /// Each at least once, and first in their order.
-fn wait_for_all(place: &impl Place, what: &str, wanted: &[Row]) {
+fn wait_for_all(place: &impl SinkPlace, what: &str, wanted: &[SinkRow]) {
     let until = Instant::now() + PATIENCE;
     loop {
         let (rows, mut seen) = (place.rows(), HashSet::new());
-        let firsts: Vec<&Row> = rows.iter().filter(|row| seen.insert(*row)).collect();
-        let firsts: Vec<&Row> = firsts.into_iter().filter(|row| wanted.contains(row)).collect();
+        let firsts: Vec<&SinkRow> = rows.iter().filter(|row| seen.insert(*row)).collect();
+        let firsts: Vec<&SinkRow> = firsts.into_iter().filter(|row| wanted.contains(row)).collect();
         if firsts.iter().copied().eq(wanted) {
             return;
         }
-        let missing: Vec<&Row> = wanted.iter().filter(|row| !rows.contains(row)).collect();
+        let missing: Vec<&SinkRow> = wanted.iter().filter(|row| !rows.contains(row)).collect();
         let late = firsts.iter().zip(wanted).find(|(found, wanted)| **found != *wanted);
         assert!(Instant::now() < until, "{what}: missing {missing:?}, out of order {late:?}");
         thread::sleep(Duration::from_millis(50));
     }
 }
 
-fn rows_are_right_and_in_order(place: &mut impl Place) {
+fn rows_are_right_and_in_order(place: &mut impl SinkPlace) {
     place.clear();
-    let edge = Edge::start(&own(place, "sink-order"), &sink(place, "\"a/+\", \"b\"", ""), &[]);
+    let edge = SinkRig::start(&own(place, "sink-order"), &sink(place, "\"a/+\", \"b\"", ""), &[]);
     edge.wait_for_value("state", |value| value == "1");
     let mut wanted = Vec::new();
     for (qos, from) in [("0", 0), ("1", 1000), ("2", 2000)] {
@@ -205,7 +205,7 @@ fn rows_are_right_and_in_order(place: &mut impl Place) {
     edge.wait_until_done();
 }
 
-fn what_is_written_stays_a_value(place: &mut impl Place) {
+fn what_is_written_stays_a_value(place: &mut impl SinkPlace) {
     place.clear();
     let topics = [
         "a/'; DROP TABLE m; --",
@@ -215,13 +215,13 @@ fn what_is_written_stays_a_value(place: &mut impl Place) {
         "a/%s%n\\u0000\\",
         "a/$1 ?",
     ];
-    let mut edge = Edge::start(
+    let mut edge = SinkRig::start(
         &own(place, "sink-hostile"),
         &sink(place, "\"a/#\"", "refused_tries = 1\n"),
         &[],
     );
     edge.wait_for_value("state", |value| value == "1");
-    let mut wanted: Vec<Row> = Vec::new();
+    let mut wanted: Vec<SinkRow> = Vec::new();
     for topic in topics {
         let payload = format!("'{topic}\", \r\n\t\\ `$(x)` \u{1f426}\n");
         let file = edge.file.with_file_name("payload");
@@ -250,12 +250,12 @@ fn what_is_written_stays_a_value(place: &mut impl Place) {
 const PUBLISHED: u32 = 600;
 const PACE: Duration = Duration::from_millis(3);
 
-fn who_is_slow_gets_all_of_it_in_larger_batches(place: &mut impl Place) {
+fn who_is_slow_gets_all_of_it_in_larger_batches(place: &mut impl SinkPlace) {
     place.clear();
     let (relay, late_ms) = (place.relay(), place.late_ms());
     let text = sink(place, "\"a\"", "");
     let text = relay.map_or(text.clone(), |relay| relay.instead(&text));
-    let edge = Edge::start(&own(place, "sink-slow"), &text, &[]);
+    let edge = SinkRig::start(&own(place, "sink-slow"), &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     let has_relay = relay.is_some_and(|relay| {
         relay.late(late_ms);
@@ -284,7 +284,7 @@ fn who_is_slow_gets_all_of_it_in_larger_batches(place: &mut impl Place) {
 }
 
 /// The oldest go while there is no place, and then, by another option, the newest.
-fn who_is_away_when_the_queue_is_full_gets_what_the_options_keep(place: &mut impl Place) {
+fn who_is_away_when_the_queue_is_full_gets_what_the_options_keep(place: &mut impl SinkPlace) {
     place.clear();
     place.stop();
     let data = scratch(&own(place, "sink-full-data")).display().to_string();
@@ -294,12 +294,12 @@ fn who_is_away_when_the_queue_is_full_gets_what_the_options_keep(place: &mut imp
     };
     let (oldest, newest) = (limits("64KiB", "drop_oldest"), limits("96KiB", "drop_newest"));
     let more = ["--data", &data, "--set", "connection.packet_bytes_max=64KiB"];
-    let mut edge = Edge::start(&own(place, "sink-full"), &oldest, &more);
+    let mut edge = SinkRig::start(&own(place, "sink-full"), &oldest, &more);
     // Its session is there when it has looked for somebody.
     edge.wait_for_value("last_error", |value| !value.is_empty());
     let padded = |number: u32| format!("number {number:0>250}");
     let file = edge.file.with_file_name("payloads");
-    let publish = |edge: &Edge, numbers: Range<u32>| {
+    let publish = |edge: &SinkRig, numbers: Range<u32>| {
         let lines: Vec<String> = numbers.map(padded).collect();
         std::fs::write(&file, lines.join("\n")).expect(OURS);
         let begun = Instant::now();
@@ -307,7 +307,7 @@ fn who_is_away_when_the_queue_is_full_gets_what_the_options_keep(place: &mut imp
         let took = begun.elapsed();
         assert!(took < Duration::from_secs(10), "the publisher waited: {took:?}");
     };
-    let value = |edge: &Edge, name: &str| -> u32 {
+    let value = |edge: &SinkRig, name: &str| -> u32 {
         let mut found = 0;
         edge.wait_for_value(name, |value| value.parse().map(|value| found = value).is_ok());
         found
@@ -325,18 +325,18 @@ fn who_is_away_when_the_queue_is_full_gets_what_the_options_keep(place: &mut imp
     let dropped = first + 2000 - end;
     edge.wait_for_value("dropped/queue_full", |value| value == dropped.to_string());
     place.start();
-    let wanted: Vec<Row> = (first..end).map(|number| ("a".into(), padded(number))).collect();
+    let wanted: Vec<SinkRow> = (first..end).map(|number| ("a".into(), padded(number))).collect();
     wait_for(place, "full", |rows| rows == wanted);
     edge.wait_for_value("queue/bytes", |value| value == "0");
     edge.wait_for_value("dropped/queue_full", |value| value == dropped.to_string());
 }
 
-fn who_is_not_there_yet_gets_it_later(place: &mut impl Place) {
+fn who_is_not_there_yet_gets_it_later(place: &mut impl SinkPlace) {
     place.clear();
     place.stop();
     let data = scratch(&own(place, "sink-absent-data")).display().to_string();
     let edge =
-        Edge::start(&own(place, "sink-absent"), &sink(place, "\"a\"", ""), &["--data", &data]);
+        SinkRig::start(&own(place, "sink-absent"), &sink(place, "\"a\"", ""), &["--data", &data]);
     edge.wait_for_value("state", |value| value == "0");
     edge.wait_for_value("last_error", |value| !value.is_empty());
     let took = edge.count("a", "1", 0..2000);
@@ -350,9 +350,9 @@ fn who_is_not_there_yet_gets_it_later(place: &mut impl Place) {
     edge.wait_for_value("state", |value| value == "1");
 }
 
-fn who_goes_and_comes_back_loses_nothing(place: &mut impl Place) {
+fn who_goes_and_comes_back_loses_nothing(place: &mut impl SinkPlace) {
     place.clear();
-    let edge = Edge::start(&own(place, "sink-returns"), &sink(place, "\"a\"", ""), &[]);
+    let edge = SinkRig::start(&own(place, "sink-returns"), &sink(place, "\"a\"", ""), &[]);
     edge.wait_for_value("state", |value| value == "1");
     for round in 0..3 {
         let from = round * 1000;
@@ -375,16 +375,16 @@ fn who_goes_and_comes_back_loses_nothing(place: &mut impl Place) {
 }
 
 /// A sink without filters: what it gets a rule has sent it, under the message's name.
-pub(super) fn sink_of_rows(place: &impl Place) -> String {
+pub(super) fn sink_of_rows(place: &impl SinkPlace) -> String {
     let rule = "[[rule]]\nname = \"r\"\nsql = 'SELECT payload AS p FROM \"a\"'\n\
                 send.to = [\"sink/s\"]\nsend.payload = \"${p}\"\n";
     sink(place, "", "") + rule
 }
 
-fn rows_of_rules_come_like_messages(place: &mut impl Place) {
+fn rows_of_rules_come_like_messages(place: &mut impl SinkPlace) {
     place.clear();
     let text = sink_of_rows(place);
-    let edge = Edge::start(&own(place, "sink-rows"), &text, &[]);
+    let edge = SinkRig::start(&own(place, "sink-rows"), &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     edge.count("a", "1", 0..500);
     edge.publish(&["-t", "b", "-m", "no rule sees it", "-q", "1"]);
@@ -394,10 +394,10 @@ fn rows_of_rules_come_like_messages(place: &mut impl Place) {
     edge.wait_for_value("out/messages", |value| value == "600");
 }
 
-pub(super) fn a_broker_that_is_killed_loses_nothing(place: &mut impl Place, text: &str) {
+pub(super) fn a_broker_that_is_killed_loses_nothing(place: &mut impl SinkPlace, text: &str) {
     place.clear();
     let data = scratch(&own(place, "sink-killed-data")).display().to_string();
-    let mut edge = Edge::start(&own(place, "sink-killed"), text, &["--data", &data]);
+    let mut edge = SinkRig::start(&own(place, "sink-killed"), text, &["--data", &data]);
     // From now on its session is there.
     edge.wait_for_value("state", |value| value == "1");
     let mut wanted = Vec::new();
@@ -416,15 +416,15 @@ pub(super) fn a_broker_that_is_killed_loses_nothing(place: &mut impl Place, text
         wanted.extend(publishing.join().expect("it counts"));
         let file = edge.file.clone();
         drop(edge);
-        edge = Edge::again(file, &["--data", &data]);
+        edge = SinkRig::again(file, &["--data", &data]);
     }
     assert!(wanted.len() > 20, "{}", wanted.len());
-    let wanted: Vec<Row> =
+    let wanted: Vec<SinkRow> =
         wanted.iter().map(|number| ("a".to_string(), number.to_string())).collect();
     wait_for_all(place, "killed", &wanted);
 }
 
-fn options_change_live(place: &mut impl Place) {
+fn options_change_live(place: &mut impl SinkPlace) {
     place.clear();
     let other = |text: &str, folder: &Path| {
         let path = folder.join("other.jsonl");
@@ -436,7 +436,7 @@ fn options_change_live(place: &mut impl Place) {
     };
     let folder = scratch(&own(place, "sink-live-other"));
     let text = other(&sink(place, "\"a\"", ""), &folder);
-    let mut edge = Edge::start(&own(place, "sink-live"), &text, &[]);
+    let mut edge = SinkRig::start(&own(place, "sink-live"), &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     edge.reload(&other(&sink(place, "\"b\"", ""), &folder));
     edge.wait_for_value("connects", |value| value == "2");

@@ -1,8 +1,8 @@
 //! What only sinks into files do: rotation, full disks, files that are large, and one of several
 //! that cannot be written.
 
-use super::contract::{Edge, OURS, numbers, wait_until};
-use super::places::{Csv, Format, Json, Parquet, parquet_files};
+use super::contract::{OURS, SinkRig, numbers, wait_until};
+use super::places::{CsvRows, JsonRows, ParquetRows, RowFormat, parquet_files};
 use crate::broker::scratch;
 use crate::installed::leave_out;
 use parquet::file::reader::SerializedFileReader;
@@ -20,7 +20,7 @@ fn files_are_by_topic_and_rotate() {
          file.path = \"{}/${{topic[2]}}.jsonl\"\nfile.rotate_bytes = 1024\nfile.keep = 3\n",
         folder.display()
     );
-    let edge = Edge::start("sink-rotates-options", &text, &[]);
+    let edge = SinkRig::start("sink-rotates-options", &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     for topic in ["a/x", "a/..", "a/y/z"] {
         edge.publish(&["-t", topic, "-m", "1", "-q", "1"]);
@@ -50,7 +50,7 @@ fn parquet_has_types_and_whole_files() {
          \"raw=bytes\"]\n",
         folder.display()
     );
-    let mut edge = Edge::start("sink-parquet-options", &text, &[]);
+    let mut edge = SinkRig::start("sink-parquet-options", &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     // What a process that was killed leaves.
     fs::write(folder.join("a.unfinished"), "PAR1").unwrap();
@@ -93,7 +93,7 @@ fn a_full_disk_is_waited_for() {
         "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\nretry_min_ms = 50\nretry_max_s = 1\n\
          columns = [\"p=${{payload}}\"]\nfile.path = \"{shown}/rows\"\n"
     );
-    let edge = Edge::start("sink-full-options", &text, &[]);
+    let edge = SinkRig::start("sink-full-options", &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     let ballast = folder.join("ballast");
     fs::write(&ballast, vec![7; 56 << 10]).unwrap();
@@ -126,7 +126,7 @@ fn large_files_in_a_batch_that_takes_longer_get_each_row_once() {
     let old = format!("p\r\n{}", "what was there\r\n".repeat(65_536));
     let path = |number: u32| folder.join(format!("{number}.csv"));
     (0..100).for_each(|number| fs::write(path(number), &old).unwrap());
-    let edge = Edge::start("sink-many-options", &text, &[]);
+    let edge = SinkRig::start("sink-many-options", &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     for round in 1..=2 {
         for number in 0..100 {
@@ -146,7 +146,7 @@ fn large_files_in_a_batch_that_takes_longer_get_each_row_once() {
 }
 
 /// Of three files that a batch has rows for, one cannot be written.
-fn trouble_with_one_file_doubles_nothing<F: Format>() {
+fn trouble_with_one_file_doubles_nothing<F: RowFormat>() {
     let folder = scratch(&format!("sink-one-{}", F::NAME));
     let text = format!(
         "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\nretry_min_ms = 10\nretry_max_s = 1\n\
@@ -155,7 +155,7 @@ fn trouble_with_one_file_doubles_nothing<F: Format>() {
         folder.display(),
         F::NAME
     );
-    let edge = Edge::start(&format!("sink-one-{}-options", F::NAME), &text, &[]);
+    let edge = SinkRig::start(&format!("sink-one-{}-options", F::NAME), &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     fs::write(folder.join("bad"), "in the way").expect(OURS);
     let topics = [("bad", "1"), ("good", "2"), ("best", "0")];
@@ -179,9 +179,9 @@ fn trouble_with_one_file_doubles_nothing<F: Format>() {
 
 #[test]
 fn trouble_with_one_file_doubles_nothing_in_others() {
-    trouble_with_one_file_doubles_nothing::<Json>();
-    trouble_with_one_file_doubles_nothing::<Csv>();
-    trouble_with_one_file_doubles_nothing::<Parquet>();
+    trouble_with_one_file_doubles_nothing::<JsonRows>();
+    trouble_with_one_file_doubles_nothing::<CsvRows>();
+    trouble_with_one_file_doubles_nothing::<ParquetRows>();
 }
 
 /// Each time that it is full it is renamed, and what was renamed before cannot be removed.
@@ -194,7 +194,7 @@ fn what_is_in_a_file_that_makes_trouble_later_is_not_written_again() {
          file.path = \"{}/rows\"\nfile.rotate_bytes = 1024\nfile.keep = 1\n",
         folder.display()
     );
-    let edge = Edge::start("sink-half-options", &text, &[]);
+    let edge = SinkRig::start("sink-half-options", &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     let old = |number: u32| folder.join(format!("rows.{number:04}0101T000000-000"));
     fs::create_dir_all(old(1999).join("in the way")).unwrap();
@@ -228,7 +228,7 @@ fn who_gets_the_path_of_another_sink_waits_for_its_end() {
     let swapped = sink("s", "busy", "two") + &sink("idle", "quiet", "one");
     let renamed = sink("heir", "quiet", "one");
     for (next, heir) in [(swapped, "idle"), (renamed, "heir")] {
-        let mut edge = Edge::start("sink-heirs-options", &first, &[]);
+        let mut edge = SinkRig::start("sink-heirs-options", &first, &[]);
         edge.wait_for_value("state", |value| value == "1");
         // A file and its way to the disk for each message keep it busy.
         edge.count("busy", "1", 0..3000);

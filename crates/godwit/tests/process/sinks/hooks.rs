@@ -1,13 +1,13 @@
 //! What a web server is told of each event, lines in the place of an array, and a server that is
 //! not there while the broker is killed.
 
-use super::contract::{Edge, wait_until};
+use super::contract::{SinkRig, wait_until};
 use super::own::{hook, server};
 use super::places::row_of;
 use crate::broker::{run, scratch};
 use crate::clients;
 use crate::ports::free_port;
-use crate::stub::{Said, Web};
+use crate::stub::{TestWebServer, WebResponse};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read, Write};
@@ -62,13 +62,13 @@ fn every_event_reaches_a_web_server_with_what_is_known_of_it() {
     let text = "[[rule]]\ndeny = \"publish\"\ntopic = [\"secret\"]\n\
                 [[rule]]\nallow = \"all\"\ntopic = [\"#\", \"$SYS/#\"]\n";
     fs::write(&rules, text).expect("it is the test's own");
-    let (_web, heard) = server(hooks, |_| Said::Json(200, String::new()));
+    let (_web, heard) = server(hooks, |_| WebResponse::Json(200, String::new()));
     let options = format!(
         "allow_anonymous = \"true\"\nauth.users = \"{users}\"\nacl.file = \"{rules}\"\n\
          queue.messages_max = 2\n{}",
         hook(hooks, "events = [\"*\"]")
     );
-    let edge = Edge::start("sink-events-all-options", &options, &[]);
+    let edge = SinkRig::start("sink-events-all-options", &options, &[]);
     edge.wait_for_value("state", |value| value == "1");
     cause_all(&edge.broker.port());
     let read = json!({
@@ -128,9 +128,9 @@ fn every_event_reaches_a_web_server_with_what_is_known_of_it() {
 #[test]
 fn what_becomes_of_messages_is_told_to_who_asks() {
     let port = free_port();
-    let (_web, heard) = server(port, |_| Said::Json(200, String::new()));
+    let (_web, heard) = server(port, |_| WebResponse::Json(200, String::new()));
     let of = |events: &str| hook(port, &format!("filters = [\"#\"]\nevents = [{events}]"));
-    let mut edge = Edge::start("sink-fates", &of("\"client.denied\""), &[]);
+    let mut edge = SinkRig::start("sink-fates", &of("\"client.denied\""), &[]);
     edge.wait_for_value("state", |value| value == "1");
     let near = edge.broker.port();
     let told = |payload: &str| -> Vec<String> {
@@ -172,7 +172,7 @@ fn what_becomes_of_messages_is_told_to_who_asks() {
 fn events_of_large_messages_that_wait_have_a_bound_in_bytes() {
     let text = hook(free_port(), "events = [\"message.delivered\"]");
     // None is lost to a reader that is slow.
-    let edge = Edge::start("sink-fates-large", &text, &["--set", "queue.bytes_max=256MiB"]);
+    let edge = SinkRig::start("sink-fates-large", &text, &["--set", "queue.bytes_max=256MiB"]);
     edge.wait_for_value("state", |value| value == "0");
     let file = edge.file.with_file_name("large");
     fs::write(&file, vec![b'x'; 1024 * 1024]).expect("it is the test's own");
@@ -195,14 +195,14 @@ fn a_batch_can_be_lines_of_json() {
     let own = asked.clone();
     let more = "filters = [\"a\"]\nhttp.batch = \"lines\"\nbatch.wait_ms = 400";
     let text = hook(port, more).replace("batch.wait_ms = 100\n", "");
-    let edge = Edge::start("sink-lines", &text, &[]);
+    let edge = SinkRig::start("sink-lines", &text, &[]);
     edge.wait_for_value("state", |value| value == "0");
     for payload in ["one", "two\nlines", "{\"v\": 3}"] {
         edge.publish(&["-t", "a", "-m", payload, "-q", "1"]);
     }
-    let _web = Web::start(port, None, move |question| {
+    let _web = TestWebServer::start(port, None, move |question| {
         own.lock().expect("nobody panicked").push(question.body.clone());
-        Said::Json(200, String::new())
+        WebResponse::Json(200, String::new())
     });
     edge.wait_for_value("out/messages", |value| value == "3");
     let bodies = asked.lock().expect("nobody panicked").clone();
@@ -220,7 +220,7 @@ fn what_waits_for_a_server_that_is_away_comes_through_a_kill() {
     let data = scratch("sink-away-data").display().to_string();
     let start = || {
         let text = hook(port, "filters = [\"a\"]");
-        let edge = Edge::start("sink-away", &text, &["--data", &data]);
+        let edge = SinkRig::start("sink-away", &text, &["--data", &data]);
         edge.wait_for_value("last_error", |value| !value.is_empty());
         edge
     };
@@ -231,7 +231,7 @@ fn what_waits_for_a_server_that_is_away_comes_through_a_kill() {
     drop(edge);
     let edge = start();
     edge.count("a", "1", 200..300);
-    let (_web, heard) = server(port, |_| Said::Json(200, String::new()));
+    let (_web, heard) = server(port, |_| WebResponse::Json(200, String::new()));
     edge.wait_until_done();
     let heard = heard.lock().expect("nobody panicked");
     let rows = heard

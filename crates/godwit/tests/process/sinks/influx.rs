@@ -1,30 +1,30 @@
 //! Sinks into InfluxDB, with a real one of 1.x.
 
-use super::contract::{Edge, OURS, Place, Row, sink, stands, wait_for};
-use super::relay::Relay;
+use super::contract::{OURS, SinkPlace, SinkRig, SinkRow, sink, stands, wait_for};
+use super::relay::TcpRelay;
 use crate::installed::is_installed;
 use crate::ports::free_port;
-use crate::servers::{Started, folder};
-use crate::stub::{Said, Web};
+use crate::servers::{ServerProcess, folder};
+use crate::stub::{TestWebServer, WebResponse};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 
-struct Influx {
+struct InfluxPlace {
     folder: PathBuf,
     port: u16,
-    relay: Relay,
-    started: Option<Started>,
+    relay: TcpRelay,
+    started: Option<ServerProcess>,
 }
 
 const WHO: &str = "godwit:it%27s";
 
-impl Influx {
-    fn new(name: &str) -> Influx {
+impl InfluxPlace {
+    fn new(name: &str) -> InfluxPlace {
         let (folder, port) = (folder(name, "root"), free_port());
-        let mut influx = Influx { folder, port, relay: Relay::to(port), started: None };
+        let mut influx = InfluxPlace { folder, port, relay: TcpRelay::to(port), started: None };
         influx.start();
         influx.ask("CREATE USER godwit WITH PASSWORD 'it\\'s' WITH ALL PRIVILEGES");
         influx.ask("CREATE DATABASE plant");
@@ -54,7 +54,7 @@ impl Influx {
     }
 }
 
-impl Place for Influx {
+impl SinkPlace for InfluxPlace {
     const NAME: &'static str = "influx";
 
     fn options(&self) -> String {
@@ -66,7 +66,7 @@ impl Place for Influx {
         )
     }
 
-    fn rows(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<SinkRow> {
         let said = self.ask("SELECT topic, payload FROM m");
         let rows = said["results"][0]["series"][0]["values"].as_array().cloned();
         let text = |value: &Value| value.as_str().expect("a string").to_string();
@@ -78,7 +78,7 @@ impl Place for Influx {
     }
 
     fn start(&mut self) {
-        let Influx { folder, port, .. } = self;
+        let InfluxPlace { folder, port, .. } = self;
         let (folder, backups) = (folder.display(), free_port());
         let options = format!(
             "reporting-disabled = true\nbind-address = \"127.0.0.1:{backups}\"\n\
@@ -91,19 +91,19 @@ impl Place for Influx {
         fs::write(&file, options).expect(OURS);
         let file = file.display().to_string();
         let command = ["influxd", "-config", &file];
-        self.started = Some(Started::new(&command, "root", "TERM", "Listening for signals"));
+        self.started = Some(ServerProcess::new(&command, "root", "TERM", "Listening for signals"));
     }
 
     fn clear(&mut self) {
         self.ask("DROP MEASUREMENT m");
     }
 
-    fn relay(&self) -> Option<&Relay> {
+    fn relay(&self) -> Option<&TcpRelay> {
         Some(&self.relay)
     }
 }
 
-impl Drop for Influx {
+impl Drop for InfluxPlace {
     fn drop(&mut self) {
         self.started = None;
         let _ = fs::remove_dir_all(&self.folder);
@@ -113,7 +113,7 @@ impl Drop for Influx {
 #[test]
 fn influxdb_stands_the_contract() {
     if is_installed("InfluxDB", "influxd") {
-        stands(&mut Influx::new("sink-influx"));
+        stands(&mut InfluxPlace::new("sink-influx"));
     }
 }
 
@@ -122,7 +122,7 @@ fn influxdb_gets_values_with_their_types_and_one_bad_line_keeps_no_other_back() 
     if !is_installed("InfluxDB", "influxd") {
         return;
     }
-    let influx = Influx::new("sink-influx-own-server");
+    let influx = InfluxPlace::new("sink-influx-own-server");
     let fields = "influx.fields = ['v=${payload.v}', 'n=${payload.n}i', 'is=${payload.is}']";
     let options = sink(&influx, "\"a/#\"", "refused_tries = 1\n");
     let text: Vec<&str> = options
@@ -130,7 +130,7 @@ fn influxdb_gets_values_with_their_types_and_one_bad_line_keeps_no_other_back() 
         .map(|line| if line.starts_with("influx.fields") { fields } else { line })
         .collect();
     let text = text.join("\n").replace("batch.wait_ms = 20", "batch.wait_ms = 700");
-    let edge = Edge::start("sink-influx-own", &text, &[]);
+    let edge = SinkRig::start("sink-influx-own", &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     let tag = "a/x,at=b c\\";
     for payload in [
@@ -155,14 +155,14 @@ fn influxdb_gets_values_with_their_types_and_one_bad_line_keeps_no_other_back() 
 
 #[test]
 fn influxdb_of_2_is_asked_as_it_wants() {
-    let web = Web::start(0, None, |_| Said::Json(204, String::new()));
+    let web = TestWebServer::start(0, None, |_| WebResponse::Json(204, String::new()));
     let text = format!(
         "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\ninflux.token = \"it's secret\"\n\
          influx.url = \"{}/api/v2/write?org=o&bucket=b\"\ninflux.measurement = \"m\"\n\
          influx.fields = [\"v=${{payload}}\"]\n",
         web.url().trim_end_matches('/')
     );
-    let edge = Edge::start("sink-influx-2", &text, &[]);
+    let edge = SinkRig::start("sink-influx-2", &text, &[]);
     // Its session has to be there, for what comes before goes past it.
     edge.wait_for_value("state", |value| value == "1");
     edge.publish(&["-t", "a", "-m", "21.5", "-q", "1"]);
@@ -181,7 +181,7 @@ fn influxdb_of_2_is_asked_as_it_wants() {
 /// a message that has nothing to write. Such a message waits for no further try.
 #[test]
 fn a_line_has_what_the_message_has_and_its_own_time() {
-    let web = Web::start(0, None, |_| Said::Json(204, String::new()));
+    let web = TestWebServer::start(0, None, |_| WebResponse::Json(204, String::new()));
     let text = format!(
         "[[sink]]\nname = \"s\"\nfilters = [\"s/#\"]\nrefused_tries = 10\nretry_min_ms = 10000\n\
          influx.url = \"{}/write?db=x\"\ninflux.measurement = \"m\"\n\
@@ -190,7 +190,7 @@ fn a_line_has_what_the_message_has_and_its_own_time() {
          influx.time = \"${{payload.at}}\"\ninflux.time_unit = \"s\"\n",
         web.url().trim_end_matches('/')
     );
-    let edge = Edge::start("sink-influx-lines", &text, &[]);
+    let edge = SinkRig::start("sink-influx-lines", &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     for (topic, payload) in [
         ("s/a", r#"{"t":21,"at":1700000000}"#),

@@ -1,13 +1,13 @@
 //! Sinks into topics of Kafka, with a real one: its jars, which `cargo x test` fetches.
 
-use super::contract::{Edge, OURS, Place, Row, stands};
-use super::log::{Log, Stored};
-use super::relay::Relay;
+use super::contract::{OURS, SinkPlace, SinkRig, SinkRow, stands};
+use super::log::{KafkaLogClient, StoredRecord};
+use super::relay::TcpRelay;
 use super::tls::certificates;
 use crate::broker::PATIENCE;
 use crate::installed::is_installed;
 use crate::ports::free_port;
-use crate::servers::{Started, folder, run};
+use crate::servers::{ServerProcess, folder, run};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,20 +16,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A cluster of one or two: the first has the topics' names, and both have partitions.
-struct Kafka {
+struct KafkaPlace {
     folder: PathBuf,
-    nodes: Vec<Node>,
+    nodes: Vec<KafkaNode>,
     controller: u16,
     /// What was there before is not looked at.
     from: i64,
 }
 
-struct Node {
+struct KafkaNode {
     plain: u16,
     /// Which it says that it listens at.
-    relay: Relay,
+    relay: TcpRelay,
     tls: u16,
-    started: Option<Started>,
+    started: Option<ServerProcess>,
 }
 
 const TOPIC: &str = "rows";
@@ -53,8 +53,8 @@ fn has_kafka() -> bool {
     is_installed("Java", "java") && is_installed("Kafka", jars())
 }
 
-impl Kafka {
-    fn new(name: &str, nodes: usize) -> Kafka {
+impl KafkaPlace {
+    fn new(name: &str, nodes: usize) -> KafkaPlace {
         let folder = folder(name, "root");
         let certificates = certificates(&format!("{name}-tls"));
         for name in ["ca.pem", "stranger-ca.pem"] {
@@ -67,10 +67,10 @@ impl Kafka {
         fs::write(folder.join("log4j2.yaml"), LOGS).expect(OURS);
         let node = |_| {
             let plain = free_port();
-            Node { plain, relay: Relay::to(plain), tls: free_port(), started: None }
+            KafkaNode { plain, relay: TcpRelay::to(plain), tls: free_port(), started: None }
         };
-        let nodes: Vec<Node> = (0..nodes).map(node).collect();
-        let mut kafka = Kafka { folder, nodes, controller: free_port(), from: 0 };
+        let nodes: Vec<KafkaNode> = (0..nodes).map(node).collect();
+        let mut kafka = KafkaPlace { folder, nodes, controller: free_port(), from: 0 };
         for at in 0..kafka.nodes.len() {
             let file = kafka.write_options(at);
             let user = format!("[name=godwit,password=\"{SECRET}\"]");
@@ -89,7 +89,7 @@ impl Kafka {
     /// The file that one of them reads.
     fn write_options(&self, at: usize) -> String {
         let (folder, controller) = (self.folder.display(), self.controller);
-        let Node { plain, relay, tls, .. } = &self.nodes[at];
+        let KafkaNode { plain, relay, tls, .. } = &self.nodes[at];
         let here = format!("PLAINTEXT://127.0.0.1:{plain},SASL_SSL://localhost:{tls}");
         let said = relay.instead(&here);
         let (roles, more) = match at {
@@ -129,12 +129,12 @@ impl Kafka {
         let jars = jars().join("*").display().to_string();
         let (first, rest) = (&JAVA[..1], &JAVA[1..]);
         let command = [first, &[&logs], rest, &[&jars, "kafka.Kafka", &file]].concat();
-        let started = Started::new(&command, "root", "KILL", "Kafka Server started");
+        let started = ServerProcess::new(&command, "root", "KILL", "Kafka Server started");
         self.nodes[at].started = Some(started);
     }
 
-    fn log(&self, at: usize) -> Option<Log> {
-        Log::connect(self.nodes[at].plain)
+    fn log(&self, at: usize) -> Option<KafkaLogClient> {
+        KafkaLogClient::connect(self.nodes[at].plain)
     }
 
     fn make(&self, topic: &str, leaders: &[i32], largest: &str) {
@@ -142,7 +142,7 @@ impl Kafka {
     }
 }
 
-impl Place for Kafka {
+impl SinkPlace for KafkaPlace {
     const NAME: &'static str = "kafka";
 
     fn options(&self) -> String {
@@ -150,9 +150,9 @@ impl Place for Kafka {
         format!("kafka.servers = [\"127.0.0.1:{port}\"]\nkafka.topic = \"{TOPIC}\"\n")
     }
 
-    fn rows(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<SinkRow> {
         let Some(mut log) = self.log(0) else { return Vec::new() };
-        log.read(TOPIC, 0, self.from).iter().map(Stored::row).collect()
+        log.read(TOPIC, 0, self.from).iter().map(StoredRecord::row).collect()
     }
 
     fn stop(&mut self) {
@@ -167,12 +167,12 @@ impl Place for Kafka {
         self.from = self.log(0).expect("it is there").end(TOPIC, 0);
     }
 
-    fn relay(&self) -> Option<&Relay> {
+    fn relay(&self) -> Option<&TcpRelay> {
         Some(&self.nodes[0].relay)
     }
 }
 
-impl Drop for Kafka {
+impl Drop for KafkaPlace {
     fn drop(&mut self) {
         self.nodes.clear();
         let _ = fs::remove_dir_all(&self.folder);
@@ -182,14 +182,18 @@ impl Drop for Kafka {
 #[test]
 fn kafka_stands_the_contract() {
     if has_kafka() {
-        let mut kafka = Kafka::new("sink-kafka", 1);
+        let mut kafka = KafkaPlace::new("sink-kafka", 1);
         kafka.make(TOPIC, &[1], "8388608");
         stands(&mut kafka);
     }
 }
 
 /// Values of each key, in their order; a key is in one partition.
-fn of_keys(kafka: &Kafka, topic: &str, leaders: &[i32]) -> BTreeMap<String, (i32, Vec<String>)> {
+fn of_keys(
+    kafka: &KafkaPlace,
+    topic: &str,
+    leaders: &[i32],
+) -> BTreeMap<String, (i32, Vec<String>)> {
     let mut keys = BTreeMap::new();
     for (partition, leader) in leaders.iter().enumerate() {
         let Some(mut log) = kafka.log(*leader as usize - 1) else { continue };
@@ -208,8 +212,8 @@ fn keys_of_kafka_keep_their_order_whoever_leads_them() {
     if !has_kafka() {
         return;
     }
-    let mut kafka = Kafka::new("sink-kafka-own-server", 2);
-    let options = |kafka: &Kafka, sasl: &str, password: &str, authority: &str| {
+    let mut kafka = KafkaPlace::new("sink-kafka-own-server", 2);
+    let options = |kafka: &KafkaPlace, sasl: &str, password: &str, authority: &str| {
         format!(
             "[[sink]]\nname = \"s\"\nfilters = [\"a/#\"]\nretry_min_ms = 50\nretry_max_s = 1\n\
              refused_tries = 2\nbatch.wait_ms = 300\n\
@@ -223,13 +227,13 @@ fn keys_of_kafka_keep_their_order_whoever_leads_them() {
     };
     let (scram, plain) = ("scram-sha-256", "plain");
     let text = options(&kafka, scram, SECRET, "stranger-ca.pem");
-    let mut edge = Edge::start("sink-kafka-own", &text, &[]);
+    let mut edge = SinkRig::start("sink-kafka-own", &text, &[]);
     edge.wait_for_value("last_error", |value| value.contains("certificate"));
     edge.reload(&options(&kafka, scram, "wrong", "ca.pem"));
     edge.wait_for_value("last_error", |value| value.contains("SASL_AUTHENTICATION_FAILED"));
     edge.reload(&options(&kafka, scram, SECRET, "ca.pem"));
     edge.wait_for_value("state", |value| value == "1");
-    let publish = |edge: &Edge, topic: &str, payload: &str| {
+    let publish = |edge: &SinkRig, topic: &str, payload: &str| {
         edge.publish(&["-t", topic, "-m", payload, "-q", "1"]);
     };
 
@@ -304,7 +308,7 @@ fn keys_of_kafka_keep_their_order_whoever_leads_them() {
     edge.wait_for_value("out/messages", |value| value == "110");
 }
 
-fn wait_until_last(kafka: &Kafka, leaders: &[i32], names: &[&str]) {
+fn wait_until_last(kafka: &KafkaPlace, leaders: &[i32], names: &[&str]) {
     let until = Instant::now() + PATIENCE;
     loop {
         let keys = of_keys(kafka, "of.x", leaders);

@@ -1,22 +1,22 @@
 //! As much of a client of Kafka as it takes to make topics and to look at what is in them.
 
-use super::contract::{OURS, Row};
+use super::contract::{OURS, SinkRow};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-pub(super) struct Log {
+pub(super) struct KafkaLogClient {
     stream: TcpStream,
 }
 
 /// A record as a topic has it.
-pub(super) struct Stored {
+pub(super) struct StoredRecord {
     pub(super) key: Option<String>,
     pub(super) value: String,
     pub(super) headers: Vec<(String, String)>,
 }
 
-impl Stored {
-    pub(super) fn row(&self) -> Row {
+impl StoredRecord {
+    pub(super) fn row(&self) -> SinkRow {
         let topic = self.headers.iter().find(|(name, _)| name == "topic");
         (topic.expect("its topic").1.clone(), self.value.clone())
     }
@@ -25,9 +25,9 @@ impl Stored {
 const FETCH: i16 = 1;
 const CREATE_TOPICS: i16 = 19;
 
-impl Log {
-    pub(super) fn connect(port: u16) -> Option<Log> {
-        Some(Log { stream: TcpStream::connect(("127.0.0.1", port)).ok()? })
+impl KafkaLogClient {
+    pub(super) fn connect(port: u16) -> Option<KafkaLogClient> {
+        Some(KafkaLogClient { stream: TcpStream::connect(("127.0.0.1", port)).ok()? })
     }
 
     fn ask(&mut self, api: i16, version: i16, body: &[u8]) -> Vec<u8> {
@@ -64,25 +64,25 @@ impl Log {
         number(10_000, &mut body);
         body.push(0);
         let said = self.ask(CREATE_TOPICS, 2, &body);
-        let mut said = Bytes(&said);
+        let mut said = ByteCursor(&said);
         said.cut(4 + 4);
         said.text();
         assert_eq!(said.short(), 0, "{:?}", said.text());
     }
 
     /// All from that offset on.
-    pub(super) fn read(&mut self, topic: &str, partition: i32, from: i64) -> Vec<Stored> {
+    pub(super) fn read(&mut self, topic: &str, partition: i32, from: i64) -> Vec<StoredRecord> {
         let (mut all, mut next) = (Vec::new(), from);
         loop {
             let (end, records) = self.fetch(topic, partition, next);
-            let mut rest = Bytes(&records);
+            let mut rest = ByteCursor(&records);
             while rest.0.len() > 12 {
                 let begins = rest.long();
                 let len = rest.number() as usize;
                 if len > rest.0.len() {
                     break;
                 }
-                let mut batch = Bytes(rest.cut(len));
+                let mut batch = ByteCursor(rest.cut(len));
                 // Up to the number of its records.
                 batch.cut(4 + 1 + 4 + 2 + 4 + 8 + 8 + 8 + 2 + 4);
                 for _ in 0..batch.number() {
@@ -115,7 +115,7 @@ impl Log {
         body.extend(from.to_be_bytes());
         number(16 << 20, &mut body);
         let said = self.ask(FETCH, 4, &body);
-        let mut said = Bytes(&said);
+        let mut said = ByteCursor(&said);
         said.cut(4 + 4);
         said.text();
         said.cut(4 + 4);
@@ -139,9 +139,9 @@ fn text(text: &str, out: &mut Vec<u8>) {
 }
 
 /// What is read from the front.
-struct Bytes<'a>(&'a [u8]);
+struct ByteCursor<'a>(&'a [u8]);
 
-impl<'a> Bytes<'a> {
+impl<'a> ByteCursor<'a> {
     fn cut(&mut self, len: usize) -> &'a [u8] {
         let (cut, rest) = self.0.split_at(len);
         self.0 = rest;
@@ -183,9 +183,9 @@ impl<'a> Bytes<'a> {
     }
 
     /// Behind which offset of its batch it is, and what it is.
-    fn record(&mut self) -> (i64, Stored) {
+    fn record(&mut self) -> (i64, StoredRecord) {
         let len = self.small() as usize;
-        let mut record = Bytes(self.cut(len));
+        let mut record = ByteCursor(self.cut(len));
         record.cut(1);
         record.small();
         let delta = record.small();
@@ -194,6 +194,6 @@ impl<'a> Bytes<'a> {
             .map(|_| (record.word().unwrap_or_default(), record.word().unwrap_or_default()))
             .collect();
         assert!(record.0.is_empty(), "nothing is left of a record");
-        (delta, Stored { key, value, headers })
+        (delta, StoredRecord { key, value, headers })
     }
 }

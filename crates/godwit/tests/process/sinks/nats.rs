@@ -1,11 +1,11 @@
 //! Sinks into streams of NATS (JetStream), with a real server.
 
-use super::contract::{Edge, OURS, Place, Row, stands, wait_for};
-use super::relay::{NEVER, Relay};
+use super::contract::{OURS, SinkPlace, SinkRig, SinkRow, stands, wait_for};
+use super::relay::{NEVER, TcpRelay};
 use super::tls::certificates;
 use crate::installed::is_installed;
 use crate::ports::free_port;
-use crate::servers::{Started, folder};
+use crate::servers::{ServerProcess, folder};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,13 +13,13 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-struct Nats {
+struct NatsPlace {
     folder: PathBuf,
     port: u16,
-    relay: Relay,
+    relay: TcpRelay,
     /// Of its configuration.
     own: String,
-    started: Option<Started>,
+    started: Option<ServerProcess>,
 }
 
 const WHO: &str = "godwit:it%27s%20secret";
@@ -29,18 +29,18 @@ const USERS: &str = r#"authorization: { users: [
       permissions: { publish: "mqtt.a.ok", subscribe: "_INBOX.>" } }
 ] }"#;
 
-impl Nats {
-    fn new(name: &str, own: &str) -> Nats {
+impl NatsPlace {
+    fn new(name: &str, own: &str) -> NatsPlace {
         let folder = folder(name, "root");
         let own = own.replace("FOLDER", &folder.display().to_string());
         let port = free_port();
-        let mut nats = Nats { folder, port, relay: Relay::to(port), own, started: None };
+        let mut nats = NatsPlace { folder, port, relay: TcpRelay::to(port), own, started: None };
         nats.start();
         nats
     }
 
-    fn client(&self) -> Option<Client> {
-        Client::connect(self.port)
+    fn client(&self) -> Option<NatsTestClient> {
+        NatsTestClient::connect(self.port)
     }
 
     /// An order about its one stream.
@@ -55,7 +55,7 @@ impl Nats {
         self.order("CREATE", &stream(more));
     }
 
-    fn stored(&self) -> Vec<Stored> {
+    fn stored(&self) -> Vec<StoredNatsMessage> {
         let Some(mut client) = self.client() else { return Vec::new() };
         let known = client.ask("$JS.API.STREAM.INFO.rows", &json!({}));
         let count = known["state"]["messages"].as_u64().unwrap_or_default();
@@ -79,7 +79,7 @@ fn stream(more: &Value) -> Value {
     stream
 }
 
-impl Place for Nats {
+impl SinkPlace for NatsPlace {
     const NAME: &'static str = "nats";
 
     fn options(&self) -> String {
@@ -89,8 +89,8 @@ impl Place for Nats {
         )
     }
 
-    fn rows(&self) -> Vec<Row> {
-        self.stored().iter().map(Stored::row).collect()
+    fn rows(&self) -> Vec<SinkRow> {
+        self.stored().iter().map(StoredNatsMessage::row).collect()
     }
 
     fn stop(&mut self) {
@@ -99,25 +99,25 @@ impl Place for Nats {
 
     fn start(&mut self) {
         let file = self.folder.join("nats.conf");
-        let Nats { folder, port, own, .. } = self;
+        let NatsPlace { folder, port, own, .. } = self;
         let folder = folder.display();
         let options =
             format!("listen: \"127.0.0.1:{port}\"\njetstream: {{ store_dir: {folder} }}\n{own}\n");
         fs::write(&file, options).expect(OURS);
         let command = ["nats-server", "-c", &file.display().to_string()];
-        self.started = Some(Started::new(&command, "root", "TERM", "Server is ready"));
+        self.started = Some(ServerProcess::new(&command, "root", "TERM", "Server is ready"));
     }
 
     fn clear(&mut self) {
         self.order("PURGE", &json!({}));
     }
 
-    fn relay(&self) -> Option<&Relay> {
+    fn relay(&self) -> Option<&TcpRelay> {
         Some(&self.relay)
     }
 }
 
-impl Drop for Nats {
+impl Drop for NatsPlace {
     fn drop(&mut self) {
         self.started = None;
         let _ = fs::remove_dir_all(&self.folder);
@@ -125,14 +125,14 @@ impl Drop for Nats {
 }
 
 /// As the stream has it.
-struct Stored {
+struct StoredNatsMessage {
     subject: String,
     headers: String,
     payload: String,
 }
 
-impl Stored {
-    fn row(&self) -> Row {
+impl StoredNatsMessage {
+    fn row(&self) -> SinkRow {
         let levels = self.subject.strip_prefix("mqtt.").expect("a subject of ours").split('.');
         let topic = levels.map(decoded).collect::<Vec<_>>().join("/");
         (topic, self.payload.clone())
@@ -163,14 +163,14 @@ fn decoded(level: &str) -> String {
 }
 
 /// As much of a client as it takes to look.
-struct Client {
+struct NatsTestClient {
     stream: BufReader<TcpStream>,
 }
 
-impl Client {
-    fn connect(port: u16) -> Option<Client> {
+impl NatsTestClient {
+    fn connect(port: u16) -> Option<NatsTestClient> {
         let stream = BufReader::new(TcpStream::connect(("127.0.0.1", port)).ok()?);
-        let mut client = Client { stream };
+        let mut client = NatsTestClient { stream };
         client.line();
         client.send(
             "CONNECT {\"verbose\":false,\"headers\":true,\"user\":\"godwit\",\
@@ -199,7 +199,7 @@ impl Client {
     }
 
     /// The next message for this subscription.
-    fn hear(&mut self, wanted: &str) -> Stored {
+    fn hear(&mut self, wanted: &str) -> StoredNatsMessage {
         loop {
             let line = self.line();
             let words: Vec<&str> = line.split_whitespace().collect();
@@ -218,7 +218,7 @@ impl Client {
                 let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
                 let (headers, payload) = (&body[..head], &body[head..number(1)]);
                 let (headers, payload) = (text(headers), text(payload));
-                return Stored { subject: words[1].into(), headers, payload };
+                return StoredNatsMessage { subject: words[1].into(), headers, payload };
             }
         }
     }
@@ -227,13 +227,13 @@ impl Client {
 #[test]
 fn nats_stands_the_contract() {
     if is_installed("NATS", "nats-server") {
-        let mut nats = Nats::new("sink-nats", &format!("{USERS}\nmax_payload: 8MB"));
+        let mut nats = NatsPlace::new("sink-nats", &format!("{USERS}\nmax_payload: 8MB"));
         nats.make(&json!({}));
         stands(&mut nats);
     }
 }
 
-fn options(nats: &Nats, who: &str, more: &str) -> String {
+fn options(nats: &NatsPlace, who: &str, more: &str) -> String {
     format!(
         "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\nretry_min_ms = 50\nretry_max_s = 1\n\
          refused_tries = 2\nbatch.wait_ms = 300\nnats.url = \"{who}@localhost:{}\"\n\
@@ -242,8 +242,8 @@ fn options(nats: &Nats, who: &str, more: &str) -> String {
     )
 }
 
-fn is_rows(nats: &Nats, wanted: &[(&str, &str)]) {
-    let rows: Vec<Row> = wanted.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect();
+fn is_rows(nats: &NatsPlace, wanted: &[(&str, &str)]) {
+    let rows: Vec<SinkRow> = wanted.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect();
     wait_for(nats, "rows", |found| found == rows);
 }
 
@@ -258,18 +258,18 @@ fn streams_of_nats_wait_for_room_and_pass_over_what_is_too_large() {
          tls: {{ cert_file: \"{0}/server.pem\", key_file: \"{0}/server.key\" }}",
         tls.display()
     );
-    let nats = Nats::new("sink-nats-own-server", &own);
+    let nats = NatsPlace::new("sink-nats-own-server", &own);
     let by_tls = |name: &str, ca: &str| {
         let (who, ca) = (WHO.replace("godwit", name), format!("{}/{ca}", tls.display()));
         options(&nats, &format!("tls://{who}"), &format!("tls.ca = \"{ca}\"\n"))
     };
-    let mut edge = Edge::start("sink-nats-own", &by_tls("godwit", "stranger-ca.pem"), &[]);
+    let mut edge = SinkRig::start("sink-nats-own", &by_tls("godwit", "stranger-ca.pem"), &[]);
     edge.wait_for_value("last_error", |value| value.contains("certificate"));
     edge.reload(&by_tls("nobody", "ca.pem"));
     edge.wait_for_value("last_error", |value| value.contains("Authorization Violation"));
     edge.reload(&by_tls("godwit", "ca.pem"));
     edge.wait_for_value("state", |value| value == "1");
-    let publish = |edge: &Edge, topic: &str, payload: &str| {
+    let publish = |edge: &SinkRig, topic: &str, payload: &str| {
         edge.publish(&["-t", topic, "-m", payload, "-q", "1"]);
     };
 
@@ -331,8 +331,8 @@ fn nats_by_token_and_only_with_tls() {
          tls: {{ cert_file: \"{0}/server.pem\", key_file: \"{0}/server.key\" }}",
         tls.display()
     );
-    let nats = Nats::new("sink-nats-token-server", &own);
-    let mut edge = Edge::start("sink-nats-token", &options(&nats, "nats://to%2Fken", ""), &[]);
+    let nats = NatsPlace::new("sink-nats-token-server", &own);
+    let mut edge = SinkRig::start("sink-nats-token", &options(&nats, "nats://to%2Fken", ""), &[]);
     edge.wait_for_value("last_error", |value| value.contains("it wants TLS: use tls://"));
     let ca = format!("tls.ca = \"{}/ca.pem\"\n", tls.display());
     edge.reload(&options(&nats, "tls://wrong", &ca));
@@ -347,7 +347,7 @@ fn what_nats_has_although_nobody_heard_so_is_stored_once() {
     if !is_installed("NATS", "nats-server") {
         return;
     }
-    let nats = Nats::new("sink-nats-again-server", USERS);
+    let nats = NatsPlace::new("sink-nats-again-server", USERS);
     nats.make(&json!({}));
     let (relay, port) = (&nats.relay, nats.relay.port);
     let text = format!(
@@ -355,7 +355,7 @@ fn what_nats_has_although_nobody_heard_so_is_stored_once() {
          retry_max_s = 1\nnats.url = \"nats://{WHO}@127.0.0.1:{port}\"\n\
          nats.subject = \"mqtt.${{topic}}\"\n"
     );
-    let edge = Edge::start("sink-nats-again", &text, &[]);
+    let edge = SinkRig::start("sink-nats-again", &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     relay.late(NEVER);
     for (qos, from) in [("1", 0), ("2", 40)] {
@@ -366,7 +366,7 @@ fn what_nats_has_although_nobody_heard_so_is_stored_once() {
     relay.late(0);
     edge.wait_for_value("out/messages", |value| value == "80");
     edge.wait_until_done();
-    let wanted: Vec<Row> = (0..80).map(|number| ("a".into(), number.to_string())).collect();
+    let wanted: Vec<SinkRow> = (0..80).map(|number| ("a".into(), number.to_string())).collect();
     let mut rows = nats.rows();
     rows.sort_by_key(|(_, number)| number.parse::<u32>().unwrap_or_default());
     assert_eq!(rows, wanted, "each of them once");
@@ -378,7 +378,7 @@ fn another_server_of_nats_is_used_while_one_is_away() {
         return;
     }
     let [mut first, mut second] = ["first", "second"].map(|name| {
-        let nats = Nats::new(&format!("sink-nats-{name}"), USERS);
+        let nats = NatsPlace::new(&format!("sink-nats-{name}"), USERS);
         nats.make(&json!({}));
         nats
     });
@@ -390,8 +390,8 @@ fn another_server_of_nats_is_used_while_one_is_away() {
     let (text, own) = (others(first.port), free_port());
     // Who accepts and says nothing keeps nobody for longer than the timeout.
     let silent = TcpListener::bind(("127.0.0.1", own)).expect(OURS);
-    let mut edge = Edge::start("sink-nats-others", &others(own), &[]);
-    let publish = |edge: &Edge, payload: &str| {
+    let mut edge = SinkRig::start("sink-nats-others", &others(own), &[]);
+    let publish = |edge: &SinkRig, payload: &str| {
         edge.publish(&["-t", "a", "-m", payload, "-q", "1"]);
     };
     edge.wait_for_value("state", |value| value == "1");

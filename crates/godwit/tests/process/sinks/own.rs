@@ -1,12 +1,12 @@
 //! What only some sinks do: what an HTTP server says, events, values that a column does not take,
 //! options that are wrong.
 
-use super::contract::{Edge, wait_until};
+use super::contract::{SinkRig, wait_until};
 use super::places::row_of;
 use super::tls::{certificates, served};
 use crate::broker::{run, scratch};
 use crate::ports::free_port;
-use crate::stub::{Said, Web};
+use crate::stub::{TestWebServer, WebResponse};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 /// A server that knows what to say, and what it was told in between.
 pub(super) fn server(
     port: u16,
-    say: impl Fn(&str) -> Said + Send + Sync + 'static,
-) -> (Web, Arc<Mutex<Vec<String>>>) {
+    say: impl Fn(&str) -> WebResponse + Send + Sync + 'static,
+) -> (TestWebServer, Arc<Mutex<Vec<String>>>) {
     let heard: Arc<Mutex<Vec<String>>> = Arc::default();
     let own = heard.clone();
-    let web = Web::start(port, None, move |asked| {
+    let web = TestWebServer::start(port, None, move |asked| {
         let said = say(&asked.body);
-        if matches!(said, Said::Json(200, _)) {
+        if matches!(said, WebResponse::Json(200, _)) {
             own.lock().expect("nobody panicked").push(asked.body.clone());
         }
         said
@@ -42,13 +42,13 @@ pub(super) fn hook(port: u16, more: &str) -> String {
 fn what_a_server_refuses_is_passed_over_and_nothing_else() {
     let port = free_port();
     let (_web, heard) = server(port, |body| match body.contains("poison") {
-        true => Said::Json(400, "{\"why\":\"poison\"}".into()),
-        false => Said::Json(200, String::new()),
+        true => WebResponse::Json(400, "{\"why\":\"poison\"}".into()),
+        false => WebResponse::Json(200, String::new()),
     });
-    let mut edge = Edge::start("sink-refuses", &hook(port, "filters = [\"#\"]"), &[]);
+    let mut edge = SinkRig::start("sink-refuses", &hook(port, "filters = [\"#\"]"), &[]);
     edge.wait_for_value("state", |value| value == "1");
     let port = edge.broker.port();
-    let mut publisher = crate::broker::Program::start(crate::broker::godwit(&[
+    let mut publisher = crate::broker::TestProgram::start(crate::broker::godwit(&[
         "pub", "-p", &port, "-t", "a", "-q", "1", "-l",
     ]));
     for number in 0..50 {
@@ -77,12 +77,12 @@ fn what_a_server_refuses_is_passed_over_and_nothing_else() {
 fn what_is_refused_in_many_batches_is_waited_for_once() {
     let port = free_port();
     let (_web, _) = server(port, |body| match body.contains("poison") {
-        true => Said::Json(422, String::new()),
-        false => Said::Json(200, String::new()),
+        true => WebResponse::Json(422, String::new()),
+        false => WebResponse::Json(200, String::new()),
     });
     let text = hook(port, "filters = [\"#\"]\nbatch.messages_max = 20\nrefused_tries = 3");
     let text = text.replace("retry_min_ms = 20", "retry_min_ms = 1000");
-    let edge = Edge::start("sink-refuses-often", &text, &[]);
+    let edge = SinkRig::start("sink-refuses-often", &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     let begun = Instant::now();
     let file = edge.file.with_file_name("payloads");
@@ -100,11 +100,11 @@ fn what_is_refused_in_many_batches_is_waited_for_once() {
 fn which_statuses_are_about_a_message_is_an_option() {
     let port = free_port();
     let (_web, heard) = server(port, |body| match body.contains("unknown") {
-        true => Said::Json(404, String::new()),
-        false => Said::Json(200, String::new()),
+        true => WebResponse::Json(404, String::new()),
+        false => WebResponse::Json(200, String::new()),
     });
     let text = hook(port, "filters = [\"#\"]\nrefused_tries = 1");
-    let mut edge = Edge::start("sink-statuses", &text, &[]);
+    let mut edge = SinkRig::start("sink-statuses", &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     edge.publish(&["-t", "a", "-m", "unknown", "-q", "1"]);
     edge.wait_for_value("last_error", |value| value.contains("HTTP 404"));
@@ -135,14 +135,14 @@ fn keeps_what_is_refused(next: &str) {
     let (_web, heard) = server(port, move |_| {
         *count.lock().expect("nobody panicked") += 1;
         match own.load(SeqCst) {
-            true => Said::Json(200, String::new()),
-            false => Said::Json(422, String::new()),
+            true => WebResponse::Json(200, String::new()),
+            false => WebResponse::Json(422, String::new()),
         }
     });
     let of = |refused: &str| {
         hook(port, &format!("filters = [\"#\"]\nrefused = \"{refused}\"\nrefused_tries = 1"))
     };
-    let mut edge = Edge::start("sink-stops", &of("stop"), &[]);
+    let mut edge = SinkRig::start("sink-stops", &of("stop"), &[]);
     edge.wait_for_value("state", |value| value == "1");
     // What was read before it stops does not count.
     edge.reload(&of("stop"));
@@ -168,14 +168,14 @@ fn who_is_busy_is_asked_again_and_who_is_silent_too() {
         times.push(Instant::now());
         match times.len() {
             // With Retry-After: 1.
-            1 => Said::Json(429, String::new()),
-            2 => Said::Json(503, String::new()),
-            3 => Said::Silence,
-            _ => Said::Json(200, String::new()),
+            1 => WebResponse::Json(429, String::new()),
+            2 => WebResponse::Json(503, String::new()),
+            3 => WebResponse::Silence,
+            _ => WebResponse::Json(200, String::new()),
         }
     });
     let text = hook(port, "filters = [\"#\"]\ntimeout_ms = 300");
-    let edge = Edge::start("sink-busy", &text, &[]);
+    let edge = SinkRig::start("sink-busy", &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     edge.publish(&["-t", "a", "-m", "late", "-q", "1"]);
     wait_until("it came", || heard.lock().unwrap().len() == 1);
@@ -194,10 +194,10 @@ fn a_slow_server_does_not_slow_who_publishes() {
     let port = free_port();
     let (_web, heard) = server(port, |_| {
         thread::sleep(Duration::from_millis(300));
-        Said::Json(200, String::new())
+        WebResponse::Json(200, String::new())
     });
     let text = hook(port, "filters = [\"#\"]\nbatch.messages_max = 100");
-    let edge = Edge::start("sink-slow", &text, &[]);
+    let edge = SinkRig::start("sink-slow", &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     let took = edge.count("a", "1", 0..1000);
     assert!(took < Duration::from_secs(2), "{took:?}");
@@ -209,14 +209,14 @@ fn a_slow_server_does_not_slow_who_publishes() {
 fn bodies_and_headers_are_as_the_options_say() {
     let (port, asked) = (free_port(), Arc::new(Mutex::new(Vec::new())));
     let own = asked.clone();
-    let _web = Web::start(port, None, move |question| {
+    let _web = TestWebServer::start(port, None, move |question| {
         own.lock().unwrap().push(question.clone());
-        Said::Json(201, String::new())
+        WebResponse::Json(201, String::new())
     });
     let more = "filters = [\"a/#\"]\nhttp.method = \"PUT\"\nhttp.batch = \"alone\"\n\
                 http.headers = { x-key = \"an api's key\" }\n\
                 http.body = '{\"at\":\"${topic[2]}\",\"v\":${payload.v},\"no\":${payload.w}}'";
-    let edge = Edge::start("sink-bodies", &hook(port, more), &[]);
+    let edge = SinkRig::start("sink-bodies", &hook(port, more), &[]);
     edge.wait_for_value("state", |value| value == "1");
     edge.publish(&["-t", "a/b\"c", "-m", "{\"v\": [1, 2.50]}", "-q", "1"]);
     edge.publish(&["-t", "a/d", "-m", "no JSON", "-q", "2"]);
@@ -238,8 +238,8 @@ fn bodies_and_headers_are_as_the_options_say() {
 #[test]
 fn events_are_told_and_those_beyond_the_bound_counted() {
     let port = free_port();
-    let (_web, heard) = server(port, |_| Said::Json(200, String::new()));
-    let edge = Edge::start("sink-events", &hook(port, "events = [\"*\"]\nevents_max = 50"), &[]);
+    let (_web, heard) = server(port, |_| WebResponse::Json(200, String::new()));
+    let edge = SinkRig::start("sink-events", &hook(port, "events = [\"*\"]\nevents_max = 50"), &[]);
     edge.wait_for_value("state", |value| value == "1");
     let client = edge.broker.port();
     run(&["sub", "-p", &client, "-i", "ann", "-t", "x/+", "-W", "1"]);
@@ -282,7 +282,7 @@ fn a_value_that_no_column_takes_is_passed_over() {
          sql.statement = \"INSERT INTO m VALUES (${{payload.v}})\"\n",
         folder.display()
     );
-    let edge = Edge::start("sink-types-options", &text, &[]);
+    let edge = SinkRig::start("sink-types-options", &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     for payload in ["{\"v\":1}", "{\"v\":\"x\"}", "{}", "{\"v\":2}", "none"] {
         edge.publish(&["-t", "a", "-m", payload, "-q", "1"]);
@@ -305,7 +305,7 @@ fn a_database_that_is_moved_or_removed_is_opened_anew() {
         path.display()
     );
     fs::create_dir(folder.join("plant")).unwrap();
-    let edge = Edge::start("sink-moved-options", &text, &[]);
+    let edge = SinkRig::start("sink-moved-options", &text, &[]);
     edge.wait_for_value("state", |value| value == "1");
     let rows = |path: &Path| -> String {
         let conn = rusqlite::Connection::open(path).unwrap();
@@ -361,7 +361,8 @@ fn wrong_options_say_where_and_what_would_be_right() {
 #[test]
 fn over_tls_only_a_server_that_is_vouched_for_gets_anything() {
     let folder = certificates("sink-tls");
-    let web = Web::start(0, Some(served(&folder)), |_| Said::Json(200, String::new()));
+    let web =
+        TestWebServer::start(0, Some(served(&folder)), |_| WebResponse::Json(200, String::new()));
     let options = |authority: &str| {
         format!(
             "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\nretry_min_ms = 20\nretry_max_s = 1\n\
@@ -370,7 +371,7 @@ fn over_tls_only_a_server_that_is_vouched_for_gets_anything() {
             folder.display()
         )
     };
-    let mut edge = Edge::start("sink-tls-options", &options("stranger-ca.pem"), &[]);
+    let mut edge = SinkRig::start("sink-tls-options", &options("stranger-ca.pem"), &[]);
     edge.wait_for_value("last_error", |value| value.contains("certificate"));
     edge.publish(&["-t", "a", "-m", "secret", "-q", "1"]);
     assert!(web.asked().is_empty());
@@ -387,12 +388,12 @@ fn qos_0_that_waits_stays_when_other_options_change() {
     let of = |timeout_ms: u32| {
         hook(port, &format!("filters = [\"a\"]\nqueue.qos0 = true\ntimeout_ms = {timeout_ms}"))
     };
-    let mut edge = Edge::start("sink-qos0", &of(3000), &[]);
+    let mut edge = SinkRig::start("sink-qos0", &of(3000), &[]);
     edge.wait_for_value("out/failures", |value| value != "0" && !value.is_empty());
     edge.publish(&["-t", "a", "-m", "waits", "-q", "0", "--repeat", "20"]);
     edge.wait_for_value("queue/messages", |value| value == "20");
     edge.reload(&of(2000));
-    let (_web, heard) = server(port, |_| Said::Json(200, String::new()));
+    let (_web, heard) = server(port, |_| WebResponse::Json(200, String::new()));
     wait_until("all of them come", || {
         let heard = heard.lock().expect("nobody panicked");
         heard.iter().map(|body| body.matches("waits").count()).sum::<usize>() == 20
@@ -406,16 +407,16 @@ fn what_is_retained_reaches_a_new_filter_however_late_its_server_comes() {
     let data = scratch("sink-fresh-data").display().to_string();
     let more = ["--data", &data];
     let text = hook(port, "filters = [\"keep/#\"]\nretained = \"once\"");
-    let mut edge = Edge::start("sink-fresh", "", &more);
+    let mut edge = SinkRig::start("sink-fresh", "", &more);
     for qos in ["0", "1", "2"] {
         edge.publish(&["-t", &format!("keep/{qos}"), "-m", &format!("of {qos}"), "-q", qos, "-r"]);
     }
     edge.reload(&text);
     edge.wait_for_value("out/failures", |value| value != "0" && !value.is_empty());
     edge.broker.program.signal("KILL");
-    let mut edge = Edge::start("sink-fresh", &text, &more);
+    let mut edge = SinkRig::start("sink-fresh", &text, &more);
     edge.wait_for_value("out/failures", |value| value != "0" && !value.is_empty());
-    let (web, heard) = server(port, |_| Said::Json(200, String::new()));
+    let (web, heard) = server(port, |_| WebResponse::Json(200, String::new()));
     let count = || {
         let heard = heard.lock().expect("nobody panicked").join("");
         ["0", "1", "2"].map(|qos| heard.matches(&format!("of {qos}")).count())
@@ -426,8 +427,8 @@ fn what_is_retained_reaches_a_new_filter_however_late_its_server_comes() {
     edge.broker.program.signal("TERM");
     edge.broker.program.exit_code();
     drop(web);
-    let edge = Edge::start("sink-fresh", &text, &more);
-    let (_web, heard) = server(port, |_| Said::Json(200, String::new()));
+    let edge = SinkRig::start("sink-fresh", &text, &more);
+    let (_web, heard) = server(port, |_| WebResponse::Json(200, String::new()));
     edge.publish(&["-t", "keep/x", "-m", "last", "-q", "1"]);
     let said = || heard.lock().expect("nobody panicked").join("");
     wait_until("the last comes", || said().contains("last"));

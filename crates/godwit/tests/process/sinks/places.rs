@@ -1,14 +1,14 @@
 //! What sinks lead to in tests: files, a web server, SQLite, PostgreSQL and MariaDB.
 
 use super::contract::{
-    OURS, Place, Row, a_broker_that_is_killed_loses_nothing, sink_of_rows, stands,
+    OURS, SinkPlace, SinkRow, a_broker_that_is_killed_loses_nothing, sink_of_rows, stands,
 };
-use super::relay::Relay;
+use super::relay::TcpRelay;
 use crate::broker::{PATIENCE, scratch};
 use crate::installed::is_installed;
 use crate::ports::free_port;
-use crate::servers::{Started, as_user, folder, give, install_mariadb, run};
-use crate::stub::{Said, Web};
+use crate::servers::{ServerProcess, as_user, folder, give, install_mariadb, run};
+use crate::stub::{TestWebServer, WebResponse};
 use parquet::file::reader::SerializedFileReader;
 use parquet::record::RowAccessor;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -19,7 +19,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 /// Of `{"topic":...,"payload":...}`; a payload that was JSON comes as it was.
-pub(super) fn row_of(value: &serde_json::Value) -> Row {
+pub(super) fn row_of(value: &serde_json::Value) -> SinkRow {
     let text = |name: &str| match &value[name] {
         serde_json::Value::String(text) => text.clone(),
         other => other.to_string(),
@@ -31,45 +31,45 @@ pub(super) fn row_of(value: &serde_json::Value) -> Row {
 const INSERT: &str =
     "sql.statement = \"INSERT INTO m (topic, payload) VALUES (${topic}, ${payload})\"\n";
 
-struct Files<F> {
+struct FilePlace<F> {
     folder: PathBuf,
     format: PhantomData<F>,
 }
 
 /// How a file has its rows.
-pub(super) trait Format {
+pub(super) trait RowFormat {
     const NAME: &'static str;
     /// Of the file that the options name, and of those beside it.
-    fn rows(path: &Path) -> Vec<Row>;
+    fn rows(path: &Path) -> Vec<SinkRow>;
 }
 
-pub(super) struct Json;
-pub(super) struct Csv;
-pub(super) struct Parquet;
+pub(super) struct JsonRows;
+pub(super) struct CsvRows;
+pub(super) struct ParquetRows;
 
-impl Format for Json {
+impl RowFormat for JsonRows {
     const NAME: &'static str = "json";
 
-    fn rows(path: &Path) -> Vec<Row> {
+    fn rows(path: &Path) -> Vec<SinkRow> {
         let text = fs::read_to_string(path).unwrap_or_default();
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         whole.lines().map(|line| row_of(&serde_json::from_str(line).expect(line))).collect()
     }
 }
 
-impl Format for Csv {
+impl RowFormat for CsvRows {
     const NAME: &'static str = "csv";
 
-    fn rows(path: &Path) -> Vec<Row> {
+    fn rows(path: &Path) -> Vec<SinkRow> {
         let text = fs::read_to_string(path).unwrap_or_default();
         csv(&text).into_iter().skip(1).map(|line| (line[3].clone(), line[6].clone())).collect()
     }
 }
 
-impl Format for Parquet {
+impl RowFormat for ParquetRows {
     const NAME: &'static str = "parquet";
 
-    fn rows(path: &Path) -> Vec<Row> {
+    fn rows(path: &Path) -> Vec<SinkRow> {
         let mut rows = Vec::new();
         for path in parquet_files(path.parent().expect("a folder")) {
             for row in SerializedFileReader::try_from(path.as_path()).expect("a whole file") {
@@ -91,9 +91,9 @@ pub(super) fn parquet_files(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-impl<F: Format> Files<F> {
-    fn new() -> Files<F> {
-        Files { folder: scratch(&format!("sink-place-{}", F::NAME)), format: PhantomData }
+impl<F: RowFormat> FilePlace<F> {
+    fn new() -> FilePlace<F> {
+        FilePlace { folder: scratch(&format!("sink-place-{}", F::NAME)), format: PhantomData }
     }
 
     fn path(&self) -> PathBuf {
@@ -101,7 +101,7 @@ impl<F: Format> Files<F> {
     }
 }
 
-impl<F: Format> Place for Files<F> {
+impl<F: RowFormat> SinkPlace for FilePlace<F> {
     const NAME: &'static str = F::NAME;
 
     fn options(&self) -> String {
@@ -109,7 +109,7 @@ impl<F: Format> Place for Files<F> {
         format!("file.path = {:?}\nfile.format = \"{format}\"\n", self.path().display().to_string())
     }
 
-    fn rows(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<SinkRow> {
         F::rows(&self.path())
     }
 
@@ -166,43 +166,43 @@ fn csv(text: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn files_of_json_stand_the_contract() {
-    stands(&mut Files::<Json>::new());
+    stands(&mut FilePlace::<JsonRows>::new());
 }
 
 #[test]
 fn files_of_csv_stand_the_contract() {
-    stands(&mut Files::<Csv>::new());
+    stands(&mut FilePlace::<CsvRows>::new());
 }
 
 #[test]
 fn files_of_parquet_stand_the_contract() {
-    stands(&mut Files::<Parquet>::new());
+    stands(&mut FilePlace::<ParquetRows>::new());
 }
 
-struct Hook {
-    web: Option<Web>,
+struct WebhookPlace {
+    web: Option<TestWebServer>,
     port: u16,
-    relay: Relay,
-    rows: Arc<Mutex<Vec<Row>>>,
+    relay: TcpRelay,
+    rows: Arc<Mutex<Vec<SinkRow>>>,
 }
 
-impl Hook {
-    fn new() -> Hook {
+impl WebhookPlace {
+    fn new() -> WebhookPlace {
         let (port, rows) = (free_port(), Arc::default());
-        let mut hook = Hook { web: None, port, relay: Relay::to(port), rows };
+        let mut hook = WebhookPlace { web: None, port, relay: TcpRelay::to(port), rows };
         hook.start();
         hook
     }
 }
 
-impl Place for Hook {
+impl SinkPlace for WebhookPlace {
     const NAME: &'static str = "webhook";
 
     fn options(&self) -> String {
         format!("http.url = \"http://127.0.0.1:{}/hook?a=b\"\n", self.port)
     }
 
-    fn rows(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<SinkRow> {
         self.rows.lock().expect(OURS).clone()
     }
 
@@ -212,12 +212,12 @@ impl Place for Hook {
 
     fn start(&mut self) {
         let rows = self.rows.clone();
-        let web = Web::start(self.port, None, move |asked| {
+        let web = TestWebServer::start(self.port, None, move |asked| {
             assert_eq!(asked.line, "POST /hook?a=b HTTP/1.1");
             let batch: serde_json::Value = serde_json::from_str(&asked.body).expect("JSON");
             let batch = batch.as_array().expect("an array").iter().map(row_of);
             rows.lock().expect(OURS).extend(batch);
-            Said::Json(200, String::new())
+            WebResponse::Json(200, String::new())
         });
         self.web = Some(web);
     }
@@ -226,29 +226,29 @@ impl Place for Hook {
         self.rows.lock().expect(OURS).clear();
     }
 
-    fn relay(&self) -> Option<&Relay> {
+    fn relay(&self) -> Option<&TcpRelay> {
         Some(&self.relay)
     }
 }
 
 #[test]
 fn a_webhook_stands_the_contract() {
-    stands(&mut Hook::new());
+    stands(&mut WebhookPlace::new());
 }
 
-struct Sqlite {
+struct SqlitePlace {
     folder: PathBuf,
     /// Who keeps it from being written.
     lock: Option<rusqlite::Connection>,
 }
 
-impl Sqlite {
+impl SqlitePlace {
     fn path(&self) -> PathBuf {
         self.folder.join("below").join("rows.db")
     }
 }
 
-impl Place for Sqlite {
+impl SinkPlace for SqlitePlace {
     const NAME: &'static str = "sqlite";
 
     fn options(&self) -> String {
@@ -260,7 +260,7 @@ impl Place for Sqlite {
         )
     }
 
-    fn rows(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<SinkRow> {
         let Ok(conn) = rusqlite::Connection::open(self.path()) else { return Vec::new() };
         let Ok(mut all) = conn.prepare("SELECT topic, payload FROM m ORDER BY n") else {
             return Vec::new();
@@ -301,14 +301,14 @@ const TABLE: &str = "CREATE TABLE IF NOT EXISTS m (n INTEGER PRIMARY KEY, topic,
 
 #[test]
 fn sqlite_stands_the_contract() {
-    let mut place = Sqlite { folder: scratch("sink-place-sqlite"), lock: None };
+    let mut place = SqlitePlace { folder: scratch("sink-place-sqlite"), lock: None };
     place.clear();
     stands(&mut place);
 }
 
 #[test]
 fn rows_that_a_rule_sends_to_a_sink_are_not_lost_by_kills() {
-    let mut place = Sqlite { folder: scratch("sink-rows-sqlite"), lock: None };
+    let mut place = SqlitePlace { folder: scratch("sink-rows-sqlite"), lock: None };
     place.clear();
     let text = sink_of_rows(&place);
     a_broker_that_is_killed_loses_nothing(&mut place, &text);
@@ -322,16 +322,16 @@ fn program(name: &str) -> String {
     found.map_or(name.to_string(), |path| path.display().to_string())
 }
 
-pub(super) struct Postgres {
+pub(super) struct PostgresPlace {
     pub(super) folder: PathBuf,
     pub(super) port: u16,
-    relay: Relay,
-    started: Option<Started>,
+    relay: TcpRelay,
+    started: Option<ServerProcess>,
 }
 
-impl Postgres {
+impl PostgresPlace {
     /// Unless it is not installed.
-    pub(super) fn new(name: &str) -> Option<Postgres> {
+    pub(super) fn new(name: &str) -> Option<PostgresPlace> {
         if !is_installed("PostgreSQL", program("initdb")) {
             return None;
         }
@@ -345,7 +345,7 @@ impl Postgres {
         initdb.args(["--locale=C", "--no-instructions"]);
         run(initdb, "");
         let port = free_port();
-        let mut place = Postgres { folder, port, relay: Relay::to(port), started: None };
+        let mut place = PostgresPlace { folder, port, relay: TcpRelay::to(port), started: None };
         place.start();
         place.ask("CREATE TABLE m (n SERIAL PRIMARY KEY, topic TEXT, payload TEXT)");
         Some(place)
@@ -359,7 +359,7 @@ impl Postgres {
         let more = more.iter().map(String::as_str);
         fixed.into_iter().chain(more).for_each(|option| command.extend(["-c", option]));
         let ready = "ready to accept connections";
-        self.started = Some(Started::new(&command, "postgres", "INT", ready));
+        self.started = Some(ServerProcess::new(&command, "postgres", "INT", ready));
     }
 
     fn ask(&self, statement: &str) -> String {
@@ -371,7 +371,7 @@ impl Postgres {
     }
 }
 
-impl Place for Postgres {
+impl SinkPlace for PostgresPlace {
     const NAME: &'static str = "postgres";
 
     fn options(&self) -> String {
@@ -382,7 +382,7 @@ impl Place for Postgres {
         )
     }
 
-    fn rows(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<SinkRow> {
         let all = self.ask(
             "SELECT coalesce(json_agg(json_build_object('topic', topic, 'payload', payload) \
              ORDER BY n), '[]') FROM m",
@@ -403,7 +403,7 @@ impl Place for Postgres {
         self.ask("TRUNCATE m");
     }
 
-    fn relay(&self) -> Option<&Relay> {
+    fn relay(&self) -> Option<&TcpRelay> {
         Some(&self.relay)
     }
 
@@ -412,7 +412,7 @@ impl Place for Postgres {
     }
 }
 
-impl Drop for Postgres {
+impl Drop for PostgresPlace {
     fn drop(&mut self) {
         self.started = None;
         let _ = fs::remove_dir_all(&self.folder);
@@ -421,16 +421,16 @@ impl Drop for Postgres {
 
 #[test]
 fn postgres_stands_the_contract() {
-    if let Some(mut place) = Postgres::new("sink-postgres") {
+    if let Some(mut place) = PostgresPlace::new("sink-postgres") {
         stands(&mut place);
     }
 }
 
-pub(super) struct Mysql {
+pub(super) struct MysqlPlace {
     pub(super) folder: PathBuf,
     pub(super) port: u16,
-    relay: Relay,
-    started: Option<Started>,
+    relay: TcpRelay,
+    started: Option<ServerProcess>,
 }
 
 const MYSQL_TABLE: &str = "CREATE DATABASE godwit CHARACTER SET utf8mb4;
@@ -439,9 +439,9 @@ const MYSQL_TABLE: &str = "CREATE DATABASE godwit CHARACTER SET utf8mb4;
     GRANT ALL ON godwit.* TO 'godwit'@'127.0.0.1';
 ";
 
-impl Mysql {
+impl MysqlPlace {
     /// Unless it is not installed.
-    pub(super) fn new(name: &str) -> Option<Mysql> {
+    pub(super) fn new(name: &str) -> Option<MysqlPlace> {
         if !is_installed("MariaDB", "mariadbd") {
             return None;
         }
@@ -452,7 +452,7 @@ impl Mysql {
         fs::write(&first, MYSQL_TABLE.replace("\n    ", "\n")).expect(OURS);
         give(&first, "mysql");
         let port = free_port();
-        let mut place = Mysql { folder, port, relay: Relay::to(port), started: None };
+        let mut place = MysqlPlace { folder, port, relay: TcpRelay::to(port), started: None };
         place.serve(&[format!("--init-file={}", first.display())]);
         Some(place)
     }
@@ -470,7 +470,7 @@ impl Mysql {
         ];
         let mut command = vec!["mariadbd", "--no-defaults"];
         command.extend(options.iter().chain(more).map(String::as_str));
-        self.started = Some(Started::new(&command, "mysql", "TERM", "ready for connections"));
+        self.started = Some(ServerProcess::new(&command, "mysql", "TERM", "ready for connections"));
     }
 
     fn ask(&self, statement: &str) -> String {
@@ -483,7 +483,7 @@ impl Mysql {
     }
 }
 
-impl Place for Mysql {
+impl SinkPlace for MysqlPlace {
     const NAME: &'static str = "mysql";
 
     fn options(&self) -> String {
@@ -494,7 +494,7 @@ impl Place for Mysql {
         )
     }
 
-    fn rows(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<SinkRow> {
         let all = self.ask(
             "SELECT json_object('topic', to_base64(topic), 'payload', to_base64(payload)) \
              FROM m ORDER BY n",
@@ -523,7 +523,7 @@ impl Place for Mysql {
         self.ask("DELETE FROM m");
     }
 
-    fn relay(&self) -> Option<&Relay> {
+    fn relay(&self) -> Option<&TcpRelay> {
         Some(&self.relay)
     }
 
@@ -533,7 +533,7 @@ impl Place for Mysql {
     }
 }
 
-impl Drop for Mysql {
+impl Drop for MysqlPlace {
     fn drop(&mut self) {
         self.started = None;
         let _ = fs::remove_dir_all(&self.folder);
@@ -542,7 +542,7 @@ impl Drop for Mysql {
 
 #[test]
 fn mariadb_stands_the_contract() {
-    if let Some(mut place) = Mysql::new("sink-mysql") {
+    if let Some(mut place) = MysqlPlace::new("sink-mysql") {
         stands(&mut place);
     }
 }

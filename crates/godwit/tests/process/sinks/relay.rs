@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-pub(super) struct Relay {
+pub(super) struct TcpRelay {
     to: u16,
     pub(super) port: u16,
     late_ms: Arc<AtomicU64>,
@@ -17,13 +17,13 @@ pub(super) struct Relay {
 /// Later than any test waits.
 pub(super) const NEVER: u64 = u64::MAX;
 
-impl Relay {
+impl TcpRelay {
     /// Nothing is late yet. Who comes while the server is away is sent away.
-    pub(super) fn to(to: u16) -> Relay {
+    pub(super) fn to(to: u16) -> TcpRelay {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let port = listener.local_addr().expect("it is bound").port();
         let late_ms: Arc<AtomicU64> = Arc::default();
-        let relay = Relay { to, port, late_ms: late_ms.clone() };
+        let relay = TcpRelay { to, port, late_ms: late_ms.clone() };
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 let Ok(far) = TcpStream::connect(("127.0.0.1", to)) else { continue };

@@ -1,14 +1,14 @@
 //! `sql.tls`: databases that speak TLS, by a certificate that is vouched for, and nothing else.
 
-use super::contract::{Edge, OURS, Place, wait_for};
-use super::places::{Mysql, Postgres};
+use super::contract::{OURS, SinkPlace, SinkRig, wait_for};
+use super::places::{MysqlPlace, PostgresPlace};
 use super::tls::certificates;
 use crate::servers::give;
 use std::fs;
 use std::path::Path;
 
 /// A database whose connections know whether they are encrypted.
-trait Sealed: Place {
+trait TlsPlace: SinkPlace {
     const USER: &'static str;
     fn folder(&self) -> &Path;
     /// The URL, and a statement that writes down by which TLS its connection came.
@@ -16,7 +16,7 @@ trait Sealed: Place {
     fn start_with_tls(&mut self, certificate: String, key: String);
 }
 
-impl Sealed for Postgres {
+impl TlsPlace for PostgresPlace {
     const USER: &'static str = "postgres";
 
     fn folder(&self) -> &Path {
@@ -38,7 +38,7 @@ impl Sealed for Postgres {
     }
 }
 
-impl Sealed for Mysql {
+impl TlsPlace for MysqlPlace {
     const USER: &'static str = "mysql";
 
     fn folder(&self) -> &Path {
@@ -60,11 +60,11 @@ impl Sealed for Mysql {
     }
 }
 
-fn only_a_database_that_is_vouched_for_gets_anything<D: Sealed>(mut database: D) {
+fn only_a_database_that_is_vouched_for_gets_anything<D: TlsPlace>(mut database: D) {
     let name = format!("sink-{}-tls", D::NAME);
     let tls = certificates(&name);
     let sink = |tls_options: &str| {
-        let options = Sealed::options(&database);
+        let options = TlsPlace::options(&database);
         format!(
             "[[sink]]\nname = \"s\"\nfilters = [\"#\"]\nretry_min_ms = 50\nretry_max_s = 1\n\
              {options}{tls_options}"
@@ -75,7 +75,7 @@ fn only_a_database_that_is_vouched_for_gets_anything<D: Sealed>(mut database: D)
     };
     let (plain, right, wrong) = (sink(""), vouched("ca.pem"), vouched("stranger-ca.pem"));
     // As servers are that speak no TLS; what says so is the row.
-    let mut edge = Edge::start(&name, &plain, &[]);
+    let mut edge = SinkRig::start(&name, &plain, &[]);
     edge.publish(&["-t", "a", "-m", "x", "-q", "1"]);
     let row = |topic: &str, by: &str| (topic.to_string(), by.to_string());
     wait_for(&database, "plain", |rows| rows == [row("a", "plain")]);
@@ -106,14 +106,14 @@ fn only_a_database_that_is_vouched_for_gets_anything<D: Sealed>(mut database: D)
 
 #[test]
 fn postgres_by_tls() {
-    if let Some(database) = Postgres::new("sink-postgres-sealed") {
+    if let Some(database) = PostgresPlace::new("sink-postgres-sealed") {
         only_a_database_that_is_vouched_for_gets_anything(database);
     }
 }
 
 #[test]
 fn mariadb_by_tls() {
-    if let Some(database) = Mysql::new("sink-mysql-sealed") {
+    if let Some(database) = MysqlPlace::new("sink-mysql-sealed") {
         only_a_database_that_is_vouched_for_gets_anything(database);
     }
 }

@@ -1,29 +1,29 @@
 //! Sinks into Redis, with a real one.
 
-use super::contract::{Edge, OURS, Place, Row, stands, wait_for};
+use super::contract::{OURS, SinkPlace, SinkRig, SinkRow, stands, wait_for};
 use super::places::row_of;
-use super::relay::Relay;
+use super::relay::TcpRelay;
 use super::tls::certificates;
 use crate::installed::is_installed;
 use crate::ports::free_port;
-use crate::servers::{Started, folder, give};
+use crate::servers::{ServerProcess, folder, give};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-struct Redis {
+struct RedisStreamPlace {
     folder: PathBuf,
     plain: u16,
-    relay: Relay,
+    relay: TcpRelay,
     tls: u16,
-    started: Option<Started>,
+    started: Option<ServerProcess>,
 }
 
 const USER: &str = "redis";
 const WHO: &str = "godwit:it%27s%20secret";
 
-impl Redis {
-    fn new(name: &str) -> Redis {
+impl RedisStreamPlace {
+    fn new(name: &str) -> RedisStreamPlace {
         let folder = folder(name, USER);
         let certificates = certificates(&format!("{name}-tls"));
         for name in ["server.pem", "server.key", "ca.pem", "stranger-ca.pem"] {
@@ -32,7 +32,8 @@ impl Redis {
         }
         let _ = fs::remove_dir_all(certificates);
         let (plain, tls) = (free_port(), free_port());
-        let mut redis = Redis { folder, plain, relay: Relay::to(plain), tls, started: None };
+        let mut redis =
+            RedisStreamPlace { folder, plain, relay: TcpRelay::to(plain), tls, started: None };
         redis.start();
         redis
     }
@@ -46,7 +47,7 @@ impl Redis {
         serde_json::from_slice(&output.stdout).unwrap_or_default()
     }
 
-    fn rows_of(&self, key: &str) -> Vec<Row> {
+    fn rows_of(&self, key: &str) -> Vec<SinkRow> {
         let all = self.ask(&["XRANGE", key, "-", "+"]);
         let row = |entry: &serde_json::Value| {
             let words = entry[1].as_array().expect("an entry's fields");
@@ -59,14 +60,14 @@ impl Redis {
     }
 }
 
-impl Place for Redis {
+impl SinkPlace for RedisStreamPlace {
     const NAME: &'static str = "redis";
 
     fn options(&self) -> String {
         format!("redis.url = \"redis://{WHO}@127.0.0.1:{}/2\"\nredis.key = \"rows\"\n", self.plain)
     }
 
-    fn rows(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<SinkRow> {
         self.rows_of("rows")
     }
 
@@ -75,7 +76,7 @@ impl Place for Redis {
     }
 
     fn start(&mut self) {
-        let Redis { folder, plain, tls, .. } = self;
+        let RedisStreamPlace { folder, plain, tls, .. } = self;
         let folder = folder.display();
         let options = format!(
             "bind 127.0.0.1\nport {plain}\ntls-port {tls}\ndir {folder}\n\
@@ -89,19 +90,20 @@ impl Place for Redis {
         // It tells on stdout that it is ready.
         let file = file.display().to_string();
         let command = ["sh", "-c", "exec redis-server \"$0\" >&2", &file];
-        self.started = Some(Started::new(&command, USER, "TERM", "Ready to accept connections"));
+        self.started =
+            Some(ServerProcess::new(&command, USER, "TERM", "Ready to accept connections"));
     }
 
     fn clear(&mut self) {
         self.ask(&["FLUSHALL"]);
     }
 
-    fn relay(&self) -> Option<&Relay> {
+    fn relay(&self) -> Option<&TcpRelay> {
         Some(&self.relay)
     }
 }
 
-impl Drop for Redis {
+impl Drop for RedisStreamPlace {
     fn drop(&mut self) {
         self.started = None;
         let _ = fs::remove_dir_all(&self.folder);
@@ -111,7 +113,7 @@ impl Drop for Redis {
 #[test]
 fn redis_stands_the_contract() {
     if is_installed("Redis", "redis-server") {
-        stands(&mut Redis::new("sink-redis"));
+        stands(&mut RedisStreamPlace::new("sink-redis"));
     }
 }
 
@@ -120,7 +122,7 @@ fn streams_of_redis_wait_for_room_and_pass_over_what_is_no_stream() {
     if !is_installed("Redis", "redis-server") {
         return;
     }
-    let redis = Redis::new("sink-redis-own-server");
+    let redis = RedisStreamPlace::new("sink-redis-own-server");
     let options = |authority: &str| {
         format!(
             "[[sink]]\nname = \"s\"\nfilters = [\"a/#\"]\nretry_min_ms = 50\n\
@@ -132,7 +134,7 @@ fn streams_of_redis_wait_for_room_and_pass_over_what_is_no_stream() {
             redis.folder.display()
         )
     };
-    let mut edge = Edge::start("sink-redis-own", &options("stranger-ca.pem"), &[]);
+    let mut edge = SinkRig::start("sink-redis-own", &options("stranger-ca.pem"), &[]);
     edge.wait_for_value("last_error", |value| value.contains("certificate"));
     edge.reload(&options("ca.pem"));
     edge.wait_for_value("state", |value| value == "1");
@@ -157,7 +159,7 @@ fn streams_of_redis_wait_for_room_and_pass_over_what_is_no_stream() {
     redis.ask(&["CONFIG", "SET", "maxmemory", "0"]);
     edge.wait_for_value("last_error", |value| value.contains("READONLY"));
     redis.ask(&["REPLICAOF", "NO", "ONE"]);
-    let until = |rows: &[Row]| rows == ["1", "3", "4", "5"].map(row);
+    let until = |rows: &[SinkRow]| rows == ["1", "3", "4", "5"].map(row);
     wait_for(&redis, "room again", |_| until(&redis.rows_of("of:x")));
     edge.wait_for_value("dropped/refused", |value| value == "1");
 

@@ -3,8 +3,8 @@
 //! the form and the way out. `docs/security.md` has the same as a table.
 
 use crate::bridges::mosquitto_with;
-use crate::broker::{Program, godwit, run, scratch};
-use crate::doors::{CONNACK, Doors, s_client};
+use crate::broker::{TestProgram, godwit, run, scratch};
+use crate::doors::{CONNACK, ListenerBroker, s_client};
 use crate::installed::is_installed;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,12 +15,12 @@ use std::time::Duration;
 
 /// What becomes of a form: accepted, or refused with these words.
 #[derive(Clone, Copy, Debug)]
-enum Outcome {
+enum FormOutcome {
     Accepted,
     Refused(&'static str),
 }
 
-use Outcome::{Accepted, Refused};
+use FormOutcome::{Accepted, Refused};
 
 /// A certificate of a server.
 struct ServerForm {
@@ -32,9 +32,9 @@ struct ServerForm {
     trusted: &'static str,
     host: &'static str,
     /// Our listener, and mosquitto's client with it.
-    listener: Outcome,
+    listener: FormOutcome,
     /// Our client with mosquitto's listener.
-    client: Outcome,
+    client: FormOutcome,
     /// mosquitto's client with mosquitto's listener; `None` where mosquitto does not start.
     mosquitto: Option<bool>,
 }
@@ -199,7 +199,7 @@ fn say(program: &mut Command, host: &str, port: &str, ca: &str) -> (bool, String
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
-fn judge(what: &str, form: &str, outcome: Outcome, done: bool, said: &str) {
+fn judge(what: &str, form: &str, outcome: FormOutcome, done: bool, said: &str) {
     match outcome {
         Accepted => assert!(done, "{what} with {form}: {said}"),
         Refused(words) => {
@@ -241,7 +241,7 @@ fn our_listener(name: &str, form: &ServerForm, file: &dyn Fn(&str) -> String) {
         return judge("our listener", name, form.listener, code == Some(0), &said);
     }
     let refs: Vec<_> = options[1..].iter().map(String::as_str).collect();
-    let broker = Doors::start(&refs);
+    let broker = ListenerBroker::start(&refs);
     let client = &mut Command::new("mosquitto_pub");
     let (done, said) = say(client, form.host, &broker.port(0), &file(form.trusted));
     let like_mosquitto = match form.mosquitto {
@@ -278,7 +278,7 @@ struct ClientForm {
     /// The listener's file of CAs.
     trusted: &'static str,
     list: &'static str,
-    ours: Outcome,
+    ours: FormOutcome,
     mosquitto: bool,
 }
 
@@ -412,7 +412,7 @@ fn every_form_of_a_clients_certificate_is_accepted_or_refused_in_words() {
                 set("tls.crl", &file(form.list));
             }
             let refs: Vec<_> = options.iter().map(String::as_str).collect();
-            let mut broker = Doors::start(&refs);
+            let mut broker = ListenerBroker::start(&refs);
             let shown = shown(version);
             let refs: Vec<_> = shown.iter().map(String::as_str).collect();
             let (done, said) = s_client(&broker.port(0), &refs);
@@ -467,7 +467,7 @@ fn a_bridge_accepts_the_same_forms_and_names_what_it_refuses() {
         std::fs::write(&config, text).expect("this host has room for it");
         let mut command = godwit(&["--memory", "--listen", "tcp://127.0.0.1:0", "--config"]);
         command.arg(&config);
-        let mut program = Program::start(command);
+        let mut program = TestProgram::start(command);
         program.wait_for(words.unwrap_or("connected"));
     }
 }
@@ -480,7 +480,7 @@ fn a_client_without_a_cipher_for_the_certificate_gets_handshake_failure_and_the_
     let listen = ["--listen".to_string(), "tls://127.0.0.1:0".to_string()];
     let options = [listen, set("tls.certificate", "v3.pem"), set("tls.key", "v3.key")].concat();
     let refs: Vec<_> = options.iter().map(String::as_str).collect();
-    let mut broker = Doors::start(&refs);
+    let mut broker = ListenerBroker::start(&refs);
     for (arguments, alert, words) in [
         (
             &["-tls1_2", "-cipher", "ECDHE-RSA-AES128-GCM-SHA256"][..],
@@ -557,7 +557,7 @@ fn a_device_that_asks_for_short_records_gets_them() {
     let files = [set("tls.certificate", "below-whole.pem"), set("tls.key", "below.key")];
     let options = [&[listen, plain][..], &files].concat().concat();
     let refs: Vec<_> = options.iter().map(String::as_str).collect();
-    let broker = Doors::start(&refs);
+    let broker = ListenerBroker::start(&refs);
     let payload = "x".repeat(9000);
     let (code, _, said) = run(&["pub", "-p", &broker.port(1), "-t", "big", "-r", "-m", &payload]);
     assert_eq!(code, Some(0), "{said}");

@@ -2,29 +2,29 @@
 
 /// What is to be done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
-    Taken,
+pub(super) enum KafkaErrorClass {
+    Success,
     /// It passes, or somebody mends it.
-    Down,
+    Transient,
     /// The record would be refused again.
-    Refused,
+    Rejected,
     /// Refused as it is, but perhaps not in a smaller batch.
     TooLarge,
 }
 
 /// `has_key` is of the record: a topic that keeps the last record of each key wants one.
-pub(super) fn meaning(code: i16, has_key: bool) -> Meaning {
+pub(super) fn classify_error(code: i16, has_key: bool) -> KafkaErrorClass {
     match code {
-        0 => Meaning::Taken,
-        10 | 18 => Meaning::TooLarge,
-        17 | 32 => Meaning::Refused,
-        87 if has_key => Meaning::Refused,
-        _ => Meaning::Down,
+        0 => KafkaErrorClass::Success,
+        10 | 18 => KafkaErrorClass::TooLarge,
+        17 | 32 => KafkaErrorClass::Rejected,
+        87 if has_key => KafkaErrorClass::Rejected,
+        _ => KafkaErrorClass::Transient,
     }
 }
 
 /// As Kafka's documents call it.
-pub(super) fn name(code: i16) -> String {
+pub(super) fn error_name(code: i16) -> String {
     match NAMES.iter().find(|(known, _)| *known == code) {
         Some((_, name)) => (*name).to_string(),
         None => format!("error {code}"),

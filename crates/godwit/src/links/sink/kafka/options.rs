@@ -1,31 +1,31 @@
 //! Options of a sink into Kafka.
 
 use super::KafkaSettings;
-use super::wire::{Mechanism, Who};
-use crate::identity::scram::Sha;
-use crate::links::sink::columns::{self, Columns};
-use crate::links::sink::message::Message;
-use crate::links::sink::settings::{SinkSettings, Target, check_template};
-use crate::links::sink::template::Template;
-use crate::options::table::Row;
-use crate::options::value::Kind;
-use broker::judge::Secret;
+use super::protocol::{SaslCredentials, SaslMechanism};
+use crate::identity::scram::ScramHash;
+use crate::links::sink::columns::{self, SinkColumns};
+use crate::links::sink::message::SinkMessage;
+use crate::links::sink::settings::{SinkSettings, SinkTarget, check_template};
+use crate::links::sink::template::SinkTemplate;
+use crate::options::table::OptionRow;
+use crate::options::value::OptionKind;
+use broker::authentication::SecretBytes;
 
 /// What its rows say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KafkaGiven {
+pub(crate) struct KafkaOptions {
     pub(crate) servers: Vec<String>,
     topic: String,
     key: String,
     headers: Vec<String>,
     has_tls: bool,
-    mechanism: Mechanism,
+    mechanism: SaslMechanism,
     user: String,
-    password: Option<Secret>,
+    password: Option<SecretBytes>,
 }
 
-impl KafkaGiven {
-    pub(crate) fn target(&self, timeout_ms: u32) -> Result<Target, String> {
+impl KafkaOptions {
+    pub(crate) fn build_target(&self, timeout_ms: u32) -> Result<SinkTarget, String> {
         if self.topic.is_empty() {
             return Err("kafka.servers needs kafka.topic".to_string());
         }
@@ -36,25 +36,26 @@ impl KafkaGiven {
             }
             (Some(password), user) => {
                 let password = String::from_utf8_lossy(&password.0).into_owned();
-                Some(Who { mechanism: self.mechanism, user: user.into(), password })
+                Some(SaslCredentials { mechanism: self.mechanism, user: user.into(), password })
             }
         };
-        let servers = self.servers.iter().map(|text| server(text)).collect::<Result<_, _>>()?;
-        let key = (!self.key.is_empty()).then(|| Template::parse(&self.key)).transpose()?;
-        Ok(Target::Kafka(KafkaSettings {
+        let servers =
+            self.servers.iter().map(|text| parse_server(text)).collect::<Result<_, _>>()?;
+        let key = (!self.key.is_empty()).then(|| SinkTemplate::parse(&self.key)).transpose()?;
+        Ok(SinkTarget::Kafka(KafkaSettings {
             servers,
             has_tls: self.has_tls,
             who,
-            topic: topic(&self.topic)?,
+            topic: parse_topic(&self.topic)?,
             key,
-            headers: Columns::parse(&self.headers)?,
+            headers: SinkColumns::parse(&self.headers)?,
             timeout_ms,
         }))
     }
 }
 
 /// `HOST:PORT`; an IPv6 address has brackets.
-fn server(text: &str) -> Result<(String, u16), String> {
+fn parse_server(text: &str) -> Result<(String, u16), String> {
     let wrong = || format!("{text:?} is no server, use HOST:9092");
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -66,9 +67,9 @@ fn server(text: &str) -> Result<(String, u16), String> {
     }
 }
 
-fn topic(text: &str) -> Result<Template, String> {
-    let template = Template::parse(text)?;
-    let sample = template.fill_by(&Message::default(), |_, _, topic| topic.push('x'));
+fn parse_topic(text: &str) -> Result<SinkTemplate, String> {
+    let template = SinkTemplate::parse(text)?;
+    let sample = template.fill_by(&SinkMessage::default(), |_, _, topic| topic.push('x'));
     let is_legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     match sample.chars().all(is_legal) && super::is_legal(&sample) {
         true => Ok(template),
@@ -78,10 +79,10 @@ fn topic(text: &str) -> Result<Template, String> {
     }
 }
 
-pub(crate) const ROWS: &[Row<SinkSettings>] = &[
-    Row {
+pub(crate) const ROWS: &[OptionRow<SinkSettings>] = &[
+    OptionRow {
         key: "kafka.servers",
-        kind: Kind::List { of: "HOST:PORT", check: |text| server(text).map(drop) },
+        kind: OptionKind::List { of: "HOST:PORT", check: |text| parse_server(text).map(drop) },
         default: "",
         live: true,
         short: "brokers of the Kafka cluster whose topics get a record a message",
@@ -91,13 +92,13 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.kafka.servers = value.list().to_vec(),
     },
-    Row {
+    OptionRow {
         key: "kafka.topic",
-        kind: Kind::Text {
+        kind: OptionKind::Text {
             of: "a topic of Kafka, which may have ${topic[1]} and the like in it",
             check: |text| match text {
                 "" => Ok(()),
-                text => topic(text).map(drop),
+                text => parse_topic(text).map(drop),
             },
         },
         default: "",
@@ -108,9 +109,9 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.kafka.topic = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "kafka.key",
-        kind: Kind::Text { of: "text with ${topic} and the like", check: check_template },
+        kind: OptionKind::Text { of: "text with ${topic} and the like", check: check_template },
         default: "",
         live: true,
         short: "the key of a record; those of one key keep their order, in one partition",
@@ -120,9 +121,9 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.kafka.key = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "kafka.headers",
-        kind: Kind::List { of: "NAME=${...}", check: |text| columns::parse(text).map(drop) },
+        kind: OptionKind::List { of: "NAME=${...}", check: |text| columns::parse(text).map(drop) },
         default: "topic=${topic},event=${event},clientid=${clientid},qos=${qos},retain=${retain}",
         live: true,
         short: "the headers of a record; one that is empty is left out",
@@ -130,9 +131,9 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.kafka.headers = value.list().to_vec(),
     },
-    Row {
+    OptionRow {
         key: "kafka.tls",
-        kind: Kind::Bool,
+        kind: OptionKind::Bool,
         default: "false",
         live: true,
         short: "whether its brokers are spoken to with TLS",
@@ -140,9 +141,9 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.kafka.has_tls = value.bool(),
     },
-    Row {
+    OptionRow {
         key: "kafka.sasl",
-        kind: Kind::Choice(&["plain", "scram-sha-256", "scram-sha-512"]),
+        kind: OptionKind::Choice(&["plain", "scram-sha-256", "scram-sha-512"]),
         default: "plain",
         live: true,
         short: "how kafka.user proves who it is; plain tells the password",
@@ -150,15 +151,15 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
         source: "RFC 4616, RFC 7677",
         set: |sink, value| {
             sink.given.kafka.mechanism = match value.text() {
-                "scram-sha-256" => Mechanism::Scram(Sha::Of256),
-                "scram-sha-512" => Mechanism::Scram(Sha::Of512),
-                _ => Mechanism::Plain,
+                "scram-sha-256" => SaslMechanism::Scram(ScramHash::Sha256),
+                "scram-sha-512" => SaslMechanism::Scram(ScramHash::Sha512),
+                _ => SaslMechanism::Plain,
             };
         },
     },
-    Row {
+    OptionRow {
         key: "kafka.user",
-        kind: Kind::Text { of: "text", check: |_| Ok(()) },
+        kind: OptionKind::Text { of: "text", check: |_| Ok(()) },
         default: "",
         live: true,
         short: "who it is to the brokers; without they do not ask",
@@ -166,9 +167,9 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.kafka.user = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "kafka.password",
-        kind: Kind::Hidden(&Kind::Text { of: "a password", check: |_| Ok(()) }),
+        kind: OptionKind::Hidden(&OptionKind::Text { of: "a password", check: |_| Ok(()) }),
         default: "",
         live: true,
         short: "its password",
@@ -176,7 +177,8 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| {
             let text = value.text();
-            sink.given.kafka.password = (!text.is_empty()).then(|| Secret(text.as_bytes().into()));
+            sink.given.kafka.password =
+                (!text.is_empty()).then(|| SecretBytes(text.as_bytes().into()));
         },
     },
 ];

@@ -3,7 +3,7 @@
 
 /// What is written of one message.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Record<'a> {
+pub(super) struct KafkaRecord<'a> {
     pub(super) timestamp_ms: u64,
     pub(super) key: Option<&'a [u8]>,
     pub(super) value: &'a [u8],
@@ -11,7 +11,7 @@ pub(super) struct Record<'a> {
     pub(super) headers: &'a [Vec<u8>],
 }
 
-impl Record<'_> {
+impl KafkaRecord<'_> {
     /// No more than that, in a batch.
     pub(super) fn bytes_max(&self) -> usize {
         let words = self.headers.iter().map(|word| word.len() + NUMBER_BYTES_MAX).sum::<usize>();
@@ -21,21 +21,21 @@ impl Record<'_> {
 
     fn write(&self, at: usize, from_ms: u64, out: &mut Vec<u8>) {
         let mut body = vec![0];
-        number(self.timestamp_ms as i64 - from_ms as i64, &mut body);
-        number(at as i64, &mut body);
+        push_varint(self.timestamp_ms as i64 - from_ms as i64, &mut body);
+        push_varint(at as i64, &mut body);
         match self.key {
-            Some(key) => word(key, &mut body),
-            None => number(-1, &mut body),
+            Some(key) => push_bytes(key, &mut body),
+            None => push_varint(-1, &mut body),
         }
-        word(self.value, &mut body);
-        number(self.headers.len() as i64 / 2, &mut body);
-        self.headers.iter().for_each(|one| word(one, &mut body));
-        word(&body, out);
+        push_bytes(self.value, &mut body);
+        push_varint(self.headers.len() as i64 / 2, &mut body);
+        self.headers.iter().for_each(|one| push_bytes(one, &mut body));
+        push_bytes(&body, out);
     }
 }
 
 /// A batch that nobody counts: without a producer's id.
-pub(super) fn batch(records: &[Record<'_>]) -> Vec<u8> {
+pub(super) fn encode_batch(records: &[KafkaRecord<'_>]) -> Vec<u8> {
     let times = || records.iter().map(|record| record.timestamp_ms);
     let (from_ms, to_ms) = (times().min().unwrap_or_default(), times().max().unwrap_or_default());
     // What the checksum is of: attributes, the last offset, times, producer, number.
@@ -53,7 +53,7 @@ pub(super) fn batch(records: &[Record<'_>]) -> Vec<u8> {
     out.extend((body.len() as i32 + 4 + 1 + 4).to_be_bytes());
     out.extend([0xff; 4]);
     out.push(VERSION);
-    out.extend(checksum(&body).to_be_bytes());
+    out.extend(crc32c(&body).to_be_bytes());
     out.extend(body);
     out
 }
@@ -62,13 +62,13 @@ const VERSION: u8 = 2;
 const HEAD_BYTES: usize = 8 + 4 + 4 + 1 + 4;
 const NUMBER_BYTES_MAX: usize = 10;
 
-fn word(bytes: &[u8], out: &mut Vec<u8>) {
-    number(bytes.len() as i64, out);
+fn push_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    push_varint(bytes.len() as i64, out);
     out.extend_from_slice(bytes);
 }
 
 /// Seven bits a byte, small ones of either sign first.
-fn number(value: i64, out: &mut Vec<u8>) {
+fn push_varint(value: i64, out: &mut Vec<u8>) {
     let mut left = ((value << 1) ^ (value >> 63)) as u64;
     while left >= 0x80 {
         out.push(left as u8 | 0x80);
@@ -78,7 +78,7 @@ fn number(value: i64, out: &mut Vec<u8>) {
 }
 
 /// CRC-32C (Castagnoli's polynomial, reflected).
-fn checksum(bytes: &[u8]) -> u32 {
+fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, byte: &u8| crc >> 8 ^ TABLE[usize::from(crc as u8 ^ byte)];
     !bytes.iter().fold(!0, step)
 }
@@ -143,9 +143,9 @@ mod tests {
     /// RFC 3720, B.4.
     #[test]
     fn the_checksum_is_castagnolis() {
-        assert_eq!(checksum(&[0; 32]), 0x8a91_36aa);
-        assert_eq!(checksum(&[0xff; 32]), 0x62a8_ab43);
-        assert_eq!(checksum(b"123456789"), 0xe306_9283);
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
             (i64::MIN, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]),
         ] {
             let mut out = Vec::new();
-            number(value, &mut out);
+            push_varint(value, &mut out);
             assert_eq!(out, expected, "{value}");
         }
     }
@@ -169,7 +169,7 @@ mod tests {
     fn a_record_takes_no_more_than_it_says() {
         let headers = [b"name".to_vec(), Vec::new()];
         for (key, value) in [(None, &b""[..]), (Some(&b"key"[..]), &[7; 300])] {
-            let record = Record { timestamp_ms: u64::MAX >> 1, key, value, headers: &headers };
+            let record = KafkaRecord { timestamp_ms: u64::MAX >> 1, key, value, headers: &headers };
             let mut out = Vec::new();
             record.write(1 << 30, 0, &mut out);
             assert!(out.len() <= record.bytes_max(), "{}", out.len());

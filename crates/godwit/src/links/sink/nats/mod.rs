@@ -5,18 +5,18 @@
 //! says so and does not store it twice.
 
 pub(super) mod options;
+mod protocol;
 pub(crate) mod subject;
-mod wire;
 
-use self::subject::{Subject, encode};
-use self::wire::{Conn, Said, Way, publish};
-use super::ahead::Ahead;
-use super::columns::Columns;
-use super::far::{Setback, What};
-use super::message::Message;
-use crate::identity::remote::url::Url;
+use self::protocol::{NatsConnection, NatsEndpoint, NatsReply, publish};
+use self::subject::{NatsSubject, encode};
+use super::columns::SinkColumns;
+use super::delivered_ahead::DeliveredAhead;
+use super::destination::{BatchError, SinkError};
+use super::message::SinkMessage;
+use crate::identity::remote::server_url::ServerUrl;
 use crate::identity::scram::nonce;
-use crate::links::{Credentials, lock};
+use crate::links::{ClientTlsCell, lock};
 use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
@@ -25,46 +25,53 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NatsSettings {
     /// Never empty: all have the scheme, the user and the password of the first.
-    pub(crate) servers: Vec<Url>,
-    pub(crate) subject: Subject,
-    pub(crate) headers: Columns,
+    pub(crate) servers: Vec<ServerUrl>,
+    pub(crate) subject: NatsSubject,
+    pub(crate) headers: SinkColumns,
 }
 
-pub(super) struct Nats {
+pub(super) struct NatsSink {
     settings: NatsSettings,
-    tls: Credentials,
+    tls: ClientTlsCell,
     /// Which of the servers it is, or was, connected to, or tries next.
     at: usize,
-    conn: Option<Conn>,
-    ahead: Ahead,
+    conn: Option<NatsConnection>,
+    ahead: DeliveredAhead,
     /// No other process begins its ids and the name of its inbox with this.
     own: String,
 }
 
 /// What was heard of each message that was sent.
-struct Heard {
-    of: Vec<Option<Result<(), What>>>,
+struct NatsAcks {
+    results: Vec<Option<Result<(), SinkError>>>,
     /// Why nothing more is heard.
-    end: Option<What>,
+    end: Option<SinkError>,
 }
 
 /// What a server takes of a line, as long as nobody tells it otherwise.
 const LINE_BYTES_MAX: usize = 4096;
 
-impl Nats {
-    pub(super) fn new(settings: &NatsSettings, tls: Credentials) -> Nats {
+impl NatsSink {
+    pub(super) fn new(settings: &NatsSettings, tls: ClientTlsCell) -> NatsSink {
         let own = nonce().unwrap_or_default();
-        Nats { settings: settings.clone(), tls, at: 0, conn: None, ahead: Ahead::default(), own }
+        NatsSink {
+            settings: settings.clone(),
+            tls,
+            at: 0,
+            conn: None,
+            ahead: DeliveredAhead::default(),
+            own,
+        }
     }
 
     pub(super) async fn connect(&mut self) -> Result<(), String> {
         self.conn = None;
-        self.conn = Some(self.reach().await?);
+        self.conn = Some(self.connect_any().await?);
         Ok(())
     }
 
     /// One server after the other, until one lets us in.
-    async fn reach(&mut self) -> Result<Conn, String> {
+    async fn connect_any(&mut self) -> Result<NatsConnection, String> {
         let (inbox, servers) = (self.inbox(), &self.settings.servers);
         let tls = lock(&self.tls).clone().filter(|_| servers[0].scheme == "tls");
         let mut whys = Vec::new();
@@ -72,7 +79,7 @@ impl Nats {
             let at = self.at;
             // Whoever stops waiting for this one has the next one tried then.
             self.at = (at + 1) % servers.len();
-            let way = Way { url: &servers[at], tls: tls.clone(), inbox: &inbox };
+            let way = NatsEndpoint { url: &servers[at], tls: tls.clone(), inbox: &inbox };
             match way.connect().await {
                 Ok(conn) => {
                     self.at = at;
@@ -88,66 +95,74 @@ impl Nats {
         format!("_INBOX.{}", self.own)
     }
 
-    pub(super) async fn take(&mut self, batch: &[Arc<Message>]) -> Result<(), Setback> {
-        let sent = self.ahead.missing(batch);
+    pub(super) async fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
+        let sent = self.ahead.undelivered(batch);
         // Whoever stops waiting leaves no connection behind that is in the middle of something.
         let (mut conn, was_there) = match self.conn.take() {
             Some(conn) => (conn, true),
-            None => (self.reach().await.map_err(Setback::down)?, false),
+            None => (self.connect_any().await.map_err(BatchError::transient)?, false),
         };
-        let mut heard = self.tell(&mut conn, &sent).await;
+        let mut heard = self.publish_and_collect_acks(&mut conn, &sent).await;
         // A server ends connections that were silent, and that is no failure.
-        if was_there && heard.is_nothing() {
-            conn = self.reach().await.map_err(Setback::down)?;
-            heard = self.tell(&mut conn, &sent).await;
+        if was_there && heard.is_empty() {
+            conn = self.connect_any().await.map_err(BatchError::transient)?;
+            heard = self.publish_and_collect_acks(&mut conn, &sent).await;
         }
         if heard.end.is_none() {
             self.conn = Some(conn);
         }
-        self.ahead.settle(batch, &sent, heard.whole())
+        self.ahead.record_results(batch, &sent, heard.into_results())
     }
 
     /// Sends what the server takes, and waits for an answer to each.
-    async fn tell(&mut self, conn: &mut Conn, messages: &[&Arc<Message>]) -> Heard {
-        let mut heard = Heard { of: Vec::with_capacity(messages.len()), end: None };
+    async fn publish_and_collect_acks(
+        &mut self,
+        conn: &mut NatsConnection,
+        messages: &[&Arc<SinkMessage>],
+    ) -> NatsAcks {
+        let mut heard = NatsAcks { results: Vec::with_capacity(messages.len()), end: None };
         let (mut out, inbox) = (Vec::new(), self.inbox());
         for (at, message) in messages.iter().enumerate() {
-            let (subject, headers) = (self.settings.subject.of(message), self.headers(message));
+            let (subject, headers) = (self.settings.subject.fill(message), self.headers(message));
             let bytes = headers.len() + message.payload.len();
-            heard.of.push(match unfit(subject.len(), bytes, conn.message_bytes_max) {
-                Some(why) => Some(Err(What::Refused(why))),
-                None => {
-                    publish((&subject, &inbox, at), &headers, &message.payload, &mut out);
-                    None
-                }
-            });
+            heard.results.push(
+                match describe_oversize(subject.len(), bytes, conn.message_bytes_max) {
+                    Some(why) => Some(Err(SinkError::Rejected(why))),
+                    None => {
+                        publish(&subject, &inbox, at, &headers, &message.payload, &mut out);
+                        None
+                    }
+                },
+            );
         }
-        if let Err(why) = conn.tell(&out).await {
+        if let Err(why) = conn.send(&out).await {
             // It may have said why it closes.
-            let said = conn.hear().await;
+            let said = conn.read_reply().await;
             heard.end = Some(match said {
-                Ok(Said::Wrong(why)) => ended(why),
-                _ => What::down(why),
+                Ok(NatsReply::Error(why)) => classify_server_error(why),
+                _ => SinkError::transient(why),
             });
             return heard;
         }
         drop(out);
-        let mut left = heard.of.iter().filter(|said| said.is_none()).count();
+        let mut left = heard.results.iter().filter(|said| said.is_none()).count();
         while left > 0 {
-            let (to, said) = match conn.hear().await {
-                Ok(Said::Answer { to, body }) => (to, answer(&body)),
-                Ok(Said::Nobody { to }) => (to, Err(self.nobody(messages.get(to)))),
-                Ok(Said::Pong) => continue,
-                Ok(Said::Wrong(why)) => {
-                    heard.end = Some(ended(why));
+            let (to, said) = match conn.read_reply().await {
+                Ok(NatsReply::Ack { to, body }) => (to, parse_ack(&body)),
+                Ok(NatsReply::NoResponders { to }) => {
+                    (to, Err(self.no_responder_error(messages.get(to))))
+                }
+                Ok(NatsReply::Pong) => continue,
+                Ok(NatsReply::Error(why)) => {
+                    heard.end = Some(classify_server_error(why));
                     break;
                 }
                 Err(why) => {
-                    heard.end = Some(What::down(why));
+                    heard.end = Some(SinkError::transient(why));
                     break;
                 }
             };
-            if let Some(place @ None) = heard.of.get_mut(to) {
+            if let Some(place @ None) = heard.results.get_mut(to) {
                 *place = Some(said);
                 left -= 1;
             }
@@ -155,9 +170,9 @@ impl Nats {
         heard
     }
 
-    fn headers(&self, message: &Message) -> Vec<u8> {
+    fn headers(&self, message: &SinkMessage) -> Vec<u8> {
         let mut text = format!("NATS/1.0\r\n{ID}: {}-{}\r\n", self.own, message.taken_ns);
-        for (name, value) in self.settings.headers.texts(message) {
+        for (name, value) in self.settings.headers.iter_texts(message) {
             if value.is_empty() {
                 continue;
             }
@@ -172,34 +187,34 @@ impl Nats {
         text.into_bytes()
     }
 
-    fn nobody(&self, message: Option<&&Arc<Message>>) -> What {
-        let subject = message.map(|message| self.settings.subject.of(message));
+    fn no_responder_error(&self, message: Option<&&Arc<SinkMessage>>) -> SinkError {
+        let subject = message.map(|message| self.settings.subject.fill(message));
         let why = format!("no stream takes {}", subject.unwrap_or_default());
-        What::down(why)
+        SinkError::transient(why)
     }
 }
 
 /// The header by which a stream knows what it has already.
 const ID: &str = "Nats-Msg-Id";
 
-impl Heard {
+impl NatsAcks {
     /// Whether the connection went before anything came of it.
-    fn is_nothing(&self) -> bool {
-        let is_down = matches!(self.end, Some(What::Down { .. }));
-        is_down && self.of.iter().all(|said| !matches!(said, Some(Ok(()))))
+    fn is_empty(&self) -> bool {
+        let is_down = matches!(self.end, Some(SinkError::Transient { .. }));
+        is_down && self.results.iter().all(|said| !matches!(said, Some(Ok(()))))
     }
 
-    fn whole(self) -> Vec<Result<(), What>> {
-        let silent = || What::down("no answer".into());
+    fn into_results(self) -> Vec<Result<(), SinkError>> {
+        let silent = || SinkError::transient("no answer".into());
         let end = self.end;
         let said =
             |said: Option<_>| said.unwrap_or_else(|| Err(end.clone().unwrap_or_else(silent)));
-        self.of.into_iter().map(said).collect()
+        self.results.into_iter().map(said).collect()
     }
 }
 
 /// Why the server would end the connection for such a message.
-fn unfit(subject_bytes: usize, bytes: usize, bytes_max: usize) -> Option<String> {
+fn describe_oversize(subject_bytes: usize, bytes: usize, bytes_max: usize) -> Option<String> {
     if bytes > bytes_max {
         return Some(format!("{bytes} bytes with its headers, and it takes {bytes_max}"));
     }
@@ -209,17 +224,17 @@ fn unfit(subject_bytes: usize, bytes: usize, bytes_max: usize) -> Option<String>
 }
 
 /// What the server says before it closes, or of what it will not answer.
-fn ended(why: String) -> What {
+fn classify_server_error(why: String) -> SinkError {
     match why.to_ascii_lowercase() {
-        said if said.starts_with("maximum payload") => What::Refused(why),
-        said if said.starts_with("maximum control line") => What::Refused(why),
-        _ => What::down(why),
+        said if said.starts_with("maximum payload") => SinkError::Rejected(why),
+        said if said.starts_with("maximum control line") => SinkError::Rejected(why),
+        _ => SinkError::transient(why),
     }
 }
 
 /// What a stream says of one message.
-fn answer(body: &[u8]) -> Result<(), What> {
-    let down = |why: &str| Err(What::down(why.to_string()));
+fn parse_ack(body: &[u8]) -> Result<(), SinkError> {
+    let down = |why: &str| Err(SinkError::transient(why.to_string()));
     let Ok(said) = serde_json::from_slice::<Value>(body) else {
         return down("who answers is no stream");
     };
@@ -233,8 +248,8 @@ fn answer(body: &[u8]) -> Result<(), What> {
     let code = error["err_code"].as_u64().or(error["code"].as_u64()).unwrap_or_default();
     let why = format!("{} ({code})", error["description"].as_str().unwrap_or("refused"));
     match REFUSED.contains(&code) {
-        true => Err(What::Refused(why)),
-        false => Err(What::down(why)),
+        true => Err(SinkError::Rejected(why)),
+        false => Err(SinkError::transient(why)),
     }
 }
 
@@ -271,9 +286,9 @@ mod tests {
             ("{}".to_string(), false, false),
             ("pong".to_string(), false, false),
         ] {
-            let said = answer(body.as_bytes());
+            let said = parse_ack(body.as_bytes());
             assert_eq!(said.is_ok(), is_taken, "{body}");
-            assert_eq!(matches!(said, Err(What::Refused(_))), is_refused, "{body}");
+            assert_eq!(matches!(said, Err(SinkError::Rejected(_))), is_refused, "{body}");
         }
         for (why, is_refused) in [
             ("Maximum Payload Violation", true),
@@ -281,7 +296,11 @@ mod tests {
             ("Permissions Violation for Publish to \"a\"", false),
             ("Stale Connection", false),
         ] {
-            assert_eq!(matches!(ended(why.into()), What::Refused(_)), is_refused, "{why}");
+            assert_eq!(
+                matches!(classify_server_error(why.into()), SinkError::Rejected(_)),
+                is_refused,
+                "{why}"
+            );
         }
     }
 }

@@ -1,41 +1,43 @@
 //! Options of a sink into NATS.
 
-use super::subject::Subject;
-use super::wire::SCHEMES;
+use super::protocol::SCHEMES;
+use super::subject::NatsSubject;
 use super::{ID, NatsSettings};
-use crate::identity::remote::url::Url;
-use crate::links::sink::columns::{self, Columns};
-use crate::links::sink::settings::{SinkSettings, Target};
-use crate::options::table::Row;
-use crate::options::value::Kind;
+use crate::identity::remote::server_url::ServerUrl;
+use crate::links::sink::columns::{self, SinkColumns};
+use crate::links::sink::settings::{SinkSettings, SinkTarget};
+use crate::options::table::OptionRow;
+use crate::options::value::OptionKind;
 
 /// What its rows say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NatsGiven {
+pub(crate) struct NatsOptions {
     pub(crate) url: String,
     others: Vec<String>,
     subject: String,
     headers: Vec<String>,
 }
 
-impl NatsGiven {
-    pub(crate) fn target(&self) -> Result<Target, String> {
+impl NatsOptions {
+    pub(crate) fn build_target(&self) -> Result<SinkTarget, String> {
         if self.subject.is_empty() {
             return Err("nats.url needs nats.subject, as \"mqtt.${topic}\"".to_string());
         }
-        let (url, subject) = (Url::parse(&self.url, SCHEMES)?, Subject::parse(&self.subject)?);
-        let headers = Columns::parse(&self.headers)?;
-        let others = self.others.iter().map(|text| other(text));
+        let (url, subject) =
+            (ServerUrl::parse(&self.url, SCHEMES)?, NatsSubject::parse(&self.subject)?);
+        let headers = SinkColumns::parse(&self.headers)?;
+        let others = self.others.iter().map(|text| parse_other_server(text));
         let others = others.collect::<Result<Vec<_>, _>>()?.into_iter();
-        let others = others.map(|Url { host, port, .. }| Url { host, port, ..url.clone() });
+        let others =
+            others.map(|ServerUrl { host, port, .. }| ServerUrl { host, port, ..url.clone() });
         let servers = std::iter::once(url.clone()).chain(others).collect();
-        Ok(Target::Nats(NatsSettings { servers, subject, headers }))
+        Ok(SinkTarget::Nats(NatsSettings { servers, subject, headers }))
     }
 }
 
 /// `HOST:PORT`. What is wrong is not repeated: somebody may have written a password there.
-fn other(text: &str) -> Result<Url, String> {
-    match Url::parse(&format!("nats://{text}"), SCHEMES) {
+fn parse_other_server(text: &str) -> Result<ServerUrl, String> {
+    match ServerUrl::parse(&format!("nats://{text}"), SCHEMES) {
         Ok(url) if url.user.is_none() && url.password.is_none() && url.path.is_empty() => Ok(url),
         _ => Err("no server is named so, use HOST:4222; the rest is as in nats.url".to_string()),
     }
@@ -52,14 +54,14 @@ fn check_header(text: &str) -> Result<(), String> {
     }
 }
 
-pub(crate) const ROWS: &[Row<SinkSettings>] = &[
-    Row {
+pub(crate) const ROWS: &[OptionRow<SinkSettings>] = &[
+    OptionRow {
         key: "nats.url",
-        kind: Kind::Hidden(&Kind::Text {
+        kind: OptionKind::Hidden(&OptionKind::Text {
             of: "a URL like nats://USER:PASSWORD@HOST:4222",
             check: |text| match text {
                 "" => Ok(()),
-                text => Url::parse(text, SCHEMES).map(drop),
+                text => ServerUrl::parse(text, SCHEMES).map(drop),
             },
         }),
         default: "",
@@ -70,9 +72,12 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.nats.url = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "nats.others",
-        kind: Kind::List { of: "HOST:PORT", check: |text| other(text).map(drop) },
+        kind: OptionKind::List {
+            of: "HOST:PORT",
+            check: |text| parse_other_server(text).map(drop),
+        },
         default: "",
         live: true,
         short: "other servers of the same cluster: each is tried where the one before is not there",
@@ -81,13 +86,13 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.nats.others = value.list().to_vec(),
     },
-    Row {
+    OptionRow {
         key: "nats.subject",
-        kind: Kind::Text {
+        kind: OptionKind::Text {
             of: "a subject like mqtt.${topic}",
             check: |text| match text {
                 "" => Ok(()),
-                text => Subject::parse(text).map(drop),
+                text => NatsSubject::parse(text).map(drop),
             },
         },
         default: "",
@@ -99,9 +104,9 @@ pub(crate) const ROWS: &[Row<SinkSettings>] = &[
         source: "",
         set: |sink, value| sink.given.nats.subject = value.text().into(),
     },
-    Row {
+    OptionRow {
         key: "nats.headers",
-        kind: Kind::List { of: "NAME=${...}", check: check_header },
+        kind: OptionKind::List { of: "NAME=${...}", check: check_header },
         default: "topic=${topic},event=${event},clientid=${clientid},qos=${qos},retain=${retain},\
                   timestamp_ms=${timestamp_ms}",
         live: true,

@@ -1,21 +1,21 @@
 //! The subject of a message. A topic's levels become those of the subject, and no value leaves its
 //! level or speaks to the server itself.
 
-use crate::links::sink::message::{Field, Message};
-use crate::links::sink::template::Template;
+use crate::links::sink::message::{MessageField, SinkMessage};
+use crate::links::sink::template::SinkTemplate;
 use std::fmt::Write;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Subject(Template);
+pub(crate) struct NatsSubject(SinkTemplate);
 
-impl Subject {
-    pub(crate) fn parse(text: &str) -> Result<Subject, String> {
-        let template = Template::parse(text)?;
-        let sample = template.fill_by(&Message::default(), |_, _, subject| subject.push('x'));
+impl NatsSubject {
+    pub(crate) fn parse(text: &str) -> Result<NatsSubject, String> {
+        let template = SinkTemplate::parse(text)?;
+        let sample = template.fill_by(&SinkMessage::default(), |_, _, subject| subject.push('x'));
         let is_legal = |c: char| !c.is_whitespace() && !c.is_control() && !"*>".contains(c);
         let is_whole = sample.split('.').all(|level| !level.is_empty());
         match sample.chars().all(is_legal) && is_whole {
-            true => Ok(Subject(template)),
+            true => Ok(NatsSubject(template)),
             false => Err(format!(
                 "{text:?} is no subject: levels have dots between them, and neither spaces nor * \
                  nor > in them"
@@ -23,7 +23,7 @@ impl Subject {
         }
     }
 
-    pub(super) fn of(&self, message: &Message) -> String {
+    pub(super) fn fill(&self, message: &SinkMessage) -> String {
         let subject = self.0.fill_by(message, push_value);
         if subject.split('.').all(|level| !level.is_empty()) {
             return subject;
@@ -36,10 +36,10 @@ impl Subject {
 /// Nothing else is written so, since a percent sign of a value is %25.
 const EMPTY: &str = "%";
 
-fn push_value(field: &Field, value: &str, subject: &mut String) {
+fn push_value(field: &MessageField, value: &str, subject: &mut String) {
     for c in value.chars() {
         match c {
-            '/' if *field == Field::Topic => subject.push('.'),
+            '/' if *field == MessageField::Topic => subject.push('.'),
             // Subjects of the server and of answers begin with these.
             '$' | '_' if subject.is_empty() => encode(c, subject),
             '.' | '*' | '>' | '%' => encode(c, subject),
@@ -75,15 +75,19 @@ mod tests {
             ("m.${payload}", "a", "m.a/b%0D%0APUB"),
         ] {
             let payload = b"a/b\r\nPUB".to_vec();
-            let message = Message { topic: topic.into(), payload, ..Message::default() };
-            assert_eq!(Subject::parse(template).unwrap().of(&message), expected, "{template}");
+            let message = SinkMessage { topic: topic.into(), payload, ..SinkMessage::default() };
+            assert_eq!(
+                NatsSubject::parse(template).unwrap().fill(&message),
+                expected,
+                "{template}"
+            );
         }
     }
 
     #[test]
     fn what_is_no_subject_is_told() {
         for wrong in ["", ".a", "a.", "a..b", "a b", "a.*", "a.>", "a\n", "${topic}.", "${x}"] {
-            Subject::parse(wrong).unwrap_err();
+            NatsSubject::parse(wrong).unwrap_err();
         }
     }
 }

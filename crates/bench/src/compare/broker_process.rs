@@ -1,0 +1,213 @@
+//! A broker's process for one run: its files, its port, its end.
+
+use crate::plan::TargetTransport;
+use badline::{IMPAIRED_SERVER_ADDRESS, SERVER_ADDRESS};
+use carrier::{QuicClientEndpoint, QuicClientOptions};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// One row of a file of brokers: a command, or a URL of one that runs already. A command whose
+/// broker does not speak plain MQTT has a URL as well.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct BrokerEntry {
+    pub(crate) name: String,
+    pub(crate) install: String,
+    pub(crate) command: String,
+    pub(crate) url: String,
+    pub(crate) file: String,
+    pub(crate) content: String,
+    /// A command whose first line of output is the broker's version.
+    pub(crate) version: String,
+    /// What follows `content` in the first of two brokers; `{second}` is the other one's port, and
+    /// `{second_host}` its address, by the line where there is one.
+    pub(crate) bridge: String,
+}
+
+impl BrokerEntry {
+    /// As it says itself, or nothing.
+    pub(crate) fn query_version(&self) -> String {
+        let mut words = self.version.split_whitespace();
+        let output = words.next().and_then(|name| Command::new(name).args(words).output().ok());
+        let output = output.map(|output| output.stdout).unwrap_or_default();
+        String::from_utf8_lossy(&output).lines().next().unwrap_or_default().trim().to_string()
+    }
+
+    /// The same broker, forwarding what its bridge says to `second`.
+    pub(crate) fn bridged_to(&self, second: &BrokerProcess) -> BrokerEntry {
+        let port = second.url.rsplit(':').next().unwrap_or_default();
+        let host = if second.is_across { IMPAIRED_SERVER_ADDRESS } else { Ipv4Addr::LOCALHOST };
+        let bridge = self.bridge.replace("{second_host}", &host.to_string());
+        let bridge = bridge.replace("{second}", port);
+        BrokerEntry { content: self.content.clone() + &bridge, ..self.clone() }
+    }
+
+    /// Whether what it is told says where it is to listen.
+    pub(crate) fn supports_remote_host(&self) -> bool {
+        let told = [&self.command, &self.content, &self.url];
+        told.iter().any(|text| text.contains("{host}")) && self.bridge.contains("{second_host}")
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct BrokerProcess {
+    child: Option<Child>,
+    folder: Option<PathBuf>,
+    pub(crate) url: String,
+    /// At the other end of the line.
+    is_across: bool,
+}
+
+impl BrokerProcess {
+    pub(crate) fn start(entry: &BrokerEntry) -> Result<BrokerProcess, String> {
+        BrokerProcess::start_at(entry, false)
+    }
+
+    /// At the other end of a line, where clients of this host reach it without the line.
+    pub(crate) fn start_across(entry: &BrokerEntry) -> Result<BrokerProcess, String> {
+        BrokerProcess::start_at(entry, true)
+    }
+
+    fn start_at(entry: &BrokerEntry, is_beyond: bool) -> Result<BrokerProcess, String> {
+        if entry.command.is_empty() {
+            let url = entry.url.clone();
+            return Ok(BrokerProcess { child: None, folder: None, url, is_across: is_beyond });
+        }
+        let host = if is_beyond { SERVER_ADDRESS } else { Ipv4Addr::LOCALHOST };
+        let says = |error: std::io::Error| format!("{}: {error}; {}", entry.name, entry.install);
+        let free = TcpListener::bind((host, 0)).and_then(|socket| socket.local_addr());
+        let address = free.map_err(says)?;
+        let folder = scratch_folder(address.port());
+        fs::create_dir_all(&folder).map_err(says)?;
+        // From here on the folder goes with it, also where the program cannot be run.
+        let filled = |text: &str| {
+            let text = text.replace("{port}", &address.port().to_string());
+            let text = text.replace("{host}", &host.to_string());
+            text.replace("{dir}", &folder.to_string_lossy())
+        };
+        let url = match entry.url.is_empty() {
+            true => format!("tcp://{address}"),
+            false => filled(&entry.url),
+        };
+        let mut launched =
+            BrokerProcess { child: None, folder: Some(folder.clone()), url, is_across: is_beyond };
+        if !entry.file.is_empty() {
+            fs::write(folder.join(&entry.file), filled(&entry.content)).map_err(says)?;
+        }
+        // Whatever stands in the folder's path, each word stays one.
+        let mut words = entry.command.split_whitespace().map(filled);
+        let program = words.next().unwrap_or_default();
+        let mut command = Command::new(&program);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(|error| {
+            format!(
+                "{}: {program} cannot be run: {error}; to get it: {}",
+                entry.name, entry.install
+            )
+        })?;
+        launched.child = Some(child);
+        launched.wait_until_listening(address).map_err(|why| format!("{}: {why}", entry.name))?;
+        Ok(launched)
+    }
+
+    pub(crate) fn id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    fn wait_until_listening(&mut self, address: SocketAddr) -> Result<(), String> {
+        let begun = Instant::now();
+        while begun.elapsed() < START_MAX {
+            let listens = match crate::target::from_url(&self.url)?.transport {
+                TargetTransport::Quic(manner) => {
+                    completes_handshake(address, &manner).unwrap_or(false)
+                }
+                TargetTransport::Tcp(_) => TcpStream::connect(address).is_ok(),
+            };
+            if listens {
+                // What it still does after that is no part of the first scenario.
+                thread::sleep(Duration::from_millis(300));
+                return Ok(());
+            }
+            let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            if let Some(status) = ended {
+                return Err(format!("it ended before it listened: {status}"));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Err("it does not listen".into())
+    }
+}
+
+/// Whether a handshake gets to its end.
+fn completes_handshake(address: SocketAddr, manner: &QuicClientOptions) -> std::io::Result<bool> {
+    let mut outlet = QuicClientEndpoint::new(address, None, START_MAX)?;
+    let trunk = outlet.connect(manner, "localhost", 0)?;
+    let begun = Instant::now();
+    while begun.elapsed() < ANSWER_MAX {
+        outlet.send_pending();
+        outlet.poll(&mut Vec::new())?;
+        if outlet.poll_open(trunk)? {
+            outlet.close(trunk);
+            outlet.send_pending();
+            return Ok(true);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(false)
+}
+
+impl Drop for BrokerProcess {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if let Some(folder) = &self.folder {
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// Without the broker's name: that may be any text, and configurations have the path in them.
+fn scratch_folder(port: u16) -> PathBuf {
+    std::env::temp_dir().join(format!("godwit-bench-{}-{port}", std::process::id()))
+}
+
+const ANSWER_MAX: Duration = Duration::from_millis(500);
+const START_MAX: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folders() -> Vec<PathBuf> {
+        let own = format!("godwit-bench-{}-", std::process::id());
+        let all = fs::read_dir(std::env::temp_dir()).expect("it is there").flatten();
+        let own = all.filter(|one| one.file_name().to_string_lossy().starts_with(&own));
+        own.map(|one| one.path()).collect()
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_run_leaves_nothing_behind() {
+        let command = "no-such-broker {dir}/nothing-left".into();
+        let (name, file) = ("a".to_string(), "nothing-left".to_string());
+        let entry = BrokerEntry { name, command, file, ..BrokerEntry::default() };
+        let why = BrokerProcess::start(&entry).expect_err("there is no such program");
+        assert!(why.contains("no-such-broker cannot be run"), "{why}");
+        assert!(!folders().iter().any(|folder| folder.join("nothing-left").exists()));
+    }
+
+    #[test]
+    fn a_name_of_several_words_is_no_part_of_a_command() {
+        let name = "mosquitto 2.0 / one core".to_string();
+        let (command, file) = ("sh {dir}/run".to_string(), "run".to_string());
+        let entry =
+            BrokerEntry { name, command, file, content: "exit 7".into(), ..BrokerEntry::default() };
+        let why = BrokerProcess::start(&entry).expect_err("it is no broker");
+        assert!(why.contains("mosquitto 2.0 / one core: it ended before it listened"), "{why}");
+        assert!(why.contains("exit status: 7"), "{why}");
+    }
+}

@@ -1,0 +1,119 @@
+//! When things are due: queues of equal intervals, and a timer finer than a poller's milliseconds.
+
+use crate::clock::SECOND_NS;
+use crate::limits::GRID_NS;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use std::collections::VecDeque;
+use std::io;
+
+/// Clients that are due again and again, all after the same interval: so the queue stays in order
+/// by itself, and taking the next costs the same however many there are.
+#[derive(Debug, Default)]
+pub(crate) struct IntervalQueue {
+    pub(crate) interval_ns: u64,
+    queue: VecDeque<(u64, u32)>,
+}
+
+impl IntervalQueue {
+    pub(crate) fn new(interval_ns: u64) -> IntervalQueue {
+        IntervalQueue { interval_ns, queue: VecDeque::new() }
+    }
+
+    /// In its place by time; that is nearly always the end.
+    pub(crate) fn insert(&mut self, at_ns: u64, client: u32) {
+        if self.queue.back().is_none_or(|(last, _)| *last <= at_ns) {
+            self.queue.push_back((at_ns, client));
+            return;
+        }
+        let at = self.queue.partition_point(|(other, _)| *other <= at_ns);
+        self.queue.insert(at, (at_ns, client));
+    }
+
+    pub(crate) fn next_at(&self) -> Option<u64> {
+        self.queue.front().map(|(at, _)| *at)
+    }
+
+    /// The next that is due, which stays in the line one interval later.
+    #[inline]
+    pub(crate) fn reschedule_due(&mut self, now_ns: u64) -> Option<(u64, u32)> {
+        let (at, client) = self.pop_due(now_ns)?;
+        self.queue.push_back((at + self.interval_ns, client));
+        Some((at, client))
+    }
+
+    /// The next that is due, for the last time.
+    #[inline]
+    pub(crate) fn pop_due(&mut self, now_ns: u64) -> Option<(u64, u32)> {
+        if self.next_at()? > now_ns {
+            return None;
+        }
+        self.queue.pop_front()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.queue.clear();
+    }
+}
+
+/// The grid's first time at or after `at_ns`.
+#[inline]
+pub(crate) fn round_up_to_grid(at_ns: u64) -> u64 {
+    at_ns.next_multiple_of(GRID_NS)
+}
+
+/// Wakes the poller at a moment. epoll_wait(2) counts milliseconds, a load schedule is finer.
+#[derive(Debug)]
+pub(crate) struct PollTimer {
+    fd: OwnedFd,
+    set_for: u64,
+}
+
+impl PollTimer {
+    pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<PollTimer> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        registry.register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)?;
+        Ok(PollTimer { fd, set_for: 0 })
+    }
+
+    /// Once it has fired it may be set for the same moment again, and fires at once.
+    pub(crate) fn set(&mut self, at_ns: u64, now_ns: u64) -> io::Result<()> {
+        if self.set_for == at_ns && at_ns > now_ns {
+            return Ok(());
+        }
+        self.set_for = at_ns;
+        let wait = at_ns.saturating_sub(now_ns).max(1);
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let value =
+            Timespec { tv_sec: (wait / SECOND_NS) as i64, tv_nsec: (wait % SECOND_NS) as i64 };
+        let spec = Itimerspec { it_interval: zero, it_value: value };
+        timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &spec)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_stays_in_order_and_never_drifts() {
+        let mut line = IntervalQueue::new(10);
+        for (at, client) in [(100, 0), (103, 1), (101, 2)] {
+            line.insert(at, client);
+        }
+        let mut seen = Vec::new();
+        // Whoever looks late still gets every time that was meant.
+        while let Some(due) = line.reschedule_due(113) {
+            seen.push(due);
+        }
+        assert_eq!(seen, [(100, 0), (101, 2), (103, 1), (110, 0), (111, 2), (113, 1)]);
+        assert_eq!(line.next_at(), Some(120));
+    }
+}

@@ -1,0 +1,54 @@
+//! What is in a cache and what became of the rest, below `$SYS/broker/cache/`.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// One cache in numbers. Its home keeps them up, and whoever loses a message for it.
+#[derive(Debug, Default)]
+pub struct CacheMetrics {
+    pub(super) topics: AtomicU64,
+    pub(super) messages: AtomicU64,
+    pub(super) bytes: AtomicU64,
+    pub(super) evicted: AtomicU64,
+    pub(super) missed: AtomicU64,
+    pub(super) reads: AtomicU64,
+}
+
+/// One value below `$SYS/broker/cache/{name}/`.
+pub struct CacheMetricRow {
+    pub topic: &'static str,
+    pub about: &'static str,
+    pub value: fn(&CacheMetrics) -> u64,
+}
+
+pub const CACHE_METRIC_ROWS: &[CacheMetricRow] = &[
+    CacheMetricRow {
+        topic: "bytes",
+        about: "bytes of what it keeps, as `bytes_max` counts them",
+        value: |tally| tally.bytes.load(Relaxed),
+    },
+    CacheMetricRow {
+        topic: "evicted",
+        about: "messages that went because of `topics_max`, `bytes_max` or a crowded memory",
+        value: |tally| tally.evicted.load(Relaxed),
+    },
+    CacheMetricRow {
+        topic: "messages",
+        about: "messages that it keeps",
+        value: |tally| tally.messages.load(Relaxed),
+    },
+    CacheMetricRow {
+        topic: "missed",
+        about: "messages of other shards that it did not get, because the memory was full",
+        value: |tally| tally.missed.load(Relaxed),
+    },
+    CacheMetricRow {
+        topic: "reads",
+        about: "requests that it has answered",
+        value: |tally| tally.reads.load(Relaxed),
+    },
+    CacheMetricRow {
+        topic: "topics",
+        about: "topics of which it keeps messages",
+        value: |tally| tally.topics.load(Relaxed),
+    },
+];

@@ -1,0 +1,593 @@
+//! Sessions that outlive the process: what the store knows of them, and their queues, which it
+//! holds in full. What is in memory is the front of the queue: after a start nothing of it, until
+//! the client comes back.
+
+use crate::delivery::Delivery;
+use crate::flight::{FlightSlot, SlotMarks, SlotState};
+use crate::id_shifts::IdShifts;
+use crate::input::{RetainStamp, SessionId};
+use crate::limits::{NONE, QUEUE_FRONT_BYTES, QUEUE_FRONT_MESSAGES};
+use crate::message::{IncomingPublish, Message};
+use crate::options::{Durability, QueuePolicy};
+use crate::outbox::Outbox;
+use crate::pending_acks::PendingAck;
+use crate::records::{self, QueueRecord, RecordBody, SessionRecord, kind};
+use crate::session::SessionTable;
+use crate::shard::Shard;
+use crate::sys::DropReason;
+use crate::topics::SubscriptionFlags;
+use crate::write_batch::{PositionAllocator, QueueInsert, RecordChange, RecordNumber, RecordSpace};
+use mqtt::{PacketId, QoS};
+
+/// What the store knows a session by.
+#[derive(Debug)]
+pub(crate) struct PersistentSession {
+    pub(crate) number: RecordNumber,
+    pub(crate) positions: PositionAllocator,
+    pub(crate) shifts: IdShifts,
+    /// Where the part of the queue begins that only the store has. New messages then join that.
+    pub(crate) stored_from: Option<u64>,
+    /// Whether that is since there is so much of it, and not since the client has not come back
+    /// after a start.
+    is_left_unread: bool,
+    /// Messages of that part that came since the start, and their bytes.
+    pub(crate) spooled: u32,
+    pub(crate) spooled_bytes: u64,
+    /// Whether it is being read.
+    pub(crate) is_reading: bool,
+    /// It could not be: it is tried again when the client comes back.
+    pub(crate) is_unreadable: bool,
+    /// Nothing from this position on was ever sent.
+    unsent: u64,
+    /// The same of the part that only the store has.
+    pub(crate) unsent_unread: u64,
+    /// QoS 2 messages from this position on wait for the disk.
+    pub(crate) settled: u64,
+    /// Where the positions of this process begin.
+    pub(crate) process_from: u64,
+    /// Where the positions of the process end that gave those in flight. Later ones have the same
+    /// ids, and wait until the disk knows what is done of these: what is repeated for an old
+    /// message after a power cut would else be taken for another's.
+    pub(crate) barrier: Option<u64>,
+    /// They are done or overdue, and the disk is to know.
+    pub(crate) is_lifting_barrier: bool,
+    /// What was sent before is not sent again yet: see `Shard::resume_when_durable`.
+    pub(crate) suspended: bool,
+    /// Whose the session was when the store was read: see `Shard::belongs_to_other_user`.
+    pub(crate) owner: Option<Box<str>>,
+    /// Its record is to be written.
+    dirty: bool,
+}
+
+/// Where the store has a message that moves on: struck by whoever keeps it next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueRecordId {
+    pub(crate) number: RecordNumber,
+    pub(crate) position: u64,
+}
+
+impl PersistentSession {
+    fn new(number: RecordNumber, mark: u64) -> PersistentSession {
+        PersistentSession {
+            number,
+            positions: PositionAllocator::from_mark(mark),
+            shifts: IdShifts::default(),
+            stored_from: None,
+            is_left_unread: false,
+            spooled: 0,
+            spooled_bytes: 0,
+            is_reading: false,
+            is_unreadable: false,
+            unsent: u64::MAX,
+            unsent_unread: 0,
+            settled: mark,
+            process_from: mark,
+            barrier: None,
+            is_lifting_barrier: false,
+            suspended: false,
+            owner: None,
+            dirty: false,
+        }
+    }
+
+    /// As the store has it: nothing of its queue is in memory.
+    pub(crate) fn restored(number: RecordNumber, mark: u64, unsent: u64) -> PersistentSession {
+        let new = PersistentSession::new(number, mark);
+        // No position from the mark on was given before.
+        PersistentSession { stored_from: Some(0), unsent, unsent_unread: unsent.min(mark), ..new }
+    }
+
+    fn queue_record_id(&self, slot: &FlightSlot) -> QueueRecordId {
+        QueueRecordId { number: self.number, position: self.positions.full_position(slot.position) }
+    }
+}
+
+impl SessionTable {
+    /// To a session that lasts. Every QoS 1 and 2 message has a position in its queue, from which
+    /// its packet id follows; the store gets those that are to be kept. A QoS 2 message whose
+    /// publisher waits for the disk waits for it too: were it forgotten and sent again, it would
+    /// have another id.
+    pub(crate) fn deliver_persistent(
+        &mut self,
+        hit: Delivery,
+        qos: QoS,
+        retain: bool,
+        draft: &mut IncomingPublish<'_>,
+        out: &mut Outbox,
+    ) {
+        let stored = draft.durability != Durability::Memory;
+        let session = self.get(hit.session);
+        let Some(lasting) = &session.persistent else { return };
+        if lasting.stored_from.is_some() && stored {
+            return self.spool(hit, qos, retain, draft, out);
+        }
+        let session = self.get(hit.session);
+        let Some(lasting) = &session.persistent else { return };
+        let next = lasting.positions.next();
+        let waits = qos == QoS::ExactlyOnce && draft.durability == Durability::Sync;
+        let at = lasting.shifts.id_of(next);
+        let reaches = session.flight.as_ref().is_none_or(|flight| flight.can_use_id(at))
+            && lasting.is_before_barrier(next);
+        let room = session.gate.is_open() && session.has_room();
+        if waits || !reaches || !room || !self.has_memory_for(hit.session, draft) {
+            if stored && hit.group == NONE && self.has_long_front(hit.session) {
+                self.continue_in_store(hit.session);
+                return self.spool(hit, qos, retain, draft, out);
+            }
+            self.enqueue(hit, qos, retain, draft, out);
+            if room && !reaches {
+                // Whatever is in flight may stay unacknowledged.
+                self.drain_queue(hit.session, out);
+            }
+            return;
+        }
+        let message = self.messages.keep(draft);
+        let mut slot = FlightSlot::new(message, qos, retain, hit.ids, hit.group);
+        self.assign_position(hit.session, &mut slot, draft);
+        self.send_slot(hit, slot, draft, out);
+    }
+
+    /// Gives a slot its position and the store its record.
+    pub(crate) fn assign_position(
+        &mut self,
+        id: SessionId,
+        slot: &mut FlightSlot,
+        draft: &IncomingPublish<'_>,
+    ) {
+        let Some(position) = self.next_position(id) else { return };
+        slot.position = position as u32;
+        if draft.durability == Durability::Memory {
+            return;
+        }
+        slot.marks.set(SlotMarks::STORED);
+        if slot.qos == QoS::ExactlyOnce && draft.durability == Durability::Sync {
+            slot.marks.set(SlotMarks::WAITS);
+        }
+        self.messages.add_reference(slot.message);
+        self.write_queue_record(id, position, slot, draft.durability);
+    }
+
+    fn next_position(&mut self, id: SessionId) -> Option<u64> {
+        let lasting = self.get_mut(id).persistent.as_mut()?;
+        let (position, moved) = lasting.positions.allocate();
+        if moved {
+            self.make_dirty(id);
+        }
+        Some(position)
+    }
+
+    /// The journal takes over one reference to the message.
+    fn write_queue_record(
+        &mut self,
+        id: SessionId,
+        position: u64,
+        slot: &FlightSlot,
+        durability: Durability,
+    ) {
+        let Some(lasting) = &self.get(id).persistent else { return };
+        let number = lasting.number;
+        let is_long = lasting.is_left_unread;
+        let entry = self.queue_record_of(slot);
+        let message = slot.message;
+        let is_spooled = !slot.marks.has(SlotMarks::STORED);
+        let takes_copy = is_spooled && is_long;
+        let is_unread = is_spooled && !is_long;
+        self.write_batch.insert_in_queue(QueueInsert {
+            number,
+            position,
+            entry,
+            message,
+            is_unread,
+            takes_copy,
+        });
+        let is_synced = durability == Durability::Sync;
+        if is_synced {
+            self.write_batch.mark_urgent();
+            self.write_batch.stores_routed = true;
+        }
+        // Whatever comes back from the store at QoS 2 waits until the disk has it.
+        if slot.qos == QoS::ExactlyOnce && (is_synced || is_spooled) {
+            self.unsettled.push((id, position + 1));
+        }
+    }
+
+    fn queue_record_of(&self, slot: &FlightSlot) -> QueueRecord {
+        let group = (slot.group != NONE).then(|| self.group_name(slot.group));
+        QueueRecord {
+            state: slot.state,
+            ids: self.ids_of(slot.ids).as_slice().into(),
+            group,
+            ..QueueRecord::new(slot.qos, slot.retain)
+        }
+    }
+
+    /// Whether so much of the queue is in memory that what comes now is better on the disk alone.
+    fn has_long_front(&self, id: SessionId) -> bool {
+        let Some(flight) = &self.get(id).flight else { return self.is_pressure_elevated() };
+        flight.waiting.len() >= QUEUE_FRONT_MESSAGES
+            || flight.waiting_bytes >= QUEUE_FRONT_BYTES
+            || self.is_pressure_elevated()
+    }
+
+    /// From here on the queue goes on in the store alone.
+    fn continue_in_store(&mut self, id: SessionId) {
+        let Some(lasting) = &mut self.get_mut(id).persistent else { return };
+        let next = lasting.positions.next();
+        (lasting.stored_from, lasting.unsent_unread) = (Some(next), next);
+        lasting.is_left_unread = true;
+        (lasting.spooled, lasting.spooled_bytes) = (0, 0);
+        lasting.is_unreadable = false;
+    }
+
+    /// Makes room in a queue that goes on in the store alone. Its oldest messages are in memory
+    /// unless the client has not come back since the start: then the newest is not taken.
+    fn make_stored_room(&mut self, id: SessionId, bytes: u64, out: &mut Outbox) -> bool {
+        if !self.queue_is_full(id, bytes, true) {
+            return true;
+        }
+        let session = self.get(id);
+        let away = session.conn == NONE;
+        match self.options.options_of_session(session).queue_policy {
+            QueuePolicy::DropNewest => false,
+            QueuePolicy::Disconnect if !away => {
+                if !self.overruns.contains(&id) {
+                    self.overruns.push(id);
+                }
+                false
+            }
+            QueuePolicy::Disconnect | QueuePolicy::DropOldest => {
+                self.drop_oldest(id, bytes, true, DropReason::QueueFull, out);
+                if self.get(id).persistent.as_ref().is_some_and(|lasting| lasting.is_left_unread) {
+                    self.request_stored_queue(id, out);
+                }
+                !self.queue_is_full(id, bytes, true)
+            }
+        }
+    }
+
+    /// Behind the part of the queue that only the store has.
+    fn spool(
+        &mut self,
+        hit: Delivery,
+        qos: QoS,
+        retain: bool,
+        draft: &mut IncomingPublish<'_>,
+        out: &mut Outbox,
+    ) {
+        out.deliveries += 1;
+        let message = self.messages.keep(draft);
+        let bytes = self.messages.get(message).bytes() as u64;
+        let has_place = self.make_stored_room(hit.session, bytes, out);
+        if let Some(lasting) = self.get_mut(hit.session).persistent.as_mut().filter(|_| has_place) {
+            lasting.spooled += 1;
+            lasting.spooled_bytes += bytes;
+        }
+        let place = if has_place { self.next_position(hit.session) } else { None };
+        match place {
+            Some(position) => {
+                let slot = FlightSlot::new(message, qos, retain, hit.ids, hit.group);
+                self.write_queue_record(hit.session, position, &slot, draft.durability);
+                self.release_delivery(hit);
+                if draft.durability != Durability::Memory && self.get(hit.session).conn != NONE {
+                    self.request_stored_queue(hit.session, out);
+                }
+            }
+            None => {
+                self.messages.release(message);
+                draft.pooled = None;
+                self.release_delivery(hit);
+                self.on_delivery_dropped(hit.session, DropReason::QueueFull, draft);
+                self.note_drop(hit.session, DropReason::QueueFull, 1, out);
+            }
+        }
+    }
+
+    /// Whether this slot may be sent as far as the disk is concerned.
+    pub(crate) fn is_committed(&self, id: SessionId, slot: &FlightSlot) -> bool {
+        let Some(lasting) = &self.get(id).persistent else { return true };
+        slot.qos != QoS::ExactlyOnce
+            || !slot.marks.has(SlotMarks::WAITS)
+            || lasting.queue_record_id(slot).position < lasting.settled
+    }
+
+    pub(crate) fn set_suspended(&mut self, id: SessionId, suspended: bool) {
+        if let Some(lasting) = &mut self.get_mut(id).persistent {
+            lasting.suspended = suspended;
+        }
+    }
+
+    /// The slot's message is out of this session's queue.
+    #[inline]
+    pub(crate) fn remove_record(&mut self, id: SessionId, slot: &FlightSlot) {
+        if slot.marks.has(SlotMarks::STORED) {
+            self.remove_stored_record(id, slot);
+        }
+    }
+
+    fn remove_stored_record(&mut self, id: SessionId, slot: &FlightSlot) {
+        if let Some(place) = self.record_id_of(self.get(id).persistent.as_deref(), slot) {
+            self.write_batch.remove_queue_record(place);
+        }
+    }
+
+    /// The client has it: what is left to be kept is that PUBREL was owed. Says whether the store
+    /// is to know before the client does.
+    pub(crate) fn release_stored(&mut self, id: SessionId, slot: &FlightSlot) -> bool {
+        if !slot.marks.has(SlotMarks::STORED) {
+            return false;
+        }
+        let Some(lasting) = &self.get(id).persistent else { return false };
+        let QueueRecordId { number, position } = lasting.queue_record_id(slot);
+        let entry =
+            QueueRecord { state: SlotState::Released, ..QueueRecord::new(slot.qos, slot.retain) };
+        let value = records::queue_value(&entry, RecordBody::None);
+        self.write_batch.push_change(
+            RecordSpace::Queues,
+            records::queue_key(number, position),
+            Some(value),
+        );
+        self.request_sync()
+    }
+
+    /// An answer that depends on what was just written waits for it, unless the option says that
+    /// none does.
+    pub(crate) fn request_sync(&mut self) -> bool {
+        let waits = self.options.durability == Durability::Sync;
+        if waits {
+            self.write_batch.mark_urgent();
+        }
+        waits
+    }
+
+    pub(crate) fn make_dirty(&mut self, id: SessionId) {
+        if let Some(lasting) = &mut self.get_mut(id).persistent
+            && !lasting.dirty
+        {
+            lasting.dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Where the store has what a slot of a session that ends or goes away holds.
+    pub(crate) fn record_id_of(
+        &self,
+        lasting: Option<&PersistentSession>,
+        slot: &FlightSlot,
+    ) -> Option<QueueRecordId> {
+        lasting
+            .filter(|_| slot.marks.has(SlotMarks::STORED))
+            .map(|lasting| lasting.queue_record_id(slot))
+    }
+
+    pub(crate) fn write_received(&mut self, id: SessionId, packet_id: PacketId) {
+        let Some(lasting) = &self.get(id).persistent else { return };
+        let key = records::received_key(lasting.number, packet_id);
+        self.write_batch.push_change(RecordSpace::Sessions, key, Some(Vec::new()));
+        if self.request_sync() {
+            self.write_batch.stores_routed = true;
+        }
+    }
+
+    /// Says whether there is anything to be forgotten.
+    pub(crate) fn erase_received(&mut self, id: SessionId, packet_id: PacketId) -> bool {
+        let Some(lasting) = &self.get(id).persistent else { return false };
+        let key = records::received_key(lasting.number, packet_id);
+        self.write_batch.push_change(RecordSpace::Sessions, key, None);
+        self.request_sync()
+    }
+
+    /// The messages of a session that ended: those of groups go back, the others go from the
+    /// store.
+    pub(crate) fn write_tombstone(
+        &mut self,
+        lasting: &PersistentSession,
+        client_id: &str,
+    ) -> Option<RecordNumber> {
+        let key = records::text_key(kind::SESSION, client_id);
+        self.write_batch.push_change(RecordSpace::Sessions, key, None);
+        lasting.stored_from?;
+        let key = records::tombstone_key(lasting.number);
+        let unsent = lasting.unsent_unread.to_le_bytes().to_vec();
+        self.write_batch.push_change(RecordSpace::Sessions, key, Some(unsent));
+        Some(lasting.number)
+    }
+}
+
+impl Shard {
+    /// From here on the shard has a store. `boot` says which start of the store this is.
+    pub fn open_store(&mut self, boot: u32) {
+        self.sessions.write_batch = crate::write_batch::WriteBatch::open(boot, self.id.0);
+    }
+
+    /// How well messages of a topic are kept.
+    pub(crate) fn durability_of(&self, topic: &str) -> Durability {
+        if !self.sessions.write_batch.has_store {
+            return Durability::Memory;
+        }
+        let options = &self.options;
+        let mut special = options.durabilities.iter();
+        let special = special.find(|(filter, _)| mqtt::topic::filter_matches(filter, topic));
+        special.map_or(options.durability, |(_, durability)| *durability)
+    }
+
+    /// A session that stays when its client goes is written down.
+    pub(crate) fn make_persistent(&mut self, id: SessionId) {
+        let lasts = self.sessions.write_batch.has_store
+            && self.options.durability != Durability::Memory
+            && self.sessions.get(id).expiry_s > 0;
+        if self.sessions.get(id).persistent.is_none() {
+            if !lasts {
+                return;
+            }
+            let number = self.sessions.write_batch.allocate_number();
+            let session = self.sessions.get_mut(id);
+            // Ids go on where they were.
+            let flight = session.flight.as_ref();
+            let used = flight.map_or(session.first_id, |flight| flight.next_id());
+            session.persistent = Some(Box::new(PersistentSession::new(number, u64::from(used))));
+            self.count_persistent(1);
+        }
+        if let Some(lasting) = &mut self.sessions.get_mut(id).persistent {
+            lasting.unsent = u64::MAX;
+        }
+        self.sessions.make_dirty(id);
+    }
+
+    pub(crate) fn count_persistent(&mut self, by: i64) {
+        self.lasting_sessions += by;
+        let any = self.lasting_sessions > 0;
+        self.interest.set_persistent(self.id.0, any);
+    }
+
+    /// The client went: from here on nothing is sent.
+    pub(crate) fn note_away(&mut self, id: SessionId) {
+        let session = self.sessions.get_mut(id);
+        let flight = session.flight.as_ref();
+        let waiting = flight.and_then(|flight| {
+            let never_sent = |slot: &&FlightSlot| {
+                slot.qos != QoS::AtMostOnce && !slot.marks.has(SlotMarks::WAS_SENT)
+            };
+            flight.waiting.iter().find(never_sent).copied()
+        });
+        let Some(lasting) = &mut session.persistent else { return };
+        lasting.unsent = match (waiting, lasting.stored_from) {
+            (Some(slot), _) => lasting.positions.full_position(slot.position),
+            (None, Some(unread)) => unread.max(lasting.unsent_unread),
+            (None, None) => lasting.positions.next(),
+        };
+        self.sessions.make_dirty(id);
+    }
+
+    /// A subscription was made or changed.
+    pub(crate) fn write_filter(
+        &mut self,
+        id: SessionId,
+        filter: &str,
+        options: SubscriptionFlags,
+        given: u32,
+    ) {
+        let Some(lasting) = &self.sessions.get(id).persistent else { return };
+        let key = records::filter_key(lasting.number, filter);
+        let value = records::filter_value(options.bits(), given, self.has_exclusive(id, filter));
+        self.sessions.write_batch.push_change(RecordSpace::Sessions, key, Some(value));
+        self.sessions.request_sync();
+    }
+
+    pub(crate) fn erase_filter(&mut self, id: SessionId, filter: &str) {
+        let Some(lasting) = &self.sessions.get(id).persistent else { return };
+        let key = records::filter_key(lasting.number, filter);
+        self.sessions.write_batch.push_change(RecordSpace::Sessions, key, None);
+        self.sessions.request_sync();
+    }
+
+    /// Whether what a session is told of its subscriptions waits for the disk.
+    pub(crate) fn waits_for_store(&self, id: SessionId) -> bool {
+        self.sessions.get(id).persistent.is_some() && self.options.durability == Durability::Sync
+    }
+
+    /// The retained message of a topic is stored by the topic's home alone, in the order in which
+    /// it decided: so the store and every shard agree. A clear is stored where its stamp is known,
+    /// until what is older and still on its way can no longer come.
+    pub(crate) fn write_retained(&mut self, message: &Message, stamp: RetainStamp) {
+        let draft = message.view().draft();
+        if draft.durability == Durability::Memory || self.owner_of(message.topic()) != self.id {
+            return;
+        }
+        let newest = self.retained.newest(message.topic());
+        let waits = draft.durability == Durability::Sync && draft.qos != QoS::AtMostOnce;
+        let value = match newest {
+            // Something later has taken its place, maybe in a batch that nobody waits for. Whoever
+            // waits for this message waits for that one.
+            Some((later, _)) if later != stamp && !waits => return,
+            Some((later, Some(newest))) => {
+                Some(records::retained_value(later, newest.view().as_bytes()))
+            }
+            Some((later, None)) => {
+                let clear = Message::new(&IncomingPublish::new(message.topic(), b"", draft.at));
+                Some(records::retained_value(later, clear.view().as_bytes()))
+            }
+            None => None,
+        };
+        self.sessions.write_batch.push_change(RecordSpace::Retained, message.topic().into(), value);
+        if waits {
+            self.sessions.write_batch.mark_urgent();
+            self.sessions.write_batch.stores_routed = true;
+        }
+    }
+
+    /// What this tick adds to the store, and whether somebody waits for it.
+    pub fn take_records(&mut self) -> (Vec<RecordChange>, bool) {
+        for (session, position) in std::mem::take(&mut self.sessions.unsettled) {
+            if self.sessions.contains(session) {
+                let generation = self.sessions.get(session).generation;
+                self.defer_ack(PendingAck::PositionsCommitted { session, generation, position });
+            }
+        }
+        let is_urgent = self.sessions.write_batch.is_urgent();
+        self.pending_acks.urgent |= is_urgent;
+        (self.take_changes(), is_urgent)
+    }
+
+    pub(crate) fn take_changes(&mut self) -> Vec<RecordChange> {
+        for id in std::mem::take(&mut self.sessions.dirty) {
+            self.write_session(id);
+        }
+        self.sessions.write_batch.take_changes(&mut self.sessions.messages)
+    }
+
+    fn write_session(&mut self, id: SessionId) {
+        if !self.sessions.contains(id) {
+            return;
+        }
+        let now = self.now.0;
+        let session = self.sessions.get_mut(id);
+        let Some(lasting) = session.persistent.as_mut().filter(|lasting| lasting.dirty) else {
+            return;
+        };
+        lasting.dirty = false;
+        let away = session.conn == NONE;
+        let rare = session.extras.as_deref();
+        let lasting = session.persistent.as_deref();
+        let Some(lasting) = lasting else { return };
+        let expiry_ms = u64::from(session.expiry_s) * 1000;
+        let ends_at = rare.and_then(|rare| rare.ends_at);
+        let away_at = ends_at.map_or(now, |at| at.0.saturating_sub(expiry_ms));
+        let record = SessionRecord {
+            number: lasting.number,
+            mark: lasting.positions.mark(),
+            shifts: lasting.shifts.clone(),
+            unsent: if away { lasting.unsent } else { u64::MAX },
+            version: session.version,
+            expiry_s: session.expiry_s,
+            away_at: away.then_some(away_at),
+            will_at: rare.and_then(|rare| rare.will_at).map(|at| at.0),
+            // What is nobody's is whoever's comes.
+            owner: session.owner().filter(|owner| !owner.is_empty()).map(Into::into),
+            will: None,
+        };
+        let will = rare.and_then(|rare| rare.will.as_deref());
+        let value = records::session_value(&record, will);
+        let key = records::text_key(kind::SESSION, &session.client_id);
+        self.sessions.write_batch.push_change(RecordSpace::Sessions, key, Some(value));
+    }
+}

@@ -1,0 +1,248 @@
+//! A message that is made of a rule's row, and where it goes.
+
+use super::{PublishAction, Rule, RuleClient, RuleOutcome, RuleOutput, RuleTrigger};
+use crate::input::MonotonicMs;
+use crate::limits::LINK_IDS;
+use crate::message::{IncomingPublish, NO_EXPIRY};
+use crate::options::BrokerOptions;
+use crate::outbox::Outbox;
+use crate::publish::needs_durable_ack;
+use crate::shard::Shard;
+use mqtt::{Properties, PropertiesBuf, Property, QoS};
+use rules::{Budget, RuleInput, RunError, ValueMap};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Why a row is not published.
+pub(super) enum RuleOutputError {
+    Rejected(&'static str),
+    Failed(RunError),
+}
+
+impl From<RunError> for RuleOutputError {
+    fn from(failed: RunError) -> RuleOutputError {
+        RuleOutputError::Failed(failed)
+    }
+}
+
+/// What a row is of, and for whom.
+pub(super) struct OutputContext<'a> {
+    pub(super) draft: &'a IncomingPublish<'a>,
+    /// Of the message where the rule has none for it.
+    pub(super) name: &'a str,
+    pub(super) link: Option<&'a str>,
+}
+
+/// What a row would become, for whoever tries a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RulePreview {
+    /// As rules name it.
+    pub link: Option<Box<str>>,
+    pub topic: String,
+    pub payload: Vec<u8>,
+    pub qos: QoS,
+    pub retain: bool,
+}
+
+impl Rule {
+    /// Or why it would become nothing: one of `FAILURES`, or what failed.
+    pub fn preview(
+        &self,
+        row: &ValueMap<'_>,
+        seen: &RuleInput<'_>,
+        event: Option<&str>,
+        options: &BrokerOptions,
+    ) -> Vec<Result<RulePreview, String>> {
+        let mut draft = IncomingPublish::new(seen.topic, seen.payload, MonotonicMs(0));
+        draft.qos = QoS::from_bits(seen.qos).unwrap_or_default();
+        (draft.retain, draft.properties) = (seen.retain, seen.properties.as_bytes());
+        let name = match (seen.topic, event) {
+            ("", event) => event.unwrap_or(&self.name),
+            (topic, _) => topic,
+        };
+        let make = |(link, message): (Option<&str>, &PublishAction)| {
+            let of = OutputContext { draft: &draft, name, link };
+            match message.build_output(row, &of, options, &mut Budget::default()) {
+                Ok(made) => Ok(RulePreview {
+                    link: link.and_then(|link| link.strip_prefix(LINK_IDS)).map(Box::from),
+                    topic: made.topic[made.link_len..].into(),
+                    payload: made.payload,
+                    qos: made.qos,
+                    retain: made.retain,
+                }),
+                Err(RuleOutputError::Rejected(why)) => Err(why.to_string()),
+                Err(RuleOutputError::Failed(failed)) => Err(failed.to_string()),
+            }
+        };
+        self.actions.publish_actions().map(make).collect()
+    }
+}
+
+impl PublishAction {
+    /// By which rule, and behind how many, is for the caller to say.
+    pub(super) fn build_output(
+        &self,
+        row: &ValueMap<'_>,
+        of: &OutputContext<'_>,
+        options: &BrokerOptions,
+        budget: &mut Budget,
+    ) -> Result<RuleOutput, RuleOutputError> {
+        budget.take(size_of::<RuleOutput>())?;
+        let topic = self.build_topic(row, of.name, options, budget)?;
+        let (topic, link_len) = match of.link {
+            None => (topic, 0),
+            Some(link) => (link_topic(link, &topic)?, link.len() + 1),
+        };
+        let draft = of.draft;
+        let mut payload = Vec::new();
+        self.payload.fill(row, budget, &mut payload)?;
+        let expiry_s = match self.expiry_s {
+            Some(own) => own.get(),
+            None if self.keeps_properties => draft.expiry_s,
+            None => NO_EXPIRY,
+        };
+        Ok(RuleOutput {
+            topic,
+            link_len,
+            properties: self.build_properties(row, draft, &payload, budget)?,
+            payload,
+            qos: self.qos.unwrap_or(draft.qos),
+            // Whoever subscribes to it later is not the link.
+            retain: of.link.is_none() && self.retain.unwrap_or(draft.retain),
+            expiry_s: expiry_s.min(options.message_expiry_s_max),
+            rule: 0,
+            depth: 0,
+        })
+    }
+
+    /// One that everyone could publish to.
+    fn build_topic(
+        &self,
+        row: &ValueMap<'_>,
+        name: &str,
+        options: &BrokerOptions,
+        budget: &mut Budget,
+    ) -> Result<String, RuleOutputError> {
+        let mut topic = Vec::new();
+        let has_all = match &self.topic {
+            Some(template) => template.fill(row, budget, &mut topic)?,
+            None => {
+                budget.take(name.len())?;
+                topic.extend_from_slice(name.as_bytes());
+                true
+            }
+        };
+        let topic = String::from_utf8(topic).ok().filter(|topic| {
+            let is_topic = mqtt::topic::check_topic(topic).is_ok();
+            has_all && is_topic && options.check_topic(topic).is_ok()
+        });
+        topic.ok_or(RuleOutputError::Rejected("topic"))
+    }
+
+    fn build_properties(
+        &self,
+        row: &ValueMap<'_>,
+        draft: &IncomingPublish<'_>,
+        payload: &[u8],
+        budget: &mut Budget,
+    ) -> Result<Vec<u8>, RuleOutputError> {
+        let mut properties = PropertiesBuf::default();
+        if self.keeps_properties {
+            budget.take(draft.properties.len())?;
+            for property in Properties::trusted(draft.properties).iter() {
+                let is_text = property == Property::PayloadFormatIndicator(1);
+                // [MQTT-3.3.2-4]: it was said of another payload.
+                if !is_text || std::str::from_utf8(payload).is_ok() {
+                    properties.push(property);
+                }
+            }
+        }
+        for (name, template) in &self.user_properties {
+            let mut value = Vec::new();
+            template.fill(row, budget, &mut value)?;
+            // [MQTT-1.5.4-1] [MQTT-1.5.4-2]
+            let value = String::from_utf8(value)
+                .ok()
+                .filter(|value| value.len() <= usize::from(u16::MAX) && !value.contains('\0'));
+            let value = value.ok_or(RuleOutputError::Rejected("property"))?;
+            properties.push(Property::UserProperty(name, &value));
+        }
+        Ok(properties.as_properties().as_bytes().to_vec())
+    }
+}
+
+impl Shard {
+    /// Publishes what rules made, and what rules make of that.
+    pub(crate) fn publish_outputs(&mut self, ruled: RuleOutcome, out: &mut Outbox) {
+        self.publish_outputs_within(ruled, &mut Budget::default().steps, out);
+    }
+
+    /// The same with so many steps for all rules that go on from it.
+    pub(super) fn publish_outputs_within(
+        &mut self,
+        ruled: RuleOutcome,
+        steps: &mut u64,
+        out: &mut Outbox,
+    ) {
+        let (once, publisher) = (ruled.exactly_once, ruled.publisher);
+        let (mut waiting, mut budget) = (VecDeque::from(ruled.outputs), ruled.budget);
+        budget.steps = *steps;
+        while let Some(one) = waiting.pop_front() {
+            let mut draft = IncomingPublish::new(&one.topic, &one.payload, self.now);
+            draft.properties = &one.properties;
+            (draft.qos, draft.expiry_s) = (one.qos, one.expiry_s);
+            draft.retain =
+                one.retain && self.options.retain_available && self.has_room_to_retain(&one.topic);
+            draft.durability = self.durability_of(&one.topic[one.link_len..]);
+            draft.exactly_once = once && needs_durable_ack(&draft);
+            draft.publisher = publisher;
+            draft.by_rule = true;
+            if self.store_is_full && self.rule_output_needs_store(&draft) {
+                self.rule_index.all[one.rule as usize].metrics.count_failure("store");
+                continue;
+            }
+            if one.link_len > 0 {
+                self.send_to_link(&one, &mut draft, out);
+                continue;
+            }
+            let mut ruled = RuleOutcome { budget, ..RuleOutcome::default() };
+            let mut found = self.rule_index.rules_of_topic(&one.topic);
+            found.retain(|at| *at != one.rule);
+            if !found.is_empty() {
+                let (draft, who, depth) = (&draft, &RuleClient::default(), one.depth);
+                let looked = RuleTrigger { draft, client: who, is_dup: false, depth, event: None };
+                self.run_rules(&found, &looked, &mut ruled, out);
+            }
+            budget = ruled.budget;
+            self.retain_and_route(&ruled, None, &mut draft, out);
+            waiting.extend(ruled.outputs);
+        }
+        *steps = budget.steps;
+    }
+
+    /// To the link that it is for, which no rule sees.
+    fn send_to_link(
+        &mut self,
+        one: &RuleOutput,
+        draft: &mut IncomingPublish<'_>,
+        out: &mut Outbox,
+    ) {
+        let is_taken = self.route_message(None, draft, out);
+        let tally = &self.rule_index.all[one.rule as usize].metrics;
+        match is_taken {
+            true => _ = tally.sent.fetch_add(1, Relaxed),
+            // Its session is not there yet, or not any more.
+            false => tally.count_failure("link"),
+        }
+    }
+}
+
+/// What everyone calls so, as it is called on its way to a link.
+fn link_topic(link: &str, topic: &str) -> Result<String, RuleOutputError> {
+    debug_assert!(link.starts_with(LINK_IDS), "{link} is no link");
+    let whole = format!("{link}/{topic}");
+    match mqtt::topic::check_topic(&whole) {
+        Ok(()) => Ok(whole),
+        Err(_) => Err(RuleOutputError::Rejected("topic")),
+    }
+}

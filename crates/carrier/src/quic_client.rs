@@ -1,0 +1,538 @@
+//! Where connections of QUIC go out: a UDP socket to one address, and quinn's endpoint behind it.
+//!
+//! ```text
+//! datagrams in -> turn -> trunks that woke -> read, write -> send -> datagrams out
+//! ```
+//!
+//! A trunk is a connection with one stream, which carries MQTT. Nothing leaves before `send`, and
+//! no timer fires but in `turn`; until when that may wait, `next_at` says. The socket is connected,
+//! so that the kernel tells of a port where nobody listens: then all trunks are lost, since nobody
+//! is there who could know them. So that this is noticed in a silence, too, one trunk pings now
+//! and then for all of them.
+
+use crate::udp::{QuicUdpSocket, SLOT_BYTES, SLOTS, ecn_of};
+use bytes::Bytes;
+use quinn_proto::crypto::rustls::QuicClientConfig;
+use quinn_proto::{
+    ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Endpoint,
+    EndpointConfig, EndpointEvent, Event, IdleTimeout, ReadError, StreamEvent, StreamId, Transmit,
+    TransportConfig, VarInt, WriteError,
+};
+use quinn_udp::RecvMeta;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How trunks are opened: TLS, and what may be under way.
+#[derive(Clone, Debug)]
+pub struct QuicClientOptions(ClientConfig);
+
+/// A trunk of one outlet, until it is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuicConnectionHandle(ConnectionHandle);
+
+#[derive(Debug)]
+pub struct QuicClientEndpoint {
+    to: SocketAddr,
+    udp: QuicUdpSocket,
+    endpoint: Endpoint,
+    connections: HashMap<ConnectionHandle, QuicClientConnection>,
+    /// Trunks that have heard something, ...
+    to_poll: Vec<ConnectionHandle>,
+    /// ... and those that may have something to say.
+    to_send: Vec<ConnectionHandle>,
+    timers: BTreeSet<(Instant, usize)>,
+    pings_every: Duration,
+    ping_at: Instant,
+    ping_all_at: Instant,
+    /// What the socket did not take.
+    unsent: Option<(Transmit, Vec<u8>)>,
+    sent: Vec<u8>,
+    received: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct QuicClientConnection {
+    conn: Connection,
+    /// Whom to wake; none once it is closed.
+    owner: Option<u32>,
+    stream: Option<StreamId>,
+    timer: Option<Instant>,
+    loss: Option<ConnectionLoss>,
+    /// The last that the endpoint hears of it.
+    drained: Option<EndpointEvent>,
+    is_to_poll: bool,
+    is_to_send: bool,
+}
+
+#[derive(Clone, Debug)]
+enum ConnectionLoss {
+    /// Nobody listens there.
+    Refused,
+    Failed(ConnectionError),
+}
+
+impl QuicClientOptions {
+    pub fn new(tls: &rustls::ClientConfig) -> Result<QuicClientOptions, String> {
+        let mut tls = tls.clone();
+        tls.alpn_protocols = vec![ALPN.to_vec()];
+        let crypto = QuicClientConfig::try_from(tls).map_err(|error| error.to_string())?;
+        let mut config = ClientConfig::new(Arc::new(crypto));
+        config.transport_config(Arc::new(transport_config()));
+        Ok(QuicClientOptions(config))
+    }
+
+    /// The same, but a connection on which nothing comes for so long is lost, whatever is said
+    /// into it meanwhile. Whoever asks for that pings more often.
+    pub fn with_idle_timeout(mut self, silence: Duration) -> Result<QuicClientOptions, String> {
+        let silence = IdleTimeout::try_from(silence).map_err(|error| error.to_string())?;
+        let mut transport = transport_config();
+        transport.max_idle_timeout(Some(silence));
+        self.0.transport_config(Arc::new(transport));
+        Ok(self)
+    }
+}
+
+fn transport_config() -> TransportConfig {
+    let mut transport = TransportConfig::default();
+    let none = VarInt::from_u32(0);
+    transport
+        .max_concurrent_bidi_streams(none)
+        .max_concurrent_uni_streams(none)
+        .datagram_receive_buffer_size(None)
+        .send_window(SEND_WINDOW_BYTES)
+        // MQTT's keep-alive says who is gone.
+        .max_idle_timeout(None);
+    transport
+}
+
+impl QuicClientEndpoint {
+    pub fn new(
+        to: SocketAddr,
+        from: Option<IpAddr>,
+        pings_every: Duration,
+    ) -> io::Result<QuicClientEndpoint> {
+        let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
+        let anywhere = match to {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        socket.bind(&SocketAddr::new(from.unwrap_or(anywhere), 0).into())?;
+        // Many trunks share it; less is no fault.
+        let _ = socket.set_recv_buffer_size(BUFFER_BYTES);
+        let _ = socket.set_send_buffer_size(BUFFER_BYTES);
+        socket.connect(&to.into())?;
+        let config = Arc::new(EndpointConfig::default());
+        Ok(QuicClientEndpoint {
+            to,
+            udp: QuicUdpSocket::new(socket.into())?,
+            endpoint: Endpoint::new(config, None, true, None),
+            connections: HashMap::new(),
+            to_poll: Vec::new(),
+            to_send: Vec::new(),
+            timers: BTreeSet::new(),
+            pings_every,
+            ping_at: Instant::now() + pings_every,
+            ping_all_at: Instant::now(),
+            unsent: None,
+            sent: Vec::new(),
+            received: vec![0; SLOTS * SLOT_BYTES],
+        })
+    }
+
+    /// Begins a handshake; `turn` wakes the owner when there is something to look at.
+    pub fn connect(
+        &mut self,
+        manner: &QuicClientOptions,
+        host: &str,
+        owner: u32,
+    ) -> io::Result<QuicConnectionHandle> {
+        let now = Instant::now();
+        let opened = self.endpoint.connect(now, manner.0.clone(), self.to, host);
+        let (handle, conn) = opened.map_err(io::Error::other)?;
+        let trunk = QuicClientConnection {
+            conn,
+            owner: Some(owner),
+            stream: None,
+            timer: None,
+            loss: None,
+            drained: None,
+            is_to_poll: false,
+            is_to_send: false,
+        };
+        self.connections.insert(handle, trunk);
+        self.queue_send(handle);
+        Ok(QuicConnectionHandle(handle))
+    }
+
+    /// Whether MQTT may begin.
+    pub fn poll_open(
+        &mut self,
+        QuicConnectionHandle(handle): QuicConnectionHandle,
+    ) -> io::Result<bool> {
+        let Some(trunk) = self.connections.get_mut(&handle) else { return Err(not_connected()) };
+        match &trunk.loss {
+            Some(lost) => Err(lost.to_io_error()),
+            None => Ok(trunk.stream.is_some()),
+        }
+    }
+
+    /// `None` where there is nothing to read now; zero is the end.
+    pub fn read(&mut self, id: QuicConnectionHandle, into: &mut [u8]) -> io::Result<Option<usize>> {
+        let QuicConnectionHandle(handle) = id;
+        let Some(trunk) = self.connections.get_mut(&handle) else { return Err(not_connected()) };
+        let found = trunk.read(into)?;
+        self.queue_send(handle);
+        Ok(found)
+    }
+
+    /// `None` where nothing is taken now.
+    pub fn write(&mut self, id: QuicConnectionHandle, bytes: &[u8]) -> io::Result<Option<usize>> {
+        let QuicConnectionHandle(handle) = id;
+        let Some(trunk) = self.connections.get_mut(&handle) else { return Err(not_connected()) };
+        if let Some(lost) = &trunk.loss {
+            return Err(lost.to_io_error());
+        }
+        let Some(stream) = trunk.stream else { return Ok(None) };
+        let written = match trunk.conn.send_stream(stream).write(bytes) {
+            Ok(written) => written,
+            Err(WriteError::Blocked) => return Ok(None),
+            Err(error) => return Err(io::Error::new(io::ErrorKind::BrokenPipe, error)),
+        };
+        self.queue_send(handle);
+        Ok(Some(written))
+    }
+
+    /// Says that nothing more comes from us.
+    pub fn finish_stream(&mut self, QuicConnectionHandle(handle): QuicConnectionHandle) {
+        if let Some(trunk) = self.connections.get_mut(&handle)
+            && let Some(stream) = trunk.stream
+        {
+            // The peer may have stopped listening.
+            let _ = trunk.conn.send_stream(stream).finish();
+            self.queue_send(handle);
+        }
+    }
+
+    /// Ends the connection. It is forgotten once the peer has had the time to hear of it.
+    pub fn close(&mut self, QuicConnectionHandle(handle): QuicConnectionHandle) {
+        if let Some(trunk) = self.connections.get_mut(&handle) {
+            trunk.owner = None;
+            if !trunk.conn.is_closed() {
+                trunk.conn.close(Instant::now(), NO_ERROR, Bytes::new());
+            }
+            self.queue_send(handle);
+        }
+    }
+
+    /// Trunks that have an owner.
+    pub fn connection_count(&self) -> usize {
+        self.connections.values().filter(|trunk| trunk.owner.is_some()).count()
+    }
+
+    /// Takes what has come, as much as one call does, and fires timers; the owners whose trunks
+    /// have something new are added to `woken`. Says whether there may be more.
+    pub fn poll(&mut self, woken: &mut Vec<u32>) -> io::Result<bool> {
+        let now = Instant::now();
+        let more = self.receive_datagrams(now)?;
+        while let Some((due, at)) = self.timers.first().copied()
+            && due <= now
+        {
+            self.timers.pop_first();
+            let handle = ConnectionHandle(at);
+            if let Some(trunk) = self.connections.get_mut(&handle) {
+                trunk.timer = None;
+                trunk.conn.handle_timeout(now);
+                self.queue_poll(handle);
+            }
+        }
+        if self.ping_at <= now {
+            self.ping_at = now + self.pings_every;
+            self.ping(1);
+        }
+        for handle in std::mem::take(&mut self.to_poll) {
+            self.poll_connection(handle, woken);
+        }
+        Ok(more)
+    }
+
+    /// When `turn` wants to be called at the latest.
+    pub fn next_poll_at(&self) -> Instant {
+        let timer = self.timers.first().map(|(at, _)| *at);
+        let again = self.unsent.as_ref().map(|_| Instant::now() + SEND_RETRY);
+        timer.into_iter().chain(again).fold(self.ping_at, Instant::min)
+    }
+
+    /// Lets every trunk that was touched say what it has to say.
+    pub fn send_pending(&mut self) {
+        if let Some((transmit, bytes)) = self.unsent.take() {
+            match self.udp.send(&transmit, &bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.unsent = Some((transmit, bytes));
+                    return;
+                }
+                sent => self.note_send_result(&sent),
+            }
+        }
+        while let Some(handle) = self.to_send.pop() {
+            if !self.send_connection(handle) {
+                self.to_send.push(handle);
+                return;
+            }
+        }
+    }
+
+    /// False where the socket takes no more.
+    fn send_connection(&mut self, handle: ConnectionHandle) -> bool {
+        let (now, train) = (Instant::now(), self.udp.train_len_max());
+        loop {
+            let Some(trunk) = self.connections.get_mut(&handle) else { return true };
+            self.sent.clear();
+            let Some(transmit) = trunk.conn.poll_transmit(now, train, &mut self.sent) else {
+                break;
+            };
+            let sent = self.udp.send(&transmit, &self.sent);
+            match sent {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.unsent = Some((transmit, self.sent.clone()));
+                    return false;
+                }
+                sent => self.note_send_result(&sent),
+            }
+        }
+        let Some(trunk) = self.connections.get_mut(&handle) else { return true };
+        trunk.is_to_send = false;
+        let next = trunk.conn.poll_timeout();
+        if next != trunk.timer {
+            let old = std::mem::replace(&mut trunk.timer, next);
+            old.map(|at| self.timers.remove(&(at, handle.0)));
+            self.timers.extend(next.map(|at| (at, handle.0)));
+        }
+        self.forward_endpoint_events(handle);
+        true
+    }
+
+    /// Whatever else becomes of a datagram: it may get lost.
+    fn note_send_result(&mut self, done: &io::Result<()>) {
+        if done.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            self.mark_all_refused();
+        }
+    }
+
+    fn receive_datagrams(&mut self, now: Instant) -> io::Result<bool> {
+        let mut metas = [RecvMeta::default(); SLOTS];
+        let mut buffer = std::mem::take(&mut self.received);
+        let came = self.udp.receive(&mut buffer, &mut metas);
+        for (meta, slot) in metas.iter().zip(buffer.chunks_exact(SLOT_BYTES)) {
+            if came.is_err() || meta.len == 0 {
+                break;
+            }
+            for datagram in slot[..meta.len].chunks(meta.stride.max(1)) {
+                self.receive_datagram(now, meta, datagram);
+            }
+        }
+        self.received = buffer;
+        match came {
+            Ok(came) => Ok(came > 0),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(false),
+                io::ErrorKind::ConnectionRefused => {
+                    self.mark_all_refused();
+                    Ok(true)
+                }
+                // Of a datagram that we sent, such as one that was too long for the way.
+                _ => Ok(true),
+            },
+        }
+    }
+
+    fn receive_datagram(&mut self, now: Instant, meta: &RecvMeta, bytes: &[u8]) {
+        let mut answer = std::mem::take(&mut self.sent);
+        answer.clear();
+        let (ecn, bytes) = (ecn_of(meta), bytes.into());
+        let event = self.endpoint.handle(now, meta.addr, meta.dst_ip, ecn, bytes, &mut answer);
+        match event {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(trunk) = self.connections.get_mut(&handle) {
+                    trunk.conn.handle_event(event);
+                    self.queue_poll(handle);
+                }
+            }
+            Some(DatagramEvent::Response(transmit)) => {
+                let _ = self.udp.send(&transmit, &answer);
+            }
+            // Nobody connects to us.
+            Some(DatagramEvent::NewConnection(incoming)) => self.endpoint.ignore(incoming),
+            None => {}
+        }
+        self.sent = answer;
+    }
+
+    /// The kernel says that nobody listens there.
+    fn mark_all_refused(&mut self) {
+        for (handle, trunk) in &mut self.connections {
+            trunk.loss.get_or_insert(ConnectionLoss::Refused);
+            if !std::mem::replace(&mut trunk.is_to_poll, true) {
+                self.to_poll.push(*handle);
+            }
+        }
+    }
+
+    fn ping(&mut self, count: usize) {
+        let is_live = |trunk: &QuicClientConnection| trunk.stream.is_some() && trunk.loss.is_none();
+        let live = self.connections.iter().filter(|(_, trunk)| is_live(trunk));
+        let some: Vec<ConnectionHandle> = live.map(|(handle, _)| *handle).take(count).collect();
+        for handle in some {
+            if let Some(trunk) = self.connections.get_mut(&handle) {
+                trunk.conn.ping();
+            }
+            self.queue_send(handle);
+        }
+    }
+
+    /// Finds out what is new with a trunk.
+    fn poll_connection(&mut self, handle: ConnectionHandle, woken: &mut Vec<u32>) {
+        let Some(trunk) = self.connections.get_mut(&handle) else { return };
+        trunk.is_to_poll = false;
+        let (mut is_news, mut is_reset) = (trunk.loss.is_some(), false);
+        while let Some(event) = trunk.conn.poll() {
+            match event {
+                Event::Connected => trunk.stream = trunk.conn.streams().open(Dir::Bi),
+                Event::Stream(StreamEvent::Available { dir: Dir::Bi })
+                    if trunk.stream.is_none() =>
+                {
+                    trunk.stream = trunk.conn.streams().open(Dir::Bi);
+                }
+                Event::ConnectionLost { reason } => {
+                    is_reset = matches!(reason, ConnectionError::Reset);
+                    trunk.loss.get_or_insert(ConnectionLoss::Failed(reason));
+                }
+                Event::Stream(_) => {}
+                _ => continue,
+            }
+            is_news = true;
+        }
+        woken.extend(trunk.owner.filter(|_| is_news));
+        self.queue_send(handle);
+        self.forward_endpoint_events(handle);
+        let now = Instant::now();
+        if is_reset && self.ping_all_at <= now {
+            // Who forgot one may have started anew, and forgot them all: they hear it when they
+            // speak. A ping that nobody answers is repeated, so one is enough.
+            self.ping_all_at = now + self.pings_every;
+            self.ping(usize::MAX);
+        }
+    }
+
+    /// What a trunk has to tell the endpoint. At the end the two part, but not before its owner has
+    /// read it to the end and closed it.
+    fn forward_endpoint_events(&mut self, handle: ConnectionHandle) {
+        let Some(trunk) = self.connections.get_mut(&handle) else { return };
+        while let Some(event) = trunk.conn.poll_endpoint_events() {
+            if event.is_drained() {
+                trunk.drained = Some(event);
+            } else if let Some(answer) = self.endpoint.handle_event(handle, event) {
+                trunk.conn.handle_event(answer);
+            }
+        }
+        if trunk.owner.is_none()
+            && let Some(event) = trunk.drained.take()
+        {
+            self.endpoint.handle_event(handle, event);
+            trunk.timer.take().map(|at| self.timers.remove(&(at, handle.0)));
+            self.connections.remove(&handle);
+        }
+    }
+
+    fn queue_poll(&mut self, handle: ConnectionHandle) {
+        if let Some(trunk) = self.connections.get_mut(&handle)
+            && !std::mem::replace(&mut trunk.is_to_poll, true)
+        {
+            self.to_poll.push(handle);
+        }
+    }
+
+    fn queue_send(&mut self, handle: ConnectionHandle) {
+        if let Some(trunk) = self.connections.get_mut(&handle)
+            && !std::mem::replace(&mut trunk.is_to_send, true)
+        {
+            self.to_send.push(handle);
+        }
+    }
+}
+
+impl QuicClientConnection {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        let mut read = 0;
+        let mut is_end = false;
+        if let Some(stream) = self.stream {
+            let mut stream = self.conn.recv_stream(stream);
+            // A stream that was read to its end is closed.
+            let Ok(mut chunks) = stream.read(true) else { return Ok(Some(0)) };
+            while read < into.len() && !is_end {
+                match chunks.next(into.len() - read) {
+                    Ok(Some(chunk)) => {
+                        into[read..read + chunk.bytes.len()].copy_from_slice(&chunk.bytes);
+                        read += chunk.bytes.len();
+                    }
+                    Ok(None) | Err(ReadError::Reset(_)) => is_end = true,
+                    Err(ReadError::Blocked) => break,
+                }
+            }
+            // That the window has moved is said by `send`.
+            let _ = chunks.finalize();
+        }
+        match &self.loss {
+            _ if read > 0 || is_end => Ok(Some(read)),
+            None => Ok(None),
+            Some(lost) if lost.is_clean_close() => Ok(Some(0)),
+            Some(lost) => Err(lost.to_io_error()),
+        }
+    }
+}
+
+impl ConnectionLoss {
+    /// Whether the peer ended it as it should end.
+    fn is_clean_close(&self) -> bool {
+        let ConnectionLoss::Failed(ConnectionError::ApplicationClosed(close)) = self else {
+            return false;
+        };
+        close.error_code == NO_ERROR
+    }
+
+    fn to_io_error(&self) -> io::Error {
+        match self {
+            ConnectionLoss::Refused => io::ErrorKind::ConnectionRefused.into(),
+            ConnectionLoss::Failed(_) if self.is_clean_close() => {
+                io::ErrorKind::UnexpectedEof.into()
+            }
+            ConnectionLoss::Failed(ConnectionError::Reset) => io::ErrorKind::ConnectionReset.into(),
+            ConnectionLoss::Failed(reason) => io::Error::other(format!("QUIC: {reason}")),
+        }
+    }
+}
+
+impl AsFd for QuicClientEndpoint {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.udp.as_fd()
+    }
+}
+
+/// Of a trunk that was closed.
+fn not_connected() -> io::Error {
+    io::ErrorKind::NotConnected.into()
+}
+
+/// What EMQX and NanoMQ say.
+const ALPN: &[u8] = b"mqtt";
+/// EMQX's words: all is well.
+const NO_ERROR: VarInt = VarInt::from_u32(0);
+/// What was written and is not acknowledged: where a socket has the kernel's buffer.
+const SEND_WINDOW_BYTES: u64 = 256 * 1024;
+const BUFFER_BYTES: usize = 2 * 1024 * 1024;
+/// How long a socket that takes no more is left alone.
+const SEND_RETRY: Duration = Duration::from_millis(1);

@@ -1,0 +1,87 @@
+//! Code and constants that a start needed, or the last message, go from the process's memory when
+//! nobody is there.
+//!
+//! The kernel maps a program sixteen pages at a time, or many more, around whatever is called
+//! first, and keeps what it has mapped: measured, 4.1 MB of a broker that has told `$SYS` twice,
+//! and 1.1 without it. What is called again is mapped again, from the page cache.
+#![expect(unsafe_code, reason = "madvise(2) has no safe wrapper")]
+
+use std::ops::Range;
+
+/// Takes 0.1 ms, and what runs next finds its code missing.
+pub fn drop_clean_pages() {
+    #[cfg(target_os = "linux")]
+    clean_mappings().into_iter().for_each(drop_pages);
+}
+
+/// Where this program's file is mapped without the right to write, and no page is anything but the
+/// file's: its code, and its constants but those that were relocated when it was loaded.
+#[cfg(target_os = "linux")]
+fn clean_mappings() -> Vec<Range<usize>> {
+    let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    let (mut all, mut mapping) = (Vec::new(), None);
+    // Pages that were changed are anonymous, or swapped out.
+    for line in maps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        match (words.next(), words.next()) {
+            (Some("Anonymous:" | "Swap:"), Some(pages)) if pages != "0" => mapping = None,
+            (Some("VmFlags:"), _) => all.extend(mapping.take()),
+            (Some(name), Some(rights)) if !name.ends_with(':') => {
+                let is_own = words.nth(3).is_some_and(|path| *program == *path);
+                mapping =
+                    parse_range(name).filter(|_| is_own && rights.as_bytes().get(1) == Some(&b'-'));
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+#[cfg(target_os = "linux")]
+fn parse_range(text: &str) -> Option<Range<usize>> {
+    let (from, upto) = text.split_once('-')?;
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    Some(address(from)?..address(upto)?)
+}
+
+/// # Safety
+///
+/// The range is a whole mapping of this program's file, private and without the right to write, of
+/// which the kernel says that no page was ever changed. MADV_DONTNEED takes such pages out of the
+/// page table and no more: the next access, by whichever thread and at whatever moment, reads the
+/// same bytes from the same file (madvise(2)). A program that is replaced is another file, and one
+/// that runs cannot be written (ETXTBSY). A debugger's breakpoints are changed pages.
+#[cfg(target_os = "linux")]
+fn drop_pages(pages: Range<usize>) {
+    let start = std::ptr::without_provenance_mut(pages.start);
+    // SAFETY: as above; nothing is assumed of what it returns.
+    unsafe {
+        libc::madvise(start, pages.len(), libc::MADV_DONTNEED);
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_that_went_is_there_when_it_is_called() {
+        static CONSTANT: [u8; 9] = *b"is a file";
+        let (all, here) = (clean_mappings(), clean_mappings as *const () as usize);
+        assert!(all.iter().any(|pages| pages.contains(&here)), "{here:x} in {all:x?}");
+        let threads: Vec<_> = (0..4)
+            .map(|at| {
+                std::thread::spawn(move || {
+                    (0..1_000).map(|n| format!("{at} {n}").len()).sum::<usize>()
+                })
+            })
+            .collect();
+        for _ in 0..100 {
+            drop_clean_pages();
+        }
+        let sums: Vec<_> = threads.into_iter().map(|one| one.join().expect("it runs on")).collect();
+        assert_eq!(sums, [sums[0]; 4]);
+        assert_eq!(std::hint::black_box(&CONSTANT), b"is a file");
+    }
+}

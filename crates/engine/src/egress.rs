@@ -1,0 +1,110 @@
+//! What leaves a shard: connections that we close or that go home, and words to other shards.
+
+use crate::burst_release::{LANE_KEPT, RELEASE_MS};
+use crate::quic::QuicMessage;
+use crate::ring::RingItem;
+use crate::shard_driver::ShardDriver;
+use broker::{MonotonicMs, PeerInfo, ShardId};
+
+/// How long a closed connection's peer may go on before it gets a reset.
+const LINGER_MS: u64 = 2_000;
+
+impl ShardDriver {
+    /// To the other shards, as much as the rings hold.
+    pub(crate) fn push_lanes(&mut self) {
+        if self.out.lanes.iter().all(|lane| lane.is_empty()) {
+            return self.out.note_lane_lengths();
+        }
+        // What a shard hears of may be struck in the store before this shard's next word there.
+        self.commit_records();
+        for (to, lane) in self.out.lanes.iter_mut().enumerate() {
+            if lane.is_empty() {
+                continue;
+            }
+            let Some(ring) = &mut self.rings.outbound[to] else { continue };
+            let slots = ring.room_for(lane.len()).min(lane.len());
+            for cross in lane.drain(..slots) {
+                ring.put(RingItem::Message(cross));
+            }
+            if ring.is_grown() || lane.capacity() > LANE_KEPT {
+                let at = MonotonicMs(self.now.0 + RELEASE_MS);
+                self.release.at.get_or_insert(at);
+            }
+            match &self.rings.wakers[to] {
+                _ if slots == 0 => {}
+                bell if self.on_worker => bell.wake(),
+                bell => bell.wake_from_scheduler(),
+            }
+        }
+        self.out.note_lane_lengths();
+    }
+
+    /// Our side is done. The peer gets to read our last words, and what the socket had not taken
+    /// before them, before anything resets the stream.
+    pub(crate) fn close_connection(&mut self, index: u32) {
+        if self.hosts_relay(index) {
+            return self.drop_socket(index);
+        }
+        self.pending_auth.cancel(index);
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        socket.tail = Vec::new();
+        if let Some(trunk) = socket.stream.quic_connection() {
+            return self.close_quic_stream(index, trunk);
+        }
+        if socket.stack.is_some() {
+            self.close_stack(index);
+        }
+        self.count_socket_bytes(index);
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        // What it had to give up is missing in the stream: nothing may follow.
+        if socket.out_of_memory && socket.unsent_len() > 0 {
+            return self.drop_socket(index);
+        }
+        let at = MonotonicMs(self.now.0 + LINGER_MS);
+        socket.lingers_until = at;
+        self.lingering.push_back((at, index));
+        if socket.unsent_len() == 0 {
+            self.shut_down_write(index);
+        }
+    }
+
+    /// All that we had to say to a connection that we closed is written.
+    pub(crate) fn shut_down_write(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        match socket.stream.shutdown(std::net::Shutdown::Write) {
+            Ok(()) => self.discard_input(index),
+            Err(_) => self.drop_socket(index),
+        }
+    }
+
+    pub(crate) fn move_to_owner_shard(&mut self, index: u32, home: ShardId, peer: PeerInfo) {
+        let Some(place) = self.sockets.get_mut(index as usize) else { return };
+        let Some(mut socket) = place.take() else { return };
+        self.uncount_socket_bytes(&socket);
+        self.freed.push(index);
+        let _ = self.registry.deregister(&mut socket.stream);
+        let (trunk, socket) = (socket.stream.quic_connection(), Box::new(socket.into_moved()));
+        let parcel = match trunk.map(|trunk| self.take_quic_connection(trunk, home)) {
+            None => RingItem::Socket { socket, peer: Some(peer) },
+            Some(Some(trunk)) => {
+                RingItem::Quic(Box::new(QuicMessage::MoveConnection { trunk, socket, peer }))
+            }
+            Some(None) => return,
+        };
+        self.pending_items.push_back((usize::from(home.0), parcel));
+    }
+
+    pub(crate) fn push_pending_items(&mut self) {
+        while let Some((home, parcel)) = self.pending_items.pop_front() {
+            let Some(ring) = &mut self.rings.outbound[home] else { continue };
+            let pushed = ring.push(parcel);
+            if ring.is_grown() {
+                self.release.at.get_or_insert(MonotonicMs(self.now.0 + RELEASE_MS));
+            }
+            self.rings.wakers[home].wake();
+            if let Err(parcel) = pushed {
+                return self.pending_items.push_front((home, parcel));
+            }
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! What comes in: connections, and bytes from them as far as the shard takes them.
+
+use crate::shard_driver::{LISTENER_FIRST, ShardDriver, socket_token, split_token};
+use crate::socket::Socket;
+use broker::outbox::Effect;
+use broker::{BrokerEvent, ConnId, MonotonicMs, PeerInfo, ShardInput, limits};
+use mio::Interest;
+use std::io;
+
+const PUBLISHERS_AT_ONCE: usize = 64;
+/// Accepted in one tick at most.
+const ACCEPTS_PER_TICK: usize = 256;
+/// How long nothing is accepted when the process is out of descriptors or memory.
+const ACCEPT_PAUSE_MS: u64 = 1_000;
+/// So many connections leave something behind that is worth giving back.
+const MANY_CONNECTIONS: usize = 1_000;
+/// ... but not more often than this.
+const TRIM_INTERVAL_MS: u64 = 10_000;
+/// A tail up to here is copied in front of what is read next; a longer one is read into.
+pub(crate) const TAIL_COPIED_MAX: usize = 16 * 1024;
+
+impl ShardDriver {
+    pub(crate) fn accept_connections(&mut self) {
+        // Connections that are dealt wait for the rings like everything else.
+        if self.now < self.accept_pause.until || !self.pending_items.is_empty() {
+            return;
+        }
+        if !self.admit_waiting() {
+            return;
+        }
+        for _ in 0..ACCEPTS_PER_TICK {
+            let mut any = false;
+            self.accept_pause.rate_until = None;
+            for at in 0..self.listeners.len() {
+                if let Some(until) = self.accepts_again_at(at) {
+                    let again = &mut self.accept_pause.rate_until;
+                    *again = Some(again.map_or(until, |first| first.min(until)));
+                    continue;
+                }
+                match self.listeners[at].accept() {
+                    Ok((stream, address)) => {
+                        any = true;
+                        if !self.admit_below_ceiling(at, stream, address) {
+                            return;
+                        }
+                    }
+                    Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {}
+                    // A peer that gave up while it waited: the next one is tried.
+                    Err(fault) if fault.kind() == io::ErrorKind::ConnectionAborted => any = true,
+                    Err(fault) => {
+                        self.accept_pause.until = MonotonicMs(self.now.0 + ACCEPT_PAUSE_MS);
+                        return (self.log)(&BrokerEvent::AcceptFailed {
+                            fault: fault.to_string().into(),
+                        });
+                    }
+                }
+            }
+            if !any {
+                return self.finish_accepting();
+            }
+        }
+    }
+
+    /// The broker hears of it, and of what it said already.
+    pub(crate) fn open_connection(&mut self, socket: Socket, peer: PeerInfo, moved: bool) {
+        let has_tail = !socket.tail.is_empty();
+        let Some(index) = self.register_socket(socket) else { return };
+        let (conn, since) = (ConnId(index), self.now);
+        self.shard.handle(self.now, ShardInput::Opened { conn, peer, since, moved }, &mut self.out);
+        if has_tail {
+            self.consume_tail(index);
+        }
+    }
+
+    /// Gives a socket a place, and has the poller tell of it.
+    pub(crate) fn register_socket(&mut self, mut socket: Socket) -> Option<u32> {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.sockets.push(None);
+            self.sockets.len() as u32 - 1
+        });
+        let token = socket_token(self.id, index as usize);
+        if self.registry.register(&mut socket.stream, token, Interest::READABLE).is_err() {
+            self.free.push(index);
+            return None;
+        }
+        if let Some(trunk) = socket.stream.quic_connection() {
+            self.set_control_socket(index, trunk);
+        }
+        let waits = socket.unsent_len() > 0;
+        self.sockets[index as usize] = Some(socket);
+        if waits {
+            self.wait_for_room(index);
+        }
+        Some(index)
+    }
+
+    pub(crate) fn dispatch_event(&mut self, event: &mio::event::Event) {
+        let (shard, index) = split_token(event.token());
+        if shard != usize::from(self.id.0) {
+            return;
+        }
+        if index >= LISTENER_FIRST {
+            if self.quic.as_mut().is_some_and(|quic| quic.mark_readable(index - LISTENER_FIRST)) {
+                return self.read_datagrams();
+            }
+            self.has_accepts = true;
+            return self.accept_connections();
+        }
+        let index = index as u32;
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        socket.peer_closed |= event.is_read_closed() || event.is_error();
+        let publishes = socket.is_publisher;
+        if event.is_writable() && socket.unsent_len() > 0 {
+            self.resend_unsent(index);
+        }
+        if event.is_readable() || event.is_read_closed() || event.is_error() {
+            if publishes {
+                self.publishers.push_back(index);
+            } else {
+                self.read_socket(index);
+            }
+        }
+    }
+
+    /// After all others: what they have published meanwhile leaves in this turn too. Of many only
+    /// so many at once, so that what they say to other shards gets there while the cache has it.
+    pub(crate) fn read_publishers(&mut self) {
+        for _ in 0..PUBLISHERS_AT_ONCE {
+            let Some(index) = self.publishers.pop_front() else { break };
+            self.read_socket(index);
+        }
+    }
+
+    /// Reads once and hands over what came.
+    pub(crate) fn read_socket(&mut self, index: u32) {
+        let blocked = self.blocked;
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        if socket.is_lingering() {
+            return self.discard_input(index);
+        }
+        // The peer that does not read our answers is not asked for more: it is listed again once
+        // all is sent. Its pings are heard for longer than its messages flow.
+        if socket.held
+            || socket.out_of_memory
+            || socket.congested.is_some_and(|max| socket.unsent_len() > max.get() as usize)
+        {
+            if socket.held && socket.peer_closed {
+                self.end_abandoned(index);
+            }
+            return;
+        }
+        if blocked || self.out.is_full() {
+            return self.list_socket(index);
+        }
+        if socket.has_unread_tail {
+            socket.has_unread_tail = false;
+            self.list_socket(index);
+            return self.consume_tail(index);
+        }
+        if socket.stack.is_some() {
+            return self.read_through_stack(index);
+        }
+        let tail_len = socket.tail.len();
+        if tail_len > TAIL_COPIED_MAX {
+            return self.read_into_tail(index);
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let tail = std::mem::take(&mut socket.tail);
+        buffer[..tail_len].copy_from_slice(&tail);
+        let room = tail_len + limits::READ_BYTES_PER_TICK;
+        match socket.receive(&mut buffer[tail_len..room]) {
+            Ok(Some(0)) | Err(_) => self.drop_lost_connection(index),
+            Ok(None) if socket.peer_closed => self.drop_lost_connection(index),
+            Ok(None) => socket.tail = tail,
+            Ok(Some(read)) => {
+                let len = tail_len + read;
+                let ends = socket.peer_closed;
+                self.deliver_bytes(index, &buffer[..len]);
+                if len == room || ends {
+                    self.list_socket(index);
+                }
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    /// A large packet grows in place, by what has come and not by what was announced.
+    fn read_into_tail(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        let have = socket.tail.len();
+        let mut tail = std::mem::take(&mut socket.tail);
+        let missing = mqtt::expected_len(&tail).map_or(0, |len| len.saturating_sub(have));
+        let more = missing.clamp(1, have.max(limits::READ_BYTES_PER_TICK));
+        tail.resize(have + more, 0);
+        match socket.receive(&mut tail[have..]) {
+            Ok(Some(0)) | Err(_) => self.drop_lost_connection(index),
+            Ok(None) if socket.peer_closed => self.drop_lost_connection(index),
+            Ok(None) => {
+                tail.truncate(have);
+                socket.tail = tail;
+            }
+            Ok(Some(read)) => {
+                tail.truncate(have + read);
+                if read < missing {
+                    self.keep_partial_packet(index, tail);
+                } else {
+                    self.deliver_bytes(index, &tail);
+                }
+                self.list_socket(index);
+            }
+        }
+    }
+
+    /// A packet that is not whole yet waits here, but who sends it is not silent: the shard finds
+    /// nothing in it to take, and hears it [MQTT-3.1.2-22].
+    pub(crate) fn keep_partial_packet(&mut self, index: u32, part: Vec<u8>) {
+        let input = ShardInput::Bytes { conn: ConnId(index), bytes: &part };
+        self.shard.handle(self.now, input, &mut self.out);
+        if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
+            socket.tail = part;
+            self.count_socket_bytes(index);
+        }
+    }
+
+    fn consume_tail(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        let tail = std::mem::take(&mut socket.tail);
+        self.deliver_bytes(index, &tail);
+    }
+
+    pub(crate) fn deliver_bytes(&mut self, index: u32, bytes: &[u8]) {
+        if self.rings.has_input() {
+            self.take_ring_items();
+        }
+        let conn = ConnId(index);
+        let before = self.out.deliveries;
+        let decided = self.out.effects.len();
+        self.shard.handle(self.now, ShardInput::Bytes { conn, bytes }, &mut self.out);
+        let publishes = self.out.deliveries > before;
+        let left = &bytes[self.out.consumed..];
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        // The shard knows it no longer, and would take what a second read brings for the words of
+        // a connection that has ended. Its home reads on.
+        if matches!(self.out.effects.get(decided), Some(Effect::Move { .. })) {
+            socket.held = true;
+        }
+        self.work += self.out.consumed as u64;
+        if self.out.consumed > 0 {
+            socket.stuck_since = self.now;
+        }
+        socket.is_publisher = publishes;
+        socket.tail = left.to_vec();
+        self.count_socket_bytes(index);
+        if left.is_empty() {
+            return;
+        }
+        if self.out.is_full() {
+            self.resume_later(index);
+        }
+    }
+
+    /// Whole packets may be left: they come next, before anything new is read.
+    pub(crate) fn resume_later(&mut self, index: u32) {
+        if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
+            socket.has_unread_tail = true;
+            self.list_socket(index);
+        }
+    }
+
+    /// Its peer has gone, but what that said before, and be it goodbye, may not have been read.
+    pub(crate) fn end_writes(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        if socket.held || socket.out_of_memory || socket.stream.quic_connection().is_some() {
+            return self.drop_lost_connection(index);
+        }
+        socket.drop_unsent();
+        socket.peer_closed = true;
+        self.list_socket(index);
+    }
+
+    /// The stream ended or broke.
+    pub(crate) fn drop_lost_connection(&mut self, index: u32) {
+        self.shard.handle(self.now, ShardInput::Closed { conn: ConnId(index) }, &mut self.out);
+        self.drop_socket(index);
+    }
+
+    pub(crate) fn drop_socket(&mut self, index: u32) {
+        self.pending_auth.cancel(index);
+        if let Some(place) = self.sockets.get_mut(index as usize)
+            && let Some(mut socket) = place.take()
+        {
+            let _ = self.registry.deregister(&mut socket.stream);
+            self.freed.push(index);
+            self.uncount_socket_bytes(&socket);
+            if let Some(trunk) = socket.stream.quic_connection() {
+                self.release_quic_stream(index, trunk);
+            }
+            self.give_back_relay(socket);
+        }
+    }
+
+    /// Places of connections that ended may be used again.
+    pub(crate) fn free_slots(&mut self) {
+        self.free.append(&mut self.freed);
+        if self.free.len() < self.sockets.len() {
+            return;
+        }
+        let was_crowd = self.sockets.len() > MANY_CONNECTIONS;
+        self.sockets = Vec::new();
+        self.free = Vec::new();
+        if was_crowd {
+            self.has_memory_to_trim = true;
+            self.trim_memory();
+        }
+    }
+
+    /// It takes the allocator's locks for milliseconds, which keeps no connection of this shard
+    /// waiting right after the last has gone; those of others may wait, so it is not done often.
+    pub(crate) fn trim_memory(&mut self) {
+        if self.has_memory_to_trim && self.now >= self.trim_after {
+            self.has_memory_to_trim = false;
+            self.trim_after = MonotonicMs(self.now.0 + TRIM_INTERVAL_MS);
+            crate::heap::trim_heap();
+        }
+    }
+
+    /// Throws away what a peer still sends after the close.
+    pub(crate) fn discard_input(&mut self, index: u32) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut done = true;
+        if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
+            for _ in 0..16 {
+                match socket.receive(&mut buffer) {
+                    Ok(Some(0)) | Err(_) => break,
+                    Ok(None) => {
+                        done = false;
+                        break;
+                    }
+                    Ok(Some(_)) => {}
+                }
+            }
+        }
+        self.buffer = buffer;
+        if done {
+            self.drop_socket(index);
+        }
+    }
+}

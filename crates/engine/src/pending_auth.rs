@@ -1,0 +1,215 @@
+//! What reaches a shard from outside its rings: commands, and the answers to its questions about
+//! clients.
+
+use crate::listener::ListenerTransport;
+use crate::relay::RelaySlot;
+use crate::ring::ShardWaker;
+use broker::authentication::Principal;
+use broker::authz::{self, RequestId};
+use broker::session_report::{SessionReport, SessionSelector};
+use broker::{AuthDecision, AuthRequest, ConnId, ShardCommand, ShardId};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+
+#[derive(Debug)]
+pub(crate) enum ShardControl {
+    Command(ShardCommand),
+    /// The same listeners, with what is behind them now.
+    ReplaceTransports(Arc<[ListenerTransport]>),
+    /// For shard 0: who knocks is let in from now on.
+    OpenListeners {
+        told: Sender<io::Result<()>>,
+        /// Descriptors that are kept from clients.
+        reserved: usize,
+    },
+    /// The answer to a question of this shard.
+    AuthDecided {
+        conn: ConnId,
+        case: u32,
+        verdict: AuthDecision,
+    },
+    /// A connection that this process made to itself, for shard 0.
+    ConnectInternal {
+        stream: UnixStream,
+        grant: Box<Principal>,
+    },
+    /// A relay of a link, for the shard that has its session.
+    HostRelay(RelaySlot),
+    /// The link wants it back.
+    RecallRelay(Arc<str>),
+    /// The link has these bytes for the other broker.
+    SayByRelay {
+        client_id: Arc<str>,
+        bytes: Arc<[u8]>,
+    },
+    /// What is to be known of sessions.
+    ReportSessions {
+        which: Arc<SessionSelector>,
+        to: Sender<Vec<SessionReport>>,
+    },
+    /// The answer to a question of what a client may do.
+    AuthzAnswered {
+        slip: RequestId,
+        answer: authz::AuthzDecision,
+    },
+    /// Never heard: it goes once all that was told before is done.
+    Barrier(Sender<Infallible>),
+    /// Leave once everything is written.
+    Stop,
+}
+
+/// Takes questions. It is called on a shard's thread.
+pub type AuthHandler = Arc<dyn Fn(AuthTask) + Send + Sync>;
+
+/// One client that waits at the door.
+#[derive(Debug)]
+pub struct AuthTask {
+    pub request: AuthRequest,
+    pub liveness: ConnectionLiveness,
+    pub responder: AuthResponder,
+}
+
+/// Whether a connection that waits for a verdict is still there. Work for one that has gone lets
+/// nobody in.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionLiveness {
+    is_closed: Arc<AtomicBool>,
+}
+
+impl ConnectionLiveness {
+    pub fn is_open(&self) -> bool {
+        !self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// The connection has ended, or its deadline has answered.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Where the verdict goes. One that is never given is a refusal after
+/// `Options::verdict_timeout_ms`.
+#[derive(Debug)]
+pub struct AuthResponder {
+    control: Sender<ShardControl>,
+    bells: Arc<[ShardWaker]>,
+    shard: ShardId,
+    conn: ConnId,
+    case: u32,
+}
+
+impl AuthResponder {
+    pub fn respond(self, verdict: AuthDecision) {
+        let (conn, case) = (self.conn, self.case);
+        // A shard that has ended needs no verdicts.
+        let _ = self.control.send(ShardControl::AuthDecided { conn, case, verdict });
+        self.bells[usize::from(self.shard.0)].wake_always();
+    }
+}
+
+/// Takes questions of what a client may do. It is called on a shard's thread.
+pub type AuthzHandler = Arc<dyn Fn(AuthzTask) + Send + Sync>;
+
+/// One wish of one client.
+#[derive(Debug)]
+pub struct AuthzTask {
+    pub request: authz::AuthzRequest,
+    pub responder: AuthzResponder,
+}
+
+/// Where the answer goes. One that is never given is a no after `Options::verdict_timeout_ms`.
+#[derive(Debug)]
+pub struct AuthzResponder {
+    control: Sender<ShardControl>,
+    bells: Arc<[ShardWaker]>,
+    shard: ShardId,
+    slip: RequestId,
+}
+
+impl AuthzResponder {
+    pub fn respond(self, answer: authz::AuthzDecision) {
+        let slip = self.slip;
+        // A shard that has ended needs no answers.
+        let _ = self.control.send(ShardControl::AuthzAnswered { slip, answer });
+        self.bells[usize::from(self.shard.0)].wake_always();
+    }
+}
+
+/// A shard's end of it.
+pub(crate) struct PendingAuth {
+    auth_handler: Option<AuthHandler>,
+    authz_handler: Option<AuthzHandler>,
+    control: Sender<ShardControl>,
+    bells: Arc<[ShardWaker]>,
+    shard: ShardId,
+    /// By the number of its connection, each client of which a verdict is still to come.
+    pending: HashMap<u32, PendingDecision>,
+}
+
+struct PendingDecision {
+    case: u32,
+    liveness: ConnectionLiveness,
+}
+
+impl PendingAuth {
+    pub(crate) fn new(
+        judge: Option<AuthHandler>,
+        warden: Option<AuthzHandler>,
+        control: Sender<ShardControl>,
+        bells: Arc<[ShardWaker]>,
+        shard: ShardId,
+    ) -> PendingAuth {
+        PendingAuth {
+            auth_handler: judge,
+            authz_handler: warden,
+            control,
+            bells,
+            shard,
+            pending: HashMap::new(),
+        }
+    }
+
+    /// Without anybody to ask the deadline answers.
+    pub(crate) fn request_auth(&mut self, conn: ConnId, case: u32, claim: AuthRequest) {
+        let Some(judge) = &self.auth_handler else { return };
+        let (control, bells, shard) = (self.control.clone(), self.bells.clone(), self.shard);
+        let answer = AuthResponder { control, bells, shard, conn, case };
+        let liveness = ConnectionLiveness::default();
+        self.pending.insert(conn.0, PendingDecision { case, liveness: liveness.clone() });
+        judge(AuthTask { request: claim, liveness, responder: answer });
+    }
+
+    pub(crate) fn awaits_decision(&self, index: u32) -> bool {
+        self.pending.contains_key(&index)
+    }
+
+    /// The verdict has come.
+    pub(crate) fn resolve(&mut self, conn: ConnId, case: u32) {
+        if self.pending.get(&conn.0).is_some_and(|pending| pending.case == case) {
+            self.pending.remove(&conn.0);
+        }
+    }
+
+    /// The connection has ended: a verdict would be for nobody.
+    pub(crate) fn cancel(&mut self, index: u32) {
+        if !self.pending.is_empty()
+            && let Some(pending) = self.pending.remove(&index)
+        {
+            pending.liveness.close();
+        }
+    }
+
+    pub(crate) fn request_authz(&self, slip: RequestId, question: authz::AuthzRequest) {
+        let Some(warden) = &self.authz_handler else { return };
+        let (control, bells, shard) = (self.control.clone(), self.bells.clone(), self.shard);
+        warden(AuthzTask {
+            request: question,
+            responder: AuthzResponder { control, bells, shard, slip },
+        });
+    }
+}

@@ -1,0 +1,477 @@
+//! A QUIC connection, and its streams as sockets: what quinn says of them becomes what the poller
+//! says of others.
+
+use super::endpoint::canonical_address;
+use super::{QuicConnectionKey, QuicShard, QuicUdpSocket};
+use crate::handshake::take_plain_buffer;
+use crate::shard_driver::ShardDriver;
+use crate::socket::Socket;
+use crate::stream::SocketStream;
+use crate::tls;
+use crate::transport_stack::{PendingHandshake, TransportError, TransportStack};
+use broker::{ConnId, MonotonicMs, ShardInput, limits};
+use quinn_proto::{
+    Connection, ConnectionError, Dir, Event, ReadError, StreamEvent, StreamId, Transmit, VarInt,
+    WriteError,
+};
+use rustls::pki_types::CertificateDer;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+pub(crate) struct QuicConnection {
+    pub(super) key: QuicConnectionKey,
+    pub(super) conn: Connection,
+    udp: Arc<QuicUdpSocket>,
+    /// Where its peer is now.
+    address: SocketAddr,
+    /// The socket of its control stream: none once the broker has let go of it.
+    pub(super) control_socket: Option<u32>,
+    /// The first stream that the client opened.
+    control_stream: Option<StreamId>,
+    /// Its other streams, with their sockets, ...
+    data_streams: Vec<(StreamId, u32)>,
+    /// ... and those that wait until the client is welcome.
+    pending_streams: Vec<StreamId>,
+    pub(super) is_handshaking: bool,
+    /// The connection is gone; what came before that may still be read.
+    lost: bool,
+    pub(super) is_to_drive: bool,
+    pub(super) is_to_send: bool,
+    /// Where it stands among the timers.
+    pub(super) timer: Option<Instant>,
+    /// What the UDP socket did not take.
+    unsent_datagram: Option<Box<(Transmit, Vec<u8>)>>,
+}
+
+/// How long a connection that we end may take to hear our last words.
+const LINGER_MS: u64 = 2_000;
+/// What a connection keeps while it is silent, measured: see docs/benchmarks.md, QUIC.
+pub(super) const STATE_BYTES: u32 = 20 * 1024;
+/// EMQX's words: all is well.
+const NO_ERROR: VarInt = VarInt::from_u32(0);
+
+/// What a read found.
+enum StreamReadOutcome {
+    /// Nothing more for now.
+    Blocked,
+    Ended,
+    /// As much as one may.
+    Full,
+}
+
+impl QuicConnection {
+    pub(super) fn new(
+        name: QuicConnectionKey,
+        conn: Connection,
+        udp: Arc<QuicUdpSocket>,
+    ) -> QuicConnection {
+        QuicConnection {
+            key: name,
+            address: conn.remote_address(),
+            conn,
+            udp,
+            control_socket: None,
+            control_stream: None,
+            data_streams: Vec::new(),
+            pending_streams: Vec::new(),
+            is_handshaking: true,
+            lost: false,
+            is_to_drive: false,
+            is_to_send: false,
+            timer: None,
+            unsent_datagram: None,
+        }
+    }
+
+    /// The stream that a socket is.
+    fn stream_of(&self, index: u32) -> Option<StreamId> {
+        if self.control_socket == Some(index) {
+            return self.control_stream;
+        }
+        self.data_streams.iter().find(|(_, own)| *own == index).map(|(id, _)| *id)
+    }
+
+    fn read_stream(
+        &mut self,
+        stream: StreamId,
+        into: &mut Vec<u8>,
+        most: usize,
+    ) -> StreamReadOutcome {
+        let mut stream = self.conn.recv_stream(stream);
+        // A stream that was read to its end is closed.
+        let Ok(mut chunks) = stream.read(true) else { return StreamReadOutcome::Ended };
+        let mut left = most;
+        let found = loop {
+            match chunks.next(left) {
+                Ok(Some(chunk)) => {
+                    left -= chunk.bytes.len();
+                    into.extend_from_slice(&chunk.bytes);
+                    if left == 0 {
+                        break StreamReadOutcome::Full;
+                    }
+                }
+                Ok(None) | Err(ReadError::Reset(_)) => break StreamReadOutcome::Ended,
+                Err(ReadError::Blocked) => break StreamReadOutcome::Blocked,
+            }
+        };
+        // That the window has moved is said with whatever goes out when the turn ends.
+        let _ = chunks.finalize();
+        found
+    }
+}
+
+impl QuicConnection {
+    /// What was said on it arrives; what was not is not said any more.
+    fn close_data_stream(&mut self, index: u32) {
+        let Some(at) = self.data_streams.iter().position(|(_, own)| *own == index) else { return };
+        let (id, _) = self.data_streams.swap_remove(at);
+        // Either side may have ended already.
+        let _ = self.conn.send_stream(id).finish();
+        let _ = self.conn.recv_stream(id).stop(NO_ERROR);
+    }
+}
+
+impl QuicShard {
+    pub(super) fn send_datagrams(&mut self, at: u32) {
+        let Some(trunk) = self.connections.get_mut(at as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        let is_full = |sent: &io::Result<()>| {
+            sent.as_ref().is_err_and(|fault| fault.kind() == io::ErrorKind::WouldBlock)
+        };
+        if let Some(stuck) = &trunk.unsent_datagram
+            && is_full(&trunk.udp.send(&stuck.0, &stuck.1))
+        {
+            return self.stalled.push(at);
+        }
+        trunk.unsent_datagram = None;
+        let train = trunk.udp.train_len_max();
+        loop {
+            self.sent.clear();
+            let Some(transmit) = trunk.conn.poll_transmit(self.now, train, &mut self.sent) else {
+                break;
+            };
+            // Anything else is a datagram that was lost.
+            if is_full(&trunk.udp.send(&transmit, &self.sent)) {
+                trunk.unsent_datagram = Some(Box::new((transmit, self.sent.clone())));
+                self.stalled.push(at);
+                break;
+            }
+        }
+        let next = trunk.conn.poll_timeout();
+        if next != trunk.timer {
+            if let Some(timer) = trunk.timer {
+                self.timers.remove(&(timer, at));
+            }
+            trunk.timer = next;
+            self.timers.extend(next.map(|timer| (timer, at)));
+        }
+    }
+}
+
+impl ShardDriver {
+    fn quic_connection(&mut self, at: u32) -> Option<&mut QuicConnection> {
+        self.quic.as_mut()?.connection(at)
+    }
+
+    /// Acts on everything that quinn has to tell of it.
+    pub(super) fn drive_quic_connection(&mut self, at: u32) {
+        while let Some(trunk) = self.quic_connection(at) {
+            trunk.is_to_drive = false;
+            let Some(event) = trunk.conn.poll() else { break };
+            match event {
+                Event::Connected => self.open_quic_connection(at),
+                Event::ConnectionLost { reason } => self.end_quic_connection(at, reason),
+                Event::Stream(StreamEvent::Opened { dir: Dir::Bi }) => self.accept_streams(at),
+                Event::Stream(StreamEvent::Readable { id }) => {
+                    if let Some(index) = self.stream_socket(at, id) {
+                        self.read_socket(index);
+                    }
+                }
+                Event::Stream(StreamEvent::Writable { id }) => {
+                    if let Some(index) = self.stream_socket(at, id) {
+                        self.resend_unsent(index);
+                    }
+                }
+                // Our last words have arrived, or nobody wants them.
+                Event::Stream(StreamEvent::Finished { id } | StreamEvent::Stopped { id, .. }) => {
+                    if let Some(index) = self.stream_socket(at, id) {
+                        self.end_quic_stream(index);
+                    }
+                }
+                Event::Stream(StreamEvent::Opened { .. } | StreamEvent::Available { .. })
+                | Event::DatagramReceived
+                | Event::DatagramsUnblocked
+                | Event::HandshakeDataReady => {}
+            }
+        }
+        self.check_peer_address(at);
+    }
+
+    /// The socket of a stream.
+    fn stream_socket(&mut self, at: u32, id: StreamId) -> Option<u32> {
+        let trunk = self.quic_connection(at)?;
+        let control = trunk.control_socket.filter(|_| trunk.control_stream == Some(id));
+        let branch = || trunk.data_streams.iter().find(|(own, _)| *own == id);
+        control.or_else(|| branch().map(|(_, index)| *index))
+    }
+
+    /// The handshake is done: the broker hears of it.
+    fn open_quic_connection(&mut self, at: u32) {
+        let Some(trunk) = self.quic_connection(at) else { return };
+        let Some(index) = trunk.control_socket else { return };
+        let chain = trunk.conn.crypto_session().peer_identity();
+        let chain = chain.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+        if std::mem::take(&mut trunk.is_handshaking)
+            && let Some(quic) = &mut self.quic
+        {
+            quic.handshakes -= 1;
+        }
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        let Some(opening) = socket.stack.as_mut().and_then(|layers| layers.handshake.take()) else {
+            return;
+        };
+        let PendingHandshake { mut peer, since, .. } = *opening;
+        if let Some(certificate) = chain.and_then(|chain| tls::peer_certificate(&chain)) {
+            peer.set_certificate(certificate);
+        }
+        peer.transport_bytes += STATE_BYTES;
+        self.count_socket_bytes(index);
+        let input = ShardInput::Opened { conn: ConnId(index), peer, since, moved: false };
+        self.shard.handle(self.now, input, &mut self.out);
+    }
+
+    fn accept_streams(&mut self, at: u32) {
+        let Some(trunk) = self.quic_connection(at) else { return };
+        while let Some(id) = trunk.conn.streams().accept(Dir::Bi) {
+            match trunk.control_stream {
+                None => trunk.control_stream = Some(id),
+                Some(_) => trunk.pending_streams.push(id),
+            }
+        }
+        let Some(index) = trunk.control_socket else { return };
+        // Before the handshake is done only early data gets here, which a listener has to allow.
+        if trunk.is_handshaking {
+            self.open_quic_connection(at);
+        }
+        self.read_socket(index);
+    }
+
+    /// Streams that came before the client was welcome, and that it may use from then on.
+    pub(super) fn open_data_streams(&mut self, at: u32) {
+        let Some(trunk) =
+            self.quic_connection(at).filter(|trunk| !trunk.pending_streams.is_empty())
+        else {
+            return;
+        };
+        let Some(control) = trunk.control_socket else { return };
+        if !self.shard.is_connacked(ConnId(control)) {
+            return;
+        }
+        let Some(trunk) = self.quic_connection(at) else { return };
+        for id in std::mem::take(&mut trunk.pending_streams) {
+            let mut socket = Socket::new(SocketStream::Quic { trunk: at }, Vec::new());
+            socket.stack = Some(Box::new(TransportStack::for_data_stream()));
+            let Some(index) = self.register_socket(socket) else { continue };
+            if let Some(trunk) = self.quic_connection(at) {
+                trunk.data_streams.push((id, index));
+            }
+            let input = ShardInput::StreamOpened { conn: ConnId(index), of: ConnId(control) };
+            self.shard.handle(self.now, input, &mut self.out);
+            // What it said already tells nobody else that it is there.
+            self.list_socket(index);
+        }
+    }
+
+    fn end_quic_connection(&mut self, at: u32, reason: ConnectionError) {
+        let Some(trunk) = self.quic_connection(at) else { return };
+        trunk.lost = true;
+        let Some(index) = trunk.control_socket else { return };
+        if self.is_handshaking(index) {
+            return self.fail_handshake(index, &TransportError::Quic(reason));
+        }
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        if socket.is_lingering() || socket.out_of_memory {
+            return self.drop_socket(index);
+        }
+        socket.drop_unsent();
+        self.count_socket_bytes(index);
+        self.read_socket(index);
+    }
+
+    fn end_quic_stream(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        if socket.is_lingering() {
+            self.drop_socket(index);
+        } else {
+            self.drop_lost_connection(index);
+        }
+    }
+
+    /// Reads once, and hands over what that says.
+    pub(crate) fn read_quic_stream(&mut self, index: u32, trunk: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        if socket.stack.as_ref().is_some_and(|layers| layers.handshake.is_some()) {
+            return;
+        }
+        let Some(quic) = &mut self.quic else { return };
+        let Some(own) = quic.connection(trunk) else { return };
+        let (mut plain, grows) = take_plain_buffer(&mut socket.tail, &mut self.plain);
+        let before = plain.len();
+        let found = match own.stream_of(index) {
+            Some(stream) => own.read_stream(stream, &mut plain, limits::READ_BYTES_PER_TICK),
+            None => StreamReadOutcome::Blocked,
+        };
+        let (lost, control) = (own.lost, own.control_socket);
+        quic.queue_send(trunk);
+        let came = plain.len() > before;
+        // A word on any stream is a sign of the client's life.
+        if let Some(control) = control.filter(|own| came && *own != index) {
+            let input = ShardInput::Bytes { conn: ConnId(control), bytes: &[] };
+            self.shard.handle(self.now, input, &mut self.out);
+        }
+        self.deliver_plain(index, plain, grows, came);
+        match found {
+            StreamReadOutcome::Full => self.list_socket(index),
+            // What it said before has to be done first, and may have to wait.
+            StreamReadOutcome::Ended | StreamReadOutcome::Blocked
+                if came && (lost || matches!(found, StreamReadOutcome::Ended)) =>
+            {
+                self.list_socket(index);
+            }
+            StreamReadOutcome::Ended => self.drop_lost_connection(index),
+            StreamReadOutcome::Blocked if lost => self.drop_lost_connection(index),
+            StreamReadOutcome::Blocked => {}
+        }
+    }
+
+    /// A socket goes on with what is unsent, whatever takes it. True once nothing is.
+    pub(crate) fn resend_socket(&mut self, index: u32) -> io::Result<bool> {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return Ok(true) };
+        match socket.stream.quic_connection() {
+            None => socket.resend(),
+            Some(trunk) => self.write_quic_stream(index, trunk),
+        }
+    }
+
+    /// Whether what a socket did not take by itself was only waiting for its trunk.
+    pub(crate) fn flushes_to_quic(&mut self, index: u32) -> bool {
+        let socket = self.sockets.get(index as usize).and_then(Option::as_ref);
+        let trunk = socket.and_then(|socket| socket.stream.quic_connection());
+        trunk.is_some_and(|trunk| matches!(self.write_quic_stream(index, trunk), Ok(true)))
+    }
+
+    /// Gives the trunk what is unsent, as much as the peer's window and ours have room for. Says
+    /// whether that was all.
+    pub(crate) fn write_quic_stream(&mut self, index: u32, trunk: u32) -> io::Result<bool> {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return Ok(true) };
+        let Some(quic) = &mut self.quic else { return Ok(true) };
+        let Some(own) = quic.connection(trunk) else { return Ok(true) };
+        let Some(stream) = own.stream_of(index) else { return Ok(false) };
+        let mut stream = own.conn.send_stream(stream);
+        let sent = socket.resend_with(|bytes| {
+            stream.write(bytes).map_err(|error| match error {
+                WriteError::Blocked => io::ErrorKind::WouldBlock.into(),
+                WriteError::Stopped(_) | WriteError::ClosedStream => {
+                    io::ErrorKind::BrokenPipe.into()
+                }
+            })
+        });
+        quic.queue_send(trunk);
+        sent
+    }
+
+    /// Our side is done: the stream ends, and once the peer has it all the connection does, where
+    /// it is the control stream.
+    pub(crate) fn close_quic_stream(&mut self, index: u32, trunk: u32) {
+        let sent = self.write_quic_stream(index, trunk);
+        let finished = self.quic_connection(trunk).and_then(|own| {
+            let stream =
+                own.stream_of(index).filter(|_| !own.lost && own.control_socket == Some(index))?;
+            own.conn.send_stream(stream).finish().ok()
+        });
+        self.end_data_streams(trunk);
+        self.count_socket_bytes(index);
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        if !matches!(sent, Ok(true)) || finished.is_none() {
+            return self.drop_socket(index);
+        }
+        let at = MonotonicMs(self.now.0 + LINGER_MS);
+        socket.lingers_until = at;
+        self.lingering.push_back((at, index));
+    }
+
+    /// Its control stream ends, and so do the others: the broker is told when the turn ends, since
+    /// what it decided is being performed.
+    fn end_data_streams(&mut self, trunk: u32) {
+        let Some(quic) = &mut self.quic else { return };
+        let Some(own) = quic.connection(trunk).filter(|own| own.control_socket.is_some()) else {
+            return;
+        };
+        let branches: Vec<u32> = own.data_streams.iter().map(|(_, index)| *index).collect();
+        own.pending_streams.clear();
+        quic.ended_streams.extend(branches);
+    }
+
+    /// The socket is gone: so is its stream, and with the control stream the connection.
+    pub(crate) fn release_quic_stream(&mut self, index: u32, trunk: u32) {
+        let Some(quic) = &mut self.quic else { return };
+        let now = quic.now;
+        let Some(own) = quic.connection(trunk) else { return };
+        own.close_data_stream(index);
+        if own.control_socket != Some(index) {
+            return quic.queue_send(trunk);
+        }
+        self.end_data_streams(trunk);
+        let Some(quic) = &mut self.quic else { return };
+        let Some(own) = quic.connection(trunk) else { return };
+        own.control_socket = None;
+        if !own.conn.is_closed() {
+            own.conn.close(now, NO_ERROR, bytes::Bytes::new());
+        }
+        if std::mem::take(&mut own.is_handshaking) {
+            quic.handshakes -= 1;
+        }
+        quic.queue_send(trunk);
+    }
+
+    /// It goes home: what comes for it from now on follows it.
+    pub(crate) fn take_quic_connection(
+        &mut self,
+        at: u32,
+        home: broker::ShardId,
+    ) -> Option<Box<QuicConnection>> {
+        let quic = self.quic.as_mut()?;
+        let mut trunk = quic.remove_connection(at)?;
+        trunk.control_socket = None;
+        if let Some(entrance) = quic.endpoint(trunk.key.listener) {
+            entrance.moved_connections.insert(trunk.key.handle, home);
+        }
+        Some(trunk)
+    }
+
+    /// Where the socket of its control stream is, which is its first.
+    pub(crate) fn set_control_socket(&mut self, index: u32, trunk: u32) {
+        if let Some(own) = self.quic_connection(trunk) {
+            own.control_socket.get_or_insert(index);
+        }
+    }
+
+    /// A peer that is elsewhere now may be where nobody may come from.
+    fn check_peer_address(&mut self, at: u32) {
+        let now = self.now;
+        let Some(trunk) = self.quic_connection(at) else { return };
+        let address = trunk.conn.remote_address();
+        if address == std::mem::replace(&mut trunk.address, address) {
+            return;
+        }
+        let control = trunk.control_socket;
+        if self.shard.refuse_banned_address(now, canonical_address(address), &mut self.out)
+            && let Some(index) = control
+        {
+            self.end_quic_stream(index);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Where QUIC comes in: a UDP listener, and quinn's endpoint, which tells datagrams apart by their
+//! connection ids and greets who is new.
+//!
+//! A datagram proves nothing of its sender. Until a peer has shown that it is where it says, it
+//! gets at most three times what it sent [RFC 9000, 8.1], and where many handshakes are under way,
+//! or connections are counted, it is asked to show that before anything is made for it (Retry).
+//! What a handshake costs is bounded by the turn, as it is for TLS; who has to wait for that waits
+//! in a short queue, and beyond that says it again.
+
+use super::connection::QuicConnection;
+use super::{QuicConfig, QuicConnectionKey, QuicShard};
+use crate::handshake::HANDSHAKES_PER_TURN;
+use crate::shard_driver::ShardDriver;
+use crate::socket::Socket;
+use crate::stream::SocketStream;
+use crate::transport_stack::{PendingHandshake, TransportStack};
+use broker::admission::Admission;
+use broker::{ListenerId, MonotonicMs, PeerAddress, PeerInfo, ShardId, ShardInput};
+use carrier::{QuicUdpSocket, SLOT_BYTES, SLOTS, ecn_of};
+use quinn_proto::{AcceptError, ConnectionHandle, DatagramEvent, Endpoint, Incoming, Transmit};
+use quinn_udp::RecvMeta;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(crate) struct QuicEndpoint {
+    pub(super) listener: ListenerId,
+    udp: Arc<QuicUdpSocket>,
+    pub(super) endpoint: Endpoint,
+    /// Its trunks on other shards.
+    pub(super) moved_connections: HashMap<ConnectionHandle, ShardId>,
+    /// Whose handshakes wait for their turn.
+    waiting: VecDeque<Incoming>,
+    /// The UDP socket may have more.
+    readable: bool,
+}
+
+/// Handshakes that wait for their turn; whoever comes then comes again by itself.
+pub(super) const WAITING_MAX: usize = 1024;
+/// With so many under way a peer has to show first that it is where it says.
+const RETRY_FROM: usize = 64;
+/// Calls that read, in one turn.
+const CALLS_PER_TURN: usize = 8;
+
+impl QuicEndpoint {
+    pub(super) fn new(
+        listener: ListenerId,
+        udp: Arc<QuicUdpSocket>,
+        terms: &QuicConfig,
+    ) -> QuicEndpoint {
+        let config = Arc::new(terms.endpoint_config());
+        let endpoint = Endpoint::new(config, Some(terms.config.clone()), true, None);
+        let (away, waiting) = (HashMap::new(), VecDeque::new());
+        QuicEndpoint { listener, udp, endpoint, moved_connections: away, waiting, readable: false }
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.readable || !self.waiting.is_empty()
+    }
+
+    fn send_datagram(&self, transmit: &Transmit, bytes: &[u8]) {
+        // Nothing that goes out here is worth waiting for: who does not get it asks again.
+        let _ = self.udp.send(transmit, bytes);
+    }
+}
+
+impl QuicShard {
+    /// Says whether the listener is one of QUIC, which has something to read then.
+    pub(crate) fn mark_readable(&mut self, listener: usize) -> bool {
+        let entrance =
+            self.endpoints.iter_mut().find(|own| usize::from(own.listener.0) == listener);
+        if let Some(entrance) = entrance {
+            entrance.readable = true;
+            return true;
+        }
+        false
+    }
+
+    /// The same entrances, with what is behind them now. Nobody who is in notices.
+    pub(super) fn reload_config(&mut self, doors: &[crate::listener::ListenerTransport]) {
+        for entrance in &mut self.endpoints {
+            let door = doors.get(usize::from(entrance.listener.0));
+            if let Some(terms) = door.and_then(|door| door.quic.as_ref()) {
+                entrance.endpoint.set_server_config(Some(terms.config.clone()));
+            }
+        }
+    }
+}
+
+impl ShardDriver {
+    /// Reads datagrams, as many as a turn may, and lets those whom they are for act on them.
+    #[inline]
+    pub(crate) fn read_datagrams(&mut self) {
+        if self.quic.as_ref().is_some_and(|quic| quic.endpoints.iter().any(QuicEndpoint::is_busy)) {
+            self.read_quic_endpoints();
+        }
+    }
+
+    /// Apart from what every turn of every broker looks at.
+    #[cold]
+    #[inline(never)]
+    fn read_quic_endpoints(&mut self) {
+        let Some(quic) = &mut self.quic else { return };
+        let mut buffer = std::mem::take(&mut quic.received);
+        buffer.resize(SLOTS * SLOT_BYTES, 0);
+        let listeners: Vec<ListenerId> = quic.endpoints.iter().map(|own| own.listener).collect();
+        for listener in listeners {
+            self.read_quic_endpoint(listener, &mut buffer);
+            self.accept_waiting(listener);
+        }
+        if let Some(quic) = &mut self.quic {
+            quic.received = buffer;
+        }
+        self.drive_quic();
+    }
+
+    fn read_quic_endpoint(&mut self, listener: ListenerId, buffer: &mut [u8]) {
+        let mut metas = [RecvMeta::default(); SLOTS];
+        for _ in 0..CALLS_PER_TURN {
+            // A full ring holds back who reads, and so does a turn that is spent on handshakes.
+            if !self.pending_items.is_empty() || self.handshake_time >= 2 * HANDSHAKES_PER_TURN {
+                return;
+            }
+            let Some(entrance) = self.quic.as_mut().and_then(|quic| quic.endpoint(listener)) else {
+                return;
+            };
+            if !entrance.readable {
+                return;
+            }
+            let came = match entrance.udp.receive(buffer, &mut metas) {
+                Ok(came) => came,
+                Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {
+                    entrance.readable = false;
+                    return;
+                }
+                // Of a datagram that we sent: its trunk finds out by itself.
+                Err(_) => continue,
+            };
+            for (meta, slot) in metas[..came].iter().zip(buffer.chunks_exact(SLOT_BYTES)) {
+                for datagram in slot[..meta.len].chunks(meta.stride.max(1)) {
+                    self.receive_datagram(listener, meta, datagram);
+                }
+            }
+        }
+    }
+
+    fn receive_datagram(&mut self, listener: ListenerId, meta: &RecvMeta, bytes: &[u8]) {
+        let Some(quic) = &mut self.quic else { return };
+        let (now, mut answer) = (quic.now, std::mem::take(&mut quic.sent));
+        answer.clear();
+        let Some(entrance) = quic.endpoint(listener) else { return };
+        let endpoint = &mut entrance.endpoint;
+        let ecn = ecn_of(meta);
+        let event = endpoint.handle(now, meta.addr, meta.dst_ip, ecn, bytes.into(), &mut answer);
+        match event {
+            None => {}
+            Some(DatagramEvent::Response(transmit)) => entrance.send_datagram(&transmit, &answer),
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                self.deliver_connection_event(QuicConnectionKey { listener, handle }, event);
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                self.screen_incoming(listener, incoming, &mut answer);
+            }
+        }
+        if let Some(quic) = &mut self.quic {
+            quic.sent = answer;
+        }
+    }
+
+    /// Somebody new, as it seems.
+    fn screen_incoming(&mut self, listener: ListenerId, incoming: Incoming, answer: &mut Vec<u8>) {
+        let address = address_of(&incoming);
+        let is_banned = self.shard.refuse_banned_address(self.now, address, &mut self.out);
+        let must_wait = self.accepts_again_at(usize::from(listener.0)).is_some();
+        // Else whoever writes another's address on it would use up what that one may.
+        let is_counted = self.shard.options().limits_connections(listener);
+        let Some(quic) = &mut self.quic else { return };
+        let (draining, opening) = (quic.draining, quic.handshakes);
+        let Some(entrance) = quic.endpoint(listener) else { return };
+        let waiting = entrance.waiting.len();
+        // It will say it again: that is its queue.
+        if is_banned || must_wait || waiting >= WAITING_MAX {
+            return entrance.endpoint.ignore(incoming);
+        }
+        let is_doubtful = is_counted || opening + waiting >= RETRY_FROM;
+        let is_doubtful = is_doubtful && incoming.may_retry();
+        if draining || (is_doubtful && !incoming.remote_address_validated()) {
+            let transmit = match draining {
+                true => entrance.endpoint.refuse(incoming, answer),
+                false => match entrance.endpoint.retry(incoming, answer) {
+                    Ok(transmit) => transmit,
+                    Err(error) => return entrance.endpoint.ignore(error.into_incoming()),
+                },
+            };
+            return entrance.send_datagram(&transmit, answer);
+        }
+        entrance.waiting.push_back(incoming);
+    }
+
+    fn accept_waiting(&mut self, listener: ListenerId) {
+        while self.handshake_time < HANDSHAKES_PER_TURN {
+            let Some(quic) = &mut self.quic else { return };
+            let Some(entrance) = quic.endpoint(listener) else { return };
+            let Some(incoming) = entrance.waiting.pop_front() else { return };
+            let began = Instant::now();
+            self.accept_quic_connection(listener, incoming);
+            self.handshake_time += began.elapsed().max(Duration::from_micros(1));
+        }
+    }
+
+    /// Its handshake begins, if limits have a place for it.
+    fn accept_quic_connection(&mut self, listener: ListenerId, incoming: Incoming) {
+        let address = address_of(&incoming);
+        let (mut answer, options) = (Vec::new(), self.shard.options());
+        let mut seat = None;
+        if options.limits_connections(listener) {
+            let (entry, own) =
+                self.limiter.admit_connection(self.now, listener, Some(address), options);
+            if let Admission::ClosedAtOnce(refusal) | Admission::RefusedAfterConnect(refusal) =
+                entry
+            {
+                self.shard.note_refused_connection(self.now, address, refusal, &mut self.out);
+                let Some(quic) = &mut self.quic else { return };
+                let Some(entrance) = quic.endpoint(listener) else { return };
+                let transmit = entrance.endpoint.refuse(incoming, &mut answer);
+                return entrance.send_datagram(&transmit, &answer);
+            }
+            seat = own;
+        }
+        let Some(quic) = &mut self.quic else { return };
+        let now = quic.now;
+        let Some(entrance) = quic.endpoint(listener) else { return };
+        let udp = entrance.udp.clone();
+        let (handle, conn) = match entrance.endpoint.accept(incoming, now, &mut answer, None) {
+            Ok(accepted) => accepted,
+            Err(AcceptError { cause, response }) => {
+                if let Some(transmit) = response {
+                    entrance.send_datagram(&transmit, &answer);
+                }
+                let input = ShardInput::NotOpened { peer: address, why: &cause };
+                return self.shard.handle(self.now, input, &mut self.out);
+            }
+        };
+        let name = QuicConnectionKey { listener, handle };
+        let trunk = quic.add_connection(Box::new(QuicConnection::new(name, conn, udp)));
+        quic.handshakes += 1;
+        quic.queue_drive(trunk);
+        let until = MonotonicMs(self.now.0 + u64::from(self.connect_timeout_ms));
+        let (peer, since) = (PeerInfo::new(address, listener), self.now);
+        let mut socket = Socket::new(SocketStream::Quic { trunk }, Vec::new());
+        socket.slot = seat;
+        socket.stack =
+            Some(Box::new(TransportStack::for_quic(PendingHandshake { peer, since, until })));
+        self.await_handshake(socket);
+    }
+}
+
+/// On [::] an IPv4 client comes in the clothes of an IPv6 one.
+fn address_of(incoming: &Incoming) -> PeerAddress {
+    canonical_address(incoming.remote_address())
+}
+
+pub(super) fn canonical_address(address: SocketAddr) -> PeerAddress {
+    PeerAddress::Network(SocketAddr::new(address.ip().to_canonical(), address.port()))
+}

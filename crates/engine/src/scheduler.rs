@@ -1,0 +1,385 @@
+//! Which thread runs which shard.
+//!
+//! One thread, the host, runs all shards as long as it keeps up: their sockets are registered with
+//! its poller, and a message from one shard to another wakes nobody. A host that is busy most of
+//! the time gives its busiest shard to a thread of its own, a guest, and so on until every shard
+//! has one. A guest gives its shard back and ends when the host could do what both do, judged by
+//! what the host did before: threads that wake each other compute more and may deliver less. A
+//! shard has one owner at any time; it changes hands by being moved.
+
+use crate::clock::SystemClock;
+use crate::pause_detector::PauseDetector;
+use crate::shard_driver::{ShardDriver, WAKER, split_token};
+use mio::{Events, Poll, Registry};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long the host looks at its load before it gives a shard away. What it did in this time is
+/// what guests have to surpass, so it is long enough to be no matter of chance.
+const LOAD_WINDOW: Duration = Duration::from_millis(200);
+/// Busy for more than this much of a window, it does.
+const BUSY_PERCENT_MAX: u32 = 80;
+/// How often the host tells its guests what it does.
+const RATE_INTERVAL: Duration = Duration::from_millis(50);
+/// How long a guest looks at what it and the host do before it gives its shard back.
+const WORKER_WINDOW: Duration = Duration::from_millis(100);
+/// The host must be able to do it in so much of its time ...
+const FITS_PERCENT_MAX: u32 = 95;
+/// ... and if it takes more than this, it tries no guest again for a while.
+const CALM_PERCENT_MAX: u32 = 40;
+const WORKER_RETRY_DELAY: Duration = Duration::from_secs(10);
+/// Retained trees are walked by recursion, which `topic_levels_max` bounds.
+pub(crate) const STACK_BYTES: usize = 1024 * 1024;
+const EVENTS_MAX: usize = 512;
+/// When nobody is there and nothing is to be done for so long, code that was needed may go.
+const IDLE_BEFORE_DROP: Duration = Duration::from_millis(500);
+/// What one shard says to another arrives in the same turn, and the other's answer.
+const RING_HOPS_MAX: usize = 2;
+
+/// What a thread did in a window of time.
+#[derive(Clone, Copy, Debug)]
+struct LoadSample {
+    /// How much of the window it computed. Time of the processor and not of the clock: on a machine
+    /// that is busy with other things a second thread would only add to it.
+    percent: u32,
+    /// `ShardDriver::work` a second.
+    work: u64,
+}
+
+impl LoadSample {
+    /// How much of its time a thread that did this would need for other work of the kind.
+    fn percent_for(self, work: u64) -> u32 {
+        (u64::from(self.percent) * work / self.work.max(1)).min(u64::from(u32::MAX)) as u32
+    }
+}
+
+struct LoadMeter {
+    since: Instant,
+    computed: Duration,
+    work: u64,
+}
+
+impl LoadMeter {
+    fn new(now: Instant, work: u64) -> LoadMeter {
+        LoadMeter { since: now, computed: thread_cpu_time(), work }
+    }
+
+    /// What was done since the last time, once a window is over. `work` is all that was ever done.
+    fn sample(&mut self, now: Instant, window: Duration, work: u64) -> Option<LoadSample> {
+        let passed = now - self.since;
+        if passed < window {
+            return None;
+        }
+        let next = LoadMeter::new(now, work);
+        let computed = next.computed.saturating_sub(self.computed);
+        let percent = (computed.as_micros() * 100 / passed.as_micros()) as u32;
+        let work = (work - self.work) * 1_000_000 / passed.as_micros() as u64;
+        *self = next;
+        Some(LoadSample { percent, work })
+    }
+}
+
+/// Processor time of this thread.
+fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// A shard that comes back.
+struct ReturnedShard {
+    driver: ShardDriver,
+    /// How busy it will keep the host, with what is there already.
+    percent: u32,
+}
+
+pub(crate) struct Scheduler {
+    /// The shards that run here, each with its work in this window.
+    drivers: Vec<(ShardDriver, u64)>,
+    /// Where their sockets are registered.
+    poll: Poll,
+    pub(crate) waker: Arc<mio::Waker>,
+    /// Shards that come back from guests.
+    returned: Receiver<ReturnedShard>,
+    return_sender: Sender<ReturnedShard>,
+    /// Gives no shard away before.
+    no_worker_until: Instant,
+    /// Lets no code go before.
+    keeps_code_until: Instant,
+    workers: Vec<JoinHandle<()>>,
+    /// All that was done here.
+    work: u64,
+    /// The same a second, in the last window, for guests to see.
+    work_rate: Arc<AtomicU64>,
+    /// Shards that have not ended, wherever they run.
+    alive: Arc<AtomicUsize>,
+    pauses: PauseDetector,
+}
+
+impl Scheduler {
+    /// For so many shards, which `give` hands to it.
+    pub(crate) fn new(shards: usize, clock: SystemClock) -> io::Result<Scheduler> {
+        let (to_back, back) = channel();
+        let poll = Poll::new()?;
+        let waker = mio::Waker::new(poll.registry(), WAKER)?.into();
+        Ok(Scheduler {
+            drivers: Vec::new(),
+            poll,
+            waker,
+            returned: back,
+            return_sender: to_back,
+            no_worker_until: Instant::now(),
+            keeps_code_until: Instant::now(),
+            workers: Vec::new(),
+            work: 0,
+            work_rate: Arc::default(),
+            alive: Arc::new(AtomicUsize::new(shards)),
+            pauses: PauseDetector::new(clock),
+        })
+    }
+
+    pub(crate) fn registry(&self) -> io::Result<Registry> {
+        self.poll.registry().try_clone()
+    }
+
+    /// One more to run, whose sockets are registered here.
+    pub(crate) fn add_shard(&mut self, body: ShardDriver) {
+        body.waker().set_on_scheduler(true);
+        self.drivers.push((body, 0));
+    }
+
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        self.pauses = PauseDetector::new(self.pauses.clock());
+        let (mut load, mut told) =
+            (LoadMeter::new(Instant::now(), 0), LoadMeter::new(Instant::now(), 0));
+        while self.alive.load(SeqCst) > 0 {
+            let mut came_back = false;
+            while let Ok(ReturnedShard { driver: mut body, percent }) = self.returned.try_recv() {
+                body.move_to_scheduler_poller(self.registry()?)?;
+                self.add_shard(body);
+                came_back = true;
+                if percent > CALM_PERCENT_MAX {
+                    self.no_worker_until = Instant::now() + WORKER_RETRY_DELAY;
+                }
+            }
+            let now = self.wait(&mut events, came_back)?;
+            self.run_turn(now, &events, came_back);
+            for (body, work) in &mut self.drivers {
+                let done = body.take_work();
+                *work += done;
+                self.work += done;
+            }
+            if let Some(did) = told.sample(now, RATE_INTERVAL, self.work) {
+                self.work_rate.store(did.work, Relaxed);
+            }
+            if let Some(did) = load.sample(now, LOAD_WINDOW, self.work) {
+                let is_busy = did.percent > BUSY_PERCENT_MAX && now >= self.no_worker_until;
+                if is_busy && self.drivers.len() > 1 {
+                    self.move_busiest_to_worker(did)?;
+                }
+                self.drivers.iter_mut().for_each(|(_, work)| *work = 0);
+            }
+        }
+        for guest in self.workers {
+            guest.join().map_err(|_| io::Error::other("a shard's thread panicked"))?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until any shard has something to do, and says when that was.
+    fn wait(&mut self, events: &mut Events, came_back: bool) -> io::Result<Instant> {
+        let now = Instant::now();
+        // Shutting down, the last shards may be with guests, and end there.
+        let ends = self.drivers.is_empty().then_some(RATE_INTERVAL);
+        // Each says that it sleeps before its rings are looked into a last time.
+        let timeouts = self.drivers.iter_mut().map(|(body, _)| body.prepare_sleep(now));
+        let timeout = timeouts.fold(ends, |soonest, next| soonest.into_iter().chain(next).min());
+        let timeout = if came_back { Some(Duration::ZERO) } else { timeout };
+        if timeout.is_none_or(|long| long >= IDLE_BEFORE_DROP) && now >= self.keeps_code_until {
+            self.drop_idle_code(now);
+        }
+        let polled = self.poll.poll(events, self.pauses.plan_wait(now, timeout));
+        self.drivers.iter().for_each(|(body, _)| body.mark_awake());
+        self.pauses.record_wake(polled)
+    }
+
+    /// What `$SYS` alone draws in, every ten seconds, is half of what an idle broker takes.
+    fn drop_idle_code(&mut self, now: Instant) {
+        if self.drivers.iter().all(|(body, _)| body.has_no_connections()) {
+            self.keeps_code_until = now + IDLE_BEFORE_DROP;
+            crate::code_pages::drop_clean_pages();
+        }
+    }
+
+    /// Gives each shard that has something to do its turn: first all take in, then they hand each
+    /// other what they have for each other, then all act. So nobody is written to twice.
+    fn run_turn(&mut self, now: Instant, events: &Events, came_back: bool) {
+        let mut ready = 0_u64;
+        for event in events {
+            // Whoever rings for one shard may mean any.
+            let all = event.token() == WAKER;
+            ready |= if all { u64::MAX } else { 1 << split_token(event.token()).0 };
+        }
+        if came_back {
+            ready = u64::MAX;
+        }
+        for (body, _) in &mut self.drivers {
+            let bit = 1 << body.id.0;
+            if ready & bit != 0 || body.has_due_work(now) {
+                ready |= bit;
+                body.collect_input(now, events);
+                body.push_lanes();
+            }
+        }
+        let mut hops = 0;
+        while hops < RING_HOPS_MAX {
+            hops += 1;
+            for (body, _) in &mut self.drivers {
+                if body.rings.has_input() {
+                    ready |= 1 << body.id.0;
+                    body.take_ring_input(now);
+                }
+                if body.has_publishers() {
+                    hops = 0;
+                    body.read_publishers();
+                }
+                body.push_lanes();
+            }
+        }
+        let has_listed = self.drivers.iter().any(|(body, _)| body.has_listed_sockets());
+        let (timers_fire, pause) = self.pauses.check_timers(events, has_listed);
+        for (body, _) in &mut self.drivers {
+            if let Some(pause) = pause {
+                body.end_pause(pause);
+                ready |= 1 << body.id.0;
+            }
+            if ready >> body.id.0 & 1 == 1 {
+                if timers_fire {
+                    body.tick();
+                }
+                body.perform_outbox();
+            }
+        }
+        let before = self.drivers.len();
+        self.drivers.retain(|(body, _)| !body.has_ended());
+        self.alive.fetch_sub(before - self.drivers.len(), SeqCst);
+    }
+
+    /// The busiest shard gets a thread of its own.
+    fn move_busiest_to_worker(&mut self, did: LoadSample) -> io::Result<()> {
+        let busiest = self.drivers.iter().enumerate().max_by_key(|(_, (_, work))| *work);
+        let Some((at, _)) = busiest else { return Ok(()) };
+        let (body, _) = self.drivers.remove(at);
+        body.waker().set_on_scheduler(false);
+        self.workers.retain(|guest| !guest.is_finished());
+        let guest = WorkerThread {
+            driver: body,
+            scheduler_load: did,
+            scheduler_work_rate: self.work_rate.clone(),
+            return_sender: self.return_sender.clone(),
+            alive: self.alive.clone(),
+        };
+        let guest = thread::Builder::new()
+            .name(format!("shard-{}", guest.driver.id.0))
+            .stack_size(STACK_BYTES)
+            .spawn(move || panic_on_failure(guest.run()))?;
+        self.workers.push(guest);
+        Ok(())
+    }
+}
+
+/// Without its poller a shard serves nobody: the process ends, loudly, instead of standing there.
+pub(crate) fn panic_on_failure(ended: io::Result<()>) {
+    if let Err(fault) = ended {
+        panic!("a shard cannot go on: {fault}");
+    }
+}
+
+/// What a thread that runs one shard knows.
+struct WorkerThread {
+    driver: ShardDriver,
+    /// What the host did when it still had the shard.
+    scheduler_load: LoadSample,
+    scheduler_work_rate: Arc<AtomicU64>,
+    return_sender: Sender<ReturnedShard>,
+    alive: Arc<AtomicUsize>,
+}
+
+impl WorkerThread {
+    /// Until the shard ends, or the host can run it as well.
+    fn run(mut self) -> io::Result<()> {
+        self.driver.move_to_worker_poller()?;
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        let mut work = 0;
+        let mut load = LoadMeter::new(Instant::now(), work);
+        let mut pauses = PauseDetector::new(self.driver.clock.clone());
+        loop {
+            let body = &mut self.driver;
+            let now = body.wait_on_worker(&mut events, &mut pauses)?;
+            body.collect_input(now, &events);
+            while body.has_publishers() {
+                body.read_publishers();
+            }
+            let (timers_fire, pause) = pauses.check_timers(&events, body.has_listed_sockets());
+            if let Some(pause) = pause {
+                body.end_pause(pause);
+            }
+            if timers_fire {
+                body.tick();
+            }
+            body.perform_outbox();
+            if body.has_ended() {
+                self.alive.fetch_sub(1, SeqCst);
+                return Ok(());
+            }
+            work += body.take_work();
+            let Some(own) = load.sample(now, WORKER_WINDOW, work) else { continue };
+            if body.is_stopping() || body.has_many_sockets() {
+                continue;
+            }
+            // Another guest that looks before the host's next window sees what this one adds.
+            let (did, rate) = (self.scheduler_load, &self.scheduler_work_rate);
+            let fits = |work: u64| (did.percent_for(work) < FITS_PERCENT_MAX).then_some(work);
+            let both = rate.fetch_update(Relaxed, Relaxed, |host| fits(host + own.work));
+            let Ok(host) = both else { continue };
+            let percent = did.percent_for(host + own.work);
+            let (id, bells) = (usize::from(body.id.0), body.rings.wakers.clone());
+            if self.return_sender.send(ReturnedShard { driver: self.driver, percent }).is_ok() {
+                bells[id].wake_always();
+            }
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_did_more_in_less_time_needs_less_for_the_rest() {
+        let did = LoadSample { percent: 90, work: 9_000 };
+        assert_eq!(did.percent_for(5_000), 50);
+        assert_eq!(did.percent_for(18_000), 180);
+        assert_eq!(did.percent_for(0), 0);
+        assert_eq!(LoadSample { percent: 90, work: 0 }.percent_for(u64::from(u32::MAX)), u32::MAX);
+    }
+
+    #[test]
+    fn a_window_is_looked_at_once_it_is_over() {
+        let window = Duration::from_millis(50);
+        let start = Instant::now();
+        let mut load = LoadMeter::new(start, 100);
+        assert!(load.sample(start + window / 2, window, 150).is_none());
+        let did = load.sample(start + 2 * window, window, 300).expect("a window has passed");
+        assert_eq!(did.work, 2_000, "200 in a tenth of a second");
+        assert!(load.sample(start + 2 * window, window, 300).is_none());
+    }
+}

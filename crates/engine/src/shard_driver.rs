@@ -1,0 +1,562 @@
+//! One shard's body: its sockets and the tick.
+//!
+//! ```text
+//! wait -> take from the rings, read what is ready, obey commands, fire timers: all into one Outbox
+//!      -> push the lanes, one write a touched connection, closes and holds, log, moves
+//! ```
+//!
+//! With a guest it waits at its own poller, with the host at the host's: wherever it runs, its
+//! sockets are registered there and nowhere else.
+//!
+//! Sockets are edge-triggered. A socket that has more to give than one tick takes stands in
+//! `listed` and is looked at again in the next, without an event.
+
+mod control;
+
+use crate::batched_send::{self, BatchedSend, SendResult};
+use crate::burst_release::BurstRelease;
+use crate::clock::SystemClock;
+use crate::connection_limiter::ConnectionLimiter;
+use crate::descriptors::{AcceptPause, DescriptorBudget};
+use crate::ingress::TAIL_COPIED_MAX;
+use crate::listener::ListenerTransport;
+use crate::pending_auth::{PendingAuth, ShardControl};
+use crate::ring::{RingItem, ShardRings};
+use crate::socket::Socket;
+use crate::store_client::StoreClient;
+use crate::stream::SocketAcceptor;
+use crate::tls::SealedBuffer;
+use crate::transport_stack::TransportError;
+use broker::outbox::Effect;
+use broker::{
+    BrokerEvent, BrokerOptions, ConnId, MonotonicMs, Outbox, Shard, ShardId, ShardInput,
+    StoreReadRequest, limits,
+};
+use mio::{Events, Interest, Poll, Registry, Token};
+use std::collections::VecDeque;
+use std::io;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+pub(crate) type EventLogger = Arc<dyn Fn(&BrokerEvent) + Send + Sync>;
+
+pub(crate) struct ShardDriver {
+    pub(crate) id: ShardId,
+    pub(crate) shard: Shard,
+    /// For when it is with a guest.
+    pub(crate) poll: Poll,
+    /// Of the poller where its sockets are registered.
+    pub(crate) registry: Registry,
+    pub(crate) on_worker: bool,
+    /// When it wanted to be woken when it last slept.
+    pub(crate) wake_at: Option<Instant>,
+    /// What it did, until somebody asks: see `take_work`.
+    pub(crate) work: u64,
+    pub(crate) rings: ShardRings,
+    pub(crate) control: Receiver<ShardControl>,
+    pub(crate) listeners: Vec<SocketAcceptor>,
+    /// The poller tells of them.
+    accepts_connections: bool,
+    /// Where there are listeners or connections of QUIC.
+    pub(crate) quic: Option<Box<crate::quic::QuicShard>>,
+    /// What is behind every listener of the process.
+    pub(crate) transports: Arc<[ListenerTransport]>,
+    pub(crate) clock: SystemClock,
+    pub(crate) store: Option<StoreClient>,
+    pub(crate) log: EventLogger,
+    pub(crate) pending_auth: PendingAuth,
+    pub(crate) write_bytes_max: usize,
+    pub(crate) connect_timeout_ms: u32,
+    pub(crate) out: Outbox,
+    pub(crate) now: MonotonicMs,
+    pub(crate) sockets: Vec<Option<Socket>>,
+    /// Bytes that all of them hold: see `holding`.
+    pub(crate) socket_bytes: usize,
+    /// Connections that had to give up what their sockets hold.
+    pub(crate) out_of_memory: Vec<ConnId>,
+    pub(crate) free: Vec<u32>,
+    /// Free once this tick's outbox is performed: until then a decision may still name them.
+    pub(crate) freed: Vec<u32>,
+    /// Sockets to look at in the next tick, whatever the poller says.
+    pub(crate) listed: Vec<u32>,
+    /// Sockets whose events this turn reads last.
+    pub(crate) publishers: VecDeque<u32>,
+    /// Whether listeners have more to accept.
+    pub(crate) has_accepts: bool,
+    pub(crate) accept_pause: AcceptPause,
+    /// Where connections are counted.
+    pub(crate) limiter: ConnectionLimiter,
+    /// Sockets that were closed and whose peers were not done, with the time to forget them. One
+    /// that was forgotten sooner stays here until then.
+    pub(crate) lingering: VecDeque<(MonotonicMs, u32)>,
+    /// A crowd has gone, and the memory that it had is still here, ...
+    pub(crate) has_memory_to_trim: bool,
+    /// ... until then.
+    pub(crate) trim_after: MonotonicMs,
+    /// When what a burst made large is looked at.
+    pub(crate) release: BurstRelease,
+    /// Sockets that the broker does not know yet, with the time when it must.
+    pub(crate) handshaking: VecDeque<(MonotonicMs, u32)>,
+    /// The shard that got the last connection whose greeting is work.
+    pub(crate) handshake_shard: usize,
+    /// Spent on handshakes in this turn.
+    pub(crate) handshake_time: Duration,
+    /// Of what came in this turn, what layers took off.
+    pub(crate) layer_bytes: usize,
+    /// Connections that no ring had room for.
+    pub(crate) pending_items: VecDeque<(usize, RingItem)>,
+    /// A ring was full at the end of the last tick. That holds the readers back: nothing is
+    /// dropped, nobody is overtaken.
+    pub(crate) blocked: bool,
+    /// More waits for the disk than the store likes.
+    pub(crate) store_backlogged: bool,
+    pub(crate) buffer: Box<[u8]>,
+    pub(crate) gathered: Vec<u8>,
+    batched_send: BatchedSend,
+    /// What one read said, for a connection that passes layers, and what is written through them.
+    pub(crate) plain: Vec<u8>,
+    pub(crate) sealed: SealedBuffer,
+    /// What the shard wants to read in the store.
+    readings: Vec<StoreReadRequest>,
+    pub(crate) stop_at: Option<MonotonicMs>,
+    /// Connections end because the process does.
+    pub(crate) is_shutting_down: bool,
+}
+
+/// Beyond the last socket: the listeners of shard 0.
+pub(crate) const LISTENER_FIRST: usize = INDEX_MAX - limits::LISTENERS_MAX;
+/// How long closed connections' peers may go on when the whole process ends.
+const STOP_MS: u64 = 500;
+
+impl ShardDriver {
+    #[expect(clippy::too_many_arguments, reason = "the parts of a shard, each given once")]
+    pub(crate) fn new(
+        id: ShardId,
+        shard: Shard,
+        poll: Poll,
+        registry: Registry,
+        rings: ShardRings,
+        control: Receiver<ShardControl>,
+        listeners: Vec<SocketAcceptor>,
+        doors: Arc<[ListenerTransport]>,
+        clock: SystemClock,
+        shelf: Option<StoreClient>,
+        log: EventLogger,
+        docket: PendingAuth,
+        hall: ConnectionLimiter,
+        salvo: BatchedSend,
+        options: &BrokerOptions,
+    ) -> ShardDriver {
+        ShardDriver {
+            id,
+            shard,
+            poll,
+            registry,
+            on_worker: false,
+            wake_at: None,
+            work: 0,
+            out: Outbox::new(rings.wakers.len()),
+            rings,
+            control,
+            quic: crate::quic::QuicShard::for_listeners(&listeners, &doors),
+            listeners,
+            accepts_connections: false,
+            transports: doors,
+            clock,
+            store: shelf,
+            log,
+            pending_auth: docket,
+            write_bytes_max: options.write_bytes_max as usize,
+            connect_timeout_ms: options.connect_timeout_ms,
+            now: MonotonicMs::default(),
+            sockets: Vec::new(),
+            socket_bytes: 0,
+            out_of_memory: Vec::new(),
+            free: Vec::new(),
+            freed: Vec::new(),
+            listed: Vec::new(),
+            publishers: VecDeque::new(),
+            has_accepts: false,
+            accept_pause: AcceptPause::default(),
+            limiter: hall,
+            lingering: VecDeque::new(),
+            has_memory_to_trim: false,
+            trim_after: MonotonicMs::default(),
+            release: BurstRelease::default(),
+            handshaking: VecDeque::new(),
+            handshake_shard: 0,
+            handshake_time: Duration::ZERO,
+            layer_bytes: 0,
+            pending_items: VecDeque::new(),
+            blocked: false,
+            store_backlogged: false,
+            buffer: vec![0; limits::READ_BYTES_PER_TICK + TAIL_COPIED_MAX].into(),
+            gathered: Vec::new(),
+            batched_send: salvo,
+            plain: Vec::new(),
+            sealed: SealedBuffer::default(),
+            readings: Vec::new(),
+            stop_at: None,
+            is_shutting_down: false,
+        }
+    }
+
+    fn open_listeners(&mut self, descriptors_reserved: usize) -> io::Result<()> {
+        self.accept_pause.budget = DescriptorBudget::measure(descriptors_reserved);
+        self.accepts_connections = true;
+        self.register_listeners()
+    }
+
+    fn register_listeners(&mut self) -> io::Result<()> {
+        if !self.accepts_connections {
+            return Ok(());
+        }
+        for (at, listener) in self.listeners.iter_mut().enumerate() {
+            let token = socket_token(self.id, LISTENER_FIRST + at);
+            self.registry.register(listener, token, Interest::READABLE)?;
+        }
+        Ok(())
+    }
+
+    /// To its own poller, with a guest. What is ready there is told anew.
+    pub(crate) fn move_to_worker_poller(&mut self) -> io::Result<()> {
+        let own = self.poll.registry().try_clone()?;
+        self.move_to_poller(own, true)
+    }
+
+    /// To the host's poller.
+    pub(crate) fn move_to_scheduler_poller(&mut self, host: Registry) -> io::Result<()> {
+        self.move_to_poller(host, false)
+    }
+
+    fn move_to_poller(&mut self, registry: Registry, with_guest: bool) -> io::Result<()> {
+        let from = std::mem::replace(&mut self.registry, registry);
+        self.on_worker = with_guest;
+        for listener in self.listeners.iter_mut().filter(|_| self.accepts_connections) {
+            from.deregister(listener)?;
+        }
+        self.register_listeners()?;
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let mut broken = Vec::new();
+        for (index, socket) in self.sockets.iter_mut().enumerate() {
+            let Some(socket) = socket else { continue };
+            let _ = from.deregister(&mut socket.stream);
+            let interest = if socket.watches_writable { both } else { Interest::READABLE };
+            let token = socket_token(self.id, index);
+            if self.registry.register(&mut socket.stream, token, interest).is_err() {
+                broken.push(index as u32);
+            }
+        }
+        broken.into_iter().for_each(|index| self.drop_lost_connection(index));
+        Ok(())
+    }
+
+    /// How much it did since it was asked last: what came in, and what that caused.
+    pub(crate) fn take_work(&mut self) -> u64 {
+        std::mem::take(&mut self.work)
+    }
+
+    /// Whether moving it would take long: every socket costs two calls.
+    pub(crate) fn has_many_sockets(&self) -> bool {
+        self.sockets.len() - self.free.len() > MOVED_BACK_MAX
+    }
+
+    /// The first half of a turn: everything that is ready, into the Outbox. Of the events those of
+    /// other shards are left out, and publishers are left to be read.
+    pub(crate) fn collect_input(&mut self, now: Instant, events: &Events) {
+        self.take_ring_input(now);
+        self.read_listed_sockets();
+        for event in events {
+            self.dispatch_event(event);
+        }
+        self.take_control();
+    }
+
+    pub(crate) fn has_publishers(&self) -> bool {
+        !self.publishers.is_empty()
+    }
+
+    /// Only what the rings hold of it.
+    pub(crate) fn take_ring_input(&mut self, now: Instant) {
+        self.now = self.clock.at(now);
+        self.check_time_of_day();
+        self.set_quic_time(now);
+        self.update_from_store();
+        self.take_ring_items();
+        self.drive_quic();
+    }
+
+    /// Whether the shard has stopped: there will be no further turn. Peers that still read our last
+    /// words are waited for, but not for long.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.stop_at.is_some_and(|at| self.has_no_connections() || self.now >= at)
+    }
+
+    /// Whether there is no connection.
+    pub(crate) fn has_no_connections(&self) -> bool {
+        self.sockets.len() == self.free.len() + self.freed.len()
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop_at.is_some()
+    }
+
+    pub(crate) fn list_socket(&mut self, index: u32) {
+        if let Some(Some(socket)) = self.sockets.get_mut(index as usize)
+            && !socket.listed
+        {
+            socket.listed = true;
+            self.listed.push(index);
+        }
+    }
+
+    fn read_listed_sockets(&mut self) {
+        if self.blocked {
+            return;
+        }
+        if self.has_accepts || self.accept_pause.rate_until.is_some_and(|at| at <= self.now) {
+            self.accept_connections();
+        }
+        self.read_datagrams();
+        for index in std::mem::take(&mut self.listed) {
+            if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
+                socket.listed = false;
+                self.read_socket(index);
+            }
+        }
+    }
+
+    pub(crate) fn resend_unsent(&mut self, index: u32) {
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        socket.stuck_since = self.now;
+        let sent = self.resend_socket(index);
+        self.count_socket_bytes(index);
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
+        match sent {
+            Err(_) if socket.is_lingering() => self.drop_socket(index),
+            Err(fault) => {
+                socket.note_fault(fault);
+                self.end_writes(index);
+            }
+            Ok(false) => {}
+            Ok(true) if socket.is_lingering() => self.shut_down_write(index),
+            Ok(true) if socket.congested.is_none() => socket.note_sent(),
+            Ok(true) => {
+                socket.note_sent();
+                socket.congested = None;
+                let conn = ConnId(index);
+                self.shard.handle(self.now, ShardInput::Writable { conn }, &mut self.out);
+                self.list_socket(index);
+            }
+        }
+    }
+
+    /// What another shard handed over before a peer learnt of it is known here before that peer's
+    /// next word is: rings come before sockets.
+    pub(crate) fn take_ring_items(&mut self) {
+        for from in 0..self.rings.inbound.len() {
+            let Some(mut ring) = self.rings.inbound[from].take() else { continue };
+            while !self.out.is_full()
+                && let Some(parcel) = ring.pop()
+            {
+                match parcel {
+                    RingItem::Message(cross) => {
+                        let from = ShardId(from as u8);
+                        let input = ShardInput::ShardMessage { from, cross };
+                        self.shard.handle(self.now, input, &mut self.out);
+                    }
+                    RingItem::Socket { socket, peer } => self.receive_socket(*socket, peer),
+                    RingItem::Quic(word) => self.apply_quic_message(*word),
+                    // The ring follows it by itself.
+                    RingItem::Next(_) => {}
+                }
+            }
+            self.rings.inbound[from] = Some(ring);
+        }
+    }
+
+    /// What time brings, once all is read: nobody is late whose bytes are here.
+    pub(crate) fn tick(&mut self) {
+        if self.shard.next_tick().is_some_and(|at| at <= self.now) {
+            self.shard.handle(self.now, ShardInput::Tick, &mut self.out);
+        }
+        self.trim_memory();
+        self.tick_quic();
+        self.time_out_handshakes();
+        while let Some(&(at, index)) = self.lingering.front()
+            && at <= self.now
+        {
+            self.lingering.pop_front();
+            let place = self.sockets.get(index as usize);
+            if place.is_some_and(|socket| socket.as_ref().is_some_and(|s| s.lingers_until == at)) {
+                self.drop_socket(index);
+            }
+        }
+    }
+
+    /// The second half of a turn: performs the Outbox.
+    pub(crate) fn perform_outbox(&mut self) {
+        // First, so that nobody learns from a write what another shard is not yet told.
+        self.commit_records();
+        self.push_lanes();
+        if self.shard.is_tracing() {
+            self.shard.trace_writes(&mut self.out);
+        }
+        let mut out = std::mem::take(&mut self.out);
+        let (broken, congested) = self.write_outbox(&out);
+        for effect in out.effects.drain(..) {
+            self.perform_effect(effect);
+        }
+        for note in out.events.drain(..) {
+            (self.log)(&note);
+        }
+        self.push_pending_items();
+        self.blocked =
+            !self.pending_items.is_empty() || out.lanes.iter().any(|lane| !lane.is_empty());
+        self.work += out.deliveries as u64 * WORK_OF_DELIVERY;
+        self.release.work += 1 + out.deliveries;
+        out.clear();
+        self.out = out;
+        self.release_burst_memory();
+        self.free_slots();
+        // What the writes found out is the next tick's input, and so is what the store holds.
+        for reading in std::mem::take(&mut self.readings) {
+            if let Some(stored) = &self.store {
+                self.shard.handle(
+                    self.now,
+                    ShardInput::StoreReady { reading, stored },
+                    &mut self.out,
+                );
+            }
+        }
+        self.handshake_time = Duration::ZERO;
+        self.layer_bytes = 0;
+        for conn in std::mem::take(&mut self.out_of_memory) {
+            if self.is_handshaking(conn.0) {
+                self.fail_handshake(conn.0, &TransportError::NoMemory);
+                continue;
+            }
+            self.shard.handle(self.now, ShardInput::OutOfMemory { conn }, &mut self.out);
+        }
+        for index in congested {
+            let conn = ConnId(index);
+            self.shard.handle(self.now, ShardInput::Congested { conn }, &mut self.out);
+        }
+        for index in broken {
+            self.end_writes(index);
+        }
+        self.flush_quic();
+    }
+
+    /// One write a touched connection, many of them in one call. Says whose connections are broken,
+    /// and whose have become congested.
+    fn write_outbox(&mut self, out: &Outbox) -> (Vec<u32>, Vec<u32>) {
+        let (mut broken, mut congested) = (Vec::new(), Vec::new());
+        let writes = out.writes();
+        let mut salvo = std::mem::take(&mut self.batched_send);
+        let sent = if writes.len() < batched_send::WRITES_MIN {
+            &[]
+        } else {
+            salvo.send_all(writes.iter().map(|write| {
+                let socket = self.sockets.get(write.conn.0 as usize)?.as_ref()?;
+                socket.as_single_send(write, &out.arena)
+            }))
+        };
+        for (at, write) in writes.iter().enumerate() {
+            let sent = sent.get(at).copied().unwrap_or(SendResult::NOT);
+            if sent.is_all_of(write.len()) {
+                continue;
+            }
+            let index = write.conn.0;
+            let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { continue };
+            if socket.out_of_memory && socket.unsent_len() > 0 {
+                continue;
+            }
+            let (gathered, sealed) = (&mut self.gathered, &mut self.sealed);
+            if let Err(fault) = socket.send(write, sent, &out.arena, gathered, sealed) {
+                socket.note_fault(fault);
+                broken.push(index);
+            } else if socket.unsent_len() > 0 && self.wait_for_room(index) {
+                congested.push(index);
+            }
+            self.list_relay(index);
+        }
+        self.batched_send = salvo;
+        if self.gathered.capacity() > 2 * limits::OUTBOX_BYTES_MAX {
+            self.gathered = Vec::new();
+        }
+        (broken, congested)
+    }
+
+    /// A socket took less than it was given. Says whether that makes its connection congested.
+    pub(crate) fn wait_for_room(&mut self, index: u32) -> bool {
+        if self.flushes_to_quic(index) {
+            return false;
+        }
+        self.count_socket_bytes(index);
+        let crowded = self.shard.are_sockets_over_budget();
+        let unsent_max = if crowded { 0 } else { self.write_bytes_max };
+        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return false };
+        if !socket.watches_writable {
+            socket.watches_writable = true;
+            let both = Interest::READABLE | Interest::WRITABLE;
+            let token = socket_token(self.id, index as usize);
+            let _ = self.registry.reregister(&mut socket.stream, token, both);
+        }
+        let unsent = socket.unsent_len();
+        let congests = unsent > unsent_max && socket.congested.is_none();
+        if congests {
+            let unsent_max = u32::try_from(unsent + self.write_bytes_max);
+            socket.congested = NonZeroU32::new(unsent_max.unwrap_or(u32::MAX));
+        }
+        congests
+    }
+
+    fn perform_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Close { conn } => self.close_connection(conn.0),
+            Effect::Hold { conn } => {
+                if let Some(Some(socket)) = self.sockets.get_mut(conn.0 as usize) {
+                    socket.held = true;
+                }
+            }
+            Effect::Resume { conn } => {
+                if let Some(Some(socket)) = self.sockets.get_mut(conn.0 as usize) {
+                    socket.held = false;
+                }
+                self.resume_later(conn.0);
+            }
+            Effect::Authorize { slip, question } => {
+                self.pending_auth.request_authz(slip, *question)
+            }
+            Effect::Authenticate { conn, case, claim } => {
+                self.pending_auth.request_auth(conn, case, *claim)
+            }
+            Effect::Move { conn, shard, peer } => self.move_to_owner_shard(conn.0, shard, peer),
+            Effect::ReadStore { reading } => self.readings.push(reading),
+        }
+    }
+}
+
+/// The host's poller tells of the sockets of several shards: the highest bits of a token name the
+/// shard, the others the socket.
+pub(crate) fn socket_token(shard: ShardId, index: usize) -> Token {
+    Token(usize::from(shard.0) << INDEX_BITS | index)
+}
+
+/// The shard and what is ready of it.
+pub(crate) fn split_token(token: Token) -> (usize, usize) {
+    (token.0 >> INDEX_BITS, token.0 & INDEX_MAX)
+}
+
+/// A message that goes out is about as much work as so many bytes that come in.
+const WORK_OF_DELIVERY: u64 = 16;
+const INDEX_BITS: u32 = usize::BITS - limits::SHARDS_MAX.ilog2();
+const INDEX_MAX: usize = (1 << INDEX_BITS) - 1;
+/// A poller's own waker. The last shard has no listeners up there.
+pub(crate) const WAKER: Token = Token(usize::MAX);
+/// A guest keeps a shard with more sockets than this: both would stand still for milliseconds.
+const MOVED_BACK_MAX: usize = 8 * 1024;
+const _: () = assert!(limits::SHARDS_MAX.is_power_of_two());

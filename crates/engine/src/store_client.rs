@@ -1,0 +1,337 @@
+//! A shard's way to the store: its records go down at the end of a tick, and what the store holds
+//! comes up when the shard asks.
+//!
+//! What the store refuses is not lost: it waits here, and with it the answers that promise it,
+//! until there is room. Removals go past it, since they are what makes room.
+
+use crate::shard_driver::ShardDriver;
+use broker::{BrokerEvent, RecordChange, ShardInput, StoreReadError, StoreReader};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+use store::{KeySpace, KeyValueStore, StoreBatch, StoreHandle};
+
+pub(crate) struct StoreClient {
+    handle: StoreHandle,
+    log: Arc<dyn Fn(&BrokerEvent) + Send + Sync>,
+    /// What the store has refused makes this of each key, ...
+    parked: BTreeMap<(KeySpace, Vec<u8>), Option<Vec<u8>>>,
+    /// ... takes so much memory, ...
+    parked_bytes: usize,
+    /// ... and is waited for.
+    parked_urgent: bool,
+    first_refused_at: Option<Instant>,
+    /// What `refuses` said last, ...
+    refused: bool,
+    /// ... and how many of all shards' shelves said that they do: the log hears of the first and
+    /// of the last.
+    refusing: Arc<AtomicUsize>,
+}
+
+/// How long after a refusal the store is asked again.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// What a parked pair costs beside its bytes: two vectors, and its share of a node.
+const PAIR_BYTES: usize = 64;
+
+/// What became of a tick's records.
+enum CommitOutcome {
+    /// The store's number for them; 0 where there were none.
+    Accepted(u64),
+    /// Not yet.
+    Parked,
+}
+
+impl StoreClient {
+    pub(crate) fn new(
+        handle: StoreHandle,
+        log: Arc<dyn Fn(&BrokerEvent) + Send + Sync>,
+        refusing: Arc<AtomicUsize>,
+    ) -> StoreClient {
+        StoreClient {
+            refusing,
+            handle,
+            log,
+            parked: BTreeMap::new(),
+            parked_bytes: 0,
+            parked_urgent: false,
+            first_refused_at: None,
+            refused: false,
+        }
+    }
+
+    pub(crate) fn durable_seq(&self) -> u64 {
+        self.handle.durable().0
+    }
+
+    /// More waits for the disk than it likes: who reads on adds to it.
+    pub(crate) fn is_backlogged(&self) -> bool {
+        self.handle.is_backlogged()
+    }
+
+    /// The store refused something, and has not yet taken it.
+    fn has_refused(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    fn is_parked(&self, of: broker::RecordSpace, key: &[u8]) -> bool {
+        self.parked.contains_key(&(key_space(of), key.to_vec()))
+    }
+
+    /// Whether nobody is to be promised more. Says so in the log when it begins and when it ends.
+    pub(crate) fn refuses_writes(&mut self) -> bool {
+        let refuses = self.has_refused() || self.handle.is_nearly_full();
+        if refuses != self.refused {
+            self.refused = refuses;
+            if refuses && self.refusing.fetch_add(1, SeqCst) == 0 {
+                (self.log)(&BrokerEvent::StoreFull);
+            } else if !refuses && self.refusing.fetch_sub(1, SeqCst) == 1 {
+                (self.log)(&BrokerEvent::StoreHasRoom);
+            }
+        }
+        refuses
+    }
+
+    /// When to try again.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        let tried = self.first_refused_at.filter(|_| self.has_refused())?;
+        Some(RETRY.saturating_sub(tried.elapsed()))
+    }
+
+    /// What a start writes, under the store's number. Refused, and written later, it would take
+    /// the place of what the shards have written meanwhile. It is hardly more than it replaces.
+    pub(crate) fn commit_initial(&mut self, changes: Vec<RecordChange>) -> u64 {
+        self.handle.commit_initial(batch_of(changes, true)).0
+    }
+
+    fn commit(&mut self, changes: Vec<RecordChange>, urgent: bool) -> CommitOutcome {
+        let mut batch = batch_of(changes, urgent);
+        if self.has_refused() {
+            return self.commit_past_parked(batch);
+        }
+        if batch.is_empty() {
+            return CommitOutcome::Accepted(0);
+        }
+        match self.handle.try_commit(&mut batch) {
+            Ok(seq) => CommitOutcome::Accepted(seq.0),
+            Err(_) => {
+                self.park(batch);
+                CommitOutcome::Parked
+            }
+        }
+    }
+
+    /// With something parked: removals go past it where they do not concern it.
+    fn commit_past_parked(&mut self, mut batch: StoreBatch) -> CommitOutcome {
+        let concerns = |(space, key, _): (KeySpace, &[u8], _)| {
+            self.parked.contains_key(&(space, key.to_vec()))
+        };
+        let passes = !batch.has_puts() && !batch.changes().any(concerns);
+        if passes && !batch.is_empty() {
+            // What is taken leaves nothing behind, and what is refused stays to be parked.
+            let _ = self.handle.try_commit(&mut batch);
+        }
+        if !batch.is_empty() {
+            self.park(batch);
+        }
+        if self.retry_after().is_some_and(|wait| !wait.is_zero()) {
+            return CommitOutcome::Parked;
+        }
+        self.first_refused_at = None;
+        let mut parked = self.unpark();
+        match self.handle.try_commit(&mut parked) {
+            Ok(seq) => CommitOutcome::Accepted(seq.0),
+            Err(_) => {
+                self.park(parked);
+                CommitOutcome::Parked
+            }
+        }
+    }
+
+    fn park(&mut self, batch: StoreBatch) {
+        self.first_refused_at.get_or_insert_with(Instant::now);
+        self.parked_urgent |= !batch.is_lazy();
+        for (space, key, value) in batch.into_changes() {
+            self.parked_bytes += PAIR_BYTES + key.len() + value.as_ref().map_or(0, Vec::len);
+            let key_len = key.len();
+            if let Some(old) = self.parked.insert((space, key), value) {
+                self.parked_bytes -= PAIR_BYTES + key_len + old.map_or(0, |old| old.len());
+            }
+        }
+    }
+
+    fn unpark(&mut self) -> StoreBatch {
+        self.parked_bytes = 0;
+        let pairs = std::mem::take(&mut self.parked).into_iter();
+        let changes = pairs.map(|((space, key), value)| (space, key, value));
+        batch(changes, std::mem::take(&mut self.parked_urgent))
+    }
+
+    fn log_unreadable(&self, fault: &store::Fault) -> StoreReadError {
+        (self.log)(&BrokerEvent::StoreUnreadable { fault: fault.to_string().into() });
+        StoreReadError
+    }
+}
+
+fn key_space(space: broker::RecordSpace) -> KeySpace {
+    match space {
+        broker::RecordSpace::Messages => KeySpace::Messages,
+        broker::RecordSpace::Queues => KeySpace::Queues,
+        broker::RecordSpace::Retained => KeySpace::Retained,
+        broker::RecordSpace::Sessions => KeySpace::Sessions,
+    }
+}
+
+fn batch_of(changes: Vec<RecordChange>, urgent: bool) -> StoreBatch {
+    let change = |RecordChange { space: of, key, value }| (key_space(of), key, value);
+    batch(changes.into_iter().map(change), urgent)
+}
+
+fn batch(
+    changes: impl Iterator<Item = (KeySpace, Vec<u8>, Option<Vec<u8>>)>,
+    urgent: bool,
+) -> StoreBatch {
+    let mut batch = StoreBatch::default();
+    for (space, key, value) in changes {
+        match value {
+            Some(value) => batch.put(space, key, value),
+            None => batch.remove(space, key),
+        }
+    }
+    if !urgent {
+        batch.set_lazy();
+    }
+    batch
+}
+
+impl std::fmt::Debug for StoreClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shelf").field("parked", &self.parked.len()).finish_non_exhaustive()
+    }
+}
+
+/// What is parked is there for its own shard.
+impl StoreReader for StoreClient {
+    fn get(&self, of: broker::RecordSpace, key: &[u8]) -> Result<Option<Vec<u8>>, StoreReadError> {
+        if self.has_refused()
+            && let Some(value) = self.parked.get(&(key_space(of), key.to_vec()))
+        {
+            return Ok(value.clone());
+        }
+        self.handle.get(key_space(of), key).map_err(|fault| self.log_unreadable(&fault))
+    }
+
+    fn scan(
+        &self,
+        of: broker::RecordSpace,
+        prefix: &[u8],
+        from: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreReadError> {
+        let start = (key_space(of), from.max(prefix).to_vec());
+        let parked = self.parked.range(start..).map(|((of, key), value)| (*of, key, value));
+        let mut parked = parked
+            .take_while(|(found, key, _)| *found == key_space(of) && key.starts_with(prefix))
+            .map(|(_, key, value)| (key, value))
+            .peekable();
+        let mut goes_on = true;
+        let scanned = self.handle.scan(key_space(of), prefix, from, &mut |key, value| {
+            while let Some((before, new)) = parked.next_if(|(parked, _)| parked[..] < *key) {
+                goes_on = new.as_ref().is_none_or(|new| visit(before, new));
+                if !goes_on {
+                    return false;
+                }
+            }
+            goes_on = match parked.next_if(|(parked, _)| parked[..] == *key) {
+                Some((_, new)) => new.as_ref().is_none_or(|new| visit(key, new)),
+                None => visit(key, value),
+            };
+            goes_on
+        });
+        scanned.map_err(|fault| self.log_unreadable(&fault))?;
+        let mut rest = parked.filter_map(|(key, new)| Some((key, new.as_ref()?)));
+        if goes_on {
+            rest.all(|(key, new)| visit(key, new));
+        }
+        Ok(())
+    }
+}
+
+impl ShardDriver {
+    /// The tick's records go down before anything that says so goes out.
+    pub(crate) fn commit_records(&mut self) {
+        let Some(shelf) = &mut self.store else { return };
+        if self.clock.claim_clock_record(self.now, self.shard.has_records()) {
+            self.shard.keep_clock(&self.clock.reading());
+        }
+        // What is paid at once may write more: a message whose turn came may have expired.
+        while self.shard.has_records() || shelf.has_refused() {
+            let (changes, urgent) = self.shard.take_records();
+            let CommitOutcome::Accepted(seq) = shelf.commit(changes, urgent) else {
+                self.shard.set_store_full(true);
+                return self.out.hold_unwritten(|of, key| shelf.is_parked(of, key));
+            };
+            self.out.release_held(|cross| self.shard.update_late_message(cross));
+            let durable = shelf.durable_seq();
+            self.shard.handle(self.now, ShardInput::Committed { seq, durable }, &mut self.out);
+        }
+    }
+
+    pub(crate) fn awaits_disk(&self) -> bool {
+        // Whom it holds it lets go when it sees that there is room, and not when there is.
+        self.store.as_ref().is_some_and(|shelf| {
+            self.shard.waits_for_disk() || self.store_backlogged || shelf.is_backlogged()
+        })
+    }
+
+    pub(crate) fn has_disk_progress(&self) -> bool {
+        self.store.as_ref().is_some_and(|shelf| {
+            shelf.durable_seq() > self.shard.durable_seen()
+                || self.store_backlogged && !shelf.is_backlogged()
+        })
+    }
+
+    pub(crate) fn update_from_store(&mut self) {
+        let Some(shelf) = &mut self.store else { return };
+        self.store_backlogged = shelf.is_backlogged();
+        self.shard.set_store_full(shelf.refuses_writes());
+        self.shard.set_store_backlog_bytes(shelf.parked_bytes);
+        self.shard.set_store_backlogged(self.now, self.store_backlogged, &mut self.out);
+        let seq = shelf.durable_seq();
+        if self.shard.waits_for_disk() && seq > self.shard.durable_seen() {
+            self.shard.handle(self.now, ShardInput::Durable { seq }, &mut self.out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::{DiskStore, StoreOptions};
+
+    fn change(key: u64, len: usize) -> RecordChange {
+        let space = broker::RecordSpace::Sessions;
+        RecordChange { space, key: key.to_be_bytes().to_vec(), value: Some(vec![1; len]) }
+    }
+
+    #[test]
+    fn what_is_refused_takes_memory_once_a_key() {
+        let path = std::env::temp_dir().join(format!("shelf-{}", std::process::id()));
+        let options = StoreOptions { bytes_max: 100, ..StoreOptions::default() };
+        let (disk, _) = DiskStore::open(&path, options, Box::new(|_| {})).expect("it is new");
+        let mut shelf = StoreClient::new(disk.handle(), Arc::new(|_| {}), Arc::default());
+        for round in 0..100 {
+            let changes = (0..10).map(|key| change(key, 1000 + round)).collect();
+            assert!(matches!(shelf.commit(changes, true), CommitOutcome::Parked));
+        }
+        assert_eq!(shelf.parked_bytes, 10 * (PAIR_BYTES + 8 + 1099));
+        let key = 3_u64.to_be_bytes();
+        let read = shelf.get(broker::RecordSpace::Sessions, &key).expect("it can be read");
+        assert_eq!(read.map(|value| value.len()), Some(1099));
+        let batch = shelf.unpark();
+        assert_eq!((batch.changes().count(), batch.is_lazy(), shelf.parked_bytes), (10, false, 0));
+        drop(disk);
+        std::fs::remove_dir_all(path).expect("it was made");
+    }
+}

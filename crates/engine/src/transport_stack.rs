@@ -1,0 +1,329 @@
+//! What stands between a socket's bytes and those of MQTT, both ways:
+//!
+//! ```text
+//! socket -> [PROXY header] -> [TLS] -> [WebSocket] -> MQTT
+//! socket <------------------- [TLS] <- [WebSocket] <- MQTT
+//! socket to another broker <-> [relay of a link] <-> MQTT
+//! ```
+//!
+//! A plain socket has none of it and pays one look whether it has. Nothing here reads or writes: it
+//! turns bytes into bytes.
+
+use crate::proxy::{self, ProxyVersions};
+use crate::relay::RelayLayer;
+use crate::tls::{HANDSHAKE_BYTES, LayerProgress, SealedBuffer, TlsLayer};
+use crate::websocket::{self, WebSocketLayer, WebSocketSite};
+use broker::{MonotonicMs, PeerInfo};
+use carrier::tls_errors::describe_client_error;
+use std::fmt;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(crate) struct TransportStack {
+    /// What the broker will be told once everything is passed; it knows nothing before.
+    pub(crate) handshake: Option<Box<PendingHandshake>>,
+    /// The header is still to come.
+    proxy: Option<ProxyVersions>,
+    tls: Option<TlsLayer>,
+    web: Option<Box<WebSocketLayer>>,
+    /// It is a stream of QUIC: what it has to pass is passed before its first byte.
+    quic: bool,
+    /// It leads to another broker, and nothing else stands between.
+    pub(crate) relay: Option<RelayLayer>,
+    /// Read and not whole: the beginning of a header or of a record.
+    raw: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(crate) struct PendingHandshake {
+    pub(crate) peer: PeerInfo,
+    pub(crate) since: MonotonicMs,
+    /// When it has to be done.
+    pub(crate) until: MonotonicMs,
+}
+
+/// Why a connection cannot go on below MQTT.
+#[derive(Debug)]
+pub(crate) enum TransportError {
+    /// The peer went in the middle of it.
+    PeerLeft,
+    NoMemory,
+    Proxy(proxy::ProxyError),
+    #[cfg(feature = "psk")]
+    Psk(crate::tls::psk::PskError),
+    Quic(quinn_proto::ConnectionError),
+    TimedOut,
+    Tls(rustls::Error),
+    Web(websocket::WebSocketError),
+}
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TransportError::PeerLeft => f.write_str("the peer left before the handshake was done"),
+            TransportError::NoMemory => f.write_str("there is no memory for its handshake"),
+            TransportError::Proxy(wrong) => write!(f, "{wrong} (proxy.protocol)"),
+            #[cfg(feature = "psk")]
+            TransportError::Psk(wrong) => write!(f, "TLS: {wrong}"),
+            TransportError::Quic(error) => write!(f, "QUIC: {error}"),
+            TransportError::TimedOut => {
+                f.write_str("the handshake was not done in time (connect.timeout_ms)")
+            }
+            TransportError::Tls(error) => {
+                write!(f, "TLS: {}{}", describe_client_error(error), option_hint(error))
+            }
+            TransportError::Web(wrong) => write!(f, "WebSocket: {wrong}{}", wrong.option_hint()),
+        }
+    }
+}
+
+/// Which option decides, where one does.
+fn option_hint(error: &rustls::Error) -> &'static str {
+    match error {
+        rustls::Error::NoCertificatesPresented => " (tls.client_certificate)",
+        rustls::Error::InvalidCertificate(_) => " (tls.client_ca, tls.crl)",
+        rustls::Error::PeerIncompatible(_) => " (tls.version_min, tls.certificate)",
+        rustls::Error::InvalidMessage(_) => ": is it TLS? (plain MQTT belongs to tcp://)",
+        _ => "",
+    }
+}
+
+impl std::error::Error for TransportError {}
+
+impl From<rustls::Error> for TransportError {
+    fn from(error: rustls::Error) -> TransportError {
+        TransportError::Tls(error)
+    }
+}
+
+#[cfg(feature = "psk")]
+impl From<crate::tls::psk::PskError> for TransportError {
+    fn from(wrong: crate::tls::psk::PskError) -> TransportError {
+        TransportError::Psk(wrong)
+    }
+}
+
+impl From<websocket::WebSocketError> for TransportError {
+    fn from(wrong: websocket::WebSocketError) -> TransportError {
+        TransportError::Web(wrong)
+    }
+}
+
+impl From<proxy::ProxyError> for TransportError {
+    fn from(wrong: proxy::ProxyError) -> TransportError {
+        TransportError::Proxy(wrong)
+    }
+}
+
+impl TransportStack {
+    pub(crate) fn new(
+        proxy: Option<ProxyVersions>,
+        tls: Option<TlsLayer>,
+        web: Option<Arc<WebSocketSite>>,
+    ) -> TransportStack {
+        let web = web.map(|site| Box::new(WebSocketLayer::new(site)));
+        TransportStack {
+            handshake: None,
+            proxy,
+            tls,
+            web,
+            quic: false,
+            relay: None,
+            raw: Vec::new(),
+        }
+    }
+
+    /// Of a stream of QUIC.
+    pub(crate) fn for_quic(opening: PendingHandshake) -> TransportStack {
+        TransportStack {
+            handshake: Some(Box::new(opening)),
+            quic: true,
+            ..TransportStack::new(None, None, None)
+        }
+    }
+
+    /// Of another stream of a connection that is open.
+    pub(crate) fn for_data_stream() -> TransportStack {
+        TransportStack { quic: true, ..TransportStack::new(None, None, None) }
+    }
+
+    pub(crate) fn of_relay(relay: RelayLayer) -> TransportStack {
+        TransportStack { relay: Some(relay), ..TransportStack::new(None, None, None) }
+    }
+
+    /// Takes in what came, from the first byte that was not understood yet, and keeps what is not
+    /// whole. What it says goes to `plain`, and what has to be answered to `sealed`. Says whether
+    /// the peer is done.
+    pub(crate) fn decode(
+        &mut self,
+        raw: &mut [u8],
+        plain: &mut Vec<u8>,
+        sealed: &mut SealedBuffer,
+    ) -> Result<bool, TransportError> {
+        if let Some(relay) = &mut self.relay {
+            return Ok(relay.take_in(raw, plain, sealed)?);
+        }
+        let mut at = 0;
+        if let Some(versions) = self.proxy {
+            let Some(header) = proxy::read_header(raw, versions)? else {
+                self.raw = raw.to_vec();
+                return Ok(false);
+            };
+            self.proxy = None;
+            at = header.len;
+            if let (Some(opening), Some(source)) = (&mut self.handshake, header.source) {
+                opening.peer.address = broker::PeerAddress::Network(source);
+            }
+        }
+        let from = plain.len();
+        let taken = match &mut self.tls {
+            Some(tls) if at < raw.len() => {
+                let taken = tls.decode(&mut raw[at..], plain, sealed);
+                if taken.is_err() && self.web.is_some() {
+                    plain.truncate(from);
+                }
+                taken?
+            }
+            Some(_) => LayerProgress::default(),
+            None => {
+                plain.extend_from_slice(&raw[at..]);
+                LayerProgress { consumed: raw.len() - at, ended: false }
+            }
+        };
+        self.raw = raw[at + taken.consumed..].to_vec();
+        Ok(self.take_frames(plain, from, sealed)? || taken.ended)
+    }
+
+    /// Of what came through the layers before, what the frames carry. Says whether the peer closes.
+    fn take_frames(
+        &mut self,
+        plain: &mut Vec<u8>,
+        from: usize,
+        sealed: &mut SealedBuffer,
+    ) -> Result<bool, TransportError> {
+        let Some(web) = self.web.as_mut().filter(|_| plain.len() > from) else { return Ok(false) };
+        let mut answers = Vec::new();
+        let taken = web.decode(plain, from, &mut answers);
+        if !answers.is_empty() {
+            self.seal_reply(&answers, sealed)?;
+        }
+        if taken != Ok(false) {
+            self.end_tls(sealed);
+        }
+        Ok(taken?)
+    }
+
+    /// What the broker is to be told, once, when everything is passed.
+    pub(crate) fn take_completed_handshake(&mut self) -> Option<PendingHandshake> {
+        let is_ready = self.proxy.is_none()
+            && self.tls.as_ref().is_none_or(TlsLayer::is_ready)
+            && self.web.as_ref().is_none_or(|web| web.is_ready());
+        let mut opening = self.handshake.take_if(|_| is_ready)?;
+        if let Some(tls) = &self.tls {
+            if let Some(certificate) = tls.certificate() {
+                opening.peer.set_certificate(certificate);
+            }
+            opening.peer.transport_bytes += tls.state_bytes();
+        }
+        if self.web.is_some() {
+            opening.peer.transport_bytes += websocket::STATE_BYTES;
+        }
+        Some(*opening)
+    }
+
+    /// Whether the connection needs them after the header.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.proxy.is_some() || self.tls.is_some() || self.web.is_some() || self.relay.is_some()
+    }
+
+    /// Room that has to stand in front of what is sealed.
+    pub(crate) fn header_room(&self) -> usize {
+        if self.web.is_some() { websocket::HEADER_ROOM } else { 0 }
+    }
+
+    /// What goes to the socket for the bytes that stand behind `front`.
+    pub(crate) fn seal<'b>(
+        &mut self,
+        bytes: &'b mut [u8],
+        sealed: &'b mut SealedBuffer,
+    ) -> Result<&'b [u8], rustls::Error> {
+        if let Some(relay) = &mut self.relay {
+            sealed.clear();
+            relay.seal(bytes, sealed)?;
+            return Ok(sealed.bytes());
+        }
+        let from = if self.web.is_some() { WebSocketLayer::wrap(bytes) } else { 0 };
+        let Some(tls) = &mut self.tls else { return Ok(&bytes[from..]) };
+        sealed.clear();
+        tls.seal(&mut self.raw, &bytes[from..], sealed)?;
+        Ok(sealed.bytes())
+    }
+
+    /// Words of a layer above TLS.
+    fn seal_reply(&mut self, bytes: &[u8], sealed: &mut SealedBuffer) -> Result<(), rustls::Error> {
+        match &mut self.tls {
+            Some(tls) => tls.seal(&mut self.raw, bytes, sealed),
+            None => sealed.push(bytes),
+        }
+    }
+
+    /// The last words of each layer. They may say that all connections end here.
+    pub(crate) fn close(&mut self, goes_down: bool, sealed: &mut SealedBuffer) {
+        let mut last = Vec::new();
+        if let Some(web) = &self.web {
+            web.close(goes_down, &mut last);
+        }
+        if !last.is_empty() && self.seal_reply(&last, sealed).is_err() {
+            return;
+        }
+        self.end_tls(sealed);
+    }
+
+    fn end_tls(&mut self, sealed: &mut SealedBuffer) {
+        if let Some(tls) = &mut self.tls
+            && tls.is_ready()
+        {
+            tls.close(&mut self.raw, sealed);
+        }
+    }
+
+    /// Puts what was read before in front, and says how much that is.
+    pub(crate) fn copy_pending(&self, buffer: &mut [u8]) -> usize {
+        buffer[..self.raw.len()].copy_from_slice(&self.raw);
+        self.raw.len()
+    }
+
+    /// Bytes that wait for the rest of what they begin.
+    pub(crate) fn pending_len(&self) -> usize {
+        self.raw.len()
+    }
+
+    /// Whether anything was said before it was ready.
+    pub(crate) fn has_received(&self) -> bool {
+        !self.raw.is_empty()
+            || self.tls.as_ref().is_some_and(|tls| !tls.is_silent())
+            || self.web.as_ref().is_some_and(|web| web.has_received())
+    }
+
+    /// Bytes that come and go; what stays is counted with the connection.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let shakes = match &self.tls {
+            _ if self.handshake.is_none() => 0,
+            Some(tls) => tls.handshake_bytes(),
+            None if self.quic => HANDSHAKE_BYTES,
+            None => 0,
+        };
+        let web = self.web.as_ref().map_or(0, |web| web.held_bytes());
+        let relay = self.relay.as_ref().map_or(0, RelayLayer::holds);
+        self.raw.capacity() + web + shakes + relay
+    }
+
+    /// Its memory is needed elsewhere, and its connection ends.
+    pub(crate) fn release_memory(&mut self) {
+        self.raw = Vec::new();
+        if self.handshake.is_some() {
+            self.tls = None;
+            self.web = None;
+        }
+    }
+}

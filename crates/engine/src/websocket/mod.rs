@@ -1,0 +1,256 @@
+//! WebSocket as a layer between a stream and MQTT (RFC 6455; MQTT 5.0, 6): a request of HTTP that
+//! is answered, then frames both ways. It turns bytes into bytes, and keeps none of those that are
+//! MQTT's.
+
+mod close;
+mod frame;
+#[cfg(test)]
+mod tests;
+mod upgrade_request;
+
+pub(crate) use frame::HEADER_ROOM;
+
+use broker::limits;
+use close::{CloseStatus, write_close};
+use frame::{ControlOutcome, FrameDecoder};
+use std::fmt;
+use std::sync::Arc;
+use upgrade_request::UpgradeRefusal;
+
+/// What a listener serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WebSocketSite {
+    /// Where; none is every path.
+    pub path: Option<String>,
+    pub origins: AllowedOrigins,
+}
+
+/// Whose pages may connect. Only browsers say whose page it is: others can say what they like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AllowedOrigins {
+    #[default]
+    Any,
+    Listed(Vec<String>),
+    /// Pages that this host itself serves.
+    ThisHost,
+}
+
+/// One connection's.
+#[derive(Debug)]
+pub(crate) struct WebSocketLayer {
+    /// The request is still to come.
+    upgrade: Option<Box<PendingUpgrade>>,
+    frames: FrameDecoder,
+}
+
+#[derive(Debug)]
+struct PendingUpgrade {
+    site: Arc<WebSocketSite>,
+    head: Vec<u8>,
+}
+
+/// What it takes while it lasts, with what stands around it: see docs/benchmarks.md, WebSocket.
+pub(crate) const STATE_BYTES: u32 = 208;
+
+/// Why it cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WebSocketError {
+    /// A close frame whose code is none.
+    Close,
+    /// ... or whose reason is no text.
+    CloseText,
+    /// A control frame that is long or in pieces.
+    Control,
+    /// A continuation of nothing, or a new message before the end of the last.
+    Fragment,
+    /// A length that has a shorter form.
+    Length,
+    Opcode,
+    Request(UpgradeRefusal),
+    Reserved,
+    Text,
+    TooLong,
+    Unmasked,
+}
+
+impl WebSocketError {
+    /// Which option decides, where one does.
+    pub(crate) fn option_hint(&self) -> &'static str {
+        match self {
+            WebSocketError::Request(UpgradeRefusal::Origin) => " (ws.origins)",
+            WebSocketError::Request(UpgradeRefusal::Path) => " (the path of the URL in listen)",
+            _ => "",
+        }
+    }
+}
+
+impl fmt::Display for WebSocketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WebSocketError::Close => "the close frame has a code that must not be sent",
+            WebSocketError::CloseText => "the close frame has a reason that is not UTF-8",
+            WebSocketError::Control => "a control frame is too long or in pieces",
+            WebSocketError::Fragment => "fragments of messages are mixed",
+            WebSocketError::Length => "a frame's length is not in its shortest form",
+            WebSocketError::Opcode => "a frame has an unknown opcode",
+            WebSocketError::Request(refused) => return write!(f, "{refused}"),
+            WebSocketError::Reserved => "a frame has reserved bits",
+            WebSocketError::Text => "MQTT comes in binary frames",
+            WebSocketError::TooLong => "a frame is longer than any packet",
+            WebSocketError::Unmasked => "a client's frame is not masked",
+        })
+    }
+}
+
+impl std::error::Error for WebSocketError {}
+
+impl WebSocketLayer {
+    pub(crate) fn new(site: Arc<WebSocketSite>) -> WebSocketLayer {
+        let asking = Some(Box::new(PendingUpgrade { site, head: Vec::new() }));
+        WebSocketLayer { upgrade: asking, frames: FrameDecoder::default() }
+    }
+
+    /// Takes all of `bytes` from `from` on, and leaves there what it says in MQTT. What has to be
+    /// answered goes to `answers`, after an error the words that say why. Says whether the peer
+    /// closes.
+    pub(crate) fn decode(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        from: usize,
+        answers: &mut Vec<u8>,
+    ) -> Result<bool, WebSocketError> {
+        if let Some(asking) = &mut self.upgrade {
+            match asking.read_head(bytes, from, answers) {
+                Ok(false) => return Ok(false),
+                Ok(true) => self.upgrade = None,
+                Err(refused) => {
+                    bytes.truncate(from);
+                    refused.write_response(answers);
+                    return Err(WebSocketError::Request(refused));
+                }
+            }
+        }
+        match self.frames.decode(bytes, from, answers) {
+            Ok(ControlOutcome::Nothing) => Ok(false),
+            // 5.5.1: it is answered with its own code.
+            Ok(ControlOutcome::Close(status)) => {
+                write_close(status, "", answers);
+                Ok(true)
+            }
+            Err(wrong) => {
+                write_close(Some(CloseStatus::for_error(wrong)), &wrong.to_string(), answers);
+                Err(wrong)
+            }
+        }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.upgrade.is_none()
+    }
+
+    pub(crate) fn has_received(&self) -> bool {
+        self.upgrade.as_ref().is_none_or(|asking| !asking.head.is_empty())
+    }
+
+    /// Our last frame. RFC 6455, 7.4.1: a server that goes down says so.
+    pub(crate) fn close(&self, goes_down: bool, into: &mut Vec<u8>) {
+        if self.is_ready() {
+            let status = if goes_down { CloseStatus::GOING_AWAY } else { CloseStatus::NORMAL };
+            write_close(Some(status), "", into);
+        }
+    }
+
+    /// Makes a frame of what stands behind `FRONT` bytes, which it may use. Says where it begins.
+    pub(crate) fn wrap(bytes: &mut [u8]) -> usize {
+        frame::wrap(bytes)
+    }
+
+    /// Bytes that come and go.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.upgrade.as_ref().map_or(0, |asking| asking.head.capacity()) + self.frames.held_bytes()
+    }
+}
+
+/// Answers a whole request that opens a WebSocket for something else than MQTT, which a gateway
+/// speaks there. Says why it is refused, if it is; then that is the answer too.
+pub fn accept_upgrade(
+    head: &[u8],
+    site: &WebSocketSite,
+    subprotocol: &str,
+    answer: &mut Vec<u8>,
+) -> Result<(), String> {
+    upgrade_request::accept_request(head, site, &[subprotocol], answer).map_err(|refused| {
+        refused.write_response(answer);
+        refused.to_string()
+    })
+}
+
+impl PendingUpgrade {
+    /// Takes as much as is the request's. Says whether it is answered.
+    fn read_head(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        from: usize,
+        answers: &mut Vec<u8>,
+    ) -> Result<bool, UpgradeRefusal> {
+        let seen = self.head.len();
+        let room = (HEAD_BYTES_MAX - seen).min(bytes.len() - from);
+        self.head.extend_from_slice(&bytes[from..from + room]);
+        if !upgrade_request::may_be_request(&self.head) {
+            return Err(UpgradeRefusal::NoRequest);
+        }
+        let Some(end) = upgrade_request::head_end(&self.head, seen) else {
+            bytes.truncate(from);
+            return if self.head.len() < HEAD_BYTES_MAX {
+                Ok(false)
+            } else {
+                Err(UpgradeRefusal::Headers)
+            };
+        };
+        bytes.drain(from..from + end - seen);
+        upgrade_request::accept_request(
+            &self.head[..end],
+            &self.site,
+            &upgrade_request::SUBPROTOCOLS,
+            answers,
+        )?;
+        Ok(true)
+    }
+}
+
+pub const HEAD_BYTES_MAX: usize = limits::WEB_HEAD_BYTES_MAX;
+
+/// What must hold for any bytes: what comes of them does not depend on the pieces they come in,
+/// and there is never more of it than there was. For the fuzzer, and for its corpus. The first
+/// byte says how long the pieces are, and whether the request is still to come.
+pub fn probe(bytes: &[u8]) {
+    let Some((first, bytes)) = bytes.split_first() else { return };
+    let site =
+        Arc::new(WebSocketSite { path: Some("/mqtt".into()), origins: AllowedOrigins::ThisHost });
+    let open = |asks: bool| {
+        let mut web = WebSocketLayer::new(site.clone());
+        web.upgrade.take_if(|_| !asks);
+        web
+    };
+    let asks = first & 1 == 1;
+    let run = |len: usize| {
+        let (mut web, mut said, mut ended) = (open(asks), Vec::new(), Ok(false));
+        for piece in bytes.chunks(len) {
+            let (mut piece, mut answers) = (piece.to_vec(), Vec::new());
+            ended = web.decode(&mut piece, 0, &mut answers);
+            said.extend_from_slice(&piece);
+            if ended != Ok(false) {
+                break;
+            }
+        }
+        assert!(said.len() <= bytes.len(), "{} of {}", said.len(), bytes.len());
+        assert!(web.held_bytes() <= HELD_MAX, "{} bytes are held", web.held_bytes());
+        (said, ended)
+    };
+    let whole = run(bytes.len().max(1));
+    let pieces = run(usize::from(first >> 1).max(1));
+    assert!(whole == pieces, "{whole:x?} at once, {pieces:x?} in pieces");
+}
+
+/// A head that has grown by doubling.
+const HELD_MAX: usize = 2 * HEAD_BYTES_MAX + frame::CONTROL_BYTES_MAX * 2;

@@ -1,0 +1,212 @@
+//! The request that opens a WebSocket, and its answer (RFC 6455, 4.2).
+
+use super::{AllowedOrigins, WebSocketSite};
+use carrier::accept_key_of;
+use std::fmt;
+
+/// What a refused request is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UpgradeRefusal {
+    /// Not HTTP, or not as HTTP is written.
+    NoRequest,
+    NoHost,
+    NoKey,
+    NoSubprotocol,
+    NoUpgrade,
+    Headers,
+    Method,
+    Origin,
+    Path,
+    Protocol,
+    Version,
+}
+
+impl UpgradeRefusal {
+    fn status(self) -> &'static str {
+        match self {
+            UpgradeRefusal::NoRequest
+            | UpgradeRefusal::NoHost
+            | UpgradeRefusal::NoKey
+            | UpgradeRefusal::NoSubprotocol => "400 Bad Request",
+            UpgradeRefusal::Origin => "403 Forbidden",
+            UpgradeRefusal::Path => "404 Not Found",
+            UpgradeRefusal::Method => "405 Method Not Allowed",
+            UpgradeRefusal::NoUpgrade | UpgradeRefusal::Version => "426 Upgrade Required",
+            UpgradeRefusal::Headers => "431 Request Header Fields Too Large",
+            UpgradeRefusal::Protocol => "505 HTTP Version Not Supported",
+        }
+    }
+
+    /// What HTTP wants said with the status.
+    fn headers(self) -> &'static str {
+        match self {
+            UpgradeRefusal::Method => "Allow: GET\r\n",
+            // RFC 9110, 15.5.22; RFC 6455, 4.4.
+            UpgradeRefusal::NoUpgrade | UpgradeRefusal::Version => {
+                "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            }
+            _ => "",
+        }
+    }
+
+    pub(super) fn write_response(self, into: &mut Vec<u8>) {
+        let (status, headers) = (self.status(), self.headers());
+        let words = format!("{self}\n");
+        let upgrade = if headers.starts_with("Upgrade") { "Upgrade, " } else { "" };
+        let text = format!(
+            "HTTP/1.1 {status}\r\nConnection: {upgrade}close\r\n{headers}Content-Type: \
+             text/plain\r\nContent-Length: {}\r\n\r\n{words}",
+            words.len()
+        );
+        into.extend_from_slice(text.as_bytes());
+    }
+}
+
+impl fmt::Display for UpgradeRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            UpgradeRefusal::NoRequest => "this is no HTTP request: MQTT comes over WebSocket here",
+            UpgradeRefusal::NoHost => "the request has no Host, or several",
+            UpgradeRefusal::NoKey => "the request has no Sec-WebSocket-Key of 16 bytes, or several",
+            UpgradeRefusal::NoSubprotocol => {
+                "the request offers no subprotocol of ours: use Sec-WebSocket-Protocol: mqtt"
+            }
+            UpgradeRefusal::NoUpgrade => "MQTT over WebSocket is served here, and nothing else",
+            UpgradeRefusal::Headers => "the request's headers are too long or too many",
+            UpgradeRefusal::Method => "a WebSocket is opened with GET",
+            UpgradeRefusal::Origin => "pages of this origin may not connect",
+            UpgradeRefusal::Path => "no WebSocket is served at this path",
+            UpgradeRefusal::Protocol => "a WebSocket needs HTTP/1.1",
+            UpgradeRefusal::Version => "this version of WebSocket is not known, use 13",
+        })
+    }
+}
+
+/// Where the head of a request ends; `None` as long as it has not. `seen` bytes had no end.
+pub(super) fn head_end(head: &[u8], seen: usize) -> Option<usize> {
+    let from = seen.saturating_sub(END.len() - 1);
+    let at = head[from..].windows(END.len()).position(|window| window == END)?;
+    Some(from + at + END.len())
+}
+
+/// Whether it may still become a request: who speaks MQTT or TLS here is told so at once.
+pub(super) fn may_be_request(head: &[u8]) -> bool {
+    head.first().is_none_or(u8::is_ascii_alphabetic)
+}
+
+/// Answers a whole head.
+pub(super) fn accept_request(
+    head: &[u8],
+    site: &WebSocketSite,
+    subprotocols: &[&str],
+    into: &mut Vec<u8>,
+) -> Result<(), UpgradeRefusal> {
+    let mut room = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut room);
+    match request.parse(head) {
+        Ok(httparse::Status::Complete(len)) if len == head.len() => {}
+        Err(httparse::Error::TooManyHeaders) => return Err(UpgradeRefusal::Headers),
+        _ => return Err(UpgradeRefusal::NoRequest),
+    }
+    let headers = RequestHeaders(request.headers);
+    // 4.2.1, in its order where it has one.
+    if request.version != Some(1) {
+        return Err(UpgradeRefusal::Protocol);
+    }
+    if request.method != Some("GET") {
+        return Err(UpgradeRefusal::Method);
+    }
+    let path = request.path.unwrap_or_default();
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
+    if site.path.as_ref().is_some_and(|own| own != path) {
+        return Err(UpgradeRefusal::Path);
+    }
+    if !headers.tokens("Upgrade").any(|word| word.eq_ignore_ascii_case("websocket"))
+        || !headers.tokens("Connection").any(|word| word.eq_ignore_ascii_case("Upgrade"))
+    {
+        return Err(UpgradeRefusal::NoUpgrade);
+    }
+    if headers.single_value("Sec-WebSocket-Version") != Some("13") {
+        return Err(UpgradeRefusal::Version);
+    }
+    headers.single_value("Host").ok_or(UpgradeRefusal::NoHost)?;
+    let key = headers
+        .single_value("Sec-WebSocket-Key")
+        .filter(|key| is_websocket_key(key))
+        .ok_or(UpgradeRefusal::NoKey)?;
+    // 10.2: browsers say which page it is, other clients need not.
+    if headers.has("Origin")
+        && !headers.single_value("Origin").is_some_and(|origin| site.origins.allows(origin))
+    {
+        return Err(UpgradeRefusal::Origin);
+    }
+    // [MQTT-6.0.0-3]
+    let offers = |name: &str| headers.tokens("Sec-WebSocket-Protocol").any(|word| word == name);
+    let subprotocol = subprotocols.iter().find(|name| offers(name));
+    let subprotocol = subprotocol.ok_or(UpgradeRefusal::NoSubprotocol)?;
+    // 4.2.2; [MQTT-6.0.0-4]
+    let text = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {}\r\nSec-WebSocket-Protocol: {subprotocol}\r\n\r\n",
+        accept_key_of(key)
+    );
+    into.extend_from_slice(text.as_bytes());
+    Ok(())
+}
+
+impl AllowedOrigins {
+    fn allows(&self, origin: &str) -> bool {
+        match self {
+            AllowedOrigins::Any => true,
+            // RFC 6454, 6.2: browsers write schemes and hosts in small letters.
+            AllowedOrigins::Listed(all) => all.iter().any(|own| own.eq_ignore_ascii_case(origin)),
+            AllowedOrigins::ThisHost => {
+                let host = origin.split_once("://").map_or("", |(_, host)| host);
+                // A port is digits; the colons of an address stand in brackets.
+                let host = match host.rsplit_once(':') {
+                    Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+                    _ => host,
+                };
+                matches!(host, "localhost" | "127.0.0.1" | "[::1]")
+            }
+        }
+    }
+}
+
+struct RequestHeaders<'h>(&'h [httparse::Header<'h>]);
+
+impl<'h> RequestHeaders<'h> {
+    fn values(&self, name: &str) -> impl Iterator<Item = &'h str> {
+        let named = self.0.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
+        // What is not ASCII is none of the values that are looked for.
+        named.map(|header| std::str::from_utf8(header.value).unwrap_or_default().trim())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.values(name).next().is_some()
+    }
+
+    /// Its value, if it comes once (11.3.1, 11.3.5).
+    fn single_value(&self, name: &str) -> Option<&'h str> {
+        let mut all = self.values(name);
+        all.next().filter(|_| all.next().is_none())
+    }
+
+    /// The words of all of its values, which are lists.
+    fn tokens(&self, name: &str) -> impl Iterator<Item = &'h str> {
+        self.values(name).flat_map(|value| value.split(',')).map(str::trim)
+    }
+}
+
+/// Whether it is base64 of 16 bytes (4.2.1, 5).
+fn is_websocket_key(text: &str) -> bool {
+    let Some(word) = text.strip_suffix("==") else { return false };
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    word.len() == 22 && word.bytes().all(is_letter)
+}
+
+/// In the order in which we choose. The second is that of old clients (MQTT 3.1).
+pub(super) const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
+const END: &[u8] = b"\r\n\r\n";
+/// Browsers send about twenty.
+const HEADERS_MAX: usize = broker::limits::WEB_HEADERS_MAX;

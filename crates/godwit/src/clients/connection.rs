@@ -1,0 +1,315 @@
+//! A blocking connection: packets out, frames and other events in.
+//!
+//! One thread reads the socket, so that the client's own thread can wait for the broker, for a
+//! line of stdin and for time at once: everything arrives in one channel, which is bounded, so a
+//! client that does not keep up holds the broker back.
+
+use super::stream::ClientStream;
+use super::{ClientError, EXIT_LOST};
+use mqtt::{Disconnect, Packet, Properties, ProtocolVersion, ReasonCode};
+use std::io::{self, BufRead, BufReader, Write};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(super) struct BlockingConnection {
+    stream: ClientStream,
+    version: ProtocolVersion,
+    client_id: String,
+    debug: bool,
+    sender: SyncSender<ReaderEvent>,
+    events: Receiver<ReaderEvent>,
+    out: Vec<u8>,
+    keep_alive: Option<Duration>,
+    sent_at: Instant,
+    /// When the PINGREQ left that is not answered yet.
+    pinged_at: Option<Instant>,
+}
+
+/// One whole packet, still encoded.
+pub(super) struct EncodedPacket(Vec<u8>);
+
+enum ReaderEvent {
+    Frame(EncodedPacket),
+    /// Lines of stdin; none at its end.
+    Lines(Vec<Vec<u8>>),
+    Lost(String),
+}
+
+/// What a client waits for.
+pub(super) enum ClientInput {
+    Frame(EncodedPacket),
+    Lines(Vec<Vec<u8>>),
+    Timeout,
+}
+
+/// Asks for lines of stdin a few at a time, so that none is read long before there is room for it.
+pub(super) struct StdinLines {
+    request_sender: SyncSender<()>,
+    is_requested: bool,
+}
+
+impl BlockingConnection {
+    pub(super) fn new(
+        stream: ClientStream,
+        version: ProtocolVersion,
+        client_id: &str,
+        debug: bool,
+    ) -> io::Result<BlockingConnection> {
+        let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
+        let (reader, frames) = (stream.try_clone()?, sender.clone());
+        thread::Builder::new().name("reader".into()).spawn(move || read_frames(reader, &frames))?;
+        Ok(BlockingConnection {
+            stream,
+            version,
+            client_id: client_id.to_string(),
+            debug,
+            sender,
+            events,
+            out: Vec::new(),
+            keep_alive: None,
+            sent_at: Instant::now(),
+            pinged_at: None,
+        })
+    }
+
+    pub(super) fn keep_alive(&mut self, seconds: u16) {
+        self.keep_alive = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
+    }
+
+    pub(super) fn send(&mut self, packet: &Packet<'_>) -> Result<(), ClientError> {
+        self.queue(packet);
+        self.flush()
+    }
+
+    /// For many packets at once: they leave with the next `flush`, or when there are many.
+    pub(super) fn queue(&mut self, packet: &Packet<'_>) {
+        packet.encode(self.version, &mut self.out);
+        self.trace_packet("sending", packet);
+    }
+
+    pub(super) fn queued_bytes(&self) -> usize {
+        self.out.len()
+    }
+
+    pub(super) fn flush(&mut self) -> Result<(), ClientError> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let written = self.stream.write_all(&self.out);
+        self.out.clear();
+        self.sent_at = Instant::now();
+        // A broker that closes says why first: what it said is still to be read.
+        match written {
+            Err(error) if !is_closed(&error) => Err(connection_lost(&error.to_string())),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn decode<'a>(&self, frame: &'a EncodedPacket) -> Result<Packet<'a>, ClientError> {
+        let broken =
+            |violation| connection_lost(&format!("the broker broke the protocol: {violation}"));
+        let whole = mqtt::split_frame(&frame.0, u32::MAX).map_err(broken)?;
+        let whole = whole.ok_or_else(|| connection_lost("the broker sent half a packet"))?;
+        let packet = Packet::decode(whole, self.version).map_err(broken)?;
+        self.trace_packet("received", &packet);
+        Ok(packet)
+    }
+
+    /// The next packet; `None` when the deadline comes first.
+    pub(super) fn receive(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<Option<EncodedPacket>, ClientError> {
+        match self.wait(Some(deadline))? {
+            ClientInput::Frame(frame) => Ok(Some(frame)),
+            ClientInput::Lines(_) | ClientInput::Timeout => Ok(None),
+        }
+    }
+
+    /// Waits, and pings meanwhile where the keep-alive asks for it.
+    pub(super) fn wait(&mut self, deadline: Option<Instant>) -> Result<ClientInput, ClientError> {
+        self.flush()?;
+        loop {
+            let now = Instant::now();
+            self.ping(now)?;
+            let until = [deadline, self.next_ping()].into_iter().flatten().min();
+            let left = until.map_or(FOREVER, |until| until.saturating_duration_since(now));
+            match self.events.recv_timeout(left) {
+                Ok(ReaderEvent::Frame(EncodedPacket(bytes))) if bytes == mqtt::PINGRESP => {
+                    self.pinged_at = None
+                }
+                Ok(ReaderEvent::Frame(frame)) => return Ok(ClientInput::Frame(frame)),
+                Ok(ReaderEvent::Lines(lines)) => return Ok(ClientInput::Lines(lines)),
+                Ok(ReaderEvent::Lost(why)) => return Err(connection_lost(&why)),
+                Err(RecvTimeoutError::Timeout) => {
+                    if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                        return Ok(ClientInput::Timeout);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(connection_lost("the reader is gone"));
+                }
+            }
+        }
+    }
+
+    /// What is there already, without waiting.
+    pub(super) fn try_receive(&mut self) -> Option<ClientInput> {
+        let event = self.events.try_recv().ok()?;
+        match event {
+            ReaderEvent::Frame(EncodedPacket(bytes)) if bytes == mqtt::PINGRESP => {
+                self.pinged_at = None;
+                self.try_receive()
+            }
+            ReaderEvent::Frame(frame) => Some(ClientInput::Frame(frame)),
+            ReaderEvent::Lines(lines) => Some(ClientInput::Lines(lines)),
+            ReaderEvent::Lost(why) => {
+                // Said by the next wait.
+                let _ = self.sender.try_send(ReaderEvent::Lost(why));
+                None
+            }
+        }
+    }
+
+    /// Lines of stdin become arrivals of this connection.
+    pub(super) fn read_stdin(&self) -> io::Result<StdinLines> {
+        let (asks, asked) = mpsc::sync_channel(1);
+        let lines = self.sender.clone();
+        thread::Builder::new().name("lines".into()).spawn(move || read_lines(&asked, &lines))?;
+        Ok(StdinLines { request_sender: asks, is_requested: false })
+    }
+
+    pub(super) fn disconnect(&mut self, properties: Properties<'_>) -> Result<(), ClientError> {
+        let reason = ReasonCode::NormalDisconnection;
+        self.send(&Packet::Disconnect(Disconnect { reason, properties }))?;
+        self.stream.shutdown_write();
+        // Closing with unread bytes would reset the connection, and what we sent last with it: so
+        // the broker closes first.
+        let deadline = Instant::now() + GOODBYE_TIMEOUT;
+        while let Ok(ClientInput::Frame(_) | ClientInput::Lines(_)) = self.wait(Some(deadline)) {}
+        Ok(())
+    }
+
+    fn ping(&mut self, now: Instant) -> Result<(), ClientError> {
+        let Some(keep_alive) = self.keep_alive else { return Ok(()) };
+        match self.pinged_at {
+            // This process was stopped for a while: an answer may have come and not been read.
+            Some(at) if now >= at + keep_alive + STOPPED => {
+                self.pinged_at = Some(now);
+                self.send(&Packet::PingReq)
+            }
+            Some(at) if now >= at + keep_alive => {
+                Err(connection_lost("the broker does not answer pings"))
+            }
+            None if now >= self.sent_at + keep_alive => {
+                self.pinged_at = Some(now);
+                self.send(&Packet::PingReq)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn next_ping(&self) -> Option<Instant> {
+        let from = self.pinged_at.unwrap_or(self.sent_at);
+        self.keep_alive.map(|keep_alive| from + keep_alive)
+    }
+
+    fn trace_packet(&self, way: &str, packet: &Packet<'_>) {
+        if self.debug {
+            let _ = writeln!(io::stderr(), "Client {} {way} {packet}", self.client_id);
+        }
+    }
+}
+
+impl Drop for BlockingConnection {
+    /// Wakes the reader, which would hold the socket open.
+    fn drop(&mut self) {
+        self.stream.close();
+    }
+}
+
+impl StdinLines {
+    /// The next lines will arrive; asking twice for the same ones is fine.
+    pub(super) fn request_lines(&mut self) {
+        if !self.is_requested {
+            self.is_requested = self.request_sender.try_send(()).is_ok();
+        }
+    }
+
+    pub(super) fn on_lines(&mut self) {
+        self.is_requested = false;
+    }
+}
+
+/// The broker ended the connection, or the network did.
+pub(super) fn connection_lost(why: &str) -> ClientError {
+    ClientError::new(EXIT_LOST, format!("the connection was lost: {why}"))
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
+fn read_frames(mut stream: ClientStream, frames: &SyncSender<ReaderEvent>) {
+    let mut buffer = Vec::new();
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let why = loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => break "closed by the broker".to_string(),
+            Ok(len) => buffer.extend_from_slice(&chunk[..len]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => break error.to_string(),
+        }
+        let mut consumed = 0;
+        loop {
+            match mqtt::split_frame(&buffer[consumed..], u32::MAX) {
+                Ok(Some(frame)) => {
+                    let bytes = buffer[consumed..consumed + frame.len].to_vec();
+                    consumed += frame.len;
+                    if frames.send(ReaderEvent::Frame(EncodedPacket(bytes))).is_err() {
+                        return;
+                    }
+                }
+                Ok(None) => break,
+                Err(violation) => {
+                    let _ = frames.send(ReaderEvent::Lost(violation.to_string()));
+                    return;
+                }
+            }
+        }
+        buffer.drain(..consumed);
+    };
+    let _ = frames.send(ReaderEvent::Lost(why));
+}
+
+/// One line as soon as it is there, and with it those that came in the same read.
+fn read_lines(asked: &Receiver<()>, lines: &SyncSender<ReaderEvent>) {
+    let mut stdin = BufReader::with_capacity(CHUNK_BYTES, io::stdin());
+    while asked.recv().is_ok() {
+        let mut batch = Vec::new();
+        while batch.is_empty() || batch.len() < LINES_MAX && stdin.buffer().contains(&b'\n') {
+            let mut line = Vec::new();
+            if !matches!(stdin.read_until(b'\n', &mut line), Ok(1..)) {
+                break;
+            }
+            if line.last() == Some(&b'\n') {
+                line.pop();
+            }
+            batch.push(line);
+        }
+        let ended = batch.is_empty();
+        if lines.send(ReaderEvent::Lines(batch)).is_err() || ended {
+            return;
+        }
+    }
+}
+
+const LINES_MAX: usize = 256;
+/// Events that may wait for the client's own thread.
+const EVENTS_MAX: usize = 1024;
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
+/// A timer that fires this late shows that the process was stopped.
+const STOPPED: Duration = Duration::from_secs(1);
+const CHUNK_BYTES: usize = 64 * 1024;
+const FOREVER: Duration = Duration::from_secs(365 * 86_400);

@@ -1,0 +1,150 @@
+//! Files that people write: read as a whole, and every error with its line.
+
+use broker::acl_rules::IpNetwork;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Lines that are wrong, and why.
+pub(crate) type LineErrors = Vec<(usize, String)>;
+pub(crate) type TomlValue<'a> = Spanned<DeValue<'a>>;
+
+/// What `parse` makes of the file, or every error as a sentence. `name` is what people call the
+/// file, `why_text` goes on after "not UTF-8 text, which".
+pub(crate) fn read<T>(
+    path: &Path,
+    name: &str,
+    why_text: &str,
+    parse: impl FnOnce(&str) -> Result<T, LineErrors>,
+) -> Result<T, Vec<String>> {
+    let shown = path.display();
+    let bytes =
+        std::fs::read(path).map_err(|error| vec![describe_read_error(path, name, &error)])?;
+    let parsed = text_of(&bytes, why_text).map_err(|wrong| vec![wrong]).and_then(parse);
+    parsed.map_err(|wrongs| {
+        wrongs.iter().map(|(line, why)| format!("{shown}:{line}: {why}")).collect()
+    })
+}
+
+/// Where a path leads, whatever the folder is that the program runs in.
+pub(crate) fn absolute_path(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// `name` is what people call the file, with its option.
+pub(crate) fn describe_read_error(path: &Path, name: &str, error: &std::io::Error) -> String {
+    format!("{}: the {name} cannot be read: {error}", absolute_path(path).display())
+}
+
+pub(crate) fn text_of<'a>(bytes: &'a [u8], why_text: &str) -> Result<&'a str, (usize, String)> {
+    // Editors on some systems begin a file with a byte order mark.
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+        return Err((1, format!("UTF-16 text: save it as UTF-8, which {why_text}")));
+    }
+    std::str::from_utf8(bytes).map_err(|error| {
+        (line_at(bytes, error.valid_up_to()), format!("not UTF-8 text, which {why_text}"))
+    })
+}
+
+pub(crate) fn line_at(source: &[u8], at: usize) -> usize {
+    1 + source[..at.min(source.len())].iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// The document, or where and why it is not TOML. What follows a syntax error may have been
+/// understood wrongly, so it is one or the other.
+pub(crate) fn parse_toml(source: &str) -> Result<Spanned<DeTable<'_>>, Vec<(usize, String)>> {
+    let (document, errors) = DeTable::parse_recoverable(source);
+    let why = |error: &toml::de::Error| {
+        let at = error.span().map_or(0, |span| span.start);
+        (at, format!("not TOML: {}", error.message()))
+    };
+    if errors.is_empty() { Ok(document) } else { Err(errors.iter().map(why).collect()) }
+}
+
+/// Reads what stands in a document, and remembers what is wrong in it.
+pub(crate) struct TomlReader<'a> {
+    source: &'a str,
+    wrongs: LineErrors,
+}
+
+impl<'a> TomlReader<'a> {
+    /// Hands the document to `understand`; what that makes of it counts if nothing was wrong.
+    pub(crate) fn read<T>(
+        source: &'a str,
+        understand: impl FnOnce(&mut TomlReader<'a>, &DeTable<'_>) -> T,
+    ) -> Result<T, LineErrors> {
+        let mut reader = TomlReader { source, wrongs: Vec::new() };
+        let understood = match parse_toml(source) {
+            Ok(document) => Some(understand(&mut reader, document.get_ref())),
+            Err(errors) => {
+                errors.into_iter().for_each(|(at, why)| reader.report_error(at, why));
+                None
+            }
+        };
+        match understood {
+            Some(understood) if reader.wrongs.is_empty() => Ok(understood),
+            _ => Err(reader.wrongs),
+        }
+    }
+
+    pub(crate) fn report_error(&mut self, at: usize, why: impl Into<String>) {
+        self.wrongs.push((line_at(self.source.as_bytes(), at), why.into()));
+    }
+
+    pub(crate) fn has_errors(&self) -> bool {
+        !self.wrongs.is_empty()
+    }
+
+    /// One text or a list of them; none at all is wrong.
+    pub(crate) fn read_texts(&mut self, value: &TomlValue<'_>, of: &str) -> Vec<String> {
+        let one = |value: &TomlValue<'_>| match value.get_ref() {
+            DeValue::String(text) if !text.is_empty() => Some(text.to_string()),
+            _ => None,
+        };
+        let texts: Option<Vec<String>> = match value.get_ref() {
+            DeValue::Array(many) => many.iter().map(one).collect(),
+            _ => one(value).map(|text| vec![text]),
+        };
+        match texts {
+            Some(texts) if !texts.is_empty() => texts,
+            _ => {
+                self.report_error(
+                    value.span().start,
+                    format!("use {of}, as text in quotes or a list"),
+                );
+                Vec::new()
+            }
+        }
+    }
+
+    /// One address or network, or a list of them.
+    pub(crate) fn read_networks(&mut self, value: &TomlValue<'_>) -> Vec<IpNetwork> {
+        let texts = self.read_texts(value, "addresses like \"10.0.0.0/8\"");
+        let mut networks = Vec::with_capacity(texts.len());
+        for text in texts {
+            match IpNetwork::parse(&text) {
+                Some(network) => networks.push(network),
+                None => self.report_error(
+                    value.span().start,
+                    format!(
+                        "{text:?} is no address, use one like \"192.0.2.7\" or \"2001:db8::/32\""
+                    ),
+                ),
+            }
+        }
+        networks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_text() {
+        assert_eq!(text_of(b"\xef\xbb\xbfann:x", "it is"), Ok("ann:x"));
+        let (line, why) = text_of(b"\xff\xfea\0", "names are").unwrap_err();
+        assert_eq!((line, why.as_str()), (1, "UTF-16 text: save it as UTF-8, which names are"));
+    }
+}

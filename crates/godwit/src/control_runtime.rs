@@ -1,0 +1,57 @@
+//! The control plane's runtime: one thread for everything that waits for other hosts.
+//!
+//! Invariant: it exists from the first work on and sleeps in the kernel while there is none; no
+//! shard waits for it.
+
+use std::future::{Future, pending};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+use tokio::runtime::{Builder, Handle};
+use tracing::error;
+
+#[derive(Default)]
+pub(crate) struct ControlRuntime {
+    handle: OnceLock<Handle>,
+    /// Held by whoever starts it.
+    starting: Mutex<()>,
+}
+
+/// Handshakes of TLS are what lies deepest on it.
+const STACK_BYTES: usize = 512 * 1024;
+/// Names are looked up on threads of their own, which end when there is nothing to look up.
+const LOOKUPS_MAX: usize = 2;
+
+impl ControlRuntime {
+    /// Work that cannot begin is dropped, which whoever waits for it takes for a fault.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        match self.handle() {
+            Ok(handle) => _ = handle.spawn(work),
+            Err(error) => error!(target: "godwit::serve", %error, "no thread to ask others from"),
+        }
+    }
+
+    fn handle(&self) -> std::io::Result<&Handle> {
+        if let Some(handle) = self.handle.get() {
+            return Ok(handle);
+        }
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.handle.get().is_none() {
+            let _ = self.handle.set(start()?);
+        }
+        self.handle.get().ok_or_else(|| std::io::Error::other("it has not started"))
+    }
+}
+
+fn start() -> std::io::Result<Handle> {
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(LOOKUPS_MAX)
+        .thread_name("lookup")
+        .thread_stack_size(STACK_BYTES)
+        .build()?;
+    let handle = runtime.handle().clone();
+    let control = thread::Builder::new().name("control".into()).stack_size(STACK_BYTES);
+    control.spawn(move || runtime.block_on(pending::<()>()))?;
+    Ok(handle)
+}

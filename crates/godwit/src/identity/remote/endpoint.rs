@@ -1,0 +1,69 @@
+//! The way to another server: TCP, and TLS where it is wanted.
+
+use carrier::tls_errors::describe_io_error;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Bytes both ways, whatever carries them.
+pub(crate) trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for T {}
+
+#[derive(Clone)]
+pub(crate) struct ServerEndpoint {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// Without it nothing is encrypted.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+}
+
+impl ServerEndpoint {
+    pub(crate) async fn connect_tcp(&self) -> Result<TcpStream, String> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
+        let stream = stream.map_err(|error| format!("{self}: {error}"))?;
+        // A question is one write and its answer another.
+        let _ = stream.set_nodelay(true);
+        Ok(stream)
+    }
+
+    /// For protocols that begin without TLS.
+    pub(crate) async fn start_tls(
+        &self,
+        stream: TcpStream,
+        tls: Arc<ClientConfig>,
+    ) -> Result<Box<dyn AsyncStream>, String> {
+        self.start_tls_as(&self.host, stream, tls).await
+    }
+
+    /// The same where the certificate has another name.
+    pub(crate) async fn start_tls_as(
+        &self,
+        name: &str,
+        stream: impl AsyncStream + 'static,
+        tls: Arc<ClientConfig>,
+    ) -> Result<Box<dyn AsyncStream>, String> {
+        let name = ServerName::try_from(name.to_string());
+        let name = name.map_err(|_| format!("{self}: no certificate has such a name"))?;
+        let stream = TlsConnector::from(tls).connect(name, stream).await;
+        Ok(Box::new(stream.map_err(|error| format!("{self}: {}", describe_io_error(&error)))?))
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Box<dyn AsyncStream>, String> {
+        let stream = self.connect_tcp().await?;
+        match &self.tls {
+            Some(tls) => self.start_tls(stream, tls.clone()).await,
+            None => Ok(Box::new(stream)),
+        }
+    }
+}
+
+impl std::fmt::Display for ServerEndpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ServerEndpoint { host, port, .. } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}

@@ -1,0 +1,187 @@
+//! Where another server is: `scheme://user:password@host:port/path`. No error and no log repeats
+//! what is in it, for there may be a password.
+
+use std::fmt;
+
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct ServerUrl {
+    pub(crate) scheme: String,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    /// A name or an address; an IPv6 address without its brackets.
+    pub(crate) host: String,
+    pub(crate) port: Option<u16>,
+    /// With the query, from the first `/` on; empty without one.
+    pub(crate) path: String,
+}
+
+impl ServerUrl {
+    /// The error says what would be right.
+    pub(crate) fn parse(text: &str, schemes: &[&str]) -> Result<ServerUrl, String> {
+        let right = || {
+            let all: Vec<String> = schemes.iter().map(|one| format!("{one}://HOST")).collect();
+            format!("no URL that can be asked, use {}", all.join(" or "))
+        };
+        let (scheme, rest) = text.split_once("://").ok_or_else(right)?;
+        if !schemes.contains(&scheme) || rest.contains(|c: char| !c.is_ascii_graphic()) {
+            return Err(right());
+        }
+        let (authority, path) = match rest.find(['/', '?']) {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        let (who, place) = match authority.rsplit_once('@') {
+            Some((who, place)) => (Some(who), place),
+            None => (None, authority),
+        };
+        let (user, password) = match who.map(|who| who.split_once(':').unwrap_or((who, ""))) {
+            Some((user, password)) => {
+                let decoded =
+                    percent_decode(user).zip(percent_decode(password)).ok_or_else(right)?;
+                let given = |text: String| (!text.is_empty()).then_some(text);
+                (given(decoded.0), given(decoded.1))
+            }
+            None => (None, None),
+        };
+        let (host, port) = split_port(place).ok_or_else(right)?;
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
+        if host.is_empty() || !host.chars().all(is_name) {
+            return Err(right());
+        }
+        let (scheme, host, path) = (scheme.into(), host.into(), path.into());
+        Ok(ServerUrl { scheme, user, password, host, port, path })
+    }
+}
+
+/// `host`, `host:port`, `[::1]`, `[::1]:port`
+fn split_port(place: &str) -> Option<(&str, Option<u16>)> {
+    let (host, port) = match place.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']')?;
+            let _: std::net::Ipv6Addr = host.parse().ok()?;
+            (host, port)
+        }
+        None => place.split_at(place.find(':').unwrap_or(place.len())),
+    };
+    match port.strip_prefix(':') {
+        Some(port) => port.parse().ok().filter(|port| *port > 0).map(|port| (host, Some(port))),
+        None => port.is_empty().then_some((host, None)),
+    }
+}
+
+/// Percent-encoding (RFC 3986, 2.1), of UTF-8.
+pub(crate) fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                let (high, low) = (digit(rest.next()?)?, digit(rest.next()?)?);
+                (high << 4 | low) as u8
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Whatever is not unreserved (RFC 3986, 2.3) is encoded, so it can be nothing but a value.
+pub(crate) fn percent_encode(bytes: &[u8], out: &mut String) {
+    for byte in bytes {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                out.push(char::from(*byte));
+            }
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+}
+
+/// Whether a path says `.` or `..`, which its reader may resolve (RFC 3986, 5.2.4). Some look at
+/// encoded separators as if they were none.
+pub(crate) fn has_dot_segments(target: &str) -> bool {
+    let path = target.split('?').next().unwrap_or_default();
+    let path = path.replace("%2F", "/").replace("%5C", "/");
+    path.split('/').any(|segment| segment == "." || segment == "..")
+}
+
+/// For logs: where, and nothing more.
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ServerUrl { scheme, host, port, .. } = self;
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        match port {
+            Some(port) => write!(f, "{scheme}://{host}:{port}"),
+            None => write!(f, "{scheme}://{host}"),
+        }
+    }
+}
+
+impl fmt::Debug for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCHEMES: &[&str] = &["http", "redis"];
+
+    #[test]
+    fn its_parts_are_told_apart() {
+        let url = ServerUrl::parse("redis://ann:p%40%3Aw@db.example:6380/2?x=1", SCHEMES).unwrap();
+        assert_eq!((url.scheme.as_str(), url.host.as_str()), ("redis", "db.example"));
+        assert_eq!((url.user.as_deref(), url.password.as_deref()), (Some("ann"), Some("p@:w")));
+        assert_eq!((url.port, url.path.as_str()), (Some(6380), "/2?x=1"));
+        let url = ServerUrl::parse("redis://:secret@[::1]", SCHEMES).unwrap();
+        assert_eq!((url.user, url.password.as_deref()), (None, Some("secret")));
+        assert_eq!((url.host.as_str(), url.port, url.path.as_str()), ("::1", None, ""));
+        let url = ServerUrl::parse("http://h?id=${clientid}", SCHEMES).unwrap();
+        assert_eq!((url.host.as_str(), url.path.as_str()), ("h", "?id=${clientid}"));
+    }
+
+    #[test]
+    fn what_is_no_url_is_told_without_repeating_it() {
+        for text in [
+            "",
+            "h",
+            "ftp://secret@h",
+            "http://",
+            "http://:80",
+            "http://h:0",
+            "http://h:99999",
+            "http://h:x",
+            "http://[::1",
+            "http://[x]",
+            "http://a b",
+            "http://a\r\nb",
+            "http://u:%4@h",
+            "http://u:%ff@h",
+            "http://h\u{e9}",
+        ] {
+            let why = ServerUrl::parse(text, SCHEMES).unwrap_err();
+            assert_eq!(why, "no URL that can be asked, use http://HOST or redis://HOST", "{text}");
+        }
+    }
+
+    #[test]
+    fn no_password_is_shown() {
+        let text = "redis://ann:secret@h:1/0";
+        let url = ServerUrl::parse(text, SCHEMES).unwrap();
+        assert_eq!(
+            (format!("{url}"), format!("{url:?}")),
+            ("redis://h:1".into(), "redis://h:1".into())
+        );
+    }
+
+    #[test]
+    fn values_are_nothing_but_values() {
+        let mut out = String::new();
+        percent_encode("a&b=c/..?#%\r\n\0\u{e9}".as_bytes(), &mut out);
+        assert_eq!(out, "a%26b%3Dc%2F..%3F%23%25%0D%0A%00%C3%A9");
+        assert_eq!(percent_decode(&out).as_deref(), Some("a&b=c/..?#%\r\n\0\u{e9}"));
+    }
+}

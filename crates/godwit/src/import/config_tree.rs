@@ -1,0 +1,243 @@
+//! What a file of another broker says, with the line of everything, and which files may be read
+//! on the way: those in the folder of the first one, and no others.
+
+use super::access::may_decide_about_access;
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
+
+/// Where something stands. Shown as `FILE:LINE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SourceLocation {
+    pub(super) file: Rc<str>,
+    pub(super) line: usize,
+}
+
+impl fmt::Display for SourceLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ConfigNode {
+    pub(super) place: SourceLocation,
+    pub(super) tree: ConfigTree,
+}
+
+pub(super) type ConfigFields = Vec<(String, ConfigNode)>;
+
+#[derive(Clone, Debug)]
+pub(super) enum ConfigTree {
+    List(Vec<ConfigNode>),
+    Object(ConfigFields),
+    Text(String),
+    /// Pieces that stand side by side; only until all names are resolved.
+    Pieces(Vec<ConfigNode>),
+    /// `${name}`, or `${?name}`; only until then, too.
+    Variable {
+        path: String,
+        optional: bool,
+    },
+}
+
+impl ConfigNode {
+    pub(super) fn text_at(place: &SourceLocation, text: &str) -> ConfigNode {
+        ConfigNode { place: place.clone(), tree: ConfigTree::Text(text.to_string()) }
+    }
+
+    pub(super) fn text(&self) -> Option<&str> {
+        match &self.tree {
+            ConfigTree::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether there is anything in it that was not UTF-8 in the file.
+    pub(super) fn has_invalid_utf8(&self) -> bool {
+        match &self.tree {
+            ConfigTree::Text(text) => text.contains(char::REPLACEMENT_CHARACTER),
+            ConfigTree::List(nodes) | ConfigTree::Pieces(nodes) => {
+                nodes.iter().any(ConfigNode::has_invalid_utf8)
+            }
+            ConfigTree::Object(fields) => fields.iter().any(|(_, node)| node.has_invalid_utf8()),
+            ConfigTree::Variable { .. } => false,
+        }
+    }
+
+    pub(super) fn field(&self, name: &str) -> Option<&ConfigNode> {
+        match &self.tree {
+            ConfigTree::Object(fields) => {
+                fields.iter().find(|(key, _)| key == name).map(|(_, node)| node)
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn field_text(&self, name: &str) -> Option<&str> {
+        self.field(name).and_then(ConfigNode::text)
+    }
+
+    /// One text, or each of a list.
+    pub(super) fn texts(&self) -> Option<Vec<&str>> {
+        match &self.tree {
+            ConfigTree::Text(text) => Some(vec![text]),
+            ConfigTree::List(nodes) => nodes.iter().map(ConfigNode::text).collect(),
+            _ => None,
+        }
+    }
+}
+
+/// A key with what it says, as a row of a table meets it.
+pub(super) struct ConfigEntry<'a> {
+    /// The whole of it: `listeners.tcp.default.bind`.
+    pub(super) key: String,
+    /// What stands where the row has a `*`.
+    pub(super) names: Vec<String>,
+    pub(super) node: &'a ConfigNode,
+}
+
+impl ConfigEntry<'_> {
+    pub(super) fn text(&self) -> Result<&str, String> {
+        self.node.text().ok_or_else(|| "this is a list or in braces, use one value".to_string())
+    }
+
+    /// What stands where the row has its first `*`; empty without one.
+    pub(super) fn first_wildcard(&self) -> &str {
+        self.names.first().map_or("", String::as_str)
+    }
+
+    /// Whether its last word, or any key below it, may be about who comes in and does what.
+    pub(super) fn may_decide_about_access(&self) -> bool {
+        fn any_key(node: &ConfigNode) -> bool {
+            match &node.tree {
+                ConfigTree::Object(fields) => {
+                    fields.iter().any(|(key, node)| may_decide_about_access(key) || any_key(node))
+                }
+                ConfigTree::List(nodes) => nodes.iter().any(any_key),
+                _ => false,
+            }
+        }
+        may_decide_about_access(self.last_word()) || any_key(self.node)
+    }
+
+    /// The last word of the key.
+    pub(super) fn last_word(&self) -> &str {
+        self.key.rsplit('.').next().unwrap_or_default()
+    }
+
+    pub(super) fn note(&self) -> String {
+        format!("{} {}", self.node.place, self.key)
+    }
+}
+
+/// The folder of the file that is read. Files elsewhere are not looked at.
+#[derive(Clone)]
+pub(super) struct ConfigFolder {
+    root: PathBuf,
+}
+
+/// Nobody writes a configuration that is longer.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+impl ConfigFolder {
+    pub(super) fn of_file(file: &Path) -> ConfigFolder {
+        let root = match file.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        ConfigFolder { root: root.to_path_buf() }
+    }
+
+    /// A file that another one names. Configurations are often copied to another host before they
+    /// are read, so one that is named with its whole path may also stand beside the first.
+    pub(super) fn find(&self, named: &str) -> Result<PathBuf, String> {
+        let named = named.replace("${EMQX_ETC_DIR}", ".");
+        let path = Path::new(&named);
+        let beside = path.file_name().map(|name| self.root.join(name));
+        let inside = self.root.join(path);
+        let outside = path.components().any(|part| part == Component::ParentDir);
+        let is_here = |path: &PathBuf| {
+            let (root, path) = (self.root.canonicalize().ok(), path.canonicalize().ok());
+            root.zip(path).is_some_and(|(root, path)| path.starts_with(root))
+        };
+        let tried = [(!outside).then_some(inside), beside];
+        tried.into_iter().flatten().find(is_here).ok_or_else(|| {
+            format!("{named:?} is not in the folder of the first file, put it there")
+        })
+    }
+
+    pub(super) fn read(&self, named: &str) -> Result<(Rc<str>, String), String> {
+        let path = self.find(named)?;
+        read(&path).map(|text| (path.display().to_string().into(), text))
+    }
+}
+
+/// The text of a file.
+pub(super) fn read(path: &Path) -> Result<String, String> {
+    let wrong = |why: String| format!("{}: {why}", path.display());
+    let there =
+        std::fs::metadata(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    if !there.is_file() || there.len() > FILE_BYTES_MAX {
+        return Err(wrong("no file of a configuration: use one of at most 4 MiB".into()));
+    }
+    let bytes = std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    decode(&bytes).map_err(|(line, why)| format!("{}:{line}: {why}", path.display()))
+}
+
+/// Text as editors save it: with a byte order mark, in UTF-16, with other ends of lines. Bytes that
+/// are not UTF-8 become U+FFFD, which comments may have.
+fn decode(bytes: &[u8]) -> Result<String, (usize, String)> {
+    let text = match bytes {
+        [0xff, 0xfe, rest @ ..] => decode_utf16(rest, u16::from_le_bytes)?,
+        [0xfe, 0xff, rest @ ..] => decode_utf16(rest, u16::from_be_bytes)?,
+        _ => {
+            let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+            if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
+                let why = "a NUL character: no text file has any, save it as UTF-8";
+                return Err((crate::config_source::line_at(bytes, at), why.to_string()));
+            }
+            String::from_utf8_lossy(bytes).into_owned()
+        }
+    };
+    Ok(text.replace("\r\n", "\n").replace('\r', "\n"))
+}
+
+fn decode_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, (usize, String)> {
+    let units: Vec<u16> = bytes.chunks_exact(2).map(|pair| unit([pair[0], pair[1]])).collect();
+    match String::from_utf16(&units) {
+        Ok(text) if bytes.len().is_multiple_of(2) => Ok(text),
+        _ => Err((1, "neither UTF-16, as its first bytes say, nor UTF-8: save it as UTF-8".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_read_as_editors_save_it() {
+        let utf16 = |text: &str, bytes: fn(u16) -> [u8; 2]| {
+            "\u{feff}"
+                .chars()
+                .chain(text.chars())
+                .collect::<String>()
+                .encode_utf16()
+                .flat_map(bytes)
+                .collect::<Vec<u8>>()
+        };
+        for bytes in [
+            b"a 1\nb 2".to_vec(),
+            b"\xef\xbb\xbfa 1\nb 2".to_vec(),
+            b"a 1\r\nb 2".to_vec(),
+            b"a 1\rb 2".to_vec(),
+            utf16("a 1\nb 2", u16::to_le_bytes),
+            utf16("a 1\r\nb 2", u16::to_be_bytes),
+        ] {
+            assert_eq!(decode(&bytes).as_deref(), Ok("a 1\nb 2"), "{bytes:?}");
+        }
+        assert_eq!(decode(b"# gr\xfc\xdfe").as_deref(), Ok("# gr\u{fffd}\u{fffd}e"));
+        assert_eq!(decode(b"a\n\0b").unwrap_err().0, 2);
+        assert!(decode(b"\xff\xfea").is_err() && decode(b"\xff\xfe\x00\xd8").is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! The language of `acl.conf`: Erlang's terms, each of which ends with a point.
+
+/// A value of Erlang's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ErlangTerm {
+    Atom(String),
+    List(Vec<ErlangTerm>),
+    Text(String),
+    Tuple(Vec<ErlangTerm>),
+}
+
+impl ErlangTerm {
+    pub(super) fn is_atom(&self, word: &str) -> bool {
+        matches!(self, ErlangTerm::Atom(atom) if atom == word)
+    }
+}
+
+/// Reads one term after the other.
+pub(super) struct TermReader<'a> {
+    rest: &'a str,
+    pub(super) line: usize,
+    depth: usize,
+}
+
+const DEPTH_MAX: usize = 16;
+
+impl<'a> TermReader<'a> {
+    pub(super) fn new(text: &'a str, line: usize) -> TermReader<'a> {
+        TermReader { rest: text, line, depth: 0 }
+    }
+
+    /// The next term with its line; `None` at the end.
+    pub(super) fn next_term(&mut self) -> Option<(usize, Result<ErlangTerm, String>)> {
+        self.skip_blank();
+        if self.rest.is_empty() {
+            return None;
+        }
+        let line = self.line;
+        Some((line, self.read_term().and_then(|term| self.expect_end().map(|()| term))))
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        self.line += self.rest[..bytes].matches('\n').count();
+        self.rest = &self.rest[bytes..];
+    }
+
+    fn skip_blank(&mut self) {
+        loop {
+            self.skip(self.rest.len() - self.rest.trim_start().len());
+            if !self.rest.starts_with('%') {
+                return;
+            }
+            self.skip(self.rest.find('\n').unwrap_or(self.rest.len()));
+        }
+    }
+
+    fn expect_end(&mut self) -> Result<(), String> {
+        self.skip_blank();
+        match self.rest.starts_with('.') {
+            true => self.skip(1),
+            false => return Err("a rule ends with a point, as {allow, all}.".to_string()),
+        }
+        Ok(())
+    }
+
+    fn read_term(&mut self) -> Result<ErlangTerm, String> {
+        self.skip_blank();
+        match self.rest.chars().next() {
+            Some('{') => self.read_terms('}').map(ErlangTerm::Tuple),
+            Some('[') => self.read_terms(']').map(ErlangTerm::List),
+            Some('<') if self.rest.starts_with("<<\"") => {
+                self.skip(2);
+                let text = self.quoted('"')?;
+                let end = ["/utf8>>", ">>"].into_iter().find(|end| self.rest.starts_with(end));
+                self.skip(end.ok_or("<<\" is never closed, use <<\"text\">>")?.len());
+                Ok(ErlangTerm::Text(text))
+            }
+            Some('"') => self.quoted('"').map(ErlangTerm::Text),
+            Some('\'') => self.quoted('\'').map(ErlangTerm::Atom),
+            _ => {
+                let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '@';
+                let len = self.rest.find(|c| !is_word(c)).unwrap_or(self.rest.len());
+                if len == 0 {
+                    return Err("no value begins so, use {allow, WHO, DEED, [TOPICS]}.".into());
+                }
+                let word = self.rest[..len].to_string();
+                self.skip(len);
+                Ok(ErlangTerm::Atom(word))
+            }
+        }
+    }
+
+    fn quoted(&mut self, quote: char) -> Result<String, String> {
+        let (mut text, mut escaped) = (String::new(), false);
+        for (at, char) in self.rest.char_indices().skip(1) {
+            match char {
+                _ if escaped => {
+                    text.push(match char {
+                        'n' => '\n',
+                        't' => '\t',
+                        other => other,
+                    });
+                    escaped = false;
+                }
+                '\\' => escaped = true,
+                _ if char == quote => {
+                    self.skip(at + 1);
+                    return Ok(text);
+                }
+                _ => text.push(char),
+            }
+        }
+        Err("a quote is never closed".to_string())
+    }
+
+    fn read_terms(&mut self, end: char) -> Result<Vec<ErlangTerm>, String> {
+        self.skip(1);
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(format!("deeper than {DEPTH_MAX} braces, use fewer"));
+        }
+        let mut terms = Vec::new();
+        loop {
+            self.skip_blank();
+            if self.rest.starts_with(end) {
+                self.skip(1);
+                self.depth -= 1;
+                return Ok(terms);
+            }
+            if !terms.is_empty() {
+                if !self.rest.starts_with(',') {
+                    return Err(format!("use a comma, or {end} where it ends"));
+                }
+                self.skip(1);
+            }
+            terms.push(self.read_term()?);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_are_read_with_their_lines() {
+        let mut reader = TermReader::new("% x\n{deny, \"a\\\"b\"}.\n\n[<<\"t\">>, 'and', 2].", 1);
+        let (line, term) = reader.next_term().unwrap();
+        assert_eq!(line, 2);
+        let text = |text: &str| ErlangTerm::Text(text.to_string());
+        assert_eq!(
+            term,
+            Ok(ErlangTerm::Tuple(vec![ErlangTerm::Atom("deny".into()), text("a\"b")]))
+        );
+        let (line, term) = reader.next_term().unwrap();
+        let atom = |text: &str| ErlangTerm::Atom(text.to_string());
+        assert_eq!(
+            (line, term),
+            (4, Ok(ErlangTerm::List(vec![text("t"), atom("and"), atom("2")])))
+        );
+        assert!(reader.next_term().is_none());
+        assert!(TermReader::new("\"a", 1).next_term().unwrap().1.is_err());
+        assert!(TermReader::new("<<\"a\"", 1).next_term().unwrap().1.is_err());
+    }
+}

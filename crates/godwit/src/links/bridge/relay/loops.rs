@@ -1,0 +1,228 @@
+//! Loop detection: bridges in a ring would carry one message round for ever.
+//!
+//! Two things tell that a message has been here before:
+//!
+//! * **The path**, a User Property of MQTT 5.0 that names the bridges which a message has passed.
+//!   A bridge adds it once more than [`PASSES_UNMARKED`] equal messages have passed it one way, and
+//!   then each bridge on the way adds its own name. A bridge that finds its own name has a loop,
+//!   and nothing else is ever taken for one: clients may publish equal messages as they like.
+//! * **What was just carried**, where a bridge of 3.1.1 is on the way, which has no properties. A
+//!   message that another bridge brought is taken for one that has come round where clients of this
+//!   broker published an equal one, and this way brought [`RETURNS_MAX`] more than they did; or
+//!   where two ways brought [`RETURNS_MANY`] equal ones each: then the one that was first goes on,
+//!   and the other one does not while the first was there within [`RECENT`]. What clients of this
+//!   broker publish is never taken for that, nor is what only ever comes one way.
+//!
+//! Any client may publish a path, since nothing tells a bridge of 5.0 from a client. A forged path
+//! costs its own message: that is dropped, or counted as another bridge's. What clients publish
+//! without a path passes all the same.
+//!
+//! Equal messages have topic, payload and QoS in common. The memory of them reaches [`WINDOW`] back
+//! and has [`SLOTS`] places: a newer message takes the place of an older one, which is then new.
+
+use super::loop_guard::own_mark;
+use broker::hop_name;
+use mqtt::{Properties, Property, QoS};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
+use std::time::{Duration, Instant};
+
+/// User Property with the bridges that a message has passed, `NAME@ID` each, the first one first.
+pub(super) const PATH: &str = broker::BRIDGE_PATH;
+/// The id of whoever has none to tell of.
+const UNKNOWN: &str = "@0";
+const PASSES_UNMARKED: u16 = 2;
+const RETURNS_MAX: u32 = 3;
+const RETURNS_MANY: u32 = 16;
+const WINDOW: Duration = Duration::from_secs(10);
+const RECENT: Duration = Duration::from_secs(2);
+const SLOTS: usize = 1024;
+const WAYS: usize = 3;
+/// A longer path is a loop, whatever its names are.
+const HOPS_MAX: usize = 32;
+/// So is one that is longer than so many hops can be. The encoder would cut what a bridge adds to a
+/// path of 64 KiB, and no bridge would ever find its own name.
+const PATH_BYTES_MAX: usize = HOPS_MAX * 80;
+
+/// How a bridge knows its own hops.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LoopDetection {
+    /// Of this bridge, in paths.
+    own: String,
+    /// Of the other broker, where that says no more of itself.
+    remote: String,
+    /// Other bridges of this process have to know what came by 3.1.1.
+    marks_inward: bool,
+}
+
+/// Which way a message passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BridgeDirection {
+    Out = 0,
+    In = 1,
+}
+
+/// A message on its way through a bridge, by its topic here.
+#[derive(Clone, Copy)]
+pub(super) struct PassingMessage<'a> {
+    pub(super) direction: BridgeDirection,
+    /// Whether the other broker is spoken to in 5.0.
+    pub(super) is_v5: bool,
+    pub(super) topic: &'a str,
+    pub(super) payload: &'a [u8],
+    pub(super) qos: QoS,
+    /// It is said again after a lost connection, and has passed already.
+    pub(super) dup: bool,
+    pub(super) properties: Properties<'a>,
+    pub(super) now: Instant,
+}
+
+/// A message that has been here before, and the bridges or brokers by which it came.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct LoopFound(pub(super) String);
+
+impl LoopDetection {
+    /// `client_id` is the bridge's at the other broker.
+    pub(crate) fn new(
+        bridge: &str,
+        client_id: &str,
+        remote: &str,
+        marks_inward: bool,
+    ) -> LoopDetection {
+        let mut id = DefaultHasher::new();
+        (own_mark(), bridge).hash(&mut id);
+        // Never that of the unknown.
+        let own = format!("{}@{:08x}", hop_name(client_id), id.finish() as u32 | 1);
+        LoopDetection { own, remote: format!("{}{UNKNOWN}", hop_name(remote)), marks_inward }
+    }
+
+    /// The path that a message has from here on, if any, unless it has been here before.
+    pub(super) fn check_and_mark(
+        &self,
+        message: &PassingMessage<'_>,
+        carried: &mut CarriedMessages,
+    ) -> Result<Option<String>, LoopFound> {
+        let path = path_of(message.properties).unwrap_or_default();
+        let hops = || path.split(' ').filter(|hop| !hop.is_empty());
+        let is_long = path.len() > PATH_BYTES_MAX;
+        if is_long || hops().any(|hop| hop == self.own) || hops().count() >= HOPS_MAX {
+            return Err(LoopFound(path.chars().take(PATH_BYTES_MAX).collect()));
+        }
+        let is_inward = message.direction == BridgeDirection::In;
+        // What a path tells is lost on 3.1.1, here or before.
+        let brought_by = match is_inward {
+            true => Some(&*self.remote).filter(|_| !message.is_v5),
+            false => hops().next_back().filter(|hop| hop.ends_with(UNKNOWN) || !message.is_v5),
+        };
+        let passes = if message.dup { 0 } else { carried.record(message, brought_by)? };
+        if passes > PASSES_UNMARKED || hops().any(|hop| !hop.ends_with(UNKNOWN)) {
+            let separator = if path.is_empty() { "" } else { " " };
+            return Ok(Some(format!("{path}{separator}{}", self.own)));
+        }
+        let is_marked = is_inward && self.marks_inward && brought_by.is_some();
+        Ok(is_marked.then(|| self.remote.clone()))
+    }
+}
+
+fn path_of(properties: Properties<'_>) -> Option<&str> {
+    properties.iter().find_map(|property| match property {
+        Property::UserProperty(PATH, path) => Some(path),
+        _ => None,
+    })
+}
+
+/// What passed a bridge lately, by hashes.
+#[derive(Debug, Default)]
+pub(super) struct CarriedMessages {
+    /// Nobody else can make messages that take each other's place.
+    hasher: RandomState,
+    /// Made for the first message.
+    slots: Vec<CarriedSlot>,
+}
+
+#[derive(Clone, Debug)]
+struct CarriedSlot {
+    hash: u64,
+    since: Option<Instant>,
+    /// By direction.
+    passes: [u16; 2],
+    /// The first is that of clients here, the others are in the order in which they came.
+    ways: [MessageSource; WAYS],
+}
+
+/// Where equal messages came from.
+#[derive(Clone, Copy, Debug)]
+struct MessageSource {
+    hash: u64,
+    /// Those that passed.
+    count: u32,
+    /// When the last one came, after the slot began.
+    last: Duration,
+}
+
+/// Clients of this broker, or bridges of 5.0 whose path tells more; and a way that is not used.
+const LOCAL: u64 = 0;
+const UNUSED: MessageSource = MessageSource { hash: LOCAL, count: 0, last: Duration::ZERO };
+
+impl CarriedSlot {
+    const FREE: CarriedSlot =
+        CarriedSlot { hash: 0, since: None, passes: [0; 2], ways: [UNUSED; WAYS] };
+
+    /// Where this way is counted. One too many shares the last place.
+    fn source_index(&self, way: u64) -> usize {
+        match way {
+            LOCAL => 0,
+            _ => {
+                let fits = |at: &usize| [way, LOCAL].contains(&self.ways[*at].hash);
+                (1..WAYS).find(fits).unwrap_or(WAYS - 1)
+            }
+        }
+    }
+
+    /// Whether one more from there has come round.
+    fn is_loop(&self, at: usize, after: Duration) -> bool {
+        let [local, first, ..] = self.ways;
+        let came = self.ways[at].count;
+        let comes_back = local.count > 0 && came >= local.count + RETURNS_MAX;
+        let is_first_there =
+            first.count >= RETURNS_MANY && after.saturating_sub(first.last) < RECENT;
+        at > 0 && (comes_back || (at > 1 && came >= RETURNS_MANY && is_first_there))
+    }
+}
+
+impl CarriedMessages {
+    /// How often an equal message has passed in this direction, this one included. `brought_by` is
+    /// the bridge that brought it here, where its path cannot tell all.
+    fn record(
+        &mut self,
+        message: &PassingMessage<'_>,
+        brought_by: Option<&str>,
+    ) -> Result<u16, LoopFound> {
+        if self.slots.is_empty() {
+            self.slots = vec![CarriedSlot::FREE; SLOTS];
+        }
+        let key = (message.topic, message.payload, message.qos as u8);
+        let hash = self.hasher.hash_one(key);
+        let way = brought_by.map_or(LOCAL, |name| self.hasher.hash_one(name) | 1);
+        let slot = &mut self.slots[hash as usize % SLOTS];
+        let age = |since| message.now.saturating_duration_since(since);
+        let after = slot.since.filter(|_| slot.hash == hash).map(age);
+        let after = after.filter(|after| *after < WINDOW).unwrap_or_else(|| {
+            *slot = CarriedSlot { hash, since: Some(message.now), ..CarriedSlot::FREE };
+            Duration::ZERO
+        });
+        let at = slot.source_index(way);
+        if slot.is_loop(at, after) {
+            slot.ways[at].last = after;
+            return Err(LoopFound(brought_by.unwrap_or_default().to_string()));
+        }
+        let count = slot.ways[at].count.saturating_add(1);
+        slot.ways[at] = MessageSource { hash: way, count, last: after };
+        let passes = &mut slot.passes[message.direction as usize];
+        *passes = passes.saturating_add(1);
+        Ok(*passes)
+    }
+}
+
+#[cfg(test)]
+#[path = "loops_tests.rs"]
+mod tests;

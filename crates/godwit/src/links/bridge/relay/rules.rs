@@ -1,0 +1,66 @@
+//! What a bridge's options say of topics.
+
+use crate::links::topic_map::TopicMap;
+use mqtt::{QoS, SubscribeOptions};
+
+/// Which topics go which way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BridgeRules {
+    pub(crate) outward: Vec<BridgeRule>,
+    pub(crate) inward: Vec<BridgeRule>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BridgeRule {
+    pub(crate) map: TopicMap,
+    /// At most.
+    pub(crate) qos: QoS,
+    /// Whether RETAIN stays, or goes out.
+    pub(crate) keeps_retain: bool,
+    /// What becomes of messages that are retained already.
+    pub(crate) retained: RetainedPolicy,
+}
+
+impl BridgeRule {
+    /// How its filter is subscribed to, where a message may have so much QoS.
+    pub(crate) fn subscribe_options(&self, qos_max: QoS) -> SubscribeOptions {
+        SubscribeOptions {
+            qos: self.qos.min(qos_max),
+            // What came from there does not go back. Of a shared one it would be an error
+            // [MQTT-3.8.3-4].
+            no_local: !self.map.is_shared(),
+            retain_as_published: true,
+            retain_handling: self.retained as u8,
+        }
+    }
+
+    /// The same, before there is a connection: what goes out with every one is asked for then.
+    pub(crate) fn initial_subscribe_options(&self, qos_max: QoS) -> SubscribeOptions {
+        let options = self.subscribe_options(qos_max);
+        match self.retained {
+            RetainedPolicy::Always => SubscribeOptions { retain_handling: 2, ..options },
+            _ => options,
+        }
+    }
+}
+
+/// Retain Handling, by its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum RetainedPolicy {
+    Always = 0,
+    #[default]
+    Once = 1,
+    Never = 2,
+}
+
+impl RetainedPolicy {
+    /// By its word in options.
+    pub(crate) fn from_word(word: &str) -> RetainedPolicy {
+        match word {
+            "always" => RetainedPolicy::Always,
+            "never" => RetainedPolicy::Never,
+            _ => RetainedPolicy::Once,
+        }
+    }
+}

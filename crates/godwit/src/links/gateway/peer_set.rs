@@ -1,0 +1,590 @@
+//! The peers that are connected now, and what waits for each and from all of them.
+//!
+//! Invariant: nothing here grows without a bound. A peer's queue has one in messages and bytes;
+//! what came from peers has one (`intake`), and while it is reached none of them is read; what is
+//! half-way here and what they subscribe to have one, of all of them.
+
+mod stalled;
+
+use super::intake::{BlockedPeers, PeerIntake};
+use super::peer_message::{PeerId, PeerMessage, SessionReceipt, cost};
+use super::quarantine::QuarantineQueue;
+use super::settings::GatewaySettings;
+use crate::links::lock;
+use crate::links::metrics::LinkDropReason;
+use patterns::{MultipartMessage, PrefixSubscriptions, ProtocolFamily, RoutingStrategy};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+#[derive(Default)]
+pub(super) struct PeerSet {
+    state: Mutex<PeerSetState>,
+    /// Somebody came or went, has room, or said something.
+    pub(super) changed: Notify,
+}
+
+#[derive(Default)]
+struct PeerSetState {
+    peers: BTreeMap<PeerId, PeerEntry>,
+    next: PeerId,
+    /// So many have left.
+    departed: u64,
+    /// Who was given something last.
+    last_assigned: PeerId,
+    intake: PeerIntake,
+    /// Of messages that are half-way here and of subscriptions, of all of them.
+    held: usize,
+    /// What a peer that went was not given.
+    unassigned: VecDeque<Arc<PeerMessage>>,
+    /// What waits behind all of that.
+    aside: QuarantineQueue,
+    receipts: Vec<SessionReceipt>,
+    /// What all of them were given with a receipt and does not have arrived.
+    owed: usize,
+    /// Nobody is read any more.
+    is_deaf: bool,
+    /// When everyone has ended, once that is to be.
+    end: Option<Instant>,
+}
+
+/// Why one has to go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum PeerCutReason {
+    /// It held most when all held too much.
+    HeldMost,
+    /// It had most of what all have, took nothing of it, and others had nothing.
+    TookNothing,
+}
+
+struct PeerEntry {
+    queue: VecDeque<Arc<PeerMessage>>,
+    queue_bytes: usize,
+    /// Everything, where nobody says what they want.
+    topics: Option<PrefixSubscriptions>,
+    /// Of what it has begun to say, and of what it subscribes to.
+    held: usize,
+    /// So many messages it has said that there was no room for.
+    blocked_messages: usize,
+    cut: Option<PeerCutReason>,
+    /// So many that it has begun to be sent with a receipt have not arrived.
+    unarrived: usize,
+    /// When anything of them arrived last, or the first was begun.
+    last_progress: Instant,
+    /// Since then it takes nothing of what waits for it.
+    stuck_since: Option<Instant>,
+    wake: Arc<Notify>,
+}
+
+/// What waits for sockets when everyone ends may still go.
+const FINISH: Duration = Duration::from_secs(1);
+/// A peer that takes nothing for so long gives what waits for it to one that has nothing.
+const STUCK: Duration = Duration::from_millis(200);
+/// One that takes nothing for so long goes where those that take something cannot have the whole of
+/// the window otherwise.
+pub(super) const STALLED: Duration = Duration::from_secs(10);
+
+impl PeerEntry {
+    /// A message that is alone always has room.
+    fn has_room(&self, bytes: usize, settings: &GatewaySettings) -> bool {
+        self.queue.is_empty()
+            || self.queue.len() < settings.queue_messages_max as usize
+                && self.queue_bytes + bytes <= settings.queue_bytes_max as usize
+    }
+
+    /// What waits for it could be another's; what is for all, or answers somebody, could not. Says
+    /// whether that is new.
+    fn is_stuck(&mut self, settings: &GatewaySettings) -> bool {
+        let could = settings.pattern.routing() == RoutingStrategy::One && !self.queue.is_empty();
+        let is_new = could && self.stuck_since.is_none();
+        if is_new {
+            self.stuck_since = Some(Instant::now());
+        }
+        is_new
+    }
+
+    fn push(&mut self, parcel: Arc<PeerMessage>) {
+        self.queue_bytes += cost(&parcel.message);
+        self.queue.push_back(parcel);
+        self.wake.notify_one();
+    }
+}
+
+impl PeerSet {
+    /// A place for one more, unless there is none.
+    pub(super) fn add_peer(
+        &self,
+        settings: &GatewaySettings,
+        wake: Arc<Notify>,
+    ) -> Result<PeerId, &'static str> {
+        let mut present = lock(&self.state);
+        if present.is_deaf || present.end.is_some() {
+            return Err("the gateway stops");
+        }
+        if settings.pattern.is_pair() && !present.peers.is_empty() {
+            return Err("a pair has one peer, and there is one");
+        }
+        present.next += 1;
+        let id = present.next;
+        let chooses =
+            settings.family == ProtocolFamily::Zmq && settings.pattern.receives_subscriptions();
+        let topics = chooses.then(PrefixSubscriptions::default);
+        let seat = PeerEntry {
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            topics,
+            held: 0,
+            blocked_messages: 0,
+            cut: None,
+            unarrived: 0,
+            last_progress: Instant::now(),
+            stuck_since: None,
+            wake,
+        };
+        present.peers.insert(id, seat);
+        drop(present);
+        self.changed.notify_one();
+        Ok(id)
+    }
+
+    /// `begun` is what it was sent and does not have as a whole. Says how many messages nobody has
+    /// any more because everyone ends.
+    pub(super) fn remove_peer(
+        &self,
+        id: PeerId,
+        begun: impl Iterator<Item = Arc<PeerMessage>>,
+        keeps: bool,
+    ) -> usize {
+        let mut present = lock(&self.state);
+        let Some(seat) = present.peers.remove(&id) else { return 0 };
+        present.departed += 1;
+        present.held -= seat.held;
+        present.owed -= seat.unarrived;
+        let mut lost = 0;
+        let left = begun.chain(seat.queue);
+        if present.end.is_some() {
+            lost = left.filter(|parcel| parcel.receipt.is_none()).count();
+        } else if keeps {
+            // It was given before what waits for anybody.
+            let behind = std::mem::take(&mut present.unassigned);
+            let (doubted, left): (Vec<_>, Vec<_>) = left.partition(|parcel| parcel.is_suspect());
+            present.unassigned = left.into_iter().chain(behind).collect();
+            doubted.into_iter().for_each(|parcel| present.aside.push(parcel, Instant::now()));
+        }
+        drop(present);
+        self.changed.notify_one();
+        lost
+    }
+
+    /// A peer is about to leave for its own reasons with this half-way to it. Says how many have.
+    pub(super) fn count_disconnect(&self, parcel: &PeerMessage) -> u32 {
+        lock(&self.state).aside.count_disconnect(parcel)
+    }
+
+    #[cfg(test)]
+    pub(super) fn quarantined(&self) -> usize {
+        lock(&self.state).aside.len()
+    }
+
+    /// Says whether there was room.
+    pub(super) fn subscribe(&self, id: PeerId, prefix: &[u8], most: usize) -> bool {
+        let mut present = lock(&self.state);
+        let topics = present.peers.get_mut(&id).and_then(|seat| seat.topics.as_mut());
+        topics.is_none_or(|topics| topics.add(prefix, most))
+    }
+
+    pub(super) fn unsubscribe(&self, id: PeerId, prefix: &[u8]) {
+        let mut present = lock(&self.state);
+        if let Some(topics) = present.peers.get_mut(&id).and_then(|seat| seat.topics.as_mut()) {
+            topics.remove(prefix);
+        }
+    }
+
+    /// Nobody is there, and what those said who were is taken in.
+    pub(super) fn is_drained(&self) -> bool {
+        let present = lock(&self.state);
+        present.peers.is_empty() && present.intake.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        lock(&self.state).peers.len()
+    }
+
+    pub(super) fn has(&self, id: PeerId) -> bool {
+        lock(&self.state).peers.contains_key(&id)
+    }
+
+    /// How many have left until now.
+    pub(super) fn departed_count(&self) -> u64 {
+        lock(&self.state).departed
+    }
+
+    /// Who of them is not there.
+    pub(super) fn departed_of(&self, ids: impl Iterator<Item = PeerId>) -> BTreeSet<PeerId> {
+        let present = lock(&self.state);
+        ids.filter(|id| !present.peers.contains_key(id)).collect()
+    }
+
+    /// The last that came, whether it is there or not: whoever comes has a larger number.
+    pub(super) fn newest(&self) -> PeerId {
+        lock(&self.state).next
+    }
+
+    /// To all who want it. Says to how many, and past how many who had no room.
+    pub(super) fn broadcast(
+        &self,
+        parcel: &Arc<PeerMessage>,
+        settings: &GatewaySettings,
+    ) -> (usize, usize) {
+        let bytes = cost(&parcel.message);
+        let first = parcel.message.frames.first().map(Vec::as_slice).unwrap_or_default();
+        let (mut given, mut slow) = (0, 0);
+        for seat in lock(&self.state).peers.values_mut() {
+            if seat.topics.as_ref().is_some_and(|topics| !topics.matches(first)) {
+                continue;
+            }
+            if seat.has_room(bytes, settings) {
+                seat.push(parcel.clone());
+                given += 1;
+            } else {
+                slow += 1;
+            }
+        }
+        (given, slow)
+    }
+
+    /// Whether somebody could take a message of any size.
+    pub(super) fn has_room(&self, settings: &GatewaySettings) -> bool {
+        let present = lock(&self.state);
+        let most = settings.message_bytes_max as usize;
+        present.unassigned.is_empty()
+            && present.peers.values().any(|seat| seat.has_room(most, settings))
+    }
+
+    /// What was given back goes to those who are there, as far as they have room; new messages are
+    /// behind it. Says who has which question now.
+    pub(super) fn redistribute(&self, settings: &GatewaySettings) -> Vec<(u32, PeerId)> {
+        lock(&self.state).redistribute(settings)
+    }
+
+    /// To one of them, each in turn; somebody has room. Says to whom.
+    pub(super) fn assign(
+        &self,
+        parcel: Arc<PeerMessage>,
+        settings: &GatewaySettings,
+    ) -> Option<PeerId> {
+        let mut present = lock(&self.state);
+        if present.aside.contains(&parcel) {
+            present.aside.push(parcel, Instant::now());
+            return None;
+        }
+        match present.assign(parcel, settings) {
+            Ok(id) => Some(id),
+            Err(parcel) => {
+                present.unassigned.push_back(parcel);
+                None
+            }
+        }
+    }
+
+    /// To this one, or why not.
+    pub(super) fn send_to(
+        &self,
+        id: PeerId,
+        parcel: Arc<PeerMessage>,
+        settings: &GatewaySettings,
+    ) -> Result<(), LinkDropReason> {
+        let mut present = lock(&self.state);
+        let seat = present.peers.get_mut(&id).ok_or(LinkDropReason::NoPeer)?;
+        if !seat.has_room(cost(&parcel.message), settings) {
+            return Err(LinkDropReason::PeerSlow);
+        }
+        seat.push(parcel);
+        Ok(())
+    }
+
+    /// What is next for this one. It leaves of the session's Receive Maximum as much for others as
+    /// it has under way itself, or one that takes nothing would keep the messages of all.
+    pub(super) fn next_for_peer(
+        &self,
+        id: PeerId,
+        settings: &GatewaySettings,
+    ) -> Option<Arc<PeerMessage>> {
+        let mut present = lock(&self.state);
+        let present = &mut *present;
+        let free = present.window(settings).saturating_sub(present.owed);
+        let seat = present.peers.get_mut(&id)?;
+        if seat.unarrived > 0 && free < seat.unarrived + 2 && !settings.pattern.is_pair() {
+            if seat.is_stuck(settings) {
+                self.changed.notify_one();
+            }
+            return None;
+        }
+        // Who asks for more has room, also for what waits for others.
+        if seat.stuck_since.take().is_some() {
+            self.changed.notify_one();
+        }
+        let parcel = seat.queue.pop_front()?;
+        seat.queue_bytes -= cost(&parcel.message);
+        if parcel.receipt.is_some() {
+            if seat.unarrived == 0 {
+                seat.last_progress = Instant::now();
+            }
+            seat.unarrived += 1;
+            present.owed += 1;
+        }
+        self.changed.notify_one();
+        Some(parcel)
+    }
+
+    /// It has no room for what waits for it.
+    pub(super) fn mark_stuck(&self, id: PeerId, settings: &GatewaySettings) {
+        if lock(&self.state).peers.get_mut(&id).is_some_and(|seat| seat.is_stuck(settings)) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// When what waits for one that takes nothing goes to another, or it goes itself; or when what
+    /// stands aside is tried.
+    pub(super) fn next_relief_at(&self, settings: &GatewaySettings) -> Option<Instant> {
+        let present = lock(&self.state);
+        let is_stuck = |seat: &&PeerEntry| !seat.queue.is_empty();
+        let since = present.peers.values().filter(is_stuck).filter_map(|seat| seat.stuck_since);
+        let first = since.min().filter(|_| present.has_idle_peer()).map(|since| since + STUCK);
+        let stalled = present.stalled_since(settings).map(|since| since + STALLED);
+        let tried = present.aside.next_retry_at().filter(|_| !present.peers.is_empty());
+        first.into_iter().chain(stalled).chain(tried).min()
+    }
+
+    /// When this one is to end at the latest, which it is once everything is written.
+    pub(super) fn close_deadline(&self) -> Option<Instant> {
+        lock(&self.state).end
+    }
+
+    pub(super) fn take_receipts(&self) -> Vec<SessionReceipt> {
+        std::mem::take(&mut lock(&self.state).receipts)
+    }
+
+    /// A peer has more of what it was sent, and be it a part of one message.
+    pub(super) fn record_progress(&self, id: PeerId) {
+        if let Some(seat) = lock(&self.state).peers.get_mut(&id) {
+            seat.last_progress = Instant::now();
+        }
+    }
+
+    /// A peer has something that it was sent.
+    pub(super) fn record_arrival(&self, id: PeerId, receipt: Option<SessionReceipt>) {
+        let mut present = lock(&self.state);
+        let present = &mut *present;
+        if let Some(seat) = present.peers.get_mut(&id) {
+            seat.unarrived -= 1;
+            seat.stuck_since = None;
+            present.owed -= 1;
+        }
+        if let Some((_, id)) = receipt {
+            present.aside.on_arrived(id, Instant::now());
+        }
+        present.receipts.extend(receipt);
+        self.changed.notify_one();
+    }
+
+    /// Hands on what a peer said, as far as there is room for it.
+    pub(super) fn accept_inbound(&self, id: PeerId, said: &mut VecDeque<MultipartMessage>) {
+        if said.is_empty() {
+            return;
+        }
+        let mut present = lock(&self.state);
+        while present.intake.has_room(id)
+            && let Some(message) = said.pop_front()
+        {
+            present.intake.push(id, message);
+        }
+        if let Some(seat) = present.peers.get_mut(&id) {
+            seat.blocked_messages = said.len();
+        }
+        drop(present);
+        self.changed.notify_one();
+    }
+
+    /// What was read until now is all.
+    pub(super) fn stop_reading(&self) {
+        lock(&self.state).is_deaf = true;
+    }
+
+    pub(super) fn has_stopped_reading(&self) -> bool {
+        lock(&self.state).is_deaf
+    }
+
+    /// Nobody says anything new: nobody is there, or none of them is read any more.
+    pub(super) fn is_quiet(&self) -> bool {
+        let present = lock(&self.state);
+        present.is_deaf || present.peers.is_empty()
+    }
+
+    /// The session here was told all that was read.
+    pub(super) fn has_relayed_all(&self) -> bool {
+        self.unrelayed_count() == 0
+    }
+
+    /// How many messages were read that the session here was not told.
+    pub(super) fn unrelayed_count(&self) -> usize {
+        let present = lock(&self.state);
+        let waiting: usize = present.peers.values().map(|seat| seat.blocked_messages).sum();
+        present.intake.len() + waiting
+    }
+
+    /// What somebody said who may say it now.
+    pub(super) fn take_inbound(
+        &self,
+        may: impl Fn(PeerId) -> bool,
+    ) -> Option<(PeerId, MultipartMessage)> {
+        let mut present = lock(&self.state);
+        let (id, message, waiting) = present.intake.take_next(may)?;
+        match waiting {
+            BlockedPeers::All => present.peers.values().for_each(|seat| seat.wake.notify_one()),
+            BlockedPeers::ThisPeer => {
+                present.peers.get(&id).into_iter().for_each(|s| s.wake.notify_one())
+            }
+            BlockedPeers::NoPeer => {}
+        }
+        Some((id, message))
+    }
+
+    /// A peer has so many bytes here of what it has begun to say, beside what it subscribes to.
+    /// Where all together have too many those that have most are to go; says why this one may not
+    /// stay.
+    pub(super) fn charge_bytes(
+        &self,
+        id: PeerId,
+        bytes: usize,
+        settings: &GatewaySettings,
+    ) -> Result<(), PeerCutReason> {
+        let mut present = lock(&self.state);
+        let present = &mut *present;
+        let Some(seat) = present.peers.get_mut(&id) else { return Ok(()) };
+        if let Some(cut) = seat.cut {
+            return Err(cut);
+        }
+        let bytes = bytes + seat.topics.as_ref().map_or(0, PrefixSubscriptions::bytes);
+        present.held = present.held - seat.held + bytes;
+        seat.held = bytes;
+        while present.held > settings.peers_bytes_max as usize
+            && let Some(most) = present.peers.values_mut().max_by_key(|seat| seat.held)
+        {
+            present.held -= std::mem::take(&mut most.held);
+            most.cut = Some(PeerCutReason::HeldMost);
+            most.wake.notify_one();
+        }
+        present.peers.get(&id).and_then(|seat| seat.cut).map_or(Ok(()), Err)
+    }
+
+    /// What the last connection to the session here owed nobody waits for any more.
+    pub(super) fn drop_receipts(&self) {
+        lock(&self.state).receipts.clear();
+        self.recall_queued();
+    }
+
+    /// No peer begins what the session here has again.
+    pub(super) fn recall_queued(&self) {
+        let mut present = lock(&self.state);
+        present.unassigned.retain(|parcel| parcel.receipt.is_none());
+        present.aside.forget();
+        for seat in present.peers.values_mut() {
+            seat.queue.retain(|parcel| parcel.receipt.is_none());
+            seat.queue_bytes = seat.queue.iter().map(|parcel| cost(&parcel.message)).sum();
+        }
+    }
+
+    /// Everyone ends, by the time that this says first. Says, too, how many messages nobody has any
+    /// more.
+    pub(super) fn close(&self) -> (Instant, usize) {
+        let mut present = lock(&self.state);
+        let end = *present.end.get_or_insert_with(|| Instant::now() + FINISH);
+        present.peers.values().for_each(|seat| seat.wake.notify_one());
+        let lost = present.unassigned.drain(..).filter(|parcel| parcel.receipt.is_none()).count();
+        (end, lost)
+    }
+}
+
+impl PeerSetState {
+    /// So many messages the session here gives out beside those that stand aside.
+    fn window(&self, settings: &GatewaySettings) -> usize {
+        usize::from(settings.limits.inflight_max).saturating_sub(self.aside.len())
+    }
+
+    fn assign(
+        &mut self,
+        parcel: Arc<PeerMessage>,
+        settings: &GatewaySettings,
+    ) -> Result<PeerId, Arc<PeerMessage>> {
+        let bytes = cost(&parcel.message);
+        let after = self.peers.range((Excluded(self.last_assigned), Unbounded));
+        let round = after.chain(self.peers.range(..=self.last_assigned));
+        let mut round = round.filter(|(_, seat)| seat.has_room(bytes, settings));
+        let first = round.next();
+        let is_stuck = |seat: &PeerEntry| seat.stuck_since.is_some();
+        // One that takes nothing has its turn where nobody else has room.
+        let other = first
+            .filter(|(_, seat)| is_stuck(seat))
+            .and_then(|_| round.find(|(_, seat)| !is_stuck(seat)));
+        let Some(id) = other.or(first).map(|(id, _)| *id) else { return Err(parcel) };
+        self.last_assigned = id;
+        if let Some(seat) = self.peers.get_mut(&id) {
+            seat.push(parcel);
+        }
+        Ok(id)
+    }
+
+    fn redistribute(&mut self, settings: &GatewaySettings) -> Vec<(u32, PeerId)> {
+        let mut given = Vec::new();
+        self.reassign_stuck();
+        self.disconnect_stalled(settings);
+        if !self.peers.is_empty()
+            && let Some(parcel) = self.aside.next_retry(Instant::now())
+            && let Err(parcel) = self.assign(parcel, settings)
+        {
+            self.aside.return_unsent(parcel);
+        }
+        while let Some(parcel) = self.unassigned.pop_front() {
+            let number = parcel.message.request_id();
+            match self.assign(parcel, settings) {
+                Ok(id) => given.extend(number.map(|number| (number, id))),
+                Err(parcel) => {
+                    self.unassigned.push_front(parcel);
+                    break;
+                }
+            }
+        }
+        given
+    }
+
+    /// Somebody takes what comes and has nothing.
+    fn has_idle_peer(&self) -> bool {
+        self.peers.values().any(|seat| seat.queue.is_empty() && seat.stuck_since.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::peer_message::parcel;
+    use super::super::tests::gateway;
+    use super::*;
+    use mqtt::PacketId;
+
+    #[test]
+    fn where_nobody_is_there_nothing_is_tried() {
+        let own = [("protocol", "sp"), ("pattern", "push"), ("listen", "tcp://127.0.0.1:1")];
+        let settings = gateway(&own, &[&[("filter", "out/#")]], &[]).unwrap();
+        let mut present = PeerSetState::default();
+        let message = MultipartMessage { envelope: Vec::new(), frames: vec![vec![b'x']] };
+        let long_ago = Instant::now() - Duration::from_secs(10);
+        present.aside.push(parcel(message, Some((1, PacketId::MIN))), long_ago);
+        let due = present.aside.next_retry_at();
+        assert!(due.is_some_and(|due| due <= Instant::now()), "{due:?}");
+        present.redistribute(&settings);
+        assert_eq!(present.aside.next_retry_at(), due, "it is not put off");
+    }
+}

@@ -1,0 +1,244 @@
+//! Messages with which connections end, one after the other. A socket that takes no message of such
+//! a length closes its connection and says nothing, and the next one would be given the same first.
+//!
+//! Nobody knows that it is so, and none of them is lost by it: they stand aside while others go,
+//! and now and then one of them is tried again. Where the session here sends them once more, as it
+//! does when the last socket has gone, they are known by their Packet Identifier and their length.
+
+use super::peer_message::PeerMessage;
+use mqtt::PacketId;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::time::Instant;
+
+pub(super) struct QuarantineQueue {
+    /// How long they are, and how many connections ended with them.
+    disconnects: BTreeMap<PacketId, (usize, u32)>,
+    /// All of them the session here has, too.
+    waiting: VecDeque<Arc<PeerMessage>>,
+    next: Instant,
+    /// Until the one behind that.
+    pause: Duration,
+}
+
+/// Once it may be a restart of who was there, and twice that of what stands between.
+const HANDFUL: u32 = 3;
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_LAST: Duration = Duration::from_secs(60);
+/// One that is forgotten only counts from the beginning.
+const ENDED_MAX: usize = 1024;
+
+impl PeerMessage {
+    /// It was there when too many connections ended.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.ends.load(Relaxed) >= HANDFUL
+    }
+}
+
+impl Default for QuarantineQueue {
+    fn default() -> QuarantineQueue {
+        QuarantineQueue {
+            disconnects: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            next: Instant::now(),
+            pause: PAUSE_FIRST,
+        }
+    }
+}
+
+impl QuarantineQueue {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// A connection ended with this. Says how many did by now.
+    pub(super) fn count_disconnect(&mut self, parcel: &PeerMessage) -> u32 {
+        let count = parcel.ends.fetch_add(1, Relaxed) + 1;
+        if let Some((_, id)) = parcel.receipt {
+            self.disconnects.insert(id, (parcel.message.len(), count));
+            if self.disconnects.len() > ENDED_MAX {
+                self.disconnects.pop_first();
+            }
+        }
+        count
+    }
+
+    /// Whether it is one of them, which the session here may have sent before.
+    pub(super) fn contains(&self, parcel: &PeerMessage) -> bool {
+        let known = parcel.receipt.and_then(|(_, id)| self.disconnects.get(&id));
+        if let Some((len, count)) = known
+            && *len == parcel.message.len()
+        {
+            parcel.ends.store(*count, Relaxed);
+        }
+        parcel.is_suspect()
+    }
+
+    /// A question is over when its time is, and what has no QoS has nobody who would send it again:
+    /// neither is kept.
+    pub(super) fn push(&mut self, parcel: Arc<PeerMessage>, now: Instant) {
+        if parcel.is_request() || parcel.receipt.is_none() {
+            return;
+        }
+        if self.waiting.is_empty() {
+            self.next = self.next.max(now + PAUSE_FIRST);
+        }
+        self.waiting.push_back(parcel);
+    }
+
+    /// When one is to be tried.
+    pub(super) fn next_retry_at(&self) -> Option<Instant> {
+        (!self.waiting.is_empty()).then_some(self.next)
+    }
+
+    /// One that is to be tried now, and longer and longer no other.
+    pub(super) fn next_retry(&mut self, now: Instant) -> Option<Arc<PeerMessage>> {
+        self.next_retry_at().filter(|due| *due <= now)?;
+        self.next = now + self.pause;
+        self.pause = PAUSE_LAST.min(self.pause * 2);
+        self.waiting.pop_front()
+    }
+
+    /// Nobody had room for it.
+    pub(super) fn return_unsent(&mut self, parcel: Arc<PeerMessage>) {
+        self.waiting.push_front(parcel);
+    }
+
+    /// One that somebody takes says that others may be taken, too.
+    pub(super) fn on_arrived(&mut self, id: PacketId, now: Instant) {
+        if self.disconnects.remove(&id).is_some_and(|(_, count)| count >= HANDFUL) {
+            self.pause = PAUSE_FIRST;
+            self.next = now;
+        }
+    }
+
+    /// The session here sends them again.
+    pub(super) fn forget(&mut self) {
+        self.waiting.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::peer_message::parcel;
+    use super::super::peer_set::PeerSet;
+    use super::super::settings::GatewaySettings;
+    use super::super::tests::gateway;
+    use super::*;
+    use patterns::MultipartMessage;
+    use std::iter;
+
+    const LONG: usize = 500;
+    const NOTHING: [usize; 0] = [];
+
+    fn of(len: usize, id: u16) -> Arc<PeerMessage> {
+        given("push", len, id)
+    }
+
+    fn given(pattern: &str, len: usize, id: u16) -> Arc<PeerMessage> {
+        let frames = vec![vec![b'x'; len]];
+        let message = match pattern {
+            "req" => MultipartMessage::new_request(u32::from(id), frames),
+            _ => MultipartMessage { envelope: Vec::new(), frames },
+        };
+        parcel(message, PacketId::new(id).map(|id| (1, id)))
+    }
+
+    fn settings(pattern: &str) -> GatewaySettings {
+        let own = [("protocol", "sp"), ("pattern", pattern), ("listen", "tcp://127.0.0.1:1")];
+        gateway(&own, &[&[("filter", "out/#")]], &[]).unwrap()
+    }
+
+    /// How long what a socket has by now is, where it goes with the first that is long.
+    fn goes_with_what_is_long(crowd: &PeerSet, settings: &GatewaySettings) -> Vec<usize> {
+        let id = crowd.add_peer(settings, Arc::default()).unwrap();
+        crowd.redistribute(settings);
+        let mut taken = Vec::new();
+        while let Some(parcel) = crowd.next_for_peer(id, settings) {
+            if parcel.message.len() >= LONG {
+                crowd.count_disconnect(&parcel);
+                crowd.remove_peer(id, iter::once(parcel), true);
+                return taken;
+            }
+            taken.push(parcel.message.frames[0].len());
+            crowd.record_arrival(id, parcel.receipt);
+        }
+        crowd.remove_peer(id, iter::empty(), true);
+        taken
+    }
+
+    #[test]
+    fn what_connections_end_with_lets_others_pass() {
+        for pattern in ["push", "pair", "req"] {
+            let (crowd, settings) = (PeerSet::default(), settings(pattern));
+            let all = [(LONG, 1), (1, 2), (2, 3)].map(|(len, id)| given(pattern, len, id));
+            all.into_iter().for_each(|parcel| _ = crowd.assign(parcel, &settings));
+            for _ in 0..HANDFUL {
+                assert_eq!(goes_with_what_is_long(&crowd, &settings), NOTHING, "{pattern}");
+            }
+            assert_eq!(goes_with_what_is_long(&crowd, &settings), [1, 2], "{pattern}");
+            assert_eq!(
+                crowd.quarantined(),
+                usize::from(pattern != "req"),
+                "a question has its time"
+            );
+        }
+    }
+
+    #[test]
+    fn what_the_session_sends_again_is_known_by_its_id_and_its_length() {
+        let (crowd, settings) = (PeerSet::default(), settings("push"));
+        for _ in 0..HANDFUL {
+            crowd.drop_receipts();
+            crowd.assign(of(LONG, 1), &settings);
+            assert_eq!(goes_with_what_is_long(&crowd, &settings), NOTHING);
+        }
+        crowd.drop_receipts();
+        assert_eq!(crowd.quarantined(), 0);
+        for (len, id) in [(LONG, 1), (1, 2), (LONG, 3)] {
+            crowd.assign(of(len, id), &settings);
+        }
+        assert_eq!(crowd.quarantined(), 1);
+        assert_eq!(goes_with_what_is_long(&crowd, &settings), [1]);
+        // The same id, and another message.
+        crowd.drop_receipts();
+        crowd.assign(of(1, 1), &settings);
+        assert_eq!(crowd.quarantined(), 0);
+    }
+
+    #[test]
+    fn one_at_a_time_is_tried_again_and_the_rest_once_that_is_taken() {
+        let (mut aside, start) = (QuarantineQueue::default(), Instant::now());
+        let all = [1, 2, 3].map(|id| of(LONG, id));
+        for parcel in &all {
+            (0..HANDFUL).for_each(|_| _ = aside.count_disconnect(parcel));
+            aside.push(parcel.clone(), start);
+        }
+        let id = |parcel: Option<Arc<PeerMessage>>| parcel?.receipt.map(|(_, id)| id.get());
+        let mut now = start;
+        assert_eq!(id(aside.next_retry(now)), None);
+        for (expected, pause) in [(1, 1), (2, 1), (3, 2), (1, 4)] {
+            now += Duration::from_secs(pause);
+            assert_eq!(id(aside.next_retry(now - Duration::from_millis(1))), None);
+            let taken = aside.next_retry(now).expect("it is time");
+            assert_eq!(id(Some(taken.clone())), Some(expected));
+            assert_eq!(id(aside.next_retry(now)), None, "one at a time");
+            if expected != 1 || pause == 1 {
+                aside.push(taken, now);
+            }
+        }
+        aside.on_arrived(PacketId::MIN, now);
+        assert_eq!(id(aside.next_retry(now)), Some(2));
+        assert_eq!(aside.next_retry_at(), Some(now + PAUSE_FIRST));
+    }
+
+    #[test]
+    fn what_is_remembered_has_a_bound() {
+        let mut aside = QuarantineQueue::default();
+        (1..=u16::MAX).for_each(|id| _ = aside.count_disconnect(&of(1, id)));
+        assert_eq!(aside.disconnects.len(), ENDED_MAX);
+    }
+}

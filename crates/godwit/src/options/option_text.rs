@@ -1,0 +1,481 @@
+//! What the table says in words: `--help`, `docs/options.md`, the sample file.
+
+use super::table::{OptionRow, rows};
+use std::fmt::Write as _;
+
+/// The options as `--help` lists them.
+pub(crate) fn help() -> String {
+    let mut help = String::new();
+    help_lines(rows(), &mut help);
+    help
+}
+
+/// Every option, those of tables as well, which a file alone can have.
+pub(crate) fn list() -> String {
+    let mut list = help();
+    table_lists(&mut list);
+    list
+}
+
+fn help_lines<'a, S: 'a>(rows: impl Iterator<Item = &'a OptionRow<S>>, out: &mut String) {
+    let rows: Vec<&OptionRow<S>> = rows.collect();
+    let width = rows.iter().map(|row| row.key.len()).max().unwrap_or(0);
+    for row in rows {
+        let default = match row.default {
+            "" => String::new(),
+            default => format!(" [{default}]"),
+        };
+        let line = format!("  {:width$}  {}{default}", row.key, row.short);
+        out.push_str(&wrap(&line, &" ".repeat(width + 4)));
+    }
+}
+
+/// The options of one kind of table, under the table's name.
+fn table_list<S>(name: &str, rows: &[OptionRow<S>], out: &mut String) {
+    let _ = write!(out, "\nEach [[{name}]] has:\n");
+    help_lines(rows.iter(), out);
+}
+
+fn table_lists(out: &mut String) {
+    use super::topics::{AUTO_SUBSCRIBE, CACHE, PRESET, REWRITE};
+    table_list("rewrite", REWRITE, out);
+    table_list("auto_subscribe", AUTO_SUBSCRIBE, out);
+    table_list("preset", PRESET, out);
+    table_list("cache", CACHE, out);
+    table_list("imported", super::imported::IMPORTED, out);
+    table_list("rule", super::rules::ROWS, out);
+    #[cfg(feature = "bridge")]
+    {
+        use crate::links::bridge::settings::{ROWS, RULE_ROWS};
+        table_list("bridge", ROWS, out);
+        table_list("bridge.out]] and [[bridge.in", RULE_ROWS, out);
+    }
+    #[cfg(feature = "sink")]
+    table_list("sink", crate::links::sink::settings::ROWS, out);
+    #[cfg(feature = "gateway")]
+    {
+        use crate::links::gateway::settings::{IN_ROWS, OUT_ROWS, ROWS};
+        table_list("gateway", ROWS, out);
+        table_list("gateway.out", OUT_ROWS, out);
+        table_list("gateway.in", IN_ROWS, out);
+    }
+}
+
+/// docs/options.md
+pub(crate) fn markdown() -> String {
+    let mut page = MARKDOWN_HEAD.to_string();
+    let mut section = "";
+    for row in rows() {
+        if row.section() != section {
+            section = row.section();
+            let _ = write!(page, "\n## {section}\n");
+        }
+        page.push_str(&markdown_row(row));
+    }
+    topics(&mut page);
+    rules(&mut page);
+    #[cfg(feature = "bridge")]
+    bridges(&mut page);
+    #[cfg(feature = "sink")]
+    sinks(&mut page);
+    #[cfg(feature = "gateway")]
+    gateways(&mut page);
+    page
+}
+
+fn topics(page: &mut String) {
+    use super::topics::{AUTO_SUBSCRIBE, CACHE, PRESET, REWRITE};
+    page.push_str(REWRITE_HEAD);
+    REWRITE.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str(AUTO_SUBSCRIBE_HEAD);
+    AUTO_SUBSCRIBE.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str(PRESET_HEAD);
+    PRESET.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str(CACHE_HEAD);
+    CACHE.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str(IMPORTED_HEAD);
+    super::imported::IMPORTED.iter().for_each(|row| page.push_str(&own_row(row)));
+}
+
+fn rules(page: &mut String) {
+    page.push_str(RULES_HEAD);
+    super::rules::ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+}
+
+#[cfg(feature = "bridge")]
+fn bridges(page: &mut String) {
+    use crate::links::bridge::settings::{ROWS, RULE_ROWS};
+    use crate::links::option_rows::LIMIT_KEYS;
+    page.push_str(BRIDGES_HEAD);
+    ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str(&own_limits(LIMIT_KEYS));
+    page.push_str("\n### Rules\n\nOptions of `[[bridge.out]]` and `[[bridge.in]]`.\n");
+    RULE_ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+}
+
+#[cfg(feature = "sink")]
+fn sinks(page: &mut String) {
+    use crate::links::events::NAMES;
+    use crate::links::option_rows::QUEUE_KEYS;
+    use crate::links::sink::settings::ROWS;
+    page.push_str(SINKS_HEAD);
+    let events: Vec<String> = NAMES.iter().map(|name| format!("`{name}`")).collect();
+    page.push_str(&wrap(&format!("\nEvents are {}.", events.join(", ")), ""));
+    ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str(&own_limits(QUEUE_KEYS));
+}
+
+#[cfg(feature = "gateway")]
+fn gateways(page: &mut String) {
+    use crate::links::gateway::settings::{IN_ROWS, OUT_ROWS, ROWS};
+    use crate::links::option_rows::LIMIT_KEYS;
+    page.push_str(GATEWAYS_HEAD);
+    ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str(&own_limits(LIMIT_KEYS));
+    page.push_str("\n### Rules outward\n\nOptions of `[[gateway.out]]`.\n");
+    OUT_ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str("\n### Rules inward\n\nOptions of `[[gateway.in]]`.\n");
+    IN_ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+}
+
+#[cfg(feature = "bridge")]
+fn own_limits(keys: &[&str]) -> String {
+    let limits: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+    wrap(&format!("\nBeside these it may have {}.", limits.join(", ")), "")
+}
+
+/// An option that stands in a file alone.
+fn own_row<S>(row: &OptionRow<S>) -> String {
+    let mut text = format!("\n#### `{}`\n\n{}.", row.key, capital(row.short));
+    if !row.long.is_empty() {
+        let _ = write!(text, " {}", row.long);
+    }
+    let mut text = wrap(&text, "");
+    let default = row.kind.format_value(&row.default_value());
+    let right = row.kind.expected();
+    let _ = write!(text, "\n| value | default |\n|---|---|\n| {right} | `{default}` |\n");
+    if !row.source.is_empty() {
+        let _ = write!(text, "\nSource: {}.\n", row.source);
+    }
+    text
+}
+
+fn markdown_row(row: &OptionRow) -> String {
+    let mut text = format!("\n### `{}`\n\n{}.", row.key, capital(row.short));
+    if !row.long.is_empty() {
+        let _ = write!(text, " {}", row.long);
+    }
+    let mut text = wrap(&text, "");
+    let own = match (row.is_listeners(), row.is_groups()) {
+        (true, true) => "Also in a `[[listener]]` or `[[group]]`, for that one alone.\n",
+        (true, false) => "Also in a `[[listener]]`, for that one alone.\n",
+        (false, true) => "Also in a `[[group]]`, for that one alone.\n",
+        (false, false) => "",
+    };
+    let change = if row.live { "live, by SIGHUP" } else { "by a restart" };
+    let _ = write!(text, "\n| value | default | environment | changes |\n|---|---|---|---|\n");
+    let _ = writeln!(
+        text,
+        "| {} | `{}` | `{}` | {change} |",
+        row.kind.expected(),
+        row.kind.format_value(&row.default_value()),
+        row.environment(),
+    );
+    if !own.is_empty() {
+        let _ = write!(text, "\n{own}");
+    }
+    if !row.source.is_empty() {
+        let _ = write!(text, "\nSource: {}.\n", row.source);
+    }
+    text
+}
+
+/// A file that changes nothing, and still does nothing when every line is uncommented.
+pub(crate) fn sample() -> String {
+    let mut file = SAMPLE_HEAD.to_string();
+    let mut section = "";
+    for row in rows() {
+        if row.section() != section {
+            section = row.section();
+            let _ = write!(file, "\n[{section}]\n");
+        }
+        let right = format!("{}. {}.", capital(row.short), capital(&row.kind.expected()));
+        file.push('\n');
+        file.push_str(&wrap(&format!("# {right}"), "# "));
+        let _ = writeln!(file, "#{} = {}", row.name(), row.kind.format_value(&row.default_value()));
+    }
+    file
+}
+
+/// The lines of the sample as they are once a user takes them in.
+#[cfg(test)]
+pub(crate) fn sample_lines(sample: &str) -> Vec<&str> {
+    let option = |line: &&str| !line.starts_with("# ") && !line.is_empty();
+    sample.lines().filter(option).map(|line| line.trim_start_matches('#')).collect()
+}
+
+/// Breaks at spaces, so that no line is longer than 100 columns where it can be helped.
+fn wrap(text: &str, indent: &str) -> String {
+    let mut wrapped = String::new();
+    for line in text.split('\n') {
+        let mut column = 0;
+        for word in line.split_inclusive(' ') {
+            if column + word.trim_end().len() > COLUMNS && column > indent.len() {
+                wrapped.truncate(wrapped.trim_end_matches(' ').len());
+                wrapped.push('\n');
+                wrapped.push_str(indent);
+                column = indent.len();
+            }
+            wrapped.push_str(word);
+            column += word.len();
+        }
+        wrapped.push('\n');
+    }
+    wrapped
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|char| char.to_uppercase().to_string()).unwrap_or_default();
+    first + chars.as_str()
+}
+
+const COLUMNS: usize = 100;
+
+const MARKDOWN_HEAD: &str = "\
+# Options
+
+Generated by `godwit options --markdown`: change the table in `crates/godwit/src/options/table`, not
+this page.
+
+A TOML file (`--config FILE` or `GODWIT_CONFIG`) is overruled by the environment, the environment by
+flags. `godwit.toml` beside this page is a file with every option. An option is
+
+* `name = value` under `[section]` in the file,
+* `GODWIT_SECTION__NAME=value` in the environment,
+* `--set section.name=value` as a flag.
+
+In the environment and in flags text has no quotes, a list is `a,b` and a table is `a=1,b=2`; there,
+`--set section.name.a=1` adds one entry. A list or a table replaces the one of a weaker layer.
+`godwit check` reads all three layers and prints what differs from the defaults. A wrong option is
+refused with its file and line, and exit code 2.
+
+Every `[[listener]]` of the file is one more listener, and every `[[group]]` a group of users. They
+may have those options for themselves that say so below; what they do not say is as for all:
+
+```toml
+[tls]
+certificate = [\"server.pem\"]
+key = [\"server.key\"]
+
+[[listener]]
+url = \"tls://0.0.0.0:8883\"
+tls.client_certificate = \"required\"
+tls.client_ca = \"clients.pem\"
+limits.connections_max = 1000
+queue.messages_max = 500
+
+[[group]]
+name = \"sensors\"
+limits.messages_per_s = 10
+session.subscriptions_max = 5
+```
+
+Where several speak of a client the more particular wins: its group, then its listener, then what is
+for all. A client of several groups has the limits of the first of them in the file. Who is in which
+group a token says (`auth.jwt_groups_claim`), or `[groups]` in the file of `acl.file`.
+
+SIGHUP reads all layers again. If anything is wrong, everything stays as it is; otherwise what can
+change live does, and the log names what needs a restart.
+";
+
+const REWRITE_HEAD: &str = "
+## Rewrites
+
+Every `[[rewrite]]` of the file gives some topics another name as they come in; `topics.md` says
+how. They are compared in their order, and the first whose `source` and `regex` both match decides.
+
+```toml
+[[rewrite]]
+action = \"publish\"
+source = \"y/#\"
+regex = '^y/(.+)/z/(.+)$'
+dest = \"y/z/$2\"
+```
+";
+
+const AUTO_SUBSCRIBE_HEAD: &str = "
+## Automatic subscriptions
+
+Every `[[auto_subscribe]]` of the file is a subscription that each client has from its CONNECT on,
+as if it had asked for it: permissions go for it, and a client that may not have it has not.
+
+```toml
+[[auto_subscribe]]
+topic = \"clients/${clientid}/#\"
+qos = \"1\"
+```
+";
+
+const PRESET_HEAD: &str = "
+## Preset sessions
+
+Every `[[preset]]` of the file is a session that a client finds when it comes for the first time,
+with the messages that came meanwhile. It is made where there is no session of that client, at the
+start and by SIGHUP; one that exists is left as it is.
+
+```toml
+[[preset]]
+client_id = \"meter-7\"
+subscriptions = [\"commands/meter-7/#\"]
+```
+";
+
+const IMPORTED_HEAD: &str = "
+## Imported listeners
+
+Every `[[imported]]` of the file says what another broker asked of the clients of one listener.
+`godwit import` writes them. A listener that asks for less is refused, at the start, by
+`godwit check` and by SIGHUP; a listener of another port has to ask for what all of them asked for.
+Change an entry, or take it out, to accept what it refuses.
+
+```toml
+[[imported]]
+listener = \"*:1883\"
+credentials = true
+```
+";
+
+const CACHE_HEAD: &str = "
+## Caches
+
+Every `[[cache]]` of the file keeps the last messages of some topics, whether they are retained or
+not, and a client of MQTT 5.0 asks for them by `$cache/{name}`; `topics.md` says how.
+
+```toml
+[[cache]]
+name = \"climate\"
+filters = [\"rooms/+/climate\"]
+messages_max = 20
+```
+
+What it keeps is in memory, and gone after a restart. SIGHUP applies changes: a cache of the same
+name keeps what it has, as far as its filters and bounds let it.
+";
+
+const RULES_HEAD: &str = "
+## Rules
+
+Every `[[rule]]` of the file says in SQL what becomes of messages beside going where they are
+wanted;
+`rules.md` has the language, and `godwit rules test` tries one:
+
+```toml
+[[rule]]
+name = \"hot\"
+sql = '''SELECT payload.t AS t, nth(2, tokens(topic, '/')) AS room
+         FROM \"rooms/+/climate\" WHERE payload.t > 30'''
+publish.topic = \"alarms/${room}\"
+publish.payload = '{\"t\": ${t}}'
+publish.qos = \"1\"
+```
+
+`send.to = [\"sink/history\"]` puts rows into the queues of links, and nobody else gets them.
+What a rule publishes follows the message that it was made of, and that is acknowledged when both
+are
+where they have to be. A rule that fails on a message does not disturb it. SIGHUP applies changed
+rules. `$SYS/broker/rule/` tells what became of what each saw, see reference.md.
+";
+
+#[cfg(feature = "bridge")]
+const BRIDGES_HEAD: &str = "
+## Bridges
+
+Every `[[bridge]]` of the file connects the broker to another one. Its rules say what goes out and
+what comes in:
+
+```toml
+[[bridge]]
+name = \"cloud\"
+servers = [\"tls://broker.example:8883\", \"tls://backup.example:8883\"]
+user_name = \"gateway-7\"
+password = \"...\"
+queue.bytes_max = \"1GiB\"
+queue.messages_max = 1000000
+
+[[bridge.out]]
+filter = \"sensors/#\"
+topic = \"sites/7/${topic}\"
+
+[[bridge.in]]
+filter = \"sites/7/commands/+\"
+topic = \"commands/${1}\"
+```
+
+What goes out waits in a session of this broker, under its `queue` options and as durable as any
+other session, while the other broker is away or slow. The other broker keeps what comes in while we
+are. QoS 1 and 2 hold from end to end: neither broker hears that a message arrived before the other
+one has it. SIGHUP applies what has changed: other bridges do not notice, and one whose options
+changed connects anew, with its queue. `$SYS/broker/bridge/` tells how each is, see reference.md.
+";
+
+#[cfg(feature = "sink")]
+const SINKS_HEAD: &str = "
+## Sinks
+
+Every `[[sink]]` of the file hands messages, and events, on to what is no broker: files, an HTTP
+server, a database. `sinks.md` says how to use them and what they promise:
+
+```toml
+[[sink]]
+name = \"archive\"
+filters = [\"sensors/#\"]
+file.path = \"/var/lib/godwit/archive/${topic[2]}.jsonl\"
+
+[[sink]]
+name = \"hook\"
+filters = [\"alarms/#\"]
+events = [\"client.connected\", \"client.disconnected\"]
+http.url = \"https://example/hook\"
+
+[[sink]]
+name = \"rows\"
+filters = [\"sensors/+/temperature\"]
+sql.url = \"postgres://godwit:...@localhost/plant\"
+sql.statement = \"INSERT INTO t (sensor, v) VALUES (${topic[2]}, ${payload.value})\"
+```
+";
+
+#[cfg(feature = "gateway")]
+const GATEWAYS_HEAD: &str = "
+## Gateways
+
+Every `[[gateway]]` of the file speaks to sockets of ZeroMQ, or of nanomsg and NNG. `gateways.md`
+says how to use them and what they promise:
+
+```toml
+[[gateway]]
+name = \"plant\"
+protocol = \"zmq\"
+pattern = \"pub\"
+listen = [\"tcp://127.0.0.1:5556\"]
+
+[[gateway.out]]
+filter = \"sensors/#\"
+
+[[gateway]]
+name = \"jobs\"
+protocol = \"sp\"
+pattern = \"pull\"
+listen = [\"ipc:///run/godwit/jobs.ipc\"]
+form = \"raw\"
+
+[[gateway.in]]
+topic = \"jobs\"
+```
+";
+
+const SAMPLE_HEAD: &str = "\
+# Every option of Godwit with its default, commented out. Generated by `godwit options --sample`;
+# docs/options.md explains each.
+";

@@ -1,0 +1,72 @@
+//! Timeouts of the control plane that a pause of the process does not trip: a timer that fires
+//! late shows that nothing ran meanwhile, so what was awaited may have come and not been read.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+pub(crate) use tokio::time::error::Elapsed;
+
+/// A timer that fires less late than this shows no pause.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+
+/// As tokio's `timeout`, but work that a pause kept waiting gets as much time again as the pause
+/// took, and at most `within`.
+pub(crate) async fn timeout<T>(
+    within: Duration,
+    work: impl Future<Output = T>,
+) -> Result<T, Elapsed> {
+    timeout_until(Instant::now() + within, within, work).await
+}
+
+async fn timeout_until<T>(
+    mut deadline: Instant,
+    within: Duration,
+    work: impl Future<Output = T>,
+) -> Result<T, Elapsed> {
+    let mut work = pin!(work);
+    loop {
+        match timeout_at(deadline, work.as_mut()).await {
+            Err(elapsed) => match extended_deadline(deadline, Instant::now(), within) {
+                Some(extended) => deadline = extended,
+                None => return Err(elapsed),
+            },
+            done => return done,
+        }
+    }
+}
+
+/// When a deadline that was noticed at `now` really ends, if a pause came before that.
+pub(crate) fn extended_deadline(
+    deadline: Instant,
+    now: Instant,
+    within: Duration,
+) -> Option<Instant> {
+    let late = now.saturating_duration_since(deadline);
+    (late >= PAUSE_MIN).then(|| now + late.min(within))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_extended_by_a_pause_and_never_by_more_than_it_was() {
+        let (deadline, within) = (Instant::now(), Duration::from_secs(5));
+        assert_eq!(extended_deadline(deadline, deadline + PAUSE_MIN / 2, within), None);
+        let now = deadline + Duration::from_secs(2);
+        assert_eq!(extended_deadline(deadline, now, within), Some(now + Duration::from_secs(2)));
+        let now = deadline + Duration::from_secs(60);
+        assert_eq!(extended_deadline(deadline, now, within), Some(now + within));
+    }
+
+    #[test]
+    fn nobody_waits_for_what_never_comes() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("this host has room for it").block_on(async {
+            let never = timeout(Duration::from_millis(20), std::future::pending::<()>());
+            assert!(never.await.is_err());
+        });
+    }
+}

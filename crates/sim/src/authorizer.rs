@@ -1,0 +1,94 @@
+//! Whom shards ask what a client may do, as a transcript's header has it: the control plane's
+//! stand-in.
+
+use broker::authz::{AclAction, AuthzDecision, AuthzRequest, RequestId};
+use mqtt::filter_matches;
+use std::fmt::Write;
+
+#[derive(Clone, Debug, Default)]
+pub struct TestAuthorizer {
+    rules: Vec<TestAuthzRule>,
+    /// Answers wait until `! warden answers`.
+    pub waits: bool,
+    /// A shard, and what it asks.
+    pub pending: Vec<(usize, RequestId, AuthzRequest)>,
+    /// A line for each question since they were last told.
+    request_log: Vec<String>,
+}
+
+/// What is said of topics.
+#[derive(Clone, Debug)]
+struct TestAuthzRule {
+    answer: AuthzDecision,
+    action: Option<AclAction>,
+    user: Option<String>,
+    filter: String,
+}
+
+impl TestAuthorizer {
+    /// `allow a/#; allow publish b; silence c; allow user=ann d`: the first that fits says it.
+    pub fn parse(text: &str) -> Result<TestAuthorizer, String> {
+        let words = text.split(';').map(str::trim).filter(|word| !word.is_empty());
+        Ok(TestAuthorizer {
+            rules: words.map(parse_rule).collect::<Result<_, _>>()?,
+            ..TestAuthorizer::default()
+        })
+    }
+
+    /// Others from now on.
+    pub fn replace_rules(&mut self, text: &str) -> Result<(), String> {
+        self.rules = TestAuthorizer::parse(text)?.rules;
+        Ok(())
+    }
+
+    pub fn receive_request(&mut self, shard: usize, slip: RequestId, question: AuthzRequest) {
+        let AuthzRequest { action, topic, qos, retain, client_id, namespace, user, .. } = &question;
+        let what = if *action == AclAction::Publish { "publish" } else { "subscribe" };
+        let mut line = format!("{what} {topic:?} qos={qos}");
+        if *retain {
+            line.push_str(" retain");
+        }
+        let _ = write!(line, " by {client_id}");
+        if let Some(user) = user {
+            let _ = write!(line, " user={user}");
+        }
+        if !namespace.is_empty() {
+            let _ = write!(line, " namespace={namespace}");
+        }
+        self.request_log.push(line);
+        self.pending.push((shard, slip, question));
+    }
+
+    pub fn decide(&self, question: &AuthzRequest) -> AuthzDecision {
+        let fits = |word: &&TestAuthzRule| {
+            word.action.is_none_or(|action| action == question.action)
+                && word.user.as_deref().is_none_or(|user| question.user.as_deref() == Some(user))
+                && filter_matches(&word.filter, &question.topic)
+        };
+        self.rules.iter().find(fits).map_or(AuthzDecision::Deny, |word| word.answer)
+    }
+
+    /// In an order that does not depend on shards.
+    pub fn take_request_log(&mut self) -> Vec<String> {
+        let mut heard = std::mem::take(&mut self.request_log);
+        heard.sort();
+        heard
+    }
+}
+
+fn parse_rule(text: &str) -> Result<TestAuthzRule, String> {
+    let (mut answer, mut action, mut user, mut filter) = (None, None, None, None);
+    for part in text.split_whitespace() {
+        match part {
+            "allow" => answer = Some(AuthzDecision::Allow),
+            "deny" => answer = Some(AuthzDecision::Deny),
+            "silence" => answer = Some(AuthzDecision::Unavailable),
+            "publish" => action = Some(AclAction::Publish),
+            "subscribe" => action = Some(AclAction::Subscribe),
+            _ if part.starts_with("user=") => user = Some(part[5..].to_string()),
+            _ => filter = Some(part.to_string()),
+        }
+    }
+    let (answer, filter) = answer.zip(filter).ok_or("what does the warden say of what?")?;
+    Ok(TestAuthzRule { answer, action, user, filter })
+}

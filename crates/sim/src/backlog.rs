@@ -1,0 +1,96 @@
+//! Where connections wait until they are accepted, as they do in a listener's backlog, and who of
+//! them is in.
+
+use crate::world::WireId;
+use broker::admission::{Admission, AdmissionControl};
+use broker::authentication::Principal;
+use broker::{BrokerOptions, ListenerId, MonotonicMs, PeerAddress, PeerInfo, PeerSource};
+use std::collections::{HashMap, VecDeque};
+
+#[derive(Debug)]
+pub(crate) struct AcceptBacklog {
+    arrivals: AdmissionControl,
+    backlog: VecDeque<BacklogConnection>,
+    admitted: HashMap<WireId, (ListenerId, Option<PeerSource>)>,
+}
+
+/// One connection that wants to come in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BacklogConnection {
+    pub(crate) wire: WireId,
+    pub(crate) listener: ListenerId,
+    pub(crate) address: PeerAddress,
+}
+
+impl BacklogConnection {
+    /// What the broker opens itself is for whom `godwit` says: a link, which may do everything.
+    pub(crate) fn peer(&self) -> PeerInfo {
+        match self.listener {
+            ListenerId::NONE => {
+                let grant = Principal { is_superuser: true, ..Principal::default() };
+                PeerInfo::internal(self.address, grant)
+            }
+            listener => PeerInfo::new(self.address, listener),
+        }
+    }
+}
+
+impl AcceptBacklog {
+    pub(crate) fn new(seed: u64) -> AcceptBacklog {
+        let (backlog, seats) = (VecDeque::new(), HashMap::new());
+        AcceptBacklog { arrivals: AdmissionControl::new(seed), backlog, admitted: seats }
+    }
+
+    pub(crate) fn push(&mut self, wire: WireId, listener: ListenerId, address: PeerAddress) {
+        self.backlog.push_back(BacklogConnection { wire, listener, address });
+    }
+
+    pub(crate) fn is_waiting(&self, wire: WireId) -> bool {
+        self.backlog.iter().any(|waiting| waiting.wire == wire)
+    }
+
+    /// The next one that is accepted, and what becomes of it.
+    pub(crate) fn accept(
+        &mut self,
+        now: MonotonicMs,
+        options: &BrokerOptions,
+    ) -> Option<(BacklogConnection, Admission)> {
+        let next = self.next_acceptable(now, options)?;
+        let knock = self.backlog.remove(next)?;
+        let BacklogConnection { wire, listener, address } = knock;
+        if !options.limits_connections(listener) {
+            return Some((knock, Admission::Admitted(None)));
+        }
+        let entry = self.arrivals.admit_connection(now, listener, Some(address.into()), options);
+        if let Admission::Admitted(source) = entry {
+            self.admitted.insert(wire, (listener, source));
+        }
+        Some((knock, entry))
+    }
+
+    /// The first whose listener need not wait: each has a backlog of its own.
+    fn next_acceptable(&mut self, now: MonotonicMs, options: &BrokerOptions) -> Option<usize> {
+        let arrivals = &mut self.arrivals;
+        let mut all = self.backlog.iter();
+        all.position(|knock| arrivals.accepts_again_at(now, knock.listener, options).is_none())
+    }
+
+    /// When the next one may be.
+    pub(crate) fn next_accept_at(
+        &mut self,
+        now: MonotonicMs,
+        options: &BrokerOptions,
+    ) -> Option<MonotonicMs> {
+        let arrivals = &mut self.arrivals;
+        let due =
+            |knock: &BacklogConnection| arrivals.accepts_again_at(now, knock.listener, options);
+        self.backlog.iter().filter_map(due).min()
+    }
+
+    pub(crate) fn release(&mut self, wire: WireId) {
+        self.backlog.retain(|waiting| waiting.wire != wire);
+        if let Some((listener, source)) = self.admitted.remove(&wire) {
+            self.arrivals.release(listener, source);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Random lives against the oracle: what may happen in one is drawn from its seed. A failing life
+//! is made shorter, action by action, as long as it fails.
+
+use crate::oracle::FOREVER;
+use crate::oracle_run::OracleRun;
+use crate::rng::SimRng;
+
+pub const CLIENTS: usize = 6;
+/// Clients from here on have sessions that never end, and only they join groups.
+pub const STEADY: usize = 4;
+pub const TOPICS: [&str; 5] = ["a", "a/b", "a/b/c", "b", "long/topic/name"];
+pub const FILTERS: [&str; 8] = ["a", "a/#", "+/b", "#", "b", "long/+/name", "a/+/c", "w/+"];
+pub const GROUPS: [(&str, &str, u8); 2] = [("g", "a/#", 1), ("h", "b", 2)];
+const ACTIONS: usize = 120;
+
+/// Times are chosen so that no sum of passes ends when anything else does: an expiry is either
+/// over or not.
+const PASSES_S: [u64; 2] = [7, 20];
+const MESSAGE_EXPIRY_S: u64 = 11;
+const SESSION_EXPIRIES_S: [u32; 3] = [0, 31, FOREVER];
+const WILL_DELAYS_S: [u64; 3] = [0, 5, 58];
+
+#[derive(Clone, Debug)]
+pub enum RandomAction {
+    /// Several messages are on their way when another client is cut, or taken over.
+    Burst {
+        client: usize,
+        topic: usize,
+        qos: u8,
+        count: usize,
+        victim: usize,
+        back: bool,
+    },
+    Connect {
+        client: usize,
+        greeting: ConnectRequest,
+        takeover: bool,
+    },
+    Cut {
+        client: usize,
+    },
+    Disconnect {
+        client: usize,
+        with_will: bool,
+    },
+    Join {
+        client: usize,
+        group: usize,
+    },
+    Pass {
+        s: u64,
+    },
+    /// A flaky publisher is cut at once, comes back and sends again.
+    Publish {
+        client: usize,
+        topic: usize,
+        qos: u8,
+        keep: Keep,
+        expiry_s: u64,
+        flaky: bool,
+    },
+    /// The client acknowledges, or holds back.
+    Silence {
+        client: usize,
+        silent: bool,
+    },
+    Stall {
+        client: usize,
+        stalled: bool,
+    },
+    Subscribe {
+        client: usize,
+        filter: usize,
+        qos: u8,
+    },
+    Unsubscribe {
+        client: usize,
+        filter: usize,
+    },
+}
+
+/// What a client asks for when it connects.
+#[derive(Clone, Debug)]
+pub struct ConnectRequest {
+    pub clean: bool,
+    pub expiry_s: u32,
+    pub window: u16,
+    /// QoS, retain and delay.
+    pub will: Option<(u8, bool, u64)>,
+}
+
+pub use crate::oracle::RetainAction as Keep;
+
+/// What went wrong and what had happened.
+#[derive(Clone, Debug)]
+pub struct SimFailure {
+    pub why: String,
+    pub log: String,
+    pub actions: usize,
+}
+
+/// Lives through one seed. The failure is as short as it could be made.
+pub fn check_seed(seed: u64) -> Result<(), SimFailure> {
+    let mut actions = actions(seed);
+    let Err(mut failure) = run(seed, &actions) else { return Ok(()) };
+    let mut chunk = actions.len() / 2;
+    while chunk > 0 {
+        let mut at = 0;
+        while at < actions.len() {
+            let mut fewer = actions.clone();
+            fewer.drain(at..(at + chunk).min(actions.len()));
+            match run(seed, &fewer) {
+                Err(shorter) => (actions, failure) = (fewer, shorter),
+                Ok(()) => at += chunk,
+            }
+        }
+        chunk /= 2;
+    }
+    Err(failure)
+}
+
+fn run(seed: u64, actions: &[RandomAction]) -> Result<(), SimFailure> {
+    let mut life = OracleRun::new(seed);
+    let mut outcome = Ok(());
+    for action in actions {
+        outcome = outcome.and_then(|()| life.apply(action));
+    }
+    outcome = outcome.and_then(|()| life.finish());
+    outcome.map_err(|why| SimFailure { why, log: life.log, actions: actions.len() })
+}
+
+fn actions(seed: u64) -> Vec<RandomAction> {
+    let mut chance = SimRng::new(seed);
+    (0..ACTIONS).map(|_| action(&mut chance)).collect()
+}
+
+fn action(chance: &mut SimRng) -> RandomAction {
+    let client = chance.below(CLIENTS);
+    let (topic, filter) = (chance.below(TOPICS.len()), chance.below(FILTERS.len()));
+    let qos = chance.below(3) as u8;
+    match chance.below(26) {
+        0..4 => RandomAction::Connect {
+            client,
+            greeting: greeting(client >= STEADY, chance),
+            takeover: chance.one_in(3),
+        },
+        4 | 5 => RandomAction::Cut { client },
+        6 => RandomAction::Disconnect { client, with_will: chance.one_in(3) },
+        7 => RandomAction::Join {
+            client: STEADY + chance.below(CLIENTS - STEADY),
+            group: chance.below(GROUPS.len()),
+        },
+        8 => RandomAction::Pass { s: PASSES_S[chance.below(PASSES_S.len())] },
+        9 | 10 => RandomAction::Silence { client, silent: chance.one_in(2) },
+        11 => RandomAction::Stall { client, stalled: chance.one_in(2) },
+        12..15 => RandomAction::Subscribe { client, filter, qos },
+        15 => RandomAction::Unsubscribe { client, filter },
+        16 | 17 => RandomAction::Burst {
+            client,
+            topic,
+            qos,
+            count: 1 + chance.below(5),
+            victim: (client + 1 + chance.below(CLIENTS - 1)) % CLIENTS,
+            back: chance.one_in(2),
+        },
+        _ => RandomAction::Publish {
+            client,
+            topic,
+            qos,
+            keep: [Keep::No, Keep::No, Keep::Keep, Keep::Clear][chance.below(4)],
+            expiry_s: [0, 0, 0, MESSAGE_EXPIRY_S][chance.below(4)],
+            flaky: chance.one_in(6),
+        },
+    }
+}
+
+fn greeting(steady: bool, chance: &mut SimRng) -> ConnectRequest {
+    let will = (chance.below(3) as u8, chance.one_in(2), WILL_DELAYS_S[chance.below(3)]);
+    ConnectRequest {
+        clean: !steady && chance.one_in(4),
+        expiry_s: if steady { FOREVER } else { SESSION_EXPIRIES_S[chance.below(3)] },
+        window: [1, 2, 5, 100][chance.below(4)],
+        will: Some(will).filter(|_| chance.one_in(2)),
+    }
+}

@@ -1,0 +1,61 @@
+//! The engine's shelf in small: what the disk refuses waits here, and removals go past it.
+
+use crate::disk::SimDisk;
+use broker::{RecordChange, RecordSpace};
+use std::collections::BTreeMap;
+
+#[derive(Debug, Default)]
+pub(crate) struct SimStoreClient {
+    /// What the disk has refused makes this of each key, ...
+    parked: BTreeMap<(RecordSpace, Vec<u8>), Option<Vec<u8>>>,
+    /// ... and is waited for.
+    urgent: bool,
+}
+
+impl SimStoreClient {
+    pub(crate) fn has_refused(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    pub(crate) fn parked_changes(&self) -> Vec<RecordChange> {
+        let pairs = self.parked.clone().into_iter();
+        pairs.map(|((space, key), value)| RecordChange { space, key, value }).collect()
+    }
+
+    pub(crate) fn is_parked(&self, space: RecordSpace, key: &[u8]) -> bool {
+        self.parked.contains_key(&(space, key.to_vec()))
+    }
+
+    /// The disk's number for what it took; 0 where there was nothing. None while something that it
+    /// refuses is here.
+    pub(crate) fn commit(
+        &mut self,
+        changes: Vec<RecordChange>,
+        urgent: bool,
+        disk: &mut SimDisk,
+        refuses: bool,
+    ) -> Option<u64> {
+        let grows = changes.iter().any(|change| change.value.is_some());
+        let concerns = changes.iter().any(|change| self.is_parked(change.space, &change.key));
+        if grows || concerns {
+            let pairs =
+                changes.into_iter().map(|RecordChange { space, key, value }| ((space, key), value));
+            self.parked.extend(pairs);
+            self.urgent |= urgent;
+        } else if !changes.is_empty() {
+            let seq = disk.commit(changes, urgent);
+            if !self.has_refused() {
+                return Some(seq);
+            }
+        }
+        match (self.has_refused(), refuses) {
+            (false, _) => Some(0),
+            (true, true) => None,
+            (true, false) => {
+                let parked = self.parked_changes();
+                self.parked.clear();
+                Some(disk.commit(parked, std::mem::take(&mut self.urgent)))
+            }
+        }
+    }
+}

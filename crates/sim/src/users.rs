@@ -1,0 +1,161 @@
+//! Who may come in and what they may do, as a transcript's header names them: the control plane's
+//! stand-in.
+
+use broker::acl_rules::{ANY_QOS, AclRule, AclRuleSet, IpNetwork, NamePattern, TopicPattern};
+use broker::authentication::{AuthDecision, AuthRequest, Principal, SecretBytes};
+use broker::bans::{Ban, BanList, BanTarget};
+use broker::{AuthStep, ConnId, Refusal};
+use std::sync::Arc;
+
+#[derive(Clone, Debug, Default)]
+pub struct TestUsers {
+    users: Vec<TestUser>,
+    /// Verdicts wait until `! judge answers`.
+    pub waits: bool,
+    /// A shard, a connection of it, its case, and what is claimed.
+    pub pending: Vec<(usize, ConnId, u32, AuthRequest)>,
+}
+
+#[derive(Clone, Debug)]
+struct TestUser {
+    /// None for whoever says no name.
+    name: Option<String>,
+    password: Vec<u8>,
+    grant: Principal,
+    /// How often it has to prove itself.
+    steps: usize,
+}
+
+impl TestUsers {
+    pub fn decide(&self, claim: &AuthRequest) -> AuthDecision {
+        if let Some(step) = &claim.step {
+            return self.next_step(step);
+        }
+        let same = |person: &&TestUser| person.name.as_deref() == claim.user_name.as_deref();
+        let Some(person) = self.users.iter().find(same) else {
+            return AuthDecision::Deny(Refusal::BadCredentials);
+        };
+        let SecretBytes(given) = claim.password.clone().unwrap_or(SecretBytes([].into()));
+        match *given == *person.password {
+            true => AuthDecision::Allow(Box::new(person.grant.clone())),
+            false => AuthDecision::Deny(Refusal::BadCredentials),
+        }
+    }
+
+    /// The method `STEPS`: a name, then the password as often as the user has steps.
+    fn next_step(&self, step: &AuthStep) -> AuthDecision {
+        let said = String::from_utf8_lossy(&step.data.0);
+        let memory = step.memory.as_ref().map(|memory| String::from_utf8_lossy(&memory.0));
+        let (name, done) = match &memory {
+            Some(memory) => memory.split_once(' ').expect("ours"),
+            None => (&*said, "0"),
+        };
+        let done: usize = done.parse().expect("ours");
+        let known = self.users.iter().find(|person| person.name.as_deref() == Some(name));
+        let Some(person) = known else { return AuthDecision::Deny(Refusal::BadCredentials) };
+        let is_right = memory.is_none() || said.as_bytes() == person.password;
+        match (is_right, done == person.steps) {
+            (false, _) => AuthDecision::Deny(Refusal::BadCredentials),
+            (true, true) => {
+                let says = Some(Box::from(&b"welcome"[..]));
+                AuthDecision::Allow(Box::new(Principal { auth_data: says, ..person.grant.clone() }))
+            }
+            (true, false) => {
+                let memory = SecretBytes(format!("{name} {}", done + 1).into_bytes().into());
+                AuthDecision::Challenge { data: Box::from(&b"prove it"[..]), memory }
+            }
+        }
+    }
+
+    /// `anonymous`, or `alice password=secret superuser id=x group=ops namespace=n expires=5s
+    /// steps=2`, and
+    /// rules of its own after `:`.
+    pub fn add(&mut self, text: &str) -> Result<(), String> {
+        let (text, own) = text.split_once(" : ").map_or((text, None), |(a, b)| (a, Some(b)));
+        let mut words = text.split_whitespace();
+        let name = words.next().ok_or("who?")?;
+        let name = Some(name).filter(|name| *name != "anonymous");
+        let user = name.map(Arc::from);
+        let grant =
+            Principal { user, permissions: own.map(rules).transpose()?, ..Principal::default() };
+        let (name, password) = (name.map(String::from), Vec::new());
+        let mut person = TestUser { name, password, grant, steps: 1 };
+        for word in words {
+            let (key, value) = word.split_once('=').unwrap_or((word, ""));
+            match key {
+                "expires" => {
+                    let seconds = value.strip_suffix('s').and_then(|text| text.parse::<u64>().ok());
+                    let seconds = seconds.ok_or("when does it expire?")?;
+                    person.grant.expires_in_ms = Some(seconds * 1000);
+                }
+                "group" => person.grant.groups.push(value.into()),
+                "id" => person.grant.client_id = Some(value.into()),
+                "namespace" => person.grant.namespace = Some(value.into()),
+                "password" => person.password = value.into(),
+                "steps" => person.steps = value.parse().map_err(|_| "how many steps?")?,
+                "superuser" => person.grant.is_superuser = true,
+                _ => return Err(format!("a user has no {key}")),
+            }
+        }
+        self.users.push(person);
+        Ok(())
+    }
+}
+
+/// Rules with `;` between them: `deny topic=a/b; allow publish user=ann topic=a/#`.
+pub fn rules(text: &str) -> Result<Arc<AclRuleSet>, String> {
+    let rules = text.split(';').map(str::trim).filter(|rule| !rule.is_empty());
+    Ok(Arc::new(AclRuleSet::new(rules.map(rule).collect::<Result<_, _>>()?)))
+}
+
+/// Bans with `;` between them: `id=a; user=b for=5s; address=10.0.0.0/8`.
+pub fn bans(text: &str) -> Result<Arc<BanList>, String> {
+    let bans = text.split(';').map(str::trim).filter(|ban| !ban.is_empty());
+    Ok(Arc::new(BanList::new(bans.map(ban).collect::<Result<Vec<_>, _>>()?)))
+}
+
+fn ban(text: &str) -> Result<Ban, String> {
+    let (mut whom, mut for_ms) = (None, None);
+    for word in text.split_whitespace() {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        match key {
+            "address" => {
+                whom = Some(BanTarget::Address(IpNetwork::parse(value).ok_or("which address?")?));
+            }
+            "for" => {
+                let seconds = value.strip_suffix('s').and_then(|text| text.parse::<u64>().ok());
+                for_ms = Some(seconds.ok_or("for how long?")? * 1000);
+            }
+            "id" => whom = Some(BanTarget::ClientId(NamePattern::parse(value))),
+            "user" => whom = Some(BanTarget::User(NamePattern::parse(value))),
+            _ => return Err(format!("a ban has no {key}")),
+        }
+    }
+    Ok(Ban { whom: whom.ok_or("whom?")?, for_ms, reason: "".into() })
+}
+
+fn rule(text: &str) -> Result<AclRule, String> {
+    let mut rule = AclRule::default();
+    for word in text.split_whitespace() {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        match key {
+            "address" => rule.addresses.push(IpNetwork::parse(value).ok_or("which address?")?),
+            "allow" => rule.allows = true,
+            "anonymous" => rule.anonymous_only = true,
+            "deny" => rule.allows = false,
+            "group" => rule.groups.push(value.into()),
+            "id" => rule.client_ids.push(NamePattern::parse(value)),
+            "publish" => rule.subscribe = false,
+            "qos" => {
+                let qos = value.parse::<u8>().map_err(|_| "which QoS?")?;
+                rule.qos = if rule.qos == ANY_QOS { 1 << qos } else { rule.qos | 1 << qos };
+            }
+            "retain" => rule.retain = Some(value == "1"),
+            "subscribe" => rule.publish = false,
+            "topic" => rule.topics.push(TopicPattern::parse(value)?),
+            "user" => rule.users.push(NamePattern::parse(value)),
+            _ => return Err(format!("a rule has no {key}")),
+        }
+    }
+    Ok(rule)
+}

@@ -1,0 +1,94 @@
+//! One batch as it stands in the log. docs/store-format.md draws it.
+
+use crate::crc::crc;
+use crate::{BatchChange, KeySpace, StoreBatch};
+
+/// A record that was read and whose checksum holds.
+#[derive(Debug)]
+pub(crate) struct LogRecord<'a> {
+    pub seq: u64,
+    /// Everything up to here was on the disk when this record was made.
+    pub durable: u64,
+    pub body: &'a [u8],
+}
+
+impl LogRecord<'_> {
+    pub(crate) fn len(&self) -> usize {
+        HEAD + self.body.len()
+    }
+}
+
+pub(crate) fn write_record(out: &mut Vec<u8>, id: u64, seq: u64, durable: u64, batch: &StoreBatch) {
+    let start = out.len();
+    out.extend_from_slice(&marker(id));
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&seq.to_le_bytes());
+    out.extend_from_slice(&durable.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    for change in &batch.changes {
+        out.push(change.space as u8);
+        let value = change.value.as_deref();
+        out.extend_from_slice(&(change.key.len() as u32).to_le_bytes());
+        out.extend_from_slice(&value.map_or(REMOVED, |value| value.len() as u32).to_le_bytes());
+        out.extend_from_slice(&change.key);
+        out.extend_from_slice(value.unwrap_or_default());
+    }
+    let body_len = u32::try_from(out.len() - start - HEAD).expect("a batch is below 4 GiB");
+    out[start + 24..start + 28].copy_from_slice(&body_len.to_le_bytes());
+    let sum = crc(&[&id.to_le_bytes(), &out[start + 8..]]);
+    out[start + 4..start + 8].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// The record at the start of `bytes`. The id of the store is part of the checksum, so that what a
+/// client sends is never taken for a record, whatever it looks like.
+pub(crate) fn read_record(bytes: &[u8], id: u64) -> Option<LogRecord<'_>> {
+    let mut rest = bytes;
+    if take_array::<4>(&mut rest)? != marker(id) {
+        return None;
+    }
+    let sum = u32::from_le_bytes(take_array(&mut rest)?);
+    let seq = u64::from_le_bytes(take_array(&mut rest)?);
+    let durable = u64::from_le_bytes(take_array(&mut rest)?);
+    let body_len = u32::from_le_bytes(take_array(&mut rest)?) as usize;
+    let body = rest.get(..body_len)?;
+    let whole = &bytes[8..HEAD + body_len];
+    (crc(&[&id.to_le_bytes(), whole]) == sum).then_some(LogRecord { seq, durable, body })
+}
+
+/// Calls `visit` with what the record changed; false if the body is not what `write` makes.
+pub(crate) fn read_changes(mut body: &[u8], mut visit: impl FnMut(BatchChange)) -> bool {
+    while let Some(change) = read_change(&mut body) {
+        visit(change);
+    }
+    body.is_empty()
+}
+
+fn read_change(rest: &mut &[u8]) -> Option<BatchChange> {
+    let [space] = take_array(rest)?;
+    let key_len = u32::from_le_bytes(take_array(rest)?) as usize;
+    let value_len = u32::from_le_bytes(take_array(rest)?);
+    let key = rest.split_off(..key_len)?.to_vec();
+    let value = match value_len {
+        REMOVED => None,
+        len => Some(rest.split_off(..len as usize)?.to_vec()),
+    };
+    Some(BatchChange { space: KeySpace::from_number(space)?, key, value })
+}
+
+/// What every record begins with. It differs from store to store and is told to nobody, so a client
+/// cannot fill its messages with what looks like the beginnings of records.
+pub(crate) fn marker(id: u64) -> [u8; 4] {
+    (id as u32).to_le_bytes()
+}
+
+/// The next `N` bytes.
+pub(crate) fn take_array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, behind) = rest.split_first_chunk::<N>()?;
+    *rest = behind;
+    Some(*first)
+}
+
+pub(crate) const HEAD: usize = 28;
+
+/// Stands in place of a value's length. No value is that long, for a batch is below 4 GiB.
+pub(crate) const REMOVED: u32 = u32::MAX;
