@@ -10,6 +10,7 @@ mod licences;
 mod shell;
 mod soak;
 mod source;
+mod start_order;
 mod test_layers;
 mod tidy;
 mod tools;
@@ -86,6 +87,11 @@ const COMMANDS: &[XtaskCommand] = &[
         name: "soak",
         summary: "let sessions come and go, and see that nothing grows: soak [--minutes N]",
         run: soak::run,
+    },
+    XtaskCommand {
+        name: "start-order",
+        summary: "profile an idle start and write the linker script of its functions",
+        run: start_order::run,
     },
     XtaskCommand {
         name: "fuzz",

@@ -8,7 +8,7 @@ use crate::shell::{
     build_release, cargo, has_program, is_root, new_command, output, release_binary, run_to_end,
 };
 use crate::tree::root;
-use crate::{docs, idle, licences, tidy, tools};
+use crate::{docs, idle, licences, start_order, tidy, tools};
 
 /// One kind of test. It is left out, not failed, where `needs` names something that is not here.
 struct TestLayer {
@@ -188,5 +188,6 @@ const LAYERS: &[TestLayer] = &[
     TestLayer { name: "generated", needs: needs_nothing, run: check_generated },
     TestLayer { name: "without psk", needs: needs_release_build, run: check_without_psk },
     TestLayer { name: "real clients", needs: needs_clients, run: run_real_clients },
+    TestLayer { name: "start order", needs: needs_release_build, run: start_order::check },
     TestLayer { name: "idle memory", needs: needs_release_build, run: idle::check_idle_memory },
 ];
