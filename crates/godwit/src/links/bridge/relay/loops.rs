@@ -10,8 +10,10 @@
 //!   message that another bridge brought is taken for one that has come round where clients of this
 //!   broker published an equal one, and this way brought [`RETURNS_MAX`] more than they did; or
 //!   where two ways brought [`RETURNS_MANY`] equal ones each: then the one that was first goes on,
-//!   and the other one does not while the first was there within [`RECENT`]. What clients of this
-//!   broker publish is never taken for that, nor is what only ever comes one way.
+//!   and the other one does not while the first was there within [`RECENT`]. If the other way falls
+//!   silent then, and the first brings [`RUN_MAX`] more, it is the ring that goes on: every bridge
+//!   of it saw the same direction first. What clients of this broker publish is never taken for
+//!   that, nor is what only ever comes one way.
 //!
 //! Any client may publish a path, since nothing tells a bridge of 5.0 from a client. A forged path
 //! costs its own message: that is dropped, or counted as another bridge's. What clients publish
@@ -33,6 +35,9 @@ const UNKNOWN: &str = "@0";
 const PASSES_UNMARKED: u16 = 2;
 const RETURNS_MAX: u32 = 3;
 const RETURNS_MANY: u32 = 16;
+/// Equal messages of one way, one after another, after so many of another way as show a ring.
+const RUN_MAX: u32 = 32;
+const RING_MIN: u32 = 8;
 const WINDOW: Duration = Duration::from_secs(10);
 const RECENT: Duration = Duration::from_secs(2);
 const SLOTS: usize = 1024;
@@ -155,13 +160,15 @@ struct MessageSource {
     hash: u64,
     /// Those that passed.
     count: u32,
+    /// Those of them that came after the last one of any other way but that of clients here.
+    run: u32,
     /// When the last one came, after the slot began.
     last: Duration,
 }
 
 /// Clients of this broker, or bridges of 5.0 whose path tells more; and a way that is not used.
 const LOCAL: u64 = 0;
-const UNUSED: MessageSource = MessageSource { hash: LOCAL, count: 0, last: Duration::ZERO };
+const UNUSED: MessageSource = MessageSource { hash: LOCAL, count: 0, run: 0, last: Duration::ZERO };
 
 impl CarriedSlot {
     const FREE: CarriedSlot =
@@ -185,7 +192,15 @@ impl CarriedSlot {
         let comes_back = local.count > 0 && came >= local.count + RETURNS_MAX;
         let is_first_there =
             first.count >= RETURNS_MANY && after.saturating_sub(first.last) < RECENT;
-        at > 0 && (comes_back || (at > 1 && came >= RETURNS_MANY && is_first_there))
+        let is_second = at > 1 && came >= RETURNS_MANY && is_first_there;
+        at > 0 && (comes_back || is_second || self.is_left_over(at))
+    }
+
+    /// Whether this way goes on alone, after another one showed that there is a ring.
+    fn is_left_over(&self, at: usize) -> bool {
+        let others = (1..WAYS).filter(|other| *other != at);
+        self.ways[at].run >= RUN_MAX
+            && others.map(|other| self.ways[other].count).any(|count| count >= RING_MIN)
     }
 }
 
@@ -211,12 +226,16 @@ impl CarriedMessages {
             Duration::ZERO
         });
         let at = slot.source_index(way);
+        if at > 0 {
+            (1..WAYS).filter(|other| *other != at).for_each(|other| slot.ways[other].run = 0);
+        }
         if slot.is_loop(at, after) {
             slot.ways[at].last = after;
             return Err(LoopFound(brought_by.unwrap_or_default().to_string()));
         }
-        let count = slot.ways[at].count.saturating_add(1);
-        slot.ways[at] = MessageSource { hash: way, count, last: after };
+        let MessageSource { count, run, .. } = slot.ways[at];
+        let (count, run) = (count.saturating_add(1), run.saturating_add(1));
+        slot.ways[at] = MessageSource { hash: way, count, run, last: after };
         let passes = &mut slot.passes[message.direction as usize];
         *passes = passes.saturating_add(1);
         Ok(*passes)

@@ -135,6 +135,99 @@ fn of_two_ways_from_strangers_the_one_that_was_first_goes_on() {
     assert!(one.out("x", "other@0").is_ok(), "nothing comes the first way any more");
 }
 
+/// Every bridge of the ring saw the same direction first: nobody else ends it.
+#[test]
+fn the_way_that_was_first_ends_where_it_goes_on_alone() {
+    let mut one = bridge("one", false);
+    for _ in 0..16 {
+        assert!(one.pass(BridgeDirection::In, "x", "").is_ok());
+        assert!(one.out("x", "other@0").is_ok());
+    }
+    let alone = (0..1000).filter(|_| one.pass(BridgeDirection::In, "x", "").is_ok()).count();
+    assert_eq!(alone, RUN_MAX as usize);
+    assert!(one.out("y", "other@0").is_ok(), "another message");
+    one.now += 11 * SECOND;
+    assert!(one.pass(BridgeDirection::In, "x", "").is_ok(), "the memory is over");
+}
+
+/// Bridges between three brokers, each to each: two of ours, and one that marks nothing.
+struct LoopTestTriangle {
+    first_to_strange: LoopTestBridge,
+    second_to_first: LoopTestBridge,
+    second_to_strange: LoopTestBridge,
+    /// Copies on their way: the bridge, the direction, and the path that the broker gave them.
+    on_the_way: Vec<(usize, BridgeDirection, &'static str)>,
+    random: u64,
+}
+
+impl LoopTestTriangle {
+    fn new(seed: u64) -> LoopTestTriangle {
+        LoopTestTriangle {
+            first_to_strange: bridge("one", false),
+            second_to_first: bridge("two", false),
+            second_to_strange: bridge("three", false),
+            on_the_way: Vec::new(),
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+        }
+    }
+
+    /// A broker gives a message to all of its bridges but the one that brought it.
+    fn arrive(&mut self, broker: usize, by: Option<usize>, path: &'static str) {
+        use BridgeDirection::{In, Out};
+        let bridges = match broker {
+            0 => [(0, Out), (1, In)],
+            1 => [(1, Out), (2, Out)],
+            _ => [(0, In), (2, In)],
+        };
+        let others = bridges.into_iter().filter(|(bridge, _)| Some(*bridge) != by);
+        self.on_the_way.extend(others.map(|(bridge, direction)| (bridge, direction, path)));
+    }
+
+    /// Any copy that is on its way passes its bridge next.
+    fn step(&mut self) {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let at = self.random as usize % self.on_the_way.len();
+        let (by, direction, path) = self.on_the_way.remove(at);
+        let bridge = match by {
+            0 => &mut self.first_to_strange,
+            1 => &mut self.second_to_first,
+            _ => &mut self.second_to_strange,
+        };
+        // Of the other broker a bridge hears no path in 3.1.1.
+        let path = if direction == BridgeDirection::In { "" } else { path };
+        if bridge.pass(direction, "x", path).is_err() {
+            return;
+        }
+        // The brokers of ours know which of their clients are bridges of 3.1.1.
+        match (by, direction) {
+            (0, BridgeDirection::Out) | (2, BridgeDirection::Out) => self.arrive(2, Some(by), ""),
+            (0, BridgeDirection::In) => self.arrive(0, Some(by), "strange@0"),
+            (1, BridgeDirection::Out) => self.arrive(0, Some(by), "two@0"),
+            (1, BridgeDirection::In) => self.arrive(1, Some(by), "first@0"),
+            (_, BridgeDirection::In) => self.arrive(1, Some(by), "strange@0"),
+            (_, BridgeDirection::Out) => unreachable!("a triangle has three bridges"),
+        }
+    }
+}
+
+#[test]
+fn a_triangle_with_a_broker_that_marks_nothing_falls_silent_in_any_order() {
+    for seed in 0..3_000 {
+        for broker in 0..3 {
+            let mut triangle = LoopTestTriangle::new(seed * 3 + broker as u64);
+            triangle.arrive(broker, None, "");
+            let mut steps = 0;
+            while !triangle.on_the_way.is_empty() {
+                triangle.step();
+                steps += 1;
+                assert!(steps < 1_000, "{seed}: from broker {broker} it goes round for ever");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_5_0_brought_counts_where_3_1_1_goes_on() {
     let mut one = bridge("one", false);
