@@ -55,6 +55,9 @@ pub(crate) struct PersistentSession {
     pub(crate) suspended: bool,
     /// Whose the session was when the store was read: see `Shard::belongs_to_other_user`.
     pub(crate) owner: Option<Box<str>>,
+    /// The part of the queue that only the store has may hold messages of subscriptions that the
+    /// client may not keep.
+    pub(crate) may_hold_revoked: bool,
     /// Its record is to be written.
     dirty: bool,
 }
@@ -86,6 +89,7 @@ impl PersistentSession {
             is_lifting_barrier: false,
             suspended: false,
             owner: None,
+            may_hold_revoked: false,
             dirty: false,
         }
     }
@@ -94,7 +98,14 @@ impl PersistentSession {
     pub(crate) fn restored(number: RecordNumber, mark: u64, unsent: u64) -> PersistentSession {
         let new = PersistentSession::new(number, mark);
         // No position from the mark on was given before.
-        PersistentSession { stored_from: Some(0), unsent, unsent_unread: unsent.min(mark), ..new }
+        PersistentSession {
+            stored_from: Some(0),
+            unsent,
+            unsent_unread: unsent.min(mark),
+            // The rules may be others than those of the process before.
+            may_hold_revoked: true,
+            ..new
+        }
     }
 
     fn queue_record_id(&self, slot: &FlightSlot) -> QueueRecordId {

@@ -4,11 +4,15 @@
 //! could say anything. A subscription stays until somebody says no.
 
 use crate::authz::{AccessCheck, AuthzDecision, RequestId, authz_request};
+use crate::flight::SlotMarks;
 use crate::input::{MonotonicMs, SessionId};
+use crate::limits::NONE;
 use crate::namespace::parse_known_share;
 use crate::outbox::{Effect, Outbox};
 use crate::shard::Shard;
+use crate::sys::DropReason;
 use crate::timer::ShardTimer;
+use mqtt::filter_matches;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
@@ -377,10 +381,47 @@ impl Shard {
         if !found {
             return;
         }
+        if parse_known_share(filter).is_none() {
+            self.drop_revoked(id, filter, out);
+        }
         self.sessions.counters.denied_subscribes += 1;
         let said = self.sessions.get(id).strip_prefix(filter_behind_share(filter)).to_string();
         let qos = self.qos_max_of(id) as u8;
         self.note_denial(id, "keep the subscription", AccessCheck::subscribe(&said, qos), out);
+    }
+}
+
+impl Shard {
+    /// Drops what waits for a session only by a subscription that it may not keep. Messages that
+    /// were sent to its client before stay in its window.
+    fn drop_revoked(&mut self, id: SessionId, filter: &str, out: &mut Outbox) {
+        if let Some(lasting) = &mut self.sessions.get_mut(id).persistent {
+            lasting.may_hold_revoked = true;
+        }
+        let mut at = 0;
+        loop {
+            let flight = self.sessions.get(id).flight.as_ref();
+            let Some(&slot) = flight.and_then(|flight| flight.waiting.get(at)) else { return };
+            let is_new = slot.group == NONE
+                && !slot.marks.has(SlotMarks::RELEASED)
+                && !slot.marks.has(SlotMarks::WAS_SENT);
+            let goes = is_new && {
+                let message = self.sessions.messages.message(slot.message);
+                let topic = message.topic();
+                filter_matches(filter, topic) && !self.has_subscription_for(id, topic)
+            };
+            if !goes {
+                at += 1;
+            } else if let Some(slot) = self.sessions.take_waiting(id, at) {
+                self.sessions.drop_slot(id, slot, DropReason::Refused, out);
+            }
+        }
+    }
+
+    /// Whether a subscription of the session's own matches a topic.
+    pub(crate) fn has_subscription_for(&self, id: SessionId, topic: &str) -> bool {
+        let own = &self.sessions.get(id).subscriptions;
+        own.iter().any(|one| filter_matches(&self.topics.filter(one.filter).text, topic))
     }
 }
 

@@ -3,13 +3,14 @@
 
 use crate::flight::{FlightSlot, SlotMarks, SlotState};
 use crate::input::SessionId;
-use crate::limits::NONE;
+use crate::limits::{LINK_IDS, NONE};
 use crate::message::{Message, PooledMessageId};
 use crate::outbox::{Effect, Outbox};
 use crate::persistent_session::QueueRecordId;
 use crate::records::{self, QueueRecord, RecordBody};
 use crate::session::SessionTable;
 use crate::shard::Shard;
+use crate::sys::DropReason;
 use crate::write_batch::{RecordNumber, RecordSpace, StoreReadError, StoreReader};
 use mqtt::QoS;
 
@@ -114,7 +115,7 @@ impl Shard {
         let next = found.last().map_or(from, |(position, _)| position + 1);
         let (mut count, mut counted) = (0, 0);
         for (position, value) in found {
-            let taken = self.load_queue_record(id, position, &value, stored);
+            let taken = self.load_queue_record(id, position, &value, stored, out);
             if position >= begins {
                 (count, counted) = (count + 1, counted + taken);
             }
@@ -141,6 +142,7 @@ impl Shard {
         position: u64,
         value: &[u8],
         stored: &dyn StoreReader,
+        out: &mut Outbox,
     ) -> u64 {
         let Some((mut entry, body)) = records::read_queue(value) else { return 0 };
         // Said by the engine. The record stays: what cannot be read is not gone.
@@ -157,6 +159,13 @@ impl Shard {
                 return 0;
             }
             entry.state = SlotState::Released;
+        }
+        if let Some(message) = &message
+            && entry.group.is_none()
+            && self.is_revoked(id, position, message.topic())
+        {
+            self.drop_stored(id, position, out);
+            return message_bytes;
         }
         let kept = match &message {
             Some(message) => self.sessions.messages.keep(&mut message.draft()),
@@ -198,6 +207,26 @@ impl Shard {
             flight.waiting.push_back(slot);
         }
         message_bytes
+    }
+
+    /// Whether a stored message that was never sent is of a subscription that the rules took away.
+    fn is_revoked(&self, id: SessionId, position: u64, topic: &str) -> bool {
+        let session = self.sessions.get(id);
+        let is_doubtful = session
+            .persistent
+            .as_ref()
+            .is_some_and(|lasting| lasting.may_hold_revoked && position >= lasting.unsent_unread);
+        is_doubtful
+            && self.options.permissions_at(session.listener).is_some()
+            && !session.client_id.starts_with(LINK_IDS)
+            && !self.has_subscription_for(id, topic)
+    }
+
+    fn drop_stored(&mut self, id: SessionId, position: u64, out: &mut Outbox) {
+        let Some(lasting) = &self.sessions.get(id).persistent else { return };
+        let number = lasting.number;
+        self.sessions.write_batch.remove_queue_record(QueueRecordId { number, position });
+        self.sessions.note_drop(id, DropReason::Refused, 1, out);
     }
 
     /// Removes what a session left, a piece at a time. Messages of groups go back to them. If

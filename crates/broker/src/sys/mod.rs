@@ -18,7 +18,7 @@ pub enum DropReason {
     QueueFull,
     /// `memory_bytes_max`.
     OutOfMemory,
-    /// The publisher may not say it, or not so.
+    /// The publisher may not say it, or not so; or the subscriber may not have it any more.
     Refused,
     /// The disk, or what the store may take of it.
     StoreFull,

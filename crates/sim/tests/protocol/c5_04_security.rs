@@ -435,4 +435,69 @@ crate::transcripts! {
         a< PUBLISH 1 "u" qos=1 "x"
         "##
     }
+
+    fn what_waits_goes_with_the_subscription_that_the_rules_take_away() {
+        r##"
+        # rules: allow
+        a> CONNECT id=a clean=0 expiry=100
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "secret/#" qos=1 "open" qos=1 "both" qos=1
+        a< SUBACK 1 [1 1 1]
+        a> DISCONNECT
+        a< CLOSED
+        b> CONNECT id=b
+        b< CONNACK present=0
+        b> PUBLISH 1 "secret/a" qos=1 "1"
+        b< PUBACK 1
+        b> PUBLISH 2 "open" qos=1 "2"
+        b< PUBACK 2
+        b> PUBLISH 3 "both" qos=1 "3"
+        b< PUBACK 3
+        b> PUBLISH 4 "secret/b" qos=1 "4"
+        b< PUBACK 4
+        ! rules deny address=10.0.0.7 subscribe topic=secret/#; allow
+        a! from 10.0.0.7
+        a> CONNECT id=a clean=0 expiry=100
+        a< CONNACK present=1
+        a< PUBLISH 1 "open" qos=1 "2"
+        a< PUBLISH 2 "both" qos=1 "3"
+        b> PUBLISH 5 "secret/a" qos=1 "5"
+        b< PUBACK 5 NoMatchingSubscribers
+        "##
+    }
+
+    fn what_only_the_store_has_goes_with_its_subscription_too() {
+        r##"
+        # rules: allow
+        # disk: on
+        a> CONNECT id=a clean=0 expiry=100
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "secret/#" qos=1 "open" qos=1
+        a< SUBACK 1 [1 1]
+        a> DISCONNECT
+        a< CLOSED
+        b> CONNECT id=b clean=0 expiry=100
+        b< CONNACK present=0
+        b> PUBLISH 1 "secret/a" qos=1 "1"
+        b< PUBACK 1
+        b> PUBLISH 2 "open" qos=1 "2"
+        b< PUBACK 2
+        b> PUBLISH 3 "secret/b" qos=1 "3"
+        b< PUBACK 3
+        ! power
+        b< CLOSED
+        ! rules deny subscribe topic=secret/#; allow
+        a> CONNECT id=a clean=0 expiry=100
+        a< CONNACK present=1
+        a< PUBLISH 2 "open" qos=1 "2"
+        a> PUBACK 2
+        + 2s
+        a> DISCONNECT
+        a< CLOSED
+        ! power
+        ! rules allow
+        a> CONNECT id=a clean=0 expiry=100
+        a< CONNACK present=1
+        "##
+    }
 }
