@@ -16,12 +16,15 @@ use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::shard::Shard;
 use crate::subscribe::is_own_link_topic;
+use std::borrow::Cow;
 
 /// Who a session's client is, and what was decided of it lately. There is none where everyone may
 /// do everything.
 #[derive(Debug)]
 pub(crate) struct ClientPermissions {
     pub(crate) subject: AclSubject,
+    /// Where the subject's user name is known: see `ListenerAccess`.
+    identity_domain: u64,
     /// Of those that have limits of their own, ...
     pub(crate) client_group: Option<ClientGroupId>,
     /// ... and where there may be only so many the place that the connection has.
@@ -80,6 +83,7 @@ impl ClientPermissions {
         let is_quiet = grant.is_some_and(|grant| grant.is_quiet);
         let expires = peer.auth_outcome().and_then(|pass| pass.expires);
         ClientPermissions {
+            identity_domain: options.identity_domain_at(peer.listener),
             client_group: class,
             expires,
             is_quiet,
@@ -104,6 +108,7 @@ impl ClientPermissions {
         ClientPermissions {
             client_group: None,
             group_guard: None,
+            identity_domain: 0,
             subject: who,
             expires: None,
             generation: 0,
@@ -121,6 +126,7 @@ impl ClientPermissions {
     pub(crate) fn for_data_stream(&self) -> ClientPermissions {
         ClientPermissions {
             subject: self.subject.clone(),
+            identity_domain: self.identity_domain,
             expires: self.expires,
             generation: self.generation,
             acl_cache: None,
@@ -136,8 +142,13 @@ impl ClientPermissions {
         }
     }
 
-    fn owner(&self) -> &str {
-        self.subject.user.as_deref().unwrap_or_default()
+    /// The user in its domain; no user name has the character between them.
+    fn owner(&self) -> Cow<'_, str> {
+        match (self.subject.user.as_deref(), self.identity_domain) {
+            (None, _) => Cow::Borrowed(""),
+            (Some(user), 0) => Cow::Borrowed(user),
+            (Some(user), domain) => Cow::Owned(format!("{user}\0{domain:016x}")),
+        }
     }
 
     /// What it costs beside its session.
@@ -223,8 +234,8 @@ impl Session {
     }
 
     /// Whose it is, if that was ever found out; empty is nobody's in particular.
-    pub(crate) fn owner(&self) -> Option<&str> {
-        let before = || self.persistent.as_ref()?.owner.as_deref();
+    pub(crate) fn owner(&self) -> Option<Cow<'_, str>> {
+        let before = || Some(Cow::Borrowed(self.persistent.as_ref()?.owner.as_deref()?));
         self.permissions.as_ref().map(|rights| rights.owner()).or_else(before)
     }
 }

@@ -90,6 +90,9 @@ pub struct AuthzOptions {
 pub struct ListenerAccess {
     pub authz: Option<AuthzOptions>,
     pub authenticates: bool,
+    /// Listeners with the same number know the same users; 0 is that of all which have no backends
+    /// of their own. One user name in two domains is two users, whose sessions are apart.
+    pub identity_domain: u64,
     pub methods: Arc<[Box<str>]>,
     pub permissions: Option<Arc<AclRuleSet>>,
 }
@@ -224,6 +227,11 @@ impl BrokerOptions {
     /// Whether anybody is asked who it is, at any listener.
     pub(crate) fn authenticates_anywhere(&self) -> bool {
         self.authenticates || self.access.own.iter().flatten().any(|own| own.authenticates)
+    }
+
+    /// In which domain the user names of a listener's clients are known.
+    pub(crate) fn identity_domain_at(&self, at: ListenerId) -> u64 {
+        self.access_at(at).map_or(0, |own| own.identity_domain)
     }
 
     /// What the clients of a listener may do; none lets them do everything.

@@ -593,7 +593,7 @@ impl Shard {
             away_at: away.then_some(away_at),
             will_at: rare.and_then(|rare| rare.will_at).map(|at| at.0),
             // What is nobody's is whoever's comes.
-            owner: session.owner().filter(|owner| !owner.is_empty()).map(Into::into),
+            owner: session.owner().filter(|owner| !owner.is_empty()).map(Box::from),
             will: None,
         };
         let will = rare.and_then(|rare| rare.will.as_deref());

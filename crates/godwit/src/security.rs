@@ -44,6 +44,7 @@ use carrier::TlsClientOptions;
 #[cfg(feature = "remote")]
 use rustls::ClientConfig;
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -88,6 +89,27 @@ pub(crate) struct SecuritySettings {
 const THREADS_AUTO_MAX: usize = 4;
 
 impl SecuritySettings {
+    /// A number for who decides which users there are: equal where the same files and servers are
+    /// asked in the same way, and never 0.
+    #[cold]
+    fn identity_domain(&self) -> u64 {
+        let mut own = self.clone();
+        (own.acl_file, own.bans_file) = Default::default();
+        own.limits = AuthenticatorLimits::default();
+        own.password_cache_s = 0;
+        #[cfg(feature = "http")]
+        {
+            own.permits = HttpAuthzSettings::default();
+        }
+        #[cfg(feature = "remote")]
+        {
+            own.remote = RemoteSettings::default();
+        }
+        let mut hasher = DefaultHasher::new();
+        format!("{own:?}").hash(&mut hasher);
+        hasher.finish() | 1
+    }
+
     /// Connections to each server that is asked about clients.
     pub(crate) fn backend_connections_max(&self) -> usize {
         #[cfg(feature = "remote")]
@@ -207,6 +229,8 @@ pub(crate) struct LoadedAccess {
     asks: Option<AuthzOptions>,
     /// Whether a CONNECT waits for the chain's verdict.
     judges: bool,
+    /// See `ListenerAccess`.
+    identity_domain: u64,
     #[cfg(feature = "http")]
     permits: Option<Arc<ConnectionPool<HttpAuthzServer>>>,
 }
@@ -245,7 +269,7 @@ impl SecurityState {
         let bans = load.load_bans();
         let own = settings.listeners.iter().map(|listener| {
             let own = listener.own_access;
-            own.any().then(|| load.load_listener_access(listener, &all, ports))
+            own.any().then(|| load.load_listener_access(listener, settings, &all, ports))
         });
         let own = own.collect();
         if !load.wrongs.is_empty() {
@@ -292,6 +316,7 @@ impl SecurityState {
             Arc::new(ListenerAccess {
                 authz: own.asks,
                 authenticates: own.judges,
+                identity_domain: own.identity_domain,
                 methods,
                 permissions,
             })
@@ -337,6 +362,7 @@ impl<'a> SecurityLoader<'a> {
             permissions: self.permissions.take(),
             asks: self.own.broker_authz_settings(),
             judges: self.own.requires_authentication() || anonymous == AnonymousAccess::Never,
+            identity_domain: 0,
             #[cfg(feature = "http")]
             permits: self.permits.take(),
         }
@@ -347,6 +373,7 @@ impl<'a> SecurityLoader<'a> {
     fn load_listener_access(
         &mut self,
         listener: &'a ListenerSettings,
+        settings: &ProgramSettings,
         all: &LoadedAccess,
         ports: &[Option<u16>],
     ) -> LoadedAccess {
@@ -362,6 +389,10 @@ impl<'a> SecurityLoader<'a> {
                 // The same files and servers: they are asked by one chain for all.
                 let backends = all.chain.backends.clone();
                 own.chain = Arc::new(BackendChain { backends, anonymous: own.chain.anonymous });
+            } else {
+                let domain = listener.security.identity_domain();
+                let is_that_of_all = domain == settings.security.identity_domain();
+                own.identity_domain = if is_that_of_all { 0 } else { domain };
             }
             return own;
         }
@@ -374,6 +405,7 @@ impl<'a> SecurityLoader<'a> {
             permissions: all.permissions.clone(),
             asks: all.asks,
             judges: self.own.requires_authentication() || anonymous == AnonymousAccess::Never,
+            identity_domain: 0,
             #[cfg(feature = "http")]
             permits: all.permits.clone(),
         }

@@ -64,6 +64,54 @@ fn each_listener_lets_in_whom_its_own_options_say_and_a_reload_changes_that() {
     assert!(!enters(&third, "-") && enters(&first, "-"));
 }
 
+/// One name in the files of two listeners is two people. Listeners with the same file know the same
+/// people, in this process and in the next one.
+#[test]
+fn a_kept_session_is_of_a_user_as_its_listener_knows_users() {
+    let folder = scratch("listener-access-users");
+    let path = |name: &str| folder.join(name).display().to_string();
+    for (file, password) in [("users", "x"), ("others", "y")] {
+        assert_eq!(run(&["passwd", "-b", &path(file), "ann", password]).0, Some(0));
+    }
+    let (first, second, third) = (unused_port(), unused_port(), unused_port());
+    let config = format!(
+        "data = \"{}\"\nallow_anonymous = \"false\"\nauth.users = \"{}\"\n\
+         [[listener]]\nurl = \"tcp://127.0.0.1:{first}\"\n\
+         [[listener]]\nurl = \"tcp://127.0.0.1:{second}\"\nauth.users = \"{}\"\n\
+         [[listener]]\nurl = \"tcp://127.0.0.1:{third}\"\nauth.users = \"{}\"\n",
+        path("data"),
+        path("users"),
+        path("others"),
+        path("others")
+    );
+    fs::write(folder.join("godwit.toml"), config).unwrap();
+    let start = || {
+        let mut broker = TestProgram::start(godwit(&["serve", "--config", &path("godwit.toml")]));
+        broker.wait_for("started");
+        broker
+    };
+    let waits = |port: &str, password: &str| {
+        let own = ["sub", "-p", port, "-i", "s", "-u", "ann", "-P", password, "-q", "1", "-c"];
+        run(&[&own[..], &["-V", "5", "-x", "300", "-t", "t", "-C", "1", "-W", "2"][..]].concat()).1
+    };
+    let publish = |port: &str, password: &str, word: &str| {
+        let own = ["pub", "-p", port, "-u", "ann", "-P", password, "-q", "1", "-t", "t"];
+        assert_eq!(run(&[&own[..], &["-m", word]].concat()).0, Some(0));
+    };
+    let broker = start();
+    assert_eq!(waits(&second, "y"), "");
+    publish(&second, "y", "one");
+    assert_eq!(waits(&third, "y").trim(), "one", "the same people");
+    publish(&second, "y", "two");
+    broker.signal("TERM");
+    drop(broker);
+    let _broker = start();
+    assert_eq!(waits(&second, "y").trim(), "two");
+    publish(&second, "y", "three");
+    assert_eq!(waits(&first, "x"), "", "another ann");
+    assert_eq!(waits(&second, "y"), "", "it ended with that");
+}
+
 #[test]
 fn a_listener_for_other_hosts_needs_authentication_of_its_own_or_for_all() {
     let folder = scratch("listener-access-wide");
