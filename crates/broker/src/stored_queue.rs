@@ -160,11 +160,7 @@ impl Shard {
             }
             entry.state = SlotState::Released;
         }
-        if let Some(message) = &message
-            && entry.group.is_none()
-            && self.is_revoked(id, position, message.topic())
-        {
-            self.drop_stored(id, position, out);
+        if self.drop_if_revoked(id, position, &entry, message.as_ref(), out) {
             return message_bytes;
         }
         let kept = match &message {
@@ -222,11 +218,23 @@ impl Shard {
             && !self.has_subscription_for(id, topic)
     }
 
-    fn drop_stored(&mut self, id: SessionId, position: u64, out: &mut Outbox) {
-        let Some(lasting) = &self.sessions.get(id).persistent else { return };
+    fn drop_if_revoked(
+        &mut self,
+        id: SessionId,
+        position: u64,
+        entry: &QueueRecord,
+        message: Option<&Message>,
+        out: &mut Outbox,
+    ) -> bool {
+        let own = message.filter(|_| entry.group.is_none());
+        if !own.is_some_and(|message| self.is_revoked(id, position, message.topic())) {
+            return false;
+        }
+        let Some(lasting) = &self.sessions.get(id).persistent else { return false };
         let number = lasting.number;
         self.sessions.write_batch.remove_queue_record(QueueRecordId { number, position });
         self.sessions.note_drop(id, DropReason::Refused, 1, out);
+        true
     }
 
     /// Removes what a session left, a piece at a time. Messages of groups go back to them. If

@@ -3,7 +3,7 @@
 use super::backend::BackendOutcome;
 use super::http_answer;
 use super::remote::http_call::{HttpAnswerFormat, HttpCall, HttpCallSettings};
-use super::remote::template::AuthVariableSource;
+use super::remote::template::{AuthVariable, AuthVariableSource};
 use super::remote::{IdentityLookup, IdentityServer, RemoteError, RemoteServer};
 use broker::AuthRequest;
 use broker::authentication::Principal;
@@ -31,6 +31,8 @@ pub(crate) struct HttpAuthServer {
     ports: Vec<Option<u16>>,
     answer: HttpAnswerFormat,
     takes_rules: bool,
+    /// Whether the server is told the user name: else its yes says nothing of that.
+    is_asked_by_name: bool,
     cache: Option<AuthResponseCache>,
 }
 
@@ -46,6 +48,7 @@ impl HttpAuthServer {
             ports: ports.to_vec(),
             answer: settings.answer,
             takes_rules: settings.takes_rules,
+            is_asked_by_name: settings.call.uses_variable(AuthVariable::UserName),
             cache: AuthResponseCache::new(settings.cache_s),
         })
     }
@@ -96,7 +99,13 @@ impl RemoteServer for HttpAuthServer {
         let key = self.cache.as_ref().map(|cache| cache.key(claim, &target, &body));
         let answer = self.call.send(conn, &target, body).await?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let outcome = http_answer::read_outcome(&answer, self.answer, claim, self.takes_rules, now);
+        let mut outcome =
+            http_answer::read_outcome(&answer, self.answer, claim, self.takes_rules, now);
+        if let BackendOutcome::Allow(grant) = &mut outcome
+            && !self.is_asked_by_name
+        {
+            grant.user = None;
+        }
         if let (Some(cache), Some(key)) = (&self.cache, key) {
             cache.store(key, &outcome);
         }

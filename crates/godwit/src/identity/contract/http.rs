@@ -119,6 +119,25 @@ fn no_name_leads_out_of_the_path() {
     assert!(asked[3].line.contains("/users/a%2Fb/id?way=a%2Fb"), "{:?}", asked[3]);
 }
 
+/// A server that is told the client id alone says nothing of who uses it.
+#[test]
+fn a_name_that_the_server_was_not_asked_about_is_nobodys() {
+    let web =
+        TestWebServer::start(0, None, |_| WebResponse::Json(200, r#"{"result":"allow"}"#.into()));
+    let asked = settings(&web, HttpParamPlacement::Json);
+    let mut by_id = settings(&web, HttpParamPlacement::Json);
+    by_id.call.params.retain(|(name, _)| name == "clientid");
+    for (settings, user) in [(asked, "ann"), (by_id, "")] {
+        for cache_s in [0, 60] {
+            let settings = HttpAuthSettings { cache_s, ..settings.clone() };
+            let porter = porter(&[backend(&settings, BOUNDS)]);
+            for _ in 0..2 {
+                assert_eq!(answer(&porter, &claim(Some("ann"), Some(b"x"))), Ok(user.into()));
+            }
+        }
+    }
+}
+
 #[test]
 fn an_answer_is_good_for_its_own_question_and_for_its_time() {
     let web = TestWebServer::start(0, None, judge);

@@ -211,7 +211,10 @@ fn knows_clients_by_more_than_a_name<S: SqlServer>(server: &S) {
                 is_as_told(verdict(&porter, claim), answer, is_named, anonymous).unwrap();
             };
             is(&right, "allow");
-            is(&AuthRequest { user_name: Some("somebody".into()), ..right.clone() }, "allow");
+            let named = AuthRequest { user_name: Some("somebody".into()), ..right.clone() };
+            is(&named, "allow");
+            let AuthDecision::Allow(grant) = verdict(&porter, &named) else { panic!("it is") };
+            assert_eq!(grant.user, None, "nobody looked for that name");
             let wrong = Some(SecretBytes(b"wrong".as_slice().into()));
             is(&AuthRequest { password: wrong, ..right.clone() }, "wrong");
             is(&AuthRequest { password: None, ..right.clone() }, "ignore");

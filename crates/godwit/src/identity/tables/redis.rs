@@ -148,6 +148,13 @@ pub(crate) struct RedisAuthSettings {
     pub(crate) rules: Option<RedisCommand>,
 }
 
+impl RedisAuthServer {
+    /// Whether a row is looked for by the user name: else it says nothing of that.
+    fn is_asked_by_name(&self) -> bool {
+        self.user_command.words.iter().any(|word| word.has(AuthVariable::UserName))
+    }
+}
+
 impl IdentityServer for RedisAuthServer {
     fn name(&self) -> &'static str {
         "redis"
@@ -155,9 +162,7 @@ impl IdentityServer for RedisAuthServer {
 
     /// A client may have a password and be known by its id or by its certificate alone.
     fn can_identify(&self, claim: &AuthRequest) -> bool {
-        let needs_name =
-            self.user_command.words.iter().any(|word| word.has(AuthVariable::UserName));
-        claim.password.is_some() && (claim.user_name.is_some() || !needs_name)
+        claim.password.is_some() && (claim.user_name.is_some() || !self.is_asked_by_name())
     }
 }
 
@@ -182,6 +187,9 @@ impl RemoteServer for RedisAuthServer {
         }
         let (stored, mut grant) =
             row.read_proof(claim, &self.form).map_err(RemoteError::ErrorReply)?;
+        if !self.is_asked_by_name() {
+            grant.user = None;
+        }
         if let Some(rules) = &self.rules {
             let row = rules.query_row(conn, values).await?;
             let all = RedisAuthServer::rules(&row)

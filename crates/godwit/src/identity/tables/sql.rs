@@ -107,6 +107,11 @@ impl<D: SqlDatabase> SqlAuthServer<D> {
         let rules = if rules == Some(None) { return None } else { rules.flatten() };
         Some(SqlAuthServer { database, user, rules, form, ports: ports.to_vec() })
     }
+
+    /// Whether a row is looked for by the user name: else it says nothing of that.
+    fn is_asked_by_name(&self) -> bool {
+        self.user.values.contains(&AuthVariable::UserName)
+    }
 }
 
 impl<D: SqlDatabase> IdentityServer for SqlAuthServer<D> {
@@ -116,8 +121,7 @@ impl<D: SqlDatabase> IdentityServer for SqlAuthServer<D> {
 
     /// A client may have a password and be known by its id or by its certificate alone.
     fn can_identify(&self, claim: &AuthRequest) -> bool {
-        let needs_name = self.user.values.contains(&AuthVariable::UserName);
-        claim.password.is_some() && (claim.user_name.is_some() || !needs_name)
+        claim.password.is_some() && (claim.user_name.is_some() || !self.is_asked_by_name())
     }
 }
 
@@ -145,6 +149,9 @@ impl<D: SqlDatabase> RemoteServer for SqlAuthServer<D> {
         };
         let (stored, mut grant) =
             row.read_proof(claim, &self.form).map_err(RemoteError::ErrorReply)?;
+        if !self.is_asked_by_name() {
+            grant.user = None;
+        }
         if let Some(rules) = &self.rules {
             let Some(bound) = rules.fill(values) else { return Ok(IdentityLookup::UnknownClient) };
             let rows = self.database.query(conn, rules, &bound).await?;
