@@ -11,8 +11,10 @@
 //!   broker published an equal one, and this way brought [`RETURNS_MAX`] more than they did; or
 //!   where two ways brought [`RETURNS_MANY`] equal ones each: then the one that was first goes on,
 //!   and the other one does not while the first was there within [`RECENT`]. If the other way falls
-//!   silent then, and the first brings [`RUN_MAX`] more, it is the ring that goes on: every bridge
-//!   of it saw the same direction first. What clients of this broker publish is never taken for
+//!   silent then, and the first brings [`RUN_MAX`] more, one of them is stopped to see whether it
+//!   was a ring that went on, of which every bridge saw the same direction first: a ring has ended
+//!   with that, and what clients publish goes on, and has twice as long until the next such probe.
+//!   What clients of this broker publish is never taken for
 //!   that, nor is what only ever comes one way.
 //!
 //! Any client may publish a path, since nothing tells a bridge of 5.0 from a client. A forged path
@@ -35,7 +37,8 @@ const UNKNOWN: &str = "@0";
 const PASSES_UNMARKED: u16 = 2;
 const RETURNS_MAX: u32 = 3;
 const RETURNS_MANY: u32 = 16;
-/// Equal messages of one way, one after another, after so many of another way as show a ring.
+/// Equal messages of one way, one after another, before one is stopped as a probe; and so many of
+/// another way show that there is a ring.
 const RUN_MAX: u32 = 32;
 const RING_MIN: u32 = 8;
 const WINDOW: Duration = Duration::from_secs(10);
@@ -150,6 +153,8 @@ struct CarriedSlot {
     since: Option<Instant>,
     /// By direction.
     passes: [u16; 2],
+    /// Messages that were stopped to see whether others follow.
+    probes: u8,
     /// The first is that of clients here, the others are in the order in which they came.
     ways: [MessageSource; WAYS],
 }
@@ -172,7 +177,7 @@ const UNUSED: MessageSource = MessageSource { hash: LOCAL, count: 0, run: 0, las
 
 impl CarriedSlot {
     const FREE: CarriedSlot =
-        CarriedSlot { hash: 0, since: None, passes: [0; 2], ways: [UNUSED; WAYS] };
+        CarriedSlot { hash: 0, since: None, passes: [0; 2], probes: 0, ways: [UNUSED; WAYS] };
 
     /// Where this way is counted. One too many shares the last place.
     fn source_index(&self, way: u64) -> usize {
@@ -193,13 +198,14 @@ impl CarriedSlot {
         let is_first_there =
             first.count >= RETURNS_MANY && after.saturating_sub(first.last) < RECENT;
         let is_second = at > 1 && came >= RETURNS_MANY && is_first_there;
-        at > 0 && (comes_back || is_second || self.is_left_over(at))
+        at > 0 && (comes_back || is_second)
     }
 
-    /// Whether this way goes on alone, after another one showed that there is a ring.
-    fn is_left_over(&self, at: usize) -> bool {
-        let others = (1..WAYS).filter(|other| *other != at);
-        self.ways[at].run >= RUN_MAX
+    /// Whether this way goes on alone for so long, after another one showed that there is a ring,
+    /// that a message of it has to be stopped.
+    fn needs_probe(&self, at: usize) -> bool {
+        let others = (1..WAYS).filter(|other| at > 0 && *other != at);
+        self.ways[at].run >= RUN_MAX << self.probes.min(16)
             && others.map(|other| self.ways[other].count).any(|count| count >= RING_MIN)
     }
 }
@@ -231,6 +237,11 @@ impl CarriedMessages {
         }
         if slot.is_loop(at, after) {
             slot.ways[at].last = after;
+            return Err(LoopFound(brought_by.unwrap_or_default().to_string()));
+        }
+        if slot.needs_probe(at) {
+            slot.probes += 1;
+            slot.ways[at].run = 0;
             return Err(LoopFound(brought_by.unwrap_or_default().to_string()));
         }
         let MessageSource { count, run, .. } = slot.ways[at];

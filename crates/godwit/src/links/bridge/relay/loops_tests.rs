@@ -135,19 +135,19 @@ fn of_two_ways_from_strangers_the_one_that_was_first_goes_on() {
     assert!(one.out("x", "other@0").is_ok(), "nothing comes the first way any more");
 }
 
-/// Every bridge of the ring saw the same direction first: nobody else ends it.
+/// Every bridge of the ring saw the same direction first: nobody else ends it. Where clients go on
+/// to publish equal messages hardly any is missing.
 #[test]
-fn the_way_that_was_first_ends_where_it_goes_on_alone() {
+fn where_one_way_goes_on_alone_a_message_is_stopped_now_and_then() {
     let mut one = bridge("one", false);
     for _ in 0..16 {
         assert!(one.pass(BridgeDirection::In, "x", "").is_ok());
         assert!(one.out("x", "other@0").is_ok());
     }
-    let alone = (0..1000).filter(|_| one.pass(BridgeDirection::In, "x", "").is_ok()).count();
-    assert_eq!(alone, RUN_MAX as usize);
+    let mut pass = || one.pass(BridgeDirection::In, "x", "").is_err();
+    let stopped: Vec<usize> = (0..2000).filter(|_| pass()).collect();
+    assert_eq!(stopped, [32, 97, 226, 483, 996]);
     assert!(one.out("y", "other@0").is_ok(), "another message");
-    one.now += 11 * SECOND;
-    assert!(one.pass(BridgeDirection::In, "x", "").is_ok(), "the memory is over");
 }
 
 /// Bridges between three brokers, each to each: two of ours, and one that marks nothing.
