@@ -37,7 +37,8 @@ fn write_sys_topics(text: &mut String) {
     text.push_str(
         "\n## `$SYS/broker/`\n\nRetained, QoS 0, published again every `sys.interval_s` seconds \
          where the value changed. Names\nare those of mosquitto(8) where it has the value. With \
-         several shards each row of the first table\nstands below `shards/N/` too.\n\n\
+         several shards each row of the first table\nstands below `shards/N/` too; with more than \
+         16 shards those are not retained, but published\nin every round.\n\n\
          | topic | value |\n|---|---|\n",
     );
     write_topic_rows(text, SYS_ROWS, "");

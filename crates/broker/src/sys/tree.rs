@@ -1,6 +1,6 @@
 //! The `$SYS/broker` tree, which shard 0 publishes from the counters of all.
 
-use super::{LOAD_ROWS, SYS_ROWS, ShardCounters};
+use super::{LOAD_ROWS, SYS_ROWS, ShardCounters, SysRow};
 use crate::caches::CacheConfig;
 use crate::input::{MonotonicMs, SessionId, ShardId, ShardMessage};
 use crate::message::IncomingPublish;
@@ -73,13 +73,8 @@ impl SysTree {
         all.extend(
             self.removed_values("cache", |name| caches.iter().all(|cache| *cache.name != *name)),
         );
-        if self.shards.len() > 1 {
-            for (at, counters) in self.shards.iter().enumerate() {
-                for row in SYS_ROWS {
-                    let topic = format!("$SYS/broker/shards/{at}/{}", row.topic);
-                    all.push((topic, (row.value)(counters).to_string()));
-                }
-            }
+        if (2..=RETAINED_SHARDS_MAX).contains(&self.shards.len()) {
+            all.extend(self.values_by_shard());
         }
         self.count_loads(&sum, now, &mut all);
         all.retain(|(topic, value)| self.published.get(topic) != Some(value));
@@ -87,6 +82,17 @@ impl SysTree {
             self.published.insert(topic.clone(), value.clone());
         }
         all
+    }
+
+    /// The values of each shard alone.
+    fn values_by_shard(&self) -> impl Iterator<Item = (String, String)> {
+        self.shards.iter().enumerate().flat_map(|(at, counters)| {
+            let value = move |row: &SysRow| {
+                let topic = format!("$SYS/broker/shards/{at}/{}", row.topic);
+                (topic, (row.value)(counters).to_string())
+            };
+            SYS_ROWS.iter().map(value)
+        })
     }
 
     /// What was said of rules, or of caches, that are not there any more.
@@ -124,6 +130,10 @@ impl SysTree {
     }
 }
 
+/// Every shard keeps every retained message. With more shards than this their own values, which
+/// grow by the square, are not retained: subscribers get all of them in each round.
+const RETAINED_SHARDS_MAX: usize = 16;
+
 const VERSION: &str = concat!("godwit version ", env!("CARGO_PKG_VERSION"));
 
 impl Shard {
@@ -156,6 +166,13 @@ impl Shard {
         let (rules, caches) = (&self.options.rules, &self.options.caches);
         for (topic, value) in self.sys_tree.changes(uptime, rules, caches) {
             self.publish_sys_value(&topic, &value, out);
+        }
+        if self.shards > RETAINED_SHARDS_MAX {
+            let all: Vec<_> = self.sys_tree.values_by_shard().collect();
+            for (topic, value) in all {
+                let mut draft = IncomingPublish::new(&topic, value.as_bytes(), self.now);
+                self.route_message(None, &mut draft, out);
+            }
         }
     }
 

@@ -183,6 +183,26 @@ crate::transcripts! {
         "##
     }
 
+    fn of_many_shards_the_own_values_come_in_each_round_and_are_not_retained() {
+        r##"
+        # options: sys_interval_s=10
+        # shards: 17
+        # sim only: counts
+        a> CONNECT id=a
+        a< CONNACK present=0
+        a> SUBSCRIBE 1 "$SYS/broker/shards/16/publish/messages/received" qos=0
+        a< SUBACK 1 [0]
+        + 1s
+        a< PUBLISH "$SYS/broker/shards/16/publish/messages/received" qos=0 "0"
+        + 10s
+        a< PUBLISH "$SYS/broker/shards/16/publish/messages/received" qos=0 "0"
+        b> CONNECT id=b
+        b< CONNACK present=0
+        b> SUBSCRIBE 1 "$SYS/broker/shards/16/publish/messages/received" qos=0
+        b< SUBACK 1 [0]
+        "##
+    }
+
     fn clients_that_come_and_go_are_announced() {
         r##"
         # options: sys_interval_s=3600
