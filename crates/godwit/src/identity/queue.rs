@@ -3,11 +3,13 @@
 //!
 //! The oldest entry comes first while all are served soon. Once the oldest has waited too long the
 //! newest comes first: clients give up and come back, so the oldest are about to go and the newest
-//! are the ones that will still be there.
+//! are the ones that will still be there. Among them addresses take turns, so that one which floods
+//! the queue keeps nobody else out.
 
 use super::backend::AuthAttempt;
 use broker::AuthRequest;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 #[derive(Default)]
@@ -24,7 +26,12 @@ pub(crate) struct AuthQueue {
 #[derive(Default)]
 struct AuthQueueLane {
     cases: VecDeque<AuthAttempt>,
+    /// Entries served in this overload, by address.
+    served: BTreeMap<Option<IpAddr>, u32>,
 }
+
+/// So many addresses are told apart; then all begin anew.
+const ADDRESSES_MAX: usize = 4_096;
 
 /// An oldest entry that has waited for longer means overload.
 const OVERLOAD_WAIT: Duration = Duration::from_millis(500);
@@ -100,18 +107,30 @@ impl AuthQueueLane {
             }
             if now.saturating_duration_since(oldest.arrived_at) <= OVERLOAD_WAIT {
                 *bytes -= attempt_bytes(&oldest.request);
+                self.served.clear();
                 return Some(oldest);
             }
             self.cases.push_front(oldest);
             break;
         }
-        while let Some(newest) = self.cases.pop_back() {
-            *bytes -= attempt_bytes(&newest.request);
-            if newest.liveness.is_open() {
-                return Some(newest);
+        while let Some(next) = self.least_served().and_then(|at| self.cases.remove(at)) {
+            *bytes -= attempt_bytes(&next.request);
+            if next.liveness.is_open() {
+                if self.served.len() >= ADDRESSES_MAX {
+                    self.served.clear();
+                }
+                *self.served.entry(next.request.peer.ip()).or_default() += 1;
+                return Some(next);
             }
         }
         None
+    }
+
+    /// The newest entry of the address that was served least in this overload.
+    fn least_served(&self) -> Option<usize> {
+        let served = |case: &AuthAttempt| self.served.get(&case.request.peer.ip()).copied();
+        let all = self.cases.iter().enumerate().rev();
+        all.min_by_key(|(_, case)| served(case).unwrap_or_default()).map(|(at, _)| at)
     }
 }
 
@@ -174,6 +193,31 @@ mod tests {
         let late = start + OVERLOAD_WAIT + Duration::from_millis(1);
         assert_eq!(drain(&mut queue, late), ["r", "c", "b", "a"]);
         assert_eq!((queue.bytes, queue.is_empty()), (0, true));
+    }
+
+    /// Whoever floods the queue is newest all the time.
+    #[test]
+    fn addresses_take_turns_where_not_all_can_be_served() {
+        let start = Instant::now();
+        let late = start + OVERLOAD_WAIT + Duration::from_millis(1);
+        let mut queue = AuthQueue::default();
+        let from = |id: &str, host: u8| {
+            let mut case = case(id, start);
+            let peer = PeerAddress::Network(([192, 0, 2, host], 1).into());
+            case.request = AuthRequest { peer, ..(*case.request).clone() }.into();
+            case
+        };
+        for (id, host) in [("a", 7), ("b", 8), ("x1", 9), ("x2", 9), ("c", 7), ("x3", 9)] {
+            queue.push(from(id, host), 100);
+        }
+        let next = |queue: &mut AuthQueue| queue.pop(late).unwrap().request.client_id.to_string();
+        let mut came = Vec::new();
+        for at in 0..9 {
+            came.push(next(&mut queue));
+            queue.push(from(&format!("y{at}"), 9), 100);
+        }
+        assert_eq!(came[..3], ["x3", "c", "b"], "one of each address, the newest first");
+        assert!(came[3..6].contains(&"a".to_string()), "{came:?}");
     }
 
     #[test]
