@@ -109,6 +109,11 @@ impl PauseDetector {
         Ok(moment)
     }
 
+    /// Whether the thread was late, and still reads sockets before its timers fire.
+    pub(crate) fn is_catching_up(&self) -> bool {
+        self.catch_up.is_some()
+    }
+
     /// Whether timers may fire in this turn, whose sockets were read, and what pause is over now.
     pub(crate) fn check_timers(
         &mut self,
@@ -186,6 +191,7 @@ mod tests {
         let since = MonotonicMs(watch.clock.now().0 - 3 * LATE_MS);
         watch.planned = Some(since);
         watch.record_wake(Ok(())).expect("it was polled");
+        assert!(watch.is_catching_up(), "no shard goes to another thread meanwhile");
         assert_eq!(watch.check_timers(&none, false), (false, None), "it was late when it polled");
         assert_eq!(
             watch.plan_wait(Instant::now(), None),

@@ -181,7 +181,9 @@ impl Scheduler {
             }
             if let Some(did) = load.sample(now, LOAD_WINDOW, self.work) {
                 let is_busy = did.percent > BUSY_PERCENT_MAX && now >= self.no_worker_until;
-                if is_busy && self.drivers.len() > 1 {
+                // The thread that takes a shard knows nothing of a pause, and its timers would fire
+                // before all sockets are read.
+                if is_busy && self.drivers.len() > 1 && !self.pauses.is_catching_up() {
                     self.move_busiest_to_worker(did)?;
                 }
                 self.drivers.iter_mut().for_each(|(_, work)| *work = 0);
@@ -341,7 +343,7 @@ impl WorkerThread {
             }
             work += body.take_work();
             let Some(own) = load.sample(now, WORKER_WINDOW, work) else { continue };
-            if body.is_stopping() || body.has_many_sockets() {
+            if body.is_stopping() || body.has_many_sockets() || pauses.is_catching_up() {
                 continue;
             }
             // Another guest that looks before the host's next window sees what this one adds.
