@@ -101,6 +101,7 @@ pub(crate) enum ConnState {
 
 // Each connection has one.
 const _: () = assert!(size_of::<ConnState>() == 16 || size_of::<usize>() != 8);
+const _: () = assert!(size_of::<Option<Conn>>() <= 152);
 
 #[derive(Debug)]
 pub(crate) struct PendingSubAck {

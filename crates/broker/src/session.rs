@@ -73,6 +73,8 @@ pub(crate) struct Session {
 }
 
 const _: () = assert!(offset_of!(Session, permissions) <= 48);
+// Each client has one: what few clients need belongs into a box.
+const _: () = assert!(size_of::<Option<Session>>() <= 120);
 
 #[derive(Debug, Default)]
 pub(crate) struct SessionExtras {
