@@ -6,7 +6,7 @@
 use crate::authz::{AccessCheck, AuthzDecision, RequestId, authz_request};
 use crate::flight::SlotMarks;
 use crate::input::{MonotonicMs, SessionId};
-use crate::limits::NONE;
+use crate::limits::{LINK_IDS, NONE};
 use crate::namespace::parse_known_share;
 use crate::outbox::{Effect, Outbox};
 use crate::shard::Shard;
@@ -395,6 +395,10 @@ impl Shard {
     /// Drops what waits for a session only by a subscription that it may not keep. Messages that
     /// were sent to its client before stay in its window.
     fn drop_revoked(&mut self, id: SessionId, filter: &str, out: &mut Outbox) {
+        // A link may act as somebody else from now on; its queue is the link's.
+        if self.sessions.get(id).client_id.starts_with(LINK_IDS) {
+            return;
+        }
         if let Some(lasting) = &mut self.sessions.get_mut(id).persistent {
             lasting.may_hold_revoked = true;
         }
