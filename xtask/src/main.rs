@@ -90,7 +90,7 @@ const COMMANDS: &[XtaskCommand] = &[
     },
     XtaskCommand {
         name: "start-order",
-        summary: "profile an idle start and write the linker script of its functions",
+        summary: "write the linker script of what a start runs: start-order [--check]",
         run: start_order::run,
     },
     XtaskCommand {
