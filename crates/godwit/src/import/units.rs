@@ -46,10 +46,11 @@ pub(super) fn read_count(entry: &ConfigEntry<'_>) -> UnitResult {
     Ok(ImportValue::Text(number.to_string()))
 }
 
-/// The same where 0 or -1 is no bound.
+/// The same where 0 or a negative number is no bound.
 pub(super) fn count_or_none(entry: &ConfigEntry<'_>) -> UnitResult {
     match entry.text()? {
-        "0" | "-1" => Ok(ImportValue::Unlimited),
+        "0" => Ok(ImportValue::Unlimited),
+        text if text.starts_with('-') && text.parse::<i64>().is_ok() => Ok(ImportValue::Unlimited),
         _ => read_count(entry),
     }
 }

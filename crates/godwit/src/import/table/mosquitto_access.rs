@@ -146,6 +146,12 @@ fn per_listener(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), 
     if yes && draft.scope.has_security {
         return Err("it stands before what it is about, allow_anonymous and the like".to_string());
     }
+    if !yes && draft.scope.per_listener && draft.scope.has_security {
+        // There the lines above count for nobody then, and those below for all listeners.
+        let why = "it takes back what an earlier line says, and with it what listeners have for \
+                   themselves: say it once";
+        return Err(why.to_string());
+    }
     draft.scope.per_listener = yes;
     Ok(())
 }
