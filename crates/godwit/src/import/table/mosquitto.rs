@@ -315,12 +315,7 @@ fn topic(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String>
     let mut words = text.split_whitespace().map(|word| if word == "\"\"" { "" } else { word });
     let pattern = words.next().unwrap_or_default();
     let way = words.next().unwrap_or("out");
-    let qos = match words.next() {
-        None | Some("0") => 0,
-        Some("1") => 1,
-        Some("2") => 2,
-        Some(_) => return Err("a QoS is 0, 1 or 2".to_string()),
-    };
+    let qos = words.next().map_or(Ok(0), bridge_qos)?;
     let (local, remote) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     if !["in", "out", "both"].contains(&way) || words.next().is_some() {
         return Err("use topic PATTERN [in|out|both QOS [LOCAL_PREFIX [REMOTE_PREFIX]]]".into());
@@ -344,6 +339,17 @@ fn topic(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String>
         bridge.inward.push(one(remote, local));
     }
     Ok(())
+}
+
+/// mosquitto reads the digits at the beginning, and a word without any as 0: `""` is 0.
+fn bridge_qos(word: &str) -> Result<u8, String> {
+    let digits = word.bytes().take_while(u8::is_ascii_digit).count();
+    match word[..digits].trim_start_matches('0') {
+        "" => Ok(0),
+        "1" => Ok(1),
+        "2" => Ok(2),
+        _ => Err("a QoS is 0, 1 or 2".to_string()),
+    }
 }
 
 /// It may stand before the topics, so it is kept until all are there.
