@@ -1,7 +1,7 @@
 //! A file with a line an option, `a.b.c = value`, the value up to the end of the line: NanoMQ's old
 //! file, and EMQX's before 5.
 
-use super::config_tree::{ConfigNode, SourceLocation};
+use super::config_tree::{ConfigEntry, ConfigNode, SourceLocation};
 use super::draft::ConfigDraft;
 use super::row::{ImportRow, apply_node, row_weight};
 use std::rc::Rc;
@@ -12,12 +12,44 @@ pub(super) fn read_flat_file(
     file: &Rc<str>,
     draft: &mut ConfigDraft,
 ) {
+    read_lines(rows, text, file, INCLUDES_MAX, draft);
+}
+
+/// How deep files may name others.
+const INCLUDES_MAX: usize = 8;
+
+fn read_lines(
+    rows: &'static [ImportRow],
+    text: &str,
+    file: &Rc<str>,
+    includes: usize,
+    draft: &mut ConfigDraft,
+) {
     for (at, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
         let place = SourceLocation { file: file.clone(), line: at + 1 };
+        if let Some(named) = included_file(line) {
+            match draft.folder.read(named) {
+                Ok((file, text)) if includes > 0 => {
+                    read_lines(rows, &text, &file, includes - 1, draft);
+                }
+                Ok(_) => {
+                    let why = "files name others too deep, or themselves";
+                    draft.wrongs.push(format!("{place}: include: {why}"));
+                }
+                // What stands in it may decide about access.
+                Err(why) => {
+                    let node = ConfigNode::text_at(&place, named);
+                    let entry =
+                        ConfigEntry { key: "include".to_string(), names: Vec::new(), node: &node };
+                    draft.leave_unresolved(&entry, why);
+                }
+            }
+            continue;
+        }
         match line.split_once('=') {
             Some((key, value)) if is_key(key.trim()) => {
                 let value = ConfigNode::text_at(&place, value.trim());
@@ -26,6 +58,13 @@ pub(super) fn read_flat_file(
             _ => draft.wrongs.push(format!("{place}: no option, use NAME = VALUE")),
         }
     }
+}
+
+/// `include "FILE"`.
+fn included_file(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("include")?;
+    let named = rest.trim_start().strip_prefix('"')?.strip_suffix('"')?;
+    (!named.is_empty()).then_some(named)
 }
 
 fn key_path(key: &str) -> Vec<String> {

@@ -244,8 +244,11 @@ pub(super) fn finish_listeners(draft: &mut ConfigDraft) {
     for listener in &mut listeners {
         // NanoMQ's wss goes by the files of its ssl.
         if listener.kind == DraftTransport::WebTls && !listener.has("tls.certificate") {
-            listener.settings.extend(files.iter().cloned());
-            (listener.asks, listener.needs) = (asks, needs);
+            let more = files.iter().filter(|file| !listener.has(file.key)).cloned();
+            let more: Vec<DraftSetting> = more.collect();
+            listener.settings.extend(more);
+            // What it asks for itself it goes on to ask.
+            (listener.asks, listener.needs) = (listener.asks || asks, listener.needs || needs);
         }
         let note = format!("{} {}", listener.place, listener.key);
         let is_secret = matches!(

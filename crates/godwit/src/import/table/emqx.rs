@@ -169,6 +169,11 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
         "a listener with it that verifies certificates is left out",
         emqx::verification,
     ),
+    custom_row(
+        "listeners.*.*.ssl_options.ciphers",
+        "nothing; where it names suites of keys (TLS-PSK) alone, the listener is unresolved",
+        emqx::ciphers,
+    ),
     unsupported_row("listeners.*.*.ssl_options.password", "keys are files without a password"),
     unsupported_row(
         "listeners.*.*.ssl_options.**",
@@ -342,6 +347,7 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
         "authorization.sources.*.**",
         "rules come from the server that knows the users, from acl.file and from acl.http_url",
     ),
+    custom_row("banned.**", "unresolved: `bans.file` says who is turned away", emqx::banned),
     global_row("retainer.enable", "retain.available", read_flag),
     unsupported_row(
         "retainer.msg_expiry_interval",

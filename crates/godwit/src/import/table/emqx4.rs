@@ -42,6 +42,16 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
         "clients choose their ids: rules that go by the id allow nothing",
         emqx::own_client_id,
     ),
+    custom_row(
+        "listener.*.*.ciphers",
+        "nothing; where it names suites of keys (TLS-PSK) alone, the listener is unresolved",
+        emqx::ciphers,
+    ),
+    custom_row(
+        "listener.*.*.psk_ciphers",
+        "the listener is unresolved: `tls.psk_file` has the keys",
+        emqx::ciphers,
+    ),
     unsupported_row(
         "listener.*.*.**",
         "sockets, suites and what else a listener of EMQX has is not set here",
