@@ -232,7 +232,9 @@ pub(super) fn read_queue_limits(
 pub(super) fn read_version(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     match entry.text()? {
         "5" | "v5" | "mqttv50" | "mqttv5" => Ok(ImportValue::Text("5.0".into())),
-        "3" | "4" | "v3" | "v4" | "mqttv31" | "mqttv311" => Ok(ImportValue::Text("3.1.1".into())),
+        "3" | "4" | "v3" | "v4" | "mqttv3" | "mqttv31" | "mqttv311" | "mqttv4" => {
+            Ok(ImportValue::Text("3.1.1".into()))
+        }
         _ => Err("no version of MQTT, use 4 for 3.1.1 or 5".to_string()),
     }
 }

@@ -21,6 +21,9 @@ pub(in crate::import) fn arrange(mut root: ConfigNode, draft: &mut ConfigDraft) 
     if let Some((_, auth)) = fields.iter_mut().find(|(key, _)| key == "auth") {
         drop_disabled(auth, "auth", draft);
     }
+    if let Some((_, bridges)) = fields.iter_mut().find(|(key, _)| key == "bridges") {
+        super::nanomq_nodes::arrange_bridges(bridges, draft);
+    }
     let listeners = fields.iter_mut().find(|(key, _)| key == "listeners");
     let Some(ConfigTree::Object(kinds)) = listeners.map(|(_, node)| &mut node.tree) else {
         return root;
@@ -145,6 +148,7 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
         "logrotate moves the file and sends SIGHUP, which opens it anew",
     ),
     unsupported_row("webhook.**", WEBHOOK),
+    unsupported_row("auth.enable", "nobody reads it there, and what else auth says counts"),
     custom_row("auth.allow_anonymous", "`allow_anonymous`", allow_anonymous),
     custom_row("auth.no_match", "the last rule of `acl.file`", no_match),
     custom_row("auth.deny_action", "nothing where it is ignore", deny_action),

@@ -1,0 +1,94 @@
+//! Bridges as NanoMQ wrote them from 0.14 to 0.18: in one list, `bridges.mqtt.nodes`, with what is
+//! about the connection in a part of its own.
+
+use super::super::config_tree::{ConfigFields, ConfigNode, ConfigTree};
+use super::super::draft::{ConfigDraft, UnsupportedKey};
+
+/// Makes of the list what later versions have: `bridges.mqtt.NAME` for each.
+pub(super) fn arrange_bridges(bridges: &mut ConfigNode, draft: &mut ConfigDraft) {
+    let ConfigTree::Object(kinds) = &mut bridges.tree else { return };
+    let mqtt = kinds.iter_mut().find(|(key, _)| key == "mqtt");
+    let Some(ConfigTree::Object(fields)) = mqtt.map(|(_, node)| &mut node.tree) else { return };
+    let is_list = |(key, node): &(String, ConfigNode)| {
+        key == "nodes" && matches!(node.tree, ConfigTree::List(_))
+    };
+    let Some(at) = fields.iter().position(is_list) else { return };
+    let (_, nodes) = fields.remove(at);
+    arrange_cache(fields, draft);
+    let ConfigTree::List(nodes) = nodes.tree else { return };
+    for (number, node) in (1..).zip(nodes) {
+        let name = node.field_text("name").map_or(format!("{number}"), str::to_string);
+        fields.push((name, bridge_of_node(node)));
+    }
+}
+
+/// What was `sqlite` is `cache` later, and there is none where it is off.
+fn arrange_cache(fields: &mut ConfigFields, draft: &mut ConfigDraft) {
+    let Some(at) = fields.iter().position(|(key, _)| key == "sqlite") else { return };
+    let (_, mut cache) = fields.remove(at);
+    if !super::super::chain::is_enabled(&cache) {
+        let (place, key) = (cache.place, "bridges.mqtt.sqlite".to_string());
+        let why = "it is switched off there".to_string();
+        return draft.missing.push(UnsupportedKey { place, key, why });
+    }
+    if let ConfigTree::Object(inside) = &mut cache.tree {
+        inside.retain(|(key, _)| key != "enable");
+    }
+    fields.push(("cache".to_string(), cache));
+}
+
+fn bridge_of_node(node: ConfigNode) -> ConfigNode {
+    let place = node.place.clone();
+    let ConfigTree::Object(fields) = node.tree else { return node };
+    let mut made: ConfigFields = Vec::new();
+    if !fields.iter().any(|(key, _)| key == "enable") {
+        // It is off there without a word.
+        made.push(("enable".to_string(), ConfigNode::text_at(&place, "false")));
+    }
+    for (key, node) in fields {
+        match (key.as_str(), node.tree) {
+            ("name", _) => {}
+            ("connector", ConfigTree::Object(inside)) => made.extend(inside),
+            ("forwards", ConfigTree::List(topics)) => {
+                let topics = topics.into_iter().map(|topic| topic_field(topic, "local_topic"));
+                let tree = ConfigTree::List(topics.collect());
+                made.push((key, ConfigNode { place: node.place, tree }));
+            }
+            ("subscription", ConfigTree::List(topics)) => {
+                let topics = topics.into_iter().map(rename_topic);
+                let tree = ConfigTree::List(topics.collect());
+                made.push((key, ConfigNode { place: node.place, tree }));
+            }
+            (word, tree) => {
+                let word = match word {
+                    "parallel" => "max_parallel_processes",
+                    "congestion_control" => "quic_congestion_control",
+                    "multi_stream" => "quic_multi_stream",
+                    word => word,
+                };
+                made.push((word.to_string(), ConfigNode { place: node.place, tree }));
+            }
+        }
+    }
+    ConfigNode { place, tree: ConfigTree::Object(made) }
+}
+
+/// A topic alone, as the field of an object.
+fn topic_field(topic: ConfigNode, key: &str) -> ConfigNode {
+    match topic.tree {
+        ConfigTree::Text(_) => ConfigNode {
+            place: topic.place.clone(),
+            tree: ConfigTree::Object(vec![(key.to_string(), topic)]),
+        },
+        _ => topic,
+    }
+}
+
+fn rename_topic(mut topic: ConfigNode) -> ConfigNode {
+    if let ConfigTree::Object(fields) = &mut topic.tree {
+        for (key, _) in fields.iter_mut().filter(|(key, _)| key == "topic") {
+            *key = "remote_topic".to_string();
+        }
+    }
+    topic
+}
