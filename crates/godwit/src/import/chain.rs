@@ -260,6 +260,10 @@ pub(super) fn finish_authentication(draft: &mut ConfigDraft) {
         let own = AUTHENTICATORS.iter().find(|own| own.kind == link.kind);
         if let Some(own) = own.filter(|_| !link.is_second) {
             draft.settings.retain(|setting| !setting.key.starts_with(own.prefix));
+            if own.kind == "jwt" {
+                // Written to its file it would let tokens in.
+                draft.token_key = None;
+            }
         }
         // These refuse clients whatever their password is.
         if ["cinfo", "http"].contains(&link.kind.as_str()) {
