@@ -5,6 +5,7 @@ use super::bridge::BridgeTopics;
 use super::chain;
 use super::config_tree::{ConfigEntry, ConfigNode, ConfigTree, SourceLocation};
 use super::draft::{ConfigDraft, build_option, put_setting};
+use super::emqx_listeners;
 use super::listener::DraftListener;
 use super::row::ImportValue;
 use super::rules;
@@ -48,26 +49,8 @@ struct EmqxEngineRule {
 /// Chains become objects with the kind of each link as its key, so that a row can be about one.
 pub(super) fn arrange_tree(mut root: ConfigNode, draft: &mut ConfigDraft) -> ConfigNode {
     chain::arrange_chains(&mut root, draft);
-    drop_deleted_listeners(&mut root, draft);
+    emqx_listeners::arrange_listeners(&mut root, draft);
     root
-}
-
-/// Listeners that a word takes out of those that there are without one.
-fn drop_deleted_listeners(root: &mut ConfigNode, draft: &mut ConfigDraft) {
-    let ConfigTree::Object(fields) = &mut root.tree else { return };
-    let listeners = fields.iter_mut().find(|(key, _)| key == "listeners");
-    let Some(ConfigTree::Object(kinds)) = listeners.map(|(_, node)| &mut node.tree) else { return };
-    for (kind, node) in kinds {
-        let ConfigTree::Object(named) = &mut node.tree else { continue };
-        named.retain(|(name, node)| {
-            let is_deleted = node.text() == Some("marked_for_deletion");
-            if is_deleted {
-                let entry = node_entry(node, format!("listeners.{kind}.{name}"));
-                draft.report_unsupported(&entry, "it is switched off there");
-            }
-            !is_deleted
-        });
-    }
 }
 
 fn node_entry(node: &ConfigNode, key: String) -> ConfigEntry<'_> {
@@ -337,25 +320,9 @@ fn filters_of_sql(sql: &str) -> Option<Vec<String>> {
     rest.split(',').map(one).collect()
 }
 
-/// Where a listener listens that does not say it.
-fn add_usual_ports(draft: &mut ConfigDraft) {
-    for listener in draft.listeners.iter_mut().filter(|one| one.key.is_empty()) {
-        let port = match listener.id.split('.').next().unwrap_or_default() {
-            "tcp" => "1883",
-            "ssl" => "8883",
-            "ws" => "8083",
-            "wss" => "8084",
-            "quic" => "14567",
-            _ => continue,
-        };
-        listener.port = port.to_string();
-        listener.key = format!("listeners.{}, where it listens without a word", listener.id);
-    }
-}
-
 /// Without authentication everyone may come in.
 pub(super) fn add_defaults(draft: &mut ConfigDraft) {
-    add_usual_ports(draft);
+    emqx_listeners::add_usual_ports(draft);
     chain::finish_authentication(draft);
     if !draft.chains.names_sources {
         let elsewhere = "EMQX keeps what was set while it ran in data/configs/cluster.hocon";
@@ -473,6 +440,9 @@ pub(super) fn managed_tenants(
 
 /// Without its namespace a listener would show everything to everyone.
 pub(super) fn mount(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    if entry.text()?.is_empty() {
+        return Ok(());
+    }
     let refused = match mount_point(entry)? {
         ImportValue::Unsupported(why) => Err(why.to_string()),
         said => build_option("namespace", said, entry.note()),
@@ -521,28 +491,13 @@ pub(super) fn access_rules(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> 
     Ok(())
 }
 
-/// Suites of TLS. Where all of them go by a key that both sides have, nobody comes in without one.
-pub(super) fn ciphers(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
-    let texts = entry.node.texts().ok_or("use a list of suites")?;
-    let suites = texts.iter().flat_map(|text| text.split([',', ':'])).map(str::trim);
-    let (keys, others): (Vec<&str>, Vec<&str>) =
-        suites.filter(|suite| !suite.is_empty()).partition(|suite| suite.contains("PSK"));
-    if keys.is_empty() || !others.is_empty() {
-        draft.report_unsupported(entry, "only suites with forward secrecy are spoken");
-        return Ok(());
-    }
-    let why = "every client shows that it has a key there (TLS-PSK): give the [[listener]] \
-               tls.psk_file = FILE";
-    let what = format!("{}: {why}", entry.note());
-    draft.listener_of_entry(entry).demands.unresolved.push(what);
-    draft.report_unsupported(entry, why);
-    Ok(())
-}
-
 /// Clients that are turned away, in a file or in EMQX's database.
 pub(super) fn banned(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
-    let why = "clients are turned away there: bans.file says who is";
-    draft.leave_unresolved(entry, why);
+    let is_empty = |(_, node): &(String, ConfigNode)| node.text() == Some("");
+    if !matches!(&entry.node.tree, ConfigTree::Object(fields) if fields.iter().all(is_empty)) {
+        let why = "clients are turned away there: bans.file says who is";
+        draft.leave_unresolved(entry, why);
+    }
     Ok(())
 }
 

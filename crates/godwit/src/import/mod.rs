@@ -12,6 +12,7 @@ mod clients;
 mod config_tree;
 mod draft;
 mod emqx;
+mod emqx_listeners;
 mod erlang_terms;
 mod flat;
 mod hocon;

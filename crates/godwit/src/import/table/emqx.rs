@@ -6,6 +6,7 @@ use super::super::auth_databases::{self, read_headers, read_map, read_method};
 use super::super::bridge;
 use super::super::chain;
 use super::super::emqx;
+use super::super::emqx_listeners;
 use super::super::listener;
 use super::super::row::{
     ImportRow, bridge_row, custom_row, global_row, listener_row, unsupported_row,
@@ -172,7 +173,7 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
     custom_row(
         "listeners.*.*.ssl_options.ciphers",
         "nothing; where it names suites of keys (TLS-PSK) alone, the listener is unresolved",
-        emqx::ciphers,
+        emqx_listeners::ciphers,
     ),
     unsupported_row("listeners.*.*.ssl_options.password", "keys are files without a password"),
     unsupported_row(

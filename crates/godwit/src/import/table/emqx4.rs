@@ -4,6 +4,7 @@ use super::super::auth_databases;
 use super::super::config_tree::ConfigEntry;
 use super::super::draft::ConfigDraft;
 use super::super::emqx;
+use super::super::emqx_listeners;
 use super::super::listener;
 use super::super::row::{ImportRow, custom_row, global_row, listener_row, unsupported_row};
 use super::super::shipped;
@@ -45,12 +46,22 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
     custom_row(
         "listener.*.*.ciphers",
         "nothing; where it names suites of keys (TLS-PSK) alone, the listener is unresolved",
-        emqx::ciphers,
+        emqx_listeners::ciphers,
     ),
     custom_row(
         "listener.*.*.psk_ciphers",
         "the listener is unresolved: `tls.psk_file` has the keys",
-        emqx::ciphers,
+        emqx_listeners::ciphers,
+    ),
+    custom_row(
+        "listener.*.*.mountpoint",
+        "unresolved: `namespace` of the `[[listener]]`",
+        listener_mount_point,
+    ),
+    custom_row(
+        "listener.*.*.check_origin_enable",
+        "the listener is unresolved where it is true: `ws.origins`",
+        emqx_listeners::origins,
     ),
     unsupported_row(
         "listener.*.*.**",
@@ -202,7 +213,19 @@ fn zone_anonymous(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<()
 fn zone_mount_point(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let why = "the listeners of the zone show their clients the topics of a mount point alone: \
                give each of them a namespace";
-    draft.leave_unresolved(entry, why);
+    if !entry.text()?.is_empty() {
+        draft.leave_unresolved(entry, why);
+    }
+    Ok(())
+}
+
+/// Before 4 a listener had it.
+fn listener_mount_point(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    let why = "the listener shows its clients the topics of a mount point alone: give it a \
+               namespace";
+    if !entry.text()?.is_empty() {
+        draft.leave_unresolved(entry, why);
+    }
     Ok(())
 }
 

@@ -1,0 +1,95 @@
+//! What EMQX says of a listener: where it listens without a word, which of them are deleted, which
+//! suites of TLS it speaks, and whose pages it serves.
+
+use super::config_tree::{ConfigEntry, ConfigNode, ConfigTree};
+use super::draft::{ConfigDraft, UnsupportedKey};
+use super::units::is_true;
+
+/// Leaves out what a word of the same listener takes back.
+pub(super) fn arrange_listeners(root: &mut ConfigNode, draft: &mut ConfigDraft) {
+    let ConfigTree::Object(fields) = &mut root.tree else { return };
+    let listeners = fields.iter_mut().find(|(key, _)| key == "listeners");
+    let Some(ConfigTree::Object(kinds)) = listeners.map(|(_, node)| &mut node.tree) else { return };
+    for (kind, node) in kinds {
+        let ConfigTree::Object(named) = &mut node.tree else { continue };
+        for (name, node) in named.iter_mut() {
+            drop_idle_origins(node, &format!("listeners.{kind}.{name}"), draft);
+        }
+        named.retain(|(name, node)| {
+            // There are listeners without a word, and this word takes one of them out.
+            let is_deleted = node.text() == Some("marked_for_deletion");
+            if is_deleted {
+                leave_off(node, format!("listeners.{kind}.{name}"), draft);
+            }
+            !is_deleted
+        });
+    }
+}
+
+fn leave_off(node: &ConfigNode, key: String, draft: &mut ConfigDraft) {
+    let (place, why) = (node.place.clone(), "it is switched off there".to_string());
+    draft.missing.push(UnsupportedKey { place, key, why });
+}
+
+/// Pages are named there without a word, and nobody looks at them before another key says so.
+fn drop_idle_origins(listener: &mut ConfigNode, path: &str, draft: &mut ConfigDraft) {
+    let ConfigTree::Object(fields) = &mut listener.tree else { return };
+    let Some((_, web)) = fields.iter_mut().find(|(key, _)| key == "websocket") else { return };
+    if web.field_text("check_origin_enable") == Some("true") {
+        return;
+    }
+    let ConfigTree::Object(fields) = &mut web.tree else { return };
+    fields.retain(|(key, node)| {
+        let is_idle = key == "check_origins";
+        if is_idle {
+            leave_off(node, format!("{path}.websocket.check_origins"), draft);
+        }
+        !is_idle
+    });
+}
+
+/// Where a listener listens that does not say it.
+pub(super) fn add_usual_ports(draft: &mut ConfigDraft) {
+    for listener in draft.listeners.iter_mut().filter(|one| one.key.is_empty()) {
+        let port = match listener.id.split('.').next().unwrap_or_default() {
+            "tcp" => "1883",
+            "ssl" => "8883",
+            "ws" => "8083",
+            "wss" => "8084",
+            "quic" => "14567",
+            _ => continue,
+        };
+        listener.port = port.to_string();
+        listener.key = format!("listeners.{}, where it listens without a word", listener.id);
+    }
+}
+
+/// Suites of TLS. Where all of them go by a key that both sides have, nobody comes in without one.
+pub(super) fn ciphers(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    let texts = entry.node.texts().ok_or("use a list of suites")?;
+    let suites = texts.iter().flat_map(|text| text.split([',', ':'])).map(str::trim);
+    let (keys, others): (Vec<&str>, Vec<&str>) =
+        suites.filter(|suite| !suite.is_empty()).partition(|suite| suite.contains("PSK"));
+    if keys.is_empty() || !others.is_empty() {
+        draft.report_unsupported(entry, "only suites with forward secrecy are spoken");
+        return Ok(());
+    }
+    let why = "every client shows that it has a key there (TLS-PSK): give the [[listener]] \
+               tls.psk_file = FILE";
+    let what = format!("{}: {why}", entry.note());
+    draft.listener_of_entry(entry).demands.unresolved.push(what);
+    draft.report_unsupported(entry, why);
+    Ok(())
+}
+
+/// Pages of browsers that a listener of EMQX 4 lets in.
+pub(super) fn origins(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    if is_true(entry.text()?)? {
+        let why = "browsers come in from the pages of check_origins alone there: name them in \
+                   ws.origins";
+        let what = format!("{}: {why}", entry.note());
+        draft.listener_of_entry(entry).demands.unresolved.push(what);
+        draft.report_unsupported(entry, why);
+    }
+    Ok(())
+}
