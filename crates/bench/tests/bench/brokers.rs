@@ -393,18 +393,35 @@ fn contained(image: &str, port: u16, more: &[&str]) -> Option<TestContainer> {
 
 /// Threads of the process whose command line ends with these words.
 fn threads_of(words: &str) -> u64 {
-    let mut processes = std::fs::read_dir("/proc").expect("it is there").flatten();
     let is = |process: &std::fs::DirEntry| {
         let line = std::fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
         line.replace('\0', " ").trim_end().ends_with(words)
     };
-    let found = processes.find(is).expect("it runs");
-    std::fs::read_dir(found.path().join("task")).expect("it is ours").count() as u64
+    let begun = Instant::now();
+    loop {
+        let mut processes = std::fs::read_dir("/proc").expect("it is there").flatten();
+        if let Some(found) = processes.find(is) {
+            return std::fs::read_dir(found.path().join("task")).expect("it is ours").count()
+                as u64;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "no process of {words} runs");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
+/// Below the ports that the kernel gives out (`ip_local_port_range`): until the broker listens no
+/// other test can get it, and a connection to it cannot meet itself.
 fn free_port() -> u16 {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
-    free.local_addr().expect("it is bound").port()
+    static NEXT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
+    let of_process = std::process::id() as u16 % 1_000 * 10;
+    for _ in 0..1_000 {
+        let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let port = 20_000 + (of_process + next) % 10_000;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port of a thousand is free");
 }
 
 fn wait_until_it_listens(port: u16) {

@@ -124,8 +124,10 @@ fn a_stall_is_in_the_latency_of_all_that_waited() {
     let (report, run) = report(&scenario, broker.address, &[]);
     // Once a subscriber and topic: the broker stands still for 2 s in all.
     assert_eq!(broker.injected(), 20);
+    // The broker's lock decides whose messages go on first after a pause. In the best order three
+    // of ten wait for nothing, two for less than half a second, and the others for 0.3 s or more.
     let p50 = sampler(&report, "Sub", "p50");
-    assert!(p50 > 500.0, "{p50} ms");
+    assert!(p50 > 250.0, "{p50} ms");
     assert_eq!(messages_of(&report)[1], 0.0, "{}", run.stderr);
 }
 
