@@ -2,6 +2,7 @@
 connection. Starts brokers from CLIENTS_GODWIT."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -171,6 +172,31 @@ class Deadlines(Case):
             began = time.monotonic()
             await one.end(5)
             self.assertGreater(time.monotonic() - began, 1.4)
+
+    async def test_who_speaks_while_the_process_stands_still_stays(self):
+        """Longer than 1.5 times the keep-alive, as by `docker pause`: all that waits in the socket
+        is read before anybody is late."""
+        async with contextlib.AsyncExitStack() as all:
+            peers = [await all.enter_async_context(peer(self.port)) for _ in range(40)]
+            for number, one in enumerate(peers):
+                await one.welcome(f"paused-{number}", keep_alive_s=2)
+            silent = await all.enter_async_context(peer(self.port))
+            await silent.welcome("silent", keep_alive_s=2)
+            for one in peers:
+                one.send(PINGREQ)
+                await one.expect(PINGRESP)
+            self.broker.signal(signal.SIGSTOP)
+            for one in peers:
+                one.send(PINGREQ)
+            await asyncio.sleep(3.2)
+            self.broker.signal(signal.SIGCONT)
+            for one in peers:
+                await one.expect(PINGRESP)
+            for number, one in enumerate(peers):
+                one.send(publish("t", f"{number}", 1, 7))
+                await one.expect(quic.puback(7))
+            # aioquic tells of the end of a connection three of its own timeouts later.
+            await silent.until(lambda: 0 in silent.ended, 8)
 
     async def test_the_idle_timeout_is_the_options(self):
         self.restart("quic.idle_timeout_ms=1000")

@@ -301,7 +301,7 @@ impl AccessTestConn {
         body.extend(name.into_iter().chain(password).flat_map(text));
         let mut conn = AccessTestConn { stream, read: Vec::new() };
         conn.stream.write_all(&packet(0x10, &body)).ok()?;
-        let (first, body) = conn.receive(Duration::from_secs(5))?;
+        let (first, body) = conn.receive(PATIENCE)?;
         (first == 0x20 && body.get(1) == Some(&0)).then_some(conn)
     }
 
