@@ -1,15 +1,21 @@
-//! Certificates and keys in the forms that people have, on listeners, on clients and on bridges,
-//! beside mosquitto with the same files: each is accepted as there, or refused in words that name
-//! the form and the way out. `docs/security.md` has the same as a table.
+//! Certificates and keys in the forms that people have, on listeners, on clients, on bridges and on
+//! servers that are asked who a client is, beside mosquitto with the same files: each is accepted
+//! as there, or refused in words that name the form and the way out. `docs/security.md` has the
+//! same as a table.
 
 use crate::bridges::mosquitto_with;
-use crate::broker::{TestProgram, godwit, run, scratch};
+use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
 use crate::doors::{CONNACK, ListenerBroker, s_client};
 use crate::installed::is_installed;
+use crate::stub::{TestWebServer, WebResponse};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -469,6 +475,51 @@ fn a_bridge_accepts_the_same_forms_and_names_what_it_refuses() {
         command.arg(&config);
         let mut program = TestProgram::start(command);
         program.wait_for(words.unwrap_or("connected"));
+    }
+}
+
+/// A web server with one of the certificates, which rustls itself would not start with.
+fn web_server(own: &str, folder: &Path) -> TestWebServer {
+    let pem = |end: &str| folder.join(format!("{own}.{end}"));
+    let chain = CertificateDer::pem_file_iter(pem("pem")).expect("it is there");
+    let chain = chain.collect::<Result<_, _>>().expect("PEM");
+    let key = PrivateKeyDer::from_pem_file(pem("key")).expect("it is there");
+    let provider = rustls::crypto::ring::default_provider();
+    let key = provider.key_provider.load_private_key(key).expect("ring knows it");
+    let keys = SingleCertAndKey::from(CertifiedKey::new(chain, key));
+    let builder = rustls::ServerConfig::builder_with_provider(provider.into());
+    let builder = builder.with_safe_default_protocol_versions().expect("ring has them");
+    let config = builder.with_no_client_auth().with_cert_resolver(Arc::new(keys));
+    let allow = |_: &_| WebResponse::Json(200, r#"{"result":"allow"}"#.into());
+    TestWebServer::start(0, Some(Arc::new(config)), allow)
+}
+
+/// Databases are asked over the same TLS.
+#[test]
+fn a_server_that_is_asked_has_the_same_forms_and_the_log_names_what_is_refused() {
+    let folder = folder("tls-forms-asked");
+    for (own, trusted, words) in [
+        ("v3", "ca", None),
+        ("v1", "ca", None),
+        ("no-names", "ca", None),
+        ("self-ca", "self-ca", None),
+        ("self-leaf", "self-leaf", None),
+        ("self-ca", "ca", Some("put the certificate itself into")),
+        ("other-names", "ca", Some("elsewhere.example")),
+        ("past", "ca", Some("it has expired")),
+    ] {
+        let web = web_server(own, &folder);
+        let url = format!("auth.http_url=https://localhost:{}/", web.port);
+        let ca = format!("auth.backend_ca={}", path(&folder, &format!("{trusted}.pem")));
+        let mut broker = TestBroker::start(&["--set", &url, "--set", &ca]);
+        let port = broker.port();
+        let client = ["-p", &port, "-u", "ann", "-P", "x", "-q", "1", "-t", "a", "-m", "b"];
+        let (code, _, said) = run(&[&["pub"], &client[..]].concat());
+        assert_eq!(code == Some(0), words.is_none(), "{own} by {trusted}: {said}");
+        if let Some(words) = words {
+            assert!(web.asked().is_empty(), "{own} by {trusted} is asked");
+            broker.program.wait_for(words);
+        }
     }
 }
 
