@@ -3,7 +3,7 @@
 use super::delivered_ahead::DeliveredAhead;
 use super::destination::{BatchError, SinkError};
 use super::message::SinkMessage;
-use super::rotation::{AppendFile, ClosedFileMark};
+use super::rotation::{AppendFile, ClosedFileMark, describe_file_error};
 use super::settings::{FileFormat, FileSinkSettings};
 use super::template::SinkTemplate;
 use super::worker::BlockingSink;
@@ -53,7 +53,7 @@ impl FileSink {
             .and_then(|()| self.append_all(path, messages, &mut written));
         lines.map_err(|error| {
             self.open.remove(path);
-            (written, SinkError::transient(format!("{}: {error}", path.display())))
+            (written, SinkError::transient(describe_file_error(path, &error)))
         })
     }
 
@@ -175,8 +175,8 @@ impl BlockingSink for FileSink {
     fn open(&mut self) -> Result<(), String> {
         match self.settings.path.only_text() {
             Some(path) => {
-                let wrong = |error| format!("{path}: {error}");
-                self.reopen_if_changed(&PathBuf::from(&path)).map_err(wrong)
+                let path = PathBuf::from(path);
+                self.reopen_if_changed(&path).map_err(|error| describe_file_error(&path, &error))
             }
             None => Ok(()),
         }

@@ -111,9 +111,7 @@ impl ParquetSink {
 
     /// Under another name until it is whole.
     fn write(&self, path: &Path, columns: &[ParquetColumn]) -> io::Result<()> {
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
+        rotation::make_folder_of(path)?;
         let series = FileSeries::of_parquet(path);
         let unfinished = series.unfinished();
         let file = File::create(&unfinished)?;
@@ -272,8 +270,9 @@ impl BlockingSink for ParquetSink {
         self.schema().map_err(|error| error.to_string())?;
         match self.settings.path.only_text() {
             Some(path) => {
-                let folder = Path::new(&path).parent().map(fs::create_dir_all);
-                folder.unwrap_or(Ok(())).map_err(|error| format!("{path}: {error}"))
+                let path = Path::new(&path);
+                rotation::make_folder_of(path)
+                    .map_err(|error| rotation::describe_file_error(path, &error))
             }
             None => Ok(()),
         }
@@ -285,8 +284,9 @@ impl BlockingSink for ParquetSink {
         let said = write_by_path(&self.settings.path, &sent, |path, messages| {
             let columns =
                 self.fill_columns(messages).map_err(|why| (0, SinkError::Rejected(why)))?;
-            let down = |error| SinkError::transient(format!("{}: {error}", path.display()));
-            self.write(path, &columns).map_err(|error| (0, down(error)))
+            self.write(path, &columns).map_err(|error| {
+                (0, SinkError::transient(rotation::describe_file_error(path, &error)))
+            })
         });
         self.ahead.record_results(batch, &sent, said)
     }

@@ -5,6 +5,7 @@
 //! that was asked for.
 
 use super::settings::{FileFormat, FileSinkSettings};
+use crate::config_source::absolute_path;
 use crate::timestamp::UnixTimestamp;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -42,9 +43,7 @@ impl AppendFile {
         settings: &FileSinkSettings,
         left: Option<ClosedFileMark>,
     ) -> io::Result<AppendFile> {
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
+        make_folder_of(path)?;
         let mut options = OpenOptions::new();
         let mut file = options.read(true).write(true).create(true).truncate(false).open(path)?;
         let known = file.metadata()?;
@@ -220,6 +219,25 @@ fn is_time(text: &str) -> bool {
         _ => byte.is_ascii_digit(),
     };
     text.len() == 19 && text.bytes().enumerate().all(shape)
+}
+
+/// The folder that a file of a sink is to be in.
+pub(super) fn make_folder_of(path: &Path) -> io::Result<()> {
+    let Some(folder) = path.parent() else { return Ok(()) };
+    fs::create_dir_all(folder).map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+                "a part of the path is a file".to_string()
+            }
+            _ => error.to_string(),
+        };
+        io::Error::new(error.kind(), format!("its folder cannot be made: {why}"))
+    })
+}
+
+/// Words for the log.
+pub(super) fn describe_file_error(path: &Path, error: &io::Error) -> String {
+    format!("{} (option file.path) cannot be written: {error}", absolute_path(path).display())
 }
 
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {

@@ -5,6 +5,7 @@ use super::message::{MessageField, MessageValue, SinkMessage};
 use super::rotation::{FileInode, inode_at};
 use super::settings::InsertStatement;
 use super::worker::BlockingSink;
+use crate::config_source::absolute_path;
 use rusqlite::types::Value as Bound;
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, params_from_iter};
 use std::path::PathBuf;
@@ -41,8 +42,13 @@ impl SqliteSink {
         // By its path and nothing else: no memory, and no options in it.
         let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_URI;
         let path = &self.settings.path;
-        let conn = Connection::open_with_flags(path, flags).map_err(|error| error.to_string())?;
-        let inode = inode_at(path).map_err(|error| error.to_string())?;
+        let named = |why: String| {
+            let path = absolute_path(path);
+            format!("{} (option sql.url) cannot be opened: {why}", path.display())
+        };
+        let conn =
+            Connection::open_with_flags(path, flags).map_err(|error| named(error.to_string()))?;
+        let inode = inode_at(path).map_err(|error| named(error.to_string()))?;
         self.prepare(&conn).map_err(|error| error.to_string())?;
         Ok(OpenSqlite { conn, inode })
     }

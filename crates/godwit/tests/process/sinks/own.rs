@@ -4,7 +4,7 @@
 use super::contract::{SinkRig, wait_until};
 use super::places::row_of;
 use super::tls::{certificates, served};
-use crate::broker::{run, scratch};
+use crate::broker::{TestProgram, run, scratch};
 use crate::ports::free_port;
 use crate::stub::{TestWebServer, WebResponse};
 use std::fs;
@@ -38,6 +38,36 @@ pub(super) fn hook(port: u16, more: &str) -> String {
     )
 }
 
+/// From a folder that the log does not name otherwise.
+#[test]
+fn a_file_that_cannot_be_written_is_named_whole_with_its_option() {
+    let folder = scratch("sink-file-named");
+    fs::write(folder.join("taken"), "a file").expect("this host has room for it");
+    for (option, words) in [
+        (
+            "file.path = \"taken/x.json\"",
+            "/taken/x.json (option file.path) cannot be written: its \
+            folder cannot be made: a part of the path is a file",
+        ),
+        (
+            "file.path = \"taken/x.parquet\"\nfile.format = \"parquet\"\ncolumns = [\"v=${payload}\"]",
+            "/taken/x.parquet (option file.path) cannot be written",
+        ),
+        (
+            "sql.url = \"sqlite:taken/x.db\"\nsql.statement = \"INSERT INTO m VALUES (${payload})\"",
+            "/taken/x.db (option sql.url) cannot be opened",
+        ),
+    ] {
+        let config = folder.join("godwit.toml");
+        let text = format!("[[sink]]\nname = \"s\"\nfilters = [\"#\"]\n{option}\n");
+        fs::write(&config, text).expect("this host has room for it");
+        let mut command = crate::broker::godwit(&["--memory", "--listen", "tcp://127.0.0.1:0"]);
+        command.current_dir(&folder).args(["--config", "godwit.toml"]);
+        let mut program = TestProgram::start(command);
+        program.wait_for(&format!("{}{words}", folder.display()));
+    }
+}
+
 #[test]
 fn what_a_server_refuses_is_passed_over_and_nothing_else() {
     let port = free_port();
@@ -48,7 +78,7 @@ fn what_a_server_refuses_is_passed_over_and_nothing_else() {
     let mut edge = SinkRig::start("sink-refuses", &hook(port, "filters = [\"#\"]"), &[]);
     edge.wait_for_value("state", |value| value == "1");
     let port = edge.broker.port();
-    let mut publisher = crate::broker::TestProgram::start(crate::broker::godwit(&[
+    let mut publisher = TestProgram::start(crate::broker::godwit(&[
         "pub", "-p", &port, "-t", "a", "-q", "1", "-l",
     ]));
     for number in 0..50 {
