@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// The certificates of a file, at least one, in their order.
 pub fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let bytes = read(file)?;
+    let bytes = read(file, "file of certificates")?;
     if is_der(&bytes) {
         return match is_pkcs12(&bytes) {
             true => Err(pkcs12_error(file)),
@@ -38,7 +38,7 @@ pub fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, St
 
 /// The first private key of a file: PKCS #8, PKCS #1 or SEC 1, without a password.
 pub fn read_private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    let bytes = read(file)?;
+    let bytes = read(file, "private key")?;
     let name = file.display();
     if is_der(&bytes) {
         let wrong = || match is_pkcs12(&bytes) {
@@ -67,7 +67,7 @@ pub fn read_private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
 pub fn read_revocation_lists(
     file: &Path,
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
-    let bytes = read(file)?;
+    let bytes = read(file, "revocation list")?;
     if is_der(&bytes) {
         return Ok(vec![CertificateRevocationListDer::from(bytes)]);
     }
@@ -82,10 +82,11 @@ pub fn read_revocation_lists(
     }
 }
 
-fn read(file: &Path) -> Result<Vec<u8>, String> {
+/// `what` is what people call it.
+fn read(file: &Path, what: &str) -> Result<Vec<u8>, String> {
     let bytes = std::fs::read(file).map_err(|error| {
         let whole = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
-        format!("{}: the file cannot be read: {error}", whole.display())
+        format!("{}: the {what} cannot be read: {error}", whole.display())
     })?;
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
         return Err(format!(

@@ -194,8 +194,10 @@ fn wrong_files_are_named_with_what_would_be_right() {
         why
     };
     let both = |certificate, key| refused(&[("tls.certificate", certificate), ("tls.key", key)]);
-    let (none, why) =
-        (both("none.pem", "server.key"), "none.pem: the file cannot be read: No such");
+    let (none, why) = (
+        both("none.pem", "server.key"),
+        "none.pem: the file of certificates cannot be read: No such",
+    );
     assert!(none.contains(why), "{none}");
     assert!(both("empty.pem", "server.key").contains("empty.pem: there is no certificate in it"));
     assert!(both("server.pem", "ca.pem").contains("ca.pem: there is no private key in it"));

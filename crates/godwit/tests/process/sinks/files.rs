@@ -164,7 +164,7 @@ fn trouble_with_one_file_doubles_nothing<F: RowFormat>() {
     };
     publish(0..10);
     edge.wait_for_value("out/failures", |value| value.parse::<u32>().is_ok_and(|times| times > 5));
-    edge.wait_for_value("last_error", |value| value.contains("bad/rows: "));
+    edge.wait_for_value("last_error", |value| value.contains("bad/rows (option file.path)"));
     let rows = |topic: &str| F::rows(&folder.join(topic).join("rows"));
     assert_eq!(rows("best"), numbers("best", 0..10));
     assert_eq!(rows("good"), numbers("good", 0..10));
