@@ -5,7 +5,7 @@ use super::config_tree::{ConfigEntry, ConfigNode, ConfigTree};
 use super::draft::{ConfigDraft, UnsupportedKey};
 use super::units::is_true;
 
-/// Leaves out what a word of the same listener takes back.
+/// Leaves out what a word of the same listener takes back, and adds what one asks for.
 pub(super) fn arrange_listeners(root: &mut ConfigNode, draft: &mut ConfigDraft) {
     let ConfigTree::Object(fields) = &mut root.tree else { return };
     let listeners = fields.iter_mut().find(|(key, _)| key == "listeners");
@@ -13,7 +13,7 @@ pub(super) fn arrange_listeners(root: &mut ConfigNode, draft: &mut ConfigDraft) 
     for (kind, node) in kinds {
         let ConfigTree::Object(named) = &mut node.tree else { continue };
         for (name, node) in named.iter_mut() {
-            drop_idle_origins(node, &format!("listeners.{kind}.{name}"), draft);
+            arrange_origins(node, &format!("listeners.{kind}.{name}"), draft);
         }
         named.retain(|(name, node)| {
             // There are listeners without a word, and this word takes one of them out.
@@ -31,21 +31,45 @@ fn leave_off(node: &ConfigNode, key: String, draft: &mut ConfigDraft) {
     draft.missing.push(UnsupportedKey { place, key, why });
 }
 
+/// What EMQX has where a listener looks at pages and names none.
+const USUAL_ORIGINS: &str = "http://localhost:18083, http://127.0.0.1:18083";
+
 /// Pages are named there without a word, and nobody looks at them before another key says so.
-fn drop_idle_origins(listener: &mut ConfigNode, path: &str, draft: &mut ConfigDraft) {
+fn arrange_origins(listener: &mut ConfigNode, path: &str, draft: &mut ConfigDraft) {
     let ConfigTree::Object(fields) = &mut listener.tree else { return };
     let Some((_, web)) = fields.iter_mut().find(|(key, _)| key == "websocket") else { return };
-    if web.field_text("check_origin_enable") == Some("true") {
+    let is_checked = web.field_text("check_origin_enable") == Some("true");
+    let place = web.place.clone();
+    let ConfigTree::Object(fields) = &mut web.tree else { return };
+    if is_checked {
+        if !fields.iter().any(|(key, _)| key == "check_origins") {
+            let tree = ConfigTree::Text(USUAL_ORIGINS.to_string());
+            fields.push(("check_origins".to_string(), ConfigNode { place, tree }));
+        }
         return;
     }
-    let ConfigTree::Object(fields) = &mut web.tree else { return };
     fields.retain(|(key, node)| {
-        let is_idle = key == "check_origins";
+        let is_idle = matches!(key.as_str(), "check_origins" | "allow_origin_absence");
         if is_idle {
-            leave_off(node, format!("{path}.websocket.check_origins"), draft);
+            leave_off(node, format!("{path}.websocket.{key}"), draft);
         }
         !is_idle
     });
+}
+
+/// Whether a client may come in that names no page, as all but browsers do.
+pub(super) fn origin_absence(
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+) -> Result<(), String> {
+    if !is_true(entry.text()?)? {
+        let why =
+            "a client that names no page comes in here: browsers alone are held to ws.origins";
+        let what = format!("{}: {why}", entry.note());
+        draft.listener_of_entry(entry).demands.unresolved.push(what);
+        draft.report_unsupported(entry, why);
+    }
+    Ok(())
 }
 
 /// Where a listener listens that does not say it.

@@ -3,11 +3,6 @@
 mod values;
 
 use super::super::auth_databases::{self, read_headers, read_map, read_method};
-use super::super::bridge;
-use super::super::chain;
-use super::super::emqx;
-use super::super::emqx_listeners;
-use super::super::listener;
 use super::super::row::{
     ImportRow, bridge_row, custom_row, global_row, listener_row, unsupported_row,
 };
@@ -15,6 +10,7 @@ use super::super::units::{
     count_or_none, milliseconds, read_bytes, read_count, read_flag, read_list, read_single,
     read_text, seconds, seconds_in_ms, seconds_or_none,
 };
+use super::super::{bridge, chain, emqx, emqx_listeners, listener};
 use super::{
     durability, in_filter, in_qos, in_retain, in_topic, log_level, no_match, out_filter,
     out_retain, out_topic,
@@ -142,6 +138,11 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
     unsupported_row("listeners.*.*.tcp_backend", "there is one way to drive sockets"),
     custom_row("listeners.*.*.websocket.mqtt_path", "the path of the `url`", listener::web_path),
     listener_row("listeners.*.*.websocket.check_origins", "ws.origins", read_list),
+    custom_row(
+        "listeners.*.*.websocket.allow_origin_absence",
+        "the listener is unresolved where it is false",
+        emqx_listeners::origin_absence,
+    ),
     unsupported_row(
         "listeners.*.*.websocket.**",
         "WebSockets are as RFC 6455 has them, without extensions",

@@ -50,11 +50,13 @@ fn a_file_that_cannot_be_written_is_named_whole_with_its_option() {
             folder cannot be made: a part of the path is a file",
         ),
         (
-            "file.path = \"taken/x.parquet\"\nfile.format = \"parquet\"\ncolumns = [\"v=${payload}\"]",
+            "file.path = \"taken/x.parquet\"\nfile.format = \"parquet\"\n\
+             columns = [\"v=${payload}\"]",
             "/taken/x.parquet (option file.path) cannot be written",
         ),
         (
-            "sql.url = \"sqlite:taken/x.db\"\nsql.statement = \"INSERT INTO m VALUES (${payload})\"",
+            "sql.url = \"sqlite:taken/x.db\"\n\
+             sql.statement = \"INSERT INTO m VALUES (${payload})\"",
             "/taken/x.db (option sql.url) cannot be opened",
         ),
     ] {
