@@ -242,6 +242,8 @@ fn why_not_carried(
 pub(super) fn finish_authentication(draft: &mut ConfigDraft) {
     let links = std::mem::take(&mut draft.chains.authenticators);
     let (mut refuses, mut asks_http) = (None, false);
+    // Left out, and knows users whose passwords it checks there.
+    let mut left_out: Option<&ChainLink> = None;
     for link in &links {
         let why = match &refuses {
             Some(before) => Some(format!(
@@ -254,8 +256,20 @@ pub(super) fn finish_authentication(draft: &mut ConfigDraft) {
         };
         let Some(why) = why else {
             asks_http |= link.kind == "http";
+            if let Some(before) = left_out.take() {
+                let why = format!(
+                    "{} authentication: {} comes before {} there and turns away whom it knows by \
+                     another password, and here {} alone decides",
+                    before.place, before.kind, link.kind, link.kind
+                );
+                draft.demands.unresolved.push(why);
+            }
             continue;
         };
+        // Clients choose these two by the authentication method of their CONNECT.
+        if !["scram", "kerberos"].contains(&link.kind.as_str()) {
+            left_out = left_out.or(Some(link));
+        }
         draft.chains.is_incomplete = true;
         let own = AUTHENTICATORS.iter().find(|own| own.kind == link.kind);
         if let Some(own) = own.filter(|_| !link.is_second) {
