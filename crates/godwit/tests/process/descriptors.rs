@@ -1,8 +1,10 @@
 //! A process that may open few files: clients use up their share of them, and what is durable goes
 //! on all the same.
 
-use crate::broker::{PATIENCE, TestProgram, godwit, run, scratch};
-use crate::doors::{CONNACK, CONNECT};
+use crate::broker::{PATIENCE, TestBroker, TestProgram, godwit, run, scratch};
+use crate::doors::{CONNACK, CONNECT, CertificateFolder, refs};
+use crate::ports::free_port;
+use crate::stub::{TestWebServer, WebResponse};
 use crate::web;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -160,5 +162,54 @@ fn options_are_read_again_when_clients_have_used_up_their_descriptors() {
     std::fs::write(&rules, "[[rule]]\nallow = \"all\"\ntopic = \"a\"\n").expect("a file");
     program.signal("HUP");
     program.wait_for("options read again");
+    drop(held);
+}
+
+/// A server of rules that is asked over a new connection each time, a sink that begins new files, a
+/// bridge whose other broker comes up late, and certificates that are read again.
+#[test]
+fn links_and_servers_are_reached_when_clients_have_used_up_their_descriptors() {
+    let certs = CertificateFolder::new("descriptors-links");
+    let web = TestWebServer::start(0, None, |_| {
+        WebResponse::JsonAndClose(r#"{"result":"allow"}"#.into())
+    });
+    let far = free_port();
+    let folder = certs.folder.display();
+    let text = format!(
+        "[[bridge]]\nname = \"far\"\nservers = [\"tcp://127.0.0.1:{far}\"]\n\
+         retry_max_s = 1\n[[bridge.out]]\nfilter = \"#\"\n\
+         [[sink]]\nname = \"files\"\nfilters = [\"#\"]\nbatch.wait_ms = 10\n\
+         file.path = \"{folder}/${{payload}}\"\n\
+         [acl]\nhttp_url = \"http://127.0.0.1:{}/\"\nhttp_cache_s = \"off\"\n",
+        web.port
+    );
+    let config = certs.path("godwit.toml");
+    std::fs::write(&config, text).expect("this host has room for it");
+    let listen = ["-l", "tcp://127.0.0.1:0", "-l", "tls://127.0.0.1:0", "--memory", "--config"];
+    let arguments = certs.serve(&[&listen[..], &[&config]].concat());
+    let mut program = limited(90, &[&["serve"], &refs(&arguments)[..]].concat());
+    let urls = urls(&mut program, 2);
+    let port = web::port(&urls[0]);
+    let lines = ["pub", "-p", &port, "-t", "t", "-q", "1", "-l", "-V", "5", "-d"];
+    let mut publisher = TestProgram::start(godwit(&lines));
+    publisher.wait_for("CONNACK");
+    let held = fill(&urls[0]);
+    program.wait_for("connections wait to be accepted");
+    let far = format!("tcp://127.0.0.1:{far}");
+    let _far = TestBroker::start(&["--listen", &far]);
+    program.wait_for("connected");
+    for number in 0..20 {
+        publisher.write(&format!("{number}\n"));
+        publisher.wait_for("received PUBACK");
+    }
+    assert!(web.asked().len() >= 20, "a publish is not asked about");
+    let until = Instant::now() + PATIENCE;
+    while !(0..20).all(|number| certs.folder.join(number.to_string()).exists()) {
+        assert!(Instant::now() < until, "the sink's files are not there");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    program.signal("HUP");
+    program.wait_for("options read again");
+    assert!(!program.seen().iter().any(|line| line.contains("Too many open files")));
     drop(held);
 }

@@ -121,6 +121,8 @@ impl Drop for TestWebServer {
 
 impl TestWebServerState {
     fn serve(&self, stream: TcpStream) {
+        // `streams` has it too, so that nothing closes it otherwise.
+        let own = stream.try_clone().expect("a descriptor");
         match &self.tls {
             Some(tls) => {
                 let conn = ServerConnection::new(tls.clone()).expect("TLS");
@@ -128,6 +130,7 @@ impl TestWebServerState {
             }
             None => self.talk(stream),
         }
+        let _ = own.shutdown(Shutdown::Both);
     }
 
     fn talk(&self, stream: impl Read + Write) {
