@@ -78,6 +78,8 @@ nothing is written. A file that is there already is left alone.
 * Who may come in, and from where, is carried over as it is, or a listener is not written, or its
   `[[imported]]` table names what is `unresolved` and nothing starts before somebody has seen to it.
   `godwit check` refuses what asks clients for less than the original did: `security.md` says how.
+* Options that EMQX and NanoMQ read from their environment (`EMQX_...`, `NANOMQ_...`) win there
+  over the file and are not seen here: write their values into the file first.
 * What is kept of sessions and retained messages by the other broker is not read.
 * The tables follow the documents and samples of each project. It was never run beside NanoMQ or
   EMQX themselves, which were not to be had as packages.
