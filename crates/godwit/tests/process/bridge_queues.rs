@@ -152,7 +152,7 @@ fn qos_2_from_one_of_several_servers_comes_once_through_a_kill() {
     let near = run_near();
     wait_for_value(&near, "state", |value| value == "1");
     let session = ["-V", "5", "-i", "s", "-c", "-x", "-1", "-q", "2", "-t", "down/#"];
-    run(&[&["sub", "-p", &near.port(), "-W", "1"], &session[..]].concat());
+    run(&[&["sub", "-p", &near.port(), "-E"], &session[..]].concat());
     // What is taken here from now on the other broker does not hear of.
     line.mute();
     let burst = ["-t", "site/down/x", "-m", "x", "-q", "2", "-M", "500", "--repeat", "5000"];
@@ -191,7 +191,7 @@ fn each_of_several_servers_is_begun_anew_by_a_new_session_through_a_restart() {
     let both = [first.address, second.address];
     let near = run_near(&both);
     let session = ["-V", "5", "-i", "s", "-c", "-x", "-1", "-q", "2", "-t", "down/#"];
-    run(&[&["sub", "-p", &near.port(), "-W", "1"], &session[..]].concat());
+    run(&[&["sub", "-p", &near.port(), "-E"], &session[..]].concat());
     end(near);
     drop(first);
     let near = run_near(&both);

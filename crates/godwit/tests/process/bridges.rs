@@ -212,7 +212,7 @@ fn killed(name: &str, rules: &str, way: BridgeCase) {
     let session = ["sub", "-p", &to, "-V", "5", "-i", "s", "-c", "-x", "-1", "-q", "2"];
     let wants = [&session[..], &["-t", filter]].concat();
     // A session from the beginning, whose client comes at the end.
-    run(&[&wants[..], &["-W", "1"]].concat());
+    run(&[&wants[..], &["-E"]].concat());
     let port = from.port().to_string();
     let publish = |qos: &'static str, from: u32| {
         let port = port.clone();
@@ -526,7 +526,7 @@ fn what_waits_at_a_broker_of_3_1_1_comes_after_the_first_kill_too() {
     wait_for_value(&near, "state", |value| value == "1");
     let session = ["-V", "5", "-i", "s", "-c", "-x", "-1", "-q", "1", "-t", "down/#"];
     let near_port = near.port();
-    run(&[&["sub", "-p", &near_port, "-W", "1"], &session[..]].concat());
+    run(&[&["sub", "-p", &near_port, "-E"], &session[..]].concat());
     near.program.signal("KILL");
     drop(near);
     publish(&port.1.to_string(), &["-t", "site/down/x", "-m", "waited", "-q", "1"]);
