@@ -20,7 +20,7 @@ pub(crate) struct PacketForwarder {
 
 /// Packets that have left one end and are not at the other.
 struct DelayQueue {
-    chance: NetemRng,
+    rng: NetemRng,
     /// By when they are due and, of those that are due at once, in their order.
     packets: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
     accepted: u64,
@@ -90,7 +90,7 @@ fn now() -> Instant {
 impl DelayQueue {
     fn new(seed: u64, now: Instant) -> DelayQueue {
         DelayQueue {
-            chance: NetemRng::new(seed),
+            rng: NetemRng::new(seed),
             packets: BinaryHeap::new(),
             accepted: 0,
             free_at: [now, now],
@@ -104,7 +104,7 @@ impl DelayQueue {
         weather: NetworkConditions,
         now: Instant,
     ) -> PacketFate {
-        if weather.is_cut || self.chance.occurs(weather.loss_percent) {
+        if weather.is_cut || self.rng.occurs(weather.loss_percent) {
             return PacketFate::Lost;
         }
         let mut due = now + weather.delay;
@@ -118,7 +118,7 @@ impl DelayQueue {
             *free_at = begins + Duration::from_secs_f64(takes);
             due += *free_at - now;
         }
-        let is_late = self.chance.occurs(weather.reorder_percent);
+        let is_late = self.rng.occurs(weather.reorder_percent);
         if is_late {
             due += weather.reorder_delay;
         }

@@ -27,8 +27,8 @@ mod tests {
     #[test]
     fn so_many_of_a_hundred_and_the_same_ones_each_time() {
         let draw = |seed| {
-            let mut chance = NetemRng::new(seed);
-            (0..100_000).map(|_| chance.occurs(2.0)).collect::<Vec<bool>>()
+            let mut rng = NetemRng::new(seed);
+            (0..100_000).map(|_| rng.occurs(2.0)).collect::<Vec<bool>>()
         };
         let hits = draw(7).iter().filter(|hit| **hit).count();
         assert!((1800..2200).contains(&hits), "{hits}");

@@ -105,10 +105,10 @@ mod tests {
 
     #[test]
     fn buckets_hold_all_that_is_below() {
-        let mut tally = LoadStats::new();
-        tally.add(LoadCounter::Recv, 3);
-        [500, 4_000, 70_000_000].iter().for_each(|us| tally.record(LatencySampler::Sub, *us));
-        let text = render(&tally);
+        let mut stats = LoadStats::new();
+        stats.add(LoadCounter::Recv, 3);
+        [500, 4_000, 70_000_000].iter().for_each(|us| stats.record(LatencySampler::Sub, *us));
+        let text = render(&stats);
         for line in [
             "# TYPE recv counter",
             "recv 3",

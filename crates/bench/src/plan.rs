@@ -213,22 +213,18 @@ impl Default for PlanGroup {
 
 impl PlanGroup {
     /// The client's id, and its filters as they go into SUBSCRIBE.
-    pub(crate) fn client_names(&self, number: u64, chance: &mut BenchRng) -> (String, Vec<String>) {
+    pub(crate) fn client_names(&self, number: u64, rng: &mut BenchRng) -> (String, Vec<String>) {
         let mut who = TemplateValues { number, topics: self.topics, ..TemplateValues::default() };
-        let client_id = template::fill_template(&self.client_id, &who, chance);
-        let user_name = self.user_name(&who, chance).unwrap_or_default();
+        let client_id = template::fill_template(&self.client_id, &who, rng);
+        let user_name = self.user_name(&who, rng).unwrap_or_default();
         (who.client_id, who.user_name) = (&client_id, &user_name);
         let each = self.subscribe.iter();
-        let filters = each.flat_map(|one| template::fill_filters(one, &who, chance)).collect();
+        let filters = each.flat_map(|one| template::fill_filters(one, &who, rng)).collect();
         (client_id, filters)
     }
 
-    pub(crate) fn user_name(
-        &self,
-        who: &TemplateValues<'_>,
-        chance: &mut BenchRng,
-    ) -> Option<String> {
-        self.user_name.as_ref().map(|name| template::fill_template(name, who, chance))
+    pub(crate) fn user_name(&self, who: &TemplateValues<'_>, rng: &mut BenchRng) -> Option<String> {
+        self.user_name.as_ref().map(|name| template::fill_template(name, who, rng))
     }
 }
 

@@ -233,8 +233,8 @@ impl ProgressLine {
             self.began_ns = row.from_ns;
         }
         let seconds = (row.until_ns - row.from_ns).max(1) as f64 / 1e9;
-        let rate = |count| row.tally.count(count) as f64 / seconds;
-        let times = row.tally.times(LatencySampler::Sub);
+        let rate = |count| row.stats.count(count) as f64 / seconds;
+        let times = row.stats.times(LatencySampler::Sub);
         let ms = |quantile| times.value_at_quantile(quantile) as f64 / 1e3;
         let text = format!(
             "{:>5.0} s  clients {}  in {:.0}/s  out {:.0}/s  p50 {:.2} ms  p99 {:.2} ms",

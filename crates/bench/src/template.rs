@@ -20,7 +20,7 @@ pub(crate) struct TemplateValues<'a> {
 pub(crate) fn fill_template(
     template: &str,
     who: &TemplateValues<'_>,
-    chance: &mut BenchRng,
+    rng: &mut BenchRng,
 ) -> String {
     let mut name = String::with_capacity(template.len() + 8);
     let mut rest = template;
@@ -35,7 +35,7 @@ pub(crate) fn fill_template(
             Some(b'u') => push(&mut name, who.user_name),
             _ => match rand_max(place) {
                 Some((max, taken)) => {
-                    push(&mut name, chance.next() % max.max(1) + 1);
+                    push(&mut name, rng.next() % max.max(1) + 1);
                     taken
                 }
                 None => {
@@ -54,14 +54,13 @@ pub(crate) fn fill_template(
 pub(crate) fn fill_filters(
     template: &str,
     who: &TemplateValues<'_>,
-    chance: &mut BenchRng,
+    rng: &mut BenchRng,
 ) -> Vec<String> {
     if !template.contains("%a") {
-        return vec![fill_template(template, who, chance)];
+        return vec![fill_template(template, who, rng)];
     }
     let each = 0..who.topics.max(1);
-    each.map(|topic| fill_template(&template.replace("%a", &topic.to_string()), who, chance))
-        .collect()
+    each.map(|topic| fill_template(&template.replace("%a", &topic.to_string()), who, rng)).collect()
 }
 
 /// Whether the name differs from message to message.

@@ -50,7 +50,7 @@ pub(crate) struct SecondRow {
     pub(crate) from_ns: u64,
     pub(crate) until_ns: u64,
     pub(crate) live: u64,
-    pub(crate) tally: LoadStats,
+    pub(crate) stats: LoadStats,
     /// The busiest thread's share of its processor.
     pub(crate) thread_cpu_max: f64,
 }
@@ -147,7 +147,7 @@ pub(crate) fn merge_outcomes(plan: &LoadPlan, parts: Vec<ProcessOutcome>) -> Tes
                 }
                 Some(sum) => {
                     sum.live += row.live;
-                    sum.tally.merge(&row.tally);
+                    sum.stats.merge(&row.stats);
                     sum.thread_cpu_max = sum.thread_cpu_max.max(row.thread_cpu_max);
                 }
             }
@@ -275,20 +275,20 @@ impl TestDriver<'_> {
             && self.phases.measure_from > 0
             && second.until_ns <= self.shared.publish_until_ns.load(SeqCst);
         if is_measured {
-            self.measured.merge(&second.tally);
+            self.measured.merge(&second.stats);
         }
         let (parts, row) = self.pending.entry(second.from_ns).or_insert_with(|| {
             let row = SecondRow {
                 from_ns: second.from_ns,
                 until_ns: second.until_ns,
                 live: 0,
-                tally: LoadStats::new(),
+                stats: LoadStats::new(),
                 thread_cpu_max: 0.0,
             };
             (0, row)
         });
         *parts += 1;
-        row.tally.merge(&second.tally);
+        row.stats.merge(&second.stats);
         row.thread_cpu_max = row.thread_cpu_max.max(second.busy);
         while let Some(first) = self.pending.first_entry()
             && first.get().0 >= self.threads.len()
@@ -300,7 +300,7 @@ impl TestDriver<'_> {
 
     fn finish_row(&mut self, mut row: SecondRow) {
         row.live = self.shared.live.load(SeqCst).max(0) as u64;
-        self.total.merge(&row.tally);
+        self.total.merge(&row.stats);
         self.forget_lost_deliveries(&row);
         (self.see)(&row, &self.total);
         self.rows.push(row);
@@ -310,7 +310,7 @@ impl TestDriver<'_> {
     /// second without any delivery what is under way counts as gone.
     fn forget_lost_deliveries(&self, row: &SecondRow) {
         let is_silent =
-            row.tally.count(LoadCounter::Recv) == 0 && row.until_ns - row.from_ns >= SECOND_NS;
+            row.stats.count(LoadCounter::Recv) == 0 && row.until_ns - row.from_ns >= SECOND_NS;
         if is_silent && self.plan.is_closed_loop() && self.shared.stage() == LoadStage::Publishing {
             self.shared.received.fetch_add(self.shared.undelivered(), SeqCst);
         }

@@ -237,7 +237,7 @@ impl Shard {
         if let Some(exchange) = &mut known.exchange {
             exchange.asked = true;
         }
-        let claim = AuthRequest {
+        let request = AuthRequest {
             peer: known.peer.address,
             version: known.version,
             client_id,
@@ -248,7 +248,7 @@ impl Shard {
             step: Some(step),
         };
         let case = known.generation;
-        out.effects.push(Effect::Authenticate { conn, case, claim: Box::new(claim) });
+        out.effects.push(Effect::Authenticate { conn, case, request: Box::new(request) });
         Ok(())
     }
 
@@ -269,10 +269,12 @@ impl Shard {
                 exchange.memory = Some(memory);
                 exchange.encode_auth(ReasonCode::ContinueAuthentication, Some(&data))
             }
-            AuthDecision::Allow(grant) => {
-                let answer = exchange.encode_auth(ReasonCode::Success, grant.auth_data.as_deref());
-                answer
-                    .and_then(|answer| self.renew_principal(conn, id, grant, out).map(|()| answer))
+            AuthDecision::Allow(principal) => {
+                let answer =
+                    exchange.encode_auth(ReasonCode::Success, principal.auth_data.as_deref());
+                answer.and_then(|answer| {
+                    self.renew_principal(conn, id, principal, out).map(|()| answer)
+                })
             }
             // 0x86 is CONNACK's alone.
             AuthDecision::Deny(_) => Err(Refusal::NotRenewed),
@@ -289,13 +291,17 @@ impl Shard {
         &mut self,
         conn: ConnId,
         id: SessionId,
-        grant: Box<Principal>,
+        principal: Box<Principal>,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         let now = self.now;
-        let expires = grant.expires_in_ms.map(|ms| MonotonicMs(now.0.saturating_add(ms)));
+        let expires = principal.expires_in_ms.map(|ms| MonotonicMs(now.0.saturating_add(ms)));
         let Some(known) = self.conn_mut(conn) else { return Ok(()) };
-        known.peer.set_auth_outcome(AuthOutcome { decision: Ok(grant), expires, auth_packets: 0 });
+        known.peer.set_auth_outcome(AuthOutcome {
+            decision: Ok(principal),
+            expires,
+            auth_packets: 0,
+        });
         // The session stays where it is, and so has to its client.
         let is_elsewhere = match self.namespace_at(conn) {
             Ok(namespace) => *namespace != *self.sessions.get(id).namespace(),

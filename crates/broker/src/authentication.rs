@@ -122,7 +122,7 @@ impl Shard {
             let exchange = AuthExchange::new(&step.method, max.unwrap_or(u32::MAX));
             known.exchange = Some(Box::new(exchange));
         }
-        let claim = AuthRequest {
+        let request = AuthRequest {
             peer: known.peer.address,
             version: packet.version,
             client_id: packet.client_id.into(),
@@ -137,7 +137,7 @@ impl Shard {
         known.timer_at = deadline;
         self.timers.set(deadline, ShardTimer::Conn { index: conn.0, generation: case });
         out.effects.push(Effect::Hold { conn });
-        out.effects.push(Effect::Authenticate { conn, case, claim: Box::new(claim) });
+        out.effects.push(Effect::Authenticate { conn, case, request: Box::new(request) });
     }
 
     /// The answer, unless the connection has gone or the deadline has answered.
@@ -163,11 +163,11 @@ impl Shard {
                     Err(refusal) => Err(refusal),
                 }
             }
-            AuthDecision::Allow(grant) => Ok(grant),
+            AuthDecision::Allow(principal) => Ok(principal),
             AuthDecision::Deny(refusal) => Err(refusal),
         };
         let Some(known) = self.conn_mut(conn) else { return };
-        let expires = decided.as_ref().ok().and_then(|grant| grant.expires_in_ms);
+        let expires = decided.as_ref().ok().and_then(|principal| principal.expires_in_ms);
         let answers = known.exchange.as_ref().map_or(0, |exchange| exchange.auth_packets());
         let expires = expires.map(|ms| MonotonicMs(now.0.saturating_add(ms)));
         known.peer.set_auth_outcome(AuthOutcome {
@@ -195,7 +195,7 @@ impl Shard {
                 self.sessions.counters.denied_connects += u64::from(is_about_who);
                 return Err(refusal);
             }
-            Some(Ok(grant)) => (grant.client_id.clone(), grant.user.clone()),
+            Some(Ok(principal)) => (principal.client_id.clone(), principal.user.clone()),
         };
         let namespace = self.namespace_at(conn)?;
         let client_id = match client_id {

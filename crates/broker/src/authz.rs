@@ -162,9 +162,9 @@ impl Shard {
         let Some(rights) = &session.permissions else { return false };
         let client = (&rights.subject, session.own_client_id(), session.namespace());
         let asked = inquiry.all.iter().enumerate().map(|(at, open)| {
-            let slip = RequestId { conn: Some(conn), number, at: at as u32 };
+            let request_id = RequestId { conn: Some(conn), number, at: at as u32 };
             Effect::Authorize {
-                slip,
+                request_id,
                 question: authz_request(client.0, client.1, client.2, open.access_check()),
             }
         });
@@ -286,7 +286,7 @@ impl Shard {
         let Ok(namespace) = self.namespace_at(conn) else { return false };
         let wish = AccessCheck::publish(will.topic, qos, retain);
         let inquiry = self.new_pending_authz(vec![PendingCheck::new(wish)]);
-        let slip = RequestId { conn: Some(conn), number: inquiry.number, at: 0 };
+        let request_id = RequestId { conn: Some(conn), number: inquiry.number, at: 0 };
         let question = authz_request(&rights.subject, client_id, &namespace, wish);
         let deadline = inquiry.deadline;
         let Some(known) = self.conn_mut(conn) else { return false };
@@ -297,7 +297,7 @@ impl Shard {
         let timer = ShardTimer::Conn { index: conn.0, generation: known.generation };
         self.timers.set(deadline, timer);
         out.effects.push(Effect::Hold { conn });
-        out.effects.push(Effect::Authorize { slip, question });
+        out.effects.push(Effect::Authorize { request_id, question });
         true
     }
 
@@ -311,18 +311,18 @@ impl Shard {
     /// The answer, unless nobody waits for it any more.
     pub(crate) fn on_authz_decision(
         &mut self,
-        slip: RequestId,
+        request_id: RequestId,
         answer: AuthzDecision,
         out: &mut Outbox,
     ) {
-        let Some(conn) = slip.conn else {
-            return self.on_reauthorization_decision(slip, answer, out);
+        let Some(conn) = request_id.conn else {
+            return self.on_reauthorization_decision(request_id, answer, out);
         };
         let Some(known) = self.conn_mut(conn) else { return };
         let Some(inquiry) = known.state.pending_authz() else { return };
-        let open = inquiry.all.get_mut(slip.at as usize);
+        let open = inquiry.all.get_mut(request_id.at as usize);
         let Some(open) = open.filter(|open| open.answer.is_none()) else { return };
-        if inquiry.number != slip.number {
+        if inquiry.number != request_id.number {
             return;
         }
         open.answer = Some(answer);

@@ -81,7 +81,7 @@ impl Shard {
         let named = self.rewrite_filter(id, filter).unwrap_or_default();
         let known = session.add_filter_prefix(&named).unwrap_or_default();
         let handling = options.retain_handling;
-        let shares = session.extras.as_ref().map_or(&[][..], |rare| &rare.shares);
+        let shares = session.extras.as_ref().map_or(&[][..], |extras| &extras.shares);
         if let Some(share) = shares.iter().find(|share| *share.group == *known) {
             return (share.options, share.id);
         }

@@ -434,12 +434,12 @@ impl SessionTable {
         let now = self.now;
         let session = self.get_mut(id);
         let client_id = &session.client_id;
-        if let Some(rare) = &mut session.extras
-            && let Some(drops) = rare.withheld_drops.take()
+        if let Some(extras) = &mut session.extras
+            && let Some(drops) = extras.withheld_drops.take()
         {
             out.events.extend(drops.events(client_id));
             // The next second begins.
-            rare.withheld_drops = (out.events.len() > before).then(Box::default);
+            extras.withheld_drops = (out.events.len() > before).then(Box::default);
         }
         if let Some(rights) = &mut session.permissions {
             out.events.extend(rights.withheld_denials(client_id, now));

@@ -128,9 +128,9 @@ impl BrokerOptions {
 
     /// The limits of a client that is not in yet, as far as it is known who that is.
     pub(crate) fn options_of_peer(&self, peer: &PeerInfo) -> &BrokerOptions {
-        let grant = peer.auth_outcome().and_then(|pass| pass.principal());
-        let class = grant.and_then(|grant| {
-            self.client_group_of(peer.listener, grant.user.as_deref(), &grant.groups)
+        let principal = peer.auth_outcome().and_then(|pass| pass.principal());
+        let class = principal.and_then(|principal| {
+            self.client_group_of(peer.listener, principal.user.as_deref(), &principal.groups)
         });
         self.options_of_client(peer.listener, class)
     }

@@ -380,10 +380,10 @@ impl Shard {
         session.asked_to_stay = asked.session_expiry_s.is_some_and(|seconds| seconds > 0);
         // [MQTT-3.1.2-27]
         let aliases = asked.topic_alias_max.min(options.topic_alias_out_max);
-        if let Some(rare) = &mut session.extras {
+        if let Some(extras) = &mut session.extras {
             // [MQTT-3.1.3-9]: back before the delay was over.
-            rare.will_at = None;
-            rare.ends_at = None;
+            extras.will_at = None;
+            extras.ends_at = None;
         }
         // A CONNECT without a will leaves none [MQTT-3.1.2-7] [3.1.1:MQTT-3.1.2-12].
         let session = self.sessions.get(id);

@@ -12,17 +12,17 @@ use crate::session::SessionTable;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Whether a connection has had its CONNACK: before that it has no branches.
+    /// Whether a connection has had its CONNACK: before that it has no data streams.
     pub fn is_connacked(&self, conn: ConnId) -> bool {
         self.conn(conn).and_then(Conn::connacked_session).is_some()
     }
 
     pub(crate) fn open_data_stream(&mut self, conn: ConnId, of: ConnId) {
         let Some(from) = self.conn(of).and_then(Conn::connacked_session) else { return };
-        let Some(trunk) = self.conn(of) else { return };
-        let (peer, version) = (trunk.peer.for_data_stream(), trunk.version);
-        let (topic_alias_max, receive_maximum) = (trunk.topic_alias_max, trunk.receive_maximum);
-        let packet_bytes_max = trunk.packet_bytes_max;
+        let Some(control) = self.conn(of) else { return };
+        let (peer, version) = (control.peer.for_data_stream(), control.version);
+        let (topic_alias_max, receive_maximum) = (control.topic_alias_max, control.receive_maximum);
+        let packet_bytes_max = control.packet_bytes_max;
         let session = self.sessions.create_data_stream(from);
         let class =
             self.sessions.get(session).permissions.as_ref().and_then(|rights| rights.client_group);

@@ -37,8 +37,8 @@ impl Session {
     pub(crate) fn number_slot(&mut self, slot: FlightSlot) -> PacketId {
         match &self.persistent {
             None => self.flight().send(slot),
-            Some(lasting) => {
-                let id = lasting.shifts.id_of(lasting.positions.full_position(slot.position));
+            Some(persistent) => {
+                let id = persistent.shifts.id_of(persistent.positions.full_position(slot.position));
                 self.flight().send_at(id, slot)
             }
         }

@@ -106,8 +106,8 @@ impl Shard {
     }
 
     pub(crate) fn has_exclusive(&self, id: SessionId, known: &str) -> bool {
-        let rare = self.sessions.get(id).extras.as_ref();
-        rare.is_some_and(|rare| rare.exclusives.iter().any(|own| **own == *known))
+        let extras = self.sessions.get(id).extras.as_ref();
+        extras.is_some_and(|extras| extras.exclusives.iter().any(|own| **own == *known))
     }
 
     /// A session of another shard asks.
@@ -141,18 +141,22 @@ impl Shard {
         if is_granted && claims.is_empty() && !(is_here && self.has_exclusive(id, filter)) {
             return self.exclusives.released.push((filter.clone(), member));
         }
-        for claim in claims {
+        for exclusive_claim in claims {
             let code = match is_granted {
-                true => self.subscribe_claimed(id, &claim),
+                true => self.subscribe_claimed(id, &exclusive_claim),
                 false => Refusal::ExclusiveTaken.reason().code(),
             };
             let client_id = self.sessions.get(id).client_id.clone();
-            out.events.push(BrokerEvent::Subscribed { client_id, filter: claim.said, code });
+            out.events.push(BrokerEvent::Subscribed {
+                client_id,
+                filter: exclusive_claim.said,
+                code,
+            });
             let conn = self.sessions.get(id).conn().and_then(|conn| self.conn_mut(conn));
             if let Some(ConnState::AwaitingSubAck { suback, .. }) =
                 conn.map(|known| &mut known.state)
             {
-                suback.codes[claim.at] = code;
+                suback.codes[exclusive_claim.at] = code;
                 if !is_granted {
                     suback.what = suback.what.or(Some(Refusal::ExclusiveTaken.description()));
                 }
@@ -170,14 +174,16 @@ impl Shard {
         else {
             return Vec::new();
         };
-        let (answered, open) =
-            suback.claims.drain(..).partition(|claim: &ExclusiveClaim| *claim.filter == *filter);
+        let (answered, open) = suback
+            .claims
+            .drain(..)
+            .partition(|exclusive_claim: &ExclusiveClaim| *exclusive_claim.filter == *filter);
         suback.claims = open;
         answered
     }
 
-    fn subscribe_claimed(&mut self, id: SessionId, claim: &ExclusiveClaim) -> u8 {
-        let ExclusiveClaim { filter, options, subscription_id, .. } = claim;
+    fn subscribe_claimed(&mut self, id: SessionId, exclusive_claim: &ExclusiveClaim) -> u8 {
+        let ExclusiveClaim { filter, options, subscription_id, .. } = exclusive_claim;
         if !self.has_exclusive(id, filter) {
             self.sessions.get_mut(id).extras().exclusives.push(filter.clone());
         }
@@ -206,9 +212,9 @@ impl Shard {
     /// The session gives a subscription up: if it had it alone, others may have it.
     pub(crate) fn release_exclusive(&mut self, id: SessionId, known: &str) {
         let member = self.session_ref(id);
-        let Some(rare) = &mut self.sessions.get_mut(id).extras else { return };
-        if let Some(at) = rare.exclusives.iter().position(|own| **own == *known) {
-            let filter = rare.exclusives.swap_remove(at);
+        let Some(extras) = &mut self.sessions.get_mut(id).extras else { return };
+        if let Some(at) = extras.exclusives.iter().position(|own| **own == *known) {
+            let filter = extras.exclusives.swap_remove(at);
             self.exclusives.released.push((filter, member));
         }
     }
@@ -216,8 +222,8 @@ impl Shard {
     /// The same of all that a session has, which ends.
     pub(crate) fn release_exclusives(&mut self, id: SessionId) {
         let member = self.session_ref(id);
-        let Some(rare) = &mut self.sessions.get_mut(id).extras else { return };
-        let all = rare.exclusives.drain(..).map(|filter| (filter, member));
+        let Some(extras) = &mut self.sessions.get_mut(id).extras else { return };
+        let all = extras.exclusives.drain(..).map(|filter| (filter, member));
         self.exclusives.released.extend(all);
     }
 

@@ -32,12 +32,12 @@ impl SessionTable {
     /// 0 says that the disk knows what is done of the old messages.
     pub(crate) fn settle_position(&mut self, id: SessionId, position: u64) {
         let session = self.get_mut(id);
-        let Some(lasting) = &mut session.persistent else { return };
-        lasting.settled = lasting.settled.max(position);
+        let Some(persistent) = &mut session.persistent else { return };
+        persistent.settled = persistent.settled.max(position);
         if position == 0 {
             let front = session.flight.as_ref().and_then(|flight| flight.first_waiting());
-            let front = front.map(|slot| lasting.positions.full_position(slot.position));
-            lasting.set_barrier_after(front.or(lasting.stored_from));
+            let front = front.map(|slot| persistent.positions.full_position(slot.position));
+            persistent.set_barrier_after(front.or(persistent.stored_from));
         }
     }
 
@@ -46,20 +46,22 @@ impl SessionTable {
     pub(crate) fn lift_barrier(&mut self, id: SessionId) {
         let session = self.get_mut(id);
         let (window, is_here) = (session.window, session.conn().is_some());
-        let Some(lasting) = &mut session.persistent else { return };
-        let Some(barrier) = lasting.barrier.filter(|_| !lasting.is_lifting_barrier) else { return };
+        let Some(persistent) = &mut session.persistent else { return };
+        let Some(barrier) = persistent.barrier.filter(|_| !persistent.is_lifting_barrier) else {
+            return;
+        };
         let flight = session.flight.as_deref_mut();
         let front = flight.as_ref().and_then(|flight| flight.first_waiting());
         let is_sent = match front {
-            Some(slot) => lasting.positions.full_position(slot.position) >= barrier,
-            None => lasting.stored_from.is_none(),
+            Some(slot) => persistent.positions.full_position(slot.position) >= barrier,
+            None => persistent.stored_from.is_none(),
         };
         if !is_sent {
             return;
         }
         if let Some(flight) = flight.filter(|flight| !flight.is_window_empty()) {
             let waits = flight.first_waiting().is_some() && flight.has_room(window);
-            if !waits || !is_here || lasting.suspended {
+            if !waits || !is_here || persistent.suspended {
                 return;
             }
             flight.set_all_overdue();
@@ -69,8 +71,8 @@ impl SessionTable {
 
     /// The barrier lifts when the disk has what was written so far.
     pub(crate) fn lift_barrier_when_durable(&mut self, id: SessionId) {
-        let Some(lasting) = &mut self.get_mut(id).persistent else { return };
-        lasting.is_lifting_barrier = true;
+        let Some(persistent) = &mut self.get_mut(id).persistent else { return };
+        persistent.is_lifting_barrier = true;
         self.unsettled.push((id, 0));
         // The client waits, and without a record in this tick the disk would not be asked.
         self.make_dirty(id);

@@ -77,32 +77,34 @@ impl SessionTable {
     #[cold]
     pub(crate) fn free_front_id(&mut self, id: SessionId) {
         let session = self.get_mut(id);
-        let (Some(lasting), Some(flight)) = (&mut session.persistent, &mut session.flight) else {
+        let (Some(persistent), Some(flight)) = (&mut session.persistent, &mut session.flight)
+        else {
             return;
         };
         let Some(front) = flight.first_waiting() else { return };
-        let position = lasting.positions.full_position(front.position);
-        let is_held =
-            lasting.suspended || lasting.is_lifting_barrier || !lasting.is_before_barrier(position);
-        if is_held || flight.has_unseen() || flight.can_use_id(lasting.shifts.id_of(position)) {
+        let position = persistent.positions.full_position(front.position);
+        let is_held = persistent.suspended
+            || persistent.is_lifting_barrier
+            || !persistent.is_before_barrier(position);
+        if is_held || flight.has_unseen() || flight.can_use_id(persistent.shifts.id_of(position)) {
             return;
         }
         for _ in 0..2 {
-            let passed = flight.skip_overdue_ids(lasting.shifts.id_of(position));
+            let passed = flight.skip_overdue_ids(persistent.shifts.id_of(position));
             if passed > 0 {
-                lasting.shifts.shift(position, passed);
+                persistent.shifts.shift(position, passed);
             }
-            if flight.can_use_id(lasting.shifts.id_of(position)) {
+            if flight.can_use_id(persistent.shifts.id_of(position)) {
                 break;
             }
             flight.set_all_overdue();
         }
-        if lasting.shifts.may_have_unused() {
-            let positions = lasting.positions;
+        if persistent.shifts.may_have_unused() {
+            let positions = persistent.positions;
             let unfinished = flight.unfinished().map(|slot| positions.full_position(slot.position));
-            lasting.shifts.forget_unused(unfinished, position);
+            persistent.shifts.forget_unused(unfinished, position);
         }
-        lasting.barrier = Some(position);
+        persistent.barrier = Some(position);
         self.lift_barrier_when_durable(id);
     }
 }

@@ -96,7 +96,7 @@ pub enum ShardInput<'a> {
     },
     /// What `Effect::Authorize` asked for.
     AuthzAnswered {
-        slip: RequestId,
+        request_id: RequestId,
         answer: AuthzDecision,
     },
     /// What `Effect::Authenticate` asked for.

@@ -168,86 +168,87 @@ impl Interest {
     }
 
     /// This shard wants what matches the filter: visible to every shard on return.
-    pub(crate) fn add(&self, shard: u8, filter: &str, wants: &mut ShardInterest) {
-        let Some(hash) = self.enter_shape(shard, filter, wants) else { return };
-        self.count(shard, hash, wants, 0);
-        if wants.next.is_some() {
-            self.count(shard, hash, wants, 1);
+    pub(crate) fn add(&self, shard: u8, filter: &str, interest: &mut ShardInterest) {
+        let Some(hash) = self.enter_shape(shard, filter, interest) else { return };
+        self.count(shard, hash, interest, 0);
+        if interest.next.is_some() {
+            self.count(shard, hash, interest, 1);
         }
-        let buckets = self.table(wants.generation).len();
-        let crowded = wants.counts[0].len() * self.shards as usize > buckets / 4;
-        if crowded && wants.generation + 1 < GENERATIONS {
+        let buckets = self.table(interest.generation).len();
+        let crowded = interest.counts[0].len() * self.shards as usize > buckets / 4;
+        if crowded && interest.generation + 1 < GENERATIONS {
             let _ = self.wanted.compare_exchange(
-                wants.generation,
-                wants.generation + 1,
+                interest.generation,
+                interest.generation + 1,
                 SeqCst,
                 SeqCst,
             );
         }
     }
 
-    fn count(&self, shard: u8, hash: u64, wants: &mut ShardInterest, which: usize) {
-        let generation = if which == 0 { wants.generation } else { wants.next.unwrap_or(0) };
+    fn count(&self, shard: u8, hash: u64, interest: &mut ShardInterest, which: usize) {
+        let generation = if which == 0 { interest.generation } else { interest.next.unwrap_or(0) };
         let table = self.table(generation);
         let bucket = hash as usize & (table.len() - 1);
-        let count = wants.counts[which].entry(bucket as u32).or_insert(0);
+        let count = interest.counts[which].entry(bucket as u32).or_insert(0);
         *count += 1;
         if *count == 1 {
             table[bucket].fetch_or(1 << shard, SeqCst);
         }
     }
 
-    fn uncount(&self, shard: u8, hash: u64, wants: &mut ShardInterest, which: usize) {
-        let generation = if which == 0 { wants.generation } else { wants.next.unwrap_or(0) };
+    fn uncount(&self, shard: u8, hash: u64, interest: &mut ShardInterest, which: usize) {
+        let generation = if which == 0 { interest.generation } else { interest.next.unwrap_or(0) };
         let table = self.table(generation);
         let bucket = hash as usize & (table.len() - 1);
-        let Some(count) = wants.counts[which].get_mut(&(bucket as u32)) else { return };
+        let Some(count) = interest.counts[which].get_mut(&(bucket as u32)) else { return };
         *count -= 1;
         if *count == 0 {
-            wants.counts[which].remove(&(bucket as u32));
-            if wants.counts[which].is_empty() {
-                wants.counts[which] = HashMap::default();
+            interest.counts[which].remove(&(bucket as u32));
+            if interest.counts[which].is_empty() {
+                interest.counts[which] = HashMap::default();
             }
             table[bucket].fetch_and(!(1 << shard), SeqCst);
         }
     }
 
-    pub(crate) fn remove(&self, shard: u8, filter: &str, wants: &mut ShardInterest) {
+    pub(crate) fn remove(&self, shard: u8, filter: &str, interest: &mut ShardInterest) {
         let wildcard = crate::topics::is_wildcard(filter);
         let shape = if wildcard { FilterShape::of_filter(filter) } else { None };
-        if wildcard && shape.is_none_or(|shape| !wants.shapes.contains_key(&shape.0)) {
-            wants.shapeless -= 1;
-            if wants.shapeless == 0 {
+        if wildcard && shape.is_none_or(|shape| !interest.shapes.contains_key(&shape.0)) {
+            interest.shapeless -= 1;
+            if interest.shapeless == 0 {
                 self.everything.fetch_and(!(1 << shard), SeqCst);
             }
             return;
         }
         let hash = self.hash_of(filter, shape);
-        self.uncount(shard, hash, wants, 0);
-        if wants.next.is_some() {
-            self.uncount(shard, hash, wants, 1);
+        self.uncount(shard, hash, interest, 0);
+        if interest.next.is_some() {
+            self.uncount(shard, hash, interest, 1);
         }
         if let Some(shape) = shape {
-            self.leave_shape(shape, wants);
+            self.leave_shape(shape, interest);
         }
     }
 
     /// The hash to count under, or none where the shard has to get everything.
-    fn enter_shape(&self, shard: u8, filter: &str, wants: &mut ShardInterest) -> Option<u64> {
+    fn enter_shape(&self, shard: u8, filter: &str, interest: &mut ShardInterest) -> Option<u64> {
         if !crate::topics::is_wildcard(filter) {
             return Some(self.hash_of(filter, None));
         }
         let shape = FilterShape::of_filter(filter).filter(|&shape| {
             // Once a filter of a shape found no place, its later ones must not find one either,
             // or `remove` could not tell them apart.
-            wants.shapes.contains_key(&shape.0) || (wants.shapeless == 0 && self.claim_shape(shape))
+            interest.shapes.contains_key(&shape.0)
+                || (interest.shapeless == 0 && self.claim_shape(shape))
         });
         let Some(shape) = shape else {
-            wants.shapeless += 1;
+            interest.shapeless += 1;
             self.everything.fetch_or(1 << shard, SeqCst);
             return None;
         };
-        *wants.shapes.entry(shape.0).or_insert(0) += 1;
+        *interest.shapes.entry(shape.0).or_insert(0) += 1;
         Some(self.hash_of(filter, Some(shape)))
     }
 
@@ -275,13 +276,13 @@ impl Interest {
         true
     }
 
-    fn leave_shape(&self, shape: FilterShape, wants: &mut ShardInterest) {
-        let Some(count) = wants.shapes.get_mut(&shape.0) else { return };
+    fn leave_shape(&self, shape: FilterShape, interest: &mut ShardInterest) {
+        let Some(count) = interest.shapes.get_mut(&shape.0) else { return };
         *count -= 1;
         if *count > 0 {
             return;
         }
-        wants.shapes.remove(&shape.0);
+        interest.shapes.remove(&shape.0);
         // Two shards may have claimed two places for one shape: any one of them is given back.
         for place in &self.shapes {
             let mut held = place.load(SeqCst);
@@ -300,34 +301,34 @@ impl Interest {
     pub(crate) fn follow_growth<'a>(
         &self,
         shard: u8,
-        wants: &mut ShardInterest,
+        interest: &mut ShardInterest,
         filters: impl Iterator<Item = &'a str>,
     ) {
         let wanted = self.wanted.load(SeqCst);
-        if wants.next.is_none() && wanted > wants.generation {
-            wants.next = Some(wants.generation + 1);
+        if interest.next.is_none() && wanted > interest.generation {
+            interest.next = Some(interest.generation + 1);
             for filter in filters {
                 let shape = crate::topics::is_wildcard(filter)
                     .then(|| FilterShape::of_filter(filter))
                     .flatten();
                 let shapeless = crate::topics::is_wildcard(filter)
-                    && shape.is_none_or(|shape| !wants.shapes.contains_key(&shape.0));
+                    && shape.is_none_or(|shape| !interest.shapes.contains_key(&shape.0));
                 if !shapeless {
                     let hash = self.hash_of(filter, shape);
-                    self.count(shard, hash, wants, 1);
+                    self.count(shard, hash, interest, 1);
                 }
             }
-            let next = wants.generation + 1;
+            let next = interest.generation + 1;
             if self.joined[next].fetch_add(1, SeqCst) + 1 == self.shards {
                 self.current.store(next, SeqCst);
             }
         }
-        if let Some(next) = wants.next
+        if let Some(next) = interest.next
             && self.current.load(SeqCst) >= next
         {
-            wants.counts[0] = std::mem::take(&mut wants.counts[1]);
-            wants.generation = next;
-            wants.next = None;
+            interest.counts[0] = std::mem::take(&mut interest.counts[1]);
+            interest.generation = next;
+            interest.next = None;
         }
     }
 }

@@ -139,12 +139,12 @@ pub enum Effect {
     Authenticate {
         conn: ConnId,
         case: u32,
-        claim: Box<AuthRequest>,
+        request: Box<AuthRequest>,
     },
     /// Find out whether the client may do this, and say so with `ShardInput::AuthzAnswered` and the
     /// same slip. The connection is held until then, or until `BrokerOptions::verdict_timeout_ms`.
     Authorize {
-        slip: RequestId,
+        request_id: RequestId,
         question: Box<AuthzRequest>,
     },
     /// Hand over the store, to be read, with `ShardInput::StoreReady`.

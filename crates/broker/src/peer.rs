@@ -76,10 +76,10 @@ impl PeerInfo {
     }
 
     /// Of a connection that this process made to itself: nobody is asked who that is.
-    pub fn internal(address: PeerAddress, grant: Principal) -> PeerInfo {
+    pub fn internal(address: PeerAddress, principal: Principal) -> PeerInfo {
         let mut peer = PeerInfo::new(address, ListenerId::NONE);
         peer.set_auth_outcome(AuthOutcome {
-            decision: Ok(Box::new(grant)),
+            decision: Ok(Box::new(principal)),
             expires: None,
             auth_packets: 0,
         });

@@ -444,8 +444,8 @@ impl Shard {
         let lasts = self.sessions.get(id).persistent.is_some();
         let waits = lasts && !self.pending_acks.ticks.is_empty();
         self.sessions.set_suspended(id, waits);
-        if let Some(lasting) = &mut self.sessions.get_mut(id).persistent {
-            lasting.is_unreadable = false;
+        if let Some(persistent) = &mut self.sessions.get_mut(id).persistent {
+            persistent.is_unreadable = false;
         }
         if waits {
             self.defer_ack(PendingAck::ResumeFlight { conn });

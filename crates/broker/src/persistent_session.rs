@@ -129,17 +129,17 @@ impl SessionTable {
     ) {
         let stored = draft.durability != Durability::Memory;
         let session = self.get(hit.session);
-        let Some(lasting) = &session.persistent else { return };
-        if lasting.stored_from.is_some() && stored {
+        let Some(persistent) = &session.persistent else { return };
+        if persistent.stored_from.is_some() && stored {
             return self.spool(hit, qos, retain, draft, out);
         }
         let session = self.get(hit.session);
-        let Some(lasting) = &session.persistent else { return };
-        let next = lasting.positions.next();
+        let Some(persistent) = &session.persistent else { return };
+        let next = persistent.positions.next();
         let waits = qos == QoS::ExactlyOnce && draft.durability == Durability::Sync;
-        let at = lasting.shifts.id_of(next);
+        let at = persistent.shifts.id_of(next);
         let reaches = session.flight.as_ref().is_none_or(|flight| flight.can_use_id(at))
-            && lasting.is_before_barrier(next);
+            && persistent.is_before_barrier(next);
         let room = session.gate.is_open() && session.has_room();
         if waits || !reaches || !room || !self.has_memory_for(hit.session, draft) {
             if stored && hit.group == NONE && self.has_long_front(hit.session) {
@@ -180,8 +180,8 @@ impl SessionTable {
     }
 
     fn next_position(&mut self, id: SessionId) -> Option<u64> {
-        let lasting = self.get_mut(id).persistent.as_mut()?;
-        let (position, moved) = lasting.positions.allocate();
+        let persistent = self.get_mut(id).persistent.as_mut()?;
+        let (position, moved) = persistent.positions.allocate();
         if moved {
             self.make_dirty(id);
         }
@@ -196,9 +196,9 @@ impl SessionTable {
         slot: &FlightSlot,
         durability: Durability,
     ) {
-        let Some(lasting) = &self.get(id).persistent else { return };
-        let number = lasting.number;
-        let is_long = lasting.is_left_unread;
+        let Some(persistent) = &self.get(id).persistent else { return };
+        let number = persistent.number;
+        let is_long = persistent.is_left_unread;
         let entry = self.queue_record_of(slot);
         let message = slot.message;
         let is_spooled = !slot.marks.has(SlotMarks::STORED);
@@ -243,12 +243,12 @@ impl SessionTable {
 
     /// From here on the queue goes on in the store alone.
     fn continue_in_store(&mut self, id: SessionId) {
-        let Some(lasting) = &mut self.get_mut(id).persistent else { return };
-        let next = lasting.positions.next();
-        (lasting.stored_from, lasting.unsent_unread) = (Some(next), next);
-        lasting.is_left_unread = true;
-        (lasting.spooled, lasting.spooled_bytes) = (0, 0);
-        lasting.is_unreadable = false;
+        let Some(persistent) = &mut self.get_mut(id).persistent else { return };
+        let next = persistent.positions.next();
+        (persistent.stored_from, persistent.unsent_unread) = (Some(next), next);
+        persistent.is_left_unread = true;
+        (persistent.spooled, persistent.spooled_bytes) = (0, 0);
+        persistent.is_unreadable = false;
     }
 
     /// Makes room in a queue that goes on in the store alone. Its oldest messages are in memory
@@ -269,7 +269,12 @@ impl SessionTable {
             }
             QueuePolicy::Disconnect | QueuePolicy::DropOldest => {
                 self.drop_oldest(id, bytes, true, DropReason::QueueFull, out);
-                if self.get(id).persistent.as_ref().is_some_and(|lasting| lasting.is_left_unread) {
+                if self
+                    .get(id)
+                    .persistent
+                    .as_ref()
+                    .is_some_and(|persistent| persistent.is_left_unread)
+                {
                     self.request_stored_queue(id, out);
                 }
                 !self.queue_is_full(id, bytes, true)
@@ -290,9 +295,11 @@ impl SessionTable {
         let message = self.messages.keep(draft);
         let bytes = self.messages.get(message).bytes() as u64;
         let has_place = self.make_stored_room(hit.session, bytes, out);
-        if let Some(lasting) = self.get_mut(hit.session).persistent.as_mut().filter(|_| has_place) {
-            lasting.spooled += 1;
-            lasting.spooled_bytes += bytes;
+        if let Some(persistent) =
+            self.get_mut(hit.session).persistent.as_mut().filter(|_| has_place)
+        {
+            persistent.spooled += 1;
+            persistent.spooled_bytes += bytes;
         }
         let place = if has_place { self.next_position(hit.session) } else { None };
         match place {
@@ -316,15 +323,15 @@ impl SessionTable {
 
     /// Whether this slot may be sent as far as the disk is concerned.
     pub(crate) fn is_committed(&self, id: SessionId, slot: &FlightSlot) -> bool {
-        let Some(lasting) = &self.get(id).persistent else { return true };
+        let Some(persistent) = &self.get(id).persistent else { return true };
         slot.qos != QoS::ExactlyOnce
             || !slot.marks.has(SlotMarks::WAITS)
-            || lasting.queue_record_id(slot).position < lasting.settled
+            || persistent.queue_record_id(slot).position < persistent.settled
     }
 
     pub(crate) fn set_suspended(&mut self, id: SessionId, suspended: bool) {
-        if let Some(lasting) = &mut self.get_mut(id).persistent {
-            lasting.suspended = suspended;
+        if let Some(persistent) = &mut self.get_mut(id).persistent {
+            persistent.suspended = suspended;
         }
     }
 
@@ -348,8 +355,8 @@ impl SessionTable {
         if !slot.marks.has(SlotMarks::STORED) {
             return false;
         }
-        let Some(lasting) = &self.get(id).persistent else { return false };
-        let QueueRecordId { number, position } = lasting.queue_record_id(slot);
+        let Some(persistent) = &self.get(id).persistent else { return false };
+        let QueueRecordId { number, position } = persistent.queue_record_id(slot);
         let entry =
             QueueRecord { state: SlotState::Released, ..QueueRecord::new(slot.qos, slot.retain) };
         let value = records::queue_value(&entry, RecordBody::None);
@@ -372,10 +379,10 @@ impl SessionTable {
     }
 
     pub(crate) fn make_dirty(&mut self, id: SessionId) {
-        if let Some(lasting) = &mut self.get_mut(id).persistent
-            && !lasting.dirty
+        if let Some(persistent) = &mut self.get_mut(id).persistent
+            && !persistent.dirty
         {
-            lasting.dirty = true;
+            persistent.dirty = true;
             self.dirty.push(id);
         }
     }
@@ -383,17 +390,17 @@ impl SessionTable {
     /// Where the store has what a slot of a session that ends or goes away holds.
     pub(crate) fn record_id_of(
         &self,
-        lasting: Option<&PersistentSession>,
+        persistent: Option<&PersistentSession>,
         slot: &FlightSlot,
     ) -> Option<QueueRecordId> {
-        lasting
+        persistent
             .filter(|_| slot.marks.has(SlotMarks::STORED))
-            .map(|lasting| lasting.queue_record_id(slot))
+            .map(|persistent| persistent.queue_record_id(slot))
     }
 
     pub(crate) fn write_received(&mut self, id: SessionId, packet_id: PacketId) {
-        let Some(lasting) = &self.get(id).persistent else { return };
-        let key = records::received_key(lasting.number, packet_id);
+        let Some(persistent) = &self.get(id).persistent else { return };
+        let key = records::received_key(persistent.number, packet_id);
         self.write_batch.push_change(RecordSpace::Sessions, key, Some(Vec::new()));
         if self.request_sync() {
             self.write_batch.stores_routed = true;
@@ -402,8 +409,8 @@ impl SessionTable {
 
     /// Says whether there is anything to be forgotten.
     pub(crate) fn erase_received(&mut self, id: SessionId, packet_id: PacketId) -> bool {
-        let Some(lasting) = &self.get(id).persistent else { return false };
-        let key = records::received_key(lasting.number, packet_id);
+        let Some(persistent) = &self.get(id).persistent else { return false };
+        let key = records::received_key(persistent.number, packet_id);
         self.write_batch.push_change(RecordSpace::Sessions, key, None);
         self.request_sync()
     }
@@ -412,16 +419,16 @@ impl SessionTable {
     /// store.
     pub(crate) fn write_tombstone(
         &mut self,
-        lasting: &PersistentSession,
+        persistent: &PersistentSession,
         client_id: &str,
     ) -> Option<RecordNumber> {
         let key = records::text_key(kind::SESSION, client_id);
         self.write_batch.push_change(RecordSpace::Sessions, key, None);
-        lasting.stored_from?;
-        let key = records::tombstone_key(lasting.number);
-        let unsent = lasting.unsent_unread.to_le_bytes().to_vec();
+        persistent.stored_from?;
+        let key = records::tombstone_key(persistent.number);
+        let unsent = persistent.unsent_unread.to_le_bytes().to_vec();
         self.write_batch.push_change(RecordSpace::Sessions, key, Some(unsent));
-        Some(lasting.number)
+        Some(persistent.number)
     }
 }
 
@@ -459,8 +466,8 @@ impl Shard {
             session.persistent = Some(Box::new(PersistentSession::new(number, u64::from(used))));
             self.count_persistent(1);
         }
-        if let Some(lasting) = &mut self.sessions.get_mut(id).persistent {
-            lasting.unsent = u64::MAX;
+        if let Some(persistent) = &mut self.sessions.get_mut(id).persistent {
+            persistent.unsent = u64::MAX;
         }
         self.sessions.make_dirty(id);
     }
@@ -481,11 +488,11 @@ impl Shard {
             };
             flight.waiting.iter().find(never_sent).copied()
         });
-        let Some(lasting) = &mut session.persistent else { return };
-        lasting.unsent = match (waiting, lasting.stored_from) {
-            (Some(slot), _) => lasting.positions.full_position(slot.position),
-            (None, Some(unread)) => unread.max(lasting.unsent_unread),
-            (None, None) => lasting.positions.next(),
+        let Some(persistent) = &mut session.persistent else { return };
+        persistent.unsent = match (waiting, persistent.stored_from) {
+            (Some(slot), _) => persistent.positions.full_position(slot.position),
+            (None, Some(unread)) => unread.max(persistent.unsent_unread),
+            (None, None) => persistent.positions.next(),
         };
         self.sessions.make_dirty(id);
     }

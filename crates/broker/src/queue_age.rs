@@ -32,7 +32,7 @@ impl SessionTable {
     fn plan_age(&mut self, id: SessionId) {
         let session = self.get(id);
         let age_s_max = self.options.options_of_session(session).queue_age_s_max;
-        if session.extras.as_ref().is_some_and(|rare| rare.ages_at.is_some()) {
+        if session.extras.as_ref().is_some_and(|extras| extras.ages_at.is_some()) {
             return;
         }
         let waiting = session.flight.iter().flat_map(|flight| &flight.waiting);
@@ -51,8 +51,8 @@ impl SessionTable {
         if !self.is_current(id, generation) {
             return;
         }
-        if let Some(rare) = &mut self.get_mut(id).extras {
-            rare.ages_at = None;
+        if let Some(extras) = &mut self.get_mut(id).extras {
+            extras.ages_at = None;
         }
         self.drop_stale(id, out);
         self.watch_age(id);

@@ -80,11 +80,11 @@ impl SessionTable {
     #[inline]
     fn can_send(&self, id: SessionId, slot: &FlightSlot) -> bool {
         let session = self.get(id);
-        let Some(lasting) = &session.persistent else { return true };
-        let position = lasting.positions.full_position(slot.position);
-        let at = lasting.shifts.id_of(position);
+        let Some(persistent) = &session.persistent else { return true };
+        let position = persistent.positions.full_position(slot.position);
+        let at = persistent.shifts.id_of(position);
         let reaches = session.flight.as_ref().is_none_or(|flight| flight.can_use_id(at));
-        reaches && lasting.is_before_barrier(position) && self.is_committed(id, slot)
+        reaches && persistent.is_before_barrier(position) && self.is_committed(id, slot)
     }
 
     /// Whether it has waited for longer than its publisher or the queue's age limit has it.
@@ -133,7 +133,7 @@ impl SessionTable {
 
     /// Retained messages that wait for this session may have room now.
     pub(crate) fn wake_cursors(&mut self, id: SessionId) {
-        let waits = self.get(id).extras.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
+        let waits = self.get(id).extras.as_ref().is_some_and(|extras| !extras.cursors.is_empty());
         if waits {
             self.cursors_ready.push(id);
         }
@@ -153,7 +153,7 @@ impl SessionTable {
     pub(crate) fn resend(&mut self, id: SessionId, out: &mut Outbox) {
         let session = self.get_mut(id);
         let window = session.window;
-        let suspended = session.persistent.as_ref().is_some_and(|lasting| lasting.suspended);
+        let suspended = session.persistent.as_ref().is_some_and(|persistent| persistent.suspended);
         if session.conn == NONE || session.gate.is_shut() || suspended {
             return;
         }

@@ -132,7 +132,7 @@ impl SessionTable {
     pub(crate) fn is_rate_limited(&mut self, id: SessionId) -> bool {
         let now = self.now;
         let session = self.get_mut(id);
-        let meter = session.extras.as_ref().and_then(|rare| rare.meter.as_ref());
+        let meter = session.extras.as_ref().and_then(|extras| extras.meter.as_ref());
         let Some(until) = meter.and_then(|meter| meter.blocked_until(now)) else { return false };
         session.gate.set(SendGate::AHEAD, true);
         self.rate_limited.push((id, until));
@@ -143,8 +143,8 @@ impl SessionTable {
     #[cold]
     pub(crate) fn charge_sent(&mut self, id: SessionId, bytes: u64) {
         let now = self.now;
-        let rare = self.get_mut(id).extras.as_mut();
-        if let Some(meter) = rare.and_then(|rare| rare.meter.as_mut()) {
+        let extras = self.get_mut(id).extras.as_mut();
+        if let Some(meter) = extras.and_then(|extras| extras.meter.as_mut()) {
             meter.charge(now, true, bytes);
         }
     }
@@ -156,7 +156,7 @@ impl SessionTable {
         }
         let now = self.now;
         let session = self.get_mut(id);
-        let meter = session.extras.as_ref().and_then(|rare| rare.meter.as_ref());
+        let meter = session.extras.as_ref().and_then(|extras| extras.meter.as_ref());
         if meter.is_none_or(|meter| meter.blocked_until(now).is_none()) {
             session.gate.set(SendGate::AHEAD, false);
             self.drain_queue(id, out);

@@ -230,7 +230,7 @@ impl Shard {
     ) -> usize {
         let (session, generation) = (doubt.session, doubt.generation);
         let known = self.sessions.get(session);
-        let shares = known.extras.as_ref().map_or(0, |rare| rare.shares.len());
+        let shares = known.extras.as_ref().map_or(0, |extras| extras.shares.len());
         doubt.own = doubt.own.min(known.subscriptions.len());
         doubt.shares = doubt.shares.min(shares);
         let before = doubt.own + doubt.shares;
@@ -244,8 +244,8 @@ impl Shard {
                 (filter.text.to_string(), qos as u8)
             } else {
                 doubt.shares -= 1;
-                let Some(rare) = &known.extras else { break };
-                let share = &rare.shares[doubt.shares];
+                let Some(extras) = &known.extras else { break };
+                let share = &extras.shares[doubt.shares];
                 (share.group.to_string(), share.options.qos as u8)
             };
             let said = known.strip_prefix(filter_behind_share(&filter)).to_string();
@@ -280,9 +280,9 @@ impl Shard {
                 session.strip_prefix(filter_behind_share(&held.filter)),
                 held.qos,
             );
-            let slip = RequestId { conn: None, number, at: at as u32 };
+            let request_id = RequestId { conn: None, number, at: at as u32 };
             out.effects.push(Effect::Authorize {
-                slip,
+                request_id,
                 question: authz_request(client.0, client.1, client.2, wish),
             });
         }
@@ -304,13 +304,14 @@ impl Shard {
 
     pub(crate) fn on_reauthorization_decision(
         &mut self,
-        slip: RequestId,
+        request_id: RequestId,
         answer: AuthzDecision,
         out: &mut Outbox,
     ) {
-        let batch = self.reauthorization.batch.as_mut().filter(|batch| batch.number == slip.number);
+        let batch =
+            self.reauthorization.batch.as_mut().filter(|batch| batch.number == request_id.number);
         let Some(batch) = batch else { return };
-        let held = batch.all.get_mut(slip.at as usize);
+        let held = batch.all.get_mut(request_id.at as usize);
         let Some(held) = held.filter(|held| held.answer.is_none()) else { return };
         held.answer = Some(answer);
         batch.unanswered -= 1;
@@ -399,8 +400,8 @@ impl Shard {
         if self.sessions.get(id).client_id.starts_with(LINK_IDS) {
             return;
         }
-        if let Some(lasting) = &mut self.sessions.get_mut(id).persistent {
-            lasting.may_hold_revoked = true;
+        if let Some(persistent) = &mut self.sessions.get_mut(id).persistent {
+            persistent.may_hold_revoked = true;
         }
         let mut at = 0;
         loop {

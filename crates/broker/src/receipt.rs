@@ -182,10 +182,10 @@ impl SessionTable {
             let is_mistaken = flight.find(packet_id).is_some() && flight.has_seen(packet_id);
             return if is_mistaken { Err(Violation::AckMismatched) } else { Ok(()) };
         };
-        let lasting = session.persistent.as_ref();
-        let old = lasting.is_some_and(|it| it.has_barrier() || it.stored_from.is_some());
+        let persistent = session.persistent.as_ref();
+        let old = persistent.is_some_and(|it| it.has_barrier() || it.stored_from.is_some());
         let waits = !flight.waiting.is_empty() || flight.has_unseen() || old;
-        let feeds = session.extras.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
+        let feeds = session.extras.as_ref().is_some_and(|extras| !extras.cursors.is_empty());
         if session.is_member {
             self.room_changes.push(id);
         }
@@ -243,7 +243,7 @@ const PUBREL: u8 = (PacketType::PubRel as u8) << 4 | 2; // [MQTT-3.6.1-1]
 /// The flight of a session in which nothing waits for an acknowledgement, here or in the store.
 #[inline]
 fn in_order_flight(session: &mut Session) -> Option<&mut Flight> {
-    let feeds = session.extras.as_ref().is_some_and(|rare| !rare.cursors.is_empty());
+    let feeds = session.extras.as_ref().is_some_and(|extras| !extras.cursors.is_empty());
     let is_bound = session.is_member || session.persistent.is_some() || feeds;
     session.flight.as_deref_mut().filter(|flight| !is_bound && flight.waiting.is_empty())
 }

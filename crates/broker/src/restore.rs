@@ -246,15 +246,15 @@ impl Shard {
         let session = self.sessions.get_mut(id);
         session.expiry_s = expiry_s;
         let SessionRecord { number, mark, unsent, .. } = record;
-        let mut lasting = Box::new(PersistentSession::restored(number, mark, unsent));
-        lasting.shifts = record.shifts;
-        lasting.owner = record.owner.take();
-        session.persistent = Some(lasting);
+        let mut persistent = Box::new(PersistentSession::restored(number, mark, unsent));
+        persistent.shifts = record.shifts;
+        persistent.owner = record.owner.take();
+        session.persistent = Some(persistent);
         let generation = session.generation;
         let ends_at = (expiry_s != u32::MAX).then_some(ends_at);
         if ends_at.is_some() || will_at.is_some() {
-            let rare = session.extras();
-            (rare.ends_at, rare.will_at) = (ends_at, will_at);
+            let extras = session.extras();
+            (extras.ends_at, extras.will_at) = (ends_at, will_at);
         }
         for at in ends_at.into_iter().chain(will_at) {
             self.timers.set(at, ShardTimer::Session { index: id.0, generation });
@@ -301,17 +301,17 @@ impl Shard {
     /// The store forgets a session that ends.
     pub(crate) fn forget_persistent(&mut self, id: SessionId) {
         let session = self.sessions.get_mut(id);
-        let Some(lasting) = session.persistent.take() else { return };
-        let number: RecordNumber = lasting.number;
+        let Some(persistent) = session.persistent.take() else { return };
+        let number: RecordNumber = persistent.number;
         let received = session.flight.as_ref().map(|flight| flight.received.clone());
         let client_id = session.client_id.clone();
         for packet_id in received.iter().flat_map(PacketIds::iter) {
             let key = records::received_key(number, packet_id);
             self.sessions.write_batch.push_change(RecordSpace::Sessions, key, None);
         }
-        let grave = self.sessions.write_tombstone(&lasting, &client_id);
+        let grave = self.sessions.write_tombstone(&persistent, &client_id);
         self.tombstones.extend(grave);
-        self.sessions.get_mut(id).persistent = Some(lasting);
+        self.sessions.get_mut(id).persistent = Some(persistent);
         self.count_persistent(-1);
         if self.sessions.request_sync() {
             self.note_session_end(id);

@@ -68,8 +68,8 @@ impl Shard {
         loop {
             let session = self.sessions.get_mut(id);
             let (online, room) = (session.can_send_now(), session.has_room());
-            let Some(rare) = &mut session.extras else { return };
-            let Some(cursor) = rare.cursors.first() else { return session.free_empty_extras() };
+            let Some(extras) = &mut session.extras else { return };
+            let Some(cursor) = extras.cursors.first() else { return session.free_empty_extras() };
             if !online {
                 return;
             }
@@ -90,7 +90,7 @@ impl Shard {
                     continue;
                 }
                 RetainedMatch::End => {
-                    rare.cursors.remove(filter);
+                    extras.cursors.remove(filter);
                     continue;
                 }
             };

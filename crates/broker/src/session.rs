@@ -49,7 +49,7 @@ pub(crate) struct Session {
     pub(crate) unfinished: bool,
     /// Member of a shared group: its room is reported.
     pub(crate) is_member: bool,
-    /// Another stream of a connection, which has its own: see `branch`.
+    /// Another stream of a connection, which has its own: see `data_stream`.
     pub(crate) is_data_stream: bool,
     /// Request Problem Information [MQTT-3.1.2-29].
     pub(crate) problem_information: bool,
@@ -153,7 +153,7 @@ impl Session {
 
     /// Gives the memory of what is rare back once there is none of it left.
     pub(crate) fn free_empty_extras(&mut self) {
-        if self.extras.as_ref().is_some_and(|rare| rare.is_empty()) {
+        if self.extras.as_ref().is_some_and(|extras| extras.is_empty()) {
             self.extras = None;
         }
     }
@@ -492,19 +492,19 @@ impl SessionTable {
         self.set_permissions(id, None);
         let mut session = self.slab.remove(id.0)?;
         self.data_streams -= u64::from(session.is_data_stream);
-        let drops = session.extras.as_mut().and_then(|rare| rare.withheld_drops.take());
+        let drops = session.extras.as_mut().and_then(|extras| extras.withheld_drops.take());
         self.late_notes.extend(drops.iter().flat_map(|drops| drops.events(&session.client_id)));
         self.texts -= session.client_id.len() as u64;
         if let Some(flight) = session.flight.take() {
-            let lasting = session.persistent.as_deref();
+            let persistent = session.persistent.as_deref();
             for slot in flight.unfinished() {
-                self.abandon_slot(lasting, slot, slot.may_move(true));
+                self.abandon_slot(persistent, slot, slot.may_move(true));
             }
             for slot in flight.waiting {
-                self.abandon_slot(lasting, slot, slot.may_move(false));
+                self.abandon_slot(persistent, slot, slot.may_move(false));
             }
         }
-        for share in session.extras.iter_mut().flat_map(|rare| rare.shares.drain(..)) {
+        for share in session.extras.iter_mut().flat_map(|extras| extras.shares.drain(..)) {
             self.release_group(share.name);
         }
         Some(session)
@@ -514,11 +514,11 @@ impl SessionTable {
     /// says so, and stays in the store until somebody else has it there.
     pub(crate) fn abandon_slot(
         &mut self,
-        lasting: Option<&PersistentSession>,
+        persistent: Option<&PersistentSession>,
         slot: FlightSlot,
         again: bool,
     ) {
-        let origin = self.record_id_of(lasting, &slot);
+        let origin = self.record_id_of(persistent, &slot);
         if slot.group != NONE && again && !slot.marks.has(SlotMarks::RELEASED) {
             let group = self.group_name(slot.group);
             self.messages.move_body(slot.message);

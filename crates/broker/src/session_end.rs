@@ -49,8 +49,8 @@ impl Shard {
             self.sessions.count_permissions(before, after);
         }
         let session = self.sessions.get_mut(id);
-        if let Some(rare) = &mut session.extras {
-            rare.meter = None;
+        if let Some(extras) = &mut session.extras {
+            extras.meter = None;
         }
         self.sessions.set_aliases(id, None);
         self.publish_presence(id, false, out);
@@ -80,8 +80,8 @@ impl Shard {
     /// A timer of a session whose client may be away fired.
     pub(crate) fn check_away_timers(&mut self, id: SessionId, out: &mut Outbox) {
         let now = self.now;
-        let Some(rare) = &self.sessions.get(id).extras else { return };
-        let (will_at, ends_at) = (rare.will_at, rare.ends_at);
+        let Some(extras) = &self.sessions.get(id).extras else { return };
+        let (will_at, ends_at) = (extras.will_at, extras.ends_at);
         if will_at.is_some_and(|at| now >= at) {
             self.publish_will(id, out);
         }
@@ -103,9 +103,9 @@ impl Shard {
             self.drop_subscription(id, last as u32);
         }
         let member = self.session_ref(id);
-        let rare = self.sessions.get_mut(id).extras.as_mut();
-        let groups: Vec<_> = rare
-            .map(|rare| rare.shares.iter().map(|share| share.group.clone()).collect())
+        let extras = self.sessions.get_mut(id).extras.as_mut();
+        let groups: Vec<_> = extras
+            .map(|extras| extras.shares.iter().map(|share| share.group.clone()).collect())
             .unwrap_or_default();
         for group in groups {
             self.erase_filter(id, &group);
@@ -136,10 +136,10 @@ impl SessionTable {
         let waiting = std::mem::take(&mut flight.waiting);
         flight.waiting_bytes = 0;
         flight.waiting_qos0 = 0;
-        let lasting = self.get_mut(id).persistent.take();
+        let persistent = self.get_mut(id).persistent.take();
         for slot in waiting {
             if slot.group != NONE && slot.may_move(false) {
-                self.abandon_slot(lasting.as_deref(), slot, true);
+                self.abandon_slot(persistent.as_deref(), slot, true);
                 continue;
             }
             let released = slot.marks.has(SlotMarks::RELEASED);
@@ -149,6 +149,6 @@ impl SessionTable {
             flight.waiting_qos0 += u32::from(slot.qos == QoS::AtMostOnce);
             flight.waiting.push_back(slot);
         }
-        self.get_mut(id).persistent = lasting;
+        self.get_mut(id).persistent = persistent;
     }
 }

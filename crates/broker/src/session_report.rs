@@ -63,7 +63,7 @@ impl Shard {
         let waiting = flight.map_or((0, 0), |one| (one.waiting.len(), one.waiting_bytes));
         let oldest = flight.and_then(|flight| flight.waiting.front());
         let oldest = oldest.filter(|slot| !slot.marks.has(SlotMarks::RELEASED));
-        let shares = session.extras.iter().flat_map(|rare| &rare.shares);
+        let shares = session.extras.iter().flat_map(|extras| &extras.shares);
         let filters = session.subscriptions.iter().map(|own| self.topics.text(own.filter));
         let filters = filters.chain(shares.map(|share| &*share.group));
         SessionReport {
@@ -75,7 +75,7 @@ impl Shard {
             oldest_age_ms: oldest.map(|slot| {
                 self.now.0.saturating_sub(self.sessions.messages.get(slot.message).at().0)
             }),
-            drops: session.extras.as_ref().map_or([0; DROPS], |rare| rare.drops),
+            drops: session.extras.as_ref().map_or([0; DROPS], |extras| extras.drops),
             received: flight.map_or_else(Vec::new, |flight| flight.received.iter().collect()),
             filters: filters.map(|filter| session.strip_prefix(filter).into()).collect(),
         }

@@ -240,7 +240,9 @@ impl Shard {
             ShardInput::Committed { seq, durable } => self.on_committed(seq, durable, out),
             ShardInput::Durable { seq } => self.on_durable(seq, out),
             ShardInput::StoreReady { reading, stored } => self.on_store_ready(reading, stored, out),
-            ShardInput::AuthzAnswered { slip, answer } => self.on_authz_decision(slip, answer, out),
+            ShardInput::AuthzAnswered { request_id, answer } => {
+                self.on_authz_decision(request_id, answer, out)
+            }
             ShardInput::AuthDecided { conn, case, verdict } => {
                 self.on_auth_decision(conn, case, verdict, out)
             }

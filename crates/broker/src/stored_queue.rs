@@ -46,10 +46,10 @@ impl SessionTable {
         let session = self.get_mut(id);
         let generation = session.generation;
         let waiting = session.flight.as_ref().map_or(0, |flight| flight.waiting.len());
-        let Some(lasting) = &mut session.persistent else { return };
-        let may_read = !lasting.is_reading && !lasting.is_unreadable;
-        if lasting.stored_from.is_some() && may_read && waiting < LOW_WATER {
-            lasting.is_reading = true;
+        let Some(persistent) = &mut session.persistent else { return };
+        let may_read = !persistent.is_reading && !persistent.is_unreadable;
+        if persistent.stored_from.is_some() && may_read && waiting < LOW_WATER {
+            persistent.is_reading = true;
             out.effects.push(Effect::ReadStore {
                 reading: StoreReadRequest::Queue { session: id, generation },
             });
@@ -83,11 +83,11 @@ impl Shard {
 
     fn load_stored_queue(&mut self, id: SessionId, stored: &dyn StoreReader, out: &mut Outbox) {
         let is_crowded = self.sessions.is_pressure_elevated();
-        let Some(lasting) = &mut self.sessions.get_mut(id).persistent else { return };
-        lasting.is_reading = false;
-        let Some(from) = lasting.stored_from else { return };
+        let Some(persistent) = &mut self.sessions.get_mut(id).persistent else { return };
+        persistent.is_reading = false;
+        let Some(from) = persistent.stored_from else { return };
         // Only what joined the queue since the start was counted.
-        let (number, begins) = (lasting.number, lasting.process_from);
+        let (number, begins) = (persistent.number, persistent.process_from);
         let (mut found, mut bytes) = (Vec::new(), 0);
         let (messages_max, bytes_max) = match is_crowded {
             true => (READ_MESSAGES / 64, READ_BYTES / 64),
@@ -110,7 +110,7 @@ impl Shard {
         // counted, and of what was found the same.
         let since_start = found.iter().filter(|(position, _)| *position >= begins).count();
         let is_behind =
-            since_start < lasting.spooled as usize && !self.sessions.write_batch.is_empty();
+            since_start < persistent.spooled as usize && !self.sessions.write_batch.is_empty();
         let more = found.len() >= messages_max || bytes >= bytes_max || is_unreadable || is_behind;
         let next = found.last().map_or(from, |(position, _)| position + 1);
         let (mut count, mut counted) = (0, 0);
@@ -121,12 +121,12 @@ impl Shard {
             }
         }
         let session = self.sessions.get_mut(id);
-        if let Some(lasting) = &mut session.persistent {
-            lasting.is_unreadable = is_unreadable;
-            lasting.stored_from = more.then_some(next);
-            let left = lasting.spooled.saturating_sub(count);
-            let left_bytes = lasting.spooled_bytes.saturating_sub(counted);
-            (lasting.spooled, lasting.spooled_bytes) = match more && left > 0 {
+        if let Some(persistent) = &mut session.persistent {
+            persistent.is_unreadable = is_unreadable;
+            persistent.stored_from = more.then_some(next);
+            let left = persistent.spooled.saturating_sub(count);
+            let left_bytes = persistent.spooled_bytes.saturating_sub(counted);
+            (persistent.spooled, persistent.spooled_bytes) = match more && left > 0 {
                 true => (left, left_bytes),
                 false => (0, 0),
             };
@@ -151,10 +151,9 @@ impl Shard {
         if message.is_none() && entry.state != SlotState::Released {
             // It went when nobody waited for it any more, and the store took that before it took
             // what else was known: at QoS 2 the client may be waiting for PUBREL.
-            let lasting = self.sessions.get(id).persistent.as_ref();
-            let Some(lasting) = lasting else { return 0 };
-            if entry.qos != QoS::ExactlyOnce || position >= lasting.unsent_unread {
-                let number = lasting.number;
+            let Some(persistent) = &self.sessions.get(id).persistent else { return 0 };
+            if entry.qos != QoS::ExactlyOnce || position >= persistent.unsent_unread {
+                let number = persistent.number;
                 self.sessions.write_batch.remove_queue_record(QueueRecordId { number, position });
                 return 0;
             }
@@ -176,16 +175,19 @@ impl Shard {
         slot.state = entry.state;
         let session = self.sessions.get_mut(id);
         let window = session.window;
-        let unsent = session.persistent.as_ref().map_or(0, |lasting| lasting.unsent_unread);
-        if let Some(lasting) = &mut session.persistent
+        let unsent = session.persistent.as_ref().map_or(0, |persistent| persistent.unsent_unread);
+        if let Some(persistent) = &mut session.persistent
             && session.flight.as_ref().is_none_or(|flight| flight.has_no_inflight())
-            && !lasting.is_lifting_barrier
+            && !persistent.is_lifting_barrier
         {
-            lasting.set_barrier_after(Some(position));
+            persistent.set_barrier_after(Some(position));
         }
-        let open =
-            session.persistent.as_ref().is_none_or(|lasting| lasting.is_before_barrier(position));
-        let at = session.persistent.as_ref().map_or(0, |lasting| lasting.shifts.id_of(position));
+        let open = session
+            .persistent
+            .as_ref()
+            .is_none_or(|persistent| persistent.is_before_barrier(position));
+        let at =
+            session.persistent.as_ref().map_or(0, |persistent| persistent.shifts.id_of(position));
         let flight = session.flight();
         let early = flight.waiting.is_empty() && flight.can_use_id(at) && open;
         if entry.state == SlotState::Released {
@@ -208,10 +210,9 @@ impl Shard {
     /// Whether a stored message that was never sent is of a subscription that the rules took away.
     fn is_revoked(&self, id: SessionId, position: u64, topic: &str) -> bool {
         let session = self.sessions.get(id);
-        let is_doubtful = session
-            .persistent
-            .as_ref()
-            .is_some_and(|lasting| lasting.may_hold_revoked && position >= lasting.unsent_unread);
+        let is_doubtful = session.persistent.as_ref().is_some_and(|persistent| {
+            persistent.may_hold_revoked && position >= persistent.unsent_unread
+        });
         is_doubtful
             && self.options.permissions_at(session.listener).is_some()
             && !session.client_id.starts_with(LINK_IDS)
@@ -230,15 +231,15 @@ impl Shard {
         if !own.is_some_and(|message| self.is_revoked(id, position, message.topic())) {
             return false;
         }
-        let Some(lasting) = &self.sessions.get(id).persistent else { return false };
-        let number = lasting.number;
+        let Some(persistent) = &self.sessions.get(id).persistent else { return false };
+        let number = persistent.number;
         self.sessions.write_batch.remove_queue_record(QueueRecordId { number, position });
         self.sessions.note_drop(id, DropReason::Refused, 1, out);
         true
     }
 
     /// Removes what a session left, a piece at a time. Messages of groups go back to them. If
-    /// anything cannot be read it stays, and so does the grave, until the next start.
+    /// anything cannot be read it stays, and so does the tombstone, until the next start.
     fn collect_tombstone(
         &mut self,
         number: RecordNumber,
@@ -391,12 +392,12 @@ mod tests {
         let mut shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, MonotonicMs(0));
         shard.sessions.write_batch = WriteBatch::open(2, 0);
         let id = shard.sessions.create("a", mqtt::ProtocolVersion::V5);
-        let lasting = Box::new(crate::persistent_session::PersistentSession::restored(
+        let persistent = Box::new(crate::persistent_session::PersistentSession::restored(
             RecordNumber(7),
             10,
             10,
         ));
-        shard.sessions.get_mut(id).persistent = Some(lasting);
+        shard.sessions.get_mut(id).persistent = Some(persistent);
         let mut out = Outbox::new(1);
         let unread = |shard: &Shard| {
             shard.sessions.get(id).persistent.as_ref().and_then(|it| it.stored_from)
@@ -446,17 +447,17 @@ mod tests {
         let mut shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, MonotonicMs(0));
         shard.sessions.write_batch = WriteBatch::open(2, 0);
         let id = shard.sessions.create("a", mqtt::ProtocolVersion::V5);
-        let mut lasting =
+        let mut persistent =
             crate::persistent_session::PersistentSession::restored(RecordNumber(7), 10, 10);
-        lasting.spooled = 1;
-        shard.sessions.get_mut(id).persistent = Some(Box::new(lasting));
+        persistent.spooled = 1;
+        shard.sessions.get_mut(id).persistent = Some(Box::new(persistent));
         shard.sessions.write_batch.push_change(
             RecordSpace::Queues,
             records::queue_key(RecordNumber(7), 10),
             None,
         );
         shard.load_stored_queue(id, &OldQueue, &mut Outbox::new(1));
-        let lasting = shard.sessions.get(id).persistent.as_ref().expect("it lasts");
-        assert_eq!((lasting.stored_from, lasting.spooled), (Some(5), 1));
+        let persistent = shard.sessions.get(id).persistent.as_ref().expect("it lasts");
+        assert_eq!((persistent.stored_from, persistent.spooled), (Some(5), 1));
     }
 }

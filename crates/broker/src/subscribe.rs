@@ -262,7 +262,7 @@ impl Shard {
             return Err(Refusal::NotAuthorized);
         }
         let room = options.subscriptions_max as usize;
-        let shares = session.extras.as_ref().map_or(&[][..], |rare| &rare.shares);
+        let shares = session.extras.as_ref().map_or(&[][..], |extras| &extras.shares);
         if self.store_is_full && session.persistent.is_some() {
             return Err(Refusal::StoreFull);
         }
@@ -473,8 +473,8 @@ impl Shard {
         self.release_exclusive(id, text);
         self.drop_subscription(id, at);
         // Retained messages that were on their way for it are no longer asked for.
-        if let Some(rare) = &mut self.sessions.get_mut(id).extras {
-            rare.cursors.remove(filter);
+        if let Some(extras) = &mut self.sessions.get_mut(id).extras {
+            extras.cursors.remove(filter);
         }
         true
     }
@@ -488,12 +488,12 @@ impl Shard {
         let member = self.session_ref(id);
         self.erase_filter(id, group);
         let session = self.sessions.get_mut(id);
-        let Some(rare) = &mut session.extras else { return false };
-        let Some(at) = rare.shares.iter().position(|share| *share.group == *group) else {
+        let Some(extras) = &mut session.extras else { return false };
+        let Some(at) = extras.shares.iter().position(|share| *share.group == *group) else {
             return false;
         };
-        let share = rare.shares.swap_remove(at);
-        session.is_member = !rare.shares.is_empty();
+        let share = extras.shares.swap_remove(at);
+        session.is_member = !extras.shares.is_empty();
         self.sessions.release_group(share.name);
         let owner = self.owner_of(group);
         if owner == self.id {

@@ -184,9 +184,9 @@ impl Shard {
             }
             ShardTimer::QueueAge { index, generation } => {
                 let id = SessionId(index);
-                let rare =
+                let extras =
                     sessions.is_current(id, generation).then(|| sessions.get(id).extras.as_ref());
-                let ages_at = rare.flatten().and_then(|rare| rare.ages_at);
+                let ages_at = extras.flatten().and_then(|extras| extras.ages_at);
                 ages_at.is_some_and(|at| turn_of(at) == due)
             }
             ShardTimer::Session { index, generation } => {
@@ -197,7 +197,7 @@ impl Shard {
                         .get(id)
                         .extras
                         .as_ref()
-                        .is_some_and(|rare| is_due(rare.will_at) || is_due(rare.ends_at))
+                        .is_some_and(|extras| is_due(extras.will_at) || is_due(extras.ends_at))
             }
             ShardTimer::Delayed => delayed.is_timer_current(due),
             ShardTimer::Caches

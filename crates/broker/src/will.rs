@@ -59,20 +59,20 @@ impl Shard {
         let now = self.now;
         let session = self.sessions.get_mut(id);
         let (expiry_s, generation) = (session.expiry_s, session.generation);
-        let Some(rare) = &mut session.extras else { return };
-        let Some(will) = &rare.will else { return };
+        let Some(extras) = &mut session.extras else { return };
+        let Some(will) = &extras.will else { return };
         if will.delay_s == 0 || expiry_s == 0 {
             return self.publish_will(id, out);
         }
         let at = MonotonicMs(now.0 + u64::from(will.delay_s) * 1000);
-        rare.will_at = Some(at);
+        extras.will_at = Some(at);
         self.timers.set(at, ShardTimer::Session { index: id.0, generation });
     }
 
     /// Whether its delay goes on when the process is gone.
     pub(crate) fn has_delayed_will(&self, id: SessionId) -> bool {
         let session = self.sessions.get(id);
-        let will = session.extras.as_ref().and_then(|rare| rare.will.as_ref());
+        let will = session.extras.as_ref().and_then(|extras| extras.will.as_ref());
         session.persistent.is_some() && will.is_some_and(|will| will.delay_s > 0)
     }
 
@@ -80,8 +80,8 @@ impl Shard {
     pub(crate) fn publish_will(&mut self, id: SessionId, out: &mut Outbox) {
         let publisher = self.publisher_hash(id);
         let session = self.sessions.get_mut(id);
-        let Some(rare) = &mut session.extras else { return };
-        rare.will_at = None;
+        let Some(extras) = &mut session.extras else { return };
+        extras.will_at = None;
         let Some(will) = self.sessions.set_will(id, None) else { return };
         self.sessions.make_dirty(id);
         // The rules may be others than when it was accepted.

@@ -32,7 +32,7 @@ impl TraceBroker {
         let input = ShardInput::Bytes { conn: ConnId(conn), bytes };
         self.shard.handle(MonotonicMs(1), input, &mut self.out);
         self.shard.trace_writes(&mut self.out);
-        let notes = self.out.events.iter().filter_map(|note| match note {
+        let notes = self.out.events.iter().filter_map(|event| match event {
             BrokerEvent::Traced { client_id, sent, packet, .. } => {
                 let way = if *sent { '<' } else { '>' };
                 Some(format!("{client_id}{way} {packet}"))

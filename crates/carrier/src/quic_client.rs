@@ -1,14 +1,13 @@
-//! Where connections of QUIC go out: a UDP socket to one address, and quinn's endpoint behind it.
+//! QUIC connections to one address: a UDP socket, and quinn's endpoint behind it.
 //!
 //! ```text
-//! datagrams in -> turn -> trunks that woke -> read, write -> send -> datagrams out
+//! datagrams in -> turn -> connections that woke -> read, write -> send -> datagrams out
 //! ```
 //!
-//! A trunk is a connection with one stream, which carries MQTT. Nothing leaves before `send`, and
-//! no timer fires but in `turn`; until when that may wait, `next_at` says. The socket is connected,
-//! so that the kernel tells of a port where nobody listens: then all trunks are lost, since nobody
-//! is there who could know them. So that this is noticed in a silence, too, one trunk pings now
-//! and then for all of them.
+//! Each connection has one stream, which carries MQTT. Datagrams leave in `send` alone and timers
+//! fire in `turn` alone; `next_at` says until when `turn` may wait. The socket is connected, so
+//! that the kernel reports a port where no process listens: all connections are lost then. One
+//! connection pings now and then for all of them, so that such a port is noticed in a silence too.
 
 use crate::udp::{QuicUdpSocket, SLOT_BYTES, SLOTS, ecn_of};
 use bytes::Bytes;
@@ -27,11 +26,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How trunks are opened: TLS, and what may be under way.
+/// How connections are opened: TLS, and what may be under way.
 #[derive(Clone, Debug)]
 pub struct QuicClientOptions(ClientConfig);
 
-/// A trunk of one outlet, until it is closed.
+/// A QUIC connection of one outlet, until it is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuicConnectionHandle(ConnectionHandle);
 
@@ -41,7 +40,7 @@ pub struct QuicClientEndpoint {
     udp: QuicUdpSocket,
     endpoint: Endpoint,
     connections: HashMap<ConnectionHandle, QuicClientConnection>,
-    /// Trunks that have heard something, ...
+    /// Connections that have heard something, ...
     to_poll: Vec<ConnectionHandle>,
     /// ... and those that may have something to say.
     to_send: Vec<ConnectionHandle>,
@@ -122,7 +121,7 @@ impl QuicClientEndpoint {
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         socket.bind(&SocketAddr::new(from.unwrap_or(anywhere), 0).into())?;
-        // Many trunks share it; less is no fault.
+        // Many connections share it; less is no fault.
         let _ = socket.set_recv_buffer_size(BUFFER_BYTES);
         let _ = socket.set_send_buffer_size(BUFFER_BYTES);
         socket.connect(&to.into())?;
@@ -154,7 +153,7 @@ impl QuicClientEndpoint {
         let now = Instant::now();
         let opened = self.endpoint.connect(now, manner.0.clone(), self.to, host);
         let (handle, conn) = opened.map_err(io::Error::other)?;
-        let trunk = QuicClientConnection {
+        let connection = QuicClientConnection {
             conn,
             owner: Some(owner),
             stream: None,
@@ -164,7 +163,7 @@ impl QuicClientEndpoint {
             is_to_poll: false,
             is_to_send: false,
         };
-        self.connections.insert(handle, trunk);
+        self.connections.insert(handle, connection);
         self.queue_send(handle);
         Ok(QuicConnectionHandle(handle))
     }
@@ -174,18 +173,22 @@ impl QuicClientEndpoint {
         &mut self,
         QuicConnectionHandle(handle): QuicConnectionHandle,
     ) -> io::Result<bool> {
-        let Some(trunk) = self.connections.get_mut(&handle) else { return Err(not_connected()) };
-        match &trunk.loss {
+        let Some(connection) = self.connections.get_mut(&handle) else {
+            return Err(not_connected());
+        };
+        match &connection.loss {
             Some(lost) => Err(lost.to_io_error()),
-            None => Ok(trunk.stream.is_some()),
+            None => Ok(connection.stream.is_some()),
         }
     }
 
     /// `None` where there is nothing to read now; zero is the end.
     pub fn read(&mut self, id: QuicConnectionHandle, into: &mut [u8]) -> io::Result<Option<usize>> {
         let QuicConnectionHandle(handle) = id;
-        let Some(trunk) = self.connections.get_mut(&handle) else { return Err(not_connected()) };
-        let found = trunk.read(into)?;
+        let Some(connection) = self.connections.get_mut(&handle) else {
+            return Err(not_connected());
+        };
+        let found = connection.read(into)?;
         self.queue_send(handle);
         Ok(found)
     }
@@ -193,12 +196,14 @@ impl QuicClientEndpoint {
     /// `None` where nothing is taken now.
     pub fn write(&mut self, id: QuicConnectionHandle, bytes: &[u8]) -> io::Result<Option<usize>> {
         let QuicConnectionHandle(handle) = id;
-        let Some(trunk) = self.connections.get_mut(&handle) else { return Err(not_connected()) };
-        if let Some(lost) = &trunk.loss {
+        let Some(connection) = self.connections.get_mut(&handle) else {
+            return Err(not_connected());
+        };
+        if let Some(lost) = &connection.loss {
             return Err(lost.to_io_error());
         }
-        let Some(stream) = trunk.stream else { return Ok(None) };
-        let written = match trunk.conn.send_stream(stream).write(bytes) {
+        let Some(stream) = connection.stream else { return Ok(None) };
+        let written = match connection.conn.send_stream(stream).write(bytes) {
             Ok(written) => written,
             Err(WriteError::Blocked) => return Ok(None),
             Err(error) => return Err(io::Error::new(io::ErrorKind::BrokenPipe, error)),
@@ -209,33 +214,33 @@ impl QuicClientEndpoint {
 
     /// Says that nothing more comes from us.
     pub fn finish_stream(&mut self, QuicConnectionHandle(handle): QuicConnectionHandle) {
-        if let Some(trunk) = self.connections.get_mut(&handle)
-            && let Some(stream) = trunk.stream
+        if let Some(connection) = self.connections.get_mut(&handle)
+            && let Some(stream) = connection.stream
         {
             // The peer may have stopped listening.
-            let _ = trunk.conn.send_stream(stream).finish();
+            let _ = connection.conn.send_stream(stream).finish();
             self.queue_send(handle);
         }
     }
 
     /// Ends the connection. It is forgotten once the peer has had the time to hear of it.
     pub fn close(&mut self, QuicConnectionHandle(handle): QuicConnectionHandle) {
-        if let Some(trunk) = self.connections.get_mut(&handle) {
-            trunk.owner = None;
-            if !trunk.conn.is_closed() {
-                trunk.conn.close(Instant::now(), NO_ERROR, Bytes::new());
+        if let Some(connection) = self.connections.get_mut(&handle) {
+            connection.owner = None;
+            if !connection.conn.is_closed() {
+                connection.conn.close(Instant::now(), NO_ERROR, Bytes::new());
             }
             self.queue_send(handle);
         }
     }
 
-    /// Trunks that have an owner.
+    /// Connections that have an owner.
     pub fn connection_count(&self) -> usize {
-        self.connections.values().filter(|trunk| trunk.owner.is_some()).count()
+        self.connections.values().filter(|connection| connection.owner.is_some()).count()
     }
 
-    /// Takes what has come, as much as one call does, and fires timers; the owners whose trunks
-    /// have something new are added to `woken`. Says whether there may be more.
+    /// Reads the datagrams that one call takes and fires timers. Adds the owners of connections
+    /// that changed to `woken`, and returns whether more datagrams may wait.
     pub fn poll(&mut self, woken: &mut Vec<u32>) -> io::Result<bool> {
         let now = Instant::now();
         let more = self.receive_datagrams(now)?;
@@ -244,9 +249,9 @@ impl QuicClientEndpoint {
         {
             self.timers.pop_first();
             let handle = ConnectionHandle(at);
-            if let Some(trunk) = self.connections.get_mut(&handle) {
-                trunk.timer = None;
-                trunk.conn.handle_timeout(now);
+            if let Some(connection) = self.connections.get_mut(&handle) {
+                connection.timer = None;
+                connection.conn.handle_timeout(now);
                 self.queue_poll(handle);
             }
         }
@@ -267,7 +272,7 @@ impl QuicClientEndpoint {
         timer.into_iter().chain(again).fold(self.ping_at, Instant::min)
     }
 
-    /// Lets every trunk that was touched say what it has to say.
+    /// Lets every connection that was touched say what it has to say.
     pub fn send_pending(&mut self) {
         if let Some((transmit, bytes)) = self.unsent.take() {
             match self.udp.send(&transmit, &bytes) {
@@ -290,9 +295,9 @@ impl QuicClientEndpoint {
     fn send_connection(&mut self, handle: ConnectionHandle) -> bool {
         let (now, train) = (Instant::now(), self.udp.train_len_max());
         loop {
-            let Some(trunk) = self.connections.get_mut(&handle) else { return true };
+            let Some(connection) = self.connections.get_mut(&handle) else { return true };
             self.sent.clear();
-            let Some(transmit) = trunk.conn.poll_transmit(now, train, &mut self.sent) else {
+            let Some(transmit) = connection.conn.poll_transmit(now, train, &mut self.sent) else {
                 break;
             };
             let sent = self.udp.send(&transmit, &self.sent);
@@ -304,11 +309,11 @@ impl QuicClientEndpoint {
                 sent => self.note_send_result(&sent),
             }
         }
-        let Some(trunk) = self.connections.get_mut(&handle) else { return true };
-        trunk.is_to_send = false;
-        let next = trunk.conn.poll_timeout();
-        if next != trunk.timer {
-            let old = std::mem::replace(&mut trunk.timer, next);
+        let Some(connection) = self.connections.get_mut(&handle) else { return true };
+        connection.is_to_send = false;
+        let next = connection.conn.poll_timeout();
+        if next != connection.timer {
+            let old = std::mem::replace(&mut connection.timer, next);
             old.map(|at| self.timers.remove(&(at, handle.0)));
             self.timers.extend(next.map(|at| (at, handle.0)));
         }
@@ -357,8 +362,8 @@ impl QuicClientEndpoint {
         let event = self.endpoint.handle(now, meta.addr, meta.dst_ip, ecn, bytes, &mut answer);
         match event {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                if let Some(trunk) = self.connections.get_mut(&handle) {
-                    trunk.conn.handle_event(event);
+                if let Some(connection) = self.connections.get_mut(&handle) {
+                    connection.conn.handle_event(event);
                     self.queue_poll(handle);
                 }
             }
@@ -374,49 +379,51 @@ impl QuicClientEndpoint {
 
     /// The kernel says that nobody listens there.
     fn mark_all_refused(&mut self) {
-        for (handle, trunk) in &mut self.connections {
-            trunk.loss.get_or_insert(ConnectionLoss::Refused);
-            if !std::mem::replace(&mut trunk.is_to_poll, true) {
+        for (handle, connection) in &mut self.connections {
+            connection.loss.get_or_insert(ConnectionLoss::Refused);
+            if !std::mem::replace(&mut connection.is_to_poll, true) {
                 self.to_poll.push(*handle);
             }
         }
     }
 
     fn ping(&mut self, count: usize) {
-        let is_live = |trunk: &QuicClientConnection| trunk.stream.is_some() && trunk.loss.is_none();
-        let live = self.connections.iter().filter(|(_, trunk)| is_live(trunk));
+        let is_live = |connection: &QuicClientConnection| {
+            connection.stream.is_some() && connection.loss.is_none()
+        };
+        let live = self.connections.iter().filter(|(_, connection)| is_live(connection));
         let some: Vec<ConnectionHandle> = live.map(|(handle, _)| *handle).take(count).collect();
         for handle in some {
-            if let Some(trunk) = self.connections.get_mut(&handle) {
-                trunk.conn.ping();
+            if let Some(connection) = self.connections.get_mut(&handle) {
+                connection.conn.ping();
             }
             self.queue_send(handle);
         }
     }
 
-    /// Finds out what is new with a trunk.
+    /// Finds out what is new with a QUIC connection.
     fn poll_connection(&mut self, handle: ConnectionHandle, woken: &mut Vec<u32>) {
-        let Some(trunk) = self.connections.get_mut(&handle) else { return };
-        trunk.is_to_poll = false;
-        let (mut is_news, mut is_reset) = (trunk.loss.is_some(), false);
-        while let Some(event) = trunk.conn.poll() {
+        let Some(connection) = self.connections.get_mut(&handle) else { return };
+        connection.is_to_poll = false;
+        let (mut is_news, mut is_reset) = (connection.loss.is_some(), false);
+        while let Some(event) = connection.conn.poll() {
             match event {
-                Event::Connected => trunk.stream = trunk.conn.streams().open(Dir::Bi),
+                Event::Connected => connection.stream = connection.conn.streams().open(Dir::Bi),
                 Event::Stream(StreamEvent::Available { dir: Dir::Bi })
-                    if trunk.stream.is_none() =>
+                    if connection.stream.is_none() =>
                 {
-                    trunk.stream = trunk.conn.streams().open(Dir::Bi);
+                    connection.stream = connection.conn.streams().open(Dir::Bi);
                 }
                 Event::ConnectionLost { reason } => {
                     is_reset = matches!(reason, ConnectionError::Reset);
-                    trunk.loss.get_or_insert(ConnectionLoss::Failed(reason));
+                    connection.loss.get_or_insert(ConnectionLoss::Failed(reason));
                 }
                 Event::Stream(_) => {}
                 _ => continue,
             }
             is_news = true;
         }
-        woken.extend(trunk.owner.filter(|_| is_news));
+        woken.extend(connection.owner.filter(|_| is_news));
         self.queue_send(handle);
         self.forward_endpoint_events(handle);
         let now = Instant::now();
@@ -428,37 +435,37 @@ impl QuicClientEndpoint {
         }
     }
 
-    /// What a trunk has to tell the endpoint. At the end the two part, but not before its owner has
-    /// read it to the end and closed it.
+    /// Passes the events of a QUIC connection to the endpoint. A drained connection is removed once
+    /// its owner has read it to the end and closed it.
     fn forward_endpoint_events(&mut self, handle: ConnectionHandle) {
-        let Some(trunk) = self.connections.get_mut(&handle) else { return };
-        while let Some(event) = trunk.conn.poll_endpoint_events() {
+        let Some(connection) = self.connections.get_mut(&handle) else { return };
+        while let Some(event) = connection.conn.poll_endpoint_events() {
             if event.is_drained() {
-                trunk.drained = Some(event);
+                connection.drained = Some(event);
             } else if let Some(answer) = self.endpoint.handle_event(handle, event) {
-                trunk.conn.handle_event(answer);
+                connection.conn.handle_event(answer);
             }
         }
-        if trunk.owner.is_none()
-            && let Some(event) = trunk.drained.take()
+        if connection.owner.is_none()
+            && let Some(event) = connection.drained.take()
         {
             self.endpoint.handle_event(handle, event);
-            trunk.timer.take().map(|at| self.timers.remove(&(at, handle.0)));
+            connection.timer.take().map(|at| self.timers.remove(&(at, handle.0)));
             self.connections.remove(&handle);
         }
     }
 
     fn queue_poll(&mut self, handle: ConnectionHandle) {
-        if let Some(trunk) = self.connections.get_mut(&handle)
-            && !std::mem::replace(&mut trunk.is_to_poll, true)
+        if let Some(connection) = self.connections.get_mut(&handle)
+            && !std::mem::replace(&mut connection.is_to_poll, true)
         {
             self.to_poll.push(handle);
         }
     }
 
     fn queue_send(&mut self, handle: ConnectionHandle) {
-        if let Some(trunk) = self.connections.get_mut(&handle)
-            && !std::mem::replace(&mut trunk.is_to_send, true)
+        if let Some(connection) = self.connections.get_mut(&handle)
+            && !std::mem::replace(&mut connection.is_to_send, true)
         {
             self.to_send.push(handle);
         }
@@ -522,7 +529,7 @@ impl AsFd for QuicClientEndpoint {
     }
 }
 
-/// Of a trunk that was closed.
+/// Of a QUIC connection that was closed.
 fn not_connected() -> io::Error {
     io::ErrorKind::NotConnected.into()
 }

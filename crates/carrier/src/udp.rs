@@ -6,7 +6,7 @@ use std::io::{self, IoSliceMut};
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-/// Shared by every shard that has a trunk of it: whoever sends needs nobody's leave.
+/// Shared by every shard that has a QUIC connection of it: whoever sends needs nobody's leave.
 #[derive(Debug)]
 pub struct QuicUdpSocket {
     socket: UdpSocket,

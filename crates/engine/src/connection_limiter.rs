@@ -53,8 +53,8 @@ impl ConnectionLimiter {
         let entry = self.lock().admit_connection(now, at, address.map(PeerSource::from), options);
         let seat = match entry {
             Admission::Admitted(source) => {
-                let (hall, awaits_address) = (self.clone(), address.is_none());
-                Some(ConnectionSlot { limiter: hall, listener: at, source, awaits_address })
+                let (limiter, awaits_address) = (self.clone(), address.is_none());
+                Some(ConnectionSlot { limiter, listener: at, source, awaits_address })
             }
             Admission::ClosedAtOnce(_) | Admission::RefusedAfterConnect(_) => None,
         };

@@ -32,8 +32,8 @@ impl ShardDriver {
             }
             match &self.rings.wakers[to] {
                 _ if slots == 0 => {}
-                bell if self.on_worker => bell.wake(),
-                bell => bell.wake_from_scheduler(),
+                waker if self.on_worker => waker.wake(),
+                waker => waker.wake_from_scheduler(),
             }
         }
         self.out.note_lane_lengths();
@@ -48,8 +48,8 @@ impl ShardDriver {
         self.pending_auth.cancel(index);
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         socket.tail = Vec::new();
-        if let Some(trunk) = socket.stream.quic_connection() {
-            return self.close_quic_stream(index, trunk);
+        if let Some(connection) = socket.stream.quic_connection() {
+            return self.close_quic_stream(index, connection);
         }
         if socket.stack.is_some() {
             self.close_stack(index);
@@ -83,27 +83,27 @@ impl ShardDriver {
         self.uncount_socket_bytes(&socket);
         self.freed.push(index);
         let _ = self.registry.deregister(&mut socket.stream);
-        let (trunk, socket) = (socket.stream.quic_connection(), Box::new(socket.into_moved()));
-        let parcel = match trunk.map(|trunk| self.take_quic_connection(trunk, home)) {
+        let (connection, socket) = (socket.stream.quic_connection(), Box::new(socket.into_moved()));
+        let item = match connection.map(|connection| self.take_quic_connection(connection, home)) {
             None => RingItem::Socket { socket, peer: Some(peer) },
-            Some(Some(trunk)) => {
-                RingItem::Quic(Box::new(QuicMessage::MoveConnection { trunk, socket, peer }))
+            Some(Some(connection)) => {
+                RingItem::Quic(Box::new(QuicMessage::MoveConnection { connection, socket, peer }))
             }
             Some(None) => return,
         };
-        self.pending_items.push_back((usize::from(home.0), parcel));
+        self.pending_items.push_back((usize::from(home.0), item));
     }
 
     pub(crate) fn push_pending_items(&mut self) {
-        while let Some((home, parcel)) = self.pending_items.pop_front() {
+        while let Some((home, item)) = self.pending_items.pop_front() {
             let Some(ring) = &mut self.rings.outbound[home] else { continue };
-            let pushed = ring.push(parcel);
+            let pushed = ring.push(item);
             if ring.is_grown() {
                 self.release.at.get_or_insert(MonotonicMs(self.now.0 + RELEASE_MS));
             }
             self.rings.wakers[home].wake();
-            if let Err(parcel) = pushed {
-                return self.pending_items.push_front((home, parcel));
+            if let Err(item) = pushed {
+                return self.pending_items.push_front((home, item));
             }
         }
     }

@@ -16,15 +16,15 @@ use std::sync::{Arc, Mutex};
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
     controls: Vec<Sender<ShardControl>>,
-    bells: Arc<[ShardWaker]>,
+    wakers: Arc<[ShardWaker]>,
 }
 
 impl EngineHandle {
     pub(crate) fn new(
         controls: Vec<Sender<ShardControl>>,
-        bells: Arc<[ShardWaker]>,
+        wakers: Arc<[ShardWaker]>,
     ) -> EngineHandle {
-        EngineHandle { controls, bells }
+        EngineHandle { controls, wakers }
     }
 
     pub fn send_command(&self, command: ShardCommand) {
@@ -42,9 +42,12 @@ impl EngineHandle {
     }
 
     /// What this process connects to itself: the other end speaks MQTT, and is who `grant` says.
-    pub fn connect_internal(&self, stream: UnixStream, grant: Principal) -> io::Result<()> {
+    pub fn connect_internal(&self, stream: UnixStream, principal: Principal) -> io::Result<()> {
         stream.set_nonblocking(true)?;
-        self.send_to_first_shard(ShardControl::ConnectInternal { stream, grant: Box::new(grant) });
+        self.send_to_first_shard(ShardControl::ConnectInternal {
+            stream,
+            principal: Box::new(principal),
+        });
         Ok(())
     }
 
@@ -80,7 +83,7 @@ impl EngineHandle {
     pub(crate) fn send_to_first_shard(&self, control: ShardControl) {
         // A shard that has ended needs nothing.
         let _ = self.controls[0].send(control);
-        self.bells[0].wake_always();
+        self.wakers[0].wake_always();
     }
 
     /// Waits until every shard has done what it was told before.
@@ -93,10 +96,10 @@ impl EngineHandle {
     }
 
     pub(crate) fn send_to_all(&self, control: impl Fn() -> ShardControl) {
-        for (sender, bell) in self.controls.iter().zip(self.bells.iter()) {
+        for (sender, waker) in self.controls.iter().zip(self.wakers.iter()) {
             // A shard that has ended needs no commands.
             let _ = sender.send(control());
-            bell.wake_always();
+            waker.wake_always();
         }
     }
 }

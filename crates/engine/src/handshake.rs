@@ -31,16 +31,16 @@ impl ShardDriver {
         peer: PeerInfo,
         seat: Option<Box<ConnectionSlot>>,
     ) {
-        let door = &self.transports[usize::from(peer.listener.0)];
+        let transport = &self.transports[usize::from(peer.listener.0)];
         let mut socket = Socket::new(stream, Vec::new());
         socket.slot = seat;
-        let Some(mut layers) = door.new_stack() else {
+        let Some(mut layers) = transport.new_stack() else {
             return self.open_connection(socket, peer, false);
         };
         let until = MonotonicMs(self.now.0 + u64::from(self.connect_timeout_ms));
         layers.handshake = Some(Box::new(PendingHandshake { peer, since: self.now, until }));
         socket.stack = Some(Box::new(layers));
-        if !door.has_costly_handshake() {
+        if !transport.has_costly_handshake() {
             return self.await_handshake(socket);
         }
         self.handshake_shard = (self.handshake_shard + 1) % self.rings.wakers.len();
@@ -55,10 +55,10 @@ impl ShardDriver {
     }
 
     /// A connection of this process to itself: no door, no limit of arrivals.
-    pub(crate) fn open_internal(&mut self, stream: UnixStream, grant: Principal) {
+    pub(crate) fn open_internal(&mut self, stream: UnixStream, principal: Principal) {
         let user = rustix::process::getuid().as_raw();
         let peer =
-            PeerInfo::internal(PeerAddress::Unix { user, process: std::process::id() }, grant);
+            PeerInfo::internal(PeerAddress::Unix { user, process: std::process::id() }, principal);
         let stream = SocketStream::Unix(mio::net::UnixStream::from_std(stream));
         self.open_connection(Socket::new(stream, Vec::new()), peer, false);
     }
@@ -116,8 +116,8 @@ impl ShardDriver {
     pub(crate) fn read_through_stack(&mut self, index: u32) {
         let spent = self.handshake_time >= HANDSHAKES_PER_TURN;
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        if let Some(trunk) = socket.stream.quic_connection() {
-            return self.read_quic_stream(index, trunk);
+        if let Some(connection) = socket.stream.quic_connection() {
+            return self.read_quic_stream(index, connection);
         }
         let Some(layers) = &socket.stack else { return };
         if self.layer_bytes >= LAYER_BYTES_PER_TURN || (spent && layers.handshake.is_some()) {

@@ -83,8 +83,8 @@ impl ShardDriver {
             self.free.push(index);
             return None;
         }
-        if let Some(trunk) = socket.stream.quic_connection() {
-            self.set_control_socket(index, trunk);
+        if let Some(connection) = socket.stream.quic_connection() {
+            self.set_control_socket(index, connection);
         }
         let waits = socket.unsent_len() > 0;
         self.sockets[index as usize] = Some(socket);
@@ -292,8 +292,8 @@ impl ShardDriver {
             let _ = self.registry.deregister(&mut socket.stream);
             self.freed.push(index);
             self.uncount_socket_bytes(&socket);
-            if let Some(trunk) = socket.stream.quic_connection() {
-                self.release_quic_stream(index, trunk);
+            if let Some(connection) = socket.stream.quic_connection() {
+                self.release_quic_stream(index, connection);
             }
             self.give_back_relay(socket);
         }

@@ -36,7 +36,7 @@ pub(crate) enum ShardControl {
     /// A connection that this process made to itself, for shard 0.
     ConnectInternal {
         stream: UnixStream,
-        grant: Box<Principal>,
+        principal: Box<Principal>,
     },
     /// A relay of a link, for the shard that has its session.
     HostRelay(RelaySlot),
@@ -54,7 +54,7 @@ pub(crate) enum ShardControl {
     },
     /// The answer to a question of what a client may do.
     AuthzAnswered {
-        slip: RequestId,
+        request_id: RequestId,
         answer: authz::AuthzDecision,
     },
     /// Never heard: it goes once all that was told before is done.
@@ -97,7 +97,7 @@ impl ConnectionLiveness {
 #[derive(Debug)]
 pub struct AuthResponder {
     control: Sender<ShardControl>,
-    bells: Arc<[ShardWaker]>,
+    wakers: Arc<[ShardWaker]>,
     shard: ShardId,
     conn: ConnId,
     case: u32,
@@ -108,7 +108,7 @@ impl AuthResponder {
         let (conn, case) = (self.conn, self.case);
         // A shard that has ended needs no verdicts.
         let _ = self.control.send(ShardControl::AuthDecided { conn, case, verdict });
-        self.bells[usize::from(self.shard.0)].wake_always();
+        self.wakers[usize::from(self.shard.0)].wake_always();
     }
 }
 
@@ -126,17 +126,17 @@ pub struct AuthzTask {
 #[derive(Debug)]
 pub struct AuthzResponder {
     control: Sender<ShardControl>,
-    bells: Arc<[ShardWaker]>,
+    wakers: Arc<[ShardWaker]>,
     shard: ShardId,
-    slip: RequestId,
+    request_id: RequestId,
 }
 
 impl AuthzResponder {
     pub fn respond(self, answer: authz::AuthzDecision) {
-        let slip = self.slip;
+        let request_id = self.request_id;
         // A shard that has ended needs no answers.
-        let _ = self.control.send(ShardControl::AuthzAnswered { slip, answer });
-        self.bells[usize::from(self.shard.0)].wake_always();
+        let _ = self.control.send(ShardControl::AuthzAnswered { request_id, answer });
+        self.wakers[usize::from(self.shard.0)].wake_always();
     }
 }
 
@@ -145,7 +145,7 @@ pub(crate) struct PendingAuth {
     auth_handler: Option<AuthHandler>,
     authz_handler: Option<AuthzHandler>,
     control: Sender<ShardControl>,
-    bells: Arc<[ShardWaker]>,
+    wakers: Arc<[ShardWaker]>,
     shard: ShardId,
     /// By the number of its connection, each client of which a verdict is still to come.
     pending: HashMap<u32, PendingDecision>,
@@ -158,30 +158,23 @@ struct PendingDecision {
 
 impl PendingAuth {
     pub(crate) fn new(
-        judge: Option<AuthHandler>,
-        warden: Option<AuthzHandler>,
+        auth_handler: Option<AuthHandler>,
+        authz_handler: Option<AuthzHandler>,
         control: Sender<ShardControl>,
-        bells: Arc<[ShardWaker]>,
+        wakers: Arc<[ShardWaker]>,
         shard: ShardId,
     ) -> PendingAuth {
-        PendingAuth {
-            auth_handler: judge,
-            authz_handler: warden,
-            control,
-            bells,
-            shard,
-            pending: HashMap::new(),
-        }
+        PendingAuth { auth_handler, authz_handler, control, wakers, shard, pending: HashMap::new() }
     }
 
     /// Without anybody to ask the deadline answers.
-    pub(crate) fn request_auth(&mut self, conn: ConnId, case: u32, claim: AuthRequest) {
+    pub(crate) fn request_auth(&mut self, conn: ConnId, case: u32, request: AuthRequest) {
         let Some(judge) = &self.auth_handler else { return };
-        let (control, bells, shard) = (self.control.clone(), self.bells.clone(), self.shard);
-        let answer = AuthResponder { control, bells, shard, conn, case };
+        let (control, wakers, shard) = (self.control.clone(), self.wakers.clone(), self.shard);
+        let answer = AuthResponder { control, wakers, shard, conn, case };
         let liveness = ConnectionLiveness::default();
         self.pending.insert(conn.0, PendingDecision { case, liveness: liveness.clone() });
-        judge(AuthTask { request: claim, liveness, responder: answer });
+        judge(AuthTask { request, liveness, responder: answer });
     }
 
     pub(crate) fn awaits_decision(&self, index: u32) -> bool {
@@ -204,12 +197,12 @@ impl PendingAuth {
         }
     }
 
-    pub(crate) fn request_authz(&self, slip: RequestId, question: authz::AuthzRequest) {
+    pub(crate) fn request_authz(&self, request_id: RequestId, question: authz::AuthzRequest) {
         let Some(warden) = &self.authz_handler else { return };
-        let (control, bells, shard) = (self.control.clone(), self.bells.clone(), self.shard);
+        let (control, wakers, shard) = (self.control.clone(), self.wakers.clone(), self.shard);
         warden(AuthzTask {
             request: question,
-            responder: AuthzResponder { control, bells, shard, slip },
+            responder: AuthzResponder { control, wakers, shard, request_id },
         });
     }
 }

@@ -47,7 +47,7 @@ impl RingSender {
         (RingSender { ring, slots, is_needed: false }, RingReceiver { ring: end })
     }
 
-    /// How many parcels have room, where so many are wanted. One slot is for `RingItem::Next`.
+    /// How many items have room, where so many are wanted. One slot is for `RingItem::Next`.
     #[inline]
     pub(crate) fn room_for(&mut self, wanted: usize) -> usize {
         let free = self.ring.slots();
@@ -68,19 +68,19 @@ impl RingSender {
         self.ring.slots().saturating_sub(1)
     }
 
-    /// Puts a parcel where `room_for` found room.
+    /// Puts a item where `room_for` found room.
     #[inline]
-    pub(crate) fn put(&mut self, parcel: RingItem) {
+    pub(crate) fn put(&mut self, item: RingItem) {
         // Nobody else puts anything here.
-        let _ = self.ring.push(parcel);
+        let _ = self.ring.push(item);
     }
 
-    /// Gives the parcel back where there is no room.
-    pub(crate) fn push(&mut self, parcel: RingItem) -> Result<(), RingItem> {
+    /// Gives the item back where there is no room.
+    pub(crate) fn push(&mut self, item: RingItem) -> Result<(), RingItem> {
         if self.room_for(1) == 0 {
-            return Err(parcel);
+            return Err(item);
         }
-        self.put(parcel);
+        self.put(item);
         Ok(())
     }
 
@@ -124,7 +124,7 @@ impl RingReceiver {
         loop {
             match self.ring.pop() {
                 Ok(RingItem::Next(next)) => self.ring = *next,
-                Ok(parcel) => return Some(parcel),
+                Ok(item) => return Some(item),
                 Err(rtrb::PopError::Empty) => return None,
             }
         }
@@ -143,7 +143,7 @@ const GROWTH: usize = 8;
 pub(crate) struct ShardWaker {
     /// Of the host's poller.
     scheduler: Arc<mio::Waker>,
-    /// Of the shard's own poller, which it uses with a guest.
+    /// Of the shard's own poller, which it uses with a worker thread.
     own: mio::Waker,
     sleeps: AtomicU8,
     /// Whether the host's thread runs the shard. Only that thread says so, and only it asks.
@@ -157,15 +157,9 @@ const SLEEPS_ON_SCHEDULER: u8 = 1;
 const SLEEPS_ON_WORKER: u8 = 2;
 
 impl ShardWaker {
-    pub(crate) fn new(host: Arc<mio::Waker>, own: mio::Waker) -> ShardWaker {
+    pub(crate) fn new(scheduler: Arc<mio::Waker>, own: mio::Waker) -> ShardWaker {
         let (sleeps, awaits_disk) = (AtomicU8::new(AWAKE), AtomicBool::new(false));
-        ShardWaker {
-            scheduler: host,
-            own,
-            sleeps,
-            on_scheduler: AtomicBool::new(false),
-            awaits_disk,
-        }
+        ShardWaker { scheduler, own, sleeps, on_scheduler: AtomicBool::new(false), awaits_disk }
     }
 
     /// The shard is about to sleep. Whoever says so looks into its rings afterwards, and at the
@@ -234,13 +228,13 @@ pub(crate) struct ShardRings {
 
 impl ShardRings {
     /// The rings of all shards, the diagonal left out.
-    pub(crate) fn all(bells: Vec<ShardWaker>) -> Vec<ShardRings> {
-        let shards = bells.len();
-        let bells: Arc<[ShardWaker]> = bells.into();
+    pub(crate) fn all(wakers: Vec<ShardWaker>) -> Vec<ShardRings> {
+        let shards = wakers.len();
+        let wakers: Arc<[ShardWaker]> = wakers.into();
         let empty = |_| ShardRings {
             inbound: (0..shards).map(|_| None).collect(),
             outbound: (0..shards).map(|_| None).collect(),
-            wakers: bells.clone(),
+            wakers: wakers.clone(),
         };
         let mut all: Vec<ShardRings> = (0..shards).map(empty).collect();
         for from in 0..shards {
@@ -266,9 +260,9 @@ impl ShardRings {
     /// Gives memory back that was not needed since this was asked last. Whoever is at the other
     /// end wakes, to let go of it.
     pub(crate) fn shrink(&mut self) {
-        for (ring, bell) in self.outbound.iter_mut().zip(self.wakers.iter()) {
+        for (ring, waker) in self.outbound.iter_mut().zip(self.wakers.iter()) {
             if ring.as_mut().is_some_and(RingSender::shrink) {
-                bell.wake();
+                waker.wake();
             }
         }
     }
@@ -282,8 +276,8 @@ mod tests {
         RingItem::Message(ShardMessage::TokensCommitted { first: number, last: number })
     }
 
-    fn number(parcel: Option<RingItem>) -> Option<u64> {
-        match parcel? {
+    fn number(item: Option<RingItem>) -> Option<u64> {
+        match item? {
             RingItem::Message(ShardMessage::TokensCommitted { first, .. }) => Some(first),
             other => panic!("{other:?}"),
         }

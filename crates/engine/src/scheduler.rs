@@ -1,11 +1,12 @@
-//! Which thread runs which shard.
+//! Decides which thread runs which shard.
 //!
-//! One thread, the host, runs all shards as long as it keeps up: their sockets are registered with
-//! its poller, and a message from one shard to another wakes nobody. A host that is busy most of
-//! the time gives its busiest shard to a thread of its own, a guest, and so on until every shard
-//! has one. A guest gives its shard back and ends when the host could do what both do, judged by
-//! what the host did before: threads that wake each other compute more and may deliver less. A
-//! shard has one owner at any time; it changes hands by being moved.
+//! The scheduler's thread runs all shards as long as it keeps up: their sockets are registered with
+//! its poller, and a message from one shard to another wakes no thread. A scheduler that is busy
+//! for most of a window gives its busiest shard to a worker thread, until every shard has a thread
+//! of its own. A worker thread gives its shard back and ends when the scheduler could run both
+//! shards; the scheduler's work in earlier windows decides that, since threads that wake each other
+//! compute more and may deliver less. A shard has one owner at any time, and moving the
+//! [`ShardDriver`] changes its owner.
 
 use crate::clock::SystemClock;
 use crate::pause_detector::PauseDetector;
@@ -21,18 +22,18 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long the host looks at its load before it gives a shard away. What it did in this time is
-/// what guests have to surpass, so it is long enough to be no matter of chance.
+/// The window over which the scheduler measures its load before it gives a shard away. Worker
+/// threads have to deliver more than the scheduler did in it, so chance must not decide.
 const LOAD_WINDOW: Duration = Duration::from_millis(200);
 /// Busy for more than this much of a window, it does.
 const BUSY_PERCENT_MAX: u32 = 80;
-/// How often the host tells its guests what it does.
+/// How often the scheduler tells its worker threads what it does.
 const RATE_INTERVAL: Duration = Duration::from_millis(50);
-/// How long a guest looks at what it and the host do before it gives its shard back.
+/// How long a worker thread looks at what it and the scheduler do before it gives its shard back.
 const WORKER_WINDOW: Duration = Duration::from_millis(100);
-/// The host must be able to do it in so much of its time ...
+/// The scheduler must be able to do it in so much of its time ...
 const FITS_PERCENT_MAX: u32 = 95;
-/// ... and if it takes more than this, it tries no guest again for a while.
+/// ... and if it takes more than this, it tries no worker thread again for a while.
 const CALM_PERCENT_MAX: u32 = 40;
 const WORKER_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// Retained trees are walked by recursion, which `topic_levels_max` bounds.
@@ -95,7 +96,7 @@ fn thread_cpu_time() -> Duration {
 /// A shard that comes back.
 struct ReturnedShard {
     driver: ShardDriver,
-    /// How busy it will keep the host, with what is there already.
+    /// How busy it will keep the scheduler, with what is there already.
     percent: u32,
 }
 
@@ -105,7 +106,7 @@ pub(crate) struct Scheduler {
     /// Where their sockets are registered.
     poll: Poll,
     pub(crate) waker: Arc<mio::Waker>,
-    /// Shards that come back from guests.
+    /// Shards that come back from worker threads.
     returned: Receiver<ReturnedShard>,
     return_sender: Sender<ReturnedShard>,
     /// Gives no shard away before.
@@ -115,7 +116,7 @@ pub(crate) struct Scheduler {
     workers: Vec<JoinHandle<()>>,
     /// All that was done here.
     work: u64,
-    /// The same a second, in the last window, for guests to see.
+    /// The same a second, in the last window, for worker threads to see.
     work_rate: Arc<AtomicU64>,
     /// Shards that have not ended, wherever they run.
     alive: Arc<AtomicUsize>,
@@ -198,7 +199,7 @@ impl Scheduler {
     /// Sleeps until any shard has something to do, and says when that was.
     fn wait(&mut self, events: &mut Events, came_back: bool) -> io::Result<Instant> {
         let now = Instant::now();
-        // Shutting down, the last shards may be with guests, and end there.
+        // Shutting down, the last shards may be with worker threads, and end there.
         let ends = self.drivers.is_empty().then_some(RATE_INTERVAL);
         // Each says that it sleeps before its rings are looked into a last time.
         let timeouts = self.drivers.iter_mut().map(|(body, _)| body.prepare_sleep(now));
@@ -307,7 +308,7 @@ pub(crate) fn panic_on_failure(ended: io::Result<()>) {
 /// What a thread that runs one shard knows.
 struct WorkerThread {
     driver: ShardDriver,
-    /// What the host did when it still had the shard.
+    /// What the scheduler did when it still had the shard.
     scheduler_load: LoadSample,
     scheduler_work_rate: Arc<AtomicU64>,
     return_sender: Sender<ReturnedShard>,
@@ -315,7 +316,7 @@ struct WorkerThread {
 }
 
 impl WorkerThread {
-    /// Until the shard ends, or the host can run it as well.
+    /// Until the shard ends, or the scheduler can run it as well.
     fn run(mut self) -> io::Result<()> {
         self.driver.move_to_worker_poller()?;
         let mut events = Events::with_capacity(EVENTS_MAX);
@@ -346,15 +347,16 @@ impl WorkerThread {
             if body.is_stopping() || body.has_many_sockets() || pauses.is_catching_up() {
                 continue;
             }
-            // Another guest that looks before the host's next window sees what this one adds.
+            // Another worker thread that checks before the scheduler's next window counts this
+            // shard's work too.
             let (did, rate) = (self.scheduler_load, &self.scheduler_work_rate);
             let fits = |work: u64| (did.percent_for(work) < FITS_PERCENT_MAX).then_some(work);
             let both = rate.fetch_update(Relaxed, Relaxed, |host| fits(host + own.work));
             let Ok(host) = both else { continue };
             let percent = did.percent_for(host + own.work);
-            let (id, bells) = (usize::from(body.id.0), body.rings.wakers.clone());
+            let (id, wakers) = (usize::from(body.id.0), body.rings.wakers.clone());
             if self.return_sender.send(ReturnedShard { driver: self.driver, percent }).is_ok() {
-                bells[id].wake_always();
+                wakers[id].wake_always();
             }
             return Ok(());
         }

@@ -106,51 +106,52 @@ impl Server {
     /// Its shards run, and nobody is let in before `open`: who comes until then waits in the
     /// kernel.
     pub fn start(setup: ServerOptions) -> Result<Server, ServerFault> {
-        let many = setup.listeners.len();
-        if many > limits::LISTENERS_MAX {
-            return Err(ServerFault::TooManyListeners(many));
+        if setup.listeners.len() > limits::LISTENERS_MAX {
+            return Err(ServerFault::TooManyListeners(setup.listeners.len()));
         }
         descriptors::raise_descriptor_limit();
         let shards = setup.shards.max(1);
         let clock = SystemClock::starting();
-        let mut host = Scheduler::new(shards, clock.clone()).map_err(ServerFault::Poller)?;
-        let (polls, bells) = make_polls(&host, shards).map_err(ServerFault::Poller)?;
-        let rings = ShardRings::all(bells);
-        let bells = rings[0].wakers.clone();
-        let doors: Arc<[ListenerTransport]> =
+        let mut scheduler = Scheduler::new(shards, clock.clone()).map_err(ServerFault::Poller)?;
+        let (polls, wakers) = make_polls(&scheduler, shards).map_err(ServerFault::Poller)?;
+        let rings = ShardRings::all(wakers);
+        let wakers = rings[0].wakers.clone();
+        let transports: Arc<[ListenerTransport]> =
             setup.listeners.iter().map(|own| own.transport.clone()).collect();
         let listeners = setup.listeners.into_iter().map(|own| own.socket.into_acceptor());
         let mut listeners = listeners.collect::<Result<_, _>>().map_err(ServerFault::Listener)?;
         let log: EventLogger = setup.log.into();
         let refusing = Arc::new(AtomicUsize::new(0));
-        let opened = setup.store.map(|shelter| open_store(shelter, &bells, &log)).transpose()?;
-        let shelf = opened.as_ref().map(|(disk, _)| disk.handle());
-        let mut shelf = shelf.map(|disk| StoreClient::new(disk, log.clone(), refusing.clone()));
-        if let Some(shelf) = &shelf
+        let opened = setup.store.map(|shelter| open_store(shelter, &wakers, &log)).transpose()?;
+        let store = opened.as_ref().map(|(disk, _)| disk.handle());
+        let mut store = store.map(|disk| StoreClient::new(disk, log.clone(), refusing.clone()));
+        if let Some(store) = &store
             && let Some(kept) =
-                broker::stored_clock(shelf, &clock.reading()).map_err(restore_fault)?
+                broker::stored_clock(store, &clock.reading()).map_err(restore_fault)?
         {
             clock.resume(&kept);
         }
         let mut all = make_shards(shards, &setup.options, setup.seed, &clock);
         let restored =
-            shelf.as_mut().map(|shelf| restore_shards(&mut all, shelf, &clock)).transpose()?;
+            store.as_mut().map(|store| restore_shards(&mut all, store, &clock)).transpose()?;
         let (disk, found) = opened.unzip();
         let report = found.zip(restored);
         all.iter_mut().for_each(Shard::make_presets);
-        let hall = ConnectionLimiter::new(setup.seed);
+        let limiter = ConnectionLimiter::new(setup.seed);
         let mut controls = Vec::new();
         for (at, ((poll, rings), shard)) in polls.into_iter().zip(rings).zip(all).enumerate() {
             let id = ShardId(at as u8);
             let (sender, control) = channel();
             // Shard 0 accepts for all: a second process on the port gets "address in use".
             let own = if at == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
-            let registry = host.registry().map_err(ServerFault::Poller)?;
-            let shelf = disk.as_ref().map(DiskStore::handle);
-            let shelf = shelf.map(|disk| StoreClient::new(disk, log.clone(), refusing.clone()));
-            let (judge, warden) = (setup.auth_handler.clone(), setup.authz_handler.clone());
-            let docket = PendingAuth::new(judge, warden, sender.clone(), bells.clone(), id);
-            let body = ShardDriver::new(
+            let registry = scheduler.registry().map_err(ServerFault::Poller)?;
+            let store = disk.as_ref().map(DiskStore::handle);
+            let store = store.map(|disk| StoreClient::new(disk, log.clone(), refusing.clone()));
+            let (auth_handler, authz_handler) =
+                (setup.auth_handler.clone(), setup.authz_handler.clone());
+            let pending_auth =
+                PendingAuth::new(auth_handler, authz_handler, sender.clone(), wakers.clone(), id);
+            scheduler.add_shard(ShardDriver::new(
                 id,
                 shard,
                 poll,
@@ -158,22 +159,21 @@ impl Server {
                 rings,
                 control,
                 own,
-                doors.clone(),
+                transports.clone(),
                 clock.clone(),
-                shelf,
+                store,
                 log.clone(),
-                docket,
-                hall.clone(),
+                pending_auth,
+                limiter.clone(),
                 BatchedSend::new(setup.io_uring),
                 &setup.options,
-            );
-            host.add_shard(body);
+            ));
             controls.push(sender);
         }
-        let host = spawn_scheduler(host)?;
-        let handle = EngineHandle::new(controls, bells);
+        let scheduler = spawn_scheduler(scheduler)?;
+        let handle = EngineHandle::new(controls, wakers);
         let descriptors_reserved = setup.descriptors_reserved;
-        Ok(Server { scheduler: host, handle, disk, report, descriptors_reserved })
+        Ok(Server { scheduler, handle, disk, report, descriptors_reserved })
     }
 
     /// What the store said when it was opened, and what came back from it.
@@ -202,9 +202,9 @@ impl Server {
 
     /// From now on new connections find this behind the listeners, which are the same and in the
     /// same order. Nobody who is in notices.
-    pub fn change_transports(&self, doors: Vec<ListenerTransport>) {
-        let doors: Arc<[ListenerTransport]> = doors.into();
-        self.handle.send_to_all(|| ShardControl::ReplaceTransports(doors.clone()));
+    pub fn change_transports(&self, transports: Vec<ListenerTransport>) {
+        let transports: Arc<[ListenerTransport]> = transports.into();
+        self.handle.send_to_all(|| ShardControl::ReplaceTransports(transports.clone()));
     }
 
     /// Waits until every shard has done what it was told before.
@@ -239,12 +239,12 @@ fn restore_fault(why: RestoreError) -> ServerFault {
 /// Fills the shards with what the store has, and says how much that was.
 fn restore_shards(
     all: &mut [Shard],
-    shelf: &mut StoreClient,
+    store: &mut StoreClient,
     clock: &SystemClock,
 ) -> Result<broker::RestoreStats, ServerFault> {
-    let restored = broker::restore(all, shelf, clock.now());
+    let restored = broker::restore(all, store, clock.now());
     let (restored, changes) = restored.map_err(restore_fault)?;
-    let seq = shelf.commit_initial(changes);
+    let seq = store.commit_initial(changes);
     all.iter_mut().for_each(|shard| shard.set_initial_commit(seq));
     if let Some(first) = all.first_mut()
         && clock.claim_clock_record(clock.now(), true)
@@ -254,20 +254,20 @@ fn restore_shards(
     Ok(restored)
 }
 
-fn spawn_scheduler(host: Scheduler) -> Result<JoinHandle<()>, ServerFault> {
+fn spawn_scheduler(scheduler: Scheduler) -> Result<JoinHandle<()>, ServerFault> {
     let thread = thread::Builder::new().name("shards".into()).stack_size(STACK_BYTES);
-    thread.spawn(move || panic_on_failure(host.run())).map_err(ServerFault::Thread)
+    thread.spawn(move || panic_on_failure(scheduler.run())).map_err(ServerFault::Thread)
 }
 
-fn make_polls(host: &Scheduler, shards: usize) -> io::Result<(Vec<Poll>, Vec<ShardWaker>)> {
-    let (mut polls, mut bells) = (Vec::new(), Vec::new());
+fn make_polls(scheduler: &Scheduler, shards: usize) -> io::Result<(Vec<Poll>, Vec<ShardWaker>)> {
+    let (mut polls, mut wakers) = (Vec::new(), Vec::new());
     for _ in 0..shards {
         let poll = Poll::new()?;
         let own = mio::Waker::new(poll.registry(), WAKER)?;
-        bells.push(ShardWaker::new(host.waker.clone(), own));
+        wakers.push(ShardWaker::new(scheduler.waker.clone(), own));
         polls.push(poll);
     }
-    Ok((polls, bells))
+    Ok((polls, wakers))
 }
 
 fn make_shards(
@@ -296,13 +296,13 @@ fn make_shards(
 
 fn open_store(
     shelter: StoreLocation,
-    bells: &Arc<[ShardWaker]>,
+    wakers: &Arc<[ShardWaker]>,
     log: &EventLogger,
 ) -> Result<(DiskStore, store::RecoveryReport), ServerFault> {
-    let (bells, log) = (bells.clone(), log.clone());
+    let (wakers, log) = (wakers.clone(), log.clone());
     let notify = move |event| match event {
         StoreEvent::Durable(_) | StoreEvent::BacklogCleared => {
-            bells.iter().for_each(ShardWaker::wake_for_disk)
+            wakers.iter().for_each(ShardWaker::wake_for_disk)
         }
         StoreEvent::Failing(fault) => {
             log(&BrokerEvent::StoreFailing { fault: fault.to_string().into() })
@@ -312,7 +312,7 @@ fn open_store(
         }
         StoreEvent::Recovered => {
             log(&BrokerEvent::StoreRecovered);
-            bells.iter().for_each(ShardWaker::wake_for_disk);
+            wakers.iter().for_each(ShardWaker::wake_for_disk);
         }
     };
     DiskStore::open(&shelter.folder, shelter.options, Box::new(notify)).map_err(ServerFault::Store)

@@ -1,12 +1,12 @@
-//! One shard's body: its sockets and the tick.
+//! Drives one shard: its sockets, its rings and its tick.
 //!
 //! ```text
 //! wait -> take from the rings, read what is ready, obey commands, fire timers: all into one Outbox
 //!      -> push the lanes, one write a touched connection, closes and holds, log, moves
 //! ```
 //!
-//! With a guest it waits at its own poller, with the host at the host's: wherever it runs, its
-//! sockets are registered there and nowhere else.
+//! A worker thread waits at the shard's own poller, and the scheduler at its own: the sockets of a
+//! shard are registered with the poller of the thread that runs it, and with no other.
 //!
 //! Sockets are edge-triggered. A socket that has more to give than one tick takes stands in
 //! `listed` and is looked at again in the next, without an event.
@@ -45,7 +45,7 @@ pub(crate) type EventLogger = Arc<dyn Fn(&BrokerEvent) + Send + Sync>;
 pub(crate) struct ShardDriver {
     pub(crate) id: ShardId,
     pub(crate) shard: Shard,
-    /// For when it is with a guest.
+    /// For when it is with a worker thread.
     pub(crate) poll: Poll,
     /// Of the poller where its sockets are registered.
     pub(crate) registry: Registry,
@@ -140,12 +140,12 @@ impl ShardDriver {
         rings: ShardRings,
         control: Receiver<ShardControl>,
         listeners: Vec<SocketAcceptor>,
-        doors: Arc<[ListenerTransport]>,
+        transports: Arc<[ListenerTransport]>,
         clock: SystemClock,
-        shelf: Option<StoreClient>,
+        store_client: Option<StoreClient>,
         log: EventLogger,
-        docket: PendingAuth,
-        hall: ConnectionLimiter,
+        pending_auth: PendingAuth,
+        limiter: ConnectionLimiter,
         salvo: BatchedSend,
         options: &BrokerOptions,
     ) -> ShardDriver {
@@ -160,14 +160,14 @@ impl ShardDriver {
             out: Outbox::new(rings.wakers.len()),
             rings,
             control,
-            quic: crate::quic::QuicShard::for_listeners(&listeners, &doors),
+            quic: crate::quic::QuicShard::for_listeners(&listeners, &transports),
             listeners,
             accepts_connections: false,
-            transports: doors,
+            transports,
             clock,
-            store: shelf,
+            store: store_client,
             log,
-            pending_auth: docket,
+            pending_auth,
             write_bytes_max: options.write_bytes_max as usize,
             connect_timeout_ms: options.connect_timeout_ms,
             now: MonotonicMs::default(),
@@ -180,7 +180,7 @@ impl ShardDriver {
             publishers: VecDeque::new(),
             has_accepts: false,
             accept_pause: AcceptPause::default(),
-            limiter: hall,
+            limiter,
             lingering: VecDeque::new(),
             has_memory_to_trim: false,
             trim_after: MonotonicMs::default(),
@@ -220,13 +220,13 @@ impl ShardDriver {
         Ok(())
     }
 
-    /// To its own poller, with a guest. What is ready there is told anew.
+    /// To its own poller, with a worker thread. What is ready there is told anew.
     pub(crate) fn move_to_worker_poller(&mut self) -> io::Result<()> {
         let own = self.poll.registry().try_clone()?;
         self.move_to_poller(own, true)
     }
 
-    /// To the host's poller.
+    /// To the scheduler's poller.
     pub(crate) fn move_to_scheduler_poller(&mut self, host: Registry) -> io::Result<()> {
         self.move_to_poller(host, false)
     }
@@ -359,9 +359,9 @@ impl ShardDriver {
         for from in 0..self.rings.inbound.len() {
             let Some(mut ring) = self.rings.inbound[from].take() else { continue };
             while !self.out.is_full()
-                && let Some(parcel) = ring.pop()
+                && let Some(item) = ring.pop()
             {
-                match parcel {
+                match item {
                     RingItem::Message(cross) => {
                         let from = ShardId(from as u8);
                         let input = ShardInput::ShardMessage { from, cross };
@@ -409,8 +409,8 @@ impl ShardDriver {
         for effect in out.effects.drain(..) {
             self.perform_effect(effect);
         }
-        for note in out.events.drain(..) {
-            (self.log)(&note);
+        for event in out.events.drain(..) {
+            (self.log)(&event);
         }
         self.push_pending_items();
         self.blocked =
@@ -528,11 +528,11 @@ impl ShardDriver {
                 }
                 self.resume_later(conn.0);
             }
-            Effect::Authorize { slip, question } => {
-                self.pending_auth.request_authz(slip, *question)
+            Effect::Authorize { request_id, question } => {
+                self.pending_auth.request_authz(request_id, *question)
             }
-            Effect::Authenticate { conn, case, claim } => {
-                self.pending_auth.request_auth(conn, case, *claim)
+            Effect::Authenticate { conn, case, request } => {
+                self.pending_auth.request_auth(conn, case, *request)
             }
             Effect::Move { conn, shard, peer } => self.move_to_owner_shard(conn.0, shard, peer),
             Effect::ReadStore { reading } => self.readings.push(reading),
@@ -540,8 +540,8 @@ impl ShardDriver {
     }
 }
 
-/// The host's poller tells of the sockets of several shards: the highest bits of a token name the
-/// shard, the others the socket.
+/// The scheduler's poller reports the sockets of several shards: the highest bits of a token name
+/// the shard, the others the socket.
 pub(crate) fn socket_token(shard: ShardId, index: usize) -> Token {
     Token(usize::from(shard.0) << INDEX_BITS | index)
 }
@@ -557,6 +557,7 @@ const INDEX_BITS: u32 = usize::BITS - limits::SHARDS_MAX.ilog2();
 const INDEX_MAX: usize = (1 << INDEX_BITS) - 1;
 /// A poller's own waker. The last shard has no listeners up there.
 pub(crate) const WAKER: Token = Token(usize::MAX);
-/// A guest keeps a shard with more sockets than this: both would stand still for milliseconds.
+/// A worker thread keeps a shard with more sockets than this: to move them stops both threads for
+/// milliseconds.
 const MOVED_BACK_MAX: usize = 8 * 1024;
 const _: () = assert!(limits::SHARDS_MAX.is_power_of_two());

@@ -40,7 +40,7 @@ impl ShardDriver {
             || (self.awaits_disk() && self.has_disk_progress())
     }
 
-    /// Waits with a guest, and says when it woke.
+    /// Waits with a worker thread, and says when it woke.
     pub(crate) fn wait_on_worker(
         &mut self,
         events: &mut Events,

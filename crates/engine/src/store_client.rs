@@ -261,44 +261,44 @@ impl StoreReader for StoreClient {
 impl ShardDriver {
     /// The tick's records go down before anything that says so goes out.
     pub(crate) fn commit_records(&mut self) {
-        let Some(shelf) = &mut self.store else { return };
+        let Some(store_client) = &mut self.store else { return };
         if self.clock.claim_clock_record(self.now, self.shard.has_records()) {
             self.shard.keep_clock(&self.clock.reading());
         }
         // What is paid at once may write more: a message whose turn came may have expired.
-        while self.shard.has_records() || shelf.has_refused() {
+        while self.shard.has_records() || store_client.has_refused() {
             let (changes, urgent) = self.shard.take_records();
-            let CommitOutcome::Accepted(seq) = shelf.commit(changes, urgent) else {
+            let CommitOutcome::Accepted(seq) = store_client.commit(changes, urgent) else {
                 self.shard.set_store_full(true);
-                return self.out.hold_unwritten(|of, key| shelf.is_parked(of, key));
+                return self.out.hold_unwritten(|of, key| store_client.is_parked(of, key));
             };
             self.out.release_held(|cross| self.shard.update_late_message(cross));
-            let durable = shelf.durable_seq();
+            let durable = store_client.durable_seq();
             self.shard.handle(self.now, ShardInput::Committed { seq, durable }, &mut self.out);
         }
     }
 
     pub(crate) fn awaits_disk(&self) -> bool {
         // Whom it holds it lets go when it sees that there is room, and not when there is.
-        self.store.as_ref().is_some_and(|shelf| {
-            self.shard.waits_for_disk() || self.store_backlogged || shelf.is_backlogged()
+        self.store.as_ref().is_some_and(|store_client| {
+            self.shard.waits_for_disk() || self.store_backlogged || store_client.is_backlogged()
         })
     }
 
     pub(crate) fn has_disk_progress(&self) -> bool {
-        self.store.as_ref().is_some_and(|shelf| {
-            shelf.durable_seq() > self.shard.durable_seen()
-                || self.store_backlogged && !shelf.is_backlogged()
+        self.store.as_ref().is_some_and(|store_client| {
+            store_client.durable_seq() > self.shard.durable_seen()
+                || self.store_backlogged && !store_client.is_backlogged()
         })
     }
 
     pub(crate) fn update_from_store(&mut self) {
-        let Some(shelf) = &mut self.store else { return };
-        self.store_backlogged = shelf.is_backlogged();
-        self.shard.set_store_full(shelf.refuses_writes());
-        self.shard.set_store_backlog_bytes(shelf.parked_bytes);
+        let Some(store_client) = &mut self.store else { return };
+        self.store_backlogged = store_client.is_backlogged();
+        self.shard.set_store_full(store_client.refuses_writes());
+        self.shard.set_store_backlog_bytes(store_client.parked_bytes);
         self.shard.set_store_backlogged(self.now, self.store_backlogged, &mut self.out);
-        let seq = shelf.durable_seq();
+        let seq = store_client.durable_seq();
         if self.shard.waits_for_disk() && seq > self.shard.durable_seen() {
             self.shard.handle(self.now, ShardInput::Durable { seq }, &mut self.out);
         }
@@ -320,17 +320,20 @@ mod tests {
         let path = std::env::temp_dir().join(format!("shelf-{}", std::process::id()));
         let options = StoreOptions { bytes_max: 100, ..StoreOptions::default() };
         let (disk, _) = DiskStore::open(&path, options, Box::new(|_| {})).expect("it is new");
-        let mut shelf = StoreClient::new(disk.handle(), Arc::new(|_| {}), Arc::default());
+        let mut store_client = StoreClient::new(disk.handle(), Arc::new(|_| {}), Arc::default());
         for round in 0..100 {
             let changes = (0..10).map(|key| change(key, 1000 + round)).collect();
-            assert!(matches!(shelf.commit(changes, true), CommitOutcome::Parked));
+            assert!(matches!(store_client.commit(changes, true), CommitOutcome::Parked));
         }
-        assert_eq!(shelf.parked_bytes, 10 * (PAIR_BYTES + 8 + 1099));
+        assert_eq!(store_client.parked_bytes, 10 * (PAIR_BYTES + 8 + 1099));
         let key = 3_u64.to_be_bytes();
-        let read = shelf.get(broker::RecordSpace::Sessions, &key).expect("it can be read");
+        let read = store_client.get(broker::RecordSpace::Sessions, &key).expect("it can be read");
         assert_eq!(read.map(|value| value.len()), Some(1099));
-        let batch = shelf.unpark();
-        assert_eq!((batch.changes().count(), batch.is_lazy(), shelf.parked_bytes), (10, false, 0));
+        let batch = store_client.unpark();
+        assert_eq!(
+            (batch.changes().count(), batch.is_lazy(), store_client.parked_bytes),
+            (10, false, 0)
+        );
         drop(disk);
         std::fs::remove_dir_all(path).expect("it was made");
     }

@@ -16,9 +16,9 @@ use std::sync::Arc;
 pub(crate) enum SocketStream {
     Tcp(TcpStream),
     Unix(UnixStream),
-    /// A stream of QUIC: it has no descriptor, and its bytes come and go by its trunk.
+    /// A stream of QUIC: it has no descriptor, and its bytes come and go by its connection.
     Quic {
-        trunk: u32,
+        connection: u32,
     },
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum SocketStream {
 pub(crate) enum SocketAcceptor {
     Tcp(TcpListener),
     Unix(UnixListener),
-    /// Its datagrams come in by its entrance.
+    /// Its datagrams come in by its endpoint.
     Quic(Arc<QuicUdpSocket>),
 }
 
@@ -64,7 +64,7 @@ impl SocketStream {
             SocketStream::Unix(_) => SocketStream::Unix(UnixStream::from_std(
                 std::os::unix::net::UnixStream::from(descriptor),
             )),
-            SocketStream::Quic { trunk } => SocketStream::Quic { trunk: *trunk },
+            SocketStream::Quic { connection } => SocketStream::Quic { connection: *connection },
         }
     }
 
@@ -94,7 +94,7 @@ impl SocketStream {
     /// Where it is a stream of QUIC.
     pub(crate) fn quic_connection(&self) -> Option<u32> {
         match self {
-            SocketStream::Quic { trunk } => Some(*trunk),
+            SocketStream::Quic { connection } => Some(*connection),
             SocketStream::Tcp(_) | SocketStream::Unix(_) => None,
         }
     }

@@ -87,16 +87,16 @@ fn a_full_store_refuses_what_it_would_keep_and_goes_on() {
     };
     let said = Arc::new(Mutex::new(Vec::new()));
     let notes = said.clone();
-    let note = move |note: &BrokerEvent| {
-        if matches!(note, BrokerEvent::StoreFull | BrokerEvent::StoreHasRoom) {
+    let event = move |event: &BrokerEvent| {
+        if matches!(event, BrokerEvent::StoreFull | BrokerEvent::StoreHasRoom) {
             notes
                 .lock()
                 .expect("nobody panics with it")
-                .push(matches!(note, BrokerEvent::StoreFull));
+                .push(matches!(event, BrokerEvent::StoreFull));
         }
     };
     let full = Some(shelter("full", small));
-    let (server, address) = serve_noting(2, BrokerOptions::default(), full, note);
+    let (server, address) = serve_noting(2, BrokerOptions::default(), full, event);
     let mut subscriber = EngineTestClient::connect_to_stay(address, "s");
     subscriber.subscribe("t", QoS::AtLeastOnce);
     leave(subscriber);

@@ -4,8 +4,8 @@ use broker::namespace::split_client_id;
 use broker::{BrokerEvent, WithheldKind};
 use tracing::{debug, error, info, warn};
 
-pub(crate) fn log_event(note: &BrokerEvent) {
-    match note {
+pub(crate) fn log_event(event: &BrokerEvent) {
+    match event {
         BrokerEvent::Connected { .. }
         | BrokerEvent::Disconnected { .. }
         | BrokerEvent::Lost { .. }
@@ -14,7 +14,7 @@ pub(crate) fn log_event(note: &BrokerEvent) {
         | BrokerEvent::Banned { .. }
         | BrokerEvent::Flapped { .. }
         | BrokerEvent::TurnedAway { .. }
-        | BrokerEvent::Refused { .. } => log_connection_event(note),
+        | BrokerEvent::Refused { .. } => log_connection_event(event),
         BrokerEvent::SessionEnded { client_id, expired } => {
             let (namespace, client_id) = split_client_id(client_id);
             debug!(target: "godwit::session", %client_id, namespace, expired, "session ended");
@@ -38,20 +38,20 @@ pub(crate) fn log_event(note: &BrokerEvent) {
         BrokerEvent::AcceptFailed { .. }
         | BrokerEvent::AcceptPaused { .. }
         | BrokerEvent::AcceptResumed => {
-            log_accept_event(note);
+            log_accept_event(event);
         }
         BrokerEvent::ProcessPaused { .. } | BrokerEvent::TimeOfDayStepped { .. } => {
-            log_clock_event(note)
+            log_clock_event(event)
         }
         BrokerEvent::StoreFailing { .. }
         | BrokerEvent::StoreRecovered
         | BrokerEvent::StoreFull
         | BrokerEvent::StoreHasRoom
-        | BrokerEvent::StoreUnreadable { .. } => log_store_event(note),
-        BrokerEvent::RulePrinted { .. } | BrokerEvent::RuleFailed { .. } => log_rule_event(note),
-        BrokerEvent::Denied { .. } | BrokerEvent::Dropped { .. } => log_loss_event(note),
+        | BrokerEvent::StoreUnreadable { .. } => log_store_event(event),
+        BrokerEvent::RulePrinted { .. } | BrokerEvent::RuleFailed { .. } => log_rule_event(event),
+        BrokerEvent::Denied { .. } | BrokerEvent::Dropped { .. } => log_loss_event(event),
         BrokerEvent::Withheld { what, count } => log_withheld(*what, *count),
-        BrokerEvent::WindowStalled { .. } => log_stall_event(note),
+        BrokerEvent::WindowStalled { .. } => log_stall_event(event),
         // For sinks.
         BrokerEvent::Delivery { .. } | BrokerEvent::DeliveriesSkipped { .. } => {}
         BrokerEvent::Traced { client_id, peer, sent, packet } => {
@@ -61,8 +61,8 @@ pub(crate) fn log_event(note: &BrokerEvent) {
     }
 }
 
-fn log_clock_event(note: &BrokerEvent) {
-    match note {
+fn log_clock_event(event: &BrokerEvent) {
+    match event {
         BrokerEvent::TimeOfDayStepped { by_ms } => {
             let by_s = *by_ms as f64 / 1000.0;
             warn!(
@@ -80,8 +80,8 @@ fn log_clock_event(note: &BrokerEvent) {
     }
 }
 
-fn log_accept_event(note: &BrokerEvent) {
-    match note {
+fn log_accept_event(event: &BrokerEvent) {
+    match event {
         BrokerEvent::AcceptFailed { fault } => {
             warn!(target: "godwit::conn", %fault, "no connection can be accepted for a second");
         }
@@ -101,8 +101,8 @@ fn log_accept_event(note: &BrokerEvent) {
     }
 }
 
-fn log_store_event(note: &BrokerEvent) {
-    match note {
+fn log_store_event(event: &BrokerEvent) {
+    match event {
         BrokerEvent::StoreFailing { fault } => {
             error!(target: "godwit::store", %fault, "the disk refuses: trying again");
         }
@@ -121,8 +121,8 @@ fn log_store_event(note: &BrokerEvent) {
     }
 }
 
-fn log_loss_event(note: &BrokerEvent) {
-    match note {
+fn log_loss_event(event: &BrokerEvent) {
+    match event {
         BrokerEvent::Denied { client_id, user, deed, topic, cause, count } => {
             let user = user.as_deref().unwrap_or_default();
             let (namespace, client_id) = split_client_id(client_id);
@@ -143,7 +143,7 @@ fn log_loss_event(note: &BrokerEvent) {
     }
 }
 
-fn log_stall_event(note: &BrokerEvent) {
+fn log_stall_event(event: &BrokerEvent) {
     let BrokerEvent::WindowStalled {
         client_id,
         packet_id,
@@ -151,7 +151,7 @@ fn log_stall_event(note: &BrokerEvent) {
         unacknowledged,
         is_full,
         withheld,
-    } = note
+    } = event
     else {
         return;
     };
@@ -180,8 +180,8 @@ fn log_withheld(what: WithheldKind, count: u64) {
     }
 }
 
-fn log_rule_event(note: &BrokerEvent) {
-    match note {
+fn log_rule_event(event: &BrokerEvent) {
+    match event {
         BrokerEvent::RulePrinted { rule, row, withheld } => {
             info!(target: "godwit::rule", %rule, %row, withheld, "a row");
         }
@@ -200,8 +200,8 @@ pub(crate) fn nonzero(count: u64) -> Option<u64> {
 const OWN_KEEP_ALIVE: &str = "keep_alive_s is above connect.keep_alive_s_max, of which a client \
                               before 5.0 cannot be told: its own holds";
 
-fn log_connection_event(note: &BrokerEvent) {
-    match note {
+fn log_connection_event(event: &BrokerEvent) {
+    match event {
         BrokerEvent::Connected {
             client_id,
             conn,

@@ -138,26 +138,26 @@ impl RunningBroker {
         let stopping = Arc::new(AtomicBool::new(false));
         let signals =
             register_signals(&stopping).map_err(|error| vec![format!("signals: {error}")])?;
-        let doors = load_listener_transports(&settings)?;
+        let transports = load_listener_transports(&settings)?;
         #[cfg(feature = "bridge")]
         let (wanted, sys_interval_s) = (collect_links(&settings)?, settings.broker.sys_interval_s);
         let mut bound = bind_listeners(&settings)?;
         let ports: Vec<Option<u16>> = bound.iter().map(|bound| bound.port).collect();
-        let outside = ProcessResources::default();
-        let security = SecurityState::load(&settings, &ports, &outside)?;
-        let shards = if settings.shards == 0 { host::core_count() } else { settings.shards };
-        let shards = shards.min(broker::limits::SHARDS_MAX);
+        let resources = ProcessResources::default();
+        let security = SecurityState::load(&settings, &ports, &resources)?;
+        let shards = shard_count(&settings);
         let folder = settings.data.clone();
         let banner = banner(&sources, &settings, &security, &bound, shards);
-        let wishes: Vec<usize> = bound.iter().map(|bound| bound.spec_index).collect();
-        let options = effective_options(&settings, &security, &wishes);
+        let indexes: Vec<usize> = bound.iter().map(|bound| bound.spec_index).collect();
+        let options = effective_options(&settings, &security, &indexes);
         #[cfg(feature = "http")]
-        outside.authorizer.replace_servers(security.authz_pools(&wishes));
-        let porter = Authenticator::new(security.chains(&wishes), settings.security.limits());
+        resources.authorizer.replace_servers(security.authz_pools(&indexes));
+        let chains = security.chains(&indexes);
+        let authenticator = Authenticator::new(chains, settings.security.limits());
         let files = bound.iter_mut().filter_map(|bound| bound.file.take()).collect();
         let listeners = bound.into_iter().map(|bound| Listener {
             socket: bound.socket,
-            transport: doors[bound.spec_index].clone(),
+            transport: transports[bound.spec_index].clone(),
         });
         let server = engine::Server::start(engine::ServerOptions {
             listeners: listeners.collect(),
@@ -167,9 +167,9 @@ impl RunningBroker {
             store: store_location(&settings),
             options: Arc::new(options),
             seed: random_seed().map_err(|error| vec![format!("/dev/urandom: {error}")])?,
-            auth_handler: Some(auth_handler(porter.clone())),
-            authz_handler: outside.authz_handler(),
-            log: event_logger(&outside),
+            auth_handler: Some(auth_handler(authenticator.clone())),
+            authz_handler: resources.authz_handler(),
+            log: event_logger(&resources),
         });
         let server = server.map_err(|fault| vec![describe_start_error(&fault, &folder)])?;
         log_restored_state(&server);
@@ -178,7 +178,7 @@ impl RunningBroker {
             // Sessions of links that are no more may have come back.
             let has_stored = server.report().is_some_and(|(_, restored)| restored.sessions > 0);
             let any = !wanted.is_empty() || has_stored;
-            any.then(|| LinkSupervisor::start(&outside, &server, wanted, sys_interval_s))
+            any.then(|| LinkSupervisor::start(&resources, &server, wanted, sys_interval_s))
         };
         server.open_listeners().map_err(|fault| vec![describe_start_error(&fault, &folder)])?;
         let _ = io::stderr().lock().write_all(banner.as_bytes());
@@ -189,13 +189,13 @@ impl RunningBroker {
             plan,
             memory_bytes,
             ports,
-            authenticator: porter,
-            resources: outside,
+            authenticator,
+            resources,
             logs,
             server,
             #[cfg(feature = "bridge")]
             links,
-            listener_indexes: wishes,
+            listener_indexes: indexes,
             files,
             signals,
             stopping,
@@ -254,12 +254,13 @@ impl RunningBroker {
         let changes = self.plan.reload(next);
         let settings = self.plan.settings(self.memory_bytes);
         let security = || SecurityState::load(&settings, &self.ports, &self.resources);
-        let read = load_listener_transports(&settings).and_then(|doors| Ok((doors, security()?)));
+        let read = load_listener_transports(&settings)
+            .and_then(|transports| Ok((transports, security()?)));
         #[cfg(feature = "bridge")]
         let read = read.and_then(|read| Ok((read, collect_links(&settings)?)));
         #[cfg(not(feature = "bridge"))]
         let read = read.map(|read| (read, ()));
-        let ((doors, security), _links) = match read {
+        let ((transports, security), _links) = match read {
             Ok(read) => read,
             Err(wrongs) => {
                 self.plan = before;
@@ -275,8 +276,9 @@ impl RunningBroker {
             return;
         }
         // Even where no option has changed the files may have.
-        self.server
-            .change_transports(self.listener_indexes.iter().map(|at| doors[*at].clone()).collect());
+        self.server.change_transports(
+            self.listener_indexes.iter().map(|at| transports[*at].clone()).collect(),
+        );
         // Who is let in before what they may do: nobody is in by the old list under the new rules.
         let options = effective_options(&settings, &security, &self.listener_indexes);
         self.authenticator
@@ -357,9 +359,9 @@ fn event_logger(
     #[cfg(feature = "sink")]
     {
         let hub = outside.hub.clone();
-        Box::new(move |note| {
-            event_log::log_event(note);
-            hub.on_event(note);
+        Box::new(move |event| {
+            event_log::log_event(event);
+            hub.on_event(event);
         })
     }
 }
@@ -367,9 +369,19 @@ fn event_logger(
 type BrokerEventLogger = Box<dyn Fn(&broker::BrokerEvent) + Send + Sync>;
 
 /// How shards ask.
-fn auth_handler(porter: Arc<Authenticator>) -> engine::AuthHandler {
-    Arc::new(move |engine::AuthTask { request: claim, liveness, responder: answer }| {
-        porter.authenticate(claim, liveness, Box::new(move |verdict| answer.respond(verdict)));
+/// As many as there are cores, unless the options say how many.
+fn shard_count(settings: &ProgramSettings) -> usize {
+    let wanted = if settings.shards == 0 { host::core_count() } else { settings.shards };
+    wanted.min(broker::limits::SHARDS_MAX)
+}
+
+fn auth_handler(authenticator: Arc<Authenticator>) -> engine::AuthHandler {
+    Arc::new(move |engine::AuthTask { request, liveness, responder: answer }| {
+        authenticator.authenticate(
+            request,
+            liveness,
+            Box::new(move |verdict| answer.respond(verdict)),
+        );
     })
 }
 
@@ -398,10 +410,10 @@ fn effective_options(
 pub(crate) fn load_listener_transports(
     settings: &ProgramSettings,
 ) -> Result<Vec<ListenerTransport>, Vec<String>> {
-    let (mut doors, mut wrongs) = (Vec::new(), Vec::new());
+    let (mut transports, mut wrongs) = (Vec::new(), Vec::new());
     for listener in &settings.listeners {
         match load_listener_transport(listener) {
-            Ok(door) => doors.push(door),
+            Ok(transport) => transports.push(transport),
             // Several listeners may share a file.
             Err(whys) => {
                 for why in whys {
@@ -412,33 +424,37 @@ pub(crate) fn load_listener_transports(
             }
         }
     }
-    if wrongs.is_empty() { Ok(doors) } else { Err(wrongs) }
+    if wrongs.is_empty() { Ok(transports) } else { Err(wrongs) }
 }
 
 fn load_listener_transport(listener: &ListenerSettings) -> Result<ListenerTransport, Vec<String>> {
-    let ListenerSettings { url, door, .. } = listener;
+    let ListenerSettings { url, transport, .. } = listener;
     let web = websocket_site(listener).map(Arc::new);
-    let own =
-        ListenerTransport { proxy: door.proxy, websocket: web, ..ListenerTransport::default() };
+    let own = ListenerTransport {
+        proxy: transport.proxy,
+        websocket: web,
+        ..ListenerTransport::default()
+    };
     if !url.is_tls() {
         return Ok(own);
     }
     #[cfg(feature = "psk")]
-    if let Some(file) = &door.psk_file {
+    if let Some(file) = &transport.psk_file {
         return Ok(ListenerTransport { psk: Some(crate::psk_file::read_psk_file(file)?), ..own });
     }
-    let tls = door.tls.load()?;
+    let tls = transport.tls.load()?;
     if !url.is_quic() {
         return Ok(ListenerTransport { tls: Some(tls), ..own });
     }
-    let quic = QuicConfig::new(&tls, door.quic).map_err(|why| vec![format!("{url}: {why}")])?;
+    let quic =
+        QuicConfig::new(&tls, transport.quic).map_err(|why| vec![format!("{url}: {why}")])?;
     Ok(ListenerTransport { quic: Some(quic), ..own })
 }
 
 /// What a WebSocket listener serves.
 fn websocket_site(listener: &ListenerSettings) -> Option<WebSocketSite> {
     let path = listener.url.web_path()?;
-    let listed = &listener.door.ws_origins;
+    let listed = &listener.transport.ws_origins;
     let origins = match listed.is_empty() {
         // A page is a stranger, whatever host its reader sits at.
         true if !listener.accepts_other_hosts() && !listener.requires_credentials() => {
@@ -459,7 +475,7 @@ fn bind_listeners(settings: &ProgramSettings) -> Result<Vec<BoundListener>, Vec<
         .map(|listener| ListenerSpec {
             url: &listener.url,
             open: listener.accepts_other_hosts() || listener.requires_credentials(),
-            mode: listener.door.unix_mode,
+            mode: listener.transport.unix_mode,
         })
         .collect();
     listen_url::bind(&wishes)

@@ -41,7 +41,7 @@ impl TestAuthorizer {
         Ok(())
     }
 
-    pub fn receive_request(&mut self, shard: usize, slip: RequestId, question: AuthzRequest) {
+    pub fn receive_request(&mut self, shard: usize, request_id: RequestId, question: AuthzRequest) {
         let AuthzRequest { action, topic, qos, retain, client_id, namespace, user, .. } = &question;
         let what = if *action == AclAction::Publish { "publish" } else { "subscribe" };
         let mut line = format!("{what} {topic:?} qos={qos}");
@@ -56,7 +56,7 @@ impl TestAuthorizer {
             let _ = write!(line, " namespace={namespace}");
         }
         self.request_log.push(line);
-        self.pending.push((shard, slip, question));
+        self.pending.push((shard, request_id, question));
     }
 
     pub fn decide(&self, question: &AuthzRequest) -> AuthzDecision {

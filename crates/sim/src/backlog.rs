@@ -27,8 +27,8 @@ impl BacklogConnection {
     pub(crate) fn peer(&self) -> PeerInfo {
         match self.listener {
             ListenerId::NONE => {
-                let grant = Principal { is_superuser: true, ..Principal::default() };
-                PeerInfo::internal(self.address, grant)
+                let principal = Principal { is_superuser: true, ..Principal::default() };
+                PeerInfo::internal(self.address, principal)
             }
             listener => PeerInfo::new(self.address, listener),
         }

@@ -344,6 +344,6 @@ fn packet(reader: &mut FuzzInput<'_>) -> Vec<u8> {
 
 /// A seed corpus: random inputs, for whoever has no better ones.
 pub fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
-    let mut chance = SimRng::new(seed);
-    (0..len).map(|_| chance.next_u64() as u8).collect()
+    let mut rng = SimRng::new(seed);
+    (0..len).map(|_| rng.next_u64() as u8).collect()
 }

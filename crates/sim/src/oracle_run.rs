@@ -23,7 +23,7 @@ pub struct OracleRun {
     /// Payload number of the next publish.
     next: usize,
     pub log: String,
-    chance: SimRng,
+    rng: SimRng,
 }
 
 struct OracleRunClient {
@@ -63,7 +63,7 @@ const WRITE_BYTES_MAX: u32 = 200;
 
 impl OracleRun {
     pub fn new(seed: u64) -> OracleRun {
-        let mut chance = SimRng::new(seed ^ 0x5eed);
+        let mut rng = SimRng::new(seed ^ 0x5eed);
         let mut options = BrokerOptions {
             sys_interval_s: 0,
             write_bytes_max: WRITE_BYTES_MAX,
@@ -75,19 +75,19 @@ impl OracleRun {
             Some(Arc::new(BrokerOptions { namespace, ..options.clone() }))
         });
         options.listeners = own.into();
-        let shards = 1 + chance.below(3);
+        let shards = 1 + rng.below(3);
         let mut world = SimWorld::new(options, shards, seed, Some(SimRng::new(seed)));
-        let disk = chance.one_in(2);
+        let disk = rng.one_in(2);
         if disk {
             world.enable_disk();
         }
         let clients = (0..CLIENTS).map(OracleRunClient::new).collect();
-        let mixed = chance.one_in(2);
-        let door = |_| if mixed { chance.below(NAMESPACES.len()) } else { 0 };
+        let mixed = rng.one_in(2);
+        let door = |_| if mixed { rng.below(NAMESPACES.len()) } else { 0 };
         let doors: Vec<usize> = (0..CLIENTS).map(door).collect();
         let oracle = Oracle::new(doors.iter().map(|door| NAMESPACES[*door]).collect());
         let log = format!("# shards: {shards}, disk: {disk}, by listeners {doors:?}\n");
-        OracleRun { world, oracle, clients, listeners: doors, next: 0, log, chance }
+        OracleRun { world, oracle, clients, listeners: doors, next: 0, log, rng }
     }
 
     pub fn apply(&mut self, action: &RandomAction) -> Result<(), String> {
@@ -150,7 +150,7 @@ impl OracleRun {
                 };
                 self.publish(client, message);
                 if flaky {
-                    self.world.run_rounds(self.chance.below(4));
+                    self.world.run_rounds(self.rng.below(4));
                     self.cut(client);
                     self.connect(client, &ConnectRequest::for_resume(window));
                 }
@@ -276,7 +276,7 @@ impl OracleRun {
             let message = self.message(client, topic, qos);
             self.publish(client, message);
         }
-        self.world.run_rounds(self.chance.below(6));
+        self.world.run_rounds(self.rng.below(6));
     }
 
     fn namespace(&self, client: usize) -> &'static str {

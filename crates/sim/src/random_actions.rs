@@ -130,56 +130,56 @@ fn run(seed: u64, actions: &[RandomAction]) -> Result<(), SimFailure> {
 }
 
 fn actions(seed: u64) -> Vec<RandomAction> {
-    let mut chance = SimRng::new(seed);
-    (0..ACTIONS).map(|_| action(&mut chance)).collect()
+    let mut rng = SimRng::new(seed);
+    (0..ACTIONS).map(|_| action(&mut rng)).collect()
 }
 
-fn action(chance: &mut SimRng) -> RandomAction {
-    let client = chance.below(CLIENTS);
-    let (topic, filter) = (chance.below(TOPICS.len()), chance.below(FILTERS.len()));
-    let qos = chance.below(3) as u8;
-    match chance.below(26) {
+fn action(rng: &mut SimRng) -> RandomAction {
+    let client = rng.below(CLIENTS);
+    let (topic, filter) = (rng.below(TOPICS.len()), rng.below(FILTERS.len()));
+    let qos = rng.below(3) as u8;
+    match rng.below(26) {
         0..4 => RandomAction::Connect {
             client,
-            greeting: greeting(client >= STEADY, chance),
-            takeover: chance.one_in(3),
+            greeting: greeting(client >= STEADY, rng),
+            takeover: rng.one_in(3),
         },
         4 | 5 => RandomAction::Cut { client },
-        6 => RandomAction::Disconnect { client, with_will: chance.one_in(3) },
+        6 => RandomAction::Disconnect { client, with_will: rng.one_in(3) },
         7 => RandomAction::Join {
-            client: STEADY + chance.below(CLIENTS - STEADY),
-            group: chance.below(GROUPS.len()),
+            client: STEADY + rng.below(CLIENTS - STEADY),
+            group: rng.below(GROUPS.len()),
         },
-        8 => RandomAction::Pass { s: PASSES_S[chance.below(PASSES_S.len())] },
-        9 | 10 => RandomAction::Silence { client, silent: chance.one_in(2) },
-        11 => RandomAction::Stall { client, stalled: chance.one_in(2) },
+        8 => RandomAction::Pass { s: PASSES_S[rng.below(PASSES_S.len())] },
+        9 | 10 => RandomAction::Silence { client, silent: rng.one_in(2) },
+        11 => RandomAction::Stall { client, stalled: rng.one_in(2) },
         12..15 => RandomAction::Subscribe { client, filter, qos },
         15 => RandomAction::Unsubscribe { client, filter },
         16 | 17 => RandomAction::Burst {
             client,
             topic,
             qos,
-            count: 1 + chance.below(5),
-            victim: (client + 1 + chance.below(CLIENTS - 1)) % CLIENTS,
-            back: chance.one_in(2),
+            count: 1 + rng.below(5),
+            victim: (client + 1 + rng.below(CLIENTS - 1)) % CLIENTS,
+            back: rng.one_in(2),
         },
         _ => RandomAction::Publish {
             client,
             topic,
             qos,
-            keep: [Keep::No, Keep::No, Keep::Keep, Keep::Clear][chance.below(4)],
-            expiry_s: [0, 0, 0, MESSAGE_EXPIRY_S][chance.below(4)],
-            flaky: chance.one_in(6),
+            keep: [Keep::No, Keep::No, Keep::Keep, Keep::Clear][rng.below(4)],
+            expiry_s: [0, 0, 0, MESSAGE_EXPIRY_S][rng.below(4)],
+            flaky: rng.one_in(6),
         },
     }
 }
 
-fn greeting(steady: bool, chance: &mut SimRng) -> ConnectRequest {
-    let will = (chance.below(3) as u8, chance.one_in(2), WILL_DELAYS_S[chance.below(3)]);
+fn greeting(steady: bool, rng: &mut SimRng) -> ConnectRequest {
+    let will = (rng.below(3) as u8, rng.one_in(2), WILL_DELAYS_S[rng.below(3)]);
     ConnectRequest {
-        clean: !steady && chance.one_in(4),
-        expiry_s: if steady { FOREVER } else { SESSION_EXPIRIES_S[chance.below(3)] },
-        window: [1, 2, 5, 100][chance.below(4)],
-        will: Some(will).filter(|_| chance.one_in(2)),
+        clean: !steady && rng.one_in(4),
+        expiry_s: if steady { FOREVER } else { SESSION_EXPIRIES_S[rng.below(3)] },
+        window: [1, 2, 5, 100][rng.below(4)],
+        will: Some(will).filter(|_| rng.one_in(2)),
     }
 }

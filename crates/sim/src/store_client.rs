@@ -1,4 +1,5 @@
-//! The engine's shelf in small: what the disk refuses waits here, and removals go past it.
+//! The store client of the engine in small: writes that the disk refuses wait here, and removals
+//! overtake them.
 
 use crate::disk::SimDisk;
 use broker::{RecordChange, RecordSpace};

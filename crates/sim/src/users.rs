@@ -21,23 +21,23 @@ struct TestUser {
     /// None for whoever says no name.
     name: Option<String>,
     password: Vec<u8>,
-    grant: Principal,
+    principal: Principal,
     /// How often it has to prove itself.
     steps: usize,
 }
 
 impl TestUsers {
-    pub fn decide(&self, claim: &AuthRequest) -> AuthDecision {
-        if let Some(step) = &claim.step {
+    pub fn decide(&self, request: &AuthRequest) -> AuthDecision {
+        if let Some(step) = &request.step {
             return self.next_step(step);
         }
-        let same = |person: &&TestUser| person.name.as_deref() == claim.user_name.as_deref();
+        let same = |person: &&TestUser| person.name.as_deref() == request.user_name.as_deref();
         let Some(person) = self.users.iter().find(same) else {
             return AuthDecision::Deny(Refusal::BadCredentials);
         };
-        let SecretBytes(given) = claim.password.clone().unwrap_or(SecretBytes([].into()));
+        let SecretBytes(given) = request.password.clone().unwrap_or(SecretBytes([].into()));
         match *given == *person.password {
-            true => AuthDecision::Allow(Box::new(person.grant.clone())),
+            true => AuthDecision::Allow(Box::new(person.principal.clone())),
             false => AuthDecision::Deny(Refusal::BadCredentials),
         }
     }
@@ -58,7 +58,10 @@ impl TestUsers {
             (false, _) => AuthDecision::Deny(Refusal::BadCredentials),
             (true, true) => {
                 let says = Some(Box::from(&b"welcome"[..]));
-                AuthDecision::Allow(Box::new(Principal { auth_data: says, ..person.grant.clone() }))
+                AuthDecision::Allow(Box::new(Principal {
+                    auth_data: says,
+                    ..person.principal.clone()
+                }))
             }
             (true, false) => {
                 let memory = SecretBytes(format!("{name} {}", done + 1).into_bytes().into());
@@ -76,24 +79,24 @@ impl TestUsers {
         let name = words.next().ok_or("who?")?;
         let name = Some(name).filter(|name| *name != "anonymous");
         let user = name.map(Arc::from);
-        let grant =
+        let principal =
             Principal { user, permissions: own.map(rules).transpose()?, ..Principal::default() };
         let (name, password) = (name.map(String::from), Vec::new());
-        let mut person = TestUser { name, password, grant, steps: 1 };
+        let mut person = TestUser { name, password, principal, steps: 1 };
         for word in words {
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
             match key {
                 "expires" => {
                     let seconds = value.strip_suffix('s').and_then(|text| text.parse::<u64>().ok());
                     let seconds = seconds.ok_or("when does it expire?")?;
-                    person.grant.expires_in_ms = Some(seconds * 1000);
+                    person.principal.expires_in_ms = Some(seconds * 1000);
                 }
-                "group" => person.grant.groups.push(value.into()),
-                "id" => person.grant.client_id = Some(value.into()),
-                "namespace" => person.grant.namespace = Some(value.into()),
+                "group" => person.principal.groups.push(value.into()),
+                "id" => person.principal.client_id = Some(value.into()),
+                "namespace" => person.principal.namespace = Some(value.into()),
                 "password" => person.password = value.into(),
                 "steps" => person.steps = value.parse().map_err(|_| "how many steps?")?,
-                "superuser" => person.grant.is_superuser = true,
+                "superuser" => person.principal.is_superuser = true,
                 _ => return Err(format!("a user has no {key}")),
             }
         }

@@ -29,7 +29,7 @@ pub struct SimWorld {
     pub now: MonotonicMs,
     shards: Vec<SimShard>,
     wires: Vec<SimWire>,
-    chance: Option<SimRng>,
+    rng: Option<SimRng>,
     options: Arc<BrokerOptions>,
     seed: u64,
     disk: Option<SimDisk>,
@@ -82,19 +82,14 @@ impl SimWorld {
     pub const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     /// `chance` draws the order of events where it is given.
-    pub fn new(
-        options: BrokerOptions,
-        shards: usize,
-        seed: u64,
-        chance: Option<SimRng>,
-    ) -> SimWorld {
+    pub fn new(options: BrokerOptions, shards: usize, seed: u64, rng: Option<SimRng>) -> SimWorld {
         let write_bytes_max = options.write_bytes_max as usize;
         let options = Arc::new(options);
         let mut world = SimWorld {
             now: MonotonicMs(0),
             shards: Vec::new(),
             wires: Vec::new(),
-            chance,
+            rng,
             options,
             seed,
             disk: None,
@@ -121,16 +116,16 @@ impl SimWorld {
     pub fn answer_authz(&mut self, count: usize) {
         let count = count.min(self.authorizer.pending.len());
         let told: Vec<_> = self.authorizer.pending.drain(..count).collect();
-        for (at, slip, question) in told {
+        for (at, request_id, question) in told {
             let answer = self.authorizer.decide(&question);
-            self.give_input(at, ShardInput::AuthzAnswered { slip, answer });
+            self.give_input(at, ShardInput::AuthzAnswered { request_id, answer });
         }
     }
 
     /// Everyone who waits at the door is told.
     pub fn answer_auth(&mut self) {
-        for (at, conn, case, claim) in std::mem::take(&mut self.users.pending) {
-            let verdict = self.users.decide(&claim);
+        for (at, conn, case, request) in std::mem::take(&mut self.users.pending) {
+            let verdict = self.users.decide(&request);
             self.give_input(at, ShardInput::AuthDecided { conn, case, verdict });
         }
     }
@@ -188,8 +183,14 @@ impl SimWorld {
         all.iter_mut().for_each(Shard::make_presets);
         let place = |shard| {
             let lanes = (0..shards).map(|_| VecDeque::new()).collect();
-            let shelf = SimStoreClient::default();
-            SimShard { shard, out: Outbox::new(shards), store: shelf, conns: Vec::new(), lanes }
+            let store_client = SimStoreClient::default();
+            SimShard {
+                shard,
+                out: Outbox::new(shards),
+                store: store_client,
+                conns: Vec::new(),
+                lanes,
+            }
         };
         self.shards = all.into_iter().map(place).collect();
     }
@@ -390,8 +391,8 @@ impl SimWorld {
         if unsynced == 0 {
             return false;
         }
-        let chance = self.chance.as_mut();
-        disk.sync(chance.map_or(unsynced, |chance| chance.below(unsynced + 1)));
+        let rng = self.rng.as_mut();
+        disk.sync(rng.map_or(unsynced, |rng| rng.below(unsynced + 1)));
         let seq = disk.durable();
         for at in 0..self.shards.len() {
             if self.shards[at].shard.waits_for_disk() && !self.is_stopped() {
@@ -403,9 +404,9 @@ impl SimWorld {
 
     fn draw_order(&mut self, len: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..len).collect();
-        if let Some(chance) = &mut self.chance {
+        if let Some(rng) = &mut self.rng {
             for at in (1..len).rev() {
-                order.swap(at, chance.below(at + 1));
+                order.swap(at, rng.below(at + 1));
             }
         }
         order
@@ -418,7 +419,7 @@ impl SimWorld {
         let mut busy = false;
         for from in self.draw_order(self.shards.len()) {
             let len = self.shards[at].lanes[from].len();
-            let take = self.chance.as_mut().map_or(len, |chance| chance.below(len + 1).max(1));
+            let take = self.rng.as_mut().map_or(len, |rng| rng.below(len + 1).max(1));
             for _ in 0..take.min(len) {
                 let place = &mut self.shards[at];
                 let Some(cross) = place.lanes[from].pop_front() else { break };
@@ -446,7 +447,7 @@ impl SimWorld {
         self.perform_outbox(at);
         let is_full = self.shards[at].store.has_refused();
         // With chance the disk takes it sooner or later.
-        busy | (is_full && self.chance.is_some()) | (was_full && !is_full)
+        busy | (is_full && self.rng.is_some()) | (was_full && !is_full)
     }
 
     /// Gives the shard what one connection's client has sent.
@@ -459,9 +460,9 @@ impl SimWorld {
         }
         let len = wire.to_broker.len();
         let len = self
-            .chance
+            .rng
             .as_mut()
-            .map_or(len, |chance| if chance.one_in(4) { 1 + chance.below(len) } else { len });
+            .map_or(len, |rng| if rng.one_in(4) { 1 + rng.below(len) } else { len });
         let bytes = &wire.to_broker[..len];
         place.shard.handle(self.now, ShardInput::Bytes { conn, bytes }, &mut place.out);
         let consumed = place.out.consumed;
@@ -480,10 +481,10 @@ impl SimWorld {
         for wire in &mut self.wires {
             let len = wire.unsent.len();
             let mut take = if wire.stalled { wire.room.min(len) } else { len };
-            if let Some(chance) = &mut self.chance
-                && chance.one_in(4)
+            if let Some(rng) = &mut self.rng
+                && rng.one_in(4)
             {
-                take = chance.below(take + 1).max(take.min(1));
+                take = rng.below(take + 1).max(take.min(1));
             }
             busy |= take > 0;
             wire.room = wire.room.saturating_sub(take);

@@ -33,7 +33,7 @@ impl ConsolePrinter {
         let start = if self.is_terminal { "\r" } else { "" };
         let mut text = String::new();
         for (count, name) in COUNTS {
-            let n = row.tally.count(*count);
+            let n = row.stats.count(*count);
             if n == 0 || name.contains("bytes") {
                 continue;
             }
@@ -43,7 +43,7 @@ impl ConsolePrinter {
         for (sampler, name) in
             [(LatencySampler::Pub, "publish_latency"), (LatencySampler::Sub, "e2e_latency")]
         {
-            let times = row.tally.times(sampler);
+            let times = row.stats.times(sampler);
             if !times.is_empty() {
                 let mean = times.mean() / 1e3;
                 let p99 = times.value_at_quantile(0.99) as f64 / 1e3;

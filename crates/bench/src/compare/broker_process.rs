@@ -144,13 +144,13 @@ impl BrokerProcess {
 /// Whether a handshake gets to its end.
 fn completes_handshake(address: SocketAddr, manner: &QuicClientOptions) -> std::io::Result<bool> {
     let mut outlet = QuicClientEndpoint::new(address, None, START_MAX)?;
-    let trunk = outlet.connect(manner, "localhost", 0)?;
+    let connection = outlet.connect(manner, "localhost", 0)?;
     let begun = Instant::now();
     while begun.elapsed() < ANSWER_MAX {
         outlet.send_pending();
         outlet.poll(&mut Vec::new())?;
-        if outlet.poll_open(trunk)? {
-            outlet.close(trunk);
+        if outlet.poll_open(connection)? {
+            outlet.close(connection);
             outlet.send_pending();
             return Ok(true);
         }

@@ -56,8 +56,8 @@ impl ClientDistributor<'_> {
         for group in &self.plan.groups {
             for nth in 0..group.clients {
                 if !group.subscribe.is_empty() {
-                    let mut chance = client_rng(self.plan, place);
-                    let (_, filters) = group.client_names(group.number_first + nth, &mut chance);
+                    let mut rng = client_rng(self.plan, place);
+                    let (_, filters) = group.client_names(group.number_first + nth, &mut rng);
                     filters.iter().for_each(|filter| wanted.add(filter, 1));
                 }
                 place += 1;
@@ -76,8 +76,8 @@ impl ClientDistributor<'_> {
     ) {
         let group = &self.plan.groups[at];
         let number = group.number_first + nth;
-        let mut chance = client_rng(self.plan, place);
-        let (id, filters) = group.client_names(number, &mut chance);
+        let mut rng = client_rng(self.plan, place);
+        let (id, filters) = group.client_names(number, &mut rng);
         let who = TemplateValues {
             number,
             topics: group.topics,
@@ -85,12 +85,12 @@ impl ClientDistributor<'_> {
             ..TemplateValues::default()
         };
         let publisher = group.publish.as_ref().map(|publishing| {
-            let user_name = group.user_name(&who, &mut chance).unwrap_or_default();
+            let user_name = group.user_name(&who, &mut rng).unwrap_or_default();
             let who = TemplateValues { user_name: &user_name, ..who };
             let topic = if template::varies_by_message(&publishing.topic) {
                 publishing.topic.clone()
             } else {
-                template::fill_template(&publishing.topic, &who, &mut chance)
+                template::fill_template(&publishing.topic, &who, &mut rng)
             };
             let publisher = LoadPublisher {
                 consumer_count: wanted.consumers_of(&topic),

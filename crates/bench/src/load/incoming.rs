@@ -18,7 +18,7 @@ impl LoadThread {
         let mut buffer = std::mem::take(&mut self.buffer);
         let received = self.receive_into(at, ends, &mut buffer);
         self.buffer = buffer;
-        self.ages.flush(&mut self.tally);
+        self.ages.flush(&mut self.stats);
         if let Err(failure) = received {
             self.drop_connection(at, failure);
         }
@@ -45,7 +45,7 @@ impl LoadThread {
                 return Err(LoadFailure::Closed);
             }
             let is_all = wire.short_read_is_all() && tail + read < buffer.len() && !ends;
-            self.tally.add(LoadCounter::BytesIn, read as u64);
+            self.stats.add(LoadCounter::BytesIn, read as u64);
             let now_ns = self.clock.now_ns();
             let used = self.read_packets(at, &buffer[..tail + read], now_ns)?;
             let client = &mut self.clients[at as usize];
@@ -106,28 +106,28 @@ impl LoadThread {
             let age_us = stamp.age_us(now_us);
             let due_us = now_us - age_us;
             if due_us >= self.measured_us.0 && due_us < self.measured_us.1 {
-                self.ages.add(age_us, &mut self.tally);
+                self.ages.add(age_us, &mut self.stats);
             }
             tracks.receive(stamp.stream, stamp.seq, seq_first);
             count += 1;
         }
-        self.tally.add(LoadCounter::Recv, count);
-        self.tally.add(LoadCounter::PayloadIn, count * payload as u64);
+        self.stats.add(LoadCounter::Recv, count);
+        self.stats.add(LoadCounter::PayloadIn, count * payload as u64);
         self.received += count;
         count as usize * first.len()
     }
 
     fn count_message(&mut self, at: u32, publish: &Publish<'_>, now_ns: u64) {
         let client = &mut self.clients[at as usize];
-        self.tally.add(LoadCounter::Recv, 1);
-        self.tally.add(LoadCounter::PayloadIn, publish.payload.len() as u64);
+        self.stats.add(LoadCounter::Recv, 1);
+        self.stats.add(LoadCounter::PayloadIn, publish.payload.len() as u64);
         self.received += 1;
         let now_us = now_ns / 1_000;
         if let Some(stamp) = PayloadStamp::read(publish.payload) {
             let age_us = stamp.age_us(now_us);
             let due_us = now_us - age_us;
             if due_us >= self.measured_us.0 && due_us < self.measured_us.1 {
-                self.ages.add(age_us, &mut self.tally);
+                self.ages.add(age_us, &mut self.stats);
             }
             // Who was subscribed before anyone published has missed what it did not see.
             let first = (self.plan.start == StartMode::Together).then_some(0);
@@ -137,11 +137,11 @@ impl LoadThread {
             };
             tracks.receive(stamp.stream, stamp.seq, first);
         } else {
-            self.tally.add(LoadCounter::RecvForeign, 1);
+            self.stats.add(LoadCounter::RecvForeign, 1);
             let fields = &self.plan.groups[usize::from(client.group)].fields;
             if let Some(sent_ms) = payload::sent_ms(fields, publish.payload) {
                 let age_ms = (now_ns / 1_000_000).saturating_sub(sent_ms);
-                self.tally.record(LatencySampler::Sub, age_ms.saturating_mul(1_000).min(TIME_MASK));
+                self.stats.record(LatencySampler::Sub, age_ms.saturating_mul(1_000).min(TIME_MASK));
             }
         }
         if let Some(packet_id) = publish.packet_id {
@@ -210,8 +210,8 @@ impl LoadThread {
         if reason.is_error() {
             return Err(LoadFailure::ConnAck(reason.code()));
         }
-        self.tally.record(LatencySampler::Connect, (now_ns - client.requested_ns) / 1_000);
-        self.tally.add(LoadCounter::ConnectSucc, 1);
+        self.stats.record(LatencySampler::Connect, (now_ns - client.requested_ns) / 1_000);
+        self.stats.add(LoadCounter::ConnectSucc, 1);
         if client.filters.is_empty() {
             self.mark_live(at);
         } else {
@@ -225,10 +225,10 @@ impl LoadThread {
         if client.state != ClientState::Subscribing {
             return Err(LoadFailure::Violation("SUBACK without SUBSCRIBE".into()));
         }
-        self.tally.record(LatencySampler::Subscribe, (now_ns - client.requested_ns) / 1_000);
+        self.stats.record(LatencySampler::Subscribe, (now_ns - client.requested_ns) / 1_000);
         let refused = codes.iter().filter(|code| **code >= 0x80).count() as u64;
-        self.tally.add(LoadCounter::Sub, codes.len() as u64 - refused);
-        self.tally.add(LoadCounter::SubFail, refused);
+        self.stats.add(LoadCounter::Sub, codes.len() as u64 - refused);
+        self.stats.add(LoadCounter::SubFail, refused);
         if let Some(code) = codes.iter().find(|code| **code >= 0x80) {
             return Err(LoadFailure::SubAck(*code));
         }
@@ -244,14 +244,14 @@ impl LoadThread {
         if ack.reason.is_error() {
             // It will not arrive, and nobody should wait for it.
             let fan = publisher.consumer_count;
-            self.tally.add(LoadCounter::PubFail, 1);
-            self.tally.record_failure(LoadFailure::PubAck(ack.reason.code()));
+            self.stats.add(LoadCounter::PubFail, 1);
+            self.stats.record_failure(LoadFailure::PubAck(ack.reason.code()));
             self.received += fan;
         } else {
             self.count_unmatched(ack.reason);
-            self.tally.add(LoadCounter::PubSucc, 1);
+            self.stats.add(LoadCounter::PubSucc, 1);
             if flight.due_us >= self.measured_us.0 && flight.due_us < self.measured_us.1 {
-                self.tally.record(LatencySampler::Pub, now_us - flight.due_us.min(now_us));
+                self.stats.record(LatencySampler::Pub, now_us - flight.due_us.min(now_us));
             }
         }
         self.send_backlog(at);
@@ -259,7 +259,7 @@ impl LoadThread {
 
     fn count_unmatched(&mut self, reason: ReasonCode) {
         if reason == ReasonCode::NoMatchingSubscribers {
-            self.tally.add(LoadCounter::PubNoSub, 1);
+            self.stats.add(LoadCounter::PubNoSub, 1);
         }
     }
 }
@@ -273,18 +273,18 @@ pub(super) struct AgeBatch {
 
 impl AgeBatch {
     #[inline]
-    fn add(&mut self, age_us: u64, tally: &mut LoadStats) {
+    fn add(&mut self, age_us: u64, stats: &mut LoadStats) {
         if self.us != age_us {
-            self.flush(tally);
+            self.flush(stats);
             self.us = age_us;
         }
         self.count += 1;
     }
 
     #[inline]
-    fn flush(&mut self, tally: &mut LoadStats) {
+    fn flush(&mut self, stats: &mut LoadStats) {
         if self.count > 0 {
-            tally.record_many(LatencySampler::Sub, self.us, self.count);
+            stats.record_many(LatencySampler::Sub, self.us, self.count);
             self.count = 0;
         }
     }

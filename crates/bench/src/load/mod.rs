@@ -114,7 +114,7 @@ impl SharedCounters {
 pub(crate) struct ThreadSecond {
     pub(crate) from_ns: u64,
     pub(crate) until_ns: u64,
-    pub(crate) tally: LoadStats,
+    pub(crate) stats: LoadStats,
     /// Processor time since the last hand-over, by the time that passed since then: a hand-over
     /// that comes late covers more than its second.
     pub(crate) busy: f64,

@@ -21,14 +21,14 @@ impl LoadThread {
         self.clients[at as usize].state = ClientState::AwaitingConnAck;
         self.send(at, |client, out| {
             let group = &plan.groups[usize::from(client.group)];
-            let mut chance = super::distribution::client_rng(&plan, client.index);
+            let mut rng = super::distribution::client_rng(&plan, client.index);
             let who = TemplateValues {
                 number: client.number,
                 topics: group.topics,
                 client_id: &client.id,
                 ..TemplateValues::default()
             };
-            let user_name = group.user_name(&who, &mut chance);
+            let user_name = group.user_name(&who, &mut rng);
             let mut properties = PropertiesBuf::default();
             if group.session_expiry_s > 0 {
                 properties.push(Property::SessionExpiryInterval(group.session_expiry_s));
@@ -133,7 +133,7 @@ impl LoadThread {
             return;
         };
         if client.state != ClientState::Live {
-            self.tally.add(LoadCounter::PubMissed, 1);
+            self.stats.add(LoadCounter::PubMissed, 1);
             return;
         }
         let unsent = client.out.len() - client.out_from;
@@ -142,7 +142,7 @@ impl LoadThread {
                 publisher.backlog_due_ns = due_ns;
             }
             publisher.backlog_len += 1;
-            self.tally.add(LoadCounter::PubOverrun, 1);
+            self.stats.add(LoadCounter::PubOverrun, 1);
             return;
         }
         self.publish(at, due_ns, now);
@@ -253,9 +253,9 @@ impl LoadThread {
                 client_id: &client.id,
                 user_name: &publisher.user_name,
             };
-            let mut chance =
+            let mut rng =
                 super::distribution::client_rng(plan, client.index ^ u64::from(stamp.seq) << 32);
-            filled = template::fill_template(topic, &who, &mut chance);
+            filled = template::fill_template(topic, &who, &mut rng);
             topic = &filled;
         }
         let mut out = std::mem::take(&mut client.out);
@@ -272,7 +272,7 @@ impl LoadThread {
             payload: self.payloads[at_group].next(stamp, now),
         };
         publish.encode(client.version, &mut out);
-        self.tally.add(LoadCounter::PayloadOut, publish.payload.len() as u64);
+        self.stats.add(LoadCounter::PayloadOut, publish.payload.len() as u64);
         drop(filled);
         client.out = out;
         match packet_id {
@@ -283,8 +283,8 @@ impl LoadThread {
             None => self.written.push(due_us),
         }
         self.expected += publisher.consumer_count;
-        self.tally.add(LoadCounter::Pub, 1);
-        self.tally.record(LatencySampler::Lateness, now.saturating_sub(due_ns) / 1_000);
+        self.stats.add(LoadCounter::Pub, 1);
+        self.stats.record(LatencySampler::Lateness, now.saturating_sub(due_ns) / 1_000);
         if !client.is_dirty {
             client.is_dirty = true;
             self.dirty.push(at);
@@ -308,9 +308,9 @@ impl LoadThread {
         if !self.written.is_empty() {
             let now_us = self.clock.now_ns() / 1_000;
             for due_us in self.written.drain(..) {
-                self.tally.add(LoadCounter::PubSucc, 1);
+                self.stats.add(LoadCounter::PubSucc, 1);
                 if due_us >= self.measured_us.0 && due_us < self.measured_us.1 {
-                    self.tally.record(LatencySampler::Pub, now_us - due_us.min(now_us));
+                    self.stats.record(LatencySampler::Pub, now_us - due_us.min(now_us));
                 }
             }
         }
@@ -336,7 +336,7 @@ impl LoadThread {
             match wire.write(&client.out[client.out_from..], &mut self.endpoints) {
                 Ok(Some(written)) => {
                     client.out_from += written;
-                    self.tally.add(LoadCounter::BytesOut, written as u64);
+                    self.stats.add(LoadCounter::BytesOut, written as u64);
                 }
                 Ok(None) => return,
                 Err(error) => return self.drop_connection(at, LoadFailure::from_io(&error)),

@@ -9,7 +9,7 @@ pub(crate) struct PayloadGenerator {
     body: PayloadKind,
     bytes: Vec<u8>,
     count: u64,
-    chance: BenchRng,
+    rng: BenchRng,
 }
 
 impl PayloadGenerator {
@@ -20,7 +20,7 @@ impl PayloadGenerator {
             PayloadKind::Template(text, _) => text.clone().into_bytes(),
             PayloadKind::Fields(fields, len) => vec![PADDING; 8 * fields.len() + len],
         };
-        PayloadGenerator { body: body.clone(), bytes, count: 0, chance: BenchRng::new(seed) }
+        PayloadGenerator { body: body.clone(), bytes, count: 0, rng: BenchRng::new(seed) }
     }
 
     /// The payload of the next message. A stamp is written only where it fits.
@@ -30,7 +30,7 @@ impl PayloadGenerator {
             PayloadKind::Sized(_) => stamp.write(&mut self.bytes),
             PayloadKind::Literal(_) => {}
             PayloadKind::Template(text, random_bytes) => {
-                self.bytes = self.chance.fill_payload(text, *random_bytes, now_ns).into_bytes();
+                self.bytes = self.rng.fill_payload(text, *random_bytes, now_ns).into_bytes();
             }
             PayloadKind::Fields(fields, _) => {
                 for (field, into) in fields.iter().zip(self.bytes.chunks_exact_mut(8)) {

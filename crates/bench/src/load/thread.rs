@@ -34,7 +34,7 @@ pub(crate) struct LoadThread {
     pub(super) clients: Vec<LoadClient>,
     /// What the members of each shared subscription received, together.
     pub(super) shares: Vec<StreamTracks>,
-    pub(super) tally: LoadStats,
+    pub(super) stats: LoadStats,
     pub(super) buffer: Vec<u8>,
     /// Clients with something to write.
     pub(super) dirty: Vec<u32>,
@@ -53,7 +53,7 @@ pub(crate) struct LoadThread {
     pub(super) flights: i64,
     pub(super) ages: AgeBatch,
     pub(super) endpoints: QuicEndpoints,
-    /// Clients whose trunks have something new.
+    /// Clients whose connections have something new.
     pub(super) woken: Vec<u32>,
     poll: Poll,
     timer: PollTimer,
@@ -141,7 +141,7 @@ impl LoadThread {
             clock,
             clients: part.clients,
             shares: (0..part.shares).map(|_| StreamTracks::default()).collect(),
-            tally: LoadStats::new(),
+            stats: LoadStats::new(),
             buffer: vec![0; READ_BYTES_MAX],
             dirty: Vec::new(),
             spares: Vec::new(),
@@ -383,8 +383,8 @@ impl LoadThread {
         self.opening -= 1;
         self.shared.live.fetch_add(1, SeqCst);
         if client.lost_ns > 0 {
-            self.tally.record(LatencySampler::Reconnect, (now - client.lost_ns) / 1_000);
-            self.tally.add(LoadCounter::ReconnectSucc, 1);
+            self.stats.record(LatencySampler::Reconnect, (now - client.lost_ns) / 1_000);
+            self.stats.add(LoadCounter::ReconnectSucc, 1);
         }
         client.retries = 0;
         let joins = !client.was_live && self.plan.start == StartMode::Each;
@@ -415,18 +415,18 @@ impl LoadThread {
         let was_live = client.state == ClientState::Live;
         if was_live {
             self.shared.live.fetch_sub(1, SeqCst);
-            self.tally.add(LoadCounter::Lost, 1);
+            self.stats.add(LoadCounter::Lost, 1);
             client.lost_ns = now;
         } else {
             self.opening -= 1;
-            self.tally.add(LoadCounter::ConnectFail, 1);
+            self.stats.add(LoadCounter::ConnectFail, 1);
         }
-        self.tally.record_failure(failure);
+        self.stats.record_failure(failure);
         if let Some(publisher) = &mut client.publisher {
             let unanswered = publisher.flights.drain(..).count() as u64;
             self.flights -= unanswered as i64;
-            self.tally.add(LoadCounter::PubUnanswered, unanswered);
-            self.tally
+            self.stats.add(LoadCounter::PubUnanswered, unanswered);
+            self.stats
                 .add(LoadCounter::PubMissed, u64::from(std::mem::take(&mut publisher.backlog_len)));
         }
         let tries = if client.was_live { group.reconnects } else { group.connect_retries };
@@ -435,7 +435,7 @@ impl LoadThread {
             let wait = if was_live { 0 } else { RETRY_NS };
             client.retries += 1;
             client.state = ClientState::Waiting;
-            self.tally.add(LoadCounter::ConnectRetried, 1);
+            self.stats.add(LoadCounter::ConnectRetried, 1);
             self.reopen.push(std::cmp::Reverse((now + wait, at)));
         } else {
             client.state = ClientState::Over;
@@ -487,15 +487,15 @@ impl LoadThread {
     fn report_second(&mut self, now: u64) {
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         let cpu_ns = cpu.tv_sec as u64 * SECOND_NS + cpu.tv_nsec as u64;
-        let mut tally = std::mem::replace(&mut self.tally, LoadStats::new());
-        tally.cpu_ns = cpu_ns - std::mem::replace(&mut self.cpu_ns, cpu_ns);
+        let mut stats = std::mem::replace(&mut self.stats, LoadStats::new());
+        stats.cpu_ns = cpu_ns - std::mem::replace(&mut self.cpu_ns, cpu_ns);
         let passed = now.saturating_sub(std::mem::replace(&mut self.handed_over_ns, now));
         // The two clocks are not read at the same moment.
-        let busy = (tally.cpu_ns as f64 / passed.max(BUSY_WINDOW_NS_MIN) as f64).min(1.0);
+        let busy = (stats.cpu_ns as f64 / passed.max(BUSY_WINDOW_NS_MIN) as f64).min(1.0);
         let until_ns = self.second_until().min(now);
         let from_ns = std::mem::replace(&mut self.second_from, until_ns);
         // Nobody listens any more: then nobody misses it either.
-        let _ = self.seconds.send(ThreadSecond { from_ns, until_ns, tally, busy });
+        let _ = self.seconds.send(ThreadSecond { from_ns, until_ns, stats, busy });
     }
 
     /// Leaves in order, and sums up.
@@ -521,7 +521,7 @@ impl LoadThread {
             }
             if let Some(publisher) = &client.publisher {
                 unanswered += publisher.flights.len() as u64;
-                self.tally.add(LoadCounter::PubMissed, u64::from(publisher.backlog_len));
+                self.stats.add(LoadCounter::PubMissed, u64::from(publisher.backlog_len));
                 end.streams.push(StreamSummary {
                     stream: publisher.stream,
                     client: client.id.to_string(),
@@ -531,7 +531,7 @@ impl LoadThread {
                 });
             }
         }
-        self.tally.add(LoadCounter::PubUnanswered, unanswered);
+        self.stats.add(LoadCounter::PubUnanswered, unanswered);
         for track in self.clients.iter().flat_map(|client| client.tracks.iter()) {
             *end.tracked.entry(track.stream).or_default() += track.totals();
         }

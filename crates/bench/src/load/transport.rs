@@ -1,5 +1,5 @@
-//! One connection's bytes, whatever carries them: a socket of its own, or of QUIC a trunk of an
-//! outlet that the thread's clients share.
+//! The byte stream of one client, over a socket of its own or over a QUIC connection of an endpoint
+//! that the clients of a thread share.
 
 use crate::plan::{BrokerTarget, TargetTransport};
 use carrier::{QuicClientEndpoint, QuicConnectionHandle};
@@ -49,9 +49,9 @@ impl ClientTransport {
             }
             TargetTransport::Quic(manner) => {
                 let at = outlets.endpoint_for(target.address, from, registry)?;
-                let trunk =
+                let connection =
                     outlets.0[usize::from(at)].endpoint.connect(manner, &target.host, owner)?;
-                Ok(ClientTransport::Quic(at, trunk))
+                Ok(ClientTransport::Quic(at, connection))
             }
         }
     }
@@ -60,8 +60,8 @@ impl ClientTransport {
     pub(crate) fn poll_open(&mut self, outlets: &mut QuicEndpoints) -> io::Result<bool> {
         match self {
             ClientTransport::Tcp(wire) => wire.poll_open(),
-            ClientTransport::Quic(at, trunk) => {
-                outlets.0[usize::from(*at)].endpoint.poll_open(*trunk)
+            ClientTransport::Quic(at, connection) => {
+                outlets.0[usize::from(*at)].endpoint.poll_open(*connection)
             }
         }
     }
@@ -75,8 +75,8 @@ impl ClientTransport {
     ) -> io::Result<Option<usize>> {
         match self {
             ClientTransport::Tcp(wire) => wire.read(into),
-            ClientTransport::Quic(at, trunk) => {
-                outlets.0[usize::from(*at)].endpoint.read(*trunk, into)
+            ClientTransport::Quic(at, connection) => {
+                outlets.0[usize::from(*at)].endpoint.read(*connection, into)
             }
         }
     }
@@ -90,8 +90,8 @@ impl ClientTransport {
     ) -> io::Result<Option<usize>> {
         match self {
             ClientTransport::Tcp(wire) => wire.write(bytes),
-            ClientTransport::Quic(at, trunk) => {
-                outlets.0[usize::from(*at)].endpoint.write(*trunk, bytes)
+            ClientTransport::Quic(at, connection) => {
+                outlets.0[usize::from(*at)].endpoint.write(*connection, bytes)
             }
         }
     }
@@ -105,8 +105,8 @@ impl ClientTransport {
     }
 
     pub(crate) fn close(self, outlets: &mut QuicEndpoints) {
-        if let ClientTransport::Quic(at, trunk) = self {
-            outlets.0[usize::from(at)].endpoint.close(trunk);
+        if let ClientTransport::Quic(at, connection) = self {
+            outlets.0[usize::from(at)].endpoint.close(connection);
         }
     }
 
@@ -176,7 +176,7 @@ impl QuicEndpoints {
         self.0[at].endpoint.poll(woken)
     }
 
-    /// Lets out what trunks have to say.
+    /// Lets out what connections have to say.
     #[inline]
     pub(crate) fn send_pending(&mut self) {
         for one in &mut self.0 {
@@ -184,7 +184,7 @@ impl QuicEndpoints {
         }
     }
 
-    /// Trunks that are not closed.
+    /// Connections that are not closed.
     pub(crate) fn connection_count(&self) -> usize {
         self.0.iter().map(|one| one.endpoint.connection_count()).sum()
     }

@@ -44,40 +44,40 @@ fn numbers(value: &Value) -> Option<Vec<u64>> {
     value.as_array()?.iter().map(Value::as_u64).collect()
 }
 
-fn tally(tally: &LoadStats) -> Value {
-    let times = tally.times.iter().map(|times| {
+fn tally(stats: &LoadStats) -> Value {
+    let times = stats.times.iter().map(|times| {
         let steps = times.iter_recorded();
         let flat = steps.flat_map(|step| [step.value_iterated_to(), step.count_at_value()]);
         flat.collect::<Vec<u64>>()
     });
-    let failures = tally.failures.iter().map(|(failure, n)| json!([failure.to_string(), n]));
+    let failures = stats.failures.iter().map(|(failure, n)| json!([failure.to_string(), n]));
     json!({
-        "counts": tally.counts,
+        "counts": stats.counts,
         "times": times.collect::<Vec<_>>(),
         "failures": failures.collect::<Vec<_>>(),
-        "cpu_ns": tally.cpu_ns,
+        "cpu_ns": stats.cpu_ns,
     })
 }
 
 fn read_tally(value: &Value) -> Option<LoadStats> {
-    let mut tally = LoadStats::new();
+    let mut stats = LoadStats::new();
     let counts = numbers(&value["counts"])?;
     let times = value["times"].as_array()?;
     if counts.len() != COUNTS.len() || times.len() != SAMPLERS.len() {
         return None;
     }
-    tally.counts.copy_from_slice(&counts);
-    for (into, steps) in tally.times.iter_mut().zip(times) {
+    stats.counts.copy_from_slice(&counts);
+    for (into, steps) in stats.times.iter_mut().zip(times) {
         for step in numbers(steps)?.chunks_exact(2) {
             into.record_n(step[0], step[1]).ok()?;
         }
     }
     for row in value["failures"].as_array()? {
         let failure = LoadFailure::FromAgent(row[0].as_str()?.into());
-        tally.failures.insert(failure, row[1].as_u64()?);
+        stats.failures.insert(failure, row[1].as_u64()?);
     }
-    tally.cpu_ns = value["cpu_ns"].as_u64()?;
-    Some(tally)
+    stats.cpu_ns = value["cpu_ns"].as_u64()?;
+    Some(stats)
 }
 
 fn row(row: &SecondRow) -> Value {
@@ -85,7 +85,7 @@ fn row(row: &SecondRow) -> Value {
         "from": row.from_ns,
         "until": row.until_ns,
         "live": row.live,
-        "tally": tally(&row.tally),
+        "tally": tally(&row.stats),
         "cpu": row.thread_cpu_max,
     })
 }
@@ -95,7 +95,7 @@ fn read_row(value: &Value) -> Option<SecondRow> {
         from_ns: value["from"].as_u64()?,
         until_ns: value["until"].as_u64()?,
         live: value["live"].as_u64()?,
-        tally: read_tally(&value["tally"])?,
+        stats: read_tally(&value["tally"])?,
         thread_cpu_max: value["cpu"].as_f64()?,
     })
 }
@@ -152,8 +152,8 @@ mod tests {
         total.add(LoadCounter::Recv, 7);
         total.record_failure(LoadFailure::ConnAck(0x87));
         [3, 3, 9_999_999].iter().for_each(|us| total.record(LatencySampler::Sub, *us));
-        let (tally, one) = (total.clone(), TrackTotals { received: 1, ..TrackTotals::default() });
-        let row = SecondRow { from_ns: 1, until_ns: 2, live: 3, tally, thread_cpu_max: 0.5 };
+        let (stats, one) = (total.clone(), TrackTotals { received: 1, ..TrackTotals::default() });
+        let row = SecondRow { from_ns: 1, until_ns: 2, live: 3, stats, thread_cpu_max: 0.5 };
         let stream = StreamSummary {
             stream: 4,
             client: "c".into(),

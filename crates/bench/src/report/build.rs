@@ -148,13 +148,13 @@ pub(super) fn seconds(from: u64, until: u64) -> f64 {
     until.saturating_sub(from) as f64 / 1e9
 }
 
-fn counts(tally: &LoadStats) -> Value {
-    let counts = COUNTS.iter().map(|(count, name)| ((*name).into(), tally.count(*count).into()));
+fn counts(stats: &LoadStats) -> Value {
+    let counts = COUNTS.iter().map(|(count, name)| ((*name).into(), stats.count(*count).into()));
     Value::Object(counts.collect::<Map<String, Value>>())
 }
 
-fn failures(tally: &LoadStats) -> Value {
-    let failures = tally.failures.iter();
+fn failures(stats: &LoadStats) -> Value {
+    let failures = stats.failures.iter();
     let rows = failures.map(|(failure, n)| {
         json!({ "what": failure.to_string(), "count": n, "request": failure.request() })
     });
@@ -197,7 +197,7 @@ fn phase_of(row: &SecondRow, phases: &TestPhases) -> &'static str {
 
 fn second(row: &SecondRow, phases: &TestPhases, sample: Option<&(u64, ProcessSample)>) -> Value {
     let span = seconds(row.from_ns, row.until_ns).max(0.001);
-    let rate = |count: LoadCounter| (row.tally.count(count) as f64 / span).round();
+    let rate = |count: LoadCounter| (row.stats.count(count) as f64 / span).round();
     let mut value = json!({
         "t": seconds(phases.began, row.from_ns),
         "span": span,
@@ -207,18 +207,18 @@ fn second(row: &SecondRow, phases: &TestPhases, sample: Option<&(u64, ProcessSam
         "published": rate(LoadCounter::Pub),
         "received": rate(LoadCounter::Recv),
         "bytes_in": rate(LoadCounter::BytesIn),
-        "lost_connections": row.tally.count(LoadCounter::Lost),
+        "lost_connections": row.stats.count(LoadCounter::Lost),
         "succeeded": rate(LoadCounter::PubSucc) + rate(LoadCounter::Recv),
-        "failed": failed_in(&row.tally),
-        "connect_ms": of_second(row.tally.times(LatencySampler::Connect)),
-        "subscribe_ms": of_second(row.tally.times(LatencySampler::Subscribe)),
-        "pub_ms": of_second(row.tally.times(LatencySampler::Pub)),
-        "sub_ms": of_second(row.tally.times(LatencySampler::Sub)),
-        "reconnect_ms": of_second(row.tally.times(LatencySampler::Reconnect)),
+        "failed": failed_in(&row.stats),
+        "connect_ms": of_second(row.stats.times(LatencySampler::Connect)),
+        "subscribe_ms": of_second(row.stats.times(LatencySampler::Subscribe)),
+        "pub_ms": of_second(row.stats.times(LatencySampler::Pub)),
+        "sub_ms": of_second(row.stats.times(LatencySampler::Sub)),
+        "reconnect_ms": of_second(row.stats.times(LatencySampler::Reconnect)),
         "thread_cpu_max": row.thread_cpu_max,
     });
-    if !row.tally.failures.is_empty() {
-        value["failures"] = failures(&row.tally);
+    if !row.stats.failures.is_empty() {
+        value["failures"] = failures(&row.stats);
     }
     if let Some((_, sample)) = sample {
         value["target"] = sample.to_json();
@@ -259,8 +259,8 @@ fn silent_seconds(outcome: &TestOutcome) -> u64 {
             && row.until_ns - row.from_ns >= 900_000_000
     };
     let silent = |row: &&SecondRow| {
-        row.tally.count(LoadCounter::Recv) == 0
-            && row.tally.count(LoadCounter::Pub) + row.tally.count(LoadCounter::PubOverrun) > 0
+        row.stats.count(LoadCounter::Recv) == 0
+            && row.stats.count(LoadCounter::Pub) + row.stats.count(LoadCounter::PubOverrun) > 0
     };
     let wants = outcome.streams.iter().any(|stream| stream.consumers > 0);
     if wants { outcome.rows.iter().filter(whole).filter(silent).count() as u64 } else { 0 }
@@ -472,7 +472,7 @@ mod tests {
             from_ns: at as u64,
             until_ns: at as u64 + 1,
             live: 0,
-            tally: LoadStats::new(),
+            stats: LoadStats::new(),
             thread_cpu_max: *busy,
         });
         TestOutcome {

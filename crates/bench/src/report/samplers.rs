@@ -9,18 +9,18 @@ use serde_json::{Map, Value, json};
 
 /// XMeter's detail table, a row a sampler, and more of the tail.
 pub(super) fn samplers(outcome: &TestOutcome, sums: &StreamTotals, measured_s: f64) -> Value {
-    let tally = &outcome.total;
-    let rows = SAMPLERS.iter().filter(|(sampler, _)| !tally.times(*sampler).is_empty());
+    let stats = &outcome.total;
+    let rows = SAMPLERS.iter().filter(|(sampler, _)| !stats.times(*sampler).is_empty());
     rows.map(|(sampler, name)| {
-        let times = tally.times(*sampler);
+        let times = stats.times(*sampler);
         let (good, bad) = match sampler {
             LatencySampler::Connect => (LoadCounter::ConnectSucc, LoadCounter::ConnectFail),
             LatencySampler::Subscribe => (LoadCounter::Sub, LoadCounter::SubFail),
             LatencySampler::Pub => (LoadCounter::PubSucc, LoadCounter::PubFail),
             _ => (LoadCounter::Recv, LoadCounter::SubFail),
         };
-        let failed = if *sampler == LatencySampler::Sub { 0 } else { tally.count(bad) };
-        let all = (tally.count(good) + failed).max(1);
+        let failed = if *sampler == LatencySampler::Sub { 0 } else { stats.count(bad) };
+        let all = (stats.count(good) + failed).max(1);
         let mut row = percentiles(times);
         row.insert("name".into(), (*name).into());
         row.insert("hits".into(), times.len().into());
@@ -31,7 +31,7 @@ pub(super) fn samplers(outcome: &TestOutcome, sums: &StreamTotals, measured_s: f
         let per_s = |n: f64| n / measured_s.max(0.001);
         row.insert("success_per_s".into(), per_s(times.len() as f64).into());
         row.insert("failed_per_s".into(), per_s(failed as f64).into());
-        row.insert("kib".into(), kib(*sampler, tally).into());
+        row.insert("kib".into(), kib(*sampler, stats).into());
         row.insert("checks_passed".into(), passed.into());
         row.insert("checks_failed".into(), unpassed.into());
         row.insert("stdev".into(), ms(times.stdev()).into());
@@ -125,37 +125,37 @@ fn checks(sampler: LatencySampler, outcome: &TestOutcome, sums: &StreamTotals) -
 }
 
 /// Of one message, its payload alone.
-fn kib(sampler: LatencySampler, tally: &LoadStats) -> f64 {
+fn kib(sampler: LatencySampler, stats: &LoadStats) -> f64 {
     let (bytes, messages) = match sampler {
         LatencySampler::Pub => (LoadCounter::PayloadOut, LoadCounter::Pub),
         LatencySampler::Sub => (LoadCounter::PayloadIn, LoadCounter::Recv),
         _ => return 0.0,
     };
-    tally.count(bytes) as f64 / tally.count(messages).max(1) as f64 / 1024.0
+    stats.count(bytes) as f64 / stats.count(messages).max(1) as f64 / 1024.0
 }
 
-pub(super) fn failed_in(tally: &LoadStats) -> u64 {
+pub(super) fn failed_in(stats: &LoadStats) -> u64 {
     [LoadCounter::ConnectFail, LoadCounter::SubFail, LoadCounter::PubFail]
         .iter()
-        .map(|one| tally.count(*one))
+        .map(|one| stats.count(*one))
         .sum()
 }
 
 /// All requests together, and what the Open MQTT Benchmark Suite says of a load.
 pub(super) fn overview(plan: &LoadPlan, outcome: &TestOutcome, sums: &StreamTotals) -> Value {
-    let tally = &outcome.total;
+    let stats = &outcome.total;
     let mut times = histogram();
     let (mut passed, mut unpassed) = (0, 0);
     for (sampler, _) in SAMPLERS.iter().filter(|(sampler, _)| *sampler != LatencySampler::Lateness)
     {
-        times += tally.times(*sampler);
+        times += stats.times(*sampler);
         let (good, bad) = checks(*sampler, outcome, sums);
         (passed, unpassed) = (passed + good, unpassed + bad);
     }
     let answered =
         [LoadCounter::ConnectSucc, LoadCounter::Sub, LoadCounter::PubSucc, LoadCounter::Recv];
-    let answered: u64 = answered.iter().map(|one| tally.count(*one)).sum();
-    let failed = failed_in(tally);
+    let answered: u64 = answered.iter().map(|one| stats.count(*one)).sum();
+    let failed = failed_in(stats);
     let share = |good: u64, bad: u64| good as f64 / (good + bad).max(1) as f64;
     let of = |has: fn(&crate::plan::PlanGroup) -> bool| -> u64 {
         plan.groups.iter().filter(|group| has(group)).map(|group| group.clients).sum()
@@ -172,11 +172,11 @@ pub(super) fn overview(plan: &LoadPlan, outcome: &TestOutcome, sums: &StreamTota
         "response_ms": known_percentiles(&times),
         "success": share(answered, failed),
         "verified": share(passed, unpassed),
-        "request_kib": kib(LatencySampler::Pub, tally),
+        "request_kib": kib(LatencySampler::Pub, stats),
         "publishers": of(|group| group.publish.is_some()),
         "subscribers": of(|group| !group.subscribe.is_empty()),
         "topics": topics.len(),
-        "subscribe_per_s": tally.count(LoadCounter::Sub) as f64
+        "subscribe_per_s": stats.count(LoadCounter::Sub) as f64
             / super::build::seconds(outcome.phases.began, outcome.phases.connected).max(0.001),
     })
 }

@@ -365,7 +365,7 @@ mod tests {
 
     /// The background of ten million shares no topic with those that publish.
     fn delivered_per_s(scenario: &Scenario, plan: &LoadPlan) -> f64 {
-        let mut chance = BenchRng::new(1);
+        let mut rng = BenchRng::new(1);
         let mut wanted = ConsumerIndex::default();
         let (mut topics, mut delivered) = (Vec::new(), 0.0);
         for (task, group) in scenario.groups.iter().zip(&plan.groups) {
@@ -373,7 +373,7 @@ mod tests {
                 if task.name == "background" {
                     break;
                 }
-                let (client_id, filters) = group.client_names(number, &mut chance);
+                let (client_id, filters) = group.client_names(number, &mut rng);
                 filters.iter().for_each(|filter| wanted.add(filter, 1));
                 if let Some(topic) = &task.publish {
                     let who = TemplateValues {
@@ -382,7 +382,7 @@ mod tests {
                         client_id: &client_id,
                         ..TemplateValues::default()
                     };
-                    let topic = template::fill_template(topic, &who, &mut chance);
+                    let topic = template::fill_template(topic, &who, &mut rng);
                     topics.push((topic, task.per_s.expect("an open loop")));
                 }
             }

@@ -24,31 +24,31 @@ pub const CACHE_METRIC_ROWS: &[CacheMetricRow] = &[
     CacheMetricRow {
         topic: "bytes",
         about: "bytes of what it keeps, as `bytes_max` counts them",
-        value: |tally| tally.bytes.load(Relaxed),
+        value: |metrics| metrics.bytes.load(Relaxed),
     },
     CacheMetricRow {
         topic: "evicted",
         about: "messages that went because of `topics_max`, `bytes_max` or a crowded memory",
-        value: |tally| tally.evicted.load(Relaxed),
+        value: |metrics| metrics.evicted.load(Relaxed),
     },
     CacheMetricRow {
         topic: "messages",
         about: "messages that it keeps",
-        value: |tally| tally.messages.load(Relaxed),
+        value: |metrics| metrics.messages.load(Relaxed),
     },
     CacheMetricRow {
         topic: "missed",
         about: "messages of other shards that it did not get, because the memory was full",
-        value: |tally| tally.missed.load(Relaxed),
+        value: |metrics| metrics.missed.load(Relaxed),
     },
     CacheMetricRow {
         topic: "reads",
         about: "requests that it has answered",
-        value: |tally| tally.reads.load(Relaxed),
+        value: |metrics| metrics.reads.load(Relaxed),
     },
     CacheMetricRow {
         topic: "topics",
         about: "topics of which it keeps messages",
-        value: |tally| tally.topics.load(Relaxed),
+        value: |metrics| metrics.topics.load(Relaxed),
     },
 ];

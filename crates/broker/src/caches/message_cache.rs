@@ -218,10 +218,10 @@ impl MessageCache {
     }
 
     fn update_metrics(&self) {
-        let tally = &self.cache.metrics;
-        tally.topics.store(self.lines.len() as u64, Relaxed);
-        tally.messages.store(self.messages, Relaxed);
-        tally.bytes.store(self.bytes, Relaxed);
+        let metrics = &self.cache.metrics;
+        metrics.topics.store(self.lines.len() as u64, Relaxed);
+        metrics.messages.store(self.messages, Relaxed);
+        metrics.bytes.store(self.bytes, Relaxed);
     }
 
     /// Goes on looking for what is wanted, by some so many topics and messages. Says whether that

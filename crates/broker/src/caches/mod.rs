@@ -77,16 +77,8 @@ impl CacheConfig {
             return Err(format!("messages_max is more than one answer holds, use 1 to {most}"));
         }
         let filters = filters.iter().map(|filter| filter.as_str().into()).collect();
-        let (name, tally) = (name.into(), Arc::default());
-        Ok(CacheConfig {
-            name,
-            filters,
-            messages_max,
-            topics_max,
-            bytes_max,
-            age_s_max,
-            metrics: tally,
-        })
+        let (name, metrics) = (name.into(), Arc::default());
+        Ok(CacheConfig { name, filters, messages_max, topics_max, bytes_max, age_s_max, metrics })
     }
 
     fn matches_topic(&self, topic: &str) -> bool {

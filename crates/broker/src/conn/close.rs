@@ -22,7 +22,7 @@ impl Shard {
         let client_id: Box<str> =
             session.map(|id| self.sessions.get(id).client_id.clone()).unwrap_or_default();
         let refused = self.event_collector.refused.take();
-        let note = match end {
+        let event = match end {
             CloseReason::ClientDisconnect(reason) => {
                 Some(BrokerEvent::Disconnected { client_id, conn, reason })
             }
@@ -56,7 +56,7 @@ impl Shard {
                 })
             }
         };
-        out.events.extend(note);
+        out.events.extend(event);
         if self.rule_index.wants_events() {
             self.collect_events(out);
         }

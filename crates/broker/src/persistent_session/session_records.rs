@@ -19,16 +19,16 @@ impl Shard {
         options: SubscriptionFlags,
         given: u32,
     ) {
-        let Some(lasting) = &self.sessions.get(id).persistent else { return };
-        let key = records::filter_key(lasting.number, filter);
+        let Some(persistent) = &self.sessions.get(id).persistent else { return };
+        let key = records::filter_key(persistent.number, filter);
         let value = records::filter_value(options.bits(), given, self.has_exclusive(id, filter));
         self.sessions.write_batch.push_change(RecordSpace::Sessions, key, Some(value));
         self.sessions.request_sync();
     }
 
     pub(crate) fn erase_filter(&mut self, id: SessionId, filter: &str) {
-        let Some(lasting) = &self.sessions.get(id).persistent else { return };
-        let key = records::filter_key(lasting.number, filter);
+        let Some(persistent) = &self.sessions.get(id).persistent else { return };
+        let key = records::filter_key(persistent.number, filter);
         self.sessions.write_batch.push_change(RecordSpace::Sessions, key, None);
         self.sessions.request_sync();
     }
@@ -69,31 +69,32 @@ impl Shard {
         }
         let now = self.now.0;
         let session = self.sessions.get_mut(id);
-        let Some(lasting) = session.persistent.as_mut().filter(|lasting| lasting.dirty) else {
+        let Some(persistent) = session.persistent.as_mut().filter(|persistent| persistent.dirty)
+        else {
             return;
         };
-        lasting.dirty = false;
+        persistent.dirty = false;
         let away = session.conn == NONE;
-        let rare = session.extras.as_deref();
-        let lasting = session.persistent.as_deref();
-        let Some(lasting) = lasting else { return };
+        let extras = session.extras.as_deref();
+        let persistent = session.persistent.as_deref();
+        let Some(persistent) = persistent else { return };
         let expiry_ms = u64::from(session.expiry_s) * 1000;
-        let ends_at = rare.and_then(|rare| rare.ends_at);
+        let ends_at = extras.and_then(|extras| extras.ends_at);
         let away_at = ends_at.map_or(now, |at| at.0.saturating_sub(expiry_ms));
         let record = SessionRecord {
-            number: lasting.number,
-            mark: lasting.positions.mark(),
-            shifts: lasting.shifts.clone(),
-            unsent: if away { lasting.unsent } else { u64::MAX },
+            number: persistent.number,
+            mark: persistent.positions.mark(),
+            shifts: persistent.shifts.clone(),
+            unsent: if away { persistent.unsent } else { u64::MAX },
             version: session.version,
             expiry_s: session.expiry_s,
             away_at: away.then_some(away_at),
-            will_at: rare.and_then(|rare| rare.will_at).map(|at| at.0),
+            will_at: extras.and_then(|extras| extras.will_at).map(|at| at.0),
             // What is nobody's is whoever's comes.
             owner: session.owner().filter(|owner| !owner.is_empty()).map(Box::from),
             will: None,
         };
-        let will = rare.and_then(|rare| rare.will.as_deref());
+        let will = extras.and_then(|extras| extras.will.as_deref());
         let value = records::session_value(&record, will);
         let key = records::text_key(kind::SESSION, &session.client_id);
         self.sessions.write_batch.push_change(RecordSpace::Sessions, key, Some(value));

@@ -201,27 +201,27 @@ impl Shard {
     #[cold]
     pub(crate) fn collect_events(&mut self, out: &Outbox) {
         let from = std::mem::replace(&mut self.event_collector.events_seen, out.events.len());
-        for note in out.events.get(from..).unwrap_or_default() {
-            for event in events_of(note) {
+        for broker_event in out.events.get(from..).unwrap_or_default() {
+            for event in events_of(broker_event) {
                 let Some(event) = event_index(event) else { continue };
                 if self.rule_index.rules_of_event(event).is_empty() {
                     continue;
                 }
-                let happened = self.rule_event_of(event, note);
+                let happened = self.rule_event_of(event, broker_event);
                 self.sessions.event_queue.events.push(happened);
             }
         }
     }
 
-    fn rule_event_of(&self, event: usize, note: &BrokerEvent) -> RuleEvent {
-        let whole = note.client_id().unwrap_or_default();
+    fn rule_event_of(&self, event: usize, broker_event: &BrokerEvent) -> RuleEvent {
+        let whole = broker_event.client_id().unwrap_or_default();
         let (namespace, said) = split_client_id(whole);
         let session = self.sessions.find(whole).filter(|_| !whole.is_empty());
         let mut who = session.map(|id| self.rule_client_of(id)).unwrap_or_default();
         who.client_id = said.into();
-        let mut more = note.fields();
+        let mut more = broker_event.fields();
         let now = self.time_of_day_ms(self.now.0);
-        match note {
+        match broker_event {
             BrokerEvent::Connected { peer, .. } => {
                 who.address = Some(host_text(*peer));
                 let expiry_s = session.map_or(0, |id| self.sessions.get(id).expiry_s);
@@ -414,11 +414,11 @@ impl SessionTable {
 }
 
 /// The events that a note tells of; none of links, which are nobody's clients.
-fn events_of(note: &BrokerEvent) -> &'static [&'static str] {
-    if note.client_id().is_none_or(|id| split_client_id(id).1.starts_with(LINK_IDS)) {
+fn events_of(event: &BrokerEvent) -> &'static [&'static str] {
+    if event.client_id().is_none_or(|id| split_client_id(id).1.starts_with(LINK_IDS)) {
         return &[];
     }
-    match note {
+    match event {
         BrokerEvent::Connected { .. } => &["client/connack", "client/connected"],
         BrokerEvent::Refused { was_in: true, .. } => &["client/disconnected"],
         BrokerEvent::Refused { refusal, .. } if is_about_identity(*refusal) => {

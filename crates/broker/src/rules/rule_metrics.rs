@@ -45,32 +45,32 @@ pub const RULE_METRIC_ROWS: &[RuleMetricRow] = &[
     RuleMetricRow {
         topic: "matched",
         about: "messages that its filters match",
-        value: |tally| tally.matched.load(Relaxed),
+        value: |metrics| metrics.matched.load(Relaxed),
     },
     RuleMetricRow {
         topic: "passed",
         about: "those of which there was a row, or that came into a window",
-        value: |tally| tally.passed.load(Relaxed),
+        value: |metrics| metrics.passed.load(Relaxed),
     },
     RuleMetricRow {
         topic: "published",
         about: "messages that it made",
-        value: |tally| tally.published.load(Relaxed),
+        value: |metrics| metrics.published.load(Relaxed),
     },
     RuleMetricRow {
         topic: "sent",
         about: "rows that a link has in its queue; several links count several times",
-        value: |tally| tally.sent.load(Relaxed),
+        value: |metrics| metrics.sent.load(Relaxed),
     },
     RuleMetricRow {
         topic: "steps",
         about: "steps of its budget that it used, of some ten nanoseconds each",
-        value: |tally| tally.steps.load(Relaxed),
+        value: |metrics| metrics.steps.load(Relaxed),
     },
     RuleMetricRow {
         topic: "time_us",
         about: "microseconds that it took, with what it made; every sixteenth run is timed",
-        value: |tally| tally.ns.load(Relaxed) / 1000,
+        value: |metrics| metrics.ns.load(Relaxed) / 1000,
     },
 ];
 

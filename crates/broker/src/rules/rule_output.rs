@@ -228,11 +228,11 @@ impl Shard {
         out: &mut Outbox,
     ) {
         let is_taken = self.route_message(None, draft, out);
-        let tally = &self.rule_index.all[one.rule as usize].metrics;
+        let metrics = &self.rule_index.all[one.rule as usize].metrics;
         match is_taken {
-            true => _ = tally.sent.fetch_add(1, Relaxed),
+            true => _ = metrics.sent.fetch_add(1, Relaxed),
             // Its session is not there yet, or not any more.
-            false => tally.count_failure("link"),
+            false => metrics.count_failure("link"),
         }
     }
 }

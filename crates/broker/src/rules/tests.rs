@@ -26,8 +26,8 @@ fn shard_of(rules: &[String], fates: DeliveryEventOptions) -> Shard {
     Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, MonotonicMs(0))
 }
 
-fn counted(tally: &RuleMetrics, topic: &str) -> u64 {
-    tally.values().find(|(name, _)| name == topic).map_or(0, |(_, count)| count)
+fn counted(metrics: &RuleMetrics, topic: &str) -> u64 {
+    metrics.values().find(|(name, _)| name == topic).map_or(0, |(_, count)| count)
 }
 
 #[test]

@@ -443,7 +443,7 @@ mod tests {
 
     fn shard(sql: &str) -> (Shard, Arc<RuleMetrics>) {
         let plan = Arc::new(RulePlan::parse(sql).expect("it is a rule"));
-        let tally = Arc::new(RuleMetrics::default());
+        let metrics = Arc::new(RuleMetrics::default());
         let publishes = PublishAction {
             topic: RowTemplate::parse("made").ok(),
             payload: RowTemplate::parse("${.}").expect("it is a template"),
@@ -455,12 +455,12 @@ mod tests {
         };
         let acts = RuleActions { publish: Some(publishes), ..RuleActions::default() };
         let (name, text) = ("r".into(), sql.into());
-        let rule = Rule { name, text, plan, actions: acts, metrics: tally.clone() };
+        let rule = Rule { name, text, plan, actions: acts, metrics: metrics.clone() };
         let (rules, sys_interval_s) = (Arc::new([rule]), 0);
         let options = Arc::new(BrokerOptions { rules, sys_interval_s, ..BrokerOptions::default() });
         let (interest, memory) =
             (Arc::new(Interest::new(1, 1)), Arc::new(ProcessMemory::default()));
-        (Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, MonotonicMs(0)), tally)
+        (Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, MonotonicMs(0)), metrics)
     }
 
     fn take(shard: &mut Shard, key: &str, value: &str) {
@@ -470,27 +470,27 @@ mod tests {
         shard.on_window_row(row, &mut Outbox::new(1));
     }
 
-    fn counted(tally: &RuleMetrics, topic: &str) -> u64 {
-        tally.values().find(|(name, _)| *name == topic).map_or(0, |(_, count)| count)
+    fn counted(metrics: &RuleMetrics, topic: &str) -> u64 {
+        metrics.values().find(|(name, _)| *name == topic).map_or(0, |(_, count)| count)
     }
 
-    fn failed(tally: &RuleMetrics, why: &str) -> u64 {
-        counted(tally, &format!("failed/{why}"))
+    fn failed(metrics: &RuleMetrics, why: &str) -> u64 {
+        counted(metrics, &format!("failed/{why}"))
     }
 
     #[test]
     fn keys_and_bytes_beyond_the_bounds_are_counted_and_all_comes_back() {
         let sql = "SELECT collect(payload) AS p FROM \"#\" GROUP BY topic, TUMBLINGWINDOW(ss, 1)";
-        let (mut shard, tally) = shard(sql);
+        let (mut shard, metrics) = shard(sql);
         for key in 0..=WINDOW_KEYS_MAX {
             take(&mut shard, &key.to_string(), "x");
         }
-        assert_eq!((failed(&tally, "keys"), shard.windows.kept.len()), (1, WINDOW_KEYS_MAX));
+        assert_eq!((failed(&metrics, "keys"), shard.windows.kept.len()), (1, WINDOW_KEYS_MAX));
         let large = "x".repeat(WINDOW_BYTES_MAX / 8);
         for _ in 0..10 {
             take(&mut shard, "1", &large);
         }
-        assert!(failed(&tally, "memory") >= 2, "{tally:?}");
+        assert!(failed(&metrics, "memory") >= 2, "{metrics:?}");
         assert!(shard.windows.memory_bytes() > WINDOW_BYTES_MAX as u64);
         for now in 1..10 {
             shard.handle(MonotonicMs(now * 1000), crate::ShardInput::Tick, &mut Outbox::new(1));
@@ -504,22 +504,22 @@ mod tests {
         const KEYS: u64 = 50;
         let sql =
             "SELECT length(range(1, 60000)) AS l FROM \"#\" GROUP BY topic, TUMBLINGWINDOW(ss, 1)";
-        let (mut shard, tally) = shard(sql);
+        let (mut shard, metrics) = shard(sql);
         for key in 0..KEYS {
             take(&mut shard, &key.to_string(), "x");
         }
-        let (mut steps, mut turns) = (counted(&tally, "steps"), 0);
+        let (mut steps, mut turns) = (counted(&metrics, "steps"), 0);
         while shard.windows.kept.len() > 0 {
             shard.handle(MonotonicMs(1000), crate::ShardInput::Tick, &mut Outbox::new(1));
-            let all = counted(&tally, "steps");
+            let all = counted(&metrics, "steps");
             assert!(all - steps <= STEPS_OF_ALL, "{} steps in one turn", all - steps);
             assert!(all > steps, "a turn closes some");
             // Whoever is served meanwhile waits for one turn, and the windows for no timer.
             assert!(shard.windows.kept.len() == 0 || shard.next_tick() == Some(MonotonicMs(1000)));
             (steps, turns) = (all, turns + 1);
         }
-        assert!(turns > 1 && failed(&tally, "steps") == 0);
-        assert_eq!(counted(&tally, "published"), KEYS);
+        assert!(turns > 1 && failed(&metrics, "steps") == 0);
+        assert_eq!(counted(&metrics, "published"), KEYS);
         // What comes for a key whose window is over and waits comes into the next.
         for key in 0..KEYS {
             take(&mut shard, &key.to_string(), "x");
@@ -528,7 +528,7 @@ mod tests {
         for key in 0..KEYS {
             take(&mut shard, &key.to_string(), "x");
         }
-        assert_eq!((counted(&tally, "published"), failed(&tally, "steps")), (2 * KEYS, 0));
+        assert_eq!((counted(&metrics, "published"), failed(&metrics, "steps")), (2 * KEYS, 0));
         assert_eq!(shard.windows.kept.len() as u64, KEYS);
     }
 }

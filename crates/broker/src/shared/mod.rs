@@ -309,9 +309,9 @@ impl Shard {
             let member = self.session_ref(id);
             let session = self.sessions.get_mut(id);
             let (online, room) = (session.conn != NONE, session.free_window().min(SHARE_GRANT_MAX));
-            let Some(rare) = &mut session.extras else { continue };
+            let Some(extras) = &mut session.extras else { continue };
             let mut reports = Vec::new();
-            for share in &mut rare.shares {
+            for share in &mut extras.shares {
                 let more = share.update_grant(online, room);
                 reports.push((share.group.clone(), share.owner, more));
             }
@@ -530,7 +530,7 @@ impl Shard {
         self.deliver_as_member(group, given, &mut draft, out);
         self.remove_moved_record(origin);
         let shares = self.sessions.get_mut(member.session).extras.iter_mut();
-        let mut shares = shares.flat_map(|rare| &mut rare.shares);
+        let mut shares = shares.flat_map(|extras| &mut extras.shares);
         if let Some(share) = shares.find(|share| share.group == *group) {
             share.granted = share.granted.saturating_sub(1);
             self.sessions.room_changes.push(member.session);

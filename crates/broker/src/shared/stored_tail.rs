@@ -221,7 +221,7 @@ mod tests {
             assert_eq!(shard.sessions.counters.drops[DropReason::QueueFull as usize], 100);
             shard.now = MonotonicMs(1_000);
             publish(&mut shard, Durability::Sync, &mut out);
-            let told = out.events.iter().map(|note| match note {
+            let told = out.events.iter().map(|event| match event {
                 BrokerEvent::Dropped { client_id, drop: DropReason::QueueFull, count }
                     if &**client_id == NAME =>
                 {

@@ -135,37 +135,39 @@ impl QuicConnection {
 
 impl QuicShard {
     pub(super) fn send_datagrams(&mut self, at: u32) {
-        let Some(trunk) = self.connections.get_mut(at as usize).and_then(Option::as_mut) else {
+        let Some(connection) = self.connections.get_mut(at as usize).and_then(Option::as_mut)
+        else {
             return;
         };
         let is_full = |sent: &io::Result<()>| {
             sent.as_ref().is_err_and(|fault| fault.kind() == io::ErrorKind::WouldBlock)
         };
-        if let Some(stuck) = &trunk.unsent_datagram
-            && is_full(&trunk.udp.send(&stuck.0, &stuck.1))
+        if let Some(stuck) = &connection.unsent_datagram
+            && is_full(&connection.udp.send(&stuck.0, &stuck.1))
         {
             return self.stalled.push(at);
         }
-        trunk.unsent_datagram = None;
-        let train = trunk.udp.train_len_max();
+        connection.unsent_datagram = None;
+        let train = connection.udp.train_len_max();
         loop {
             self.sent.clear();
-            let Some(transmit) = trunk.conn.poll_transmit(self.now, train, &mut self.sent) else {
+            let Some(transmit) = connection.conn.poll_transmit(self.now, train, &mut self.sent)
+            else {
                 break;
             };
             // Anything else is a datagram that was lost.
-            if is_full(&trunk.udp.send(&transmit, &self.sent)) {
-                trunk.unsent_datagram = Some(Box::new((transmit, self.sent.clone())));
+            if is_full(&connection.udp.send(&transmit, &self.sent)) {
+                connection.unsent_datagram = Some(Box::new((transmit, self.sent.clone())));
                 self.stalled.push(at);
                 break;
             }
         }
-        let next = trunk.conn.poll_timeout();
-        if next != trunk.timer {
-            if let Some(timer) = trunk.timer {
+        let next = connection.conn.poll_timeout();
+        if next != connection.timer {
+            if let Some(timer) = connection.timer {
                 self.timers.remove(&(timer, at));
             }
-            trunk.timer = next;
+            connection.timer = next;
             self.timers.extend(next.map(|timer| (timer, at)));
         }
     }
@@ -178,9 +180,9 @@ impl ShardDriver {
 
     /// Acts on everything that quinn has to tell of it.
     pub(super) fn drive_quic_connection(&mut self, at: u32) {
-        while let Some(trunk) = self.quic_connection(at) {
-            trunk.is_to_drive = false;
-            let Some(event) = trunk.conn.poll() else { break };
+        while let Some(connection) = self.quic_connection(at) {
+            connection.is_to_drive = false;
+            let Some(event) = connection.conn.poll() else { break };
             match event {
                 Event::Connected => self.open_quic_connection(at),
                 Event::ConnectionLost { reason } => self.end_quic_connection(at, reason),
@@ -212,19 +214,19 @@ impl ShardDriver {
 
     /// The socket of a stream.
     fn stream_socket(&mut self, at: u32, id: StreamId) -> Option<u32> {
-        let trunk = self.quic_connection(at)?;
-        let control = trunk.control_socket.filter(|_| trunk.control_stream == Some(id));
-        let branch = || trunk.data_streams.iter().find(|(own, _)| *own == id);
+        let connection = self.quic_connection(at)?;
+        let control = connection.control_socket.filter(|_| connection.control_stream == Some(id));
+        let branch = || connection.data_streams.iter().find(|(own, _)| *own == id);
         control.or_else(|| branch().map(|(_, index)| *index))
     }
 
     /// The handshake is done: the broker hears of it.
     fn open_quic_connection(&mut self, at: u32) {
-        let Some(trunk) = self.quic_connection(at) else { return };
-        let Some(index) = trunk.control_socket else { return };
-        let chain = trunk.conn.crypto_session().peer_identity();
+        let Some(connection) = self.quic_connection(at) else { return };
+        let Some(index) = connection.control_socket else { return };
+        let chain = connection.conn.crypto_session().peer_identity();
         let chain = chain.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
-        if std::mem::take(&mut trunk.is_handshaking)
+        if std::mem::take(&mut connection.is_handshaking)
             && let Some(quic) = &mut self.quic
         {
             quic.handshakes -= 1;
@@ -244,16 +246,16 @@ impl ShardDriver {
     }
 
     fn accept_streams(&mut self, at: u32) {
-        let Some(trunk) = self.quic_connection(at) else { return };
-        while let Some(id) = trunk.conn.streams().accept(Dir::Bi) {
-            match trunk.control_stream {
-                None => trunk.control_stream = Some(id),
-                Some(_) => trunk.pending_streams.push(id),
+        let Some(connection) = self.quic_connection(at) else { return };
+        while let Some(id) = connection.conn.streams().accept(Dir::Bi) {
+            match connection.control_stream {
+                None => connection.control_stream = Some(id),
+                Some(_) => connection.pending_streams.push(id),
             }
         }
-        let Some(index) = trunk.control_socket else { return };
+        let Some(index) = connection.control_socket else { return };
         // Before the handshake is done only early data gets here, which a listener has to allow.
-        if trunk.is_handshaking {
+        if connection.is_handshaking {
             self.open_quic_connection(at);
         }
         self.read_socket(index);
@@ -261,22 +263,22 @@ impl ShardDriver {
 
     /// Streams that came before the client was welcome, and that it may use from then on.
     pub(super) fn open_data_streams(&mut self, at: u32) {
-        let Some(trunk) =
-            self.quic_connection(at).filter(|trunk| !trunk.pending_streams.is_empty())
+        let Some(connection) =
+            self.quic_connection(at).filter(|connection| !connection.pending_streams.is_empty())
         else {
             return;
         };
-        let Some(control) = trunk.control_socket else { return };
+        let Some(control) = connection.control_socket else { return };
         if !self.shard.is_connacked(ConnId(control)) {
             return;
         }
-        let Some(trunk) = self.quic_connection(at) else { return };
-        for id in std::mem::take(&mut trunk.pending_streams) {
-            let mut socket = Socket::new(SocketStream::Quic { trunk: at }, Vec::new());
+        let Some(connection) = self.quic_connection(at) else { return };
+        for id in std::mem::take(&mut connection.pending_streams) {
+            let mut socket = Socket::new(SocketStream::Quic { connection: at }, Vec::new());
             socket.stack = Some(Box::new(TransportStack::for_data_stream()));
             let Some(index) = self.register_socket(socket) else { continue };
-            if let Some(trunk) = self.quic_connection(at) {
-                trunk.data_streams.push((id, index));
+            if let Some(connection) = self.quic_connection(at) {
+                connection.data_streams.push((id, index));
             }
             let input = ShardInput::StreamOpened { conn: ConnId(index), of: ConnId(control) };
             self.shard.handle(self.now, input, &mut self.out);
@@ -286,9 +288,9 @@ impl ShardDriver {
     }
 
     fn end_quic_connection(&mut self, at: u32, reason: ConnectionError) {
-        let Some(trunk) = self.quic_connection(at) else { return };
-        trunk.lost = true;
-        let Some(index) = trunk.control_socket else { return };
+        let Some(connection) = self.quic_connection(at) else { return };
+        connection.lost = true;
+        let Some(index) = connection.control_socket else { return };
         if self.is_handshaking(index) {
             return self.fail_handshake(index, &TransportError::Quic(reason));
         }
@@ -311,13 +313,13 @@ impl ShardDriver {
     }
 
     /// Reads once, and hands over what that says.
-    pub(crate) fn read_quic_stream(&mut self, index: u32, trunk: u32) {
+    pub(crate) fn read_quic_stream(&mut self, index: u32, connection: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         if socket.stack.as_ref().is_some_and(|layers| layers.handshake.is_some()) {
             return;
         }
         let Some(quic) = &mut self.quic else { return };
-        let Some(own) = quic.connection(trunk) else { return };
+        let Some(own) = quic.connection(connection) else { return };
         let (mut plain, grows) = take_plain_buffer(&mut socket.tail, &mut self.plain);
         let before = plain.len();
         let found = match own.stream_of(index) {
@@ -325,7 +327,7 @@ impl ShardDriver {
             None => StreamReadOutcome::Blocked,
         };
         let (lost, control) = (own.lost, own.control_socket);
-        quic.queue_send(trunk);
+        quic.queue_send(connection);
         let came = plain.len() > before;
         // A word on any stream is a sign of the client's life.
         if let Some(control) = control.filter(|own| came && *own != index) {
@@ -352,23 +354,24 @@ impl ShardDriver {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return Ok(true) };
         match socket.stream.quic_connection() {
             None => socket.resend(),
-            Some(trunk) => self.write_quic_stream(index, trunk),
+            Some(connection) => self.write_quic_stream(index, connection),
         }
     }
 
-    /// Whether what a socket did not take by itself was only waiting for its trunk.
+    /// Whether what a socket did not take by itself was only waiting for its connection.
     pub(crate) fn flushes_to_quic(&mut self, index: u32) -> bool {
         let socket = self.sockets.get(index as usize).and_then(Option::as_ref);
-        let trunk = socket.and_then(|socket| socket.stream.quic_connection());
-        trunk.is_some_and(|trunk| matches!(self.write_quic_stream(index, trunk), Ok(true)))
+        let connection = socket.and_then(|socket| socket.stream.quic_connection());
+        connection
+            .is_some_and(|connection| matches!(self.write_quic_stream(index, connection), Ok(true)))
     }
 
-    /// Gives the trunk what is unsent, as much as the peer's window and ours have room for. Says
-    /// whether that was all.
-    pub(crate) fn write_quic_stream(&mut self, index: u32, trunk: u32) -> io::Result<bool> {
+    /// Writes the unsent bytes of a socket to its stream, as far as the flow-control windows of
+    /// both sides allow. Returns whether all were written.
+    pub(crate) fn write_quic_stream(&mut self, index: u32, connection: u32) -> io::Result<bool> {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return Ok(true) };
         let Some(quic) = &mut self.quic else { return Ok(true) };
-        let Some(own) = quic.connection(trunk) else { return Ok(true) };
+        let Some(own) = quic.connection(connection) else { return Ok(true) };
         let Some(stream) = own.stream_of(index) else { return Ok(false) };
         let mut stream = own.conn.send_stream(stream);
         let sent = socket.resend_with(|bytes| {
@@ -379,20 +382,20 @@ impl ShardDriver {
                 }
             })
         });
-        quic.queue_send(trunk);
+        quic.queue_send(connection);
         sent
     }
 
     /// Our side is done: the stream ends, and once the peer has it all the connection does, where
     /// it is the control stream.
-    pub(crate) fn close_quic_stream(&mut self, index: u32, trunk: u32) {
-        let sent = self.write_quic_stream(index, trunk);
-        let finished = self.quic_connection(trunk).and_then(|own| {
+    pub(crate) fn close_quic_stream(&mut self, index: u32, connection: u32) {
+        let sent = self.write_quic_stream(index, connection);
+        let finished = self.quic_connection(connection).and_then(|own| {
             let stream =
                 own.stream_of(index).filter(|_| !own.lost && own.control_socket == Some(index))?;
             own.conn.send_stream(stream).finish().ok()
         });
-        self.end_data_streams(trunk);
+        self.end_data_streams(connection);
         self.count_socket_bytes(index);
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         if !matches!(sent, Ok(true)) || finished.is_none() {
@@ -405,9 +408,10 @@ impl ShardDriver {
 
     /// Its control stream ends, and so do the others: the broker is told when the turn ends, since
     /// what it decided is being performed.
-    fn end_data_streams(&mut self, trunk: u32) {
+    fn end_data_streams(&mut self, connection: u32) {
         let Some(quic) = &mut self.quic else { return };
-        let Some(own) = quic.connection(trunk).filter(|own| own.control_socket.is_some()) else {
+        let Some(own) = quic.connection(connection).filter(|own| own.control_socket.is_some())
+        else {
             return;
         };
         let branches: Vec<u32> = own.data_streams.iter().map(|(_, index)| *index).collect();
@@ -416,17 +420,17 @@ impl ShardDriver {
     }
 
     /// The socket is gone: so is its stream, and with the control stream the connection.
-    pub(crate) fn release_quic_stream(&mut self, index: u32, trunk: u32) {
+    pub(crate) fn release_quic_stream(&mut self, index: u32, connection: u32) {
         let Some(quic) = &mut self.quic else { return };
         let now = quic.now;
-        let Some(own) = quic.connection(trunk) else { return };
+        let Some(own) = quic.connection(connection) else { return };
         own.close_data_stream(index);
         if own.control_socket != Some(index) {
-            return quic.queue_send(trunk);
+            return quic.queue_send(connection);
         }
-        self.end_data_streams(trunk);
+        self.end_data_streams(connection);
         let Some(quic) = &mut self.quic else { return };
-        let Some(own) = quic.connection(trunk) else { return };
+        let Some(own) = quic.connection(connection) else { return };
         own.control_socket = None;
         if !own.conn.is_closed() {
             own.conn.close(now, NO_ERROR, bytes::Bytes::new());
@@ -434,7 +438,7 @@ impl ShardDriver {
         if std::mem::take(&mut own.is_handshaking) {
             quic.handshakes -= 1;
         }
-        quic.queue_send(trunk);
+        quic.queue_send(connection);
     }
 
     /// It goes home: what comes for it from now on follows it.
@@ -444,17 +448,17 @@ impl ShardDriver {
         home: broker::ShardId,
     ) -> Option<Box<QuicConnection>> {
         let quic = self.quic.as_mut()?;
-        let mut trunk = quic.remove_connection(at)?;
-        trunk.control_socket = None;
-        if let Some(entrance) = quic.endpoint(trunk.key.listener) {
-            entrance.moved_connections.insert(trunk.key.handle, home);
+        let mut connection = quic.remove_connection(at)?;
+        connection.control_socket = None;
+        if let Some(endpoint) = quic.endpoint(connection.key.listener) {
+            endpoint.moved_connections.insert(connection.key.handle, home);
         }
-        Some(trunk)
+        Some(connection)
     }
 
     /// Where the socket of its control stream is, which is its first.
-    pub(crate) fn set_control_socket(&mut self, index: u32, trunk: u32) {
-        if let Some(own) = self.quic_connection(trunk) {
+    pub(crate) fn set_control_socket(&mut self, index: u32, connection: u32) {
+        if let Some(own) = self.quic_connection(connection) {
             own.control_socket.get_or_insert(index);
         }
     }
@@ -462,12 +466,12 @@ impl ShardDriver {
     /// A peer that is elsewhere now may be where nobody may come from.
     fn check_peer_address(&mut self, at: u32) {
         let now = self.now;
-        let Some(trunk) = self.quic_connection(at) else { return };
-        let address = trunk.conn.remote_address();
-        if address == std::mem::replace(&mut trunk.address, address) {
+        let Some(connection) = self.quic_connection(at) else { return };
+        let address = connection.conn.remote_address();
+        if address == std::mem::replace(&mut connection.address, address) {
             return;
         }
-        let control = trunk.control_socket;
+        let control = connection.control_socket;
         if self.shard.refuse_banned_address(now, canonical_address(address), &mut self.out)
             && let Some(index) = control
         {

@@ -29,7 +29,7 @@ pub(crate) struct QuicEndpoint {
     pub(super) listener: ListenerId,
     udp: Arc<QuicUdpSocket>,
     pub(super) endpoint: Endpoint,
-    /// Its trunks on other shards.
+    /// Its connections on other shards.
     pub(super) moved_connections: HashMap<ConnectionHandle, ShardId>,
     /// Whose handshakes wait for their turn.
     waiting: VecDeque<Incoming>,
@@ -69,21 +69,21 @@ impl QuicEndpoint {
 impl QuicShard {
     /// Says whether the listener is one of QUIC, which has something to read then.
     pub(crate) fn mark_readable(&mut self, listener: usize) -> bool {
-        let entrance =
+        let endpoint =
             self.endpoints.iter_mut().find(|own| usize::from(own.listener.0) == listener);
-        if let Some(entrance) = entrance {
-            entrance.readable = true;
+        if let Some(endpoint) = endpoint {
+            endpoint.readable = true;
             return true;
         }
         false
     }
 
-    /// The same entrances, with what is behind them now. Nobody who is in notices.
-    pub(super) fn reload_config(&mut self, doors: &[crate::listener::ListenerTransport]) {
-        for entrance in &mut self.endpoints {
-            let door = doors.get(usize::from(entrance.listener.0));
-            if let Some(terms) = door.and_then(|door| door.quic.as_ref()) {
-                entrance.endpoint.set_server_config(Some(terms.config.clone()));
+    /// The same endpoints, with what is behind them now. Nobody who is in notices.
+    pub(super) fn reload_config(&mut self, transports: &[crate::listener::ListenerTransport]) {
+        for endpoint in &mut self.endpoints {
+            let transport = transports.get(usize::from(endpoint.listener.0));
+            if let Some(terms) = transport.and_then(|transport| transport.quic.as_ref()) {
+                endpoint.endpoint.set_server_config(Some(terms.config.clone()));
             }
         }
     }
@@ -123,19 +123,19 @@ impl ShardDriver {
             if !self.pending_items.is_empty() || self.handshake_time >= 2 * HANDSHAKES_PER_TURN {
                 return;
             }
-            let Some(entrance) = self.quic.as_mut().and_then(|quic| quic.endpoint(listener)) else {
+            let Some(endpoint) = self.quic.as_mut().and_then(|quic| quic.endpoint(listener)) else {
                 return;
             };
-            if !entrance.readable {
+            if !endpoint.readable {
                 return;
             }
-            let came = match entrance.udp.receive(buffer, &mut metas) {
+            let came = match endpoint.udp.receive(buffer, &mut metas) {
                 Ok(came) => came,
                 Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {
-                    entrance.readable = false;
+                    endpoint.readable = false;
                     return;
                 }
-                // Of a datagram that we sent: its trunk finds out by itself.
+                // Of a datagram that we sent: its connection finds out by itself.
                 Err(_) => continue,
             };
             for (meta, slot) in metas[..came].iter().zip(buffer.chunks_exact(SLOT_BYTES)) {
@@ -150,13 +150,15 @@ impl ShardDriver {
         let Some(quic) = &mut self.quic else { return };
         let (now, mut answer) = (quic.now, std::mem::take(&mut quic.sent));
         answer.clear();
-        let Some(entrance) = quic.endpoint(listener) else { return };
-        let endpoint = &mut entrance.endpoint;
+        let Some(quic_endpoint) = quic.endpoint(listener) else { return };
+        let endpoint = &mut quic_endpoint.endpoint;
         let ecn = ecn_of(meta);
         let event = endpoint.handle(now, meta.addr, meta.dst_ip, ecn, bytes.into(), &mut answer);
         match event {
             None => {}
-            Some(DatagramEvent::Response(transmit)) => entrance.send_datagram(&transmit, &answer),
+            Some(DatagramEvent::Response(transmit)) => {
+                quic_endpoint.send_datagram(&transmit, &answer)
+            }
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 self.deliver_connection_event(QuicConnectionKey { listener, handle }, event);
             }
@@ -178,32 +180,32 @@ impl ShardDriver {
         let is_counted = self.shard.options().limits_connections(listener);
         let Some(quic) = &mut self.quic else { return };
         let (draining, opening) = (quic.draining, quic.handshakes);
-        let Some(entrance) = quic.endpoint(listener) else { return };
-        let waiting = entrance.waiting.len();
+        let Some(endpoint) = quic.endpoint(listener) else { return };
+        let waiting = endpoint.waiting.len();
         // It will say it again: that is its queue.
         if is_banned || must_wait || waiting >= WAITING_MAX {
-            return entrance.endpoint.ignore(incoming);
+            return endpoint.endpoint.ignore(incoming);
         }
         let is_doubtful = is_counted || opening + waiting >= RETRY_FROM;
         let is_doubtful = is_doubtful && incoming.may_retry();
         if draining || (is_doubtful && !incoming.remote_address_validated()) {
             let transmit = match draining {
-                true => entrance.endpoint.refuse(incoming, answer),
-                false => match entrance.endpoint.retry(incoming, answer) {
+                true => endpoint.endpoint.refuse(incoming, answer),
+                false => match endpoint.endpoint.retry(incoming, answer) {
                     Ok(transmit) => transmit,
-                    Err(error) => return entrance.endpoint.ignore(error.into_incoming()),
+                    Err(error) => return endpoint.endpoint.ignore(error.into_incoming()),
                 },
             };
-            return entrance.send_datagram(&transmit, answer);
+            return endpoint.send_datagram(&transmit, answer);
         }
-        entrance.waiting.push_back(incoming);
+        endpoint.waiting.push_back(incoming);
     }
 
     fn accept_waiting(&mut self, listener: ListenerId) {
         while self.handshake_time < HANDSHAKES_PER_TURN {
             let Some(quic) = &mut self.quic else { return };
-            let Some(entrance) = quic.endpoint(listener) else { return };
-            let Some(incoming) = entrance.waiting.pop_front() else { return };
+            let Some(endpoint) = quic.endpoint(listener) else { return };
+            let Some(incoming) = endpoint.waiting.pop_front() else { return };
             let began = Instant::now();
             self.accept_quic_connection(listener, incoming);
             self.handshake_time += began.elapsed().max(Duration::from_micros(1));
@@ -223,33 +225,33 @@ impl ShardDriver {
             {
                 self.shard.note_refused_connection(self.now, address, refusal, &mut self.out);
                 let Some(quic) = &mut self.quic else { return };
-                let Some(entrance) = quic.endpoint(listener) else { return };
-                let transmit = entrance.endpoint.refuse(incoming, &mut answer);
-                return entrance.send_datagram(&transmit, &answer);
+                let Some(endpoint) = quic.endpoint(listener) else { return };
+                let transmit = endpoint.endpoint.refuse(incoming, &mut answer);
+                return endpoint.send_datagram(&transmit, &answer);
             }
             seat = own;
         }
         let Some(quic) = &mut self.quic else { return };
         let now = quic.now;
-        let Some(entrance) = quic.endpoint(listener) else { return };
-        let udp = entrance.udp.clone();
-        let (handle, conn) = match entrance.endpoint.accept(incoming, now, &mut answer, None) {
+        let Some(endpoint) = quic.endpoint(listener) else { return };
+        let udp = endpoint.udp.clone();
+        let (handle, conn) = match endpoint.endpoint.accept(incoming, now, &mut answer, None) {
             Ok(accepted) => accepted,
             Err(AcceptError { cause, response }) => {
                 if let Some(transmit) = response {
-                    entrance.send_datagram(&transmit, &answer);
+                    endpoint.send_datagram(&transmit, &answer);
                 }
                 let input = ShardInput::NotOpened { peer: address, why: &cause };
                 return self.shard.handle(self.now, input, &mut self.out);
             }
         };
         let name = QuicConnectionKey { listener, handle };
-        let trunk = quic.add_connection(Box::new(QuicConnection::new(name, conn, udp)));
+        let connection = quic.add_connection(Box::new(QuicConnection::new(name, conn, udp)));
         quic.handshakes += 1;
-        quic.queue_drive(trunk);
+        quic.queue_drive(connection);
         let until = MonotonicMs(self.now.0 + u64::from(self.connect_timeout_ms));
         let (peer, since) = (PeerInfo::new(address, listener), self.now);
-        let mut socket = Socket::new(SocketStream::Quic { trunk }, Vec::new());
+        let mut socket = Socket::new(SocketStream::Quic { connection }, Vec::new());
         socket.slot = seat;
         socket.stack =
             Some(Box::new(TransportStack::for_quic(PendingHandshake { peer, since, until })));

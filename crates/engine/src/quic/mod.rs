@@ -1,16 +1,17 @@
-//! QUIC on the shard's own loop: quinn-proto does the protocol, this brings it datagrams and time.
+//! QUIC on the shard's own loop: quinn-proto speaks the protocol, and this module brings it
+//! datagrams and time.
 //!
 //! ```text
-//! UDP socket -> Entrance (shard 0) -> Trunk (any shard) -> strand, a Socket like any other -> MQTT
+//! UDP socket -> QuicEndpoint (shard 0) -> QuicConnection (any shard) -> stream as Socket -> MQTT
 //!                    ^  ids, resets       |
 //!                    +--------------------+-> datagrams out, by the same UDP socket
 //! ```
 //!
-//! Of one UDP socket shard 0 reads, and its entrance knows by its ids which trunk a datagram is
-//! for, wherever the peer's address has gone meanwhile. A trunk is where its client is at home, and
-//! everything that a connection costs is done there; it moves once, like a socket, and what comes
-//! for it afterwards follows it over the ring. What an entrance and a trunk say to each other goes
-//! the same way.
+//! Shard 0 reads the UDP socket. Its endpoint finds the connection of a datagram by the connection
+//! id, so that a client may change its address. A QUIC connection lives on the shard that owns its
+//! client and all its work is done there; the connection moves to that shard once, as a TCP socket
+//! does, and later datagrams follow over the ring. Messages between endpoint and connection go the
+//! same way.
 
 mod config;
 mod connection;
@@ -34,32 +35,32 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A shard's part of it. There is none before the first listener or the first trunk.
+/// A shard's part of it. There is none before the first listener or the first connection.
 pub(crate) struct QuicShard {
     endpoints: Vec<QuicEndpoint>,
     connections: Vec<Option<Box<QuicConnection>>>,
     free: Vec<u32>,
     slots_by_key: HashMap<QuicConnectionKey, u32>,
-    /// Trunks that have heard something ...
+    /// Connections that have heard something ...
     to_drive: Vec<u32>,
     /// ... and those that may have something to say.
     to_send: Vec<u32>,
     /// Sockets of streams whose connection has ended.
     ended_streams: Vec<u32>,
-    /// Trunks of which the UDP socket did not take a datagram.
+    /// Connections of which the UDP socket did not take a datagram.
     stalled: Vec<u32>,
     timers: BTreeSet<(Instant, u32)>,
     now: Instant,
     /// What is sent at this moment, and what was received.
     sent: Vec<u8>,
     received: Vec<u8>,
-    /// Trunks whose handshake is not done.
+    /// Connections whose handshake is not done.
     handshakes: usize,
     /// Nobody new comes in.
     draining: bool,
 }
 
-/// A trunk, whichever shard it is on.
+/// A QUIC connection, whichever shard it is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct QuicConnectionKey {
     listener: ListenerId,
@@ -68,12 +69,12 @@ pub(crate) struct QuicConnectionKey {
 
 /// What travels in a ring because of QUIC.
 pub(crate) enum QuicMessage {
-    /// To a trunk: a datagram, or an answer of its entrance.
+    /// To a QUIC connection: a datagram, or an answer of its endpoint.
     ConnectionEvent { name: QuicConnectionKey, event: ConnectionEvent },
-    /// To its entrance.
+    /// To its endpoint.
     EndpointEvent { name: QuicConnectionKey, event: EndpointEvent },
-    /// A trunk on its way home, with the socket of its control stream.
-    MoveConnection { trunk: Box<QuicConnection>, socket: Box<Socket>, peer: PeerInfo },
+    /// A QUIC connection on its way home, with the socket of its control stream.
+    MoveConnection { connection: Box<QuicConnection>, socket: Box<Socket>, peer: PeerInfo },
 }
 
 impl fmt::Debug for QuicMessage {
@@ -109,17 +110,17 @@ impl QuicShard {
         }
     }
 
-    /// With the entrances of those listeners that have one.
+    /// With the endpoints of those listeners that have one.
     pub(crate) fn for_listeners(
         listeners: &[SocketAcceptor],
-        doors: &[ListenerTransport],
+        transports: &[ListenerTransport],
     ) -> Option<Box<QuicShard>> {
-        if doors.iter().all(|door| door.quic.is_none()) {
+        if transports.iter().all(|transport| transport.quic.is_none()) {
             return None;
         }
         let mut quic = Box::new(QuicShard::new(Instant::now()));
-        for (at, (listener, door)) in listeners.iter().zip(doors).enumerate() {
-            if let (SocketAcceptor::Quic(udp), Some(terms)) = (listener, &door.quic) {
+        for (at, (listener, transport)) in listeners.iter().zip(transports).enumerate() {
+            if let (SocketAcceptor::Quic(udp), Some(terms)) = (listener, &transport.quic) {
                 let listener = ListenerId(at as u8);
                 quic.endpoints.push(QuicEndpoint::new(listener, udp.clone(), terms));
             }
@@ -145,37 +146,37 @@ impl QuicShard {
         self.endpoints.iter_mut().find(|own| own.listener == listener)
     }
 
-    fn add_connection(&mut self, mut trunk: Box<QuicConnection>) -> u32 {
-        let name = trunk.key;
-        (trunk.is_to_send, trunk.is_to_drive, trunk.timer) = (false, false, None);
+    fn add_connection(&mut self, mut connection: Box<QuicConnection>) -> u32 {
+        let name = connection.key;
+        (connection.is_to_send, connection.is_to_drive, connection.timer) = (false, false, None);
         let at = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
             self.connections.len() as u32 - 1
         });
-        self.connections[at as usize] = Some(trunk);
+        self.connections[at as usize] = Some(connection);
         self.slots_by_key.insert(name, at);
         at
     }
 
     fn remove_connection(&mut self, at: u32) -> Option<Box<QuicConnection>> {
-        let trunk = self.connections.get_mut(at as usize)?.take()?;
-        if let Some(timer) = trunk.timer {
+        let connection = self.connections.get_mut(at as usize)?.take()?;
+        if let Some(timer) = connection.timer {
             self.timers.remove(&(timer, at));
         }
-        self.slots_by_key.remove(&trunk.key);
+        self.slots_by_key.remove(&connection.key);
         self.free.push(at);
         if self.slots_by_key.is_empty() {
             (self.connections, self.free, self.slots_by_key) = Default::default();
         }
-        Some(trunk)
+        Some(connection)
     }
 
     /// It has heard something: it is driven before the turn ends.
     fn queue_drive(&mut self, at: u32) {
-        if let Some(trunk) = self.connection(at)
-            && !trunk.is_to_drive
+        if let Some(connection) = self.connection(at)
+            && !connection.is_to_drive
         {
-            trunk.is_to_drive = true;
+            connection.is_to_drive = true;
             self.to_drive.push(at);
         }
         self.queue_send(at);
@@ -183,21 +184,21 @@ impl QuicShard {
 
     /// It may have something to say: that goes out when the turn ends.
     fn queue_send(&mut self, at: u32) {
-        if let Some(trunk) = self.connection(at)
-            && !trunk.is_to_send
+        if let Some(connection) = self.connection(at)
+            && !connection.is_to_send
         {
-            trunk.is_to_send = true;
+            connection.is_to_send = true;
             self.to_send.push(at);
         }
     }
 }
 
 impl ShardDriver {
-    pub(crate) fn change_transports(&mut self, doors: Arc<[ListenerTransport]>) {
+    pub(crate) fn change_transports(&mut self, transports: Arc<[ListenerTransport]>) {
         if let Some(quic) = &mut self.quic {
-            quic.reload_config(&doors);
+            quic.reload_config(&transports);
         }
-        self.transports = doors;
+        self.transports = transports;
     }
 
     /// The time of this turn.
@@ -220,10 +221,10 @@ impl ShardDriver {
         let quic = self.quic.get_or_insert_with(|| Box::new(QuicShard::new(Instant::now())));
         match word {
             QuicMessage::ConnectionEvent { name, event } => {
-                // Its trunk may have gone meanwhile.
+                // Its connection may have gone meanwhile.
                 let Some(&at) = quic.slots_by_key.get(&name) else { return };
-                let Some(trunk) = quic.connection(at) else { return };
-                trunk.conn.handle_event(event);
+                let Some(connection) = quic.connection(at) else { return };
+                connection.conn.handle_event(event);
                 quic.queue_drive(at);
             }
             QuicMessage::EndpointEvent { name, event } => {
@@ -231,10 +232,10 @@ impl ShardDriver {
                     self.deliver_connection_event(name, event);
                 }
             }
-            QuicMessage::MoveConnection { trunk, mut socket, peer } => {
-                let at = quic.add_connection(trunk);
+            QuicMessage::MoveConnection { connection, mut socket, peer } => {
+                let at = quic.add_connection(connection);
                 quic.queue_drive(at);
-                socket.stream = crate::stream::SocketStream::Quic { trunk: at };
+                socket.stream = crate::stream::SocketStream::Quic { connection: at };
                 self.open_connection(*socket, peer, true);
                 let index = self.quic.as_mut().and_then(|quic| quic.connection(at)?.control_socket);
                 if let Some(index) = index {
@@ -247,9 +248,9 @@ impl ShardDriver {
     fn deliver_connection_event(&mut self, name: QuicConnectionKey, event: ConnectionEvent) {
         let Some(quic) = &mut self.quic else { return };
         if let Some(&at) = quic.slots_by_key.get(&name) {
-            let Some(trunk) = quic.connection(at) else { return };
-            let began = trunk.is_handshaking.then(Instant::now);
-            trunk.conn.handle_event(event);
+            let Some(connection) = quic.connection(at) else { return };
+            let began = connection.is_handshaking.then(Instant::now);
+            connection.conn.handle_event(event);
             quic.queue_drive(at);
             self.handshake_time += began.map_or(Duration::ZERO, |began| began.elapsed());
             return;
@@ -262,38 +263,38 @@ impl ShardDriver {
         }
     }
 
-    /// What the entrance answers, where it is here.
+    /// What the endpoint answers, where it is here.
     fn deliver_endpoint_event(
         &mut self,
         name: QuicConnectionKey,
         event: EndpointEvent,
     ) -> Option<ConnectionEvent> {
-        let Some(entrance) = self.quic.as_mut()?.endpoint(name.listener) else {
+        let Some(endpoint) = self.quic.as_mut()?.endpoint(name.listener) else {
             self.send_quic_message(ShardId(0), QuicMessage::EndpointEvent { name, event });
             return None;
         };
         if event.is_drained() {
-            entrance.moved_connections.remove(&name.handle);
+            endpoint.moved_connections.remove(&name.handle);
         }
-        entrance.endpoint.handle_event(name.handle, event)
+        endpoint.endpoint.handle_event(name.handle, event)
     }
 
     fn send_quic_message(&mut self, shard: ShardId, word: QuicMessage) {
         let to = usize::from(shard.0);
-        let mut parcel = RingItem::Quic(Box::new(word));
+        let mut item = RingItem::Quic(Box::new(word));
         // Nothing overtakes what waits for a ring.
         if self.pending_items.is_empty()
             && let Some(ring) = &mut self.rings.outbound[to]
         {
-            match ring.push(parcel) {
+            match ring.push(item) {
                 Ok(()) => return self.rings.wakers[to].wake(),
-                Err(back) => parcel = back,
+                Err(back) => item = back,
             }
         }
-        self.pending_items.push_back((to, parcel));
+        self.pending_items.push_back((to, item));
     }
 
-    /// Lets trunks that have heard something act on it.
+    /// Lets connections that have heard something act on it.
     pub(crate) fn drive_quic(&mut self) {
         let Some(quic) = &mut self.quic else { return };
         for at in std::mem::take(&mut quic.to_drive) {
@@ -311,9 +312,9 @@ impl ShardDriver {
                 return self.drop_quic_connections();
             };
             quic.timers.remove(&(due, at));
-            if let Some(trunk) = quic.connection(at) {
-                trunk.timer = None;
-                trunk.conn.handle_timeout(now);
+            if let Some(connection) = quic.connection(at) {
+                connection.timer = None;
+                connection.conn.handle_timeout(now);
                 quic.queue_send(at);
                 self.drive_quic_connection(at);
             }
@@ -321,18 +322,19 @@ impl ShardDriver {
     }
 
     /// The shard ends: a peer that has not acknowledged our last words yet hears of it all the
-    /// same. What it answers may find nobody, since the entrance's shard may have ended before.
+    /// same. What it answers may find nobody, since the endpoint's shard may have ended before.
     fn drop_quic_connections(&mut self) {
         if !self.has_ended() {
             return;
         }
         let Some(quic) = &self.quic else { return };
-        let trunks = quic.connections.iter().flatten();
-        let sockets: Vec<u32> = trunks.filter_map(|trunk| trunk.control_socket).collect();
+        let connections = quic.connections.iter().flatten();
+        let sockets: Vec<u32> =
+            connections.filter_map(|connection| connection.control_socket).collect();
         sockets.into_iter().for_each(|index| self.drop_socket(index));
     }
 
-    /// Sends what trunks have to say, once everything else of the turn is done.
+    /// Sends what connections have to say, once everything else of the turn is done.
     pub(crate) fn flush_quic(&mut self) {
         let Some(quic) = &mut self.quic else { return };
         for at in std::mem::take(&mut quic.stalled) {
@@ -350,12 +352,12 @@ impl ShardDriver {
 
     fn flush_quic_connection(&mut self, at: u32) {
         loop {
-            let Some(trunk) = self.quic.as_mut().and_then(|quic| quic.connection(at)) else {
+            let Some(connection) = self.quic.as_mut().and_then(|quic| quic.connection(at)) else {
                 return;
             };
-            trunk.is_to_send = false;
-            let Some(event) = trunk.conn.poll_endpoint_events() else { break };
-            let name = trunk.key;
+            connection.is_to_send = false;
+            let Some(event) = connection.conn.poll_endpoint_events() else { break };
+            let name = connection.key;
             if event.is_drained() {
                 if let Some(quic) = &mut self.quic {
                     quic.remove_connection(at);
@@ -364,9 +366,9 @@ impl ShardDriver {
                 return;
             }
             let answer = self.deliver_endpoint_event(name, event);
-            let trunk = self.quic.as_mut().and_then(|quic| quic.connection(at));
-            if let (Some(trunk), Some(event)) = (trunk, answer) {
-                trunk.conn.handle_event(event);
+            let connection = self.quic.as_mut().and_then(|quic| quic.connection(at));
+            if let (Some(connection), Some(event)) = (connection, answer) {
+                connection.conn.handle_event(event);
             }
         }
         if let Some(quic) = &mut self.quic {

@@ -20,11 +20,11 @@ impl ShardDriver {
                     }
                     self.shard.handle(self.now, ShardInput::Command(command), &mut self.out);
                 }
-                ShardControl::AuthzAnswered { slip, answer } => {
-                    let input = ShardInput::AuthzAnswered { slip, answer };
+                ShardControl::AuthzAnswered { request_id, answer } => {
+                    let input = ShardInput::AuthzAnswered { request_id, answer };
                     self.shard.handle(self.now, input, &mut self.out);
                 }
-                ShardControl::ReplaceTransports(doors) => self.change_transports(doors),
+                ShardControl::ReplaceTransports(transports) => self.change_transports(transports),
                 ShardControl::OpenListeners { told, reserved } => {
                     _ = told.send(self.open_listeners(reserved))
                 }
@@ -33,8 +33,8 @@ impl ShardDriver {
                     let input = ShardInput::AuthDecided { conn, case, verdict };
                     self.shard.handle(self.now, input, &mut self.out);
                 }
-                ShardControl::ConnectInternal { stream, grant } => {
-                    self.open_internal(stream, *grant)
+                ShardControl::ConnectInternal { stream, principal } => {
+                    self.open_internal(stream, *principal)
                 }
                 ShardControl::HostRelay(slot) => self.host_relay(&slot),
                 ShardControl::RecallRelay(client_id) => self.recall_relay(&client_id),

@@ -386,9 +386,9 @@ impl ClientOptions {
         manner: &QuicClientOptions,
     ) -> io::Result<TransportTunnel> {
         let mut outlet = QuicClientEndpoint::new(to, None, PINGS_EVERY)?;
-        let trunk = outlet.connect(manner, host, 0)?;
+        let connection = outlet.connect(manner, host, 0)?;
         TransportTunnel::open(
-            TunnelTransport::Quic(Box::new(outlet), trunk),
+            TunnelTransport::Quic(Box::new(outlet), connection),
             Instant::now() + CONNECT_TIMEOUT,
         )
     }

@@ -35,26 +35,32 @@ struct TunnelBuffer {
 
 impl TransportTunnel {
     /// Waits until MQTT may begin, and opens.
-    pub(crate) fn open(mut far: TunnelTransport, deadline: Instant) -> io::Result<TransportTunnel> {
+    pub(crate) fn open(
+        mut transport: TunnelTransport,
+        deadline: Instant,
+    ) -> io::Result<TransportTunnel> {
         loop {
-            far.drive()?;
-            if far.is_open()? {
+            transport.drive()?;
+            if transport.is_open()? {
                 break;
             }
-            far.drive()?;
+            transport.drive()?;
             if Instant::now() >= deadline {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer"));
             }
-            let mut all = [PollFd::from_borrowed_fd(far.socket(), far.interest(true))];
-            poll_until(&mut all, Some(far.next_at().map_or(deadline, |next| next.min(deadline))))?;
+            let mut all = [PollFd::from_borrowed_fd(transport.socket(), transport.interest(true))];
+            poll_until(
+                &mut all,
+                Some(transport.next_at().map_or(deadline, |next| next.min(deadline))),
+            )?;
         }
         let (near, inner) = UnixStream::pair()?;
         inner.set_nonblocking(true)?;
         let fate = Arc::new(OnceLock::new());
         let told = fate.clone();
         thread::Builder::new().name("tunnel".into()).spawn(move || {
-            let carried = relay_bytes(&mut far, &inner);
-            far.close();
+            let carried = relay_bytes(&mut transport, &inner);
+            transport.close();
             if let Err(error) = carried {
                 let _ = told.set(error.to_string());
             }
@@ -80,16 +86,16 @@ impl TransportTunnel {
 }
 
 /// Until either side is done.
-fn relay_bytes(far: &mut TunnelTransport, mut near: &UnixStream) -> io::Result<()> {
+fn relay_bytes(transport: &mut TunnelTransport, mut near: &UnixStream) -> io::Result<()> {
     let (mut inward, mut outward) = (TunnelBuffer::default(), TunnelBuffer::default());
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut said_all = false;
     let mut gone: Option<Instant> = None;
     loop {
-        far.drive()?;
+        transport.drive()?;
         loop {
             if inward.is_empty() {
-                match far.read(&mut chunk)? {
+                match transport.read(&mut chunk)? {
                     None => break,
                     Some(0) => return Ok(()),
                     Some(read) => inward.push(&chunk[..read]),
@@ -108,7 +114,7 @@ fn relay_bytes(far: &mut TunnelTransport, mut near: &UnixStream) -> io::Result<(
                     _ if said_all => break,
                     Ok(0) => {
                         said_all = true;
-                        far.shutdown_write()?;
+                        transport.shutdown_write()?;
                     }
                     Ok(read) => outward.push(&chunk[..read]),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -116,25 +122,29 @@ fn relay_bytes(far: &mut TunnelTransport, mut near: &UnixStream) -> io::Result<(
                 }
                 continue;
             }
-            match far.write(outward.unsent())? {
+            match transport.write(outward.unsent())? {
                 None => break,
                 Some(written) => outward.consume(written),
             }
         }
-        far.drive()?;
+        transport.drive()?;
         let mut wanted = PollFlags::empty();
         wanted.set(PollFlags::IN, outward.is_empty() && !said_all);
         wanted.set(PollFlags::OUT, !inward.is_empty());
-        let mut beyond = far.interest(inward.is_empty());
-        if matches!(far, TunnelTransport::Stream(_)) && !outward.is_empty() {
+        let mut beyond = transport.interest(inward.is_empty());
+        if matches!(transport, TunnelTransport::Stream(_)) && !outward.is_empty() {
             beyond |= PollFlags::OUT;
         }
-        let mut all = [PollFd::new(&near, wanted), PollFd::from_borrowed_fd(far.socket(), beyond)];
+        let mut all =
+            [PollFd::new(&near, wanted), PollFd::from_borrowed_fd(transport.socket(), beyond)];
         // The client's end that is closed says so all the time.
         let from = usize::from(gone.is_some());
         let upto = if beyond.is_empty() { 1 } else { 2 };
         let until = gone.map(|at| at + CLOSE_TIMEOUT);
-        poll_until(&mut all[from.min(upto)..upto], far.next_at().into_iter().chain(until).min())?;
+        poll_until(
+            &mut all[from.min(upto)..upto],
+            transport.next_at().into_iter().chain(until).min(),
+        )?;
         if all[0].revents().contains(PollFlags::HUP) {
             gone = gone.or(Some(Instant::now()));
         }
@@ -173,29 +183,29 @@ impl TunnelTransport {
     fn is_open(&mut self) -> io::Result<bool> {
         match self {
             TunnelTransport::Stream(wire) => wire.poll_open(),
-            TunnelTransport::Quic(outlet, trunk) => outlet.poll_open(*trunk),
+            TunnelTransport::Quic(outlet, connection) => outlet.poll_open(*connection),
         }
     }
 
     fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         match self {
             TunnelTransport::Stream(wire) => wire.read(into),
-            TunnelTransport::Quic(outlet, trunk) => outlet.read(*trunk, into),
+            TunnelTransport::Quic(outlet, connection) => outlet.read(*connection, into),
         }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         match self {
             TunnelTransport::Stream(wire) => wire.write(bytes),
-            TunnelTransport::Quic(outlet, trunk) => outlet.write(*trunk, bytes),
+            TunnelTransport::Quic(outlet, connection) => outlet.write(*connection, bytes),
         }
     }
 
     fn shutdown_write(&mut self) -> io::Result<()> {
         match self {
             TunnelTransport::Stream(wire) => wire.shut_down(),
-            TunnelTransport::Quic(outlet, trunk) => {
-                outlet.finish_stream(*trunk);
+            TunnelTransport::Quic(outlet, connection) => {
+                outlet.finish_stream(*connection);
                 Ok(())
             }
         }
@@ -203,8 +213,8 @@ impl TunnelTransport {
 
     /// A socket of TCP is closed with its owner.
     fn close(&mut self) {
-        if let TunnelTransport::Quic(outlet, trunk) = self {
-            outlet.close(*trunk);
+        if let TunnelTransport::Quic(outlet, connection) = self {
+            outlet.close(*connection);
             outlet.send_pending();
         }
     }

@@ -32,7 +32,7 @@ pub(crate) trait AuthBackend: Send + Sync {
     fn start(&self) {}
 
     /// Answers once, now or later. A reply that is dropped is a fault of the backend's.
-    fn authenticate(&self, claim: &AuthRequest, reply: BackendReply);
+    fn authenticate(&self, request: &AuthRequest, reply: BackendReply);
 }
 
 #[derive(Debug)]
@@ -68,9 +68,9 @@ impl BackendChain {
     }
 
     /// Whether nobody of it could know more of the client than is known already.
-    pub(crate) fn skips_all_backends(&self, claim: &AuthRequest) -> bool {
-        has_no_credentials(claim)
-            && claim.certificate.is_none()
+    pub(crate) fn skips_all_backends(&self, request: &AuthRequest) -> bool {
+        has_no_credentials(request)
+            && request.certificate.is_none()
             && !self.backends.iter().any(|backend| backend.accepts_client_id_only())
     }
 }
@@ -132,7 +132,7 @@ pub(crate) struct BackendReply {
 
 impl AuthAttempt {
     /// Asks the backend whose turn it is.
-    pub(crate) fn ask_next_backend(mut self, porter: &Arc<Authenticator>) {
+    pub(crate) fn ask_next_backend(mut self, authenticator: &Arc<Authenticator>) {
         let chain = self.chain.clone();
         let knows = |backend: &Arc<dyn AuthBackend>| match &self.request.step {
             Some(step) => backend.methods().contains(&&*step.method),
@@ -140,53 +140,54 @@ impl AuthAttempt {
         };
         let rest = chain.backends.iter().enumerate().skip(self.backend_index);
         let Some((at, backend)) = rest.into_iter().find(|(_, backend)| knows(backend)) else {
-            return self.finish_unknown(porter);
+            return self.finish_unknown(authenticator);
         };
         self.backend_index = at;
-        let (claim, work) = (self.request.clone(), self.work.take());
-        let reply = BackendReply { attempt: Some(Box::new(self)), authenticator: porter.clone() };
+        let (request, work) = (self.request.clone(), self.work.take());
+        let reply =
+            BackendReply { attempt: Some(Box::new(self)), authenticator: authenticator.clone() };
         match work {
-            Some(BackendTask(work)) => reply.send(work(&claim)),
-            None => backend.authenticate(&claim, reply),
+            Some(BackendTask(work)) => reply.send(work(&request)),
+            None => backend.authenticate(&request, reply),
         }
     }
 
     /// Nobody knows the client. If it did not say who it is, that may be all right.
-    pub(crate) fn finish_unknown(self, porter: &Arc<Authenticator>) {
+    pub(crate) fn finish_unknown(self, authenticator: &Arc<Authenticator>) {
         let verdict = match (has_no_credentials(&self.request), self.chain.anonymous) {
             (true, true) => Ok(("none", Box::default())),
             (true, false) => Err(("none", "it did not say who it is", Refusal::NotWelcome)),
             (false, _) => Err(("none", "unknown to all", Refusal::BadCredentials)),
         };
-        self.finish(porter, verdict);
+        self.finish(authenticator, verdict);
     }
 
     /// What an earlier chain found out says nothing of who may come in today: it begins again.
     fn finish(
         mut self,
-        porter: &Arc<Authenticator>,
+        authenticator: &Arc<Authenticator>,
         verdict: Result<(&'static str, Box<Principal>), (&'static str, &str, Refusal)>,
     ) {
-        let chain = porter.state().chains.chain_of_listener(self.request.listener).clone();
+        let chain = authenticator.state().chains.chain_of_listener(self.request.listener).clone();
         if !Arc::ptr_eq(&chain, &self.chain) {
             (self.chain, self.backend_index, self.work) = (chain, 0, None);
             return match self.chain.skips_all_backends(&self.request) {
-                true => self.finish_unknown(porter),
-                false => porter.requeue_attempt(self),
+                true => self.finish_unknown(authenticator),
+                false => authenticator.requeue_attempt(self),
             };
         }
         let (peer, client_id) = (self.request.peer, &self.request.client_id);
         let claimed = mask_token(self.request.user_name.as_deref().unwrap_or_default());
         match verdict {
-            Ok((backend, grant)) => {
-                let user = grant.user.as_deref().unwrap_or_default();
+            Ok((backend, principal)) => {
+                let user = principal.user.as_deref().unwrap_or_default();
                 debug!(target: "godwit::auth", %peer, %client_id, %user, backend, "let in");
-                (self.answer)(AuthDecision::Allow(grant));
+                (self.answer)(AuthDecision::Allow(principal));
             }
             Err((backend, why, refusal)) => {
                 let (client_id, user) = (client_id.clone(), claimed.to_string());
                 let why = why.to_string();
-                porter.log_refusal(move |count| {
+                authenticator.log_refusal(move |count| {
                     let withheld = nonzero(count - 1);
                     info!(
                         target: "godwit::auth", %peer, %client_id, %user, backend, why, withheld,
@@ -194,7 +195,7 @@ impl AuthAttempt {
                     );
                 });
                 if refusal == Refusal::BadCredentials {
-                    porter.count_failure(peer.into());
+                    authenticator.count_failure(peer.into());
                 }
                 (self.answer)(AuthDecision::Deny(refusal));
             }
@@ -236,7 +237,7 @@ impl BackendReply {
         self.attempt = None;
     }
 
-    /// The rest is work, which a thread of the porter's does.
+    /// The rest is work, which a thread of the authenticator's does.
     #[cfg(feature = "remote")]
     pub(crate) fn run_later(
         mut self,
@@ -252,7 +253,9 @@ impl BackendReply {
         let backend =
             case.chain.backends.get(case.backend_index).map_or("", |backend| backend.name());
         match outcome {
-            BackendOutcome::Allow(grant) => case.finish(&self.authenticator, Ok((backend, grant))),
+            BackendOutcome::Allow(principal) => {
+                case.finish(&self.authenticator, Ok((backend, principal)))
+            }
             BackendOutcome::Busy => {
                 case.finish(&self.authenticator, Err((backend, "too many ask", Refusal::TooBusy)));
             }

@@ -36,8 +36,8 @@ pub(crate) struct CertificateBackend {
 impl CertificateBackend {
     /// A client that came without one is for the next backend; one that names nobody is a fault of
     /// whoever made it, and no reason to try a password.
-    fn check(self, claim: &AuthRequest) -> BackendOutcome {
-        let Some(certificate) = &claim.certificate else { return BackendOutcome::Ignore };
+    fn check(self, request: &AuthRequest) -> BackendOutcome {
+        let Some(certificate) = &request.certificate else { return BackendOutcome::Ignore };
         let Some(user) = self.user.extract_name(certificate) else {
             return BackendOutcome::Deny("the certificate has no such name");
         };
@@ -46,8 +46,8 @@ impl CertificateBackend {
             Some(Some(name)) => Some(name.into()),
             Some(None) => return BackendOutcome::Deny("the certificate has no such name"),
         };
-        let grant = Principal { user: Some(user.into()), client_id, ..Principal::default() };
-        BackendOutcome::Allow(Box::new(grant))
+        let principal = Principal { user: Some(user.into()), client_id, ..Principal::default() };
+        BackendOutcome::Allow(Box::new(principal))
     }
 }
 
@@ -56,7 +56,7 @@ impl AuthBackend for CertificateBackend {
         "certificate"
     }
 
-    fn authenticate(&self, claim: &AuthRequest, reply: BackendReply) {
-        reply.send(self.check(claim));
+    fn authenticate(&self, request: &AuthRequest, reply: BackendReply) {
+        reply.send(self.check(request));
     }
 }

@@ -53,8 +53,8 @@ impl HttpAuthServer {
         })
     }
 
-    fn question(&self, claim: &AuthRequest) -> Option<(String, Vec<u8>)> {
-        self.call.build_request(AuthVariableSource::Client { claim, ports: &self.ports })
+    fn question(&self, request: &AuthRequest) -> Option<(String, Vec<u8>)> {
+        self.call.build_request(AuthVariableSource::Client { request, ports: &self.ports })
     }
 }
 
@@ -72,10 +72,10 @@ impl IdentityServer for HttpAuthServer {
         true
     }
 
-    fn cached_outcome(&self, claim: &AuthRequest) -> Option<BackendOutcome> {
+    fn cached_outcome(&self, request: &AuthRequest) -> Option<BackendOutcome> {
         let cache = self.cache.as_ref()?;
-        let (target, body) = self.question(claim)?;
-        cache.lookup(&cache.key(claim, &target, &body))
+        let (target, body) = self.question(request)?;
+        cache.lookup(&cache.key(request, &target, &body))
     }
 }
 
@@ -91,20 +91,20 @@ impl RemoteServer for HttpAuthServer {
     async fn request(
         &self,
         conn: &mut Self::Conn,
-        claim: &AuthRequest,
+        request: &AuthRequest,
     ) -> Result<IdentityLookup, RemoteError> {
-        let Some((target, body)) = self.question(claim) else {
+        let Some((target, body)) = self.question(request) else {
             return Ok(IdentityLookup::Verdict(BackendOutcome::Ignore));
         };
-        let key = self.cache.as_ref().map(|cache| cache.key(claim, &target, &body));
+        let key = self.cache.as_ref().map(|cache| cache.key(request, &target, &body));
         let answer = self.call.send(conn, &target, body).await?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut outcome =
-            http_answer::read_outcome(&answer, self.answer, claim, self.takes_rules, now);
-        if let BackendOutcome::Allow(grant) = &mut outcome
+            http_answer::read_outcome(&answer, self.answer, request, self.takes_rules, now);
+        if let BackendOutcome::Allow(principal) = &mut outcome
             && !self.is_asked_by_name
         {
-            grant.user = None;
+            principal.user = None;
         }
         if let (Some(cache), Some(key)) = (&self.cache, key) {
             cache.store(key, &outcome);
@@ -128,7 +128,7 @@ struct AuthCacheEntry {
 
 #[derive(Clone)]
 enum CachedDecision {
-    Allow { grant: Box<Principal>, expires: Option<Instant> },
+    Allow { principal: Box<Principal>, expires: Option<Instant> },
     Deny(&'static str),
     Ignore,
 }
@@ -150,9 +150,9 @@ impl AuthResponseCache {
     }
 
     /// Of everything that the answer or what becomes of it depends on.
-    fn key(&self, claim: &AuthRequest, target: &str, body: &[u8]) -> [u8; 32] {
+    fn key(&self, request: &AuthRequest, target: &str, body: &[u8]) -> [u8; 32] {
         let mut all = digest::Context::new(&digest::SHA256);
-        let user = claim.user_name.as_deref().unwrap_or_default();
+        let user = request.user_name.as_deref().unwrap_or_default();
         all.update(&self.salt);
         for part in [user.as_bytes(), target.as_bytes(), body] {
             all.update(&(part.len() as u64).to_be_bytes());
@@ -168,10 +168,10 @@ impl AuthResponseCache {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = answers.get(key).filter(|kept| kept.until > now)?;
         Some(match kept.decision.clone() {
-            CachedDecision::Allow { mut grant, expires } => {
+            CachedDecision::Allow { principal: mut principal, expires } => {
                 let left = |at: Instant| at.saturating_duration_since(now).as_millis() as u64;
-                grant.expires_in_ms = expires.map(left);
-                BackendOutcome::Allow(grant)
+                principal.expires_in_ms = expires.map(left);
+                BackendOutcome::Allow(principal)
             }
             CachedDecision::Deny(why) => BackendOutcome::Deny(why),
             CachedDecision::Ignore => BackendOutcome::Ignore,
@@ -182,10 +182,10 @@ impl AuthResponseCache {
         let now = Instant::now();
         let mut until = now + self.lifetime;
         let said = match outcome {
-            BackendOutcome::Allow(grant) => {
-                let expires = grant.expires_in_ms.map(|ms| now + Duration::from_millis(ms));
+            BackendOutcome::Allow(principal) => {
+                let expires = principal.expires_in_ms.map(|ms| now + Duration::from_millis(ms));
                 until = expires.map_or(until, |at| until.min(at));
-                CachedDecision::Allow { grant: grant.clone(), expires }
+                CachedDecision::Allow { principal: principal.clone(), expires }
             }
             BackendOutcome::Deny(why) => CachedDecision::Deny(why),
             BackendOutcome::Ignore => CachedDecision::Ignore,

@@ -71,7 +71,7 @@ fn body_denies(body: &Value) -> bool {
 pub(super) fn read_outcome(
     answer: &HttpResponse,
     form: HttpAnswerFormat,
-    claim: &AuthRequest,
+    request: &AuthRequest,
     takes_rules: bool,
     now: u64,
 ) -> BackendOutcome {
@@ -81,17 +81,17 @@ pub(super) fn read_outcome(
         HttpAnswerFormat::Text => StatusDecision::of_text(answer),
     };
     match status {
-        StatusDecision::Allow => BackendOutcome::Allow(Box::new(principal_of_request(claim))),
+        StatusDecision::Allow => BackendOutcome::Allow(Box::new(principal_of_request(request))),
         StatusDecision::Deny => BackendOutcome::Deny(SAYS_SO),
         StatusDecision::Ignore => BackendOutcome::Ignore,
-        StatusDecision::ReadBody => read_result(answer, claim, takes_rules, now),
+        StatusDecision::ReadBody => read_result(answer, request, takes_rules, now),
         StatusDecision::ServerFailed => BackendOutcome::Fail(describe_status(answer.status)),
     }
 }
 
 fn read_result(
     answer: &HttpResponse,
-    claim: &AuthRequest,
+    request: &AuthRequest,
     takes_rules: bool,
     now: u64,
 ) -> BackendOutcome {
@@ -109,14 +109,14 @@ fn read_result(
                 "its answer is not said to be JSON: auth.http_answer has other forms".into(),
             );
         }
-        204 => return BackendOutcome::Allow(Box::new(principal_of_request(claim))),
+        204 => return BackendOutcome::Allow(Box::new(principal_of_request(request))),
         401 | 403 => return BackendOutcome::Deny(SAYS_SO),
         408 | 429 => return BackendOutcome::Fail(describe_status(answer.status)),
         // As EMQX 5 has it: the server knows nothing of the client.
         400..500 => return BackendOutcome::Ignore,
         status => return BackendOutcome::Fail(describe_status(status)),
     };
-    evaluate_body(&body, claim, takes_rules, now)
+    evaluate_body(&body, request, takes_rules, now)
         .unwrap_or_else(|why| BackendOutcome::Fail(format!("its answer cannot be read: {why}")))
 }
 
@@ -139,7 +139,7 @@ fn read_form(body: &[u8]) -> Option<Value> {
 
 fn evaluate_body(
     body: &Value,
-    claim: &AuthRequest,
+    request: &AuthRequest,
     takes_rules: bool,
     now: u64,
 ) -> Result<BackendOutcome, &'static str> {
@@ -153,18 +153,18 @@ fn evaluate_body(
         (Some(Some("ignore")), None) => return Ok(BackendOutcome::Ignore),
         _ => return Err("its result is not allow, deny or ignore"),
     }
-    let mut grant = principal_of_request(claim);
-    grant.is_superuser = body.get("is_superuser").is_some_and(is_true);
+    let mut principal = principal_of_request(request);
+    principal.is_superuser = body.get("is_superuser").is_some_and(is_true);
     if let Some(groups) = body.get("groups") {
         let text = |group: &Value| group.as_str().map(Arc::from);
         let groups = groups.as_array().and_then(|all| all.iter().map(text).collect());
-        grant.groups = groups.ok_or("groups is no list of names")?;
+        principal.groups = groups.ok_or("groups is no list of names")?;
     }
     match body.get("expire_at") {
         None | Some(Value::Null) => {}
         Some(at) => match read_seconds(at) {
             Some(at) if at > now as f64 => {
-                grant.expires_in_ms = Some(((at - now as f64) * 1000.0) as u64);
+                principal.expires_in_ms = Some(((at - now as f64) * 1000.0) as u64);
             }
             Some(_) => return Ok(BackendOutcome::Deny("the server's answer has expired")),
             None => return Err("expire_at is no time in seconds"),
@@ -173,9 +173,9 @@ fn evaluate_body(
     match body.get("acl") {
         None | Some(Value::Null) => {}
         Some(_) if !takes_rules => return Err("it has rules (acl), and auth.http_acl is false"),
-        Some(rules) => grant.permissions = Some(Arc::new(read_rules(rules)?)),
+        Some(rules) => principal.permissions = Some(Arc::new(read_rules(rules)?)),
     }
-    Ok(BackendOutcome::Allow(Box::new(grant)))
+    Ok(BackendOutcome::Allow(Box::new(principal)))
 }
 
 /// What EMQX takes for true; anything else is false.
@@ -194,8 +194,8 @@ fn read_seconds(value: &Value) -> Option<f64> {
 }
 
 /// It is who it says it is, since the server knows what it was told.
-fn principal_of_request(claim: &AuthRequest) -> Principal {
-    Principal { user: claim.user_name.as_deref().map(Arc::from), ..Principal::default() }
+fn principal_of_request(request: &AuthRequest) -> Principal {
+    Principal { user: request.user_name.as_deref().map(Arc::from), ..Principal::default() }
 }
 
 fn read_rules(rules: &Value) -> Result<AclRuleSet, &'static str> {
@@ -237,27 +237,27 @@ mod tests {
 
     fn granted(body: &str) -> Principal {
         match said(200, body) {
-            BackendOutcome::Allow(grant) => *grant,
+            BackendOutcome::Allow(principal) => *principal,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn an_answer_says_who_the_client_is_and_what_it_may_do() {
-        let grant = granted(
+        let principal = granted(
             r#"{"result":"allow","is_superuser":true,"groups":["a","b"],"expire_at":1010.5,
                 "client_attrs":{"x":"y"},"acl":[
                 {"permission":"allow","action":"publish","topic":"a/${username}","qos":[0,1],
                  "retain":true},
                 {"permission":"deny","action":"all","topics":["b","c/#"],"qos":"2"}]}"#,
         );
-        assert_eq!(grant.user.as_deref(), Some("ann"));
-        assert_eq!(grant.groups, ["a".into(), "b".into()]);
-        assert_eq!((grant.is_superuser, grant.expires_in_ms), (true, Some(10_500)));
-        assert_eq!(grant.permissions.unwrap().len(), 2);
-        let grant = granted(r#"{"result":"allow"}"#);
+        assert_eq!(principal.user.as_deref(), Some("ann"));
+        assert_eq!(principal.groups, ["a".into(), "b".into()]);
+        assert_eq!((principal.is_superuser, principal.expires_in_ms), (true, Some(10_500)));
+        assert_eq!(principal.permissions.unwrap().len(), 2);
+        let principal = granted(r#"{"result":"allow"}"#);
         assert_eq!(
-            (grant.is_superuser, grant.expires_in_ms, grant.permissions),
+            (principal.is_superuser, principal.expires_in_ms, principal.permissions),
             (false, None, None)
         );
         assert!(matches!(said(204, ""), BackendOutcome::Allow(_)));

@@ -91,12 +91,12 @@ impl RemoteJwks {
     pub(crate) fn authenticate(
         self: &Arc<RemoteJwks>,
         reading: &Arc<JwtValidator>,
-        claim: &AuthRequest,
+        request: &AuthRequest,
         id: Option<&str>,
         reply: BackendReply,
     ) {
         if !self.should_wait_for_key(id) {
-            return reply.send(self.check(reading, claim));
+            return reply.send(self.check(reading, request));
         }
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.bounds.questions_max {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -106,13 +106,13 @@ impl RemoteJwks {
         self.runtime.spawn(async move {
             set.fetch_or_join().await;
             set.waiting.fetch_sub(1, Ordering::Relaxed);
-            reply.run_later(move |claim| set.check(&reading, claim));
+            reply.run_later(move |request| set.check(&reading, request));
         });
     }
 
-    fn check(&self, reading: &JwtValidator, claim: &AuthRequest) -> BackendOutcome {
+    fn check(&self, reading: &JwtValidator, request: &AuthRequest) -> BackendOutcome {
         match self.keys() {
-            Some(keys) => reading.check(&keys, claim),
+            Some(keys) => reading.check(&keys, request),
             None => BackendOutcome::Fail(self.state().last_error.clone()),
         }
     }

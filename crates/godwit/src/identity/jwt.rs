@@ -58,22 +58,22 @@ const EARLY_S: u64 = 5;
 
 impl JwtValidator {
     /// What does not look like a token is somebody's password.
-    fn find_token<'a>(&self, claim: &'a AuthRequest) -> Option<ParsedJwt<'a>> {
+    fn find_token<'a>(&self, request: &'a AuthRequest) -> Option<ParsedJwt<'a>> {
         let text = match self.place {
             TokenLocation::Password => {
-                let bytes = claim.password.as_ref().map(|secret| &secret.0[..]);
+                let bytes = request.password.as_ref().map(|secret| &secret.0[..]);
                 bytes.and_then(|bytes| std::str::from_utf8(bytes).ok())
             }
-            TokenLocation::UserName => claim.user_name.as_deref(),
+            TokenLocation::UserName => request.user_name.as_deref(),
         };
         text.and_then(ParsedJwt::parse)
     }
 
-    pub(crate) fn check(&self, keys: &KeySet, claim: &AuthRequest) -> BackendOutcome {
-        let Some(token) = self.find_token(claim) else { return BackendOutcome::Ignore };
+    pub(crate) fn check(&self, keys: &KeySet, request: &AuthRequest) -> BackendOutcome {
+        let Some(token) = self.find_token(request) else { return BackendOutcome::Ignore };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         match self.validate(keys, &token, now) {
-            Ok(grant) => BackendOutcome::Allow(Box::new(grant)),
+            Ok(principal) => BackendOutcome::Allow(Box::new(principal)),
             Err(why) => BackendOutcome::Deny(why),
         }
     }
@@ -148,13 +148,13 @@ impl AuthBackend for JwtBackend {
         }
     }
 
-    fn authenticate(&self, claim: &AuthRequest, reply: BackendReply) {
+    fn authenticate(&self, request: &AuthRequest, reply: BackendReply) {
         match &self.keys {
-            JwtKeySource::File(keys) => reply.send(self.reading.check(keys, claim)),
+            JwtKeySource::File(keys) => reply.send(self.reading.check(keys, request)),
             #[cfg(feature = "http")]
-            JwtKeySource::Url(set) => match self.reading.find_token(claim) {
+            JwtKeySource::Url(set) => match self.reading.find_token(request) {
                 Some(token) => {
-                    set.authenticate(&self.reading, claim, token.header_field("kid"), reply)
+                    set.authenticate(&self.reading, request, token.header_field("kid"), reply)
                 }
                 None => reply.send(BackendOutcome::Ignore),
             },
@@ -358,11 +358,11 @@ pub(crate) mod tests {
 
     #[test]
     fn what_was_signed_is_believed() {
-        let grant = read(HS256, &body(r#","exp":1010.5,"nbf":1004"#)).unwrap();
-        assert_eq!(grant.user.as_deref(), Some("ann"));
-        assert_eq!(grant.client_id.as_deref(), Some("d1"));
-        assert_eq!(grant.expires_in_ms, Some(10_000));
-        assert_eq!((grant.permissions, grant.groups), (None, Vec::new()));
+        let principal = read(HS256, &body(r#","exp":1010.5,"nbf":1004"#)).unwrap();
+        assert_eq!(principal.user.as_deref(), Some("ann"));
+        assert_eq!(principal.client_id.as_deref(), Some("d1"));
+        assert_eq!(principal.expires_in_ms, Some(10_000));
+        assert_eq!((principal.permissions, principal.groups), (None, Vec::new()));
         let groups = |claim: &str| read(HS256, &body(claim)).unwrap().groups;
         assert_eq!(groups(r#","groups":["a","b"]"#), ["a".into(), "b".into()]);
         assert_eq!(groups(r#","groups":"a""#), ["a".into()]);

@@ -1,4 +1,5 @@
-//! Who a client is: the porter whom the shards ask, the backends behind it, and the user file.
+//! Authentication of clients: the authenticator that the shards ask, the backends behind it, and
+//! the user file.
 //!
 //! Nothing here runs on a shard but [`Authenticator::authenticate`], which takes a question and
 //! returns. Threads exist from the first question on, and end when there was none for a while.
@@ -138,16 +139,16 @@ impl Authenticator {
     /// where that needs no work. A full queue refuses the question that has waited longest.
     pub(crate) fn authenticate(
         self: &Arc<Authenticator>,
-        claim: AuthRequest,
+        request: AuthRequest,
         liveness: ConnectionLiveness,
         answer: Box<dyn FnOnce(AuthDecision) + Send>,
     ) {
         let mut state = self.state();
-        let (source, since) = (PeerSource::from(claim.peer), Instant::now());
-        let chain = state.chains.chain_of_listener(claim.listener).clone();
-        let is_answered = chain.skips_all_backends(&claim);
+        let (source, since) = (PeerSource::from(request.peer), Instant::now());
+        let chain = state.chains.chain_of_listener(request.listener).clone();
+        let is_answered = chain.skips_all_backends(&request);
         let case = AuthAttempt {
-            request: claim.into(),
+            request: request.into(),
             chain,
             backend_index: 0,
             arrived_at: since,
@@ -205,9 +206,9 @@ impl Authenticator {
     }
 
     fn start_thread(self: &Arc<Authenticator>, class: AuthThreadClass) {
-        let porter = self.clone();
+        let authenticator = self.clone();
         let thread = thread::Builder::new().name("auth".into()).stack_size(STACK_BYTES);
-        if thread.spawn(move || porter.run_thread(class)).is_err() {
+        if thread.spawn(move || authenticator.run_thread(class)).is_err() {
             self.state().threads[class as usize] -= 1;
         }
     }
@@ -285,6 +286,6 @@ impl Authenticator {
 const REFUSALS_PER_S: u32 = 20;
 
 /// Brings no proof of its own.
-fn has_no_credentials(claim: &AuthRequest) -> bool {
-    claim.user_name.is_none() && claim.password.is_none() && claim.step.is_none()
+fn has_no_credentials(request: &AuthRequest) -> bool {
+    request.user_name.is_none() && request.password.is_none() && request.step.is_none()
 }

@@ -134,13 +134,13 @@ impl AuthQueueLane {
     }
 }
 
-fn attempt_bytes(claim: &AuthRequest) -> usize {
-    let password = claim.password.as_ref().map_or(0, |secret| secret.0.len());
-    let user_name = claim.user_name.as_ref().map_or(0, |name| name.len());
-    let step = claim.step.as_ref().map_or(0, |step| {
+fn attempt_bytes(request: &AuthRequest) -> usize {
+    let password = request.password.as_ref().map_or(0, |secret| secret.0.len());
+    let user_name = request.user_name.as_ref().map_or(0, |name| name.len());
+    let step = request.step.as_ref().map_or(0, |step| {
         step.data.0.len() + step.memory.as_ref().map_or(0, |memory| memory.0.len())
     });
-    size_of::<AuthAttempt>() + claim.client_id.len() + user_name + password + step
+    size_of::<AuthAttempt>() + request.client_id.len() + user_name + password + step
 }
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
     use engine::ConnectionLiveness;
 
     fn case(id: &str, since: Instant) -> AuthAttempt {
-        let claim = AuthRequest {
+        let request = AuthRequest {
             peer: PeerAddress::Network(([192, 0, 2, 1], 1).into()),
             version: mqtt::ProtocolVersion::V5,
             client_id: id.into(),
@@ -162,7 +162,7 @@ mod tests {
             step: None,
         };
         AuthAttempt {
-            request: claim.into(),
+            request: request.into(),
             chain: BackendChain::default().into(),
             backend_index: 0,
             arrived_at: since,

@@ -56,10 +56,10 @@ pub(crate) fn fuzz_token(text: &str) {
     for (header, body) in [(HS256, text), (text, BODY)] {
         let text = signed(header, body);
         if let Some(token) = ParsedJwt::parse(&text)
-            && let Ok(grant) = validate_token(&token)
+            && let Ok(principal) = validate_token(&token)
         {
-            let named = grant.user.is_some_and(|user| !user.is_empty());
-            assert!(named && grant.client_id.is_some(), "{text:?} is let in without a name");
+            let named = principal.user.is_some_and(|user| !user.is_empty());
+            assert!(named && principal.client_id.is_some(), "{text:?} is let in without a name");
         }
     }
 }

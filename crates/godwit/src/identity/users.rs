@@ -86,8 +86,8 @@ impl UserFile {
         self.by_name.get(self.names.get(at as usize)?)
     }
 
-    fn check(&self, claim: &AuthRequest) -> BackendOutcome {
-        let (Some(name), Some(password)) = (&claim.user_name, &claim.password) else {
+    fn check(&self, request: &AuthRequest) -> BackendOutcome {
+        let (Some(name), Some(password)) = (&request.user_name, &request.password) else {
             return BackendOutcome::Ignore;
         };
         match self.by_name.get(name) {
@@ -165,10 +165,10 @@ impl AuthBackend for UserFile {
         if self.knows_scram { &[scram::METHOD] } else { &[] }
     }
 
-    fn authenticate(&self, claim: &AuthRequest, reply: BackendReply) {
-        reply.send(match &claim.step {
+    fn authenticate(&self, request: &AuthRequest, reply: BackendReply) {
+        reply.send(match &request.step {
             Some(step) => self.continue_scram(step).unwrap_or_else(BackendOutcome::Deny),
-            None => self.check(claim),
+            None => self.check(request),
         });
     }
 }

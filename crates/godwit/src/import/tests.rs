@@ -234,7 +234,7 @@ fn nobody_is_let_in_wider_than_the_server_would() {
 /// Anything may be in a file: it ends in a draft or in errors.
 #[test]
 fn no_bytes_bring_the_reader_down() {
-    let mut chance = ImportTestRng(0x9e37_79b9_7f4a_7c15);
+    let mut rng = ImportTestRng(0x9e37_79b9_7f4a_7c15);
     let kinds: Vec<Option<&str>> =
         PROJECTS.iter().map(|project| Some(project.name)).chain([None]).collect();
     let sources: Vec<String> = SAMPLES
@@ -246,18 +246,18 @@ fn no_bytes_bring_the_reader_down() {
     for round in 0..600_usize {
         let mut bytes = sources[round % sources.len()].clone().into_bytes();
         if round % 5 == 0 {
-            bytes = (0..chance.below(400)).map(|_| chance.below(256) as u8).collect();
+            bytes = (0..rng.below(400)).map(|_| rng.below(256) as u8).collect();
         } else {
             // A piece of a sample, with some of it changed, gone or twice.
-            let from = chance.below(bytes.len());
-            let to = (from + chance.below(2000)).min(bytes.len());
+            let from = rng.below(bytes.len());
+            let to = (from + rng.below(2000)).min(bytes.len());
             bytes = bytes[from..to].to_vec();
-            for _ in 0..chance.below(20) {
-                let at = chance.below(bytes.len().max(1));
-                match chance.below(3) {
-                    0 => bytes.insert(at.min(bytes.len()), SIGNS[chance.below(SIGNS.len())]),
+            for _ in 0..rng.below(20) {
+                let at = rng.below(bytes.len().max(1));
+                match rng.below(3) {
+                    0 => bytes.insert(at.min(bytes.len()), SIGNS[rng.below(SIGNS.len())]),
                     1 if at < bytes.len() => _ = bytes.remove(at),
-                    _ if at < bytes.len() => bytes[at] = chance.below(256) as u8,
+                    _ if at < bytes.len() => bytes[at] = rng.below(256) as u8,
                     _ => {}
                 }
             }

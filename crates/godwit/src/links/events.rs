@@ -45,7 +45,7 @@ pub(crate) struct EventHub {
 struct SinkEventSubscriber {
     sink: Arc<str>,
     wants: Vec<String>,
-    tally: Arc<LinkMetrics>,
+    metrics: Arc<LinkMetrics>,
     to: Sender<SinkEvent>,
     bytes: Arc<AtomicUsize>,
 }
@@ -53,7 +53,7 @@ struct SinkEventSubscriber {
 /// A note, and when it was made.
 struct SinkEvent {
     name: &'static str,
-    note: BrokerEvent,
+    broker_event: BrokerEvent,
     at_ms: u64,
 }
 
@@ -67,18 +67,18 @@ impl EventHub {
     pub(crate) fn add_subscriber(
         &self,
         sink: &SinkSettings,
-        tally: &Arc<LinkMetrics>,
+        metrics: &Arc<LinkMetrics>,
     ) -> SinkEventReceiver {
         let mut ears = lock(&self.subscribers);
         ears.retain(|ear| !ear.to.is_closed());
         let heard = (!sink.events.is_empty()).then(|| {
             let (to, heard) = channel(sink.events_max);
-            let (tally, wants) = (tally.clone(), sink.events.clone());
+            let (metrics, wants) = (metrics.clone(), sink.events.clone());
             let bytes = Arc::new(AtomicUsize::new(0));
             ears.push(SinkEventSubscriber {
                 sink: sink.name.clone(),
                 wants,
-                tally,
+                metrics,
                 to,
                 bytes: bytes.clone(),
             });
@@ -89,13 +89,13 @@ impl EventHub {
     }
 
     /// From a shard's thread.
-    pub(crate) fn on_event(&self, note: &BrokerEvent) {
+    pub(crate) fn on_event(&self, broker_event: &BrokerEvent) {
         if !self.has_subscribers.load(Relaxed) {
             return;
         }
-        let (name, untold) = match note {
+        let (name, untold) = match broker_event {
             BrokerEvent::DeliveriesSkipped { event, count } => (*event, *count),
-            note => match event_name(note) {
+            broker_event => match event_name(broker_event) {
                 Some(name) => (name, 0),
                 None => return,
             },
@@ -103,11 +103,11 @@ impl EventHub {
         let at_ms = UnixTimestamp::now().0.as_millis() as u64;
         for ear in lock(&self.subscribers).iter().filter(|ear| is_selected(&ear.wants, name)) {
             if untold > 0 {
-                ear.tally.count_drops(&ear.sink, LinkDropReason::EventsFull, name, untold);
+                ear.metrics.count_drops(&ear.sink, LinkDropReason::EventsFull, name, untold);
                 continue;
             }
-            if !ear.send(SinkEvent { name, note: note.clone(), at_ms }) {
-                ear.tally.count_drop(&ear.sink, LinkDropReason::EventsFull, name);
+            if !ear.send(SinkEvent { name, broker_event: broker_event.clone(), at_ms }) {
+                ear.metrics.count_drop(&ear.sink, LinkDropReason::EventsFull, name);
             }
         }
     }
@@ -158,17 +158,18 @@ impl SinkEventReceiver {
 
 impl SinkEvent {
     fn byte_size(&self) -> usize {
-        match &self.note {
+        match &self.broker_event {
             BrokerEvent::Delivery { message, .. } => message.bytes(),
             _ => 0,
         }
     }
 
     fn into_message(self) -> SinkMessage {
-        let fields = self.note.fields();
+        let fields = self.broker_event.fields();
         let json = fields.iter().map(|(name, value)| (name.to_string(), json_of(value)));
         let mut body: Map<String, Value> = json.collect();
-        let (namespace, client_id) = split_client_id(self.note.client_id().unwrap_or_default());
+        let (namespace, client_id) =
+            split_client_id(self.broker_event.client_id().unwrap_or_default());
         body.insert("event".into(), self.name.into());
         body.insert("timestamp".into(), self.at_ms.into());
         body.insert("clientid".into(), client_id.into());
@@ -180,11 +181,11 @@ impl SinkEvent {
 }
 
 /// None of links, which are nobody's clients.
-fn event_name(note: &BrokerEvent) -> Option<&'static str> {
-    if note.client_id()?.starts_with(LINK_IDS) {
+fn event_name(broker_event: &BrokerEvent) -> Option<&'static str> {
+    if broker_event.client_id()?.starts_with(LINK_IDS) {
         return None;
     }
-    match note {
+    match broker_event {
         BrokerEvent::Connected { .. } => Some("client.connected"),
         BrokerEvent::Refused { was_in: false, .. } => Some("client.connack"),
         BrokerEvent::Refused { .. }

@@ -233,8 +233,8 @@ impl LocalBroker {
         }
         let wish =
             LocalSessionRequest { link_id, receive_maximum: 1, is_last: false, is_quiet: true };
-        let mut near = self.connect_as(wish, identity).await?;
-        let wanted = wanted(near.limits.qos_max);
+        let mut local = self.connect_as(wish, identity).await?;
+        let wanted = wanted(local.limits.qos_max);
         let fresh = NewLinkFilters::new_since(link_id, &wanted, &had);
         let asked = lock(&self.asked).clone();
         let all = fresh
@@ -245,9 +245,9 @@ impl LocalBroker {
             !stays && all.iter().all(|(wanted, _)| wanted != filter)
         };
         let gone: Vec<&str> = had.iter().copied().filter(is_gone).collect();
-        let refused = near.subscribe(&all, &gone).await?;
+        let refused = local.subscribe(&all, &gone).await?;
         lock(&self.asked).extend(fresh.notes().map(str::to_string));
-        near.disconnect().await?;
+        local.disconnect().await?;
         Ok(PreparedSession { refused, new_filters: fresh })
     }
 
@@ -275,7 +275,7 @@ impl LocalBroker {
         let (ours, theirs) = Pair::pair().map_err(wrong)?;
         ours.set_nonblocking(true).map_err(wrong)?;
         let groups = identity.into_iter().flat_map(|own| own.groups.iter().cloned());
-        let grant = Principal {
+        let principal = Principal {
             user: Some(identity.map_or(wish.link_id.into(), |own| own.user.clone())),
             namespace: Some("".into()),
             // The first is the class of its limits.
@@ -284,7 +284,7 @@ impl LocalBroker {
             is_quiet: wish.is_quiet,
             ..Principal::default()
         };
-        self.handle.connect_internal(theirs, grant).map_err(wrong)?;
+        self.handle.connect_internal(theirs, principal).map_err(wrong)?;
         let mut stream = UnixStream::from_std(ours).map_err(wrong)?;
         stream.write_all(&encode_connect(wish)).await.map_err(wrong)?;
         let mut read = Vec::new();

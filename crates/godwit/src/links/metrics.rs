@@ -233,15 +233,15 @@ mod tests {
 
     #[test]
     fn rates_are_of_the_time_since_they_were_asked_for() {
-        let tally = LinkMetrics::for_kind(LinkKind::Bridge);
+        let metrics = LinkMetrics::for_kind(LinkKind::Bridge);
         let begun = Instant::now();
         let at = |ms: u64| begun + Duration::from_millis(ms);
-        assert_eq!(tally.rates(at(1000)), [0.0; 2]);
-        (0..30).for_each(|_| tally.count_out(1));
-        (0..5).for_each(|_| tally.count_in(1));
-        assert_eq!(tally.rates(at(1400)), [0.0; 2], "it is too soon");
-        assert_eq!(tally.rates(at(3000)), [15.0, 2.5]);
-        assert_eq!(tally.rates(at(3100)), [15.0, 2.5], "whoever asks beside hears the same");
-        assert_eq!(tally.rates(at(4000)), [0.0; 2]);
+        assert_eq!(metrics.rates(at(1000)), [0.0; 2]);
+        (0..30).for_each(|_| metrics.count_out(1));
+        (0..5).for_each(|_| metrics.count_in(1));
+        assert_eq!(metrics.rates(at(1400)), [0.0; 2], "it is too soon");
+        assert_eq!(metrics.rates(at(3000)), [15.0, 2.5]);
+        assert_eq!(metrics.rates(at(3100)), [15.0, 2.5], "whoever asks beside hears the same");
+        assert_eq!(metrics.rates(at(4000)), [0.0; 2]);
     }
 }

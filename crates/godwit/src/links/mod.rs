@@ -97,7 +97,7 @@ struct RunningLink {
     settings: LinkSettings,
     tls: ClientTlsCell,
     served: ServerTlsCell,
-    tally: Arc<LinkMetrics>,
+    link_metrics: Arc<LinkMetrics>,
     stop: watch::Sender<LinkStop>,
     /// Options were read again, of which its own are the same.
     again: Arc<Notify>,
@@ -277,8 +277,8 @@ impl LinkSupervisor {
             self.running.insert(id, link);
         }
         let told = self.running.iter().map(|(id, link)| {
-            let (name, tally) = (link.settings.name().clone(), link.tally.clone());
-            (id.clone(), report::ReportedLink { name, tally, servers: link.settings.servers() })
+            let (name, metrics) = (link.settings.name().clone(), link.link_metrics.clone());
+            (id.clone(), report::ReportedLink { name, metrics, servers: link.settings.servers() })
         });
         self.reporter.set_links(told.collect(), interval_s);
         self.home.wait_for_sessions();
@@ -314,19 +314,19 @@ impl LinkSupervisor {
         if let Some(before) = &before {
             let _ = before.stop.send(LinkStop::ForNow);
         }
-        let tally = before.as_ref().map(|before| before.tally.clone());
-        let tally = tally.unwrap_or_else(|| Arc::new(LinkMetrics::for_kind(settings.kind())));
+        let metrics = before.as_ref().map(|before| before.link_metrics.clone());
+        let metrics = metrics.unwrap_or_else(|| Arc::new(LinkMetrics::for_kind(settings.kind())));
         self.home.expect_session(settings.link_id());
         let had = before.as_ref().map(|before| &before.settings);
         let work: Pin<Box<dyn Future<Output = ()> + Send>> = match &settings {
             LinkSettings::Bridge(own) => {
-                Box::pin(self.new_bridge(own, had, &tls, &tally).run(stopped))
+                Box::pin(self.new_bridge(own, had, &tls, &metrics).run(stopped))
             }
             #[cfg(feature = "gateway")]
             LinkSettings::Gateway(own) => {
                 let (dials, serves) = (tls.clone(), served.clone());
                 let (home, again) = (self.home.clone(), again.clone());
-                let gateway = Gateway::new(own, dials, serves, home, again, tally.clone());
+                let gateway = Gateway::new(own, dials, serves, home, again, metrics.clone());
                 Box::pin(gateway.run(stopped))
             }
             #[cfg(feature = "sink")]
@@ -337,7 +337,7 @@ impl LinkSupervisor {
                     _ => None,
                 });
                 let sink =
-                    Sink::new(own, tls.clone(), home, hub, again.clone(), tally.clone(), had);
+                    Sink::new(own, tls.clone(), home, hub, again.clone(), metrics.clone(), had);
                 Box::pin(sink.run(stopped))
             }
         };
@@ -351,7 +351,7 @@ impl LinkSupervisor {
             work.await;
             drop(ends);
         });
-        RunningLink { settings, tls, served, tally, stop, again, ended }
+        RunningLink { settings, tls, served, link_metrics: metrics, stop, again, ended }
     }
 
     fn new_bridge(
@@ -359,7 +359,7 @@ impl LinkSupervisor {
         settings: &BridgeSettings,
         before: Option<&LinkSettings>,
         tls: &ClientTlsCell,
-        tally: &Arc<LinkMetrics>,
+        metrics: &Arc<LinkMetrics>,
     ) -> Bridge {
         let (mut gone, mut is_subscribed) = (Vec::new(), false);
         if let Some(LinkSettings::Bridge(before)) = before {
@@ -375,7 +375,7 @@ impl LinkSupervisor {
             settings: settings.clone(),
             tls: tls.clone(),
             local_broker: self.home.clone(),
-            tally: tally.clone(),
+            metrics: metrics.clone(),
             removed_filters: gone,
             is_subscribed,
         }

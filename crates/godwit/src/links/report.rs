@@ -179,7 +179,7 @@ pub(crate) fn drop_counts(state: &LinkState) -> impl Iterator<Item = (&'static s
 #[derive(Clone)]
 pub(crate) struct ReportedLink {
     pub(crate) name: Arc<str>,
-    pub(crate) tally: Arc<LinkMetrics>,
+    pub(crate) metrics: Arc<LinkMetrics>,
     pub(crate) servers: Vec<String>,
 }
 
@@ -253,21 +253,21 @@ pub(crate) async fn link_states(
 }
 
 fn link_state(told: &ReportedLink, report: Option<&SessionReport>) -> LinkState {
-    let tally = &told.tally;
-    let server = told.servers.get(tally.server.load(Relaxed));
-    let [rate_out, rate_in] = tally.rates(Instant::now());
+    let metrics = &told.metrics;
+    let server = told.servers.get(metrics.server.load(Relaxed));
+    let [rate_out, rate_in] = metrics.rates(Instant::now());
     LinkState {
-        is_up: tally.is_up.load(Relaxed),
+        is_up: metrics.is_up.load(Relaxed),
         server: server.cloned().unwrap_or_default(),
-        last_error: tally.last_error(),
-        connects: tally.connects.load(Relaxed),
-        batches: tally.batches.load(Relaxed),
-        failures: tally.failures.load(Relaxed),
-        messages_out: tally.messages_out.load(Relaxed),
-        bytes_out: tally.bytes_out.load(Relaxed),
-        messages_in: tally.messages_in.load(Relaxed),
-        bytes_in: tally.bytes_in.load(Relaxed),
-        peers: tally.peers.load(Relaxed),
+        last_error: metrics.last_error(),
+        connects: metrics.connects.load(Relaxed),
+        batches: metrics.batches.load(Relaxed),
+        failures: metrics.failures.load(Relaxed),
+        messages_out: metrics.messages_out.load(Relaxed),
+        bytes_out: metrics.bytes_out.load(Relaxed),
+        messages_in: metrics.messages_in.load(Relaxed),
+        bytes_in: metrics.bytes_in.load(Relaxed),
+        peers: metrics.peers.load(Relaxed),
         rate_out,
         rate_in,
         in_flight: report.map_or(0, |report| report.in_flight),
@@ -275,7 +275,7 @@ fn link_state(told: &ReportedLink, report: Option<&SessionReport>) -> LinkState 
         queued_bytes: report.map_or(0, |report| report.queued_bytes),
         oldest_age_ms: report.and_then(|report| report.oldest_age_ms).unwrap_or(0),
         drops: report.map_or([0; DROPS], |report| report.drops),
-        losses: tally.drop_counts().collect(),
+        losses: metrics.drop_counts().collect(),
     }
 }
 
@@ -283,9 +283,9 @@ impl PublishedValues {
     async fn publish_changes(&mut self, home: &LocalBroker, links: &ReportedLinks) {
         let mut all: HashMap<String, String> = HashMap::new();
         for (id, state) in link_states(home, links).await {
-            let ReportedLink { name, tally, .. } = &links[&id];
-            let base = format!("$SYS/broker/{}/{name}", tally.kind.word());
-            for row in metric_rows(tally.kind) {
+            let ReportedLink { name, metrics, .. } = &links[&id];
+            let base = format!("$SYS/broker/{}/{name}", metrics.kind.word());
+            for row in metric_rows(metrics.kind) {
                 all.insert(format!("{base}/{}", row.topic), (row.value)(&state));
             }
             for (reason, count) in drop_counts(&state) {

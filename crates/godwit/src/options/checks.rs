@@ -67,15 +67,15 @@ fn check_tls(listener: &ListenerSettings) -> Option<String> {
     if !listener.url.is_tls() {
         return None;
     }
-    if listener.url.is_quic() && listener.door.proxy.is_some() {
+    if listener.url.is_quic() && listener.transport.proxy.is_some() {
         return Some(
             "proxy.protocol is for streams of bytes: give quic a [[listener]] with \
              proxy.protocol = \"off\""
                 .to_string(),
         );
     }
-    let files = &listener.door.tls;
-    if listener.door.psk_file.is_some() {
+    let files = &listener.transport.tls;
+    if listener.transport.psk_file.is_some() {
         return check_psk(listener);
     }
     let (certificates, keys) = (files.certificates.len(), files.keys.len());
@@ -107,7 +107,7 @@ fn check_tls(listener: &ListenerSettings) -> Option<String> {
 
 /// What keys in the place of certificates leave no room for.
 fn check_psk(listener: &ListenerSettings) -> Option<String> {
-    let files = &listener.door.tls;
+    let files = &listener.transport.tls;
     let why = if listener.url.is_quic() {
         "tls.psk_file is not for quic, which needs a certificate: give quic a [[listener]] with \
          tls.psk_file = \"\""

@@ -185,24 +185,24 @@ impl OptionPlan {
         let wanted = self.given.contains_key("listen") || self.listeners.is_empty();
         let urls = settings.listen.iter().filter(|_| wanted);
         let like_all = |url: &ListenUrl| {
-            let (url, door) = (url.clone(), settings.door.clone());
+            let (url, transport) = (url.clone(), settings.transport.clone());
             let (anonymous, security) = (settings.allow_anonymous, settings.security.clone());
             let own_access = ListenerAccessFlags::default();
-            ListenerSettings { url, door, broker: None, anonymous, security, own_access }
+            ListenerSettings { url, transport, broker: None, anonymous, security, own_access }
         };
         let own = self.listeners.iter().map(|listener| {
             let mut own = override_settings(settings, &listener.given);
             own.broker.client_groups = self.client_groups(&own);
             let url = ListenUrl::parse(&listener.url).expect("it was checked when it was read");
             let broker = (own.broker != settings.broker).then(|| own.broker.into());
-            let ProgramSettings { allow_anonymous: anonymous, door, security, .. } = own;
+            let ProgramSettings { allow_anonymous: anonymous, transport, security, .. } = own;
             let has = |is_one: fn(&str) -> bool| listener.given.keys().any(|key| is_one(key));
             let own_access = ListenerAccessFlags {
                 anonymous: has(|key| key == "allow_anonymous"),
                 backends: has(|key| key.starts_with("auth.")),
                 rules: has(|key| key.starts_with("acl.")),
             };
-            ListenerSettings { url, door, broker, anonymous, security, own_access }
+            ListenerSettings { url, transport, broker, anonymous, security, own_access }
         });
         urls.map(like_all).chain(own).collect()
     }

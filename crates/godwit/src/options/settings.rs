@@ -28,7 +28,7 @@ pub(crate) struct ProgramSettings {
     pub(crate) broker: BrokerOptions,
     pub(crate) data: String,
     /// Behind every listener that does not say otherwise.
-    pub(crate) door: ListenerTransportSettings,
+    pub(crate) transport: ListenerTransportSettings,
     pub(crate) io_uring: bool,
     pub(crate) listen: Vec<ListenUrl>,
     /// Every listener, those of `listen` first, and what is behind each.
@@ -46,7 +46,7 @@ pub(crate) struct ProgramSettings {
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerSettings {
     pub(crate) url: ListenUrl,
-    pub(crate) door: ListenerTransportSettings,
+    pub(crate) transport: ListenerTransportSettings,
     /// Where it has limits of its own.
     pub(crate) broker: Option<Arc<BrokerOptions>>,
     /// Who may come without proof of who they are, ...
@@ -86,8 +86,8 @@ pub(crate) struct ListenerTransportSettings {
 impl ListenerSettings {
     /// Whether everyone who gets in has shown a certificate, or that it has a key.
     pub(crate) fn requires_credentials(&self) -> bool {
-        let shown = self.door.tls.client == ClientCertificateMode::Required;
-        self.url.is_tls() && (shown || self.door.psk_file.is_some())
+        let shown = self.transport.tls.client == ClientCertificateMode::Required;
+        self.url.is_tls() && (shown || self.transport.psk_file.is_some())
     }
 
     /// Whether other hosts may come: strangers are welcome, or have to prove who they are.
@@ -141,7 +141,7 @@ impl ProgramSettings {
             gateways: Vec::new(),
             broker: BrokerOptions { memory_bytes_max: memory_bytes, ..BrokerOptions::default() },
             data: String::new(),
-            door: ListenerTransportSettings::default(),
+            transport: ListenerTransportSettings::default(),
             io_uring: true,
             listen: Vec::new(),
             listeners: Vec::new(),

@@ -4,10 +4,10 @@ pub(crate) struct CrashRng(u64);
 
 impl CrashRng {
     pub(crate) fn new(seed: u64) -> CrashRng {
-        let mut chance = CrashRng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut rng = CrashRng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         // Seeds that differ in one bit begin with steps that differ in few.
-        (0..16).for_each(|_| _ = chance.below(2));
-        chance
+        (0..16).for_each(|_| _ = rng.below(2));
+        rng
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {

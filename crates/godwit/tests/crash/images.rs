@@ -20,10 +20,10 @@ fn without_power_at_random_moments_nothing_acknowledged_is_lost() {
     for first in (0..images).step_by(IMAGES) {
         let seed = seed + first / IMAGES as u64;
         let recording = RecordedRound::of("power", seed, shards(seed), TraceMode::Yes);
-        let mut chance = CrashRng::new(seed);
+        let mut rng = CrashRng::new(seed);
         for image in first..images.min(first + IMAGES as u64) {
             print!("image {image}: GODWIT_CRASH_SEED={seed}: ");
-            recording.judge("image", chance.of(&UnsyncedShare::ALL), &mut chance);
+            recording.judge("image", rng.of(&UnsyncedShare::ALL), &mut rng);
         }
     }
 }
@@ -33,9 +33,9 @@ fn without_power_at_random_moments_nothing_acknowledged_is_lost() {
 fn a_store_whose_syncs_do_nothing_loses_what_it_acknowledged() {
     let seed = seed();
     let recording = RecordedRound::of("lies", seed, 1, TraceMode::WithoutSync);
-    let mut chance = CrashRng::new(seed);
+    let mut rng = CrashRng::new(seed);
     let mut is_lost = |keeps| {
-        let judge = || recording.judge("lost", keeps, &mut chance);
+        let judge = || recording.judge("lost", keeps, &mut rng);
         panic::catch_unwind(panic::AssertUnwindSafe(judge)).is_err()
     };
     // At the very beginning of the recording there is nothing to lose.
@@ -70,8 +70,8 @@ impl RecordedRound {
     }
 
     /// Starts the broker on what could be left at a moment of the recording, and has it judged.
-    fn judge(&self, name: &str, keeps: UnsyncedShare, chance: &mut CrashRng) {
-        let cut = self.moment(chance);
+    fn judge(&self, name: &str, keeps: UnsyncedShare, rng: &mut CrashRng) {
+        let cut = self.moment(rng);
         println!("after {cut} of {} steps, with {keeps:?} of what is unsynced", self.steps.len());
         let mut round = CrashRound::new(name, self.seed, self.shards);
         let store = self.round.broker.store();
@@ -80,7 +80,7 @@ impl RecordedRound {
             platter.see(step);
             round.see(step, &mut witness);
         }
-        let image = platter.image(keeps, chance);
+        let image = platter.image(keeps, rng);
         // The broker changes the one; the other stays for whoever has to find out why it failed.
         write(&image, &store, &round.broker.folder.join("image"));
         write(&image, &store, &round.broker.store());
@@ -89,22 +89,22 @@ impl RecordedRound {
 
     /// After how many steps the power goes: at any moment, just after something was said, with
     /// something unsynced, or while a start is not over.
-    fn moment(&self, chance: &mut CrashRng) -> usize {
-        let any = |chance: &mut CrashRng| chance.below(self.steps.len() as u64) as usize;
-        let from = any(chance);
+    fn moment(&self, rng: &mut CrashRng) -> usize {
+        let any = |rng: &mut CrashRng| rng.below(self.steps.len() as u64) as usize;
+        let from = any(rng);
         let next = |wanted: fn(&TracedCall) -> bool| {
             let found = self.steps[from..].iter().position(|step| wanted(&step.call));
             found.map_or(self.steps.len(), |found| from + found + 1)
         };
-        match chance.below(4) {
+        match rng.below(4) {
             0 => from,
             1 => next(|call| matches!(call, TracedCall::Said { .. })),
             2 => next(|call| !matches!(call, TracedCall::Said { .. } | TracedCall::Heard { .. })),
             _ => {
                 let killed = |step: &TraceStep| matches!(step.call, TracedCall::Killed { .. });
                 let start = self.steps.iter().position(killed).expect("it was killed");
-                let start = if chance.once_in(4) { 0 } else { start };
-                (start + chance.below(START) as usize).min(self.steps.len())
+                let start = if rng.once_in(4) { 0 } else { start };
+                (start + rng.below(START) as usize).min(self.steps.len())
             }
         }
     }

@@ -184,18 +184,18 @@ impl SimulatedDisk {
     }
 
     /// What is left, by path.
-    pub(crate) fn image(&self, keeps: UnsyncedShare, chance: &mut CrashRng) -> CrashDiskImage {
+    pub(crate) fn image(&self, keeps: UnsyncedShare, rng: &mut CrashRng) -> CrashDiskImage {
         let mut files = self.certain.clone();
         for UnsyncedChange { change, .. } in &self.uncertain {
             match change {
                 DiskChange::Write(node, at, bytes) => {
                     for (at, sector) in sectors(*at, bytes) {
-                        if keeps.one(chance) {
+                        if keeps.one(rng) {
                             files.write(*node, at, sector);
                         }
                     }
                 }
-                _ if keeps.one(chance) => files.apply(change),
+                _ if keeps.one(rng) => files.apply(change),
                 _ => {}
             }
         }
@@ -279,11 +279,11 @@ impl UnsyncedShare {
         UnsyncedShare::Nothing,
     ];
 
-    fn one(self, chance: &mut CrashRng) -> bool {
+    fn one(self, rng: &mut CrashRng) -> bool {
         match self {
             UnsyncedShare::Everything => true,
-            UnsyncedShare::Half => chance.once_in(2),
-            UnsyncedShare::Most => !chance.once_in(8),
+            UnsyncedShare::Half => rng.once_in(2),
+            UnsyncedShare::Most => !rng.once_in(8),
             UnsyncedShare::Nothing => false,
         }
     }

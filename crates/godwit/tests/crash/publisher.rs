@@ -38,13 +38,13 @@ impl CrashPublisher {
         qos: QoS,
         retain: bool,
         judge: &mut DeliveryJudge,
-        chance: &mut CrashRng,
+        rng: &mut CrashRng,
     ) -> CrashPublisher {
         let (kind, count) = if retain { ("r", 6) } else { ("c", 2) };
         let topics =
             (0..count).map(|at| judge.topic(format!("{kind}/{id}/{at}"), qos, retain)).collect();
-        let window = chance.of(&[1, 4, 16]);
-        let ids = chance.of(&[window, u16::MAX]);
+        let window = rng.of(&[1, 4, 16]);
+        let ids = rng.of(&[window, u16::MAX]);
         let peer = CrashPeer::new(id, version, u16::MAX);
         CrashPublisher {
             peer,
@@ -69,16 +69,16 @@ impl CrashPublisher {
         &mut self,
         address: SocketAddr,
         judge: &mut DeliveryJudge,
-        chance: &mut CrashRng,
+        rng: &mut CrashRng,
     ) -> bool {
         let heard = self.peer.turn(address);
         let mut moved = !heard.is_empty();
         for heard in heard {
             self.hear(heard, judge);
         }
-        if self.peer.is_here() && self.left > 0 && chance.once_in(4) {
-            for _ in 0..1 + chance.below(8) {
-                moved |= self.make(judge, chance);
+        if self.peer.is_here() && self.left > 0 && rng.once_in(4) {
+            for _ in 0..1 + rng.below(8) {
+                moved |= self.make(judge, rng);
             }
         }
         self.peer.flush();
@@ -145,19 +145,19 @@ impl CrashPublisher {
     }
 
     /// One new message, if the window has room.
-    fn make(&mut self, judge: &mut DeliveryJudge, chance: &mut CrashRng) -> bool {
+    fn make(&mut self, judge: &mut DeliveryJudge, rng: &mut CrashRng) -> bool {
         if self.flight.len() >= self.window || self.left == 0 {
             return false;
         }
         self.left -= 1;
-        let topic = chance.of(&self.topics);
-        let clears = self.retain && chance.once_in(4);
+        let topic = rng.of(&self.topics);
+        let clears = self.retain && rng.once_in(4);
         let packet_id = self.free_id();
         let name = judge.sent(topic, clears, packet_id.get());
         let mut payload = Vec::new();
         if !clears {
             payload.extend_from_slice(&name.number.to_be_bytes());
-            let len = if chance.once_in(10) { 1 << chance.below(15) } else { chance.below(60) };
+            let len = if rng.once_in(10) { 1 << rng.below(15) } else { rng.below(60) };
             payload.resize(4 + len as usize, b'.');
         }
         let flying = InflightMessage { packet_id, name, payload, received: false };

@@ -18,7 +18,7 @@ pub(crate) struct CrashRound {
     shards: usize,
     /// Through the whole round; else their number changes.
     one_shard: bool,
-    chance: CrashRng,
+    rng: CrashRng,
     judge: DeliveryJudge,
     publishers: Vec<CrashPublisher>,
     subscribers: Vec<CrashSubscriber>,
@@ -36,9 +36,9 @@ enum KillMoment {
 
 impl CrashRound {
     pub(crate) fn new(name: &str, seed: u64, shards: usize) -> CrashRound {
-        let mut chance = CrashRng::new(seed);
-        let inflight = chance.of(&[8, 50, 1024]);
-        let memory = chance.of(&[64 << 10, 1 << 20]);
+        let mut rng = CrashRng::new(seed);
+        let inflight = rng.of(&[8, 50, 1024]);
+        let memory = rng.of(&[64 << 10, 1 << 20]);
         let options = vec![
             "queue.messages_max=1000000".to_string(),
             format!("session.inflight_max={inflight}"),
@@ -52,24 +52,24 @@ impl CrashRound {
             publishers: Vec::new(),
             subscribers: Vec::new(),
             reader: RetainedReader::default(),
-            chance,
+            rng,
         };
         round.people();
         round
     }
 
     fn people(&mut self) {
-        let (judge, chance) = (&mut self.judge, &mut self.chance);
+        let (judge, rng) = (&mut self.judge, &mut self.rng);
         let versions = [ProtocolVersion::V311, ProtocolVersion::V5];
         let both = [QoS::AtLeastOnce, QoS::ExactlyOnce];
         for at in 0..4 {
-            let (version, qos) = (chance.of(&versions), both[at % 2]);
+            let (version, qos) = (rng.of(&versions), both[at % 2]);
             let id = format!("p{at}");
-            self.publishers.push(CrashPublisher::new(id, version, qos, false, judge, chance));
+            self.publishers.push(CrashPublisher::new(id, version, qos, false, judge, rng));
         }
         for (at, qos) in both.into_iter().enumerate() {
-            let (version, id) = (chance.of(&versions), format!("k{at}"));
-            self.publishers.push(CrashPublisher::new(id, version, qos, true, judge, chance));
+            let (version, id) = (rng.of(&versions), format!("k{at}"));
+            self.publishers.push(CrashPublisher::new(id, version, qos, true, judge, rng));
         }
         let habits = [SubscriberHabit::Steady, SubscriberHabit::Fickle, SubscriberHabit::Sleeper];
         for habit in habits {
@@ -77,8 +77,8 @@ impl CrashRound {
                 let id = format!("{habit:?}{}", qos as u8).to_lowercase();
                 let claim = judge.claim(id.clone(), qos, &["c/", "r/"], false);
                 let wants = (&["c/#", "r/#"][..], qos);
-                let version = chance.of(&versions);
-                let one = CrashSubscriber::new(id, version, wants, claim, habit, chance);
+                let version = rng.of(&versions);
+                let one = CrashSubscriber::new(id, version, wants, claim, habit, rng);
                 self.subscribers.push(one);
             }
         }
@@ -88,8 +88,8 @@ impl CrashRound {
         ] {
             let claim = judge.claim(group.to_string(), qos, &["c/"], true);
             for (at, habit) in habits.into_iter().enumerate() {
-                let (version, id) = (chance.of(&versions), format!("{group}{at}"));
-                let one = CrashSubscriber::new(id, version, (filters, qos), claim, habit, chance);
+                let (version, id) = (rng.of(&versions), format!("{group}{at}"));
+                let one = CrashSubscriber::new(id, version, (filters, qos), claim, habit, rng);
                 self.subscribers.push(one);
             }
         }
@@ -98,11 +98,11 @@ impl CrashRound {
     pub(crate) fn run(mut self) {
         self.broker.start(self.shards);
         self.begin();
-        for _ in 0..3 + self.chance.below(3) {
+        for _ in 0..3 + self.rng.below(3) {
             self.live(MESSAGES);
         }
         self.subscribers.iter_mut().for_each(|one| one.live(true));
-        for _ in 0..1 + self.chance.below(2) {
+        for _ in 0..1 + self.rng.below(2) {
             self.live(0);
         }
         self.finish();
@@ -133,7 +133,7 @@ impl CrashRound {
             self.begin();
         }
         for one in &mut self.publishers {
-            one.left = 1 + self.chance.below(MESSAGES) as u32;
+            one.left = 1 + self.rng.below(MESSAGES) as u32;
         }
         let most = self.judge.acknowledgements + MESSAGES * 2;
         self.turn_until("publish", |round| match is_last {
@@ -161,14 +161,14 @@ impl CrashRound {
     /// The process goes on until the moment has come, is killed, and starts again.
     fn live(&mut self, messages: u64) {
         for one in &mut self.publishers {
-            one.left = if messages > 0 { self.chance.below(messages) as u32 } else { one.left };
+            one.left = if messages > 0 { self.rng.below(messages) as u32 } else { one.left };
         }
-        let moment = match self.chance.below(5) {
-            0 => KillMoment::After(Duration::from_micros(self.chance.below(30_000))),
-            1 => KillMoment::After(Duration::from_millis(10 + self.chance.below(150))),
-            2 => KillMoment::Acknowledgements(1 + self.chance.below(300)),
-            3 => KillMoment::Arrivals(1 + self.chance.below(2_000)),
-            _ => KillMoment::Sends(1 + self.chance.below(300)),
+        let moment = match self.rng.below(5) {
+            0 => KillMoment::After(Duration::from_micros(self.rng.below(30_000))),
+            1 => KillMoment::After(Duration::from_millis(10 + self.rng.below(150))),
+            2 => KillMoment::Acknowledgements(1 + self.rng.below(300)),
+            3 => KillMoment::Arrivals(1 + self.rng.below(2_000)),
+            _ => KillMoment::Sends(1 + self.rng.below(300)),
         };
         self.judge.note(|_| format!("-- until {moment:?}"));
         let began = Instant::now();
@@ -193,7 +193,7 @@ impl CrashRound {
             self.turn(true);
         }
         self.broker.kill();
-        if self.chance.once_in(3) {
+        if self.rng.once_in(3) {
             self.shards = self.shards_next();
         }
         self.judge.note(|_| "-- killed".to_string());
@@ -202,7 +202,7 @@ impl CrashRound {
     }
 
     fn shards_next(&mut self) -> usize {
-        if self.one_shard { 1 } else { 1 + self.chance.below(3) as usize }
+        if self.one_shard { 1 } else { 1 + self.rng.below(3) as usize }
     }
 
     /// Everybody is here and takes what there is, until nothing more comes.
@@ -253,15 +253,15 @@ impl CrashRound {
 
     fn turn(&mut self, publishers: bool) {
         self.broker.look();
-        let (address, judge, chance) = (self.broker.address, &mut self.judge, &mut self.chance);
+        let (address, judge, rng) = (self.broker.address, &mut self.judge, &mut self.rng);
         let mut moved = false;
         if publishers {
             for one in &mut self.publishers {
-                moved |= one.turn(address, judge, chance);
+                moved |= one.turn(address, judge, rng);
             }
         }
         for one in &mut self.subscribers {
-            moved |= one.turn(address, judge, chance);
+            moved |= one.turn(address, judge, rng);
         }
         moved |= self.reader.turn(address, judge);
         if !moved {

@@ -36,7 +36,7 @@ fn sessions_that_come_and_go_leave_nothing_behind() {
 
 struct SoakTest {
     broker: CrashBroker,
-    chance: CrashRng,
+    rng: CrashRng,
     publisher: CrashPeer,
     /// Waits for its acknowledgement.
     published: Option<PacketId>,
@@ -78,7 +78,7 @@ impl SoakTest {
         broker.start(1);
         SoakTest {
             broker,
-            chance: CrashRng::new(seed()),
+            rng: CrashRng::new(seed()),
             publisher: CrashPeer::new("publisher".to_string(), ProtocolVersion::V5, u16::MAX),
             published: None,
             acknowledged: 0,
@@ -102,9 +102,9 @@ impl SoakTest {
             }
             let due = self.acknowledged < (passed * MESSAGES_A_SECOND) as u64;
             let mut moved = self.publish(due);
-            let (address, chance, came) = (self.broker.address, &mut self.chance, &mut self.came);
+            let (address, rng, came) = (self.broker.address, &mut self.rng, &mut self.came);
             self.guests.retain_mut(|guest| {
-                moved |= guest.turn(address, chance, came);
+                moved |= guest.turn(address, rng, came);
                 guest.visits > 0 || guest.here
             });
             if samples.len() < passed as usize {
@@ -120,13 +120,13 @@ impl SoakTest {
     fn invite(&mut self) {
         self.made += 1;
         let version = ProtocolVersion::V5;
-        let window = self.chance.of(&[1, 20, u16::MAX]);
+        let window = self.rng.of(&[1, 20, u16::MAX]);
         let mut peer = CrashPeer::new(format!("guest{}", self.made), version, window);
-        peer.expiry_s = 1 + self.chance.below(self.expiry_s_max) as u32;
+        peer.expiry_s = 1 + self.rng.below(self.expiry_s_max) as u32;
         self.guests.push(SoakClient {
             peer,
-            topic: self.chance.below(TOPICS),
-            visits: 1 + self.chance.below(4),
+            topic: self.rng.below(TOPICS),
+            visits: 1 + self.rng.below(4),
             turns_at: Instant::now(),
             here: false,
         });
@@ -142,7 +142,7 @@ impl SoakTest {
         }
         if due && self.publisher.is_here() && self.published.is_none() {
             let packet_id = PacketId::new(1 + (self.acknowledged % 1000) as u16);
-            let topic = format!("soak/{}", self.chance.below(TOPICS));
+            let topic = format!("soak/{}", self.rng.below(TOPICS));
             self.publisher.say(Packet::Publish(Publish {
                 dup: false,
                 qos: QoS::AtLeastOnce,
@@ -169,7 +169,7 @@ impl SoakTest {
 }
 
 impl SoakClient {
-    fn turn(&mut self, address: SocketAddr, chance: &mut CrashRng, came: &mut u64) -> bool {
+    fn turn(&mut self, address: SocketAddr, rng: &mut CrashRng, came: &mut u64) -> bool {
         let now = Instant::now();
         if !self.here && now < self.turns_at {
             return false;
@@ -201,7 +201,7 @@ impl SoakClient {
         }
         self.peer.flush();
         if self.peer.is_here() && self.peer.is_known && Instant::now() > self.turns_at {
-            self.leave(chance);
+            self.leave(rng);
         }
         moved
     }
@@ -215,8 +215,8 @@ impl SoakClient {
         self.peer.say(Packet::Subscribe(Subscribe { packet_id, properties, filters }));
     }
 
-    fn leave(&mut self, chance: &mut CrashRng) {
-        if chance.once_in(2) {
+    fn leave(&mut self, rng: &mut CrashRng) {
+        if rng.once_in(2) {
             let (reason, properties) = (ReasonCode::Success, Properties::default());
             self.peer.say(Packet::Disconnect(Disconnect { reason, properties }));
             self.peer.flush();
@@ -225,7 +225,7 @@ impl SoakClient {
         self.here = false;
         self.visits -= 1;
         // Early enough for a session that must still be there.
-        let away_ms = chance.below(u64::from(self.peer.expiry_s) * 600);
+        let away_ms = rng.below(u64::from(self.peer.expiry_s) * 600);
         self.turns_at = Instant::now() + Duration::from_millis(away_ms);
     }
 }
@@ -248,7 +248,7 @@ const MESSAGES_A_SECOND: f64 = 50.0;
 const TOPICS: u64 = 50;
 const PAYLOAD: usize = 100;
 
-/// How long a guest stays at least.
+/// How long a worker thread stays at least.
 const VISIT: Duration = Duration::from_millis(200);
 /// How late it may come back, for each second until its session expires.
 const LATE_OF_A_SECOND: Duration = Duration::from_millis(200);

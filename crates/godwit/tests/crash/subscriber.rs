@@ -47,10 +47,10 @@ impl CrashSubscriber {
         (filters, qos): (&'static [&'static str], QoS),
         claim: usize,
         habit: SubscriberHabit,
-        chance: &mut CrashRng,
+        rng: &mut CrashRng,
     ) -> CrashSubscriber {
         CrashSubscriber {
-            peer: CrashPeer::new(id, version, chance.of(&[1, 5, 20, u16::MAX])),
+            peer: CrashPeer::new(id, version, rng.of(&[1, 5, 20, u16::MAX])),
             filters,
             qos,
             claim,
@@ -97,9 +97,9 @@ impl CrashSubscriber {
         &mut self,
         address: SocketAddr,
         judge: &mut DeliveryJudge,
-        chance: &mut CrashRng,
+        rng: &mut CrashRng,
     ) -> bool {
-        if self.subscribed && !self.comes(chance) {
+        if self.subscribed && !self.comes(rng) {
             return false;
         }
         let heard = self.peer.turn(address);
@@ -111,31 +111,31 @@ impl CrashSubscriber {
             self.answers.clear();
             self.pings = 0;
         }
-        self.answer(judge, chance);
+        self.answer(judge, rng);
         self.peer.flush();
         moved
     }
 
     /// Whether it is here by its habit; it leaves when its time has come.
-    fn comes(&mut self, chance: &mut CrashRng) -> bool {
+    fn comes(&mut self, rng: &mut CrashRng) -> bool {
         match self.habit {
             SubscriberHabit::Steady => return true,
-            SubscriberHabit::Sleeper => self.leave(chance),
+            SubscriberHabit::Sleeper => self.leave(rng),
             SubscriberHabit::Fickle if Instant::now() < self.turns_at => {}
             SubscriberHabit::Fickle => {
-                self.turns_at = Instant::now() + Duration::from_millis(1 + chance.below(100));
+                self.turns_at = Instant::now() + Duration::from_millis(1 + rng.below(100));
                 if self.away {
                     self.away = false;
                 } else {
-                    self.leave(chance);
+                    self.leave(rng);
                 }
             }
         }
         !self.away
     }
 
-    fn leave(&mut self, chance: &mut CrashRng) {
-        if self.peer.is_here() && chance.once_in(2) {
+    fn leave(&mut self, rng: &mut CrashRng) {
+        if self.peer.is_here() && rng.once_in(2) {
             let (reason, properties) = (ReasonCode::Success, Properties::default());
             self.peer.say(Packet::Disconnect(Disconnect { reason, properties }));
             self.peer.flush();
@@ -196,10 +196,10 @@ impl CrashSubscriber {
     }
 
     /// In the order in which things came [MQTT-4.6.0-2] [MQTT-4.6.0-3].
-    fn answer(&mut self, judge: &mut DeliveryJudge, chance: &mut CrashRng) {
+    fn answer(&mut self, judge: &mut DeliveryJudge, rng: &mut CrashRng) {
         let count = match self.eager {
             true => self.answers.len(),
-            false => self.answers.len().min(chance.below(8) as usize),
+            false => self.answers.len().min(rng.below(8) as usize),
         };
         for (kind, packet_id) in self.answers.drain(..count) {
             judge.note(|_| format!("{} {kind:?} {packet_id}", self.peer.id));

@@ -42,9 +42,9 @@ impl TraceWitness {
             TracedCall::Closed { fd } => drop(self.talks.remove(fd)),
             TracedCall::Killed { .. } => self.talks.clear(),
             TracedCall::Heard { fd, bytes } => {
-                let Some(talk) = self.talks.get_mut(fd) else { return };
-                talk.from_client.extend_from_slice(bytes);
-                let TracedConnection { version, who, from_client, .. } = talk;
+                let Some(connection) = self.talks.get_mut(fd) else { return };
+                connection.from_client.extend_from_slice(bytes);
+                let TracedConnection { version, who, from_client, .. } = connection;
                 line::take(from_client, version, |packet, version| match packet {
                     Packet::Connect(connect) => {
                         *version = connect.version;
@@ -60,9 +60,9 @@ impl TraceWitness {
                 });
             }
             TracedCall::Said { fd, bytes } => {
-                let Some(talk) = self.talks.get_mut(fd) else { return };
-                talk.from_broker.extend_from_slice(bytes);
-                let TracedConnection { version, who, from_broker, .. } = talk;
+                let Some(connection) = self.talks.get_mut(fd) else { return };
+                connection.from_broker.extend_from_slice(bytes);
+                let TracedConnection { version, who, from_broker, .. } = connection;
                 line::take(from_broker, version, |packet, _| {
                     let Some(heard) = line::hear(packet) else { return };
                     match *who {

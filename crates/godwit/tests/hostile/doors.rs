@@ -94,8 +94,8 @@ fn garbage_and_silence_on_a_unix_socket_end_in_time() {
             stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
             stream
         };
-        let mut chance = HostileRng::new();
-        let mut draw = |below: usize| chance.draw(below);
+        let mut rng = HostileRng::new();
+        let mut draw = |below: usize| rng.draw(below);
         let connect = b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01c";
         for round in 0..2000 {
             let mut stream = open();

@@ -66,8 +66,8 @@ fn what_is_no_handshake_ends_its_connection_and_nothing_else() {
     let (broker, address) = start(&[]);
     let whole = hello();
     broker.withstand("no handshakes", |_| {
-        let mut chance = HostileRng::new();
-        let mut draw = |below: usize| chance.draw(below);
+        let mut rng = HostileRng::new();
+        let mut draw = |below: usize| rng.draw(below);
         for round in 0..2000 {
             let mut stream = open(address);
             let mut bytes = whole.clone();

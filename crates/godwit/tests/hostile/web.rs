@@ -119,8 +119,8 @@ fn long_frames_are_given_no_room() {
 fn frames_that_no_client_sends_end_their_connection_and_nothing_else() {
     let (broker, address) = start(&[]);
     broker.withstand("wrong frames", |_| {
-        let mut chance = HostileRng::new();
-        let mut draw = |below: usize| chance.draw(below);
+        let mut rng = HostileRng::new();
+        let mut draw = |below: usize| rng.draw(below);
         for round in 0..2000 {
             let mut stream = connect(address);
             let bytes = match round % 6 {

@@ -135,10 +135,10 @@ fn watched(name: &str, far: SocketAddr) -> (WatchedLine, TestBroker) {
 fn no_more_is_under_way_than_the_other_broker_takes() {
     let ours = PeerBroker::ours(&["connection.receive_maximum=5"]);
     let theirs = PeerBroker::mosquitto("peers-window", "max_inflight_messages 5\n");
-    for far in [Some(ours), theirs].into_iter().flatten() {
-        let (line, near) = watched("peers-window-near", far.address);
+    for peer_broker in [Some(ours), theirs].into_iter().flatten() {
+        let (line, near) = watched("peers-window-near", peer_broker.address);
         let form = ["-V", "5", "-t", "up/#", "-q", "2", "-C", "120", "-W", "20"];
-        let sub = subscriber(&far.port(), &form);
+        let sub = subscriber(&peer_broker.port(), &form);
         for qos in ["1", "2"] {
             publish_lines(&near.port(), "up/x", qos, &named(qos, 60));
         }
@@ -153,10 +153,10 @@ fn no_more_is_under_way_than_the_other_broker_takes() {
 fn what_is_too_large_for_the_other_broker_is_dropped_alone() {
     let ours = PeerBroker::ours(&["connection.packet_bytes_max=1KiB"]);
     let theirs = PeerBroker::mosquitto("peers-large", "max_packet_size 1024\n");
-    for far in [Some(ours), theirs].into_iter().flatten() {
-        let (line, near) = watched("peers-large-near", far.address);
+    for peer_broker in [Some(ours), theirs].into_iter().flatten() {
+        let (line, near) = watched("peers-large-near", peer_broker.address);
         let form = ["-V", "5", "-t", "up/#", "-q", "2", "-C", "6", "-W", "20"];
-        let sub = subscriber(&far.port(), &form);
+        let sub = subscriber(&peer_broker.port(), &form);
         let (large, fits) = ("y".repeat(1024), "z".repeat(950));
         for qos in ["0", "1", "2"] {
             for payload in ["x", &large, &fits] {
@@ -180,11 +180,11 @@ fn names_are_shortened_as_far_as_the_other_broker_lets_them() {
         PeerBroker::mosquitto(&format!("peers-alias-{most}"), &format!("max_topic_alias {most}\n"))
     };
     let all = [(ours("2"), 2), (ours("0"), 0), (theirs("2"), 2), (theirs("0"), 0)];
-    for (far, most) in all {
-        let Some(far) = far else { continue };
-        let (line, near) = watched("peers-alias-near", far.address);
+    for (peer_broker, most) in all {
+        let Some(peer_broker) = peer_broker else { continue };
+        let (line, near) = watched("peers-alias-near", peer_broker.address);
         let form = ["-V", "5", "-t", "up/#", "-q", "1", "-C", "12", "-W", "20", "-F", "%t %p"];
-        let sub = subscriber(&far.port(), &form);
+        let sub = subscriber(&peer_broker.port(), &form);
         let topics = ["up/a", "up/b", "up/c", "up/d"];
         let mut expected = String::new();
         for round in ["1", "2", "3"] {
@@ -207,12 +207,12 @@ fn bridges_that_share_a_subscription_split_it_and_nothing_comes_twice() {
     for version in ["5.0", "3.1.1"] {
         let ours = PeerBroker::ours(&[]);
         let theirs = PeerBroker::mosquitto(&format!("peers-share-{version}"), "");
-        for far in [Some(ours), theirs].into_iter().flatten() {
+        for peer_broker in [Some(ours), theirs].into_iter().flatten() {
             let near = |name: &str| {
                 let rules = "[[bridge.out]]\nfilter = \"all/#\"\n\
                              [[bridge.in]]\nfilter = \"$share/g/all/#\"\n";
                 let more = format!("version = \"{version}\"\nclient_id = \"{name}\"\n");
-                let bridge = servers(far.address) + &more + rules;
+                let bridge = servers(peer_broker.address) + &more + rules;
                 let (near, _) = edge(&format!("peers-share-{name}"), &bridge, &[]);
                 wait_for_value(&near, "state", |value| value == "1");
                 // What goes out waits until the other broker has answered what was asked of it.
@@ -225,8 +225,8 @@ fn bridges_that_share_a_subscription_split_it_and_nothing_comes_twice() {
                 subscriber(&broker.port(), &["-V", "5", "-t", "all/+", "-q", "2", "-W", "6"])
             };
             let subs = nears.each_ref().map(hears);
-            publish_lines(&far.port(), "all/far", "1", &named("f", COUNT));
-            publish_lines(&far.port(), "all/far", "2", &named("F", COUNT));
+            publish_lines(&peer_broker.port(), "all/far", "1", &named("f", COUNT));
+            publish_lines(&peer_broker.port(), "all/far", "2", &named("F", COUNT));
             for (near, own) in nears.iter().zip(["a", "b"]) {
                 publish_lines(&near.port(), "all/near", "1", &named(own, 30));
             }
@@ -258,7 +258,7 @@ fn check_shares(came: &[Vec<String>; 2], count: usize) {
 #[test]
 fn retained_messages_go_over_when_a_rule_says_so() {
     let theirs = PeerBroker::mosquitto("peers-retained", "");
-    for far in [Some(PeerBroker::ours(&[])), theirs].into_iter().flatten() {
+    for peer_broker in [Some(PeerBroker::ours(&[])), theirs].into_iter().flatten() {
         let data = scratch("peers-retained-data").display().to_string();
         let words = ["once", "always", "never"];
         let retain = |port: &str, way: &str| {
@@ -271,8 +271,8 @@ fn retained_messages_go_over_when_a_rule_says_so() {
         retain(&before.port(), "out");
         before.program.signal("TERM");
         before.program.exit_code();
-        retain(&far.port(), "in");
-        let mut rules = servers(far.address);
+        retain(&peer_broker.port(), "in");
+        let mut rules = servers(peer_broker.address);
         for (way, word) in ["out", "in"].iter().flat_map(|way| words.map(|word| (way, word))) {
             rules += &format!(
                 "[[bridge.{way}]]\nfilter = \"{way}/{word}\"\ntopic = \"over/{way}/{word}\"\n\
@@ -290,7 +290,7 @@ fn retained_messages_go_over_when_a_rule_says_so() {
             let (mut near, _) = edge("peers-retained-near", &rules, &["--data", &data]);
             wait_for_value(&near, "out/messages", |value| value == count);
             wait_for_value(&near, "in/messages", |value| value == count);
-            assert_eq!(over(&far.port()), ["over/out/always 1", "over/out/once 1"]);
+            assert_eq!(over(&peer_broker.port()), ["over/out/always 1", "over/out/once 1"]);
             assert_eq!(over(&near.port()), ["over/in/always 1", "over/in/once 1"]);
             thread::sleep(Duration::from_millis(1500));
             wait_for_value(&near, "out/messages", |value| value == count);

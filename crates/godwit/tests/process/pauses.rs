@@ -60,21 +60,21 @@ impl<T: PauseClient> Read for WebSocketFramed<T> {
 }
 
 fn clients(
-    doors: &ListenerBroker,
+    broker: &ListenerBroker,
     certs: &CertificateFolder,
 ) -> Vec<(String, Box<dyn PauseClient>)> {
     let tls = |at: usize| {
-        let stream = web::open(&web::port(&doors.urls[at]));
+        let stream = web::open(&web::port(&broker.urls[at]));
         rustls::StreamOwned::new(web::client(certs), stream)
     };
     let mut all: Vec<(String, Box<dyn PauseClient>)> = Vec::new();
     // More than a poller tells of at once, so that several rounds are needed.
     for at in 0..600 {
-        all.push((format!("plain-{at}"), Box::new(web::open(&web::port(&doors.urls[0])))));
+        all.push((format!("plain-{at}"), Box::new(web::open(&web::port(&broker.urls[0])))));
     }
     for at in 0..20 {
         all.push((format!("tls-{at}"), Box::new(tls(1))));
-        let socket = web::upgrade(&web::port(&doors.urls[2]));
+        let socket = web::upgrade(&web::port(&broker.urls[2]));
         all.push((format!("ws-{at}"), Box::new(WebSocketFramed(socket))));
         let mut tls = tls(3);
         web::ask(&mut tls);
@@ -94,28 +94,28 @@ fn who_spoke_in_time_stays_and_who_did_not_goes() {
     let listen = ["tcp://127.0.0.1:0", "tls://127.0.0.1:0", "ws://127.0.0.1:0/mqtt"];
     let mut more: Vec<&str> = listen.iter().flat_map(|url| ["--listen", *url]).collect();
     more.extend(["--listen", "wss://127.0.0.1:0/mqtt", "--shards", "2"]);
-    let mut doors = ListenerBroker::start(&refs(&certs.serve(&more)));
-    let mut all = clients(&doors, &certs);
-    let mut silent = web::open(&web::port(&doors.urls[0]));
+    let mut broker = ListenerBroker::start(&refs(&certs.serve(&more)));
+    let mut all = clients(&broker, &certs);
+    let mut silent = web::open(&web::port(&broker.urls[0]));
     silent.write_all(&connect("silent")).expect("it reads");
     expect(&mut silent, CONNACK, "silent");
     for (name, client) in &mut all {
         client.write_all(PINGREQ).expect("it reads");
         expect(client.as_mut(), PINGRESP, name);
     }
-    doors.program.signal("STOP");
+    broker.program.signal("STOP");
     for (_, client) in &mut all {
         client.write_all(PINGREQ).expect("the kernel takes it");
         client.flush().expect("the kernel takes it");
     }
     thread::sleep(PAUSE);
-    doors.program.signal("CONT");
+    broker.program.signal("CONT");
     for (name, client) in &mut all {
         expect(client.as_mut(), PINGRESP, name);
     }
     // A client that says nothing goes once the keep-alive has passed again, at the latest.
     assert_eq!(silent.read(&mut [0; 8]).expect("it ends"), 0);
-    doors.program.wait_for("the process did not run");
+    broker.program.wait_for("the process did not run");
 }
 
 /// A will with its delay, and its client's CONNECT that waits in the kernel.

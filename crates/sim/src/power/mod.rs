@@ -194,90 +194,90 @@ fn shorten(
 }
 
 fn draw_steps(seed: u64, count: usize, cuts: bool) -> Vec<PowerStep> {
-    let mut chance = SimRng::new(seed ^ 0xc07);
+    let mut rng = SimRng::new(seed ^ 0xc07);
     // Everybody is there first, and somebody listens.
     let mut actions: Vec<PowerStep> =
-        (0..CLIENTS).map(|client| first_step(client, &mut chance)).collect();
+        (0..CLIENTS).map(|client| first_step(client, &mut rng)).collect();
     for client in PUBLISHERS..CLIENTS {
-        let (filter, qos) = (chance.below(FILTERS.len()), 1 + chance.below(2) as u8);
+        let (filter, qos) = (rng.below(FILTERS.len()), 1 + rng.below(2) as u8);
         actions.push(PowerStep {
             action: PowerAction::Subscribe { client, filter, qos },
             rounds: None,
         });
     }
     for client in STEADY..CLIENTS {
-        let group = chance.below(GROUPS.len());
+        let group = rng.below(GROUPS.len());
         actions.push(PowerStep { action: PowerAction::Join { client, group }, rounds: None });
     }
     actions.extend((0..count).map(|_| {
-        let act = draw_action(cuts, &mut chance);
-        let rounds = chance.one_in(2).then(|| chance.below(5));
+        let act = draw_action(cuts, &mut rng);
+        let rounds = rng.one_in(2).then(|| rng.below(5));
         PowerStep { action: act, rounds }
     }));
     actions
 }
 
-fn first_step(client: usize, chance: &mut SimRng) -> PowerStep {
-    let greeting = PowerConnectRequest { clean: true, ..draw_connect(client, chance) };
+fn first_step(client: usize, rng: &mut SimRng) -> PowerStep {
+    let greeting = PowerConnectRequest { clean: true, ..draw_connect(client, rng) };
     PowerStep { action: PowerAction::Connect { client, greeting }, rounds: None }
 }
 
-fn draw_action(cuts: bool, chance: &mut SimRng) -> PowerAction {
-    let (client, group) = (chance.below(CLIENTS), chance.below(GROUPS.len()));
-    let (topic, filter) = (chance.below(TOPICS.len()), chance.below(FILTERS.len()));
-    let publisher = chance.below(PUBLISHERS);
-    let subscriber = PUBLISHERS + chance.below(CLIENTS - PUBLISHERS);
-    let steady = STEADY + chance.below(CLIENTS - STEADY);
-    match chance.below(40) {
-        0..8 => PowerAction::Connect { client, greeting: draw_connect(client, chance) },
+fn draw_action(cuts: bool, rng: &mut SimRng) -> PowerAction {
+    let (client, group) = (rng.below(CLIENTS), rng.below(GROUPS.len()));
+    let (topic, filter) = (rng.below(TOPICS.len()), rng.below(FILTERS.len()));
+    let publisher = rng.below(PUBLISHERS);
+    let subscriber = PUBLISHERS + rng.below(CLIENTS - PUBLISHERS);
+    let steady = STEADY + rng.below(CLIENTS - STEADY);
+    match rng.below(40) {
+        0..8 => PowerAction::Connect { client, greeting: draw_connect(client, rng) },
         8..11 => PowerAction::Cut { client },
         11 => PowerAction::Disconnect { client },
-        12 | 13 => PowerAction::Hold { holds: chance.one_in(2) },
+        12 | 13 => PowerAction::Hold { holds: rng.one_in(2) },
         14 => PowerAction::Join { client: steady, group },
-        15 if chance.one_in(2) => PowerAction::Leave { client: steady, group },
-        16 => PowerAction::Pass { s: PASSES_S[chance.below(PASSES_S.len())] },
+        15 if rng.one_in(2) => PowerAction::Leave { client: steady, group },
+        16 => PowerAction::Pass { s: PASSES_S[rng.below(PASSES_S.len())] },
         17 | 18 if cuts => PowerAction::Power(PowerCut {
-            batches: chance.below(12),
-            kept: chance.below(4),
-            shards: chance.below(6),
-            down_s: [0, 3][chance.below(2)],
-            holds: chance.one_in(3),
+            batches: rng.below(12),
+            kept: rng.below(4),
+            shards: rng.below(6),
+            down_s: [0, 3][rng.below(2)],
+            holds: rng.one_in(3),
         }),
-        19..21 => PowerAction::Silence { client: subscriber, silent: chance.one_in(2) },
+        19..21 => PowerAction::Silence { client: subscriber, silent: rng.one_in(2) },
         21 | 22 => {
-            PowerAction::Subscribe { client: subscriber, filter, qos: 1 + chance.below(2) as u8 }
+            PowerAction::Subscribe { client: subscriber, filter, qos: 1 + rng.below(2) as u8 }
         }
         23 => PowerAction::Unsubscribe { client: subscriber, filter },
         24 | 25 => PowerAction::Publish {
             client: publisher,
             topic,
-            qos: 1 + chance.below(2) as u8,
+            qos: 1 + rng.below(2) as u8,
             keep: PowerRetain::No,
-            delay_s: DELAYS_S[chance.below(2)],
+            delay_s: DELAYS_S[rng.below(2)],
         },
         _ => PowerAction::Publish {
             client: publisher,
             topic,
-            qos: [0, 1, 1, 2, 2, 2][chance.below(6)],
+            qos: [0, 1, 1, 2, 2, 2][rng.below(6)],
             keep: [
                 PowerRetain::No,
                 PowerRetain::No,
                 PowerRetain::No,
                 PowerRetain::Retain,
                 PowerRetain::Clear,
-            ][chance.below(5)],
+            ][rng.below(5)],
             delay_s: 0,
         },
     }
 }
 
-fn draw_connect(client: usize, chance: &mut SimRng) -> PowerConnectRequest {
-    let will = (chance.below(3) as u8, chance.one_in(2), WILL_DELAYS_S[chance.below(2)]);
-    let short = (PUBLISHERS..STEADY).contains(&client) && chance.one_in(2);
+fn draw_connect(client: usize, rng: &mut SimRng) -> PowerConnectRequest {
+    let will = (rng.below(3) as u8, rng.one_in(2), WILL_DELAYS_S[rng.below(2)]);
+    let short = (PUBLISHERS..STEADY).contains(&client) && rng.one_in(2);
     PowerConnectRequest {
-        clean: chance.one_in(8),
+        clean: rng.one_in(8),
         expiry_s: if short { SESSION_EXPIRY_S } else { FOREVER },
-        window: [1, 2, 5, 100][chance.below(4)],
-        will: Some(will).filter(|_| chance.one_in(3)),
+        window: [1, 2, 5, 100][rng.below(4)],
+        will: Some(will).filter(|_| rng.one_in(3)),
     }
 }

@@ -37,22 +37,22 @@ const SLACK_MS: u64 = 1000;
 
 impl PowerRun {
     pub(crate) fn new(seed: u64, shards_max: usize) -> PowerRun {
-        let mut chance = SimRng::new(seed ^ 0xb10c);
+        let mut rng = SimRng::new(seed ^ 0xb10c);
         let mut options = BrokerOptions {
             sys_interval_s: 0,
-            write_bytes_max: [200, 1024 * 1024][chance.below(2)],
-            inflight_max: [3, 1024][chance.below(2)],
+            write_bytes_max: [200, 1024 * 1024][rng.below(2)],
+            inflight_max: [3, 1024][rng.below(2)],
             ..BrokerOptions::default()
         };
         let namespace = NamespaceTemplate::parse("n/s").expect("a namespace of our own");
         let mounted = BrokerOptions { namespace, ..options.clone() };
         options.listeners = vec![None, Some(Arc::new(mounted))];
-        let shards = 1 + chance.below(shards_max);
+        let shards = 1 + rng.below(shards_max);
         let mut world = SimWorld::new(options, shards, seed, Some(SimRng::new(seed)));
         world.enable_disk();
-        world.disk().expect("it is kept").refuses = chance.one_in(3);
+        world.disk().expect("it is kept").refuses = rng.one_in(3);
         // Everyone is in the same one or in none, which nobody notices.
-        let listener = ListenerId(u8::from(chance.one_in(2)));
+        let listener = ListenerId(u8::from(rng.one_in(2)));
         PowerRun {
             world,
             listener,

@@ -38,11 +38,11 @@ impl SimWorld {
         // As in the engine: what is paid at once may write more.
         while place.shard.has_records() || place.store.has_refused() {
             let (changes, urgent) = place.shard.take_records();
-            let chance = self.chance.as_mut();
-            let refuses = disk.refuses && chance.is_none_or(|chance| !chance.one_in(4));
+            let rng = self.rng.as_mut();
+            let refuses = disk.refuses && rng.is_none_or(|rng| !rng.one_in(4));
             let Some(seq) = place.store.commit(changes, urgent, disk, refuses) else {
-                let shelf = &place.store;
-                return place.out.hold_unwritten(|space, key| shelf.is_parked(space, key));
+                let store_client = &place.store;
+                return place.out.hold_unwritten(|space, key| store_client.is_parked(space, key));
             };
             place.out.release_held(|cross| place.shard.update_late_message(cross));
             let durable = disk.durable();
@@ -62,15 +62,15 @@ impl SimWorld {
         if let Effect::ReadStore { reading } = effect {
             return self.give_store(at, reading);
         }
-        if let Effect::Authorize { slip, question } = effect {
-            self.authorizer.receive_request(at, slip, *question);
+        if let Effect::Authorize { request_id, question } = effect {
+            self.authorizer.receive_request(at, request_id, *question);
             if !self.authorizer.waits {
                 self.answer_authz(usize::MAX);
             }
             return;
         }
-        if let Effect::Authenticate { conn, case, claim } = effect {
-            self.users.pending.push((at, conn, case, *claim));
+        if let Effect::Authenticate { conn, case, request } = effect {
+            self.users.pending.push((at, conn, case, *request));
             if !self.users.waits {
                 self.answer_auth();
             }

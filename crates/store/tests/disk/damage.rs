@@ -9,12 +9,12 @@ use store::{BatchSeq, Fault, KeyValueStore, RecoveryReport, StoreDamage, StoreOp
 
 /// A store that was closed, with tables and batches in the log alone.
 fn closed() -> (DiskImage, StoreModel) {
-    let (disk, mut model, mut chance) =
+    let (disk, mut model, mut rng) =
         (ForgetfulDisk::default(), StoreModel::default(), StoreRng::new(11));
     let (store, ..) = open(&disk, small()).expect("the store opens");
     let mut handle = store.handle();
     for _ in 0..120 {
-        model.commit_in_turn(&mut handle, &mut chance);
+        model.commit_in_turn(&mut handle, &mut rng);
     }
     assert_eq!(store.close(), model.seq());
     let image = disk.seen();
@@ -179,12 +179,12 @@ fn without_the_manifest_and_the_mark_nothing_can_be_repaired_and_nothing_is_made
 
 /// A store that ended without a word after `count` batches in one log, its mark a second behind.
 fn ended(count: u64) -> (DiskImage, StoreModel) {
-    let (disk, mut model, mut chance) =
+    let (disk, mut model, mut rng) =
         (ForgetfulDisk::default(), StoreModel::default(), StoreRng::new(5));
     let (store, _, heard) = open(&disk, StoreOptions::default()).expect("the store opens");
     let mut handle = store.handle();
     for _ in 0..count {
-        let seq = model.commit_in_turn(&mut handle, &mut chance);
+        let seq = model.commit_in_turn(&mut handle, &mut rng);
         until("the batch is durable", || heard.durable() == seq || handle.durable() == seq);
     }
     let image = disk.seen();
@@ -246,11 +246,11 @@ fn a_batch_that_a_failed_write_left_in_parts_counts_where_it_stands_whole() {
 
 #[test]
 fn a_log_that_ends_below_the_mark_is_damage() {
-    let (disk, mut model, mut chance) =
+    let (disk, mut model, mut rng) =
         (ForgetfulDisk::default(), StoreModel::default(), StoreRng::new(5));
     let (store, ..) = open(&disk, StoreOptions::default()).expect("the store opens");
     for _ in 0..4 {
-        model.commit_in_turn(&mut store.handle(), &mut chance);
+        model.commit_in_turn(&mut store.handle(), &mut rng);
     }
     store.close();
     let mut image = disk.seen();

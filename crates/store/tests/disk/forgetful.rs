@@ -98,22 +98,22 @@ impl ForgetfulDisk {
     }
 
     /// What is left when the power goes.
-    pub(crate) fn left(&self, chance: &mut StoreRng) -> DiskImage {
+    pub(crate) fn left(&self, rng: &mut StoreRng) -> DiskImage {
         let state = self.state();
         let mut names = state.durable_names.clone();
         for steps in &state.pending_names {
-            let kept = chance.below(steps.len() as u64 + 1) as usize;
+            let kept = rng.below(steps.len() as u64 + 1) as usize;
             steps[..kept].iter().for_each(|step| apply(&mut names, step));
         }
-        let left = |node: &ForgetfulNode, chance: &mut StoreRng| {
+        let left = |node: &ForgetfulNode, rng: &mut StoreRng| {
             let mut bytes = node.durable.clone();
             for change in &node.pending {
                 match change {
-                    ForgetfulChange::Cut(len) if chance.below(2) == 0 => bytes.truncate(*len),
+                    ForgetfulChange::Cut(len) if rng.below(2) == 0 => bytes.truncate(*len),
                     ForgetfulChange::Cut(_) => {}
                     ForgetfulChange::Write { at, bytes: written } => {
                         for (n, sector) in written.chunks(SECTOR).enumerate() {
-                            if chance.below(2) == 0 {
+                            if rng.below(2) == 0 {
                                 put(&mut bytes, at + n * SECTOR, sector);
                             }
                         }
@@ -122,7 +122,7 @@ impl ForgetfulDisk {
             }
             bytes
         };
-        names.iter().map(|(name, n)| (name.clone(), left(&state.nodes[*n], chance))).collect()
+        names.iter().map(|(name, n)| (name.clone(), left(&state.nodes[*n], rng))).collect()
     }
 
     /// Counts an operation that changes something; an error once the power is gone.

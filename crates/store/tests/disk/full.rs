@@ -99,17 +99,15 @@ fn what_was_removed_leaves_the_disk_though_nothing_more_is_committed() {
 
 #[test]
 fn a_full_disk_refuses_keeps_what_it_took_and_recovers() {
-    let (disk, mut model, mut chance) =
+    let (disk, mut model, mut rng) =
         (ForgetfulDisk::default(), StoreModel::default(), StoreRng::new(2));
     let (store, _, heard) = open(&disk, small()).expect("the store opens");
     let mut handle = store.handle();
     for _ in 0..50 {
-        model.commit_in_turn(&mut handle, &mut chance);
+        model.commit_in_turn(&mut handle, &mut rng);
     }
     disk.state().space = Some(0);
-    until("the store is full", || {
-        matches!(model.commit(&mut handle, &mut chance), Err(Fault::Full))
-    });
+    until("the store is full", || matches!(model.commit(&mut handle, &mut rng), Err(Fault::Full)));
     assert_eq!(all(&handle).expect("it still reads"), model.at(model.seq()));
     let mut removal = StoreBatch::default();
     removal.remove(KeySpace::Sessions, b"nothing".to_vec());
@@ -129,7 +127,7 @@ fn a_full_disk_refuses_keeps_what_it_took_and_recovers() {
 #[test]
 fn a_sync_that_failed_is_not_trusted_and_nothing_is_lost() {
     for count in 1..6 {
-        let (disk, mut model, mut chance) =
+        let (disk, mut model, mut rng) =
             (ForgetfulDisk::default(), StoreModel::default(), StoreRng::new(count));
         let (store, _, heard) = open(&disk, small()).expect("the store opens");
         let mut handle = store.handle();
@@ -137,14 +135,14 @@ fn a_sync_that_failed_is_not_trusted_and_nothing_is_lost() {
             if n == 20 {
                 disk.state().sync_faults = vec![io::ErrorKind::Other; count as usize];
             }
-            until("the store takes the batch", || match model.commit(&mut handle, &mut chance) {
+            until("the store takes the batch", || match model.commit(&mut handle, &mut rng) {
                 Ok(_) => true,
                 Err(Fault::Disk(_) | Fault::Full) => false,
                 Err(fault) => panic!("{fault}"),
             });
         }
         until("everything is durable", || heard.durable() == model.seq());
-        let left = ForgetfulDisk::of(&disk.left(&mut chance));
+        let left = ForgetfulDisk::of(&disk.left(&mut rng));
         let (again, report, _) = open(&left, small()).expect("a failed sync is no damage");
         assert_eq!(report.seq, model.seq());
         assert_eq!(all(&again.handle()).expect("readable"), model.at(model.seq()));

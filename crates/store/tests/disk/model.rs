@@ -30,23 +30,23 @@ impl StoreModel {
     pub(crate) fn commit(
         &mut self,
         store: &mut dyn KeyValueStore,
-        chance: &mut StoreRng,
+        rng: &mut StoreRng,
     ) -> Result<BatchSeq, Fault> {
         let mut changes = Vec::new();
         let mut batch = StoreBatch::default();
-        for _ in 0..=chance.below(8) {
-            let space = KeySpace::ALL[chance.below(4) as usize];
-            let key = format!("key/{}", chance.below(60)).into_bytes();
-            if chance.below(5) < 2 {
+        for _ in 0..=rng.below(8) {
+            let space = KeySpace::ALL[rng.below(4) as usize];
+            let key = format!("key/{}", rng.below(60)).into_bytes();
+            if rng.below(5) < 2 {
                 batch.remove(space, key.clone());
                 changes.push((space, key, None));
             } else {
-                let value = vec![chance.below(256) as u8; chance.below(300) as usize];
+                let value = vec![rng.below(256) as u8; rng.below(300) as usize];
                 batch.put(space, key.clone(), value.clone());
                 changes.push((space, key, Some(value)));
             }
         }
-        if chance.below(4) == 0 {
+        if rng.below(4) == 0 {
             batch.set_lazy();
         }
         let seq = store.commit(batch)?;
@@ -59,10 +59,10 @@ impl StoreModel {
     pub(crate) fn commit_in_turn(
         &mut self,
         store: &mut dyn KeyValueStore,
-        chance: &mut StoreRng,
+        rng: &mut StoreRng,
     ) -> BatchSeq {
         until("the store is not crowded", || !store.is_backlogged());
-        self.commit(store, chance).expect("there is room")
+        self.commit(store, rng).expect("there is room")
     }
 
     /// What the first `seq` batches make.

@@ -21,19 +21,19 @@ fn a_disk_whose_sync_does_nothing_is_found_out() {
 
 #[test]
 fn what_an_open_found_survives_the_power_that_goes_next() {
-    let (disk, mut model, mut chance) =
+    let (disk, mut model, mut rng) =
         (ForgetfulDisk::default(), StoreModel::default(), StoreRng::new(1));
     let (store, ..) = open(&disk, StoreOptions::default()).expect("the store opens");
     // The process wrote these, and ended before a sync; the system still has them.
     disk.state().lies = true;
     for _ in 0..20 {
-        model.commit_in_turn(&mut store.handle(), &mut chance);
+        model.commit_in_turn(&mut store.handle(), &mut rng);
     }
     drop(store);
     disk.state().lies = false;
     let (store, report, _) = open(&disk, StoreOptions::default()).expect("the store opens");
     assert_eq!((report.seq, store.handle().durable()), (model.seq(), model.seq()));
-    let left = ForgetfulDisk::of(&disk.left(&mut chance));
+    let left = ForgetfulDisk::of(&disk.left(&mut rng));
     let (_again, report, _) =
         open(&left, StoreOptions::default()).expect("a power cut is no damage");
     assert_eq!(report.seq, model.seq());
@@ -47,15 +47,15 @@ fn seeds() -> u64 {
 
 /// Twelve power cuts in the life of one store.
 fn live(seed: u64, lies: bool) -> Result<(), String> {
-    let mut chance = StoreRng::new(seed);
+    let mut rng = StoreRng::new(seed);
     let (mut disk, mut model, mut promised) =
         (ForgetfulDisk::default(), StoreModel::default(), BatchSeq(0));
     for _ in 0..12 {
         disk.state().lies = lies;
-        disk.state().power = Some(chance.below(120));
-        if chance.below(3) == 0 {
+        disk.state().power = Some(rng.below(120));
+        if rng.below(3) == 0 {
             // After a sync that failed, batches stand in two logs, and in one of them in parts.
-            let faults = vec![io::ErrorKind::Other; 1 + chance.below(3) as usize];
+            let faults = vec![io::ErrorKind::Other; 1 + rng.below(3) as usize];
             disk.state().sync_faults = faults;
         }
         let options = StoreOptions { memory_bytes: 2 << 10, ..small() };
@@ -71,12 +71,12 @@ fn live(seed: u64, lies: bool) -> Result<(), String> {
                     return Err(format!("{report:?}, and the pairs are not those of that batch"));
                 }
                 let mut handle = store.handle();
-                for _ in 0..chance.below(60) {
-                    let taken = model.commit(&mut handle, &mut chance);
+                for _ in 0..rng.below(60) {
+                    let taken = model.commit(&mut handle, &mut rng);
                     if matches!(taken, Err(Fault::Disk(_))) || disk.state().power == Some(0) {
                         break;
                     }
-                    if chance.below(8) == 0 {
+                    if rng.below(8) == 0 {
                         std::thread::yield_now();
                     }
                 }
@@ -86,7 +86,7 @@ fn live(seed: u64, lies: bool) -> Result<(), String> {
             Err(Fault::Disk(_)) => {}
             Err(fault) => return Err(fault.to_string()),
         }
-        disk = ForgetfulDisk::of(&disk.left(&mut chance));
+        disk = ForgetfulDisk::of(&disk.left(&mut rng));
     }
     Ok(())
 }

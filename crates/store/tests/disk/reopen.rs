@@ -8,14 +8,14 @@ use store::{KeyValueStore, StoreOptions};
 #[test]
 fn a_store_holds_what_the_model_holds_across_opens() {
     for seed in 0..10 {
-        let (disk, mut chance) = (ForgetfulDisk::default(), StoreRng::new(seed));
+        let (disk, mut rng) = (ForgetfulDisk::default(), StoreRng::new(seed));
         let mut model = StoreModel::default();
         for _ in 0..6 {
             let (store, report, _) = open(&disk, small()).expect("the store opens");
             assert_eq!((report.seq, report.torn_bytes), (model.seq(), 0));
             let mut handle = store.handle();
-            for n in 0..chance.below(300) {
-                model.commit_in_turn(&mut handle, &mut chance);
+            for n in 0..rng.below(300) {
+                model.commit_in_turn(&mut handle, &mut rng);
                 if n % 50 == 0 {
                     assert_eq!(all(&handle).expect("readable"), model.at(model.seq()));
                 }
@@ -28,13 +28,13 @@ fn a_store_holds_what_the_model_holds_across_opens() {
 
 #[test]
 fn what_is_left_when_the_process_ends_at_any_moment_is_a_prefix_with_all_that_was_durable() {
-    let mut chance = StoreRng::new(7);
+    let mut rng = StoreRng::new(7);
     let (mut disk, mut model) = (ForgetfulDisk::default(), StoreModel::default());
     for _ in 0..30 {
         let (store, _, heard) = open(&disk, small()).expect("the store opens");
         let mut handle = store.handle();
-        for _ in 0..chance.below(100) {
-            model.commit_in_turn(&mut handle, &mut chance);
+        for _ in 0..rng.below(100) {
+            model.commit_in_turn(&mut handle, &mut rng);
         }
         let promised = heard.durable();
         let left = ForgetfulDisk::of(&disk.seen());
@@ -64,10 +64,10 @@ fn tables_stay_few() {
     let disk = ForgetfulDisk::default();
     let options = StoreOptions { memory_bytes: 2 << 10, ..small() };
     let (store, ..) = open(&disk, options).expect("the store opens");
-    let (mut model, mut chance, mut handle) =
+    let (mut model, mut rng, mut handle) =
         (StoreModel::default(), StoreRng::new(3), store.handle());
     for _ in 0..2000 {
-        model.commit_in_turn(&mut handle, &mut chance);
+        model.commit_in_turn(&mut handle, &mut rng);
     }
     let tables = || disk.seen().keys().filter(|name| name.starts_with("table.")).count();
     until("the keeper has merged", || tables() <= 12);

@@ -163,14 +163,14 @@ impl PskLayer {
             return Err(PskError::NoHello.into());
         }
         let was_ready = self.is_ready();
-        let talk = self.start_connection()?;
-        *talk.stream.get_mut() =
+        let connection = self.start_connection()?;
+        *connection.stream.get_mut() =
             RecordBuffers { incoming: raw[..consumed].to_vec(), ..RecordBuffers::default() };
-        let ended = talk.advance(plain, consumed);
-        let wire = std::mem::take(talk.stream.get_mut());
+        let ended = connection.advance(plain, consumed);
+        let wire = std::mem::take(connection.stream.get_mut());
         // After an error this is the alert that says why.
         sealed.push(&wire.outgoing)?;
-        let ended = ended.map_err(|error| talk.explain(&error, was_ready))?;
+        let ended = ended.map_err(|error| connection.explain(&error, was_ready))?;
         Ok(LayerProgress { consumed, ended })
     }
 
@@ -179,20 +179,22 @@ impl PskLayer {
         bytes: &[u8],
         sealed: &mut SealedBuffer,
     ) -> Result<(), rustls::Error> {
-        let PskLayer::Talking(talk) = self else { return Err(rustls::Error::HandshakeNotComplete) };
+        let PskLayer::Talking(connection) = self else {
+            return Err(rustls::Error::HandshakeNotComplete);
+        };
         let mut rest = bytes;
         while !rest.is_empty() {
-            let written = talk.stream.ssl_write(rest);
+            let written = connection.stream.ssl_write(rest);
             rest = &rest[written.map_err(|_| rustls::Error::EncryptError)?..];
         }
-        sealed.push(&std::mem::take(talk.stream.get_mut()).outgoing)
+        sealed.push(&std::mem::take(connection.stream.get_mut()).outgoing)
     }
 
     pub(super) fn close(&mut self, sealed: &mut SealedBuffer) {
-        let PskLayer::Talking(talk) = self else { return };
+        let PskLayer::Talking(connection) = self else { return };
         // A peer that never finished its handshake has nobody to say it to.
-        let _ = talk.stream.shutdown();
-        let _ = sealed.push(&std::mem::take(talk.stream.get_mut()).outgoing);
+        let _ = connection.stream.shutdown();
+        let _ = sealed.push(&std::mem::take(connection.stream.get_mut()).outgoing);
     }
 
     pub(super) fn is_silent(&self) -> bool {
@@ -202,15 +204,15 @@ impl PskLayer {
     pub(super) fn is_ready(&self) -> bool {
         match self {
             PskLayer::Silent(_) => false,
-            PskLayer::Talking(talk) => talk.stream.ssl().is_init_finished(),
+            PskLayer::Talking(connection) => connection.stream.ssl().is_init_finished(),
         }
     }
 
     /// The identity whose key the peer has, as if a certificate had it for its common name: it is
     /// the one name that the transport vouches for.
     pub(super) fn certificate(&self) -> Option<Arc<PeerCertificate>> {
-        let PskLayer::Talking(talk) = self else { return None };
-        let identity = std::str::from_utf8(talk.stream.ssl().psk_identity()?).ok()?;
+        let PskLayer::Talking(connection) = self else { return None };
+        let identity = std::str::from_utf8(connection.stream.ssl().psk_identity()?).ok()?;
         Some(Arc::new(PeerCertificate {
             common_name: Some(identity.into()),
             ..PeerCertificate::default()
@@ -225,7 +227,7 @@ impl PskLayer {
             *self = PskLayer::Talking(Box::new(PskConnection { keys: keys.clone(), stream }));
         }
         match self {
-            PskLayer::Talking(talk) => Ok(talk),
+            PskLayer::Talking(connection) => Ok(connection),
             PskLayer::Silent(_) => Err(rustls::Error::HandshakeNotComplete.into()),
         }
     }

@@ -47,8 +47,8 @@ impl PskServerSide {
         self.raw.extend_from_slice(bytes);
         let taken = self.keyed.decode(&self.raw, &mut self.plain, &mut self.sealed)?;
         self.raw.drain(..taken.consumed);
-        if let PskLayer::Talking(talk) = &self.keyed {
-            let wire = talk.stream.get_ref();
+        if let PskLayer::Talking(connection) = &self.keyed {
+            let wire = connection.stream.get_ref();
             assert!(wire.incoming.is_empty() && wire.outgoing.is_empty(), "nothing stays");
         }
         Ok(taken.ended)

@@ -61,8 +61,8 @@ fn rules_file(text: &str) -> String {
 }
 
 /// What a client with these rules may do is what the text says.
-pub(super) fn has_rules(grant: &broker::authentication::Principal, text: &str) {
-    are_the_rules_of(&rules_file(text), grant.permissions.clone());
+pub(super) fn has_rules(principal: &broker::authentication::Principal, text: &str) {
+    are_the_rules_of(&rules_file(text), principal.permissions.clone());
 }
 
 /// The verdict that an answer of the tables stands for. `is_named` says whether the client brings
@@ -74,7 +74,7 @@ pub(super) fn is_as_told(
     anonymous: bool,
 ) -> Result<(), String> {
     let came = match &verdict {
-        AuthDecision::Allow(grant) if grant.is_superuser => "superuser".to_string(),
+        AuthDecision::Allow(principal) if principal.is_superuser => "superuser".to_string(),
         AuthDecision::Allow(_) => "allow".to_string(),
         AuthDecision::Challenge { .. } => "a challenge".to_string(),
         AuthDecision::Deny(refusal) => format!("{refusal:?}"),
@@ -90,13 +90,16 @@ pub(super) fn is_as_told(
     if came == wanted { Ok(()) } else { Err(format!("{came}, not {wanted}")) }
 }
 
-/// A porter that asks one backend.
-pub(super) fn porter_of(backend: &Arc<dyn AuthBackend>, anonymous: bool) -> Arc<Authenticator> {
+/// A authenticator that asks one backend.
+pub(super) fn authenticator_with(
+    backend: &Arc<dyn AuthBackend>,
+    anonymous: bool,
+) -> Arc<Authenticator> {
     Authenticator::new(BackendChain { anonymous, ..chain(std::slice::from_ref(backend)) }, LIMITS)
 }
 
-pub(super) fn verdict(porter: &Arc<Authenticator>, claim: &AuthRequest) -> AuthDecision {
-    ask(porter, claim).recv_timeout(SOON).expect("an answer")
+pub(super) fn verdict(authenticator: &Arc<Authenticator>, request: &AuthRequest) -> AuthDecision {
+    ask(authenticator, request).recv_timeout(SOON).expect("an answer")
 }
 
 #[cfg(feature = "http")]
@@ -126,16 +129,16 @@ mod answers {
             };
             let backend = backend(&settings, BOUNDS);
             for anonymous in [false, true] {
-                let porter = porter_of(&backend, anonymous);
-                for (claim, is_named) in [
+                let authenticator = authenticator_with(&backend, anonymous);
+                for (request, is_named) in [
                     (claim(Some("ann"), Some(b"right")), true),
                     (claim(None, None), false),
                     (certified("ann"), false),
                 ] {
-                    let verdict = verdict(&porter, &claim);
+                    let verdict = verdict(&authenticator, &request);
                     let is = is_as_told(verdict, answer, is_named, anonymous);
                     wrongs.extend(is.err().map(|why| {
-                        format!("{whose}, {form}: {status} {kind} {body:?}, {claim:?}: {why}")
+                        format!("{whose}, {form}: {status} {kind} {body:?}, {request:?}: {why}")
                     }));
                 }
             }
@@ -153,9 +156,9 @@ fn a_token_means_what_it_means_to_others() {
         let token = test_tokens::signed(header, &body);
         let judged = test_tokens::validate_token(&jwt::ParsedJwt::parse(&token).expect("a token"));
         match (judged, *answer) {
-            (Ok(grant), "allow") => match rest.first() {
-                Some(rules) => has_rules(&grant, rules),
-                None => assert_eq!(grant.permissions, None, "{whose}: {claims}"),
+            (Ok(principal), "allow") => match rest.first() {
+                Some(rules) => has_rules(&principal, rules),
+                None => assert_eq!(principal.permissions, None, "{whose}: {claims}"),
             },
             (Err(why), answer) if why.contains(answer) => {}
             (other, answer) => panic!("{whose}: {header} {claims}: {other:?}, not {answer}"),
@@ -170,20 +173,20 @@ fn a_token_needs_no_name_beside_it_and_nothing_is_as_good() {
     let token = |exp: &str| test_tokens::signed(r#"{"alg":"HS256"}"#, &body(exp));
     let tokens: Arc<dyn AuthBackend> = Arc::new(jwt::tests::tokens());
     for anonymous in [false, true] {
-        let porter = porter_of(&tokens, anonymous);
+        let authenticator = authenticator_with(&tokens, anonymous);
         for name in [None, Some(""), Some("ann"), Some("somebody else")] {
             for (exp, answer) in
                 [("32503680000", "allow"), ("\"32503680000\"", "allow"), ("1000", "deny")]
             {
-                let claim = claim(name, Some(token(exp).as_bytes()));
-                let verdict = verdict(&porter, &claim);
+                let request = claim(name, Some(token(exp).as_bytes()));
+                let verdict = verdict(&authenticator, &request);
                 is_as_told(verdict, answer, true, anonymous).unwrap();
             }
-            let verdict = verdict(&porter, &claim(name, Some(b"no token")));
+            let verdict = verdict(&authenticator, &claim(name, Some(b"no token")));
             is_as_told(verdict, "unknown", true, anonymous).unwrap();
         }
-        for claim in [claim(None, None), certified("ann")] {
-            is_as_told(verdict(&porter, &claim), "ignore", false, anonymous).unwrap();
+        for request in [claim(None, None), certified("ann")] {
+            is_as_told(verdict(&authenticator, &request), "ignore", false, anonymous).unwrap();
         }
     }
 }

@@ -87,8 +87,8 @@ fn each_way_to_ask_says_the_same() {
             r#"{"clientid":"id","password":"p\u0000{}","username":"a&b=c\"'%41\r\nX: y"}"#.into(),
         ),
     ] {
-        let porter = porter(&[backend(&settings(&web, form), BOUNDS)]);
-        assert!(answer(&porter, &strange).is_ok());
+        let authenticator = authenticator_for(&[backend(&settings(&web, form), BOUNDS)]);
+        assert!(answer(&authenticator, &strange).is_ok());
         let [asked] = &web.asked()[..] else { panic!("one question") };
         assert_eq!((asked.line.as_str(), asked.body.as_str()), (line.as_str(), body.as_str()));
         assert!(asked.headers.contains(&"x-key: an api's key".to_string()), "{asked:?}");
@@ -105,13 +105,13 @@ fn no_name_leads_out_of_the_path() {
     let mut settings = settings(&web, HttpParamPlacement::Json);
     let (url, _) = settings.call.url.take().unwrap();
     settings.call.url = Some((url, AuthTemplate::parse("/users/%u/%c?way=%u", true).unwrap()));
-    let porter = porter(&[backend(&settings, BOUNDS)]);
+    let authenticator = authenticator_for(&[backend(&settings, BOUNDS)]);
     for name in ["..", ".", "../..", "x/../y", "..\\x"] {
-        assert!(answer(&porter, &claim(Some(name), Some(b"x"))).is_err(), "{name}");
+        assert!(answer(&authenticator, &claim(Some(name), Some(b"x"))).is_err(), "{name}");
     }
     assert!(web.asked().is_empty());
     for name in ["...", "a..", "%2e%2e", "a/b"] {
-        assert!(answer(&porter, &claim(Some(name), Some(b"x"))).is_ok(), "{name}");
+        assert!(answer(&authenticator, &claim(Some(name), Some(b"x"))).is_ok(), "{name}");
     }
     let asked = web.asked();
     assert!(asked.iter().all(|one| one.line.starts_with("POST /users/")), "{asked:?}");
@@ -130,9 +130,12 @@ fn a_name_that_the_server_was_not_asked_about_is_nobodys() {
     for (settings, user) in [(asked, "ann"), (by_id, "")] {
         for cache_s in [0, 60] {
             let settings = HttpAuthSettings { cache_s, ..settings.clone() };
-            let porter = porter(&[backend(&settings, BOUNDS)]);
+            let authenticator = authenticator_for(&[backend(&settings, BOUNDS)]);
             for _ in 0..2 {
-                assert_eq!(answer(&porter, &claim(Some("ann"), Some(b"x"))), Ok(user.into()));
+                assert_eq!(
+                    answer(&authenticator, &claim(Some("ann"), Some(b"x"))),
+                    Ok(user.into())
+                );
             }
         }
     }
@@ -143,7 +146,7 @@ fn an_answer_is_good_for_its_own_question_and_for_its_time() {
     let web = TestWebServer::start(0, None, judge);
     let settings = HttpAuthSettings { cache_s: 60, ..settings(&web, HttpParamPlacement::Json) };
     let subject = subject(backend(&settings, BOUNDS));
-    let first = porter(std::slice::from_ref(&subject.backend));
+    let first = authenticator_for(std::slice::from_ref(&subject.backend));
     for _ in 0..3 {
         assert_eq!(answer(&first, &subject.right), Ok("ann".into()));
         assert_eq!(answer(&first, &subject.wrong), Err(Refusal::BadCredentials));
@@ -152,7 +155,7 @@ fn an_answer_is_good_for_its_own_question_and_for_its_time() {
     assert_eq!(web.asked().len(), 3);
     // Without a cache each is asked.
     let settings = HttpAuthSettings { cache_s: 0, ..settings };
-    let second = porter(&[backend(&settings, BOUNDS)]);
+    let second = authenticator_for(&[backend(&settings, BOUNDS)]);
     for _ in 0..3 {
         assert_eq!(answer(&second, &subject.right), Ok("ann".into()));
     }
@@ -161,7 +164,7 @@ fn an_answer_is_good_for_its_own_question_and_for_its_time() {
     let busy = TestWebServer::start(0, None, |_| WebResponse::Json(503, String::new()));
     let settings =
         HttpAuthSettings { cache_s: 60, ..self::settings(&busy, HttpParamPlacement::Json) };
-    let third = porter(&[backend(&settings, BOUNDS)]);
+    let third = authenticator_for(&[backend(&settings, BOUNDS)]);
     for _ in 0..3 {
         assert_eq!(answer(&third, &subject.right), Err(Refusal::NoVerdict));
     }
@@ -178,13 +181,14 @@ fn what_the_answer_grants_is_granted() {
         WebResponse::Json(200, body)
     });
     let settings = HttpAuthSettings { cache_s: 60, ..settings(&web, HttpParamPlacement::Json) };
-    let porter = porter(&[backend(&settings, BOUNDS)]);
+    let authenticator = authenticator_for(&[backend(&settings, BOUNDS)]);
     for _ in 0..2 {
-        let verdict = ask(&porter, &claim(Some("ann"), Some(b"x"))).recv_timeout(SOON).unwrap();
-        let AuthDecision::Allow(grant) = verdict else { panic!("{verdict:?}") };
-        assert!(grant.is_superuser && grant.expires_in_ms.is_some());
-        assert_eq!(grant.groups.len(), 1);
-        are_the_rules_of(RULES, grant.permissions);
+        let verdict =
+            ask(&authenticator, &claim(Some("ann"), Some(b"x"))).recv_timeout(SOON).unwrap();
+        let AuthDecision::Allow(principal) = verdict else { panic!("{verdict:?}") };
+        assert!(principal.is_superuser && principal.expires_in_ms.is_some());
+        assert_eq!(principal.groups.len(), 1);
+        are_the_rules_of(RULES, principal.permissions);
     }
     assert_eq!(web.asked().len(), 1);
 }
@@ -196,14 +200,16 @@ fn silence_is_waited_for_only_so_long_and_by_only_so_many() {
         false => WebResponse::Silence,
     });
     let bounds = RemoteLimits { timeout_ms: 300, connections_max: 1, questions_max: 3 };
-    let porter = porter(&[backend(&settings(&web, HttpParamPlacement::Json), bounds)]);
-    let all: Vec<_> = (0..10).map(|_| ask(&porter, &claim(Some("slow"), Some(b"x")))).collect();
+    let authenticator =
+        authenticator_for(&[backend(&settings(&web, HttpParamPlacement::Json), bounds)]);
+    let all: Vec<_> =
+        (0..10).map(|_| ask(&authenticator, &claim(Some("slow"), Some(b"x")))).collect();
     let all: Vec<_> =
         all.iter().map(|one| user_of(one.recv_timeout(SOON).unwrap()).unwrap_err()).collect();
     let with = |refusal| all.iter().filter(|one| **one == refusal).count();
     assert_eq!((with(Refusal::NoVerdict), with(Refusal::TooBusy)), (3, 7), "{all:?}");
     // Nobody who waited in vain keeps a place.
-    assert_eq!(answer(&porter, &claim(Some("quick"), Some(b"x"))), Ok("quick".into()));
+    assert_eq!(answer(&authenticator, &claim(Some("quick"), Some(b"x"))), Ok("quick".into()));
 }
 
 #[test]
@@ -217,11 +223,11 @@ fn a_server_is_not_asked_about_clients_that_have_gone() {
     });
     let bounds = RemoteLimits { timeout_ms: 60_000, connections_max: 1, questions_max: 100 };
     let subject = subject(backend(&settings(&web, HttpParamPlacement::Json), bounds));
-    let porter = porter(std::slice::from_ref(&subject.backend));
+    let authenticator = authenticator_for(std::slice::from_ref(&subject.backend));
     let all: Vec<_> = (0..30)
         .map(|_| {
             let liveness = ConnectionLiveness::default();
-            (ask_while(&porter, &subject.right, &liveness), liveness)
+            (ask_while(&authenticator, &subject.right, &liveness), liveness)
         })
         .collect();
     // Clients that are told no at once pass the queue: all before them have been with the backend.
@@ -242,26 +248,26 @@ fn a_server_is_not_asked_about_clients_that_have_gone() {
 fn a_server_that_was_gone_is_asked_again() {
     let web = TestWebServer::start(0, None, judge);
     let subject = subject(backend(&settings(&web, HttpParamPlacement::Json), BOUNDS));
-    let porter = porter(std::slice::from_ref(&subject.backend));
-    assert_eq!(answer(&porter, &subject.right), Ok("ann".into()));
+    let authenticator = authenticator_for(std::slice::from_ref(&subject.backend));
+    assert_eq!(answer(&authenticator, &subject.right), Ok("ann".into()));
     // It closed what it had kept open, as servers do: nobody notices.
     web.drop_connections();
-    assert_eq!(answer(&porter, &subject.right), Ok("ann".into()));
+    assert_eq!(answer(&authenticator, &subject.right), Ok("ann".into()));
     let port = web.port;
     drop(web);
-    assert_eq!(answer(&porter, &subject.right), Err(Refusal::NoVerdict));
-    assert_eq!(answer(&porter, &subject.stranger), Err(Refusal::NoVerdict));
+    assert_eq!(answer(&authenticator, &subject.right), Err(Refusal::NoVerdict));
+    assert_eq!(answer(&authenticator, &subject.stranger), Err(Refusal::NoVerdict));
     let web = TestWebServer::start(port, None, judge);
-    assert_eq!(answer_at_last(&porter, &subject.right), Ok("ann".into()));
-    assert_eq!(answer(&porter, &subject.wrong), Err(Refusal::BadCredentials));
+    assert_eq!(answer_at_last(&authenticator, &subject.right), Ok("ann".into()));
+    assert_eq!(answer(&authenticator, &subject.wrong), Err(Refusal::BadCredentials));
     drop(web);
     // One that closes after every answer is asked over a new connection each time.
     let curt = TestWebServer::start(port, None, |_| {
         WebResponse::JsonAndClose(r#"{"result":"allow"}"#.into())
     });
-    assert_eq!(answer_at_last(&porter, &subject.right), Ok("ann".into()));
+    assert_eq!(answer_at_last(&authenticator, &subject.right), Ok("ann".into()));
     for _ in 0..20 {
-        assert_eq!(answer(&porter, &subject.right), Ok("ann".into()));
+        assert_eq!(answer(&authenticator, &subject.right), Ok("ann".into()));
     }
     drop(curt);
 }
@@ -283,7 +289,10 @@ fn over_tls_only_the_server_that_we_trust_is_asked() {
     stands(&subject(with("ca.pem")));
     web.asked();
     let right = claim(Some("ann"), Some(b"right"));
-    assert_eq!(answer(&porter(&[with("stranger-ca.pem")]), &right), Err(Refusal::NoVerdict));
+    assert_eq!(
+        answer(&authenticator_for(&[with("stranger-ca.pem")]), &right),
+        Err(Refusal::NoVerdict)
+    );
     // Nor is anything sent in plain text to whom should speak TLS.
     assert!(web.asked().is_empty());
     let _ = std::fs::remove_dir_all(folder);

@@ -61,18 +61,18 @@ fn a_key_that_is_not_here_is_looked_for_but_not_all_the_time() {
         WebResponse::Json(200, set(&published.lock().unwrap()))
     });
     let (set, backend) = backend(&web.url(), &[]);
-    let porter = porter(&[backend]);
-    assert_eq!(answer(&porter, &token("ann", "old")), Ok("ann".into()));
+    let authenticator = authenticator_for(&[backend]);
+    assert_eq!(answer(&authenticator, &token("ann", "old")), Ok("ann".into()));
     assert_eq!(web.asked().len(), 1, "fetched at the start, and waited for");
     keys.lock().unwrap().push("new");
     // It was looked for a moment ago: names of keys are invented easily.
     for _ in 0..10 {
-        assert_eq!(answer(&porter, &token("ann", "new")), Err(Refusal::BadCredentials));
+        assert_eq!(answer(&authenticator, &token("ann", "new")), Err(Refusal::BadCredentials));
     }
     assert_eq!(web.asked().len(), 0);
     set.let_time_pass();
-    assert_eq!(answer(&porter, &token("ann", "new")), Ok("ann".into()));
-    assert_eq!(answer(&porter, &token("ann", "none")), Err(Refusal::BadCredentials));
+    assert_eq!(answer(&authenticator, &token("ann", "new")), Ok("ann".into()));
+    assert_eq!(answer(&authenticator, &token("ann", "none")), Err(Refusal::BadCredentials));
     assert_eq!(web.asked().len(), 1);
 }
 
@@ -81,25 +81,25 @@ fn keys_stay_when_no_others_can_be_had() {
     let web = TestWebServer::start(0, None, |_| WebResponse::Json(200, set(&["old"])));
     let (url, port) = (web.url(), web.port);
     let (set, first) = backend(&url, &[]);
-    let porter = porter(&[first]);
-    assert_eq!(answer(&porter, &token("ann", "old")), Ok("ann".into()));
+    let authenticator = authenticator_for(&[first]);
+    assert_eq!(answer(&authenticator, &token("ann", "old")), Ok("ann".into()));
     drop(web);
     set.let_time_pass();
-    assert_eq!(answer(&porter, &token("ann", "new")), Err(Refusal::BadCredentials));
-    assert_eq!(answer(&porter, &token("ann", "old")), Ok("ann".into()));
+    assert_eq!(answer(&authenticator, &token("ann", "new")), Err(Refusal::BadCredentials));
+    assert_eq!(answer(&authenticator, &token("ann", "old")), Ok("ann".into()));
     // Nor does a reload lose them.
-    porter.replace_backends(chain(&[backend(&url, std::slice::from_ref(&set)).1]), LIMITS);
-    assert_eq!(answer(&porter, &token("ann", "old")), Ok("ann".into()));
+    authenticator.replace_backends(chain(&[backend(&url, std::slice::from_ref(&set)).1]), LIMITS);
+    assert_eq!(answer(&authenticator, &token("ann", "old")), Ok("ann".into()));
     // What says that there is nothing is no secret.
     let page = TestWebServer::start(port, None, |_| {
         WebResponse::Html(200, "a page of more than thirty-two bytes")
     });
     set.let_time_pass();
-    assert_eq!(answer(&porter, &token("ann", "old")), Ok("ann".into()));
+    assert_eq!(answer(&authenticator, &token("ann", "old")), Ok("ann".into()));
     let header = r#"{"alg":"HS256","kid":"page"}"#;
     let forged = b"a page of more than thirty-two bytes";
     let forged = test_tokens::signed_by(forged, header, r#"{"sub":"ann"}"#);
-    let refused = answer(&porter, &claim(None, Some(forged.as_bytes())));
+    let refused = answer(&authenticator, &claim(None, Some(forged.as_bytes())));
     assert_eq!(refused, Err(Refusal::BadCredentials));
     drop(page);
 }
@@ -109,12 +109,15 @@ fn a_start_without_keys_lets_nobody_in_until_they_are_there() {
     let web = TestWebServer::start(0, None, |_| WebResponse::Json(404, String::new()));
     let (url, port) = (web.url(), web.port);
     let (set, backend) = backend(&url, &[]);
-    let porter = porter(&[backend]);
-    assert_eq!(answer(&porter, &token("ann", "old")), Err(Refusal::NoVerdict));
-    assert_eq!(answer(&porter, &claim(Some("ann"), Some(b"x"))), Err(Refusal::BadCredentials));
+    let authenticator = authenticator_for(&[backend]);
+    assert_eq!(answer(&authenticator, &token("ann", "old")), Err(Refusal::NoVerdict));
+    assert_eq!(
+        answer(&authenticator, &claim(Some("ann"), Some(b"x"))),
+        Err(Refusal::BadCredentials)
+    );
     drop(web);
     let web = TestWebServer::start(port, None, |_| WebResponse::Json(200, self::set(&["old"])));
     set.let_time_pass();
-    assert_eq!(answer_at_last(&porter, &token("ann", "old")), Ok("ann".into()));
+    assert_eq!(answer_at_last(&authenticator, &token("ann", "old")), Ok("ann".into()));
     drop(web);
 }

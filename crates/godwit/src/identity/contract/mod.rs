@@ -185,29 +185,30 @@ fn a_token_says_the_rules_of_a_file() {
         {"deny":"all","topic":"b/#"}]"#;
     let body = format!(r#"{{"sub":"ann","device":"d","iss":"us","aud":"mqtt","acl":{rules}}}"#);
     let token = test_tokens::signed(r#"{"alg":"HS256"}"#, &body);
-    let porter = porter(&[Arc::new(jwt::tests::tokens())]);
-    let verdict = ask(&porter, &claim(None, Some(token.as_bytes()))).recv_timeout(SOON).unwrap();
-    let AuthDecision::Allow(grant) = verdict else { panic!("{verdict:?}") };
-    are_the_rules_of(RULES, grant.permissions);
+    let authenticator = authenticator_for(&[Arc::new(jwt::tests::tokens())]);
+    let verdict =
+        ask(&authenticator, &claim(None, Some(token.as_bytes()))).recv_timeout(SOON).unwrap();
+    let AuthDecision::Allow(principal) = verdict else { panic!("{verdict:?}") };
+    are_the_rules_of(RULES, principal.permissions);
 }
 
-fn ask(porter: &Arc<Authenticator>, claim: &AuthRequest) -> Receiver<AuthDecision> {
-    ask_while(porter, claim, &ConnectionLiveness::default())
+fn ask(authenticator: &Arc<Authenticator>, request: &AuthRequest) -> Receiver<AuthDecision> {
+    ask_while(authenticator, request, &ConnectionLiveness::default())
 }
 
 /// The same for a client that may leave before there is an answer.
 fn ask_while(
-    porter: &Arc<Authenticator>,
-    claim: &AuthRequest,
+    authenticator: &Arc<Authenticator>,
+    request: &AuthRequest,
     liveness: &ConnectionLiveness,
 ) -> Receiver<AuthDecision> {
     let (sender, receiver) = channel();
     let answer = Box::new(move |verdict| _ = sender.send(verdict));
-    porter.authenticate(claim.clone(), liveness.clone(), answer);
+    authenticator.authenticate(request.clone(), liveness.clone(), answer);
     receiver
 }
 
-fn porter(backends: &[Arc<dyn AuthBackend>]) -> Arc<Authenticator> {
+fn authenticator_for(backends: &[Arc<dyn AuthBackend>]) -> Arc<Authenticator> {
     Authenticator::new(chain(backends), LIMITS)
 }
 
@@ -217,23 +218,28 @@ fn chain(backends: &[Arc<dyn AuthBackend>]) -> BackendChain {
 
 fn user_of(verdict: AuthDecision) -> Result<String, Refusal> {
     match verdict {
-        AuthDecision::Allow(grant) => Ok(grant.user.as_deref().unwrap_or_default().to_string()),
+        AuthDecision::Allow(principal) => {
+            Ok(principal.user.as_deref().unwrap_or_default().to_string())
+        }
         AuthDecision::Challenge { .. } => panic!("it asked for more"),
         AuthDecision::Deny(refusal) => Err(refusal),
     }
 }
 
-fn answer(porter: &Arc<Authenticator>, claim: &AuthRequest) -> Result<String, Refusal> {
-    user_of(ask(porter, claim).recv_timeout(SOON).expect("an answer"))
+fn answer(authenticator: &Arc<Authenticator>, request: &AuthRequest) -> Result<String, Refusal> {
+    user_of(ask(authenticator, request).recv_timeout(SOON).expect("an answer"))
 }
 
 #[cfg(feature = "remote")]
 /// Asks until there is an answer other than that nobody can say: a server that was gone is tried
 /// again after a while.
-fn answer_at_last(porter: &Arc<Authenticator>, claim: &AuthRequest) -> Result<String, Refusal> {
+fn answer_at_last(
+    authenticator: &Arc<Authenticator>,
+    request: &AuthRequest,
+) -> Result<String, Refusal> {
     let begun = std::time::Instant::now();
     loop {
-        match answer(porter, claim) {
+        match answer(authenticator, request) {
             Err(Refusal::NoVerdict) if begun.elapsed() < SOON => std::thread::yield_now(),
             other => return other,
         }
@@ -279,11 +285,11 @@ fn the_right_proof_comes_in_and_no_other_does() {
 }
 
 fn comes_in(subject: &ContractSubject) {
-    let porter = porter(std::slice::from_ref(&subject.backend));
+    let authenticator = authenticator_for(std::slice::from_ref(&subject.backend));
     for _ in 0..3 {
-        assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
-        assert_eq!(answer(&porter, &subject.wrong), Err(Refusal::BadCredentials));
-        assert_eq!(answer(&porter, &subject.stranger), Err(Refusal::BadCredentials));
+        assert_eq!(answer(&authenticator, &subject.right), Ok(subject.user.to_string()));
+        assert_eq!(answer(&authenticator, &subject.wrong), Err(Refusal::BadCredentials));
+        assert_eq!(answer(&authenticator, &subject.stranger), Err(Refusal::BadCredentials));
     }
 }
 
@@ -297,19 +303,19 @@ fn is_not_fooled(subject: &ContractSubject) {
     if subject.right.user_name.is_none() {
         return;
     }
-    let porter = porter(std::slice::from_ref(&subject.backend));
+    let authenticator = authenticator_for(std::slice::from_ref(&subject.backend));
     for text in strange {
         let password = subject.right.password.as_ref().map(|secret| &secret.0[..]);
         let as_name = claim(Some(text), password);
-        assert_eq!(answer(&porter, &as_name), Err(Refusal::BadCredentials), "{text:?}");
+        assert_eq!(answer(&authenticator, &as_name), Err(Refusal::BadCredentials), "{text:?}");
         let as_password = claim(subject.right.user_name.as_deref(), Some(text.as_bytes()));
-        assert_eq!(answer(&porter, &as_password), Err(Refusal::BadCredentials), "{text:?}");
+        assert_eq!(answer(&authenticator, &as_password), Err(Refusal::BadCredentials), "{text:?}");
     }
     let large = vec![b'x'; 64 * 1024];
     let large = claim(subject.right.user_name.as_deref(), Some(&large));
-    assert_eq!(answer(&porter, &large), Err(Refusal::BadCredentials));
+    assert_eq!(answer(&authenticator, &large), Err(Refusal::BadCredentials));
     let half = claim(subject.right.user_name.as_deref(), None);
-    assert_eq!(answer(&porter, &half), Err(Refusal::BadCredentials));
+    assert_eq!(answer(&authenticator, &half), Err(Refusal::BadCredentials));
 }
 
 #[test]
@@ -320,10 +326,10 @@ fn who_does_not_know_leaves_it_to_the_next() {
 fn leaves_it_to_the_next(subject: &ContractSubject) {
     let next: Arc<dyn AuthBackend> =
         Arc::new(ScriptedBackend(|reply| reply.send(BackendOutcome::Allow(Box::default()))));
-    let behind = porter(&[subject.backend.clone(), next]);
+    let behind = authenticator_for(&[subject.backend.clone(), next]);
     assert_eq!(answer(&behind, &subject.stranger), Ok(String::new()));
     assert_eq!(answer(&behind, &subject.wrong), Err(Refusal::BadCredentials), "it knows");
-    let before = porter(&[ignorant(), ignorant(), subject.backend.clone()]);
+    let before = authenticator_for(&[ignorant(), ignorant(), subject.backend.clone()]);
     assert_eq!(answer(&before, &subject.right), Ok(subject.user.to_string()));
 }
 
@@ -336,8 +342,9 @@ fn waits_for_nobody_dead(subject: &ContractSubject) {
     let deaths: [fn(BackendReply); 2] =
         [|reply| reply.send(BackendOutcome::Fail("dead".into())), drop];
     for death in deaths {
-        let porter = porter(&[Arc::new(ScriptedBackend(death)), subject.backend.clone()]);
-        assert_eq!(answer(&porter, &subject.right), Err(Refusal::NoVerdict));
+        let authenticator =
+            authenticator_for(&[Arc::new(ScriptedBackend(death)), subject.backend.clone()]);
+        assert_eq!(answer(&authenticator, &subject.right), Err(Refusal::NoVerdict));
     }
 }
 
@@ -348,11 +355,11 @@ fn a_slow_backend_holds_up_only_who_waits_for_it() {
 
 fn waits_for_the_slow_alone(subject: &ContractSubject) {
     let slow = Arc::new(SlowBackend::default());
-    let porter = porter(&[slow.clone(), subject.backend.clone()]);
-    let waiting: Vec<_> = (0..10).map(|_| ask(&porter, &subject.right)).collect();
+    let authenticator = authenticator_for(&[slow.clone(), subject.backend.clone()]);
+    let waiting: Vec<_> = (0..10).map(|_| ask(&authenticator, &subject.right)).collect();
     assert_eq!(waiting[0].recv_timeout(NEVER), Err(RecvTimeoutError::Timeout));
-    porter.replace_backends(chain(std::slice::from_ref(&subject.backend)), LIMITS);
-    assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
+    authenticator.replace_backends(chain(std::slice::from_ref(&subject.backend)), LIMITS);
+    assert_eq!(answer(&authenticator, &subject.right), Ok(subject.user.to_string()));
     while slow.kept.lock().unwrap().len() < waiting.len() {
         std::thread::yield_now();
     }
@@ -371,20 +378,20 @@ fn a_reload_forgets_who_is_gone() {
 }
 
 fn is_forgotten(subject: &ContractSubject) {
-    let porter = porter(std::slice::from_ref(&subject.backend));
-    assert_eq!(answer(&porter, &subject.right), Ok(subject.user.to_string()));
-    porter.replace_backends(chain(&[ignorant()]), LIMITS);
-    let refusal = answer(&porter, &subject.right).unwrap_err();
+    let authenticator = authenticator_for(std::slice::from_ref(&subject.backend));
+    assert_eq!(answer(&authenticator, &subject.right), Ok(subject.user.to_string()));
+    authenticator.replace_backends(chain(&[ignorant()]), LIMITS);
+    let refusal = answer(&authenticator, &subject.right).unwrap_err();
     assert!(matches!(refusal, Refusal::BadCredentials | Refusal::NotWelcome), "{refusal:?}");
     // Whoever is asked about just then is judged by what is new, too.
     let slow = Arc::new(SlowBackend::default());
     let backend: Arc<dyn AuthBackend> = slow.clone();
-    porter.replace_backends(chain(std::slice::from_ref(&backend)), LIMITS);
-    let waiting = ask(&porter, &subject.right);
+    authenticator.replace_backends(chain(std::slice::from_ref(&backend)), LIMITS);
+    let waiting = ask(&authenticator, &subject.right);
     while slow.kept.lock().unwrap().is_empty() {
         std::thread::yield_now();
     }
-    porter.replace_backends(chain(&[ignorant()]), LIMITS);
+    authenticator.replace_backends(chain(&[ignorant()]), LIMITS);
     let reply = slow.kept.lock().unwrap().pop().unwrap();
     reply.send(BackendOutcome::Allow(Box::default()));
     let refusal = user_of(waiting.recv_timeout(SOON).unwrap()).unwrap_err();
@@ -401,7 +408,7 @@ fn knows_nobody_in_particular(subject: &ContractSubject) {
     let open = Authenticator::new(BackendChain { anonymous: true, ..chain(backends) }, LIMITS);
     assert_eq!(answer(&open, &claim(None, None)), Ok(String::new()));
     assert_eq!(answer(&open, &subject.wrong), Err(Refusal::BadCredentials));
-    assert_eq!(answer(&porter(backends), &claim(None, None)), Err(Refusal::NotWelcome));
+    assert_eq!(answer(&authenticator_for(backends), &claim(None, None)), Err(Refusal::NotWelcome));
 }
 
 #[test]
@@ -414,27 +421,27 @@ fn a_full_queue_and_a_guessing_address_are_refused_at_once() {
         reply.send(BackendOutcome::Deny("no"));
     }));
     let limits = AuthenticatorLimits { threads: 1, queue_max: 2, failures_max: 4 };
-    let porter = Authenticator::new(chain(&[slow]), limits);
+    let authenticator = Authenticator::new(chain(&[slow]), limits);
     let who = claim(Some("ann"), Some(b"x"));
-    let all: Vec<_> = (0..6).map(|_| ask(&porter, &who)).collect();
+    let all: Vec<_> = (0..6).map(|_| ask(&authenticator, &who)).collect();
     GOES_ON.store(true, Ordering::SeqCst);
     let all: Vec<_> =
         all.iter().map(|one| user_of(one.recv_timeout(SOON).unwrap()).unwrap_err()).collect();
     assert!(all.contains(&Refusal::TooBusy), "{all:?}");
     let failed = all.iter().filter(|refusal| **refusal == Refusal::BadCredentials).count();
     for _ in failed..4 {
-        assert_eq!(answer(&porter, &who), Err(Refusal::BadCredentials));
+        assert_eq!(answer(&authenticator, &who), Err(Refusal::BadCredentials));
     }
-    assert_eq!(answer(&porter, &who), Err(Refusal::TooManyFailures));
+    assert_eq!(answer(&authenticator, &who), Err(Refusal::TooManyFailures));
     let other =
         AuthRequest { peer: PeerAddress::Network(([192, 0, 2, 2], 1).into()), ..who.clone() };
-    assert_eq!(answer(&porter, &other), Err(Refusal::BadCredentials));
+    assert_eq!(answer(&authenticator, &other), Err(Refusal::BadCredentials));
     let local =
         |process| AuthRequest { peer: PeerAddress::Unix { user: 1000, process }, ..who.clone() };
     for process in 0..4 {
-        assert_eq!(answer(&porter, &local(process)), Err(Refusal::BadCredentials));
+        assert_eq!(answer(&authenticator, &local(process)), Err(Refusal::BadCredentials));
     }
-    assert_eq!(answer(&porter, &local(4)), Err(Refusal::TooManyFailures), "another process");
+    assert_eq!(answer(&authenticator, &local(4)), Err(Refusal::TooManyFailures), "another process");
 }
 
 #[test]
@@ -449,19 +456,19 @@ fn nobody_is_asked_about_a_client_that_has_gone() {
         reply.send(BackendOutcome::Allow(Box::default()));
     }));
     // Behind the first backend as well as before it.
-    let porter = Authenticator::new(
+    let authenticator = Authenticator::new(
         chain(&[ignorant(), slow]),
         AuthenticatorLimits { threads: 1, queue_max: 100, ..LIMITS },
     );
     let who = claim(Some("ann"), Some(b"x"));
-    let first = ask(&porter, &who);
+    let first = ask(&authenticator, &who);
     while ASKED.load(Ordering::SeqCst) == 0 {
         std::thread::yield_now();
     }
     let all: Vec<_> = (0..60)
         .map(|_| {
             let liveness = ConnectionLiveness::default();
-            (ask_while(&porter, &who, &liveness), liveness)
+            (ask_while(&authenticator, &who, &liveness), liveness)
         })
         .collect();
     let (gone, here) = all.split_at(50);
@@ -492,22 +499,27 @@ fn each_name_of_a_certificate_can_be_the_user() {
         (CertificateNameField::Subject, "CN=ann,O=Example"),
         (CertificateNameField::AlternativeName, "192.0.2.7"),
     ] {
-        let porter = porter(&[Arc::new(CertificateBackend { user, client_id: None })]);
-        assert_eq!(answer(&porter, &known), Ok(name.to_string()));
-        assert_eq!(answer(&porter, &certified("")), Err(Refusal::BadCredentials), "it has none");
+        let authenticator =
+            authenticator_for(&[Arc::new(CertificateBackend { user, client_id: None })]);
+        assert_eq!(answer(&authenticator, &known), Ok(name.to_string()));
+        assert_eq!(
+            answer(&authenticator, &certified("")),
+            Err(Refusal::BadCredentials),
+            "it has none"
+        );
     }
 }
 
 /// A client that proves by SCRAM that it knows its password, and begins with these words.
 fn begin_with(
-    porter: &Arc<Authenticator>,
+    authenticator: &Arc<Authenticator>,
     first: &str,
     client: &ScramClient,
 ) -> Result<String, Refusal> {
     let step = |data: &str, memory| {
         let data = SecretBytes(data.as_bytes().into());
         let step = Some(AuthStep { method: scram::METHOD.into(), data, memory });
-        ask(porter, &AuthRequest { step, ..claim(None, None) })
+        ask(authenticator, &AuthRequest { step, ..claim(None, None) })
             .recv_timeout(SOON)
             .expect("an answer")
     };
@@ -521,9 +533,13 @@ fn begin_with(
     }
 }
 
-fn exchange(porter: &Arc<Authenticator>, user: &str, password: &str) -> Result<String, Refusal> {
+fn exchange(
+    authenticator: &Arc<Authenticator>,
+    user: &str,
+    password: &str,
+) -> Result<String, Refusal> {
     let client = ScramClient::with_nonce(password, user, "abc");
-    begin_with(porter, &client.client_first_message(), &client)
+    begin_with(authenticator, &client.client_first_message(), &client)
 }
 
 #[test]
@@ -536,16 +552,16 @@ fn who_proves_its_password_without_saying_it_comes_in() {
     let file = scratch("contract-exchange", &lines);
     let users: Arc<dyn AuthBackend> = Arc::new(UserFile::read(&file).unwrap());
     let _ = std::fs::remove_file(file);
-    let porter = porter(&[ignorant(), users.clone()]);
+    let authenticator = authenticator_for(&[ignorant(), users.clone()]);
     assert_eq!(*chain(&[users]).methods(), [Box::from(scram::METHOD)]);
-    assert_eq!(exchange(&porter, "ann", "right"), Ok("ann".into()));
+    assert_eq!(exchange(&authenticator, "ann", "right"), Ok("ann".into()));
     let wrong = Err(Refusal::BadCredentials);
-    assert_eq!(exchange(&porter, "ann", "wrong"), wrong);
+    assert_eq!(exchange(&authenticator, "ann", "wrong"), wrong);
     // Neither is told from a wrong password before the last step.
-    assert_eq!(exchange(&porter, "bob", "right"), wrong);
-    assert_eq!(exchange(&porter, "eve", "right"), wrong);
+    assert_eq!(exchange(&authenticator, "bob", "right"), wrong);
+    assert_eq!(exchange(&authenticator, "eve", "right"), wrong);
     let ann = ScramClient::with_nonce("right", "ann", "abc");
     for first in ["n,a=eve,n=ann,r=abc", "p=tls-unique,,n=ann,r=abc", "ann"] {
-        assert_eq!(begin_with(&porter, first, &ann), wrong, "{first}");
+        assert_eq!(begin_with(&authenticator, first, &ann), wrong, "{first}");
     }
 }

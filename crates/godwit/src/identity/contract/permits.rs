@@ -28,22 +28,22 @@ fn settings(web: &TestWebServer, form: HttpParamPlacement) -> HttpAuthzSettings 
     HttpAuthzSettings { call, cache_s: 60, ..HttpAuthzSettings::default() }
 }
 
-/// A warden, and the thread that asks for it.
+/// A authorizer, and the thread that asks for it.
 #[derive(Default)]
 struct AuthorizerFixture {
-    warden: Authorizer,
+    authorizer: Authorizer,
     runtime: ControlRuntime,
 }
 
 fn authorizer_fixture(settings: &HttpAuthzSettings, bounds: RemoteLimits) -> AuthorizerFixture {
-    let lodge = AuthorizerFixture::default();
-    lodge.warden.replace_servers(HttpAuthzServer::connection_pool(
+    let fixture = AuthorizerFixture::default();
+    fixture.authorizer.replace_servers(HttpAuthzServer::connection_pool(
         settings,
         None,
         bounds,
         &[Some(1883)],
     ));
-    lodge
+    fixture
 }
 
 fn question(topic: &str) -> AuthzRequest {
@@ -61,14 +61,14 @@ fn question(topic: &str) -> AuthzRequest {
     }
 }
 
-fn ask(lodge: &AuthorizerFixture, question: AuthzRequest) -> Receiver<AuthzDecision> {
+fn ask(fixture: &AuthorizerFixture, question: AuthzRequest) -> Receiver<AuthzDecision> {
     let (sender, receiver) = channel();
-    lodge.warden.authorize(&lodge.runtime, question, move |answer| _ = sender.send(answer));
+    fixture.authorizer.authorize(&fixture.runtime, question, move |answer| _ = sender.send(answer));
     receiver
 }
 
-fn answer(lodge: &AuthorizerFixture, topic: &str) -> AuthzDecision {
-    ask(lodge, question(topic)).recv_timeout(SOON).expect("an answer")
+fn answer(fixture: &AuthorizerFixture, topic: &str) -> AuthzDecision {
+    ask(fixture, question(topic)).recv_timeout(SOON).expect("an answer")
 }
 
 /// Says of a topic what the topic says.
@@ -123,7 +123,7 @@ fn each_way_to_ask_says_the_same() {
 fn what_the_server_says_is_what_the_client_may() {
     let web = TestWebServer::start(0, None, judge);
     let bounds = RemoteLimits { timeout_ms: 300, ..BOUNDS };
-    let lodge = authorizer_fixture(&settings(&web, HttpParamPlacement::Json), bounds);
+    let fixture = authorizer_fixture(&settings(&web, HttpParamPlacement::Json), bounds);
     for (topic, expected) in [
         ("allow", AuthzDecision::Allow),
         ("empty", AuthzDecision::Allow),
@@ -136,19 +136,19 @@ fn what_the_server_says_is_what_the_client_may() {
         ("slow", AuthzDecision::Unavailable),
         ("allow", AuthzDecision::Allow),
     ] {
-        assert_eq!(answer(&lodge, topic), expected, "{topic}");
+        assert_eq!(answer(&fixture, topic), expected, "{topic}");
     }
-    lodge.warden.replace_servers(None);
-    assert_eq!(answer(&lodge, "allow"), AuthzDecision::Unavailable, "nobody is asked");
+    fixture.authorizer.replace_servers(None);
+    assert_eq!(answer(&fixture, "allow"), AuthzDecision::Unavailable, "nobody is asked");
 }
 
 #[test]
 fn silence_is_waited_for_only_so_long_and_by_only_so_many() {
     let web = TestWebServer::start(0, None, judge);
     let bounds = RemoteLimits { timeout_ms: 300, connections_max: 1, questions_max: 3 };
-    let lodge = authorizer_fixture(&settings(&web, HttpParamPlacement::Json), bounds);
+    let fixture = authorizer_fixture(&settings(&web, HttpParamPlacement::Json), bounds);
     let begun = std::time::Instant::now();
-    let all: Vec<_> = (0..10).map(|_| ask(&lodge, question("slow"))).collect();
+    let all: Vec<_> = (0..10).map(|_| ask(&fixture, question("slow"))).collect();
     // Those for whom there is no place hear at once.
     let at_once =
         all.iter().rev().take(7).all(|one| one.try_recv() == Ok(AuthzDecision::Unavailable));
@@ -157,26 +157,26 @@ fn silence_is_waited_for_only_so_long_and_by_only_so_many() {
         assert_eq!(one.recv_timeout(SOON), Ok(AuthzDecision::Unavailable));
     }
     // Nobody who waited in vain keeps a place.
-    assert_eq!(answer(&lodge, "allow"), AuthzDecision::Allow);
+    assert_eq!(answer(&fixture, "allow"), AuthzDecision::Allow);
 }
 
 #[test]
 fn a_server_that_was_gone_is_asked_again() {
     let web = TestWebServer::start(0, None, judge);
-    let lodge = authorizer_fixture(&settings(&web, HttpParamPlacement::Json), BOUNDS);
-    assert_eq!(answer(&lodge, "allow"), AuthzDecision::Allow);
+    let fixture = authorizer_fixture(&settings(&web, HttpParamPlacement::Json), BOUNDS);
+    assert_eq!(answer(&fixture, "allow"), AuthzDecision::Allow);
     web.drop_connections();
-    assert_eq!(answer(&lodge, "allow"), AuthzDecision::Allow, "nobody notices");
+    assert_eq!(answer(&fixture, "allow"), AuthzDecision::Allow, "nobody notices");
     let port = web.port;
     drop(web);
-    assert_eq!(answer(&lodge, "allow"), AuthzDecision::Unavailable);
+    assert_eq!(answer(&fixture, "allow"), AuthzDecision::Unavailable);
     let web = TestWebServer::start(port, None, judge);
     let begun = std::time::Instant::now();
-    while answer(&lodge, "allow") == AuthzDecision::Unavailable && begun.elapsed() < SOON {
+    while answer(&fixture, "allow") == AuthzDecision::Unavailable && begun.elapsed() < SOON {
         std::thread::yield_now();
     }
-    assert_eq!(answer(&lodge, "allow"), AuthzDecision::Allow);
-    assert_eq!(answer(&lodge, "deny"), AuthzDecision::Deny);
+    assert_eq!(answer(&fixture, "allow"), AuthzDecision::Allow);
+    assert_eq!(answer(&fixture, "deny"), AuthzDecision::Deny);
     drop(web);
 }
 
@@ -190,14 +190,14 @@ fn over_tls_only_the_server_that_we_trust_is_asked() {
         let trust = TlsClientOptions { authorities: Some(file), ..TlsClientOptions::default() }
             .client_config()
             .unwrap();
-        let lodge = AuthorizerFixture::default();
-        lodge.warden.replace_servers(HttpAuthzServer::connection_pool(
+        let fixture = AuthorizerFixture::default();
+        fixture.authorizer.replace_servers(HttpAuthzServer::connection_pool(
             &settings,
             Some(trust),
             BOUNDS,
             &[],
         ));
-        lodge
+        fixture
     };
     assert_eq!(answer(&with("ca.pem"), "allow"), AuthzDecision::Allow);
     web.asked();

@@ -5,7 +5,7 @@ use super::super::remote::server_url::ServerUrl;
 use super::super::remote::{RemoteBackend, RemoteLimits};
 use super::super::tables::redis::{RedisAuthServer, RedisAuthSettings, RedisCommand};
 use super::super::tables::resp::SCHEMES;
-use super::forms::{has_rules, hash, is_as_told, password_form, porter_of, rows, verdict};
+use super::forms::{authenticator_with, has_rules, hash, is_as_told, password_form, rows, verdict};
 use super::installed::is_installed;
 use super::ports::free_port;
 use super::servers::{ServerProcess, folder, give, run};
@@ -118,23 +118,24 @@ fn redis_stands_the_contract() {
         stranger: who("bob"),
         user: "ann",
     };
-    let one =
-        |backend: Arc<dyn AuthBackend>, claim: &AuthRequest| answer(&porter(&[backend]), claim);
+    let one = |backend: Arc<dyn AuthBackend>, request: &AuthRequest| {
+        answer(&authenticator_for(&[backend]), request)
+    };
     let first = server.backend(OURS, PasswordFormat::default());
     stands(&subject(first.clone()));
 
-    let porter = porter(&[first]);
-    let verdict = ask(&porter, &who("ann")).recv_timeout(SOON).unwrap();
-    let AuthDecision::Allow(grant) = verdict else { panic!("{verdict:?}") };
-    assert_eq!(grant.groups, ["staff".into(), "night".into()]);
-    assert!(grant.is_superuser);
+    let authenticator = authenticator_for(&[first]);
+    let verdict = ask(&authenticator, &who("ann")).recv_timeout(SOON).unwrap();
+    let AuthDecision::Allow(principal) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(principal.groups, ["staff".into(), "night".into()]);
+    assert!(principal.is_superuser);
     // Its hashes have no order and nothing that denies.
     let rules = "[[rule]]\nallow = \"publish\"\ntopic = \"a/${clientid}\"\n\
                  [[rule]]\nallow = \"subscribe\"\ntopic = \"b/#\"\nqos = [0, 1]\n";
-    are_the_rules_of(rules, grant.permissions);
+    are_the_rules_of(rules, principal.permissions);
     // What cannot be understood lets nobody in: rules that deny, no hash, no hash table.
     for user in ["root", "plain", "none", "text"] {
-        assert_eq!(answer(&porter, &who(user)), Err(Refusal::NoVerdict), "{user}");
+        assert_eq!(answer(&authenticator, &who(user)), Err(Refusal::NoVerdict), "{user}");
     }
     let form = PasswordFormat {
         hash_kind: PasswordHashKind::Sha256,
@@ -152,10 +153,13 @@ fn redis_stands_the_contract() {
     assert_eq!(one(server.secure("stranger-ca.pem"), &who("ann")), Err(Refusal::NoVerdict));
 
     server.started.stop();
-    assert_eq!(answer(&porter, &who("ann")), Err(Refusal::NoVerdict));
+    assert_eq!(answer(&authenticator, &who("ann")), Err(Refusal::NoVerdict));
     server.started = serve(&server.folder, server.plain, server.tls);
-    assert_eq!(answer_at_last(&porter, &who("ann")), Ok("ann".into()));
-    assert_eq!(answer(&porter, &claim(Some("ann"), Some(b"wrong"))), Err(Refusal::BadCredentials));
+    assert_eq!(answer_at_last(&authenticator, &who("ann")), Ok("ann".into()));
+    assert_eq!(
+        answer(&authenticator, &claim(Some("ann"), Some(b"wrong"))),
+        Err(Refusal::BadCredentials)
+    );
 }
 
 /// A row's commands for a client of its own, whose name is a number.
@@ -195,17 +199,22 @@ fn forms_of_hashes(server: &RedisServer) {
         let settings = RedisAuthSettings { user, rules: None, ..settings(&url) };
         let redis = RedisAuthServer::new(&settings, None, password_form(form), &[]).unwrap();
         let backend: Arc<dyn AuthBackend> = Arc::new(remote(redis));
-        let claim = claim(Some(&format!("form-{at}")), Some(b"secret"));
-        let is = is_as_told(verdict(&porter_of(&backend, false), &claim), answer, true, false);
+        let request = claim(Some(&format!("form-{at}")), Some(b"secret"));
+        let is = is_as_told(
+            verdict(&authenticator_with(&backend, false), &request),
+            answer,
+            true,
+            false,
+        );
         wrongs.extend(is.err().map(|why| format!("{whose}: {text}: {why}")));
     }
     assert!(wrongs.is_empty(), "{}", wrongs.join("\n"));
     for (at, row) in rules() {
         let [whose, _, text, rules] = row[..] else { panic!("{row:?}") };
         let backend = server.backend(OURS, PasswordFormat::default());
-        let claim = claim(Some(&format!("rule-{at}")), Some(b"secret"));
-        match verdict(&porter_of(&backend, false), &claim) {
-            AuthDecision::Allow(grant) if rules != "none" => has_rules(&grant, rules),
+        let request = claim(Some(&format!("rule-{at}")), Some(b"secret"));
+        match verdict(&authenticator_with(&backend, false), &request) {
+            AuthDecision::Allow(principal) if rules != "none" => has_rules(&principal, rules),
             AuthDecision::Deny(Refusal::NoVerdict) if rules == "none" => {}
             other => panic!("{whose}: {text}: {other:?}, not {rules}"),
         }
@@ -217,9 +226,9 @@ fn forms_of_hashes(server: &RedisServer) {
     let backend: Arc<dyn AuthBackend> = Arc::new(remote(redis));
     let by_id = AuthRequest { client_id: "ann".into(), ..claim(None, Some(b"secret")) };
     for anonymous in [false, true] {
-        let porter = porter_of(&backend, anonymous);
-        is_as_told(verdict(&porter, &by_id), "allow", true, anonymous).unwrap();
+        let authenticator = authenticator_with(&backend, anonymous);
+        is_as_told(verdict(&authenticator, &by_id), "allow", true, anonymous).unwrap();
         let without = AuthRequest { password: None, ..by_id.clone() };
-        is_as_told(verdict(&porter, &without), "ignore", false, anonymous).unwrap();
+        is_as_told(verdict(&authenticator, &without), "ignore", false, anonymous).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 
 use super::super::password_format::{PasswordFormat, PasswordHashKind, SaltPosition};
 use super::super::remote::RemoteLimits;
-use super::forms::{has_rules, hash, is_as_told, password_form, porter_of, rows, verdict};
+use super::forms::{authenticator_with, has_rules, hash, is_as_told, password_form, rows, verdict};
 use super::*;
 
 pub(super) trait SqlServer {
@@ -48,8 +48,8 @@ fn who(user: &str) -> AuthRequest {
     claim(Some(user), Some(b"secret"))
 }
 
-fn one(backend: Arc<dyn AuthBackend>, claim: &AuthRequest) -> Result<String, Refusal> {
-    answer(&porter(&[backend]), claim)
+fn one(backend: Arc<dyn AuthBackend>, request: &AuthRequest) -> Result<String, Refusal> {
+    answer(&authenticator_for(&[backend]), request)
 }
 
 pub(super) fn stands_with_tables<S: SqlServer>(server: &mut S) {
@@ -62,13 +62,13 @@ pub(super) fn stands_with_tables<S: SqlServer>(server: &mut S) {
         user: "ann",
     };
     stands(&subject(first.clone()));
-    let porter = porter(&[first]);
-    reads_rows(server, &porter);
+    let authenticator = authenticator_for(&[first]);
+    reads_rows(server, &authenticator);
     forms_of_rows(server);
     forms_of_rules(server);
     knows_clients_by_more_than_a_name(server);
     survives_trouble(server);
-    assert_eq!(answer(&porter, &who("ann")), Ok("ann".into()));
+    assert_eq!(answer(&authenticator, &who("ann")), Ok("ann".into()));
 
     let trusted = server
         .backend(&SqlBackendOptions { authority: Some("ca.pem"), ..SqlBackendOptions::default() });
@@ -78,29 +78,30 @@ pub(super) fn stands_with_tables<S: SqlServer>(server: &mut S) {
     assert_eq!(one(server.backend(&strange), &who("ann")), Err(Refusal::NoVerdict));
 
     server.stop();
-    assert_eq!(answer(&porter, &who("ann")), Err(Refusal::NoVerdict));
-    assert_eq!(answer(&porter, &who("bob")), Err(Refusal::NoVerdict));
+    assert_eq!(answer(&authenticator, &who("ann")), Err(Refusal::NoVerdict));
+    assert_eq!(answer(&authenticator, &who("bob")), Err(Refusal::NoVerdict));
     server.restart();
-    assert_eq!(answer_at_last(&porter, &who("ann")), Ok("ann".into()));
+    assert_eq!(answer_at_last(&authenticator, &who("ann")), Ok("ann".into()));
     let wrong = claim(Some("ann"), Some(b"wrong"));
-    assert_eq!(answer(&porter, &wrong), Err(Refusal::BadCredentials));
+    assert_eq!(answer(&authenticator, &wrong), Err(Refusal::BadCredentials));
 }
 
-fn reads_rows(server: &impl SqlServer, porter: &Arc<Authenticator>) {
-    let verdict = ask(porter, &who("ann")).recv_timeout(SOON).unwrap();
-    let AuthDecision::Allow(grant) = verdict else { panic!("{verdict:?}") };
-    assert_eq!(grant.groups, ["staff".into(), "night".into()]);
-    assert!(!grant.is_superuser);
-    are_the_rules_of(RULES, grant.permissions);
+fn reads_rows(server: &impl SqlServer, authenticator: &Arc<Authenticator>) {
+    let verdict = ask(authenticator, &who("ann")).recv_timeout(SOON).unwrap();
+    let AuthDecision::Allow(principal) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(principal.groups, ["staff".into(), "night".into()]);
+    assert!(!principal.is_superuser);
+    are_the_rules_of(RULES, principal.permissions);
     // What cannot be understood lets nobody in.
     for user in ["root", "plain", "twice", "none"] {
-        assert_eq!(answer(porter, &who(user)), Err(Refusal::NoVerdict), "{user}");
+        assert_eq!(answer(authenticator, &who(user)), Err(Refusal::NoVerdict), "{user}");
     }
     let without_rules =
         server.backend(&SqlBackendOptions { rules: None, ..SqlBackendOptions::default() });
-    let verdict = ask(&self::porter(&[without_rules]), &who("root")).recv_timeout(SOON).unwrap();
-    let AuthDecision::Allow(grant) = verdict else { panic!("{verdict:?}") };
-    assert!(grant.is_superuser && grant.permissions.is_none());
+    let verdict =
+        ask(&self::authenticator_for(&[without_rules]), &who("root")).recv_timeout(SOON).unwrap();
+    let AuthDecision::Allow(principal) = verdict else { panic!("{verdict:?}") };
+    assert!(principal.is_superuser && principal.permissions.is_none());
     let form = PasswordFormat {
         hash_kind: PasswordHashKind::Sha256,
         salt: SaltPosition::Prefix,
@@ -117,7 +118,7 @@ fn survives_trouble<S: SqlServer>(server: &S) {
         user: "SELECT * FROM nowhere",
         ..SqlBackendOptions::default()
     });
-    let behind = porter(&[wrong]);
+    let behind = authenticator_for(&[wrong]);
     for _ in 0..3 {
         assert_eq!(answer(&behind, &who("ann")), Err(Refusal::NoVerdict));
     }
@@ -163,7 +164,7 @@ fn forms_of_rows<S: SqlServer>(server: &S) {
             form,
             ..SqlBackendOptions::default()
         });
-        let verdict = verdict(&porter_of(&backend, false), &who("ann"));
+        let verdict = verdict(&authenticator_with(&backend, false), &who("ann"));
         let is = is_as_told(verdict, answer, true, false);
         wrongs.extend(is.err().map(|why| format!("{whose}: {columns}: {why}")));
     }
@@ -180,8 +181,8 @@ fn forms_of_rules<S: SqlServer>(server: &S) {
             ..SqlBackendOptions::default()
         };
         let backend = server.backend(&asks);
-        match verdict(&porter_of(&backend, false), &who("ann")) {
-            AuthDecision::Allow(grant) if rules != "none" => has_rules(&grant, rules),
+        match verdict(&authenticator_with(&backend, false), &who("ann")) {
+            AuthDecision::Allow(principal) if rules != "none" => has_rules(&principal, rules),
             AuthDecision::Deny(Refusal::NoVerdict) if rules == "none" => {}
             other => panic!("{}, {whose}: {columns}: {other:?}, not {rules}", S::NAME),
         }
@@ -205,16 +206,18 @@ fn knows_clients_by_more_than_a_name<S: SqlServer>(server: &S) {
             ..SqlBackendOptions::default()
         });
         for anonymous in [false, true] {
-            let porter = porter_of(&backend, anonymous);
-            let is = |claim: &AuthRequest, answer: &str| {
-                let is_named = claim.password.is_some();
-                is_as_told(verdict(&porter, claim), answer, is_named, anonymous).unwrap();
+            let authenticator = authenticator_with(&backend, anonymous);
+            let is = |request: &AuthRequest, answer: &str| {
+                let is_named = request.password.is_some();
+                is_as_told(verdict(&authenticator, request), answer, is_named, anonymous).unwrap();
             };
             is(&right, "allow");
             let named = AuthRequest { user_name: Some("somebody".into()), ..right.clone() };
             is(&named, "allow");
-            let AuthDecision::Allow(grant) = verdict(&porter, &named) else { panic!("it is") };
-            assert_eq!(grant.user, None, "nobody looked for that name");
+            let AuthDecision::Allow(principal) = verdict(&authenticator, &named) else {
+                panic!("it is")
+            };
+            assert_eq!(principal.user, None, "nobody looked for that name");
             let wrong = Some(SecretBytes(b"wrong".as_slice().into()));
             is(&AuthRequest { password: wrong, ..right.clone() }, "wrong");
             is(&AuthRequest { password: None, ..right.clone() }, "ignore");

@@ -2,7 +2,7 @@
 //! what happens when it is slow or gone.
 //!
 //! Everything here runs on the control plane's runtime. What costs work, such as checking a
-//! password against a hash that the server gave, goes back to the porter's threads.
+//! password against a hash that the server gave, goes back to the authenticator's threads.
 
 mod connection_queue;
 pub(crate) mod endpoint;
@@ -70,7 +70,7 @@ pub(crate) trait IdentityServer:
     fn name(&self) -> &'static str;
 
     /// Whether it could know the client at all.
-    fn can_identify(&self, claim: &AuthRequest) -> bool;
+    fn can_identify(&self, request: &AuthRequest) -> bool;
 
     /// Whether it may know a client that brings nothing but its client id.
     fn accepts_client_id_only(&self) -> bool {
@@ -90,7 +90,7 @@ pub(crate) enum IdentityLookup {
     #[cfg(feature = "tables")]
     Proof {
         stored: StoredPassword,
-        grant: Box<Principal>,
+        principal: Box<Principal>,
     },
     /// No such client.
     #[cfg(feature = "tables")]
@@ -183,12 +183,12 @@ impl<S: IdentityServer> AuthBackend for RemoteBackend<S> {
         self.pool.server.accepts_client_id_only()
     }
 
-    fn authenticate(&self, claim: &AuthRequest, reply: BackendReply) {
+    fn authenticate(&self, request: &AuthRequest, reply: BackendReply) {
         let desk = &self.pool;
-        if !desk.server.can_identify(claim) {
+        if !desk.server.can_identify(request) {
             return reply.send(BackendOutcome::Ignore);
         }
-        if let Some(outcome) = desk.server.cached_outcome(claim) {
+        if let Some(outcome) = desk.server.cached_outcome(request) {
             return reply.send(outcome);
         }
         let Some(asked) = RequestGuard::new(desk.clone()) else {
@@ -230,18 +230,18 @@ impl<S: RemoteServer> RequestGuard<S> {
 impl<S: IdentityServer> RequestGuard<S> {
     async fn authenticate(self, reply: BackendReply) {
         let desk = &self.desk;
-        let Some(claim) = reply.claim() else { return };
-        match self.run(&claim, &reply.liveness()).await {
+        let Some(request) = reply.claim() else { return };
+        match self.run(&request, &reply.liveness()).await {
             Ok(IdentityLookup::Verdict(outcome)) => reply.send(outcome),
             #[cfg(feature = "tables")]
-            Ok(IdentityLookup::Proof { stored, grant }) => {
+            Ok(IdentityLookup::Proof { stored, principal }) => {
                 let desk = desk.clone();
-                reply.run_later(move |claim| desk.check_password(claim, stored, grant));
+                reply.run_later(move |request| desk.check_password(request, stored, principal));
             }
             #[cfg(feature = "tables")]
             Ok(IdentityLookup::UnknownClient) => {
                 let desk = desk.clone();
-                reply.run_later(move |claim| desk.simulate_check(claim));
+                reply.run_later(move |request| desk.simulate_check(request));
             }
             Err(PoolError::Abandoned) => reply.abandon(),
             Err(PoolError::Busy) => reply.send(BackendOutcome::Busy),
@@ -356,20 +356,24 @@ impl<S: RemoteServer> ConnectionPool<S> {
 impl<S: RemoteServer> ConnectionPool<S> {
     fn check_password(
         &self,
-        claim: &AuthRequest,
+        request: &AuthRequest,
         stored: StoredPassword,
-        grant: Box<Principal>,
+        principal: Box<Principal>,
     ) -> BackendOutcome {
-        let Some(password) = &claim.password else { return BackendOutcome::Ignore };
+        let Some(password) = &request.password else { return BackendOutcome::Ignore };
         let known = self.verified.get().map(Arc::as_ref);
         let is_right = stored.verify_with_cache(&password.0, known);
         let _ = self.decoy.set(stored);
-        if is_right { BackendOutcome::Allow(grant) } else { BackendOutcome::Deny("wrong password") }
+        if is_right {
+            BackendOutcome::Allow(principal)
+        } else {
+            BackendOutcome::Deny("wrong password")
+        }
     }
 
     /// As much work as for somebody else, so that time does not tell who is known.
-    fn simulate_check(&self, claim: &AuthRequest) -> BackendOutcome {
-        if let (Some(stored), Some(password)) = (self.decoy.get(), &claim.password) {
+    fn simulate_check(&self, request: &AuthRequest) -> BackendOutcome {
+        if let (Some(stored), Some(password)) = (self.decoy.get(), &request.password) {
             stored.simulate_verify(&password.0, self.verified.get().map(Arc::as_ref));
         }
         BackendOutcome::Ignore

@@ -65,7 +65,7 @@ const NO_LETTER: char = '\0';
 /// What the values are taken from, with the ports of the listeners in their order.
 #[derive(Clone, Copy)]
 pub(crate) enum AuthVariableSource<'a> {
-    Client { claim: &'a AuthRequest, ports: &'a [Option<u16>] },
+    Client { request: &'a AuthRequest, ports: &'a [Option<u16>] },
     AuthzRequest { question: &'a AuthzRequest, ports: &'a [Option<u16>] },
 }
 
@@ -73,7 +73,7 @@ impl AuthVariable {
     /// What is not there is empty.
     pub(crate) fn resolve<'a>(self, values: AuthVariableSource<'a>) -> Cow<'a, [u8]> {
         match values {
-            AuthVariableSource::Client { claim, ports } => self.resolve_client(claim, ports),
+            AuthVariableSource::Client { request, ports } => self.resolve_client(request, ports),
             AuthVariableSource::AuthzRequest { question, ports } => {
                 self.resolve_authz_request(question, ports)
             }
@@ -121,11 +121,11 @@ impl AuthVariable {
         }
     }
 
-    fn resolve_client<'a>(self, claim: &'a AuthRequest, ports: &[Option<u16>]) -> Cow<'a, [u8]> {
-        let certificate = claim.certificate.as_deref();
+    fn resolve_client<'a>(self, request: &'a AuthRequest, ports: &[Option<u16>]) -> Cow<'a, [u8]> {
+        let certificate = request.certificate.as_deref();
         let text = |text: Option<&'a str>| Cow::Borrowed(text.unwrap_or_default().as_bytes());
         match self {
-            AuthVariable::Address => match claim.peer {
+            AuthVariable::Address => match request.peer {
                 PeerAddress::Network(address) => {
                     Cow::Owned(address.ip().to_canonical().to_string().into_bytes())
                 }
@@ -135,13 +135,13 @@ impl AuthVariable {
                 text(certificate.and_then(|own| own.common_name.as_deref()))
             }
             AuthVariable::CertificateSubject => text(certificate.map(|own| &*own.subject)),
-            AuthVariable::ClientId => text(Some(&claim.client_id)),
-            AuthVariable::Listener => port_of(claim.listener, ports),
+            AuthVariable::ClientId => text(Some(&request.client_id)),
+            AuthVariable::Listener => port_of(request.listener, ports),
             AuthVariable::Password => {
-                Cow::Borrowed(claim.password.as_ref().map_or(&[], |secret| &secret.0))
+                Cow::Borrowed(request.password.as_ref().map_or(&[], |secret| &secret.0))
             }
             AuthVariable::Protocol => Cow::Borrowed(b"mqtt"),
-            AuthVariable::UserName => text(claim.user_name.as_deref()),
+            AuthVariable::UserName => text(request.user_name.as_deref()),
             AuthVariable::Access
             | AuthVariable::Action
             | AuthVariable::Namespace
@@ -337,8 +337,8 @@ mod tests {
     }
 
     fn filled(text: &str) -> String {
-        let claim = claim();
-        let values = AuthVariableSource::Client { claim: &claim, ports: &[None, Some(8883)] };
+        let request = claim();
+        let values = AuthVariableSource::Client { request: &request, ports: &[None, Some(8883)] };
         AuthTemplate::parse(text, true).unwrap().fill_url(values)
     }
 
@@ -356,8 +356,8 @@ mod tests {
     #[test]
     fn a_value_does_not_leave_its_place() {
         assert_eq!(filled("/?u=%u&p=%P&c=%c"), "/?u=a%27n%22n%26&p=p%00%0A%FF&c=c%2F1");
-        let claim = claim();
-        let values = AuthVariableSource::Client { claim: &claim, ports: &[] };
+        let request = claim();
+        let values = AuthVariableSource::Client { request: &request, ports: &[] };
         let template = AuthTemplate::parse("key:${username}", false).unwrap();
         assert_eq!(template.fill(values), b"key:a'n\"n&");
     }

@@ -48,7 +48,7 @@ impl TableRow {
     /// Whom a row is about, by what it says: `password_hash`, `salt`, `is_superuser`, `groups`.
     fn read_proof(
         &self,
-        claim: &AuthRequest,
+        request: &AuthRequest,
         form: &PasswordFormat,
     ) -> Result<(StoredPassword, Principal), String> {
         let hash = self.text("password_hash").or_else(|| self.text("password"));
@@ -59,7 +59,7 @@ impl TableRow {
         let is_superuser = is_true(&self.word("is_superuser"));
         let groups = self.text("groups").unwrap_or_default().split(',').map(str::trim);
         let groups = groups.filter(|group| !group.is_empty()).map(Arc::from).collect();
-        let user = claim.user_name.as_deref().map(Arc::from);
+        let user = request.user_name.as_deref().map(Arc::from);
         Ok((stored, Principal { user, groups, is_superuser, ..Principal::default() }))
     }
 

@@ -161,8 +161,8 @@ impl IdentityServer for RedisAuthServer {
     }
 
     /// A client may have a password and be known by its id or by its certificate alone.
-    fn can_identify(&self, claim: &AuthRequest) -> bool {
-        claim.password.is_some() && (claim.user_name.is_some() || !self.is_asked_by_name())
+    fn can_identify(&self, request: &AuthRequest) -> bool {
+        request.password.is_some() && (request.user_name.is_some() || !self.is_asked_by_name())
     }
 }
 
@@ -178,17 +178,17 @@ impl RemoteServer for RedisAuthServer {
     async fn request(
         &self,
         conn: &mut RedisConnection,
-        claim: &AuthRequest,
+        request: &AuthRequest,
     ) -> Result<IdentityLookup, RemoteError> {
-        let values = AuthVariableSource::Client { claim, ports: &self.ports };
+        let values = AuthVariableSource::Client { request, ports: &self.ports };
         let row = self.user_command.query_row(conn, values).await?;
         if row.0.is_empty() {
             return Ok(IdentityLookup::UnknownClient);
         }
-        let (stored, mut grant) =
-            row.read_proof(claim, &self.form).map_err(RemoteError::ErrorReply)?;
+        let (stored, mut principal) =
+            row.read_proof(request, &self.form).map_err(RemoteError::ErrorReply)?;
         if !self.is_asked_by_name() {
-            grant.user = None;
+            principal.user = None;
         }
         if let Some(rules) = &self.rules {
             let row = rules.query_row(conn, values).await?;
@@ -196,9 +196,9 @@ impl RemoteServer for RedisAuthServer {
                 .and_then(|all| collect_permissions(all.into_iter().map(Ok)));
             let all =
                 all.map_err(|why| RemoteError::ErrorReply(format!("the client's rules: {why}")));
-            grant.permissions = Some(Arc::new(all?));
+            principal.permissions = Some(Arc::new(all?));
         }
-        Ok(IdentityLookup::Proof { stored, grant: Box::new(grant) })
+        Ok(IdentityLookup::Proof { stored, principal: Box::new(principal) })
     }
 }
 

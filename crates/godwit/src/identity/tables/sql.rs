@@ -120,8 +120,8 @@ impl<D: SqlDatabase> IdentityServer for SqlAuthServer<D> {
     }
 
     /// A client may have a password and be known by its id or by its certificate alone.
-    fn can_identify(&self, claim: &AuthRequest) -> bool {
-        claim.password.is_some() && (claim.user_name.is_some() || !self.is_asked_by_name())
+    fn can_identify(&self, request: &AuthRequest) -> bool {
+        request.password.is_some() && (request.user_name.is_some() || !self.is_asked_by_name())
     }
 }
 
@@ -137,9 +137,9 @@ impl<D: SqlDatabase> RemoteServer for SqlAuthServer<D> {
     async fn request(
         &self,
         conn: &mut Self::Conn,
-        claim: &AuthRequest,
+        request: &AuthRequest,
     ) -> Result<IdentityLookup, RemoteError> {
-        let values = AuthVariableSource::Client { claim, ports: &self.ports };
+        let values = AuthVariableSource::Client { request, ports: &self.ports };
         let Some(bound) = self.user.fill(values) else { return Ok(IdentityLookup::UnknownClient) };
         let rows = self.database.query(conn, &self.user, &bound).await?;
         let row = match &rows[..] {
@@ -147,10 +147,10 @@ impl<D: SqlDatabase> RemoteServer for SqlAuthServer<D> {
             [row] => row,
             _ => return Err(RemoteError::ErrorReply("there are several such users".into())),
         };
-        let (stored, mut grant) =
-            row.read_proof(claim, &self.form).map_err(RemoteError::ErrorReply)?;
+        let (stored, mut principal) =
+            row.read_proof(request, &self.form).map_err(RemoteError::ErrorReply)?;
         if !self.is_asked_by_name() {
-            grant.user = None;
+            principal.user = None;
         }
         if let Some(rules) = &self.rules {
             let Some(bound) = rules.fill(values) else { return Ok(IdentityLookup::UnknownClient) };
@@ -158,8 +158,8 @@ impl<D: SqlDatabase> RemoteServer for SqlAuthServer<D> {
             let all = collect_permissions(rows.iter().map(TableRow::read_acl_entry));
             let all =
                 all.map_err(|why| RemoteError::ErrorReply(format!("the client's rules: {why}")));
-            grant.permissions = Some(Arc::new(all?));
+            principal.permissions = Some(Arc::new(all?));
         }
-        Ok(IdentityLookup::Proof { stored, grant: Box::new(grant) })
+        Ok(IdentityLookup::Proof { stored, principal: Box::new(principal) })
     }
 }

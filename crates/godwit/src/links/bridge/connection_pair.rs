@@ -77,17 +77,17 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 impl ConnectionPair {
     pub(crate) fn new(
-        near: LocalSession,
-        far: RemoteSession,
+        local: LocalSession,
+        remote: RemoteSession,
         pipe: Relay,
         settings: &BridgeSettings,
         handle: EngineHandle,
     ) -> ConnectionPair {
         ConnectionPair {
-            is_lendable: matches!(far.stream, FarStream::Plain(_)),
-            local: LinkConnection::new(near.stream, near.read),
-            remote: LinkConnection::new(far.stream, far.read),
-            send_progress: far.send_progress,
+            is_lendable: matches!(remote.stream, FarStream::Plain(_)),
+            local: LinkConnection::new(local.stream, local.read),
+            remote: LinkConnection::new(remote.stream, remote.read),
+            send_progress: remote.send_progress,
             relay: Some(Box::new(pipe)),
             loan: None,
             handle,
@@ -95,7 +95,7 @@ impl ConnectionPair {
             buffer: vec![0; READ_BYTES].into(),
             version: settings.version,
             status_topic: settings.status_topic.clone(),
-            keep_alive: Duration::from_secs(u64::from(far.grants.keep_alive_s)),
+            keep_alive: Duration::from_secs(u64::from(remote.grants.keep_alive_s)),
             answer_timeout: Duration::from_secs(u64::from(settings.answer_timeout_s)),
             pinged: None,
             paused_until: Instant::now(),
@@ -149,11 +149,11 @@ impl ConnectionPair {
                     }
                     return BridgeExit::Failed(end.side(), end.to_string());
                 }
-                far = &mut returns => {
+                remote = &mut returns => {
                     self.recall().await;
                     self.finish_inflight().await;
                     self.disconnect(false).await;
-                    return BridgeExit::Return(Box::new(far));
+                    return BridgeExit::Return(Box::new(remote));
                 }
                 () = sleep_until(due) => {
                     let extended = extended_deadline(due, Instant::now(), self.answer_timeout);

@@ -40,7 +40,7 @@ pub(crate) struct Bridge {
     /// Where a server is reached by TLS.
     pub(crate) tls: ClientTlsCell,
     pub(crate) local_broker: Arc<LocalBroker>,
-    pub(crate) tally: Arc<LinkMetrics>,
+    pub(crate) metrics: Arc<LinkMetrics>,
     /// Filters that it had before its options changed, and asks for no more.
     pub(crate) removed_filters: Vec<String>,
     /// Its session has what its rules ask for.
@@ -134,8 +134,8 @@ impl Bridge {
                 continue;
             }
             let leaving = async {
-                if let Ok(far) = self.connect_with_fallback(server, true).await {
-                    far.end_session(settings.version).await;
+                if let Ok(remote) = self.connect_with_fallback(server, true).await {
+                    remote.end_session(settings.version).await;
                 }
             };
             let _ = timeout(each, leaving).await;
@@ -152,7 +152,7 @@ impl Bridge {
                     (course.server_marks, course.new_filters) = (places, fresh);
                     return;
                 }
-                Err(why) => self.tally.record_failure(&self.settings.name, why),
+                Err(why) => self.metrics.record_failure(&self.settings.name, why),
             }
             sleep(LOCAL_RETRY).await;
         }
@@ -192,15 +192,15 @@ impl Bridge {
     ) -> Result<ConnectionPair, (BridgeSide, String)> {
         let (here, there) = (|why| (BridgeSide::Local, why), |why| (BridgeSide::Remote, why));
         let settings = &self.settings;
-        self.tally.server.store(course.server, Relaxed);
-        let far = match course.ready.take() {
-            Some(far) => far,
+        self.metrics.server.store(course.server, Relaxed);
+        let remote = match course.ready.take() {
+            Some(remote) => remote,
             None => {
                 let anew = self.needs_clean_start(course, course.server);
                 self.connect_clean(course.server, anew).await.map_err(there)?
             }
         };
-        let granted = far.grants;
+        let granted = remote.grants;
         let link_id = settings.link_id();
         let receive_maximum = granted.receive_maximum.min(settings.limits.inflight_max);
         let wish = LocalSessionRequest {
@@ -209,8 +209,8 @@ impl Bridge {
             is_last: false,
             is_quiet: false,
         };
-        let mut near = self.local_broker.connect(wish).await.map_err(here)?;
-        if !near.session_present {
+        let mut local = self.local_broker.connect(wish).await.map_err(here)?;
+        if !local.session_present {
             course.is_unprepared = true;
             course.failover.reset_local();
             return Err(here("its session here was gone".to_string()));
@@ -226,16 +226,16 @@ impl Bridge {
             settings.name.clone(),
             settings.rules.clone(),
             granted.limits,
-            near.limits,
-            self.tally.clone(),
+            local.limits,
+            self.metrics.clone(),
             std::mem::take(&mut course.failover),
             random_seed(),
         );
         pipe.loops = settings.loop_detection(course.server);
         let mut settled =
-            self.record_server_change(course, granted.session_present, &mut near, &mut pipe).await;
+            self.record_server_change(course, granted.session_present, &mut local, &mut pipe).await;
         if settled.is_ok() {
-            settled = near.request_retained(&mut course.new_filters).await;
+            settled = local.request_retained(&mut course.new_filters).await;
         }
         if let Err(why) = settled {
             course.failover = pipe.into_failover_state();
@@ -243,7 +243,7 @@ impl Bridge {
         }
         pipe.send_requests(&course.removed_filters, left);
         pipe.publish_status(&settings.status_topic, true);
-        Ok(ConnectionPair::new(near, far, pipe, settings, self.local_broker.handle.clone()))
+        Ok(ConnectionPair::new(local, remote, pipe, settings, self.local_broker.handle.clone()))
     }
 
     /// A session there remembers ids of QoS 2 messages that one before this one here gave.
@@ -263,7 +263,7 @@ impl Bridge {
         &self,
         course: &mut BridgeRetryState,
         is_present: bool,
-        near: &mut LocalSession,
+        local: &mut LocalSession,
         pipe: &mut Relay,
     ) -> Result<(), String> {
         let link_id = self.settings.link_id();
@@ -276,14 +276,14 @@ impl Bridge {
             let reports = self.local_broker.report_sessions(vec![link_id.as_str().into()]).await;
             let received = reports.into_iter().next().map(|report| report.received);
             pipe.release_received(&received.unwrap_or_default());
-            near.write_all(&std::mem::take(&mut pipe.to_local)).await?;
+            local.write_all(&std::mem::take(&mut pipe.to_local)).await?;
         }
         if change.is_empty() {
             return Ok(());
         }
         let wanted: Vec<_> = change.added.iter().map(|note| (&**note, NOTE_OPTIONS)).collect();
         let gone: Vec<&str> = change.removed.iter().map(|note| &**note).collect();
-        near.subscribe(&wanted, &gone).await?;
+        local.subscribe(&wanted, &gone).await?;
         course.server_marks.apply(change);
         Ok(())
     }
@@ -308,16 +308,16 @@ impl Bridge {
     /// Lets itself in at a server, where the session begins anew if that is to be.
     async fn connect_clean(&self, server: usize, anew: bool) -> Result<RemoteSession, String> {
         let settings = &self.settings;
-        let far =
+        let remote =
             self.connect_with_fallback(server, anew).await.map_err(|denied| denied.to_string())?;
         if !anew || settings.version.is_v5() {
-            return Ok(far);
+            return Ok(remote);
         }
         // In 3.1.1 a session that begins anew ends with its connection.
-        let is_marked = far.grants.is_marked;
+        let is_marked = remote.grants.is_marked;
         let within = Duration::from_secs(u64::from(settings.connect_timeout_s));
         // One that does not close has heard it all the same.
-        let _ = timeout(within, far.end_session(settings.version)).await;
+        let _ = timeout(within, remote.end_session(settings.version)).await;
         let again =
             self.connect_once(server, RemoteConnectOptions { clean_start: false, is_marked }).await;
         again.map_err(|denied| denied.to_string())
@@ -349,8 +349,8 @@ impl Bridge {
         let server = settings.servers[course.server].to_string();
         let name = &*settings.name;
         info!(target: "godwit::bridge", bridge = name, server, "connected");
-        self.tally.connects.fetch_add(1, Relaxed);
-        self.tally.is_up.store(true, Relaxed);
+        self.metrics.connects.fetch_add(1, Relaxed);
+        self.metrics.is_up.store(true, Relaxed);
         self.emit_event("bridge/connected", &server, None);
         let since = Instant::now();
         let is_elsewhere = course.server > 0 && settings.return_s > 0;
@@ -365,7 +365,7 @@ impl Bridge {
             why.push_str(", ");
             why.push_str(&more);
         }
-        self.tally.is_up.store(false, Relaxed);
+        self.metrics.is_up.store(false, Relaxed);
         self.emit_event("bridge/disconnected", &server, Some(ended.describe()));
         if line.is_answered() {
             course.removed_filters.clear();
@@ -385,9 +385,9 @@ impl Bridge {
                 course.ended_at_server = settings.version.is_v5().then_some(course.server);
                 info!(target: "godwit::bridge", bridge = name, "stopped");
             }
-            BridgeExit::Return(far) => {
+            BridgeExit::Return(remote) => {
                 info!(target: "godwit::bridge", bridge = name, "goes back to its first server");
-                (course.server, course.ready) = (0, Some(*far));
+                (course.server, course.ready) = (0, Some(*remote));
             }
             BridgeExit::Failed(side, why) => self.on_failure(course, side, why),
         }
@@ -408,8 +408,8 @@ impl Bridge {
         }
         loop {
             sleep(Duration::from_secs(u64::from(self.settings.return_s))).await;
-            if let Ok(far) = self.connect_clean(0, anew).await {
-                return far;
+            if let Ok(remote) = self.connect_clean(0, anew).await {
+                return remote;
             }
         }
     }
@@ -421,9 +421,9 @@ impl Bridge {
         warn!(target: "godwit::bridge", bridge = name, %server, "not connected: {why}");
         if side == BridgeSide::Local {
             course.own_failures += 1;
-            return self.tally.set_error(why);
+            return self.metrics.set_error(why);
         }
-        self.tally.set_error(format!("{server}: {why}"));
+        self.metrics.set_error(format!("{server}: {why}"));
         course.own_failures = 0;
         course.server = (course.server + 1) % self.settings.servers.len();
         course.failures += 1;

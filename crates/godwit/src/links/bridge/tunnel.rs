@@ -58,9 +58,9 @@ pub(super) async fn open_tunnel(
     opener.map_err(|error| format!("no thread to connect by: {error}"))?;
     let tunnel = opened.await.map_err(|_| format!("{endpoint}: nobody connects"))?;
     let said = |error| format!("{endpoint}: {error}");
-    let (TransportTunnel { local: near, failure: fate }, under_way) = tunnel.map_err(said)?;
-    let under_way = under_way.with_socket(&near).map_err(said)?;
-    let stream = near.set_nonblocking(true).and_then(|()| UnixStream::from_std(near));
+    let (TransportTunnel { local, failure: fate }, under_way) = tunnel.map_err(said)?;
+    let under_way = under_way.with_socket(&local).map_err(said)?;
+    let stream = local.set_nonblocking(true).and_then(|()| UnixStream::from_std(local));
     let stream = stream.map_err(said)?;
     Ok((Box::new(TunnelEnd { stream, fate }), under_way))
 }
@@ -74,8 +74,8 @@ fn connect_first_address(
 ) -> io::Result<(TransportTunnel, SendProgress)> {
     let mut why = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for to in all {
-        let opened = road.connect(*to, name).and_then(|(far, under_way)| {
-            TransportTunnel::open(far, deadline).map(|tunnel| (tunnel, under_way))
+        let opened = road.connect(*to, name).and_then(|(transport, under_way)| {
+            TransportTunnel::open(transport, deadline).map(|tunnel| (tunnel, under_way))
         });
         match opened {
             Err(error) => why = error,
@@ -98,8 +98,8 @@ impl RemoteTransport {
             RemoteTransport::Quic(manner, patience) => {
                 // So that two of them may get lost.
                 let mut outlet = QuicClientEndpoint::new(to, None, PINGS_EVERY.min(*patience / 4))?;
-                let trunk = outlet.connect(manner, name, 0)?;
-                Ok((TunnelTransport::Quic(Box::new(outlet), trunk), SendProgress::default()))
+                let connection = outlet.connect(manner, name, 0)?;
+                Ok((TunnelTransport::Quic(Box::new(outlet), connection), SendProgress::default()))
             }
         }
     }

@@ -62,19 +62,19 @@ pub(super) async fn listen(shared: GatewayShared, place: SocketAddress, trusted:
     let door = loop {
         match open_listener(&place, settings.ipc_mode).await {
             Ok(door) => break door,
-            Err(why) => shared.tally.record_failure(&settings.name, format!("{place}: {why}")),
+            Err(why) => shared.metrics.record_failure(&settings.name, format!("{place}: {why}")),
         }
         failures += 1;
         sleep(retry_delay(&shared, failures)).await;
     };
     info!(target: "godwit::gateway", gateway = &*settings.name, %place, "listens");
-    shared.tally.is_up.store(true, Relaxed);
+    shared.metrics.is_up.store(true, Relaxed);
     let (mut guests, present) = (JoinSet::new(), Arc::new(AtomicU32::new(0)));
     loop {
         // Peers wait as clients do, and leave the store what it needs.
         if !engine::descriptors::has_room() {
             let what = "peers wait for a file descriptor: raise LimitNOFILE";
-            shared.tally.set_error(format!("{place}: {what}"));
+            shared.metrics.set_error(format!("{place}: {what}"));
             sleep(ACCEPT_RETRY).await;
             continue;
         }
@@ -85,13 +85,13 @@ pub(super) async fn listen(shared: GatewayShared, place: SocketAddress, trusted:
         let reached = match wire {
             Ok(reached) => reached,
             Err(error) => {
-                shared.tally.set_error(format!("{place}: {error}"));
+                shared.metrics.set_error(format!("{place}: {error}"));
                 sleep(ACCEPT_RETRY).await;
                 continue;
             }
         };
         if present.load(Relaxed) >= settings.peers_max {
-            shared.tally.set_error(format!("{place}: there are peers_max peers"));
+            shared.metrics.set_error(format!("{place}: there are peers_max peers"));
             continue;
         }
         present.fetch_add(1, Relaxed);
@@ -102,7 +102,7 @@ pub(super) async fn listen(shared: GatewayShared, place: SocketAddress, trusted:
             let name = shared.settings.name.clone();
             if let Err(why) = serve_connection(shared.clone(), &place, &trusted, reached).await {
                 debug!(target: "godwit::gateway", gateway = &*name, %place, "a peer: {why}");
-                shared.tally.set_error(format!("{place}: a peer: {why}"));
+                shared.metrics.set_error(format!("{place}: a peer: {why}"));
             }
         });
     }
@@ -143,7 +143,7 @@ async fn wrap_transport(
 
 /// Connects there, again and again, until the gateway stops.
 pub(super) async fn dial(shared: GatewayShared, place: SocketAddress, trusted: GatewayTls) {
-    let (name, tally) = (shared.settings.name.clone(), shared.tally.clone());
+    let (name, metrics) = (shared.settings.name.clone(), shared.metrics.clone());
     let mut failures = 0;
     loop {
         let within = shared.settings.connect_timeout();
@@ -158,15 +158,15 @@ pub(super) async fn dial(shared: GatewayShared, place: SocketAddress, trusted: G
         let why = match met.await {
             Ok(peer) => {
                 info!(target: "godwit::gateway", gateway = &*name, %place, "connected");
-                tally.connects.fetch_add(1, Relaxed);
-                tally.is_up.store(true, Relaxed);
+                metrics.connects.fetch_add(1, Relaxed);
+                metrics.is_up.store(true, Relaxed);
                 let since = Instant::now();
                 let ended = peer.run().await;
                 if since.elapsed() >= STEADY {
                     failures = 0;
                 }
-                if shared.settings.listen.is_empty() && shared.crowd.len() == 0 {
-                    tally.is_up.store(false, Relaxed);
+                if shared.settings.listen.is_empty() && shared.peers.len() == 0 {
+                    metrics.is_up.store(false, Relaxed);
                 }
                 match ended {
                     Ok(()) => return,
@@ -175,7 +175,7 @@ pub(super) async fn dial(shared: GatewayShared, place: SocketAddress, trusted: G
             }
             Err(why) => why,
         };
-        tally.record_failure(&name, format!("{place}: not connected: {why}"));
+        metrics.record_failure(&name, format!("{place}: not connected: {why}"));
         failures += 1;
         sleep(retry_delay(&shared, failures)).await;
     }

@@ -70,7 +70,7 @@ async fn reads(theirs: &mut (impl AsyncRead + Unpin), len: usize) {
 
 /// A socket at a gateway, and its end of the pipe.
 struct AttendedSocket<S> {
-    crowd: Arc<PeerSet>,
+    peers: Arc<PeerSet>,
     settings: Arc<GatewaySettings>,
     theirs: S,
     task: JoinHandle<Result<(), String>>,
@@ -112,30 +112,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AttendedSocket<S> {
         mut theirs: S,
     ) -> Self {
         let settings = Arc::new(settings);
-        let (crowd, tally) =
+        let (peers, metrics) =
             (Arc::new(PeerSet::default()), Arc::new(LinkMetrics::for_kind(LinkKind::Gateway)));
-        let shared = GatewayShared { settings: settings.clone(), crowd: crowd.clone(), tally };
+        let shared = GatewayShared { settings: settings.clone(), peers: peers.clone(), metrics };
         theirs.write_all(HELLO).await.unwrap();
         theirs.flush().await.unwrap();
         let speech =
             SocketProtocol::sp(settings.pattern, SpTransport::Stream, settings.peer_limits());
         let meeting = GatewayPeer::establish(shared, ours.0, ours.1, Vec::new(), speech);
         let (met, ()) = tokio::join!(meeting, reads(&mut theirs, HELLO.len()));
-        let (gives, own) = (crowd.clone(), settings.clone());
-        // As its desk does.
+        let (gives, own) = (peers.clone(), settings.clone());
+        // As its session task does.
         tokio::spawn(async move {
             loop {
                 sleep(Duration::from_millis(1)).await;
                 gives.redistribute(&own);
             }
         });
-        AttendedSocket { crowd, settings, theirs, task: tokio::spawn(met.unwrap().run()) }
+        AttendedSocket { peers, settings, theirs, task: tokio::spawn(met.unwrap().run()) }
     }
 
     fn give(&self, id: u16) -> Weak<PeerMessage> {
-        let parcel = of(BODY, id);
-        let given = Arc::downgrade(&parcel);
-        self.crowd.assign(parcel, &self.settings);
+        let message = of(BODY, id);
+        let given = Arc::downgrade(&message);
+        self.peers.assign(message, &self.settings);
         given
     }
 
@@ -148,17 +148,17 @@ async fn gives_what_is_taken() {
     let mut peer = AttendedSocket::new().await;
     peer.give(1);
     sleep(A_WHILE).await;
-    assert_eq!(peer.crowd.take_receipts(), [], "it read nothing");
+    assert_eq!(peer.peers.take_receipts(), [], "it read nothing");
     peer.reads_one().await;
     sleep(A_WHILE).await;
-    assert_eq!(peer.crowd.take_receipts(), [(1, PacketId::MIN)]);
+    assert_eq!(peer.peers.take_receipts(), [(1, PacketId::MIN)]);
     peer.give(2);
     sleep(A_WHILE).await;
-    peer.crowd.close();
+    peer.peers.close();
     sleep(A_WHILE).await;
     peer.reads_one().await;
     assert!(matches!(timeout(PATIENCE, peer.task).await, Ok(Ok(Ok(())))));
-    assert_eq!(peer.crowd.take_receipts().len(), 1);
+    assert_eq!(peer.peers.take_receipts().len(), 1);
 }
 
 /// Much waits at any time, so TLS never has nothing.
@@ -170,7 +170,7 @@ async fn keeps_little_of_what_went() {
         given.push(peer.give(0));
         peer.reads_one().await;
     }
-    let kept = given.iter().filter(|parcel| parcel.strong_count() > 0).count();
+    let kept = given.iter().filter(|message| message.strong_count() > 0).count();
     assert!(kept < 2 * BEHIND, "{kept}");
 }
 
@@ -187,28 +187,28 @@ async fn is_told_what_arrived() {
     let mut peer = AttendedSocket::small().await;
     (1..=MANY).for_each(|id| _ = peer.give(id));
     sleep(A_WHILE).await;
-    let told = peer.crowd.take_receipts();
+    let told = peer.peers.take_receipts();
     assert!(told.len() < 10, "it has no room for {}", told.len());
     for _ in 0..MANY {
         peer.reads_one().await;
     }
     sleep(A_WHILE).await;
-    let told = [told, peer.crowd.take_receipts()].concat();
+    let told = [told, peer.peers.take_receipts()].concat();
     assert_eq!(told, receipts(1..=MANY));
 }
 
-async fn taken(crowd: &PeerSet, id: PeerId, settings: &GatewaySettings) -> Arc<PeerMessage> {
+async fn taken(peers: &PeerSet, id: PeerId, settings: &GatewaySettings) -> Arc<PeerMessage> {
     let taking = async {
         loop {
-            match crowd.next_for_peer(id, settings) {
-                Some(parcel) => break parcel,
+            match peers.next_for_peer(id, settings) {
+                Some(message) => break message,
                 None => sleep(Duration::from_millis(1)).await,
             }
         }
     };
-    let parcel = timeout(PATIENCE, taking).await.expect("there is one more");
-    crowd.record_arrival(id, None);
-    parcel
+    let message = timeout(PATIENCE, taking).await.expect("there is one more");
+    peers.record_arrival(id, None);
+    message
 }
 
 async fn goes_to_another() {
@@ -216,14 +216,14 @@ async fn goes_to_another() {
     (1..=MANY).for_each(|id| _ = peer.give(id));
     sleep(A_WHILE).await;
     // With something unread the connection is reset, and what the systems had is gone.
-    let AttendedSocket { crowd, settings, theirs, task } = peer;
+    let AttendedSocket { peers, settings, theirs, task } = peer;
     drop(theirs);
     assert!(matches!(timeout(PATIENCE, task).await, Ok(Ok(Err(_)))));
-    let told = crowd.take_receipts();
-    let id = crowd.add_peer(&settings, Arc::default()).unwrap();
+    let told = peers.take_receipts();
+    let id = peers.add_peer(&settings, Arc::default()).unwrap();
     for left in told.len() as u16 + 1..=MANY {
-        let parcel = taken(&crowd, id, &settings).await;
-        assert_eq!(parcel.receipt, receipts(left..=left).pop(), "in their order");
+        let message = taken(&peers, id, &settings).await;
+        assert_eq!(message.receipt, receipts(left..=left).pop(), "in their order");
     }
 }
 
@@ -231,16 +231,16 @@ async fn ends_with_who_talks() {
     let mut peer = AttendedSocket::small().await;
     (1..=FEW).for_each(|id| _ = peer.give(id));
     sleep(A_WHILE).await;
-    peer.crowd.stop_reading();
+    peer.peers.stop_reading();
     let says = [0, 0, 0, 0, 0, 0, 0, 1, b'x'];
     peer.theirs.write_all(&says).await.unwrap();
-    peer.crowd.close();
+    peer.peers.close();
     for _ in 0..FEW {
         peer.reads_one().await;
     }
     peer.theirs.write_all(&says).await.unwrap();
     assert!(matches!(timeout(PATIENCE, peer.task).await, Ok(Ok(Ok(())))));
-    assert_eq!(peer.crowd.take_receipts(), receipts(1..=FEW));
+    assert_eq!(peer.peers.take_receipts(), receipts(1..=FEW));
 }
 
 #[test]
@@ -282,14 +282,14 @@ fn what_arrived_of_what_went_through_tls_is_known_while_more_waits() {
 fn who_takes_nothing_keeps_nobody_waiting() {
     run(async {
         let stuck = AttendedSocket::small().await;
-        let (crowd, settings) = (stuck.crowd.clone(), stuck.settings.clone());
+        let (peers, settings) = (stuck.peers.clone(), stuck.settings.clone());
         (1..=3 * MANY).for_each(|id| _ = stuck.give(id));
         sleep(A_WHILE).await;
-        let told = crowd.take_receipts().len();
-        let hungry = crowd.add_peer(&settings, Arc::default()).unwrap();
+        let told = peers.take_receipts().len();
+        let hungry = peers.add_peer(&settings, Arc::default()).unwrap();
         // What systems took for the other one is its, and at most half of all.
         for _ in told..usize::from(MANY) {
-            taken(&crowd, hungry, &settings).await;
+            taken(&peers, hungry, &settings).await;
         }
     });
 }
@@ -317,25 +317,25 @@ fn of(len: usize, id: u16) -> Arc<PeerMessage> {
 #[test]
 fn what_waits_for_who_takes_nothing_moves_though_all_is_quiet() {
     run(async {
-        let (crowd, settings) = (PeerSet::default(), push(4));
-        let [stuck, reads] = [0, 1].map(|_| crowd.add_peer(&settings, Arc::default()).unwrap());
+        let (peers, settings) = (PeerSet::default(), push(4));
+        let [stuck, reads] = [0, 1].map(|_| peers.add_peer(&settings, Arc::default()).unwrap());
         let mut given = 0;
         let mut give = || {
             given += 1;
-            crowd.assign(short(given), &settings)
+            peers.assign(short(given), &settings)
         };
-        while give() != Some(stuck) || crowd.next_for_peer(stuck, &settings).is_some() {
-            _ = crowd
+        while give() != Some(stuck) || peers.next_for_peer(stuck, &settings).is_some() {
+            _ = peers
                 .next_for_peer(reads, &settings)
-                .map(|own| crowd.record_arrival(reads, own.receipt));
+                .map(|own| peers.record_arrival(reads, own.receipt));
         }
-        // The desk sleeps until it hears that one is stuck, which is then that long.
-        while timeout(A_WHILE, crowd.changed.notified()).await.is_ok() {
-            crowd.redistribute(&settings);
+        // The session task sleeps until it hears that one is stuck, which is then that long.
+        while timeout(A_WHILE, peers.changed.notified()).await.is_ok() {
+            peers.redistribute(&settings);
         }
         sleep(A_WHILE).await;
-        crowd.redistribute(&settings);
-        assert!(crowd.next_for_peer(reads, &settings).is_some());
+        peers.redistribute(&settings);
+        assert!(peers.next_for_peer(reads, &settings).is_some());
     });
 }
 
@@ -343,25 +343,25 @@ fn what_waits_for_who_takes_nothing_moves_though_all_is_quiet() {
 #[test]
 fn who_takes_nothing_has_half_at_most() {
     for (window, half) in [(1, 1), (2, 1), (3, 1), (10, 5), (1024, 512)] {
-        let (crowd, settings) = (PeerSet::default(), push(window));
-        let id = crowd.add_peer(&settings, Arc::default()).unwrap();
-        (1..=window).for_each(|id| _ = crowd.assign(short(id), &settings));
-        assert_eq!(iter::from_fn(|| crowd.next_for_peer(id, &settings)).count(), half, "{window}");
+        let (peers, settings) = (PeerSet::default(), push(window));
+        let id = peers.add_peer(&settings, Arc::default()).unwrap();
+        (1..=window).for_each(|id| _ = peers.assign(short(id), &settings));
+        assert_eq!(iter::from_fn(|| peers.next_for_peer(id, &settings)).count(), half, "{window}");
     }
 }
 
 #[test]
 fn who_takes_again_has_its_turn_again() {
     run(async {
-        let (crowd, settings) = (PeerSet::default(), push(1024));
-        let [late, reads] = [0, 1].map(|_| crowd.add_peer(&settings, Arc::default()).unwrap());
-        let give = |count: u16| (0..count).for_each(|_| _ = crowd.assign(short(0), &settings));
-        let takes = |id: PeerId| iter::from_fn(|| crowd.next_for_peer(id, &settings)).count();
+        let (peers, settings) = (PeerSet::default(), push(1024));
+        let [late, reads] = [0, 1].map(|_| peers.add_peer(&settings, Arc::default()).unwrap());
+        let give = |count: u16| (0..count).for_each(|_| _ = peers.assign(short(0), &settings));
+        let takes = |id: PeerId| iter::from_fn(|| peers.next_for_peer(id, &settings)).count();
         give(10);
-        crowd.mark_stuck(late, &settings);
+        peers.mark_stuck(late, &settings);
         assert_eq!(takes(reads), 5);
         sleep(A_WHILE).await;
-        crowd.redistribute(&settings);
+        peers.redistribute(&settings);
         assert_eq!((takes(reads), takes(late)), (5, 0));
         give(10);
         assert_eq!((takes(reads), takes(late)), (5, 5));
@@ -371,27 +371,27 @@ fn who_takes_again_has_its_turn_again() {
 #[test]
 fn who_took_all_and_nothing_of_it_for_long_goes_where_others_have_nothing() {
     run(async {
-        let (crowd, settings) = (PeerSet::default(), push(2));
-        let all = [0; 3].map(|_| crowd.add_peer(&settings, Arc::default()).unwrap());
-        (1..=2).for_each(|id| _ = crowd.assign(short(id), &settings));
+        let (peers, settings) = (PeerSet::default(), push(2));
+        let all = [0; 3].map(|_| peers.add_peer(&settings, Arc::default()).unwrap());
+        (1..=2).for_each(|id| _ = peers.assign(short(id), &settings));
         let [first, second, reads] = all;
-        assert!(crowd.next_for_peer(first, &settings).is_some());
+        assert!(peers.next_for_peer(first, &settings).is_some());
         sleep(A_WHILE).await;
-        assert_eq!(crowd.next_relief_at(&settings), None, "there is one more for the others");
-        assert!(crowd.next_for_peer(second, &settings).is_some());
-        let due = crowd.next_relief_at(&settings).expect("nothing is left");
+        assert_eq!(peers.next_relief_at(&settings), None, "there is one more for the others");
+        assert!(peers.next_for_peer(second, &settings).is_some());
+        let due = peers.next_relief_at(&settings).expect("nothing is left");
         sleep_until(due - A_WHILE).await;
-        crowd.redistribute(&settings);
-        let cut = |id: PeerId| crowd.charge_bytes(id, 0, &settings).err();
+        peers.redistribute(&settings);
+        let cut = |id: PeerId| peers.charge_bytes(id, 0, &settings).err();
         assert_eq!(all.map(cut), [None; 3]);
         sleep(A_WHILE).await;
-        crowd.redistribute(&settings);
+        peers.redistribute(&settings);
         // The second one has not been so for as long, and one is enough.
         assert_eq!(all.map(cut), [Some(PeerCutReason::TookNothing), None, None]);
-        assert_eq!(crowd.next_relief_at(&settings), None);
-        crowd.remove_peer(first, iter::once(short(1)), true);
-        crowd.redistribute(&settings);
-        let next = crowd.next_for_peer(reads, &settings).and_then(|own| own.receipt);
+        assert_eq!(peers.next_relief_at(&settings), None);
+        peers.remove_peer(first, iter::once(short(1)), true);
+        peers.redistribute(&settings);
+        let next = peers.next_for_peer(reads, &settings).and_then(|own| own.receipt);
         assert_eq!(next, receipts(1..=1).pop());
     });
 }
@@ -401,13 +401,13 @@ fn who_takes_a_part_of_one_message_takes_something() {
     run(async {
         let (ours, theirs) = small().await;
         let ours: (Box<dyn AsyncStream>, _) = (Box::new(ours.0), ours.1);
-        let AttendedSocket { crowd, settings, mut theirs, .. } =
+        let AttendedSocket { peers, settings, mut theirs, .. } =
             AttendedSocket::with(push(1), ours, theirs).await;
-        crowd.assign(of(1 << 20, 1), &settings);
-        crowd.add_peer(&settings, Arc::default()).unwrap();
+        peers.assign(of(1 << 20, 1), &settings);
+        peers.add_peer(&settings, Arc::default()).unwrap();
         let due = async || {
             sleep(A_WHILE).await;
-            crowd.next_relief_at(&settings).expect("nothing is left for the other")
+            peers.next_relief_at(&settings).expect("nothing is left for the other")
         };
         let first = due().await;
         assert_eq!(due().await, first, "it takes nothing");
@@ -423,13 +423,13 @@ fn who_is_sent_away_has_what_had_arrived_and_no_more() {
         let (ours, theirs) = small().await;
         let gauge = ours.1.clone();
         let peer = AttendedSocket::with(push(1), (Box::new(ours.0), ours.1), theirs).await;
-        peer.crowd.assign(of(1 << 20, 1), &peer.settings);
-        let other = peer.crowd.add_peer(&peer.settings, Arc::default()).unwrap();
-        let AttendedSocket { crowd, settings, mut theirs, task } = peer;
+        peer.peers.assign(of(1 << 20, 1), &peer.settings);
+        let other = peer.peers.add_peer(&peer.settings, Arc::default()).unwrap();
+        let AttendedSocket { peers, settings, mut theirs, task } = peer;
         let Ok(Ok(Err(why))) = timeout(2 * PATIENCE, task).await else { panic!("it stays") };
         assert!(why.starts_with("it took nothing"), "{why}");
         sleep(A_WHILE).await;
-        assert!(crowd.next_for_peer(other, &settings).is_some());
+        assert!(peers.next_for_peer(other, &settings).is_some());
         let (arrived, written) = (gauge.arrived() as usize, gauge.written() as usize);
         drop(gauge);
         let mut read = Vec::new();
@@ -442,23 +442,23 @@ fn who_is_sent_away_has_what_had_arrived_and_no_more() {
 #[test]
 fn who_has_room_again_has_what_waits_for_others_though_all_is_quiet() {
     run(async {
-        let (crowd, settings) = (PeerSet::default(), push(1024));
-        let [late, reads] = [0, 1].map(|_| crowd.add_peer(&settings, Arc::default()).unwrap());
-        let quiet = async || while timeout(A_WHILE, crowd.changed.notified()).await.is_ok() {};
-        (0..2).for_each(|_| _ = crowd.assign(short(0), &settings));
-        crowd.mark_stuck(late, &settings);
-        assert!(crowd.next_for_peer(reads, &settings).is_some());
+        let (peers, settings) = (PeerSet::default(), push(1024));
+        let [late, reads] = [0, 1].map(|_| peers.add_peer(&settings, Arc::default()).unwrap());
+        let quiet = async || while timeout(A_WHILE, peers.changed.notified()).await.is_ok() {};
+        (0..2).for_each(|_| _ = peers.assign(short(0), &settings));
+        peers.mark_stuck(late, &settings);
+        assert!(peers.next_for_peer(reads, &settings).is_some());
         sleep(A_WHILE).await;
-        crowd.redistribute(&settings);
-        crowd.mark_stuck(reads, &settings);
+        peers.redistribute(&settings);
+        peers.mark_stuck(reads, &settings);
         quiet().await;
-        assert!(crowd.next_relief_at(&settings).is_none(), "there is nobody else");
-        assert!(crowd.next_for_peer(late, &settings).is_none());
-        let told = timeout(A_WHILE, crowd.changed.notified()).await;
+        assert!(peers.next_relief_at(&settings).is_none(), "there is nobody else");
+        assert!(peers.next_for_peer(late, &settings).is_none());
+        let told = timeout(A_WHILE, peers.changed.notified()).await;
         assert!(told.is_ok());
         sleep(A_WHILE).await;
-        crowd.redistribute(&settings);
-        assert!(crowd.next_for_peer(late, &settings).is_some());
+        peers.redistribute(&settings);
+        assert!(peers.next_for_peer(late, &settings).is_some());
     });
 }
 
@@ -474,18 +474,18 @@ fn what_goes_to_all_or_to_who_asked_stays_theirs_however_late_they_take_it() {
                 _ => gateway(&own, &[], &[&[("topic", "questions")]]),
             }
             .unwrap();
-            let crowd = PeerSet::default();
-            let all = [0, 1].map(|_| crowd.add_peer(&settings, Arc::default()).unwrap());
+            let peers = PeerSet::default();
+            let all = [0, 1].map(|_| peers.add_peer(&settings, Arc::default()).unwrap());
             for _ in 0..COUNT {
-                all.iter().for_each(|id| crowd.send_to(*id, short(0), &settings).unwrap());
+                all.iter().for_each(|id| peers.send_to(*id, short(0), &settings).unwrap());
             }
-            let takes = |id: PeerId| iter::from_fn(|| crowd.next_for_peer(id, &settings)).count();
+            let takes = |id: PeerId| iter::from_fn(|| peers.next_for_peer(id, &settings)).count();
             let [late, reads] = all;
-            crowd.mark_stuck(late, &settings);
+            peers.mark_stuck(late, &settings);
             assert_eq!(takes(reads), COUNT);
             sleep(A_WHILE).await;
-            assert!(crowd.next_relief_at(&settings).is_none(), "{pattern}");
-            crowd.redistribute(&settings);
+            assert!(peers.next_relief_at(&settings).is_none(), "{pattern}");
+            peers.redistribute(&settings);
             assert_eq!((takes(reads), takes(late)), (0, COUNT), "{pattern}");
         }
     });

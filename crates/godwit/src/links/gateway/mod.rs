@@ -89,16 +89,16 @@ impl Gateway {
         serves: ServerTlsCell,
         home: Arc<LocalBroker>,
         again: Arc<Notify>,
-        tally: Arc<LinkMetrics>,
+        metrics: Arc<LinkMetrics>,
     ) -> Gateway {
-        let (settings, crowd) = (Arc::new(settings.clone()), Arc::new(PeerSet::default()));
-        let shared = GatewayShared { settings, crowd, tally };
+        let (settings, peers) = (Arc::new(settings.clone()), Arc::new(PeerSet::default()));
+        let shared = GatewayShared { settings, peers, metrics };
         Gateway { shared, home, trusted: GatewayTls { dials, serves }, again }
     }
 
     /// Until `stop` says so.
     pub(crate) async fn run(self, mut stop: watch::Receiver<LinkStop>) {
-        let GatewayShared { settings, tally, .. } = self.shared.clone();
+        let GatewayShared { settings, metrics, .. } = self.shared.clone();
         let mut told = stop.clone();
         let prepared = tokio::select! {
             prepared = self.prepare_session(false) => prepared,
@@ -110,30 +110,30 @@ impl Gateway {
             takes_retain: true,
             packet_bytes_max: u32::MAX,
         };
-        let mut desk = GatewaySession::new(self.shared.clone(), terms);
-        desk.on_prepared(prepared);
+        let mut session = GatewaySession::new(self.shared.clone(), terms);
+        session.on_prepared(prepared);
         loop {
             tokio::select! {
                 biased;
                 // Who is there may have said something that is to be finished.
-                () = self.wait_for_work(&desk) => {}
-                () = self.wait_for_permission_change(desk.next_resubscribe_at()) => {
+                () = self.wait_for_work(&session) => {}
+                () = self.wait_for_permission_change(session.next_resubscribe_at()) => {
                     // To its end, whoever comes: who carries has to know what was asked for.
                     tokio::select! {
-                        prepared = self.prepare_session(true) => desk.on_prepared(prepared),
+                        prepared = self.prepare_session(true) => session.on_prepared(prepared),
                         () = wait_for_stop(&mut told) => break,
                     }
                     continue;
                 }
                 () = wait_for_stop(&mut told) => break,
             }
-            match self.run_session(&mut desk, &mut stop).await {
+            match self.run_session(&mut session, &mut stop).await {
                 GatewayExit::Stopped => break,
                 GatewayExit::NoReadyPeer => {}
                 GatewayExit::Failed(why) => {
-                    tally.record_failure(&settings.name, why);
+                    metrics.record_failure(&settings.name, why);
                     if *told.borrow() != LinkStop::No {
-                        self.warn_unconfirmed(&desk, "it stopped");
+                        self.warn_unconfirmed(&session, "it stopped");
                         break;
                     }
                     // What was said has one more connection to be said over when it stops.
@@ -144,10 +144,10 @@ impl Gateway {
                 }
             }
         }
-        desk.stop_delivering();
+        session.stop_delivering();
         self.close_peers();
         roads.shutdown().await;
-        tally.is_up.store(false, Relaxed);
+        metrics.is_up.store(false, Relaxed);
         info!(target: "godwit::gateway", gateway = &*settings.name, "stopped");
     }
 
@@ -173,7 +173,7 @@ impl Gateway {
         loop {
             match self.home.prepare_session_as(&link_id, identity, false, wanted).await {
                 Ok(prepared) => return prepared,
-                Err(why) => self.shared.tally.record_failure(&settings.name, why),
+                Err(why) => self.shared.metrics.record_failure(&settings.name, why),
             }
             sleep(NEAR_RETRY).await;
         }
@@ -181,9 +181,9 @@ impl Gateway {
 
     /// Comes back when there is somebody for whom the session here is wanted, or something that it
     /// does not have: until then its queue grows where sessions are, and not in memory.
-    async fn wait_for_work(&self, desk: &GatewaySession) {
-        while desk.is_idle() {
-            self.shared.crowd.changed.notified().await;
+    async fn wait_for_work(&self, session: &GatewaySession) {
+        while session.is_idle() {
+            self.shared.peers.changed.notified().await;
         }
     }
 
@@ -205,7 +205,7 @@ impl Gateway {
 
     async fn run_session(
         &self,
-        desk: &mut GatewaySession,
+        session: &mut GatewaySession,
         stop: &mut watch::Receiver<LinkStop>,
     ) -> GatewayExit {
         let settings = &self.shared.settings;
@@ -217,19 +217,19 @@ impl Gateway {
             is_last: false,
             is_quiet: false,
         };
-        let mut near = match self.home.connect_as(wish, settings.identity()).await {
-            Ok(near) if near.session_present => near,
-            Ok(near) => {
-                let _ = near.disconnect().await;
+        let mut local = match self.home.connect_as(wish, settings.identity()).await {
+            Ok(local) if local.session_present => local,
+            Ok(local) => {
+                let _ = local.disconnect().await;
                 // What was said has time to be said over when it stops, and not longer.
                 let late = async {
                     wait_for_stop(stop).await;
                     sleep(FINISH).await;
                 };
                 tokio::select! {
-                    prepared = self.prepare_session(false) => desk.on_prepared(prepared),
+                    prepared = self.prepare_session(false) => session.on_prepared(prepared),
                     () = late => {
-                        self.warn_unconfirmed(desk, "its session did not come again");
+                        self.warn_unconfirmed(session, "its session did not come again");
                         return GatewayExit::Stopped;
                     }
                 }
@@ -237,79 +237,80 @@ impl Gateway {
             }
             Err(why) => return GatewayExit::Failed(why),
         };
-        if let Err(why) = near.request_retained(&mut desk.new_filters).await {
+        if let Err(why) = local.request_retained(&mut session.new_filters).await {
             return GatewayExit::Failed(why);
         }
-        desk.begin_connection(near.limits);
-        desk.subscribe_again();
-        let mut way = LinkConnection::new(near.stream, near.read);
-        let ended = self.relay_until_end(desk, &mut way, stop).await;
+        session.begin_connection(local.limits);
+        session.subscribe_again();
+        let mut way = LinkConnection::new(local.stream, local.read);
+        let ended = self.relay_until_end(session, &mut way, stop).await;
         if !matches!(ended, GatewayExit::Failed(_)) {
-            disconnect(desk, &mut way).await;
+            disconnect(session, &mut way).await;
         }
         ended
     }
 
     async fn relay_until_end(
         &self,
-        desk: &mut GatewaySession,
+        session: &mut GatewaySession,
         way: &mut LinkConnection<UnixStream>,
         stop: &mut watch::Receiver<LinkStop>,
     ) -> GatewayExit {
-        let GatewayShared { settings, crowd, .. } = &self.shared;
+        let GatewayShared { settings, peers, .. } = &self.shared;
         let mut buffer = vec![0; READ_BYTES];
         loop {
-            desk.on_peers_changed();
-            if desk.is_idle() || desk.needs_reconnect() {
+            session.on_peers_changed();
+            if session.is_idle() || session.needs_reconnect() {
                 return GatewayExit::NoReadyPeer;
             }
-            let due = desk.next_deadline();
+            let due = session.next_deadline();
             tokio::select! {
                 biased;
                 () = wait_for_stop(stop) => {
-                    self.drain(desk, way).await;
+                    self.drain(session, way).await;
                     return GatewayExit::Stopped;
                 }
-                moved = poll_fn(|cx| poll(desk, way, cx, &mut buffer)) => {
+                moved = poll_fn(|cx| poll(session, way, cx, &mut buffer)) => {
                     if let Err(why) = moved {
                         return GatewayExit::Failed(why);
                     }
                 }
-                () = crowd.changed.notified() => {}
+                () = peers.changed.notified() => {}
                 () = self.again.notified() => {
                     // Who answers that knows the new permissions.
                     self.home.report_sessions(vec![settings.link_id().into()]).await;
-                    desk.subscribe_again();
+                    session.subscribe_again();
                 }
-                () = wait_for_deadline(due) => desk.check_timeouts(),
+                () = wait_for_deadline(due) => session.check_timeouts(),
             }
         }
     }
 
     /// What was read of sockets this broker has, before any of them may believe so: none is read
     /// any more. Then they go, and what they take until they have gone is acknowledged.
-    async fn drain(&self, desk: &mut GatewaySession, way: &mut LinkConnection<UnixStream>) {
-        let crowd = &self.shared.crowd;
-        crowd.stop_reading();
-        desk.stop_delivering();
+    async fn drain(&self, session: &mut GatewaySession, way: &mut LinkConnection<UnixStream>) {
+        let peers = &self.shared.peers;
+        peers.stop_reading();
+        session.stop_delivering();
         let is_heard =
-            |desk: &GatewaySession| crowd.has_relayed_all() && desk.is_fully_acknowledged();
-        match timeout(FINISH, self.relay_until(is_heard, desk, way)).await {
+            |session: &GatewaySession| peers.has_relayed_all() && session.is_fully_acknowledged();
+        match timeout(FINISH, self.relay_until(is_heard, session, way)).await {
             Ok(Ok(())) => {}
-            Ok(Err(why)) => return self.warn_unconfirmed(desk, &why),
+            Ok(Err(why)) => return self.warn_unconfirmed(session, &why),
             Err(_) => {
-                self.warn_unconfirmed(desk, &format!("no answer within {} s", FINISH.as_secs()))
+                self.warn_unconfirmed(session, &format!("no answer within {} s", FINISH.as_secs()))
             }
         }
         // Nobody takes anything behind the end, but who did it just before has to say so.
         let end = self.close_peers() + LAST_WORD;
-        let have_gone = |desk: &GatewaySession| crowd.len() == 0 && desk.is_fully_acknowledged();
-        let _ = timeout_at(end, self.relay_until(have_gone, desk, way)).await;
+        let have_gone =
+            |session: &GatewaySession| peers.len() == 0 && session.is_fully_acknowledged();
+        let _ = timeout_at(end, self.relay_until(have_gone, session, way)).await;
     }
 
     /// Says when all sockets have gone at the latest.
     fn close_peers(&self) -> Instant {
-        let (end, lost) = self.shared.crowd.close();
+        let (end, lost) = self.shared.peers.close();
         count_lost(&self.shared, lost);
         end
     }
@@ -317,29 +318,29 @@ impl Gateway {
     async fn relay_until(
         &self,
         is_so: impl Fn(&GatewaySession) -> bool,
-        desk: &mut GatewaySession,
+        session: &mut GatewaySession,
         way: &mut LinkConnection<UnixStream>,
     ) -> Result<(), String> {
         let mut buffer = vec![0; READ_BYTES];
         loop {
-            desk.take_receipts();
-            if is_so(desk) {
+            session.take_receipts();
+            if is_so(session) {
                 return Ok(());
             }
             tokio::select! {
-                moved = poll_fn(|cx| poll(desk, way, cx, &mut buffer)) => moved?,
-                () = self.shared.crowd.changed.notified() => {}
+                moved = poll_fn(|cx| poll(session, way, cx, &mut buffer)) => moved?,
+                () = self.shared.peers.changed.notified() => {}
             }
         }
     }
 
     /// Says so where it is not known what came of what sockets said.
-    fn warn_unconfirmed(&self, desk: &GatewaySession, why: &str) {
-        let GatewayShared { settings, crowd, tally } = &self.shared;
-        let count = desk.unacknowledged_count() + crowd.unrelayed_count();
+    fn warn_unconfirmed(&self, session: &GatewaySession, why: &str) {
+        let GatewayShared { settings, peers, metrics } = &self.shared;
+        let count = session.unacknowledged_count() + peers.unrelayed_count();
         if count > 0 {
             let what = format!("{why}: what {count} messages came to is not known");
-            tally.record_failure(&settings.name, what);
+            metrics.record_failure(&settings.name, what);
         }
     }
 }
@@ -353,13 +354,13 @@ async fn wait_for_deadline(due: Option<Instant>) {
 
 /// Everything that can go on does. Comes back when something did.
 fn poll(
-    desk: &mut GatewaySession,
+    session: &mut GatewaySession,
     way: &mut LinkConnection<UnixStream>,
     cx: &mut Context<'_>,
     buffer: &mut [u8],
 ) -> Poll<Result<(), String>> {
-    let taken_in = desk.take_inbound();
-    if exchange_bytes(desk, way, cx, buffer)? || taken_in {
+    let taken_in = session.take_inbound();
+    if exchange_bytes(session, way, cx, buffer)? || taken_in {
         return Poll::Ready(Ok(()));
     }
     Poll::Pending
@@ -367,34 +368,34 @@ fn poll(
 
 /// What goes to the session here and what comes from it. Says whether there was anything.
 fn exchange_bytes(
-    desk: &mut GatewaySession,
+    session: &mut GatewaySession,
     way: &mut LinkConnection<UnixStream>,
     cx: &mut Context<'_>,
     buffer: &mut [u8],
 ) -> Result<bool, String> {
     let near = |error: std::io::Error| format!("this broker closed the connection: {error}");
-    let mut moved = way.poll_write(cx, &mut desk.to_near).map_err(near)?;
+    let mut moved = way.poll_write(cx, &mut session.to_near).map_err(near)?;
     if !way.unread().is_empty() {
-        let taken = desk.read_session(way.unread())?;
+        let taken = session.read_session(way.unread())?;
         way.consume(taken);
         moved |= taken > 0;
     }
     // What cannot go on yet is not made longer, but a packet that is not whole is.
-    if way.unread().is_empty() || !desk.has_backpressure() {
+    if way.unread().is_empty() || !session.has_backpressure() {
         moved |= way.poll_read(cx, buffer).map_err(near)?;
     }
     Ok(moved)
 }
 
 /// This broker has heard it once it closes the connection.
-async fn disconnect(desk: &mut GatewaySession, way: &mut LinkConnection<UnixStream>) {
-    desk.take_receipts();
-    desk.stop_delivering();
+async fn disconnect(session: &mut GatewaySession, way: &mut LinkConnection<UnixStream>) {
+    session.take_receipts();
+    session.stop_delivering();
     let (reason, properties) = (ReasonCode::NormalDisconnection, Properties::default());
-    Disconnect { reason, properties }.encode(ProtocolVersion::V5, &mut desk.to_near);
+    Disconnect { reason, properties }.encode(ProtocolVersion::V5, &mut session.to_near);
     let mut buffer = vec![0; READ_BYTES];
     let closed = poll_fn(|cx| {
-        while let Ok(moved) = exchange_bytes(desk, way, cx, &mut buffer) {
+        while let Ok(moved) = exchange_bytes(session, way, cx, &mut buffer) {
             if !moved {
                 return Poll::Pending;
             }
@@ -402,5 +403,5 @@ async fn disconnect(desk: &mut GatewaySession, way: &mut LinkConnection<UnixStre
         Poll::Ready(())
     });
     let _ = timeout(FINISH, closed).await;
-    desk.to_near.clear();
+    session.to_near.clear();
 }

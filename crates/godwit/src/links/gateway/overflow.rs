@@ -138,8 +138,8 @@ mod tests {
             publish.encode(ProtocolVersion::V5, &mut self.unread);
         }
 
-        fn is_told(&mut self, desk: &mut GatewaySession) {
-            let said = std::mem::take(&mut desk.to_near);
+        fn is_told(&mut self, gateway_session: &mut GatewaySession) {
+            let said = std::mem::take(&mut gateway_session.to_near);
             let mut rest = &said[..];
             while let Some(frame) = mqtt::split_frame(rest, u32::MAX).unwrap() {
                 let len = frame.len;
@@ -150,7 +150,7 @@ mod tests {
                 }
                 rest = &rest[len..];
             }
-            let taken = desk.read_session(&self.unread).unwrap();
+            let taken = gateway_session.read_session(&self.unread).unwrap();
             self.unread.drain(..taken);
         }
 
@@ -167,45 +167,49 @@ mod tests {
         let inside: &[(&str, &str)] = &[("filter", "in/a"), ("qos", "1")];
         let own = [&own[..], &[("peer.queue_messages_max", "2")]].concat();
         let settings = Arc::new(gateway(&own, &[&[("filter", "out/#")]], &[inside]).unwrap());
-        let (crowd, tally) =
+        let (peers, metrics) =
             (Arc::new(PeerSet::default()), Arc::new(LinkMetrics::for_kind(LinkKind::Gateway)));
-        let shared = GatewayShared { settings: settings.clone(), crowd, tally };
-        let peer = shared.crowd.add_peer(&settings, Arc::default()).unwrap();
-        let mut desk = GatewaySession::new(shared.clone(), TERMS);
-        desk.begin_connection(TERMS);
+        let shared = GatewayShared { settings: settings.clone(), peers, metrics };
+        let peer = shared.peers.add_peer(&settings, Arc::default()).unwrap();
+        let mut gateway_session = GatewaySession::new(shared.clone(), TERMS);
+        gateway_session.begin_connection(TERMS);
         let frames = vec![b"in/a".to_vec(), b"x".to_vec()];
         let said = vec![MultipartMessage { envelope: Vec::new(), frames }; TALK];
-        (desk, shared, peer, said.into())
+        (gateway_session, shared, peer, said.into())
     }
 
     #[test]
     fn what_has_no_room_is_the_sessions_until_what_came_before_it_is_done() {
         const COUNT: u16 = 60;
-        let (mut desk, shared, peer, mut said) = talks();
+        let (mut gateway_session, shared, peer, mut said) = talks();
         let (mut session, mut taken, mut connections) =
             (OverflowTestSession::default(), Vec::new(), 1);
         session.owed = (1..=COUNT).collect();
         (1..=COUNT).for_each(|id| session.sends(id, QoS::AtLeastOnce));
         while !session.owed.is_empty() {
-            shared.crowd.accept_inbound(peer, &mut said);
-            desk.take_inbound();
-            session.is_told(&mut desk);
-            assert!(desk.overflow.bytes < HELD_BYTES_MAX + 2 * LARGE, "{}", desk.overflow.bytes);
+            shared.peers.accept_inbound(peer, &mut said);
+            gateway_session.take_inbound();
+            session.is_told(&mut gateway_session);
+            assert!(
+                gateway_session.overflow.bytes < HELD_BYTES_MAX + 2 * LARGE,
+                "{}",
+                gateway_session.overflow.bytes
+            );
             // A socket that talks before it reads.
             if said.len() < TALK / 2
-                && let Some(parcel) = shared.crowd.next_for_peer(peer, &shared.settings)
+                && let Some(message) = shared.peers.next_for_peer(peer, &shared.settings)
             {
-                taken.push(parcel.message.frames[1][0]);
-                shared.crowd.record_arrival(peer, Some(parcel.receipt.expect("it has QoS 1")));
+                taken.push(message.message.frames[1][0]);
+                shared.peers.record_arrival(peer, Some(message.receipt.expect("it has QoS 1")));
             }
             session.acknowledges();
-            desk.on_peers_changed();
-            if desk.needs_reconnect() {
+            gateway_session.on_peers_changed();
+            if gateway_session.needs_reconnect() {
                 assert!(session.heard.is_empty());
                 connections += 1;
-                session.is_told(&mut desk);
+                session.is_told(&mut gateway_session);
                 session.unread.clear();
-                desk.begin_connection(TERMS);
+                gateway_session.begin_connection(TERMS);
                 session.owed.clone().into_iter().for_each(|id| session.sends(id, QoS::AtLeastOnce));
             }
         }
@@ -215,25 +219,25 @@ mod tests {
 
     #[test]
     fn what_has_no_room_and_no_qos_is_counted() {
-        let (mut desk, shared, peer, mut said) = talks();
+        let (mut gateway_session, shared, peer, mut said) = talks();
         let mut session = OverflowTestSession::default();
-        shared.crowd.accept_inbound(peer, &mut said);
-        desk.take_inbound();
+        shared.peers.accept_inbound(peer, &mut said);
+        gateway_session.take_inbound();
         (1..=60).for_each(|id| session.sends(id, QoS::AtMostOnce));
-        session.is_told(&mut desk);
-        assert!(desk.overflow.bytes < HELD_BYTES_MAX + 2 * LARGE);
+        session.is_told(&mut gateway_session);
+        assert!(gateway_session.overflow.bytes < HELD_BYTES_MAX + 2 * LARGE);
         session.acknowledges();
-        session.is_told(&mut desk);
+        session.is_told(&mut gateway_session);
         let mut count = shared
-            .tally
+            .metrics
             .drop_counts()
             .filter(|(_, count)| *count > 0)
             .map(|(_, count)| count)
             .sum::<u64>();
-        while shared.crowd.next_for_peer(peer, &shared.settings).is_some() {
+        while shared.peers.next_for_peer(peer, &shared.settings).is_some() {
             count += 1;
-            desk.on_peers_changed();
+            gateway_session.on_peers_changed();
         }
-        assert!(count == 60 && !desk.needs_reconnect(), "{count}");
+        assert!(count == 60 && !gateway_session.needs_reconnect(), "{count}");
     }
 }

@@ -28,8 +28,8 @@ use tracing::debug;
 #[derive(Clone)]
 pub(super) struct GatewayShared {
     pub(super) settings: Arc<GatewaySettings>,
-    pub(super) crowd: Arc<PeerSet>,
-    pub(super) tally: Arc<LinkMetrics>,
+    pub(super) peers: Arc<PeerSet>,
+    pub(super) metrics: Arc<LinkMetrics>,
 }
 
 pub(super) struct GatewayPeer {
@@ -132,14 +132,14 @@ impl GatewayPeer {
             Ok(shaken) => shaken?,
             Err(_) => return Err(format!("no handshake within {} s", within.as_secs())),
         }
-        let GatewayShared { settings, crowd, .. } = &peer.shared;
-        peer.id = crowd.add_peer(settings, peer.wake.clone())?;
+        let GatewayShared { settings, peers, .. } = &peer.shared;
+        peer.id = peers.add_peer(settings, peer.wake.clone())?;
         if settings.pattern.subscribes() {
             for rule in &settings.rules.inward {
                 peer.speech.write_subscribe(rule.prefix.as_bytes(), &mut peer.out);
             }
         }
-        let peers = peer.shared.tally.peers.fetch_add(1, Relaxed) + 1;
+        let peers = peer.shared.metrics.peers.fetch_add(1, Relaxed) + 1;
         debug!(target: "godwit::gateway", gateway = &*settings.name, peers, "a socket came");
         Ok(peer)
     }
@@ -191,7 +191,7 @@ impl GatewayPeer {
             }
             self.check_held_bytes()?;
             self.fill_output();
-            if let Some(end) = self.shared.crowd.close_deadline() {
+            if let Some(end) = self.shared.peers.close_deadline() {
                 let _ = timeout_at(end, self.drain(&mut buffer)).await;
                 return Ok(());
             }
@@ -217,7 +217,7 @@ impl GatewayPeer {
         // Who asks for answers without reading them waits, and so does who says more than there is
         // room for.
         let has_room = self.said.is_empty() && self.out.len() < 2 * UNSENT_BYTES_MAX;
-        let hears = has_room && !self.shared.crowd.has_stopped_reading();
+        let hears = has_room && !self.shared.peers.has_stopped_reading();
         if hears && self.way.poll_read(cx, buffer).map_err(describe_io_error)? {
             moved = true;
             self.read_frames();
@@ -233,7 +233,7 @@ impl GatewayPeer {
     }
 
     fn accept_frames(&mut self) {
-        let GatewayShared { settings, crowd, tally } = &self.shared;
+        let GatewayShared { settings, peers, metrics } = &self.shared;
         while let Some(heard) = self.heard.pop_front() {
             match heard {
                 SocketEvent::Open => {}
@@ -242,34 +242,34 @@ impl GatewayPeer {
                 }
                 SocketEvent::Message(_) => {}
                 SocketEvent::Subscribe(prefix) => {
-                    if !crowd.subscribe(self.id, &prefix, settings.subscriptions_max as usize) {
+                    if !peers.subscribe(self.id, &prefix, settings.subscriptions_max as usize) {
                         let why = "it has more subscriptions than peer.subscriptions_max, or one \
                                    of more than 1,024 bytes";
                         self.broken = Some(why.to_string());
                         break;
                     }
                 }
-                SocketEvent::Cancel(prefix) => crowd.unsubscribe(self.id, &prefix),
-                SocketEvent::Unroutable => tally.count_drop(
+                SocketEvent::Cancel(prefix) => peers.unsubscribe(self.id, &prefix),
+                SocketEvent::Unroutable => metrics.count_drop(
                     &settings.name,
                     LinkDropReason::Unreadable,
                     "no way back in it",
                 ),
             }
         }
-        crowd.accept_inbound(self.id, &mut self.said);
+        peers.accept_inbound(self.id, &mut self.said);
     }
 
     /// What it has begun to say, and asked for, counts with what all have, and whoever has most of
     /// that goes.
     fn check_held_bytes(&self) -> Result<(), String> {
-        let GatewayShared { settings, crowd, tally } = &self.shared;
+        let GatewayShared { settings, peers, metrics } = &self.shared;
         let said: usize = self.said.iter().map(cost).sum();
         let held = self.way.unread().len() + self.speech.pending_bytes() + said;
-        match crowd.charge_bytes(self.id, held, settings) {
+        match peers.charge_bytes(self.id, held, settings) {
             Ok(()) => Ok(()),
             Err(PeerCutReason::HeldMost) => {
-                tally.count_drop(
+                metrics.count_drop(
                     &settings.name,
                     LinkDropReason::NoRoom,
                     "peers_bytes_max is reached",
@@ -286,15 +286,15 @@ impl GatewayPeer {
 
     /// What waits for it, as it is written.
     fn fill_output(&mut self) {
-        let GatewayShared { settings, crowd, .. } = &self.shared;
+        let GatewayShared { settings, peers, .. } = &self.shared;
         // What one write gave to a socket of this host counts as unread until all of it is read.
         let most = if self.gauge.is_local() { 1 } else { UNSENT_BYTES_MAX };
         while self.out.len() < most {
-            let Some(parcel) = crowd.next_for_peer(self.id, settings) else { return };
-            self.speech.encode(&parcel.message, &mut self.out);
-            self.begun.push_back((self.unflushed + self.out.len(), parcel));
+            let Some(message) = peers.next_for_peer(self.id, settings) else { return };
+            self.speech.encode(&message.message, &mut self.out);
+            self.begun.push_back((self.unflushed + self.out.len(), message));
         }
-        crowd.mark_stuck(self.id, settings);
+        peers.mark_stuck(self.id, settings);
     }
 
     /// Says whether its socket, or a layer before it, took anything.
@@ -329,11 +329,11 @@ impl GatewayPeer {
         }
         let written = self.gauge.written();
         while self.begun.front().is_some_and(|(end, _)| *end == 0)
-            && let Some((_, parcel)) = self.begun.pop_front()
+            && let Some((_, message)) = self.begun.pop_front()
         {
-            match parcel.receipt {
-                Some(_) => self.sent.push_back((written, parcel)),
-                None => self.count_sent(&parcel),
+            match message.receipt {
+                Some(_) => self.sent.push_back((written, message)),
+                None => self.count_sent(&message),
             }
         }
     }
@@ -343,22 +343,22 @@ impl GatewayPeer {
     fn acknowledge_arrived(&mut self) {
         let arrived = self.gauge.arrived();
         if self.looks.record_look(arrived, self.gauge.is_in_flight(), Instant::now()) {
-            self.shared.crowd.record_progress(self.id);
+            self.shared.peers.record_progress(self.id);
         }
         while self.sent.front().is_some_and(|(end, _)| *end <= arrived)
-            && let Some((_, parcel)) = self.sent.pop_front()
+            && let Some((_, message)) = self.sent.pop_front()
         {
-            self.count_sent(&parcel);
-            let GatewayShared { settings, crowd, .. } = &self.shared;
+            self.count_sent(&message);
+            let GatewayShared { settings, peers, .. } = &self.shared;
             // Who asks waits for the answer.
-            let receipt = parcel.receipt.filter(|_| !settings.pattern.sends_requests());
-            crowd.record_arrival(self.id, receipt);
+            let receipt = message.receipt.filter(|_| !settings.pattern.sends_requests());
+            peers.record_arrival(self.id, receipt);
         }
     }
 
-    fn count_sent(&self, parcel: &PeerMessage) {
-        let payload = parcel.message.frames.last().map_or(0, Vec::len);
-        self.shared.tally.count_out(payload);
+    fn count_sent(&self, message: &PeerMessage) {
+        let payload = message.message.frames.last().map_or(0, Vec::len);
+        self.shared.metrics.count_out(payload);
     }
 
     /// Something was written that has not arrived.
@@ -421,20 +421,20 @@ impl GatewayPeer {
         if written || read { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    /// Nobody is left in the crowd who is not there, and what a socket did not take goes to another
-    /// one where there are others. Says which message it may have gone for.
+    /// Takes the peer out of the set, and gives the messages that its socket did not take to
+    /// another peer if there is one. Returns the message that may have ended the connection.
     fn leave_set(&mut self) -> Option<String> {
         let id = std::mem::take(&mut self.id);
         if id == 0 {
             return None;
         }
-        let doubt = self.poison_candidate().and_then(|parcel| self.describe_poison(&parcel));
-        let GatewayShared { settings, crowd, tally } = &self.shared;
-        let sent = self.sent.drain(..).map(|(_, parcel)| parcel);
-        let begun = sent.chain(self.begun.drain(..).map(|(_, parcel)| parcel));
-        let lost = crowd.remove_peer(id, begun, settings.pattern.routing() == RoutingStrategy::One);
+        let doubt = self.poison_candidate().and_then(|message| self.describe_poison(&message));
+        let GatewayShared { settings, peers, metrics } = &self.shared;
+        let sent = self.sent.drain(..).map(|(_, message)| message);
+        let begun = sent.chain(self.begun.drain(..).map(|(_, message)| message));
+        let lost = peers.remove_peer(id, begun, settings.pattern.routing() == RoutingStrategy::One);
         count_lost(&self.shared, lost);
-        let peers = tally.peers.fetch_sub(1, Relaxed) - 1;
+        let peers = metrics.peers.fetch_sub(1, Relaxed) - 1;
         debug!(target: "godwit::gateway", gateway = &*settings.name, peers, "a socket went");
         doubt
     }
@@ -442,9 +442,9 @@ impl GatewayPeer {
     /// Where the other end has closed the connection without a word: the largest message that was
     /// half-way to it. If any was too long for it, that one was.
     fn poison_candidate(&self) -> Option<Arc<PeerMessage>> {
-        let GatewayShared { settings, crowd, .. } = &self.shared;
+        let GatewayShared { settings, peers, .. } = &self.shared;
         let goes_on =
-            settings.pattern.routing() == RoutingStrategy::One && crowd.close_deadline().is_none();
+            settings.pattern.routing() == RoutingStrategy::One && peers.close_deadline().is_none();
         if !self.has_hung_up || !goes_on {
             return None;
         }
@@ -453,17 +453,17 @@ impl GatewayPeer {
             let from = std::mem::replace(&mut start, *end);
             from == 0 || from < self.unflushed
         };
-        let begun = self.begun.iter().take_while(is_begun).map(|(_, parcel)| parcel);
-        let half_way = self.sent.iter().map(|(_, parcel)| parcel).chain(begun);
-        half_way.min_by_key(|parcel| Reverse(parcel.message.len())).cloned()
+        let begun = self.begun.iter().take_while(is_begun).map(|(_, message)| message);
+        let half_way = self.sent.iter().map(|(_, message)| message).chain(begun);
+        half_way.min_by_key(|message| Reverse(message.message.len())).cloned()
     }
 
     /// What is to be said of it, if too many went with it.
-    fn describe_poison(&self, parcel: &PeerMessage) -> Option<String> {
-        let GatewayShared { settings, crowd, tally } = &self.shared;
+    fn describe_poison(&self, message: &PeerMessage) -> Option<String> {
+        let GatewayShared { settings, peers, metrics } = &self.shared;
         let (count, len, topic) =
-            (crowd.count_disconnect(parcel), parcel.message.len(), &parcel.topic);
-        if !parcel.is_suspect() {
+            (peers.count_disconnect(message), message.message.len(), &message.topic);
+        if !message.is_suspect() {
             return None;
         }
         let doubt = format!(
@@ -471,9 +471,9 @@ impl GatewayPeer {
              others pass it: if it is too long there, message_bytes_max of the gateway has such \
              messages dropped"
         );
-        tally.record_failure(&settings.name, doubt.clone());
-        if parcel.receipt.is_none() && !parcel.is_request() {
-            tally.count_drop(&settings.name, LinkDropReason::Refused, topic);
+        metrics.record_failure(&settings.name, doubt.clone());
+        if message.receipt.is_none() && !message.is_request() {
+            metrics.count_drop(&settings.name, LinkDropReason::Refused, topic);
         }
         Some(doubt)
     }
@@ -489,7 +489,7 @@ impl Drop for GatewayPeer {
 /// Nobody has so many messages any more.
 pub(super) fn count_lost(shared: &GatewayShared, count: usize) {
     let about = "it waited for a socket when the gateway stopped";
-    shared.tally.count_drops(&shared.settings.name, LinkDropReason::NoPeer, about, count as u64);
+    shared.metrics.count_drops(&shared.settings.name, LinkDropReason::NoPeer, about, count as u64);
 }
 
 fn describe_io_error(error: io::Error) -> String {

@@ -106,9 +106,9 @@ impl PeerEntry {
         is_new
     }
 
-    fn push(&mut self, parcel: Arc<PeerMessage>) {
-        self.queue_bytes += cost(&parcel.message);
-        self.queue.push_back(parcel);
+    fn push(&mut self, message: Arc<PeerMessage>) {
+        self.queue_bytes += cost(&message.message);
+        self.queue.push_back(message);
         self.wake.notify_one();
     }
 }
@@ -166,13 +166,13 @@ impl PeerSet {
         let mut lost = 0;
         let left = begun.chain(seat.queue);
         if present.end.is_some() {
-            lost = left.filter(|parcel| parcel.receipt.is_none()).count();
+            lost = left.filter(|message| message.receipt.is_none()).count();
         } else if keeps {
             // It was given before what waits for anybody.
             let behind = std::mem::take(&mut present.unassigned);
-            let (doubted, left): (Vec<_>, Vec<_>) = left.partition(|parcel| parcel.is_suspect());
+            let (doubted, left): (Vec<_>, Vec<_>) = left.partition(|message| message.is_suspect());
             present.unassigned = left.into_iter().chain(behind).collect();
-            doubted.into_iter().for_each(|parcel| present.aside.push(parcel, Instant::now()));
+            doubted.into_iter().for_each(|message| present.aside.push(message, Instant::now()));
         }
         drop(present);
         self.changed.notify_one();
@@ -180,8 +180,8 @@ impl PeerSet {
     }
 
     /// A peer is about to leave for its own reasons with this half-way to it. Says how many have.
-    pub(super) fn count_disconnect(&self, parcel: &PeerMessage) -> u32 {
-        lock(&self.state).aside.count_disconnect(parcel)
+    pub(super) fn count_disconnect(&self, message: &PeerMessage) -> u32 {
+        lock(&self.state).aside.count_disconnect(message)
     }
 
     #[cfg(test)]
@@ -236,18 +236,18 @@ impl PeerSet {
     /// To all who want it. Says to how many, and past how many who had no room.
     pub(super) fn broadcast(
         &self,
-        parcel: &Arc<PeerMessage>,
+        message: &Arc<PeerMessage>,
         settings: &GatewaySettings,
     ) -> (usize, usize) {
-        let bytes = cost(&parcel.message);
-        let first = parcel.message.frames.first().map(Vec::as_slice).unwrap_or_default();
+        let bytes = cost(&message.message);
+        let first = message.message.frames.first().map(Vec::as_slice).unwrap_or_default();
         let (mut given, mut slow) = (0, 0);
         for seat in lock(&self.state).peers.values_mut() {
             if seat.topics.as_ref().is_some_and(|topics| !topics.matches(first)) {
                 continue;
             }
             if seat.has_room(bytes, settings) {
-                seat.push(parcel.clone());
+                seat.push(message.clone());
                 given += 1;
             } else {
                 slow += 1;
@@ -273,18 +273,18 @@ impl PeerSet {
     /// To one of them, each in turn; somebody has room. Says to whom.
     pub(super) fn assign(
         &self,
-        parcel: Arc<PeerMessage>,
+        message: Arc<PeerMessage>,
         settings: &GatewaySettings,
     ) -> Option<PeerId> {
         let mut present = lock(&self.state);
-        if present.aside.contains(&parcel) {
-            present.aside.push(parcel, Instant::now());
+        if present.aside.contains(&message) {
+            present.aside.push(message, Instant::now());
             return None;
         }
-        match present.assign(parcel, settings) {
+        match present.assign(message, settings) {
             Ok(id) => Some(id),
-            Err(parcel) => {
-                present.unassigned.push_back(parcel);
+            Err(message) => {
+                present.unassigned.push_back(message);
                 None
             }
         }
@@ -294,15 +294,15 @@ impl PeerSet {
     pub(super) fn send_to(
         &self,
         id: PeerId,
-        parcel: Arc<PeerMessage>,
+        message: Arc<PeerMessage>,
         settings: &GatewaySettings,
     ) -> Result<(), LinkDropReason> {
         let mut present = lock(&self.state);
         let seat = present.peers.get_mut(&id).ok_or(LinkDropReason::NoPeer)?;
-        if !seat.has_room(cost(&parcel.message), settings) {
+        if !seat.has_room(cost(&message.message), settings) {
             return Err(LinkDropReason::PeerSlow);
         }
-        seat.push(parcel);
+        seat.push(message);
         Ok(())
     }
 
@@ -327,9 +327,9 @@ impl PeerSet {
         if seat.stuck_since.take().is_some() {
             self.changed.notify_one();
         }
-        let parcel = seat.queue.pop_front()?;
-        seat.queue_bytes -= cost(&parcel.message);
-        if parcel.receipt.is_some() {
+        let message = seat.queue.pop_front()?;
+        seat.queue_bytes -= cost(&message.message);
+        if message.receipt.is_some() {
             if seat.unarrived == 0 {
                 seat.last_progress = Instant::now();
             }
@@ -337,7 +337,7 @@ impl PeerSet {
             present.owed += 1;
         }
         self.changed.notify_one();
-        Some(parcel)
+        Some(message)
     }
 
     /// It has no room for what waits for it.
@@ -490,11 +490,11 @@ impl PeerSet {
     /// No peer begins what the session here has again.
     pub(super) fn recall_queued(&self) {
         let mut present = lock(&self.state);
-        present.unassigned.retain(|parcel| parcel.receipt.is_none());
+        present.unassigned.retain(|message| message.receipt.is_none());
         present.aside.forget();
         for seat in present.peers.values_mut() {
-            seat.queue.retain(|parcel| parcel.receipt.is_none());
-            seat.queue_bytes = seat.queue.iter().map(|parcel| cost(&parcel.message)).sum();
+            seat.queue.retain(|message| message.receipt.is_none());
+            seat.queue_bytes = seat.queue.iter().map(|message| cost(&message.message)).sum();
         }
     }
 
@@ -504,7 +504,7 @@ impl PeerSet {
         let mut present = lock(&self.state);
         let end = *present.end.get_or_insert_with(|| Instant::now() + FINISH);
         present.peers.values().for_each(|seat| seat.wake.notify_one());
-        let lost = present.unassigned.drain(..).filter(|parcel| parcel.receipt.is_none()).count();
+        let lost = present.unassigned.drain(..).filter(|message| message.receipt.is_none()).count();
         (end, lost)
     }
 }
@@ -517,10 +517,10 @@ impl PeerSetState {
 
     fn assign(
         &mut self,
-        parcel: Arc<PeerMessage>,
+        message: Arc<PeerMessage>,
         settings: &GatewaySettings,
     ) -> Result<PeerId, Arc<PeerMessage>> {
-        let bytes = cost(&parcel.message);
+        let bytes = cost(&message.message);
         let after = self.peers.range((Excluded(self.last_assigned), Unbounded));
         let round = after.chain(self.peers.range(..=self.last_assigned));
         let mut round = round.filter(|(_, seat)| seat.has_room(bytes, settings));
@@ -530,10 +530,10 @@ impl PeerSetState {
         let other = first
             .filter(|(_, seat)| is_stuck(seat))
             .and_then(|_| round.find(|(_, seat)| !is_stuck(seat)));
-        let Some(id) = other.or(first).map(|(id, _)| *id) else { return Err(parcel) };
+        let Some(id) = other.or(first).map(|(id, _)| *id) else { return Err(message) };
         self.last_assigned = id;
         if let Some(seat) = self.peers.get_mut(&id) {
-            seat.push(parcel);
+            seat.push(message);
         }
         Ok(id)
     }
@@ -543,17 +543,17 @@ impl PeerSetState {
         self.reassign_stuck();
         self.disconnect_stalled(settings);
         if !self.peers.is_empty()
-            && let Some(parcel) = self.aside.next_retry(Instant::now())
-            && let Err(parcel) = self.assign(parcel, settings)
+            && let Some(message) = self.aside.next_retry(Instant::now())
+            && let Err(message) = self.assign(message, settings)
         {
-            self.aside.return_unsent(parcel);
+            self.aside.return_unsent(message);
         }
-        while let Some(parcel) = self.unassigned.pop_front() {
-            let number = parcel.message.request_id();
-            match self.assign(parcel, settings) {
+        while let Some(message) = self.unassigned.pop_front() {
+            let number = message.message.request_id();
+            match self.assign(message, settings) {
                 Ok(id) => given.extend(number.map(|number| (number, id))),
-                Err(parcel) => {
-                    self.unassigned.push_front(parcel);
+                Err(message) => {
+                    self.unassigned.push_front(message);
                     break;
                 }
             }

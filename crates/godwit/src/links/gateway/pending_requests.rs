@@ -91,14 +91,14 @@ impl PendingRequests {
     }
 
     /// Where there is no room for whoever asks next, what those asked is forgotten that have gone.
-    pub(super) fn make_room(&mut self, bytes_max: usize, crowd: &PeerSet) {
+    pub(super) fn make_room(&mut self, bytes_max: usize, peers: &PeerSet) {
         if !self.is_above_half(bytes_max) {
             return;
         }
-        let left = crowd.departed_count();
+        let left = peers.departed_count();
         if self.abandoned.is_empty() && left != self.left {
             self.left = left;
-            let gone = crowd.departed_of(self.inbound_by_peer.keys().copied());
+            let gone = peers.departed_of(self.inbound_by_peer.keys().copied());
             let is_gone =
                 |number| self.inbound.get(number).is_some_and(|own| gone.contains(&own.peer));
             let all = self.inbound_by_deadline.iter().filter(|(_, number)| is_gone(number));
@@ -377,11 +377,11 @@ mod tests {
             &[],
             &[&[("topic", "questions")]],
         );
-        let (settings, crowd, now) = (settings.unwrap(), PeerSet::default(), Instant::now());
+        let (settings, peers, now) = (settings.unwrap(), PeerSet::default(), Instant::now());
         let mut errands = PendingRequests::default();
         let mut asks = |peer, count: usize| {
             for at in 0..count {
-                errands.make_room(BYTES_MAX, &crowd);
+                errands.make_room(BYTES_MAX, &peers);
                 if !errands.has_room_for_peer(peer, BYTES_MAX) {
                     return at;
                 }
@@ -396,7 +396,7 @@ mod tests {
             }
             count
         };
-        let enter = || crowd.add_peer(&settings, Arc::default()).unwrap();
+        let enter = || peers.add_peer(&settings, Arc::default()).unwrap();
         let stays = enter();
         let own = asks(stays, MOST);
         assert!(own > 100, "{own} of one that stays, which is half of all");
@@ -404,12 +404,12 @@ mod tests {
             let goes = enter();
             assert_eq!(asks(goes, MOST_OF_ONE), MOST_OF_ONE, "others have gone");
             assert_eq!(asks(goes, 1), 0);
-            crowd.remove_peer(goes, std::iter::empty(), false);
+            peers.remove_peer(goes, std::iter::empty(), false);
         }
         assert_eq!(asks(stays, 1), 0);
         let stay: Vec<usize> = (0..20).map(|_| asks(enter(), MOST_OF_ONE)).collect();
         assert_eq!((stay[0], stay[19]), (MOST_OF_ONE, 0), "nobody has gone");
-        crowd.remove_peer(stays, std::iter::empty(), false);
+        peers.remove_peer(stays, std::iter::empty(), false);
         assert_eq!(asks(enter(), MOST_OF_ONE), MOST_OF_ONE);
     }
 }

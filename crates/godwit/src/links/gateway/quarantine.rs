@@ -55,10 +55,10 @@ impl QuarantineQueue {
     }
 
     /// A connection ended with this. Says how many did by now.
-    pub(super) fn count_disconnect(&mut self, parcel: &PeerMessage) -> u32 {
-        let count = parcel.ends.fetch_add(1, Relaxed) + 1;
-        if let Some((_, id)) = parcel.receipt {
-            self.disconnects.insert(id, (parcel.message.len(), count));
+    pub(super) fn count_disconnect(&mut self, message: &PeerMessage) -> u32 {
+        let count = message.ends.fetch_add(1, Relaxed) + 1;
+        if let Some((_, id)) = message.receipt {
+            self.disconnects.insert(id, (message.message.len(), count));
             if self.disconnects.len() > ENDED_MAX {
                 self.disconnects.pop_first();
             }
@@ -67,26 +67,26 @@ impl QuarantineQueue {
     }
 
     /// Whether it is one of them, which the session here may have sent before.
-    pub(super) fn contains(&self, parcel: &PeerMessage) -> bool {
-        let known = parcel.receipt.and_then(|(_, id)| self.disconnects.get(&id));
+    pub(super) fn contains(&self, message: &PeerMessage) -> bool {
+        let known = message.receipt.and_then(|(_, id)| self.disconnects.get(&id));
         if let Some((len, count)) = known
-            && *len == parcel.message.len()
+            && *len == message.message.len()
         {
-            parcel.ends.store(*count, Relaxed);
+            message.ends.store(*count, Relaxed);
         }
-        parcel.is_suspect()
+        message.is_suspect()
     }
 
     /// A question is over when its time is, and what has no QoS has nobody who would send it again:
     /// neither is kept.
-    pub(super) fn push(&mut self, parcel: Arc<PeerMessage>, now: Instant) {
-        if parcel.is_request() || parcel.receipt.is_none() {
+    pub(super) fn push(&mut self, message: Arc<PeerMessage>, now: Instant) {
+        if message.is_request() || message.receipt.is_none() {
             return;
         }
         if self.waiting.is_empty() {
             self.next = self.next.max(now + PAUSE_FIRST);
         }
-        self.waiting.push_back(parcel);
+        self.waiting.push_back(message);
     }
 
     /// When one is to be tried.
@@ -103,8 +103,8 @@ impl QuarantineQueue {
     }
 
     /// Nobody had room for it.
-    pub(super) fn return_unsent(&mut self, parcel: Arc<PeerMessage>) {
-        self.waiting.push_front(parcel);
+    pub(super) fn return_unsent(&mut self, message: Arc<PeerMessage>) {
+        self.waiting.push_front(message);
     }
 
     /// One that somebody takes says that others may be taken, too.
@@ -153,35 +153,35 @@ mod tests {
     }
 
     /// How long what a socket has by now is, where it goes with the first that is long.
-    fn goes_with_what_is_long(crowd: &PeerSet, settings: &GatewaySettings) -> Vec<usize> {
-        let id = crowd.add_peer(settings, Arc::default()).unwrap();
-        crowd.redistribute(settings);
+    fn goes_with_what_is_long(peers: &PeerSet, settings: &GatewaySettings) -> Vec<usize> {
+        let id = peers.add_peer(settings, Arc::default()).unwrap();
+        peers.redistribute(settings);
         let mut taken = Vec::new();
-        while let Some(parcel) = crowd.next_for_peer(id, settings) {
-            if parcel.message.len() >= LONG {
-                crowd.count_disconnect(&parcel);
-                crowd.remove_peer(id, iter::once(parcel), true);
+        while let Some(message) = peers.next_for_peer(id, settings) {
+            if message.message.len() >= LONG {
+                peers.count_disconnect(&message);
+                peers.remove_peer(id, iter::once(message), true);
                 return taken;
             }
-            taken.push(parcel.message.frames[0].len());
-            crowd.record_arrival(id, parcel.receipt);
+            taken.push(message.message.frames[0].len());
+            peers.record_arrival(id, message.receipt);
         }
-        crowd.remove_peer(id, iter::empty(), true);
+        peers.remove_peer(id, iter::empty(), true);
         taken
     }
 
     #[test]
     fn what_connections_end_with_lets_others_pass() {
         for pattern in ["push", "pair", "req"] {
-            let (crowd, settings) = (PeerSet::default(), settings(pattern));
+            let (peers, settings) = (PeerSet::default(), settings(pattern));
             let all = [(LONG, 1), (1, 2), (2, 3)].map(|(len, id)| given(pattern, len, id));
-            all.into_iter().for_each(|parcel| _ = crowd.assign(parcel, &settings));
+            all.into_iter().for_each(|message| _ = peers.assign(message, &settings));
             for _ in 0..HANDFUL {
-                assert_eq!(goes_with_what_is_long(&crowd, &settings), NOTHING, "{pattern}");
+                assert_eq!(goes_with_what_is_long(&peers, &settings), NOTHING, "{pattern}");
             }
-            assert_eq!(goes_with_what_is_long(&crowd, &settings), [1, 2], "{pattern}");
+            assert_eq!(goes_with_what_is_long(&peers, &settings), [1, 2], "{pattern}");
             assert_eq!(
-                crowd.quarantined(),
+                peers.quarantined(),
                 usize::from(pattern != "req"),
                 "a question has its time"
             );
@@ -190,34 +190,34 @@ mod tests {
 
     #[test]
     fn what_the_session_sends_again_is_known_by_its_id_and_its_length() {
-        let (crowd, settings) = (PeerSet::default(), settings("push"));
+        let (peers, settings) = (PeerSet::default(), settings("push"));
         for _ in 0..HANDFUL {
-            crowd.drop_receipts();
-            crowd.assign(of(LONG, 1), &settings);
-            assert_eq!(goes_with_what_is_long(&crowd, &settings), NOTHING);
+            peers.drop_receipts();
+            peers.assign(of(LONG, 1), &settings);
+            assert_eq!(goes_with_what_is_long(&peers, &settings), NOTHING);
         }
-        crowd.drop_receipts();
-        assert_eq!(crowd.quarantined(), 0);
+        peers.drop_receipts();
+        assert_eq!(peers.quarantined(), 0);
         for (len, id) in [(LONG, 1), (1, 2), (LONG, 3)] {
-            crowd.assign(of(len, id), &settings);
+            peers.assign(of(len, id), &settings);
         }
-        assert_eq!(crowd.quarantined(), 1);
-        assert_eq!(goes_with_what_is_long(&crowd, &settings), [1]);
+        assert_eq!(peers.quarantined(), 1);
+        assert_eq!(goes_with_what_is_long(&peers, &settings), [1]);
         // The same id, and another message.
-        crowd.drop_receipts();
-        crowd.assign(of(1, 1), &settings);
-        assert_eq!(crowd.quarantined(), 0);
+        peers.drop_receipts();
+        peers.assign(of(1, 1), &settings);
+        assert_eq!(peers.quarantined(), 0);
     }
 
     #[test]
     fn one_at_a_time_is_tried_again_and_the_rest_once_that_is_taken() {
         let (mut aside, start) = (QuarantineQueue::default(), Instant::now());
         let all = [1, 2, 3].map(|id| of(LONG, id));
-        for parcel in &all {
-            (0..HANDFUL).for_each(|_| _ = aside.count_disconnect(parcel));
-            aside.push(parcel.clone(), start);
+        for message in &all {
+            (0..HANDFUL).for_each(|_| _ = aside.count_disconnect(message));
+            aside.push(message.clone(), start);
         }
-        let id = |parcel: Option<Arc<PeerMessage>>| parcel?.receipt.map(|(_, id)| id.get());
+        let id = |message: Option<Arc<PeerMessage>>| message?.receipt.map(|(_, id)| id.get());
         let mut now = start;
         assert_eq!(id(aside.next_retry(now)), None);
         for (expected, pause) in [(1, 1), (2, 1), (3, 2), (1, 4)] {

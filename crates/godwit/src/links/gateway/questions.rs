@@ -1,5 +1,5 @@
-//! What becomes of questions to sockets and of their answers: a desk, and whatever its sockets and
-//! its session say.
+//! Requests to sockets and their responses, seen from the session task: what a socket says and what
+//! the session here brings.
 
 use super::peer::GatewayShared;
 use super::peer_message::PeerId;
@@ -23,7 +23,7 @@ const IN: &[(&str, &str)] = &[("topic", "questions")];
 /// A gateway that nothing connects by itself.
 struct RequestTestbed {
     shared: GatewayShared,
-    desk: GatewaySession,
+    gateway_session: GatewaySession,
 }
 
 const TERMS: LocalBrokerLimits =
@@ -35,22 +35,22 @@ impl RequestTestbed {
         let (out, inside) =
             if pattern == "rep" { (&[][..], &[IN][..]) } else { (&[OUT][..], &[][..]) };
         let settings = gateway(&[&own, more].concat(), out, inside).expect("it is right");
-        let (crowd, tally) = (PeerSet::default(), LinkMetrics::for_kind(LinkKind::Gateway));
-        let (settings, crowd, tally) = (Arc::new(settings), Arc::new(crowd), Arc::new(tally));
-        let shared = GatewayShared { settings, crowd, tally };
-        let mut desk = GatewaySession::new(shared.clone(), TERMS);
-        desk.begin_connection(TERMS);
-        RequestTestbed { shared, desk }
+        let (peers, metrics) = (PeerSet::default(), LinkMetrics::for_kind(LinkKind::Gateway));
+        let (settings, peers, metrics) = (Arc::new(settings), Arc::new(peers), Arc::new(metrics));
+        let shared = GatewayShared { settings, peers, metrics };
+        let mut gateway_session = GatewaySession::new(shared.clone(), TERMS);
+        gateway_session.begin_connection(TERMS);
+        RequestTestbed { shared, gateway_session }
     }
 
     fn enter(&self) -> PeerId {
-        self.shared.crowd.add_peer(&self.shared.settings, Arc::default()).expect("there is room")
+        self.shared.peers.add_peer(&self.shared.settings, Arc::default()).expect("there is room")
     }
 
     /// It takes nothing more, and what it was given before it has.
     fn leave(&mut self, peer: PeerId) {
-        self.shared.crowd.remove_peer(peer, iter::empty(), true);
-        self.desk.on_peers_changed();
+        self.shared.peers.remove_peer(peer, iter::empty(), true);
+        self.gateway_session.on_peers_changed();
     }
 
     /// A client asks, with QoS 1 where there is an id.
@@ -65,8 +65,8 @@ impl RequestTestbed {
         let (dup, retain, topic) = (false, false, "out/a");
         let publish = Publish { dup, qos, retain, topic, packet_id, properties, payload };
         publish.encode(ProtocolVersion::V5, &mut packet);
-        assert_eq!(self.desk.read_session(&packet), Ok(packet.len()));
-        self.desk.on_peers_changed();
+        assert_eq!(self.gateway_session.read_session(&packet), Ok(packet.len()));
+        self.gateway_session.on_peers_changed();
     }
 
     fn asks_for_answers(&mut self, packet_id: u16, payload: &str) {
@@ -80,13 +80,13 @@ impl RequestTestbed {
 
     fn answers(&mut self, peer: PeerId, question: &MultipartMessage, text: &str) {
         let (envelope, frames) = (question.envelope.clone(), vec![text.as_bytes().to_vec()]);
-        self.shared.crowd.accept_inbound(peer, &mut [MultipartMessage { envelope, frames }].into());
-        self.desk.take_inbound();
+        self.shared.peers.accept_inbound(peer, &mut [MultipartMessage { envelope, frames }].into());
+        self.gateway_session.take_inbound();
     }
 
     /// What the session here was told since the last time: payloads, and acknowledgements.
     fn said(&mut self) -> Vec<String> {
-        let (bytes, mut said) = (std::mem::take(&mut self.desk.to_near), Vec::new());
+        let (bytes, mut said) = (std::mem::take(&mut self.gateway_session.to_near), Vec::new());
         let mut rest = &bytes[..];
         while let Some(frame) = mqtt::split_frame(rest, u32::MAX).expect("it is right") {
             rest = &rest[frame.len..];
@@ -101,7 +101,7 @@ impl RequestTestbed {
 
     /// What comes back with the answer to what a socket just asked.
     fn correlation(&mut self) -> Vec<u8> {
-        let bytes = std::mem::take(&mut self.desk.to_near);
+        let bytes = std::mem::take(&mut self.gateway_session.to_near);
         let frame = mqtt::split_frame(&bytes, u32::MAX).expect("it is right").expect("it is whole");
         let Ok(Packet::Publish(publish)) = Packet::decode(frame, ProtocolVersion::V5) else {
             panic!("no PUBLISH");
@@ -117,26 +117,26 @@ impl RequestTestbed {
     fn acknowledges(&mut self, packet_id: u16, reason: ReasonCode) {
         let (packet_id, mut packet) = (PacketId::new(packet_id).expect("it is none"), Vec::new());
         encode_ack(PacketType::PubAck, packet_id, reason, &mut packet);
-        assert_eq!(self.desk.read_session(&packet), Ok(packet.len()));
+        assert_eq!(self.gateway_session.read_session(&packet), Ok(packet.len()));
     }
 
     /// Until every question that was asked by now is.
     fn waits_in_vain(&mut self) {
-        while self.desk.next_deadline().is_some() {
-            self.desk.check_timeouts();
+        while self.gateway_session.next_deadline().is_some() {
+            self.gateway_session.check_timeouts();
             std::thread::yield_now();
         }
     }
 
     fn next(&self, peer: PeerId) -> Option<MultipartMessage> {
         self.shared
-            .crowd
+            .peers
             .next_for_peer(peer, &self.shared.settings)
-            .map(|parcel| parcel.message.clone())
+            .map(|message| message.message.clone())
     }
 
     fn losses(&self) -> Vec<(&'static str, u64)> {
-        self.shared.tally.drop_counts().filter(|(_, count)| *count > 0).collect()
+        self.shared.metrics.drop_counts().filter(|(_, count)| *count > 0).collect()
     }
 }
 
@@ -237,8 +237,8 @@ fn an_answer_for_a_socket_that_has_gone_finds_nobody() {
     let mut table = RequestTestbed::new("sp", "rep", &[]);
     let peer = table.enter();
     let (envelope, frames) = (vec![vec![0x80, 0, 0, 1]], vec![b"1+1".to_vec()]);
-    table.shared.crowd.accept_inbound(peer, &mut [MultipartMessage { envelope, frames }].into());
-    table.desk.take_inbound();
+    table.shared.peers.accept_inbound(peer, &mut [MultipartMessage { envelope, frames }].into());
+    table.gateway_session.take_inbound();
     let number = table.correlation();
     table.leave(peer);
     table.asks(7, "2", &[Property::CorrelationData(&number)]);
@@ -260,9 +260,9 @@ fn what_sockets_asked_that_have_gone_is_forgotten_before_it_costs_too_much() {
             let (envelope, frames) = (envelope.clone(), vec![b"?".to_vec()]);
             table
                 .shared
-                .crowd
+                .peers
                 .accept_inbound(peer, &mut [MultipartMessage { envelope, frames }].into());
-            assert!(table.desk.take_inbound(), "there is room after {}", numbers.len());
+            assert!(table.gateway_session.take_inbound(), "there is room after {}", numbers.len());
             numbers.push(table.correlation());
             table.acknowledges(numbers.len() as u16, ReasonCode::Success);
         }
@@ -324,7 +324,8 @@ fn a_question_whose_answer_nobody_acknowledges_is_done_with_at_once() {
         (QoS::AtLeastOnce, u32::MAX, "raw", None, &["PUBACK 7"]),
     ] {
         let mut table = RequestTestbed::new("sp", "req", &[("form", form)]);
-        table.desk.terms = LocalBrokerLimits { qos_max, packet_bytes_max, takes_retain: true };
+        table.gateway_session.terms =
+            LocalBrokerLimits { qos_max, packet_bytes_max, takes_retain: true };
         let peer = table.enter();
         let asker = asker.map(Property::ResponseTopic);
         table.asks(7, "what?", asker.as_slice());
@@ -342,7 +343,7 @@ fn a_question_of_a_connection_before_is_not_acknowledged_to_this_one() {
     let question = table.given(peer);
     table.answers(peer, &question, "that");
     table.said();
-    table.desk.begin_connection(TERMS);
+    table.gateway_session.begin_connection(TERMS);
     assert_eq!(table.said(), ["that"]);
     table.acknowledges(1, ReasonCode::Success);
     assert_eq!(table.said(), NOTHING);

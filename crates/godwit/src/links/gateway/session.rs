@@ -1,7 +1,7 @@
 //! What a gateway does with packets of its session here, and with what its sockets say, sans I/O.
 //!
 //! ```text
-//!   session here           desk                       sockets
+//!   session here           session task                       sockets
 //!   PUBLISH 7 "t"  ---->   name, form          ---->  all, one, or who asked
 //!   PUBACK 7       <----   when they have it   <----
 //!   PUBLISH 3      <----   rule, form          <----  a message
@@ -86,7 +86,7 @@ impl GatewaySession {
     }
 
     fn crowd(&self) -> &PeerSet {
-        &self.shared.crowd
+        &self.shared.peers
     }
 
     /// A new connection to the session here: it sends again what it was not acknowledged, and so
@@ -131,10 +131,10 @@ impl GatewaySession {
         if refused == self.refused {
             return;
         }
-        let GatewayShared { settings, tally, .. } = &self.shared;
+        let GatewayShared { settings, metrics, .. } = &self.shared;
         match refused.is_empty() {
-            true => tally.set_error(String::new()),
-            false => tally.record_failure(&settings.name, refused.join("; ")),
+            true => metrics.set_error(String::new()),
+            false => metrics.record_failure(&settings.name, refused.join("; ")),
         }
         self.refused = refused;
     }
@@ -293,8 +293,8 @@ impl GatewaySession {
         }
     }
 
-    fn broadcast(&self, parcel: &Arc<PeerMessage>, topic: &str) {
-        let (_, slow) = self.crowd().broadcast(parcel, self.settings());
+    fn broadcast(&self, message: &Arc<PeerMessage>, topic: &str) {
+        let (_, slow) = self.crowd().broadcast(message, self.settings());
         self.count_drops(LinkDropReason::PeerSlow, topic, slow);
     }
 
@@ -303,7 +303,7 @@ impl GatewaySession {
     }
 
     fn count_drops(&self, loss: LinkDropReason, about: &str, times: usize) {
-        self.shared.tally.count_drops(&self.settings().name, loss, about, times as u64);
+        self.shared.metrics.count_drops(&self.settings().name, loss, about, times as u64);
     }
 
     /// The session here is done with a message.
@@ -409,13 +409,13 @@ impl GatewaySession {
     }
 
     fn next_inbound(&mut self) -> Option<(PeerId, MultipartMessage)> {
-        let GatewayShared { settings, crowd, .. } = &self.shared;
+        let GatewayShared { settings, peers, .. } = &self.shared;
         if !settings.pattern.sends_replies() {
-            return crowd.take_inbound(|_| true);
+            return peers.take_inbound(|_| true);
         }
         let bytes_max = settings.requests_bytes_max();
-        self.requests.make_room(bytes_max, crowd);
-        crowd.take_inbound(|peer| self.requests.has_room_for_peer(peer, bytes_max))
+        self.requests.make_room(bytes_max, peers);
+        peers.take_inbound(|peer| self.requests.has_room_for_peer(peer, bytes_max))
     }
 
     fn on_peer_message(&mut self, peer: PeerId, message: MultipartMessage) {
@@ -458,7 +458,7 @@ impl GatewaySession {
             return self.acknowledge_receipt(receipt);
         }
         self.to_near.extend_from_slice(&packet);
-        self.shared.tally.count_in(inward.payload.len());
+        self.shared.metrics.count_in(inward.payload.len());
         match packet_id {
             Some(id) => self.unacked.push(id, packet, receipt),
             None => self.acknowledge_receipt(receipt),

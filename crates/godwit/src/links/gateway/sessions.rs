@@ -43,8 +43,8 @@ struct GatewayTestbed {
     asked: Receiver<AuthzTask>,
     home: Arc<LocalBroker>,
     settings: GatewaySettings,
-    crowd: Arc<PeerSet>,
-    tally: Arc<LinkMetrics>,
+    peers: Arc<PeerSet>,
+    metrics: Arc<LinkMetrics>,
     again: Arc<Notify>,
     stop: watch::Sender<LinkStop>,
     task: JoinHandle<()>,
@@ -83,15 +83,15 @@ impl GatewayTestbed {
         settings.listen.clear();
         settings.name = "g".into();
         let home = Arc::new(LocalBroker::new(server.handle().clone()));
-        let (tally, again) =
+        let (metrics, again) =
             (Arc::new(LinkMetrics::for_kind(LinkKind::Gateway)), Arc::new(Notify::new()));
         let (dials, serves) = (Default::default(), Default::default());
         let (own_home, own_again) = (home.clone(), again.clone());
-        let gateway = Gateway::new(&settings, dials, serves, own_home, own_again, tally.clone());
-        let crowd = gateway.shared.crowd.clone();
+        let gateway = Gateway::new(&settings, dials, serves, own_home, own_again, metrics.clone());
+        let peers = gateway.shared.peers.clone();
         let (stop, stopped) = watch::channel(LinkStop::No);
         let task = tokio::spawn(gateway.run(stopped));
-        GatewayTestbed { server, asked, home, settings, crowd, tally, again, stop, task }
+        GatewayTestbed { server, asked, home, settings, peers, metrics, again, stop, task }
     }
 
     /// The next question of the broker about this; it may do whatever else is asked about.
@@ -132,7 +132,7 @@ impl GatewayTestbed {
     }
 
     fn enter(&self) -> PeerId {
-        self.crowd.add_peer(&self.settings, Arc::default()).expect("there is room")
+        self.peers.add_peer(&self.settings, Arc::default()).expect("there is room")
     }
 
     /// One for which it works already. The connection that prepares its session goes again, and
@@ -141,25 +141,25 @@ impl GatewayTestbed {
         let peer = self.enter();
         self.publish(QoS::AtLeastOnce, "first", false).await;
         let receipt = self.given(peer).await.receipt;
-        self.crowd.record_arrival(peer, receipt);
+        self.peers.record_arrival(peer, receipt);
         until("its receipt", || !self.is_owed()).await;
         peer
     }
 
     /// Says how many messages are lost with it.
     fn leave(&self, id: PeerId) -> usize {
-        self.crowd.remove_peer(id, iter::empty(), true)
+        self.peers.remove_peer(id, iter::empty(), true)
     }
 
     fn says(&self, id: PeerId, message: MultipartMessage) {
-        self.crowd.accept_inbound(id, &mut [message].into());
+        self.peers.accept_inbound(id, &mut [message].into());
     }
 
     /// What this peer has to take.
     async fn given(&self, id: PeerId) -> Arc<PeerMessage> {
         let mut found = None;
         until("a message", || {
-            found = self.crowd.next_for_peer(id, &self.settings);
+            found = self.peers.next_for_peer(id, &self.settings);
             found.is_some()
         })
         .await;
@@ -174,19 +174,19 @@ impl GatewayTestbed {
     }
 
     async fn reader(&self, filter: &str) -> LocalSession {
-        let mut near = self.client("$link/gateway/reader").await;
+        let mut local = self.client("$link/gateway/reader").await;
         let options = SubscribeOptions::default();
-        near.subscribe(&[(filter, options)], &[]).await.expect("it subscribes");
-        near
+        local.subscribe(&[(filter, options)], &[]).await.expect("it subscribes");
+        local
     }
 
     async fn publish(&self, qos: QoS, payload: &str, retain: bool) {
-        let mut near = self.client("$link/gateway/writer").await;
-        near.write_all(&packet(qos, payload, retain)).await.expect("it reads");
+        let mut local = self.client("$link/gateway/writer").await;
+        local.write_all(&packet(qos, payload, retain)).await.expect("it reads");
         if qos > QoS::AtMostOnce {
-            read_frame(&mut near.stream, &mut near.read).await.expect("it acknowledges");
+            read_frame(&mut local.stream, &mut local.read).await.expect("it acknowledges");
         }
-        near.disconnect().await.expect("it reads");
+        local.disconnect().await.expect("it reads");
     }
 
     /// Whatever is asked of the broker, and never ends.
@@ -202,7 +202,7 @@ impl GatewayTestbed {
     /// Hands in what there is no room for yet, too.
     async fn says_all(&self, id: PeerId, mut said: VecDeque<MultipartMessage>) {
         while !said.is_empty() {
-            self.crowd.accept_inbound(id, &mut said);
+            self.peers.accept_inbound(id, &mut said);
             sleep(Duration::from_millis(1)).await;
         }
     }
@@ -225,22 +225,22 @@ impl GatewayTestbed {
             is_last: false,
             is_quiet: true,
         };
-        let near = self.home.connect(wish).await.expect("it is let in");
-        near.disconnect().await.expect("it reads");
-        until("that it notices", || !self.tally.last_error().is_empty()).await;
+        let local = self.home.connect(wish).await.expect("it is let in");
+        local.disconnect().await.expect("it reads");
+        until("that it notices", || !self.metrics.last_error().is_empty()).await;
     }
 
     /// It is told to stop, and has begun to.
     async fn is_to_end(&self) {
         self.stop.send(LinkStop::ForNow).expect("it runs");
-        until("an end", || self.crowd.close_deadline().is_some()).await;
+        until("an end", || self.peers.close_deadline().is_some()).await;
     }
 
     /// What was dropped until it had ended.
     async fn ends_having_lost(self) -> Vec<(&'static str, u64)> {
-        let tally = self.tally.clone();
+        let metrics = self.metrics.clone();
         self.ends().await;
-        tally.drop_counts().filter(|(_, count)| *count > 0).collect()
+        metrics.drop_counts().filter(|(_, count)| *count > 0).collect()
     }
 
     async fn ends(self) {
@@ -276,15 +276,15 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// The next message of this client.
-async fn next(near: &mut LocalSession) -> String {
+async fn next(local: &mut LocalSession) -> String {
     loop {
-        let read = timeout(PATIENCE, read_frame(&mut near.stream, &mut near.read)).await;
+        let read = timeout(PATIENCE, read_frame(&mut local.stream, &mut local.read)).await;
         let len = read.expect("a packet comes").expect("it is connected");
-        let payload = match first_packet(&near.read, ProtocolVersion::V5) {
+        let payload = match first_packet(&local.read, ProtocolVersion::V5) {
             Some(Packet::Publish(publish)) => String::from_utf8(publish.payload.to_vec()).ok(),
             _ => None,
         };
-        near.read.drain(..len);
+        local.read.drain(..len);
         if let Some(payload) = payload {
             return payload;
         }
@@ -398,7 +398,7 @@ fn what_no_session_has_is_counted_where_sockets_have_gone() {
         }
         until("the one that is kept", || stage.is_owed()).await;
         told.responder.respond(AuthzDecision::Allow);
-        until("an end", || stage.crowd.close_deadline().is_some()).await;
+        until("an end", || stage.peers.close_deadline().is_some()).await;
         assert_eq!(stage.leave(peer), 1);
         assert_eq!(stage.ends_having_lost().await, [("no_peer", 1)]);
     });
@@ -451,9 +451,9 @@ fn what_a_socket_takes_at_the_last_moment_is_acknowledged() {
         until("what is owed", || stage.is_owed()).await;
         stage.is_to_end().await;
         // As late as who has written it can say so.
-        sleep_until(stage.crowd.close_deadline().expect("it is said") + Duration::from_millis(50))
+        sleep_until(stage.peers.close_deadline().expect("it is said") + Duration::from_millis(50))
             .await;
-        stage.crowd.record_arrival(peer, Some(receipt));
+        stage.peers.record_arrival(peer, Some(receipt));
         stage.leave(peer);
         until("an end of its connection", || !stage.is_online()).await;
         assert!(!stage.is_owed(), "it comes again");
@@ -548,7 +548,7 @@ fn who_talks_and_does_not_read_is_heard_while_much_waits_for_it() {
             for _ in 0..50 {
                 assert_eq!(stage.given(peer).await.message.frames[1], b"out");
             }
-            assert!(stage.tally.drop_counts().all(|(_, count)| count == 0));
+            assert!(stage.metrics.drop_counts().all(|(_, count)| count == 0));
             stage.ends().await;
         });
     }
@@ -561,16 +561,16 @@ fn who_answers_each_message_before_it_reads_the_next_has_them_all() {
         let answer = "a".repeat(4000);
         let echo = async {
             for _ in 0..MANY {
-                let parcel = loop {
-                    match stage.crowd.next_for_peer(peer, &stage.settings) {
-                        Some(parcel) => break parcel,
+                let message = loop {
+                    match stage.peers.next_for_peer(peer, &stage.settings) {
+                        Some(message) => break message,
                         None => tokio::task::yield_now().await,
                     }
                 };
-                assert_eq!(parcel.message.frames[1], b"out");
+                assert_eq!(message.message.frames[1], b"out");
                 let mut said: VecDeque<_> = [frames(&["in/a", &answer])].into();
                 while !said.is_empty() {
-                    stage.crowd.accept_inbound(peer, &mut said);
+                    stage.peers.accept_inbound(peer, &mut said);
                     tokio::task::yield_now().await;
                 }
             }
@@ -580,7 +580,7 @@ fn who_answers_each_message_before_it_reads_the_next_has_them_all() {
             done = timeout(3 * PATIENCE, both) => assert!(done.is_ok(), "it hangs"),
             () = stage.lets_all() => {}
         }
-        assert!(stage.tally.drop_counts().all(|(_, count)| count == 0));
+        assert!(stage.metrics.drop_counts().all(|(_, count)| count == 0));
         stage.ends().await;
     });
 }

@@ -28,8 +28,8 @@ pub(super) struct SinkIntake {
 const READ_BYTES: usize = 64 * 1024;
 
 impl SinkIntake {
-    pub(super) fn new(near: LocalSession, times: ReceiveTimes) -> SinkIntake {
-        SinkIntake { stream: near.stream, read: near.read, at: 0, out: Vec::new(), times }
+    pub(super) fn new(local: LocalSession, times: ReceiveTimes) -> SinkIntake {
+        SinkIntake { stream: local.stream, read: local.read, at: 0, out: Vec::new(), times }
     }
 
     /// Until a batch is whole: by number, by bytes, or by the time since its first message.

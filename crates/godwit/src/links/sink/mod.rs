@@ -60,7 +60,7 @@ pub(crate) struct Sink {
     hub: Arc<EventHub>,
     /// The options were read again.
     again: Arc<Notify>,
-    tally: Arc<LinkMetrics>,
+    metrics: Arc<LinkMetrics>,
     destination: SinkDestination,
     /// Its session, where there is one, has the filters that it is to have.
     is_subscribed: bool,
@@ -113,24 +113,16 @@ impl Sink {
         home: Arc<LocalBroker>,
         hub: Arc<EventHub>,
         again: Arc<Notify>,
-        tally: Arc<LinkMetrics>,
+        metrics: Arc<LinkMetrics>,
         before: Option<&SinkSettings>,
     ) -> Sink {
-        let far = SinkDestination::new(settings, tls);
+        let destination = SinkDestination::new(settings, tls);
         let is_subscribed = before.is_some_and(|before| {
             before.filters == settings.filters
                 && before.takes_retained == settings.takes_retained
                 && before.takes_rows == settings.takes_rows
         });
-        Sink {
-            settings: settings.clone(),
-            home,
-            hub,
-            again,
-            tally,
-            destination: far,
-            is_subscribed,
-        }
+        Sink { settings: settings.clone(), home, hub, again, metrics, destination, is_subscribed }
     }
 
     /// Until `stop` says so.
@@ -142,7 +134,7 @@ impl Sink {
 
     async fn run_attempts(&mut self, mut stop: watch::Receiver<LinkStop>) {
         let mut course = SinkRetryState { is_unprepared: true, ..SinkRetryState::default() };
-        let mut heard = self.hub.add_subscriber(&self.settings, &self.tally);
+        let mut heard = self.hub.add_subscriber(&self.settings, &self.metrics);
         let mut told = stop.clone();
         loop {
             if course.is_unprepared {
@@ -154,22 +146,22 @@ impl Sink {
                 }
             }
             let ended = self.connect_and_relay(&mut course, &mut heard, &mut stop).await;
-            self.tally.is_up.store(false, Relaxed);
+            self.metrics.is_up.store(false, Relaxed);
             let name = &*self.settings.name;
             match ended {
                 SinkExit::Stopped => return,
                 SinkExit::Unprepared => course.is_unprepared = true,
                 SinkExit::Failed(why) => {
                     course.failures = course.failures.saturating_add(1);
-                    self.tally.failures.fetch_add(1, Relaxed);
+                    self.metrics.failures.fetch_add(1, Relaxed);
                     let why = format!("{}: {why}", self.settings.target);
-                    self.tally.record_failure(name, why);
+                    self.metrics.record_failure(name, why);
                 }
                 SinkExit::Rejected(why) => {
                     self.discard_reload_notice();
                     let why =
                         format!("{}: stopped, a message is refused: {why}", self.settings.target);
-                    self.tally.record_failure(name, why);
+                    self.metrics.record_failure(name, why);
                     tokio::select! {
                         () = self.again.notified() => course.refusals = 0,
                         () = wait_for_stop(&mut told) => return,
@@ -201,7 +193,7 @@ impl Sink {
         loop {
             match self.home.prepare_session(&link_id, self.is_subscribed, wanted).await {
                 Ok(fresh) => return fresh,
-                Err(why) => self.tally.record_failure(&self.settings.name, why),
+                Err(why) => self.metrics.record_failure(&self.settings.name, why),
             }
             sleep(NEAR_RETRY).await;
         }
@@ -241,22 +233,22 @@ impl Sink {
             is_last: false,
             is_quiet: false,
         };
-        let mut near = match self.home.connect(wish).await {
-            Ok(near) if near.session_present => near,
+        let mut local = match self.home.connect(wish).await {
+            Ok(local) if local.session_present => local,
             Ok(_) => {
                 course.times = ReceiveTimes::default();
                 return SinkExit::Unprepared;
             }
             Err(why) => return SinkExit::Failed(why),
         };
-        if let Err(why) = near.request_retained(&mut course.new_filters).await {
+        if let Err(why) = local.request_retained(&mut course.new_filters).await {
             return SinkExit::Failed(why);
         }
         if course.failures == 0 {
             self.mark_up();
         }
         let mut batch = std::mem::take(&mut course.volatile_messages);
-        let mut intake = SinkIntake::new(near, std::mem::take(&mut course.times));
+        let mut intake = SinkIntake::new(local, std::mem::take(&mut course.times));
         let ended = self.relay_batches(&mut intake, &mut batch, course, heard, stop).await;
         course.times = intake.times;
         // A session sends the others again.
@@ -309,7 +301,7 @@ impl Sink {
     ) -> Result<bool, String> {
         loop {
             let gathering = intake.gather_batch(batch, &self.settings, heard);
-            if self.tally.is_up.load(Relaxed) {
+            if self.metrics.is_up.load(Relaxed) {
                 return gathering.await.map(|()| true);
             }
             match timeout(SETTLED, gathering).await {
@@ -350,12 +342,12 @@ impl Sink {
                 }
                 SinkError::Rejected(why) if course.refusals + 1 < self.settings.refused_tries => {
                     course.refusals += 1;
-                    self.tally.failures.fetch_add(1, Relaxed);
-                    self.tally.set_error(format!("{}: {why}", self.settings.target));
+                    self.metrics.failures.fetch_add(1, Relaxed);
+                    self.metrics.set_error(format!("{}: {why}", self.settings.target));
                     sleep(Duration::from_millis(u64::from(self.settings.retry_min_ms))).await;
                 }
                 SinkError::Rejected(why) if size - taken > 1 => {
-                    self.tally.set_error(format!("{}: {why}", self.settings.target));
+                    self.metrics.set_error(format!("{}: {why}", self.settings.target));
                     size = (size - taken) / 2;
                 }
                 SinkError::Rejected(why) | SinkError::Unwritable(why)
@@ -387,29 +379,29 @@ impl Sink {
 
     async fn try_deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
         let (is_here, work) = (self.destination.is_local_disk(), self.destination.deliver(batch));
-        let taken = run_with_timeout(&self.settings, &self.tally, is_here, work).await;
+        let taken = run_with_timeout(&self.settings, &self.metrics, is_here, work).await;
         taken.unwrap_or_else(|why| Err(BatchError::transient(why)))
     }
 
     async fn connect(&mut self) -> Result<(), String> {
         let (is_here, work) = (self.destination.is_local_disk(), self.destination.connect());
-        run_with_timeout(&self.settings, &self.tally, is_here, work).await.unwrap_or_else(Err)
+        run_with_timeout(&self.settings, &self.metrics, is_here, work).await.unwrap_or_else(Err)
     }
 
     fn count_delivered(&self, taken: &[Arc<SinkMessage>]) {
-        taken.iter().for_each(|message| self.tally.count_out(message.payload.len()));
+        taken.iter().for_each(|message| self.metrics.count_out(message.payload.len()));
         if !taken.is_empty() {
-            self.tally.batches.fetch_add(1, Relaxed);
+            self.metrics.batches.fetch_add(1, Relaxed);
         }
     }
 
     fn skip_message(&self, message: &SinkMessage, why: &str) {
-        self.tally.set_error(format!("{}: {why}", self.settings.target));
+        self.metrics.set_error(format!("{}: {why}", self.settings.target));
         let about = match message.event {
             Some(event) => event,
             None => &message.topic,
         };
-        self.tally.count_drop(
+        self.metrics.count_drop(
             &self.settings.name,
             LinkDropReason::Refused,
             &format!("{about}: {why}"),
@@ -419,7 +411,7 @@ impl Sink {
     /// Something was taken.
     fn record_success(&self, course: &mut SinkRetryState) {
         course.failures = 0;
-        if !self.tally.is_up.load(Relaxed) {
+        if !self.metrics.is_up.load(Relaxed) {
             self.mark_up();
         }
     }
@@ -427,8 +419,8 @@ impl Sink {
     fn mark_up(&self) {
         let (name, target) = (&*self.settings.name, &self.settings.target);
         info!(target: "godwit::sink", sink = name, %target, "connected");
-        self.tally.connects.fetch_add(1, Relaxed);
-        self.tally.is_up.store(true, Relaxed);
+        self.metrics.connects.fetch_add(1, Relaxed);
+        self.metrics.is_up.store(true, Relaxed);
     }
 }
 
@@ -436,7 +428,7 @@ impl Sink {
 /// have it done twice: where the far side is here it is said in the log and waited for.
 async fn run_with_timeout<T>(
     settings: &SinkSettings,
-    tally: &LinkMetrics,
+    metrics: &LinkMetrics,
     is_here: bool,
     work: impl Future<Output = T>,
 ) -> Result<T, String> {
@@ -446,10 +438,10 @@ async fn run_with_timeout<T>(
     match done {
         Ok(done) => Ok(done),
         Err(_) if is_here => {
-            tally.is_up.store(false, Relaxed);
+            metrics.is_up.store(false, Relaxed);
             let target = &settings.target;
             let why = format!("{target}: no answer within {limit_ms} ms, it is waited for");
-            tally.record_failure(&settings.name, why);
+            metrics.record_failure(&settings.name, why);
             Ok(work.await)
         }
         Err(_) => Err(format!("no answer within {limit_ms} ms")),

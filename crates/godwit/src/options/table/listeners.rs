@@ -68,7 +68,7 @@ pub(super) const ROWS: &[OptionRow] = &[
                again: handshakes from then on use the new ones, and nobody is dropped.",
         source: "RFC 6066, 3",
         set: |settings, value| {
-            settings.door.tls.certificates = value.list().iter().map(Into::into).collect();
+            settings.transport.tls.certificates = value.list().iter().map(Into::into).collect();
         },
     },
     OptionRow {
@@ -83,7 +83,7 @@ pub(super) const ROWS: &[OptionRow] = &[
                shown.",
         source: "RFC 8446, 4.4.2",
         set: |settings, value| {
-            settings.door.tls.chain = value.list().iter().map(Into::into).collect();
+            settings.transport.tls.chain = value.list().iter().map(Into::into).collect();
         },
     },
     OptionRow {
@@ -96,7 +96,7 @@ pub(super) const ROWS: &[OptionRow] = &[
                itself and vouches for no other. A client's certificate of X.509 version 1 is \
                accepted where a CA of this file signed it.",
         source: "",
-        set: |settings, value| settings.door.tls.client_authorities = path(value.text()),
+        set: |settings, value| settings.transport.tls.client_authorities = path(value.text()),
     },
     OptionRow {
         key: "tls.client_certificate",
@@ -109,7 +109,7 @@ pub(super) const ROWS: &[OptionRow] = &[
                requires one may be reached from other hosts without `allow_anonymous`.",
         source: "MQTT 5.0, 5.4.1",
         set: |settings, value| {
-            settings.door.tls.client = match value.text() {
+            settings.transport.tls.client = match value.text() {
                 "optional" => ClientCertificateMode::Optional,
                 "required" => ClientCertificateMode::Required,
                 _ => ClientCertificateMode::Off,
@@ -127,7 +127,7 @@ pub(super) const ROWS: &[OptionRow] = &[
                stays.",
         source: "RFC 5280, 5",
         set: |settings, value| {
-            settings.door.tls.revoked = value.list().iter().map(Into::into).collect();
+            settings.transport.tls.revoked = value.list().iter().map(Into::into).collect();
         },
     },
     OptionRow {
@@ -140,7 +140,7 @@ pub(super) const ROWS: &[OptionRow] = &[
                ECDSA costs a tenth of RSA's handshake.",
         source: "",
         set: |settings, value| {
-            settings.door.tls.keys = value.list().iter().map(Into::into).collect();
+            settings.transport.tls.keys = value.list().iter().map(Into::into).collect();
         },
     },
     OptionRow {
@@ -157,7 +157,7 @@ pub(super) const ROWS: &[OptionRow] = &[
                again, and nobody is dropped. Needs a build with `--features psk`, which links \
                OpenSSL.",
         source: "RFC 4279",
-        set: |settings, value| settings.door.psk_file = path(value.text()),
+        set: |settings, value| settings.transport.psk_file = path(value.text()),
     },
     OptionRow {
         key: "tls.version_min",
@@ -170,7 +170,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         set: |settings, value| {
             let oldest =
                 if value.text() == "1.3" { TlsVersionMin::V13 } else { TlsVersionMin::V12 };
-            settings.door.tls.version_min = oldest;
+            settings.transport.tls.version_min = oldest;
         },
     },
     OptionRow {
@@ -183,7 +183,7 @@ pub(super) const ROWS: &[OptionRow] = &[
                reach the listener can claim any address: let only the proxy reach it.",
         source: "",
         set: |settings, value| {
-            settings.door.proxy = match value.text() {
+            settings.transport.proxy = match value.text() {
                 "v1" => Some(ProxyVersions::V1),
                 "v2" => Some(ProxyVersions::V2),
                 "auto" => Some(ProxyVersions::Both),
@@ -201,7 +201,7 @@ pub(super) const ROWS: &[OptionRow] = &[
                kept by the broker then, 4096 at most, and each is good for once, so that nobody \
                can say it again. Where clients are asked for certificates there is none.",
         source: "RFC 8446, 8",
-        set: |settings, value| settings.door.quic.early_data = value.bool(),
+        set: |settings, value| settings.transport.quic.early_data = value.bool(),
     },
     OptionRow {
         key: "quic.idle_timeout_ms",
@@ -212,7 +212,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         long: "The client may ask for less. Silence is that of QUIC, which its clients can break \
                without a packet of MQTT; MQTT's keep-alive counts beside it.",
         source: "RFC 9000, 10.1",
-        set: |settings, value| settings.door.quic.idle_timeout_ms = value.u32(),
+        set: |settings, value| settings.transport.quic.idle_timeout_ms = value.u32(),
     },
     OptionRow {
         key: "quic.streams_max",
@@ -224,7 +224,7 @@ pub(super) const ROWS: &[OptionRow] = &[
                a client may publish and subscribe as well, with packet ids of its own: what it \
                subscribes to there comes there, until it ends the stream.",
         source: "RFC 9000, 4.6",
-        set: |settings, value| settings.door.quic.streams_max = value.u32(),
+        set: |settings, value| settings.transport.quic.streams_max = value.u32(),
     },
     OptionRow {
         key: "quic.window_bytes",
@@ -236,7 +236,7 @@ pub(super) const ROWS: &[OptionRow] = &[
                is the most that a client gets through, and so much memory it can make the broker \
                hold by leaving gaps.",
         source: "RFC 9000, 4.1",
-        set: |settings, value| settings.door.quic.window_bytes = value.u32(),
+        set: |settings, value| settings.transport.quic.window_bytes = value.u32(),
     },
     OptionRow {
         key: "unix.mode",
@@ -250,7 +250,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         long: "Who may write to the file may connect.",
         source: "",
         set: |settings, value| {
-            settings.door.unix_mode = mode(value.text()).expect("the row has checked it");
+            settings.transport.unix_mode = mode(value.text()).expect("the row has checked it");
         },
     },
     OptionRow {
@@ -266,7 +266,7 @@ pub(super) const ROWS: &[OptionRow] = &[
                somebody here looks at could connect otherwise. Other clients need not say an \
                origin.",
         source: "RFC 6455, 10.2",
-        set: |settings, value| settings.door.ws_origins = value.list().to_vec(),
+        set: |settings, value| settings.transport.ws_origins = value.list().to_vec(),
     },
 ];
 

@@ -65,7 +65,7 @@ impl Relay {
             }
         };
         if self.is_echo(&topic, publish) {
-            self.tally.count_echo();
+            self.metrics.count_echo();
             return self.acknowledge_dropped(publish.qos, publish.packet_id);
         }
         let matching = self.rules.inward.iter().find(|rule| rule.map.matches(&topic));
@@ -73,7 +73,7 @@ impl Relay {
         let Some((rule, name)) = named else {
             let loss =
                 if matching.is_some() { LinkDropReason::NoName } else { LinkDropReason::NoRule };
-            self.tally.count_drop(&self.name, loss, &topic);
+            self.metrics.count_drop(&self.name, loss, &topic);
             return self.acknowledge_dropped(publish.qos, publish.packet_id);
         };
         let retain = publish.retain && rule.keeps_retain && self.local_limits.takes_retain;
@@ -99,10 +99,10 @@ impl Relay {
         self.properties = properties;
         if self.to_local.len() - before > self.local_limits.packet_bytes_max as usize {
             self.to_local.truncate(before);
-            self.tally.count_drop(&self.name, LinkDropReason::TooLarge, &topic);
+            self.metrics.count_drop(&self.name, LinkDropReason::TooLarge, &topic);
             return self.acknowledge_dropped(publish.qos, publish.packet_id);
         }
-        self.tally.count_in(publish.payload.len());
+        self.metrics.count_in(publish.payload.len());
     }
 
     fn is_echo(&mut self, topic: &str, publish: &Publish<'_>) -> bool {
@@ -146,7 +146,7 @@ impl Relay {
     }
 
     fn count_invalid(&self, name: &str, why: &str) {
-        self.tally.count_drop(
+        self.metrics.count_drop(
             &self.name,
             LinkDropReason::InvalidPublish,
             &format!("{name}: it {why}"),
@@ -192,7 +192,7 @@ impl Relay {
     /// This broker has answered for a message of the other one's.
     pub(super) fn on_local_ack(&mut self, kind: PacketType, ack: PublishAck<'_>) {
         if ack.reason.is_error() {
-            self.tally.count_drop(&self.name, LinkDropReason::RefusedHere, ack.reason.name());
+            self.metrics.count_drop(&self.name, LinkDropReason::RefusedHere, ack.reason.name());
             return self.push_remote_ack(kind, ack);
         }
         // That nobody subscribes only a server may say.

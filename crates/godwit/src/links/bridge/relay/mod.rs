@@ -100,7 +100,7 @@ pub(crate) struct Relay {
     rules: Arc<BridgeRules>,
     remote_limits: RemoteBrokerLimits,
     local_limits: LocalBrokerLimits,
-    tally: Arc<LinkMetrics>,
+    metrics: Arc<LinkMetrics>,
     pub(crate) to_local: Vec<u8>,
     pub(crate) to_remote: Vec<u8>,
     /// Requests of ours that are not answered: until then nothing is published there.
@@ -142,7 +142,7 @@ impl Relay {
         rules: Arc<BridgeRules>,
         terms: RemoteBrokerLimits,
         near: LocalBrokerLimits,
-        tally: Arc<LinkMetrics>,
+        metrics: Arc<LinkMetrics>,
         past: FailoverState,
         seed: u16,
     ) -> Relay {
@@ -152,7 +152,7 @@ impl Relay {
             rules,
             remote_limits: terms,
             local_limits: near,
-            tally,
+            metrics,
             to_local: Vec::new(),
             to_remote: Vec::new(),
             pending_requests: Vec::new(),
@@ -283,7 +283,7 @@ impl Relay {
         if let Some(id) = packet_id {
             self.suspects.record_sent(id, &name, bytes);
         }
-        self.tally.count_out(publish.payload.len());
+        self.metrics.count_out(publish.payload.len());
         self.record_expected_echo(comes_back && !is_v5, &name, publish);
         self.complete_lowered_qos(publish, qos);
     }
@@ -362,7 +362,7 @@ impl Relay {
     }
 
     fn count_loop(&self, topic: &str, LoopFound(names): &LoopFound) {
-        self.tally.count_drop(
+        self.metrics.count_drop(
             &self.name,
             LinkDropReason::Loop,
             &format!("{topic}: it came round by {names}"),
@@ -376,7 +376,7 @@ impl Relay {
 
     /// The session here need not keep it any longer.
     fn drop_outbound(&mut self, publish: &Publish<'_>, loss: LinkDropReason) {
-        self.tally.count_drop(&self.name, loss, publish.topic);
+        self.metrics.count_drop(&self.name, loss, publish.topic);
         self.discard_local(publish);
     }
 
@@ -410,7 +410,7 @@ impl Relay {
     /// The other broker has answered for a message of ours.
     fn on_remote_ack(&mut self, kind: PacketType, ack: PublishAck<'_>) {
         if ack.reason.is_error() {
-            self.tally.count_drop(&self.name, LinkDropReason::Refused, ack.reason.name());
+            self.metrics.count_drop(&self.name, LinkDropReason::Refused, ack.reason.name());
         }
         let is_taken = kind == PacketType::PubRec && !ack.reason.is_error();
         if is_taken && self.failover.record_pubrec(ack.packet_id) {

@@ -102,7 +102,7 @@ impl Relay {
         self.last_answer = self.now;
         for ((filter, _), code) in wanted.iter().zip(codes).filter(|(_, code)| **code >= 0x80) {
             let why = ReasonCode::from_byte(*code).map_or("", ReasonCode::name);
-            self.tally.record_failure(
+            self.metrics.record_failure(
                 &self.name,
                 format!("it does not let us subscribe to {filter}: {why}"),
             );

@@ -68,7 +68,7 @@ pub(super) fn ack(id: u16, reason: ReasonCode) -> PublishAck<'static> {
 }
 
 pub(super) fn lost(pipe: &Relay, reason: &str) -> u64 {
-    pipe.tally.drop_counts().find(|(name, _)| *name == reason).expect("there is such a reason").1
+    pipe.metrics.drop_counts().find(|(name, _)| *name == reason).expect("there is such a reason").1
 }
 
 /// What came out, in words, and nothing is left.
@@ -148,7 +148,7 @@ fn nothing_is_published_before_our_requests_are_answered() {
     pipe.far(Packet::UnsubAck(answer)).unwrap();
     let answer = mqtt::SubAck { packet_id: id(7), properties, codes: &[2, 0x87] };
     pipe.far(Packet::SubAck(answer)).unwrap();
-    assert!(pipe.tally.last_error().contains("both/#: Not authorized"));
+    assert!(pipe.metrics.last_error().contains("both/#: Not authorized"));
     pipe.to_remote.clear();
     assert!(pipe.near(Packet::Publish(publish("out/a", 1, 7))).unwrap() > 0);
     assert_eq!(pipe.far_heard().len(), 1);
@@ -227,7 +227,7 @@ fn what_has_no_rule_or_is_too_large_is_counted_and_let_go() {
     let large = Publish { payload: &payload, ..publish("far/in/a", 1, 10) };
     pipe.far(Packet::Publish(large)).unwrap();
     assert_eq!((pipe.far_heard(), pipe.near_heard()), (vec!["PUBACK 10".to_string()], vec![]));
-    let losses: Vec<u64> = pipe.tally.drop_counts().map(|(_, count)| count).collect();
+    let losses: Vec<u64> = pipe.metrics.drop_counts().map(|(_, count)| count).collect();
     assert_eq!(losses, [2, 0, 2, 0, 0, 0, 0, 0]);
 }
 

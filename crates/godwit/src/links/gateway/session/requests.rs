@@ -63,8 +63,8 @@ impl GatewaySession {
             Some(told) => {
                 let frames = formats::encode_response(self.settings(), publish);
                 let message = MultipartMessage { envelope: told.envelope, frames };
-                let parcel = parcel(message, None);
-                if let Err(loss) = self.crowd().send_to(told.peer, parcel, self.settings()) {
+                let peer_message = parcel(message, None);
+                if let Err(loss) = self.crowd().send_to(told.peer, peer_message, self.settings()) {
                     self.count_drop(loss, publish.topic);
                 }
             }

@@ -134,7 +134,7 @@ impl PartitionOutcome {
 pub(super) struct LeaderConnections(HashMap<i32, KafkaConnection>);
 
 impl LeaderConnections {
-    /// Each broker's parcels as one request, all under way together. Why there was no answer, or
+    /// Each broker's batches as one request, all under way together. Why there was no answer, or
     /// what became of each.
     pub(super) async fn produce(
         &mut self,
