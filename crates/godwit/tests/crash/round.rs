@@ -283,6 +283,8 @@ const MESSAGES: u64 = 80;
 
 const LIFE_MAX: Duration = Duration::from_secs(2);
 const STILL: Duration = Duration::from_millis(50);
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Longer than a sync takes on a disk that other processes write gigabytes to; what is lost never
+/// comes.
+const PATIENCE: Duration = Duration::from_secs(60);
 const TURN_MAX: Duration = Duration::from_millis(20);
 const IDLE: Duration = Duration::from_micros(100);
