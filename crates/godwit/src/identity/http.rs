@@ -168,7 +168,7 @@ impl AuthResponseCache {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = answers.get(key).filter(|kept| kept.until > now)?;
         Some(match kept.decision.clone() {
-            CachedDecision::Allow { principal: mut principal, expires } => {
+            CachedDecision::Allow { mut principal, expires } => {
                 let left = |at: Instant| at.saturating_duration_since(now).as_millis() as u64;
                 principal.expires_in_ms = expires.map(left);
                 BackendOutcome::Allow(principal)
