@@ -28,7 +28,7 @@ struct DelayQueue {
     free_at: [Instant; 2],
 }
 
-/// What becomes of a packet.
+/// Decision about one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PacketFate {
     OnTime,
@@ -36,9 +36,10 @@ enum PacketFate {
     Lost,
 }
 
-/// How soon it notices that it is to end.
+/// Interval at which the forwarder checks whether it has to stop.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// What would wait longer for a slow line is lost, as where a router's queue is full.
+/// A packet that would wait longer than this for a slow line is dropped, as by a router whose queue
+/// is full.
 const QUEUE_MAX: Duration = Duration::from_millis(500);
 const PACKET_BYTES_MAX: usize = 64 * 1024;
 

@@ -32,18 +32,18 @@ use std::time::Duration;
 use tappers::Interface;
 use tappers::linux::Tun;
 
-/// Where connections through the line come from, ...
+/// Source address of connections through the line, ...
 pub const CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// ... where a server listens, ...
 pub const SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
 /// ... and what it is called from here.
 pub const IMPAIRED_SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 3, 1);
 
-/// What the line does to packets, each way.
+/// Conditions of the line, the same in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NetworkConditions {
     pub delay: Duration,
-    /// So many of a hundred packets are lost, ...
+    /// Percentage of packets that are lost, ...
     pub loss_percent: f64,
     /// ... and so many are later than the others, ...
     pub reorder_percent: f64,
@@ -51,7 +51,7 @@ pub struct NetworkConditions {
     pub reorder_delay: Duration,
     /// 0 is no limit.
     pub bytes_per_s: u64,
-    /// Nothing passes, and nobody is told.
+    /// The line drops every packet without an error to either side.
     pub is_cut: bool,
 }
 
@@ -160,7 +160,8 @@ fn configure_addresses() -> Result<(), String> {
     }
 }
 
-/// What it guards is whole between any two statements.
+/// Locks the conditions. A panic of another thread cannot leave them half-written, so a poisoned
+/// lock is taken as well.
 fn lock_conditions(weather: &Mutex<NetworkConditions>) -> MutexGuard<'_, NetworkConditions> {
     weather.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -21,7 +21,7 @@ use x509_parser::prelude::FromDer;
 use x509_parser::time::ASN1Time;
 use x509_parser::x509::X509Version;
 
-/// Which side of a connection shows the certificate.
+/// The side of a connection that presents the certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateUse {
     Client,
@@ -41,7 +41,7 @@ impl fmt::Display for CertificateRefusal {
 impl std::error::Error for CertificateRefusal {}
 
 impl CertificateRefusal {
-    /// The same as an error of a handshake.
+    /// Wraps the refusal in the error type of a TLS handshake.
     pub fn tls_error(text: impl Into<String>) -> Error {
         let refusal: Arc<dyn std::error::Error + Send + Sync> =
             Arc::new(CertificateRefusal(text.into()));
@@ -287,7 +287,7 @@ pub fn verify_tls12_message(
     if verified { Ok(HandshakeSignatureValid::assertion()) } else { Err(bad()) }
 }
 
-/// The same for TLS 1.3.
+/// Verifies a handshake signature of TLS 1.3 [RFC 8446, 4.4.3].
 pub fn verify_tls13_message(
     message: &[u8],
     certificate: &CertificateDer<'_>,

@@ -26,7 +26,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How connections are opened: TLS, and what may be under way.
+/// Options of outgoing QUIC connections: TLS, and transport parameters.
 #[derive(Clone, Debug)]
 pub struct QuicClientOptions(ClientConfig);
 
@@ -48,7 +48,7 @@ pub struct QuicClientEndpoint {
     pings_every: Duration,
     ping_at: Instant,
     ping_all_at: Instant,
-    /// What the socket did not take.
+    /// A datagram that the socket did not take, kept for the next try.
     unsent: Option<(Transmit, Vec<u8>)>,
     sent: Vec<u8>,
     received: Vec<u8>,
@@ -57,7 +57,7 @@ pub struct QuicClientEndpoint {
 #[derive(Debug)]
 struct QuicClientConnection {
     conn: Connection,
-    /// Whom to wake; none once it is closed.
+    /// The owner to wake; `None` once the connection is closed.
     owner: Option<u32>,
     stream: Option<StreamId>,
     timer: Option<Instant>,
@@ -70,7 +70,7 @@ struct QuicClientConnection {
 
 #[derive(Clone, Debug)]
 enum ConnectionLoss {
-    /// Nobody listens there.
+    /// No process listens on the port.
     Refused,
     Failed(ConnectionError),
 }
@@ -85,8 +85,8 @@ impl QuicClientOptions {
         Ok(QuicClientOptions(config))
     }
 
-    /// The same, but a connection on which nothing comes for so long is lost, whatever is said
-    /// into it meanwhile. Whoever asks for that pings more often.
+    /// Sets the idle timeout: a connection that receives nothing for `silence` is lost, even while
+    /// it sends. The caller has to ping more often than that.
     pub fn with_idle_timeout(mut self, silence: Duration) -> Result<QuicClientOptions, String> {
         let silence = IdleTimeout::try_from(silence).map_err(|error| error.to_string())?;
         let mut transport = transport_config();
@@ -321,7 +321,8 @@ impl QuicClientEndpoint {
         true
     }
 
-    /// Whatever else becomes of a datagram: it may get lost.
+    /// Notes a port where no process listens. Other errors mean that the datagram is lost, and QUIC
+    /// sends its content again.
     fn note_send_result(&mut self, done: &io::Result<()>) {
         if done.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             self.mark_all_refused();
@@ -529,17 +530,18 @@ impl AsFd for QuicClientEndpoint {
     }
 }
 
-/// Of a QUIC connection that was closed.
+/// Returns the error of a QUIC connection that was closed.
 fn not_connected() -> io::Error {
     io::ErrorKind::NotConnected.into()
 }
 
-/// What EMQX and NanoMQ say.
+/// ALPN name of MQTT over QUIC, as EMQX and NanoMQ use it.
 const ALPN: &[u8] = b"mqtt";
 /// EMQX's words: all is well.
 const NO_ERROR: VarInt = VarInt::from_u32(0);
-/// What was written and is not acknowledged: where a socket has the kernel's buffer.
+/// Largest number of bytes in flight on one connection: the counterpart of a TCP socket's send
+/// buffer.
 const SEND_WINDOW_BYTES: u64 = 256 * 1024;
 const BUFFER_BYTES: usize = 2 * 1024 * 1024;
-/// How long a socket that takes no more is left alone.
+/// Delay before a datagram is offered again to a socket that did not take it.
 const SEND_RETRY: Duration = Duration::from_millis(1);

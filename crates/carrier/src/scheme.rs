@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-/// One way to a broker.
+/// A scheme of a broker's URL, and the transport that the scheme stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UrlScheme {
     pub name: &'static str,
-    /// What others call it.
+    /// Other names of the same scheme.
     aliases: &'static [&'static str],
     pub port: u16,
     pub is_tls: bool,
@@ -15,7 +15,7 @@ pub struct UrlScheme {
 }
 
 impl UrlScheme {
-    /// Where WebSocket finds MQTT, where it is spoken and nobody says another path.
+    /// Returns the default path of WebSocket, and `None` for other transports.
     pub fn websocket_path(self) -> Option<Arc<str>> {
         self.is_websocket.then(|| "/mqtt".into())
     }
@@ -24,7 +24,7 @@ impl UrlScheme {
         SCHEMES.iter().find(|one| one.name == name || one.aliases.contains(&name)).copied()
     }
 
-    /// The same with TLS.
+    /// Returns the scheme of the same transport with TLS.
     pub fn with_tls(self) -> UrlScheme {
         let is_same = |one: &&UrlScheme| {
             one.is_tls && one.is_websocket == self.is_websocket && one.is_quic == self.is_quic

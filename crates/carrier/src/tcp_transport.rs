@@ -8,7 +8,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-/// What lies between TCP and MQTT.
+/// The layers between TCP and MQTT.
 #[derive(Clone, Debug, Default)]
 pub struct TransportLayers {
     pub tls: Option<Arc<ClientConfig>>,
@@ -170,7 +170,7 @@ impl AsFd for TcpTransport {
     }
 }
 
-/// What lies below WebSocket: the socket, or TLS on it.
+/// The stream below WebSocket: a socket, or TLS on a socket.
 struct LowerStream<'a> {
     stream: &'a mut TcpStream,
     tls: &'a mut Option<Box<ClientConnection>>,

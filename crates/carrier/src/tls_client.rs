@@ -36,7 +36,7 @@ impl TlsClientOptions {
         self.client_config_for(rustls::DEFAULT_VERSIONS)
     }
 
-    /// Of these versions of TLS alone.
+    /// Builds the configuration for the given versions of TLS only.
     pub fn client_config_for(
         &self,
         versions: &[&'static SupportedProtocolVersion],
@@ -104,7 +104,7 @@ fn host_roots() -> Result<RootCertStore, String> {
     Err("this host has no file of CAs, use --cafile FILE or --insecure".to_string())
 }
 
-/// Where distributions keep the CAs that they trust.
+/// Files with trusted CAs, as Linux distributions install them.
 const BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

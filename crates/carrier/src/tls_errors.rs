@@ -73,12 +73,12 @@ pub fn describe_server_error(error: &Error) -> String {
     }
 }
 
-/// The same for an error of I/O that may carry one of TLS.
+/// Describes an I/O error of a connection to a server, with the TLS error inside if there is one.
 pub fn describe_io_error(error: &std::io::Error) -> String {
     describe_io(error, describe_server_error)
 }
 
-/// The same where the peer is a client of ours.
+/// Describes an I/O error of a connection from a client, with the TLS error inside if there is one.
 pub fn describe_client_io_error(error: &std::io::Error) -> String {
     describe_io(error, describe_client_error)
 }

@@ -34,7 +34,8 @@ impl QuicUdpSocket {
         self.socket.as_raw_fd()
     }
 
-    /// How many datagrams of equal size one send may carry.
+    /// Returns the largest number of datagrams of equal size in one send (generic segmentation
+    /// offload).
     pub fn train_len_max(&self) -> usize {
         self.state.max_gso_segments()
     }

@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 
 #[derive(Debug)]
 pub(super) struct WebSocketClient {
-    /// Until the server has agreed.
+    /// The upgrade request, until the server has accepted it.
     pending_upgrade: Option<WebSocketUpgrade>,
     masks: MaskGenerator,
     /// Taken and not yet written: the request, then frames.
@@ -21,7 +21,7 @@ pub(super) struct WebSocketClient {
     payload_left: u64,
 }
 
-/// What asks a server for WebSocket.
+/// The HTTP request that upgrades a connection to WebSocket [RFC 6455, 4.1].
 #[derive(Debug)]
 pub struct WebSocketUpgrade {
     pub request: String,
@@ -71,8 +71,8 @@ fn random<const LEN: usize>() -> [u8; LEN] {
     bytes
 }
 
-/// One for each frame, which nobody can tell who chooses the payload (RFC 6455, 5.3): proxies are
-/// not to take what is in it for a request.
+/// Generates a masking key for each frame. The keys cannot be predicted from payloads, so that no
+/// payload passes for a request at a proxy [RFC 6455, 5.3].
 #[derive(Debug)]
 struct MaskGenerator(u64);
 
@@ -255,7 +255,7 @@ fn write_frame(opcode: u8, payload: &[u8], mask: [u8; 4], out: &mut Vec<u8>) {
 const CONTINUED: u8 = 0;
 const BINARY: u8 = 2;
 const CLOSE: u8 = 8;
-/// Of a close frame: 1000, all is well.
+/// Status code 1000 of a close frame: normal closure.
 const NORMAL: [u8; 2] = [0x03, 0xE8];
 const PING: u8 = 9;
 const PONG: u8 = 10;

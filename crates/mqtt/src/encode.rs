@@ -12,7 +12,7 @@ use crate::reason_code::ReasonCode;
 pub const PINGREQ: [u8; 2] = [PacketType::PingReq.first_byte(), 0];
 pub const PINGRESP: [u8; 2] = [PacketType::PingResp.first_byte(), 0];
 
-/// Of the protocol version.
+/// Bit of the protocol version by which a bridge marks itself in a CONNECT of 3.1.1.
 pub(crate) const BRIDGE: u8 = 0x80;
 
 impl Packet<'_> {
@@ -245,7 +245,7 @@ pub fn encode_remaining_len(len: usize, out: &mut Vec<u8>) {
     out.extend(bytes.into_iter().take(len_len));
 }
 
-/// How many bytes `n` takes as a variable byte integer.
+/// Returns the number of bytes of `n` as a variable byte integer, 1 to 4.
 #[inline]
 pub fn varint_len(n: u32) -> usize {
     match n {

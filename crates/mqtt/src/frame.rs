@@ -8,12 +8,12 @@
 
 use crate::violation::Violation;
 
-/// One whole packet, still encoded.
+/// A whole packet, still encoded, as [`split_frame`] cuts it out of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketFrame<'a> {
     pub first: u8,
     pub body: &'a [u8],
-    /// Of the whole packet: fixed header and body.
+    /// Length of the whole packet in bytes: fixed header and body.
     pub len: usize,
 }
 

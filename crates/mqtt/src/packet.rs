@@ -214,7 +214,8 @@ pub struct Subscribe<'a> {
     pub filters: SubscriptionList<'a>,
 }
 
-/// What one filter of a SUBSCRIBE asks for. In 3.x only `qos` travels.
+/// Subscription options of one filter of a SUBSCRIBE [MQTT 5.0, 3.8.3.1]. MQTT 3.x transmits only
+/// `qos`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubscribeOptions {
     pub qos: QoS,
@@ -234,7 +235,7 @@ pub struct SubscriptionList<'a> {
 pub struct SubAck<'a> {
     pub packet_id: PacketId,
     pub properties: Properties<'a>,
-    /// One byte a filter, as 5.0 has them: 3.x knows one code for every failure.
+    /// One reason code for each filter, as in MQTT 5.0; 3.x has a single code for every failure.
     pub codes: &'a [u8],
 }
 

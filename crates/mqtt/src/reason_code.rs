@@ -56,7 +56,7 @@ pub enum ReasonCode {
 
 #[expect(non_upper_case_globals, reason = "a second name of a variant reads like a variant")]
 impl ReasonCode {
-    /// What DISCONNECT calls 0x00.
+    /// The name of 0x00 in a DISCONNECT.
     pub const NormalDisconnection: ReasonCode = ReasonCode::Success;
 }
 

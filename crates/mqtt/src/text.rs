@@ -30,7 +30,7 @@ impl<'a> PacketReader<'a> {
         PacketReader { rest: bytes }
     }
 
-    /// What was not read yet.
+    /// Returns the bytes that are still unread.
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.rest

@@ -59,7 +59,8 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// What DISCONNECT, or CONNACK before the connection stands, says to a 5.0 peer.
+    /// Returns the reason code for the peer: of the DISCONNECT, or of the CONNACK while the
+    /// connection is not established. Only MQTT 5.0 sends it.
     pub fn reason(self) -> ReasonCode {
         match self {
             Violation::ConnAckFlagsInvalid

@@ -9,7 +9,7 @@
 use crate::socket_type::SocketType;
 use crate::{MultipartMessage, SocketEvent};
 
-/// So many devices it may have come through.
+/// Largest number of devices that a request may pass through before it is dropped.
 const HOPS_MAX: usize = 15;
 /// A routing id has at most so many bytes (ZeroMQ RFC 28): an envelope is kept until its answer.
 const ID_BYTES_MAX: usize = 255;
@@ -33,7 +33,8 @@ pub(crate) fn decode_zmq(pattern: SocketType, mut frames: Vec<Vec<u8>>) -> Socke
     }
 }
 
-/// How many bytes of a body are not its message's.
+/// Returns the length of the SP header before the message in `body`, and `None` if the header is
+/// incomplete.
 fn sp_header(pattern: SocketType, body: &[u8]) -> Option<usize> {
     if pattern == SocketType::Pair1 {
         let hops = body.get(..HOP_BYTES)?;
@@ -55,7 +56,7 @@ pub(crate) fn decode_sp(pattern: SocketType, body: &[u8]) -> SocketEvent {
     SocketEvent::Message(MultipartMessage { envelope, frames: vec![body.to_vec()] })
 }
 
-/// What goes out before the first frame of a message of nanomsg.
+/// Returns the bytes that an SP socket sends before the first frame of a message.
 pub(crate) fn sp_header_bytes(pattern: SocketType, message: &MultipartMessage) -> &[u8] {
     match (pattern, message.envelope.first()) {
         (SocketType::Pair1, _) => &[0, 0, 0, 1],
@@ -75,7 +76,7 @@ impl MultipartMessage {
         MultipartMessage { envelope: vec![encode_request_id(number)], frames }
     }
 
-    /// Which question it answers, or is.
+    /// Returns the id of the request that this message is, or that it answers.
     pub fn request_id(&self) -> Option<u32> {
         let number: [u8; HOP_BYTES] = self.envelope.last()?.as_slice().try_into().ok()?;
         let number = u32::from_be_bytes(number);

@@ -26,22 +26,23 @@ pub use zmtp::PlainCredentials;
 use std::collections::VecDeque;
 use std::fmt;
 
-/// What goes over such a socket as one.
+/// A message of several frames, which a socket sends and receives as a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MultipartMessage {
-    /// Whom a request is from, or an answer for; empty where nobody is asked.
+    /// Address of the peer that a request came from or that a response goes to; empty for patterns
+    /// without requests.
     pub envelope: Vec<Vec<u8>>,
-    /// One of nanomsg has one frame.
+    /// Frames of the message: exactly one for nanomsg and NNG, at least one for ZeroMQ.
     pub frames: Vec<Vec<u8>>,
 }
 
-/// What came of bytes.
+/// An event that [`SocketProtocol`] decodes from received bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketEvent {
     /// Hands are shaken: messages may go both ways.
     Open,
     Message(MultipartMessage),
-    /// It wants what begins so, ...
+    /// The peer subscribes to messages that begin with these bytes, ...
     Subscribe(Vec<u8>),
     /// ... or no longer, ...
     Cancel(Vec<u8>),
@@ -49,7 +50,7 @@ pub enum SocketEvent {
     Unroutable,
 }
 
-/// How much a peer may say at once.
+/// Limits on the size of what a peer may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageLimits {
     /// All frames of a message together.
@@ -62,22 +63,22 @@ pub const FRAMES_MAX: usize = 256;
 /// Why it cannot go on with a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketError {
-    /// It speaks another language.
+    /// The greeting is not one of this protocol.
     Greeting,
     Version(u8),
     Mechanism(String),
     /// The kind of socket that it says it is.
     SocketType(String),
     Credentials,
-    /// It has refused us, and says why.
+    /// The peer refused the connection for this reason.
     Refused(String),
     TooLarge,
     TooManyFrames,
-    /// What no peer may say there.
+    /// A command that the protocol does not allow at this point.
     Command(&'static str),
     /// Frames of WebSocket that are none.
     WebSocket(&'static str),
-    /// It has said goodbye.
+    /// The peer closed the connection in the protocol's own way.
     Closed,
 }
 
@@ -104,7 +105,7 @@ impl fmt::Display for SocketError {
 
 impl std::error::Error for SocketError {}
 
-/// One connection's half of the conversation that is ours.
+/// Our side of one connection, without I/O: bytes in, [`SocketEvent`]s out, bytes to send.
 #[derive(Debug)]
 pub enum SocketProtocol {
     Sp(sp::SpCodec),
@@ -112,12 +113,13 @@ pub enum SocketProtocol {
 }
 
 impl SocketProtocol {
-    /// Of nanomsg and NNG, over what carries it.
+    /// Creates a connection of nanomsg or NNG over the given transport.
     pub fn sp(pattern: SocketType, carrier: SpTransport, limits: MessageLimits) -> SocketProtocol {
         SocketProtocol::Sp(sp::SpCodec::new(pattern, carrier, limits))
     }
 
-    /// Of ZeroMQ; who listens is the server where there are passwords.
+    /// Creates a connection of ZeroMQ. With passwords the listening side is the server of PLAIN
+    /// [ZMTP 3.1].
     pub fn zmtp(
         pattern: SocketType,
         plain: Option<PlainCredentials>,
@@ -172,9 +174,9 @@ impl SocketProtocol {
     }
 }
 
-/// What must hold for any bytes: what comes of them does not depend on the pieces they come in,
-/// and there is never more of it than there was. For the fuzzer, and for its corpus. The first
-/// byte says which socket hears them, the second how long the pieces are.
+/// Checks two properties for any bytes: the events do not depend on how the bytes are split, and
+/// they never hold more bytes than were received. Used by the fuzzer and its corpus. The first byte
+/// of `bytes` selects the socket type, the second the length of the pieces.
 pub fn probe(bytes: &[u8]) {
     let [which, piece, bytes @ ..] = bytes else { return };
     let whole = decode_in_pieces(*which, bytes, bytes.len());

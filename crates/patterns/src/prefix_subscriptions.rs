@@ -20,9 +20,9 @@ pub struct PrefixSubscriptions {
 
 #[derive(Debug, Default)]
 struct PrefixNode {
-    /// What leads here from the node above.
+    /// Bytes on the edge from the parent node to this one.
     part: Box<[u8]>,
-    /// How often what ends here was asked for.
+    /// Number of subscriptions whose prefix ends at this node.
     count: u32,
     /// In the order of their first bytes, of which each has another.
     next: Vec<PrefixNode>,
@@ -30,7 +30,8 @@ struct PrefixNode {
 
 /// Longer ones are refused: no topic that MQTT has begins so.
 const PREFIX_BYTES_MAX: usize = 1024;
-/// What one costs beside its bytes: its node, and the one where its way leaves another's.
+/// Upper bound of the memory of one prefix in addition to its bytes: its node, and the node where
+/// its edge splits another one.
 const NODES_BYTES: usize = 256;
 
 impl PrefixSubscriptions {
@@ -65,7 +66,7 @@ impl PrefixSubscriptions {
         true
     }
 
-    /// What they take in memory, at most.
+    /// Upper bound of the memory of all prefixes in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -87,7 +88,7 @@ fn cost(prefix: &[u8]) -> usize {
 }
 
 impl PrefixNode {
-    /// Where the way goes on, and what is left of it there.
+    /// Returns the child on the path of `rest`, and the part of `rest` behind it.
     fn descend<'r>(&self, rest: &'r [u8]) -> Option<(usize, &'r [u8])> {
         let at = self.child_index(*rest.first()?).ok()?;
         Some((at, rest.strip_prefix(&*self.next[at].part)?))
@@ -125,7 +126,7 @@ impl PrefixNode {
         &mut node.count
     }
 
-    /// One less of what ends behind this way, of which there is some. Says whether it was the last.
+    /// Removes one subscription to `prefix`, which must exist. Returns whether it was the last one.
     fn remove(&mut self, prefix: &[u8]) -> bool {
         let (mut node, mut rest) = (self, prefix);
         while let Some((at, left)) = node.descend(rest) {
@@ -138,7 +139,7 @@ impl PrefixNode {
         node.count == 0
     }
 
-    /// The same of what ends at the next node there.
+    /// Removes one subscription that ends at the child `at`. Returns whether it was the last one.
     fn release_child(&mut self, at: usize) -> bool {
         let next = &mut self.next[at];
         next.count -= 1;
@@ -167,7 +168,7 @@ impl PrefixNode {
         *self = PrefixNode { part, count: 0, next: vec![below] };
     }
 
-    /// Where nothing ends and there is one way on, it is one way.
+    /// Merges a node without subscriptions into its only child.
     fn merge_only_child(&mut self) {
         let is_root = self.part.is_empty();
         if is_root || self.count > 0 || self.next.len() != 1 {

@@ -1,6 +1,6 @@
 //! The kinds of sockets, and which goes with which.
 
-/// Whose sockets they are.
+/// Family of protocols that a socket type belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProtocolFamily {
     /// nanomsg and NNG: scalability protocols.
@@ -27,16 +27,16 @@ pub enum SocketType {
     Xsub,
 }
 
-/// What becomes of a message that one of ours sends.
+/// Rule by which a socket distributes the messages that it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoutingStrategy {
-    /// It goes to all who want it, and past whoever is slow.
+    /// Every peer that wants the message gets it; a slow peer misses it.
     All,
-    /// It goes to one of them, and waits until one has room.
+    /// One peer gets the message, which waits until a peer has room.
     One,
-    /// It goes to who asked.
+    /// The peer that sent the request gets the message.
     Requester,
-    /// It sends none.
+    /// The socket sends no messages.
     None,
 }
 
@@ -185,7 +185,7 @@ impl SocketType {
         self.row().name
     }
 
-    /// Those of a family.
+    /// Iterates over the socket types of a family.
     pub fn all(family: ProtocolFamily) -> impl Iterator<Item = SocketType> {
         ROWS.iter().map(|row| row.socket_type).filter(move |pattern| pattern.is_in_family(family))
     }
@@ -247,7 +247,8 @@ impl SocketType {
         self.row().sp.map_or(0, |(_, peer, _)| peer)
     }
 
-    /// What WebSocket calls the side that listens: ours, or that of who listens for ours.
+    /// Returns the WebSocket subprotocol: of our socket type if the peer listens, and of the
+    /// listener's peer if we do.
     pub fn web_protocol(self, listens: bool) -> String {
         let number = if listens { self.sp_number() } else { self.sp_peer() };
         let named = ROWS.iter().find_map(|row| row.sp.filter(|(own, _, _)| *own == number));

@@ -12,12 +12,12 @@ use crate::websocket::WebSocketCodec;
 use crate::{MessageLimits, MultipartMessage, SocketError, SocketEvent, envelope};
 use std::collections::VecDeque;
 
-/// What brings its bytes.
+/// Transport below an SP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpTransport {
     Stream,
     Ipc,
-    /// Who has connected masks what it says.
+    /// The connecting side masks its frames [RFC 6455, 5.3].
     WebSocket {
         masks: bool,
     },

@@ -21,14 +21,14 @@ const FIN: u8 = 0x80;
 const RESERVED: u8 = 0x70;
 const MASKED: u8 = 0x80;
 const CONTROL_BYTES_MAX: u64 = 125;
-/// It is there against proxies that take payloads for requests, and need not be secret between
-/// two programs.
+/// Masking key of sent frames. Masking protects proxies that would take a payload for a request, so
+/// the key need not be secret between two programs.
 const MASK: [u8; 4] = *b"Gdwt";
 
 struct WebSocketFrame {
     opcode: u8,
     is_last: bool,
-    /// Where its payload begins and ends.
+    /// Start and end of the payload in the buffer.
     from: usize,
     to: usize,
     key: Option<[u8; 4]>,

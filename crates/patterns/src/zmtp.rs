@@ -10,7 +10,7 @@ use crate::socket_type::SocketType;
 use crate::{FRAMES_MAX, MessageLimits, MultipartMessage, SocketError, SocketEvent, envelope};
 use std::collections::VecDeque;
 
-/// Who may come in by PLAIN, or who we are.
+/// User name and password of PLAIN: those that a server accepts, or those that a client sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlainCredentials {
     pub user_name: Box<str>,
@@ -31,7 +31,7 @@ pub struct ZmtpCodec {
     frames_bytes: usize,
 }
 
-/// What has to come next.
+/// The part of the handshake that is expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ZmtpStage {
     Greeting,
@@ -58,8 +58,8 @@ const NULL: &str = "NULL";
 const PLAIN: &str = "PLAIN";
 /// Commands are names, sizes and a few words.
 const COMMAND_BYTES_MAX: usize = 4096;
-/// What libzmq says to a wrong password: it writes "\\x5ERROR", whose first letter C takes for a
-/// part of the number (4.3.5).
+/// The ERROR command of libzmq 4.3.5 for a wrong password. libzmq writes "\\x5ERROR" in C, where
+/// the `E` is taken as a part of the number.
 const LIBZMQ_ERROR: &[u8] = b"^RROR";
 const SUBSCRIBE: u8 = 1;
 const CANCEL: u8 = 0;
@@ -375,7 +375,7 @@ fn write_property(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// What stands behind a length of one byte, and the rest.
+/// Splits off a string with a length of one byte. Returns the string and the bytes behind it.
 fn read_short_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first()?;
     rest.split_at_checked(usize::from(*len))

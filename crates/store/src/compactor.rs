@@ -12,7 +12,7 @@ pub(crate) struct Compactor {
     shared: Arc<StoreCore>,
     manifest: Manifest,
     failing: bool,
-    /// Everything is to be merged, with what was sealed for it.
+    /// Whether a merge of all tables, and of the memtables sealed for it, is under way.
     compacts_all: bool,
     /// Tables with a block that cannot be read. They stay as they are until an open repairs them.
     unreadable_tables: BTreeSet<u64>,
@@ -20,7 +20,7 @@ pub(crate) struct Compactor {
     last_full_compaction: Option<(Instant, Duration)>,
 }
 
-/// Which tables become one: a range of the list.
+/// A range of the table list that is merged into one table.
 type TableSpan = std::ops::Range<usize>;
 
 impl Compactor {
@@ -165,7 +165,8 @@ impl Compactor {
         }
     }
 
-    /// What is damaged is merged no more: the others are, so that they do not become too many.
+    /// Excludes damaged tables from merging, and reports the damage. Other tables are still merged,
+    /// so that their number stays bounded.
     fn exclude_damaged(&mut self, damage: Vec<StoreDamage>) {
         for damage in &damage {
             if let StoreDamage::Block { table, .. } = damage {
@@ -339,7 +340,7 @@ fn is_mostly_removals(tables: &[Arc<SortedTable>]) -> bool {
 /// Above all tiers: what is of it is merged with nothing.
 const UNREADABLE_TIER: u32 = u32::MAX;
 
-/// How many tables become one.
+/// Number of tables of a tier that are merged into one.
 const TIER: usize = 4;
 
 /// With more tables than this a long merge is not interrupted, and memory waits: the store becomes

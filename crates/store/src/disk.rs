@@ -23,11 +23,12 @@ pub struct StoreOptions {
     /// Bytes of log and tables; above it the store is full. Merging needs up to as much again for
     /// as long as it runs.
     pub bytes_max: u64,
-    /// What is kept in memory before it becomes a table.
+    /// Bytes of the memtable at which it is written as a table.
     pub memory_bytes: usize,
-    /// What may wait for the disk before the store is crowded; it is full at twice as much.
+    /// Bytes that may wait for the disk before the store is crowded. The store is full at twice as
+    /// many.
     pub inbox_bytes: usize,
-    /// How long batches wait for the disk that nobody waits for.
+    /// Longest delay before a lazy batch is synced: see [`StoreBatch::set_lazy`].
     pub lazy: Duration,
     /// Open although something is missing, and go on without it.
     pub repair: bool,
@@ -45,15 +46,15 @@ impl Default for StoreOptions {
     }
 }
 
-/// What the owner of a store hears, on one of the store's threads.
+/// An event for the owner of a store. The handler runs on a thread of the store.
 #[derive(Debug)]
 pub enum StoreEvent {
-    /// Everything up to here survives whatever happens now.
+    /// Every batch up to this one is on the disk.
     Durable(BatchSeq),
     /// The disk refused; what waits for it is kept, and tried again until it goes.
     Failing(Fault),
     Recovered,
-    /// What cannot be read was come upon by who merges tables.
+    /// A merge found a block that cannot be read.
     Damaged(Fault),
     /// The store is crowded no longer.
     BacklogCleared,
@@ -67,7 +68,7 @@ pub struct DiskStore {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What commits and reads: as many as there are shards.
+/// A handle to commit and to read with; each shard has its own.
 #[derive(Clone)]
 pub struct StoreHandle {
     shared: Arc<StoreCore>,
@@ -173,14 +174,15 @@ impl StoreHandle {
         tight
     }
 
-    /// The same as `commit`, but what is refused stays with the caller.
+    /// Commits a batch. On a fault the batch is unchanged and stays with the caller.
     pub fn try_commit(&mut self, batch: &mut StoreBatch) -> Result<BatchSeq, Fault> {
         let mut state = self.shared.lock();
         self.shared.admit(&mut state, batch)?;
         Ok(self.apply_batch(state, batch))
     }
 
-    /// Nothing is refused: for what a process begins with, which may not come after anything else.
+    /// Commits a batch without a check of the quota. For the first batch of a process, which must
+    /// precede all others.
     pub fn commit_initial(&mut self, mut batch: StoreBatch) -> BatchSeq {
         let state = self.shared.lock();
         self.apply_batch(state, &mut batch)
@@ -303,7 +305,7 @@ pub(crate) struct LogSegment {
     pub bytes: u64,
 }
 
-/// What the handles, the writer and the keeper have in common.
+/// The state that the handles, the log writer and the compactor share.
 pub(crate) struct StoreCore {
     pub folder: Arc<dyn StoreFolder>,
     pub id: u64,
@@ -312,7 +314,7 @@ pub(crate) struct StoreCore {
     pub durable: AtomicU64,
     backlogged: AtomicBool,
     nearly_full: AtomicBool,
-    /// Of the segment that is being written.
+    /// Bytes of the segment that is being written.
     pub log_bytes: AtomicU64,
     state: Mutex<StoreState>,
     pub to_write: Condvar,
@@ -333,7 +335,7 @@ pub(crate) struct StoreState {
     pub segments: VecDeque<LogSegment>,
     /// Records that the writer has not taken yet.
     pub inbox: Vec<u8>,
-    /// Somebody waits for one of them.
+    /// Whether an inbox record belongs to a batch that is not lazy.
     pub urgent: bool,
     pub writer_waits: bool,
     /// The keeper wants the segment closed that is being written, to be rid of it.
@@ -449,7 +451,8 @@ impl StoreState {
     }
 }
 
-/// What a scan sees of one moment. What can change is copied, so it holds only so much of it.
+/// A consistent view for a scan. Memory that can change is copied, so a snapshot covers a bounded
+/// range of keys.
 struct ScanSnapshot {
     active: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     sealed: VecDeque<Arc<SealedMemtable>>,
@@ -482,7 +485,7 @@ impl SealedMemtable {
     }
 }
 
-/// What a pair costs beside its bytes: two vectors, and its share of a node.
+/// Memory of a pair in addition to its bytes: two vectors, and a share of a tree node.
 const PAIR_BYTES: usize = 64;
 
 /// Parts of the memory that may wait for the keeper.

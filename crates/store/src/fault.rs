@@ -9,7 +9,8 @@ use std::path::PathBuf;
 pub enum Fault {
     /// The store has ended; a handle that outlives it takes nothing more.
     Closed,
-    /// What was written is not what is there. An open with `repair` goes on without it.
+    /// The stored data differ from the data that were written. An open with `repair` goes on
+    /// without the damaged part.
     Damaged(Vec<StoreDamage>),
     Disk(io::Error),
     /// No room: the quota, the disk, or what may wait for the disk. Nothing of the batch was taken,
@@ -21,15 +22,15 @@ pub enum Fault {
     Version(u32),
 }
 
-/// One thing that a store had and has no longer.
+/// A part of the store that is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreDamage {
     /// Batches that were durable, both ends included.
     Batches { from: BatchSeq, to: BatchSeq },
     /// The keys and values of one block.
     Block { table: u64, at: u64 },
-    /// What tells where a table's blocks are. They are read from the first on, up to one that
-    /// does not match its checksum: so many.
+    /// The index of a table. The first `blocks` blocks can be read without it, up to one that does
+    /// not match its checksum.
     Index { table: u64, blocks: u64 },
     /// The file that says which tables belong to the store.
     Manifest,

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// One folder without folders in it.
+/// A flat folder of files. The simulator has its own.
 pub trait StoreFolder: Send + Sync {
     fn names(&self) -> io::Result<Vec<String>>;
 

@@ -40,7 +40,7 @@ pub enum KeySpace {
     Sessions = 4,
 }
 
-/// One tick's changes.
+/// The changes of one tick, which reach the disk together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreBatch {
     changes: Vec<BatchChange>,
@@ -55,7 +55,7 @@ struct BatchChange {
     value: Option<Vec<u8>>,
 }
 
-/// What `scan` calls for each pair; false stops it.
+/// Callback of a scan, called with key and value of each pair. Returning `false` stops the scan.
 pub type PairVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
 pub trait KeyValueStore: Send {
@@ -90,7 +90,8 @@ impl StoreBatch {
         self.changes.push(BatchChange { space, key, value: None });
     }
 
-    /// Nobody waits for this batch: it may reach the disk together with later ones.
+    /// Marks the batch as lazy: no client waits for it, so it may be synced together with later
+    /// batches.
     pub fn set_lazy(&mut self) {
         self.lazy = true;
     }
@@ -108,7 +109,7 @@ impl StoreBatch {
         self.changes.iter().map(|change| (change.space, &change.key[..], change.value.as_deref()))
     }
 
-    /// The same, to keep.
+    /// Consumes the batch and returns its changes, as [`StoreBatch::changes`] does by reference.
     pub fn into_changes(self) -> impl Iterator<Item = (KeySpace, Vec<u8>, Option<Vec<u8>>)> {
         self.changes.into_iter().map(|change| (change.space, change.key, change.value))
     }

@@ -7,7 +7,7 @@ use crate::{BatchChange, KeySpace, StoreBatch};
 #[derive(Debug)]
 pub(crate) struct LogRecord<'a> {
     pub seq: u64,
-    /// Everything up to here was on the disk when this record was made.
+    /// The last batch that was on the disk when this record was written.
     pub durable: u64,
     pub body: &'a [u8],
 }
@@ -75,8 +75,8 @@ fn read_change(rest: &mut &[u8]) -> Option<BatchChange> {
     Some(BatchChange { space: KeySpace::from_number(space)?, key, value })
 }
 
-/// What every record begins with. It differs from store to store and is told to nobody, so a client
-/// cannot fill its messages with what looks like the beginnings of records.
+/// The first bytes of every record. They differ from store to store and are never published, so a
+/// client cannot fill its messages with bytes that look like records.
 pub(crate) fn marker(id: u64) -> [u8; 4] {
     (id as u32).to_le_bytes()
 }

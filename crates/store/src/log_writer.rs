@@ -15,7 +15,7 @@ pub(crate) struct LogWriter {
     shared: Arc<StoreCore>,
     file: Option<Box<dyn StoreFile>>,
     number_next: u64,
-    /// Of the file: what is in it, and what of it is synced.
+    /// Length of the file in bytes, and how many of them are synced.
     written: u64,
     synced: u64,
     /// Records that no sync has covered, and how many of their bytes the file has.
@@ -32,7 +32,7 @@ pub(crate) struct LogWriter {
     turn: u64,
 }
 
-/// What came with the inbox.
+/// Work that the writer takes together with the inbox.
 struct WriterWork {
     urgent: bool,
     end_segment: bool,
@@ -121,7 +121,7 @@ impl LogWriter {
         taken
     }
 
-    /// How long until something must be done without anybody asking.
+    /// Returns the time until a lazy batch is synced or the durable mark is written.
     fn time_until_due(&self) -> Option<Duration> {
         let sync = self.lazy_since.map(|at| self.lazy_delay().saturating_sub(at.elapsed()));
         let behind = self.marked < self.durable();
@@ -238,7 +238,7 @@ pub(crate) const KIND: &str = "log";
 /// A segment in memories: a few tables are made of it, and then it goes as a whole.
 const SEGMENT: u64 = 4;
 
-/// What is kept for a second try, whether anybody waits for it or not.
+/// Largest number of unsynced bytes that are kept for a second try.
 const UNSYNCED_MAX: usize = 1 << 20;
 
 const MARK_EVERY: Duration = Duration::from_secs(1);

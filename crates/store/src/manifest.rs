@@ -7,7 +7,7 @@ use crate::files::{StoreFile, StoreFolder, read_file};
 use crate::log_record::take_array;
 use std::io;
 
-/// Which tables belong to the store, and up to which batch they hold everything.
+/// The tables of the store, and the last batch that they hold entirely.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
     /// Drawn when the store was made.
@@ -26,7 +26,8 @@ impl Manifest {
         folder.sync()
     }
 
-    /// The same, but a power cut may bring back what was there. After a fault what was there stays.
+    /// Replaces the manifest without a sync of the folder: a power cut may bring the old one back.
+    /// On a fault the old one stays.
     pub(crate) fn replace(&self, folder: &dyn StoreFolder) -> io::Result<()> {
         let mut body = Vec::new();
         for number in [self.id, self.flushed, self.number_next, self.tables.len() as u64] {
@@ -79,7 +80,7 @@ impl Manifest {
     }
 }
 
-/// How far the store had come: below it an open finds damage, not a torn tail.
+/// The last batch known to be durable. A gap below it is damage, and a gap above it a torn tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DurableMark {
     pub id: u64,

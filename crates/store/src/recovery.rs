@@ -13,7 +13,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What an open or a check found.
+/// Result of an open or a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// The last batch that is there.
@@ -42,11 +42,11 @@ pub fn check_in(folder: &dyn StoreFolder) -> Result<RecoveryReport, Fault> {
     Ok(survey.report)
 }
 
-/// What a store starts from.
+/// The parts from which an opened store starts.
 pub(crate) struct RecoveredStore {
     pub manifest: Manifest,
     pub tables: Vec<Arc<SortedTable>>,
-    /// What was in the log alone.
+    /// Batches that only the log had.
     pub replayed: Option<SealedMemtable>,
     pub segments: Vec<LogSegment>,
     pub log_number_next: u64,
@@ -86,11 +86,11 @@ fn create_store(folder: &dyn StoreFolder) -> io::Result<RecoveredStore> {
 struct LogFile {
     number: u64,
     bytes: Vec<u8>,
-    /// Where the last record ends that counts.
+    /// End of the last valid record.
     end: usize,
 }
 
-/// Where a record stands that counts.
+/// Position of a valid record.
 struct LogPosition {
     log: usize,
     at: usize,
@@ -206,7 +206,8 @@ impl RecoveryScan {
         self.report.seq = BatchSeq(last.max(known));
     }
 
-    /// Everything is there: the log stands until the keeper has made a table of what it holds.
+    /// Starts a store that is complete. The log stays until the compactor has written its batches
+    /// to a table.
     fn resume(self, folder: &dyn StoreFolder) -> Result<RecoveredStore, Fault> {
         let last = self.report.seq.0;
         let replayed = self.replay();

@@ -66,8 +66,8 @@ impl SortedTable {
         Ok(blocks.map(table))
     }
 
-    /// What can be read of a table without its index: the blocks from the first on, each of which
-    /// ends where its checksum stands. None if there is no such block.
+    /// Opens a table whose index is lost: its blocks from the first on, each of which ends where
+    /// its checksum matches. Returns `None` if there is no such block.
     pub(crate) fn open_without_index(
         folder: &dyn StoreFolder,
         id: u64,
@@ -306,7 +306,7 @@ pub(crate) struct TableBuilder {
     /// Bytes that are in the file already, and those that are not.
     written: u64,
     bytes: Vec<u8>,
-    /// Where in `bytes` the block begins that is being filled.
+    /// Start in `bytes` of the block that is being filled.
     block: usize,
     blocks: Vec<BlockIndexEntry>,
     first: Option<Box<[u8]>>,
@@ -432,11 +432,11 @@ pub(crate) const KIND: &str = "table";
 const MAGIC: &[u8; 4] = b"GWTB";
 const FOOT: usize = 48;
 
-/// What one lookup reads.
+/// Target size of a block in bytes, which one lookup reads.
 const BLOCK: usize = 8 << 10;
 
 /// No value is nearly as long.
 const BLOCK_MAX: u64 = 1 << 30;
 
-/// What a table in the making holds in memory, and then brings to the disk at once.
+/// Bytes of a table under construction that are buffered before each write.
 const WRITE: usize = 128 << 10;

@@ -78,7 +78,8 @@ impl<'a> UnsubAck<'a> {
     }
 }
 
-/// One code a filter, and a request has at least one filter.
+/// Checks that there is at least one code, and that `kind` allows each of them: a request has at
+/// least one filter.
 fn check_codes(codes: &[u8], kind: PacketType) -> Result<(), Violation> {
     if codes.is_empty() {
         return Err(Violation::MalformedTruncated);

@@ -13,10 +13,10 @@ pub struct PropertyRow {
     pub repeats: PropertyRepeats,
 }
 
-/// How a property's value is encoded.
+/// Encoding of a property's value [MQTT 5.0, 2.2.2.2].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertyKind {
-    /// One byte, 0 or 1. No property of one byte has other values.
+    /// One byte, 0 or 1: no property of one byte allows other values.
     Flag,
     U16,
     U32,
@@ -94,7 +94,7 @@ pub const PROPERTIES: &[PropertyRow] = &[
     row(0x2A, PropertyKind::Flag, CONNACK, "Shared Subscription Available"),
 ];
 
-/// What a check asks of a row, found by identifier without a search.
+/// The parts of a table row that the decoder checks, indexed by property identifier.
 #[derive(Clone, Copy)]
 pub(crate) struct PropertyRule {
     pub(crate) packets: u16,
