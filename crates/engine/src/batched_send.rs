@@ -12,23 +12,23 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Fewer writes than this are no faster together.
 pub(crate) const WRITES_MIN: usize = 4;
-/// So many in one call; its memory is 24 KiB, from the first call on.
+/// Entries of the submission queue; their memory is 24 KiB, from the first call on.
 const WRITES_MAX: u32 = 256;
 
-/// How a write went, in the kernel's words: so many bytes, or minus the number of an error.
+/// Result of one write as the kernel reports it: the number of bytes, or a negative error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SendResult(i32);
 
 impl SendResult {
-    /// It was not tried: it goes out by itself.
+    /// The write was not submitted, and has to be made by `send(2)`.
     pub(crate) const NOT: SendResult = SendResult(i32::MIN);
 
     pub(crate) fn is_all_of(self, len: usize) -> bool {
         usize::try_from(self.0) == Ok(len)
     }
 
-    /// How many bytes the socket took. An error that asks for another try is no error: the next
-    /// try will say it again.
+    /// Returns the number of bytes that the socket took. An error that only asks for another try
+    /// counts as zero bytes.
     pub(crate) fn sent_len(self) -> io::Result<usize> {
         let fault = match usize::try_from(self.0) {
             Ok(taken) => return Ok(taken),
@@ -45,13 +45,13 @@ impl SendResult {
 #[derive(Default)]
 pub(crate) struct BatchedSend {
     ring: UringState,
-    /// Of each write, in order.
+    /// Results of the writes, in their order.
     sent: Vec<SendResult>,
 }
 
 #[derive(Default)]
 enum UringState {
-    /// Nobody had so much to write yet.
+    /// No tick had enough writes for a ring yet.
     #[default]
     Unopened,
     Open(Box<IoUring>),
@@ -95,7 +95,7 @@ impl BatchedSend {
 }
 
 impl UringState {
-    /// What a panic of the iterator left loaded is never fired.
+    /// Removes entries that a panic left in the submission queue, so that they are never submitted.
     fn drop_unsubmitted(&mut self) {
         if let UringState::Open(ring) = self
             && !ring.submission().is_empty()

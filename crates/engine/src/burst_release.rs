@@ -13,7 +13,7 @@ pub(crate) struct BurstRelease {
     pub(crate) work: usize,
 }
 
-/// How long a shard is looked at before it gives something back.
+/// Window over which a shard's use is watched before memory is given back.
 pub(crate) const RELEASE_MS: u64 = 5_000;
 /// A shard that did more in this time goes on as it is.
 const WORK_MAX: usize = 2_000;

@@ -21,9 +21,9 @@ pub(crate) struct SystemClock(Arc<ClockState>);
 struct ClockState {
     start: Instant,
     start_ms: AtomicU64,
-    /// What the host had slept by then, in all.
+    /// Time that the host had slept in all when this clock was made.
     asleep_at_start: Duration,
-    /// What it has slept since, in milliseconds.
+    /// Time that the host has slept since, in milliseconds.
     asleep_ms: AtomicU64,
     /// The time of day less `MonotonicMs`.
     time_of_day_offset_ms: AtomicI64,
@@ -73,7 +73,7 @@ impl SystemClock {
         is_due && self.0.kept_at_ms.compare_exchange(kept_at_ms, now.0, Relaxed, Relaxed).is_ok()
     }
 
-    /// What all clocks say.
+    /// Reads all clocks at once.
     pub(crate) fn reading(&self) -> ClockReading {
         ClockReading {
             now_ms: self.now().0,
@@ -129,8 +129,9 @@ fn time_of_day_ms() -> u64 {
     today.as_millis() as u64
 }
 
-/// How long the host has slept since it started: one clock counts that, the other does not. The
-/// two are read one after the other, so what is below a millisecond means nothing.
+/// Returns the time that the host has slept since it started: the difference of `CLOCK_BOOTTIME`
+/// and `CLOCK_MONOTONIC`. The clocks are read one after the other, so differences below a
+/// millisecond mean nothing.
 fn host_sleep_time() -> Duration {
     #[cfg(target_os = "linux")]
     let awake = read_clock(rustix::time::ClockId::Monotonic);
@@ -139,7 +140,7 @@ fn host_sleep_time() -> Duration {
     uptime().saturating_sub(awake)
 }
 
-/// How long the host has run, its sleep included where the system counts that.
+/// Returns the time since the host started, its sleep included where the system counts it.
 fn uptime() -> Duration {
     #[cfg(target_os = "linux")]
     return read_clock(rustix::time::ClockId::Boottime);
@@ -152,7 +153,7 @@ fn read_clock(clock: rustix::time::ClockId) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What Linux draws whenever it starts: random(4). Zero on other systems.
+/// Returns the random id of this boot of the host [random(4)], zero on systems other than Linux.
 fn boot_id() -> [u8; 16] {
     static DRAWN: OnceLock<[u8; 16]> = OnceLock::new();
     *DRAWN.get_or_init(|| {

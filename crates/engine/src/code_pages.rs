@@ -14,8 +14,8 @@ pub fn drop_clean_pages() {
     clean_mappings().into_iter().for_each(drop_pages);
 }
 
-/// Where this program's file is mapped without the right to write, and no page is anything but the
-/// file's: its code, and its constants but those that were relocated when it was loaded.
+/// Returns the mappings of the program's file that are read-only and unmodified: code, and
+/// constants without relocations.
 #[cfg(target_os = "linux")]
 fn clean_mappings() -> Vec<Range<usize>> {
     let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();

@@ -32,7 +32,7 @@ impl ConnectionLimiter {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until when nothing is to be accepted at a listener.
+    /// Returns the time before which a listener accepts nothing because of its rate.
     pub(crate) fn accepts_again_at(
         &self,
         now: MonotonicMs,

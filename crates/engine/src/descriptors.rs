@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-/// How many descriptors may be open, and from which number on none is a client's.
+/// Limit of open descriptors, and the ceiling below which connections of clients have to stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DescriptorBudget {
     limit: u64,
@@ -23,25 +23,26 @@ static CEILING: AtomicI32 = AtomicI32::new(RawFd::MAX);
 
 /// A descriptor is looked for this often while there is none below the ceiling.
 const LOOK_EVERY_MS: u64 = 100;
-/// That accepting waits is logged at most this often.
+/// Interval between two log lines about paused accepting.
 const WARN_EVERY_MS: u64 = 60_000;
-/// So many have room in the kernel's table from the start, where the limit allows them: 128 KiB of
-/// its memory.
+/// Size of the descriptor table from the start, where the limit allows it: 128 KiB of the kernel's
+/// memory.
 const DESCRIPTOR_TABLE_MIN: u64 = 16_384;
 
 impl DescriptorBudget {
     pub(crate) const UNLIMITED: DescriptorBudget =
         DescriptorBudget { limit: u64::MAX, reserved: 0, ceiling: RawFd::MAX };
 
-    /// Where the process may have `limit` descriptors and has `used`: clients get at least half of
-    /// the others, even where `wanted` are to be kept from them.
+    /// Splits `limit` descriptors, of which `used` are open. Clients get at least half of the
+    /// others, even if `wanted` are to be reserved.
     fn new(limit: u64, used: u64, wanted: u64) -> DescriptorBudget {
         let reserved = wanted.min(limit.saturating_sub(used) / 2);
         let ceiling = RawFd::try_from(limit - reserved).unwrap_or(RawFd::MAX);
         DescriptorBudget { limit, reserved, ceiling }
     }
 
-    /// What is open now stays open.
+    /// Measures the limits of this process. Descriptors that are open now are expected to stay
+    /// open.
     pub(crate) fn measure(wanted: usize) -> DescriptorBudget {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let used = lowest_free_descriptor().map_or(limit, |lowest| lowest as u64);
@@ -54,7 +55,7 @@ impl DescriptorBudget {
         descriptor < self.ceiling
     }
 
-    /// The same file by a number below the ceiling, if one is free.
+    /// Duplicates a descriptor to a number below the ceiling. Returns `None` if none is free there.
     fn duplicate_below_ceiling(self, descriptor: BorrowedFd<'_>) -> Option<OwnedFd> {
         let moved = rustix::io::fcntl_dupfd_cloexec(descriptor, 0).ok()?;
         self.allows(moved.as_raw_fd()).then_some(moved)
@@ -90,10 +91,10 @@ pub(crate) fn raise_descriptor_limit() {
     drop(rustix::io::fcntl_dupfd_cloexec(io::stderr(), last as i32));
 }
 
-/// What keeps a shard from accepting connections.
+/// Reasons for which a shard does not accept connections.
 #[derive(Debug)]
 pub(crate) struct AcceptPause {
-    /// Nothing is accepted before: the process had no descriptor left.
+    /// Accepting waits until then because the process had no descriptor left.
     pub(crate) until: MonotonicMs,
     /// A listener is above its rate, and may accept again then.
     pub(crate) rate_until: Option<MonotonicMs>,
@@ -176,7 +177,7 @@ impl ShardDriver {
         }
     }
 
-    /// Nobody is let in any more.
+    /// Drops the connection that waits for a descriptor, when accepting ends.
     pub(crate) fn drop_waiting_connection(&mut self) {
         self.accept_pause.waiting = None;
     }

@@ -6,7 +6,7 @@ use crate::ring::RingItem;
 use crate::shard_driver::ShardDriver;
 use broker::{MonotonicMs, PeerInfo, ShardId};
 
-/// How long a closed connection's peer may go on before it gets a reset.
+/// Time that the peer of a closed connection has to finish before it gets a reset.
 const LINGER_MS: u64 = 2_000;
 
 impl ShardDriver {
@@ -68,7 +68,7 @@ impl ShardDriver {
         }
     }
 
-    /// All that we had to say to a connection that we closed is written.
+    /// Shuts down our direction of a closed connection, once everything is written.
     pub(crate) fn shut_down_write(&mut self, index: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         match socket.stream.shutdown(std::net::Shutdown::Write) {

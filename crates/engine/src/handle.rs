@@ -41,7 +41,8 @@ impl EngineHandle {
         self.send_to_first_shard(ShardControl::Command(ShardCommand::LinkEvent(told)));
     }
 
-    /// What this process connects to itself: the other end speaks MQTT, and is who `grant` says.
+    /// Connects a link of this process: the other end of `stream` speaks MQTT and acts as
+    /// `principal`.
     pub fn connect_internal(&self, stream: UnixStream, principal: Principal) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         self.send_to_first_shard(ShardControl::ConnectInternal {
@@ -71,7 +72,7 @@ impl EngineHandle {
         });
     }
 
-    /// What is to be known of sessions. It waits for every shard.
+    /// Reports on sessions. Blocks until every shard has answered.
     pub fn report_sessions(&self, which: SessionSelector) -> Vec<SessionReport> {
         let (to, reports) = channel();
         let which = Arc::new(which);

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 /// Spent on handshakes in one turn, and then those that are ready wait.
 pub(crate) const HANDSHAKES_PER_TURN: Duration = Duration::from_millis(1);
-/// What layers take off in one turn, and then all that have layers wait: frames of a byte or of
-/// none are work, and nothing of MQTT that a tick would be full of.
+/// Bytes that layers may decode in one turn before all sockets with layers have to wait. Frames of
+/// one byte or none cost work without filling a tick with MQTT.
 const LAYER_BYTES_PER_TURN: usize = 64 * 1024;
 
 impl ShardDriver {
@@ -63,7 +63,8 @@ impl ShardDriver {
         self.open_connection(Socket::new(stream, Vec::new()), peer, false);
     }
 
-    /// What came over a ring: to its home with its peer, or dealt to this shard to be opened.
+    /// Registers a socket that came over a ring: either for the shard that owns its client, with
+    /// its peer, or to be opened on this shard.
     pub(crate) fn receive_socket(&mut self, socket: Socket, peer: Option<PeerInfo>) {
         match peer {
             Some(peer) => self.open_connection(socket, peer, true),
@@ -88,7 +89,8 @@ impl ShardDriver {
         self.handshake_deadline(index).is_some()
     }
 
-    /// Whose time is over. Those that have opened since leave the list without a wake-up.
+    /// Closes connections whose handshake took too long. Connections that have opened meanwhile
+    /// leave the list without a wake-up.
     pub(crate) fn time_out_handshakes(&mut self) {
         while let Some(&(until, index)) = self.handshaking.front() {
             let waits = self.handshake_deadline(index) == Some(until);
@@ -153,7 +155,8 @@ impl ShardDriver {
         }
     }
 
-    /// What the layers make of it; whether the peer is done.
+    /// Decodes received bytes through the layers. Returns whether the peer has ended the
+    /// connection.
     pub(crate) fn decode_through_stack(
         &mut self,
         index: u32,
@@ -257,8 +260,9 @@ impl ShardDriver {
     }
 }
 
-/// Where what comes is gathered, with what came before of its packet: a large packet grows in
-/// place, which is the second thing to know; the beginning of a small one is copied.
+/// Returns the buffer for decoded bytes, which begins with the received part of the packet. A large
+/// packet keeps its own buffer and grows in place, which the second value says; the part of a small
+/// one is copied.
 pub(crate) fn take_plain_buffer(tail: &mut Vec<u8>, spare: &mut Vec<u8>) -> (Vec<u8>, bool) {
     if tail.len() > TAIL_COPIED_MAX {
         return (std::mem::take(tail), true);

@@ -10,9 +10,9 @@ use std::io;
 const PUBLISHERS_AT_ONCE: usize = 64;
 /// Accepted in one tick at most.
 const ACCEPTS_PER_TICK: usize = 256;
-/// How long nothing is accepted when the process is out of descriptors or memory.
+/// Pause of accepting after the process ran out of descriptors or memory.
 const ACCEPT_PAUSE_MS: u64 = 1_000;
-/// So many connections leave something behind that is worth giving back.
+/// Number of closed connections after which memory is given back to the system.
 const MANY_CONNECTIONS: usize = 1_000;
 /// ... but not more often than this.
 const TRIM_INTERVAL_MS: u64 = 10_000;
@@ -314,8 +314,9 @@ impl ShardDriver {
         }
     }
 
-    /// It takes the allocator's locks for milliseconds, which keeps no connection of this shard
-    /// waiting right after the last has gone; those of others may wait, so it is not done often.
+    /// Gives freed memory back to the system after a burst of connections. The allocator's locks
+    /// are held for milliseconds: connections of this shard have just gone, those of other shards
+    /// may wait, so it happens rarely.
     pub(crate) fn trim_memory(&mut self) {
         if self.has_memory_to_trim && self.now >= self.trim_after {
             self.has_memory_to_trim = false;

@@ -28,7 +28,7 @@ pub enum ListenerSocket {
     Udp(UdpSocket),
 }
 
-/// What a connection passes on its way in. None of it is plain MQTT over the socket.
+/// The layers of a listener's connections below MQTT. All are off for plain MQTT over TCP.
 #[derive(Clone, Debug, Default)]
 pub struct ListenerTransport {
     /// A proxy stands before it, and says who its client is.

@@ -139,7 +139,8 @@ impl PauseDetector {
 }
 
 impl ShardDriver {
-    /// What is to be read is read: deadlines that passed meanwhile are extended.
+    /// Ends the catch-up: everything received is read, and deadlines that passed during the pause
+    /// are extended.
     pub(crate) fn end_pause(&mut self, pause: ProcessPause) {
         self.shard.note_pause(pause);
         let ms = pause.until.0 - pause.from.0;

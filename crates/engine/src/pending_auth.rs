@@ -19,7 +19,7 @@ use std::sync::mpsc::Sender;
 #[derive(Debug)]
 pub(crate) enum ShardControl {
     Command(ShardCommand),
-    /// The same listeners, with what is behind them now.
+    /// Replaces the layers of the same listeners.
     ReplaceTransports(Arc<[ListenerTransport]>),
     /// For shard 0: who knocks is let in from now on.
     OpenListeners {
@@ -47,7 +47,7 @@ pub(crate) enum ShardControl {
         client_id: Arc<str>,
         bytes: Arc<[u8]>,
     },
-    /// What is to be known of sessions.
+    /// Asks for reports on sessions.
     ReportSessions {
         which: Arc<SessionSelector>,
         to: Sender<Vec<SessionReport>>,
@@ -66,7 +66,7 @@ pub(crate) enum ShardControl {
 /// Takes questions. It is called on a shard's thread.
 pub type AuthHandler = Arc<dyn Fn(AuthTask) + Send + Sync>;
 
-/// One client that waits at the door.
+/// A client that waits for authentication.
 #[derive(Debug)]
 pub struct AuthTask {
     pub request: AuthRequest,
@@ -92,7 +92,7 @@ impl ConnectionLiveness {
     }
 }
 
-/// Where the verdict goes. One that is never given is a refusal after
+/// Returns the decision to the shard. Without a call the client is refused after
 /// `Options::verdict_timeout_ms`.
 #[derive(Debug)]
 pub struct AuthResponder {
@@ -115,14 +115,15 @@ impl AuthResponder {
 /// Takes questions of what a client may do. It is called on a shard's thread.
 pub type AuthzHandler = Arc<dyn Fn(AuthzTask) + Send + Sync>;
 
-/// One wish of one client.
+/// A request of a client that waits for authorization.
 #[derive(Debug)]
 pub struct AuthzTask {
     pub request: authz::AuthzRequest,
     pub responder: AuthzResponder,
 }
 
-/// Where the answer goes. One that is never given is a no after `Options::verdict_timeout_ms`.
+/// Returns the decision to the shard. Without a call the request is denied after
+/// `Options::verdict_timeout_ms`.
 #[derive(Debug)]
 pub struct AuthzResponder {
     control: Sender<ShardControl>,

@@ -13,7 +13,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Which headers a listener takes.
+/// Versions of the PROXY protocol that a listener accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyVersions {
     V1,
@@ -82,8 +82,8 @@ pub fn read_header(
     Err(ProxyError::NoHeader)
 }
 
-/// What must hold for any bytes: a header never reaches beyond them, and more bytes change neither
-/// a header that was whole nor a refusal. For the fuzzer, and for its corpus.
+/// Checks two properties for any bytes: a header never ends beyond them, and more bytes change
+/// neither a complete header nor a refusal. Used by the fuzzer and its corpus.
 pub fn probe(bytes: &[u8]) {
     for versions in [ProxyVersions::V1, ProxyVersions::V2, ProxyVersions::Both] {
         let mut before = Ok(None);

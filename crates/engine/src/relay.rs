@@ -53,7 +53,7 @@ pub trait LinkRelay: Send {
     fn give_back(self: Box<Self>, socket: RelaySocket);
 }
 
-/// What comes back with a relay.
+/// The result of a relay that has ended.
 #[derive(Debug, Default)]
 pub struct RelaySocket {
     /// None where the shard could not go on with it.
@@ -64,7 +64,7 @@ pub struct RelaySocket {
     pub fault: Option<io::Error>,
 }
 
-/// What a shard needs to host a relay.
+/// The parts that a shard needs to run a relay.
 pub struct RelayLoan {
     client_id: Box<str>,
     relay: RelayGuard,
@@ -87,13 +87,13 @@ pub(crate) struct RelayLayer {
     fault: Option<io::Error>,
 }
 
-/// What a burst made larger than this is given back.
+/// Buffers that a burst made larger than this are given back, in bytes.
 const KEPT_BYTES: usize = 256 * 1024;
 
 impl RelayLoan {
-    /// Of the session with this client id. `near` is the other end of what
-    /// `EngineHandle::connect_internal` was given, by any descriptor: nobody else reads or writes
-    /// there until the relay is back.
+    /// Creates a relay for the session with this client id. `near` is a descriptor of the other end
+    /// of the stream given to `EngineHandle::connect_internal`. Only the relay may read and write
+    /// there until it is returned.
     pub fn new(
         client_id: &str,
         relay: Box<dyn LinkRelay>,
@@ -121,7 +121,8 @@ impl Drop for RelayGuard {
 }
 
 impl RelayLayer {
-    /// What the other broker said, and what is to be said because of it. Says whether it is over.
+    /// Handles bytes from the other broker, and sends the responses. Returns whether the relay is
+    /// over.
     pub(crate) fn take_in(
         &mut self,
         raw: &[u8],
@@ -138,7 +139,7 @@ impl RelayLayer {
         Ok(self.is_over())
     }
 
-    /// What the session here said, and what is to be said because of it.
+    /// Handles bytes from the local session, and sends the responses.
     pub(crate) fn seal(
         &mut self,
         bytes: &[u8],
@@ -273,7 +274,7 @@ impl ShardDriver {
         }
     }
 
-    /// What the relay has for the other broker, and these bytes behind it.
+    /// Sends the pending output of the relay to the other broker, followed by `bytes`.
     fn say_by(&mut self, index: u32, bytes: &[u8]) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         let Some(relay) = socket.relay() else { return };
@@ -336,7 +337,7 @@ impl ShardDriver {
     }
 }
 
-/// What stands in a socket to be read, as far as it does not end.
+/// Reads everything that a socket has at the moment.
 fn drain_socket(socket: &impl AsFd) -> Vec<u8> {
     let (mut all, mut chunk) = (Vec::new(), [0; 4096]);
     while let Ok((len @ 1.., _)) = recv(socket, &mut chunk, RecvFlags::DONTWAIT) {

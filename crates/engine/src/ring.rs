@@ -47,7 +47,7 @@ impl RingSender {
         (RingSender { ring, slots, is_needed: false }, RingReceiver { ring: end })
     }
 
-    /// How many items have room, where so many are wanted. One slot is for `RingItem::Next`.
+    /// Returns how many of `wanted` items have room. One slot is reserved for `RingItem::Next`.
     #[inline]
     pub(crate) fn room_for(&mut self, wanted: usize) -> usize {
         let free = self.ring.slots();
@@ -84,7 +84,7 @@ impl RingSender {
         Ok(())
     }
 
-    /// Everything from now on stands in a ring of this size.
+    /// Starts a ring of this size, into which all later items go.
     fn continue_in(&mut self, slots: usize) -> bool {
         let (next, end) = RingSender::new(slots.min(limits::RING_SLOTS));
         if self.ring.push(RingItem::Next(Box::new(end.ring))).is_err() {
@@ -131,19 +131,19 @@ impl RingReceiver {
     }
 }
 
-/// What a ring has before anything stands in it, and after that has been long ago.
+/// Slots of a ring at the start, and after a long time without items.
 const SLOTS_MIN: usize = 16;
-/// How much larger the next one is.
+/// Factor by which the next ring is larger.
 const GROWTH: usize = 8;
 
-/// How to wake the thread that runs one shard. Its neighbours' threads write theirs as often, and
-/// processors fetch lines of 64 bytes in pairs.
+/// Wakes the thread that runs one shard. Aligned to 128 bytes: threads write their own wakers
+/// often, and processors fetch lines of 64 bytes in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct ShardWaker {
-    /// Of the host's poller.
+    /// Waker of the scheduler's poller.
     scheduler: Arc<mio::Waker>,
-    /// Of the shard's own poller, which it uses with a worker thread.
+    /// Waker of the shard's own poller, which it uses on a worker thread.
     own: mio::Waker,
     sleeps: AtomicU8,
     /// Whether the host's thread runs the shard. Only that thread says so, and only it asks.
@@ -218,7 +218,7 @@ impl ShardWaker {
     }
 }
 
-/// One shard's ends of all rings.
+/// The ends of all rings that belong to one shard.
 #[derive(Debug)]
 pub(crate) struct ShardRings {
     pub(crate) inbound: Vec<Option<RingReceiver>>,

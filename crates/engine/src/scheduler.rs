@@ -27,9 +27,10 @@ use std::time::{Duration, Instant};
 const LOAD_WINDOW: Duration = Duration::from_millis(200);
 /// Busy for more than this much of a window, it does.
 const BUSY_PERCENT_MAX: u32 = 80;
-/// How often the scheduler tells its worker threads what it does.
+/// Interval at which the scheduler publishes its rate of work to worker threads.
 const RATE_INTERVAL: Duration = Duration::from_millis(50);
-/// How long a worker thread looks at what it and the scheduler do before it gives its shard back.
+/// Window over which a worker thread compares its work and the scheduler's before it gives its
+/// shard back.
 const WORKER_WINDOW: Duration = Duration::from_millis(100);
 /// The scheduler must be able to do it in so much of its time ...
 const FITS_PERCENT_MAX: u32 = 95;
@@ -41,21 +42,22 @@ pub(crate) const STACK_BYTES: usize = 1024 * 1024;
 const EVENTS_MAX: usize = 512;
 /// When nobody is there and nothing is to be done for so long, code that was needed may go.
 const IDLE_BEFORE_DROP: Duration = Duration::from_millis(500);
-/// What one shard says to another arrives in the same turn, and the other's answer.
+/// Rounds through the rings in one turn: a message to another shard arrives in the same turn, and
+/// so does the answer.
 const RING_HOPS_MAX: usize = 2;
 
-/// What a thread did in a window of time.
+/// Work and load of a thread in one window.
 #[derive(Clone, Copy, Debug)]
 struct LoadSample {
-    /// How much of the window it computed. Time of the processor and not of the clock: on a machine
-    /// that is busy with other things a second thread would only add to it.
+    /// Processor time of the thread as a percentage of the window. Wall time would count other
+    /// processes: on a busy machine a second thread would only add to the load.
     percent: u32,
     /// `ShardDriver::work` a second.
     work: u64,
 }
 
 impl LoadSample {
-    /// How much of its time a thread that did this would need for other work of the kind.
+    /// Returns the percentage of its time that the thread would need for `work` of the same kind.
     fn percent_for(self, work: u64) -> u32 {
         (u64::from(self.percent) * work / self.work.max(1)).min(u64::from(u32::MAX)) as u32
     }
@@ -72,7 +74,8 @@ impl LoadMeter {
         LoadMeter { since: now, computed: thread_cpu_time(), work }
     }
 
-    /// What was done since the last time, once a window is over. `work` is all that was ever done.
+    /// Returns the load since the last sample, once a window is over. `work` is the total amount
+    /// ever done.
     fn sample(&mut self, now: Instant, window: Duration, work: u64) -> Option<LoadSample> {
         let passed = now - self.since;
         if passed < window {
@@ -96,14 +99,14 @@ fn thread_cpu_time() -> Duration {
 /// A shard that comes back.
 struct ReturnedShard {
     driver: ShardDriver,
-    /// How busy it will keep the scheduler, with what is there already.
+    /// Load of the scheduler with this shard added, in percent.
     percent: u32,
 }
 
 pub(crate) struct Scheduler {
     /// The shards that run here, each with its work in this window.
     drivers: Vec<(ShardDriver, u64)>,
-    /// Where their sockets are registered.
+    /// The poller where the sockets of these shards are registered.
     poll: Poll,
     pub(crate) waker: Arc<mio::Waker>,
     /// Shards that come back from worker threads.
@@ -114,9 +117,9 @@ pub(crate) struct Scheduler {
     /// Lets no code go before.
     keeps_code_until: Instant,
     workers: Vec<JoinHandle<()>>,
-    /// All that was done here.
+    /// Total amount of work done by this thread.
     work: u64,
-    /// The same a second, in the last window, for worker threads to see.
+    /// Work a second in the last window, which worker threads read.
     work_rate: Arc<AtomicU64>,
     /// Shards that have not ended, wherever they run.
     alive: Arc<AtomicUsize>,
@@ -149,7 +152,7 @@ impl Scheduler {
         self.poll.registry().try_clone()
     }
 
-    /// One more to run, whose sockets are registered here.
+    /// Adds a shard whose sockets are registered with this poller.
     pub(crate) fn add_shard(&mut self, body: ShardDriver) {
         body.waker().set_on_scheduler(true);
         self.drivers.push((body, 0));
@@ -213,7 +216,8 @@ impl Scheduler {
         self.pauses.record_wake(polled)
     }
 
-    /// What `$SYS` alone draws in, every ten seconds, is half of what an idle broker takes.
+    /// Unmaps code that an idle broker does not run. The publishing of `$SYS` every ten seconds
+    /// alone maps half of what an idle broker takes.
     fn drop_idle_code(&mut self, now: Instant) {
         if self.drivers.iter().all(|(body, _)| body.has_no_connections()) {
             self.keeps_code_until = now + IDLE_BEFORE_DROP;
@@ -305,10 +309,10 @@ pub(crate) fn panic_on_failure(ended: io::Result<()>) {
     }
 }
 
-/// What a thread that runs one shard knows.
+/// A thread that runs one shard.
 struct WorkerThread {
     driver: ShardDriver,
-    /// What the scheduler did when it still had the shard.
+    /// Load of the scheduler while it still ran the shard.
     scheduler_load: LoadSample,
     scheduler_work_rate: Arc<AtomicU64>,
     return_sender: Sender<ReturnedShard>,
@@ -316,7 +320,7 @@ struct WorkerThread {
 }
 
 impl WorkerThread {
-    /// Until the shard ends, or the scheduler can run it as well.
+    /// Runs the shard until it ends or the scheduler has room for it.
     fn run(mut self) -> io::Result<()> {
         self.driver.move_to_worker_poller()?;
         let mut events = Events::with_capacity(EVENTS_MAX);

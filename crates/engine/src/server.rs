@@ -26,7 +26,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use store::{DiskStore, StoreEvent};
 
-/// What a server is started with.
+/// Options of a server.
 pub struct ServerOptions {
     pub listeners: Vec<Listener>,
     pub shards: usize,
@@ -37,12 +37,13 @@ pub struct ServerOptions {
     pub seed: u64,
     /// Descriptors that connections of clients do not get, where there are as many.
     pub descriptors_reserved: usize,
-    /// Where what clients have us keep outlives the process; none keeps it in memory.
+    /// Location of the store that keeps sessions and messages across restarts; `None` keeps them in
+    /// memory.
     pub store: Option<StoreLocation>,
     /// Asked about every CONNECT while `Options::authenticates` holds, on the shard's thread: it
     /// must not wait for anything.
     pub auth_handler: Option<AuthHandler>,
-    /// The same of what clients may do, while there is `Options::authz`.
+    /// Handler of authorization requests, used with `Options::authz`.
     pub authz_handler: Option<AuthzHandler>,
     /// Told of everything that a person may want to read, on the shard's thread.
     pub log: Box<dyn Fn(&BrokerEvent) + Send + Sync>,
@@ -59,9 +60,9 @@ pub struct StoreLocation {
 #[derive(Debug)]
 pub enum ServerFault {
     Store(store::Fault),
-    /// What the store holds cannot be read; a note says why.
+    /// The store cannot be read; an event gives the reason.
     Unreadable,
-    /// What the store holds was written by a version that writes otherwise.
+    /// The store was written by a version with another format.
     OtherFormat,
     Listener(io::Error),
     TooManyListeners(usize),
@@ -176,7 +177,7 @@ impl Server {
         Ok(Server { scheduler, handle, disk, report, descriptors_reserved })
     }
 
-    /// What the store said when it was opened, and what came back from it.
+    /// Returns the report of the store's recovery, and what was restored from it.
     pub fn report(&self) -> Option<&(store::RecoveryReport, broker::RestoreStats)> {
         self.report.as_ref()
     }

@@ -47,21 +47,21 @@ pub(crate) struct ShardDriver {
     pub(crate) shard: Shard,
     /// For when it is with a worker thread.
     pub(crate) poll: Poll,
-    /// Of the poller where its sockets are registered.
+    /// Registry of the poller where the sockets are registered.
     pub(crate) registry: Registry,
     pub(crate) on_worker: bool,
     /// When it wanted to be woken when it last slept.
     pub(crate) wake_at: Option<Instant>,
-    /// What it did, until somebody asks: see `take_work`.
+    /// Work done since the last [`ShardDriver::take_work`].
     pub(crate) work: u64,
     pub(crate) rings: ShardRings,
     pub(crate) control: Receiver<ShardControl>,
     pub(crate) listeners: Vec<SocketAcceptor>,
     /// The poller tells of them.
     accepts_connections: bool,
-    /// Where there are listeners or connections of QUIC.
+    /// QUIC state, once there are QUIC listeners or connections.
     pub(crate) quic: Option<Box<crate::quic::QuicShard>>,
-    /// What is behind every listener of the process.
+    /// Layers of all listeners of the process.
     pub(crate) transports: Arc<[ListenerTransport]>,
     pub(crate) clock: SystemClock,
     pub(crate) store: Option<StoreClient>,
@@ -86,7 +86,7 @@ pub(crate) struct ShardDriver {
     /// Whether listeners have more to accept.
     pub(crate) has_accepts: bool,
     pub(crate) accept_pause: AcceptPause,
-    /// Where connections are counted.
+    /// Counter of connections for the listeners' limits.
     pub(crate) limiter: ConnectionLimiter,
     /// Sockets that were closed and whose peers were not done, with the time to forget them. One
     /// that was forgotten sooner stays here until then.
@@ -103,7 +103,7 @@ pub(crate) struct ShardDriver {
     pub(crate) handshake_shard: usize,
     /// Spent on handshakes in this turn.
     pub(crate) handshake_time: Duration,
-    /// Of what came in this turn, what layers took off.
+    /// Bytes that layers decoded in this turn.
     pub(crate) layer_bytes: usize,
     /// Connections that no ring had room for.
     pub(crate) pending_items: VecDeque<(usize, RingItem)>,
@@ -115,10 +115,10 @@ pub(crate) struct ShardDriver {
     pub(crate) buffer: Box<[u8]>,
     pub(crate) gathered: Vec<u8>,
     batched_send: BatchedSend,
-    /// What one read said, for a connection that passes layers, and what is written through them.
+    /// Buffer for the decoded bytes of one read, and for writes through layers.
     pub(crate) plain: Vec<u8>,
     pub(crate) sealed: SealedBuffer,
-    /// What the shard wants to read in the store.
+    /// Reads of the store that the shard requested.
     readings: Vec<StoreReadRequest>,
     pub(crate) stop_at: Option<MonotonicMs>,
     /// Connections end because the process does.
@@ -127,7 +127,7 @@ pub(crate) struct ShardDriver {
 
 /// Beyond the last socket: the listeners of shard 0.
 pub(crate) const LISTENER_FIRST: usize = INDEX_MAX - limits::LISTENERS_MAX;
-/// How long closed connections' peers may go on when the whole process ends.
+/// Time that peers of closed connections have when the whole process ends.
 const STOP_MS: u64 = 500;
 
 impl ShardDriver {
@@ -253,7 +253,7 @@ impl ShardDriver {
         Ok(())
     }
 
-    /// How much it did since it was asked last: what came in, and what that caused.
+    /// Returns the work since the last call: received bytes, and the deliveries that they caused.
     pub(crate) fn take_work(&mut self) -> u64 {
         std::mem::take(&mut self.work)
     }
@@ -278,7 +278,7 @@ impl ShardDriver {
         !self.publishers.is_empty()
     }
 
-    /// Only what the rings hold of it.
+    /// Takes a turn with the rings as its only input.
     pub(crate) fn take_ring_input(&mut self, now: Instant) {
         self.now = self.clock.at(now);
         self.check_time_of_day();
@@ -353,8 +353,8 @@ impl ShardDriver {
         }
     }
 
-    /// What another shard handed over before a peer learnt of it is known here before that peer's
-    /// next word is: rings come before sockets.
+    /// Takes the items of all rings. Rings come before sockets: an item that another shard sent
+    /// before a peer learned of it is known here before the peer's next packet.
     pub(crate) fn take_ring_items(&mut self) {
         for from in 0..self.rings.inbound.len() {
             let Some(mut ring) = self.rings.inbound[from].take() else { continue };
@@ -377,7 +377,7 @@ impl ShardDriver {
         }
     }
 
-    /// What time brings, once all is read: nobody is late whose bytes are here.
+    /// Fires timers, after everything received is read: no client is late whose bytes have arrived.
     pub(crate) fn tick(&mut self) {
         if self.shard.next_tick().is_some_and(|at| at <= self.now) {
             self.shard.handle(self.now, ShardInput::Tick, &mut self.out);
@@ -450,8 +450,8 @@ impl ShardDriver {
         self.flush_quic();
     }
 
-    /// One write a touched connection, many of them in one call. Says whose connections are broken,
-    /// and whose have become congested.
+    /// Writes once to each touched connection, many of them in one call. Returns the broken and the
+    /// congested connections.
     fn write_outbox(&mut self, out: &Outbox) -> (Vec<u32>, Vec<u32>) {
         let (mut broken, mut congested) = (Vec::new(), Vec::new());
         let writes = out.writes();

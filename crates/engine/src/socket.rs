@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) stream: SocketStream,
-    /// What stands between it and MQTT; none for plain MQTT.
+    /// Layers below MQTT; `None` for plain MQTT.
     pub(crate) stack: Option<Box<TransportStack>>,
     /// Read, not consumed: the beginning of a packet, or what a full outbox or a hold left over.
     pub(crate) tail: Vec<u8>,
@@ -29,9 +29,9 @@ pub(crate) struct Socket {
     /// The poller, which says it once, or a write has told of the end: it is behind what is still
     /// to be read.
     pub(crate) peer_closed: bool,
-    /// What it said last went to somebody.
+    /// Whether the last packet of the client was delivered to a subscriber.
     pub(crate) is_publisher: bool,
-    /// Nothing is read until the broker says `Resume`.
+    /// Whether reading waits for `Resume` of the broker.
     pub(crate) held: bool,
     /// The broker was told that too much is unsent, and sends no more messages. Our answers to
     /// what the peer says still grow it: up to here.
@@ -41,11 +41,11 @@ pub(crate) struct Socket {
     /// The broker has let go of it: what still comes in is thrown away until the peer is done, at
     /// the latest until then; 0 before.
     pub(crate) lingers_until: MonotonicMs,
-    /// What it is counted by, where there are limits.
+    /// Slot in the connection limits, where there are limits.
     pub(crate) slot: Option<Box<ConnectionSlot>>,
-    /// It had to give up what it held: it hears and says no more.
+    /// The socket had to give up its buffers: it reads and writes no more.
     pub(crate) out_of_memory: bool,
-    /// What `holds` said when it was counted last.
+    /// Bytes of `holds` when they were counted last.
     pub(crate) counted_bytes: u32,
     /// Since when it holds something and has not got on: no packet was completed, no output taken.
     pub(crate) stuck_since: MonotonicMs,
@@ -108,7 +108,7 @@ impl Socket {
         }
     }
 
-    /// Everything is written, which a relay wants to know.
+    /// Tells a relay that everything is written.
     pub(crate) fn note_sent(&mut self) {
         if let Some(relay) = self.relay() {
             relay.note_sent();
@@ -153,7 +153,7 @@ impl Socket {
         self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.len() - unsent.from)
     }
 
-    /// Where one send(2) is all that a write is.
+    /// Returns the bytes of a write that a single `send(2)` can make.
     #[inline]
     pub(crate) fn as_single_send<'a>(
         &'a self,
@@ -240,7 +240,7 @@ impl Socket {
         self.send_sealed(bytes)
     }
 
-    /// What the layers say, as it is.
+    /// Writes bytes of the layers unchanged.
     pub(crate) fn send_sealed(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.unsent {
             Some(unsent) => unsent.bytes.extend_from_slice(bytes),
@@ -293,7 +293,8 @@ impl Socket {
         drain_unsent(unsent, |bytes| stream.send(bytes))
     }
 
-    /// The same for one that cannot write by itself: `take` says how much it took.
+    /// Writes the unsent bytes through `take`, which returns how many it took; for streams without
+    /// a descriptor of their own.
     pub(crate) fn resend_with(
         &mut self,
         take: impl FnMut(&[u8]) -> io::Result<usize>,
@@ -301,13 +302,13 @@ impl Socket {
         drain_unsent(&mut self.unsent, take)
     }
 
-    /// What is unsent is somebody else's to send.
+    /// Removes the unsent bytes, for another owner to send.
     pub(crate) fn take_unsent(&mut self) -> Vec<u8> {
         let Some(unsent) = self.unsent.take() else { return Vec::new() };
         unsent.bytes[unsent.from..].to_vec()
     }
 
-    /// Nobody will take what is unsent.
+    /// Discards the unsent bytes of a connection that cannot take them any more.
     pub(crate) fn drop_unsent(&mut self) {
         self.unsent = None;
         self.congested = None;

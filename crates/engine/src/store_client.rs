@@ -15,27 +15,27 @@ use store::{KeySpace, KeyValueStore, StoreBatch, StoreHandle};
 pub(crate) struct StoreClient {
     handle: StoreHandle,
     log: Arc<dyn Fn(&BrokerEvent) + Send + Sync>,
-    /// What the store has refused makes this of each key, ...
+    /// Values that the store has refused, by key, ...
     parked: BTreeMap<(KeySpace, Vec<u8>), Option<Vec<u8>>>,
     /// ... takes so much memory, ...
     parked_bytes: usize,
     /// ... and is waited for.
     parked_urgent: bool,
     first_refused_at: Option<Instant>,
-    /// What `refuses` said last, ...
+    /// The last result of `refuses`, ...
     refused: bool,
     /// ... and how many of all shards' shelves said that they do: the log hears of the first and
     /// of the last.
     refusing: Arc<AtomicUsize>,
 }
 
-/// How long after a refusal the store is asked again.
+/// Delay after a refusal before the store is asked again.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What a parked pair costs beside its bytes: two vectors, and its share of a node.
+/// Memory of a parked pair in addition to its bytes: two vectors, and a share of a tree node.
 const PAIR_BYTES: usize = 64;
 
-/// What became of a tick's records.
+/// Result of committing the records of a tick.
 enum CommitOutcome {
     /// The store's number for them; 0 where there were none.
     Accepted(u64),
@@ -99,8 +99,9 @@ impl StoreClient {
         Some(RETRY.saturating_sub(tried.elapsed()))
     }
 
-    /// What a start writes, under the store's number. Refused, and written later, it would take
-    /// the place of what the shards have written meanwhile. It is hardly more than it replaces.
+    /// Commits the changes of a start past the store's bounds, and returns the batch number. A
+    /// refused batch, written later, would overwrite newer values of the shards. The batch is
+    /// hardly larger than the records that it replaces.
     pub(crate) fn commit_initial(&mut self, changes: Vec<RecordChange>) -> u64 {
         self.handle.commit_initial(batch_of(changes, true)).0
     }
@@ -211,7 +212,7 @@ impl std::fmt::Debug for StoreClient {
     }
 }
 
-/// What is parked is there for its own shard.
+/// Reads see parked values of their own shard first.
 impl StoreReader for StoreClient {
     fn get(&self, of: broker::RecordSpace, key: &[u8]) -> Result<Option<Vec<u8>>, StoreReadError> {
         if self.has_refused()

@@ -55,7 +55,7 @@ impl SocketAcceptor {
 }
 
 impl SocketStream {
-    /// The same socket by another descriptor.
+    /// Returns the same socket with another descriptor.
     pub(crate) fn with_descriptor(&self, descriptor: OwnedFd) -> SocketStream {
         match self {
             SocketStream::Tcp(_) => {
@@ -91,7 +91,7 @@ impl SocketStream {
         }
     }
 
-    /// Where it is a stream of QUIC.
+    /// Returns the slot of the QUIC connection, if this is a QUIC stream.
     pub(crate) fn quic_connection(&self) -> Option<u32> {
         match self {
             SocketStream::Quic { connection } => Some(*connection),
@@ -121,7 +121,7 @@ impl SocketStream {
         Ok(rustix::net::recv(self.descriptor()?, into, RecvFlags::empty())?.0)
     }
 
-    /// What has none takes and gives nothing by itself.
+    /// Returns the descriptor. A QUIC stream has none, and is not read or written by itself.
     #[inline]
     pub(crate) fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         match self {

@@ -20,15 +20,16 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) struct TransportStack {
-    /// What the broker will be told once everything is passed; it knows nothing before.
+    /// The handshake to report to the broker when all layers are ready; the broker does not know
+    /// the connection before.
     pub(crate) handshake: Option<Box<PendingHandshake>>,
     /// The header is still to come.
     proxy: Option<ProxyVersions>,
     tls: Option<TlsLayer>,
     web: Option<Box<WebSocketLayer>>,
-    /// It is a stream of QUIC: what it has to pass is passed before its first byte.
+    /// The stream is one of a QUIC connection, whose handshake is done before its first byte.
     quic: bool,
-    /// It leads to another broker, and nothing else stands between.
+    /// The connection leads to another broker, and has no other layer.
     pub(crate) relay: Option<RelayLayer>,
     /// Read and not whole: the beginning of a header or of a record.
     raw: Vec<u8>,
@@ -77,7 +78,7 @@ impl fmt::Display for TransportError {
     }
 }
 
-/// Which option decides, where one does.
+/// Returns a hint with the option that decides, or an empty text.
 fn option_hint(error: &rustls::Error) -> &'static str {
     match error {
         rustls::Error::NoCertificatesPresented => " (tls.client_certificate)",
@@ -133,7 +134,7 @@ impl TransportStack {
         }
     }
 
-    /// Of a stream of QUIC.
+    /// Creates the stack of a QUIC control stream.
     pub(crate) fn for_quic(opening: PendingHandshake) -> TransportStack {
         TransportStack {
             handshake: Some(Box::new(opening)),
@@ -142,7 +143,7 @@ impl TransportStack {
         }
     }
 
-    /// Of another stream of a connection that is open.
+    /// Creates the stack of a further stream of an open QUIC connection.
     pub(crate) fn for_data_stream() -> TransportStack {
         TransportStack { quic: true, ..TransportStack::new(None, None, None) }
     }
@@ -194,7 +195,8 @@ impl TransportStack {
         Ok(self.take_frames(plain, from, sealed)? || taken.ended)
     }
 
-    /// Of what came through the layers before, what the frames carry. Says whether the peer closes.
+    /// Decodes the WebSocket frames in the bytes of the layers below. Returns whether the peer
+    /// closes.
     fn take_frames(
         &mut self,
         plain: &mut Vec<u8>,
@@ -213,7 +215,7 @@ impl TransportStack {
         Ok(taken?)
     }
 
-    /// What the broker is to be told, once, when everything is passed.
+    /// Returns the completed handshake, once, when all layers are ready.
     pub(crate) fn take_completed_handshake(&mut self) -> Option<PendingHandshake> {
         let is_ready = self.proxy.is_none()
             && self.tls.as_ref().is_none_or(TlsLayer::is_ready)
@@ -241,7 +243,7 @@ impl TransportStack {
         if self.web.is_some() { websocket::HEADER_ROOM } else { 0 }
     }
 
-    /// What goes to the socket for the bytes that stand behind `front`.
+    /// Encodes the bytes behind the header room for the socket.
     pub(crate) fn seal<'b>(
         &mut self,
         bytes: &'b mut [u8],

@@ -10,14 +10,14 @@ use rustls::server::{ProducesTickets, ServerSessionMemoryCache};
 use std::fmt;
 use std::sync::Arc;
 
-/// What the options say of it.
+/// QUIC options of a listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuicOptions {
     /// A client that comes back may say something before its handshake is done (0-RTT).
     pub early_data: bool,
     /// After so much silence a connection ends without a word; 0 leaves that to MQTT's keep-alive.
     pub idle_timeout_ms: u32,
-    /// What a peer may have sent that nobody has read yet, in all streams of a connection.
+    /// Flow-control window of a connection in bytes, over all its streams.
     pub window_bytes: u32,
     /// Streams of a connection that may be open at once, the control stream among them.
     pub streams_max: u32,
@@ -116,11 +116,12 @@ fn transport_config(manners: QuicOptions) -> TransportConfig {
     transport
 }
 
-/// Of clients that may come back with early data.
+/// Number of sessions kept for clients that may resume with early data.
 const SESSIONS_MAX: usize = 4096;
-/// What EMQX and NanoMQ say.
+/// ALPN name of MQTT over QUIC, as EMQX and NanoMQ use it.
 const ALPN: &[u8] = b"mqtt";
-/// What was written and is not acknowledged: where a socket has the kernel's buffer.
+/// Largest number of bytes in flight on one connection: the counterpart of a TCP socket's send
+/// buffer.
 const SEND_WINDOW_BYTES: u64 = 256 * 1024;
-/// What a peer may send before its handshake is looked at.
+/// Bytes that are kept of a peer before its handshake is admitted.
 const INCOMING_BYTES_MAX: u64 = 16 * 1024;

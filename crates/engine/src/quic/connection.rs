@@ -24,7 +24,7 @@ pub(crate) struct QuicConnection {
     pub(super) key: QuicConnectionKey,
     pub(super) conn: Connection,
     udp: Arc<QuicUdpSocket>,
-    /// Where its peer is now.
+    /// The current address of the peer.
     address: SocketAddr,
     /// The socket of its control stream: none once the broker has let go of it.
     pub(super) control_socket: Option<u32>,
@@ -39,22 +39,22 @@ pub(crate) struct QuicConnection {
     lost: bool,
     pub(super) is_to_drive: bool,
     pub(super) is_to_send: bool,
-    /// Where it stands among the timers.
+    /// The key of this connection in the timers.
     pub(super) timer: Option<Instant>,
-    /// What the UDP socket did not take.
+    /// A datagram that the UDP socket did not take.
     unsent_datagram: Option<Box<(Transmit, Vec<u8>)>>,
 }
 
-/// How long a connection that we end may take to hear our last words.
+/// Time that a connection which we end may take to deliver its last bytes.
 const LINGER_MS: u64 = 2_000;
-/// What a connection keeps while it is silent, measured: see docs/benchmarks.md, QUIC.
+/// Measured memory of an idle connection in bytes: see docs/benchmarks.md, QUIC.
 pub(super) const STATE_BYTES: u32 = 20 * 1024;
 /// EMQX's words: all is well.
 const NO_ERROR: VarInt = VarInt::from_u32(0);
 
-/// What a read found.
+/// Result of reading a stream.
 enum StreamReadOutcome {
-    /// Nothing more for now.
+    /// The stream has no more bytes for now.
     Blocked,
     Ended,
     /// As much as one may.
@@ -123,7 +123,7 @@ impl QuicConnection {
 }
 
 impl QuicConnection {
-    /// What was said on it arrives; what was not is not said any more.
+    /// Closes a data stream: bytes already written still arrive, and no more are read.
     fn close_data_stream(&mut self, index: u32) {
         let Some(at) = self.data_streams.iter().position(|(_, own)| *own == index) else { return };
         let (id, _) = self.data_streams.swap_remove(at);
@@ -441,7 +441,7 @@ impl ShardDriver {
         quic.queue_send(connection);
     }
 
-    /// It goes home: what comes for it from now on follows it.
+    /// Removes the connection to move it to the shard `home`. Later datagrams follow it there.
     pub(crate) fn take_quic_connection(
         &mut self,
         at: u32,
@@ -456,7 +456,7 @@ impl ShardDriver {
         Some(connection)
     }
 
-    /// Where the socket of its control stream is, which is its first.
+    /// Sets the socket of the control stream, which is the connection's first socket.
     pub(crate) fn set_control_socket(&mut self, index: u32, connection: u32) {
         if let Some(own) = self.quic_connection(connection) {
             own.control_socket.get_or_insert(index);

@@ -31,7 +31,7 @@ pub(crate) struct QuicEndpoint {
     pub(super) endpoint: Endpoint,
     /// Its connections on other shards.
     pub(super) moved_connections: HashMap<ConnectionHandle, ShardId>,
-    /// Whose handshakes wait for their turn.
+    /// Connections whose handshakes wait for their turn.
     waiting: VecDeque<Incoming>,
     /// The UDP socket may have more.
     readable: bool,
@@ -78,7 +78,7 @@ impl QuicShard {
         false
     }
 
-    /// The same endpoints, with what is behind them now. Nobody who is in notices.
+    /// Gives the endpoints their new configuration. Open connections keep the old one.
     pub(super) fn reload_config(&mut self, transports: &[crate::listener::ListenerTransport]) {
         for endpoint in &mut self.endpoints {
             let transport = transports.get(usize::from(endpoint.listener.0));
@@ -171,7 +171,8 @@ impl ShardDriver {
         }
     }
 
-    /// Somebody new, as it seems.
+    /// Decides on a connection attempt: ignore, wait, ask for an address validation (Retry), or
+    /// accept.
     fn screen_incoming(&mut self, listener: ListenerId, incoming: Incoming, answer: &mut Vec<u8>) {
         let address = address_of(&incoming);
         let is_banned = self.shard.refuse_banned_address(self.now, address, &mut self.out);

@@ -51,12 +51,12 @@ pub(crate) struct QuicShard {
     stalled: Vec<u32>,
     timers: BTreeSet<(Instant, u32)>,
     now: Instant,
-    /// What is sent at this moment, and what was received.
+    /// Buffers for sending and receiving.
     sent: Vec<u8>,
     received: Vec<u8>,
     /// Connections whose handshake is not done.
     handshakes: usize,
-    /// Nobody new comes in.
+    /// No new connections are accepted.
     draining: bool,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct QuicConnectionKey {
     handle: ConnectionHandle,
 }
 
-/// What travels in a ring because of QUIC.
+/// QUIC items that travel in a ring.
 pub(crate) enum QuicMessage {
     /// To a QUIC connection: a datagram, or an answer of its endpoint.
     ConnectionEvent { name: QuicConnectionKey, event: ConnectionEvent },
@@ -171,7 +171,7 @@ impl QuicShard {
         Some(connection)
     }
 
-    /// It has heard something: it is driven before the turn ends.
+    /// Schedules a connection that received something, to be driven before the turn ends.
     fn queue_drive(&mut self, at: u32) {
         if let Some(connection) = self.connection(at)
             && !connection.is_to_drive
@@ -182,7 +182,7 @@ impl QuicShard {
         self.queue_send(at);
     }
 
-    /// It may have something to say: that goes out when the turn ends.
+    /// Schedules a connection that may have datagrams to send when the turn ends.
     fn queue_send(&mut self, at: u32) {
         if let Some(connection) = self.connection(at)
             && !connection.is_to_send
@@ -216,7 +216,8 @@ impl ShardDriver {
         }
     }
 
-    /// What a ring brought. Nothing is driven here: a ring is looked into while a read goes on.
+    /// Applies an item of a ring. Connections are not driven here, since rings are read in the
+    /// middle of other reads.
     pub(crate) fn apply_quic_message(&mut self, word: QuicMessage) {
         let quic = self.quic.get_or_insert_with(|| Box::new(QuicShard::new(Instant::now())));
         match word {
@@ -263,7 +264,7 @@ impl ShardDriver {
         }
     }
 
-    /// What the endpoint answers, where it is here.
+    /// Returns the endpoint's response, if the endpoint is on this shard.
     fn deliver_endpoint_event(
         &mut self,
         name: QuicConnectionKey,

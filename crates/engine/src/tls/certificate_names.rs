@@ -141,7 +141,7 @@ fn alternative(tag: u8, contents: &[u8]) -> Option<AlternativeName> {
 
 const CN: &[u8] = &[0x55, 4, 3];
 const ALTERNATIVES: &[u8] = &[0x55, 0x1d, 17];
-/// Those of RFC 4514, and the one that everybody else writes too.
+/// Attribute types of RFC 4514, and `emailAddress`, which most programs print too.
 const ATTRIBUTES: &[(&[u8], &str)] = &[
     (CN, "CN"),
     (&[0x55, 4, 6], "C"),

@@ -1,7 +1,7 @@
 //! The one thing that a ClientHello says and rustls does not read: how long a record may be for a
 //! device that has no memory for 16 KiB (max_fragment_length, RFC 6066, 4).
 
-/// What the first bytes of a client say.
+/// Result of a look at the first bytes of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HelloPreview {
     /// The first record is not whole yet.
@@ -54,7 +54,7 @@ fn max_fragment_len(handshake: &[u8]) -> Option<usize> {
     }
 }
 
-/// What of a hello is left to read.
+/// The unread rest of a hello.
 struct HelloReader<'a>(&'a [u8]);
 
 impl<'a> HelloReader<'a> {

@@ -21,7 +21,7 @@ pub(super) struct ClientCertificateVerifier {
     trusted: TrustedCertificates,
     /// Absent where the file has no CA.
     webpki: Option<Arc<dyn ClientCertVerifier>>,
-    /// What a client may choose its certificate by.
+    /// Names of CAs by which a client may choose its certificate.
     hints: Vec<DistinguishedName>,
     has_lists: bool,
     is_optional: bool,

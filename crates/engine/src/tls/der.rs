@@ -11,7 +11,7 @@ pub(super) const BMP: u8 = 0x1e;
 pub(super) const SEQUENCE: u8 = 0x30;
 pub(super) const SET: u8 = 0x31;
 
-/// What of a value is left to read.
+/// The unread rest of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DerReader<'a> {
     rest: &'a [u8],
@@ -49,7 +49,7 @@ impl<'a> DerReader<'a> {
         (found == tag).then_some(contents)
     }
 
-    /// The same, if the next element has this tag.
+    /// Reads the next element if it has this tag.
     pub(super) fn optional(&mut self, tag: u8) -> Option<&'a [u8]> {
         let mut ahead = *self;
         let contents = ahead.expect(tag)?;

@@ -17,7 +17,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a listener's TLS is made from.
+/// Files and options of a listener's TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Each with the chain below it; a client gets the first that has the name it asks for.
@@ -27,7 +27,7 @@ pub struct TlsFiles {
     /// Certificates that lead on from those towards a CA, where their own files do not have them.
     pub chain: Vec<PathBuf>,
     pub client: ClientCertificateMode,
-    /// Who may vouch for clients.
+    /// CAs that sign certificates of clients.
     pub client_authorities: Option<PathBuf>,
     /// Clients' certificates that are no longer good.
     pub revoked: Vec<PathBuf>,
@@ -39,7 +39,7 @@ pub struct TlsFiles {
 pub enum ClientCertificateMode {
     #[default]
     Off,
-    /// They may; one that is not good ends the handshake all the same.
+    /// Clients may show a certificate. An invalid one ends the handshake all the same.
     Optional,
     Required,
 }
@@ -52,7 +52,7 @@ pub enum TlsVersionMin {
     V13,
 }
 
-/// Everything that handshakes need. Connections keep the one that they began with.
+/// Credentials for handshakes. Connections keep the ones that they began with.
 #[derive(Clone)]
 pub struct TlsCredentials {
     pub(crate) config: Arc<ServerConfig>,
@@ -210,7 +210,7 @@ fn load_certified_key(
     Ok((CertifiedKey::new(chain, own), secret))
 }
 
-/// What nobody can tell who does not have the key.
+/// Derives a secret from the private key, which nobody without the key can guess.
 fn secret_of(key: &PrivateKeyDer<'_>) -> [u8; 32] {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key.secret_der());
     let mut secret = [0; 32];

@@ -23,9 +23,9 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 use std::fmt;
 use std::sync::Arc;
 
-/// What rustls keeps for a connection, measured: see docs/benchmarks.md, TLS.
+/// Measured memory of rustls for a connection in bytes: see docs/benchmarks.md, TLS.
 const STATE_BYTES: u32 = 4 * 1024;
-/// The same while hands are shaken: keys and certificates of both sides.
+/// Measured memory of a handshake in bytes: keys and certificates of both sides.
 pub(crate) const HANDSHAKE_BYTES: usize = 12 * 1024;
 
 pub(crate) enum TlsLayer {
@@ -42,10 +42,10 @@ impl fmt::Debug for TlsLayer {
     }
 }
 
-/// What became of the bytes.
+/// Progress of a layer through received bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LayerProgress {
-    /// So many from the front are done with.
+    /// Number of bytes at the front that are consumed.
     pub(crate) consumed: usize,
     /// The peer said that nothing more comes.
     pub(crate) ended: bool,
@@ -70,7 +70,7 @@ impl SealedBuffer {
         &self.bytes[..self.len]
     }
 
-    /// What goes out as it is.
+    /// Appends bytes unchanged.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), rustls::Error> {
         self.fill(|room| {
             let room = room.get_mut(..bytes.len()).ok_or(SealError::NeedsRoom(bytes.len()))?;
@@ -99,9 +99,9 @@ impl SealedBuffer {
 
 /// Why nothing was written.
 enum SealError {
-    /// So much room is needed.
+    /// The buffer needs this much room.
     NeedsRoom(usize),
-    /// These keys have encrypted all that they may.
+    /// The keys have reached their encryption limit.
     Exhausted,
 }
 
@@ -237,7 +237,7 @@ impl TlsLayer {
         }
     }
 
-    /// What is kept for the connection as long as it lasts.
+    /// Returns the memory that the connection keeps as long as it lasts.
     pub(crate) fn state_bytes(&self) -> u32 {
         match self {
             TlsLayer::Silent(_) | TlsLayer::Talking(_) => STATE_BYTES,
@@ -246,7 +246,7 @@ impl TlsLayer {
         }
     }
 
-    /// The same while hands are shaken.
+    /// Returns the memory that the handshake needs in addition.
     pub(crate) fn handshake_bytes(&self) -> usize {
         match self {
             TlsLayer::Silent(_) => 0,
@@ -258,7 +258,7 @@ impl TlsLayer {
         }
     }
 
-    /// What the peer's certificate says, where it has shown one.
+    /// Returns the parsed certificate of the peer, if it has shown one.
     pub(crate) fn certificate(&self) -> Option<Arc<PeerCertificate>> {
         #[cfg(feature = "psk")]
         if let TlsLayer::Psk(keyed) = self {
@@ -280,7 +280,7 @@ impl TlsLayer {
     }
 }
 
-/// What the first one of a chain says.
+/// Parses the first certificate of a chain.
 pub(crate) fn peer_certificate(chain: &[CertificateDer<'_>]) -> Option<Arc<PeerCertificate>> {
     let own = chain.first()?;
     Some(Arc::new(certificate_names::parse_certificate(own).unwrap_or_default()))

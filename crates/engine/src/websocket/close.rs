@@ -11,7 +11,7 @@ impl CloseStatus {
     pub(super) const NORMAL: CloseStatus = CloseStatus(1000);
     pub(super) const GOING_AWAY: CloseStatus = CloseStatus(1001);
 
-    /// What a peer's close frame says; a frame may say nothing.
+    /// Parses the status of a peer's close frame, which may be empty [RFC 6455, 5.5.1].
     pub(super) fn read(said: &[u8]) -> Result<Option<CloseStatus>, WebSocketError> {
         let Some((code, reason)) = said.split_first_chunk::<2>() else {
             // 5.5.1: what is there begins with a code of two bytes.
@@ -30,7 +30,7 @@ impl CloseStatus {
         }
     }
 
-    /// What we say of what is wrong.
+    /// Returns the status that reports an error to the peer.
     pub(super) fn for_error(wrong: WebSocketError) -> CloseStatus {
         CloseStatus(match wrong {
             WebSocketError::Text => 1003,

@@ -21,7 +21,8 @@ const MASKED: u8 = 0x80;
 const LEN_16: u8 = 126;
 const LEN_64: u8 = 127;
 
-/// What is in a frame (5.2, 11.8). A continuation goes on with binary data: nothing else is taken.
+/// Type of a frame [RFC 6455, 5.2 and 11.8]. A continuation always continues binary data, since
+/// text messages are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameOpcode {
     Continuation,
@@ -70,7 +71,8 @@ struct FrameHeader {
     key: [u8; 4],
 }
 
-/// How long the header is that begins so. What its first two bytes say is wrong is wrong at once.
+/// Returns the length of the header that begins with these two bytes. Errors in them are reported
+/// at once.
 fn header_len(first: u8, second: u8) -> Result<usize, WebSocketError> {
     // 5.2: no extension was agreed on that could give them a meaning.
     if first & RESERVED != 0 {
@@ -120,17 +122,17 @@ fn parse_header(bytes: &[u8]) -> Result<FrameHeader, WebSocketError> {
 /// The frames of one client, as far as they have come.
 #[derive(Debug, Default)]
 pub(super) struct FrameDecoder {
-    /// Of a header that is not whole.
+    /// Bytes of an incomplete header.
     begun: [u8; HEADER_BYTES_MAX],
     begun_len: u8,
     /// Fragments of a message have come, and its last has not (5.4).
     fragmented: bool,
     frame: Option<PartialFrame>,
-    /// What a control frame has said so far.
+    /// Payload of a control frame, as far as it has arrived.
     control: Vec<u8>,
 }
 
-/// One whose header is read.
+/// A frame whose header is read.
 #[derive(Clone, Copy, Debug)]
 struct PartialFrame {
     kind: FrameOpcode,
@@ -139,7 +141,7 @@ struct PartialFrame {
     key: [u8; 4],
 }
 
-/// What a control frame asks for.
+/// Action that a control frame asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ControlOutcome {
     Nothing,

@@ -17,15 +17,16 @@ use std::fmt;
 use std::sync::Arc;
 use upgrade_request::UpgradeRefusal;
 
-/// What a listener serves.
+/// The WebSocket resource of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebSocketSite {
-    /// Where; none is every path.
+    /// Path of the resource; `None` accepts every path.
     pub path: Option<String>,
     pub origins: AllowedOrigins,
 }
 
-/// Whose pages may connect. Only browsers say whose page it is: others can say what they like.
+/// Origins whose pages may connect. Only browsers send a reliable Origin; other programs can send
+/// any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AllowedOrigins {
     #[default]
@@ -35,7 +36,7 @@ pub enum AllowedOrigins {
     ThisHost,
 }
 
-/// One connection's.
+/// WebSocket state of one connection.
 #[derive(Debug)]
 pub(crate) struct WebSocketLayer {
     /// The request is still to come.
@@ -49,7 +50,7 @@ struct PendingUpgrade {
     head: Vec<u8>,
 }
 
-/// What it takes while it lasts, with what stands around it: see docs/benchmarks.md, WebSocket.
+/// Memory of the layer and its allocations in bytes: see docs/benchmarks.md, WebSocket.
 pub(crate) const STATE_BYTES: u32 = 208;
 
 /// Why it cannot go on.
@@ -74,7 +75,7 @@ pub(crate) enum WebSocketError {
 }
 
 impl WebSocketError {
-    /// Which option decides, where one does.
+    /// Returns a hint with the option that decides, or an empty text.
     pub(crate) fn option_hint(&self) -> &'static str {
         match self {
             WebSocketError::Request(UpgradeRefusal::Origin) => " (ws.origins)",
@@ -220,9 +221,9 @@ impl PendingUpgrade {
 
 pub const HEAD_BYTES_MAX: usize = limits::WEB_HEAD_BYTES_MAX;
 
-/// What must hold for any bytes: what comes of them does not depend on the pieces they come in,
-/// and there is never more of it than there was. For the fuzzer, and for its corpus. The first
-/// byte says how long the pieces are, and whether the request is still to come.
+/// Checks two properties for any bytes: the result does not depend on how the bytes are split, and
+/// it is never longer than the input. Used by the fuzzer and its corpus. The first byte selects the
+/// length of the pieces, and whether the upgrade request is still expected.
 pub fn probe(bytes: &[u8]) {
     let Some((first, bytes)) = bytes.split_first() else { return };
     let site =

@@ -4,7 +4,7 @@ use super::{AllowedOrigins, WebSocketSite};
 use carrier::accept_key_of;
 use std::fmt;
 
-/// What a refused request is told.
+/// Reason for which an upgrade request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpgradeRefusal {
     /// Not HTTP, or not as HTTP is written.
@@ -37,7 +37,7 @@ impl UpgradeRefusal {
         }
     }
 
-    /// What HTTP wants said with the status.
+    /// Returns the headers that HTTP requires with the status.
     fn headers(self) -> &'static str {
         match self {
             UpgradeRefusal::Method => "Allow: GET\r\n",
@@ -82,7 +82,8 @@ impl fmt::Display for UpgradeRefusal {
     }
 }
 
-/// Where the head of a request ends; `None` as long as it has not. `seen` bytes had no end.
+/// Returns the end of a request's head, or `None` while it is incomplete. The first `seen` bytes
+/// are known to have no end.
 pub(super) fn head_end(head: &[u8], seen: usize) -> Option<usize> {
     let from = seen.saturating_sub(END.len() - 1);
     let at = head[from..].windows(END.len()).position(|window| window == END)?;

@@ -21,9 +21,9 @@ use std::sync::Arc;
 pub const IDENTITY_BYTES_MAX: usize = 128;
 pub const KEY_BYTES_MAX: usize = 256;
 
-/// What OpenSSL keeps for a connection, measured: see docs/benchmarks.md, TLS.
+/// Measured memory of OpenSSL for a connection in bytes: see docs/benchmarks.md, TLS.
 pub(super) const STATE_BYTES: u32 = 14 * 1024;
-/// The same while hands are shaken.
+/// Measured memory of a handshake in bytes.
 pub(super) const HANDSHAKE_BYTES: usize = 44 * 1024;
 
 /// The keys of a listener. Connections keep those that they began with.
@@ -48,7 +48,7 @@ impl PskKeys {
     }
 }
 
-/// What is agreed upon with every client.
+/// Builds the OpenSSL context that all clients share.
 fn build_ssl(keys: &Arc<HashMap<Box<str>, Box<[u8]>>>) -> Result<SslContext, ErrorStack> {
     let mut context = SslContextBuilder::new(SslMethod::tls_server())?;
     context.set_min_proto_version(Some(SslVersion::TLS1_2))?;
@@ -84,7 +84,7 @@ fn build_ssl(keys: &Arc<HashMap<Box<str>, Box<[u8]>>>) -> Result<SslContext, Err
 /// Why a handshake or a record was not taken.
 #[derive(Debug)]
 pub(crate) enum PskError {
-    /// It is another key, or something came in between.
+    /// The keys differ, or a third party changed the handshake.
     Key(Box<str>),
     NoHello,
     OpenSsl(&'static str),
@@ -114,7 +114,7 @@ pub(crate) struct PskConnection {
     stream: SslStream<RecordBuffers>,
 }
 
-/// What OpenSSL takes for a socket: the records of this moment, in and out.
+/// The socket that OpenSSL reads and writes: buffers for the records of one call.
 #[derive(Default)]
 struct RecordBuffers {
     incoming: Vec<u8>,
@@ -276,8 +276,8 @@ fn openssl_reason(errors: &ErrorStack) -> &'static str {
     first.unwrap_or(NO_REASON)
 }
 
-/// How long the whole records at the front are. OpenSSL would keep a part of one in a buffer of its
-/// own. What cannot be a record counts as whole: OpenSSL knows which alert that deserves.
+/// Returns the length of the whole records at the front. OpenSSL would keep a partial record in a
+/// buffer of its own. Bytes that cannot be a record count as whole: OpenSSL chooses the alert.
 fn whole_records(raw: &[u8]) -> usize {
     let mut at = 0;
     while let Some(header) = raw.get(at..at + RECORD_HEADER) {
