@@ -9,7 +9,7 @@ pub(crate) struct AclDecisionCache {
     young: AclDecisionMap,
     /// Goes when there are too many young ones. Who is asked for is young again.
     old: AclDecisionMap,
-    /// Of all topics.
+    /// Bytes of all cached topics.
     topic_bytes: usize,
 }
 

@@ -146,7 +146,7 @@ impl IpNetwork {
 pub struct TopicPattern {
     text: Box<str>,
     has_variables: bool,
-    /// It is about this very filter, not about the topics that the filter matches.
+    /// The rule is about exactly this filter, and not about the topics that the filter matches.
     is_exact: bool,
     /// The first bytes of every topic that it matches, as far as they are the same, ...
     head: u64,
@@ -160,7 +160,8 @@ fn head_bytes(text: &str) -> u64 {
     bytes.fold(0, |head, byte| head << 8 | u64::from(byte))
 }
 
-/// What all topics that a filter matches begin with, and which bits of eight bytes that is.
+/// Returns the bytes with which every topic that a filter matches begins, at most eight, and a mask
+/// of the bits that count.
 fn head_of_matching_topics(filter: &str) -> (u64, u64) {
     let literal = filter.split(['+', '#']).next().unwrap_or_default();
     // "a/#" matches "a".
@@ -172,7 +173,7 @@ fn head_of_matching_topics(filter: &str) -> (u64, u64) {
     (head_bytes(literal), mask)
 }
 
-/// What a pattern is for one client.
+/// A pattern with the placeholders filled in for one client.
 enum ResolvedPattern<'a> {
     Resolved(Cow<'a, str>),
     /// The client has no such name: the pattern is not about it.
@@ -237,7 +238,7 @@ pub(crate) fn is_one_level(name: &str) -> bool {
     !name.is_empty() && !name.contains(['+', '#', '/', '\0', '$'])
 }
 
-/// Whom the rules are asked about.
+/// The client about which the rules are asked.
 #[derive(Clone, Debug)]
 pub(crate) struct AclSubject {
     pub(crate) user: Option<Arc<str>>,
@@ -250,7 +251,7 @@ pub(crate) struct AclSubject {
     pub(crate) own: Option<Arc<AclRuleSet>>,
 }
 
-/// What is asked.
+/// The action about which the rules are asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AclQuery<'a> {
     Publish { topic: &'a str, qos: u8, retain: bool },
@@ -309,7 +310,7 @@ impl AclRuleSet {
         self.uses_qos_or_retain
     }
 
-    /// What the first rule says that is about it.
+    /// Returns the decision of the first rule that applies, and `None` if no rule does.
     pub(crate) fn decide(
         &self,
         who: &AclSubject,
@@ -350,7 +351,7 @@ impl AclRuleSet {
     }
 }
 
-/// Which rule stands against something, for the log.
+/// The rule that denies an action, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DenialCause {
     /// A rule denies it: the first of its topics, if it is about topics.

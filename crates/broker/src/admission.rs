@@ -32,7 +32,7 @@ pub struct AdmissionControl {
 #[derive(Clone, Debug, Default)]
 struct ListenerAdmission {
     counted: ConnectionCount,
-    /// Of answers to those that do not come in.
+    /// Limits how often a refused connection gets an answer.
     answers: LeakyBucket,
 }
 
@@ -42,18 +42,18 @@ struct ConnectionCount {
     pace: LeakyBucket,
 }
 
-/// What becomes of a connection that was accepted.
+/// Decision about an accepted connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is closed at once.
+    /// The connection is closed at once.
     ClosedAtOnce(Refusal),
-    /// It is counted, and so is the source that is named.
+    /// The connection is admitted and counted, as is the named source.
     Admitted(Option<PeerSource>),
-    /// It may say CONNECT, and hears this.
+    /// The connection may send a CONNECT, and gets this refusal as its answer.
     RefusedAfterConnect(Refusal),
 }
 
-/// Of those above a limit so many a second are told so, on each listener.
+/// Refused connections of a listener that get an answer, a second.
 const ANSWERS_PER_S: u32 = 64;
 const SWEEP_MIN: usize = 16 * 1024;
 
@@ -83,7 +83,7 @@ impl AdmissionControl {
         }
     }
 
-    /// Until when nothing is to be accepted at a listener.
+    /// Returns the time before which a listener accepts nothing because of its rate.
     pub fn accepts_again_at(
         &mut self,
         now: MonotonicMs,

@@ -34,7 +34,7 @@ const CANDIDATES: usize = 64;
 /// After this many messages all counts are halved, so that old habits fade.
 const DECAY_EVERY: u32 = 4096;
 
-/// How a topic travels.
+/// Encoding of a topic in an outgoing PUBLISH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AliasChoice {
     Known(u16),
@@ -56,14 +56,15 @@ impl OutboundAliases {
         }
     }
 
-    /// What it takes, and how much that is more or less than when this was asked last.
+    /// Returns by how many bytes the table has grown since the last call; negative if it has
+    /// shrunk.
     pub(crate) fn growth(&mut self) -> i64 {
         let known = self.topics.len() * size_of::<AssignedAlias>() * 4;
         let bytes = size_of::<OutboundAliases>() + known + 2 * self.topic_bytes;
         bytes as i64 - std::mem::replace(&mut self.counted, bytes as i64)
     }
 
-    /// What `growth` has told in all.
+    /// Returns the sum of all values that [`growth`](Self::growth) has returned.
     pub(crate) fn counted(&self) -> i64 {
         self.counted
     }

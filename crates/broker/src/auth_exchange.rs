@@ -24,16 +24,16 @@ use mqtt::{
     Property, ProtocolVersion, ReasonCode, Violation,
 };
 
-/// What the client says in one step.
+/// Data of the client in one step of an authentication exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthStep {
     pub method: Box<str>,
     pub data: SecretBytes,
-    /// What the backend wanted kept when it challenged the client; none in the first step.
+    /// State that the backend returned with its last challenge; `None` in the first step.
     pub memory: Option<SecretBytes>,
 }
 
-/// What a connection with an authentication method keeps of it.
+/// State of a connection with an authentication method [MQTT 5.0, 4.12].
 #[derive(Clone, Debug)]
 pub(crate) struct AuthExchange {
     pub(crate) method: Box<str>,
@@ -61,7 +61,7 @@ impl AuthExchange {
         }
     }
 
-    /// That of a client that comes in, whose answers are read once more.
+    /// Creates the state for an accepted client, whose re-authentication may follow.
     pub(crate) fn for_accepted(method: &str, packet_bytes_max: u32, answers: u8) -> AuthExchange {
         AuthExchange { auth_packets: answers, ..AuthExchange::new(method, packet_bytes_max) }
     }
@@ -105,7 +105,7 @@ fn auth_properties(properties: Properties<'_>) -> (Option<&str>, &[u8]) {
     (method, data)
 }
 
-/// Of AUTH and of CONNACK: the method is the one of CONNECT [MQTT-4.12.0-5].
+/// Writes the properties of AUTH and CONNACK: the method is the one of CONNECT [MQTT-4.12.0-5].
 pub(crate) fn push_auth_properties(method: &str, data: Option<&[u8]>, into: &mut PropertiesBuf) {
     into.push(Property::AuthenticationMethod(method));
     if let Some(data) = data {
@@ -190,7 +190,7 @@ impl Shard {
         Ok(())
     }
 
-    /// What an AUTH says, if it is its turn.
+    /// Parses an AUTH packet, if one is allowed at this point.
     fn parse_auth_step(
         &mut self,
         conn: ConnId,
@@ -286,7 +286,7 @@ impl Shard {
         }
     }
 
-    /// The same client, proved anew.
+    /// Replaces the principal of a client that re-authenticated itself as the same user.
     fn renew_principal(
         &mut self,
         conn: ConnId,

@@ -24,7 +24,8 @@ use mqtt::{Connect, Property, ProtocolVersion};
 use std::fmt;
 use std::sync::Arc;
 
-/// What a client says of itself, and what its transport knows of it.
+/// A request to authenticate a client: the credentials of its CONNECT, and facts about its
+/// transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthRequest {
     pub peer: PeerAddress,
@@ -35,7 +36,7 @@ pub struct AuthRequest {
     pub password: Option<SecretBytes>,
     pub listener: ListenerId,
     pub certificate: Option<Arc<PeerCertificate>>,
-    /// What it says in an authentication exchange.
+    /// The step of an authentication exchange, where there is one.
     pub step: Option<AuthStep>,
 }
 
@@ -52,7 +53,7 @@ impl fmt::Debug for SecretBytes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthDecision {
     Allow(Box<Principal>),
-    /// It has to say more, in AUTH. `memory` comes back with that.
+    /// The client has to continue with AUTH. `memory` is passed back with its next step.
     Challenge {
         data: Box<[u8]>,
         memory: SecretBytes,
@@ -60,14 +61,14 @@ pub enum AuthDecision {
     Deny(Refusal),
 }
 
-/// What a client that may come in is from now on.
+/// An authenticated client: name, client id, namespace and rights from now on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Principal {
-    /// Who it is; none is nobody in particular.
+    /// User name; `None` for an anonymous client.
     pub user: Option<Arc<str>>,
-    /// In place of the client id that CONNECT has.
+    /// Client id that replaces the one of CONNECT.
     pub client_id: Option<Box<str>>,
-    /// In place of the one that its listener or its group has; empty is none.
+    /// Namespace that replaces the one of the listener or the group; empty for none.
     pub namespace: Option<Box<str>>,
     pub groups: Vec<Arc<str>>,
     /// May do everything.
@@ -76,13 +77,13 @@ pub struct Principal {
     pub permissions: Option<Arc<AclRuleSet>>,
     /// When it has to go.
     pub expires_in_ms: Option<u64>,
-    /// Nothing is sent to it but answers: messages wait for another connection of its session.
+    /// The connection receives responses only: messages wait for another connection of its session.
     pub is_quiet: bool,
     /// The last word of an authentication exchange, for the client.
     pub auth_data: Option<Box<[u8]>>,
 }
 
-/// What was decided of a client, as its peer carries it from shard to shard.
+/// The result of authentication, as the peer carries it from shard to shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AuthOutcome {
     pub(crate) decision: Result<Box<Principal>, Refusal>,
@@ -99,7 +100,7 @@ impl AuthOutcome {
 }
 
 impl Shard {
-    /// What was decided of the client, or nothing before somebody did.
+    /// Returns the decision about the client, and `None` before there is one.
     pub(crate) fn auth_decision(&self, conn: ConnId) -> Option<&Result<Box<Principal>, Refusal>> {
         self.conn(conn)?.peer.auth_outcome().map(|pass| &pass.decision)
     }
@@ -179,7 +180,7 @@ impl Shard {
         out.effects.push(Effect::Resume { conn });
     }
 
-    /// What the verdict makes of an admitted client id.
+    /// Applies the decision to a client whose client id is admitted.
     pub(crate) fn apply_auth_decision(
         &mut self,
         conn: ConnId,

@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What a client wants to do, and the client.
+/// A request to authorize an action of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthzRequest {
     pub client_id: Box<str>,
@@ -53,7 +53,7 @@ pub enum AclAction {
 pub enum AuthzDecision {
     Allow,
     Deny,
-    /// Nobody could say. It is no for this once.
+    /// No server could decide. The action is denied this once.
     Unavailable,
 }
 
@@ -85,11 +85,11 @@ impl<'a> AccessCheck<'a> {
     }
 }
 
-/// What one packet waits for.
+/// The decisions that one packet waits for.
 #[derive(Debug)]
 pub(crate) struct PendingAuthz {
     number: u32,
-    /// Of the rules that left it open.
+    /// Generation of the rules that left the decision open.
     generation: u32,
     deadline: MonotonicMs,
     all: Vec<PendingCheck>,
@@ -117,7 +117,7 @@ impl PendingCheck {
     }
 }
 
-/// Of one packet. What a SUBSCRIBE has beyond that is refused, ...
+/// Largest number of requests for one packet. Further filters of a SUBSCRIBE are refused, ...
 const QUESTIONS_MAX: usize = 256;
 /// ... and so are longer topics.
 const QUESTION_BYTES_MAX: usize = 4 * 1024;
@@ -186,7 +186,8 @@ impl Shard {
         true
     }
 
-    /// What is wrong with a packet is found out by whoever takes it.
+    /// Returns the access checks of a PUBLISH. Errors in the packet are left to the code that
+    /// handles it.
     fn publish_checks(
         &mut self,
         conn: ConnId,
@@ -352,7 +353,7 @@ impl Shard {
         }
     }
 
-    /// Everything is answered, or it is too late: the packet is read again.
+    /// Reads the packet again, after every decision has arrived or the time is over.
     pub(crate) fn resume_after_authz(&mut self, conn: ConnId, out: &mut Outbox) {
         let now = self.now;
         let is_outdated = |inquiry: &PendingAuthz| inquiry.generation != self.rights_generation;
@@ -405,7 +406,7 @@ impl Shard {
         self.sessions.count_permissions(before, after);
     }
 
-    /// The same where there is anything to change.
+    /// Changes the cached decisions of a session, if it has any.
     fn update_existing_authz_cache(&mut self, id: SessionId, change: impl FnOnce(&mut AuthzCache)) {
         let rights = self.sessions.get(id).permissions.as_ref();
         if rights.is_some_and(|rights| rights.authz_cache.is_some()) {
@@ -419,7 +420,7 @@ fn strip_filter_prefix(filter: &str) -> Result<&str, Violation> {
     Ok(mqtt::SharedFilter::parse(filter)?.map_or(strip_exclusive(filter), |share| share.filter))
 }
 
-/// What is asked of a client: who it is, its id, and its namespace.
+/// Builds the request from the client's name, id and namespace.
 pub(crate) fn authz_request(
     who: &AclSubject,
     client_id: &str,

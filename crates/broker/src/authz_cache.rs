@@ -26,7 +26,7 @@ pub(crate) struct AuthzCache {
 struct AuthzCacheEntry {
     topic: Box<str>,
     until: MonotonicMs,
-    /// What was asked beside the topic, as far as it matters.
+    /// The action, QoS and RETAIN of the request, as far as the parameters use them.
     manner: u8,
     allows: bool,
 }
@@ -92,12 +92,12 @@ impl AuthzCache {
         self.recount_bytes();
     }
 
-    /// How many questions were asked about the packet that is read next.
+    /// Returns the number of requests made for the packet that is read next.
     pub(crate) fn question_count(&self) -> usize {
         self.question_count
     }
 
-    /// So many more.
+    /// Adds `count` requests.
     pub(crate) fn count_questions(&mut self, count: usize) {
         self.question_count += count;
     }

@@ -55,7 +55,7 @@ struct BanTerm {
     reason: Arc<str>,
 }
 
-/// One client, as far as it is known: what it says of itself, or what was found out.
+/// A client as far as it is known: by its CONNECT, or after authentication.
 #[derive(Clone, Copy, Debug, Default)]
 struct BanSubject<'a> {
     client_id: Option<&'a str>,
@@ -97,7 +97,7 @@ impl BanTerm {
     }
 }
 
-/// Of two bans of the same one the longer.
+/// Inserts a ban, unless there is a longer one for the same key.
 fn insert_longer<K: Ord>(all: &mut BTreeMap<K, BanTerm>, key: K, term: BanTerm) {
     let length = |term: &BanTerm| term.for_ms.unwrap_or(u64::MAX);
     let kept = all.entry(key).or_insert_with(|| term.clone());
@@ -212,7 +212,7 @@ impl Shard {
         }
     }
 
-    /// What a CONNECT says, before anybody is asked whether it is true.
+    /// Checks the values of a CONNECT against the bans, before they are authenticated.
     pub(crate) fn check_connect_bans(
         &mut self,
         conn: ConnId,

@@ -47,7 +47,7 @@ pub enum BrokerEvent {
         conn: ConnId,
         peer: PeerAddress,
         violation: Violation,
-        /// How it was seen, and which option decides, where that says more.
+        /// How the violation was detected, and the option that decides, where that helps.
         detail: Box<str>,
         /// See `LogBurstLimiter`, as below.
         withheld: u64,
@@ -68,7 +68,7 @@ pub enum BrokerEvent {
     Banned {
         client_id: Box<str>,
         peer: PeerAddress,
-        /// What of it is on the list.
+        /// The value that is on the list of bans.
         by: &'static str,
         reason: Arc<str>,
     },
@@ -116,9 +116,9 @@ pub enum BrokerEvent {
         limit: u64,
         reserved: u64,
     },
-    /// Nobody waits to be accepted any more.
+    /// No connection waits to be accepted any more.
     AcceptResumed,
-    /// Somebody changed the time of day, as NTP does after a start: forward by so much, or back.
+    /// The time of day was changed by so much, forward or back, as NTP does after a start.
     TimeOfDayStepped {
         by_ms: i64,
     },
@@ -134,7 +134,7 @@ pub enum BrokerEvent {
     /// The store has no room: what it would have to keep is refused.
     StoreFull,
     StoreHasRoom,
-    /// What the store holds could not be read.
+    /// A record of the store could not be read.
     StoreUnreadable {
         fault: Box<str>,
     },
@@ -149,7 +149,7 @@ pub enum BrokerEvent {
         is_full: bool,
         withheld: u64,
     },
-    /// So many more were not told of, and a second has passed.
+    /// So many further events were not reported in the past second.
     Withheld {
         what: WithheldKind,
         count: u64,
@@ -182,7 +182,7 @@ pub enum BrokerEvent {
         drop: crate::sys::DropReason,
         count: u64,
     },
-    /// What became of a message. Only where `EventOptions::delivery` asks.
+    /// The outcome of a message's delivery, reported where `EventOptions::delivery` asks for it.
     Delivery {
         /// As sinks call it.
         event: &'static str,
@@ -206,7 +206,7 @@ pub enum BrokerEvent {
 }
 
 impl BrokerEvent {
-    /// Whom it is about, with its namespace.
+    /// Returns the client id with its namespace.
     pub fn client_id(&self) -> Option<&str> {
         match self {
             BrokerEvent::Connected { client_id, .. }
@@ -225,7 +225,7 @@ impl BrokerEvent {
         }
     }
 
-    /// What sinks and rules hear of it, beside whom it is about.
+    /// Returns the fields for sinks and rules, without the client id.
     pub fn fields(&self) -> Vec<(&'static str, Value<'static>)> {
         let text = |text: &dyn std::fmt::Display| Value::Text(text.to_string().into());
         let number = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
@@ -277,7 +277,7 @@ impl BrokerEvent {
     }
 }
 
-/// Of what there was more than may be told.
+/// Kind of the events of which there were too many to report each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithheldKind {
     /// Connections that were refused or ended.
@@ -288,7 +288,7 @@ pub enum WithheldKind {
     Stalls,
 }
 
-/// What may happen very often: one line a second is enough to learn of a flood.
+/// Limits a frequent event to one log line a second, which is enough to notice a flood.
 #[derive(Debug, Default)]
 pub(crate) struct LogIntervalLimiter {
     /// Since the last note.
@@ -300,7 +300,7 @@ pub(crate) struct LogIntervalLimiter {
 const LOG_INTERVAL_MS: u64 = 1000;
 
 impl LogIntervalLimiter {
-    /// It happened once more. How often since the last note, if it is time for one.
+    /// Counts an event. Returns the number of events since the last report if a report is due.
     pub(crate) fn count(&mut self, now: MonotonicMs) -> Option<u64> {
         self.withheld += 1;
         if now < self.at {
@@ -310,7 +310,7 @@ impl LogIntervalLimiter {
         Some(std::mem::take(&mut self.withheld))
     }
 
-    /// How often it happened since the last note, if it did and nobody heard of it.
+    /// Returns the number of unreported events since the last report, if there are any.
     pub(crate) fn flush(&mut self, now: MonotonicMs) -> Option<u64> {
         if self.withheld == 0 {
             return None;
@@ -328,7 +328,7 @@ pub(crate) struct PeerLog {
 }
 
 impl PeerLog {
-    /// One more peer. Whom to tell of, and how many there were, if it is time.
+    /// Counts a peer. Returns the peer to report, and the number of peers, if a report is due.
     pub(crate) fn count(
         &mut self,
         now: MonotonicMs,
@@ -353,8 +353,8 @@ impl PeerLog {
 #[derive(Debug, Default)]
 pub(crate) struct WithheldDrops(pub(crate) [u64; crate::sys::DROPS]);
 
-/// Of what strangers can bring about as often as they like, so many notes a second. The next one
-/// says how many were withheld.
+/// Limits events that strangers can cause to so many reports a second. The next report says how
+/// many were withheld.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogBurstLimiter {
     until: MonotonicMs,
@@ -365,7 +365,8 @@ pub struct LogBurstLimiter {
 const LOG_BURST_PER_S: u32 = 20;
 
 impl LogBurstLimiter {
-    /// It happened once more. How many were withheld before it, if it may be told.
+    /// Counts an event. Returns the number of withheld events before it if this one may be
+    /// reported.
     pub fn count(&mut self, now: MonotonicMs) -> Option<u64> {
         if now >= self.until {
             (self.until, self.told) = (MonotonicMs(now.0 + 1000), 0);
@@ -378,14 +379,14 @@ impl LogBurstLimiter {
         Some(std::mem::take(&mut self.withheld))
     }
 
-    /// How many were withheld and are not told of yet.
+    /// Returns the number of withheld events that are not reported yet.
     pub fn flush(&mut self) -> Option<u64> {
         Some(std::mem::take(&mut self.withheld)).filter(|withheld| *withheld > 0)
     }
 }
 
 impl Shard {
-    /// What is withheld from now on is told of in a second, though nothing else happens.
+    /// Schedules the report of withheld events in a second, in case no other event brings it.
     pub(crate) fn plan_event_flush(&mut self) {
         if self.event_flush_at.is_none() {
             let at = MonotonicMs(self.now.0 + LOG_INTERVAL_MS);

@@ -17,17 +17,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientGroup {
-    /// Of the group that a verdict names.
+    /// Name of the group, as the authentication backends return it.
     pub name: Arc<str>,
     pub options: Arc<BrokerOptions>,
     pub present: ClientGroupCounter,
 }
 
-/// Its place among the classes, which are the same and in the same order at every listener.
+/// Index of a group. The groups are the same and in the same order at every listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientGroupId(u8);
 
-/// How many connections of a class the process has, and how fast they come: one for all shards.
+/// Counts the connections of a group and their rate, for all shards of the process.
 #[derive(Clone, Debug, Default)]
 pub struct ClientGroupCounter(Arc<ClientGroupCounts>);
 
@@ -38,12 +38,12 @@ struct ClientGroupCounts {
     paid_ns: AtomicU64,
 }
 
-/// One of them, as long as this is there.
+/// A counted connection of a group, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ClientGroupGuard(ClientGroupCounter);
 
 impl ClientGroupCounter {
-    /// One more, unless there are as many as there may be.
+    /// Counts a connection, unless the group already has `max` of them.
     fn admit(&self, max: u32) -> Option<ClientGroupGuard> {
         let one_more = |count: u32| (count < max).then_some(count + 1);
         self.0.present.fetch_update(Relaxed, Relaxed, one_more).ok()?;

@@ -18,20 +18,20 @@ use crate::shard::Shard;
 use crate::subscribe::is_own_link_topic;
 use std::borrow::Cow;
 
-/// Who a session's client is, and what was decided of it lately. There is none where everyone may
-/// do everything.
+/// Identity of a session's client, and recent decisions about it. Absent where every client may do
+/// everything.
 #[derive(Debug)]
 pub(crate) struct ClientPermissions {
     pub(crate) subject: AclSubject,
-    /// Where the subject's user name is known: see `ListenerAccess`.
+    /// The domain in which the subject's user name is unique: see `ListenerAccess`.
     identity_domain: u64,
-    /// Of those that have limits of their own, ...
+    /// The group of the client, if the group has limits of its own, ...
     pub(crate) client_group: Option<ClientGroupId>,
     /// ... and where there may be only so many the place that the connection has.
     pub(crate) group_guard: Option<ClientGroupGuard>,
     /// When the client has to go.
     expires: Option<MonotonicMs>,
-    /// Of the rules that `acl_cache` follows.
+    /// Generation of the rules from which `acl_cache` was filled.
     generation: u32,
     acl_cache: Option<Box<AclDecisionCache>>,
     /// Whether somebody who was asked allowed its will.
@@ -43,17 +43,17 @@ pub(crate) struct ClientPermissions {
     withheld_denial: Option<(&'static str, Box<str>, DenialCause)>,
     /// When a denial may be noted again.
     denial_noted: MonotonicMs,
-    /// What others said of it, where they are asked.
+    /// Decisions of an external server, where one is asked.
     pub(crate) authz_cache: Option<Box<AuthzCache>>,
 }
 
-/// Of longer ones nothing is remembered.
+/// Longest topic whose decision is cached, in bytes.
 pub(crate) const TOPIC_BYTES_MAX: usize = 256;
-/// Denials of one client are noted so often, with their number.
+/// Interval between two reports of denials of one client.
 const NOTED_EVERY_MS: u64 = 1_000;
 
 impl ClientPermissions {
-    /// What was withheld of denials.
+    /// Returns the event that reports the withheld denials with their number, if there are any.
     pub(crate) fn withheld_denials(
         &mut self,
         client_id: &str,
@@ -91,7 +91,7 @@ impl ClientPermissions {
         }
     }
 
-    /// Of somebody who is not here yet.
+    /// Creates the permissions of a user that is not connected.
     pub(crate) fn of_absent_user(user: &str) -> ClientPermissions {
         ClientPermissions::of_subject(AclSubject {
             user: Some(user.into()),
@@ -122,7 +122,7 @@ impl ClientPermissions {
         }
     }
 
-    /// The same for another stream of its client's.
+    /// Returns the permissions for another stream of the same client.
     pub(crate) fn for_data_stream(&self) -> ClientPermissions {
         ClientPermissions {
             subject: self.subject.clone(),
@@ -151,7 +151,7 @@ impl ClientPermissions {
         }
     }
 
-    /// What it costs beside its session.
+    /// Returns the memory of the permissions in addition to the session's.
     pub(crate) fn bytes(&self) -> u64 {
         let user = self.subject.user.as_ref().map_or(0, |user| user.len());
         let decided = self.acl_cache.as_ref().map_or(0, |decided| decided.bytes());
@@ -159,26 +159,26 @@ impl ClientPermissions {
         (size_of::<ClientPermissions>() + user) as u64 + decided + answers
     }
 
-    /// What the rules say, if they say anything.
+    /// Returns the decision of the rules, and `None` if no rule applies.
     pub(crate) fn decide(&self, all: &AclRuleSet, id: &str, deed: AclQuery<'_>) -> Option<bool> {
         let who = &self.subject;
         let own = || who.own.as_ref().and_then(|own| own.decide(who, id, deed));
         who.is_superuser.then_some(true).or_else(own).or_else(|| all.decide(who, id, deed))
     }
 
-    /// Which rule stands against something.
+    /// Returns the rule that denies an action.
     fn denial_cause(&self, all: &AclRuleSet, id: &str, deed: AclQuery<'_>) -> DenialCause {
         let own = self.subject.own.as_ref().map(|own| own.denial_cause(&self.subject, id, deed));
         let own = own.filter(|own| *own != DenialCause::NoRule);
         own.unwrap_or_else(|| all.denial_cause(&self.subject, id, deed))
     }
 
-    /// Nobody publishes for now.
+    /// Clears the cached decisions about publishing.
     pub(crate) fn clear_acl_cache(&mut self) {
         self.acl_cache = None;
     }
 
-    /// What was decided by other rules is forgotten.
+    /// Clears decisions that were made by older rules.
     pub(crate) fn follow_generation(&mut self, generation: u32) {
         if self.generation != generation {
             self.generation = generation;
@@ -189,7 +189,7 @@ impl ClientPermissions {
         }
     }
 
-    /// What rules and answers say of a publish, if they say anything, from memory if that knows.
+    /// Returns the decision of rules and server about a publish, from the cache if possible.
     fn decide_publish(
         &mut self,
         all: &AclRuleSet,
@@ -233,7 +233,8 @@ impl Session {
         self.permissions.as_ref()?.expires
     }
 
-    /// Whose it is, if that was ever found out; empty is nobody's in particular.
+    /// Returns the user that owns the session. `None` if the owner was never determined, empty for
+    /// an anonymous owner.
     pub(crate) fn owner(&self) -> Option<Cow<'_, str>> {
         let before = || Some(Cow::Borrowed(self.persistent.as_ref()?.owner.as_deref()?));
         self.permissions.as_ref().map(|rights| rights.owner()).or_else(before)
@@ -251,7 +252,7 @@ impl Shard {
         needed.then(|| Box::new(ClientPermissions::new(peer, &self.options)))
     }
 
-    /// Those of a new session: from now on it has what was decided of its client.
+    /// Takes the permissions that authentication left at the connection, for its new session.
     pub(crate) fn take_permissions(&mut self, conn: ConnId) -> Option<Box<ClientPermissions>> {
         let rights = self.permissions_of(&self.conn(conn)?.peer);
         self.conn_mut(conn)?.peer.clear_auth_outcome();
@@ -313,7 +314,7 @@ impl Shard {
         (was_asked && was_allowed) || self.may_publish(id, topic, manner, out)
     }
 
-    /// How many filters may be compared with the rules at a time.
+    /// Returns how many filters may be compared with the rules in one tick.
     pub(crate) fn filters_per_tick(&self) -> usize {
         let own = self.options.access.own.iter().flatten().map(|own| &own.permissions);
         let all = own.chain([&self.options.permissions]).flatten();
@@ -321,7 +322,8 @@ impl Shard {
         RULES_PER_TICK / most.unwrap_or(0).max(1)
     }
 
-    /// What is known of a wish: of that for which somebody has to be asked, nothing.
+    /// Returns the decision about an access check, and `None` if an external server has to be
+    /// asked.
     pub(crate) fn decide_access(&mut self, id: SessionId, wish: &AccessCheck<'_>) -> Option<bool> {
         // Long before queues have to do without the room.
         let keeps = self.sessions.messages.memory_bytes() < self.sessions.elevated_at / 2;
@@ -376,7 +378,7 @@ impl Shard {
         allows
     }
 
-    /// The same of a subscription.
+    /// Returns the decision about a subscription.
     pub(crate) fn may_subscribe(
         &mut self,
         id: SessionId,

@@ -20,35 +20,35 @@ use mqtt::{
 };
 use std::sync::Arc;
 
-/// What every packet looks at stands first, and together.
+/// Protocol state of a connection. Fields that every packet uses stand first, and together.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) state: ConnState,
     pub(crate) last_activity: MonotonicMs,
-    /// Where there are limits to how fast it may talk.
+    /// Meter of the client's rate, where there are limits.
     pub(crate) meter: Option<Box<RateMeter>>,
     /// [MQTT-3.2.2-15]
     pub(crate) packet_bytes_max: u32,
     /// Answers to it that wait for the disk.
     pub(crate) pending_acks: u32,
     pub(crate) generation: u32,
-    /// One and a half times the keep-alive; 0 is never.
+    /// One and a half times the keep-alive in milliseconds; 0 for no limit [MQTT 5.0, 3.1.2.10].
     pub(crate) silence_ms_max: u32,
     /// When the only timer that counts is due.
     pub(crate) timer_at: MonotonicMs,
     pub(crate) peer: PeerInfo,
-    /// Where CONNECT named an authentication method.
+    /// State of the authentication exchange, where CONNECT named a method.
     pub(crate) exchange: Option<Box<AuthExchange>>,
     /// Alias `n` stands at `n - 1`. Gone with the connection [MQTT-3.3.2-7].
     pub(crate) aliases: Vec<Option<Arc<str>>>,
-    /// What those cost.
+    /// Memory of the topic aliases in bytes.
     pub(crate) alias_bytes: u32,
     pub(crate) topic_alias_max: u16,
     /// As CONNACK said, whatever the options say since.
     pub(crate) receive_maximum: u16,
     pub(crate) version: ProtocolVersion,
-    /// What it publishes does not come back to it.
+    /// Messages of this client are not sent back to it.
     pub(crate) is_bridge: bool,
     /// Came here from another shard: this one is its home.
     pub(crate) moved: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Conn {
 
 #[derive(Debug)]
 pub(crate) enum ConnState {
-    /// Nothing but CONNECT may come [MQTT-3.1.0-1].
+    /// Only CONNECT is allowed [MQTT-3.1.0-1].
     AwaitingConnect,
     /// CONNECT came, and waits for a verdict.
     Authenticating,
@@ -79,16 +79,16 @@ pub(crate) enum ConnState {
     RateLimited {
         session: SessionId,
     },
-    /// Somebody is asked whether the client may do what its next packet wants: that stays unread.
+    /// The next packet waits, unread, for a decision of the authorization server.
     Authorizing {
         session: SessionId,
         inquiry: Box<PendingAuthz>,
     },
-    /// The same of a CONNECT with a will.
+    /// A CONNECT with a will waits for a decision of the authorization server.
     AuthorizingWill {
         inquiry: Box<PendingAuthz>,
     },
-    /// Somebody was asked about the will of the CONNECT that is read next.
+    /// The authorization server has decided about the will of the CONNECT that is read next.
     WillAuthorized {
         is_allowed: bool,
     },
@@ -252,7 +252,8 @@ impl Shard {
         }
     }
 
-    /// How many bytes of acknowledgements come first, and need no more than to be counted off.
+    /// Handles the acknowledgements at the front that only have to be counted. Returns their length
+    /// in bytes.
     #[inline]
     fn read_acks(
         &mut self,
@@ -430,12 +431,12 @@ impl Shard {
     }
 }
 
-/// Where a connection went on after its CONNECT.
+/// Result of handling a CONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectOutcome {
     OtherShard,
     Accepted,
-    /// It waits for a verdict.
+    /// The client waits for the authentication decision.
     Pending,
 }
 

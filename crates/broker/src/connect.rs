@@ -421,7 +421,7 @@ impl Shard {
     }
 }
 
-/// From here on it is as if the client had said that name.
+/// Replaces the will's topic, as if the client had sent that name.
 fn set_will_topic<'a>(will: Option<&mut mqtt::Will<'a>>, name: Option<&'a str>) {
     if let (Some(will), Some(name)) = (will, name) {
         will.topic = name;

@@ -20,7 +20,7 @@ use crate::topics::FilterSubscriber;
 use crate::write_batch::{RecordNumber, RecordSpace, StoreReadError, StoreReader};
 use std::sync::Arc;
 
-/// What a start finds in a transit.
+/// An entry of the cross-shard log that a start reads.
 struct CrossShardEntry {
     way: CrossShardRoute,
     group: Option<Arc<str>>,
@@ -28,8 +28,8 @@ struct CrossShardEntry {
 }
 
 impl Shard {
-    /// How a shard that is asked to keep a message is held to it: by its answer to a ticket, or by
-    /// what stands in the transit until it has it.
+    /// Asks another shard to keep a message. The message stays in the cross-shard log until that
+    /// shard has answered the ticket.
     pub(crate) fn request_commit(
         &mut self,
         to: ShardId,
@@ -49,7 +49,7 @@ impl Shard {
         }
     }
 
-    /// What a member gives back to a group of another shard.
+    /// Returns a message from a group's member to the group's own shard.
     pub(crate) fn return_to_group(
         &mut self,
         group: Arc<str>,
@@ -133,8 +133,8 @@ impl Shard {
     }
 }
 
-/// What was on its way between the shards of the last process goes on. All of it is in one batch
-/// with the start's own number: a cut before that leaves it as it was.
+/// Restores the messages that were on their way between the shards of the last process. All changes
+/// are in one batch with the start's own number: a power cut before it leaves the log as it was.
 pub(crate) fn restore_cross_shard_logs(
     shards: &mut [Shard],
     stored: &dyn StoreReader,

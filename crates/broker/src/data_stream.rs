@@ -53,7 +53,8 @@ impl Shard {
         self.sessions.get_mut(session).conn = conn.0;
     }
 
-    /// Nobody hears of a stream's end: its client is still there, or goes by itself.
+    /// Ends a data stream. No event reports it: the client's own connection is still there, or
+    /// reports its own end.
     pub(crate) fn end_data_stream(&mut self, id: SessionId, out: &mut Outbox) {
         self.sessions.get_mut(id).conn = NONE;
         self.end_session(id, false, out);

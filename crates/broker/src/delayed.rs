@@ -41,7 +41,7 @@ pub(crate) struct DelayedMessages {
     /// By when they are due, and in the order in which they came.
     waiting: BTreeMap<(MonotonicMs, u64), DelayedMessage>,
     came: u64,
-    /// What each publisher has of it.
+    /// Number and bytes of each publisher's delayed messages.
     shares: BTreeMap<Box<str>, DelayedUsage>,
     /// The only timer that counts.
     timer_at: Option<MonotonicMs>,
@@ -57,17 +57,17 @@ struct DelayedUsage {
 struct DelayedMessage {
     by: DelayedPublisher,
     message: Message,
-    /// Where the store has it: see `records::delayed_key`.
+    /// Key of the record in the store: see `records::delayed_key`.
     key: Option<(u8, RecordNumber)>,
 }
 
-/// Who said a message that is published later, for rules: it may be gone by then.
+/// The publisher of a delayed message, for rules: its connection may have ended by then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DelayedPublisher {
-    /// What it is known by.
+    /// Client id with its namespace.
     pub(crate) client_id: Box<str>,
     pub(crate) user: Option<Arc<str>>,
-    /// Where it was when it said it.
+    /// Address of the publisher when it sent the message.
     pub(crate) address: Option<Box<str>>,
 }
 
@@ -178,7 +178,8 @@ impl Shard {
         key
     }
 
-    /// One that the store has. It was taken, so there is room for it, whatever the options say now.
+    /// Restores a delayed message of the store. The message was acknowledged, so it is kept
+    /// whatever the options say now.
     pub(crate) fn restore_delayed(
         &mut self,
         by: DelayedPublisher,

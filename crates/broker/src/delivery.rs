@@ -16,7 +16,7 @@ use crate::sys::DropReason;
 use crate::topics::SubscriptionFlags;
 use mqtt::{PacketId, ProtocolVersion, QoS};
 
-/// One subscriber's claim on a message.
+/// The delivery of a message to one subscriber.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delivery {
     pub(crate) session: SessionId,
@@ -54,13 +54,13 @@ impl Session {
     }
 }
 
-/// What the wire says of a message whose slot is in the flight.
+/// Header fields of a PUBLISH whose slot is in the flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeliveryHeader {
     pub(crate) id: PacketId,
     pub(crate) qos: QoS,
     pub(crate) retain: bool,
-    /// It was sent before [MQTT-3.3.1-1].
+    /// The message was sent before [MQTT-3.3.1-1].
     pub(crate) dup: bool,
     pub(crate) ids: u32,
 }
@@ -174,7 +174,7 @@ impl SessionTable {
         self.count_sent(hit.session, sent, out);
     }
 
-    /// Nothing is kept of the hit: what it owns goes.
+    /// Releases a delivery that is not kept, with its references.
     pub(crate) fn release_delivery(&mut self, hit: Delivery) {
         self.release_ids(hit.ids);
         if hit.group != NONE {
@@ -312,7 +312,7 @@ impl SessionTable {
         room && flight.is_none_or(|flight| flight.unacknowledged < CROWDED_WINDOW)
     }
 
-    /// What is too old at the front of a queue takes nobody's place.
+    /// Drops expired messages at the front of a queue, so that they take no room.
     pub(crate) fn drop_stale(&mut self, id: SessionId, out: &mut Outbox) {
         loop {
             let flight = self.get(id).flight.as_ref();

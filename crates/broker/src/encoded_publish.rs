@@ -7,7 +7,7 @@ use mqtt::{
     PacketId, Properties, Property, ProtocolVersion, QoS, encode_remaining_len, varint_len,
 };
 
-/// What differs between two subscribers' copies of one message.
+/// The parts in which two subscribers' copies of one message differ.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EncodedPublish<'a> {
     pub(crate) version: ProtocolVersion,
@@ -22,8 +22,8 @@ pub(crate) struct EncodedPublish<'a> {
     pub(crate) strip: NamespaceStrip,
 }
 
-/// What a client in a namespace does not see of a message: see `mount`. A few bytes, since every
-/// delivery has one.
+/// The parts of a message that a client in a namespace does not see: see `namespace`. A few bytes,
+/// since every delivery has one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NamespaceStrip {
     /// Bytes in front of the topic.
@@ -31,7 +31,8 @@ pub(crate) struct NamespaceStrip {
     /// The Response Topic's place among the properties; it ends at 0 where there is none.
     start: u32,
     end: u32,
-    /// Where its name goes on; at its end where the client cannot reach it and does not hear of it.
+    /// Where the topic goes on after the namespace. At the end of the topic if the client cannot
+    /// reach it, and the topic is hidden.
     name_at: u32,
 }
 
@@ -66,12 +67,12 @@ impl NamespaceStrip {
         cut
     }
 
-    /// What the client calls the topic.
+    /// Returns the topic as the client names it.
     pub(crate) fn topic<'a>(&self, draft: &IncomingPublish<'a>) -> &'a str {
         &draft.topic[self.topic as usize..]
     }
 
-    /// How much shorter the properties are.
+    /// Returns the number of bytes by which the properties are shorter.
     #[inline]
     fn properties_cut(&self) -> usize {
         match self.name_at < self.end {

@@ -16,7 +16,7 @@ fn may_be_connect(first: u8) -> bool {
     first != TLS_HANDSHAKE && PacketType::from_byte(first) == Some(PacketType::Connect)
 }
 
-/// Whose protocol a connection begins with, as its first byte tells.
+/// Names the protocol that a connection begins with, by its first byte.
 fn describe_first_byte(first: u8) -> String {
     match (first, PacketType::from_byte(first)) {
         (TLS_HANDSHAKE, _) => {
@@ -40,7 +40,7 @@ fn deciding_option(violation: Violation) -> Option<&'static str> {
     }
 }
 
-/// What a log says of a violation beside its name.
+/// Returns the text that the log adds to a violation's name.
 pub(crate) fn describe_violation(violation: Violation, detail: Box<str>) -> Box<str> {
     if !detail.is_empty() {
         return detail;
@@ -50,14 +50,14 @@ pub(crate) fn describe_violation(violation: Violation, detail: Box<str>) -> Box<
 }
 
 impl Shard {
-    /// What came first, where that was not CONNECT.
+    /// Notes the first packet of a connection if it was not CONNECT.
     pub(crate) fn detail_first_packet(&mut self, frame: PacketFrame<'_>, is_live: bool) {
         if !is_live && !may_be_connect(frame.first) {
             self.violation_detail = describe_first_byte(frame.first).into();
         }
     }
 
-    /// Nobody waits for the rest of a first packet that is not CONNECT.
+    /// Ends a connection whose first byte cannot begin a CONNECT, without waiting for the rest.
     pub(crate) fn check_first_byte(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
         let Some(&first) = bytes.first() else { return };
         if !may_be_connect(first) {
@@ -92,7 +92,7 @@ impl Shard {
         told
     }
 
-    /// What is wrong with a packet's first bytes.
+    /// Notes the error in a packet's fixed header.
     #[cold]
     pub(crate) fn detail_frame(&mut self, bytes: &[u8], bytes_max: u32, is_live: bool) {
         let first = bytes.first().copied().unwrap_or_default();

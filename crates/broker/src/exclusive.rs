@@ -17,7 +17,7 @@ use hashbrown::HashMap;
 use mqtt::SubscribeOptions;
 use std::sync::Arc;
 
-/// What stands in front of the filter.
+/// Prefix of the filter of an exclusive subscription.
 pub(crate) const EXCLUSIVE: &str = "$exclusive/";
 
 /// The filter itself.
@@ -27,13 +27,14 @@ pub(crate) fn strip_exclusive(filter: &str) -> &str {
 
 #[derive(Debug, Default)]
 pub(crate) struct ExclusiveFilters {
-    /// Whose the filters are that are at home here.
+    /// Owners of the exclusive filters that this shard manages.
     held: HashMap<Arc<str>, SessionRef, FixedState>,
-    /// What sessions here have given up, and their owners are still to hear of.
+    /// Filters that sessions of this shard have released, and that other shards still have to hear
+    /// of.
     released: Vec<(Arc<str>, SessionRef)>,
 }
 
-/// One that a SUBACK waits for.
+/// A claim to an exclusive filter that a SUBACK waits for.
 #[derive(Debug)]
 pub(crate) struct ExclusiveClaim {
     /// Its place in the packet.
@@ -44,7 +45,7 @@ pub(crate) struct ExclusiveClaim {
     pub(crate) subscription_id: u32,
 }
 
-/// What comes of asking for one.
+/// Result of a claim.
 pub(crate) enum ClaimOutcome {
     Pending(Arc<str>),
     Granted,
@@ -167,7 +168,7 @@ impl Shard {
         }
     }
 
-    /// What the SUBACK of a session waits for under this filter.
+    /// Takes the claims of a session to this filter that its SUBACK waits for.
     fn take_claims(&mut self, id: SessionId, filter: &str) -> Vec<ExclusiveClaim> {
         let conn = self.sessions.get(id).conn().and_then(|conn| self.conn_mut(conn));
         let Some(ConnState::AwaitingSubAck { suback, .. }) = conn.map(|known| &mut known.state)
@@ -219,7 +220,7 @@ impl Shard {
         }
     }
 
-    /// The same of all that a session has, which ends.
+    /// Releases all exclusive filters of a session that ends.
     pub(crate) fn release_exclusives(&mut self, id: SessionId) {
         let member = self.session_ref(id);
         let Some(extras) = &mut self.sessions.get_mut(id).extras else { return };

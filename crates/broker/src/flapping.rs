@@ -17,13 +17,13 @@ use hashbrown::HashMap;
 #[derive(Debug, Default)]
 pub(crate) struct FlappingDetector {
     seen: HashMap<u64, DisconnectCount, FixedState>,
-    /// Until when.
+    /// End of the ban, by hash of the client id.
     banned: HashMap<u64, MonotonicMs, FixedState>,
     /// When those that mean nothing any more were taken out last.
     swept: MonotonicMs,
 }
 
-/// How often a client's connections ended since.
+/// Number of disconnects of a client since a point in time.
 #[derive(Clone, Copy, Debug)]
 struct DisconnectCount {
     count: u32,
@@ -36,8 +36,8 @@ const CLIENTS_MAX: usize = 16 * 1024;
 const SWEEP_MS: u64 = 1000;
 
 impl FlappingDetector {
-    /// One more end of a client's connections, of which so many may be within a time. Whether that
-    /// is one too many.
+    /// Counts a disconnect of a client. Returns whether there are more than `max` within
+    /// `window_ms`.
     fn count(&mut self, client: u64, now: MonotonicMs, max: u32, window_ms: u64) -> bool {
         if self.seen.len() >= CLIENTS_MAX && now.0 >= self.swept.0 + SWEEP_MS {
             self.swept = now;

@@ -30,7 +30,7 @@ pub(crate) enum SlotState {
     Released,
 }
 
-/// One message on its way to one session.
+/// A message in flight to one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlightSlot {
     pub(crate) message: PooledMessageId,
@@ -46,7 +46,7 @@ pub(crate) struct FlightSlot {
     pub(crate) marks: SlotMarks,
 }
 
-/// What else is true of a slot.
+/// Flags of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlotMarks(u8);
 
@@ -55,9 +55,9 @@ impl SlotMarks {
     pub(crate) const RELEASED: SlotMarks = SlotMarks(1);
     /// The store has it.
     pub(crate) const STORED: SlotMarks = SlotMarks(2);
-    /// It is not sent before the disk has it.
+    /// The message is not sent before it is on the disk.
     pub(crate) const WAITS: SlotMarks = SlotMarks(4);
-    /// It waits, and for all that the store knows it was sent before the process began.
+    /// The message waits, and according to the store it was sent before the process started.
     pub(crate) const WAS_SENT: SlotMarks = SlotMarks(8);
 
     pub(crate) const fn none() -> SlotMarks {
@@ -74,13 +74,13 @@ impl SlotMarks {
     }
 }
 
-/// What a delivery touches stands together.
+/// The messages in flight to a session. Fields that a delivery touches stand together.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     sent: SentSlots,
-    /// How many of the last slots of `sent` the present connection has not seen yet: it may take
-    /// fewer at a time than the one before.
+    /// Number of the last slots of `sent` that the present connection has not received yet: its
+    /// Receive Maximum may be smaller than that of the one before.
     unseen: u32,
     /// Overdue ones may have to be sent again first.
     resends_overdue: bool,
@@ -88,7 +88,7 @@ pub(crate) struct Flight {
     first: u16,
     /// Messages that are not done: what Receive Maximum bounds [MQTT-3.3.4-9].
     pub(crate) unacknowledged: u16,
-    /// How many of the unseen ones are not done.
+    /// Number of unseen slots that are not finished.
     unseen_open: u16,
     /// With fewer slots than this in `sent` the next id is free.
     straight_max: u16,
@@ -104,7 +104,7 @@ pub(crate) struct Flight {
 
 pub(crate) const IDS: u32 = u16::MAX as u32;
 
-/// So many slots are looked through for unacknowledged ones that the window has gone past.
+/// Number of slots above which unacknowledged ones behind the window are looked for.
 const SPARSE_FROM: usize = 4096;
 
 impl Flight {
@@ -166,7 +166,7 @@ impl Flight {
         self.sent.is_empty()
     }
 
-    /// Of the message that was sent first of those that are not done.
+    /// Returns the packet id of the oldest unfinished message.
     pub(crate) fn oldest_id(&self) -> Option<PacketId> {
         let overdue = self.overdue.as_ref().and_then(|overdue| overdue.oldest_id());
         let front = (!self.sent.is_empty()).then_some(self.first);
@@ -242,7 +242,7 @@ impl Flight {
         self.straight_max = 0;
     }
 
-    /// All that was sent leaves the window: the next id may be any that is free.
+    /// Moves all sent messages out of the window: the next id may be any that is free.
     pub(crate) fn set_all_overdue(&mut self) {
         self.set_overdue(self.sent.len());
     }
@@ -266,7 +266,7 @@ impl Flight {
         self.overdue.as_ref().is_some_and(|overdue| overdue.contains(id))
     }
 
-    /// How many ids from this one on belong to overdue messages. They are passed.
+    /// Returns how many ids from this one on belong to overdue messages, and skips them.
     pub(crate) fn skip_overdue_ids(&mut self, id: u16) -> u16 {
         let Some(overdue) = &mut self.overdue else { return 0 };
         let mut passed = 0;
@@ -281,7 +281,7 @@ impl Flight {
         ((u32::from(id) + IDS - u32::from(self.first)) % IDS) as usize
     }
 
-    /// The same as `send`, under an id that it `can_use_id`.
+    /// Sends a slot under an id that [`can_use_id`](Self::can_use_id) allows.
     pub(crate) fn send_at(&mut self, id: u16, slot: FlightSlot) -> PacketId {
         if self.sent.is_empty() {
             self.first = id;
@@ -292,8 +292,8 @@ impl Flight {
         self.send(slot)
     }
 
-    /// The same for one that was sent before, and that only the store knew until now: it is to be
-    /// sent again, and what this connection has had is not [MQTT-4.4.0-1].
+    /// Adds a message of the store that an earlier connection was sent. It is sent again, and
+    /// messages that this connection already has are not [MQTT-4.4.0-1].
     pub(crate) fn resend_stored(&mut self, id: u16, slot: FlightSlot) {
         if self.sent.is_empty() {
             self.first = id;
@@ -401,7 +401,7 @@ impl Flight {
         self.sent.release_plain(self.place_of(id))
     }
 
-    /// The same as `finish_oldest` of one that was released. Says whether it was such a one.
+    /// Finishes the oldest message if it was released (PUBREL). Returns whether it was.
     #[inline]
     pub(crate) fn finish_oldest_released(&mut self, id: PacketId) -> bool {
         if self.place_of(id) != 0 || self.unseen != 0 || !self.sent.pop_released() {
@@ -429,7 +429,7 @@ impl Flight {
         is_done && self.waiting.is_empty() && self.received.is_empty()
     }
 
-    /// Where ids go on once it is idle.
+    /// Returns the id at which an idle flight goes on.
     pub(crate) fn first_id(&self) -> u16 {
         self.first
     }

@@ -13,7 +13,7 @@ use crate::write_batch::{RecordNumber, RecordSpace, StoreReader};
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 
-/// One look through the store.
+/// A scan of the store for records that nothing refers to.
 #[derive(Debug, Default)]
 pub(crate) struct GarbageCollector {
     /// The next key.
@@ -28,7 +28,7 @@ pub(crate) struct GarbageCollector {
     is_blind: bool,
 }
 
-/// So many records a turn.
+/// Records that are scanned in a turn.
 const RECORDS_PER_SCAN: usize = 1024;
 /// After the start, and from then on.
 const FIRST_SCAN_MS: u64 = 1_000;

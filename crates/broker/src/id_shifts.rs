@@ -38,7 +38,7 @@ impl IdShifts {
         if self.0.is_empty() { plain } else { add_to_id(plain, self.shift_at(position)) }
     }
 
-    /// Which shift a position is under.
+    /// Returns the index of the shift that applies to a position.
     fn place_of(&self, position: u64) -> Option<usize> {
         self.0.partition_point(|shift| shift.from <= position).checked_sub(1)
     }
@@ -47,7 +47,7 @@ impl IdShifts {
         self.place_of(position).map_or(0, |at| self.0[at].by)
     }
 
-    /// From here on ids are so many later. No message from here on was sent.
+    /// Shifts the ids of all positions from `from` on by `by`. No message from there on was sent.
     fn shift(&mut self, from: u64, by: u16) {
         let by = add_to_id(self.shift_at(from), by);
         self.0.truncate(self.0.partition_point(|shift| shift.from < from));

@@ -51,8 +51,8 @@ pub enum ShardInput<'a> {
         peer: PeerAddress,
         why: &'a dyn std::error::Error,
     },
-    /// What was read, from the first byte not yet consumed. `Outbox::consumed` says how much was
-    /// taken: less than everything when a packet is not complete, the outbox is full or the
+    /// Received bytes, from the first byte that is not yet consumed. `Outbox::consumed` says how
+    /// many were taken: fewer than all if a packet is incomplete, the outbox is full or the
     /// connection is held.
     Bytes {
         conn: ConnId,
@@ -70,11 +70,11 @@ pub enum ShardInput<'a> {
     OutOfMemory {
         conn: ConnId,
     },
-    /// Everything was written to a connection that was congested.
+    /// A congested connection has written everything.
     Writable {
         conn: ConnId,
     },
-    /// What another shard said.
+    /// A message of another shard.
     ShardMessage {
         from: ShardId,
         cross: ShardMessage,
@@ -89,17 +89,17 @@ pub enum ShardInput<'a> {
     Durable {
         seq: u64,
     },
-    /// What `Effect::ReadStore` asked for.
+    /// The answer to `Effect::ReadStore`.
     StoreReady {
         reading: StoreReadRequest,
         stored: &'a dyn StoreReader,
     },
-    /// What `Effect::Authorize` asked for.
+    /// The answer to `Effect::Authorize`.
     AuthzAnswered {
         request_id: RequestId,
         answer: AuthzDecision,
     },
-    /// What `Effect::Authenticate` asked for.
+    /// The answer to `Effect::Authenticate`.
     AuthDecided {
         conn: ConnId,
         case: u32,
@@ -115,8 +115,8 @@ pub enum ShardInput<'a> {
 pub enum ShardCommand {
     /// Options that can change live.
     Reload(Arc<BrokerOptions>),
-    /// What the control plane knows goes to a topic below `$SYS/broker/`, retained; nothing in it
-    /// clears that. For shard 0.
+    /// Publishes a value of the control plane, retained, below `$SYS/broker/`; an empty value does
+    /// not clear the topic. For shard 0.
     PublishSys { topic: Arc<str>, value: Arc<str> },
     /// Rules may hear of it. For one shard.
     LinkEvent(LinkEvent),
@@ -146,10 +146,10 @@ pub enum ShardMessage {
     Publish {
         message: Message,
         ticket: u64,
-        /// Where the store has it meanwhile, if it is to come once: see `transit`.
+        /// The store's copy of the message, if it must arrive once: see `cross_shard_log`.
         origin: Option<QueueRecordId>,
     },
-    /// What the receiver asked for under these tickets is kept.
+    /// The receiver's requests under these tokens are on the disk.
     TokensCommitted {
         first: u64,
         last: u64,
@@ -210,7 +210,7 @@ pub enum ShardMessage {
         group: Arc<str>,
         target: DispatchTarget,
         message: Message,
-        /// Where the store has it until the member does.
+        /// The store's copy of the message, until the member has its own.
         origin: Option<QueueRecordId>,
         ticket: u64,
     },

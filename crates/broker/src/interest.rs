@@ -33,7 +33,7 @@ pub struct Interest {
     wanted: AtomicUsize,
     /// Shape in the low 56 bits, the number of shards that use it above.
     shapes: [AtomicU64; SHAPES_MAX],
-    /// One past the last shape in use.
+    /// One more than the index of the last shape in use.
     shapes_len: AtomicUsize,
     /// Bits of the shards with filters that have no shape here: they get everything.
     everything: AtomicU64,
@@ -84,7 +84,7 @@ impl FilterShape {
     }
 }
 
-/// What one shard has entered.
+/// The entries of one shard in the shared tables of interest.
 #[derive(Debug, Default)]
 pub(crate) struct ShardInterest {
     /// Filters by bucket, in the table that is read and in the one that is being filled.
@@ -252,7 +252,7 @@ impl Interest {
         Some(self.hash_of(filter, Some(shape)))
     }
 
-    /// One more shard uses this shape. False where no place is left for it.
+    /// Counts this shard as a user of a shape. Returns `false` if the table is full.
     fn claim_shape(&self, shape: FilterShape) -> bool {
         let mut free = None;
         for (at, place) in self.shapes.iter().enumerate() {

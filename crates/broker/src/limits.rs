@@ -25,10 +25,10 @@ pub const INDEX_MAX: u32 = (1 << 31) - 2;
 /// "None", where an index stands in 32 bits.
 pub const NONE: u32 = u32::MAX;
 
-/// What the engine needs for a socket, beside what that holds; it proves it.
+/// Memory of a socket in the engine without its buffers, in bytes; a test of the engine proves it.
 pub const SOCKET_BYTES: usize = 104;
 
-/// One connection's share of a tick.
+/// Bytes that one connection may read in a tick.
 pub const READ_BYTES_PER_TICK: usize = 64 * 1024;
 /// A tick ends early once the outbox holds this many bytes of its own ...
 pub const OUTBOX_BYTES_MAX: usize = 1024 * 1024;
@@ -40,12 +40,13 @@ pub const CURSOR_STEPS_PER_TURN: u32 = 4096;
 /// Packet ids are 1 to 65,535; a window spans fewer, so that an id never names two messages. What
 /// stays unacknowledged longer leaves it: see `overdue`.
 pub const FLIGHT_SPAN_MAX: usize = 65_000;
-/// What one session's queue may hold where no option says so: on the disk, ...
+/// Default bounds of a session's queue in bytes: on the disk, ...
 pub const STORED_QUEUE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// ... and in memory.
 pub const MEMORY_QUEUE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 pub const MEMORY_QUEUE_MESSAGES_MAX: u64 = 10_000;
-/// Of a queue on the disk so much is in memory too before what comes later is on the disk alone.
+/// Messages at the front of a stored queue that are kept in memory too. Later ones are on the disk
+/// only.
 pub const QUEUE_FRONT_MESSAGES: usize = 1024;
 pub const QUEUE_FRONT_BYTES: u64 = 1024 * 1024;
 /// Slots of the ring from one shard to another.
@@ -61,7 +62,7 @@ pub const RULES_PER_TICK: usize = 1 << 19;
 pub const DELAY_S_MAX: u32 = 4_294_967;
 /// Delayed messages that are published in one tick.
 pub const DUE_PER_TICK: usize = 1024;
-/// What one request to a cache is answered with, ...
+/// Largest answer to a request to a message cache, in messages, ...
 pub const CACHE_ANSWER_MESSAGES_MAX: usize = 1000;
 /// ... and how large that is: one message may be larger.
 pub const CACHE_ANSWER_BYTES_MAX: usize = 1024 * 1024;
@@ -92,7 +93,7 @@ const _: () = assert!(OUTBOX_BYTES_MAX >= READ_BYTES_PER_TICK);
 
 /// Keys of one rule with a window on one shard; what comes under others is counted.
 pub(crate) const WINDOW_KEYS_MAX: usize = 10_000;
-/// The same in bytes of what they keep.
+/// Bound of all windows in bytes of the values that they keep.
 pub(crate) const WINDOW_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Client ids of links (bridges and the like) begin so, and nobody else's do. Below its own id a

@@ -46,20 +46,20 @@ impl ProcessMemory {
     }
 }
 
-/// One shard's share of it.
+/// A shard's share of the accounted memory.
 #[derive(Debug)]
 pub(crate) struct MemoryLedger {
     process: Arc<ProcessMemory>,
     reported: i64,
-    /// What the engine holds for this shard's sockets.
+    /// Bytes that the engine holds for this shard's sockets.
     sockets: i64,
     sockets_reported: i64,
     /// Messages given to other shards less those taken from them: negative where more came in.
     pub(crate) crossing: i64,
     pub(crate) conns: u64,
-    /// What waits for room in the store.
+    /// Bytes that wait for room in the store.
     parked: u64,
-    /// What their transports need in the engine.
+    /// Bytes that transports (TLS, WebSocket, QUIC) need in the engine.
     pub(crate) transports: u64,
     /// Topics behind the aliases that clients have set.
     pub(crate) aliases: u64,
@@ -70,8 +70,8 @@ pub(crate) struct MemoryLedger {
 /// A shard tells the process once its bytes have moved by so many.
 const STEP: i64 = 64 * 1024;
 
-/// What things cost beside the bytes that clients sent, measured with `cargo bench -p broker`:
-/// their place in a slab that grows by doubling, indexes, and the allocator's own words.
+/// Memory of objects in addition to the bytes that clients sent, measured with `cargo bench -p
+/// broker`: their entry in a slab that grows by doubling, indexes, and the allocator's overhead.
 pub(crate) mod cost {
     use crate::conn::Conn;
     use crate::limits;
@@ -83,11 +83,11 @@ pub(crate) mod cost {
     pub(crate) const SESSION: u64 = 320;
     pub(crate) const SUBSCRIPTION: u64 = 48;
     pub(crate) const FILTER: u64 = 128;
-    /// Beside the filter's own.
+    /// An exclusive subscription, in addition to its filter.
     pub(crate) const EXCLUSIVE: u64 = 160;
     pub(crate) const FILTER_NODE: u64 = 80;
     pub(crate) const RETAINED_NODE: u64 = 192;
-    /// One that has others below it.
+    /// A retained topic with other topics below it.
     pub(crate) const RETAINED_PARENT: u64 = 288;
     pub(crate) const MEMBER: u64 = 512;
     pub(crate) const KEPT: u64 = 64;
@@ -101,7 +101,7 @@ pub(crate) mod cost {
 /// While the memory is crowded a client may have so many messages unacknowledged, large ones only
 /// until it is tight.
 pub(crate) const CROWDED_WINDOW: u16 = 16;
-/// What a client may have us remember all the same: a message in flight, aliases, a will.
+/// Bytes that a client may use even under memory pressure: a message in flight, aliases, a will.
 pub(crate) const SMALL_BYTES_MAX: usize = 4 * 1024;
 
 impl MemoryLedger {
@@ -120,7 +120,7 @@ impl MemoryLedger {
         }
     }
 
-    /// One more message that is to be published later, unless that were one too many.
+    /// Counts a delayed message. Returns `false`, and counts nothing, if it exceeds the bounds.
     pub(crate) fn add_delayed(&mut self, bytes: u64, most: (u64, u64)) -> bool {
         let has_room = self.process.add_delayed(bytes, most.0, most.1);
         match has_room {
@@ -135,7 +135,7 @@ impl MemoryLedger {
         self.delayed -= bytes;
     }
 
-    /// What the whole process holds, this shard at its newest.
+    /// Publishes this shard's memory and returns the sum of all shards.
     fn report_bytes(&mut self, own: i64) -> u64 {
         let held = add_moved(&self.process.held, &mut self.reported, own);
         held.max(0) as u64
@@ -153,7 +153,8 @@ fn add_moved(process: &AtomicI64, told: &mut i64, own: i64) -> i64 {
 }
 
 impl Shard {
-    /// What this shard holds beside sockets. Every part is a number, kept up where it changes.
+    /// Returns the memory of this shard without its sockets: a sum of counters that are kept up to
+    /// date.
     fn memory_bytes(&self) -> i64 {
         let (sessions, ledger) = (&self.sessions, &self.ledger);
         let retained = self.retained.bytes / self.shards as u64 + self.retained.index_bytes();
@@ -187,12 +188,12 @@ impl Shard {
         self.sessions.critical_at = at(10);
     }
 
-    /// How much the engine holds for this shard's sockets.
+    /// Sets the memory that the engine holds for this shard's sockets.
     pub fn set_socket_bytes(&mut self, bytes: usize) {
         self.ledger.sockets = bytes as i64;
     }
 
-    /// How much the engine holds that the store has refused.
+    /// Sets the memory of writes that the store has refused and the engine keeps.
     pub fn set_store_backlog_bytes(&mut self, bytes: usize) {
         self.ledger.parked = bytes as u64;
     }
@@ -208,8 +209,8 @@ impl Shard {
         held.max(0) as u64
     }
 
-    /// How much of it has to go before anything grows, with some to spare. A shard whose sockets
-    /// hold less than their share is not the one to pay.
+    /// Returns how many bytes of the sockets have to go before anything may grow, with some to
+    /// spare. A shard whose sockets hold less than their share gives up none.
     pub fn socket_bytes_excess(&mut self) -> usize {
         let bound = self.options.memory_bytes_max / 4;
         let (all, own) = (self.socket_bytes(), self.ledger.sockets.max(0) as u64);
@@ -219,7 +220,7 @@ impl Shard {
         (all - bound / 8 * 7).min(own.saturating_sub(bound / self.shards as u64)) as usize
     }
 
-    /// One connection less, with all that it had us remember.
+    /// Subtracts a closed connection and all its memory.
     pub(crate) fn uncount_conn(&mut self, conn: ConnId) {
         if let Some(known) = self.conn(conn) {
             let transport_bytes = known.peer.transport_bytes;

@@ -27,7 +27,7 @@ pub struct Message(Arc<[u8]>);
 
 const HEAD: usize = 23;
 const RETAIN: u8 = 4;
-/// How well it is kept takes two bits.
+/// Position of the two bits for the durability.
 const KEEP_AT: u8 = 3;
 const KEEP: u8 = 3;
 /// A rule made it.
@@ -71,7 +71,7 @@ impl Message {
         self.view().draft().retain
     }
 
-    /// What it holds of the memory that `memory_bytes_max` bounds.
+    /// Returns the bytes of the message that count towards `memory_bytes_max`.
     pub fn bytes(&self) -> usize {
         self.view().bytes()
     }
@@ -185,7 +185,7 @@ pub(crate) fn is_expired(at: MonotonicMs, expiry_s: u32, now: MonotonicMs) -> bo
     expiry_s != NO_EXPIRY && now.0 >= at.0 + u64::from(expiry_s) * 1000
 }
 
-/// Where this tick's arena already holds the message in some wire form.
+/// Positions in this tick's arena of the message's encodings so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EncodedRanges {
     /// For clients whose names are so much shorter: see `mount`.
@@ -252,7 +252,7 @@ impl<'a> IncomingPublish<'a> {
         }
     }
 
-    /// Of the layout above.
+    /// Returns the length of the layout above.
     fn len(&self) -> usize {
         HEAD + self.topic.len() + self.properties.len() + self.payload.len()
     }
@@ -326,14 +326,14 @@ pub(crate) struct MessagePool {
     kept: Slab<PooledMessage>,
     spare: Vec<Vec<u8>>,
     pub(crate) bytes: u64,
-    /// Those that the store holds once for several sessions.
+    /// Messages that the store keeps once for several sessions.
     bodies: HashMap<u32, RecordNumber, FixedState>,
-    /// Those of them that nobody wants any more.
+    /// Stored messages that no session needs any more.
     dead_bodies: Vec<RecordNumber>,
-    /// Those that a session names which gives them up, until the store has taken that.
+    /// Messages that a session gives up, until the store has recorded that.
     moving: Vec<PooledMessageId>,
-    /// What all this takes: the messages, their places, the slots in queues and flights that refer
-    /// to them, the spare buffers. One number, since every delivery asks for it.
+    /// Memory of the messages, their entries, the slots in queues and flights that refer to them,
+    /// and the spare buffers. A single number, since every delivery reads it.
     held: u64,
 }
 
@@ -342,7 +342,7 @@ const SPARE_MAX: usize = 8 * 1024;
 const SPARE_BYTES_MAX: usize = 512;
 
 impl MessagePool {
-    /// One more reference to the draft's message.
+    /// Adds a reference to the draft's message, and keeps the message at the first one.
     #[inline(always)]
     pub(crate) fn keep(&mut self, draft: &mut IncomingPublish<'_>) -> PooledMessageId {
         match draft.pooled {
@@ -435,7 +435,7 @@ impl MessagePool {
         }
     }
 
-    /// One more reference to a message that is kept already.
+    /// Adds a reference to a kept message.
     #[inline(always)]
     pub(crate) fn add_reference(&mut self, id: PooledMessageId) {
         self.kept[id.0].refs += 1;

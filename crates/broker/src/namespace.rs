@@ -60,7 +60,7 @@ impl NamespaceTemplate {
         self.text.contains(USER)
     }
 
-    /// That of one client. A name stands for one level.
+    /// Returns the namespace of a client, with its name as a single level.
     fn of(&self, user: Option<&str>, common_name: Option<&str>) -> Option<Box<str>> {
         let mut text = self.text.to_string();
         for (variable, value) in [(USER, user), (COMMON_NAME, common_name)] {
@@ -88,7 +88,7 @@ fn is_valid_namespace(text: &str) -> bool {
         && text.split('/').all(is_level)
 }
 
-/// What a client is known by.
+/// Returns the client id by which the broker knows a client of a namespace.
 pub(crate) fn namespaced_id(namespace: &str, client_id: &str) -> Box<str> {
     match namespace {
         "" => client_id.into(),
@@ -104,14 +104,14 @@ pub fn split_client_id(client_id: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// What it puts in front of names.
+/// Returns the length of the prefix that a namespace adds to names.
 pub(crate) fn prefix_len(namespace: &str) -> usize {
     if namespace.is_empty() { 0 } else { namespace.len() + 1 }
 }
 
-/// What a client may name in a namespace: there are no topics of the server in there, and what
-/// begins as they do no client is to use (MQTT 5.0, 4.7.2). A name is bounded with its namespace
-/// [MQTT-4.7.3-3].
+/// Checks a topic that a client of a namespace names. A namespace has no server topics, and clients
+/// may not use names that begin as those do [MQTT 5.0, 4.7.2]. The length limit includes the
+/// namespace [MQTT-4.7.3-3].
 pub(crate) fn check_name(len: usize, topic: &str) -> Result<(), Refusal> {
     match len {
         0 => Ok(()),
@@ -121,7 +121,7 @@ pub(crate) fn check_name(len: usize, topic: &str) -> Result<(), Refusal> {
     }
 }
 
-/// How much longer the names of a client are than what it says.
+/// Returns how many bytes longer the client's names are with the namespace.
 pub(crate) fn prefix_len_of(client_id: &str) -> u8 {
     let len = client_id.bytes().position(|byte| byte == 0).map_or(0, |at| at + 1);
     u8::try_from(len).unwrap_or(u8::MAX)
@@ -147,7 +147,7 @@ impl NamespacedClientId {
 }
 
 impl Session {
-    /// What the client calls itself.
+    /// Returns the client id as the client sent it.
     pub(crate) fn own_client_id(&self) -> &str {
         &self.client_id[usize::from(self.prefix_len)..]
     }
@@ -156,7 +156,7 @@ impl Session {
         &self.client_id[..usize::from(self.prefix_len).saturating_sub(1)]
     }
 
-    /// What a topic or a filter that the client names is known by.
+    /// Returns a topic or filter of the client with the namespace's prefix.
     pub(crate) fn add_prefix<'a>(&self, name: &'a str) -> Cow<'a, str> {
         match self.prefix_len {
             0 => Cow::Borrowed(name),
@@ -164,7 +164,7 @@ impl Session {
         }
     }
 
-    /// The same in a buffer that lives on.
+    /// Does the same as [`add_prefix`](Self::add_prefix), in a buffer that is reused.
     #[inline]
     pub(crate) fn add_prefix_in<'a>(&self, name: &'a str, buffer: &'a mut String) -> &'a str {
         if self.prefix_len == 0 {
@@ -175,7 +175,8 @@ impl Session {
         buffer
     }
 
-    /// What a filter is known by, a shared one too, if that is no longer than a name may be.
+    /// Returns a filter, which may be a shared one, with the namespace's prefix. `None` if it
+    /// becomes too long.
     pub(crate) fn add_filter_prefix<'a>(&self, filter: &'a str) -> Option<Cow<'a, str>> {
         if self.prefix_len == 0 {
             return Some(Cow::Borrowed(filter));
@@ -189,7 +190,7 @@ impl Session {
         (known.len() <= usize::from(u16::MAX)).then_some(known)
     }
 
-    /// What the client calls a topic or a filter that it named.
+    /// Returns a topic or filter as the client named it.
     pub(crate) fn strip_prefix<'a>(&self, known: &'a str) -> &'a str {
         known.get(usize::from(self.prefix_len)..).unwrap_or_default()
     }

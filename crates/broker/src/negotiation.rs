@@ -8,7 +8,7 @@ use crate::refusal::Refusal;
 use crate::shard::Shard;
 use mqtt::{ConnAck, Connect, Properties, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
 
-/// What CONNECT's properties say, with the specification's defaults.
+/// Properties of a CONNECT, with the defaults of the specification.
 pub(crate) struct ConnectProperties<'a> {
     pub(crate) session_expiry_s: Option<u32>,
     pub(crate) receive_maximum: u16,
@@ -48,7 +48,7 @@ impl<'a> ConnectProperties<'a> {
     }
 }
 
-/// What is in force for a connection, and what CONNACK says of it.
+/// The options in force for a connection, as CONNACK reports them.
 pub(crate) struct NegotiatedOptions {
     pub(crate) keep_alive_s: u16,
     pub(crate) session_expiry_s: u32,
@@ -57,8 +57,8 @@ pub(crate) struct NegotiatedOptions {
 }
 
 impl Shard {
-    /// What goes for this connection. Refused is a client so narrow that it would not take CONNACK
-    /// [MQTT-3.1.2-24]; for whoever takes it, every other answer of fixed length is shorter.
+    /// Negotiates the options of a connection. A client whose Maximum Packet Size is too small for
+    /// a CONNACK is refused [MQTT-3.1.2-24]; every other response of fixed length is shorter.
     pub(crate) fn negotiate_options(
         &self,
         conn: ConnId,
