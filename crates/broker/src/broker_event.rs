@@ -47,7 +47,8 @@ pub enum BrokerEvent {
         conn: ConnId,
         peer: PeerAddress,
         violation: Violation,
-        /// How the violation was detected, and the option that decides, where that helps.
+        /// Details of how the violation was detected, and the option that decides, where that
+        /// helps.
         detail: Box<str>,
         /// See `LogBurstLimiter`, as below.
         withheld: u64,
@@ -149,7 +150,7 @@ pub enum BrokerEvent {
         is_full: bool,
         withheld: u64,
     },
-    /// So many further events were not reported in the past second.
+    /// Number of events of a kind that were not reported in the past second.
     Withheld {
         what: WithheldKind,
         count: u64,

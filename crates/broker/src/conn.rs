@@ -33,7 +33,8 @@ pub(crate) struct Conn {
     /// Answers to it that wait for the disk.
     pub(crate) pending_acks: u32,
     pub(crate) generation: u32,
-    /// One and a half times the keep-alive in milliseconds; 0 for no limit [MQTT 5.0, 3.1.2.10].
+    /// Longest silence of the client in milliseconds, one and a half times its keep-alive; 0 for no
+    /// limit [MQTT 5.0, 3.1.2.10].
     pub(crate) silence_ms_max: u32,
     /// When the only timer that counts is due.
     pub(crate) timer_at: MonotonicMs,

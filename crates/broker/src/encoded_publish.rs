@@ -31,7 +31,7 @@ pub(crate) struct NamespaceStrip {
     /// The Response Topic's place among the properties; it ends at 0 where there is none.
     start: u32,
     end: u32,
-    /// Where the topic goes on after the namespace. At the end of the topic if the client cannot
+    /// Start of the topic's rest behind the namespace. At the end of the topic if the client cannot
     /// reach it, and the topic is hidden.
     name_at: u32,
 }

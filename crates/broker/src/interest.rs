@@ -33,7 +33,7 @@ pub struct Interest {
     wanted: AtomicUsize,
     /// Shape in the low 56 bits, the number of shards that use it above.
     shapes: [AtomicU64; SHAPES_MAX],
-    /// One more than the index of the last shape in use.
+    /// Number of shapes up to the last one in use.
     shapes_len: AtomicUsize,
     /// Bits of the shards with filters that have no shape here: they get everything.
     everything: AtomicU64,

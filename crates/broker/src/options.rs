@@ -18,7 +18,7 @@ use crate::rewrite::TopicRewrite;
 use crate::rules::{DeliveryEventOptions, Rule};
 use std::sync::Arc;
 
-/// What happens when a session's queue is full. Every case is counted by client and reason.
+/// Action when a session's queue is full. Every dropped message is counted by client and reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueuePolicy {
     /// The slow client loses its connection, its session stays as it is.
@@ -28,7 +28,7 @@ pub enum QueuePolicy {
     DropOldest,
 }
 
-/// How a shared subscription chooses the member that gets a message.
+/// Rule by which a shared subscription chooses the member for a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharedStrategy {
     HashClient,
@@ -39,14 +39,15 @@ pub enum SharedStrategy {
     Sticky,
 }
 
-/// How well a message is kept, and what its publisher is told when.
+/// Durability of a message, which decides what its publisher's acknowledgement waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Durability {
-    /// It ends with the process.
+    /// The message is lost when the process ends.
     #[default]
     Memory,
-    /// It reaches the disk within `store.lazy_ms`; the receipt does not wait for it.
+    /// The message reaches the disk within `store.lazy_ms`; the acknowledgement does not wait for
+    /// it.
     Lazy,
     /// The receipt leaves when it is on the disk.
     Sync,
@@ -67,7 +68,7 @@ pub struct TraceFilter {
     pub address: Option<std::net::IpAddr>,
 }
 
-/// What is noted only where somebody asks for it.
+/// Events that are only recorded if a consumer asks for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventOptions {
     /// In a User Property, which bridge of 3.1.1 brought a message.
@@ -76,16 +77,16 @@ pub struct EventOptions {
     pub trace: Option<TraceFilter>,
 }
 
-/// Somebody is asked about what no rule says anything of.
+/// Options of the server that decides where no rule applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuthzOptions {
-    /// How long an answer is good for the same client and topic.
+    /// Time for which a decision is valid for the same client and topic.
     pub cache_ms: u32,
     /// Whether QoS and RETAIN can make a difference.
     pub uses_qos_or_retain: bool,
 }
 
-/// Who may come in by a listener, and what they may do, where that differs from what all have.
+/// Access options of a listener, where they differ from the broker's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListenerAccess {
     pub authz: Option<AuthzOptions>,
@@ -97,7 +98,7 @@ pub struct ListenerAccess {
     pub permissions: Option<Arc<AclRuleSet>>,
 }
 
-/// How listeners differ in whom they let in.
+/// Access options by listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessByListener {
     /// Authentication methods of MQTT 5.0 that the judge knows, where a listener has no own ones.
@@ -114,26 +115,26 @@ pub struct BrokerOptions {
     pub address_connections_per_s: u32,
     /// Only where there are `permissions`.
     pub authz: Option<AuthzOptions>,
-    /// What every client is subscribed to.
+    /// Subscriptions that every client gets.
     pub auto_subscriptions: Arc<[AutoSubscription]>,
-    /// Who may not come in; none lets everyone.
+    /// Clients that are refused; `None` refuses no client.
     pub bans: Option<Arc<BanList>>,
     /// To one client, and from it; 0 is any number.
     pub bytes_out_per_s: u32,
     pub bytes_per_s: u32,
-    /// What the last messages of topics are kept by.
+    /// Caches of the last messages of topics.
     pub caches: Arc<[CacheConfig]>,
     pub check_payload_format: bool,
     /// Groups of users with limits of their own: only to be read by `of_client`.
     pub client_groups: Vec<ClientGroup>,
     pub client_id_bytes_max: u16,
     pub connect_timeout_ms: u32,
-    /// Of one listener, or of one class.
+    /// Largest number of connections of a listener or of a group.
     pub connections_max: u32,
     pub connections_per_s: u32,
-    /// Of messages that are to be published later.
+    /// Bytes of all delayed messages.
     pub delayed_bytes_max: u64,
-    /// Of both bounds, for one client.
+    /// Share of both bounds of delayed messages that one client may use, in percent.
     pub delayed_client_percent_max: u8,
     pub delayed_messages_max: u32,
     pub durability: Durability,
@@ -141,7 +142,7 @@ pub struct BrokerOptions {
     pub durabilities: Vec<(String, Durability)>,
     /// Whether a session may have a subscription alone.
     pub exclusive_available: bool,
-    /// How long a client is kept out that comes and goes too often.
+    /// Duration of a ban for a client that connects and disconnects too often.
     pub flapping_ban_s: u32,
     /// Ends of one client's connections within the window that are too often; 0 is never.
     pub flapping_count_max: u32,
@@ -153,9 +154,9 @@ pub struct BrokerOptions {
     /// Longest keep-alive in seconds; 0 leaves the client's own. 3.x clients cannot be told, so
     /// for them only the check is shorter.
     pub keep_alive_s_max: u16,
-    /// Of listeners that have limits of their own: by `ListenerId`, and only to be read by `of`.
+    /// Options of listeners with limits of their own, by `ListenerId`; to be read by `of` only.
     pub listeners: Vec<Option<Arc<BrokerOptions>>>,
-    /// Everything that clients have the process hold: see `memory`.
+    /// Bound of all memory that clients cause: see `memory`.
     pub memory_bytes_max: u64,
     pub message_expiry_s_max: u32,
     /// To one client, and from it; 0 is any number.
@@ -166,12 +167,12 @@ pub struct BrokerOptions {
     pub namespace: Option<NamespaceTemplate>,
     pub event_options: EventOptions,
     pub packet_bytes_max: u32,
-    /// Who may do what; none lets everyone do everything.
+    /// Access rules; `None` allows every action.
     pub permissions: Option<Arc<AclRuleSet>>,
     /// Sessions of clients that were never here.
     pub presets: Arc<[PresetSession]>,
     pub qos_max: u8,
-    /// How long a message waits in a session's queue; `u32::MAX` is for ever.
+    /// Longest time that a message waits in a session's queue, in seconds; `u32::MAX` for no limit.
     pub queue_age_s_max: u32,
     /// `u64::MAX` is by where the queue is: see `queue_bounds`.
     pub queue_bytes_max: u64,
@@ -188,7 +189,7 @@ pub struct BrokerOptions {
     pub retained_messages_max: u32,
     /// Names that become others as they come in.
     pub rewrites: Arc<[TopicRewrite]>,
-    /// What becomes of messages beside going where they are wanted.
+    /// Rules that see messages and events, in addition to their delivery.
     pub rules: Arc<[Rule]>,
     /// Given to 3.x clients with Clean Session 0; `u32::MAX` never expires.
     pub session_expiry_s_default: u32,
@@ -205,8 +206,8 @@ pub struct BrokerOptions {
     pub topic_alias_out_max: u16,
     pub topic_bytes_max: u16,
     pub topic_levels_max: u16,
-    /// How long a CONNECT, and any other packet of which somebody is asked, waits before it is
-    /// refused.
+    /// Longest time that a CONNECT, or another packet, waits for an authentication or authorization
+    /// decision before it is refused.
     pub verdict_timeout_ms: u32,
     pub wildcard_available: bool,
     /// Unsent bytes after which a connection counts as congested: messages then wait in its
@@ -234,7 +235,7 @@ impl BrokerOptions {
         self.access_at(at).map_or(0, |own| own.identity_domain)
     }
 
-    /// What the clients of a listener may do; none lets them do everything.
+    /// Returns the access rules for clients of a listener; `None` allows every action.
     #[inline]
     pub(crate) fn permissions_at(&self, at: ListenerId) -> Option<&Arc<AclRuleSet>> {
         match self.access_at(at) {
@@ -264,8 +265,8 @@ impl BrokerOptions {
         self.authenticates_at(at) && methods.iter().any(|known| **known == *method)
     }
 
-    /// How many messages and bytes may wait in one queue. On the disk there is room, and what
-    /// waits there was acknowledged; in memory there is less.
+    /// Returns the bounds of a queue in messages and bytes. A queue on the disk, whose messages are
+    /// acknowledged, may be larger than one in memory.
     pub fn queue_bounds(&self, is_stored: bool) -> (u64, u64) {
         let (messages, bytes) = match is_stored {
             true => (u64::MAX, limits::STORED_QUEUE_BYTES_MAX),
@@ -288,7 +289,7 @@ impl BrokerOptions {
 }
 
 impl BrokerOptions {
-    /// What a client may name, in a PUBLISH or as its will.
+    /// Checks a topic that a client names in a PUBLISH or as its will.
     #[inline]
     pub(crate) fn check_topic(&self, topic: &str) -> Result<(), Refusal> {
         if topic.len() > usize::from(self.topic_bytes_max)
@@ -325,8 +326,7 @@ fn check_reserved_topic(topic: &str) -> Result<(), Refusal> {
 
 const SHARE: &str = "$share/";
 
-/// Where mosquitto's bridges say, and have their will say, to whom they connect whether they are
-/// there.
+/// Whether this is a topic where mosquitto's bridges publish their state, also as their will.
 fn is_state_of_bridge(topic: &str) -> bool {
     let name = topic.strip_prefix("$SYS/broker/connection/");
     name.and_then(|name| name.strip_suffix("/state"))

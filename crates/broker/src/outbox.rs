@@ -39,7 +39,8 @@ impl WriteSegment {
     const EMPTY: WriteSegment = WriteSegment { at: 0, range: ArenaRange { start: 0, end: 0 } };
 }
 
-/// One line of the cache, since a message to a thousand subscribers touches a thousand of them.
+/// A write to a connection. One cache line long, since a message to a thousand subscribers touches
+/// a thousand of them.
 #[repr(align(64))]
 #[derive(Debug)]
 pub struct ConnWrite {
@@ -113,7 +114,7 @@ impl ConnWrite {
     }
 }
 
-/// What the engine does after the writes.
+/// An action of the engine after the writes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Close after what was written before it. The id is free afterwards: no `Closed` follows.
@@ -163,11 +164,11 @@ pub struct Outbox {
     pub lanes: Vec<VecDeque<ShardMessage>>,
     /// Behind each lane, what the store must take something for first.
     held: Vec<VecDeque<ShardMessage>>,
-    /// How many words at the front of each lane found no room in its ring: what is held comes after
-    /// them, and before whatever is said from then on.
+    /// Number of items at the front of each lane that found no room in its ring. Held messages
+    /// follow them, and precede all later ones.
     left: Vec<usize>,
     pub events: Vec<BrokerEvent>,
-    /// How many bytes the last `ShardInput::Bytes` took.
+    /// Number of bytes that the last `ShardInput::Bytes` consumed.
     pub consumed: usize,
     pub deliveries: usize,
     /// Nodes of the retained tree that cursors looked at this turn.

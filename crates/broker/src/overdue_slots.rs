@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 pub(crate) struct OverdueSlots {
     /// By zero-based packet id.
     by_id: BTreeMap<u16, OverdueSlot>,
-    /// How many messages stand here.
+    /// Number of unfinished messages in the list.
     open: usize,
     next_order: u64,
     /// Ids of those that are to be sent again to the present connection, the oldest first.

@@ -22,7 +22,7 @@ impl ShardHasher {
     }
 }
 
-/// Of a text, the same in every process and version.
+/// Hashes a text, with the same result in every process and version.
 pub(crate) fn stable_hash(text: &str) -> u64 {
     #[expect(deprecated, reason = "its successor does not say which hash it is")]
     let mut hasher = std::hash::SipHasher::new();

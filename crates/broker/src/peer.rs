@@ -10,11 +10,11 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
     pub address: PeerAddress,
-    /// Where it came in.
+    /// Listener that accepted the connection.
     pub listener: ListenerId,
     /// Memory that the engine needs for the transport as long as it lasts, beside the socket.
     pub transport_bytes: u32,
-    /// Who it proved to be, where somebody asked.
+    /// Identity of the client, where it was authenticated.
     proof: Option<Box<PeerIdentity>>,
 }
 
@@ -29,7 +29,7 @@ struct PeerIdentity {
 pub struct ListenerId(pub u8);
 
 impl ListenerId {
-    /// Of none: it is not known where a client came in, or it came from this process.
+    /// No listener: the listener is unknown, or the connection came from this process.
     pub const NONE: ListenerId = ListenerId(u8::MAX);
 }
 
@@ -43,8 +43,8 @@ pub enum PeerAddress {
     },
 }
 
-/// Who counts as one where attempts or connections are counted: whoever has one IPv6 address has
-/// 2^64 of them, and a user of this host as many processes as it likes.
+/// The source that attempts and connections are counted by. A host with one IPv6 address has 2^64
+/// of them, and a local user can start many processes, so each counts as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerSource {
     Network(IpAddr),
@@ -70,12 +70,12 @@ pub enum AlternativeName {
 }
 
 impl PeerInfo {
-    /// Of a connection that was just accepted.
+    /// Creates the peer of a connection that was just accepted.
     pub fn new(address: PeerAddress, listener: ListenerId) -> PeerInfo {
         PeerInfo { address, listener, transport_bytes: 0, proof: None }
     }
 
-    /// Of a connection that this process made to itself: nobody is asked who that is.
+    /// Creates the peer of a connection that this process made to itself, without authentication.
     pub fn internal(address: PeerAddress, principal: Principal) -> PeerInfo {
         let mut peer = PeerInfo::new(address, ListenerId::NONE);
         peer.set_auth_outcome(AuthOutcome {
@@ -90,17 +90,19 @@ impl PeerInfo {
         self.listener == ListenerId::NONE
     }
 
-    /// Nothing but an address.
+    /// Creates a peer of which only the address is known.
     pub fn from_address(address: SocketAddr) -> PeerInfo {
         PeerInfo::new(PeerAddress::Network(address), ListenerId::default())
     }
 
-    /// The same at another stream of its transport, whose memory the first one counts.
+    /// Returns the peer for another stream of the same transport, whose memory the first one
+    /// counts.
     pub(crate) fn for_data_stream(&self) -> PeerInfo {
         PeerInfo { transport_bytes: 0, ..self.clone() }
     }
 
-    /// What its certificate says. Only one that the listener's authorities vouch for gets here.
+    /// Returns the client's certificate. The listener's CAs have signed every certificate that gets
+    /// here.
     pub fn certificate(&self) -> Option<&Arc<PeerCertificate>> {
         self.proof.as_ref()?.certificate.as_ref()
     }
@@ -118,7 +120,8 @@ impl PeerInfo {
         self.proof.get_or_insert_default().pass = Some(pass);
     }
 
-    /// It is above a limit: its CONNECT is answered with this, and nobody asks who it is.
+    /// Marks the connection as above a limit: its CONNECT is answered with this refusal, without
+    /// authentication.
     pub fn refuse(&mut self, refusal: Refusal) {
         self.set_auth_outcome(AuthOutcome {
             decision: Err(refusal),

@@ -24,14 +24,14 @@ pub(crate) struct PendingAcks {
     confirmations: Vec<ShardConfirmation>,
     /// The last ticket for each shard.
     last_tokens: Vec<u64>,
-    /// What other shards were asked since somebody last looked.
+    /// Tokens of requests to other shards since the last call that took them.
     pub(crate) requested: Vec<TokenRange>,
     durable: u64,
     /// The last number that the store gave for something that an answer waits for.
     last: u64,
-    /// What goes to the store next has such a thing.
+    /// Whether the next batch for the store contains an acknowledgement that a client waits for.
     pub(crate) urgent: bool,
-    /// What is awaited goes on in this tick.
+    /// Whether a commit that was waited for continues in this tick.
     has_returned: bool,
     session_ends: UncommittedSessionEnds,
 }
@@ -41,7 +41,7 @@ pub(crate) struct PendingAcks {
 struct UncommittedSessionEnds {
     /// In order, with the store's number; none in the present tick.
     ends: VecDeque<(u64, Option<u64>)>,
-    /// How often each stands there.
+    /// Number of occurrences of each entry.
     times: HashMap<u64, u32, FixedState>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct TokenRange {
     missing: u64,
 }
 
-/// What one tick promised to clients.
+/// The acknowledgements that one tick promised to clients.
 #[derive(Debug, Default)]
 struct TickAcks {
     /// The store's number for what had been written when the tick ended.
@@ -90,7 +90,7 @@ struct TickAcks {
     answers: Vec<PendingAck>,
 }
 
-/// What a shard that asked is to hear.
+/// A confirmation for the shard that made a request.
 #[derive(Debug)]
 struct ShardConfirmation {
     to: ShardId,
@@ -137,7 +137,7 @@ pub(crate) enum PendingAck {
         conn: ConnId,
         bytes: Box<[u8]>,
     },
-    /// What an earlier connection of the session did is kept: the flight goes on.
+    /// The changes of an earlier connection of the session are on the disk: the flight continues.
     ResumeFlight {
         conn: ConnId,
     },
@@ -220,8 +220,8 @@ impl Shard {
         any
     }
 
-    /// What the shards began with is in the store under this number: what they promise from here
-    /// on waits for it too.
+    /// Sets the batch number of the start's changes. Everything that the shards promise from now on
+    /// waits for that batch too.
     pub fn set_initial_commit(&mut self, seq: u64) {
         self.pending_acks.last = self.pending_acks.last.max(seq);
     }
@@ -293,7 +293,7 @@ impl Shard {
         !self.pending_acks.ticks.is_empty() || !self.pending_acks.confirmations.is_empty()
     }
 
-    /// How far the disk was when the shard last heard of it.
+    /// Returns the last durable batch that the shard has learned of.
     pub fn durable_seen(&self) -> u64 {
         self.pending_acks.durable
     }
@@ -324,7 +324,7 @@ impl Shard {
         self.release_acks(out);
     }
 
-    /// Everything up to this number is on the disk.
+    /// Handles the report that all batches up to this number are on the disk.
     pub(crate) fn on_durable(&mut self, seq: u64, out: &mut Outbox) {
         self.pending_acks.durable = self.pending_acks.durable.max(seq);
         self.release_acks(out);
@@ -397,7 +397,7 @@ impl Shard {
         }
     }
 
-    /// One answer less for a connection; its session.
+    /// Takes away one pending acknowledgement of a connection, and returns its session.
     fn take_pending_ack(&mut self, conn: ConnId) -> Option<SessionId> {
         let known = self.conn_mut(conn)?;
         known.pending_acks -= 1;
@@ -420,7 +420,8 @@ impl Shard {
         }
     }
 
-    /// One of the four acknowledgements, now or when this tick is kept.
+    /// Sends one of the four acknowledgements, at once or when the records of this tick are
+    /// durable.
     pub(crate) fn acknowledge_when_durable(
         &mut self,
         conn: ConnId,
@@ -479,7 +480,7 @@ impl Shard {
         self.defer_ack(PendingAck::ConnAck { conn, bytes: bytes.into() });
     }
 
-    /// One of the others, encoded already.
+    /// Sends another packet, already encoded, when the records of this tick are durable.
     pub(crate) fn send_when_durable(
         &mut self,
         conn: ConnId,

@@ -20,13 +20,14 @@ use crate::sys::DropReason;
 use crate::write_batch::{PositionAllocator, QueueInsert, RecordChange, RecordNumber, RecordSpace};
 use mqtt::{PacketId, QoS};
 
-/// What the store knows a session by.
+/// The state of a session in the store.
 #[derive(Debug)]
 pub(crate) struct PersistentSession {
     pub(crate) number: RecordNumber,
     pub(crate) positions: PositionAllocator,
     pub(crate) shifts: IdShifts,
-    /// Where the part of the queue begins that only the store has. New messages then join that.
+    /// Start of the part of the queue that only the store has. New messages are appended to that
+    /// part.
     pub(crate) stored_from: Option<u64>,
     /// Whether that is since there is so much of it, and not since the client has not come back
     /// after a start.
@@ -36,25 +37,26 @@ pub(crate) struct PersistentSession {
     pub(crate) spooled_bytes: u64,
     /// Whether it is being read.
     pub(crate) is_reading: bool,
-    /// It could not be: it is tried again when the client comes back.
+    /// Reading that part failed, and is tried again when the client comes back.
     pub(crate) is_unreadable: bool,
-    /// Nothing from this position on was ever sent.
+    /// No message from this position on was ever sent.
     unsent: u64,
-    /// The same of the part that only the store has.
+    /// In the part that only the store has, no message from this position on was ever sent.
     pub(crate) unsent_unread: u64,
     /// QoS 2 messages from this position on wait for the disk.
     pub(crate) settled: u64,
-    /// Where the positions of this process begin.
+    /// First queue position of this process.
     pub(crate) process_from: u64,
-    /// Where the positions of the process end that gave those in flight. Later ones have the same
-    /// ids, and wait until the disk knows what is done of these: what is repeated for an old
-    /// message after a power cut would else be taken for another's.
+    /// End of the positions of the process whose messages are in flight. Later messages would get
+    /// the same packet ids. They wait until the store knows which of the earlier ones are finished:
+    /// otherwise a message repeated after a power cut could be taken for another one.
     pub(crate) barrier: Option<u64>,
-    /// They are done or overdue, and the disk is to know.
+    /// The messages before the barrier are finished or overdue, and the store is about to record
+    /// that.
     pub(crate) is_lifting_barrier: bool,
-    /// What was sent before is not sent again yet: see `Shard::resume_when_durable`.
+    /// Messages sent before are not sent again yet: see `Shard::resume_when_durable`.
     pub(crate) suspended: bool,
-    /// Whose the session was when the store was read: see `Shard::belongs_to_other_user`.
+    /// User that owned the session when the store was read: see `Shard::belongs_to_other_user`.
     pub(crate) owner: Option<Box<str>>,
     /// The part of the queue that only the store has may hold messages of subscriptions that the
     /// client may not keep.
@@ -63,7 +65,8 @@ pub(crate) struct PersistentSession {
     dirty: bool,
 }
 
-/// Where the store has a message that moves on: struck by whoever keeps it next.
+/// Key of a stored message that moves to another queue. The shard that keeps it next removes the
+/// record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueRecordId {
     pub(crate) number: RecordNumber,
@@ -241,7 +244,7 @@ impl SessionTable {
             || self.is_pressure_elevated()
     }
 
-    /// From here on the queue goes on in the store alone.
+    /// Continues the queue in the store only, from here on.
     fn continue_in_store(&mut self, id: SessionId) {
         let Some(persistent) = &mut self.get_mut(id).persistent else { return };
         let next = persistent.positions.next();
@@ -387,7 +390,7 @@ impl SessionTable {
         }
     }
 
-    /// Where the store has what a slot of a session that ends or goes away holds.
+    /// Returns the store's key of the message in a slot, for a session that ends or goes away.
     pub(crate) fn record_id_of(
         &self,
         persistent: Option<&PersistentSession>,
@@ -433,12 +436,12 @@ impl SessionTable {
 }
 
 impl Shard {
-    /// From here on the shard has a store. `boot` says which start of the store this is.
+    /// Gives the shard a store. `boot` counts the starts of that store.
     pub fn open_store(&mut self, boot: u32) {
         self.sessions.write_batch = crate::write_batch::WriteBatch::open(boot, self.id.0);
     }
 
-    /// How well messages of a topic are kept.
+    /// Returns the durability of messages of a topic.
     pub(crate) fn durability_of(&self, topic: &str) -> Durability {
         if !self.sessions.write_batch.has_store {
             return Durability::Memory;
@@ -502,7 +505,7 @@ impl Shard {
         self.sessions.get(id).persistent.is_some() && self.options.durability == Durability::Sync
     }
 
-    /// What this tick adds to the store, and whether somebody waits for it.
+    /// Returns the records of this tick, and whether a client waits for them.
     pub fn take_records(&mut self) -> (Vec<RecordChange>, bool) {
         for (session, position) in std::mem::take(&mut self.sessions.unsettled) {
             if self.sessions.contains(session) {

@@ -19,7 +19,7 @@ pub struct NameTemplate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum NameTemplatePart {
     Variable(NameVariable),
-    /// What a group of a regular expression found.
+    /// A group of a regular expression.
     Group(usize),
     Text(String),
 }
@@ -43,7 +43,7 @@ const VARIABLES: [(&str, NameVariable); 7] = [
     ("%h", NameVariable::Host),
 ];
 
-/// Whose name it becomes.
+/// Values of the placeholders for one client.
 #[derive(Debug)]
 pub(crate) struct PlaceholderValues<'a> {
     pub(crate) client_id: &'a str,
@@ -141,7 +141,7 @@ impl NameTemplate {
         Some(text)
     }
 
-    /// What it becomes for a client whose every name is `x`.
+    /// Returns the text for a client whose every name is `x`.
     pub fn example(&self) -> String {
         let part = |part: &NameTemplatePart| match part {
             NameTemplatePart::Text(plain) => plain.clone(),
@@ -152,7 +152,7 @@ impl NameTemplate {
 }
 
 impl Shard {
-    /// Whom a session's names are about.
+    /// Returns the placeholder values of a session's client.
     pub(crate) fn placeholder_values(&self, id: SessionId) -> PlaceholderValues<'_> {
         let session = self.sessions.get(id);
         let peer = session.conn().and_then(|conn| self.conn(conn)).map(|known| &known.peer);

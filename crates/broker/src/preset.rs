@@ -53,7 +53,7 @@ impl PresetSession {
         })
     }
 
-    /// Whose session it is.
+    /// Returns the client id of the session.
     pub fn client_id(&self) -> &str {
         &self.client_id
     }

@@ -21,7 +21,7 @@ use mqtt::{
     PacketType, Property, ProtocolVersion, Publish, PublishAck, QoS, ReasonCode, Violation,
 };
 
-/// What the properties of one PUBLISH say, beside what is forwarded.
+/// Properties of a PUBLISH that are not forwarded.
 struct PublishProperties {
     alias: Option<u16>,
     expiry_s: u32,
@@ -168,7 +168,8 @@ impl Shard {
         Ok(said)
     }
 
-    /// What we said in CONNACK that we cannot do [MQTT-3.2.2-11] [MQTT-3.2.2-14].
+    /// Checks a PUBLISH against the capabilities announced in CONNACK [MQTT-3.2.2-11]
+    /// [MQTT-3.2.2-14].
     #[inline]
     fn check_capabilities(&self, id: SessionId, packet: &Publish<'_>) -> Result<(), CloseReason> {
         // Where no listener has options of its own, the session need not be looked at.
@@ -209,7 +210,7 @@ impl Shard {
         Ok(false)
     }
 
-    /// What a client may not say, and what we have no room for.
+    /// Checks the client's permission to publish, and the room for the message.
     #[inline]
     fn authorize_publish(
         &mut self,
@@ -284,7 +285,7 @@ impl Shard {
         packet.qos != QoS::AtMostOnce && self.has_persistent_subscriber(topic)
     }
 
-    /// The same of what a rule made.
+    /// Returns whether the output of a rule has to be stored.
     #[cold]
     pub(crate) fn rule_output_needs_store(&mut self, draft: &IncomingPublish<'_>) -> bool {
         let keeps = draft.durability != Durability::Memory;
@@ -376,7 +377,7 @@ impl Shard {
         self.acknowledge_when_durable(conn, kind, packet_id, reason, waits, out);
     }
 
-    /// The same with the reason in words.
+    /// Refuses a PUBLISH, with a reason string.
     #[cold]
     fn send_refusal(
         &mut self,

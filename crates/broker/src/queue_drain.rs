@@ -148,8 +148,8 @@ impl SessionTable {
         }
     }
 
-    /// Everything unfinished again after the client came back, in order [MQTT-4.4.0-1], as far as
-    /// its new window goes.
+    /// Sends all unfinished messages again after the client came back, in order [MQTT-4.4.0-1], as
+    /// far as its new window allows.
     pub(crate) fn resend(&mut self, id: SessionId, out: &mut Outbox) {
         let session = self.get_mut(id);
         let window = session.window;

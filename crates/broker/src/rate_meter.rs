@@ -14,8 +14,7 @@ use crate::shard::Shard;
 use crate::timer::ShardTimer;
 use mqtt::{PacketFrame, PacketType};
 
-/// Of one connection and one direction, as long as it lasts. There is none where there is no
-/// limit.
+/// Rate meter of one direction of a connection. Absent without a limit.
 #[derive(Debug)]
 pub(crate) struct RateMeter {
     messages: LeakyBucket,
@@ -26,12 +25,12 @@ pub(crate) struct RateMeter {
 }
 
 impl RateMeter {
-    /// Of what comes from a client.
+    /// Creates the meter for packets from the client.
     pub(crate) fn of_reads(options: &BrokerOptions) -> Option<Box<RateMeter>> {
         RateMeter::new(options.messages_per_s, options.bytes_per_s)
     }
 
-    /// Of what goes to it.
+    /// Creates the meter for packets to the client.
     pub(crate) fn of_writes(options: &BrokerOptions) -> Option<Box<RateMeter>> {
         RateMeter::new(options.messages_out_per_s, options.bytes_out_per_s)
     }
@@ -118,7 +117,7 @@ impl Shard {
 }
 
 impl SessionTable {
-    /// How fast the client that has come may be sent messages.
+    /// Sets the meter of messages to a client that has connected.
     pub(crate) fn set_meter(&mut self, id: SessionId, meter: Option<Box<RateMeter>>) {
         let session = self.get_mut(id);
         session.gate.set(SendGate::METERED, meter.is_some());

@@ -20,15 +20,15 @@ use std::ops::Bound;
 pub(crate) struct ReauthorizationQueue {
     /// Sessions that are still to be compared with the rules.
     unchecked: ReauthorizationRound,
-    /// Those with subscriptions of which the rules say nothing.
+    /// Sessions with subscriptions to which no rule applies.
     unresolved: ReauthorizationRound,
-    /// What is asked just now.
+    /// Requests that are under way.
     batch: Option<ReauthorizationBatch>,
-    /// Of which nobody could say anything: it is asked again, ...
+    /// Subscriptions without a decision, which are asked about again, ...
     retries: VecDeque<PendingSubscription>,
     /// ... after a while.
     pause: Option<MonotonicMs>,
-    /// Nobody answers at all: neither is anything else asked before the pause is over.
+    /// The last batch had no decision at all: further requests wait until the pause is over.
     is_silent: bool,
     timer_at: Option<MonotonicMs>,
 }
@@ -87,9 +87,10 @@ struct PendingSubscription {
 const REAUTHORIZED_PER_TICK: usize = 1_024;
 /// Questions of a shard about them at a time: clients that wait for theirs wait behind no more.
 const BATCH_MAX: usize = 32;
-/// So many of which nobody could say anything are remembered one by one; of others their session.
+/// Number of subscriptions without a decision that are remembered one by one; of further ones only
+/// the session.
 const RETRIES_MAX: usize = 1_024;
-/// Who could not say is left alone for so long.
+/// Pause after a batch without a decision.
 const PAUSE_MS: u64 = 1_000;
 
 impl ReauthorizationQueue {
@@ -204,7 +205,8 @@ impl Shard {
         }
     }
 
-    /// The same, and remembers a session of which somebody has to be asked.
+    /// Compares a session's subscriptions with the rules, and remembers the session if the server
+    /// has to be asked.
     fn recheck_session(
         &mut self,
         doubt: &mut ReauthorizationTask,

@@ -22,8 +22,8 @@ impl SessionTable {
         taken
     }
 
-    /// The same as far as they come in the order of the messages and nothing waits for any of them:
-    /// the session is looked up once for all.
+    /// Handles PUBACKs that arrive in the order of the messages, as long as no other message waits
+    /// for one: the session is looked up once for all.
     fn pubacks_in_order(&mut self, id: SessionId, bytes: &[u8]) -> usize {
         if self.event_queue.filter.acked {
             return 0;
@@ -248,7 +248,8 @@ fn in_order_flight(session: &mut Session) -> Option<&mut Flight> {
     session.flight.as_deref_mut().filter(|flight| !is_bound && flight.waiting.is_empty())
 }
 
-/// What the next four bytes acknowledge, if they are such a packet without a reason.
+/// Returns the packet id of the next four bytes if they are such an acknowledgement without a
+/// reason code.
 #[inline]
 fn ack_id(first: u8, bytes: &[u8]) -> Option<PacketId> {
     let [kind, 2, high, low, ..] = *bytes else { return None };

@@ -14,15 +14,15 @@ use mqtt::{PacketId, ProtocolVersion, QoS};
 
 /// The first byte of a key among the sessions.
 pub(crate) mod kind {
-    /// How often the store was opened, and where its last process had what.
+    /// Number of starts of the store, and the layout of its last process.
     pub(crate) const BOOT: u8 = b'b';
-    /// What the clocks said when a process began, or when the time of day was changed last.
+    /// Readings of the clocks at the start of a process, or when the time of day was last changed.
     pub(crate) const CLOCK: u8 = b'c';
     /// A message that is to be published later, as format 4 had it: its number.
     pub(crate) const DELAYED_FORMAT_4: u8 = b'd';
     /// A subscription: the session's number, the filter.
     pub(crate) const FILTER: u8 = b'f';
-    /// What is left of a session that ended: its queue is to be removed.
+    /// Tombstone of a session that ended: its queue has to be removed.
     pub(crate) const TOMBSTONE: u8 = b'g';
     /// A message that is to be published later, with who said it: its number.
     pub(crate) const DELAYED_WITH_PUBLISHER: u8 = b'l';
@@ -32,7 +32,7 @@ pub(crate) mod kind {
     pub(crate) const RECEIVED: u8 = b'r';
     /// A session: its client id.
     pub(crate) const SESSION: u8 = b's';
-    /// What a window of a rule knows under a key: the rule's name, NUL, the key.
+    /// State of a rule's window for a key: the rule's name, NUL, the key.
     pub(crate) const WINDOW: u8 = b'w';
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct QueueRecord {
     pub(crate) state: SlotState,
     pub(crate) ids: Box<[u32]>,
     pub(crate) group: Option<std::sync::Arc<str>>,
-    /// Of what stands in a transit.
+    /// Route of a record in a cross-shard log.
     pub(crate) route: Option<CrossShardRoute>,
 }
 
@@ -61,15 +61,15 @@ impl QueueRecord {
     }
 }
 
-/// Where something in a transit is going.
+/// Destination of a record in a cross-shard log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CrossShardRoute {
     pub(crate) to: ShardId,
-    /// Of a message that is retained.
+    /// Stamp of a retained message.
     pub(crate) stamp: RetainStamp,
 }
 
-/// Where the message of a queue record stands.
+/// Location of the message of a queue record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordBody<'a> {
     Inline(&'a [u8]),
@@ -78,7 +78,7 @@ pub(crate) enum RecordBody<'a> {
     None,
 }
 
-/// Of all that stands here, told by the record that is read first.
+/// Version of all formats here; the record that is read first contains it.
 const FORMAT: u8 = 6;
 /// 5 knew no shifts of packet ids; 4 knew of a delayed message only its publisher's client id; 3
 /// did not know what rules made, and no windows, 2 no owners of sessions either.
@@ -189,21 +189,21 @@ pub(crate) fn read_boot(value: &[u8]) -> Option<(u32, ShardHasher)> {
     (is_known && from.0.is_empty()).then_some((boot, ShardHasher { key, shards }))
 }
 
-/// What is kept of a session beside its subscriptions and its queue.
+/// Stored state of a session without its subscriptions and its queue.
 #[derive(Debug)]
 pub(crate) struct SessionRecord {
     pub(crate) number: RecordNumber,
     /// See `PositionAllocator`.
     pub(crate) mark: u64,
     pub(crate) shifts: IdShifts,
-    /// Nothing from this position on was ever sent.
+    /// No message from this position on was ever sent.
     pub(crate) unsent: u64,
     pub(crate) version: ProtocolVersion,
     pub(crate) expiry_s: u32,
     /// Since when the client is away; none while it is here.
     pub(crate) away_at: Option<u64>,
     pub(crate) will_at: Option<u64>,
-    /// Whose it is, if it is somebody's.
+    /// User that owns the session, if one does.
     pub(crate) owner: Option<Box<str>>,
     /// Read; what is written is lent.
     pub(crate) will: Option<Box<SessionWill>>,
@@ -217,7 +217,7 @@ pub(crate) fn filter_key(number: RecordNumber, filter: &str) -> Vec<u8> {
     [&[kind::FILTER], &number.0.to_be_bytes()[..], filter.as_bytes()].concat()
 }
 
-/// What a session has alone has a byte more.
+/// Encodes a subscription. An exclusive one has a byte more.
 pub(crate) fn filter_value(options: u8, id: u32, is_exclusive: bool) -> Vec<u8> {
     let mut value = vec![options];
     value.extend_from_slice(&id.to_le_bytes());

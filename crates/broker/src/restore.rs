@@ -19,7 +19,7 @@ use hashbrown::HashMap;
 use mqtt::{PacketId, SubscribeOptions};
 use std::sync::Arc;
 
-/// What came back.
+/// Counts of what was restored from the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestoreStats {
     pub sessions: u64,

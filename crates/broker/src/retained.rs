@@ -43,17 +43,18 @@ pub(crate) struct Retained {
     expiries: BTreeSet<(u64, u32)>,
 }
 
-/// What a search from one place on found.
+/// Result of a search in the retained messages from one topic on.
 #[derive(Debug)]
 pub(crate) enum RetainedMatch<'a> {
     Message(&'a Message),
-    /// Nothing yet: the steps are used up. The search goes on after this topic.
+    /// The steps are used up. The search continues behind this topic.
     Pause(Box<str>),
-    /// Nothing more.
+    /// The search is complete.
     End,
 }
 
-/// How long a clear is remembered against an older set that is still on its way.
+/// Time for which a clear is remembered, against an older retained message that is still on its
+/// way.
 const TOMBSTONE_MS: u64 = 10_000;
 
 impl Retained {
@@ -73,7 +74,7 @@ impl Retained {
         }
     }
 
-    /// What the tree takes beside the messages in it.
+    /// Returns the memory of the tree without its messages.
     pub(crate) fn index_bytes(&self) -> u64 {
         self.nodes.len() as u64 * cost::RETAINED_NODE
             + u64::from(self.parents) * cost::RETAINED_PARENT
@@ -222,7 +223,7 @@ impl Retained {
         self.newest(topic)?.1
     }
 
-    /// What came last for a topic, as far as that is known; without a message it is a clear.
+    /// Returns the newest known change of a topic; without a message it is a clear.
     pub(crate) fn newest(&self, topic: &str) -> Option<(RetainStamp, Option<&Message>)> {
         let stored = self.nodes[self.node_of(topic)?].stored.as_ref()?;
         Some((stored.stamp, stored.message.as_ref()))
@@ -292,7 +293,7 @@ impl<'a> RetainedSearch<'a> {
         (!message.is_expired(self.now)).then_some(RetainedSearchStop::Message(message))
     }
 
-    /// One more node. False where that would be one too many.
+    /// Counts a step of the search. Returns `false` if there are none left.
     fn take_step(&self, at: u32) -> bool {
         let Some(left) = self.steps.get().checked_sub(1) else { return false };
         self.steps.set(left);

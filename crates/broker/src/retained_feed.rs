@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 pub(crate) struct RetainedCursor {
     pub(crate) filter: FilterId,
     pub(crate) after: Option<Box<str>>,
-    /// What was the newest when a connection asked for it that had it wait: what came later came
-    /// by the subscription, and waits too.
+    /// Newest change at the time when a connection began to wait for the topic. Later messages come
+    /// by the subscription, and wait too.
     pub(crate) waits_since: Option<RetainStamp>,
     pub(crate) options: SubscriptionFlags,
     pub(crate) id: u32,
@@ -39,7 +39,7 @@ impl RetainedCursors {
         self.by_turn.is_empty()
     }
 
-    /// The same filter again starts again: what it was to be sent is sent once.
+    /// Adds a search. A search for the same filter starts again, so that each message is sent once.
     pub(crate) fn push(&mut self, cursor: RetainedCursor) {
         self.remove(cursor.filter);
         let turn = self.by_turn.last_key_value().map_or(0, |(turn, _)| turn + 1);

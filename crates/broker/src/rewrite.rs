@@ -23,13 +23,13 @@ use std::borrow::Cow;
 pub struct TopicRewrite {
     /// None is both.
     action: Option<AclAction>,
-    /// Which names it speaks of.
+    /// Filter of the names that the rule applies to.
     source: Box<str>,
     regex: Regex,
     dest: NameTemplate,
 }
 
-/// The same text does the same.
+/// Rules with the same text are equal.
 impl PartialEq for TopicRewrite {
     fn eq(&self, other: &TopicRewrite) -> bool {
         (self.action, &self.source, self.regex.as_str(), &self.dest)
@@ -39,7 +39,7 @@ impl PartialEq for TopicRewrite {
 
 impl Eq for TopicRewrite {}
 
-/// What one regular expression may take of the memory when it is compiled.
+/// Memory that a compiled regular expression may take, in bytes.
 const REGEX_BYTES_MAX: usize = 256 * 1024;
 
 impl TopicRewrite {
@@ -66,7 +66,7 @@ impl TopicRewrite {
         }
     }
 
-    /// What a name becomes, if this speaks of it.
+    /// Returns the rewritten name, if the rule applies.
     fn rewrite(
         &self,
         action: AclAction,
@@ -81,14 +81,14 @@ impl TopicRewrite {
     }
 }
 
-/// What a name cannot become: that would say more than a name.
+/// Whether a rewritten name would have a special meaning, which is not allowed.
 pub(crate) fn is_special(name: &str) -> bool {
     let prefixes = ["$share/", EXCLUSIVE, caches::PREFIX, delayed::PREFIX, LINK_IDS];
     prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
 impl Shard {
-    /// What a topic or a filter is called from here on, if that is something else.
+    /// Returns the rewritten topic or filter, if a rule changes it.
     pub(crate) fn rewrite_name(
         &self,
         action: AclAction,

@@ -6,9 +6,9 @@ pub(crate) struct SendGate(u8);
 impl SendGate {
     /// More unsent bytes than `write_bytes_max`.
     pub(crate) const CONGESTED: SendGate = SendGate(1);
-    /// It was sent what its rate allows for now.
+    /// The client has been sent what its rate allows for now.
     pub(crate) const AHEAD: SendGate = SendGate(2);
-    /// It has a rate: every message passes by the queue.
+    /// The client has a rate limit: every message goes through the queue.
     pub(crate) const METERED: SendGate = SendGate(4);
     /// Its connection is not there for messages.
     pub(crate) const QUIET: SendGate = SendGate(8);

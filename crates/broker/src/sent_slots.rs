@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(crate) struct SentSlots {
     words: VecDeque<u32>,
-    /// What else the slots say: one for each, once one of them says anything.
+    /// Extra fields of the slots: one entry for each slot, once a slot uses any.
     #[expect(
         clippy::box_collection,
         reason = "a word here, so that the flight's numbers share the line"
@@ -32,7 +32,7 @@ const DONE: u32 = QOS_2 - 1;
 
 const _: () = assert!(INDEX_MAX <= RELEASED);
 
-/// What few slots have.
+/// Fields that few slots use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SlotExtras {
     ids: u32,
@@ -213,7 +213,7 @@ impl SentSlots {
         dropped
     }
 
-    /// Those that are not done.
+    /// Iterates over the unfinished slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = FlightSlot> {
         (0..self.len()).filter_map(|place| self.get(place))
     }

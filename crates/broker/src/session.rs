@@ -28,7 +28,8 @@ use std::hash::BuildHasher;
 use std::mem::offset_of;
 use std::sync::Arc;
 
-/// What a delivery or a publish touches stands first, within a line's length.
+/// State of a session. Fields that a delivery or a publish touches stand first, within a cache
+/// line.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -41,9 +42,10 @@ pub(crate) struct Session {
     pub(crate) window: u16,
     pub(crate) version: ProtocolVersion,
     pub(crate) gate: SendGate,
-    /// Where its client came in last: its limits go for the queue while the client is away.
+    /// Listener of the last connection: its limits apply to the queue while the client is away.
     pub(crate) listener: ListenerId,
-    /// How much longer its names are than what its client says: see `mount`.
+    /// Bytes by which names are longer than the client's own, because of its namespace: see
+    /// `namespace`.
     pub(crate) prefix_len: u8,
     /// Waits in `Shard::unfinished` for a tick with room.
     pub(crate) unfinished: bool,
@@ -58,17 +60,17 @@ pub(crate) struct Session {
     pub(crate) asked_to_stay: bool,
     pub(crate) flight: Option<Box<Flight>>,
     pub(crate) aliases: Option<Box<OutboundAliases>>,
-    /// What the store knows of it, if it is to outlive the process.
+    /// State in the store, if the session is to outlive the process.
     pub(crate) persistent: Option<Box<PersistentSession>>,
-    /// Who its client is and what it may do, where that is asked.
+    /// Identity and permissions of the client, where they are checked.
     pub(crate) permissions: Option<Box<ClientPermissions>>,
     pub(crate) extras: Option<Box<SessionExtras>>,
-    /// What its client is known by: see `mount`.
+    /// Client id with its namespace: see `namespace`.
     pub(crate) client_id: Box<str>,
     pub(crate) subscriptions: SmallVec<[Subscription; 2]>,
     pub(crate) expiry_s: u32,
     pub(crate) generation: u32,
-    /// Where packet ids go on while there is no flight.
+    /// Next packet id while there is no flight.
     pub(crate) first_id: u16,
 }
 
@@ -90,7 +92,7 @@ pub(crate) struct SessionExtras {
     pub(crate) exclusives: Vec<Arc<str>>,
     /// Retained messages still to be sent.
     pub(crate) cursors: RetainedCursors,
-    /// How fast the client may be sent messages, where there is a limit.
+    /// Meter of messages to the client, where there is a limit.
     pub(crate) meter: Option<Box<RateMeter>>,
     pub(crate) drops: [u64; DROPS],
     /// Within a second after one was told of.
@@ -125,7 +127,8 @@ pub(crate) struct GroupMembership {
     pub(crate) owner: ShardId,
     pub(crate) options: SubscribeOptions,
     pub(crate) id: u32,
-    /// What an owner on another shard was told last: whether the member is there, ...
+    /// State that was last reported to an owner on another shard: whether the member is connected,
+    /// ...
     pub(crate) online: bool,
     /// ... and how many messages it may still be given.
     pub(crate) granted: u32,
@@ -168,7 +171,7 @@ impl Session {
         }
     }
 
-    /// How many QoS 1 messages would be sent at once.
+    /// Returns how many QoS 1 messages can be sent at once.
     pub(crate) fn free_window(&self) -> u32 {
         if !self.has_room() {
             return 0;
@@ -206,7 +209,7 @@ pub(crate) mod ids {
     pub(crate) const LIST: u32 = 1 << 31;
 }
 
-/// The same, unpacked. Only several identifiers of one delivery cost an allocation.
+/// Subscription identifiers of a delivery, unpacked. Only several of them need an allocation.
 pub(crate) enum SubscriptionIdList {
     None,
     One([u32; 1]),
@@ -248,7 +251,7 @@ pub(crate) struct SessionTable {
     pub(crate) unfinished: Vec<SessionId>,
     /// Group messages of members that ended or went away, with where the store has them.
     pub(crate) orphans: Vec<(Arc<str>, crate::Message, Option<QueueRecordId>)>,
-    /// What this tick adds to the store.
+    /// Records that this tick adds to the store.
     pub(crate) write_batch: WriteBatch,
     /// Sessions whose record is to be written.
     pub(crate) dirty: Vec<SessionId>,
@@ -264,7 +267,7 @@ pub(crate) struct SessionTable {
     pub(crate) overruns: Vec<SessionId>,
     /// Sessions of which something was told that may be withheld for a second.
     pub(crate) withholding: Vec<SessionId>,
-    /// What was withheld of those that ended.
+    /// Events that report withheld events of sessions that ended.
     pub(crate) late_notes: Vec<BrokerEvent>,
     /// Members whose room may have changed in this tick.
     pub(crate) room_changes: Vec<SessionId>,
@@ -571,7 +574,7 @@ impl SessionTable {
         }
     }
 
-    /// One more reference to a group's name.
+    /// Adds a reference to a group's name.
     pub(crate) fn keep_group(&mut self, group: &Arc<str>) -> u32 {
         if let Some(&at) = self.groups_by_name.get(group) {
             self.group_names[at].refs += 1;

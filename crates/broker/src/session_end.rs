@@ -17,7 +17,7 @@ use mqtt::{QoS, ReasonCode};
 const EXPIRY_NEVER: u32 = u32::MAX;
 
 impl Shard {
-    /// The same client id came again: the older connection goes [MQTT-3.1.4-3]
+    /// Ends the older connection when the same client id connects again [MQTT-3.1.4-3]
     /// [3.1.1:MQTT-3.1.4-2].
     pub(crate) fn take_over(&mut self, id: SessionId, by: PeerAddress, out: &mut Outbox) {
         let session = self.sessions.get(id);
@@ -126,8 +126,8 @@ impl Shard {
 }
 
 impl SessionTable {
-    /// What a shared group gave to a member that went away before it was sent goes to another;
-    /// what was sent stays with the member [MQTT-4.8.2-4].
+    /// Returns messages of shared groups that a member did not get before it went away, for another
+    /// member. Messages that were sent stay with the member [MQTT-4.8.2-4].
     fn return_group_messages(&mut self, id: SessionId) {
         let Some(flight) = &mut self.get_mut(id).flight else { return };
         if flight.waiting.iter().all(|slot| slot.group == NONE) {

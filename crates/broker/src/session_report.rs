@@ -7,7 +7,7 @@ use crate::shard::Shard;
 use crate::sys::DROPS;
 use mqtt::PacketId;
 
-/// One session, as it is now.
+/// Report on a session.
 #[derive(Clone, Debug)]
 pub struct SessionReport {
     pub client_id: Box<str>,
@@ -17,26 +17,26 @@ pub struct SessionReport {
     /// Waiting, and their bytes. Of what only the store has, what came since the start counts.
     pub queued: u64,
     pub queued_bytes: u64,
-    /// How long the first of them has waited, where it is in memory.
+    /// Age of the oldest waiting message, where it is in memory.
     pub oldest_age_ms: Option<u64>,
     /// By `sys::DropReason`.
     pub drops: [u64; DROPS],
     /// QoS 2 messages that it sent and has not released.
     pub received: Vec<PacketId>,
-    /// What it subscribes to by itself.
+    /// Filters of the session's own subscriptions.
     pub filters: Vec<Box<str>>,
 }
 
-/// Which sessions are meant.
+/// Selection of sessions for a report.
 #[derive(Clone, Debug)]
 pub enum SessionSelector {
     ClientIds(Vec<Box<str>>),
-    /// Those whose client ids begin so: all sessions are looked at.
+    /// Sessions whose client ids begin with this text; all sessions are scanned.
     ClientIdPrefix(Box<str>),
 }
 
 impl Shard {
-    /// Of the sessions that are at home here.
+    /// Reports on the sessions that this shard owns.
     pub fn report_sessions(&self, which: &SessionSelector) -> Vec<SessionReport> {
         match which {
             SessionSelector::ClientIds(all) => {

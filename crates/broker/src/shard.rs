@@ -77,7 +77,7 @@ pub struct Shard {
     /// Notes of rules.
     pub(crate) rule_log_limiter: LogBurstLimiter,
     pub(crate) flapping: FlappingDetector,
-    /// What clients are told apart by where a mistake does no harm.
+    /// Hasher of client ids where a collision does no harm.
     clients: FixedState,
     pub(crate) random: u64,
     /// The highest stamp given or seen: what is published here later gets a higher one.
@@ -85,7 +85,7 @@ pub struct Shard {
     pub(crate) draining: bool,
     pub(crate) pending_acks: PendingAcks,
     pub(crate) lasting_sessions: i64,
-    /// What sessions that ended left in the store, still to be removed.
+    /// Records of ended sessions that are still to be removed from the store.
     pub(crate) tombstones: Vec<RecordNumber>,
     pub(crate) garbage_collector: Option<Box<GarbageCollector>>,
     /// The store refuses to take more.
@@ -96,14 +96,14 @@ pub struct Shard {
     pub(crate) uses_authz: bool,
     /// ... and how often somebody was.
     pub(crate) authz_requests: u32,
-    /// Who waits for a store that is crowded.
+    /// Connections that wait because the store is crowded.
     pub(crate) store_waiters: Vec<ConnId>,
-    /// What `MonotonicMs` was at the start.
+    /// The value of `MonotonicMs` at the start.
     pub(crate) started: MonotonicMs,
     sweep_at: Option<MonotonicMs>,
     /// The last pause of the process.
     pub(crate) pause: ProcessPause,
-    /// What the time of day is beside `now`.
+    /// Difference between the time of day and `now` in milliseconds.
     pub(crate) time_of_day_offset_ms: i64,
     /// When the next `$SYS` round is due.
     pub(crate) sys_at: MonotonicMs,
@@ -113,7 +113,7 @@ pub struct Shard {
     pub(crate) stall_log_limiter: LogBurstLimiter,
     /// When what was withheld is told of.
     pub(crate) event_flush_at: Option<MonotonicMs>,
-    /// How the violation was seen that ends a connection next.
+    /// Details of the violation that ends a connection next.
     pub(crate) violation_detail: Box<str>,
     pub(crate) scratch: ScratchBuffers,
     pub(crate) tracer: PacketTracer,
@@ -255,8 +255,8 @@ impl Shard {
         }
     }
 
-    /// What a tick left over: overflowing queues under the policy `Disconnect`, messages that go
-    /// back to their shared groups, members whose room changed.
+    /// Finishes an input: sessions whose queues overflow under the policy `Disconnect`, messages
+    /// that return to their shared groups, and members whose room changed.
     pub(crate) fn finish_input(&mut self, out: &mut Outbox) {
         for RecordNumber(number) in self.tombstones.drain(..) {
             out.effects.push(Effect::ReadStore { reading: StoreReadRequest::Tombstone { number } });

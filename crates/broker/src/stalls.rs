@@ -15,11 +15,11 @@ use mqtt::PacketId;
 pub(crate) struct OldestUnacked {
     id: PacketId,
     since: MonotonicMs,
-    /// It is told of at this age.
+    /// Age at which the stall is reported.
     tell_at_ms: u64,
 }
 
-/// Where a shard's search has got to.
+/// Progress of a shard's search for stalled sessions.
 #[derive(Debug, Default)]
 pub(crate) struct StallSearch {
     next: Option<u32>,
@@ -29,7 +29,7 @@ pub(crate) struct StallSearch {
     pub(crate) stalled: u64,
 }
 
-/// So long may a message be unacknowledged before anybody hears of it.
+/// Time for which a message may be unacknowledged before it is reported, in seconds.
 pub(crate) const STALL_S: u64 = 30;
 const SESSIONS_PER_TICK: u32 = 8192;
 
@@ -46,8 +46,8 @@ impl StallSearch {
 }
 
 impl Flight {
-    /// How long the oldest message has been unacknowledged, and which it is; and whether that is to
-    /// be told. The next time is at twice the age.
+    /// Returns the oldest unacknowledged message, its age, and whether it has to be reported. The
+    /// next report is due at twice the age.
     fn look_at_oldest(&mut self, now: MonotonicMs) -> Option<(PacketId, u64, bool)> {
         let Some(id) = self.oldest_id() else {
             self.oldest = None;

@@ -14,7 +14,7 @@ use crate::sys::DropReason;
 use crate::write_batch::{RecordNumber, RecordSpace, StoreReadError, StoreReader};
 use mqtt::QoS;
 
-/// What the store is to be read for.
+/// A read of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreReadRequest {
     Queue {
@@ -26,7 +26,7 @@ pub enum StoreReadRequest {
         group: u32,
         number: u64,
     },
-    /// What a session left behind, to be removed.
+    /// Records of an ended session, to be removed.
     Tombstone {
         number: u64,
     },
@@ -34,7 +34,7 @@ pub enum StoreReadRequest {
     GarbageScan,
 }
 
-/// So much of a queue is read at a time, ...
+/// Messages of a queue that are read at a time, ...
 pub(crate) const READ_MESSAGES: usize = 1024;
 pub(crate) const READ_BYTES: usize = 1024 * 1024;
 /// ... and more once fewer than this wait.
@@ -134,8 +134,8 @@ impl Shard {
         self.sessions.drain_queue(id, out);
     }
 
-    /// One record of a session's queue comes back to memory. The bytes of its message, as they were
-    /// counted when it joined the queue; 0 where it has none.
+    /// Restores one record of a session's queue to memory. Returns the bytes of its message, as
+    /// they were counted when it joined the queue; 0 without a message.
     fn load_queue_record(
         &mut self,
         id: SessionId,

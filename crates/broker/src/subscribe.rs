@@ -20,7 +20,7 @@ use mqtt::{
 };
 use std::sync::Arc;
 
-/// What a bridge of 3.x would ask for, if it could.
+/// Returns the options that a bridge of MQTT 3.x would request if the protocol had them.
 fn bridge_options(filter: &str, options: SubscribeOptions) -> SubscribeOptions {
     // Of a shared one it would be an error [MQTT-3.8.3-4].
     let no_local = !filter.starts_with("$share/");
@@ -102,7 +102,7 @@ impl Shard {
         Ok(())
     }
 
-    /// What is retained goes to a subscription, if that asks for it.
+    /// Starts to send retained messages to a subscription, if its options ask for them.
     pub(crate) fn start_retained_feed(
         &mut self,
         id: SessionId,

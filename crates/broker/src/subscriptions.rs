@@ -5,7 +5,8 @@ use crate::session::Session;
 use crate::topics::FilterId;
 use hashbrown::HashMap;
 
-/// One entry of a session's list, which knows its place in the filter's list and is known there.
+/// An entry of a session's list of subscriptions. It refers to its entry in the filter's list, and
+/// that entry refers back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subscription {
     pub(crate) filter: FilterId,

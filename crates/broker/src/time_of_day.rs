@@ -8,7 +8,7 @@ use crate::restore::RestoreError;
 use crate::shard::Shard;
 use crate::write_batch::{RecordSpace, StoreReader};
 
-/// What the clocks said at one moment.
+/// Readings of all clocks at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockReading {
     pub now_ms: u64,
@@ -31,13 +31,13 @@ const PLAUSIBLE_FROM_MS: u64 = 1_767_225_600_000;
 const RECORD_LEN: usize = 40;
 
 impl ClockReading {
-    /// What `MonotonicMs` is in a process that finds this reading of an earlier one in its store,
-    /// where the clocks say `current`, whose own `now_ms` does not count.
+    /// Returns the value of `MonotonicMs` with which a process continues after this reading of an
+    /// earlier one, which its store has. `current` is the present reading; its own `now_ms` is
+    /// ignored.
     ///
-    /// Since the same start of the host the time that has passed is known exactly, whatever the
-    /// time of day was or is. Over a start of the host only the time of day can tell; where it is
-    /// implausible at either end, or has gone back, no time has passed: what is stored lives
-    /// longer, and never shorter.
+    /// Within one boot of the host the elapsed time is known exactly, whatever the time of day was
+    /// or is. Over a boot of the host only the time of day can tell. If it is implausible at either
+    /// end, or has gone back, no time has passed: stored data live longer, and never shorter.
     pub fn resume(&self, current: &ClockReading) -> u64 {
         let is_same_start = self.host_start != [0; 16] && self.host_start == current.host_start;
         let passed_ms = match current.uptime_ms.checked_sub(self.uptime_ms) {
@@ -75,11 +75,11 @@ impl ClockReading {
     }
 }
 
-/// What the clocks said when an earlier process wrote it down; none where none did and the time of
-/// day can be right.
+/// Returns the clock readings that an earlier process wrote to the store. `None` if there are none
+/// and the time of day may be right.
 ///
-/// Earlier versions kept no such record: the times in their stores are times of day. Where the
-/// time of day cannot be right, `MonotonicMs` goes on from the newest of them.
+/// Earlier versions kept no such record: the times in their stores are times of day. Where the time
+/// of day cannot be right, `MonotonicMs` continues from the newest of them.
 pub fn stored_clock(
     stored: &dyn StoreReader,
     current: &ClockReading,
@@ -129,7 +129,7 @@ impl Shard {
         }
     }
 
-    /// What a time of `MonotonicMs` is to people and other systems, in milliseconds since 1970.
+    /// Converts a time of `MonotonicMs` to milliseconds since 1970, for people and other systems.
     pub(crate) fn time_of_day_ms(&self, at_ms: u64) -> i64 {
         i64::try_from(at_ms).unwrap_or(i64::MAX).saturating_add(self.time_of_day_offset_ms).max(0)
     }

@@ -13,28 +13,28 @@ pub(crate) const TURN_MS: u64 = 100;
 const SLOTS: u64 = 64;
 const RINGS: usize = 4;
 
-/// What a timer is for. The generation tells a slot's present tenant from a former one.
+/// Purpose of a timer. The generation tells a slot's present user from an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShardTimer {
-    /// What waits for a session may have become too old.
+    /// Messages that wait for a session may have expired.
     QueueAge { index: u32, generation: u32 },
-    /// Somebody who was asked about a connection's packet has had time enough.
+    /// The time for an authorization decision about a connection's packet is over.
     AuthzDeadline { index: u32, generation: u32 },
-    /// What caches keep may have become too old.
+    /// Messages in caches may have expired.
     Caches,
     /// Keep-alive of a live connection, or the deadline of its greeting.
     Conn { index: u32, generation: u32 },
     /// A message is to be published.
     Delayed,
-    /// The same of what sessions have, or it is time to ask again.
+    /// The time for decisions about subscriptions is over, or it is time to ask again.
     Reauthorization,
     /// Expiry or will delay of a session that is away.
     Session { index: u32, generation: u32 },
     /// A client that was sent what its rate allows may be sent more.
     QueueDrain { index: u32, generation: u32 },
-    /// What the log withheld is told of.
+    /// Withheld log events are reported.
     EventFlush,
-    /// What nobody wants any more is looked for in the store.
+    /// The store is scanned for records that nothing refers to.
     GarbageCollection,
     /// A connection that was ahead of its rate is read again.
     ReadRate { index: u32, generation: u32 },

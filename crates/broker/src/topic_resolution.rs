@@ -12,7 +12,7 @@ use mqtt::{Property, Publish, Violation};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What a name says.
+/// A topic name of a PUBLISH, after topic aliases were applied.
 #[derive(Debug)]
 pub(crate) struct ResolvedTopic<'a> {
     pub(crate) topic: Cow<'a, str>,
@@ -97,5 +97,5 @@ impl Shard {
     }
 }
 
-/// Beside the topic: counters and the allocator's words.
+/// Memory of an alias in addition to its topic: counters, and the allocator's overhead.
 const ALIAS_BYTES: usize = 32;

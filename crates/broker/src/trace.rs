@@ -109,8 +109,8 @@ impl Shard {
 }
 
 impl TracedConn {
-    /// Where a topic is asked for, only PUBLISH has one. An alias from before the trace began may
-    /// stand for it.
+    /// Returns the trace event of a packet. With a topic filter only PUBLISH qualifies; an alias
+    /// from before the trace may stand for its topic.
     fn packet_event(
         &mut self,
         frame: PacketFrame<'_>,

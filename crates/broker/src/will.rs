@@ -24,7 +24,7 @@ pub(crate) struct SessionWill {
 }
 
 impl SessionWill {
-    /// Of a session's client, under the names that it is known by.
+    /// Creates the will of a session's client, with the names as the broker knows them.
     pub(crate) fn of(session: &Session, will: &mqtt::Will<'_>) -> SessionWill {
         let (mut delay_s, mut expiry_s, mut properties) = (0, NO_EXPIRY, Vec::new());
         for (property, bytes) in will.properties.iter_with_bytes() {

@@ -19,7 +19,7 @@ pub enum RecordSpace {
     Sessions,
 }
 
-/// One key's new value; `None` removes the key.
+/// The new value of a key; `None` removes the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordChange {
     pub space: RecordSpace,
@@ -27,7 +27,7 @@ pub struct RecordChange {
     pub value: Option<Vec<u8>>,
 }
 
-/// What the store holds, for a shard to read.
+/// Read access of a shard to the store.
 pub trait StoreReader: std::fmt::Debug {
     fn get(&self, space: RecordSpace, key: &[u8]) -> Result<Option<Vec<u8>>, StoreReadError>;
 
@@ -77,7 +77,7 @@ pub(crate) struct PositionAllocator {
 pub(crate) const POSITIONS_PER_BLOCK: u64 = 1 << 16;
 
 impl PositionAllocator {
-    /// Of a queue that goes on, or that begins at mark 0.
+    /// Continues the positions of a queue, or begins them at mark 0.
     pub(crate) fn from_mark(mark: u64) -> PositionAllocator {
         PositionAllocator { next: mark, mark }
     }
@@ -104,7 +104,7 @@ impl PositionAllocator {
     }
 }
 
-/// So many queues, or so few bytes, do not share a message that memory does not count.
+/// Number of queues up to which a message is copied instead of shared, as is one of few bytes.
 const COPIES_MAX: u32 = 4;
 const COPY_BYTES_MAX: usize = 256;
 
@@ -114,11 +114,11 @@ enum BatchOp {
     InsertInQueue(QueueInsert),
 }
 
-/// What a tick's queue records want of one message.
+/// References of a tick's queue records to one message.
 #[derive(Debug, Default)]
 struct BodyDemand {
     times: u32,
-    /// Of these, such that take copies.
+    /// Number of references that take a copy.
     copies: u32,
     unread: bool,
     body: Option<RecordNumber>,
@@ -133,17 +133,17 @@ pub(crate) struct QueueInsert {
     pub(crate) message: PooledMessageId,
     /// The part of the queue that only the store has: nobody in memory counts this one.
     pub(crate) is_unread: bool,
-    /// The same, of a queue that is long: see `write_queue`.
+    /// Whether a record takes a copy because its queue is long: see `write_queue`.
     pub(crate) takes_copy: bool,
 }
 
-/// What a publish has found out about who keeps it.
+/// Records of this tick, and what a publish knows of the sessions that keep its message.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBatch {
     /// Whether there is a store at all.
     pub(crate) has_store: bool,
     ops: Vec<BatchOp>,
-    /// Somebody waits for one of them.
+    /// Whether a client waits for one of the records.
     urgent: bool,
     /// A session here keeps the message that is being routed.
     pub(crate) stores_routed: bool,
@@ -195,7 +195,7 @@ impl WriteBatch {
         QueueRecordId { number: RecordNumber(self.own_from), position: self.cross_shard_next }
     }
 
-    /// Nobody waits for this.
+    /// Adds a change that no client waits for.
     pub(crate) fn push_change(&mut self, space: RecordSpace, key: Vec<u8>, value: Option<Vec<u8>>) {
         self.ops.push(BatchOp::Change(RecordChange { space, key, value }));
     }

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// One cache in numbers. Its home keeps them up, and whoever loses a message for it.
+/// Counters of a cache. The owner shard updates them, and any shard that loses a message for the
+/// cache.
 #[derive(Debug, Default)]
 pub struct CacheMetrics {
     pub(super) topics: AtomicU64,
@@ -13,7 +14,7 @@ pub struct CacheMetrics {
     pub(super) reads: AtomicU64,
 }
 
-/// One value below `$SYS/broker/cache/{name}/`.
+/// A value below `$SYS/broker/cache/{name}/`.
 pub struct CacheMetricRow {
     pub topic: &'static str,
     pub about: &'static str,

@@ -37,24 +37,24 @@ impl CachedTopic {
     }
 }
 
-/// What a client wants to see.
+/// Query of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CacheQuery {
     /// As topics are known, and how much of that its client does not say.
     pub(crate) filter: Box<str>,
     pub(crate) prefix_len: u8,
-    /// Of a topic, the newest.
+    /// Largest number of messages of each topic, newest first.
     pub(crate) messages_max: u32,
     pub(crate) after_ms: Option<u64>,
     pub(crate) before_ms: Option<u64>,
-    /// What the answer before this one ended with: see `CacheMatches::next`.
+    /// End of the previous answer: see `CacheMatches::next`.
     pub(crate) from: Option<CachePosition>,
 }
 
 /// A message in a cache: its number and its topic.
 pub(crate) type CachePosition = (u64, Box<str>);
 
-/// What was found so far.
+/// Matches found so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CacheMatches {
     pub(crate) messages: Vec<Message>,
@@ -91,7 +91,8 @@ impl MessageCache {
         MessageCache { cache, lines, written, number: 0, messages: 0, bytes: 0 }
     }
 
-    /// One more message. What is above a bound goes, the topic first that was written longest ago.
+    /// Adds a message. Above a bound, messages of the topic that was written longest ago are
+    /// removed first.
     pub(super) fn put(&mut self, message: Message, now: MonotonicMs, may_grow: bool) {
         let most = if may_grow { self.cache.bytes_max } else { self.bytes };
         let bytes_max = most.min(self.cache.bytes_max);
@@ -202,7 +203,7 @@ impl MessageCache {
         self.cache.age_s_max != u32::MAX && !self.lines.is_empty()
     }
 
-    /// The same cache under other bounds and filters.
+    /// Changes the bounds and filters of the cache.
     pub(super) fn reconfigure(&mut self, cache: &CacheConfig, now: MonotonicMs) {
         let others = self.cache.filters != cache.filters;
         self.cache = cache.clone();
@@ -258,7 +259,8 @@ impl MessageCache {
         true
     }
 
-    /// Of one topic. Says how many messages it looked at, and whether the answer has room for more.
+    /// Collects matches of one topic. Returns how many messages it examined, and whether the answer
+    /// has room for more.
     fn collect_topic(
         &self,
         wanted: &CacheQuery,
@@ -311,10 +313,10 @@ impl CacheQuery {
     }
 }
 
-/// Where, in the order of topics, those stand that a filter may match.
+/// Range of topics, in their order, that a filter may match.
 struct TopicRange<'a> {
     first: &'a str,
-    /// What they begin with, but for the first.
+    /// Common beginning of the topics, except for the first.
     front: &'a str,
 }
 

@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What stands in front of the name of a cache, where a request is published.
+/// Prefix of a cache's name in the topic of a request.
 pub(crate) const PREFIX: &str = "$cache/";
 
 /// `[[cache]]`
@@ -33,7 +33,7 @@ pub(crate) const PREFIX: &str = "$cache/";
 pub struct CacheConfig {
     pub name: Arc<str>,
     filters: Arc<[Box<str>]>,
-    /// Of a topic.
+    /// Largest number of messages of each topic.
     messages_max: u32,
     topics_max: u32,
     bytes_max: u64,
@@ -86,19 +86,19 @@ impl CacheConfig {
     }
 }
 
-/// What shards say to each other of caches.
+/// Messages between shards about caches.
 #[derive(Clone, Debug)]
 pub enum CacheShardMessage {
     /// For one that is at home where this goes.
     Insert { cache: Arc<str>, message: Message },
-    /// What a client asked for ...
+    /// The response to a request ...
     Response(CacheResponse),
     /// ... and that it asks.
     Request(Box<CacheRequest>),
 }
 
 impl CacheShardMessage {
-    /// What it takes on its way.
+    /// Returns the memory of the message on its way.
     fn bytes(&self) -> i64 {
         match self {
             CacheShardMessage::Insert { message, .. } => message.bytes() as i64,
@@ -108,19 +108,19 @@ impl CacheShardMessage {
     }
 }
 
-/// What a shard has to do with caches.
+/// The caches of a shard, and its requests to caches.
 #[derive(Debug, Default)]
 pub(crate) struct ShardCaches {
-    /// Those that are at home here.
+    /// Caches that this shard owns.
     caches: Vec<MessageCache>,
-    /// What was asked and is not answered: here, ...
+    /// Requests without a response: to this shard, ...
     reads: VecDeque<(Box<CacheRequest>, CacheMatches)>,
     /// ... and by clients of this shard.
     unanswered: usize,
     timer_at: Option<MonotonicMs>,
 }
 
-/// How often topics are looked at that may be too old, ...
+/// Interval at which topics are checked for messages that are too old, ...
 const AGED_EVERY_MS: u64 = 1000;
 /// ... and how many of them.
 const AGED_MAX: usize = 4096;
@@ -194,7 +194,7 @@ impl Shard {
         }
     }
 
-    /// Where it is at home. A cache that is not there any more has no use for it.
+    /// Adds a message at the owner of the cache. A cache that was removed ignores it.
     fn insert_cached(&mut self, name: &str, message: Message) {
         let (now, may_grow) = (self.now, !self.sessions.is_pressure_elevated());
         if let Some(kept) = self.caches.find_mut(name) {
@@ -222,7 +222,7 @@ impl Shard {
         self.set_cache_timer();
     }
 
-    /// Somebody wants to know what a cache has that is at home here.
+    /// Queues a request for a cache that this shard owns.
     fn queue_cache_request(&mut self, read: Box<CacheRequest>, out: &mut Outbox) {
         self.caches.reads.push_back((read, CacheMatches::default()));
         self.continue_cache_requests(out);
@@ -266,7 +266,7 @@ impl Shard {
 }
 
 impl CacheMetrics {
-    /// What it holds, as `bytes_max` counts it.
+    /// Returns the size of the cache as `bytes_max` counts it.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }

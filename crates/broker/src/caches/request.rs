@@ -33,7 +33,7 @@ pub struct CacheRequest {
     to: CacheReplyTarget,
 }
 
-/// Where answers go.
+/// Destination of responses.
 #[derive(Clone, Debug)]
 struct CacheReplyTarget {
     /// As it is known.
@@ -42,7 +42,7 @@ struct CacheReplyTarget {
     qos: QoS,
 }
 
-/// What came of it.
+/// Result of a request.
 #[derive(Clone, Debug)]
 pub struct CacheResponse {
     pub(super) read: Box<CacheRequest>,
@@ -52,7 +52,7 @@ pub struct CacheResponse {
 }
 
 impl CacheRequest {
-    /// What it takes on its way.
+    /// Returns the memory of the response on its way.
     pub(super) fn bytes(&self) -> i64 {
         let own = size_of::<CacheRequest>() + self.wanted.filter.len() + self.to.topic.len();
         (own + self.to.correlation.as_ref().map_or(0, |bytes| bytes.len())) as i64
@@ -81,7 +81,7 @@ fn request_error(why: String) -> CacheRequestError {
     CacheRequestError { refusal: Refusal::CacheRequestInvalid, why }
 }
 
-/// What a request says.
+/// A parsed request.
 #[derive(Debug, Default)]
 struct ParsedCacheRequest<'a> {
     cache: &'a str,
@@ -205,7 +205,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Where the answers go, if their asker may publish there.
+    /// Returns the destination of responses, if the client may publish there.
     fn reply_target_of(
         &mut self,
         id: SessionId,
@@ -264,7 +264,7 @@ impl Shard {
         Ok(Box::new(CacheRequest { cache, asker: self.session_ref(id), wanted, to: to.clone() }))
     }
 
-    /// What has to be permitted for a request beside itself, as the client says it.
+    /// Returns the access checks of a request, in addition to the one for its own topic.
     pub(crate) fn cache_request_checks(
         &self,
         id: SessionId,
@@ -330,8 +330,8 @@ impl Shard {
         }
     }
 
-    /// One answer, as any message that its asker publishes goes to subscribers; but no rule sees
-    /// it and no cache keeps it, and it ends with the process.
+    /// Publishes a response as a message of the client. No rule sees it, no cache keeps it, and it
+    /// is not stored.
     fn publish_cache_reply(
         &mut self,
         id: SessionId,

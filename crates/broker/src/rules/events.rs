@@ -33,14 +33,14 @@ pub(crate) struct RuleEvent {
     reported_client_id: Option<Box<str>>,
 }
 
-/// What of what becomes of messages is told beside rules.
+/// Delivery events that are reported to consumers other than rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryEventOptions {
     pub delivered: bool,
     pub acked: bool,
 }
 
-/// Which events about messages somebody wants.
+/// Kinds of message events that a consumer needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EventFilter {
     /// Also those that are about none.
@@ -70,21 +70,21 @@ impl EventFilter {
     }
 }
 
-/// What a shard's sessions have for rules.
+/// Events of a shard's sessions that wait for rules.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
     pub(crate) filter: EventFilter,
     events: Vec<RuleEvent>,
-    /// Those beyond what one input may bring about, by event.
+    /// Number of events beyond the bound of one input, by kind.
     pub(super) overflow_counts: [u64; EVENTS.len()],
 }
 
-/// What a shard knows for events, and how it tells what rules take.
+/// Collects the events of a shard for rules.
 #[derive(Debug)]
 pub(crate) struct EventCollector {
-    /// How many of the outbox's notes were looked at.
+    /// Number of the outbox's events that were examined.
     pub(crate) events_seen: usize,
-    /// Who the CONNECT that is refused says that it is.
+    /// Client id and user name in the CONNECT that is being refused.
     pub(crate) refused: Option<(Box<str>, Option<Arc<str>>)>,
     pub(super) stopwatch: fn() -> u64,
 }
@@ -95,7 +95,7 @@ impl Default for EventCollector {
     }
 }
 
-/// What the control plane tells of a link.
+/// An event of a link, from the control plane.
 #[derive(Clone, Debug)]
 pub struct LinkEvent {
     /// Behind `$events/`.
@@ -103,11 +103,11 @@ pub struct LinkEvent {
     pub fields: Vec<(&'static str, String)>,
 }
 
-/// What one input may bring about and rules hear of: more than that is counted (`failed/events`).
+/// Events of one input that rules see. Further ones are counted (`failed/events`).
 const EVENTS_PER_INPUT_MAX: usize = 16 * 1024;
 
-/// What each of them has in any case: one read may bring thousands of packets, and rules that look
-/// at little are to see all of it.
+/// Steps that each event has in any case: one read may bring thousands of packets, and rules that
+/// examine little must see all of them.
 const STEPS_OF_EVENT: u64 = 1_000;
 
 /// Its place in the table.
@@ -254,7 +254,7 @@ impl Shard {
         }
     }
 
-    /// What only the control plane knows of.
+    /// Handles an event that only the control plane knows.
     pub(crate) fn on_link_event(&mut self, told: LinkEvent) {
         let Some(event) =
             event_index(told.event).filter(|at| !self.rule_index.rules_of_event(*at).is_empty())
@@ -275,7 +275,7 @@ impl Shard {
         self.sessions.event_queue.events.push(happened);
     }
 
-    /// What a client published goes nowhere.
+    /// Reports a published message that goes nowhere.
     #[cold]
     pub(crate) fn on_message_dropped(
         &mut self,
@@ -288,7 +288,7 @@ impl Shard {
         }
     }
 
-    /// The same of what is refused before it is a message.
+    /// Reports a publish that is refused before it is a message.
     #[cold]
     pub(crate) fn on_publish_refused(
         &mut self,
@@ -331,12 +331,13 @@ impl SessionTable {
         self.on_delivered(hit.session, granted_qos(draft.qos, hit.options), before, draft);
     }
 
-    /// How many messages were written to clients, and how many were too large for them.
+    /// Returns the number of messages written to clients, and of those that were too large for
+    /// them.
     pub(crate) fn sent_counts(&self) -> (u64, u64) {
         (self.counters.publish_sent, self.counters.drops[DropReason::PacketTooLarge as usize])
     }
 
-    /// What became of one since.
+    /// Reports deliveries since a count.
     pub(crate) fn on_delivered(
         &mut self,
         id: SessionId,

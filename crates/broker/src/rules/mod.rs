@@ -36,7 +36,7 @@ use events::{EventFilter, RuleEvent};
 use prefix_filter::PrefixFilter;
 use rule_output::{OutputContext, RuleOutputError};
 
-/// One rule.
+/// A rule with its actions.
 #[derive(Clone, Debug)]
 pub struct Rule {
     pub name: Arc<str>,
@@ -48,7 +48,7 @@ pub struct Rule {
     pub metrics: Arc<RuleMetrics>,
 }
 
-/// What is done with its rows.
+/// Actions for the rows of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleActions {
     /// A message of which there is a row goes nowhere else.
@@ -62,15 +62,15 @@ pub struct RuleActions {
 /// A message that is made of each row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishAction {
-    /// That of what the rule saw where there is none, see `RuleTrigger::default_topic`.
+    /// Topic of the message; by default see `RuleTrigger::default_topic`.
     pub topic: Option<RowTemplate>,
     pub payload: RowTemplate,
-    /// That of the message where there is none.
+    /// QoS of the message; by default that of the input message.
     pub qos: Option<QoS>,
     pub retain: Option<bool>,
     /// Whether it has the properties of the message, Message Expiry Interval among them.
     pub keeps_properties: bool,
-    /// In the place of the message's.
+    /// Message Expiry Interval that replaces the input message's.
     pub expiry_s: Option<NonZeroU32>,
     pub user_properties: Vec<(Box<str>, RowTemplate)>,
 }
@@ -84,7 +84,7 @@ pub struct SendAction {
 }
 
 impl RuleActions {
-    /// What is made of each row, each with the link that it is for.
+    /// Returns the publish actions, each with the link that it is for.
     pub(crate) fn publish_actions(&self) -> impl Iterator<Item = (Option<&str>, &PublishAction)> {
         let sends = self.send.iter();
         let sends = sends.flat_map(|sends| sends.to.iter().map(|to| (Some(&**to), &sends.message)));
@@ -92,7 +92,7 @@ impl RuleActions {
     }
 }
 
-/// The same text that does the same is the same rule.
+/// Rules with the same text and actions are equal.
 impl PartialEq for Rule {
     fn eq(&self, other: &Rule) -> bool {
         (&self.name, &self.text, &self.actions) == (&other.name, &other.text, &other.actions)
@@ -111,7 +111,7 @@ pub(crate) struct RuleIndex {
     rules_by_filter: Vec<Vec<u32>>,
     filters: Vec<FilterId>,
     runs: u64,
-    /// The same by event. None where no rule looks at any.
+    /// Indexes of rules by event; `None` if no rule uses events.
     rules_by_event: Option<Box<[Vec<u32>; EVENTS.len()]>>,
 }
 
@@ -156,12 +156,12 @@ impl RuleIndex {
         self.rules_by_event.is_some()
     }
 
-    /// Those that want an event, in their order.
+    /// Returns the rules for an event, in their order.
     fn rules_of_event(&self, event: usize) -> &[u32] {
         self.rules_by_event.as_ref().map_or(&[], |events| &events[event])
     }
 
-    /// What a shard has to take note of for them, and to tell.
+    /// Returns the events that a shard has to record for rules, and for other consumers.
     pub(crate) fn event_filter(&self, told: DeliveryEventOptions) -> EventFilter {
         let wants = |name: &str| {
             events::event_index(name).is_some_and(|at| !self.rules_of_event(at).is_empty())
@@ -176,7 +176,7 @@ impl RuleIndex {
         }
     }
 
-    /// Those that want a topic, each once, in their order.
+    /// Returns the rules whose filters match a topic, each once, in their order.
     #[inline]
     fn rules_of_topic(&mut self, topic: &str) -> Vec<u32> {
         match self.prefix_filter.may_match(topic) {
@@ -196,14 +196,14 @@ impl RuleIndex {
     }
 }
 
-/// What the rules made of a message.
+/// Outcome of the rules for a message.
 #[derive(Debug, Default)]
 pub(crate) struct RuleOutcome {
     pub(crate) drops_message: bool,
     /// Some rule has something of it.
     passed: bool,
     outputs: Vec<RuleOutput>,
-    /// Of all rules that see the message, and of what comes of it.
+    /// Budget of all rules that see the message, and of the rules that follow.
     budget: Budget,
     /// Through a power cut too what was made is to come, as the message does: see
     /// `IncomingPublish::exactly_once`.
@@ -223,7 +223,7 @@ impl RuleOutcome {
 #[derive(Debug)]
 struct RuleOutput {
     topic: String,
-    /// Where the name begins that it has for its link. Of what everyone may have it is 0.
+    /// Start of the topic's part for the link; 0 for a message that every client may get.
     link_len: usize,
     payload: Vec<u8>,
     properties: Vec<u8>,
@@ -231,11 +231,11 @@ struct RuleOutput {
     retain: bool,
     expiry_s: u32,
     rule: u32,
-    /// How many rules came before it.
+    /// Number of rules before this one in the chain.
     depth: u8,
 }
 
-/// Who published what a rule sees, or whom an event is about.
+/// The client that published a message, or that an event is about.
 #[derive(Debug, Default)]
 pub(crate) struct RuleClient {
     client_id: Box<str>,
@@ -244,20 +244,20 @@ pub(crate) struct RuleClient {
     id: String,
 }
 
-/// What rules look at.
+/// Input of the rules: a message or an event.
 struct RuleTrigger<'a> {
     /// Without topic and payload where it is an event that is about no message.
     draft: &'a IncomingPublish<'a>,
     client: &'a RuleClient,
     is_dup: bool,
-    /// How many rules came before it.
+    /// Number of rules before this one in the chain.
     depth: u8,
     event: Option<&'a RuleEvent>,
 }
 
 impl<'a> RuleTrigger<'a> {
-    /// What a row is called that nobody has called anything: as the message, or the event, or,
-    /// of a window, the rule.
+    /// Returns the topic of a row without one of its own: that of the message or event, or the
+    /// rule's name for a window.
     fn default_topic(&self, rule: &'a Rule) -> &'a str {
         match (self.draft.topic, self.event) {
             ("", Some(happened)) => EVENTS[happened.event].name,
@@ -270,11 +270,11 @@ impl<'a> RuleTrigger<'a> {
 /// Rules may go on from each other's messages so often.
 const DEPTH_MAX: u8 = 8;
 
-/// Of all rules that see a message, or the events of one input, eight times what one of them may
-/// use: some ten milliseconds.
+/// Steps of all rules that see a message or the events of one input: eight times the bound of one
+/// rule, some ten milliseconds.
 const STEPS_OF_ALL: u64 = 1_600_000;
 
-/// Of so many runs one is timed.
+/// Number of runs of which a single one is timed.
 const RUNS_PER_SAMPLE: u64 = 16;
 
 impl Shard {
@@ -347,7 +347,7 @@ impl Shard {
         self.run_topic_rules(draft, is_dup, |shard, found| shard.rule_client_for(from, found), out)
     }
 
-    /// The same of a message whose publisher may have gone.
+    /// Runs the rules for a message whose publisher may have gone.
     pub(crate) fn run_delayed_rules(
         &mut self,
         by: &DelayedPublisher,
@@ -363,7 +363,7 @@ impl Shard {
         self.run_topic_rules(draft, false, who, out)
     }
 
-    /// Who says something now, as is to be known later.
+    /// Returns the publisher of a message, to be kept with a delayed message.
     pub(crate) fn delayed_publisher(&self, id: SessionId) -> DelayedPublisher {
         let RuleClient { user, address, .. } = self.rule_client_of(id);
         let client_id = self.sessions.get(id).client_id.clone();
@@ -438,8 +438,8 @@ impl Shard {
         }
     }
 
-    /// What the stopwatch shows, where this run is one of those that are timed: to look at it
-    /// twice takes as long as some of them.
+    /// Reads the stopwatch if this run is one of those that are timed: two readings take as long as
+    /// some runs.
     fn start_sample(&mut self) -> Option<u64> {
         self.rule_index.runs = self.rule_index.runs.wrapping_add(1);
         self.rule_index.runs.is_multiple_of(RUNS_PER_SAMPLE).then(self.event_collector.stopwatch)
@@ -467,7 +467,7 @@ impl Shard {
         })
     }
 
-    /// It as fields.
+    /// Returns the trigger as fields.
     fn rule_input<'a>(
         &self,
         looked: &RuleTrigger<'a>,

@@ -1,12 +1,12 @@
 //! What tells nearly every topic that no rule wants from those that one may want, without a look
 //! into the index of the rules' filters.
 
-/// How filters begin, as bits: a Bloom filter of one hash.
+/// The beginnings of filters as bits: a Bloom filter with one hash.
 #[derive(Debug)]
 pub(super) struct PrefixFilter {
     /// As many as a power of two.
     bits: Box<[u64]>,
-    /// How many bytes were looked at of some filter, each length a bit: 1, 2, 4, 8, 16.
+    /// Lengths of the beginnings, a bit each: 1, 2, 4, 8, 16 bytes.
     lens: u8,
     /// Some filter begins with a wildcard.
     any: bool,

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What became of what a rule saw. Shards add to it side by side, which costs little beside a run.
+/// Counters of a rule. Shards add to them concurrently, which costs little in comparison with a
+/// run.
 #[derive(Debug, Default)]
 pub struct RuleMetrics {
     pub(super) matched: AtomicU64,
@@ -34,7 +35,7 @@ pub const FAILURES: [&str; 15] = [
     "values",
 ];
 
-/// One value below `$SYS/broker/rule/{name}/`.
+/// A value below `$SYS/broker/rule/{name}/`.
 pub struct RuleMetricRow {
     pub topic: &'static str,
     pub about: &'static str,

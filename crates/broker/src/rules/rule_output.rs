@@ -25,15 +25,15 @@ impl From<RunError> for RuleOutputError {
     }
 }
 
-/// What a row is of, and for whom.
+/// Context of a row: its input, and the link that it is for.
 pub(super) struct OutputContext<'a> {
     pub(super) draft: &'a IncomingPublish<'a>,
-    /// Of the message where the rule has none for it.
+    /// Topic of the message, where the rule has none.
     pub(super) name: &'a str,
     pub(super) link: Option<&'a str>,
 }
 
-/// What a row would become, for whoever tries a rule.
+/// Result of a row, for a test of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulePreview {
     /// As rules name it.
@@ -115,7 +115,7 @@ impl PublishAction {
         })
     }
 
-    /// One that everyone could publish to.
+    /// Builds the topic, which has to be one that every client could publish to.
     fn build_topic(
         &self,
         row: &ValueMap<'_>,
@@ -177,7 +177,7 @@ impl Shard {
         self.publish_outputs_within(ruled, &mut Budget::default().steps, out);
     }
 
-    /// The same with so many steps for all rules that go on from it.
+    /// Publishes outputs, with a bound on the steps of all rules that follow.
     pub(super) fn publish_outputs_within(
         &mut self,
         ruled: RuleOutcome,
@@ -237,7 +237,7 @@ impl Shard {
     }
 }
 
-/// What everyone calls so, as it is called on its way to a link.
+/// Returns the internal topic by which a message goes to a link.
 fn link_topic(link: &str, topic: &str) -> Result<String, RuleOutputError> {
     debug_assert!(link.starts_with(LINK_IDS), "{link} is no link");
     let whole = format!("{link}/{topic}");

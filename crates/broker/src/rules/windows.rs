@@ -21,14 +21,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What a message brings under a key.
+/// A row that a message adds to a window under a key.
 #[derive(Clone, Debug)]
 pub struct WindowRow {
     rule: Arc<str>,
     text: Arc<str>,
     key: Box<str>,
     values: Vec<Value<'static>>,
-    /// How many rules came before it.
+    /// Number of rules before this one in the chain.
     depth: u8,
 }
 
@@ -37,12 +37,12 @@ pub struct WindowRow {
 pub(crate) struct RuleWindows {
     kept: Slab<KeyedWindow>,
     by_rule: HashMap<Arc<str>, WindowKeys, FixedState>,
-    /// Which time closes, and when.
+    /// Windows by the time at which they close.
     due: BTreeSet<(u64, u32)>,
     timer_at: Option<MonotonicMs>,
     /// More may be due than a turn has time for.
     is_behind: bool,
-    /// Whose records are old.
+    /// Windows whose records are out of date.
     dirty: Vec<u32>,
     bytes: u64,
 }
@@ -57,7 +57,7 @@ struct WindowKeys {
     bytes: usize,
 }
 
-/// What is known under one key.
+/// State of a window under one key.
 #[derive(Debug)]
 struct KeyedWindow {
     rule: Arc<str>,
@@ -70,13 +70,13 @@ struct KeyedWindow {
     is_stored: bool,
 }
 
-/// How old a record may be.
+/// Longest time for which a record may be out of date.
 const WRITTEN_EVERY_MS: u64 = 1000;
-/// So many windows end in one turn; the others in the next.
+/// Windows that close in one turn; further ones close in the next.
 const CLOSED_MAX: usize = 4096;
 
 impl WindowRow {
-    /// What it takes on its way.
+    /// Returns the memory of the row on its way.
     pub(crate) fn bytes(&self) -> usize {
         let values = self.values.iter().map(|value| value.to_string().len() + 32);
         self.key.len() + values.sum::<usize>() + 96
@@ -178,7 +178,7 @@ impl RuleWindows {
 }
 
 impl Shard {
-    /// What a message brings into the window of a rule goes to the owner of its key.
+    /// Sends the row of a message to the owner of its key.
     pub(super) fn offer_to_window(
         &mut self,
         at: u32,

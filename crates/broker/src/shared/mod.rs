@@ -38,7 +38,7 @@ pub(crate) struct SharedGroups {
     /// Whether there is any group at all: most publishes need to know no more.
     pub(crate) any: bool,
     pub(crate) members: u64,
-    /// Of the messages that wait in all queues.
+    /// Bytes of the messages in all groups' queues.
     queue_bytes: u64,
     /// A name may have 64 KiB, of which the filter is one byte.
     name_bytes: u64,
@@ -57,7 +57,7 @@ struct SharedGroup {
     turn: usize,
     queue: VecDeque<QueuedMessage>,
     queue_bytes: u64,
-    /// Where the store has its queue, once a member is to outlive the process.
+    /// The group's queue in the store, once a member is to outlive the process.
     stored_queue: Option<(RecordNumber, PositionAllocator)>,
     /// The part of the queue that only the store has.
     tail: StoredTail,
@@ -87,7 +87,7 @@ struct GroupMember {
     options: SubscribeOptions,
     id: u32,
     online: bool,
-    /// How many messages it may be given.
+    /// Number of messages that the member has room for.
     room: u32,
 }
 
@@ -116,7 +116,7 @@ impl SharedGroups {
 }
 
 impl BrokerOptions {
-    /// How the group of a filter, `$share/` and all, chooses.
+    /// Returns the strategy of a group, given by its whole filter with `$share/`.
     fn strategy_of(&self, name: &str) -> SharedStrategy {
         let share = parse_known_share(name);
         let group = share.map_or("", |share| share.group);
@@ -126,8 +126,8 @@ impl BrokerOptions {
 }
 
 impl GroupMembership {
-    /// What the owner is to be told: how many messages more, if anything is news. Whoever was
-    /// granted enough is not granted more for every acknowledgement.
+    /// Returns how many more messages the owner may send, if that is new. A member with a
+    /// sufficient grant gets no new one for every acknowledgement.
     fn update_grant(&mut self, online: bool, room: u32) -> Option<u32> {
         let came_or_went = self.online != online;
         self.online = online;
@@ -145,7 +145,7 @@ impl GroupMembership {
 }
 
 impl SharedGroup {
-    /// Where the store has what waits at this position.
+    /// Returns the store's key of the message at this position.
     fn record_id_at(&self, position: Option<u64>) -> Option<QueueRecordId> {
         let (number, _) = self.stored_queue?;
         position.map(|position| QueueRecordId { number, position })
@@ -353,7 +353,7 @@ impl Shard {
         }
     }
 
-    /// The same after a start, for groups that were at home on the shard that did not get to it.
+    /// Redistributes messages after a start, for groups of a shard that could not do it before.
     pub(crate) fn redispatch_to_groups(
         &mut self,
         filters: &[FilterId],
@@ -404,7 +404,8 @@ impl Shard {
         self.remove_moved_record(origin);
     }
 
-    /// Whoever keeps a message that came from elsewhere has it now, in the same tick.
+    /// Removes the record of a message that came from another queue and is kept by its new one, in
+    /// the same tick.
     pub(crate) fn remove_moved_record(&mut self, origin: Option<QueueRecordId>) {
         if let Some(place) = origin {
             self.sessions.write_batch.remove_queue_record(place);
@@ -462,9 +463,8 @@ impl Shard {
         true
     }
 
-    /// What is to come once stands in the group's queue while it is on its way to a member of
-    /// another shard, and so does what a member had in its own: where a session's queue is gone
-    /// nobody looks for it.
+    /// Stores a message in the group's queue while it is on its way to a member of another shard,
+    /// and a message that a member returned: a removed session's queue is not searched.
     fn store_in_group(
         &mut self,
         at: u32,

@@ -34,7 +34,7 @@ impl Shard {
         self.tombstones.push(number);
     }
 
-    /// All that were made by sessions that came back: the member may be on the disk and the group
+    /// Makes the groups of restored sessions persistent: a member may be on the disk and its group
     /// not yet.
     pub(crate) fn make_groups_persistent(&mut self) {
         let all: Vec<u32> = self.groups.by_name.values().copied().collect();
@@ -73,7 +73,8 @@ impl Shard {
         Some(position)
     }
 
-    /// What a group had waiting when the process ended: it is read when a member has room.
+    /// Restores the queue that a group had when the process ended. The queue is read when a member
+    /// has room.
     pub(crate) fn restore_group(
         &mut self,
         name: &str,

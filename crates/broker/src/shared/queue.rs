@@ -38,7 +38,8 @@ impl SharedGroup {
 }
 
 impl Shard {
-    /// Nobody has room: the message waits in the group, within a session's bounds.
+    /// Queues a message in the group because no member has room, within the bounds of a session's
+    /// queue.
     pub(super) fn queue_for_group(
         &mut self,
         at: u32,

@@ -16,19 +16,19 @@ use crate::write_batch::{RecordSpace, StoreReader};
 
 #[derive(Debug, Default)]
 pub(super) struct StoredTail {
-    /// Where it begins. New messages that are stored then join it.
+    /// Start of the tail. New stored messages are appended to it.
     pub(super) stored_from: Option<u64>,
     /// Messages in it that came since the start, and their bytes.
     pub(super) messages: u64,
     bytes: u64,
-    /// Where the positions of this process begin.
+    /// First position of this process.
     pub(super) process_from: u64,
     is_reading: bool,
-    /// It could not be read: it is tried again when a member comes back.
+    /// Reading the tail failed, and is tried again when a member comes back.
     pub(super) is_unreadable: bool,
 }
 
-/// What a group did not get and nobody was told of yet.
+/// Dropped messages of a group that are not reported yet.
 #[derive(Debug, Default)]
 pub(super) struct GroupDrops {
     counts: [u64; DROPS],
@@ -68,7 +68,7 @@ impl SharedGroup {
             || self.queue_bytes >= QUEUE_FRONT_BYTES
     }
 
-    /// One more message, at the next position, is in the store alone.
+    /// Counts a message, at the next position, that only the store has.
     pub(super) fn spool(&mut self, bytes: u64) {
         let next = self.stored_queue.map(|(_, positions)| positions.next());
         let tail = &mut self.tail;

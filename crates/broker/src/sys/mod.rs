@@ -82,7 +82,7 @@ pub struct ShardCounters {
     pub connections_turned_away: u64,
     pub clients_flapped: u64,
     pub paced: u64,
-    /// Of those refused, by a verdict.
+    /// Connections refused by an authentication decision.
     pub denied_connects: u64,
     pub denied_publishes: u64,
     pub denied_subscribes: u64,
@@ -106,7 +106,7 @@ pub struct ShardCounters {
     pub stalled: u64,
 }
 
-/// One published value: its topic below `$SYS/broker/`, what it says, how to read it.
+/// A published value: its topic below `$SYS/broker/`, its documentation, and how it is read.
 pub struct SysRow {
     pub topic: &'static str,
     pub about: &'static str,
@@ -287,7 +287,7 @@ pub const SYS_ROWS: &[SysRow] = &[
     SysRow { topic: "subscriptions/count", about: "subscriptions", value: |c| c.subscriptions },
 ];
 
-/// What `load/.../1min`, `5min` and `15min` average, a minute.
+/// Values averaged a minute in `load/.../1min`, `5min` and `15min`.
 pub const LOAD_ROWS: &[SysRow] = &[
     SysRow { topic: "load/bytes/received", about: "bytes read", value: |c| c.bytes_received },
     SysRow { topic: "load/bytes/sent", about: "bytes written", value: |c| c.bytes_sent },

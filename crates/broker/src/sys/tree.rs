@@ -95,7 +95,7 @@ impl SysTree {
         })
     }
 
-    /// What was said of rules, or of caches, that are not there any more.
+    /// Returns the topics of rules or caches that were removed, to be cleared.
     fn removed_values(&mut self, of: &str, is_not: impl Fn(&str) -> bool) -> Vec<(String, String)> {
         let front = format!("$SYS/broker/{of}/");
         let is_gone = |topic: &String| {

@@ -21,7 +21,7 @@ use trie::FilterTrie;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FilterId(pub(crate) u32);
 
-/// One session's subscription to one filter.
+/// Subscription of one session to one filter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FilterSubscriber {
     pub(crate) session: SessionId,
@@ -87,8 +87,8 @@ impl SubscriptionFlags {
     }
 }
 
-/// Where the text is short and the subscriber alone, nothing stands elsewhere: a message to one
-/// device touches a line of the cache or two here.
+/// A filter with its subscribers. A short text and a single subscriber stand in the filter itself,
+/// so that a message to one device touches one or two cache lines here.
 #[derive(Debug)]
 pub(crate) struct Filter {
     pub(crate) text: SmolStr,
@@ -132,7 +132,7 @@ pub(crate) struct FilterIndex {
     trie: FilterTrie,
     hasher: FixedState,
     pub(crate) subscriptions: u64,
-    /// Of all filters.
+    /// Bytes of the texts of all filters.
     text_bytes: u64,
 }
 

@@ -207,7 +207,7 @@ impl FilterTrie {
     }
 }
 
-/// Where each level of a topic begins and ends.
+/// Splits a topic into its levels: start and end of each.
 fn split_levels(topic: &str, into: &mut Vec<(u32, u32)>) {
     into.clear();
     let mut start = 0;
