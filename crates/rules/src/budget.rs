@@ -2,15 +2,13 @@
 
 use std::fmt;
 
-/// What is left for a run. Whoever runs several rules on one message may hand the same budget to
-/// all of them.
+/// Remaining resources of a run. A caller may share one budget among all rules that see a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Some ten nanoseconds each: an operation, an element of a loop or of what is compared or
     /// hashed, 16 bytes looked at.
     pub steps: u64,
-    /// Of memory that the run takes for itself, what it puts into rows among it. What a run
-    /// frees does not come back.
+    /// Memory that the run allocates, including its rows, in bytes. Freed memory is not given back.
     pub bytes: u64,
     /// Rows that come out.
     pub rows: u32,
@@ -97,7 +95,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// One word, for counters.
+    /// Returns the reason in one word, for counters.
     pub fn reason(&self) -> &'static str {
         match self {
             RunError::Argument { .. } | RunError::Operands { .. } | RunError::PayloadNotJson => {

@@ -6,10 +6,10 @@ use crate::value::{Number, Value, ValueMap};
 use std::cmp::Ordering;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What two values may differ in and still be the same.
+/// Differences that two equal values may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EqualityMode {
-    /// Nothing: 1 is not 1.0.
+    /// No difference: 1 is not equal to 1.0.
     Exact,
     /// A text may say the other value, a number or a boolean.
     Loose,

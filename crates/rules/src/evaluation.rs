@@ -42,7 +42,8 @@ impl RulePlan {
     }
 }
 
-/// One run: what was seen, what was read of it so far, and the row that is being made.
+/// State of a run: its input, the parts of it that were parsed so far, and the row under
+/// construction.
 pub(crate) struct EvalFrame<'r, 'a> {
     pub(crate) input: RuleInput<'a>,
     pub(crate) budget: &'r mut Budget,
@@ -56,7 +57,7 @@ pub(crate) struct EvalFrame<'r, 'a> {
     /// Emptied lists of arguments, for the next calls.
     spare: Vec<Vec<Value<'a>>>,
     pub(crate) chance: u64,
-    /// What came together in a window.
+    /// Totals of a window.
     totals: Vec<Value<'a>>,
 }
 
@@ -68,7 +69,7 @@ enum ForeachElement<'a> {
     Value(Value<'a>),
 }
 
-/// Where a path leads.
+/// Value that a path leads to.
 enum PathTarget<'a> {
     Place(TapeIndex),
     Value(Value<'a>),
@@ -164,8 +165,8 @@ impl<'r, 'a> EvalFrame<'r, 'a> {
         }
     }
 
-    /// What FOREACH goes over, nothing where that is no array. Of the payload only places are
-    /// taken.
+    /// Returns the elements that FOREACH iterates over; none if the value is not an array. Elements
+    /// of the payload are indexes into it.
     fn elements(&mut self, array: &'a Expr) -> Result<Vec<ForeachElement<'a>>, RunError> {
         let spot = match array {
             Expr::Path { root: PathRoot::Field(RuleField::Payload), steps } if steps.is_empty() => {
@@ -396,7 +397,7 @@ impl<'r, 'a> EvalFrame<'r, 'a> {
         Ok(self.tape.as_ref().and_then(Option::as_ref))
     }
 
-    /// What stands in the payload under a path of names with dots.
+    /// Returns the value in the payload under a path of names with dots.
     pub(crate) fn payload_under(&mut self, path: &str) -> Result<Value<'a>, RunError> {
         if self.payload()?.is_none() {
             return Ok(Value::Null);

@@ -1,19 +1,19 @@
 //! Events that a rule may look at, by the names that EMQX has for them: the newer ones, and the
 //! older ones as the same.
 
-/// What users see of an event.
+/// Documentation of an event.
 #[derive(Debug)]
 pub struct EventRow {
     /// Behind `$events/`.
     pub name: &'static str,
-    /// What else it is called.
+    /// Other names of the event.
     pub aliases: &'static [&'static str],
-    /// What the field `event` says.
+    /// Value of the field `event`.
     pub label: &'static str,
     pub description: &'static str,
     /// Whether it is about a message, so that it has the fields of one.
     pub has_message: bool,
-    /// What it has beside `event`, `clientid`, `username`, `peerhost`, `node` and `timestamp`.
+    /// Fields in addition to `event`, `clientid`, `username`, `peerhost`, `node` and `timestamp`.
     pub fields: &'static [&'static str],
 }
 

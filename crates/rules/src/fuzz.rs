@@ -3,7 +3,7 @@
 
 use crate::{Budget, RuleInput, RulePlan, Value, WindowState};
 
-/// Whatever the text is, it is a rule or refused at a place of its own; and a rule runs.
+/// Parses any text: it is a rule, which runs, or it is refused with a location.
 pub fn text(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     assert!(crate::split(text).iter().all(|(start, rule)| text[*start..].starts_with(rule)));

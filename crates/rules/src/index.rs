@@ -1,6 +1,6 @@
 //! Places of arrays as rules count them: from 1, or from the end from -1.
 
-/// Where an element stands that is counted from 1, or from the end from -1.
+/// Returns the zero-based position of an element that is counted from 1, or from the end from -1.
 pub(crate) fn position(index: i64, len: usize) -> Option<usize> {
     let at = match index {
         0 => return None,

@@ -195,7 +195,7 @@ struct JsonReader<'a> {
     bytes: &'a [u8],
     at: usize,
     nodes: Vec<JsonNode>,
-    /// How many nodes there may be.
+    /// Number of nodes that may still be added.
     room: usize,
 }
 
@@ -326,7 +326,7 @@ impl JsonReader<'_> {
     }
 }
 
-/// Of what begins with a backslash.
+/// Returns the length of the escape sequence that begins with a backslash.
 fn escape_len(bytes: &[u8]) -> Option<usize> {
     match bytes.get(1)? {
         b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
@@ -335,7 +335,7 @@ fn escape_len(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// What a checked text with escapes says. Half of a surrogate pair is no character.
+/// Decodes a checked text with escapes. Half of a surrogate pair becomes a replacement character.
 fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -95,7 +95,7 @@ pub(crate) fn apply_operator<'a>(
     })
 }
 
-/// What is no filter matches nothing.
+/// Whether a topic matches a filter; an invalid filter matches no topic.
 pub(crate) fn matches_filter(filter: &str, topic: &str) -> bool {
     mqtt::topic::check_filter(filter).is_ok() && mqtt::filter_matches(filter, topic)
 }
@@ -187,7 +187,7 @@ const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 /// More of them would not be whole numbers of a float.
 const EXACT_DECIMALS_MAX: usize = 18;
 
-/// What the JSON of a value may take.
+/// Charges the budget for the JSON text of a value.
 pub(crate) fn charge_json(value: &Value<'_>, budget: &mut Budget) -> Result<(), RunError> {
     budget.step(1)?;
     match value {

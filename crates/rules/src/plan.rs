@@ -8,7 +8,7 @@ use crate::rule_input::RuleField;
 use crate::value::Value;
 use crate::windows::WindowPlan;
 
-/// One rule, ready to run. `Send + Sync`: behind an `Arc` all shards share one.
+/// A rule, ready to run. `Send + Sync`: all shards share one behind an `Arc`.
 #[derive(Debug)]
 pub struct RulePlan {
     pub(crate) filters: Vec<Box<str>>,
@@ -19,11 +19,11 @@ pub struct RulePlan {
     /// The condition says an alias, so that columns come first.
     pub(crate) condition_uses_alias: bool,
     pub(crate) reads: PlanReads,
-    /// Of a rule with a window.
+    /// Plan of the window, for a rule with one.
     pub(crate) window_plan: Option<Box<WindowPlan>>,
 }
 
-/// What of a message a plan ever looks at, so that whoever calls it need not bring the rest.
+/// Parts of a message that a plan reads, so that the caller need not supply the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlanReads {
     pub payload: bool,
@@ -42,7 +42,7 @@ pub(crate) enum PlanShape {
         /// Values with names of their own, which come before the array.
         before: Box<[PlanColumn]>,
         array: Expr,
-        /// What DO and INCASE call an element.
+        /// Name of an element in DO and INCASE.
         item: Box<str>,
         /// Without DO a row has the fields of the message, and the element.
         columns: Option<Box<[PlanColumn]>>,
@@ -117,19 +117,19 @@ pub(crate) enum Expr {
     },
 }
 
-/// Where a path begins.
+/// First part of a path.
 #[derive(Debug)]
 pub(crate) enum PathRoot {
     /// A column of this row that stands before it, or a value that stands before FOREACH's array.
     Alias(Box<str>),
-    /// What an expression gives: `split(topic, '/')[1]`.
+    /// The value of an expression: `split(topic, '/')[1]`.
     Expr(Box<Expr>),
     Field(RuleField),
     /// The element of FOREACH.
     Item,
     /// A field of an event.
     EventField(Box<str>),
-    /// What came together in a window: a place among the totals.
+    /// A total of a window, by its index.
     Total(usize),
 }
 
@@ -144,7 +144,7 @@ pub(crate) enum PathStep {
 }
 
 impl RulePlan {
-    /// The same under the name that the rule's `metadata.rule_id` tells.
+    /// Sets the rule's name, which `metadata.rule_id` returns.
     #[must_use]
     pub fn with_rule_id(self, name: &str) -> RulePlan {
         RulePlan { rule_id: name.into(), ..self }
@@ -155,12 +155,12 @@ impl RulePlan {
         self.filters().filter(|filter| !filter.starts_with("$events/"))
     }
 
-    /// The same with the events, each as `$events/` and its name.
+    /// Returns the filters of FROM, with events as `$events/` and their names.
     pub fn filters(&self) -> impl Iterator<Item = &str> {
         self.filters.iter().map(|filter| &**filter)
     }
 
-    /// Those of them that are events: places in the table.
+    /// Returns the events of FROM as indexes of the event table.
     pub fn events(&self) -> impl Iterator<Item = usize> {
         self.filters().filter_map(|filter| event_index(filter.strip_prefix("$events/")?))
     }

@@ -33,7 +33,7 @@ pub struct RuleInput<'a> {
     /// The time of day, in ms since 1970.
     pub now_ms: i64,
     pub node: &'a str,
-    /// Where `random()` and `uuid_v4()` of this run begin; another number for every run.
+    /// Seed of `random()` and `uuid_v4()` in this run; another number for every run.
     pub chance: u64,
     /// Fields that only some events have.
     pub extra_fields: &'a [(&'a str, Value<'a>)],
@@ -74,7 +74,7 @@ pub enum RuleField {
     Event,
     Flags,
     Id,
-    /// What is known of the rule itself: a map of `rule_id`.
+    /// Metadata of the rule: a map of `rule_id`.
     Metadata,
     Node,
     Payload,
@@ -87,7 +87,7 @@ pub enum RuleField {
     Username,
 }
 
-/// What users see of a field.
+/// Documentation of a field.
 pub struct RuleFieldRow {
     pub name: &'static str,
     pub field: RuleField,
@@ -157,7 +157,7 @@ impl RuleField {
 }
 
 impl<'a> RuleInput<'a> {
-    /// What a field holds; the second number is the bytes of memory that it took.
+    /// Returns the value of a field, and the bytes of memory that it took.
     pub(crate) fn field(&self, field: RuleField) -> (Value<'a>, usize) {
         if !self.has_message
             && let Some(row) = FIELDS.iter().find(|row| row.field == field && !row.in_all_events)

@@ -9,7 +9,7 @@ use std::fmt::{self, Write as _};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Value<'a> {
-    /// What is not there: a field that a message does not have, or an alias before its time.
+    /// An absent value: a field that a message does not have, or an alias before its definition.
     #[default]
     Null,
     /// The null that a JSON text says. Only the functions that tell a missing value from it see a
@@ -52,7 +52,7 @@ impl<'a> Value<'a> {
         tape.value(TapeIndex::ROOT, &mut plenty).ok()
     }
 
-    /// The same where it may cost only so much.
+    /// Parses JSON within a budget.
     pub(crate) fn of_json(
         text: &'a str,
         budget: &mut Budget,
@@ -61,7 +61,7 @@ impl<'a> Value<'a> {
         tape.value(TapeIndex::ROOT, budget).map(Some)
     }
 
-    /// What a path goes on into: of a JSON text the map or the array that it says.
+    /// Parses a JSON text into its map or array, for a path that continues into it.
     pub(crate) fn open_json(self, budget: &mut Budget) -> Result<Value<'a>, RunError> {
         let inside = match self {
             Value::Text(Cow::Borrowed(text)) => Value::of_json(text, budget)?,
@@ -81,7 +81,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What kind of value it is, as messages say it.
+    /// Returns the name of the value's kind for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Value::Null | Value::JsonNull => "null",
@@ -104,7 +104,7 @@ impl<'a> Value<'a> {
         matches!(self, Value::Null)
     }
 
-    /// The same, borrowed from this one as far as texts and bytes go.
+    /// Returns the value with texts and bytes borrowed from this one.
     pub fn view(&'a self) -> Value<'a> {
         match self {
             Value::Null => Value::Null,
@@ -123,7 +123,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The same, for whoever keeps it longer than the message.
+    /// Returns the value with its own texts and bytes, to outlive the message.
     pub fn into_owned(self) -> Value<'static> {
         match self {
             Value::Null => Value::Null,
@@ -148,8 +148,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// How two values stand to each other, where they do: numbers by size, texts and bytes by
-    /// their bytes, and a text beside a number by the number that it says.
+    /// Compares two values, if they have an order: numbers by size, texts and bytes by their bytes,
+    /// and a text with a number by the number in the text.
     pub(crate) fn order(&self, other: &Value<'_>) -> Option<Ordering> {
         match (self, other) {
             (Value::Text(one), Value::Text(two)) => Some(one.as_bytes().cmp(two.as_bytes())),
@@ -205,7 +205,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// It as text: what `str()` makes of it, and `||` and templates.
+    /// Writes the value as text, as `str()`, `||` and templates do.
     pub fn write_text(&self, out: &mut String) {
         match self {
             Value::Text(of) => out.push_str(of),
@@ -276,7 +276,7 @@ impl<'a> ValueMap<'a> {
         self.entries
     }
 
-    /// What stands under a name, null where nothing did.
+    /// Returns the entry of a name, which is null if it is new.
     pub(crate) fn entry(&mut self, key: Cow<'a, str>) -> &mut Value<'a> {
         let at = self.entries.iter().position(|(name, _)| *name == key);
         let at = at.unwrap_or_else(|| {
@@ -295,7 +295,7 @@ impl<'a> ValueMap<'a> {
         self.entries.push((key, value));
     }
 
-    /// The same, for whoever keeps it longer than the message.
+    /// Returns the map with its own texts and bytes, to outlive the message.
     pub fn into_owned(self) -> ValueMap<'static> {
         let entries = self.entries.into_iter();
         let entries =

@@ -104,8 +104,8 @@ impl<'r, 'a> EvalFrame<'r, 'a> {
         Ok(found)
     }
 
-    /// Of the row so far, or of an element that is no part of the payload: only what the path
-    /// leads to is copied.
+    /// Resolves a path in the row so far, or in an element outside the payload: only the value at
+    /// its end is copied.
     pub(super) fn resolve_borrowed(
         &mut self,
         alias: Option<&str>,

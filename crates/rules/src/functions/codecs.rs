@@ -90,7 +90,7 @@ pub(super) const ROWS: &[RuleFunction] = &[
     ),
 ];
 
-/// Which of the four alphabets the options behind the text mean.
+/// Base64 alphabet and padding, as the options select them.
 struct Base64Options {
     is_urlsafe: bool,
     is_padded: bool,

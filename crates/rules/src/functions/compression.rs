@@ -133,7 +133,7 @@ fn inflate_within(
 /// Bytes that a step inflates.
 const STEP_BYTES: u64 = 4;
 
-/// What is compressed, its check and its length. RFC 1952, section 2.3.
+/// Splits gzip data into the compressed data, their CRC and their length [RFC 1952, 2.3].
 fn gzip_parts(bytes: &[u8]) -> Option<(&[u8], u32, u32)> {
     let (header, mut rest) = bytes.split_at_checked(10)?;
     let flags = header[3];

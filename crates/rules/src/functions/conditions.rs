@@ -111,7 +111,7 @@ pub(super) const ROWS: &[RuleFunction] = &[
     }),
 ];
 
-/// Of the arguments, or of the elements of the only one.
+/// Returns the first suitable argument, or element if there is a single argument.
 fn first_wanted<'a>(
     budget: &mut Budget,
     a: &mut CallArguments<'_, 'a>,

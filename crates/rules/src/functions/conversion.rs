@@ -137,7 +137,7 @@ fn map<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResu
     }
 }
 
-/// What a JSON text says; of a text that stands in the message or the plan nothing is copied.
+/// Parses a JSON text. A text in the message or in the plan is not copied.
 pub(super) fn json<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let text = a.bytes(0)?;
     let value = match &text {

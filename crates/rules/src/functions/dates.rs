@@ -9,7 +9,7 @@ pub(super) struct EpochTime {
     pub(super) nanos: u32,
 }
 
-/// What a number of moments counts, with how many of them are a second.
+/// Units of a timestamp, with the number of each in a second.
 pub(super) const UNITS: &[(&str, i64)] = &[
     ("second", 1),
     ("millisecond", 1_000),
@@ -249,14 +249,14 @@ enum DatePart {
     Hour,
     Minute,
     Second,
-    /// So many digits of a second.
+    /// Fraction of a second with this many digits.
     Fraction(u32),
-    /// So many colons are asked for.
+    /// Offset from UTC with this many colons.
     Offset(usize),
     Percent,
 }
 
-/// What may stand behind `%`; longer names before those that they begin with.
+/// Conversions that may follow `%`; longer names precede the names that they begin with.
 const PARTS: &[(&str, DatePart)] = &[
     ("Y", DatePart::Year),
     ("m", DatePart::Month),

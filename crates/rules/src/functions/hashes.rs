@@ -7,7 +7,7 @@ use crate::evaluation::EvalFrame;
 use crate::value::Value;
 use std::borrow::Cow;
 
-/// One algorithm of `hash`, by the names that it has.
+/// An algorithm of `hash`, with all its names.
 struct HashAlgorithm {
     names: &'static [&'static str],
     digest: fn(&[u8]) -> Vec<u8>,
@@ -138,7 +138,7 @@ fn subject<'a>(a: &mut CallArguments<'_, 'a>, at: usize) -> Result<Cow<'a, [u8]>
     }
 }
 
-/// Where it begins, and how many integers it has.
+/// Returns the start and the number of integers of a range.
 fn range(a: &CallArguments<'_, '_>) -> Result<(i64, i128), RunError> {
     let (from, to) = (a.int(1)?, a.int(2)?);
     let count = i128::from(to) - i128::from(from) + 1;

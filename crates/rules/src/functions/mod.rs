@@ -26,23 +26,23 @@ pub(crate) use regexes::{RegexMatcher, compile};
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
-/// What a plan calls.
+/// Implementation of a function.
 pub(crate) type FunctionBody =
     for<'a> fn(&mut EvalFrame<'_, 'a>, &mut CallArguments<'_, 'a>) -> EvalResult<'a>;
 pub(crate) type EvalResult<'a> = Result<Value<'a>, RunError>;
 
-/// One function, and all that users read of it.
+/// A function with its documentation.
 pub struct RuleFunction {
     pub name: &'static str,
     pub arity: RangeInclusive<usize>,
     /// The arguments as a person writes them, optional ones in brackets.
     pub parameters: &'static str,
-    /// One sentence.
+    /// Description in one sentence.
     pub description: &'static str,
     /// An expression and its result as JSON; each is a test.
     pub example: (&'static str, &'static str),
     pub(crate) run: FunctionBody,
-    /// What of a message it looks at besides its arguments.
+    /// Parts of a message that the function reads in addition to its arguments.
     pub(crate) needs: FunctionNeeds,
 }
 
@@ -207,7 +207,7 @@ impl<'v, 'a> CallArguments<'v, 'a> {
         }
     }
 
-    /// One of some words, by its place among them.
+    /// Returns the index of an argument in a list of allowed words.
     fn keyword(&self, at: usize, words: &[&str], wants: &'static str) -> Result<usize, RunError> {
         let found = match &self.values[at] {
             Value::Text(text) => words.iter().position(|word| text.eq_ignore_ascii_case(word)),

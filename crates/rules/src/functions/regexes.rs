@@ -47,7 +47,7 @@ const fn pattern(of: RuleFunction) -> RuleFunction {
 const LITERAL_BYTES_MAX: usize = 256 * 1024;
 const ARGUMENT_BYTES_MAX: usize = 16 * 1024;
 const ARGUMENT_TEXT_MAX: usize = 256;
-/// What it costs to compile a small one.
+/// Steps to compile a small regular expression.
 const COMPILE_STEPS: u64 = 5_000;
 
 /// A compiled pattern, and what a byte of text may cost that it is matched against.
@@ -169,8 +169,8 @@ fn regex_replace<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -
     Ok(Value::Text(out.into()))
 }
 
-/// What stands in the place of a match, written as Erlang's `re` has it. A group that is none, or
-/// caught nothing, is empty.
+/// Writes the replacement of a match, in the syntax of Erlang's `re`. A group that does not exist,
+/// or caught no text, is empty.
 fn write_replacement(by: &str, caught: &Captures<'_>, out: &mut String) {
     let mut rest = by;
     while let Some(at) = rest.find(['&', '\\']) {

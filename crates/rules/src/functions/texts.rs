@@ -171,7 +171,7 @@ fn slice_text<'a>(text: Cow<'a, str>, of: impl Fn(&str) -> &str) -> Value<'a> {
     })
 }
 
-/// What is white space around a text: Unicode's pattern white space.
+/// Whether a character is white space: Unicode's Pattern_White_Space.
 fn is_blank(c: char) -> bool {
     matches!(c, '\t'..='\r' | ' ' | '\u{85}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}')
 }
@@ -293,7 +293,7 @@ fn rm_prefix<'a>(_: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> Ev
     Ok(slice_text(a.subject(0)?, |text| text.strip_prefix(&*prefix).unwrap_or(text)))
 }
 
-/// What stands between the places where a text is cut.
+/// Returns the parts of a text between the places where it is cut.
 fn split_at_cuts<'a>(
     f: &mut EvalFrame<'_, 'a>,
     text: Cow<'a, str>,

@@ -122,7 +122,7 @@ pub(super) fn count_operators(tokens: &[TokenWithSpan]) -> usize {
     tokens.iter().filter(joins).count()
 }
 
-/// How strongly what comes next binds; 0 ends the expression.
+/// Returns the precedence of the next token; 0 ends the expression.
 fn next_precedence(parser: &Parser<'_>) -> u8 {
     match &parser.peek_token_ref().token {
         Token::Word(word) if word.quote_style.is_none() => match word.keyword {
@@ -155,7 +155,7 @@ fn sign_precedence(sign: &Token) -> u8 {
     }
 }
 
-/// Of these some are read only to be refused by name.
+/// Returns the precedence of a comparison. Some keywords are parsed only to be refused by name.
 fn comparison_precedence(keyword: Keyword) -> u8 {
     match keyword {
         Keyword::IN | Keyword::BETWEEN => 20,
@@ -273,7 +273,7 @@ fn list(parser: &mut Parser, end: &Token) -> Result<Vec<Expr>, ParserError> {
     }
 }
 
-/// Where the last word or sign ends.
+/// Returns the end of the last token.
 pub(super) fn end(parser: &Parser<'_>) -> Location {
     let last = parser.get_current_token();
     let end = if last.token == Token::EOF { None } else { Some(last.span.end) };

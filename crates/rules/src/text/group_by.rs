@@ -12,7 +12,7 @@ use crate::windows::{
 use sqlparser::ast;
 use sqlparser::tokenizer::Location;
 
-/// What is left of a statement once it is known to have a window.
+/// Parts of a statement with a window, without the window itself.
 pub(super) struct GroupedStatement {
     pub(super) columns: Option<Vec<ColumnClause>>,
     pub(super) condition: Option<ast::Expr>,
@@ -20,7 +20,7 @@ pub(super) struct GroupedStatement {
     pub(super) having: Option<(ast::Expr, Location)>,
 }
 
-/// How windows are written, by their names.
+/// Syntax of the windows by their names, for error messages.
 const WINDOWS: &[(&str, &str)] = &[
     ("tumblingwindow", "TUMBLINGWINDOW(ss, 10)"),
     ("hoppingwindow", "HOPPINGWINDOW(ss, 10, 5)"),
@@ -196,7 +196,7 @@ impl NameScope {
             .add_aggregate(before, AggregateCall { function: row, argument: of, percentile: part }))
     }
 
-    /// What is said of a message when a window is over is said of its last one.
+    /// Takes message fields in a window's row from the last message.
     pub(super) fn in_last_value(
         &mut self,
         read: impl FnOnce(&mut NameScope) -> Result<Expr, RuleParseError>,

@@ -21,7 +21,7 @@ pub struct RuleParseError {
     pub line: u32,
     pub column: u32,
     pub message: String,
-    /// What would be right; may be empty.
+    /// Suggestion of a correct form; may be empty.
     pub hint: String,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for RuleParseError {
 
 impl std::error::Error for RuleParseError {}
 
-/// Of a rule's text. Both are far above what a person writes.
+/// Length of a rule's text in bytes. Both bounds are far above what a person writes.
 const TEXT_BYTES_MAX: usize = 32 * 1024;
 const TOKENS_MAX: usize = 8192;
 /// sqlparser nests them, and a stack has an end.
@@ -132,7 +132,7 @@ pub fn split(text: &str) -> Vec<(usize, &str)> {
     rules
 }
 
-/// What sqlparser says, with its place apart from its words.
+/// Splits an error of sqlparser into its location and its message.
 fn parse_error(wrong: ParserError, parser: &Parser<'_>) -> RuleParseError {
     let here = parser.peek_token_ref().span.start;
     let text = match wrong {

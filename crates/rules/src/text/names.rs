@@ -6,8 +6,8 @@ use crate::functions;
 use crate::plan::AliasStep;
 use sqlparser::ast::{self, AccessExpr, BinaryOperator, Expr, Subscript, UnaryOperator};
 
-/// Where a column without AS stands in the row: a path of names as in the message, with the places
-/// of its arrays, a text under what it says, and anything else under its own text.
+/// Returns the name in the row of a column without AS: the path of names and indexes as in the
+/// message, a text for a constant text, and for any other expression its own text.
 pub(super) fn default_alias(expr: &Expr) -> Vec<AliasStep> {
     let key = |name: &str| AliasStep::Key(name.into());
     let path = match expr {

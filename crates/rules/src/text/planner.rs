@@ -77,21 +77,21 @@ impl RuleStatement {
     }
 }
 
-/// What names mean at a place of the rule.
+/// Meaning of names at a place of the rule.
 pub(super) struct NameScope {
     /// The aliases of the columns so far, each with all of its names.
     pub(super) aliases: Vec<Vec<String>>,
-    /// What an element of FOREACH is called, where there is one.
+    /// Name of an element, in a FOREACH.
     item: Option<String>,
-    /// Those of FROM, which have fields of their own.
+    /// Events of FROM, which have fields of their own.
     events: Vec<usize>,
     /// FROM has something that is a message, or is about one.
     has_message: bool,
     pub(super) reads: PlanReads,
     uses_alias: bool,
-    /// Of what is said when a window is over: the totals that it says.
+    /// Totals in the row of a window, when one is being planned.
     pub(super) aggregates: Option<Vec<AggregateCall>>,
-    /// Where what is being read begins, for what does not know its own place.
+    /// Start of the part that is being planned, for errors without a location of their own.
     at: Location,
 }
 
@@ -254,7 +254,7 @@ impl NameScope {
         Ok(Expr::In { of: self.boxed(of)?, list, negated })
     }
 
-    /// What sqlparser reads and a rule does not have.
+    /// Refuses an expression that sqlparser parses and a rule does not have.
     fn refuse_foreign(&self, expr: &ast::Expr, at: Location) -> Result<Expr, RuleParseError> {
         use ast::Expr as Sql;
         let hint = match expr {

@@ -4,7 +4,7 @@ use super::RuleParseError;
 use crate::events::{EVENTS, event_index};
 use sqlparser::tokenizer::Location;
 
-/// What is for the broker alone: messages are never called so.
+/// Topics that only the broker uses: no message has them.
 const NEVER_SEEN: [(&str, &str); 4] = [
     ("$delayed/", "a rule sees the message when it is due, under the topic behind the seconds"),
     ("$cache/", "what is asked of a cache goes to nobody else"),

@@ -195,7 +195,7 @@ impl StatementParser<'_> {
         }
     }
 
-    /// What stands in the brackets of an alias, and the bracket behind it.
+    /// Parses the index in the brackets of an alias, and the closing bracket.
     fn place_of_array(&mut self) -> Result<AliasStep, RuleParseError> {
         let negative = self.parser.consume_token(&Token::Minus);
         let Token::Number(text, _) = self.parser.peek_token_ref().token.clone() else {
@@ -239,7 +239,7 @@ impl StatementParser<'_> {
         Err(RuleParseError::new(self.location(), message, hint))
     }
 
-    /// What comes next is none of what a rule may have here.
+    /// Returns the error that the next token is not allowed here.
     fn unexpected<T>(&self, expected: &str) -> Result<T, RuleParseError> {
         let next = &self.parser.peek_token_ref().token;
         if *next == Token::EOF {
@@ -256,7 +256,7 @@ impl StatementParser<'_> {
 /// Names of one column, which is a map in a map for each of them.
 pub(super) const NAMES_MAX: usize = 16;
 
-/// What SQL has and a rule does not, by the word that it begins with.
+/// Clauses of SQL that a rule does not have, by their first word.
 const FOREIGN: &[(&str, &str)] = &[
     ("cross", JOIN),
     ("full", JOIN),
@@ -272,7 +272,7 @@ const FOREIGN: &[(&str, &str)] = &[
 
 const JOIN: &str = "a rule sees one message; republish what has to come together";
 
-/// Where an expression begins, as far as it knows.
+/// Returns the start of an expression, as far as sqlparser records it.
 pub(super) fn start_of(expr: &Expr, otherwise: Location) -> Location {
     let start = expr.span().start;
     if start.line == 0 { otherwise } else { start }

@@ -20,17 +20,17 @@ pub use totals::{AGGREGATES, AggregateFunction as AggregateRow};
 pub enum WindowSpec {
     /// After so many messages.
     Count { messages: u64 },
-    /// Of the last `long`, every `hop`.
+    /// Covers the last `long` milliseconds, every `hop` milliseconds.
     Hopping { long: u64, hop: u64 },
     /// After a pause of `gap`, and after `long` at the latest.
     Session { long: u64, gap: u64 },
-    /// Of the last `long`, with each message.
+    /// Covers the last `long` milliseconds, with each message.
     Sliding { long: u64 },
     /// Every `long`, and nothing is in two of them.
     Tumbling { long: u64 },
 }
 
-/// What GROUP BY and HAVING say.
+/// Plan of GROUP BY and HAVING.
 #[derive(Debug)]
 pub(crate) struct WindowPlan {
     pub(crate) window: WindowSpec,
@@ -48,12 +48,12 @@ pub(crate) struct AggregateCall {
     pub(crate) percentile: f64,
 }
 
-/// What a message brings into a window.
+/// Contribution of a message to a window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WindowInput {
     /// The values of GROUP BY, as JSON.
     pub key: Box<str>,
-    /// One for each total.
+    /// Values, one for each total.
     pub values: Vec<Value<'static>>,
 }
 
@@ -71,7 +71,7 @@ impl WindowTime {
     }
 }
 
-/// What is known of a key.
+/// State of a window for one key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WindowState {
     /// Parts of the window that come and go as wholes.
@@ -92,13 +92,14 @@ struct WindowPane {
     bytes: usize,
 }
 
-/// Of one key: of what `collect` and the like keep, and messages in a sliding window.
+/// Largest number of values that `collect` and similar totals keep for a key, and of messages in a
+/// sliding window.
 pub const VALUES_MAX: usize = 1000;
-/// Of a key's text.
+/// Largest length of a key in bytes.
 const KEY_BYTES_MAX: usize = 1024;
-/// What a gathering takes beside its values.
+/// Memory of a window's state in addition to its values.
 const GROUP_BYTES: usize = 256;
-/// The same of a pane, and of each total in it.
+/// Memory of a pane in addition to its values, and of each total in it.
 const PANE_BYTES: usize = 64;
 const TOTAL_BYTES: usize = 64;
 
@@ -108,7 +109,8 @@ impl RulePlan {
         self.window_plan.as_ref().map(|grouping| grouping.window)
     }
 
-    /// What a message brings into the window of its key; nothing where WHERE says so.
+    /// Computes a message's contribution to the window of its key; `None` if WHERE excludes the
+    /// message.
     pub fn offer(
         &self,
         seen: &RuleInput<'_>,
@@ -143,8 +145,8 @@ impl RulePlan {
 }
 
 impl WindowState {
-    /// One message more. Says whether the window is to be closed at once. What is due has to be
-    /// closed before.
+    /// Adds a message. Returns whether the window has to be closed at once. Windows that are due
+    /// must be closed before.
     pub fn add(
         &mut self,
         plan: &RulePlan,
@@ -217,7 +219,7 @@ impl WindowState {
         }
     }
 
-    /// The same where `now` is the time of day.
+    /// Closes a window, with `now` as a time of day.
     pub fn close<'a>(
         &mut self,
         plan: &'a RulePlan,
@@ -321,7 +323,7 @@ impl WindowState {
 }
 
 impl WindowPlan {
-    /// One that has seen nothing.
+    /// Creates a pane without messages.
     fn pane(&self, from: u64) -> WindowPane {
         let totals = self.aggregates.iter().map(|asked| asked.function.kind.total()).collect();
         let bytes = PANE_BYTES + TOTAL_BYTES * self.aggregates.len();
@@ -331,7 +333,7 @@ impl WindowPlan {
 }
 
 impl WindowSpec {
-    /// Where the part begins that a message of this time belongs to.
+    /// Returns the start of the pane that a message of this time belongs to.
     fn pane_of(self, now: u64) -> u64 {
         match self {
             WindowSpec::Count { .. } | WindowSpec::Session { .. } | WindowSpec::Sliding { .. } => {

@@ -162,7 +162,7 @@ impl<'a> WindowStateReader<'a> {
         Some(u64::from_le_bytes(self.bytes(8)?.try_into().ok()?))
     }
 
-    /// Of things that take a byte each at least.
+    /// Reads the number of elements, each of which takes at least a byte.
     fn count(&mut self) -> Option<usize> {
         let count = usize::try_from(self.u64()?).ok()?;
         (count <= self.0.len()).then_some(count)

@@ -159,7 +159,7 @@ impl AggregateKind {
         matches!(self, Collect | CountDistinct | Distinct | PercentileCont | PercentileDisc)
     }
 
-    /// What a message may add: else the rule fails for it.
+    /// Checks that a message's value can be added; otherwise the rule fails for the message.
     pub(crate) fn check(self, name: &'static str, value: &Value<'_>) -> Result<(), RunError> {
         let fits = match value {
             Value::Null | Value::JsonNull | Value::Int(_) | Value::Float(_) => true,
@@ -190,7 +190,7 @@ impl AggregateKind {
     }
 }
 
-/// What is known of the values so far.
+/// State of a total.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RunningTotal {
     Distinct(DistinctValues),
@@ -203,7 +203,7 @@ pub(crate) enum RunningTotal {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DistinctValues {
     values: Vec<Value<'static>>,
-    /// One for each: only values whose hashes are the same are compared.
+    /// Hashes of the values: only values with equal hashes are compared.
     hashes: Vec<u64>,
 }
 
@@ -224,7 +224,7 @@ enum ValuePlacement {
 }
 
 impl DistinctValues {
-    /// Of a record.
+    /// Restores the values of a record.
     pub(super) fn of(values: Vec<Value<'static>>) -> Option<DistinctValues> {
         let mut plenty = Budget { steps: u64::MAX, bytes: u64::MAX, rows: 0 };
         let hashes = values.iter().map(|value| value.hash(&mut plenty).ok());
@@ -337,7 +337,7 @@ impl RunningTotal {
         Ok(WeighedValue { value, place })
     }
 
-    /// One more value. How many values it keeps beside those before.
+    /// Adds a value. Returns how many more values the total keeps than before.
     pub(crate) fn add(&mut self, kind: AggregateKind, coming: WeighedValue) -> usize {
         let WeighedValue { value, place } = coming;
         match self {
@@ -366,7 +366,7 @@ impl RunningTotal {
         }
     }
 
-    /// What its last value takes, which is all that one more may change.
+    /// Returns the memory of the last value, the only one that a further value may replace.
     pub(crate) fn last_bytes(&self) -> usize {
         let last = match self {
             RunningTotal::Distinct(known) => known.values.last(),
@@ -377,7 +377,7 @@ impl RunningTotal {
         last.map_or(0, |value| value.size().1 as usize)
     }
 
-    /// What came after it, of the same kind.
+    /// Merges a later total of the same kind.
     pub(crate) fn merge(
         &mut self,
         kind: AggregateKind,
@@ -408,7 +408,7 @@ impl RunningTotal {
         Ok(())
     }
 
-    /// What comes out. `part` is a percentile's.
+    /// Returns the result. `part` is the fraction of a percentile.
     pub(crate) fn finish(
         self,
         kind: AggregateKind,

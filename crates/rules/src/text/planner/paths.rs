@@ -99,7 +99,7 @@ impl NameScope {
         Ok(())
     }
 
-    /// What stands in brackets: a place, a range, or what gives a place or a name.
+    /// Plans the index in brackets: a position, a range, or an expression for a position or a name.
     pub(super) fn index(&mut self, index: ast::Expr) -> Result<PathStep, RuleParseError> {
         let at = start_of(&index, self.at);
         let (index, sign) = match index {
