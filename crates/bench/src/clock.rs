@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-/// One for the whole process; copies agree.
+/// The clock of a run. The process has a single one, and copies agree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunClock {
     began: Instant,

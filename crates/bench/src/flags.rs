@@ -4,23 +4,23 @@
 use std::fmt::Write as _;
 use std::str::FromStr;
 
-/// One flag. Its last name is the one by which the program knows it.
+/// A flag of the command line. The program knows the flag by its last name.
 #[derive(Debug)]
 pub(crate) struct FlagSpec {
     pub(crate) names: &'static [&'static str],
-    /// What follows it; a switch has nothing here, or `BOOL`.
+    /// Placeholder of the value; empty, or `BOOL`, for a switch.
     pub(crate) value: &'static str,
     pub(crate) default: &'static str,
     pub(crate) doc: &'static str,
 }
 
-/// What a command line said.
+/// A parsed command line.
 #[derive(Debug, Default)]
 pub(crate) struct ParsedFlags {
     values: Vec<(&'static str, String)>,
-    /// Those that have their defaults.
+    /// Flags that have their default values.
     defaulted: Vec<&'static str>,
-    /// What is no flag, in its order.
+    /// Arguments that are not flags, in their order.
     pub(crate) positional: Vec<String>,
 }
 

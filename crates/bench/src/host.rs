@@ -86,7 +86,8 @@ fn is_above_half(plan: &LoadPlan, first: u64, last: u64) -> bool {
     local_socket_count(plan) > port_range_count(plan) * (last - first + 1) / 2
 }
 
-/// Of QUIC all clients of a thread share a socket for each way from one address to another.
+/// Returns the number of local sockets. With QUIC all clients of a thread share a socket for each
+/// pair of addresses.
 fn local_socket_count(plan: &LoadPlan) -> u64 {
     if !plan.targets.is_empty() && plan.targets.iter().all(BrokerTarget::is_quic) {
         return (plan.targets.len() * plan.local_addresses.len().max(1) * plan.threads) as u64;
@@ -94,8 +95,8 @@ fn local_socket_count(plan: &LoadPlan) -> u64 {
     plan.clients().div_ceil(plan.share.count as u64)
 }
 
-/// How often there are all local ports: for each address that we connect from, or else for each
-/// that we connect to.
+/// Returns how many times the range of local ports is available: once for each source address, or
+/// for each target if there is a single source.
 fn port_range_count(plan: &LoadPlan) -> u64 {
     if !plan.local_addresses.is_empty() {
         return plan.local_addresses.iter().collect::<HashSet<_>>().len() as u64;

@@ -4,7 +4,7 @@
 /// schedule, and its latency counts from there.
 pub(crate) const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
-/// What one read takes at most. Shared by all connections of a thread.
+/// Largest number of bytes of one read. All connections of a thread share the buffer.
 pub(crate) const READ_BYTES_MAX: usize = 256 * 1024;
 
 /// Sockets that one turn reads at most before it writes acknowledgements. What has arrived and is
@@ -18,14 +18,14 @@ pub(crate) const PACKET_BYTES_MAX: u32 = 64 * 1024 * 1024;
 /// these are done: a listener's backlog is shorter than a test is wide.
 pub(crate) const OPENING_MAX: usize = 1_000;
 
-/// How long a connection may take from its first packet to its last acknowledgement.
+/// Time that a connection may take from its first packet to its last acknowledgement, in seconds.
 pub(crate) const CONNECT_S_MAX: u64 = 30;
 
 /// Holes that are remembered of one stream at one consumer. The oldest are forgotten beyond it:
 /// they stay lost, and their late arrival would count as a duplicate.
 pub(crate) const HOLES_MAX: usize = 1 << 16;
 
-/// How long messages that are under way may take once publishing has ended.
+/// Time that messages under way may take after publishing has ended, in seconds.
 pub(crate) const DRAIN_S_DEFAULT: f64 = 5.0;
 
 /// Deliveries under way in a closed loop, all publishers together.

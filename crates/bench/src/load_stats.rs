@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
-/// Everything since the last hand-over.
+/// Counters and latencies since the last hand-over.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadStats {
     pub(crate) counts: [u64; COUNTS.len()],

@@ -118,7 +118,7 @@ fn print_line(line: impl Display) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-/// The same on stderr.
+/// Prints a line to stderr.
 fn print_error(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }

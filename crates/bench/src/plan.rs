@@ -28,7 +28,7 @@ pub(crate) struct LoadPlan {
     pub(crate) share: PlanShare,
 }
 
-/// Which part of the clients this process has, where several agents share a plan.
+/// The part of the clients that this process has, where several agents share a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlanShare {
     pub(crate) index: usize,
@@ -52,7 +52,7 @@ pub(crate) struct BrokerTarget {
     pub(crate) transport: TargetTransport,
 }
 
-/// What carries MQTT.
+/// The transport below MQTT.
 #[derive(Clone, Debug)]
 pub(crate) enum TargetTransport {
     /// TCP, and what lies between.
@@ -72,9 +72,9 @@ pub(crate) struct PlanGroup {
     pub(crate) clients: u64,
     /// The number of its first client.
     pub(crate) number_first: u64,
-    /// What `%t` and `%a` count to.
+    /// Number of topics, to which `%t` and `%a` count.
     pub(crate) topics: u64,
-    /// Which target; none takes all in turn.
+    /// Index of the target; `None` uses all targets in turn.
     pub(crate) target: Option<usize>,
     pub(crate) client_id: String,
     pub(crate) user_name: Option<String>,
@@ -89,7 +89,7 @@ pub(crate) struct PlanGroup {
     pub(crate) publish: Option<PublishPlan>,
     /// The fields that received payloads begin with, where others published them.
     pub(crate) fields: Vec<PayloadField>,
-    /// How often a client that was never connected tries again, and one that lost its connection.
+    /// Number of retries of a client that was never connected, and of one that lost its connection.
     pub(crate) connect_retries: u32,
     pub(crate) reconnects: u32,
 }
@@ -127,7 +127,7 @@ pub(crate) enum PayloadField {
     Milliseconds,
 }
 
-/// How a publisher's messages follow each other.
+/// Pace of a publisher's messages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum PublishPace {
     /// Open loop: meant to leave at these times, whatever the broker does.
@@ -147,7 +147,8 @@ impl LoadPlan {
         publishes && self.groups.iter().any(|group| !group.subscribe.is_empty())
     }
 
-    /// What a stream's publisher does; streams count all publishers in the order of the groups.
+    /// Returns the publishing plan of a stream. Streams number all publishers in the order of the
+    /// groups.
     pub(crate) fn publishing(&self, stream: u32) -> Option<&PublishPlan> {
         let mut before = u64::from(stream);
         let publishers =
@@ -228,7 +229,8 @@ impl PlanGroup {
     }
 }
 
-/// How many consumers want a topic. A shared subscription is one consumer, however many share it.
+/// Counts the consumers of a topic. A shared subscription is one consumer, however many clients
+/// share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConsumerIndex {
     filters: HashMap<String, u64>,
@@ -257,7 +259,7 @@ impl ConsumerIndex {
     }
 }
 
-/// What a shared subscription selects; `None` for an ordinary filter.
+/// Returns the filter inside a shared subscription; `None` for an ordinary filter.
 pub(crate) fn share_filter(filter: &str) -> Option<&str> {
     mqtt::SharedFilter::parse(filter).ok().flatten().map(|share| share.filter)
 }

@@ -14,24 +14,24 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::process::ExitCode;
 
-/// One step: a row of the table.
+/// A step, which is a row of the table.
 #[derive(Clone, Debug, PartialEq)]
 struct RampStep {
     rate: f64,
     /// Messages in plus messages out, a second.
     load: f64,
-    /// Of the whole host, in per cent: 100 less idle.
+    /// Load of the whole host in percent: 100 minus idle.
     cpu: f64,
-    /// What of it neither the broker nor the tester had, in per cent, where that is known: time of
-    /// other processes, and time that a hypervisor gave to others.
+    /// Part of it that neither broker nor tester used, in percent, where that is known: other
+    /// processes, and time that a hypervisor gave to other guests.
     others: Option<f64>,
     stolen: Option<f64>,
-    /// Of the broker, where it can be watched.
+    /// Memory of the broker, where it can be watched.
     memory_mb: Option<f64>,
     mean_ms: f64,
     p99_ms: f64,
     lost: f64,
-    /// What was published of what was meant to be.
+    /// Fraction of the intended messages that was published.
     achieved: f64,
     broken: Option<String>,
 }
@@ -42,13 +42,13 @@ struct RampLimits {
     lost: f64,
 }
 
-/// What the command line asks for.
+/// Options of the command line.
 struct RampOptions {
     name: String,
     text: String,
     scenario: Scenario,
     targets: Vec<BrokerTarget>,
-    /// Of the first step; a later one has a rate of its own.
+    /// Overrides of the first step; a later one has a rate of its own.
     change: ScenarioOverrides,
     /// Addresses of this host to connect from.
     local: Vec<IpAddr>,
@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     }
 }
 
-/// What to do where no step can be recommended.
+/// Returns advice for the case that no step can be recommended.
 fn no_recommendation(steps: &[RampStep]) -> String {
     let note = steps.first().and_then(RampStep::host_note);
     match note {
@@ -230,7 +230,7 @@ impl RampStep {
         step
     }
 
-    /// Where the host was busy with something else, that is said beside what went wrong.
+    /// Returns the limit that a step broke, with a note if the host was busy with other processes.
     fn limit_broken(&self, limits: &RampLimits) -> Option<String> {
         let achieved = self.achieved * 100.0;
         let max = limits.p99_ms.filter(|max| self.p99_ms > *max);
@@ -261,7 +261,7 @@ impl RampStep {
         self.others.unwrap_or(0.0) + self.stolen.unwrap_or(0.0)
     }
 
-    /// What else the host was busy with, where that is enough to change figures.
+    /// Returns a note on other processes of the host, if they used enough to change the figures.
     fn host_note(&self) -> Option<String> {
         let others = self.others.filter(|others| *others > OTHERS_NOTED * 100.0);
         let others = others.map(|others| format!("other processes used {others:.0} %"));

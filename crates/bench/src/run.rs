@@ -106,7 +106,7 @@ struct RunOptions {
     change: ScenarioOverrides,
     subject: TestSubject,
     ending: ReportOutputs,
-    /// Who sends the load, and the token that they want; none where it is this process.
+    /// The agents that send the load, and their token; `None` if this process sends it.
     agents: Option<(Vec<String>, String)>,
 }
 
@@ -219,7 +219,7 @@ fn find_scenario_text(name: &str) -> Result<String, String> {
     Err(format!("{name} is no scenario and no file; `godwit-bench scenarios` lists them"))
 }
 
-/// One line a second on stderr; on a terminal it is one line that changes.
+/// Progress, one line a second on stderr. On a terminal the line is rewritten.
 struct ProgressLine {
     is_terminal: bool,
     began_ns: u64,
@@ -262,7 +262,7 @@ impl ProgressLine {
     }
 }
 
-/// How much of a test is over: `[#####.....]  50 %`.
+/// Returns a progress bar: `[#####.....]  50 %`.
 fn progress_bar(done: f64) -> String {
     let done = done.clamp(0.0, 1.0);
     let full = (done * BAR as f64).round() as usize;

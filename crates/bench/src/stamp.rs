@@ -41,7 +41,7 @@ impl PayloadStamp {
         })
     }
 
-    /// What has passed at `now_us`. Another host's clock may be ahead of ours: then zero.
+    /// Returns the age at `now_us`; zero if another host's clock is ahead of ours.
     #[inline]
     pub(crate) fn age_us(self, now_us: u64) -> u64 {
         let age = now_us.wrapping_sub(self.time_us) & TIME_MASK;

@@ -2,7 +2,7 @@
 //!
 //! Places may stand anywhere, also inside a level; a `%` that opens none is itself.
 
-/// Who a name is made for.
+/// Values of a client for a name's placeholders.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TemplateValues<'a> {
     /// `%i`, and `%t` as the remainder of its division by the group's topics.

@@ -18,13 +18,13 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Everything that a test found out.
+/// Results of a test.
 #[derive(Debug)]
 pub(crate) struct TestOutcome {
     pub(crate) phases: TestPhases,
     pub(crate) total: LoadStats,
-    /// What was counted within the measured phase; times stand in `total`, because what was due
-    /// in that phase may arrive after it.
+    /// Counters of the measured phase. Times stand in `total`, because a message that was due in
+    /// that phase may arrive after it.
     pub(crate) measured: LoadStats,
     pub(crate) rows: Vec<SecondRow>,
     pub(crate) streams: Vec<MessageStream>,
@@ -44,7 +44,7 @@ pub(crate) struct TestPhases {
     pub(crate) drained: u64,
 }
 
-/// One second of the whole test.
+/// A second of the whole test.
 #[derive(Clone, Debug)]
 pub(crate) struct SecondRow {
     pub(crate) from_ns: u64,
@@ -55,7 +55,7 @@ pub(crate) struct SecondRow {
     pub(crate) thread_cpu_max: f64,
 }
 
-/// One publisher on one topic, and what its consumers got, together.
+/// The messages of one publisher on one topic, with the deliveries to all its consumers.
 #[derive(Clone, Debug)]
 pub(crate) struct MessageStream {
     pub(crate) end: StreamSummary,
@@ -75,7 +75,7 @@ impl MessageStream {
     }
 }
 
-/// What one process found out: an outcome is made of one or several.
+/// Results of one process; an outcome combines one or several.
 #[derive(Debug)]
 pub(crate) struct ProcessOutcome {
     pub(crate) phases: TestPhases,
@@ -87,7 +87,8 @@ pub(crate) struct ProcessOutcome {
     pub(crate) was_interrupted: bool,
 }
 
-/// Who says when publishing begins, once the clients are there: it gets how many are live.
+/// Decides when publishing begins, once the clients are connected. Receives the number of live
+/// clients.
 pub(crate) type StartGate<'a> = &'a mut dyn FnMut(u64) -> Option<u64>;
 
 /// Runs the plan. `see` gets every second once it is complete.
@@ -384,5 +385,5 @@ fn collect_streams(plan: &LoadPlan, ends: Vec<ThreadSummary>) -> Vec<MessageStre
 
 const ROW_NS: u64 = SECOND_NS / 10;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How far ahead a common start is set, so that every thread knows it before it comes.
+/// Time by which a common start is set in advance, so that every thread learns of it before.
 const START_LEAD_NS: u64 = 100_000_000;

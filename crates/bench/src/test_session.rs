@@ -44,7 +44,7 @@ pub(crate) fn run(
     Ok(report)
 }
 
-/// What watches the broker: this process, or an agent on the broker's host.
+/// Watches the broker: this process, or an agent on the broker's host.
 pub(crate) enum BrokerWatch {
     Local(ProcessWatch, Option<WatchTarget>),
     Remote(Box<RemoteWatch>),
@@ -111,7 +111,7 @@ pub(crate) fn random_seed() -> u64 {
     (now ^ u64::from(std::process::id()) << 32).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8
 }
 
-/// Which forms of the report to write where.
+/// Files to which the forms of the report are written.
 #[derive(Debug, Default)]
 pub(crate) struct ReportOutputs {
     pub(crate) json: Option<PathBuf>,

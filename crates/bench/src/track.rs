@@ -99,8 +99,7 @@ impl std::ops::AddAssign for TrackTotals {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamTracks {
     tracks: Vec<StreamTrack>,
-    /// Where the last message was found: the next is often from the same publisher or the one
-    /// after it.
+    /// Index of the last message: the next is often from the same publisher or the following one.
     last: usize,
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::fs;
 use std::time::Instant;
 
-/// Whose figures are wanted.
+/// The process or container to watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchTarget {
     /// All of the container that this process is the first of.
@@ -19,7 +19,7 @@ pub(crate) enum WatchTarget {
     Process(u32),
 }
 
-/// What there is to see of somebody, or where that is nobody, of the host only.
+/// Watches a set of processes, or the host only.
 #[derive(Debug)]
 pub(crate) struct ProcessWatch {
     target: Option<WatchTarget>,
@@ -43,7 +43,7 @@ pub(crate) enum ProcessFigure {
     Switches,
     DiskRead,
     DiskWritten,
-    /// Of all processors, 0 to 1.
+    /// Load of all processors, 0 to 1.
     HostCpu,
     /// Time of all processors that a hypervisor gave to others, 0 to 1.
     HostStolen,
@@ -105,7 +105,7 @@ impl ProcessSample {
 #[derive(Clone, Debug, Default)]
 struct ProcSnapshot {
     ticks: Option<u64>,
-    /// Of this process, which is the tester or an agent.
+    /// Processor time of this process, which is the tester or an agent.
     own_ticks: Option<u64>,
     switches: Option<u64>,
     disk: Option<(u64, u64)>,
@@ -233,7 +233,7 @@ fn is_in_cgroup(groups: &str, group: &str) -> bool {
     groups.lines().filter_map(|line| line.strip_prefix(group)).any(is_below)
 }
 
-/// Of all processes that have the figure; none where none has.
+/// Returns the sum over all processes that have the figure; `None` if no process has it.
 fn sum_over(processes: &[u32], figure: impl Fn(u32) -> Option<u64>) -> Option<u64> {
     processes.iter().filter_map(|process| figure(*process)).reduce(|a, b| a + b)
 }
@@ -300,7 +300,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(next()? + next()?)
 }
 
-/// Of all threads; each has its own count.
+/// Returns the context switches of all threads; each has its own counter.
 fn switches(pid: u32) -> Option<u64> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let statuses = threads.flatten().filter_map(|thread| {
@@ -311,7 +311,7 @@ fn switches(pid: u32) -> Option<u64> {
     Some(statuses.sum())
 }
 
-/// Of all processors together, since the host started.
+/// Processor time of all processors together since the host started.
 #[derive(Clone, Debug, PartialEq)]
 struct HostTicks {
     busy: u64,

@@ -16,7 +16,7 @@ pub struct TestAuthorizer {
     request_log: Vec<String>,
 }
 
-/// What is said of topics.
+/// A rule of the test authorizer.
 #[derive(Clone, Debug)]
 struct TestAuthzRule {
     answer: AuthzDecision,

@@ -14,7 +14,7 @@ pub(crate) struct AcceptBacklog {
     admitted: HashMap<WireId, (ListenerId, Option<PeerSource>)>,
 }
 
-/// One connection that wants to come in.
+/// A connection that waits to be accepted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BacklogConnection {
     pub(crate) wire: WireId,
@@ -23,7 +23,8 @@ pub(crate) struct BacklogConnection {
 }
 
 impl BacklogConnection {
-    /// What the broker opens itself is for whom `godwit` says: a link, which may do everything.
+    /// Returns the peer. A connection that the broker opens itself belongs to a link, which may do
+    /// everything.
     pub(crate) fn peer(&self) -> PeerInfo {
         match self.listener {
             ListenerId::NONE => {

@@ -8,9 +8,9 @@ type RecordMap = BTreeMap<(RecordSpace, Vec<u8>), Vec<u8>>;
 
 #[derive(Clone, Debug, Default)]
 pub struct SimDisk {
-    /// What a reader sees.
+    /// Records that a reader sees.
     pairs: RecordMap,
-    /// What survives a power cut.
+    /// Records that survive a power cut.
     synced: RecordMap,
     /// Taken and not synced.
     pending: VecDeque<Vec<RecordChange>>,
@@ -21,7 +21,8 @@ pub struct SimDisk {
     /// The power goes with this batch.
     power_cut_at: Option<u64>,
     pub sync_mode: SyncMode,
-    /// It refuses what grows: always, or most of the time where there is chance.
+    /// Whether the disk refuses writes that grow: always, or most of the time with a random
+    /// generator.
     pub refuses: bool,
 }
 
@@ -30,9 +31,9 @@ pub enum SyncMode {
     #[default]
     Everything,
     Nothing,
-    /// So many batches more.
+    /// Syncs this many further batches.
     Batches(usize),
-    /// What somebody waits for; anything else with that, or in its own time.
+    /// Syncs batches that a client waits for, at once; others with them or in their own time.
     Urgent,
 }
 
@@ -52,7 +53,7 @@ impl SimDisk {
         self.urgent_upto = self.accepted;
     }
 
-    /// What it would be with these changes.
+    /// Returns the disk with these changes.
     pub(crate) fn with_changes(&self, changes: &[RecordChange]) -> SimDisk {
         let mut pairs = self.pairs.clone();
         apply(&mut pairs, changes);
@@ -63,7 +64,7 @@ impl SimDisk {
         self.durable
     }
 
-    /// How many batches could be synced.
+    /// Returns the number of batches that could be synced.
     pub fn unsynced(&self) -> usize {
         match self.sync_mode {
             SyncMode::Nothing => 0,
@@ -97,12 +98,12 @@ impl SimDisk {
         self.power_cut_at.is_some_and(|last| self.accepted >= last)
     }
 
-    /// How many batches were taken and not synced.
+    /// Returns the number of batches that are not synced.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// What was not synced is gone.
+    /// Discards everything that is not synced.
     pub fn lose_unsynced(&mut self) {
         self.power_cut_at = None;
         if let SyncMode::Batches(left) = &mut self.sync_mode {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 const VERSIONS: [ProtocolVersion; 3] =
     [ProtocolVersion::V31, ProtocolVersion::V311, ProtocolVersion::V5];
 
-/// Whatever the bytes are, decoding ends; what decodes is inside its bytes and prints.
+/// Decodes any bytes: decoding ends, and a decoded packet lies inside its bytes and can be printed.
 pub fn decode(bytes: &[u8]) {
     for version in VERSIONS {
         let mut rest = bytes;
@@ -27,7 +27,7 @@ pub fn decode(bytes: &[u8]) {
     }
 }
 
-/// What decodes is encoded to what decodes to the same.
+/// Checks that a decoded packet, encoded again, decodes to the same packet.
 pub fn roundtrip(bytes: &[u8]) {
     let Ok(Some(frame)) = mqtt::split_frame(bytes, u32::MAX) else { return };
     for version in VERSIONS {
@@ -49,7 +49,7 @@ pub fn roundtrip(bytes: &[u8]) {
     }
 }
 
-/// One connection of a broker reads the bytes, whole and in pieces, and the broker lives.
+/// Feeds the bytes to one connection of a broker, whole and in pieces: the broker survives.
 pub fn conn_bytes(bytes: &[u8]) {
     for (shards, piece) in [(1, usize::MAX), (1, 7), (2, usize::MAX)] {
         // The `$SYS` tree costs more than all the rest, and bytes do not change it.

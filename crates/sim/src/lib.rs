@@ -25,7 +25,7 @@ pub mod world;
 
 pub use transcript::check;
 
-/// One transcript of the protocol's chapters.
+/// A transcript of the protocol's chapters.
 #[derive(Clone, Copy, Debug)]
 pub struct Transcript {
     pub chapter: &'static str,

@@ -3,7 +3,7 @@
 
 use mqtt::{QoS, filter_matches};
 
-/// What one publish is, for ever: its number is its payload.
+/// A published message. Its number is its payload.
 #[derive(Clone, Debug)]
 pub struct OracleMessage {
     pub number: usize,
@@ -32,7 +32,7 @@ pub struct OracleWill {
     pub delay_s: u64,
 }
 
-/// One session's, or one group's, claim on one sending of a message. A QoS 1 message that its
+/// The right of a session or a group to one sending of a message. A QoS 1 message that its
 /// publisher sends again is another sending: subscribers may rightly get both.
 #[derive(Clone, Debug)]
 struct DeliveryClaim {
@@ -75,7 +75,7 @@ struct OracleGroup {
 
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
-    /// What each client does not see of names.
+    /// Namespace of each client, which it does not see in names.
     namespaces: Vec<&'static str>,
     sessions: Vec<OracleSession>,
     groups: Vec<OracleGroup>,

@@ -54,8 +54,8 @@ struct PendingPublish {
     received: bool,
 }
 
-/// What the names of clients begin with that come in by each listener. One is called like a topic,
-/// so that what some say is said by others in other words.
+/// Namespaces by listener. One is named like a topic, so that two clients can name the same topic
+/// differently.
 const NAMESPACES: [&str; 3] = ["", "n/", "a/"];
 
 /// Small, so that slow readers are congested soon.
@@ -119,7 +119,7 @@ impl OracleRun {
         self.read_until_quiet()
     }
 
-    /// What a client does that the broker listens to.
+    /// Sends an action of a client to the broker.
     fn send_action(&mut self, client: usize, action: &RandomAction) {
         match *action {
             RandomAction::Burst { topic, qos, count, victim, back, .. } => {
@@ -237,7 +237,8 @@ impl OracleRun {
         self.send_again(client);
     }
 
-    /// What its publisher saw no end of: QoS 1 is another sending to whoever has it already.
+    /// Sends again the messages whose exchange the publisher did not finish: at QoS 1 that is
+    /// another sending to subscribers that have the message already.
     fn send_again(&mut self, client: usize) {
         let mut lines = Vec::new();
         for pending in &mut self.clients[client].pending {
@@ -350,7 +351,7 @@ impl OracleRun {
         }
     }
 
-    /// Everybody reads and answers until nothing comes any more.
+    /// Lets all clients read and answer until nothing comes any more.
     fn read_until_quiet(&mut self) -> Result<(), String> {
         loop {
             let mut quiet = true;
@@ -454,7 +455,8 @@ impl OracleRun {
         Ok(())
     }
 
-    /// Everyone with a session comes back, reads and acknowledges; then nothing may be missing.
+    /// Lets every client with a session come back, read and acknowledge; then nothing may be
+    /// missing.
     pub fn finish(&mut self) -> Result<(), String> {
         for client in 0..CLIENTS {
             self.clients[client].silent = false;
@@ -538,7 +540,7 @@ impl OracleRunClient {
 }
 
 impl PendingPublish {
-    /// What a publisher sends again after it was cut.
+    /// Returns the packets that a publisher sends again after it was cut.
     fn resend_line(&self) -> String {
         match self.received {
             true => format!("PUBREL {}", self.packet_id),
@@ -550,13 +552,13 @@ impl PendingPublish {
 }
 
 impl ConnectRequest {
-    /// Of one who comes back for its session, and for good.
+    /// Returns the request of a client that comes back for its session.
     fn for_resume(window: u16) -> ConnectRequest {
         ConnectRequest { clean: false, expiry_s: FOREVER, window, will: None }
     }
 }
 
-/// What subscriptions to groups are known by.
+/// First number of subscriptions to groups.
 const SHARED: u32 = 100;
 
 fn qos_of(qos: u8) -> QoS {

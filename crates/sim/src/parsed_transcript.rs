@@ -69,7 +69,7 @@ pub struct ParsedTranscript {
     pub options: BrokerOptions,
     /// The options of the header, as they are written.
     pub settings: Vec<(String, String)>,
-    /// What listeners and groups have for themselves.
+    /// Options of listeners and groups.
     listeners: Vec<(usize, Vec<(String, String)>)>,
     groups: Vec<(String, Vec<(String, String)>)>,
     rules: Vec<String>,
@@ -305,7 +305,7 @@ impl ParsedTranscript {
         Ok(())
     }
 
-    /// The same for a world in which nobody of a group was seen yet.
+    /// Returns the transcript for a world in which no member of a group was seen yet.
     pub(crate) fn anew(&self) -> ParsedTranscript {
         let mut script = self.clone();
         script.options.client_groups = Vec::new();
@@ -452,7 +452,7 @@ impl ParsedTranscript {
         self.clients.len() - 1
     }
 
-    /// How long it waits in all.
+    /// Returns the total time that the transcript waits, in milliseconds.
     pub fn waits_ms(&self) -> u64 {
         let wait = |line: &ScriptLine| match line {
             ScriptLine::Act { act: ScriptAction::Pass { ms }, .. } => *ms,

@@ -79,7 +79,7 @@ pub enum RandomAction {
     },
 }
 
-/// What a client asks for when it connects.
+/// Options of a client's CONNECT.
 #[derive(Clone, Debug)]
 pub struct ConnectRequest {
     pub clean: bool,
@@ -91,7 +91,7 @@ pub struct ConnectRequest {
 
 pub use crate::oracle::RetainAction as Keep;
 
-/// What went wrong and what had happened.
+/// A failure, and the actions before it.
 #[derive(Clone, Debug)]
 pub struct SimFailure {
     pub why: String,

@@ -12,7 +12,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// What CONNACK may say of any server beside what the transcript asks for.
+/// Properties of CONNACK that any server may send in addition to those of the transcript.
 const SERVER_LIMITS: [&str; 9] = [
     "receive_maximum",
     "maximum_packet_size",
@@ -25,12 +25,12 @@ const SERVER_LIMITS: [&str; 9] = [
     "shared_available",
 ];
 
-/// How patient a replay is, and how exact.
+/// Patience and strictness of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayOptions {
-    /// How long an expected line may take.
+    /// Longest time for an expected line.
     pub timeout: Duration,
-    /// How long what nobody sees (a cut, a QoS 0 message without subscribers) may take.
+    /// Time for events that cannot be observed: a cut, a QoS 0 message without subscribers.
     pub pause: Duration,
     /// Reason strings are each broker's own words, or none.
     pub reason_strings: bool,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
 pub(crate) struct SimStoreClient {
-    /// What the disk has refused makes this of each key, ...
+    /// Values that the disk has refused, by key, ...
     parked: BTreeMap<(RecordSpace, Vec<u8>), Option<Vec<u8>>>,
     /// ... and is waited for.
     urgent: bool,

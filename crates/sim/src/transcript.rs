@@ -16,7 +16,7 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// What CONNACK says of every server like ours; left out where it is the default.
+/// Properties of CONNACK with the usual values of our server; left out where they are the default.
 const USUAL_LIMITS: [&str; 3] =
     ["receive_maximum=16384", "maximum_packet_size=2097152", "topic_alias_maximum=64"];
 
@@ -26,7 +26,7 @@ pub fn check(text: &str) {
     check_at(text, Location::caller().file());
 }
 
-/// The same for a text that stands in `file`.
+/// Checks a transcript in a file, for errors with its name.
 pub fn check_at(text: &str, file: &str) {
     let script = match ParsedTranscript::parse(text) {
         Ok(script) => script,
@@ -54,7 +54,7 @@ pub fn check_at(text: &str, file: &str) {
     }
 }
 
-/// One world that a transcript is played in.
+/// A world in which a transcript is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorldSetup {
     pub shards: usize,
@@ -63,8 +63,8 @@ pub struct WorldSetup {
     pub disk: bool,
 }
 
-/// Where a session is at home depends on the seed: what comes must not. Neither must it depend on
-/// whether what is decided is also stored.
+/// Returns the worlds for a transcript. The owner shard of a session depends on the seed; the
+/// output must not, and must not depend on whether decisions are stored.
 fn world_setups(script: &ParsedTranscript) -> Vec<WorldSetup> {
     let worlds = match script.shards {
         None => vec![(1, 1), (2, 1), (2, 2), (3, 3), (3, 4)],
@@ -143,7 +143,7 @@ pub fn run(script: &ParsedTranscript, round: WorldSetup) -> String {
     std::mem::take(&mut stage.came)
 }
 
-/// What each client of a transcript sends, all its connections in a row.
+/// Returns the bytes that each client of a transcript sends, all its connections in a row.
 pub fn sent_bytes(text: &str) -> Vec<Vec<u8>> {
     let Ok(script) = ParsedTranscript::parse(text) else { return Vec::new() };
     let mut all = vec![(ProtocolVersion::V5, Vec::new()); script.clients.len()];
@@ -167,11 +167,11 @@ struct TranscriptRunner<'a> {
     came: String,
 }
 
-/// One client of a script, whatever it is connected by.
+/// A client of a transcript, with any transport.
 #[derive(Debug, Default)]
 struct TranscriptClient {
     wire: Option<WireId>,
-    /// Where it comes from.
+    /// Address of the client.
     address: Option<IpAddr>,
     listener: ListenerId,
     version: Option<ProtocolVersion>,
@@ -274,7 +274,7 @@ impl<'a> TranscriptRunner<'a> {
         self.world.run_until_quiet();
     }
 
-    /// What the warden says.
+    /// Applies a statement about the authorizer.
     fn apply_authz(&mut self, act: &ScriptAction) {
         match act {
             ScriptAction::AnswerAuthz { count, waits } => {

@@ -22,7 +22,7 @@ struct TestUser {
     name: Option<String>,
     password: Vec<u8>,
     principal: Principal,
-    /// How often it has to prove itself.
+    /// Number of steps of the authentication exchange.
     steps: usize,
 }
 

@@ -39,20 +39,20 @@ pub struct SimWorld {
     write_bytes_max: usize,
 }
 
-/// One shard with what the engine keeps for it.
+/// A shard with the state that the engine keeps for it.
 #[derive(Debug)]
 struct SimShard {
     shard: Shard,
     out: Outbox,
     store: SimStoreClient,
     conns: Vec<Option<WireId>>,
-    /// What other shards said, a queue a sender.
+    /// Messages of other shards, a queue for each sender.
     lanes: Vec<VecDeque<ShardMessage>>,
 }
 
 #[derive(Debug)]
 struct SimWire {
-    /// Where the broker's end is; `None` once it is closed.
+    /// The broker's end; `None` once it is closed.
     end: Option<(usize, ConnId)>,
     to_broker: Vec<u8>,
     /// Unread bytes that the shard has not seen since it last said that it wants more.
@@ -70,15 +70,15 @@ struct SimWire {
     cut: bool,
 }
 
-/// What a client's socket takes while the client does not read.
+/// Bytes that a client's socket takes while the client does not read.
 const STALLED_ROOM: usize = 1024;
 /// A world that is still busy after this many rounds will never be quiet.
 const ROUNDS_MAX: usize = 100_000;
-/// How long the disk lets batches wait for which nobody waits.
+/// Time after which the disk syncs batches that no client waits for.
 const LAZY_MS: u64 = 1000;
 
 impl SimWorld {
-    /// Where clients come from that say nothing else.
+    /// Default address of clients.
     pub const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     /// `chance` draws the order of events where it is given.
@@ -102,12 +102,12 @@ impl SimWorld {
         world
     }
 
-    /// Who may come in, for worlds that ask.
+    /// Returns the users, for worlds with authentication.
     pub fn users(&mut self) -> &mut TestUsers {
         &mut self.users
     }
 
-    /// Who says what clients may do, for worlds that ask.
+    /// Returns the authorizer, for worlds with authorization.
     pub fn authorizer(&mut self) -> &mut TestAuthorizer {
         &mut self.authorizer
     }
@@ -122,7 +122,7 @@ impl SimWorld {
         }
     }
 
-    /// Everyone who waits at the door is told.
+    /// Answers every client that waits for authentication.
     pub fn answer_auth(&mut self) {
         for (at, conn, case, request) in std::mem::take(&mut self.users.pending) {
             let verdict = self.users.decide(&request);
@@ -130,7 +130,7 @@ impl SimWorld {
         }
     }
 
-    /// What is stored outlives `power` and `restart` from here on.
+    /// Makes stored data outlive `power` and `restart` from here on.
     pub fn enable_disk(&mut self) {
         self.disk = Some(SimDisk::default());
         self.start(self.shards.len());
@@ -200,7 +200,7 @@ impl SimWorld {
         self.open_at(ListenerId(0), SimWorld::HERE)
     }
 
-    /// It is as well closed as soon as it is accepted.
+    /// Opens a connection, which may be closed as soon as it is accepted.
     pub fn open_at(&mut self, listener: ListenerId, address: IpAddr) -> WireId {
         let wire = WireId(self.wires.len());
         self.wires.push(SimWire {
@@ -266,7 +266,7 @@ impl SimWorld {
         }
     }
 
-    /// What arrived at the client since it last read.
+    /// Returns the bytes that have arrived at the client since it last read.
     pub fn read(&mut self, wire: WireId) -> Vec<u8> {
         let wire = &mut self.wires[wire.0];
         if wire.stalled { Vec::new() } else { wire.to_client.drain(..).collect() }
@@ -313,7 +313,7 @@ impl SimWorld {
         }
     }
 
-    /// One shard hears it, and what follows is done.
+    /// Gives a shard an input, and performs the effects.
     fn give_input(&mut self, at: usize, input: ShardInput<'_>) {
         let place = &mut self.shards[at];
         place.shard.handle(self.now, input, &mut place.out);
@@ -370,7 +370,7 @@ impl SimWorld {
         }
     }
 
-    /// One turn of every shard. Says whether anything happened.
+    /// Takes one turn of every shard. Returns whether anything happened.
     fn run_round(&mut self) -> bool {
         if self.is_stopped() {
             return false;

@@ -27,7 +27,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Which of the three.
+/// The three commands of emqtt_bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClassicCommand {
     Conn,
@@ -111,7 +111,7 @@ fn run(kind: ClassicCommand, arguments: &[String]) -> ExitCode {
     test_session::finish_report(&report, &ending)
 }
 
-/// What became of a planned number of messages.
+/// Returns a sentence on the outcome of a planned number of messages.
 fn completion(report: &Value, limit: u64) -> String {
     let published = report::number(report, "/counts/pub") as u64;
     match published {
@@ -120,7 +120,7 @@ fn completion(report: &Value, limit: u64) -> String {
     }
 }
 
-/// What a command line asks for.
+/// Options of the command line.
 struct ClassicOptions {
     plan: LoadPlan,
     subject: TestSubject,
@@ -228,7 +228,7 @@ fn tls_versions(
 static TLS12_ALONE: &[&SupportedProtocolVersion] = &[&TLS12];
 static TLS13_ALONE: &[&SupportedProtocolVersion] = &[&TLS13];
 
-/// What a URL says, or the flags; both where they agree.
+/// Returns the scheme of a URL or of the flags, which have to agree if both are given.
 fn chosen_scheme(line: &ParsedFlags, place: &UrlParts<'_>) -> Result<UrlScheme, String> {
     let is_tls = line.is_on("--ssl") || line.has("--ssl-version");
     let name = match (line.text("--quic"), line.is_on("--ws"), is_tls) {

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One row of a file of brokers: a command, or a URL of one that runs already. A command whose
-/// broker does not speak plain MQTT has a URL as well.
+/// A broker of a comparison: a command, or the URL of a running one. A command whose broker does
+/// not speak plain MQTT has a URL as well.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct BrokerEntry {
     pub(crate) name: String,
@@ -22,8 +22,8 @@ pub(crate) struct BrokerEntry {
     pub(crate) content: String,
     /// A command whose first line of output is the broker's version.
     pub(crate) version: String,
-    /// What follows `content` in the first of two brokers; `{second}` is the other one's port, and
-    /// `{second_host}` its address, by the line where there is one.
+    /// Text that follows `content` in the first of two brokers. `{second}` is the port of the other
+    /// one and `{second_host}` its address, through the line where there is one.
     pub(crate) bridge: String,
 }
 
@@ -36,7 +36,7 @@ impl BrokerEntry {
         String::from_utf8_lossy(&output).lines().next().unwrap_or_default().trim().to_string()
     }
 
-    /// The same broker, forwarding what its bridge says to `second`.
+    /// Returns the same broker with its bridge to `second`.
     pub(crate) fn bridged_to(&self, second: &BrokerProcess) -> BrokerEntry {
         let port = second.url.rsplit(':').next().unwrap_or_default();
         let host = if second.is_across { IMPAIRED_SERVER_ADDRESS } else { Ipv4Addr::LOCALHOST };

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 use toml::de::{DeTable, DeValue};
 
-/// One scenario of a comparison.
+/// A scenario of a comparison.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ComparisonTask {
     pub(crate) scenario: String,
@@ -18,7 +18,7 @@ pub(crate) struct ComparisonTask {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ComparisonPlan {
-    /// Those of `scenarios` first, then each `[[run]]`.
+    /// Tasks of `scenarios` first, then of each `[[run]]`.
     pub(crate) tasks: Vec<ComparisonTask>,
     pub(crate) rounds: usize,
     pub(crate) duration_s: Option<f64>,
@@ -32,7 +32,7 @@ pub(crate) struct ComparisonPlan {
     /// ... until so many were made.
     pub(crate) tries: usize,
     pub(crate) brokers: Vec<BrokerEntry>,
-    /// What lies between two brokers, where that is no loopback.
+    /// Conditions of the line between two brokers, if it is not the loopback.
     pub(crate) line: Option<(NetworkConditions, u64)>,
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn read(text: &str) -> Result<ComparisonPlan, String> {
     Ok(comparison)
 }
 
-/// What holds for a comparison as a whole, once all of its keys were read.
+/// Checks a comparison as a whole, after all of its keys were read.
 fn check(comparison: &ComparisonPlan) -> Result<(), String> {
     if comparison.tasks.is_empty() || comparison.brokers.is_empty() {
         return Err(

@@ -90,7 +90,7 @@ fn check_scenarios(comparison: &ComparisonPlan) -> Result<(), String> {
         .try_for_each(|read| read.map(drop).map_err(|wrongs| wrongs.join("; ")))
 }
 
-/// One run of one broker.
+/// A run of one broker.
 struct ComparisonRun {
     /// Its place among the comparison's: a scenario may be there at several scales.
     task: usize,
@@ -147,9 +147,9 @@ fn is_cut_short(comparison: &ComparisonPlan, results: &[ComparisonRun]) -> bool 
     results.iter().filter(|one| one.is_complete()).count() < comparison.runs()
 }
 
-/// Of as many tries as the comparison allows the one in which the host gave others the least. What
-/// a host does to a run is no broker's figure; which run counts is decided by nothing else, and the
-/// table says how many there were.
+/// Runs as often as the comparison allows and returns the run in which the host gave the least time
+/// to others. The choice depends on the host alone and on no figure of the broker, and the table
+/// says how many runs there were.
 fn run_quietest(comparison: &ComparisonPlan, mut run: impl FnMut() -> Value) -> Value {
     let mut best = run();
     best["tries"] = json!(1);
@@ -362,7 +362,7 @@ fn cell(column: &ComparisonColumn, own: Option<f64>, first: Option<f64>) -> Stri
     }
 }
 
-/// Of all rounds: one bad round is not hidden by two good ones.
+/// Returns the faults of all rounds: two good rounds do not hide a bad one.
 fn faults(results: &[ComparisonRun], task: usize, broker: &str) -> String {
     let mut all: Vec<&str> = runs_of(results, task, broker)
         .flat_map(|row| report::list(row, "/faults"))

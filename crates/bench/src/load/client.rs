@@ -29,19 +29,19 @@ pub(crate) struct LoadClient {
     pub(crate) transport: Option<ClientTransport>,
     pub(crate) state: ClientState,
     pub(crate) version: ProtocolVersion,
-    /// It has bytes to write and stands in the thread's list of such.
+    /// Whether the client has bytes to write, and is in the thread's list of such clients.
     pub(crate) is_dirty: bool,
     /// A PINGREQ is unanswered.
     pub(crate) is_pinging: bool,
-    /// It was live once, or it has failed for good: the start does not wait for it.
+    /// Whether the client was live once or has failed for good: the start does not wait for it.
     pub(crate) is_settled: bool,
     pub(crate) was_live: bool,
     pub(crate) group: u16,
     pub(crate) retries: u32,
-    /// Of the shared subscription that it is part of, among the thread's.
+    /// Index of its shared subscription among the thread's.
     pub(crate) shared_group: Option<u32>,
     pub(crate) number: u64,
-    /// Of all clients of the test: decides target and local address.
+    /// Index among all clients of the test: decides target and local address.
     pub(crate) index: u64,
     /// When this attempt began, and its last request.
     pub(crate) opened_ns: u64,
@@ -61,7 +61,8 @@ pub(crate) struct LoadClient {
 #[derive(Debug)]
 pub(crate) struct LoadPublisher {
     pub(crate) topic: String,
-    /// Of the test; with the test's first stream it is the number on the wire.
+    /// Stream number within the test; with the test's first stream added it is the number on the
+    /// wire.
     pub(crate) stream: u32,
     /// Messages so far.
     pub(crate) seq: u32,

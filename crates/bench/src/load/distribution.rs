@@ -7,11 +7,11 @@ use crate::template::{self, BenchRng, TemplateValues};
 use crate::track::StreamTracks;
 use std::collections::{HashMap, VecDeque};
 
-/// One thread's clients, in the order in which they connect.
+/// Clients of one thread, in the order in which they connect.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadClients {
     pub(crate) clients: Vec<LoadClient>,
-    /// How many shared subscriptions they are part of.
+    /// Number of shared subscriptions that they are part of.
     pub(crate) shares: u32,
 }
 

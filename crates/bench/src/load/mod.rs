@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
-/// What all threads and their conductor read and write.
+/// Counters that all threads and their driver share.
 #[derive(Debug)]
 pub(crate) struct SharedCounters {
     stage: AtomicU8,
@@ -44,7 +44,8 @@ pub(crate) struct SharedCounters {
     pub(crate) received: AtomicU64,
     /// Messages of QoS 1 and 2 that are not acknowledged.
     pub(crate) flights: AtomicI64,
-    /// What each group may still publish; groups without a bound have a bound that no one reaches.
+    /// Number of messages that each group may still publish; without a bound, a number that is
+    /// never reached.
     pub(crate) messages_left: Vec<AtomicI64>,
 }
 
@@ -109,7 +110,7 @@ impl SharedCounters {
     }
 }
 
-/// One thread's second, or a part of one where a phase began within it.
+/// A second of one thread, or a part of one if a phase began within it.
 #[derive(Debug)]
 pub(crate) struct ThreadSecond {
     pub(crate) from_ns: u64,

@@ -209,7 +209,8 @@ impl LoadThread {
         room
     }
 
-    /// How many deliveries it causes, or `None` where the publisher has no room.
+    /// Publishes if the publisher has room. Returns the number of deliveries that the message
+    /// causes, or `None` without room.
     fn publish_if_room(&mut self, group: usize, at: u32, now: u64) -> Option<u64> {
         let client = &self.clients[at as usize];
         let publisher = client.publisher.as_ref()?;

@@ -39,8 +39,8 @@ impl LoadThread {
         Ok(())
     }
 
-    /// Whoever ends by a socket of its own has the kernel bring its last words. Here they are
-    /// brought by us: until brokers have closed, or for a moment.
+    /// Closes the QUIC connections. The kernel delivers the last bytes of a TCP socket; here the
+    /// client waits until brokers have closed, or for a moment.
     pub(super) fn close_quic_connections(&mut self) -> io::Result<()> {
         if self.endpoints.len() == 0 {
             return Ok(());

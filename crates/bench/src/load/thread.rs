@@ -32,7 +32,7 @@ pub(crate) struct LoadThread {
     pub(super) shared: Arc<SharedCounters>,
     pub(super) clock: RunClock,
     pub(super) clients: Vec<LoadClient>,
-    /// What the members of each shared subscription received, together.
+    /// Deliveries to the members of each shared subscription together.
     pub(super) shares: Vec<StreamTracks>,
     pub(super) stats: LoadStats,
     pub(super) buffer: Vec<u8>,
@@ -76,7 +76,7 @@ pub(super) struct ClosedLoopPublishers {
     pub(super) next: usize,
 }
 
-/// What a thread knows at its end.
+/// Results of a thread at its end.
 #[derive(Debug)]
 pub(crate) struct ThreadSummary {
     /// By the stream's number on the wire.
@@ -268,7 +268,7 @@ impl LoadThread {
         self.closed_loop.iter_mut().for_each(|takers| takers.clients.clear());
     }
 
-    /// How long to wait: not at all where a closed loop has room left.
+    /// Returns the time to wait: zero if a closed loop has room left.
     fn timeout(&mut self, now: u64, room: bool) -> io::Result<Option<Duration>> {
         if room {
             return Ok(Some(Duration::ZERO));
@@ -476,7 +476,7 @@ impl LoadThread {
         }
     }
 
-    /// Where this second, or the phase within it, ends.
+    /// Returns the end of this second, or of the phase within it.
     fn second_until(&self) -> u64 {
         let bounds = [&self.shared.measure_from_ns, &self.shared.publish_until_ns];
         let bounds = bounds.iter().map(|bound| bound.load(SeqCst));
@@ -551,6 +551,6 @@ const TIMER: Token = Token(usize::MAX - 1);
 const POLL_WAIT_MAX: Duration = Duration::from_millis(100);
 /// Reads or writes between two looks at the clock.
 pub(super) const STEPS_PER_TIME_CHECK: usize = 64;
-/// What passes at least between two hand-overs, for a sensible share.
+/// Shortest time between two hand-overs over which a share is computed.
 const BUSY_WINDOW_NS_MIN: u64 = 1_000_000;
 const RETRY_NS: u64 = SECOND_NS;

@@ -25,7 +25,7 @@ struct EndpointSlot {
     to: SocketAddr,
     from: Option<IpAddr>,
     endpoint: QuicClientEndpoint,
-    /// It may have more to read, of which no event tells.
+    /// Whether there may be more to read without a further event.
     is_busy: bool,
 }
 
@@ -145,7 +145,7 @@ impl QuicEndpoints {
         self.0.len()
     }
 
-    /// Which outlet a token of the poller is.
+    /// Returns the QUIC endpoint of a poller's token.
     pub(crate) fn index_of_token(&self, token: Token) -> Option<usize> {
         FIRST_TOKEN.0.checked_sub(token.0).filter(|at| *at < self.0.len())
     }
@@ -154,14 +154,14 @@ impl QuicEndpoints {
         self.0[at].is_busy = is_busy;
     }
 
-    /// Which outlet has something to do by itself.
+    /// Returns the next QUIC endpoint with a due timer.
     pub(crate) fn next_due(&self, from: usize, now: Instant) -> Option<usize> {
         let is_due = |one: &EndpointSlot| one.is_busy || one.endpoint.next_poll_at() <= now;
         let due = self.0.iter().skip(from).position(is_due);
         due.map(|nth| from + nth)
     }
 
-    /// How long nobody has anything to do by itself.
+    /// Returns the time until a QUIC endpoint has a due timer.
     pub(crate) fn idle_time(&self) -> Duration {
         let now = Instant::now();
         let rest = |one: &EndpointSlot| match one.is_busy {
@@ -192,5 +192,5 @@ impl QuicEndpoints {
 
 /// The token of the first outlet; those of others go down from it, as those of clients go up.
 const FIRST_TOKEN: Token = Token(usize::MAX - 2);
-/// How soon a broker that is gone without a word is missed.
+/// Interval of pings by which a broker that vanished is noticed.
 const PINGS_EVERY: Duration = Duration::from_secs(1);

@@ -71,7 +71,7 @@ fn serve(stream: TcpStream, token: &str) -> io::Result<()> {
     }
 }
 
-/// What the broker's process and this host do, whenever the controller asks.
+/// Reports on the broker's process and on this host whenever the controller asks.
 fn serve_watch(mut link: AgentLink, ask: &Value) -> io::Result<()> {
     let port = ask["port"].as_u64().and_then(|port| u16::try_from(port).ok());
     let pid = ask["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
@@ -130,7 +130,7 @@ fn listen_for_orders(mut from: LinkReceiver, stop: Arc<AtomicBool>) -> mpsc::Rec
     starts
 }
 
-/// What was gathered, and what of this host the controller cannot see.
+/// Returns the results, and facts about this host that the controller cannot see.
 fn final_report(plan: &LoadPlan, gathered: &ProcessOutcome) -> Value {
     let warnings: Vec<&str> = host::ports_warning(plan).into_iter().collect();
     json!({ "gathered": outcome_json::write(gathered), "warnings": warnings })

@@ -152,7 +152,7 @@ fn parse_hex(hex: &str) -> Option<Vec<u8>> {
     pairs.map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()).collect()
 }
 
-/// One line without its end. A peer that never ends one is cut off.
+/// Reads a line without its end. A peer that sends a longer one is cut off.
 fn read_line(from: &mut impl BufRead, bytes_max: u64) -> io::Result<String> {
     let mut line = String::new();
     from.take(bytes_max).read_line(&mut line)?;

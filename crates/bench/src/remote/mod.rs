@@ -24,15 +24,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// What an agent has come to.
+/// A message of an agent.
 enum AgentMessage {
     Live,
-    /// What it gathered, and what it warns of.
+    /// The agent's results and warnings.
     Done(Box<ProcessOutcome>, Value),
     Died(String),
 }
 
-/// How far an agent's clock is from ours, and how far away it is itself.
+/// Offset of an agent's clock from ours, and the round-trip time to the agent.
 #[derive(Clone, Copy, Debug, Default)]
 struct ClockSkew {
     offset_ns: i64,
@@ -182,7 +182,7 @@ fn request(
     })
 }
 
-/// One agent from greeting to its report.
+/// Serves one agent from its greeting to its report.
 fn run_agent(
     address: &str,
     token: &str,

@@ -13,7 +13,7 @@ use crate::track::TrackTotals;
 use crate::watch::{FIGURES, ProcessFigure, ProcessSample, WatchTarget};
 use serde_json::{Map, Value, json};
 
-/// What was tested and how, as the disclosure needs it.
+/// The tested broker and the method, for the disclosure.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TestSubject {
     pub(crate) scenario: String,
@@ -266,8 +266,8 @@ fn silent_seconds(outcome: &TestOutcome) -> u64 {
     if wants { outcome.rows.iter().filter(whole).filter(silent).count() as u64 } else { 0 }
 }
 
-/// What the tester itself did. Its busiest second of connecting says nothing about what was
-/// measured after it, and so stands apart.
+/// Figures of the tester itself. Its busiest second of connecting stands apart, since it says
+/// nothing about the measured phase.
 fn tester_figures(plan: &LoadPlan, outcome: &TestOutcome) -> Value {
     let measured = measured_rows(outcome);
     let connects_first = plan.start == StartMode::Together;
@@ -415,7 +415,7 @@ fn host_shared(used: &Value) -> Vec<String> {
 const NOBODY_TAKES: &str = "No subscription of this test takes what it publishes: loss was not \
     judged.";
 
-/// What went wrong, each a line; none means that the test passed.
+/// Returns the faults, one a line; none means that the test passed.
 fn faults(plan: &LoadPlan, outcome: &TestOutcome, sums: &StreamTotals) -> Vec<String> {
     let count = |count: LoadCounter| outcome.total.count(count);
     let missing = plan.clients().saturating_sub(outcome.live_at_start);

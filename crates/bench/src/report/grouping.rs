@@ -3,13 +3,13 @@
 use super::{list, number, text};
 use serde_json::Value;
 
-/// Everything that had the same load.
+/// All runs with the same load.
 pub(crate) struct LoadGroup<'a> {
     /// The scenario's name, told apart from another load of the same scenario.
     pub(crate) name: String,
-    /// What the scenario does, in its own words.
+    /// Description of the scenario.
     pub(crate) title: String,
-    /// What was made smaller or shorter.
+    /// Parts of the scenario that were made smaller or shorter.
     pub(crate) scaled: &'a str,
     pub(crate) kind: GroupKind,
     pub(crate) brokers: Vec<BrokerRuns<'a>>,
@@ -22,14 +22,14 @@ pub(crate) enum GroupKind {
     Steps,
 }
 
-/// One broker's runs of one load.
+/// Runs of one broker with one load.
 pub(crate) struct BrokerRuns<'a> {
     pub(crate) name: String,
     pub(crate) runs: Vec<&'a Value>,
 }
 
 impl BrokerRuns<'_> {
-    /// Of all runs that have the figure; `None` where none has it.
+    /// Returns the median of all runs that have the figure; `None` if no run has it.
     pub(crate) fn median(&self, figure: impl Fn(&Value) -> Option<f64>) -> Option<f64> {
         median(self.sorted(figure))
     }
@@ -46,7 +46,7 @@ impl BrokerRuns<'_> {
         all
     }
 
-    /// What went wrong in any of the rounds: a bad round is not hidden by two good ones.
+    /// Returns the faults of all rounds: two good rounds do not hide a bad one.
     pub(crate) fn faults(&self) -> Vec<String> {
         let faults = self.runs.iter().flat_map(|run| list(run, "/faults"));
         let mut all: Vec<String> = faults.filter_map(Value::as_str).map(String::from).collect();
@@ -94,7 +94,7 @@ pub(crate) fn group_by_load(reports: &[Value]) -> Vec<LoadGroup<'_>> {
     groups
 }
 
-/// What makes two loads one: a comparison says which of its tasks a run is of.
+/// Key by which runs have the same load: a comparison names its task in each run.
 type LoadKey<'a> = (&'a str, Option<u64>, &'a str, bool);
 
 fn load_key(report: &Value) -> LoadKey<'_> {
@@ -174,7 +174,7 @@ pub(crate) fn round_to(value: f64, digits: usize) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// One scenario at two scales has two groups.
+/// Numbers groups with equal names: a scenario at two scales has two groups.
 fn number_duplicates(groups: &mut [LoadGroup<'_>]) {
     let names: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
     for (at, group) in groups.iter_mut().enumerate() {

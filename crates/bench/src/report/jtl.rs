@@ -43,7 +43,7 @@ const LABELS: &[(&str, &str, &str)] = &[
     ("Reconnect", "/reconnect_ms", ""),
 ];
 
-/// How many samples a second has of each label.
+/// Returns the number of samples of a second for each label.
 fn labels(second: &Value) -> impl Iterator<Item = (&'static str, u64)> {
     let hits = |path: &str| second.pointer(path)?["hits"].as_u64();
     LABELS.iter().map(move |(label, path, _)| (*label, hits(path).unwrap_or(0)))
@@ -94,8 +94,8 @@ impl JtlSecond {
         }
     }
 
-    /// They have a label of their own: how long they took is not known, and a zero would make the
-    /// mean of the others wrong.
+    /// Writes failures with labels of their own: their times are not known, and zeros would falsify
+    /// the mean of the others.
     fn failures(&self, failure: &Value, out: &mut String) {
         let label = match text(failure, "/request") {
             "" => "connection lost".to_string(),

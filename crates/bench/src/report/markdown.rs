@@ -19,7 +19,7 @@ pub(crate) fn markdown(report: &Value) -> String {
     out
 }
 
-/// Who won, by how much, and whether it counts.
+/// Returns the conclusion: who won, by how much, and whether it counts.
 pub(crate) fn conclusion(reports: &[Value]) -> String {
     let groups = group_by_load(reports);
     let verdict = conclude(&groups);
@@ -40,7 +40,7 @@ pub(crate) fn conclusion(reports: &[Value]) -> String {
     out
 }
 
-/// What a run without faults may say of itself.
+/// Returns the statement of a run without faults.
 fn passed(report: &Value) -> &'static str {
     match number(report, "/messages/expected") > 0.0 {
         true => "nothing was lost, doubled, refused or cut off",

@@ -6,7 +6,7 @@ use super::{list, number};
 use crate::limits::{HOST_CPU_MAX, OTHERS_MAJOR, OTHERS_NOTED, STOLEN_MAJOR, STOLEN_NOTED};
 use serde_json::Value;
 
-/// One reason, as a sentence.
+/// A reservation about a result, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResultReservation {
     pub(crate) text: String,
@@ -14,7 +14,8 @@ pub(crate) struct ResultReservation {
     pub(crate) is_major: bool,
 }
 
-/// Those of a load. `leading` are the places of the two brokers that the result is about.
+/// Returns the reservations about a load. `leading` are the indexes of the two brokers that the
+/// result is about.
 pub(crate) fn reservations(group: &LoadGroup<'_>, leading: &[usize]) -> Vec<ResultReservation> {
     let mut all = Vec::new();
     let runs: Vec<(usize, &Value)> = group

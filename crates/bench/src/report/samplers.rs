@@ -58,8 +58,8 @@ pub(super) fn known_percentiles(times: &Histogram<u64>) -> Value {
     if times.is_empty() { Value::Null } else { Value::Object(percentiles(times)) }
 }
 
-/// Of one second: its percentiles, and each whole millisecond with how often it occurred. That is
-/// as exact as a JTL's times are, and a hundredth of the size.
+/// Summarizes a second: its percentiles, and each whole millisecond with its count. That is as
+/// exact as the times of a JTL, at a hundredth of the size.
 pub(super) fn of_second(times: &Histogram<u64>) -> Value {
     if times.is_empty() {
         return Value::Null;
@@ -124,7 +124,7 @@ fn checks(sampler: LatencySampler, outcome: &TestOutcome, sums: &StreamTotals) -
     }
 }
 
-/// Of one message, its payload alone.
+/// Returns the payload of one message in KiB.
 fn kib(sampler: LatencySampler, stats: &LoadStats) -> f64 {
     let (bytes, messages) = match sampler {
         LatencySampler::Pub => (LoadCounter::PayloadOut, LoadCounter::Pub),

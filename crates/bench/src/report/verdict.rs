@@ -13,7 +13,7 @@ use serde_json::Value;
 /// The conclusion of a whole page.
 pub(crate) struct PageVerdict {
     pub(crate) sentence: String,
-    /// One of each load, where there are several.
+    /// Conclusions of each load, where there are several.
     pub(crate) of_loads: Vec<String>,
     pub(crate) standing: VerdictStanding,
     pub(crate) has_winner: bool,
@@ -32,10 +32,10 @@ pub(crate) struct GroupVerdict {
     pub(crate) sentence: String,
     /// Its place in the group's brokers.
     pub(crate) winner: Option<usize>,
-    /// How much the winner is ahead, as a factor of at least 1.
+    /// Lead of the winner, as a factor of at least 1.
     pub(crate) lead: Option<f64>,
     pub(crate) measure: &'static ComparedMeasure,
-    /// Those without faults, the best first; then the others.
+    /// Brokers without faults, the best first; then the others.
     pub(crate) order: Vec<usize>,
     pub(crate) reservations: Vec<ResultReservation>,
 }
@@ -135,7 +135,7 @@ pub(crate) fn verdict(groups: &[LoadGroup<'_>]) -> PageVerdict {
     PageVerdict { sentence, of_loads, standing, has_winner, reservations }
 }
 
-/// Of several loads.
+/// Summarizes several loads.
 fn summary(groups: &[LoadGroup<'_>], all: &[GroupVerdict]) -> String {
     let loads = all.len();
     if groups.iter().all(|group| group.brokers.len() < 2) {
@@ -253,7 +253,7 @@ pub(crate) fn fault_of(broker: &BrokerRuns<'_>) -> String {
     broker.faults().first().cloned().unwrap_or_default()
 }
 
-/// What decides among those without faults.
+/// Returns the measure that decides among the brokers without faults.
 fn deciding_measure(group: &LoadGroup<'_>, eligible: &[usize]) -> &'static ComparedMeasure {
     let all = || eligible.iter().map(|at| &group.brokers[*at]);
     for rate in [&RECEIVED, &PUBLISHED] {

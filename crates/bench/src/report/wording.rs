@@ -38,7 +38,7 @@ pub(crate) fn list_of(all: &[String]) -> String {
     }
 }
 
-/// How `other` compares to `best`.
+/// Returns the comparison of `other` with `best` in words.
 pub(crate) fn more_or_less(best: f64, other: f64) -> String {
     let ratio = other / best.max(1e-9);
     match ratio {

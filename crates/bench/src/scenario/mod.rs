@@ -15,7 +15,7 @@ use mqtt::{ProtocolVersion, QoS};
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) title: String,
-    /// Where it comes from, and what was reported there.
+    /// Source of the scenario, and the result reported there.
     pub(crate) source: String,
     pub(crate) reported: String,
     pub(crate) connects_per_s: f64,
@@ -29,7 +29,7 @@ pub(crate) struct Scenario {
     pub(crate) groups: Vec<ScenarioGroup>,
 }
 
-/// One group of a scenario, before it is scaled.
+/// A group of a scenario, before it is scaled.
 #[derive(Clone, Debug)]
 pub(crate) struct ScenarioGroup {
     pub(crate) name: String,
@@ -58,7 +58,7 @@ pub(crate) struct ScenarioGroup {
     pub(crate) reconnects: u32,
 }
 
-/// What the command line changes about a scenario.
+/// Changes of the command line to a scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct ScenarioOverrides {
     pub(crate) scale: f64,
@@ -125,7 +125,7 @@ impl Scenario {
         Ok((plan, scaled))
     }
 
-    /// How many it needs.
+    /// Returns the number of brokers that the scenario needs.
     pub(crate) fn broker_count(&self) -> usize {
         self.groups.iter().filter_map(|task| task.target).max().map_or(1, |highest| highest + 1)
     }

@@ -6,7 +6,7 @@ use mqtt::{ProtocolVersion, QoS};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Everything that is wrong with a text, each with its line.
+/// Parses a scenario. Returns every error with its line.
 pub(crate) fn read(text: &str) -> Result<Scenario, Vec<String>> {
     let (document, errors) = DeTable::parse_recoverable(text);
     let mut wrongs: Vec<String> = errors

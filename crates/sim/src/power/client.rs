@@ -9,7 +9,7 @@ pub(crate) struct PowerClient {
     pub(crate) wire: Option<WireId>,
     /// CONNACK came.
     pub(crate) connacked: bool,
-    /// What CONNECT asked for.
+    /// Whether CONNECT asked for a clean start.
     pub(crate) clean: bool,
     pub(crate) expiry_s: u32,
     /// Something came that says that this connection is on the disk.
@@ -32,7 +32,7 @@ pub(crate) struct PowerClient {
     pub(crate) pending: Vec<PowerPendingPublish>,
     /// QoS 2 ids that came and were not released, and the message of each.
     pub(crate) received: BTreeMap<u16, String>,
-    /// The same of QoS 1 and of this connection: what was not acknowledged.
+    /// Unacknowledged QoS 1 messages of this connection.
     pub(crate) open: BTreeMap<u16, String>,
     pub(crate) pending_subscribes: Vec<(u16, PendingSubscribe)>,
     pub(crate) window: u16,
@@ -48,7 +48,7 @@ pub(crate) struct PowerPendingPublish {
     pub(crate) received: bool,
 }
 
-/// What SUBACK or UNSUBACK will answer.
+/// A request that SUBACK or UNSUBACK will answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PendingSubscribe {
     Filter(&'static str),
@@ -93,7 +93,8 @@ impl PowerClient {
         self.expiries_s = (self.expiry_s, self.expiry_s);
     }
 
-    /// Everything that belongs to the session goes with it. Which messages it gives up.
+    /// Forgets the session and everything that belongs to it. Returns the messages that are given
+    /// up.
     pub(crate) fn forget_session(&mut self) -> Vec<usize> {
         self.certain = false;
         self.received.clear();
@@ -103,7 +104,7 @@ impl PowerClient {
 }
 
 impl PowerPendingPublish {
-    /// What its publisher sends again when it is back [MQTT-4.4.0-1].
+    /// Returns the packets that the publisher sends again when it is back [MQTT-4.4.0-1].
     pub(crate) fn resend_line(&self) -> String {
         match self.received {
             true => format!("PUBREL {}", self.packet_id),

@@ -16,7 +16,7 @@ use super::{CLIENTS, GROUPS, PowerRetain};
 use mqtt::{QoS, filter_matches};
 use std::collections::BTreeMap;
 
-/// From here on publishers are those whose messages are delayed, after clients and their wills.
+/// First index of the publishers whose messages are delayed, after clients and their wills.
 pub(crate) const DELAYED: usize = 2 * CLIENTS;
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ struct CheckedMessage {
     acked: Option<usize>,
     /// When its publisher gave it up.
     given_up: Option<usize>,
-    /// Who must get it if it is acknowledged.
+    /// Sessions that must get the message if it is acknowledged.
     sessions: Vec<usize>,
     groups: Vec<usize>,
 }
@@ -51,7 +51,7 @@ impl CheckedMessage {
     }
 }
 
-/// Where messages arrive.
+/// Number of deliveries by session and group.
 #[derive(Debug, Default)]
 struct DeliveryCounts {
     /// Messages, and how often each came at QoS 2.
@@ -178,7 +178,7 @@ impl GuaranteeChecker {
         }
     }
 
-    /// What did not arrive at a group need not any more.
+    /// Waives messages that have not arrived at a group.
     fn waive_group(&mut self, group: usize, from: QoS) {
         let came = &self.groups[group].inbox.came;
         let qos = |message: &CheckedMessage| message.qos.min(qos_of(GROUPS[group].2));
@@ -201,7 +201,7 @@ impl GuaranteeChecker {
         self.waive_session(client);
     }
 
-    /// What did not arrive at a client's session need not any more.
+    /// Waives messages that have not arrived at a client's session.
     pub(crate) fn waive_session(&mut self, client: usize) {
         for message in &mut self.messages {
             message.sessions.retain(|session| *session != client);

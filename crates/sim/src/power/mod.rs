@@ -21,7 +21,7 @@ pub(crate) const FILTERS: [&str; 6] = ["a/#", "b", "#", "a/+", "+", "w/+"];
 pub(crate) const GROUPS: [(&str, &str, u8); 2] = [("g", "a/#", 2), ("h", "b", 1)];
 
 const ACTIONS: usize = 100;
-/// Of a run whose power is cut after every batch.
+/// Number of actions in a run whose power is cut after every batch.
 const ACTIONS_FEW: usize = 40;
 
 const PASSES_S: [u64; 2] = [7, 20];
@@ -33,7 +33,7 @@ pub(crate) const FOREVER: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(crate) struct PowerStep {
     pub(crate) action: PowerAction,
-    /// How long the world is let run afterwards; none is until it rests.
+    /// Number of rounds that the world runs afterwards; `None` until it rests.
     pub(crate) rounds: Option<usize>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) enum PowerAction {
         topic: usize,
         qos: u8,
         keep: PowerRetain,
-        /// Only what is not retained has one.
+        /// Delay of the message in seconds, for messages that are not retained.
         delay_s: u64,
     },
     /// The client acknowledges, or holds back.
@@ -93,13 +93,13 @@ pub(crate) enum PowerAction {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PowerCut {
     pub(crate) batches: usize,
-    /// So many of those that were not synced are kept all the same.
+    /// Number of unsynced batches that survive the cut all the same.
     pub(crate) kept: usize,
     /// Chooses how many shards come back, ...
     pub(crate) shards: usize,
     /// ... after this time.
     pub(crate) down_s: u64,
-    /// Nothing of what they begin with is synced until the disk is told to.
+    /// Whether the disk syncs none of the first batches until it is told to.
     pub(crate) holds: bool,
 }
 
@@ -119,14 +119,14 @@ pub(crate) struct PowerConnectRequest {
     pub(crate) will: Option<(u8, bool, u64)>,
 }
 
-/// One seed with the power cut at random moments.
+/// Runs a seed with power cuts at random moments.
 pub fn check_seed(seed: u64, shards_max: usize) -> Result<(), SimFailure> {
     let fails = |actions: &[PowerStep]| run_actions(seed, shards_max, actions, None).err();
     shorten(draw_steps(seed, ACTIONS, true), fails)
 }
 
-/// One seed, run again and again, with the power cut after each batch in turn, and with each number
-/// of unsynced batches kept. Says how many cuts that were.
+/// Runs a seed again and again, with a power cut after each batch in turn and with each number of
+/// unsynced batches kept. Returns the number of cuts.
 pub fn check_every_cut(seed: u64, shards_max: usize) -> Result<usize, SimFailure> {
     let mut cuts = 0;
     let fails = |actions: &[PowerStep]| {

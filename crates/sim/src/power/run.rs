@@ -25,7 +25,7 @@ pub(crate) struct PowerRun {
     /// The cut to come.
     cut: Option<PowerCut>,
     cut_at: u64,
-    /// How many batches were not synced when the power went first.
+    /// Number of unsynced batches at the first power cut.
     pub(crate) pending_at_cut: Option<usize>,
     pub(crate) log: String,
 }
@@ -113,7 +113,7 @@ impl PowerRun {
         self.cut_power_if_stopped()
     }
 
-    /// What only a client that is heard can do.
+    /// Performs an action that needs a connected client.
     fn send_action(&mut self, act: &PowerAction) {
         match *act {
             PowerAction::Publish { client, topic, qos, keep, delay_s }
@@ -288,7 +288,7 @@ impl PowerRun {
         }
     }
 
-    /// Everybody reads and answers once. Says whether anything came.
+    /// Lets all clients read and answer once. Returns whether anything came.
     fn read_all(&mut self) -> Result<bool, String> {
         let mut any = false;
         for client in 0..CLIENTS {
@@ -483,8 +483,8 @@ impl PowerRun {
         self.world.disk().into_iter().for_each(|disk| disk.sync_mode = syncs);
     }
 
-    /// Everybody comes back, reads and acknowledges; then nothing may be missing. Sessions end,
-    /// and nothing of them may stay.
+    /// Lets all clients come back, read and acknowledge; then nothing may be missing. Sessions end,
+    /// and none of their records may stay.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         self.log_line("# everybody comes back");
         self.hold_disk(false);
@@ -524,7 +524,7 @@ impl PowerRun {
         self.look_for_leaks(retained)
     }
 
-    /// How many messages are retained, once they are those that may be.
+    /// Compares the retained messages with those that may be retained, and returns their number.
     fn compare_retained(&mut self) -> Result<usize, String> {
         let wire = self.world.open_at(self.listener, SimWorld::HERE);
         for line in ["CONNECT id=judge", "SUBSCRIBE 1 \"#\" qos=0"] {

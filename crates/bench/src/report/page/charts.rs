@@ -62,7 +62,7 @@ struct ChartCurve {
     unit: &'static str,
     path: &'static str,
     factor: f64,
-    /// Where seconds are drawn together: the highest of them, or their mean.
+    /// Whether several seconds drawn as one show their highest value instead of their mean.
     is_peak: bool,
     /// Connecting is drawn, too.
     is_of_all: bool,
@@ -262,7 +262,7 @@ fn peak(rounds: &[ChartPoints]) -> Option<f64> {
     rounds.iter().flatten().map(|(_, value)| *value).reduce(f64::max)
 }
 
-/// Where seconds are missing the line is, too; a single second is a short line.
+/// Returns the path of a line. Missing seconds leave a gap; a single second is a short line.
 fn path(points: &ChartPoints, span: f64, top: f64) -> String {
     let x = |at: f64| at / span * WIDTH;
     let y = |value: f64| HEIGHT - value / top * HEIGHT;
@@ -280,7 +280,7 @@ fn path(points: &ChartPoints, span: f64, top: f64) -> String {
     path
 }
 
-/// Of values: from zero to a round number.
+/// Axis of values, from zero to a round number.
 struct ChartAxis {
     top: f64,
     step: f64,

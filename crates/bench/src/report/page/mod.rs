@@ -76,7 +76,7 @@ fn series_class(at: usize) -> String {
 const COLORS: usize = 9;
 const DASHES: usize = 4;
 const CSS: &str = include_str!("../../../assets/report.css");
-/// It opens what is folded before the page is printed; without it the page is whole all the same.
+/// Script that opens folded parts before the page is printed. The page is complete without it.
 const SCRIPT: &str = include_str!("../../../assets/report.js");
 
 #[cfg(test)]

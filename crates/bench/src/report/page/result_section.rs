@@ -20,7 +20,7 @@ pub(super) fn write(groups: &[LoadGroup<'_>], verdict: &PageVerdict, out: &mut S
     let _ = writeln!(out, "</section>");
 }
 
-/// What kind of page it is.
+/// Returns the kind of the page.
 fn page_kind(groups: &[LoadGroup<'_>]) -> &'static str {
     match groups {
         _ if groups.iter().any(|group| group.kind == GroupKind::Steps) => "Ramp of an MQTT load",
