@@ -91,8 +91,8 @@ fn read_ban(reader: &mut TomlReader<'_>, ban: &TomlValue<'_>, now: UnixTimestamp
     all.map(|whom| Ban { whom, for_ms, reason: reason.clone() }).collect()
 }
 
-/// How many milliseconds until then. A day without a time is its beginning, and a time without an
-/// offset is UTC.
+/// Returns the milliseconds until a point in time. A date without a time is the beginning of that
+/// day, and a time without an offset is UTC.
 fn read_remaining_ms(
     reader: &mut TomlReader<'_>,
     value: &TomlValue<'_>,

@@ -40,7 +40,7 @@ fn check_files(plan: &OptionPlan) -> Result<(), Vec<String>> {
     if wrongs.is_empty() { Ok(()) } else { Err(wrongs) }
 }
 
-/// One line an option that differs, in a form that a file could have.
+/// Describes the changed options, one a line, as a file could have them.
 fn describe_changes(plan: &OptionPlan) -> String {
     let mut report = String::new();
     for (row, given) in plan.changed() {

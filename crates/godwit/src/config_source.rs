@@ -9,8 +9,8 @@ use toml::de::{DeTable, DeValue};
 pub(crate) type LineErrors = Vec<(usize, String)>;
 pub(crate) type TomlValue<'a> = Spanned<DeValue<'a>>;
 
-/// What `parse` makes of the file, or every error as a sentence. `name` is what people call the
-/// file, `why_text` goes on after "not UTF-8 text, which".
+/// Reads and parses a file, or returns every error as a sentence. `name` is the common name of the
+/// file, and `why_text` continues "not UTF-8 text, which".
 pub(crate) fn read<T>(
     path: &Path,
     name: &str,
@@ -26,7 +26,7 @@ pub(crate) fn read<T>(
     })
 }
 
-/// Where a path leads, whatever the folder is that the program runs in.
+/// Returns an absolute path, which does not depend on the current folder.
 pub(crate) fn absolute_path(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
@@ -96,7 +96,7 @@ impl<'a> TomlReader<'a> {
         !self.wrongs.is_empty()
     }
 
-    /// One text or a list of them; none at all is wrong.
+    /// Reads a text or a list of texts; an empty list is an error.
     pub(crate) fn read_texts(&mut self, value: &TomlValue<'_>, of: &str) -> Vec<String> {
         let one = |value: &TomlValue<'_>| match value.get_ref() {
             DeValue::String(text) if !text.is_empty() => Some(text.to_string()),
@@ -118,7 +118,7 @@ impl<'a> TomlReader<'a> {
         }
     }
 
-    /// One address or network, or a list of them.
+    /// Reads an address or a network, or a list of them.
     pub(crate) fn read_networks(&mut self, value: &TomlValue<'_>) -> Vec<IpNetwork> {
         let texts = self.read_texts(value, "addresses like \"10.0.0.0/8\"");
         let mut networks = Vec::with_capacity(texts.len());

@@ -6,10 +6,10 @@ use crate::options::nearest::nearest_word;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
-/// One flag. Its last name is the one by which the program knows it.
+/// A flag of the command line. The program knows the flag by its last name.
 pub(crate) struct CliFlag {
     pub(crate) names: &'static [&'static str],
-    /// What follows it, by name.
+    /// Names of the values that follow the flag.
     pub(crate) values: &'static [&'static str],
     pub(crate) doc: &'static str,
 }

@@ -3,8 +3,8 @@
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// What `memory.bytes_max = "auto"` means: half of the host's memory, or of the control group's
-/// limit where that is less.
+/// Returns the value of `memory.bytes_max = "auto"` in bytes: half of the host's memory, or of the
+/// control group's limit if that is smaller.
 pub(crate) fn memory_bytes_default() -> u64 {
     let host = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| mem_total(&text));
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();

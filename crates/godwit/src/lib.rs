@@ -96,7 +96,7 @@ const SUBCOMMANDS: &[CliSubcommand] = &[
     },
 ];
 
-/// What `godwit` does with its command line.
+/// Runs the program with its command line.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let first = arguments.first().map(|first| first.to_string_lossy().into_owned());

@@ -112,7 +112,7 @@ impl ListenUrl {
         }
     }
 
-    /// What stands before `://`.
+    /// Returns the scheme, the part before `://`.
     pub(crate) fn scheme(&self) -> &'static str {
         match self {
             ListenUrl::Network { scheme, .. } => scheme.name(),
@@ -153,20 +153,20 @@ impl fmt::Display for ListenUrl {
     }
 }
 
-/// What is to be bound.
+/// A listener to bind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenerSpec<'a> {
     pub(crate) url: &'a ListenUrl,
     /// Whether it may be reached from other hosts.
     pub(crate) open: bool,
-    /// Who may connect, where it is a unix socket.
+    /// Permissions of a unix socket's file.
     pub(crate) mode: u32,
 }
 
 /// A socket that listens.
 #[derive(Debug)]
 pub(crate) struct BoundListener {
-    /// Which of the wishes it comes from: a name may have several addresses.
+    /// Index of the listener's settings: one name may have several addresses.
     pub(crate) spec_index: usize,
     pub(crate) socket: ListenerSocket,
     /// The URL by which it can be reached.
@@ -285,7 +285,8 @@ fn bind_tcp(address: SocketAddr, only_v6: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// One socket has the datagrams of all clients: the kernel gives it the room that it may have.
+/// Binds a UDP socket. All clients share its receive buffer, so the buffer is as large as the
+/// kernel allows.
 fn bind_udp(address: SocketAddr, only_v6: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() {

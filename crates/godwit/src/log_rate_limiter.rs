@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One kind of line.
+/// Limits one kind of log line.
 #[derive(Clone, Debug)]
 pub(crate) struct LogRateLimiter {
     per_s: u32,
@@ -35,7 +35,8 @@ impl LogRateLimiter {
         LogRateLimiter { per_s, period: Arc::default() }
     }
 
-    /// It happened so many times more. `line` is given how often since the line before.
+    /// Counts `times` events, and logs if a line is due. `line` receives the number of events since
+    /// the line before.
     pub(crate) fn log(&self, times: u64, line: impl FnOnce(u64) + Send + 'static) {
         let now = Instant::now();
         let mut period = lock(&self.period);

@@ -16,12 +16,12 @@ use std::sync::{Mutex, PoisonError};
 
 #[derive(Default)]
 pub(crate) struct ProcessResources {
-    /// Where sinks hear of clients and sessions.
+    /// Distributes events about clients and sessions to sinks.
     #[cfg(feature = "sink")]
     pub(crate) hub: Arc<EventHub>,
     #[cfg(feature = "remote")]
     pub(crate) runtime: Arc<ControlRuntime>,
-    /// Whoever is asked what clients may do.
+    /// Asks servers for permissions of clients.
     #[cfg(feature = "http")]
     pub(crate) authorizer: Arc<Authorizer>,
     #[cfg(feature = "http")]
@@ -29,7 +29,7 @@ pub(crate) struct ProcessResources {
 }
 
 impl ProcessResources {
-    /// How shards ask what clients may do.
+    /// Returns the handler of the shards' authorization requests.
     pub(crate) fn authz_handler(&self) -> Option<engine::AuthzHandler> {
         #[cfg(not(feature = "http"))]
         return None;
@@ -45,7 +45,7 @@ impl ProcessResources {
 
 #[cfg(feature = "http")]
 impl ProcessResources {
-    /// Where keys of tokens came from until now.
+    /// Returns the key servers in use, so that a reload keeps their keys.
     pub(crate) fn remote_key_sets(&self) -> Vec<Arc<RemoteJwks>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -32,7 +32,7 @@ fn parse(text: &str) -> Result<PskByIdentity, LineErrors> {
     if wrongs.is_empty() { Ok(keys) } else { Err(wrongs) }
 }
 
-/// What may be a key in the wrong place is not repeated.
+/// Parses a line. Errors do not repeat text that may be a key in the wrong place.
 fn parse_psk_line(keys: &mut PskByIdentity, line: &str) -> Result<(), String> {
     // A key has no colon, and an identity may be a URN.
     let Some((identity, key)) = line.rsplit_once(':') else {

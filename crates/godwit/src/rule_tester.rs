@@ -41,19 +41,19 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// One rule that is tried.
+/// A rule to test.
 struct RuleUnderTest {
     plan: Arc<RulePlan>,
-    /// Where its options say more than its SQL.
+    /// The rule with its other options, where it has any besides its SQL.
     rule: Option<Rule>,
 }
 
-/// What the command line describes.
+/// The parsed command line.
 struct RuleTestCommand {
     /// An options file, and which of its rules; without a name all.
     config: Option<PathBuf>,
     only: Option<String>,
-    /// Where the rules come from, for messages, and their text.
+    /// Source of the rules, for messages, and their text.
     from: Option<String>,
     text: String,
     topic: Option<String>,
@@ -239,7 +239,7 @@ impl RuleTestCommand {
         if failures.is_empty() { done } else { crate::fail(&failures) }
     }
 
-    /// What the rule's options have become of a row.
+    /// Describes the messages that the rule's options make of a row.
     fn describe_outputs(
         &self,
         rule: &Rule,

@@ -53,7 +53,7 @@ pub(crate) fn markdown() -> String {
     text
 }
 
-/// What the field `reason` says of a connection that ended.
+/// Describes the values of the field `reason` for a closed connection.
 fn describe_reasons() -> String {
     let all = (0..=u8::MAX).filter_map(ReasonCode::from_byte);
     let said = all.filter(|reason| reason.is_allowed_in(PacketType::Disconnect));

@@ -48,7 +48,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What the rows of the table say.
+/// Values of the option rows about security.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SecuritySettings {
     pub(crate) acl_file: PathBuf,
@@ -67,13 +67,13 @@ pub(crate) struct SecuritySettings {
     pub(crate) jwt_url: Option<ServerUrl>,
     /// 0 threads are as many as the host is good for.
     pub(crate) limits: AuthenticatorLimits,
-    /// How long a password that was right is remembered.
+    /// Time for which a verified password is remembered, in seconds.
     pub(crate) password_cache_s: u32,
     #[cfg(feature = "mysql")]
     pub(crate) mysql: SqlAuthSettings,
     #[cfg(feature = "tables")]
     pub(crate) password_form: PasswordFormat,
-    /// Whom shards ask what a client may do.
+    /// Server that is asked for permissions of clients.
     #[cfg(feature = "http")]
     pub(crate) permits: HttpAuthzSettings,
     #[cfg(feature = "postgres")]
@@ -208,7 +208,7 @@ impl SecuritySettings {
         RemoteLimits { questions_max: self.limits.queue_max, ..self.remote.bounds }
     }
 
-    /// Where the keys of tokens are.
+    /// Sets the source of the keys of tokens.
     pub(crate) fn set_keys(&mut self, text: &str) {
         #[cfg(feature = "http")]
         {
@@ -221,7 +221,7 @@ impl SecuritySettings {
     }
 }
 
-/// Who may come in, and what they may do, of one listener or of all that have none of their own.
+/// Loaded access options of a listener, or of all listeners without their own.
 #[derive(Default)]
 pub(crate) struct LoadedAccess {
     chain: Arc<BackendChain>,
@@ -304,7 +304,7 @@ impl SecurityState {
         ListenerAuthzPools { all: self.all.permits.clone(), own }
     }
 
-    /// What shards go by, in place of the same of `options`.
+    /// Replaces the access options in the broker's `options`.
     pub(crate) fn apply_to_options(
         &self,
         wishes: &[usize],
@@ -331,8 +331,8 @@ impl SecurityState {
     }
 }
 
-/// What is read so far, and what was wrong. What most have no use for is cold: it would lie among
-/// what runs at every start.
+/// Loads access options, and collects errors. Rarely used parts are marked cold, so that they do
+/// not lie among the code of every start.
 struct SecurityLoader<'a> {
     own: &'a SecuritySettings,
     resources: &'a ProcessResources,
@@ -368,7 +368,7 @@ impl<'a> SecurityLoader<'a> {
         }
     }
 
-    /// What a listener has for itself, and the rest from all.
+    /// Loads the access options of a listener, with those of all listeners for the rest.
     #[cold]
     fn load_listener_access(
         &mut self,
@@ -569,7 +569,7 @@ impl SecurityLoader<'_> {
 
 #[cfg(feature = "remote")]
 impl SecurityLoader<'_> {
-    /// Whom we trust, where the server speaks TLS.
+    /// Returns the TLS configuration for a backend that speaks TLS.
     fn tls_config(&mut self, wanted: bool) -> Option<Arc<ClientConfig>> {
         if !wanted {
             return None;

@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// Where the options come from; `None` when help is wanted.
+/// Returns the sources of the options; `None` if help is requested.
 pub(crate) fn sources(arguments: &[OsString]) -> Result<Option<OptionSources>, Vec<String>> {
     let variables = std::env::vars_os();
     let text = |text: OsString| text.to_string_lossy().into_owned();
@@ -113,7 +113,7 @@ struct RunningBroker {
     sources: OptionSources,
     plan: OptionPlan,
     memory_bytes: u64,
-    /// Of the sockets that listen.
+    /// Ports of the listening sockets.
     ports: Vec<Option<u16>>,
     authenticator: Arc<Authenticator>,
     resources: ProcessResources,
@@ -121,7 +121,7 @@ struct RunningBroker {
     server: engine::Server,
     #[cfg(feature = "bridge")]
     links: Option<LinkSupervisor>,
-    /// Which of the settings' listeners each socket is of.
+    /// Index of the listener settings for each socket.
     listener_indexes: Vec<usize>,
     /// Removed when the process ends.
     files: Vec<SocketFile>,
@@ -350,7 +350,7 @@ pub(crate) fn collect_links(
     if wrongs.is_empty() { Ok(all) } else { Err(wrongs) }
 }
 
-/// What becomes of a note: a line, and an event where somebody wants it.
+/// Returns the handler of events: a log line, and an event for the sinks that want it.
 fn event_logger(
     #[cfg_attr(not(feature = "sink"), expect(unused))] outside: &ProcessResources,
 ) -> BrokerEventLogger {
@@ -368,13 +368,13 @@ fn event_logger(
 
 type BrokerEventLogger = Box<dyn Fn(&broker::BrokerEvent) + Send + Sync>;
 
-/// How shards ask.
-/// As many as there are cores, unless the options say how many.
+/// Returns the number of shards: the number of cores, unless the options say another.
 fn shard_count(settings: &ProgramSettings) -> usize {
     let wanted = if settings.shards == 0 { host::core_count() } else { settings.shards };
     wanted.min(broker::limits::SHARDS_MAX)
 }
 
+/// Returns the handler of the shards' authentication requests.
 fn auth_handler(authenticator: Arc<Authenticator>) -> engine::AuthHandler {
     Arc::new(move |engine::AuthTask { request, liveness, responder: answer }| {
         authenticator.authenticate(
@@ -392,7 +392,8 @@ fn register_signals(stopping: &Arc<AtomicBool>) -> io::Result<Signals> {
     Signals::new([SIGHUP, SIGINT, SIGTERM])
 }
 
-/// What shards go by: the options, with what files say and where each socket has its own.
+/// Returns the broker's options with the contents of files, and with the own options of each
+/// socket.
 fn effective_options(
     settings: &ProgramSettings,
     security: &SecurityState,
@@ -406,7 +407,7 @@ fn effective_options(
     security.apply_to_options(wishes, options)
 }
 
-/// What is behind each listener, from its files.
+/// Loads the transport layers of each listener from its files.
 pub(crate) fn load_listener_transports(
     settings: &ProgramSettings,
 ) -> Result<Vec<ListenerTransport>, Vec<String>> {
@@ -451,7 +452,7 @@ fn load_listener_transport(listener: &ListenerSettings) -> Result<ListenerTransp
     Ok(ListenerTransport { quic: Some(quic), ..own })
 }
 
-/// What a WebSocket listener serves.
+/// Returns the resource of a WebSocket listener.
 fn websocket_site(listener: &ListenerSettings) -> Option<WebSocketSite> {
     let path = listener.url.web_path()?;
     let listed = &listener.transport.ws_origins;

@@ -194,10 +194,10 @@ impl TransferProgress {
     }
 }
 
-/// What a line of an export says.
+/// A line of an export.
 enum ExportLine {
     Pair(KeySpace, Vec<u8>, Vec<u8>),
-    /// How many pairs there were: what was cut off has none such.
+    /// Number of pairs, at the end of a complete export.
     End(u64),
 }
 
@@ -205,8 +205,8 @@ fn end_line(pairs: u64) -> String {
     format!(r#"{{"pairs":{pairs}}}"#)
 }
 
-/// What `export` writes, spaces between the parts allowed. No part holds a quote or a backslash, so
-/// nothing needs to be unescaped.
+/// Parses a line as `export` writes it; spaces between the parts are allowed. No part contains a
+/// quote or a backslash, so nothing has to be unescaped.
 fn parse_export_line(line: &str) -> Option<ExportLine> {
     let parts: Vec<_> = line.split('"').collect();
     if let [open, "pairs", rest] = parts[..] {
@@ -263,7 +263,7 @@ const BEHIND_THE_END: &str = "nothing may follow the line with the number of pai
 const NO_LINE: &str = "not a line that export writes, use one like \
                        {\"space\":\"queues\",\"key\":\"00ff\",\"value\":\"\"}";
 
-/// What one batch of an import holds.
+/// Bytes of one batch of an import.
 const BATCH: usize = 256 << 10;
 
 const HELP: &str = "\

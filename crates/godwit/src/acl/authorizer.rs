@@ -23,7 +23,7 @@ use rustls::ClientConfig;
 use std::sync::{Arc, Mutex, PoisonError};
 use tracing::warn;
 
-/// What the rows of the table say.
+/// Values of the option rows about authorization by HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HttpAuthzSettings {
     pub(crate) answer: HttpAnswerFormat,
@@ -32,7 +32,7 @@ pub(crate) struct HttpAuthzSettings {
 }
 
 impl HttpAuthzSettings {
-    /// What the shards are told.
+    /// Returns the options for the shards.
     pub(crate) fn broker_settings(&self) -> Option<AuthzOptions> {
         let is_particular = self.call.uses_variable(AuthVariable::QoS)
             || self.call.uses_variable(AuthVariable::Retain);
@@ -42,10 +42,10 @@ impl HttpAuthzSettings {
     }
 }
 
-/// Whom the shards ask about the clients of each listener; none where nobody is asked.
+/// Servers that are asked about the clients of each listener; `None` where no server is asked.
 #[derive(Default)]
 pub(crate) struct ListenerAuthzPools {
-    /// Of listeners without an entry.
+    /// Server for listeners without an entry.
     pub(crate) all: Option<Arc<ConnectionPool<HttpAuthzServer>>>,
     /// By `ListenerId`.
     pub(crate) own: Vec<Option<Option<Arc<ConnectionPool<HttpAuthzServer>>>>>,

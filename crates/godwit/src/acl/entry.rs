@@ -4,7 +4,7 @@
 use broker::acl_rules::{ANY_QOS, AclRule, TopicPattern};
 use serde_json::Value;
 
-/// One entry's words; an empty one is not there.
+/// Texts of an entry; an absent text is empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AclEntry {
     pub(crate) permission: String,
@@ -76,7 +76,7 @@ impl AclEntry {
     }
 }
 
-/// One word or a list of them.
+/// Reads a text or a list of texts.
 fn read_texts(value: &Value) -> Option<Vec<String>> {
     let one = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),

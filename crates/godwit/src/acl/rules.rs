@@ -231,7 +231,7 @@ impl AclFileParser<'_, '_> {
         all
     }
 
-    /// One number or a list of them, each with its place.
+    /// Reads a number or a list of numbers, each with its position.
     fn read_numbers(&self, value: &TomlValue<'_>) -> Vec<(usize, Option<u64>)> {
         let one = |value: &TomlValue<'_>| match value.get_ref() {
             DeValue::Integer(number) => {

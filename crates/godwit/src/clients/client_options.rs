@@ -82,14 +82,14 @@ pub(super) struct ClientOptions {
     pub(super) quiet: bool,
 }
 
-/// Where a broker listens.
+/// Address of a broker.
 #[derive(Debug, PartialEq, Eq)]
 enum BrokerAddress<'a> {
     Network { scheme: UrlScheme, host: &'a str, port: u16 },
     Unix(&'a str),
 }
 
-/// What the broker said when it took us in.
+/// Limits that the broker announced in CONNACK.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnAckLimits {
     pub(super) session_present: bool,
@@ -175,7 +175,7 @@ impl ClientOptions {
         Ok(true)
     }
 
-    /// What only shows once all flags are read.
+    /// Checks flags that depend on each other, after all flags are read.
     pub(super) fn check_flags(&mut self, id_given: bool) -> Result<(), String> {
         if let Some((name, _)) = self.host.split_once("://")
             && name != "unix"
@@ -284,7 +284,7 @@ impl ClientOptions {
         properties
     }
 
-    /// Where the broker is. Flags that only TLS has ask for it.
+    /// Returns the address of the broker. Flags that only TLS has select TLS.
     fn broker_address(&self) -> BrokerAddress<'_> {
         if let Some(path) = self.host.strip_prefix("unix://") {
             return BrokerAddress::Unix(path);

@@ -26,7 +26,7 @@ pub(super) struct BlockingConnection {
     pinged_at: Option<Instant>,
 }
 
-/// One whole packet, still encoded.
+/// A whole packet, still encoded.
 pub(super) struct EncodedPacket(Vec<u8>);
 
 enum ReaderEvent {
@@ -36,7 +36,7 @@ enum ReaderEvent {
     Lost(String),
 }
 
-/// What a client waits for.
+/// An input that a client waits for.
 pub(super) enum ClientInput {
     Frame(EncodedPacket),
     Lines(Vec<Vec<u8>>),
@@ -154,7 +154,7 @@ impl BlockingConnection {
         }
     }
 
-    /// What is there already, without waiting.
+    /// Returns an input that is there already, without waiting.
     pub(super) fn try_receive(&mut self) -> Option<ClientInput> {
         let event = self.events.try_recv().ok()?;
         match event {
@@ -283,7 +283,7 @@ fn read_frames(mut stream: ClientStream, frames: &SyncSender<ReaderEvent>) {
     let _ = frames.send(ReaderEvent::Lost(why));
 }
 
-/// One line as soon as it is there, and with it those that came in the same read.
+/// Sends each line as soon as it is complete, together with the lines of the same read.
 fn read_lines(asked: &Receiver<()>, lines: &SyncSender<ReaderEvent>) {
     let mut stdin = BufReader::with_capacity(CHUNK_BYTES, io::stdin());
     while asked.recv().is_ok() {

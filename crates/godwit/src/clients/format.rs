@@ -41,7 +41,7 @@ pub(super) const FIELDS: &[(char, &str)] = &[
 ];
 
 impl MessageFormat {
-    /// What `-v` and no flag at all stand for.
+    /// Returns the format for `-v`, and for no flag at all.
     pub(super) fn plain(verbose: bool, newline: bool) -> MessageFormat {
         let mut parts = Vec::new();
         if verbose {
@@ -123,7 +123,7 @@ fn write_field(
     }
 }
 
-/// Nothing where the message has no such property.
+/// Writes a property of the message, or nothing if the message does not have it.
 fn write_properties(letter: char, message: &Publish<'_>, out: &mut impl Write) -> io::Result<()> {
     let mut space = "";
     for property in message.properties.iter() {

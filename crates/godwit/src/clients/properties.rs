@@ -5,7 +5,7 @@ use crate::options::nearest::nearest_word;
 use mqtt::property::{PROPERTIES, PropertyKind, PropertyRepeats, PropertyRow, WILL};
 use mqtt::{PacketType, PropertiesBuf, Property};
 
-/// What `-D` gave, by the packet that carries it.
+/// Properties given by `-D`, by the packet that carries them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PacketProperties {
     pub(super) connect: PropertiesBuf,

@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug)]
 struct PublishCommand {
     options: ClientOptions,
@@ -154,14 +154,14 @@ impl PublishCommand {
     }
 }
 
-/// Where the messages come from.
+/// Source of the messages.
 enum PublishSource {
     Lines { lines: StdinLines, pending: VecDeque<Vec<u8>> },
     Repeat { payload: Vec<u8>, left: u32, next_at: Instant },
     Ended,
 }
 
-/// What the broker still owes a message in flight.
+/// Acknowledgement that a message in flight still needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExpectedAck {
     /// PUBACK

@@ -61,7 +61,7 @@ fn help(all: &[CliFlag]) -> String {
     help
 }
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug)]
 struct SubscribeCommand {
     client: ClientOptions,
@@ -380,7 +380,7 @@ fn disconnect_error(reason: ReasonCode) -> ClientError {
     }
 }
 
-/// Whoever read our output has gone, which is how `sub | head` ends.
+/// Returns the error of a closed stdout, with which `sub | head` ends.
 fn stdout_error(error: io::Error) -> ClientError {
     match error.kind() {
         io::ErrorKind::BrokenPipe => ClientError::new(0, ""),

@@ -85,7 +85,7 @@ impl TransportTunnel {
     }
 }
 
-/// Until either side is done.
+/// Relays bytes until either side is closed.
 fn relay_bytes(transport: &mut TunnelTransport, mut near: &UnixStream) -> io::Result<()> {
     let (mut inward, mut outward) = (TunnelBuffer::default(), TunnelBuffer::default());
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -226,7 +226,7 @@ impl TunnelTransport {
         }
     }
 
-    /// What to wait for at its socket, where somebody would read.
+    /// Returns the events to poll for at the transport's socket.
     fn interest(&self, is_read: bool) -> PollFlags {
         let mut flags = PollFlags::empty();
         match self {
@@ -271,5 +271,5 @@ impl TunnelBuffer {
 }
 
 const CHUNK_BYTES: usize = 64 * 1024;
-/// How long the last words of a client that is gone may take.
+/// Time for the last bytes of a client that has closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);

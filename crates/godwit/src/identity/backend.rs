@@ -14,7 +14,7 @@ use std::time::Instant;
 use tracing::{debug, info, warn};
 
 pub(crate) trait AuthBackend: Send + Sync {
-    /// One word, for logs and options.
+    /// Returns the name in one word, for logs and options.
     fn name(&self) -> &'static str;
 
     /// The authentication methods of MQTT 5.0 that it knows. It is asked about clients that name
@@ -38,18 +38,18 @@ pub(crate) trait AuthBackend: Send + Sync {
 #[derive(Debug)]
 pub(crate) enum BackendOutcome {
     Allow(Box<Principal>),
-    /// It has more to answer than it may.
+    /// Too many requests wait.
     Busy,
     /// The client has to say more. What has to be remembered comes back with it.
     Challenge {
         data: Box<[u8]>,
         memory: SecretBytes,
     },
-    /// It knows the client, and this is not the client. The words are for the log only.
+    /// The backend knows the user, and the credentials are wrong. The text is for the log only.
     Deny(&'static str),
-    /// It knows nothing of the client: the next one is asked.
+    /// The backend does not know the user: the next one is asked.
     Ignore,
-    /// It should know and cannot say. Nobody is let in because a backend is dead.
+    /// The backend cannot decide. A failed backend lets no client in.
     Fail(String),
 }
 
@@ -114,17 +114,17 @@ pub(crate) struct AuthAttempt {
     pub(crate) backend_index: usize,
     /// When the client came.
     pub(crate) arrived_at: Instant,
-    /// Nobody is asked about a client that has gone.
+    /// Liveness of the connection: no backend is asked about a closed one.
     pub(crate) liveness: ConnectionLiveness,
     /// Instead of asking the backend whose turn it is, which has heard what it needs.
     pub(crate) work: Option<BackendTask>,
     pub(crate) answer: Box<dyn FnOnce(AuthDecision) + Send>,
 }
 
-/// What a backend has left to compute.
+/// Remaining computation of a backend, for a thread of the authenticator.
 pub(crate) struct BackendTask(Box<dyn FnOnce(&AuthRequest) -> BackendOutcome + Send>);
 
-/// Where one backend's outcome goes.
+/// Receives the outcome of one backend.
 pub(crate) struct BackendReply {
     attempt: Option<Box<AuthAttempt>>,
     authenticator: Arc<Authenticator>,
@@ -152,7 +152,8 @@ impl AuthAttempt {
         }
     }
 
-    /// Nobody knows the client. If it did not say who it is, that may be all right.
+    /// Finishes a request that no backend knows. A client without a user name may be allowed as
+    /// anonymous.
     pub(crate) fn finish_unknown(self, authenticator: &Arc<Authenticator>) {
         let verdict = match (has_no_credentials(&self.request), self.chain.anonymous) {
             (true, true) => Ok(("none", Box::default())),
@@ -162,7 +163,8 @@ impl AuthAttempt {
         self.finish(authenticator, verdict);
     }
 
-    /// What an earlier chain found out says nothing of who may come in today: it begins again.
+    /// Finishes a request. Outcomes of an earlier chain of backends are discarded, and the request
+    /// starts again.
     fn finish(
         mut self,
         authenticator: &Arc<Authenticator>,
@@ -219,7 +221,7 @@ impl BackendReply {
         self.apply_outcome(outcome);
     }
 
-    /// Who is asked about, until there is an answer.
+    /// Returns the request, until there is a decision.
     #[cfg(feature = "remote")]
     pub(crate) fn claim(&self) -> Option<Arc<AuthRequest>> {
         self.attempt.as_ref().map(|case| case.request.clone())

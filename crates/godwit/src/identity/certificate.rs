@@ -4,7 +4,7 @@ use super::backend::{AuthBackend, BackendOutcome, BackendReply};
 use broker::authentication::Principal;
 use broker::{AuthRequest, PeerCertificate};
 
-/// What of a certificate is a name.
+/// Part of a certificate that is used as a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CertificateNameField {
     AlternativeName,

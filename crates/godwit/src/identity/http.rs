@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What the rows of the table say.
+/// Values of the option rows about authentication by HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HttpAuthSettings {
     pub(crate) call: HttpCallSettings,
@@ -133,7 +133,7 @@ enum CachedDecision {
     Ignore,
 }
 
-/// What comes when there are so many is asked each time.
+/// Largest number of cached answers; further requests are made each time.
 const ANSWERS_MAX: usize = 10_000;
 
 impl AuthResponseCache {
@@ -149,7 +149,7 @@ impl AuthResponseCache {
         })
     }
 
-    /// Of everything that the answer or what becomes of it depends on.
+    /// Hashes everything that the answer and its consequences depend on.
     fn key(&self, request: &AuthRequest, target: &str, body: &[u8]) -> [u8; 32] {
         let mut all = digest::Context::new(&digest::SHA256);
         let user = request.user_name.as_deref().unwrap_or_default();

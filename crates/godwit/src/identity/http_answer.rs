@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// More of them is a mistake, and memory for each session.
 const RULES_MAX: usize = 10_000;
 
-/// What the status of an answer says, and a body that may be anything.
+/// Decision of an answer by its status, with any body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusDecision {
     Allow,
@@ -178,7 +178,7 @@ fn evaluate_body(
     Ok(BackendOutcome::Allow(Box::new(principal)))
 }
 
-/// What EMQX takes for true; anything else is false.
+/// Whether EMQX takes the value for true; any other value is false.
 fn is_true(value: &Value) -> bool {
     match value {
         Value::Bool(yes) => *yes,
@@ -193,7 +193,7 @@ fn read_seconds(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str()?.parse::<u64>().ok().map(|seconds| seconds as f64))
 }
 
-/// It is who it says it is, since the server knows what it was told.
+/// Returns the principal with the names of the request, which the server has accepted.
 fn principal_of_request(request: &AuthRequest) -> Principal {
     Principal { user: request.user_name.as_deref().map(Arc::from), ..Principal::default() }
 }

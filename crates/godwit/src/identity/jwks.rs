@@ -26,7 +26,7 @@ pub(crate) struct RemoteJwks {
     bounds: RemoteLimits,
     runtime: Arc<ControlRuntime>,
     state: Mutex<JwksState>,
-    /// One fetches; whoever came meanwhile has what it brought.
+    /// Held by the task that fetches; tasks that come meanwhile use its result.
     turn: tokio::sync::Mutex<()>,
     waiting: AtomicUsize,
 }
@@ -34,7 +34,7 @@ pub(crate) struct RemoteJwks {
 #[derive(Default)]
 struct JwksState {
     keys: Option<Arc<KeySet>>,
-    /// How often somebody has fetched them.
+    /// Number of fetches so far.
     fetches: u64,
     begun: Option<Instant>,
     is_fetching: bool,

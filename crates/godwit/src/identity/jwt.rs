@@ -19,21 +19,21 @@ pub(crate) struct JwtBackend {
     pub(crate) reading: Arc<JwtValidator>,
 }
 
-/// Where the keys come from.
+/// Source of the keys.
 pub(crate) enum JwtKeySource {
     File(KeySet),
     #[cfg(feature = "http")]
     Url(Arc<RemoteJwks>),
 }
 
-/// How a token is read.
+/// Validates tokens.
 #[derive(Debug)]
 pub(crate) struct JwtValidator {
     pub(crate) place: TokenLocation,
     pub(crate) claims: JwtClaimNames,
 }
 
-/// Where in CONNECT the token is.
+/// Field of CONNECT that contains the token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TokenLocation {
     #[default]
@@ -57,7 +57,8 @@ pub(crate) struct JwtClaimNames {
 const EARLY_S: u64 = 5;
 
 impl JwtValidator {
-    /// What does not look like a token is somebody's password.
+    /// Returns the token of a request. A text without the form of a token is a password for other
+    /// backends.
     fn find_token<'a>(&self, request: &'a AuthRequest) -> Option<ParsedJwt<'a>> {
         let text = match self.place {
             TokenLocation::Password => {
@@ -177,7 +178,7 @@ fn read_groups(value: &Value) -> Result<Vec<Arc<str>>, &'static str> {
 pub(super) struct ParsedJwt<'a> {
     header: Value,
     body: &'a str,
-    /// What was signed.
+    /// The signed part.
     signed_text: &'a str,
     signature: Vec<u8>,
 }
@@ -197,7 +198,7 @@ impl ParsedJwt<'_> {
     }
 }
 
-/// How long it is still valid, if it does not last for ever.
+/// Returns the remaining lifetime in milliseconds; `None` without an expiry.
 fn remaining_lifetime_ms(body: &Value, now: u64) -> Result<Option<u64>, &'static str> {
     let time = |name: &str| match body.get(name) {
         None => Ok(None),
@@ -222,7 +223,7 @@ fn remaining_lifetime_ms(body: &Value, now: u64) -> Result<Option<u64>, &'static
     }
 }
 
-/// One audience or a list.
+/// Whether the token is for an audience; `aud` is a text or a list.
 fn has_audience(body: &Value, audience: &str) -> bool {
     match body.get("aud") {
         Some(Value::String(one)) => one == audience,
@@ -245,7 +246,7 @@ fn read_rules(value: &Value) -> Result<AclRuleSet, &'static str> {
     rules.map(AclRuleSet::new).ok_or("the token's rules are not as they have to be")
 }
 
-/// One rule of a list: as in our ACL file, or with `permission` and `action` as EMQX has it.
+/// Reads a rule of a list: as in our ACL file, or with `permission` and `action` as EMQX writes it.
 fn read_rule(value: &Value) -> Option<Vec<AclRule>> {
     if value.get("permission").is_some() {
         return AclEntry::from_json(value, "").and_then(|entry| entry.to_rules()).ok();

@@ -142,7 +142,7 @@ impl KeySet {
         Ok(all)
     }
 
-    /// Nothing but a JWK set, as a server publishes it.
+    /// Parses a JWK set, as a server publishes it.
     #[cfg(feature = "http")]
     pub(crate) fn from_set(bytes: &[u8]) -> Result<KeySet, String> {
         let all = KeySet::parse_set(std::str::from_utf8(bytes).unwrap_or_default())?;

@@ -59,14 +59,14 @@ struct AuthenticatorState {
     limits: AuthenticatorLimits,
     /// Notes of whom we did not let in.
     refusals: LogRateLimiter,
-    /// The same of addresses.
+    /// Limits log lines about addresses with too many failures.
     barred_sources: LogRateLimiter,
     /// Threads of each class, and those of them that wait at their bell.
     threads: [usize; 2],
     idle: [usize; 2],
 }
 
-/// What a thread may take from the shards.
+/// Priority of a thread in comparison with the shards.
 #[derive(Clone, Copy, Debug)]
 enum AuthThreadClass {
     /// The first thread has a share of a core however busy the shards are: a third at most.
@@ -179,7 +179,7 @@ impl Authenticator {
         self.wake_threads(state);
     }
 
-    /// Somebody takes what is in the queue.
+    /// Wakes or starts threads for the requests in the queue.
     fn wake_threads(self: &Arc<Authenticator>, mut state: MutexGuard<'_, AuthenticatorState>) {
         let mut waiting = state.queue.len();
         for class in [AuthThreadClass::Guaranteed, AuthThreadClass::IdleOnly] {

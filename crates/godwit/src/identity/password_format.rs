@@ -7,12 +7,12 @@ use super::verified_cache::VerifiedCache;
 use ring::{digest, pbkdf2};
 use std::num::NonZeroU32;
 
-/// What stands in a table.
+/// Form of the passwords in a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PasswordFormat {
     pub(crate) hash_kind: PasswordHashKind,
     pub(crate) salt: SaltPosition,
-    /// Of PBKDF2.
+    /// Iterations of PBKDF2.
     pub(crate) rounds: u32,
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum PasswordHashKind {
     Tagged,
 }
 
-/// Where it stands when both are hashed once.
+/// Position of the salt if it is hashed once together with the password.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SaltPosition {
     None,
@@ -36,7 +36,7 @@ pub(crate) enum SaltPosition {
     Suffix,
 }
 
-/// What a password is compared with.
+/// A stored password that a client's password is compared with.
 pub(crate) enum StoredPassword {
     Digest { by: &'static digest::Algorithm, before: Vec<u8>, after: Vec<u8>, hash: Vec<u8> },
     Pbkdf2 { by: pbkdf2::Algorithm, rounds: NonZeroU32, salt: Vec<u8>, hash: Vec<u8> },

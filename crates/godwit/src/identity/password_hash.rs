@@ -66,12 +66,12 @@ const SHA512_BYTES: usize = 64;
 const BLOCKS_MIN: usize = 33 * 1024;
 
 impl PasswordHash {
-    /// Of a new password.
+    /// Hashes a new password.
     pub(crate) fn from_password(password: &[u8]) -> Result<PasswordHash, String> {
         PasswordHash::argon2id_of(password, COST)
     }
 
-    /// The same with more than five times the work for whoever guesses, and for each login.
+    /// Hashes a new password with more than five times the work, for attackers and for each login.
     pub(crate) fn from_password_strong(password: &[u8]) -> Result<PasswordHash, String> {
         PasswordHash::argon2id_of(password, COST_STRONG)
     }
@@ -85,7 +85,7 @@ impl PasswordHash {
         Ok(PasswordHash::Argon2id { cost, salt: salt.into(), hash })
     }
 
-    /// Of a new password, for clients that prove it by SCRAM.
+    /// Derives a SCRAM verifier of a new password.
     pub(crate) fn scram_from_password(password: &[u8]) -> Result<PasswordHash, String> {
         let verifier =
             ScramVerifier::from_password(password).ok_or("the system gives no random bytes")?;
@@ -231,8 +231,8 @@ fn argon2id(cost: Argon2Cost, salt: &[u8], password: &[u8], len: usize) -> Optio
 }
 
 thread_local! {
-    /// What the last hash of this thread worked in. A third to a half of a hash's time is the
-    /// system's, for memory that it has to find and clear.
+    /// Memory of this thread's last hash. To allocate and clear it anew would take a third to a
+    /// half of a hash's time.
     static BLOCKS: Cell<Vec<Block>> = const { Cell::new(Vec::new()) };
 }
 

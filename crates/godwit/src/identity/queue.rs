@@ -17,7 +17,7 @@ pub(crate) struct AuthQueue {
     /// Entries that have been with a backend already, and come before the others.
     resumed: AuthQueueLane,
     arrived: AuthQueueLane,
-    /// Of the claims in both.
+    /// Bytes of the requests in both queues.
     bytes: usize,
     /// Entries that came since those of closed connections were looked for.
     pushed: usize,
@@ -30,7 +30,7 @@ struct AuthQueueLane {
     served: BTreeMap<Option<IpAddr>, u32>,
 }
 
-/// So many addresses are told apart; then all begin anew.
+/// Number of addresses that are told apart; beyond it all begin anew.
 const ADDRESSES_MAX: usize = 4_096;
 
 /// An oldest entry that has waited for longer means overload.

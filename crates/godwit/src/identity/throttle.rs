@@ -22,7 +22,7 @@ struct AuthFailures {
 /// In which all tries come back.
 const WINDOW: Duration = Duration::from_secs(60);
 const SOURCES_MAX: usize = 16 * 1024;
-/// Whoever looks through all of them holds up who asks.
+/// Interval between two sweeps, since a sweep delays requests.
 const SWEPT_EVERY: Duration = Duration::from_secs(1);
 
 impl AuthThrottle {
@@ -63,7 +63,7 @@ impl AuthThrottle {
 }
 
 impl AuthFailures {
-    /// Those that time has not taken back yet.
+    /// Returns the failures that are not forgiven yet.
     fn count_remaining(self, now: Instant, tries: u32) -> u32 {
         let passed = now.saturating_duration_since(self.since).as_millis();
         let back = passed * u128::from(tries) / WINDOW.as_millis();

@@ -144,7 +144,7 @@ impl UserFile {
     }
 }
 
-/// What a line can hold before its colon.
+/// Checks that a name can stand before the colon of a line.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     match name {
         "" => Err("the user name is empty".into()),

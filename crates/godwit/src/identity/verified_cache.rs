@@ -27,7 +27,7 @@ struct VerifiedEntries {
     order: VecDeque<(VerifiedTag, Instant)>,
 }
 
-/// Nothing of it is for logs.
+/// Prints no content, since logs must not have it.
 impl fmt::Debug for VerifiedCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
@@ -36,8 +36,8 @@ impl fmt::Debug for VerifiedCache {
 
 type VerifiedTag = [u8; 32];
 
-/// So many checks in a second are work whatever is remembered: they cost little, and with so few
-/// nobody can tell by the time whether a password was used before.
+/// Checks a second that are computed in spite of a cached result: they cost little, and hide by
+/// their time whether a password was used before.
 const CHECKS_BY_WORK: u32 = 10;
 /// The oldest of more than these makes room.
 pub(crate) const ENTRIES_MAX: usize = 10_000;

@@ -17,7 +17,7 @@ impl ConfigDraft {
         self.credentials_note.get_or_insert_with(|| note.to_string());
     }
 
-    /// What follows where nothing else is said.
+    /// Sets an option that follows from the absence of a key, unless it is set already.
     pub(super) fn imply_once(&mut self, key: &'static str, text: &str, note: &str) {
         if self.setting(key).is_none() {
             self.add_implied(key, text, note);
@@ -166,7 +166,7 @@ pub(super) fn finish_access(draft: &mut ConfigDraft) {
     draft.has_no_users = says("false") && !draft.requires_authentication();
 }
 
-/// What EMQX says of one listener's authentication.
+/// Finishes the authentication of one listener of EMQX's.
 fn finish_listener_access(listener: &mut DraftListener, draft: &mut ConfigDraft) {
     let is_asked = listener.asks_nobody.is_none();
     let own = listener.own_backends.take().filter(|_| is_asked);
@@ -228,7 +228,7 @@ fn in_place_of_all(own: Vec<DraftSetting>, draft: &ConfigDraft) -> Option<Vec<Dr
     all_fit.then_some(all)
 }
 
-/// What a value was cut to.
+/// Notes values that were cut to a bound.
 pub(super) fn note_clamped(draft: &mut ConfigDraft) {
     let of_all = draft.settings.iter();
     let of_listeners = draft.listeners.iter().flat_map(|one| one.settings.iter());

@@ -5,7 +5,7 @@ use super::draft::{ConfigDraft, DraftUser, UnsupportedKey};
 use super::row::ImportValue;
 use super::units;
 
-/// What is known of each, by its name there.
+/// Databases found so far, by their names in the original.
 #[derive(Default)]
 pub(super) struct AuthDatabases {
     servers: Vec<(&'static str, DatabaseParts)>,
@@ -226,7 +226,7 @@ pub(super) fn read_map(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     Ok(ImportValue::Map(fields.iter().map(pair).collect::<Result<_, String>>()?))
 }
 
-/// The same as `a=%u,b=%c`.
+/// Reads parameters in the form `a=%u,b=%c`.
 pub(super) fn read_pairs(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     let pair = |pair: &str| {
         let pair = pair.trim().split_once('=');
@@ -236,7 +236,7 @@ pub(super) fn read_pairs(entry: &ConfigEntry<'_>) -> Result<ImportValue, String>
     pairs.map(ImportValue::Map).ok_or_else(|| "use NAME=VALUE,NAME=VALUE".to_string())
 }
 
-/// Who is asked by HTTP: `auth` or `acl`.
+/// Returns the prefix of the options for a request: `auth` or `acl`.
 fn http_option_prefixes(entry: &ConfigEntry<'_>) -> [&'static str; 2] {
     match entry.key.contains("acl_req") || entry.key.starts_with("authorization") {
         true => ["acl.http_method", "acl.http_headers"],
@@ -244,7 +244,7 @@ fn http_option_prefixes(entry: &ConfigEntry<'_>) -> [&'static str; 2] {
     }
 }
 
-/// Where NanoMQ asks: 200 is its yes, whatever stands in it, and every other status its no.
+/// Reads a URL of NanoMQ's, for which 200 with any body allows, and every other status denies.
 pub(super) fn status_url(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let [url, answer] = match entry.key.contains("acl_req") {
         true => ["acl.http_url", "acl.http_answer"],
@@ -285,7 +285,7 @@ pub(super) fn read_headers(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> 
     Ok(())
 }
 
-/// One header of NanoMQ's old file, where the name stands in the key.
+/// Reads a header of NanoMQ's old file, where the key contains the name.
 pub(super) fn read_header(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let name = entry.names.last().cloned().unwrap_or_default();
     let value = entry.text()?.to_string();
@@ -324,7 +324,7 @@ pub(super) fn plain_user(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Re
     Ok(())
 }
 
-/// The same in two lines with one number, `auth.1.login` and `auth.1.password`.
+/// Reads a user in two lines with one number, `auth.1.login` and `auth.1.password`.
 pub(super) fn numbered_user(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,

@@ -14,11 +14,11 @@ pub(super) struct DraftBridge {
     pub(super) servers: Vec<(String, String)>,
     pub(super) has_tls: bool,
     pub(super) is_off: bool,
-    /// How it knows its servers there, where that has no equal here; a file of CAs will do.
+    /// Verification of servers in the original that has no equal here; a file of CAs replaces it.
     pub(super) unproven: Option<String>,
     /// Both sides have one key there, which a bridge cannot have here.
     pub(super) lacks_key: bool,
-    /// Nothing that goes out is retained there.
+    /// Outgoing messages are not retained there.
     pub(super) clears_retain: bool,
     pub(super) settings: Vec<DraftSetting>,
     pub(super) outward: Vec<BridgeTopics>,
@@ -28,7 +28,7 @@ pub(super) struct DraftBridge {
 /// Topics that go one way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BridgeTopics {
-    /// What belongs together in the source.
+    /// Name that connects the entries of one bridge in the source.
     pub(super) id: String,
     pub(super) note: String,
     pub(super) filter: String,
@@ -135,7 +135,7 @@ impl ConfigDraft {
     }
 }
 
-/// Those with the number that the entry has in its place.
+/// Returns the topics with the number in the entry's key.
 fn topics_by_number<'a>(
     all: &'a mut Vec<BridgeTopics>,
     entry: &ConfigEntry<'_>,
@@ -201,7 +201,7 @@ pub(super) fn read_clean_start(
     Ok(())
 }
 
-/// What waits for any bridge; which there are shows only at the end.
+/// Reads the bound of every bridge's queue; the bridges are known only at the end.
 pub(super) fn read_queue_limit(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,
@@ -261,7 +261,7 @@ fn server_url(server: &str, has_tls: bool) -> String {
     format!("{scheme}://{rest}")
 }
 
-/// What fits together only once all is known.
+/// Completes the bridges after all entries are known.
 pub(super) fn finish_bridges(draft: &mut ConfigDraft) {
     let mut bridges = std::mem::take(&mut draft.bridges);
     let queue = draft.bridge_queue.take().filter(|_| !draft.off.contains(&"bridge.sqlite"));

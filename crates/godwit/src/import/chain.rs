@@ -36,7 +36,7 @@ struct ChainLink {
     kind: String,
     /// There is one of its kind before it.
     is_second: bool,
-    /// How many rules there were before it and behind it.
+    /// Number of rules before the link and behind it.
     rules: std::ops::Range<usize>,
 }
 
@@ -153,9 +153,9 @@ pub(super) fn note_rules(draft: &mut ConfigDraft, from: usize) {
 /// Options of ours that one kind of link is written as.
 struct ChainOptions {
     kind: &'static str,
-    /// It is carried over where all of these are there.
+    /// Options that must all be set for the link to count as carried over.
     needs: &'static [&'static str],
-    /// What all its options begin with.
+    /// Common prefix of the link's options.
     prefix: &'static str,
 }
 
@@ -316,7 +316,7 @@ fn source_rank(kind: &str) -> u8 {
     }
 }
 
-/// What sources say is kept as far as it is asked in the same order here.
+/// Keeps the rules of sources as far as they are asked in the same order here.
 pub(super) fn finish_sources(draft: &mut ConfigDraft) {
     let links = std::mem::take(&mut draft.chains.sources);
     let is_by_one_table = |kind: &str, draft: &ConfigDraft| {

@@ -5,13 +5,13 @@
 use super::erlang_terms::ErlangTerm;
 use broker::acl_rules::IpNetwork;
 
-/// One alternative. An empty list asks for nothing.
+/// An alternative of a condition. An empty list has no requirement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ClientCondition {
     pub(super) users: Vec<String>,
     pub(super) client_ids: Vec<String>,
     pub(super) addresses: Vec<String>,
-    /// What of the original it leaves out.
+    /// Part of the original that the alternative leaves out.
     pub(super) left_out: Option<String>,
 }
 
@@ -110,7 +110,7 @@ pub(super) fn union_all(parts: impl Iterator<Item = ClientAlternatives>) -> Clie
     Ok(all)
 }
 
-/// One of these names or addresses.
+/// Returns the condition that a client has one of these names or addresses.
 pub(super) fn conditions_of_names(kind: &str, names: &[String]) -> ClientAlternatives {
     let everyone = || Ok(vec![ClientCondition::default()]);
     let own = ClientCondition::default();

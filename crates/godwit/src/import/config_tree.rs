@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
-/// Where something stands. Shown as `FILE:LINE`.
+/// Location in a file, shown as `FILE:LINE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SourceLocation {
     pub(super) file: Rc<str>,
@@ -78,7 +78,7 @@ impl ConfigNode {
         self.field(name).and_then(ConfigNode::text)
     }
 
-    /// One text, or each of a list.
+    /// Returns a text, or each text of a list.
     pub(super) fn texts(&self) -> Option<Vec<&str>> {
         match &self.tree {
             ConfigTree::Text(text) => Some(vec![text]),
@@ -92,7 +92,7 @@ impl ConfigNode {
 pub(super) struct ConfigEntry<'a> {
     /// The whole of it: `listeners.tcp.default.bind`.
     pub(super) key: String,
-    /// What stands where the row has a `*`.
+    /// Names in the place of each `*` of the row.
     pub(super) names: Vec<String>,
     pub(super) node: &'a ConfigNode,
 }
@@ -102,7 +102,7 @@ impl ConfigEntry<'_> {
         self.node.text().ok_or_else(|| "this is a list or in braces, use one value".to_string())
     }
 
-    /// What stands where the row has its first `*`; empty without one.
+    /// Returns the name in the place of the row's first `*`; empty without one.
     pub(super) fn first_wildcard(&self) -> &str {
         self.names.first().map_or("", String::as_str)
     }
@@ -137,7 +137,7 @@ pub(super) struct ConfigFolder {
     root: PathBuf,
 }
 
-/// Nobody writes a configuration that is longer.
+/// Largest size of a configuration file in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 impl ConfigFolder {

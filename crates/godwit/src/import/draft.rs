@@ -15,13 +15,13 @@ use crate::options::table::{self, OptionRow as Option_};
 use crate::options::value::{NumberUnit, OptionKind, OptionValue};
 use std::collections::BTreeSet;
 
-/// One `key = value` of the file that is written.
+/// A `key = value` of the written file.
 #[derive(Clone, Debug)]
 pub(super) struct DraftSetting {
     pub(super) key: &'static str,
     pub(super) value: OptionValue,
     pub(super) toml: String,
-    /// Where it comes from.
+    /// Source of the value.
     pub(super) note: String,
     /// Why it is not the value that stood there.
     pub(super) clamped: Option<String>,
@@ -58,27 +58,27 @@ pub(super) struct ConfigDraft {
     pub(super) settings: Vec<DraftSetting>,
     pub(super) listeners: Vec<DraftListener>,
     pub(super) scope: ListenerScope,
-    /// What the original asks of every client, whatever the listener.
+    /// Requirements of the original for every client, at any listener.
     pub(super) demands: ClientRequirements,
     pub(super) bridges: Vec<DraftBridge>,
-    /// How many messages may wait for each, and what says so.
+    /// Largest number of messages that wait for each bridge, and the source of that.
     pub(super) bridge_queue: Option<(ImportValue, String)>,
     pub(super) rules: Vec<DraftRule>,
-    /// What is to happen where no rule says anything, and what says so.
+    /// Decision where no rule applies, and the source of that.
     pub(super) no_match: Option<(bool, String)>,
     /// Whether `%c` and `%u` stand for names in rules.
     pub(super) percent_names: bool,
-    /// What gives client ids there, where clients choose them here.
+    /// Setting by which the original assigns client ids, where clients choose them here.
     pub(super) free_client_ids: Option<String>,
     pub(super) users: Vec<DraftUser>,
     pub(super) tables: AuthDatabases,
     pub(super) wires: EmqxDataFlows,
     pub(super) chains: AuthChains,
-    /// What asks every client of the original who it is.
+    /// Setting by which the original authenticates every client.
     pub(super) credentials_note: Option<String>,
     /// Whether nobody can come in before somebody names users.
     pub(super) has_no_users: bool,
-    /// What says that names counted without proof there; they count for nothing here.
+    /// Setting by which names counted without authentication there; they do not count here.
     pub(super) unchecked_names: Option<String>,
     /// Keys of tokens that stood in the file itself.
     pub(super) token_key: Option<Vec<u8>>,
@@ -93,7 +93,7 @@ pub(super) struct ConfigDraft {
     /// Parts of the file that a key of it switches off.
     pub(super) off: Vec<&'static str>,
     pub(super) missing: Vec<UnsupportedKey>,
-    /// What has no equal and no key of its own.
+    /// Notes on missing equivalents without a key of their own.
     pub(super) notes: Vec<String>,
     pub(super) wrongs: Vec<String>,
     /// The rows that something was about.
@@ -274,7 +274,7 @@ impl ConfigDraft {
         &mut self.listeners[at]
     }
 
-    /// What is written of access, and what the original asked beside that.
+    /// Returns the access requirements that are written, with the further ones of the original.
     pub(super) fn requirements_of(&self, listener: &DraftListener) -> ClientRequirements {
         let is = |key: &str, text: &str| {
             let own = listener.settings.iter().find(|setting| setting.key == key);
@@ -315,7 +315,7 @@ impl ConfigDraft {
         self.settings.iter().find(|setting| setting.key == key)
     }
 
-    /// What follows from nothing that stands there, but from what does not.
+    /// Sets an option that follows from the absence of a key.
     pub(super) fn add_implied(&mut self, key: &'static str, text: &str, note: &str) {
         if let Ok(setting) =
             build_option(key, ImportValue::Text(text.to_string()), note.to_string())

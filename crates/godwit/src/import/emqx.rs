@@ -15,7 +15,7 @@ use super::table::mount_point;
 use super::units;
 use crate::identity::base64::Base64Variant;
 
-/// What of rules, actions and sources has been read, until all is there.
+/// Rules, actions and sources read so far, until all are known.
 #[derive(Default)]
 pub(super) struct EmqxDataFlows {
     actions: Vec<EmqxMqttAction>,
@@ -384,7 +384,7 @@ fn free_certificate_ids(draft: &mut ConfigDraft) {
     }
 }
 
-/// What of a certificate is the client's id. What has no equal leaves the id to the client.
+/// Reads which part of a certificate is the client id. Without an equal the client chooses the id.
 pub(super) fn certificate_id(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,
@@ -396,7 +396,7 @@ pub(super) fn certificate_id(
     Ok(())
 }
 
-/// What a certificate is to a zone, and not to all clients.
+/// Reads the use of certificates in a zone, which does not apply to all clients.
 pub(super) fn zone_certificate(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,

@@ -31,7 +31,7 @@ fn leave_off(node: &ConfigNode, key: String, draft: &mut ConfigDraft) {
     draft.missing.push(UnsupportedKey { place, key, why });
 }
 
-/// What EMQX has where a listener looks at pages and names none.
+/// EMQX's default origins for a listener that checks origins and names none.
 const USUAL_ORIGINS: &str = "http://localhost:18083, http://127.0.0.1:18083";
 
 /// Pages are named there without a word, and nobody looks at them before another key says so.
@@ -72,7 +72,7 @@ pub(super) fn origin_absence(
     Ok(())
 }
 
-/// Where a listener listens that does not say it.
+/// Adds the default port to listeners without an address.
 pub(super) fn add_usual_ports(draft: &mut ConfigDraft) {
     for listener in draft.listeners.iter_mut().filter(|one| one.key.is_empty()) {
         let port = match listener.id.split('.').next().unwrap_or_default() {

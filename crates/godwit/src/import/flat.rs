@@ -15,7 +15,7 @@ pub(super) fn read_flat_file(
     read_lines(rows, text, file, INCLUDES_MAX, draft);
 }
 
-/// How deep files may name others.
+/// Largest depth of included files.
 const INCLUDES_MAX: usize = 8;
 
 fn read_lines(
@@ -91,7 +91,7 @@ const NAMELESS: &[&str] = &[
     "username",
 ];
 
-/// How much of these lines the rows know.
+/// Returns how many of these lines the rows know.
 pub(super) fn score_text(rows: &'static [ImportRow], text: &str) -> usize {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     let key = |line: &str| line.split_once('=').map(|(key, _)| key_path(key));

@@ -5,20 +5,20 @@ use super::draft::{ConfigDraft, DraftSetting, UnsupportedKey, build_option, put_
 use super::row::ImportValue;
 use crate::listen_url::ListenUrl;
 
-/// What the original asks of clients. An importer sets it from what it reads, whether or not it can
-/// carry that over: `check` holds what is written against it.
+/// Requirements of the original for clients. An importer sets them from its input, whether or not
+/// it can carry them over: `check` compares the written options with them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClientRequirements {
-    /// They prove who they are.
+    /// Clients are authenticated.
     pub(super) credentials: bool,
-    /// They show a certificate, or that they have a key.
+    /// Clients show a certificate, or have a pre-shared key.
     pub(super) client_certificate: bool,
-    /// They see the topics of a mount point alone.
+    /// Clients see only the topics of a mount point.
     pub(super) namespace: bool,
     /// Rules say what they may publish and subscribe.
     pub(super) rules: bool,
-    /// What decides about access and is not carried over: nothing starts before somebody has put
-    /// something in its place.
+    /// Access decisions that are not carried over: the broker does not start before an operator has
+    /// replaced them.
     pub(super) unresolved: Vec<String>,
 }
 
@@ -51,19 +51,19 @@ pub(super) struct DraftListener {
     pub(super) asks: bool,
     pub(super) needs: bool,
     pub(super) settings: Vec<DraftSetting>,
-    /// Beside those of the whole draft.
+    /// Requirements in addition to those of the whole draft.
     pub(super) demands: ClientRequirements,
-    /// What says that nobody is asked who it is, ...
+    /// Setting by which clients are not authenticated, ...
     pub(super) asks_nobody: Option<String>,
     /// ... that only clients without a user name are refused, ...
     pub(super) refuses_nameless: Option<String>,
     /// ... or that its clients are asked otherwise than all others.
     pub(super) own_chain: Option<String>,
-    /// That of them which is carried over whole, as options of its own.
+    /// The part that is carried over entirely, as options of the listener.
     pub(super) own_backends: Option<Vec<DraftSetting>>,
-    /// What of its certificates' verification is not carried over.
+    /// Part of the certificate verification that is not carried over.
     pub(super) unverified: Option<String>,
-    /// What says that its clients' names counted without proof there; they count for nothing here.
+    /// Setting by which names counted without authentication there; they do not count here.
     pub(super) unchecked_names: Option<String>,
     /// Why nobody may come in by it.
     pub(super) closed: Option<String>,
@@ -127,7 +127,7 @@ impl DraftListener {
         }
     }
 
-    /// Where the original listened, as an `[[imported]]` names it.
+    /// Returns the address of the original listener, as an `[[imported]]` table names it.
     pub(super) fn address(&self) -> String {
         match ListenUrl::parse(&self.url()) {
             Ok(ListenUrl::Network { port, .. }) => {
@@ -168,7 +168,7 @@ impl DraftListener {
     }
 }
 
-/// Of the listener that the key is about.
+/// Reads the address of the listener that the key is about.
 pub(super) fn read_bind(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let id = draft.listener_of_entry(entry).id.clone();
     bind_at(&id, draft, entry)
@@ -200,7 +200,7 @@ pub(super) fn bind_at(
     Ok(())
 }
 
-/// One that is switched off.
+/// Reads whether the listener is switched on.
 pub(super) fn read_enabled(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let is_off = !super::units::is_true(entry.text()?)?;
     draft.listener_of_entry(entry).is_off |= is_off;
@@ -233,7 +233,7 @@ pub(super) fn needs_certificate(
     Ok(())
 }
 
-/// What fits together only once all is known.
+/// Completes the listeners after all entries are known.
 pub(super) fn finish_listeners(draft: &mut ConfigDraft) {
     let tls = |setting: &&DraftSetting| setting.key.starts_with("tls.");
     let secret = draft.listeners.iter().find(|one| one.kind == DraftTransport::Tls);

@@ -52,12 +52,12 @@ struct SourceProject {
     about: &'static str,
     form: ConfigSyntax,
     rows: &'static [&'static [ImportRow]],
-    /// What counts there where no rule says anything.
+    /// Decision of the original where no rule applies.
     allows_by_default: bool,
     /// Whether `%c` and `%u` stand for names in rules.
     percent_names: bool,
     arrange: fn(ConfigNode, &mut ConfigDraft) -> ConfigNode,
-    /// What is there without a word, and is not here.
+    /// Adds defaults of the original that differ from ours.
     imply: fn(&mut ConfigDraft),
 }
 
@@ -214,7 +214,7 @@ fn parse_arguments(arguments: &[OsString]) -> Result<Option<ImportCommand>, Vec<
     Ok(Some(ImportCommand::Import { file: PathBuf::from(file), from, out, strict }))
 }
 
-/// How a file is to be read.
+/// Options of an import.
 struct ImportOptions<'a> {
     from: Option<&'a str>,
     /// Whether a key that nobody knows is an error.
@@ -228,7 +228,7 @@ fn convert_file(file: &Path, options: &ImportOptions<'_>) -> Result<ConfigDraft,
     convert(&text, &file.display().to_string(), options, ConfigFolder::of_file(file))
 }
 
-/// What is to be written, or everything that is wrong.
+/// Converts a configuration to the files to write, or returns every error.
 fn convert(
     text: &str,
     shown: &str,
@@ -270,7 +270,7 @@ fn convert(
     Ok(draft)
 }
 
-/// What shows only once everything is read.
+/// Completes the draft after all entries are known.
 fn finish_draft(project: &SourceProject, is_part: bool, draft: &mut ConfigDraft) {
     auth_databases::finish_databases(draft);
     emqx::finish_rules(draft);
@@ -330,7 +330,7 @@ fn fit_options(draft: &mut ConfigDraft) {
     }
 }
 
-/// Of what comes from `FILE:LINE KEY`. There may be spaces in either of them.
+/// Splits a note in the form `FILE:LINE KEY`. Both parts may contain spaces.
 fn unsupported_of_note(note: &str, why: &str) -> UnsupportedKey {
     let parts = note.match_indices(' ').find_map(|(space, _)| {
         let (file, line) = note[..space].rsplit_once(':')?;
@@ -399,8 +399,9 @@ fn build_output(
     Ok(ImportOutput { files, missing })
 }
 
-/// Where names counted without proof there, a file of users that names nobody: clients with a name
-/// are refused. The path of the file, unless it is written already; the error is that no file is.
+/// Writes an empty file of users, so that clients with a name are refused where names counted
+/// without authentication. Returns the path of the file, unless it is written already; the error is
+/// that no file is written.
 fn name_nobody(draft: &mut ConfigDraft, out: &Option<PathBuf>) -> Result<Option<PathBuf>, ()> {
     let of_listeners = draft.listeners.iter().filter_map(|one| one.unchecked_names.clone());
     let notes: Vec<String> = draft.unchecked_names.iter().cloned().chain(of_listeners).collect();

@@ -193,7 +193,7 @@ fn find_row(rows: &'static [ImportRow], key: &str) -> Option<&'static ImportRow>
     rows.iter().find(is)
 }
 
-/// How many of these lines are mosquitto's.
+/// Returns how many of these lines are mosquitto's.
 pub(super) fn score_text(text: &str) -> usize {
     let key = |line: &str| line.split_whitespace().next().map(str::to_string);
     let known = |key: &String| find_access_row(key).is_some() || find_row(BRIDGES, key).is_some();

@@ -26,19 +26,19 @@ pub(super) fn unknown_row(key: &str) -> String {
     format!("{key} is not known here, leave it out; docs/import.md has all keys")
 }
 
-/// How a value is read.
+/// Reads the value of an entry.
 pub(super) type ValueReader = fn(&ConfigEntry<'_>) -> Result<ImportValue, String>;
 
 pub(super) enum ImportTarget {
     /// An option of ours, for all.
     All(&'static str, ValueReader),
-    /// One that the listener has for itself.
+    /// An option of the listener.
     Listener(&'static str, ValueReader),
-    /// One of the bridge.
+    /// An option of the bridge.
     Bridge(&'static str, ValueReader),
-    /// What the sentence says; it stands in the document.
+    /// A conversion that the sentence describes in the document.
     Custom(&'static str, fn(&mut ConfigDraft, &ConfigEntry<'_>) -> Result<(), String>),
-    /// It has no equal: why, and what to do instead.
+    /// A key without an equal: the reason, and an alternative.
     Unsupported(&'static str),
 }
 
@@ -51,7 +51,7 @@ pub(super) const fn global_row(
     ImportRow { key, to: ImportTarget::All(ours, by) }
 }
 
-/// One that a listener has of its own.
+/// Returns a row for an option of a listener.
 pub(super) const fn listener_row(
     key: &'static str,
     ours: &'static str,
@@ -60,7 +60,7 @@ pub(super) const fn listener_row(
     ImportRow { key, to: ImportTarget::Listener(ours, by) }
 }
 
-/// One of a bridge, which is about what is far away.
+/// Returns a row for an option of a bridge, about its remote side.
 pub(super) const fn bridge_row(
     key: &'static str,
     ours: &'static str,
@@ -81,7 +81,7 @@ pub(super) const fn unsupported_row(key: &'static str, why: &'static str) -> Imp
     ImportRow { key, to: ImportTarget::Unsupported(why) }
 }
 
-/// What they say, in the words of our options.
+/// A value in the form of our options.
 #[derive(Clone, Debug)]
 pub(super) enum ImportValue {
     Text(String),
@@ -102,7 +102,7 @@ pub(super) fn apply_rows(rows: &'static [ImportRow], node: &ConfigNode, draft: &
     }
 }
 
-/// One key with all that is below it.
+/// Applies the rows to a key and everything below it.
 pub(super) fn apply_node(
     rows: &'static [ImportRow],
     path: &mut Vec<String>,
@@ -160,7 +160,7 @@ fn missing_include(path: &[String], node: &ConfigNode, draft: &mut ConfigDraft) 
     draft.missing.push(UnsupportedKey { place: node.place.clone(), key: part, why });
 }
 
-/// How much of a tree the rows know.
+/// Returns how many keys of a tree the rows know.
 pub(super) fn score(rows: &'static [ImportRow], node: &ConfigNode) -> usize {
     fn below(rows: &'static [ImportRow], path: &mut Vec<String>, node: &ConfigNode) -> usize {
         let inside: Vec<(String, &ConfigNode)> = match &node.tree {
@@ -184,7 +184,7 @@ pub(super) fn score(rows: &'static [ImportRow], node: &ConfigNode) -> usize {
     below(rows, &mut Vec::new(), node)
 }
 
-/// How much a row says about a key: the words that it names itself.
+/// Returns how specific the row for a key is: the number of words that it names itself.
 pub(super) fn row_weight(rows: &'static [ImportRow], path: &[String]) -> usize {
     find_row(rows, path)
         .map_or(0, |(row, _)| row.key.split('.').filter(|word| !["*", "**"].contains(word)).count())

@@ -11,7 +11,7 @@ use super::erlang_terms::{ErlangTerm, TermReader};
 use crate::options::value::quote;
 use broker::acl_rules::TopicPattern;
 
-/// One rule, as it will be written.
+/// A rule to write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DraftRule {
     pub(super) note: String,
@@ -308,7 +308,8 @@ impl TopicCondition {
     }
 }
 
-/// One of NanoMQ's: `{"permit": "allow", "username": "ann", "action": "subscribe", "topics": []}`.
+/// Reads a rule of NanoMQ's: `{"permit": "allow", "username": "ann", "action": "subscribe",
+/// "topics": []}`.
 pub(super) fn read_object(draft: &mut ConfigDraft, node: &ConfigNode, key: &str) {
     let read = rule_of_object(node, draft.percent_names);
     add_rule(draft, &node.place, key, read);
@@ -353,7 +354,7 @@ fn rule_of_object(node: &ConfigNode, percent_names: bool) -> Result<SourceRule, 
 
 type RuleClientAlternatives = Result<Vec<ClientCondition>, String>;
 
-/// What stands in `and` and `or`: an object, or a list of them.
+/// Reads the parts of `and` and `or`: an object, or a list of them.
 fn parts_of(value: &ConfigNode) -> Result<Vec<RuleClientAlternatives>, String> {
     let of_fields = |fields: &[(String, ConfigNode)]| {
         fields.iter().map(|(name, value)| condition_of(name, value)).collect::<Vec<_>>()
@@ -381,7 +382,7 @@ fn condition_of(name: &str, value: &ConfigNode) -> RuleClientAlternatives {
     clients::conditions_of_names(name, &names)
 }
 
-/// What counts where no rule says anything.
+/// Adds the decision where no rule applies.
 pub(super) fn finish_rules(draft: &mut ConfigDraft, by_default: bool) {
     const ASKED_AFTER: &[&str] =
         &["acl.http_url", "auth.postgres_rules", "auth.mysql_rules", "auth.redis_rules"];

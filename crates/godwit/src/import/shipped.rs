@@ -9,7 +9,7 @@ use super::erlang_terms::{ErlangTerm, TermReader};
 use super::rules;
 use std::rc::Rc;
 
-/// Of 5.
+/// Rules of EMQX 5.
 pub(super) const RULES: &str = "\
 {allow, {username, \"dashboard\"}, subscribe, [\"$SYS/#\"]}.
 {allow, {ipaddr, \"127.0.0.1\"}, all, [\"$SYS/#\", \"#\"]}.
@@ -17,7 +17,7 @@ pub(super) const RULES: &str = "\
 {allow, all}.
 ";
 
-/// Of 4.
+/// Rules of EMQX 4.
 pub(super) const RULES_4: &str = "\
 {allow, {user, \"dashboard\"}, subscribe, [\"$SYS/#\"]}.
 {allow, {ipaddr, \"127.0.0.1\"}, pubsub, [\"$SYS/#\", \"#\"]}.
@@ -106,8 +106,8 @@ pub(super) fn loaded_file(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> R
 const PLUGINS: &str = "loaded_plugins";
 const MODULES: &str = "loaded_modules";
 
-/// What is loaded stands beside the file where no key names it. Without the plugins nothing is
-/// known of who comes in.
+/// Leaves unknown plugins unresolved. A file beside the configuration lists the loaded plugins
+/// where no key names it; without that file it is unknown which clients may connect.
 pub(super) fn close_unknown_plugins(draft: &mut ConfigDraft) {
     for part in [PLUGINS, MODULES] {
         let is_known = draft.loaded.contains(&part);

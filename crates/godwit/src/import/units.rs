@@ -46,7 +46,7 @@ pub(super) fn read_count(entry: &ConfigEntry<'_>) -> UnitResult {
     Ok(ImportValue::Text(number.to_string()))
 }
 
-/// The same where 0 or a negative number is no bound.
+/// Reads a count, where 0 or a negative number means no bound.
 pub(super) fn count_or_none(entry: &ConfigEntry<'_>) -> UnitResult {
     match entry.text()? {
         "0" => Ok(ImportValue::Unlimited),
@@ -91,7 +91,7 @@ pub(super) fn seconds(entry: &ConfigEntry<'_>) -> UnitResult {
         .map(|ms| ms.map_or(ImportValue::Unlimited, |ms| number_value(ms.div_ceil(1000))))
 }
 
-/// The same where 0 is no bound.
+/// Reads seconds, where 0 means no bound.
 pub(super) fn seconds_or_none(entry: &ConfigEntry<'_>) -> UnitResult {
     match entry.text()? {
         "0" | "0s" => Ok(ImportValue::Unlimited),

@@ -41,7 +41,7 @@ pub(super) fn write_options(draft: &ConfigDraft, from: &str) -> String {
     text
 }
 
-/// What has no equal: place, key, and why.
+/// Lists the keys without an equal: location, key, and reason.
 pub(super) fn list_unsupported(draft: &ConfigDraft) -> Vec<String> {
     let one = |one: &super::draft::UnsupportedKey| {
         single_line_comment(&format!("{} {}: {}", one.place, one.key, one.why))
@@ -70,7 +70,7 @@ fn write_listener(text: &mut String, listener: &DraftListener) {
     }
 }
 
-/// What the original asked of clients, for `check`.
+/// Writes the requirements of the original, for `check`.
 fn write_imported(text: &mut String, draft: &ConfigDraft, listener: &DraftListener) {
     let note = single_line_comment(&format!("{} {}", listener.place, listener.key));
     let demands = draft.requirements_of(listener);

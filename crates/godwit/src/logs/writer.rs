@@ -51,7 +51,7 @@ impl LogOutput {
         self.failed = written.is_err();
     }
 
-    /// One call to the system a line, so that lines of several processes do not mix.
+    /// Writes a line by a single system call, so that lines of several processes do not mix.
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.to {
             LogDestination::Syslog(socket) => return send(socket, self.buffer.as_bytes()),

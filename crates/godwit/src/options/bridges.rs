@@ -42,7 +42,7 @@ impl OptionFileReader<'_> {
         self.plan.bridges.push(own);
     }
 
-    /// What no row can see alone.
+    /// Checks a bridge across its options.
     fn check_bridge(&self, own: &BridgeSettings) -> Option<String> {
         let has_tls = own.servers.iter().any(|url| ["tls", "wss", "quic"].contains(&&*url.scheme));
         let others = self.plan.bridges.iter().map(|other| &*other.settings.name);
@@ -84,7 +84,7 @@ impl OptionPlan {
         self.bridges.iter().map(bridge).collect()
     }
 
-    /// What differs between the bridges of two plans makes them change.
+    /// Whether the bridges of two plans differ, so that they have to change.
     pub(super) fn bridges_differ(&self, next: &OptionPlan) -> bool {
         let own =
             |plan: &OptionPlan| plan.bridges.iter().map(LinkOptions::values).collect::<Vec<_>>();

@@ -48,7 +48,7 @@ fn check_listen(settings: &ProgramSettings) -> Option<String> {
     }
 }
 
-/// What is behind each listener must fit together, and to who may come.
+/// Checks that the parts of each listener fit together.
 fn check_listeners(plan: &OptionPlan, settings: &ProgramSettings, wrongs: &mut Vec<OptionError>) {
     for (at, listener) in settings.listeners.iter().enumerate() {
         let url = &listener.url;
@@ -105,7 +105,7 @@ fn check_tls(listener: &ListenerSettings) -> Option<String> {
     }
 }
 
-/// What keys in the place of certificates leave no room for.
+/// Checks that a listener with pre-shared keys has no options that need certificates.
 fn check_psk(listener: &ListenerSettings) -> Option<String> {
     let files = &listener.transport.tls;
     let why = if listener.url.is_quic() {
@@ -131,7 +131,7 @@ pub(crate) fn describe_open_listener(url: &str) -> String {
     )
 }
 
-/// Who may come in by each listener: what goes for several is said once.
+/// Checks the access options of each listener; an error of several is reported once.
 fn check_access(plan: &OptionPlan, settings: &ProgramSettings, wrongs: &mut Vec<OptionError>) {
     let mut said = Vec::new();
     for (at, listener) in settings.listeners.iter().enumerate() {
@@ -200,7 +200,7 @@ fn check_namespaces(plan: &OptionPlan, settings: &ProgramSettings, wrongs: &mut 
     }
 }
 
-/// The same for listeners and groups that have their own.
+/// Checks the queues of listeners and groups with their own options.
 fn check_queues(plan: &OptionPlan, settings: &ProgramSettings, wrongs: &mut Vec<OptionError>) {
     for (at, listener) in settings.listeners.iter().enumerate() {
         let Some(own) = &listener.broker else { continue };

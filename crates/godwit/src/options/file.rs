@@ -39,7 +39,7 @@ pub(super) struct OptionFileReader<'a> {
     path: &'a Path,
     source: &'a str,
     pub(super) plan: &'a mut OptionPlan,
-    /// Those that the file has a preset for.
+    /// Client ids of the file's preset sessions.
     pub(super) preset_ids: BTreeSet<String>,
     wrongs: &'a mut Vec<OptionError>,
 }
@@ -282,7 +282,7 @@ impl OptionFileReader<'_> {
         self.wrongs.push(OptionError { origin, why });
     }
 
-    /// How much was wrong so far.
+    /// Returns the number of errors so far.
     pub(super) fn error_count(&self) -> usize {
         self.wrongs.len()
     }

@@ -4,7 +4,7 @@ use super::table::{self, OptionRow};
 use super::value::OptionValue;
 use super::{OptionError, OptionOrigin, OptionPlan, RawOption, unknown_option};
 
-/// One flag that sets an option: `--set key=value`, or `--listen URL` as `listen`.
+/// A flag that sets an option: `--set key=value`, or `--listen URL` as `listen`.
 #[derive(Clone, Debug)]
 pub(crate) struct OptionFlag {
     /// As the user wrote it.
@@ -15,7 +15,7 @@ pub(crate) struct OptionFlag {
 }
 
 impl OptionFlag {
-    /// Of the value of `--set`.
+    /// Creates the flag for the value of `--set`.
     pub(crate) fn set(text: &str) -> OptionFlag {
         let (key, value) = match text.split_once('=') {
             Some((key, value)) => (key, Some(value.trim().to_string())),

@@ -55,7 +55,7 @@ impl OptionPlan {
         self.gateways.iter().map(gateway).collect()
     }
 
-    /// What differs between the gateways of two plans makes them change.
+    /// Whether the gateways of two plans differ, so that they have to change.
     pub(super) fn gateways_differ(&self, next: &OptionPlan) -> bool {
         let own =
             |plan: &OptionPlan| plan.gateways.iter().map(LinkOptions::values).collect::<Vec<_>>();
@@ -88,7 +88,7 @@ impl OptionPlan {
         }
     }
 
-    /// Whoever comes second to a place would try to listen there for ever.
+    /// Checks that no two sockets listen on one address, where the second would try for ever.
     fn check_places(&self, settings: &ProgramSettings, wrongs: &mut Vec<OptionError>) {
         let taken = settings.listeners.iter().map(|listener| &listener.url);
         let of_listener =
@@ -120,7 +120,7 @@ impl OptionPlan {
     }
 }
 
-/// Where a listener of clients is; QUIC's datagrams are in nobody's way.
+/// Returns the address of a listener for clients; QUIC's datagrams do not conflict.
 fn address_of_listener(url: &ListenUrl) -> Option<SocketAddress> {
     match url {
         _ if url.is_quic() => None,

@@ -92,7 +92,7 @@ pub(crate) const IMPORTED: &[OptionRow<ImportedListener>] = &[
     },
 ];
 
-/// Where a listener was: `*` is a host of `None`.
+/// Address of an imported listener: `*` is a host of `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ListenerAddress {
     Network { host: Option<ListenHost>, port: u16 },
@@ -158,7 +158,7 @@ impl ImportedListener {
         ListenerAddress::parse(&self.listener).ok()
     }
 
-    /// What a listener does not ask for that this one did.
+    /// Returns the requirements of the imported listener that a listener lacks.
     fn unmet_requirements(
         &self,
         listener: &ListenerSettings,
@@ -196,7 +196,7 @@ impl ImportedListener {
     }
 }
 
-/// What all entries ask for: of a listener that has none of its own.
+/// Returns the requirements that all entries share, for a listener without an entry.
 fn shared_requirements(entries: &[(OptionOrigin, ImportedListener)]) -> ImportedListener {
     let all = |asks: fn(&ImportedListener) -> bool| entries.iter().all(|(_, one)| asks(one));
     ImportedListener {

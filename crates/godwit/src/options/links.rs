@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// One as it stands in the file.
+/// A link as it stands in the file.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkOptions<S> {
     pub(crate) origin: OptionOrigin,
@@ -29,7 +29,7 @@ impl<S: Clone + Default> LinkOptions<S> {
         LinkOptions { origin, settings: defaults(rows), limits: BTreeMap::new() }
     }
 
-    /// What makes it another one.
+    /// Returns the values in which two links differ.
     pub(super) fn values(&self) -> (S, Vec<(&'static str, OptionValue)>) {
         let limits = self.limits.iter().map(|(key, given)| (*key, given.value.clone()));
         (self.settings.clone(), limits.collect())
@@ -155,7 +155,7 @@ impl OptionPlan {
     }
 }
 
-/// What is wrong with the name of a link, where others of its kind have these.
+/// Checks the name of a link against the names of its kind.
 pub(super) fn check_name<'a>(
     kind: &str,
     name: &str,
@@ -182,7 +182,7 @@ pub(crate) fn defaults<S: Default>(rows: &[OptionRow<S>]) -> S {
     settings
 }
 
-/// One option of a table, if it has it.
+/// Returns the row of a key, if the table has it.
 pub(crate) fn find_row<S>(
     rows: &'static [OptionRow<S>],
     key: &str,

@@ -42,7 +42,7 @@ use std::path::PathBuf;
 use table::OptionRow;
 use value::OptionValue;
 
-/// Where the layers come from.
+/// Sources of the option layers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OptionSources {
     pub(crate) config: Option<PathBuf>,
@@ -81,7 +81,7 @@ pub(crate) struct GroupOptions {
     pub(crate) name: String,
     pub(crate) origin: OptionOrigin,
     given: BTreeMap<&'static str, RawOption>,
-    /// How many of it are here: the same number before and after a reload.
+    /// Connections of the group, the same counter before and after a reload.
     present: ClientGroupCounter,
 }
 
@@ -106,7 +106,7 @@ pub(crate) enum OptionOrigin {
     Flag(String),
 }
 
-/// What is wrong, where, and what would be right.
+/// An error: what is wrong, where, and what would be right.
 #[derive(Clone, Debug)]
 pub(crate) struct OptionError {
     pub(crate) origin: OptionOrigin,
@@ -180,7 +180,8 @@ impl OptionPlan {
         settings
     }
 
-    /// Those of `listen`, whose default stands only where nothing else listens, and the others.
+    /// Returns the settings of `listen`, whose default applies only without other listeners, and of
+    /// the other listeners.
     fn listener_settings(&self, settings: &ProgramSettings) -> Vec<ListenerSettings> {
         let wanted = self.given.contains_key("listen") || self.listeners.is_empty();
         let urls = settings.listen.iter().filter(|_| wanted);
@@ -207,7 +208,7 @@ impl OptionPlan {
         urls.map(like_all).chain(own).collect()
     }
 
-    /// What each group has where `settings` go for everyone else.
+    /// Returns the options of each group, with `settings` for everything else.
     fn client_groups(&self, settings: &ProgramSettings) -> Vec<ClientGroup> {
         let mut settings = settings.clone();
         // A listener's connections are not a group's.
@@ -221,7 +222,7 @@ impl OptionPlan {
         self.groups.iter().map(class).collect()
     }
 
-    /// Where a listener says an option for itself; else where it is said for all.
+    /// Returns the origin of a listener's option: its own, or the one for all.
     pub(crate) fn origin_at(&self, at: usize, key: &str) -> OptionOrigin {
         let by_list = self.settings(1).listeners.len() - self.listeners.len();
         let own = at.checked_sub(by_list).and_then(|at| self.listeners.get(at));
@@ -229,7 +230,7 @@ impl OptionPlan {
         given.map_or_else(|| self.origin(key), |given| given.origin.clone())
     }
 
-    /// Where a listener comes from, and each option behind it.
+    /// Returns the origin of a listener.
     pub(crate) fn listener_origin(&self, at: usize) -> OptionOrigin {
         let by_list = self.settings(1).listeners.len() - self.listeners.len();
         match at.checked_sub(by_list).and_then(|at| self.listeners.get(at)) {

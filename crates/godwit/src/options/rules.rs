@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use toml::de::DeTable;
 
-/// One as it stands in the file.
+/// A rule as it stands in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleOptions {
     name: String,
@@ -24,7 +24,7 @@ pub(crate) struct RuleOptions {
     send: RuleMessageOptions,
 }
 
-/// What is made of each row.
+/// Options of the message that each row becomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct RuleMessageOptions {
     topic: String,

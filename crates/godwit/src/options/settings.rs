@@ -42,21 +42,21 @@ pub(crate) struct ProgramSettings {
     pub(crate) store: store::StoreOptions,
 }
 
-/// One listener.
+/// Settings of a listener.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerSettings {
     pub(crate) url: ListenUrl,
     pub(crate) transport: ListenerTransportSettings,
-    /// Where it has limits of its own.
+    /// Broker options of the listener, if it has its own.
     pub(crate) broker: Option<Arc<BrokerOptions>>,
-    /// Who may come without proof of who they are, ...
+    /// Access without authentication, ...
     pub(crate) anonymous: AnonymousAccess,
     /// ... who says who the others are, and what they all may do.
     pub(crate) security: SecuritySettings,
     pub(crate) own_access: ListenerAccessFlags,
 }
 
-/// What of its access a listener has for itself, and not from all.
+/// Access options that a listener has for itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListenerAccessFlags {
     pub(crate) anonymous: bool,
@@ -70,7 +70,7 @@ impl ListenerAccessFlags {
     }
 }
 
-/// What a connection passes on its way in.
+/// Layers of a listener's connections below MQTT.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListenerTransportSettings {
     pub(crate) proxy: Option<ProxyVersions>,
@@ -79,7 +79,7 @@ pub(crate) struct ListenerTransportSettings {
     pub(crate) quic: QuicOptions,
     pub(crate) tls: TlsFiles,
     pub(crate) unix_mode: u32,
-    /// Whose pages may connect by WebSocket; `*` is everyone's.
+    /// Origins of pages that may connect by WebSocket; `*` allows every page.
     pub(crate) ws_origins: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ impl ListenerSettings {
     }
 }
 
-/// Who may come without proof of who they are. Where proof is asked for, `Loopback` is `Never`.
+/// Access without authentication. With authentication `Loopback` means `Never`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AnonymousAccess {
     Always,
@@ -111,7 +111,7 @@ pub(crate) struct LogSettings {
     pub(crate) level: LevelFilter,
     pub(crate) modules: Vec<(String, LevelFilter)>,
     pub(crate) target: LogTarget,
-    /// Where `LogTarget::File` writes.
+    /// File of `LogTarget::File`.
     pub(crate) file: PathBuf,
 }
 

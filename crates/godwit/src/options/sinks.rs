@@ -26,7 +26,7 @@ impl OptionFileReader<'_> {
         }
     }
 
-    /// What no row can see alone.
+    /// Checks a sink across its options.
     fn check_sink(&self, own: &mut SinkSettings) -> Option<String> {
         let others = self.plan.sinks.iter().map(|other| &*other.settings.name);
         if let Some(why) = check_name("sink", &own.name, others) {
@@ -53,7 +53,7 @@ impl OptionPlan {
         self.sinks.iter().map(sink).collect()
     }
 
-    /// What differs between the sinks of two plans makes them change.
+    /// Whether the sinks of two plans differ, so that they have to change.
     pub(super) fn sinks_differ(&self, next: &OptionPlan) -> bool {
         let own =
             |plan: &OptionPlan| plan.sinks.iter().map(LinkOptions::values).collect::<Vec<_>>();

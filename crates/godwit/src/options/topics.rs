@@ -309,7 +309,8 @@ pub(crate) const CACHE: &[OptionRow<CacheSettings>] = &[
     },
 ];
 
-/// So many rewrites a name is compared with at most, and so many subscriptions a CONNECT makes.
+/// Largest number of rewrites, with which each name is compared, and of subscriptions that a
+/// CONNECT makes.
 const REWRITES_MAX: usize = 256;
 const AUTO_MAX: usize = 64;
 const PRESETS_MAX: usize = 100_000;
@@ -404,7 +405,7 @@ impl OptionFileReader<'_> {
     }
 }
 
-/// What the lists of a file say of topics.
+/// Lists about topics in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TopicOptions {
     pub(super) rewrites: Vec<TopicRewrite>,

@@ -11,7 +11,7 @@ pub(crate) type TextCheck = fn(&str) -> Result<(), String>;
 #[derive(Clone, Copy)]
 pub(crate) enum OptionKind {
     Bool,
-    /// One of a few words.
+    /// A choice of words.
     Choice(&'static [&'static str]),
     /// Like another, but there may be a secret in it: what is written of it leaves that out.
     Hidden(&'static OptionKind),
@@ -110,7 +110,7 @@ impl OptionKind {
         }
     }
 
-    /// What somebody gave, for an error: of what may be secret nothing, since it could not be read.
+    /// Returns the given text for an error; nothing of a secret, whose text could not be parsed.
     pub(crate) fn excerpt(self, given: &str) -> String {
         match self {
             OptionKind::Hidden(_) => String::new(),
@@ -185,7 +185,7 @@ impl OptionKind {
         }
     }
 
-    /// What would be right, for the end of an error and for the docs.
+    /// Returns the description of correct values, for errors and for the docs.
     pub(crate) fn expected(self) -> String {
         match self {
             OptionKind::Bool => "true or false".to_string(),

@@ -39,7 +39,7 @@ impl ServerEndpoint {
         self.start_tls_as(&self.host, stream, tls).await
     }
 
-    /// The same where the certificate has another name.
+    /// Starts TLS with another name in the certificate.
     pub(crate) async fn start_tls_as(
         &self,
         name: &str,

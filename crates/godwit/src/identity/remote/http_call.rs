@@ -11,10 +11,10 @@ use hyper::client::conn::http1::SendRequest;
 use rustls::ClientConfig;
 use std::sync::Arc;
 
-/// What the rows of the table say.
+/// Values of the option rows about a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HttpCallSettings {
-    /// Where it is, and the text behind it, which may have placeholders.
+    /// Server, and path and query, which may have placeholders.
     pub(crate) url: Option<(ServerUrl, AuthTemplate)>,
     pub(crate) form: HttpParamPlacement,
     /// Names and what each says of the client.
@@ -23,19 +23,19 @@ pub(crate) struct HttpCallSettings {
     pub(crate) headers: Vec<(String, SecretBytes)>,
 }
 
-/// Where the parameters are.
+/// Placement of the parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum HttpParamPlacement {
     /// The query of a GET.
     Query,
     /// The body of a POST, as a form.
     Encoded,
-    /// The same as an object of JSON.
+    /// In the body, as a JSON object.
     #[default]
     Json,
 }
 
-/// What of a server's answer says yes or no.
+/// Part of an answer that decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum HttpAnswerFormat {
     /// An object of JSON, as EMQX 5 has it.

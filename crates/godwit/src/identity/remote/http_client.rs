@@ -25,7 +25,7 @@ pub(crate) struct HttpResponse {
     pub(crate) retry_after_s: Option<u64>,
 }
 
-/// Where requests go, and what each of them has.
+/// Sends requests to one server.
 #[derive(Clone)]
 pub(crate) struct HttpClient {
     endpoint: ServerEndpoint,

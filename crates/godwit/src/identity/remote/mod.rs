@@ -31,10 +31,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the rows of the table say for all of them.
+/// Values of the option rows for all remote backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RemoteSettings {
-    /// Who vouches for servers; the host's own list where it is empty.
+    /// File of trusted CAs; the host's own list if it is empty.
     pub(crate) authorities: PathBuf,
     pub(crate) bounds: RemoteLimits,
 }
@@ -48,7 +48,7 @@ pub(crate) struct RemoteLimits {
     pub(crate) questions_max: usize,
 }
 
-/// One kind of server: how to reach it, and how to ask.
+/// A kind of server: how to connect to it, and how to ask.
 pub(crate) trait RemoteServer: Send + Sync + 'static {
     type Conn: Send + 'static;
     type Question: Send + Sync;
@@ -63,7 +63,7 @@ pub(crate) trait RemoteServer: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Reply, RemoteError>> + Send;
 }
 
-/// One that says who a client is.
+/// A server that authenticates clients.
 pub(crate) trait IdentityServer:
     RemoteServer<Question = AuthRequest, Reply = IdentityLookup>
 {
@@ -83,7 +83,7 @@ pub(crate) trait IdentityServer:
     }
 }
 
-/// What a server says of a client.
+/// A server's answer about a client.
 pub(crate) enum IdentityLookup {
     Verdict(BackendOutcome),
     /// The client is who this says if it has the password.
@@ -110,13 +110,13 @@ pub(crate) struct RemoteBackend<S: RemoteServer> {
     runtime: Arc<ControlRuntime>,
 }
 
-/// Where questions to a server wait.
+/// Connections to a server, and the requests that wait for one.
 pub(crate) struct ConnectionPool<S: RemoteServer> {
     server: S,
     bounds: RemoteLimits,
     /// Questions that are not answered yet.
     in_flight: AtomicUsize,
-    /// One turn for each connection that may be in use.
+    /// Permits, one for each connection that may be in use.
     turns: Arc<ConnectionQueue>,
     idle: Mutex<Vec<IdleConnection<S::Conn>>>,
     backoff: Mutex<DialBackoff>,
@@ -132,7 +132,7 @@ pub(crate) struct ConnectionPool<S: RemoteServer> {
 pub(crate) enum PoolError {
     /// Its client has gone.
     Abandoned,
-    /// It made room for another.
+    /// The request was dropped in favour of a newer one.
     Busy,
     Failed(String),
 }
@@ -152,7 +152,7 @@ struct DialBackoff {
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Somebody between us may have forgotten a connection that was quiet for longer.
+/// Longest idle time of a reused connection: a firewall may have dropped it after a longer one.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
 impl<S: RemoteServer> RemoteBackend<S> {
@@ -204,8 +204,8 @@ pub(crate) struct RequestGuard<S: RemoteServer> {
 }
 
 impl<S: RemoteServer> RequestGuard<S> {
-    /// Where there are too many the one that has waited longest makes room; none where all of them
-    /// are being answered.
+    /// Adds a request. Where there are too many, the one that has waited longest is dropped; `None`
+    /// if all of them are being answered.
     pub(crate) fn new(desk: Arc<ConnectionPool<S>>) -> Option<RequestGuard<S>> {
         let before = desk.in_flight.fetch_add(1, Ordering::Relaxed);
         let asked = RequestGuard { desk };

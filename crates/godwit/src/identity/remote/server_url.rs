@@ -86,7 +86,8 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Whatever is not unreserved (RFC 3986, 2.3) is encoded, so it can be nothing but a value.
+/// Percent-encodes every byte that is not unreserved [RFC 3986, 2.3], so that a value cannot change
+/// the URL's structure.
 pub(crate) fn percent_encode(bytes: &[u8], out: &mut String) {
     for byte in bytes {
         match byte {

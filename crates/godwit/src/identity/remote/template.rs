@@ -35,14 +35,14 @@ pub(crate) enum AuthVariable {
     UserName,
 }
 
-/// What a text is about: who a client is, or what it wants.
+/// Subject of a template: a client, or an action of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TemplateScope {
     Client,
     AuthzRequest,
 }
 
-/// How each is written, the first as we show it; NanoMQ and mosquitto-go-auth know the letters.
+/// Placeholders with their names, ours first; NanoMQ and mosquitto-go-auth use the letters.
 const NAMES: &[(&str, char, AuthVariable)] = &[
     ("username", 'u', AuthVariable::UserName),
     ("clientid", 'c', AuthVariable::ClientId),
@@ -62,7 +62,7 @@ const NAMES: &[(&str, char, AuthVariable)] = &[
 ];
 const NO_LETTER: char = '\0';
 
-/// What the values are taken from, with the ports of the listeners in their order.
+/// Source of the values, with the ports of the listeners in their order.
 #[derive(Clone, Copy)]
 pub(crate) enum AuthVariableSource<'a> {
     Client { request: &'a AuthRequest, ports: &'a [Option<u16>] },
@@ -70,7 +70,7 @@ pub(crate) enum AuthVariableSource<'a> {
 }
 
 impl AuthVariable {
-    /// What is not there is empty.
+    /// Returns the value, empty if it is absent.
     pub(crate) fn resolve<'a>(self, values: AuthVariableSource<'a>) -> Cow<'a, [u8]> {
         match values {
             AuthVariableSource::Client { request, ports } => self.resolve_client(request, ports),
@@ -166,7 +166,7 @@ impl AuthTemplate {
         AuthTemplate::read(text, letters, TemplateScope::Client)
     }
 
-    /// The same about what a client wants, with letters.
+    /// Parses a template about an action, with letters.
     #[cfg(feature = "http")]
     pub(crate) fn parse_wish(text: &str) -> Result<AuthTemplate, String> {
         AuthTemplate::read(text, true, TemplateScope::AuthzRequest)
@@ -260,7 +260,7 @@ impl AuthTemplate {
 pub(crate) const BOUND: &str =
     "a placeholder is bound, not written into the text: it stands without quotes";
 
-/// Which quotes of SQL are open behind a text, where these were before it.
+/// Returns the SQL quote that is open behind a text, given the one that is open before it.
 pub(crate) fn quote_after(mut quote: Option<char>, text: &str) -> Option<char> {
     for c in text.chars().filter(|c| matches!(c, '\'' | '"' | '`')) {
         quote = match quote {

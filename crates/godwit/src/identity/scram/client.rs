@@ -14,7 +14,7 @@ pub(crate) struct ScramClient {
     nonce: String,
 }
 
-/// What the server's last word has to be.
+/// The signature that the server has to send at the end.
 pub(crate) struct ScramServerSignature(Vec<u8>);
 
 /// A server that asks for more would stop us.

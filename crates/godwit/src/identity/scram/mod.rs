@@ -27,7 +27,7 @@ pub(crate) enum ScramHash {
     Sha512,
 }
 
-/// What a server keeps of a password: not enough to prove anything with.
+/// A server's record of a password, which is not sufficient to authenticate with.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ScramVerifier {
     pub(crate) rounds: NonZeroU32,
@@ -38,18 +38,18 @@ pub(crate) struct ScramVerifier {
     pub(crate) server: [u8; KEY_BYTES],
 }
 
-/// What both sides said before the proof.
+/// Messages of both sides before the proof.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ScramExchange<'a> {
     pub(crate) user: String,
-    /// What `c=` repeats: whether the client would bind, and as whom it acts.
+    /// The GS2 header, which `c=` repeats: channel binding, and the authorization identity.
     header: &'a str,
     client_first: &'a str,
     server_first: String,
 }
 
 impl ScramVerifier {
-    /// Of a new password.
+    /// Derives the verifier of a new password.
     pub(crate) fn from_password(password: &[u8]) -> Option<ScramVerifier> {
         let mut salt = [0; SALT_BYTES];
         SystemRandom::new().fill(&mut salt).ok()?;
@@ -169,12 +169,12 @@ impl<'a> ScramExchange<'a> {
     }
 }
 
-/// What all keys are made of.
+/// Returns the salted password, from which all keys are derived.
 fn salt_password(password: &[u8], rounds: NonZeroU32, salt: &[u8]) -> [u8; KEY_BYTES] {
     array(&ScramHash::Sha256.salted(password, rounds, salt))
 }
 
-/// One half of a nonce.
+/// Returns one half of a nonce.
 pub(crate) fn nonce() -> Option<String> {
     let mut bytes = [0; 18];
     SystemRandom::new().fill(&mut bytes).ok()?;

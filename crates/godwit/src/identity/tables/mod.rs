@@ -36,7 +36,7 @@ impl TableRow {
         known.map(|(_, value)| &value[..])
     }
 
-    /// What is no text is not there either.
+    /// Returns a column as text; other types count as absent.
     fn text(&self, name: &str) -> Option<&str> {
         std::str::from_utf8(self.bytes(name)?).ok()
     }
@@ -45,7 +45,7 @@ impl TableRow {
         self.text(name).unwrap_or_default().trim().to_lowercase()
     }
 
-    /// Whom a row is about, by what it says: `password_hash`, `salt`, `is_superuser`, `groups`.
+    /// Reads the user of a row: `password_hash`, `salt`, `is_superuser`, `groups`.
     fn read_proof(
         &self,
         request: &AuthRequest,
@@ -101,14 +101,14 @@ impl TableRow {
     }
 }
 
-/// What EMQX takes for true. Anything else is false: nobody becomes a superuser by a word that
-/// nobody knows.
+/// Whether EMQX takes the word for true. Any other word is false, so that an unknown word makes no
+/// superuser.
 pub(crate) fn is_true(word: &str) -> bool {
     // A BIT of MySQL is a byte.
     matches!(word, "t" | "true" | "\u{1}") || word.parse::<u64>().is_ok_and(|number| number > 0)
 }
 
-/// What EMQX 4 has as a number.
+/// Returns the word for an action that EMQX 4 writes as a number.
 fn action_word(word: &str) -> &str {
     match word {
         "1" => "subscribe",

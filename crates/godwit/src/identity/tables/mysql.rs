@@ -39,7 +39,7 @@ struct MysqlStatement {
     values: usize,
 }
 
-/// What a server says of itself.
+/// The server's greeting.
 struct MysqlGreeting {
     capabilities: u32,
     challenge: Vec<u8>,
@@ -65,7 +65,7 @@ const PACKET_BYTES_MAX: u32 = 1 << 24;
 const OK: u8 = 0x00;
 const MORE: u8 = 0x01;
 const ERROR: u8 = 0xff;
-/// What follows MORE in caching_sha2_password.
+/// Status after MORE in caching_sha2_password.
 const FAST_AUTH_OK: u8 = 3;
 const FULL_AUTH_NEEDED: u8 = 4;
 
@@ -126,7 +126,8 @@ impl MysqlDatabase {
         Ok(packets)
     }
 
-    /// How a word of ours begins: all of it before TLS, the first part of it otherwise.
+    /// Returns the beginning of our handshake packet: the whole packet before TLS, the first part
+    /// of it otherwise.
     fn handshake_header(&self, ssl: u32) -> Vec<u8> {
         let named = if self.database.is_empty() { 0 } else { CONNECT_WITH_DB };
         let flags = LONG_PASSWORD | TRANSACTIONS | NEEDED | named | ssl;
@@ -137,7 +138,7 @@ impl MysqlDatabase {
         out
     }
 
-    /// Until the server is content, or asks for what we do not do.
+    /// Authenticates until the server accepts, or asks for an unsupported method.
     async fn authenticate(
         &self,
         packets: &mut MysqlPacketStream<Box<dyn AsyncStream>>,
@@ -308,7 +309,7 @@ impl SqlDatabase for MysqlDatabase {
     }
 }
 
-/// What inserts one row.
+/// Returns the packet that inserts a row.
 #[cfg(feature = "sink")]
 fn execution(prepared: MysqlStatement, row: &[Option<Vec<u8>>]) -> Vec<u8> {
     let mut out = vec![EXECUTE];

@@ -5,7 +5,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 pub(super) struct MysqlPacketStream<W> {
     wire: W,
-    /// Of the packet that comes next.
+    /// Sequence number of the next packet.
     sequence: u8,
     bytes_left: usize,
 }
@@ -24,7 +24,7 @@ impl<W> MysqlPacketStream<W> {
         MysqlPacketStream { wire, sequence, bytes_left: ANSWER_BYTES_MAX }
     }
 
-    /// Of the same packets over another wire.
+    /// Returns the stream and the sequence number, to continue over another stream.
     pub(super) fn into_parts(self) -> (W, u8) {
         (self.wire, self.sequence)
     }
@@ -73,7 +73,7 @@ impl<W: AsyncRead + AsyncWrite + Unpin> MysqlPacketStream<W> {
     }
 }
 
-/// What is left of a packet.
+/// The unread rest of a packet.
 pub(super) struct MysqlPacketReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> MysqlPacketReader<'a> {
@@ -133,7 +133,7 @@ pub(super) fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend(text);
 }
 
-/// How a column's values are written.
+/// Encoding of a column's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MysqlColumn {
     name: String,
@@ -177,7 +177,7 @@ impl MysqlColumn {
     }
 }
 
-/// Of the binary form: which are NULL, and then the others.
+/// Parses a row in binary form: a bitmap of NULLs, and then the other values.
 pub(super) fn parse_binary_row(columns: &[MysqlColumn], bytes: &[u8]) -> Option<TableRow> {
     let mut rest = MysqlPacketReader(bytes);
     rest.take(1)?;

@@ -27,7 +27,7 @@ const SSL_REQUEST: u32 = 80_877_103;
 
 pub(crate) struct PostgresConnection {
     wire: Box<dyn AsyncStream>,
-    /// Of the answer that is being read.
+    /// Remaining bytes of the answer that is being read.
     bytes_left: usize,
     /// A statement that the server knows, and the kinds of its values.
     #[cfg(feature = "sink")]
@@ -242,7 +242,7 @@ impl SqlDatabase for PostgresDatabase {
 #[cfg(feature = "sink")]
 const BYTEA: u32 = 17;
 
-/// What a server says, read while it may say only so much more.
+/// Reads messages of a server within a bound on their bytes.
 struct PostgresMessageReader<'a, R> {
     wire: R,
     bytes_left: &'a mut usize,
@@ -261,7 +261,7 @@ impl<R: AsyncRead + Unpin> PostgresMessageReader<'_, R> {
         Ok(PostgresMessage { kind, body })
     }
 
-    /// Until it is ready for more; rows are nothing that anybody asked for.
+    /// Reads until the server is ready for a query; rows are ignored.
     #[cfg(feature = "sink")]
     async fn read_until_ready(&mut self) -> Result<(), InsertError> {
         let mut wrong = None;
@@ -404,7 +404,7 @@ impl PostgresRequest {
 
 #[cfg(feature = "sink")]
 impl PostgresRequest {
-    /// One row, and that it is to be inserted.
+    /// Adds the messages that insert a row.
     fn bind(&mut self, row: &[Option<Vec<u8>>], kinds: &[u32]) {
         self.push_message(b'B', |body| {
             push_text(body, "");
@@ -427,7 +427,7 @@ impl PostgresRequest {
     }
 }
 
-/// It has no NUL in it: options and values were looked at.
+/// Writes a text, which contains no NUL since options and values were checked.
 fn push_text(body: &mut Vec<u8>, text: &str) {
     body.extend(text.as_bytes());
     body.push(0);
@@ -438,7 +438,7 @@ fn push_value(body: &mut Vec<u8>, value: &[u8]) {
     body.extend(value);
 }
 
-/// Of a RowDescription.
+/// Parses the column names of a RowDescription.
 fn parse_column_names(body: &[u8]) -> Option<Vec<String>> {
     let (count, mut rest) = body.split_first_chunk()?;
     let mut names = Vec::new();
@@ -450,7 +450,7 @@ fn parse_column_names(body: &[u8]) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// Of a DataRow.
+/// Parses a DataRow.
 fn parse_data_row(columns: &[String], body: &[u8]) -> Option<TableRow> {
     let (count, mut rest) = body.split_first_chunk()?;
     if usize::from(u16::from_be_bytes(*count)) != columns.len() {

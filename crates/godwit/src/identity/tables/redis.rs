@@ -23,7 +23,7 @@ pub(crate) struct RedisAuthServer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RedisCommand {
     words: Vec<AuthTemplate>,
-    /// Of HMGET; HGETALL brings its own.
+    /// Field names of HMGET; HGETALL returns its own.
     fields: Option<Vec<String>>,
 }
 
@@ -140,7 +140,7 @@ impl RedisAuthServer {
     }
 }
 
-/// What the rows of the option table say.
+/// Values of the option rows about Redis.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RedisAuthSettings {
     pub(crate) url: Option<ServerUrl>,

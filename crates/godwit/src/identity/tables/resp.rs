@@ -26,11 +26,11 @@ pub(crate) struct RedisConnection {
     bytes_left: usize,
 }
 
-/// What the server says.
+/// A reply of the server.
 pub(crate) enum RedisReply {
     Text(Vec<u8>),
     Nil,
-    /// Of what are no lists.
+    /// A list without lists in it.
     List(Vec<RedisReply>),
     /// An error is one line, and the server goes on.
     Error(String),
@@ -95,7 +95,7 @@ impl RedisConnection {
         self.wire.flush().await.map_err(broken)
     }
 
-    /// One answer.
+    /// Reads a reply.
     pub(crate) async fn read_reply(&mut self) -> Result<RedisReply, RemoteError> {
         self.bytes_left = self.answer_bytes_max;
         let (kind, text) = self.read_line().await?;
@@ -149,7 +149,7 @@ impl RedisConnection {
     }
 }
 
-/// One command.
+/// Writes a command.
 pub(crate) fn push_command(words: &[impl AsRef<[u8]>], out: &mut Vec<u8>) {
     out.extend(format!("*{}\r\n", words.len()).into_bytes());
     for word in words {

@@ -9,12 +9,12 @@ use broker::AuthRequest;
 use std::future::Future;
 use std::sync::Arc;
 
-/// What the rows of the option table say of one server.
+/// Values of the option rows about an SQL server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SqlAuthSettings {
     pub(crate) url: Option<ServerUrl>,
     pub(crate) tls: bool,
-    /// What brings a client's hash, ...
+    /// Query for a client's password hash, ...
     pub(crate) user: Option<AuthTemplate>,
     /// ... and what brings its rules.
     pub(crate) rules: Option<AuthTemplate>,
@@ -25,7 +25,7 @@ pub(crate) trait SqlDatabase: Send + Sync + 'static {
     type Conn: Send + 'static;
     const NAME: &'static str;
 
-    /// How a query names its nth value, from 1 on.
+    /// Returns the placeholder of a query's nth value, from 1 on.
     fn placeholder(n: usize) -> String;
 
     fn connect(&self) -> impl Future<Output = Result<Self::Conn, String>> + Send;

@@ -113,7 +113,7 @@ impl<'a> HoconParser<'a, '_> {
         }
     }
 
-    /// Whatever says nothing: spaces, ends of lines, commas and comments.
+    /// Skips spaces, ends of lines, commas and comments.
     fn skip_gap(&mut self) {
         loop {
             let before = self.rest.len();
@@ -303,7 +303,7 @@ impl<'a> HoconParser<'a, '_> {
         Ok(ConfigNode { place, tree })
     }
 
-    /// One word. URLs stand unquoted in files that the projects read.
+    /// Reads an unquoted word. Files of the projects contain unquoted URLs.
     fn unquoted(&mut self) -> Result<String, String> {
         let stops = |char: char| char.is_whitespace() || "\"{}[],#".contains(char);
         let mut len = self.rest.find(stops).unwrap_or(self.rest.len());
@@ -392,7 +392,7 @@ impl<'a> HoconParser<'a, '_> {
     }
 }
 
-/// Of what is there twice objects become one, and else the later counts.
+/// Merges fields. Two objects of one name become one; otherwise the later value counts.
 fn merge(fields: &mut ConfigFields, more: ConfigFields) {
     for (key, node) in more {
         put_field(fields, &[key], node, false);

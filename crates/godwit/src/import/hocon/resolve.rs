@@ -3,7 +3,7 @@
 use super::merge_values;
 use crate::import::config_tree::{ConfigFields, ConfigNode, ConfigTree};
 
-/// What a name brings may bring others: so much in all, that no file becomes a thousand times as
+/// Bound of all nodes, since a substitution may contain others: no file becomes a thousand times as
 /// long.
 const NODES_MAX: usize = 200_000;
 const DEPTH_MAX: usize = 64;
@@ -22,7 +22,7 @@ struct HoconResolver<'a> {
 }
 
 impl HoconResolver<'_> {
-    /// Nothing where an optional name is not there, or where `null` stands.
+    /// Resolves a node. Returns `None` for an absent optional name, and for `null`.
     fn node(&mut self, node: &ConfigNode) -> Result<Option<ConfigNode>, String> {
         let place = node.place.clone();
         self.left = self.left.checked_sub(1).ok_or_else(|| {

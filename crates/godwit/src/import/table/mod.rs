@@ -80,7 +80,7 @@ fn durability(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), St
     Ok(())
 }
 
-/// What every topic begins with, which clients do not see.
+/// Reads the prefix of all topics that clients do not see.
 pub(super) fn mount_point(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     let text = entry.text()?.replace("${cert_common_name}", "${cert_cn}");
     Ok(match text.strip_suffix('/') {

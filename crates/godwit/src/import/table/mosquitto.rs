@@ -352,7 +352,7 @@ fn bridge_qos(word: &str) -> Result<u8, String> {
     }
 }
 
-/// It may stand before the topics, so it is kept until all are there.
+/// Keeps the retain setting until all topics are known, since it may precede them.
 fn outgoing_retain(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let clears = !is_true(entry.text()?)?;
     draft.bridge_of_entry(entry).clears_retain = clears;
@@ -432,7 +432,7 @@ fn bridge_key(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), St
     Ok(())
 }
 
-/// What nothing in the file says.
+/// Adds mosquitto's defaults that differ from ours.
 pub(in crate::import) fn imply(draft: &mut ConfigDraft) {
     mosquitto_access::finish(draft);
     let target = draft.setting("log.target").map(|there| there.value.text() == "file");

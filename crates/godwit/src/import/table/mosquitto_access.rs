@@ -95,7 +95,7 @@ pub(in crate::import) const ACCESS: &[ImportRow] = &[
 const PLUGIN: &str = "unresolved, unless it is known not to decide about access: users and rules \
                       come from `auth.*` and `acl.*`, also by HTTP, SQL, Redis and JWT";
 
-/// What of the lines above an entry decides what it means.
+/// State of the lines above an entry that its meaning depends on.
 #[derive(Default)]
 pub(in crate::import) struct ListenerScope {
     per_listener: bool,
@@ -179,7 +179,7 @@ fn anonymous(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), Str
     Ok(())
 }
 
-/// Those of 2.1 that are options here, and those that decide nothing about access.
+/// Keys of 2.1 that are options here, and keys without influence on access.
 const HARMLESS: &[&str] =
     &["mosquitto_acl_file", "mosquitto_password_file", "persist_sqlite", "sparkplug_aware"];
 
@@ -239,7 +239,7 @@ fn begin_listener(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<()
     Ok(())
 }
 
-/// Of the listener that there is without a `listener` line, wherever it stands.
+/// Reads the port of the default listener, which exists without a `listener` line.
 fn port(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     draft.scope.names_listener = true;
     let number: u16 = entry.text()?.parse().map_err(|_| "use a port, 1 to 65535".to_string())?;

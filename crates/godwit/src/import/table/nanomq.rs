@@ -74,7 +74,7 @@ pub(in crate::import) fn is_user_file(file: &str, root: &ConfigNode) -> bool {
     is_named && !fields.is_empty() && fields.iter().all(|(_, node)| node.text().is_some())
 }
 
-/// The same as a part of the main file.
+/// Reads a file of users as a part of the main file.
 pub(in crate::import) fn user_file(root: ConfigNode) -> ConfigNode {
     let place = root.place.clone();
     let inside = |key: &str, node: ConfigNode| ConfigNode {
@@ -372,7 +372,7 @@ pub(super) const RULES: &str = "write each as a [[rule]], in the same SQL: it pu
                                 in send.to a [[sink]] or a [[bridge]] (docs/rules.md)";
 const GATEWAYS: &str = "a [[gateway]] of this broker speaks ZeroMQ or nanomsg, with topics of its \
                         own (docs/gateways.md); there is none to DDS or SOME/IP";
-/// It is what passes from one thread to another there.
+/// Reason for keys about NanoMQ's queues between threads.
 pub(super) const SEND_QUEUE: &str = "queue.messages_max of the bridge bounds all that waits, and \
                                      session.inflight_max what is under way";
 const QUIC: &str = "the library behind QUIC finds these itself; keep_alive_s and answer_timeout_s \

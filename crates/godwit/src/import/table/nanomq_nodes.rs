@@ -22,7 +22,7 @@ pub(super) fn arrange_bridges(bridges: &mut ConfigNode, draft: &mut ConfigDraft)
     }
 }
 
-/// What was `sqlite` is `cache` later, and there is none where it is off.
+/// Renames `sqlite` to its later name `cache`, and drops it where it is off.
 fn arrange_cache(fields: &mut ConfigFields, draft: &mut ConfigDraft) {
     let Some(at) = fields.iter().position(|(key, _)| key == "sqlite") else { return };
     let (_, mut cache) = fields.remove(at);

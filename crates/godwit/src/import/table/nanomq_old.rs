@@ -290,7 +290,7 @@ fn http_enable(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), S
     Ok(())
 }
 
-/// What is switched off goes, and what there is without a word comes.
+/// Drops what is switched off, and adds NanoMQ's defaults.
 pub(in crate::import) fn imply(draft: &mut ConfigDraft) {
     if draft.off.contains(&"http") {
         draft.settings.retain(|setting| {

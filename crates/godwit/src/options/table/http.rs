@@ -87,7 +87,7 @@ fn form(value: &OptionValue) -> HttpParamPlacement {
     }
 }
 
-/// Of the server that is asked what a client may do.
+/// Options of the server that is asked for permissions.
 pub(super) const ACL: &[OptionRow] = &[
     OptionRow {
         key: "acl.http_answer",

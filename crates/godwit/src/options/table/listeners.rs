@@ -9,7 +9,7 @@ use engine::tls::{ClientCertificateMode, TlsVersionMin};
 /// The sections whose options a `[[listener]]` may have.
 pub(crate) const SECTIONS: &[&str] = &["tls", "proxy", "quic", "unix", "ws", "limits"];
 
-/// Those of other sections that it may have, ...
+/// Keys of other sections that a listener may have, ...
 pub(crate) const KEYS: &[&str] = &[
     "connection.packet_bytes_max",
     "connection.receive_maximum",
@@ -28,7 +28,7 @@ pub(crate) const KEYS: &[&str] = &[
 /// ... of which a `[[group]]` has nothing ...
 const OWN_KEYS: &[&str] = &["allow_anonymous", "connection.topic_alias_max", "message.qos_max"];
 
-/// What goes for the threads that all listeners share.
+/// Keys for the threads that all listeners share.
 const SHARED_KEYS: &[&str] = &[
     "auth.failures_max",
     "auth.password_cache_s",
@@ -37,7 +37,7 @@ const SHARED_KEYS: &[&str] = &[
     "auth.timeout_ms",
 ];
 
-/// Who may come in by a listener, and what they may do, is the listener's.
+/// Whether a key about access belongs to the listener itself.
 pub(super) fn is_own(key: &str) -> bool {
     let is_access = key.starts_with("acl.") || key.starts_with("auth.");
     OWN_KEYS.contains(&key) || (is_access && !SHARED_KEYS.contains(&key))

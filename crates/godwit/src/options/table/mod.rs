@@ -37,9 +37,9 @@ pub(crate) struct OptionRow<S = ProgramSettings> {
     /// Whether SIGHUP applies a change, or only a restart. What CONNACK announced to clients that
     /// rely on it cannot change under them.
     pub(crate) live: bool,
-    /// One line, for `--help`.
+    /// Description in a line, for `--help`.
     pub(crate) short: &'static str,
-    /// What `short` leaves out; may be empty.
+    /// Further description behind `short`; may be empty.
     pub(crate) long: &'static str,
     /// The clause that it follows; empty where it is our own idea.
     pub(crate) source: &'static str,
@@ -47,7 +47,7 @@ pub(crate) struct OptionRow<S = ProgramSettings> {
     pub(crate) set: fn(&mut S, &OptionValue),
 }
 
-/// Whatever `S` is.
+/// Implemented by hand, since `S` need not be `Clone`.
 impl<S> Clone for OptionRow<S> {
     fn clone(&self) -> OptionRow<S> {
         *self

@@ -272,7 +272,7 @@ pub(super) const ROWS: &[OptionRow] = &[
 
 const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
 
-/// Of a checked name.
+/// Returns the level of a checked name.
 fn level(name: &str) -> LevelFilter {
     name.parse().unwrap_or(LevelFilter::INFO)
 }

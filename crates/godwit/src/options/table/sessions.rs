@@ -207,7 +207,7 @@ fn check_strategy(name: &str) -> Result<(), String> {
     if known { Ok(()) } else { Err(format!("no such strategy, use {}", one_of(STRATEGIES))) }
 }
 
-/// Of a checked name.
+/// Returns the strategy of a checked name.
 fn strategy(name: &str) -> SharedStrategy {
     match name {
         "hash_client" => SharedStrategy::HashClient,

@@ -77,7 +77,7 @@ pub(super) const ROWS: &[OptionRow] = &[
 
 pub(super) const DURABILITIES: &[&str] = &["lazy", "memory", "sync"];
 
-/// Of a checked name.
+/// Returns the durability of a checked name.
 pub(super) fn durability(name: &str) -> Durability {
     match name {
         "lazy" => Durability::Lazy,

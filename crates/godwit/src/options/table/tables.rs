@@ -11,7 +11,7 @@ use crate::options::value::OptionKind;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use crate::options::value::TextCheck;
 
-/// What the tables of all of them have.
+/// Options that all databases share.
 pub(super) const ROWS: &[OptionRow] = &[
     OptionRow {
         key: "auth.password_form",
@@ -71,7 +71,7 @@ pub(super) const fn user_query<D: SqlDatabase>() -> OptionKind {
     OptionKind::Text { of: "a query", check }
 }
 
-/// One that may be empty.
+/// Returns the kind of a query that may be empty.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(super) const fn any_query<D: SqlDatabase>() -> OptionKind {
     OptionKind::Text { of: "a query", check: |text| query::<D>(text).map(|_| ()) }
