@@ -6,13 +6,13 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// One connection, and what was read of it and not understood yet.
+/// A connection with the bytes that were read and not yet parsed.
 pub(crate) struct LinkConnection<S> {
     pub(crate) stream: S,
     pub(crate) read: UnreadBytes,
     pub(crate) read_at: Instant,
     pub(crate) written_at: Instant,
-    /// What was written may still stand in a layer of the stream.
+    /// Whether written bytes may still be in a layer of the stream.
     unflushed: bool,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct UnreadBytes {
     taken: usize,
 }
 
-/// So much is read at a time.
+/// Bytes of one read.
 pub(crate) const READ_BYTES: usize = 64 * 1024;
 
 impl UnreadBytes {

@@ -60,7 +60,7 @@ struct SinkEvent {
 /// The other end of a sink's channel, and how many bytes of messages what is in it holds.
 pub(crate) struct SinkEventReceiver(Option<(Receiver<SinkEvent>, Arc<AtomicUsize>)>);
 
-/// What events that wait for one sink may hold of messages.
+/// Bytes of messages in the events that wait for one sink.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 
 impl EventHub {
@@ -113,7 +113,7 @@ impl EventHub {
     }
 }
 
-/// What shards have to note for these sinks beside what they note anyway.
+/// Returns the delivery events that shards have to record for these sinks.
 pub(crate) fn needed_delivery_events(sinks: &[SinkSettings]) -> DeliveryEventOptions {
     let is_wanted = |name| sinks.iter().any(|sink| is_selected(&sink.events, name));
     DeliveryEventOptions {

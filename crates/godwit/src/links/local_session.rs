@@ -26,7 +26,7 @@ use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tracing::warn;
 
-/// Whose sessions they are.
+/// The broker of this process, as links connect to it.
 pub(crate) struct LocalBroker {
     pub(crate) handle: engine::EngineHandle,
     /// Links that have just begun and whose sessions were not prepared yet.
@@ -42,13 +42,13 @@ const BEGIN_MAX: Duration = Duration::from_secs(10);
 /// A session that is connected.
 pub(crate) struct LocalSession {
     pub(crate) stream: UnixStream,
-    /// What came behind CONNACK.
+    /// Bytes received behind CONNACK.
     pub(crate) read: Vec<u8>,
     pub(crate) session_present: bool,
     pub(crate) limits: LocalBrokerLimits,
 }
 
-/// What this broker takes.
+/// Limits of this broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LocalBrokerLimits {
     pub(crate) qos_max: QoS,
@@ -72,7 +72,7 @@ pub(crate) struct PreparedSession {
     pub(crate) new_filters: NewLinkFilters,
 }
 
-/// What a link's session is asked to be.
+/// Options of a link's session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocalSessionRequest<'a> {
     pub(crate) link_id: &'a str,
@@ -83,7 +83,8 @@ pub(crate) struct LocalSessionRequest<'a> {
     pub(crate) is_quiet: bool,
 }
 
-/// How a link asks for what rules send it, where a message may have so much QoS.
+/// Returns the subscription by which a link gets the rows of rules, with the largest QoS of a
+/// message.
 pub(crate) fn row_subscription(link_id: &str, qos_max: QoS) -> (String, SubscribeOptions) {
     let options = SubscribeOptions {
         qos: qos_max,
@@ -94,8 +95,8 @@ pub(crate) fn row_subscription(link_id: &str, qos_max: QoS) -> (String, Subscrib
     (format!("{link_id}/#"), options)
 }
 
-/// How filters begin that stand for something which a link's session is to remember: they stay,
-/// whatever the link asks for.
+/// Returns the prefix of filters that are notes of a link's session: they stay, whatever the link
+/// subscribes to.
 pub(crate) fn note_prefix(link_id: &str) -> String {
     format!("{link_id}/.notes/")
 }
@@ -108,7 +109,7 @@ pub(crate) fn note_filter(link_id: &str, what: &str, text: &str) -> String {
     format!("{}{what}/{digits}", note_prefix(link_id))
 }
 
-/// How it is subscribed to. Nobody publishes there.
+/// Subscription options of a note. No client publishes there.
 pub(crate) const NOTE_OPTIONS: SubscribeOptions = SubscribeOptions {
     qos: QoS::AtMostOnce,
     no_local: true,
@@ -116,7 +117,7 @@ pub(crate) const NOTE_OPTIONS: SubscribeOptions = SubscribeOptions {
     retain_handling: 2,
 };
 
-/// What a rule calls its row, where a link has the topic from a rule.
+/// Returns the topic that a rule gave its row, from the internal topic of a link.
 pub(crate) fn row_name(topic: &str) -> Option<&str> {
     // The kind of link and its name, which has no levels.
     topic.strip_prefix(LINK_IDS)?.splitn(3, '/').nth(2)
@@ -166,8 +167,8 @@ impl LocalBroker {
         lock(&self.starting).insert(link_id);
     }
 
-    /// Until those that are expected are subscribed, or cannot be now: what clients publish from
-    /// then on waits for their links.
+    /// Waits until the expected sessions are subscribed, or have failed for now: messages that
+    /// clients publish from then on wait for their links.
     pub(crate) fn wait_for_sessions(&self) {
         let beginning = lock(&self.starting);
         let waited = self.fewer.wait_timeout_while(beginning, BEGIN_MAX, |all| !all.is_empty());
@@ -177,8 +178,8 @@ impl LocalBroker {
         }
     }
 
-    /// How these sessions are. Shards answer between two ticks, so somebody else waits for them:
-    /// a thread of its own, since those for names of hosts may be waiting for long.
+    /// Reports on these sessions. Shards answer between two ticks, so a thread of its own waits for
+    /// them: the threads that resolve host names may be busy for long.
     pub(crate) async fn report_sessions(&self, link_ids: Vec<Box<str>>) -> Vec<SessionReport> {
         let (handle, (told, reports)) = (self.handle.clone(), oneshot::channel());
         let asks = thread::Builder::new().name("survey".into()).spawn(move || {
@@ -203,7 +204,7 @@ impl LocalBroker {
         refused.into_iter().next().map_or(Ok(fresh), Err)
     }
 
-    /// The same for one that may not have everything: the filters that it may not have.
+    /// Prepares a session that may lack permissions. Returns the refused filters.
     pub(crate) async fn prepare_session_as(
         &self,
         link_id: &str,
@@ -404,7 +405,7 @@ pub(crate) fn encode_unsubscribe(
     Unsubscribe { packet_id, properties, filters }.encode(version, out);
 }
 
-/// What SUBACK says no to.
+/// Returns the filters that SUBACK refuses.
 pub(crate) fn refused_filters<'a>(
     wanted: impl Iterator<Item = &'a str>,
     codes: &[u8],
@@ -449,7 +450,7 @@ pub(crate) fn encode_ack(
     PublishAck { packet_id, reason, properties }.encode(kind, ProtocolVersion::V5, out);
 }
 
-/// What stands at the front, if it is a packet.
+/// Decodes the packet at the front, if it is complete.
 pub(crate) fn first_packet(read: &[u8], version: ProtocolVersion) -> Option<Packet<'_>> {
     let frame = mqtt::split_frame(read, u32::MAX).ok().flatten()?;
     Packet::decode(frame, version).ok()

@@ -21,7 +21,7 @@ pub(crate) enum LinkDropReason {
     Refused,
     /// This broker does not take it.
     RefusedHere,
-    /// The same was sent there, and came back.
+    /// The message was sent to the other side, and came back.
     Echo,
     /// More events than a sink may keep in memory.
     EventsFull,
@@ -29,18 +29,18 @@ pub(crate) enum LinkDropReason {
     PeerSlow,
     /// There is no topic in it, or it is not as the options say.
     Unreadable,
-    /// Nobody answered in time.
+    /// No response came in time.
     NoAnswer,
-    /// It answers what nobody waits for, or what another was asked.
+    /// The response belongs to no pending request, or to another peer's.
     NoQuestion,
-    /// It was half-way here, or a peer subscribed to it, or it was a question, when all of that was
-    /// too much.
+    /// There was no room for a half-received message, a subscription or a request.
     NoRoom,
-    /// Who asked was gone, or the last peer, or the gateway stopped, and no session has it.
+    /// The requester or the last peer was gone, or the gateway stopped, and no session keeps the
+    /// message.
     NoPeer,
     /// The other broker's PUBLISH is not valid.
     InvalidPublish,
-    /// It has passed this bridge before, and came round by others.
+    /// The message has passed this bridge before, and came round through other brokers.
     Loop,
 }
 
@@ -90,7 +90,7 @@ const OF_SINKS: &[LinkDropReason] = &[LinkDropReason::Refused, LinkDropReason::E
 pub(crate) struct LinkMetrics {
     pub(crate) kind: LinkKind,
     pub(crate) is_up: AtomicBool,
-    /// Which of the servers it is, or was, connected to.
+    /// Index of the server of the present or last connection.
     pub(crate) server: AtomicUsize,
     pub(crate) connects: AtomicU64,
     /// Batches that a sink's far side took, and times that it did not take one.
@@ -100,7 +100,7 @@ pub(crate) struct LinkMetrics {
     pub(crate) bytes_out: AtomicU64,
     pub(crate) messages_in: AtomicU64,
     pub(crate) bytes_in: AtomicU64,
-    /// Those of a gateway that are connected.
+    /// Connected peers of a gateway.
     pub(crate) peers: AtomicU64,
     losses: [AtomicU64; LOSSES.len()],
     last_error: Mutex<String>,
@@ -157,7 +157,7 @@ impl LinkMetrics {
         self.bytes_in.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// It is nothing that anybody would miss.
+    /// Counts an echo, which is not a loss.
     pub(crate) fn count_echo(&self) {
         self.losses[LinkDropReason::Echo as usize].fetch_add(1, Relaxed);
     }

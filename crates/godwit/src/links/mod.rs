@@ -58,13 +58,14 @@ pub(crate) struct LinkSupervisor {
     reporter: LinkReporter,
 }
 
-/// What a link is told.
+/// Instruction to a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LinkStop {
     No,
-    /// It comes back: what the other side has for it stays.
+    /// The link will come back: the session at the other side stays.
     ForNow,
-    /// What the other side has for it goes, but at servers where another link goes on with it.
+    /// The session at the other side is removed, except at servers where another link continues
+    /// with it.
     ForEver {
         kept: Vec<ServerUrl>,
     },
@@ -73,7 +74,7 @@ pub(crate) enum LinkStop {
 /// Closed when a task has ended.
 type LinkTaskEnd = watch::Receiver<()>;
 
-/// What a link leads to.
+/// Kind of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LinkKind {
     #[default]
@@ -82,7 +83,7 @@ pub(crate) enum LinkKind {
     Sink,
 }
 
-/// What the options say of one.
+/// Settings of a link.
 #[derive(Clone, Debug)]
 pub(crate) enum LinkSettings {
     Bridge(Box<BridgeSettings>),
@@ -92,7 +93,7 @@ pub(crate) enum LinkSettings {
     Sink(Box<SinkSettings>),
 }
 
-/// One that is at work.
+/// A running link.
 struct RunningLink {
     settings: LinkSettings,
     tls: ClientTlsCell,
@@ -104,21 +105,21 @@ struct RunningLink {
     ended: LinkTaskEnd,
 }
 
-/// What a link shows and trusts from its next connection on, where it uses TLS.
+/// TLS configuration of a link's next outgoing connection.
 pub(crate) type ClientTlsCell = Arc<Mutex<Option<Arc<ClientConfig>>>>;
 
-/// The same towards whoever connects to it.
+/// TLS configuration for the next incoming connection.
 pub(crate) type ServerTlsCell = Arc<Mutex<Option<Arc<ServerConfig>>>>;
 
 /// A link's options with what their files hold.
 pub(crate) struct LinkDefinition {
     pub(crate) settings: LinkSettings,
     pub(crate) tls: Option<Arc<ClientConfig>>,
-    /// Where others connect to it by TLS.
+    /// TLS configuration for incoming connections.
     pub(crate) served: Option<Arc<ServerConfig>>,
 }
 
-/// How long links may take to say goodbye when the process ends.
+/// Time that links have to disconnect when the process ends.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// Between two attempts to end a session here.
 const RETRY: Duration = Duration::from_millis(200);
@@ -139,7 +140,7 @@ impl LinkKind {
         }
     }
 
-    /// What the session of one is called.
+    /// Returns the client id of a link's session.
     pub(crate) fn link_id(self, name: &str) -> String {
         format!("{LINK_IDS}{}/{name}", self.word())
     }
@@ -182,7 +183,7 @@ impl LinkSettings {
         }
     }
 
-    /// Those of its servers at which the other one is the same client, and so has its session.
+    /// Returns the servers at which the other link has the same client id, and so the same session.
     fn shared_servers(&self, other: &LinkSettings) -> Vec<ServerUrl> {
         match (self, other) {
             (LinkSettings::Bridge(one), LinkSettings::Bridge(other)) => one.shared_servers(other),
@@ -202,7 +203,7 @@ impl LinkSettings {
         }
     }
 
-    /// What it writes to, without secrets.
+    /// Returns the addresses of the servers without secrets.
     fn servers(&self) -> Vec<String> {
         match self {
             LinkSettings::Bridge(bridge) => {
@@ -440,7 +441,8 @@ async fn wait_for_end(mut task: LinkTaskEnd) {
     while task.changed().await.is_ok() {}
 }
 
-/// What it guards is whole between any two statements.
+/// Locks a mutex. A panic of another thread cannot leave the content half-written, so a poisoned
+/// lock is taken as well.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

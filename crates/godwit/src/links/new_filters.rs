@@ -18,7 +18,7 @@ pub(crate) struct NewLinkFilters {
 const FRESH: &str = "fresh";
 
 impl NewLinkFilters {
-    /// Of what a session is to have, by what it has.
+    /// Returns the filters that a session is to have and does not have yet.
     pub(super) fn new_since(
         link_id: &str,
         wanted: &[(String, SubscribeOptions)],
@@ -40,8 +40,8 @@ impl NewLinkFilters {
         self.all.iter().map(|(_, note)| &**note)
     }
 
-    /// What is asked for to prepare a session. Of filters that are not new it has to be said where
-    /// the process that was to bring what is retained is no more.
+    /// Returns the subscriptions that prepare a session. Filters that are not new are included
+    /// where the process that was to request their retained messages has ended.
     pub(super) fn initial_subscriptions<'a>(
         &'a self,
         wanted: &'a [(String, SubscribeOptions)],
@@ -59,7 +59,7 @@ impl NewLinkFilters {
 }
 
 impl LocalSession {
-    /// What is retained for new filters comes from now on, and is not asked for again.
+    /// Requests the retained messages of new filters, once.
     pub(crate) async fn request_retained(
         &mut self,
         fresh: &mut NewLinkFilters,

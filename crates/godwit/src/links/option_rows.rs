@@ -5,7 +5,7 @@ use crate::options::table::{OptionRow, count};
 use crate::options::value::{OptionKind, OptionValue};
 use std::path::PathBuf;
 
-/// What a link shows and trusts where it uses TLS.
+/// TLS options of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinkTlsSettings {
     pub(crate) authorities: PathBuf,
@@ -15,7 +15,7 @@ pub(crate) struct LinkTlsSettings {
     pub(crate) server_name: String,
 }
 
-/// Where a row's value goes.
+/// Stores the value of a row.
 type RowSetter<S> = fn(&mut S, &OptionValue);
 
 pub(crate) const ANY: OptionKind = OptionKind::Text { of: "text", check: |_| Ok(()) };
@@ -105,6 +105,6 @@ pub(crate) const fn tls_key<S>(set: RowSetter<S>) -> OptionRow<S> {
     file("tls.key", "its private key, PEM", "", set)
 }
 
-/// Of who trusts this host's CAs unless told otherwise.
+/// Text on the default of trusted CAs.
 pub(crate) const HOST_CAS: &str =
     "Empty are those that this host trusts. There is no way to trust everyone.";

@@ -5,7 +5,7 @@
 pub(crate) enum PlaceholderPart<'a> {
     /// Never empty.
     Text(&'a str),
-    /// What stands between `${` and `}`.
+    /// The text between `${` and `}`.
     Name(&'a str),
 }
 

@@ -38,9 +38,9 @@ pub(crate) struct LinkState {
     pub(crate) losses: Vec<(&'static str, u64)>,
 }
 
-/// One value below `$SYS/broker/bridge/{name}/`, or that of another kind of link.
+/// A value below `$SYS/broker/bridge/{name}/`, or below the topic of another kind of link.
 pub(crate) struct LinkMetricRow {
-    /// Who has it; empty are all.
+    /// Kinds of links with this value; empty for all.
     pub(crate) only: &'static [LinkKind],
     pub(crate) topic: &'static str,
     pub(crate) about: &'static str,
@@ -156,7 +156,7 @@ pub(crate) const ROWS: &[LinkMetricRow] = &[
     },
 ];
 
-/// Those that a link of this kind has.
+/// Returns the rows for a kind of link.
 pub(crate) fn metric_rows(kind: LinkKind) -> impl Iterator<Item = &'static LinkMetricRow> {
     ROWS.iter().filter(move |row| row.only.is_empty() || row.only.contains(&kind))
 }
@@ -175,7 +175,7 @@ pub(crate) fn drop_counts(state: &LinkState) -> impl Iterator<Item = (&'static s
     all.into_iter()
 }
 
-/// What is known of a link without asking.
+/// Facts about a link that are known without asking.
 #[derive(Clone)]
 pub(crate) struct ReportedLink {
     pub(crate) name: Arc<str>,
@@ -200,7 +200,7 @@ struct ReportPlan {
     is_running: bool,
 }
 
-/// What was said last.
+/// The values published last.
 #[derive(Default)]
 struct PublishedValues {
     published: HashMap<String, String>,
@@ -238,7 +238,7 @@ impl LinkReporter {
     }
 }
 
-/// How these links are.
+/// Returns the states of these links.
 pub(crate) async fn link_states(
     home: &LocalBroker,
     links: &ReportedLinks,

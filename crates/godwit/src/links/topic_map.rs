@@ -26,7 +26,7 @@ pub(crate) struct TopicMap {
 enum TopicMapPart {
     Text(String),
     Topic,
-    /// Of the filter's wildcards, from 0 on.
+    /// The part that a wildcard matched; wildcards are numbered from 0.
     Wildcard(usize),
 }
 
@@ -81,7 +81,7 @@ impl TopicMap {
         check_topic(&name).is_ok().then_some(name)
     }
 
-    /// What stands in a topic where the filter has a wildcard.
+    /// Returns the part of a topic that a wildcard of the filter matches.
     fn capture<'a>(&self, topic: &'a str, wildcard: usize) -> Option<&'a str> {
         let levels = self.plain_filter().split('/').enumerate();
         let (at, level) = levels.filter(|(_, level)| is_wildcard(level)).nth(wildcard)?;
@@ -94,7 +94,7 @@ impl TopicMap {
         if level == "#" { Some(rest) } else { rest.split('/').next() }
     }
 
-    /// Which topic that matches has this name on the other side, if there is one and it is clear.
+    /// Returns the topic that maps to this name, if there is a single one.
     pub(crate) fn invert(&self, name: &str) -> Option<String> {
         let wildcards = self.plain_filter().split('/').filter(|level| is_wildcard(level)).count();
         let mut found: Vec<Option<&str>> = vec![None; wildcards];

@@ -51,7 +51,7 @@ pub(crate) struct ConnectionPair {
 /// Why it is over.
 pub(crate) enum BridgeExit {
     Stopped,
-    /// Where it should be has let us in.
+    /// The preferred server has accepted a connection.
     Return(Box<RemoteSession>),
     Failed(BridgeSide, String),
 }
@@ -67,9 +67,9 @@ impl BridgeExit {
     }
 }
 
-/// Nothing more is read while so much waits to be written: whoever is slower sets the pace.
+/// Bytes waiting to be written above which reading stops, so that the slower side sets the pace.
 const UNSENT_BYTES_MAX: usize = 256 * 1024;
-/// So many times the time for an answer a question may stand behind what was said before it.
+/// Multiple of the response timeout that a ping may take behind earlier bytes.
 const BEHIND: u32 = 3;
 /// So often, within the time for an answer, it is seen whether what was said before still leaves.
 const LOOKS: u32 = 8;
@@ -102,8 +102,9 @@ impl ConnectionPair {
         }
     }
 
-    /// Until it is over. `returns` is done when there is a better place to be. What the other
-    /// broker completed is done here too, however it ends, or it would come again.
+    /// Relays until the end. `returns` completes when a preferred server is reachable. Exchanges
+    /// that the other broker has completed are completed here too, however the connection ends, or
+    /// their messages would come again.
     pub(crate) async fn relay_until_end(
         &mut self,
         stop: &mut watch::Receiver<LinkStop>,
@@ -171,7 +172,7 @@ impl ConnectionPair {
         self.relay.map(|pipe| pipe.into_failover_state())
     }
 
-    /// What may have made the other broker hang up.
+    /// Returns the messages that may have made the other broker disconnect.
     pub(crate) fn poison_candidates(&self) -> Option<&PoisonCandidates> {
         self.relay.as_ref().map(|pipe| pipe.poison_candidates())
     }
@@ -234,8 +235,8 @@ impl ConnectionPair {
         end.or(far_end).or(near_end)
     }
 
-    /// Everything that can go on does, until the end, or an answer to the question whether anybody
-    /// is there.
+    /// Does everything that is possible at the moment. Returns the end, or `None` when a ping is
+    /// answered.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<RelayEnd>> {
         if let Some(loan) = &mut self.loan {
             return match Pin::new(&mut loan.returned).poll(cx) {
@@ -361,7 +362,7 @@ impl ConnectionPair {
         }
     }
 
-    /// What is half-way at it no other server could bring to its end: it gets a moment for that.
+    /// Gives exchanges in flight a moment to complete, since no other server could complete them.
     async fn finish_inflight(&mut self) {
         let finished = poll_fn(|cx| match (self.end_pipe(), self.poll(cx)) {
             (_, Poll::Ready(Some(_))) => Poll::Ready(()),

@@ -19,7 +19,7 @@ pub(super) struct LineLoan {
     pub(super) is_recalled: bool,
 }
 
-/// What comes back.
+/// The result of a relay in a shard.
 pub(super) struct PipeReturn {
     pub(super) pipe: Box<Relay>,
     pub(super) near_read: UnreadBytes,

@@ -34,10 +34,10 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-/// One bridge at work.
+/// A running bridge.
 pub(crate) struct Bridge {
     pub(crate) settings: BridgeSettings,
-    /// Where a server is reached by TLS.
+    /// TLS configuration for servers.
     pub(crate) tls: ClientTlsCell,
     pub(crate) local_broker: Arc<LocalBroker>,
     pub(crate) metrics: Arc<LinkMetrics>,
@@ -47,14 +47,14 @@ pub(crate) struct Bridge {
     pub(crate) is_subscribed: bool,
 }
 
-/// What the task of a bridge remembers from one connection to the next.
+/// State of a bridge's task between connections.
 #[derive(Default)]
 struct BridgeRetryState {
-    /// Which server is next, ...
+    /// Index of the next server, ...
     server: usize,
     /// ... and one that has let us in already.
     ready: Option<RemoteSession>,
-    /// How many times in a row none was reached, ...
+    /// Number of failures in a row, ...
     failures: u32,
     /// ... or something here was the reason.
     own_failures: u32,
@@ -66,11 +66,11 @@ struct BridgeRetryState {
     removed_filters: Vec<String>,
     failover: FailoverState,
     poison_guard: PoisonGuard,
-    /// Which server was told that it was the last connection.
+    /// Server that was told of the last connection's end.
     ended_at_server: Option<usize>,
 }
 
-/// Who has this name next waits so long at most.
+/// Longest time for which the next bridge with this name waits.
 const END_SESSION_MAX: Duration = Duration::from_secs(5);
 /// A connection that lasted so long was one.
 const STABLE_AFTER: Duration = Duration::from_secs(5);
@@ -78,7 +78,7 @@ const STABLE_AFTER: Duration = Duration::from_secs(5);
 const LOCAL_RETRY: Duration = Duration::from_millis(200);
 
 impl Bridge {
-    /// Until `stop` says so.
+    /// Runs until `stop` is signalled.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<LinkStop>) {
         let course = self.run_connections(&mut stop).await;
         let stop = stop.borrow().clone();
@@ -257,8 +257,8 @@ impl Bridge {
         rules.any(|rule| rule.qos == QoS::ExactlyOnce) || self.settings.takes_rows
     }
 
-    /// What the session here has open is another one's, where that at the server is another. It is
-    /// written down where it is now before anything comes from there or goes there.
+    /// Records a change of the server, before anything is carried there or from there: open
+    /// exchanges of the local session belong to the server where they began.
     async fn record_server_change(
         &self,
         course: &mut BridgeRetryState,

@@ -31,12 +31,12 @@ use tokio::net::TcpStream;
 pub(crate) struct RemoteSession {
     pub(crate) stream: FarStream,
     pub(crate) send_progress: SendProgress,
-    /// What came behind CONNACK.
+    /// Bytes received behind CONNACK.
     pub(crate) read: Vec<u8>,
     pub(crate) grants: ConnAckGrants,
 }
 
-/// How the other broker is reached.
+/// Transport to the other broker.
 pub(crate) enum FarStream {
     /// By TLS or a tunnel.
     Layered(Box<dyn AsyncStream>),
@@ -45,7 +45,7 @@ pub(crate) enum FarStream {
     Plain(TcpStream),
 }
 
-/// What CONNACK says.
+/// Properties of CONNACK.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnAckGrants {
     pub(crate) session_present: bool,
@@ -55,7 +55,7 @@ pub(crate) struct ConnAckGrants {
     pub(crate) limits: RemoteBrokerLimits,
 }
 
-/// What may be asked of a broker beside what the options say.
+/// Options of a CONNECT in addition to the settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteConnectOptions {
     pub(crate) clean_start: bool,
@@ -67,12 +67,12 @@ pub(crate) struct RemoteConnectOptions {
 /// Why a broker did not let us in.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RemoteConnectError {
-    /// It does not know the mark of a bridge.
+    /// The broker does not know the mark of a bridge.
     Mark,
     Why(String),
 }
 
-/// So many messages come in before one of them has to be acknowledged.
+/// Messages that may arrive before one of them has to be acknowledged.
 const RECEIVE_MAXIMUM: u16 = 1024;
 
 /// The files of `tls`, read.
@@ -267,8 +267,8 @@ pub(super) async fn open_transport(
     Ok((stream, under_way))
 }
 
-/// What is said goes into the kernel's buffer though nobody is there, so only the kernel can tell:
-/// it gives up once something is not acknowledged for so long (RFC 5482).
+/// Sets the time after which the kernel gives up a connection whose bytes are not acknowledged [RFC
+/// 5482]. Only the kernel can notice it, since its buffer takes bytes in any case.
 pub(crate) fn set_user_timeout(socket: &impl AsFd, patience: Duration) {
     // A kernel that does not know it has a longer time of its own.
     let _ = SockRef::from(socket).set_tcp_user_timeout(Some(patience));
@@ -279,7 +279,7 @@ pub(super) fn scheme(server: &ServerUrl) -> UrlScheme {
     UrlScheme::from_name(&server.scheme).unwrap_or(TCP)
 }
 
-/// Where its socket is.
+/// Returns the endpoint of a server.
 fn endpoint(server: &ServerUrl) -> ServerEndpoint {
     let port = server.port.unwrap_or(scheme(server).port);
     ServerEndpoint { host: server.host.clone(), port, tls: None }

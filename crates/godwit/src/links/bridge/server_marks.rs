@@ -18,16 +18,16 @@ pub(super) struct ServerMarks {
     notes: Vec<String>,
 }
 
-/// What is to be written down before anything is carried.
+/// A change to record before anything is carried.
 pub(super) struct ServerMarksChange {
     pub(super) added: Vec<String>,
     pub(super) removed: Vec<String>,
-    /// It comes from another server.
+    /// Whether messages come from another server now.
     pub(super) moves: bool,
 }
 
 impl ServerMarks {
-    /// Of a session that was there before.
+    /// Reads the marks of an existing session.
     pub(super) fn from_filters(
         link_id: &str,
         client_id: &str,
@@ -39,7 +39,8 @@ impl ServerMarks {
         ServerMarks { link_id: link_id.into(), client_id: client_id.into(), notes }
     }
 
-    /// Of a new one, for which each of the servers may have something that is not its own.
+    /// Returns the marks of a new session, for which each server may have messages of an earlier
+    /// one.
     pub(super) fn for_new_session(
         link_id: &str,
         client_id: &str,
@@ -92,7 +93,7 @@ impl ServerMarks {
         self.notes.extend(change.added);
     }
 
-    /// Nothing is half-way there of a time before this.
+    /// Notes that a server has no open exchange of an earlier time.
     pub(super) fn is_released(&mut self, server: &ServerUrl) {
         let left = self.note("left", server);
         self.notes.retain(|note| *note != left);

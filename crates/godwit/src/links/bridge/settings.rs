@@ -15,7 +15,7 @@ use mqtt::{ProtocolVersion, QoS};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One bridge.
+/// Settings of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BridgeSettings {
     pub(crate) name: Arc<str>,
@@ -82,7 +82,7 @@ impl BridgeSettings {
         plain(self) == plain(other) && limits(self) == limits(other)
     }
 
-    /// Of what goes out, beside what the other broker takes.
+    /// Returns the bound of outgoing packets in bytes, in addition to the other broker's.
     pub(crate) fn packet_bytes_max(&self) -> u32 {
         if self.packet_bytes_max == 0 { u32::MAX } else { self.packet_bytes_max }
     }
@@ -93,12 +93,12 @@ impl BridgeSettings {
         Duration::from_secs(u64::from(self.keep_alive_s)) + answer_timeout
     }
 
-    /// What the session here is called.
+    /// Returns the client id of the local session.
     pub(crate) fn link_id(&self) -> String {
         LinkKind::Bridge.link_id(&self.name)
     }
 
-    /// What the other broker knows us by.
+    /// Returns the client id at the other broker.
     pub(crate) fn remote_client_id(&self) -> String {
         if !self.client_id.is_empty() {
             return self.client_id.clone();
@@ -107,7 +107,7 @@ impl BridgeSettings {
         format!("{}-{}", host.nodename().to_string_lossy(), self.name)
     }
 
-    /// How it knows a message again that has passed it, while it is at this one of its servers.
+    /// Returns how the bridge recognizes a message that has passed it, at this server.
     pub(crate) fn loop_detection(&self, server: usize) -> Option<LoopDetection> {
         let url = &self.servers[server];
         let remote = format!("{}:{}", url.host, url.port.unwrap_or(scheme(url).port));
@@ -117,7 +117,7 @@ impl BridgeSettings {
         self.detects_loops.then(detection)
     }
 
-    /// Those of its servers at which the other bridge has the same client id.
+    /// Returns the servers at which the other bridge has the same client id.
     pub(crate) fn shared_servers(&self, other: &BridgeSettings) -> Vec<ServerUrl> {
         if self.remote_client_id() != other.remote_client_id() {
             return Vec::new();

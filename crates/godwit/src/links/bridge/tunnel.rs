@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 /// Whether somebody there is still there QUIC asks at least so often.
 const PINGS_EVERY: Duration = Duration::from_secs(10);
 
-/// How the far end is reached, and how long it may be silent.
+/// Transport to the remote broker, with its timeouts.
 enum RemoteTransport {
     Stream(TransportLayers, Duration),
     Quic(QuicClientOptions, Duration),

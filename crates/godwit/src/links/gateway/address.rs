@@ -14,7 +14,7 @@ pub(crate) enum SocketAddress {
         scheme: &'static str,
         host: String,
         port: u16,
-        /// Of WebSocket, never empty there.
+        /// Path of WebSocket, never empty there.
         path: String,
     },
 }

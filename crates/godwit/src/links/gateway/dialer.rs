@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info};
 
-/// What it takes to shake hands as TLS wants it.
+/// TLS configuration of a gateway.
 #[derive(Clone)]
 pub(super) struct GatewayTls {
     pub(super) dials: ClientTlsCell,
@@ -34,7 +34,7 @@ enum GatewayListener {
     Unix(UnixListener, #[expect(dead_code, reason = "it goes with the socket")] SocketFile),
 }
 
-/// One of the peers that may be there at once.
+/// Permit of one of the peers that may be connected at once.
 struct PeerPermit(Arc<AtomicU32>);
 
 impl Drop for PeerPermit {
@@ -55,7 +55,7 @@ struct ConnectedSocket {
     unacked: Arc<UnackedBytes>,
 }
 
-/// Who comes in here is a peer, until the gateway stops.
+/// Accepts peers until the gateway stops.
 pub(super) async fn listen(shared: GatewayShared, place: SocketAddress, trusted: GatewayTls) {
     let settings = shared.settings.clone();
     let mut failures = 0;
@@ -121,7 +121,7 @@ async fn serve_connection(
     GatewayPeer::establish(shared, stream, socket.unacked, read, speech).await?.run().await
 }
 
-/// What lies between its bytes and the socket's.
+/// Adds the layers between the socket and the protocol.
 async fn wrap_transport(
     shared: &GatewayShared,
     place: &SocketAddress,

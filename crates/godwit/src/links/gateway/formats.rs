@@ -26,7 +26,7 @@ pub(crate) enum GatewayFormat {
     Raw,
 }
 
-/// What several frames of a payload become.
+/// Conversion of a message with several frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum MultipartPolicy {
     #[default]
@@ -36,7 +36,7 @@ pub(crate) enum MultipartPolicy {
     Refuse,
 }
 
-/// What comes from a socket, as it is published.
+/// A message of a socket, as it is published.
 #[derive(Debug)]
 pub(super) struct InboundMessage {
     pub(super) topic: String,
@@ -46,7 +46,7 @@ pub(super) struct InboundMessage {
     pub(super) properties: PropertiesBuf,
 }
 
-/// One of JSON, of which each value stands as it is written. A name that comes again has its last.
+/// A JSON object with unparsed values. Of a repeated name the last value counts.
 type RawJsonObject<'a> = BTreeMap<String, &'a RawValue>;
 
 /// A data URL, as what is no text is written elsewhere too (RFC 2397).
@@ -77,7 +77,7 @@ pub(super) fn encode_response(settings: &GatewaySettings, publish: &Publish<'_>)
     }
 }
 
-/// What a socket has sent, by the first rule that matches.
+/// Decodes a message of a socket by the first rule that matches.
 pub(super) fn decode_inbound(
     settings: &GatewaySettings,
     frames: Vec<Vec<u8>>,
@@ -110,7 +110,7 @@ pub(super) fn decode_inbound(
     }
 }
 
-/// What a socket answered: nobody asks for its topic.
+/// Decodes a response of a socket, whose topic is not used.
 pub(super) fn decode_response(
     settings: &GatewaySettings,
     frames: Vec<Vec<u8>>,
@@ -138,7 +138,7 @@ fn find_rule<'r>(
     found.ok_or_else(|| (LinkDropReason::NoRule, truncate_topic(topic)))
 }
 
-/// What it is called here. Names of the broker's own no socket has, unless its rule says so.
+/// Returns the topic here. A socket cannot use the broker's own topics, unless its rule names them.
 fn local_topic(rule: &InboundRule, topic: &str) -> Result<String, (LinkDropReason, String)> {
     let name = rule.map.apply(topic).filter(|name| !name.starts_with('$') || rule.is_dollar);
     name.ok_or_else(|| (LinkDropReason::NoName, truncate_topic(topic)))
@@ -300,7 +300,7 @@ fn push_user_property(user: &mut Map<String, Json>, name: &str, value: &str) {
     }
 }
 
-/// What of an object's properties MQTT has; what does not fit is left out.
+/// Reads the properties of an object that MQTT has; invalid ones are left out.
 fn read_properties(settings: &GatewaySettings, object: &RawJsonObject<'_>) -> PropertiesBuf {
     let mut found = PropertiesBuf::default();
     let all = object.get("properties").and_then(|value| read(value));

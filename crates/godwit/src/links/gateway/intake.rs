@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Default)]
 pub(super) struct PeerIntake {
-    /// Of whom there is something, also of those that have gone.
+    /// Backlogs by peer, also of peers that have gone.
     by_peer: BTreeMap<PeerId, PeerBacklog>,
     round: VecDeque<PeerId>,
     messages: usize,
@@ -30,7 +30,7 @@ pub(super) enum BlockedPeers {
 
 const MESSAGES_MAX: usize = 4096;
 const BYTES_MAX: usize = 1 << 20;
-/// One message of a peer that has nothing here has room beyond that, up to so much of all.
+/// Bytes beyond the bound for first messages of peers without a backlog, in all.
 const ALL_BYTES_MAX: usize = 16 << 20;
 
 impl PeerIntake {

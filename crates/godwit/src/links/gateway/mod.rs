@@ -78,7 +78,7 @@ enum GatewayExit {
 
 /// This broker is ours: if it does not answer it is busy stopping or starting.
 const NEAR_RETRY: Duration = Duration::from_millis(200);
-/// What this broker still has to be told when it stops.
+/// Time for the last messages to this broker when the gateway stops.
 const FINISH: Duration = Duration::from_secs(1);
 const LAST_WORD: Duration = Duration::from_millis(200);
 
@@ -96,7 +96,7 @@ impl Gateway {
         Gateway { shared, home, trusted: GatewayTls { dials, serves }, again }
     }
 
-    /// Until `stop` says so.
+    /// Runs until `stop` is signalled.
     pub(crate) async fn run(self, mut stop: watch::Receiver<LinkStop>) {
         let GatewayShared { settings, metrics, .. } = self.shared.clone();
         let mut told = stop.clone();
@@ -286,8 +286,9 @@ impl Gateway {
         }
     }
 
-    /// What was read of sockets this broker has, before any of them may believe so: none is read
-    /// any more. Then they go, and what they take until they have gone is acknowledged.
+    /// Stops reading from sockets, and waits until this broker has everything that was read, before
+    /// a peer may assume that. Then the peers are closed, and messages that they take until then
+    /// are acknowledged.
     async fn drain(&self, session: &mut GatewaySession, way: &mut LinkConnection<UnixStream>) {
         let peers = &self.shared.peers;
         peers.stop_reading();
@@ -352,7 +353,7 @@ async fn wait_for_deadline(due: Option<Instant>) {
     }
 }
 
-/// Everything that can go on does. Comes back when something did.
+/// Does everything that is possible at the moment. Completes when anything happened.
 fn poll(
     session: &mut GatewaySession,
     way: &mut LinkConnection<UnixStream>,
@@ -366,7 +367,7 @@ fn poll(
     Poll::Pending
 }
 
-/// What goes to the session here and what comes from it. Says whether there was anything.
+/// Exchanges bytes with the local session. Returns whether there were any.
 fn exchange_bytes(
     session: &mut GatewaySession,
     way: &mut LinkConnection<UnixStream>,

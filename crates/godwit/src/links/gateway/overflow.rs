@@ -14,14 +14,14 @@ use std::collections::VecDeque;
 pub(super) struct OverflowQueue {
     frames: VecDeque<Box<[u8]>>,
     bytes: usize,
-    /// So many with a QoS were taken up, and are not acknowledged.
+    /// Number of messages with a QoS that are not acknowledged.
     unacknowledged: usize,
-    /// What comes is left to the session.
+    /// Whether new messages are left to the session.
     leaves_to_session: bool,
 }
 
 const HELD_BYTES_MAX: usize = 256 * 1024;
-/// What one costs beside its bytes.
+/// Memory of a frame in addition to its bytes.
 const FRAME_BYTES: usize = 32;
 
 impl OverflowQueue {
@@ -46,7 +46,7 @@ impl OverflowQueue {
         self.unacknowledged = self.unacknowledged.saturating_sub(1);
     }
 
-    /// Nothing but what was left is to be done.
+    /// Whether only messages left to the session remain.
     pub(super) fn is_finished(&self) -> bool {
         self.leaves_to_session && self.unacknowledged == 0 && self.is_empty()
     }

@@ -24,7 +24,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::debug;
 
-/// What all peers of a gateway share.
+/// State that all peers of a gateway share.
 #[derive(Clone)]
 pub(super) struct GatewayShared {
     pub(super) settings: Arc<GatewaySettings>,
@@ -39,19 +39,19 @@ pub(super) struct GatewayPeer {
     id: PeerId,
     wake: Arc<Notify>,
     heard: VecDeque<SocketEvent>,
-    /// What was understood and has no room yet.
+    /// Decoded messages without room.
     said: VecDeque<MultipartMessage>,
     /// Why it goes, once what it said has found room.
     broken: Option<String>,
-    /// It was its end of the connection that ended it.
+    /// Whether the peer ended the connection.
     has_hung_up: bool,
     out: Vec<u8>,
-    /// So many bytes went from the front of `out` into a layer that may keep them yet.
+    /// Bytes from the front of `out` that are in a layer and may not be flushed yet.
     unflushed: usize,
-    /// What is in `out`, or before it and unflushed, with where it ends there.
+    /// Messages in `out`, or unflushed before it, with their ends there.
     begun: VecDeque<(usize, Arc<PeerMessage>)>,
     gauge: Arc<UnackedBytes>,
-    /// What was written and the session waits for, with where it ends on the wire.
+    /// Written messages that the session waits for, with their ends in the stream.
     sent: VecDeque<(u64, Arc<PeerMessage>)>,
     looks: AckProbe,
 }
@@ -59,11 +59,11 @@ pub(super) struct GatewayPeer {
 /// When a peer's system is asked what it has.
 struct AckProbe {
     next: Instant,
-    /// How often it was, since more has arrived.
+    /// Number of probes since more bytes have arrived.
     count: u32,
-    /// What had arrived when more did last, or something was written with nothing before it.
+    /// Bytes that had arrived at the last progress, or at a write with nothing before it.
     arrived: u64,
-    /// Since then something is on its way to it, and nothing of that arrived.
+    /// Time since which bytes are under way and none have arrived.
     since: Instant,
 }
 
@@ -93,7 +93,7 @@ const UNSENT_BYTES_MAX: usize = 64 * 1024;
 /// So often at once, when others had their turn: who reads has it by then.
 const LOOKS_AT_ONCE: u32 = 3;
 const LOOK_LAST: Duration = Duration::from_millis(100);
-/// Where nothing of what was sent arrives for so long nobody is there. A peer that has no room is
+/// Time after which a peer counts as gone if none of the sent bytes arrive. A peer without room is
 /// sent nothing, and may take its time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -168,7 +168,7 @@ impl GatewayPeer {
         }
     }
 
-    /// Until it, or the gateway, is gone.
+    /// Runs until the peer or the gateway is gone.
     pub(super) async fn run(mut self) -> Result<(), String> {
         let ended = self.relay_until_end().await;
         // What it had when it went is not another's.
@@ -260,8 +260,8 @@ impl GatewayPeer {
         peers.accept_inbound(self.id, &mut self.said);
     }
 
-    /// What it has begun to say, and asked for, counts with what all have, and whoever has most of
-    /// that goes.
+    /// Counts the peer's half-received messages and subscriptions towards the bound of all peers.
+    /// The peer with the most is disconnected.
     fn check_held_bytes(&self) -> Result<(), String> {
         let GatewayShared { settings, peers, metrics } = &self.shared;
         let said: usize = self.said.iter().map(cost).sum();
@@ -284,7 +284,7 @@ impl GatewayPeer {
         }
     }
 
-    /// What waits for it, as it is written.
+    /// Encodes the messages that wait for the peer.
     fn fill_output(&mut self) {
         let GatewayShared { settings, peers, .. } = &self.shared;
         // What one write gave to a socket of this host counts as unread until all of it is read.
@@ -338,8 +338,8 @@ impl GatewayPeer {
         }
     }
 
-    /// Of what was sent, what has arrived. Only then does the session here forget it: what this
-    /// system has goes with the connection.
+    /// Acknowledges the messages that have arrived. Only then the local session forgets them: bytes
+    /// in the kernel's buffer are lost with the connection.
     fn acknowledge_arrived(&mut self) {
         let arrived = self.gauge.arrived();
         if self.looks.record_look(arrived, self.gauge.is_in_flight(), Instant::now()) {
@@ -366,7 +366,7 @@ impl GatewayPeer {
         self.gauge.written() > self.gauge.arrived()
     }
 
-    /// How much has arrived; no event says so.
+    /// Checks how many bytes have arrived, since no event reports that.
     async fn probe_arrival(&mut self) {
         self.looks.count += 1;
         if let Some(over) = self.looks.count.checked_sub(LOOKS_AT_ONCE) {
@@ -386,9 +386,9 @@ impl GatewayPeer {
         Err(format!("nothing arrives there since {} s", PATIENCE.as_secs()))
     }
 
-    /// Until all that waits for it has arrived, and it has closed the connection behind that. What
-    /// it says is let go: a connection that is closed while something comes is reset, and what was
-    /// not read of it at the other end is lost with it.
+    /// Waits until everything sent has arrived and the peer has closed the connection. Received
+    /// bytes are discarded: a connection that is closed with unread bytes is reset, and the other
+    /// end loses what it has not read.
     async fn drain(&mut self, buffer: &mut [u8]) {
         let mut has_shut = false;
         loop {
@@ -439,8 +439,8 @@ impl GatewayPeer {
         doubt
     }
 
-    /// Where the other end has closed the connection without a word: the largest message that was
-    /// half-way to it. If any was too long for it, that one was.
+    /// Returns the largest message in flight to a peer that closed the connection without an error.
+    /// If a message was too long for the peer, it was that one.
     fn poison_candidate(&self) -> Option<Arc<PeerMessage>> {
         let GatewayShared { settings, peers, .. } = &self.shared;
         let goes_on =
@@ -458,7 +458,7 @@ impl GatewayPeer {
         half_way.min_by_key(|message| Reverse(message.message.len())).cloned()
     }
 
-    /// What is to be said of it, if too many went with it.
+    /// Returns the log text about a message after which too many peers disconnected.
     fn describe_poison(&self, message: &PeerMessage) -> Option<String> {
         let GatewayShared { settings, peers, metrics } = &self.shared;
         let (count, len, topic) =
@@ -486,7 +486,7 @@ impl Drop for GatewayPeer {
     }
 }
 
-/// Nobody has so many messages any more.
+/// Counts messages that are lost.
 pub(super) fn count_lost(shared: &GatewayShared, count: usize) {
     let about = "it waited for a socket when the gateway stopped";
     shared.metrics.count_drops(&shared.settings.name, LinkDropReason::NoPeer, about, count as u64);

@@ -9,11 +9,11 @@ use std::sync::atomic::AtomicU32;
 #[derive(Debug)]
 pub(super) struct PeerMessage {
     pub(super) message: MultipartMessage,
-    /// What its session here waits for: that it is written, or that it has a question's answer.
+    /// Receipt for the local session: that the message is written, or that it has a response.
     pub(super) receipt: Option<SessionReceipt>,
-    /// What it is called here, where it goes to one peer.
+    /// Topic of the message here, if it goes to one peer.
     pub(super) topic: Box<str>,
-    /// So many peers went while it was half-way to them.
+    /// Number of peers that disconnected while the message was in flight to them.
     pub(super) ends: AtomicU32,
 }
 
@@ -28,14 +28,14 @@ pub(super) type SessionReceipt = (u64, PacketId);
 
 pub(super) type PeerId = u64;
 
-/// What a message costs beside its bytes.
+/// Memory of a message in addition to its bytes.
 const PARCEL_BYTES: usize = 64;
 
 pub(super) fn cost(message: &MultipartMessage) -> usize {
     message.len() + PARCEL_BYTES * (1 + message.envelope.len() + message.frames.len())
 }
 
-/// One of which nobody has to be told what it is.
+/// Creates a message that is not named in logs.
 pub(super) fn parcel(
     message: MultipartMessage,
     receipt: Option<SessionReceipt>,
@@ -43,7 +43,7 @@ pub(super) fn parcel(
     named("", message, receipt)
 }
 
-/// One that goes to one peer.
+/// Creates a message that goes to one peer.
 pub(super) fn named(
     topic: &str,
     message: MultipartMessage,

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 #[derive(Default)]
 pub(super) struct PeerSet {
     state: Mutex<PeerSetState>,
-    /// Somebody came or went, has room, or said something.
+    /// Notified when a peer comes or goes, has room, or sends a message.
     pub(super) changed: Notify,
 }
 
@@ -31,21 +31,21 @@ pub(super) struct PeerSet {
 struct PeerSetState {
     peers: BTreeMap<PeerId, PeerEntry>,
     next: PeerId,
-    /// So many have left.
+    /// Number of peers that have left.
     departed: u64,
-    /// Who was given something last.
+    /// Peer that was given the last message.
     last_assigned: PeerId,
     intake: PeerIntake,
-    /// Of messages that are half-way here and of subscriptions, of all of them.
+    /// Bytes of half-received messages and of subscriptions of all peers.
     held: usize,
-    /// What a peer that went was not given.
+    /// Messages that a departed peer was not given.
     unassigned: VecDeque<Arc<PeerMessage>>,
-    /// What waits behind all of that.
+    /// Messages that wait behind all of those.
     aside: QuarantineQueue,
     receipts: Vec<SessionReceipt>,
-    /// What all of them were given with a receipt and does not have arrived.
+    /// Messages with a receipt that were given to peers and have not arrived.
     owed: usize,
-    /// Nobody is read any more.
+    /// Whether no peer is read any more.
     is_deaf: bool,
     /// When everyone has ended, once that is to be.
     end: Option<Instant>,
@@ -54,37 +54,37 @@ struct PeerSetState {
 /// Why one has to go.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PeerCutReason {
-    /// It held most when all held too much.
+    /// The peer held the most when all together held too much.
     HeldMost,
-    /// It had most of what all have, took nothing of it, and others had nothing.
+    /// The peer had most of all messages and took none, while others had none.
     TookNothing,
 }
 
 struct PeerEntry {
     queue: VecDeque<Arc<PeerMessage>>,
     queue_bytes: usize,
-    /// Everything, where nobody says what they want.
+    /// Subscriptions; `None` for patterns where every peer gets everything.
     topics: Option<PrefixSubscriptions>,
-    /// Of what it has begun to say, and of what it subscribes to.
+    /// Bytes of its half-received message and of its subscriptions.
     held: usize,
-    /// So many messages it has said that there was no room for.
+    /// Number of its messages for which there was no room.
     blocked_messages: usize,
     cut: Option<PeerCutReason>,
-    /// So many that it has begun to be sent with a receipt have not arrived.
+    /// Number of messages with a receipt that were sent to it and have not arrived.
     unarrived: usize,
     /// When anything of them arrived last, or the first was begun.
     last_progress: Instant,
-    /// Since then it takes nothing of what waits for it.
+    /// Time since which the peer takes none of the messages that wait for it.
     stuck_since: Option<Instant>,
     wake: Arc<Notify>,
 }
 
-/// What waits for sockets when everyone ends may still go.
+/// Time for messages that wait for sockets when the gateway stops.
 const FINISH: Duration = Duration::from_secs(1);
 /// A peer that takes nothing for so long gives what waits for it to one that has nothing.
 const STUCK: Duration = Duration::from_millis(200);
-/// One that takes nothing for so long goes where those that take something cannot have the whole of
-/// the window otherwise.
+/// Time after which a peer that takes nothing is disconnected, if its messages keep the window from
+/// the other peers.
 pub(super) const STALLED: Duration = Duration::from_secs(10);
 
 impl PeerEntry {
@@ -95,8 +95,8 @@ impl PeerEntry {
                 && self.queue_bytes + bytes <= settings.queue_bytes_max as usize
     }
 
-    /// What waits for it could be another's; what is for all, or answers somebody, could not. Says
-    /// whether that is new.
+    /// Whether the peer takes nothing of messages that another peer could get; messages to all
+    /// peers and responses are not among them. Returns whether that is new.
     fn is_stuck(&mut self, settings: &GatewaySettings) -> bool {
         let could = settings.pattern.routing() == RoutingStrategy::One && !self.queue.is_empty();
         let is_new = could && self.stuck_since.is_none();
@@ -203,7 +203,7 @@ impl PeerSet {
         }
     }
 
-    /// Nobody is there, and what those said who were is taken in.
+    /// Whether no peer is left, and all their messages are taken in.
     pub(super) fn is_drained(&self) -> bool {
         let present = lock(&self.state);
         present.peers.is_empty() && present.intake.is_empty()

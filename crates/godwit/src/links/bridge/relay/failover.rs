@@ -45,12 +45,12 @@ enum Qos2Step {
     Taken,
 }
 
-/// What PUBCOMP was for.
+/// Origin of the exchange that a PUBCOMP ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PubCompKind {
     /// The session here waits for nothing.
     Stale,
-    /// What the session here has heard nothing of.
+    /// An exchange that the local session does not know.
     Whole,
     /// PUBREL of the session here.
     Release,

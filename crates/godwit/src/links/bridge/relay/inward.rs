@@ -15,7 +15,7 @@ use mqtt::{
 };
 
 impl Relay {
-    /// What the other broker says.
+    /// Handles bytes of the other broker. Returns how many were consumed.
     pub(crate) fn read_remote(&mut self, bytes: &[u8]) -> Result<usize, RelayEnd> {
         let mut taken = 0;
         while let Some(frame) = cut(&bytes[taken..])? {

@@ -16,7 +16,7 @@ pub(super) fn loop_mark(topic: &str, payload: &[u8]) -> String {
     format!("{:016x}{:016x}", own_mark(), hash(topic, payload))
 }
 
-/// What tells this process from any other.
+/// Returns a random mark of this process.
 pub(super) fn own_mark() -> u64 {
     static OWN: LazyLock<u64> = LazyLock::new(|| {
         let mut bytes = [0; 8];
@@ -37,8 +37,8 @@ pub(super) fn is_marked(properties: Properties<'_>, topic: &str, payload: &[u8])
     marks.next().is_some_and(|said| said == loop_mark(topic, payload))
 }
 
-/// What was sent to a broker that sends everything back, as 3.x has it: what comes in with the same
-/// name and payload soon after is taken for that, so often as it was sent.
+/// Messages sent to a broker that sends everything back, as 3.x does. A message that comes in soon
+/// after with the same topic and payload counts as the echo, as often as it was sent.
 #[derive(Debug, Default)]
 pub(super) struct LoopGuard {
     /// In their order, also those that came back.
@@ -55,7 +55,8 @@ struct EchoCandidate {
     at: Instant,
 }
 
-/// What has not come back by then never will: another one got it, or the broker sends nothing back.
+/// Time after which an echo is not expected any more: another subscriber got the message, or the
+/// broker sends none back.
 pub(super) const LIFETIME: Duration = Duration::from_secs(10);
 
 impl LoopGuard {

@@ -5,7 +5,7 @@ use mqtt::PropertiesBuf;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// One bridge: what it knows, and when it is.
+/// A bridge with its state and its clock.
 struct LoopTestBridge {
     detection: LoopDetection,
     carried: CarriedMessages,

@@ -41,7 +41,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What the other broker takes.
+/// Limits of the other broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RemoteBrokerLimits {
     pub(crate) version: ProtocolVersion,
@@ -49,16 +49,16 @@ pub(crate) struct RemoteBrokerLimits {
     pub(crate) takes_retain: bool,
     pub(crate) packet_bytes_max: u32,
     pub(crate) topic_alias_max: u16,
-    /// It does not send us back what came from us.
+    /// The other broker does not send our own messages back.
     pub(crate) spares_own: bool,
 }
 
-/// Whose it is that a bridge cannot go on.
+/// Side that prevents a bridge from continuing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BridgeSide {
     Local,
     Remote,
-    /// Nobody answers.
+    /// No response came in time.
     NoResponse,
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum RelayEnd {
     /// The session here was closed: the process stops, or options have changed.
     Closed(ReasonCode),
     Remote(String),
-    /// One of the two has no room, and is asked again later: nothing was acknowledged.
+    /// One side has no room and is asked again later. No message was acknowledged.
     NoRoom(BridgeSide),
 }
 
@@ -107,23 +107,23 @@ pub(crate) struct Relay {
     pending_requests: Vec<(PacketId, RelayRequest)>,
     /// When it last answered one, or began.
     pub(crate) last_answer: Instant,
-    /// What the session here remembers of ids that are to be released there.
+    /// Note in the local session of ids that are to be released at the other broker.
     left_note: Option<String>,
     next_id: PacketId,
     /// QoS 2 for one side and less for the other, by their id.
     lowered: HashSet<PacketId>,
-    /// What came from there and goes nowhere, until it is released.
+    /// Ids of messages from the other broker that are discarded, until they are released.
     unwanted: HashSet<PacketId>,
     /// Released here for a session there that is no more: nobody there waits for the answer.
     closed: HashSet<PacketId>,
     aliases_out: HashMap<String, u16>,
-    /// What they stand for: topics, or what is to be logged of names that are none.
+    /// Topics of the incoming aliases, or the log text for an invalid topic.
     aliases_in: HashMap<u16, Result<String, String>>,
     failover: FailoverState,
     suspects: PoisonCandidates,
     /// Unless options switch it off.
     pub(crate) loops: Option<LoopDetection>,
-    /// It takes nothing more from the session here.
+    /// The relay takes nothing more from the local session.
     is_ending: bool,
     /// As late as whoever carries says that it is.
     pub(crate) now: Instant,
@@ -191,7 +191,7 @@ impl Relay {
         packet.encode(self.remote_limits.version, &mut self.to_remote);
     }
 
-    /// What the session here says: how many bytes of it were taken.
+    /// Handles bytes of the local session. Returns how many were consumed.
     pub(crate) fn read_local(&mut self, bytes: &[u8]) -> Result<usize, RelayEnd> {
         let mut taken = 0;
         while let Some(frame) = cut(&bytes[taken..])? {
@@ -304,7 +304,7 @@ impl Relay {
         }
     }
 
-    /// What a rule of the broker sends has its name already; everything else has it by a map.
+    /// Maps the topic of an outgoing message. A message of a rule has its topic already.
     fn map_outbound(&self, topic: &str) -> Result<OutboundMapping, LinkDropReason> {
         if let Some(name) = row_name(topic) {
             let qos = QoS::ExactlyOnce;
@@ -323,7 +323,8 @@ impl Relay {
         self.rules.inward.iter().any(|rule| sends(rule) && rule.map.matches(name))
     }
 
-    /// What goes out with less than the QoS that the session here gave it.
+    /// Completes the exchange of a message that goes out with a lower QoS than the local session
+    /// gave it.
     fn complete_lowered_qos(&mut self, publish: &Publish<'_>, qos: QoS) {
         let Some(packet_id) = publish.packet_id else { return };
         match (publish.qos, qos) {
@@ -459,8 +460,8 @@ impl Relay {
         ack.encode(kind, self.remote_limits.version, &mut self.to_remote);
     }
 
-    /// What the session here took from a session there that is no more: nothing releases it now,
-    /// and what comes under the same ids is something else.
+    /// Releases messages received from a remote session that has ended: no PUBREL will come for
+    /// them, and the same ids will be used for other messages.
     pub(crate) fn release_received(&mut self, received: &[PacketId]) {
         for id in received {
             encode_ack(PacketType::PubRel, *id, ReasonCode::Success, &mut self.to_local);
@@ -473,7 +474,7 @@ impl Relay {
         self.failover
     }
 
-    /// What may have made the other broker hang up.
+    /// Returns the messages that may have made the other broker disconnect.
     pub(crate) fn poison_candidates(&self) -> &PoisonCandidates {
         &self.suspects
     }
@@ -495,7 +496,7 @@ impl Relay {
     }
 }
 
-/// What a message that goes out is over there.
+/// Topic and QoS of an outgoing message at the other broker.
 struct OutboundMapping {
     name: String,
     /// At most.

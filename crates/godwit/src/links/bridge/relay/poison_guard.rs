@@ -3,12 +3,12 @@
 
 use mqtt::PacketId;
 
-/// Of one connection.
+/// Suspects of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct PoisonCandidates {
     /// The largest of those that are not acknowledged.
     largest: Option<PoisonCandidate>,
-    /// It has acknowledged something.
+    /// Whether the connection has acknowledged anything.
     is_answered: bool,
 }
 
@@ -19,7 +19,7 @@ struct PoisonCandidate {
     bytes: usize,
 }
 
-/// Of one connection after the other.
+/// Suspects over several connections.
 #[derive(Debug, Default)]
 pub(crate) struct PoisonGuard {
     id: Option<PacketId>,

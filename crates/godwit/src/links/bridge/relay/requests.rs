@@ -41,7 +41,7 @@ impl Relay {
         }
     }
 
-    /// What is retained here goes out once more, where a rule says so.
+    /// Requests the local retained messages again, where a rule asks for that.
     fn request_retained(&mut self) {
         let options = |rule: &BridgeRule| rule.subscribe_options(self.local_limits.qos_max);
         let outward = self.rules.outward.iter();
@@ -52,13 +52,13 @@ impl Relay {
         }
     }
 
-    /// One of the ids that were to be released has been.
+    /// Notes that an id was released.
     pub(super) fn on_id_released(&mut self) {
         self.last_answer = self.now;
         self.clear_left_note();
     }
 
-    /// What goes out from now on is taken there for what it is.
+    /// Clears the note: ids of later messages are not confused any more.
     fn clear_left_note(&mut self) {
         if self.failover.stale().is_empty()
             && let Some(left) = self.left_note.take()
@@ -80,7 +80,8 @@ impl Relay {
         id
     }
 
-    /// Only what is done counts as answered: else words that lead nowhere would hold us for ever.
+    /// Counts an UNSUBACK only if it was expected: otherwise responses to nothing would keep the
+    /// connection alive for ever.
     pub(super) fn on_unsuback(&mut self, packet_id: PacketId) {
         let before = self.pending_requests.len();
         self.pending_requests.retain(|(id, _)| *id != packet_id);

@@ -3,7 +3,7 @@
 use crate::links::topic_map::TopicMap;
 use mqtt::{QoS, SubscribeOptions};
 
-/// Which topics go which way.
+/// Rules of a bridge: which topics go which way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BridgeRules {
     pub(crate) outward: Vec<BridgeRule>,
@@ -17,12 +17,12 @@ pub(crate) struct BridgeRule {
     pub(crate) qos: QoS,
     /// Whether RETAIN stays, or goes out.
     pub(crate) keeps_retain: bool,
-    /// What becomes of messages that are retained already.
+    /// Handling of messages that are retained already.
     pub(crate) retained: RetainedPolicy,
 }
 
 impl BridgeRule {
-    /// How its filter is subscribed to, where a message may have so much QoS.
+    /// Returns the subscription options of the rule, with the largest QoS of a message.
     pub(crate) fn subscribe_options(&self, qos_max: QoS) -> SubscribeOptions {
         SubscribeOptions {
             qos: self.qos.min(qos_max),
@@ -34,7 +34,8 @@ impl BridgeRule {
         }
     }
 
-    /// The same, before there is a connection: what goes out with every one is asked for then.
+    /// Returns the subscription options before the first connection: retained messages for each
+    /// connection are requested later.
     pub(crate) fn initial_subscribe_options(&self, qos_max: QoS) -> SubscribeOptions {
         let options = self.subscribe_options(qos_max);
         match self.retained {
