@@ -181,7 +181,7 @@ fn go_command() -> Result<String, String> {
     Ok(clients_folder().join("venv/bin/go").to_string_lossy().into_owned())
 }
 
-/// Before 1.21 a Go was what it was: https://go.dev/doc/toolchain.
+/// Before 1.21 a Go was what it was: <https://go.dev/doc/toolchain>.
 fn predates_toolchains(version: &str) -> bool {
     let minor = version.trim().strip_prefix("go1.").and_then(|rest| rest.split('.').next());
     minor.and_then(|minor| minor.parse::<u32>().ok()).is_some_and(|minor| minor < 21)

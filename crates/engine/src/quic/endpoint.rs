@@ -260,7 +260,7 @@ impl ShardDriver {
     }
 }
 
-/// On [::] an IPv4 client comes in the clothes of an IPv6 one.
+/// A socket on `[::]` reports an IPv4 client with an IPv4-mapped IPv6 address.
 fn address_of(incoming: &Incoming) -> PeerAddress {
     canonical_address(incoming.remote_address())
 }
