@@ -117,3 +117,18 @@ pub(super) fn origins(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Resul
     }
     Ok(())
 }
+
+/// EMQX's own limit of certificates between a client's and its CA.
+const USUAL_CHAIN_DEPTH: u64 = 10;
+
+/// A shorter chain than EMQX's usual one refuses certificates that would be good here.
+pub(super) fn chain_depth(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    let depth: u64 = entry.text()?.trim().parse().map_err(|_| "use a number")?;
+    if depth < USUAL_CHAIN_DEPTH {
+        let note = entry.note();
+        draft.listener_of_entry(entry).unverified = Some(note);
+    } else {
+        draft.report_unsupported(entry, "chains have no limit here");
+    }
+    Ok(())
+}

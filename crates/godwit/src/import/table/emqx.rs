@@ -172,15 +172,17 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
         emqx::verification,
     ),
     custom_row(
+        "listeners.*.*.ssl_options.depth",
+        "below 10, a listener that verifies certificates is left out: chains have no limit here",
+        emqx_listeners::chain_depth,
+    ),
+    custom_row(
         "listeners.*.*.ssl_options.ciphers",
         "nothing; where it names suites of keys (TLS-PSK) alone, the listener is unresolved",
         emqx_listeners::ciphers,
     ),
     unsupported_row("listeners.*.*.ssl_options.password", "keys are files without a password"),
-    unsupported_row(
-        "listeners.*.*.ssl_options.**",
-        "only suites with forward secrecy are spoken; nothing of it has to be set",
-    ),
+    unsupported_row("listeners.*.*.ssl_options.**", "only suites with forward secrecy are spoken"),
     listener_row("listeners.*.*.idle_timeout", "quic.idle_timeout_ms", seconds_in_ms),
     listener_row("listeners.*.*.idle_timeout_ms", "quic.idle_timeout_ms", milliseconds),
     listener_row("listeners.*.*.peer_bidi_stream_count", "quic.streams_max", read_count),

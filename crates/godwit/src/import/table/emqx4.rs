@@ -59,6 +59,11 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
         listener_mount_point,
     ),
     custom_row(
+        "listener.*.*.depth",
+        "below 10, a listener that verifies certificates is left out: chains have no limit here",
+        emqx_listeners::chain_depth,
+    ),
+    custom_row(
         "listener.*.*.check_origin_enable",
         "the listener is unresolved where it is true: `ws.origins`",
         emqx_listeners::origins,
