@@ -96,7 +96,7 @@ fn local_socket_count(plan: &LoadPlan) -> u64 {
 }
 
 /// Returns how many times the range of local ports is available: once for each source address, or
-/// for each target if there is a single source.
+/// for each target address if no source address is given.
 fn port_range_count(plan: &LoadPlan) -> u64 {
     if !plan.local_addresses.is_empty() {
         return plan.local_addresses.iter().collect::<HashSet<_>>().len() as u64;

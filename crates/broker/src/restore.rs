@@ -27,7 +27,7 @@ pub struct RestoreStats {
     pub retained: u64,
 }
 
-/// Why nothing did.
+/// Reason for which a restore failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestoreError {
     /// Another version of this program wrote it.
