@@ -174,7 +174,7 @@ async fn keeps_little_of_what_went() {
     assert!(kept < 2 * BEHIND, "{kept}");
 }
 
-/// What the systems in between take of much more: megabytes.
+/// Number of messages that exceeds the buffers in between by far: megabytes.
 const MANY: u16 = 300;
 /// More than the system of a small socket takes.
 const FEW: u16 = 20;
@@ -294,7 +294,7 @@ fn who_takes_nothing_keeps_nobody_waiting() {
     });
 }
 
-/// So many messages may be under way.
+/// Settings with this number of messages in flight.
 fn push(inflight_max: u16) -> GatewaySettings {
     let own = [("protocol", "sp"), ("pattern", "push"), ("listen", "tcp://127.0.0.1:1")];
     let mut settings = gateway(&own, &[&[("filter", "out/#")]], &[]).unwrap();
@@ -313,7 +313,7 @@ fn of(len: usize, id: u16) -> Arc<PeerMessage> {
     parcel(message, PacketId::new(id).map(|id| (1, id)))
 }
 
-/// Nothing else ever happens that would have it looked at.
+/// No other event would move the messages.
 #[test]
 fn what_waits_for_who_takes_nothing_moves_though_all_is_quiet() {
     run(async {
@@ -339,7 +339,7 @@ fn what_waits_for_who_takes_nothing_moves_though_all_is_quiet() {
     });
 }
 
-/// It leaves as much for others as it has.
+/// A peer leaves as much for others as it has itself.
 #[test]
 fn who_takes_nothing_has_half_at_most() {
     for (window, half) in [(1, 1), (2, 1), (3, 1), (10, 5), (1024, 512)] {
@@ -416,7 +416,7 @@ fn who_takes_a_part_of_one_message_takes_something() {
     });
 }
 
-/// What another is given shall not come to it after all.
+/// A message that another peer is given must not arrive here after all.
 #[test]
 fn who_is_sent_away_has_what_had_arrived_and_no_more() {
     run(async {
@@ -462,7 +462,7 @@ fn who_has_room_again_has_what_waits_for_others_though_all_is_quiet() {
     });
 }
 
-/// What it does not take is no other's: each has its own.
+/// Messages to all peers, and responses, are never given to another peer.
 #[test]
 fn what_goes_to_all_or_to_who_asked_stays_theirs_however_late_they_take_it() {
     const COUNT: usize = 3;

@@ -217,12 +217,12 @@ impl PeerSet {
         lock(&self.state).peers.contains_key(&id)
     }
 
-    /// How many have left until now.
+    /// Returns how many peers have left so far.
     pub(super) fn departed_count(&self) -> u64 {
         lock(&self.state).departed
     }
 
-    /// Who of them is not there.
+    /// Returns which of these peers are gone.
     pub(super) fn departed_of(&self, ids: impl Iterator<Item = PeerId>) -> BTreeSet<PeerId> {
         let present = lock(&self.state);
         ids.filter(|id| !present.peers.contains_key(id)).collect()
@@ -264,8 +264,8 @@ impl PeerSet {
             && present.peers.values().any(|seat| seat.has_room(most, settings))
     }
 
-    /// What was given back goes to those who are there, as far as they have room; new messages are
-    /// behind it. Says who has which question now.
+    /// Gives returned messages to the connected peers as far as they have room, before new ones.
+    /// Returns which peer has which request now.
     pub(super) fn redistribute(&self, settings: &GatewaySettings) -> Vec<(u32, PeerId)> {
         lock(&self.state).redistribute(settings)
     }
@@ -306,8 +306,8 @@ impl PeerSet {
         Ok(())
     }
 
-    /// What is next for this one. It leaves of the session's Receive Maximum as much for others as
-    /// it has under way itself, or one that takes nothing would keep the messages of all.
+    /// Returns the next message for a peer. A peer leaves as much of the session's Receive Maximum
+    /// to others as it has in flight itself, so that a stuck one does not keep the messages of all.
     pub(super) fn next_for_peer(
         &self,
         id: PeerId,
@@ -340,7 +340,7 @@ impl PeerSet {
         Some(message)
     }
 
-    /// It has no room for what waits for it.
+    /// Marks a peer without room for the messages that wait for it.
     pub(super) fn mark_stuck(&self, id: PeerId, settings: &GatewaySettings) {
         if lock(&self.state).peers.get_mut(&id).is_some_and(|seat| seat.is_stuck(settings)) {
             self.changed.notify_one();
@@ -409,7 +409,7 @@ impl PeerSet {
         self.changed.notify_one();
     }
 
-    /// What was read until now is all.
+    /// Stops reading from all peers.
     pub(super) fn stop_reading(&self) {
         lock(&self.state).is_deaf = true;
     }
@@ -418,7 +418,7 @@ impl PeerSet {
         lock(&self.state).is_deaf
     }
 
-    /// Nobody says anything new: nobody is there, or none of them is read any more.
+    /// Whether no peer can send a new message: there is none, or none is read any more.
     pub(super) fn is_quiet(&self) -> bool {
         let present = lock(&self.state);
         present.is_deaf || present.peers.is_empty()
@@ -429,14 +429,14 @@ impl PeerSet {
         self.unrelayed_count() == 0
     }
 
-    /// How many messages were read that the session here was not told.
+    /// Returns how many received messages the local session does not have yet.
     pub(super) fn unrelayed_count(&self) -> usize {
         let present = lock(&self.state);
         let waiting: usize = present.peers.values().map(|seat| seat.blocked_messages).sum();
         present.intake.len() + waiting
     }
 
-    /// What somebody said who may say it now.
+    /// Takes a received message of the peer whose turn it is.
     pub(super) fn take_inbound(
         &self,
         may: impl Fn(PeerId) -> bool,
@@ -481,7 +481,7 @@ impl PeerSet {
         present.peers.get(&id).and_then(|seat| seat.cut).map_or(Ok(()), Err)
     }
 
-    /// What the last connection to the session here owed nobody waits for any more.
+    /// Drops receipts for a connection to the local session that has ended.
     pub(super) fn drop_receipts(&self) {
         lock(&self.state).receipts.clear();
         self.recall_queued();
@@ -498,8 +498,7 @@ impl PeerSet {
         }
     }
 
-    /// Everyone ends, by the time that this says first. Says, too, how many messages nobody has any
-    /// more.
+    /// Closes all peers until the returned time. Returns how many messages are lost as well.
     pub(super) fn close(&self) -> (Instant, usize) {
         let mut present = lock(&self.state);
         let end = *present.end.get_or_insert_with(|| Instant::now() + FINISH);
@@ -510,7 +509,7 @@ impl PeerSet {
 }
 
 impl PeerSetState {
-    /// So many messages the session here gives out beside those that stand aside.
+    /// Returns the size of the window of messages in flight, without those in quarantine.
     fn window(&self, settings: &GatewaySettings) -> usize {
         usize::from(settings.limits.inflight_max).saturating_sub(self.aside.len())
     }
@@ -561,7 +560,7 @@ impl PeerSetState {
         given
     }
 
-    /// Somebody takes what comes and has nothing.
+    /// Whether any responsive peer has an empty queue.
     fn has_idle_peer(&self) -> bool {
         self.peers.values().any(|seat| seat.queue.is_empty() && seat.stuck_since.is_none())
     }

@@ -16,7 +16,7 @@ pub(super) struct OutboundRequest {
     /// The session here is done with the question when it has the answer, or it is too late.
     pub(super) receipt: Option<SessionReceipt>,
     pub(super) due: Instant,
-    /// Who has it; of a survey the last of all who were there.
+    /// Peer that has the request; for a survey the last of all peers.
     pub(super) assigned_peer: Option<PeerId>,
 }
 
@@ -31,18 +31,18 @@ pub(super) struct InboundRequest {
 pub(super) struct PendingRequests {
     outbound: BTreeMap<u32, OutboundRequest>,
     inbound: BTreeMap<u64, InboundRequest>,
-    /// What those that are asked cost.
+    /// Memory of the requests to sockets.
     outbound_bytes: usize,
     outbound_by_deadline: BTreeSet<(Instant, u32)>,
     inbound_by_deadline: BTreeSet<(Instant, u64)>,
-    /// How many of those that are told are whose.
+    /// Number of requests of each peer.
     inbound_by_peer: BTreeMap<PeerId, usize>,
-    /// What those that are told cost.
+    /// Memory of the requests of peers.
     inbound_bytes: usize,
-    /// Those of sockets that have gone. They are known as long as they are in nobody's way, so that
-    /// an answer to them is counted as what it is.
+    /// Requests of sockets that have gone. They are kept while there is room, so that a response to
+    /// them is counted as such.
     abandoned: BTreeSet<(Instant, u64)>,
-    /// So many sockets had left when it was found out last who has gone.
+    /// Number of departed peers at the last search for abandoned requests.
     left: u64,
     drawn: u64,
     random: RandomState,
@@ -52,11 +52,11 @@ pub(super) struct PendingRequests {
 const MOST: usize = 4096;
 /// ... but for sockets that have fewer than this, while there are bytes.
 const MOST_OF_ONE: usize = 16;
-/// What a question costs beside its bytes.
+/// Memory of a request in addition to its bytes.
 const QUESTION_BYTES: usize = 256;
-/// What a frame of an envelope costs beside its bytes.
+/// Memory of a frame of an envelope in addition to its bytes.
 const FRAME_BYTES: usize = 48;
-/// Of questions to sockets.
+/// Number of request ids.
 const NUMBERS: u64 = 1 << 31;
 
 impl OutboundRequest {
@@ -85,12 +85,13 @@ impl PendingRequests {
         !self.is_above_half(bytes_max) || has_few && self.inbound_bytes < bytes_max
     }
 
-    /// Those that ask much are to wait: half of the bytes are for those that ask little.
+    /// Whether the peer with large requests has to wait: half of the bytes are for peers with small
+    /// ones.
     fn is_above_half(&self, bytes_max: usize) -> bool {
         self.inbound.len() >= MOST || self.inbound_bytes >= bytes_max / 2
     }
 
-    /// Where there is no room for whoever asks next, what those asked is forgotten that have gone.
+    /// Forgets requests of departed peers if there is no room for the next one.
     pub(super) fn make_room(&mut self, bytes_max: usize, peers: &PeerSet) {
         if !self.is_above_half(bytes_max) {
             return;
@@ -111,7 +112,7 @@ impl PendingRequests {
         }
     }
 
-    /// Who asked that had gone already.
+    /// Notes that the requester is gone.
     pub(super) fn mark_requester_gone(&mut self, number: u64) {
         if let Some(told) = self.inbound.get(&number) {
             self.abandoned.insert((told.due, number));
@@ -139,7 +140,8 @@ impl PendingRequests {
         number
     }
 
-    /// Who shows it was asked that, though it comes over a connection that was not.
+    /// Returns the proof by which a peer shows that it was sent the request, over another
+    /// connection.
     pub(super) fn proof(&self, number: u32) -> [u8; 8] {
         self.random.hash_one(("asked", number)).to_be_bytes()
     }
@@ -155,7 +157,7 @@ impl PendingRequests {
         self.outbound.get(&number)?.assigned_peer
     }
 
-    /// Who asked that; of a survey the next may answer too.
+    /// Takes the request of a response. A survey stays for further responses.
     pub(super) fn take_outbound(&mut self, number: u32, is_last: bool) -> Option<OutboundRequest> {
         if is_last {
             return self.remove_outbound(number);

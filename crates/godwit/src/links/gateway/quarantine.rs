@@ -14,12 +14,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub(super) struct QuarantineQueue {
-    /// How long they are, and how many connections ended with them.
+    /// Length of each message, and the number of connections that ended with it in flight.
     disconnects: BTreeMap<PacketId, (usize, u32)>,
     /// All of them the session here has, too.
     waiting: VecDeque<Arc<PeerMessage>>,
     next: Instant,
-    /// Until the one behind that.
+    /// Pause before the retry after that.
     pause: Duration,
 }
 
@@ -27,11 +27,11 @@ pub(super) struct QuarantineQueue {
 const HANDFUL: u32 = 3;
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_LAST: Duration = Duration::from_secs(60);
-/// One that is forgotten only counts from the beginning.
+/// Number of remembered messages; a forgotten one is counted from the beginning.
 const ENDED_MAX: usize = 1024;
 
 impl PeerMessage {
-    /// It was there when too many connections ended.
+    /// Whether the message was in flight when too many connections ended.
     pub(super) fn is_suspect(&self) -> bool {
         self.ends.load(Relaxed) >= HANDFUL
     }
@@ -49,7 +49,7 @@ impl Default for QuarantineQueue {
 }
 
 impl QuarantineQueue {
-    /// How many there are.
+    /// Returns the number of messages in quarantine.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -94,7 +94,7 @@ impl QuarantineQueue {
         (!self.waiting.is_empty()).then_some(self.next)
     }
 
-    /// One that is to be tried now, and longer and longer no other.
+    /// Returns the next message to retry and doubles the delay before the one after it.
     pub(super) fn next_retry(&mut self, now: Instant) -> Option<Arc<PeerMessage>> {
         self.next_retry_at().filter(|due| *due <= now)?;
         self.next = now + self.pause;
@@ -102,12 +102,12 @@ impl QuarantineQueue {
         self.waiting.pop_front()
     }
 
-    /// Nobody had room for it.
+    /// Returns a message for which no peer had room.
     pub(super) fn return_unsent(&mut self, message: Arc<PeerMessage>) {
         self.waiting.push_front(message);
     }
 
-    /// One that somebody takes says that others may be taken, too.
+    /// Notes that a message has arrived, so that others may be accepted too.
     pub(super) fn on_arrived(&mut self, id: PacketId, now: Instant) {
         if self.disconnects.remove(&id).is_some_and(|(_, count)| count >= HANDFUL) {
             self.pause = PAUSE_FIRST;

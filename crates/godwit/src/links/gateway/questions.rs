@@ -47,7 +47,7 @@ impl RequestTestbed {
         self.shared.peers.add_peer(&self.shared.settings, Arc::default()).expect("there is room")
     }
 
-    /// It takes nothing more, and what it was given before it has.
+    /// Disconnects a peer, which keeps the messages that it was given.
     fn leave(&mut self, peer: PeerId) {
         self.shared.peers.remove_peer(peer, iter::empty(), true);
         self.gateway_session.on_peers_changed();
@@ -73,7 +73,7 @@ impl RequestTestbed {
         self.asks(packet_id, payload, &[Property::ResponseTopic("answers")]);
     }
 
-    /// What this socket is asked, in order.
+    /// Returns the next request to this socket.
     fn given(&self, peer: PeerId) -> MultipartMessage {
         self.next(peer).expect("it is asked")
     }
@@ -84,7 +84,7 @@ impl RequestTestbed {
         self.gateway_session.take_inbound();
     }
 
-    /// What the session here was told since the last time: payloads, and acknowledgements.
+    /// Returns payloads and acknowledgements that the local session was sent since the last call.
     fn said(&mut self) -> Vec<String> {
         let (bytes, mut said) = (std::mem::take(&mut self.gateway_session.to_near), Vec::new());
         let mut rest = &bytes[..];
@@ -99,7 +99,7 @@ impl RequestTestbed {
         said
     }
 
-    /// What comes back with the answer to what a socket just asked.
+    /// Returns the correlation data of the last request of a socket.
     fn correlation(&mut self) -> Vec<u8> {
         let bytes = std::mem::take(&mut self.gateway_session.to_near);
         let frame = mqtt::split_frame(&bytes, u32::MAX).expect("it is right").expect("it is whole");
@@ -120,7 +120,7 @@ impl RequestTestbed {
         assert_eq!(self.gateway_session.read_session(&packet), Ok(packet.len()));
     }
 
-    /// Until every question that was asked by now is.
+    /// Waits until every request made so far has timed out.
     fn waits_in_vain(&mut self) {
         while self.gateway_session.next_deadline().is_some() {
             self.gateway_session.check_timeouts();
@@ -245,7 +245,7 @@ fn an_answer_for_a_socket_that_has_gone_finds_nobody() {
     assert_eq!((table.losses(), table.said()), (vec![("no_peer", 1)], vec!["PUBACK 7".into()]));
 }
 
-/// Whoever asks over and over by new connections has no more memory for that than one who stays.
+/// A peer that asks over new connections again and again gets no more memory than one that stays.
 #[test]
 fn what_sockets_asked_that_have_gone_is_forgotten_before_it_costs_too_much() {
     const SOCKETS: usize = 1000;

@@ -23,7 +23,7 @@ pub(crate) struct InboundRule {
     pub(crate) map: TopicMap,
     /// Levels of its filter: a topic that ends where its delimiter also stands within has so many.
     pub(crate) levels: usize,
-    /// What messages begin with that it can match, as sockets write topics.
+    /// Prefix of the messages that can match, as sockets write topics.
     pub(crate) prefix: String,
     /// Its topics may begin so.
     pub(crate) is_dollar: bool,
@@ -41,7 +41,7 @@ pub(crate) struct GatewayRuleSettings {
     pub(super) retained: RetainedPolicy,
 }
 
-/// What stands for the topic of what has none.
+/// Topic of messages that have none.
 pub(super) const NO_TOPIC: &str = "message";
 
 impl GatewayRules {

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What it remembers while connections to the session here come and go.
+/// State of a gateway across connections to the local session.
 pub(super) struct GatewaySession {
     shared: GatewayShared,
     pub(super) terms: LocalBrokerLimits,
@@ -41,7 +41,7 @@ pub(super) struct GatewaySession {
     unacked: UnackedPublishes,
     requests: PendingRequests,
     pub(super) overflow: OverflowQueue,
-    /// Which connection to the session here this is.
+    /// Number of the connection to the local session.
     epoch: u64,
     response_topic: String,
     /// The filters that SUBSCRIBE asked for and SUBACK has not answered yet.
@@ -51,14 +51,14 @@ pub(super) struct GatewaySession {
     pub(super) new_filters: NewLinkFilters,
     /// When they are asked for again.
     ask_again: Option<Instant>,
-    /// What comes for sockets is left to the session, which has it again for whoever is next, until
-    /// another connection to it begins.
+    /// Messages for sockets are left to the session until its next connection, which gets them
+    /// again.
     passes_over: bool,
 }
 
-/// Nothing is added while so much waits to be written to the session here.
+/// Bytes waiting for the local session above which no message is added.
 const UNSENT_BYTES_MAX: usize = 256 * 1024;
-/// What this broker did not let it subscribe to it asks for again.
+/// Interval at which refused subscriptions are requested again.
 const REFUSED_RETRY: Duration = Duration::from_secs(10);
 
 impl GatewaySession {
@@ -125,7 +125,7 @@ impl GatewaySession {
         self.on_refused_filters(prepared.refused);
     }
 
-    /// What it may not subscribe to: the others are its.
+    /// Notes the refused subscriptions; the others are in force.
     fn on_refused_filters(&mut self, refused: Vec<FilterRefusal>) {
         self.ask_again = (!refused.is_empty()).then(|| Instant::now() + REFUSED_RETRY);
         if refused == self.refused {
@@ -139,7 +139,8 @@ impl GatewaySession {
         self.refused = refused;
     }
 
-    /// What the session here says: how many bytes of it were taken, or that it is over.
+    /// Handles bytes of the local session. Returns how many were consumed, or why the connection is
+    /// over.
     pub(super) fn read_session(&mut self, bytes: &[u8]) -> Result<usize, String> {
         let wrong = |violation: mqtt::Violation| violation.description().to_string();
         let mut taken = 0;
@@ -213,8 +214,8 @@ impl GatewaySession {
         }
     }
 
-    /// Nothing more goes to sockets than they were given, and no question of that: nobody would
-    /// hear the answer.
+    /// Stops giving messages to sockets, and drops requests that they were not given: no peer would
+    /// get the response.
     pub(super) fn stop_delivering(&mut self) {
         self.discard_held();
         if self.settings().pattern.sends_requests() {
@@ -271,7 +272,7 @@ impl GatewaySession {
         }
     }
 
-    /// What a rule of the broker sends has its name already; everything else has it by a map.
+    /// Returns the topic for sockets. A message of a rule has its topic already.
     fn outward_name(&self, topic: &str) -> Result<String, LinkDropReason> {
         if let Some(name) = row_name(topic) {
             return Ok(name.into());
@@ -314,14 +315,14 @@ impl GatewaySession {
         }
     }
 
-    /// What sockets took since the last time.
+    /// Acknowledges the messages that sockets have taken since the last call.
     pub(super) fn take_receipts(&mut self) {
         for (epoch, id) in self.crowd().take_receipts() {
             self.acknowledge_receipt(Some((epoch, id)));
         }
     }
 
-    /// The same, as long as it is owed to this connection.
+    /// Acknowledges a message if it belongs to this connection.
     fn acknowledge_receipt(&mut self, receipt: Option<SessionReceipt>) {
         if let Some((epoch, id)) = receipt
             && epoch == self.epoch
@@ -330,7 +331,8 @@ impl GatewaySession {
         }
     }
 
-    /// What answers a question ends it, whatever becomes of the answer.
+    /// Handles an acknowledgement of the broker. A response ends its request, whatever the reason
+    /// code is.
     fn on_broker_ack(&mut self, packet_id: PacketId, reason: ReasonCode) {
         let Some(receipt) = self.unacked.acknowledge(packet_id) else { return };
         if reason as u8 >= 0x80 {
@@ -364,20 +366,20 @@ impl GatewaySession {
         self.take_receipts();
     }
 
-    /// Nobody is there for whom the session here is wanted.
+    /// Whether there is no peer that needs the local session.
     fn has_no_peer(&self) -> bool {
         self.settings().waits_for_peers() && self.crowd().len() == 0
     }
 
-    /// The same, and it has all that was said.
+    /// Whether there is no such peer, and the local session has everything that was received.
     pub(super) fn is_idle(&self) -> bool {
         self.settings().waits_for_peers()
             && self.crowd().is_drained()
             && self.is_fully_acknowledged()
     }
 
-    /// Somebody is there for whom the session here sends again over another connection what this
-    /// one passed over or left, and it has all that it was told.
+    /// Whether a new connection should make the local session send again what this one left to it:
+    /// a peer is there, and the session has everything that was received.
     pub(super) fn needs_reconnect(&self) -> bool {
         let is_wanted = self.passes_over && self.crowd().len() > 0;
         (is_wanted || self.overflow.is_finished()) && self.is_fully_acknowledged()
@@ -388,12 +390,12 @@ impl GatewaySession {
         self.unacked.is_empty() && self.to_near.is_empty()
     }
 
-    /// How many messages this broker has not acknowledged.
+    /// Returns how many messages this broker has not acknowledged.
     pub(super) fn unacknowledged_count(&self) -> usize {
         self.unacked.len()
     }
 
-    /// What sockets said, as far as there is room. Says whether there was anything.
+    /// Takes received messages as far as there is room. Returns whether there were any.
     pub(super) fn take_inbound(&mut self) -> bool {
         let before = self.to_near.len();
         while self.accepts_inbound()
@@ -492,7 +494,7 @@ impl GatewaySession {
     }
 }
 
-/// What is retained comes for those that are new, and for no other.
+/// Returns the subscriptions, with retained messages for new ones only.
 pub(super) fn without_retained(
     mut wanted: Vec<(String, SubscribeOptions)>,
 ) -> Vec<(String, SubscribeOptions)> {

@@ -51,7 +51,7 @@ struct GatewayTestbed {
 }
 
 impl GatewayTestbed {
-    /// One that stands with `lines`, and neither listens nor dials.
+    /// Creates a testbed with the given options that neither listens nor connects.
     fn new(lines: &[(&str, &str)]) -> GatewayTestbed {
         let (asks, asked) = channel();
         let asks = Mutex::new(asks);
@@ -135,8 +135,8 @@ impl GatewayTestbed {
         self.peers.add_peer(&self.settings, Arc::default()).expect("there is room")
     }
 
-    /// One for which it works already. The connection that prepares its session goes again, and
-    /// what has no QoS and comes in between is the session's to count.
+    /// Adds a peer, with the local session prepared. QoS 0 messages in between are counted by the
+    /// session.
     async fn works_for(&self) -> PeerId {
         let peer = self.enter();
         self.publish(QoS::AtLeastOnce, "first", false).await;
@@ -155,7 +155,7 @@ impl GatewayTestbed {
         self.peers.accept_inbound(id, &mut [message].into());
     }
 
-    /// What this peer has to take.
+    /// Returns the next message for this peer.
     async fn given(&self, id: PeerId) -> Arc<PeerMessage> {
         let mut found = None;
         until("a message", || {
@@ -189,7 +189,7 @@ impl GatewayTestbed {
         local.disconnect().await.expect("it reads");
     }
 
-    /// Whatever is asked of the broker, and never ends.
+    /// Grants all requests to the broker, without end.
     async fn lets_all(&self) {
         loop {
             self.asked
@@ -216,7 +216,7 @@ impl GatewayTestbed {
         self.report().is_some_and(|report| report.in_flight > 0)
     }
 
-    /// Somebody takes the gateway's session from it, and goes.
+    /// Takes the gateway's session over, and disconnects.
     async fn breaks_off(&self) {
         let (link_id, receive_maximum) = (self.settings.link_id(), 1);
         let wish = LocalSessionRequest {
@@ -230,13 +230,13 @@ impl GatewayTestbed {
         until("that it notices", || !self.metrics.last_error().is_empty()).await;
     }
 
-    /// It is told to stop, and has begun to.
+    /// Tells the gateway to stop, and waits until it has begun.
     async fn is_to_end(&self) {
         self.stop.send(LinkStop::ForNow).expect("it runs");
         until("an end", || self.peers.close_deadline().is_some()).await;
     }
 
-    /// What was dropped until it had ended.
+    /// Waits for the end, and returns the dropped messages.
     async fn ends_having_lost(self) -> Vec<(&'static str, u64)> {
         let metrics = self.metrics.clone();
         self.ends().await;

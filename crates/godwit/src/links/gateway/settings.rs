@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub(crate) use super::rows::{IN_ROWS, OUT_ROWS, ROWS};
 
-/// One gateway.
+/// Settings of a gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GatewaySettings {
     pub(crate) name: Arc<str>,
@@ -62,12 +62,12 @@ impl GatewaySettings {
         plain(self) == plain(other) && limits(self) == limits(other)
     }
 
-    /// What the session here is called.
+    /// Returns the client id of the local session.
     pub(crate) fn link_id(&self) -> String {
         LinkKind::Gateway.link_id(&self.name)
     }
 
-    /// Where it listens and connects to.
+    /// Returns the addresses that it listens on and connects to.
     pub(crate) fn places(&self) -> Vec<String> {
         let all = self.listen.iter().chain(&self.dial).map(ToString::to_string);
         // The tally knows of one server only.
@@ -94,8 +94,8 @@ impl GatewaySettings {
         MessageLimits { message_bytes_max: self.message_bytes_max as usize }
     }
 
-    /// Of questions that wait for answers of sockets, and as much of those that wait for answers of
-    /// clients: neither takes room from what sockets say.
+    /// Returns the bound of requests to sockets in bytes, and of requests to clients: neither takes
+    /// room from other messages.
     pub(super) fn requests_bytes_max(&self) -> usize {
         self.peers_bytes_max as usize / 4
     }
@@ -109,7 +109,7 @@ impl GatewaySettings {
         Some(&self.identity_given).filter(|own| !own.user.is_empty())
     }
 
-    /// What its session here subscribes to, where a message may have so much QoS.
+    /// Returns the subscriptions of the local session, with the largest QoS of a message.
     pub(super) fn subscriptions(&self, qos_max: QoS) -> Vec<(String, SubscribeOptions)> {
         // A socket says once that it took something.
         let qos = QoS::AtLeastOnce.min(qos_max);
@@ -126,7 +126,7 @@ impl GatewaySettings {
         wanted
     }
 
-    /// Where answers to requests of sockets are published.
+    /// Returns the topic for responses to requests of sockets.
     pub(crate) fn response_topic(&self) -> String {
         match self.response_topic.as_str() {
             "" => format!("gateway/{}/answers", self.name),
@@ -139,7 +139,7 @@ impl GatewaySettings {
         self.pattern.routing() == RoutingStrategy::One || self.pattern == SocketType::Surveyor
     }
 
-    /// What the rows come to, or what they leave out.
+    /// Resolves the rows to settings, or returns which row is missing.
     pub(crate) fn resolve_options(
         &mut self,
         rules: (&[GatewayRuleSettings], &[GatewayRuleSettings]),
@@ -232,7 +232,7 @@ impl GatewaySettings {
         self.pattern.routing() != RoutingStrategy::None && !self.pattern.sends_replies()
     }
 
-    /// What is wrong with it, as rules of the broker send to it or not.
+    /// Checks whether rules of the broker may send to the gateway.
     pub(crate) fn check_rule_target(&self, is_sent_to: bool) -> Option<String> {
         let (name, pattern) = (&self.name, self.pattern.name());
         if is_sent_to && !self.sends_own_messages() {

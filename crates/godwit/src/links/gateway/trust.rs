@@ -7,7 +7,7 @@ use engine::tls::{ClientCertificateMode, TlsFiles};
 use rustls::{ClientConfig, ServerConfig};
 use std::sync::Arc;
 
-/// What a gateway shows and trusts where it connects, and where it listens.
+/// Loads the TLS configurations of a gateway for outgoing and incoming connections.
 pub(crate) fn load_tls_configs(own: &GatewaySettings) -> Result<GatewayTlsConfigs, String> {
     let dials = own.dials_tls().then(|| trust_of(&own.tls)).transpose()?;
     let tls = &own.tls;

@@ -16,11 +16,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Of one socket, below all layers: what those keep does not keep it from being asked.
+/// Unacknowledged bytes of one socket, below all layers, whose buffers do not hide them.
 #[derive(Debug, Default)]
 pub(super) struct UnackedBytes {
     socket: Option<OwnedFd>,
-    /// Where its peer is of this host: where each write began that may be unread, and its length.
+    /// For a peer on this host: start and length of each write that may be unread.
     writes: Option<Mutex<VecDeque<(u64, u64)>>>,
     written: AtomicU64,
     arrived: AtomicU64,
@@ -46,7 +46,7 @@ impl UnackedBytes {
         self.writes.is_some()
     }
 
-    /// What has not arrived when its connection is closed shall not arrive afterwards.
+    /// Resets the connection, so that bytes which have not arrived never do.
     pub(super) fn reset_connection(&self) {
         if let Some(socket) = &self.socket {
             // A system that does not let go of it may have it come twice.
@@ -79,8 +79,8 @@ impl UnackedBytes {
     }
 }
 
-/// Of a socket of this host the system tells what unread writes cost it, which is more than their
-/// bytes: so much is read at least.
+/// Returns a lower bound of the bytes that the peer has read. For a socket of this host the kernel
+/// reports the memory of unread writes, which is more than their bytes.
 fn read_until(writes: &mut VecDeque<(u64, u64)>, left: u64, written: u64) -> u64 {
     let (mut rest, mut unread) = (left, 0);
     // The first of them may be read in part.
@@ -93,8 +93,8 @@ fn read_until(writes: &mut VecDeque<(u64, u64)>, left: u64, written: u64) -> u64
     writes.front().map_or(written, |(from, _)| *from)
 }
 
-/// What the system counts for one write of so many bytes: it rounds up, and each of them has
-/// something before it.
+/// Returns the memory that the kernel counts for a write of this length: rounded up, with an
+/// overhead for each.
 fn write_cost(len: u64) -> u64 {
     static COSTS: [AtomicU64; COSTS_COUNT] = [const { AtomicU64::new(0) }; COSTS_COUNT];
     let step = len.saturating_sub(1) / COST_STEP;
@@ -116,9 +116,9 @@ fn measure_write_cost(len: u64) -> io::Result<u64> {
     Ok(unacknowledged_bytes(one)? as u64)
 }
 
-/// What is a multiple of it costs less than what is a byte longer.
+/// Step of the memory of a write, in bytes.
 const COST_STEP: u64 = 64;
-/// What is longer, than 32 KiB, costs little more than its bytes.
+/// Number of steps, up to 32 KiB; the overhead of longer writes is small.
 const COSTS_COUNT: usize = 512;
 
 fn is_peer_gone(socket: &impl AsFd) -> bool {

@@ -14,11 +14,11 @@ pub(super) struct UnackedPublishes {
 struct UnackedPublish {
     packet_id: PacketId,
     packet: Vec<u8>,
-    /// Of the question that it answers.
+    /// Receipt of the request that the message answers.
     receipt: Option<SessionReceipt>,
 }
 
-/// So many messages, and bytes of them, may wait for this broker's acknowledgement.
+/// Largest number of messages, and of their bytes, that wait for this broker's acknowledgement.
 const MESSAGES_MAX: usize = 1024;
 const BYTES_MAX: usize = 4 << 20;
 
@@ -45,7 +45,7 @@ impl UnackedPublishes {
         self.publishes.push_back(UnackedPublish { packet_id, packet, receipt });
     }
 
-    /// It is acknowledged. Says which question that answers.
+    /// Acknowledges a message. Returns the receipt of the request that it answers.
     pub(super) fn acknowledge(&mut self, packet_id: PacketId) -> Option<Option<SessionReceipt>> {
         let at = self.publishes.iter().position(|told| told.packet_id == packet_id)?;
         let told = self.publishes.remove(at)?;

@@ -7,7 +7,7 @@ use carrier::WebSocketUpgrade;
 use engine::websocket::{AllowedOrigins, HEAD_BYTES_MAX, WebSocketSite, accept_upgrade};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// What NNG asks for where its URL has no path (1.6); HTTP has no such thing.
+/// Request line of NNG 1.6 for a URL without a path, which is not valid HTTP.
 const NO_PATH: &[u8] = b"GET  ";
 
 /// Answers who has connected. What came behind the request comes back.

@@ -68,7 +68,7 @@ impl SinkColumns {
     }
 }
 
-/// One column, for the check of its option too.
+/// Parses a column, also for the check of the option.
 pub(crate) fn parse(column: &str) -> Result<(String, SinkTemplate), String> {
     match column.split_once('=') {
         Some((name, template)) if !name.trim().is_empty() => {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(super) struct DeliveredAhead(HashSet<u64>);
 
 impl DeliveredAhead {
-    /// What of a batch is to be sent.
+    /// Returns the messages of a batch that are to be sent.
     pub(super) fn undelivered<'a>(
         &mut self,
         batch: &'a [Arc<SinkMessage>],
@@ -22,8 +22,8 @@ impl DeliveredAhead {
         batch.iter().filter(|message| !self.0.contains(&message.taken_ns)).collect()
     }
 
-    /// What became of each that was sent. The first one that the far side has not got says how to
-    /// go on.
+    /// Records the result of each sent message. The first one that was not delivered decides how to
+    /// continue.
     pub(super) fn record_results(
         &mut self,
         batch: &[Arc<SinkMessage>],

@@ -20,18 +20,18 @@ use std::time::Duration;
 /// Why a batch, or the end of it, did not go.
 #[derive(Debug)]
 pub(super) struct BatchError {
-    /// So many of it, from the front, the far side has all the same.
+    /// Number of messages at the front that were delivered all the same.
     pub(super) accepted: usize,
     pub(super) error: SinkError,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum SinkError {
-    /// It would be refused again.
+    /// The destination would refuse the message again.
     Rejected(String),
     /// The options give nothing to write of it, so nobody is asked.
     Unwritable(String),
-    /// Nobody is there, or not in order.
+    /// The destination is not reachable, or not in order.
     Transient { why: String, after: Option<Duration> },
 }
 

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 pub(super) struct FileSink {
     settings: Arc<FileSinkSettings>,
-    /// Those that were written lately.
+    /// Files that were written lately.
     open: BTreeMap<PathBuf, OpenAppendFile>,
-    /// How those were left that had to make room for others.
+    /// Marks of files that were closed to make room for others.
     left: BTreeMap<PathBuf, ClosedFileMark>,
     ahead: DeliveredAhead,
     /// Counts batches.
@@ -141,8 +141,8 @@ impl FileSink {
     }
 }
 
-/// What becomes of each message: `write` gets those of a file, in their order, and says how many of
-/// them it has although something went wrong.
+/// Writes each message to its file: `write` gets the messages of one file in their order, and
+/// returns how many it has written if an error occurs.
 pub(super) fn write_by_path(
     path_of: &SinkTemplate,
     sent: &[&Arc<SinkMessage>],
@@ -182,7 +182,8 @@ impl BlockingSink for FileSink {
         }
     }
 
-    /// What one file has is not written again because another one has trouble.
+    /// Writes a batch. Messages in one file are not written again because of an error in another
+    /// one.
     fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
         self.now += 1;
         let (sent, settings) = (self.ahead.undelivered(batch), self.settings.clone());

@@ -21,7 +21,7 @@ pub(crate) struct InfluxLines {
     pub(crate) time: Option<PointTime>,
 }
 
-/// What a field is, by how its template is written.
+/// Type of a field, by the form of its template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InfluxFieldKind {
     /// `${payload.x}`: what it is in JSON, and a number with a fraction or without is one kind.
@@ -153,7 +153,7 @@ const NO_FIELD: &str = "none of influx.fields has a value in this message";
 const NO_MEASUREMENT: &str = "influx.measurement has no value in this message";
 
 const MEASUREMENT: &[char] = &[',', ' '];
-/// Of a tag or a field, and a tag's value.
+/// Characters to escape in a tag, a field, and a tag's value.
 const NAME: &[char] = &[',', ' ', '='];
 
 fn escaped(text: &str, special: &[char]) -> String {

@@ -11,7 +11,7 @@ pub(crate) struct PointTime {
     unit: &'static TimeUnit,
 }
 
-/// What a number counts.
+/// Unit of a timestamp.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TimeUnit {
     name: &'static str,
@@ -66,7 +66,7 @@ impl PointTime {
     }
 }
 
-/// What InfluxDB keeps as a time; the values beyond have meanings of their own there.
+/// Timestamps that InfluxDB stores; values beyond have meanings of their own there.
 const EDGES: std::ops::RangeInclusive<i64> = i64::MIN + 2..=i64::MAX - 1;
 
 /// A decimal number, as JSON has them, without the rounding of a float. Digits below a nanosecond
@@ -131,7 +131,7 @@ fn rfc3339_ns(text: &str) -> Option<i128> {
     Some(seconds * 1_000_000_000 + nanoseconds)
 }
 
-/// How far a zone is ahead of UTC, in seconds.
+/// Returns the offset of a zone from UTC in seconds.
 fn zone_s(zone: &str) -> Option<i128> {
     if matches!(zone, "Z" | "z") {
         return Some(0);

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 pub(super) struct SinkIntake {
     stream: UnixStream,
-    /// What came and was not understood yet begins at `at`.
+    /// Received bytes; the unparsed ones begin at `at`.
     read: Vec<u8>,
     at: usize,
     /// Answers that wait to be written.
@@ -24,7 +24,7 @@ pub(super) struct SinkIntake {
     pub(super) times: ReceiveTimes,
 }
 
-/// So much is read at a time.
+/// Bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
 
 impl SinkIntake {
@@ -32,7 +32,8 @@ impl SinkIntake {
         SinkIntake { stream: local.stream, read: local.read, at: 0, out: Vec::new(), times }
     }
 
-    /// Until a batch is whole: by number, by bytes, or by the time since its first message.
+    /// Gathers a batch until it is complete: by number, by bytes, or by the time since its first
+    /// message.
     pub(super) async fn gather_batch(
         &mut self,
         batch: &mut Vec<Arc<SinkMessage>>,

@@ -19,19 +19,19 @@ pub(crate) struct SinkMessage {
     pub(crate) retain: bool,
     /// When the sink took it.
     pub(crate) timestamp_ms: u64,
-    /// The same in nanoseconds, and of no two the same: databases of time series tell points apart
-    /// by it.
+    /// Time of receipt in nanoseconds, different for every message: time-series databases tell
+    /// points apart by it.
     pub(crate) taken_ns: u64,
     pub(crate) properties: PropertiesBuf,
     /// Present exactly where somebody waits for an acknowledgement.
     pub(crate) packet_id: Option<PacketId>,
-    /// Of an event its name, and the client that it is about.
+    /// Name of the event, and the client that it is about.
     pub(crate) event: Option<&'static str>,
     pub(crate) client_id: Option<String>,
     pub(super) json: OnceLock<Option<Json>>,
 }
 
-/// One value of a message.
+/// A value of a message.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum MessageValue<'a> {
     Nothing,
@@ -42,7 +42,7 @@ pub(crate) enum MessageValue<'a> {
     Json(&'a Json),
 }
 
-/// What a template may name.
+/// A field that a template may name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MessageField {
     ClientId,
@@ -106,7 +106,7 @@ impl SinkMessage {
         }
     }
 
-    /// What it takes in a batch.
+    /// Returns the size of the message in a batch.
     pub(crate) fn len(&self) -> usize {
         self.topic.len() + self.payload.len() + self.properties.as_properties().as_bytes().len()
     }

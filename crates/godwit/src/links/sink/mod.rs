@@ -66,23 +66,23 @@ pub(crate) struct Sink {
     is_subscribed: bool,
 }
 
-/// What a sink remembers from one attempt to the next.
+/// State of a sink between attempts.
 #[derive(Default)]
 struct SinkRetryState {
     /// In a row.
     failures: u32,
-    /// How long the far side asked us to wait.
+    /// Delay that the destination asked for.
     after: Option<Duration>,
     is_unprepared: bool,
     /// Filters whose retained messages have not begun to come.
     new_filters: NewLinkFilters,
-    /// What nobody would send again: of QoS 0, and events.
+    /// Messages that no session would send again: QoS 0, and events.
     volatile_messages: Vec<Arc<SinkMessage>>,
-    /// How often the batch in front was refused, ...
+    /// Number of refusals of the first batch, ...
     refusals: u32,
     /// ... and when a message was passed over, if that was lately.
     passed_over_at: Option<Instant>,
-    /// Of what its session sends again.
+    /// Times of receipt of the messages that the session sends again.
     times: ReceiveTimes,
 }
 
@@ -100,10 +100,10 @@ enum SinkExit {
 const NEAR_RETRY: Duration = Duration::from_millis(200);
 /// A far side that failed, was reached, and is given nothing for so long counts as there.
 const SETTLED: Duration = Duration::from_secs(1);
-/// What is under way at the end may be finished.
+/// Time for batches in flight when the sink stops.
 const FINISH: Duration = Duration::from_secs(1);
-/// So long a far side that refused something is taken at its word when it refuses more: each batch
-/// with one wrong message would else cost the waits between tries.
+/// Time for which further refusals of a destination are believed at once: otherwise each batch with
+/// an invalid message would cost the delays between retries.
 const AT_ITS_WORD: Duration = Duration::from_secs(60);
 
 impl Sink {
@@ -125,7 +125,7 @@ impl Sink {
         Sink { settings: settings.clone(), home, hub, again, metrics, destination, is_subscribed }
     }
 
-    /// Until `stop` says so.
+    /// Runs until `stop` is signalled.
     pub(crate) async fn run(mut self, stop: watch::Receiver<LinkStop>) {
         self.run_attempts(stop).await;
         self.destination.finish().await;
@@ -199,7 +199,8 @@ impl Sink {
         }
     }
 
-    /// That the options were read before it stopped is no answer to why it did.
+    /// Discards the notice of a reload from before the sink stopped, which cannot have mended the
+    /// cause.
     fn discard_reload_notice(&self) {
         let _ = pin!(self.again.notified()).as_mut().enable();
     }
@@ -312,7 +313,7 @@ impl Sink {
         }
     }
 
-    /// Until all of it is taken, or passed over.
+    /// Delivers a batch until all messages are delivered or skipped.
     async fn deliver_batch(
         &mut self,
         intake: &mut SinkIntake,
@@ -448,7 +449,7 @@ async fn run_with_timeout<T>(
     }
 }
 
-/// It is to stop, and what was under way had its time.
+/// Completes when the sink has to stop and batches in flight have had their time.
 async fn wait_for_stop_timeout(stop: &mut watch::Receiver<LinkStop>) {
     wait_for_stop(stop).await;
     sleep(FINISH).await;

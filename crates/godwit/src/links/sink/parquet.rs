@@ -22,7 +22,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a column's values are.
+/// Type of a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ParquetColumnType {
     Bool,
@@ -265,7 +265,8 @@ fn as_i64(value: &MessageValue<'_>) -> Option<i64> {
 impl BlockingSink for ParquetSink {
     const NAME: &'static str = "sink-parquet";
 
-    /// What a process left unfinished goes with the next batch, which has the same name until then.
+    /// Opens the sink. A file that an earlier process left unfinished is overwritten by the next
+    /// batch, which has the same name until then.
     fn open(&mut self) -> Result<(), String> {
         self.schema().map_err(|error| error.to_string())?;
         match self.settings.path.only_text() {
@@ -278,7 +279,7 @@ impl BlockingSink for ParquetSink {
         }
     }
 
-    /// Of a file where something does not fit nothing is written.
+    /// Writes a batch. A file with an invalid value is not written at all.
     fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
         let sent = self.ahead.undelivered(batch);
         let said = write_by_path(&self.settings.path, &sent, |path, messages| {

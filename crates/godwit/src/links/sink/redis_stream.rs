@@ -13,7 +13,7 @@ use crate::identity::tables::resp::{RedisConnection, RedisEndpoint, RedisReply, 
 use crate::links::{ClientTlsCell, lock};
 use std::sync::Arc;
 
-/// What the options say of it.
+/// Values of the option rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RedisStreamSettings {
     pub(crate) url: ServerUrl,
@@ -94,7 +94,7 @@ impl RedisStreamSink {
     }
 }
 
-/// What is said of each of so many commands.
+/// Returns the reply to each of the commands.
 async fn run_pipeline(
     conn: &mut RedisConnection,
     commands: &[u8],

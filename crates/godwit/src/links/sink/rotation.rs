@@ -18,7 +18,7 @@ pub(super) struct AppendFile {
     path: PathBuf,
     file: File,
     len: u64,
-    /// Which stretch of time, of `rotate_s` seconds each, it is of.
+    /// Number of the period of `rotate_s` seconds that the file belongs to.
     period: u64,
 }
 
@@ -90,7 +90,7 @@ impl AppendFile {
         len > 0 && (is_large || self.period != period(SystemTime::now(), settings))
     }
 
-    /// Somebody else may have renamed or removed it, cut it or written into it.
+    /// Whether another process has renamed, removed, truncated or changed the file.
     pub(super) fn was_replaced(&self) -> bool {
         let here = self.file.metadata().map(|known| ClosedFileMark::from_metadata(&known));
         let now = fs::metadata(&self.path).map(|known| ClosedFileMark::from_metadata(&known));
@@ -136,7 +136,7 @@ fn inode(known: &fs::Metadata) -> FileInode {
     (known.dev(), known.ino())
 }
 
-/// What a path leads to now.
+/// Returns the file that a path leads to now.
 pub(super) fn inode_at(path: &Path) -> io::Result<FileInode> {
     fs::metadata(path).map(|known| inode(&known))
 }
@@ -156,7 +156,7 @@ pub(super) struct FileSeries {
 const PARQUET: &str = ".parquet";
 
 impl FileSeries {
-    /// Who reads Parquet goes by the end of a name.
+    /// Returns the series of a Parquet file, whose readers need the extension at the end.
     pub(super) fn of_parquet(path: &Path) -> FileSeries {
         let stem = path.to_str().and_then(|path| path.strip_suffix(PARQUET));
         let stem = stem.map_or_else(|| path.as_os_str().to_os_string(), OsString::from);
@@ -169,7 +169,7 @@ impl FileSeries {
         name.into()
     }
 
-    /// Of a file that is not whole.
+    /// Returns the name of an unfinished file.
     pub(super) fn unfinished(&self) -> PathBuf {
         let mut name = self.stem.clone();
         name.push(".unfinished");
@@ -272,8 +272,8 @@ fn has_expected_header(file: &File, settings: &FileSinkSettings) -> io::Result<b
     Ok(header.starts_with(&first))
 }
 
-/// The same of CSV, where a line break within quotes ends no row: which quotes those are only the
-/// beginning tells.
+/// Returns the end of the last row of a CSV file. A line break within quotes does not end a row,
+/// and only the beginning of the file shows which quotes are open.
 fn end_of_last_row(mut file: &File) -> io::Result<u64> {
     let (mut at, mut whole, mut is_quoted) = (0_u64, 0_u64, false);
     let mut buffer = vec![0; READ_BYTES];

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 pub(crate) use super::rows::ROWS;
 
-/// One sink.
+/// Settings of a sink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SinkSettings {
     pub(crate) name: Arc<str>,
@@ -61,7 +61,7 @@ pub(crate) struct BatchLimits {
     pub(crate) wait_ms: u32,
 }
 
-/// What its rows say of where it leads to.
+/// Values of the option rows about the destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SinkTargetOptions {
     pub(super) columns: Vec<String>,
@@ -99,7 +99,7 @@ pub(super) struct InfluxOptions {
     pub(super) time_unit: String,
 }
 
-/// Where it leads to.
+/// Destination of a sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SinkTarget {
     Files(FileSinkSettings),
@@ -118,7 +118,7 @@ pub(crate) struct FileSinkSettings {
     pub(super) path: SinkTemplate,
     pub(super) format: FileFormat,
     pub(super) columns: SinkColumns,
-    /// Of Parquet; what is not named is text.
+    /// Types of Parquet columns; a column without an entry is text.
     pub(super) types: Vec<(String, ParquetColumnType)>,
     /// 0 is never.
     pub(super) rotate_bytes: u64,
@@ -161,7 +161,7 @@ impl SinkSettings {
         plain(self) == plain(other) && limits(self) == limits(other)
     }
 
-    /// What the session here is called.
+    /// Returns the client id of the local session.
     pub(crate) fn link_id(&self) -> String {
         LinkKind::Sink.link_id(&self.name)
     }
@@ -178,8 +178,8 @@ impl SinkSettings {
         }
     }
 
-    /// Where it writes files, as the options say it: whole, so that two ways to write one path
-    /// are one.
+    /// Returns the path of its files as the options give it, made absolute, so that two ways to
+    /// write one path are equal.
     pub(crate) fn file_path(&self) -> Option<PathBuf> {
         let given = &self.given.file_path;
         let is_file = matches!(&self.target, SinkTarget::Files(_) | SinkTarget::Parquet(_));
@@ -191,7 +191,7 @@ impl SinkSettings {
         u16::try_from(2 * self.batch.messages_max).unwrap_or(u16::MAX)
     }
 
-    /// What the rows come to, or what they leave out.
+    /// Resolves the rows to settings, or returns which row is missing.
     pub(crate) fn resolve_options(&mut self) -> Result<(), String> {
         let given = &self.given;
         let named = [
@@ -359,7 +359,7 @@ impl InfluxOptions {
     }
 }
 
-/// Where lines are written, for the check of its option too.
+/// Parses the URL of InfluxDB, also for the check of the option.
 pub(super) fn influx_url(text: &str) -> Result<ServerUrl, String> {
     let url = ServerUrl::parse(text, http_client::SCHEMES)?;
     match url.path.split_once('?') {
@@ -373,7 +373,7 @@ pub(super) fn influx_url(text: &str) -> Result<ServerUrl, String> {
     }
 }
 
-/// Where a database is, for the check of its option.
+/// Checks the URL of a database.
 pub(super) fn check_database(text: &str) -> Result<(), String> {
     match text.strip_prefix(SQLITE) {
         _ if text.is_empty() => Ok(()),

@@ -14,14 +14,14 @@ use crate::links::{ClientTlsCell, lock};
 use rustls::ClientConfig;
 use std::sync::Arc;
 
-/// What the options say of one.
+/// Values of the option rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SqlSinkSettings {
     pub(crate) url: ServerUrl,
     pub(crate) insertion: InsertStatement,
 }
 
-/// How such a server is made of its options.
+/// Creates a server from its options.
 pub(super) trait SqlSinkDatabase: SqlDatabase {
     fn from_url(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> Self;
 }

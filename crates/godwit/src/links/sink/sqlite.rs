@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the options say of it.
+/// Values of the option rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SqliteSettings {
     pub(crate) path: PathBuf,
@@ -26,11 +26,11 @@ pub(super) struct SqliteSink {
 
 struct OpenSqlite {
     conn: Connection,
-    /// Of its file.
+    /// Inode of the database file.
     inode: FileInode,
 }
 
-/// Somebody else may be writing.
+/// Longest wait while another process writes.
 const BUSY_MAX: Duration = Duration::from_secs(2);
 
 impl SqliteSink {
@@ -64,7 +64,8 @@ impl SqliteSink {
         conn.prepare(&self.settings.insertion.text).map(drop)
     }
 
-    /// Somebody else may have renamed or removed the file, and SQLite would go on with it.
+    /// Opens the file again if another process has renamed or removed it: SQLite would go on with
+    /// the old one.
     fn reopen_if_replaced(&mut self) -> Result<(), String> {
         let is_here =
             |open: &OpenSqlite| inode_at(&self.settings.path).is_ok_and(|at| at == open.inode);

@@ -25,7 +25,7 @@ enum SinkTemplatePart {
     },
 }
 
-/// How values are written.
+/// Encoding of values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ValueEncoding {
     /// As JSON; in quotes without quotes of their own.
@@ -154,7 +154,7 @@ impl SinkTemplate {
         })
     }
 
-    /// Where it is a single placeholder.
+    /// Returns the placeholder if the template is a single one.
     pub(crate) fn only_field(&self) -> Option<&MessageField> {
         match &self.pieces[..] {
             [SinkTemplatePart::Field { field, .. }] => Some(field),
@@ -208,7 +208,7 @@ fn in_string_after(mut is_inside: bool, text: &str) -> bool {
     is_inside
 }
 
-/// What stands where a text is wanted; nothing is empty.
+/// Returns a value as text; an absent one is empty.
 pub(crate) fn text_of<'a>(value: &MessageValue<'a>) -> Cow<'a, str> {
     match value {
         MessageValue::Nothing => "".into(),
@@ -249,8 +249,8 @@ fn json_of(message: &SinkMessage, field: &MessageField, out: &mut Vec<u8>) {
     }
 }
 
-/// One segment of a path, or a part of one. Only letters, digits, `-` and `_` stay; a dot stays
-/// where it follows one of these.
+/// Appends a segment of a path, or a part of one. Only letters, digits, `-` and `_` stay, and a dot
+/// behind one of these.
 fn push_segment(value: &str, path: &mut String) {
     let value = if value.is_empty() { "_" } else { value };
     for byte in value.bytes().take(SEGMENT_BYTES_MAX) {

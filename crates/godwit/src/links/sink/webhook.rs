@@ -16,7 +16,7 @@ use hyper::client::conn::http1::SendRequest;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the options say of it.
+/// Values of the option rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WebhookSettings {
     pub(crate) url: ServerUrl,
@@ -34,11 +34,11 @@ pub(crate) struct WebhookSettings {
 pub(crate) enum WebhookBody {
     Columns(SinkColumns),
     Template(SinkTemplate),
-    /// Of InfluxDB.
+    /// Lines of InfluxDB.
     Lines(InfluxLines),
 }
 
-/// How messages of a batch share a request.
+/// Batching of messages into requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RequestBatching {
     /// As an array of JSON.
@@ -162,7 +162,7 @@ impl WebhookSink {
     }
 }
 
-/// One of `http.refused_statuses`.
+/// Parses a status of `http.refused_statuses`.
 pub(super) fn parse_status(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(status @ 400..=599) => Ok(status),
@@ -188,7 +188,7 @@ fn classify_response(
     }
 }
 
-/// Of an answer that says no, for the log.
+/// Bytes of a refusing response that are logged.
 const SAID_BYTES_MAX: usize = 200;
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use tokio::sync::oneshot;
 
-/// What it works on.
+/// A sink whose calls block, and run on a thread of their own.
 pub(super) trait BlockingSink: Clone + Send + 'static {
     const NAME: &'static str;
 
@@ -51,7 +51,7 @@ impl<B: BlockingSink> SinkWorker<B> {
         answer.await.unwrap_or_else(|_| Err(BatchError::transient(GONE.into())))
     }
 
-    /// Nothing is written any more: who comes after it may write at the same place.
+    /// Waits until nothing is written any more: the next sink may write to the same files.
     pub(super) async fn finish(&mut self) {
         self.orders = None;
         if let Some(gone) = &mut self.ended {

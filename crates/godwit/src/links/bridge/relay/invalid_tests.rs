@@ -21,7 +21,7 @@ fn raw(qos: u8, id: u16, topic: &[u8], properties: Option<&[u8]>, payload: &[u8]
     packet
 }
 
-/// One wrong message between two right ones.
+/// Sends an invalid message between two valid ones.
 fn passes_by(version: ProtocolVersion, what: &str, qos: u8, wrong: &[u8]) {
     let mut pipe = pipe(terms(version));
     pipe.far(Packet::Publish(publish("far/in/a", 1, 1))).unwrap();

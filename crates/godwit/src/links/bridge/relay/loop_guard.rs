@@ -62,7 +62,8 @@ pub(super) const LIFETIME: Duration = Duration::from_secs(10);
 impl LoopGuard {
     const MAX: usize = 16 * 1024;
 
-    /// What is said again may have got there, or not: one of both comes back.
+    /// Records a sent message. A message that is sent again may have arrived before or not: one
+    /// echo is expected of both.
     pub(super) fn record_sent(
         &mut self,
         topic: &str,
@@ -88,7 +89,7 @@ impl LoopGuard {
         self.take(hash(topic, payload), |_| true)
     }
 
-    /// Those that are too old or too many are awaited no more.
+    /// Removes entries that are too old, or too many.
     fn evict_expired(&mut self, now: Instant, most: usize) {
         let is_over = |oldest: &EchoCandidate| now.saturating_duration_since(oldest.at) >= LIFETIME;
         while self.sent.len() > most || self.sent.front().is_some_and(is_over) {

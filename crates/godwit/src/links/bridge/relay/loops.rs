@@ -51,18 +51,18 @@ const HOPS_MAX: usize = 32;
 /// path of 64 KiB, and no bridge would ever find its own name.
 const PATH_BYTES_MAX: usize = HOPS_MAX * 80;
 
-/// How a bridge knows its own hops.
+/// Names by which a bridge recognizes its own hops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LoopDetection {
-    /// Of this bridge, in paths.
+    /// Name of this bridge in paths.
     own: String,
-    /// Of the other broker, where that says no more of itself.
+    /// Name of the other broker, if it sends none of its own.
     remote: String,
     /// Other bridges of this process have to know what came by 3.1.1.
     marks_inward: bool,
 }
 
-/// Which way a message passes.
+/// Direction in which a message passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BridgeDirection {
     Out = 0,
@@ -78,7 +78,7 @@ pub(super) struct PassingMessage<'a> {
     pub(super) topic: &'a str,
     pub(super) payload: &'a [u8],
     pub(super) qos: QoS,
-    /// It is said again after a lost connection, and has passed already.
+    /// The message is sent again after a lost connection, and has passed already.
     pub(super) dup: bool,
     pub(super) properties: Properties<'a>,
     pub(super) now: Instant,
@@ -138,10 +138,10 @@ fn path_of(properties: Properties<'_>) -> Option<&str> {
     })
 }
 
-/// What passed a bridge lately, by hashes.
+/// Messages that passed a bridge lately, by hash.
 #[derive(Debug, Default)]
 pub(super) struct CarriedMessages {
-    /// Nobody else can make messages that take each other's place.
+    /// Keyed hasher, so that no client can make messages that collide.
     hasher: RandomState,
     /// Made for the first message.
     slots: Vec<CarriedSlot>,
@@ -159,13 +159,13 @@ struct CarriedSlot {
     ways: [MessageSource; WAYS],
 }
 
-/// Where equal messages came from.
+/// Source of equal messages.
 #[derive(Clone, Copy, Debug)]
 struct MessageSource {
     hash: u64,
-    /// Those that passed.
+    /// Number of messages that passed.
     count: u32,
-    /// Those of them that came after the last one of any other way but that of clients here.
+    /// Number of them since the last one from another source, local clients excepted.
     run: u32,
     /// When the last one came, after the slot began.
     last: Duration,
@@ -179,7 +179,7 @@ impl CarriedSlot {
     const FREE: CarriedSlot =
         CarriedSlot { hash: 0, since: None, passes: [0; 2], probes: 0, ways: [UNUSED; WAYS] };
 
-    /// Where this way is counted. One too many shares the last place.
+    /// Returns the entry of a source. Sources beyond the bound share the last entry.
     fn source_index(&self, way: u64) -> usize {
         match way {
             LOCAL => 0,
@@ -211,8 +211,8 @@ impl CarriedSlot {
 }
 
 impl CarriedMessages {
-    /// How often an equal message has passed in this direction, this one included. `brought_by` is
-    /// the bridge that brought it here, where its path cannot tell all.
+    /// Counts a message, and returns how often an equal one has passed in this direction.
+    /// `brought_by` is the bridge that brought it here, for paths that do not tell.
     fn record(
         &mut self,
         message: &PassingMessage<'_>,

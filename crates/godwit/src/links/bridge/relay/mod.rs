@@ -68,7 +68,7 @@ pub(crate) enum RelayEnd {
     /// The session here was closed: the process stops, or options have changed.
     Closed(ReasonCode),
     Remote(String),
-    /// One side has no room and is asked again later. No message was acknowledged.
+    /// A side has no room and is asked again later. No message was acknowledged.
     NoRoom(BridgeSide),
 }
 

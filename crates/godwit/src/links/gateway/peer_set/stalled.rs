@@ -18,7 +18,7 @@ impl PeerSetState {
         owe.map(|seat| seat.last_progress).min()
     }
 
-    /// Of those that have taken nothing for long whoever has most goes.
+    /// Disconnects the peer with most messages of those that have taken nothing for long.
     pub(super) fn disconnect_stalled(&mut self, settings: &GatewaySettings) {
         if self.stalled_since(settings).is_none_or(|since| since.elapsed() < STALLED) {
             return;
@@ -33,7 +33,7 @@ impl PeerSetState {
         }
     }
 
-    /// What waits for those that take nothing is for those that do.
+    /// Gives messages of stuck peers to responsive ones.
     pub(super) fn reassign_stuck(&mut self) {
         if !self.has_idle_peer() {
             return;

@@ -50,7 +50,7 @@ impl GatewaySession {
         given_to.into_iter().for_each(|peer| self.requests.assign_peer(number, peer));
     }
 
-    /// Somebody of MQTT has answered a socket.
+    /// Sends a client's response to the socket that asked.
     pub(super) fn send_response(&mut self, publish: &Publish<'_>) {
         let correlation = publish.properties.iter().find_map(|property| match property {
             Property::CorrelationData(data) => <[u8; 8]>::try_from(data).ok(),
@@ -72,8 +72,8 @@ impl GatewaySession {
         self.acknowledge_publish(publish.packet_id);
     }
 
-    /// Who was asked may answer. A socket of ZeroMQ that is back is another one here, and says over
-    /// its new connection what it has to say: with all that came before the question.
+    /// Whether the peer may answer the request. A socket of ZeroMQ that reconnects is another peer
+    /// here, and proves by the envelope that it was asked.
     pub(super) fn may_answer(&self, peer: PeerId, number: u32, envelope: &[Vec<u8>]) -> bool {
         let Some(asked) = self.requests.assigned_peer(number) else { return false };
         let proof = self.requests.proof(number);

@@ -8,7 +8,7 @@ use super::protocol::{
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// What is known, until somebody moves.
+/// Known metadata of the cluster, until it changes.
 #[derive(Default)]
 pub(super) struct KafkaCluster {
     brokers: HashMap<i32, (String, u16)>,
@@ -19,13 +19,13 @@ pub(super) struct KafkaCluster {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum KafkaTopic {
-    /// Who leads each of its partitions, where somebody does.
+    /// Leader of each partition, where there is one.
     Leaders(Vec<Option<i32>>),
     /// By its number.
     Error(i16),
 }
 
-/// So long nobody asks whether a topic has more partitions now.
+/// Time after which a topic is asked about for further partitions.
 const KNOWN_FOR: Duration = Duration::from_secs(300);
 
 impl KafkaCluster {
@@ -37,7 +37,7 @@ impl KafkaCluster {
         self.topics.get(name).unwrap_or(&KafkaTopic::Error(UNKNOWN))
     }
 
-    /// Those topics are known that are there. None is made.
+    /// Requests the metadata of topics. Absent topics are not created.
     pub(super) async fn refresh_metadata(
         &mut self,
         conn: &mut KafkaConnection,
@@ -108,10 +108,10 @@ fn parse_partition(
 /// UNKNOWN_TOPIC_OR_PARTITION
 const UNKNOWN: i16 = 3;
 
-/// What is produced to one broker at once: topic, partition, a batch of records.
+/// A batch of records for a partition: topic, partition, records.
 pub(super) type PartitionBatch<'a> = (&'a str, i32, Vec<u8>);
 
-/// What became of one partition's.
+/// Result of one partition's batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PartitionOutcome {
     pub(super) topic: String,

@@ -1,10 +1,10 @@
 //! What Kafka says when it does not take something, by its numbers.
 
-/// What is to be done about it.
+/// Reaction to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KafkaErrorClass {
     Success,
-    /// It passes, or somebody mends it.
+    /// The error passes, or an operator mends it.
     Transient,
     /// The record would be refused again.
     Rejected,

@@ -21,10 +21,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// What the options say of it.
+/// Values of the option rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KafkaSettings {
-    /// Of these one is asked who the others are.
+    /// Bootstrap servers; any one of them returns the cluster metadata.
     pub(crate) servers: Vec<(String, u16)>,
     pub(crate) has_tls: bool,
     pub(crate) who: Option<SaslCredentials>,
@@ -53,22 +53,22 @@ pub(super) struct KafkaSink {
     cluster: KafkaCluster,
     conns: Option<KafkaConnections>,
     ahead: DeliveredAhead,
-    /// What one batch of records may be: less, once a broker took no more.
+    /// Largest batch of records in bytes; less, once a broker refused a larger one.
     records_bytes_max: usize,
-    /// Which partition is next, for what has no key.
+    /// Next partition for messages without a key.
     turn: usize,
 }
 
-/// Who is asked about the cluster, and who leads in it.
+/// Connections to the bootstrap server and to leaders.
 struct KafkaConnections {
     guide: KafkaConnection,
     leaders: LeaderConnections,
 }
 
-/// What of one batch goes to one partition, one part after the other, so that it keeps its order.
+/// Messages of a batch for one partition, which are sent part by part to keep their order.
 struct PartitionLane {
     leader: i32,
-    /// Which of the messages that are sent.
+    /// Indexes of the messages.
     all: Vec<usize>,
     done: usize,
     stopped: Option<SinkError>,
@@ -145,7 +145,8 @@ impl KafkaSink {
         self.ahead.record_results(messages, &sent, said)
     }
 
-    /// Whoever stops waiting leaves no connection behind that is in the middle of something.
+    /// Refreshes the metadata. A cancelled call leaves no connection behind with a response
+    /// pending.
     async fn refresh_metadata(&mut self, topics: &[String]) -> Result<KafkaConnections, String> {
         let mut names: Vec<&str> = topics.iter().map(String::as_str).collect();
         names.sort_unstable();
@@ -178,7 +179,7 @@ impl KafkaSink {
         EncodedRecord { key, headers }
     }
 
-    /// Where each message goes, or why it does not go anywhere.
+    /// Assigns each message to a partition, or returns why it has none.
     fn assign_lanes<'a>(
         &self,
         topics: &'a [String],
@@ -320,7 +321,8 @@ fn record_of<'a>(message: &'a SinkMessage, written: &'a EncodedRecord) -> KafkaR
     }
 }
 
-/// What Kafka does not allow in a name is `_` there, and a level of an MQTT topic ends with a dot.
+/// Returns the name of a topic: characters that Kafka does not allow become `_`, and levels are
+/// separated by dots.
 fn topic_name(template: &SinkTemplate, message: &SinkMessage) -> String {
     template.fill_by(message, |field, value, topic| {
         topic.extend(value.chars().map(|c| match c {

@@ -11,7 +11,7 @@ use crate::options::table::OptionRow;
 use crate::options::value::OptionKind;
 use broker::authentication::SecretBytes;
 
-/// What its rows say.
+/// Values of the option rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KafkaOptions {
     pub(crate) servers: Vec<String>,

@@ -23,7 +23,7 @@ pub(crate) struct SaslCredentials {
     pub(crate) password: String,
 }
 
-/// How a user proves who it is (SASL).
+/// SASL mechanism.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SaslMechanism {
     #[default]
@@ -36,7 +36,7 @@ pub(super) struct KafkaConnection {
     pub(super) versions: KafkaVersions,
 }
 
-/// What is spoken with a broker.
+/// Protocol versions in use with a broker.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KafkaVersions {
     pub(super) metadata: i16,
@@ -164,7 +164,7 @@ impl KafkaConnection {
         }
     }
 
-    /// One step of SASL.
+    /// Sends one step of SASL and returns the response.
     async fn sasl_step(&mut self, proof: &[u8]) -> Result<String, String> {
         let said = self.request(KafkaApi::SaslAuthenticate, 0, |out| out.push_bytes(proof)).await?;
         let mut said = KafkaResponse(&said);
@@ -254,7 +254,7 @@ impl<'a> KafkaResponse<'a> {
         self.array().map(i64::from_be_bytes)
     }
 
-    /// Nothing where it says so.
+    /// Reads a nullable text.
     pub(super) fn read_text(&mut self) -> Result<Option<String>, String> {
         let Ok(len) = usize::try_from(self.read_i16()?) else { return Ok(None) };
         let text = String::from_utf8(self.take(len)?.to_vec()).map_err(|_| NO_SENSE)?;

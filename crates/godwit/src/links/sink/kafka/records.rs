@@ -1,7 +1,7 @@
 //! Records of Kafka: a batch of them (version 2 of its format), and the hash that says in which
 //! partition those of one key are.
 
-/// What is written of one message.
+/// A record of one message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KafkaRecord<'a> {
     pub(super) timestamp_ms: u64,
@@ -98,7 +98,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// Where Kafka's own clients put a key (murmur2).
+/// Returns the partition in which Kafka's own clients put a key (murmur2).
 pub(super) fn partition_of(key: &[u8], partitions: usize) -> usize {
     (murmur2(key) & 0x7fff_ffff) as usize % partitions.max(1)
 }

@@ -21,7 +21,7 @@ use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 
-/// What the options say of it.
+/// Values of the option rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NatsSettings {
     /// Never empty: all have the scheme, the user and the password of the first.
@@ -33,7 +33,7 @@ pub(crate) struct NatsSettings {
 pub(super) struct NatsSink {
     settings: NatsSettings,
     tls: ClientTlsCell,
-    /// Which of the servers it is, or was, connected to, or tries next.
+    /// Index of the server of the present, last or next connection.
     at: usize,
     conn: Option<NatsConnection>,
     ahead: DeliveredAhead,
@@ -41,14 +41,14 @@ pub(super) struct NatsSink {
     own: String,
 }
 
-/// What was heard of each message that was sent.
+/// Acknowledgements of the sent messages.
 struct NatsAcks {
     results: Vec<Option<Result<(), SinkError>>>,
     /// Why nothing more is heard.
     end: Option<SinkError>,
 }
 
-/// What a server takes of a line, as long as nobody tells it otherwise.
+/// Default of a server's longest line in bytes.
 const LINE_BYTES_MAX: usize = 4096;
 
 impl NatsSink {
@@ -70,7 +70,7 @@ impl NatsSink {
         Ok(())
     }
 
-    /// One server after the other, until one lets us in.
+    /// Tries the servers one after the other until one accepts.
     async fn connect_any(&mut self) -> Result<NatsConnection, String> {
         let (inbox, servers) = (self.inbox(), &self.settings.servers);
         let tls = lock(&self.tls).clone().filter(|_| servers[0].scheme == "tls");
@@ -223,7 +223,7 @@ fn describe_oversize(subject_bytes: usize, bytes: usize, bytes_max: usize) -> Op
     (line > LINE_BYTES_MAX).then(|| format!("a subject of {subject_bytes} bytes is too long"))
 }
 
-/// What the server says before it closes, or of what it will not answer.
+/// Classifies an error that the server sends before it closes, or instead of a response.
 fn classify_server_error(why: String) -> SinkError {
     match why.to_ascii_lowercase() {
         said if said.starts_with("maximum payload") => SinkError::Rejected(why),
@@ -232,7 +232,7 @@ fn classify_server_error(why: String) -> SinkError {
     }
 }
 
-/// What a stream says of one message.
+/// Parses a stream's acknowledgement of a message.
 fn parse_ack(body: &[u8]) -> Result<(), SinkError> {
     let down = |why: &str| Err(SinkError::transient(why.to_string()));
     let Ok(said) = serde_json::from_slice::<Value>(body) else {

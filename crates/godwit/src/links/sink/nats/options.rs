@@ -9,7 +9,7 @@ use crate::links::sink::settings::{SinkSettings, SinkTarget};
 use crate::options::table::OptionRow;
 use crate::options::value::OptionKind;
 
-/// What its rows say.
+/// Values of the option rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NatsOptions {
     pub(crate) url: String,

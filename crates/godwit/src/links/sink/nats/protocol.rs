@@ -15,18 +15,18 @@ const PORT: u16 = 4222;
 pub(super) struct NatsEndpoint<'a> {
     pub(super) url: &'a ServerUrl,
     pub(super) tls: Option<Arc<ClientConfig>>,
-    /// Where answers go: its last level says what they are to.
+    /// Subject for responses; its last level identifies the message.
     pub(super) inbox: &'a str,
 }
 
 pub(super) struct NatsConnection {
     wire: BufReader<Box<dyn AsyncStream>>,
     inbox: String,
-    /// So much a message may be, with its headers.
+    /// Largest message in bytes, with its headers.
     pub(super) message_bytes_max: usize,
 }
 
-/// What the server says.
+/// A message of the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NatsReply {
     Ack {
@@ -34,7 +34,7 @@ pub(super) enum NatsReply {
         to: usize,
         body: Vec<u8>,
     },
-    /// Nobody is there who would answer that message.
+    /// The message has no responders.
     NoResponders {
         to: usize,
     },
@@ -43,7 +43,7 @@ pub(super) enum NatsReply {
     Error(String),
 }
 
-/// What a server is, by its first line.
+/// Facts about a server from its first line.
 struct NatsServerInfo {
     has_headers: bool,
     has_tls: bool,

@@ -33,7 +33,7 @@ impl NatsSubject {
     }
 }
 
-/// Nothing else is written so, since a percent sign of a value is %25.
+/// Token for an empty level. No value is written so, since a percent sign in a value is %25.
 const EMPTY: &str = "%";
 
 fn push_value(field: &MessageField, value: &str, subject: &mut String) {
