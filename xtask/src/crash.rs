@@ -6,7 +6,7 @@ use crate::shell::{cargo, run_to_end};
 const ROUNDS: &str = "100";
 const IMAGES: &str = "1000";
 
-/// Whoever names one of the two wants that one alone.
+/// Runs both kinds of crash tests, or the named one alone.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let mut command = cargo();
     command.args(["test", "--package", "godwit", "--test", "crash", "--", "--nocapture"]);

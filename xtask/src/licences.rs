@@ -8,21 +8,21 @@ use std::fs;
 use crate::shell::{cargo, output};
 use crate::tree::root;
 
-/// What deny.toml says, as far as it is read here.
+/// The parts of deny.toml that are read here.
 #[derive(Debug, Default, PartialEq)]
 struct LicencePolicy {
     allow: Vec<String>,
     banned: Vec<String>,
-    /// Those that a feature may bring, if nothing brings them by itself.
+    /// Packages that a feature may bring, if no default does.
     optional: Vec<String>,
 }
 
-/// Which packages are looked at.
+/// Packages that are checked.
 #[derive(Clone, Copy, PartialEq)]
 enum BuildScope {
     /// Any that could be.
     All,
-    /// What users get.
+    /// Packages in the default build.
     Default,
 }
 

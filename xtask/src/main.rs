@@ -18,7 +18,7 @@ mod tree;
 
 use std::process::ExitCode;
 
-/// One `cargo x` command.
+/// A command of `cargo x`.
 struct XtaskCommand {
     name: &'static str,
     summary: &'static str,

@@ -60,7 +60,7 @@ pub(crate) fn is_root() -> bool {
     output(new_command("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }
 
-/// Where cargo builds to.
+/// Returns the folder that cargo builds to.
 pub(crate) fn target_folder() -> PathBuf {
     let named = env::var_os("CARGO_TARGET_DIR").or_else(|| env::var_os("CARGO_BUILD_TARGET_DIR"));
     root().join(named.map_or_else(|| "target".into(), PathBuf::from))

@@ -231,12 +231,12 @@ pub(crate) fn identifier(text: &str) -> String {
     text.bytes().take_while(|b| is_word(*b)).map(char::from).collect()
 }
 
-/// Where `text` stands in `code`.
+/// Returns the positions of `text` in `code`.
 pub(crate) fn match_positions(code: &str, text: &str) -> Vec<usize> {
     code.match_indices(text).map(|(at, _)| at).collect()
 }
 
-/// Where `text` stands in `code` as whole words: `Base` is not in `SqlDatabase`.
+/// Returns the positions of `text` in `code` as whole words: `Base` is not in `SqlDatabase`.
 pub(crate) fn word_positions(code: &str, text: &str) -> Vec<usize> {
     let bytes = code.as_bytes();
     let bound = |at: usize| !bytes.get(at).is_some_and(|b| is_word(*b));

@@ -10,7 +10,8 @@ use crate::shell::{
 use crate::tree::root;
 use crate::{docs, idle, licences, start_order, tidy, tools};
 
-/// One kind of test. It is left out, not failed, where `needs` names something that is not here.
+/// A kind of test. A layer is left out, and does not fail, where `needs` names something that is
+/// missing.
 struct TestLayer {
     name: &'static str,
     needs: fn() -> Option<String>,
@@ -84,7 +85,7 @@ fn requires_all() -> bool {
     is_root() || std::env::var_os("CI").is_some()
 }
 
-/// What is missing is no reason for a test to pass.
+/// Makes tests fail where a server is missing.
 fn require_all_servers(command: &mut Command) {
     if requires_all() {
         command.env("TEST_ALL_SERVERS", "1");
@@ -105,7 +106,8 @@ fn run_clippy() -> Result<(), String> {
     }
 }
 
-/// What has tests and clippy see the code that needs OpenSSL, too, where it is.
+/// Returns the features by which tests and clippy see the code that needs OpenSSL, where it is
+/// installed.
 fn psk_features() -> &'static [&'static str] {
     if tools::has_static_openssl() { &["--features", "engine/psk,godwit/psk"] } else { &[] }
 }
@@ -135,7 +137,7 @@ fn check_generated() -> Result<(), String> {
     docs::run(&["--check".into(), "--godwit".into(), godwit])
 }
 
-/// What users get has nothing of OpenSSL, and says how to have it.
+/// Checks that the default build contains no OpenSSL, and says how to have it.
 fn check_without_psk() -> Result<(), String> {
     let bytes = std::fs::read(release_binary()).map_err(|e| format!("release build: {e}"))?;
     if bytes.windows(OPENSSL.len()).any(|window| window == OPENSSL) {

@@ -8,13 +8,13 @@ use std::process::Stdio;
 use crate::shell::{has_program, is_root, new_command, output, run_to_end, target_folder};
 use crate::tree::root;
 
-/// One thing to have.
+/// A tool to install.
 struct InstallStep {
     name: &'static str,
     install: fn() -> Result<(), String>,
 }
 
-/// Where the clients from PyPI and npm are put.
+/// Returns the folder of the clients from PyPI and npm.
 pub(crate) fn clients_folder() -> PathBuf {
     target_folder().join("clients")
 }

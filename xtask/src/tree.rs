@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::source::SourceFile;
 
-/// Everything the checks look at.
+/// The files that the checks look at.
 pub(crate) struct SourceTree {
     pub(crate) files: Vec<TreeFile>,
     pub(crate) sources: Vec<SourceFile>,

@@ -235,7 +235,8 @@ pub struct SubscriptionList<'a> {
 pub struct SubAck<'a> {
     pub packet_id: PacketId,
     pub properties: Properties<'a>,
-    /// One reason code for each filter, as in MQTT 5.0; 3.x has a single code for every failure.
+    /// Reason codes in the order of the filters, as in MQTT 5.0; 3.x has a single code for every
+    /// failure.
     pub codes: &'a [u8],
 }
 

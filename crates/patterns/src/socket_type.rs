@@ -32,7 +32,7 @@ pub enum SocketType {
 pub enum RoutingStrategy {
     /// Every peer that wants the message gets it; a slow peer misses it.
     All,
-    /// One peer gets the message, which waits until a peer has room.
+    /// A single peer gets the message, which waits until a peer has room.
     One,
     /// The peer that sent the request gets the message.
     Requester,

@@ -26,7 +26,7 @@ impl fmt::Display for SpecVersion {
     }
 }
 
-/// One statement of a list.
+/// A statement of a list.
 pub(crate) struct NormativeStatement {
     pub(crate) clause: ClauseId,
     pub(crate) binds: String,
@@ -36,7 +36,7 @@ pub(crate) struct NormativeStatement {
 /// All lists together.
 pub(crate) struct StatementLists {
     pub(crate) statements: Vec<NormativeStatement>,
-    /// What a 3.1.1 statement says in 5.0, in one statement or several.
+    /// Equivalents in 5.0 of a 3.1.1 statement, one or several.
     pub(crate) equivalents: BTreeMap<ClauseId, Vec<ClauseId>>,
     /// Statements that no server can keep or break, and why.
     pub(crate) not_applicable: BTreeMap<ClauseId, String>,

@@ -9,7 +9,7 @@ use super::clauses::{ClauseId, NormativeStatement, SpecVersion, StatementLists, 
 use crate::source::{FunctionSpan, SourceFile};
 use crate::tree::SourceTree;
 
-/// Where a clause is claimed.
+/// Places that claim a clause.
 #[derive(Clone, Default)]
 struct ClauseEvidence {
     code: BTreeSet<CodeLocation>,
@@ -45,7 +45,7 @@ fn equivalent_clauses(statement: &NormativeStatement, lists: &StatementLists) ->
     lists.equivalents.get(&statement.clause).cloned().unwrap_or_default()
 }
 
-/// What a statement misses. It is kept by its own tag, or by all the statements that say it in
+/// Returns what a statement lacks. Its own tag shows it, or all the statements that say the same in
 /// other words.
 fn missing_evidence(
     statement: &NormativeStatement,
@@ -117,7 +117,7 @@ fn unknown_at(path: &str, line: usize, clause: &ClauseId) -> String {
     format!("{path}:{}: no statement {} in the lists", line + 1, clause.id)
 }
 
-/// What packets in bytes show: the tags in their files' comments.
+/// Returns the clauses that packets in bytes show: the tags in their files' comments.
 fn vector_claims(tree: &SourceTree) -> impl Iterator<Item = (&str, ClauseId, usize)> {
     let is = |path: &str| {
         path.starts_with("crates/") && path.contains("/vectors/") && path.ends_with(".txt")

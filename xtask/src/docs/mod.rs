@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use crate::shell::{cargo, new_command, output};
 use crate::tree::{SourceTree, root};
 
-/// One document: where it goes and what it says.
+/// A document: its path and its text.
 struct GeneratedDocument {
     path: &'static str,
     text: fn(&DocumentSources) -> Result<String, String>,
 }
 
-/// What documents are made from.
+/// Sources of the documents.
 struct DocumentSources {
     tree: SourceTree,
     /// The broker to ask; without one it is built.
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if bad.is_empty() { Ok(()) } else { Err(bad.join("\n")) }
 }
 
-/// What the broker itself says about its options.
+/// Runs the broker for a description of its options.
 fn run_godwit(from: &DocumentSources, args: &[&str]) -> Result<String, String> {
     match &from.godwit {
         Some(path) => output(new_command(&path.to_string_lossy()).args(args)),

@@ -16,11 +16,11 @@ const UNSAFE_FILES: &[&str] = &[
 /// The one file of the simulator that speaks to real processes: it replays transcripts.
 const WIRE_FILES: &[&str] = &["crates/sim/src/replay.rs"];
 
-/// Where a row of the table applies.
+/// Files that a row of the table applies to.
 enum RuleScope {
     /// The code of these crates that is not test code.
     Code(&'static [&'static str]),
-    /// The same without some files.
+    /// The code of these crates, without some files.
     CodeBut(&'static [&'static str], &'static [&'static str]),
     /// All product code that is not test code.
     Product,

@@ -4,14 +4,14 @@
 use super::TidyFinding;
 use crate::tree::SourceTree;
 
-/// One crate of the house: the crates of ours that it may use, and others that it may not.
+/// Rule of a crate: the crates of ours that it may use, and others that it may not.
 struct CrateRule {
     name: &'static str,
     may: &'static [&'static str],
     never: &'static [&'static str],
 }
 
-/// What reads clocks, opens files or sockets, or shares memory has no place in a pure crate.
+/// Crates that read clocks, open files or sockets, or share memory: not allowed in a pure crate.
 const IMPURE: &[&str] =
     &["async-std", "crossbeam", "mio", "parking_lot", "rand", "rayon", "serde", "smol", "tokio"];
 const RUNTIMES: &[&str] = &["async-std", "axum", "hyper", "smol", "tokio"];

@@ -3,6 +3,7 @@
 
 mod banned_words;
 mod dependency_edges;
+mod doc_openings;
 mod files;
 mod names;
 mod size;
@@ -15,14 +16,14 @@ use std::fmt;
 
 use crate::tree::{SourceTree, root};
 
-/// One rule: its name in `cargo x tidy --list`, and what finds the places that break it.
+/// A rule: its name in `cargo x tidy --list`, and the function that finds the places that break it.
 pub(crate) struct TidyCheck {
     pub(crate) name: &'static str,
     pub(crate) rule: &'static str,
     pub(crate) find: fn(&SourceTree) -> Vec<TidyFinding>,
 }
 
-/// One place that breaks a rule; lines count from 1.
+/// A place that breaks a rule; lines count from 1.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TidyFinding {
     pub(crate) path: String,
@@ -111,5 +112,10 @@ pub(crate) const CHECKS: &[TidyCheck] = &[
         name: "tuples",
         rule: "no parameters are packed into a tuple",
         find: tuple_parameters::find,
+    },
+    TidyCheck {
+        name: "doc-openings",
+        rule: "no doc comment opens with a pronoun or a question word",
+        find: doc_openings::find,
     },
 ];

@@ -10,7 +10,7 @@ struct BannedName {
     instead: &'static str,
 }
 
-/// How a function's name must not begin; `handle` alone is the one entry of the Shard.
+/// Beginnings that a function's name must not have; `handle` alone is the one entry of the Shard.
 const PREFIXES: &[BannedName] = &[
     BannedName {
         part: "process_",

@@ -57,7 +57,7 @@ pub(super) fn columns(tree: &SourceTree) -> Vec<TidyFinding> {
     found
 }
 
-/// What the caps bind: the sources of the crates and of xtask, not what only tests them.
+/// Whether the caps apply: to the sources of the crates and of xtask, without files for tests only.
 pub(super) fn is_product(source: &SourceFile) -> bool {
     let path = &source.path;
     let in_crate = path.starts_with("crates/") && path.contains("/src/");

@@ -258,8 +258,24 @@ fn a_tuple_of_parameters_is_named() {
 }
 
 #[test]
+fn a_doc_comment_names_its_subject() {
+    let text = "/// What is left.\n/// It goes on.\nstruct A;\n/// Items left.\n/// They go on.\n\
+                fn b() {}\n    /// Of the same kind.\n    c: u8,\n/// Offset in bytes.\n// What.\n\
+                #[cfg(test)]\nmod tests {\n    /// It fails.\n    fn d() {}\n}\n";
+    let why = "open with the noun that it stands for, or with a verb";
+    check(
+        "doc-openings",
+        &[("crates/broker/src/a.rs", text), ("crates/broker/tests/b.rs", text)],
+        &[
+            &format!("crates/broker/src/a.rs:1: a doc comment opens with \"What\"; {why}"),
+            &format!("crates/broker/src/a.rs:7: a doc comment opens with \"Of\"; {why}"),
+        ],
+    );
+}
+
+#[test]
 fn a_clean_tree_has_nothing_to_mend() {
-    let text = "//! A message.\n\n/// It is whole.\npub struct Message;\n";
+    let text = "//! A message.\n\n/// A whole message.\npub struct Message;\n";
     for rule in CHECKS {
         check(rule.name, &[("crates/broker/src/message.rs", text)], &[]);
     }

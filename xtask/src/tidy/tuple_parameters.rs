@@ -30,7 +30,7 @@ fn tuples_of_file(source: &SourceFile) -> Vec<TidyFinding> {
     found
 }
 
-/// What stands between the parentheses of a signature that follows `fn`.
+/// Returns the text between the parentheses of a signature that follows `fn`.
 fn parameter_list(rest: &str) -> Option<&str> {
     let open = signature_parenthesis(rest)?;
     let mut depth = 0_usize;
@@ -47,7 +47,8 @@ fn parameter_list(rest: &str) -> Option<&str> {
     None
 }
 
-/// Where the parameters begin: behind the name and its generics, in which `Fn(A)` may stand.
+/// Returns the start of the parameters: behind the name and its generics, in which `Fn(A)` may
+/// stand.
 fn signature_parenthesis(rest: &str) -> Option<usize> {
     let mut angles = 0_usize;
     let mut last = ' ';

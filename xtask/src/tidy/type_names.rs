@@ -119,8 +119,8 @@ pub(super) fn find(tree: &SourceTree) -> Vec<TidyFinding> {
     found
 }
 
-/// What is wrong with the words of a name, if anything; a test may use any single word that is
-/// not empty.
+/// Returns the error in the words of a name, if there is one; a test may use any single word that
+/// is not empty.
 fn wrong_word(name: &str, is_test: bool) -> Option<&'static str> {
     if EMPTY_WORDS.contains(&name) {
         return Some("a pronoun or participle says nothing; name what it holds");

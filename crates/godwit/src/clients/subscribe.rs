@@ -199,7 +199,7 @@ fn wait_before_reconnect(deadline: Option<Instant>) -> Result<(), ClientError> {
 struct MessagePrinter<'a> {
     command: &'a SubscribeCommand,
     out: BufWriter<StdoutLock<'static>>,
-    /// Of `-C`.
+    /// Messages that `-C` still allows.
     left: Option<u64>,
     /// QoS 2 messages that were printed and not released yet.
     received: HashSet<PacketId>,

@@ -16,7 +16,7 @@ pub struct PropertyRow {
 /// Encoding of a property's value [MQTT 5.0, 2.2.2.2].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertyKind {
-    /// One byte, 0 or 1: no property of one byte allows other values.
+    /// A byte, 0 or 1: no property of one byte allows other values.
     Flag,
     U16,
     U32,
