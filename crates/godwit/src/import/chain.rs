@@ -294,6 +294,18 @@ pub(super) fn finish_authentication(draft: &mut ConfigDraft) {
     if draft.setting("auth.jwt_keys").is_some() {
         draft.imply_once("auth.jwt_acl_claim", "acl", "what it is there without a word");
     }
+    imply_password_format(draft);
+}
+
+/// Databases whose passwords EMQX hashes by its default.
+fn imply_password_format(draft: &mut ConfigDraft) {
+    let users = ["auth.postgres_user", "auth.mysql_user", "auth.redis_user"];
+    let has_database = users.iter().any(|key| draft.setting(key).is_some());
+    if has_database && draft.setting("auth.password_form").is_none() {
+        let note = "password_hash_algorithm, what it is there without a word";
+        draft.imply_once("auth.password_form", "sha256", note);
+        draft.imply_once("auth.password_salt", "prefix", note);
+    }
 }
 
 const SOURCES: &[ChainOptions] = &[
