@@ -98,7 +98,7 @@ impl ShardDriver {
     pub(crate) fn admit_accepted(&mut self, at: usize, stream: SocketStream, address: PeerAddress) {
         let listener = ListenerId(at as u8);
         // Of a proxy's client the address is not known yet.
-        let known = self.transports[at].proxy.is_none().then_some(address);
+        let known = (!self.transports[at].names_client_later()).then_some(address);
         if known.is_some() && self.shard.refuse_banned_address(self.now, address, &mut self.out) {
             return;
         }

@@ -78,6 +78,12 @@ impl ListenerTransport {
         any.then(|| TransportStack::new(self.proxy, tls, self.websocket.clone()))
     }
 
+    /// Whether the address of a connection is known only when a proxy has named its client.
+    pub(crate) fn names_client_later(&self) -> bool {
+        let web = self.websocket.as_ref();
+        self.proxy.is_some() || web.is_some_and(|site| site.address_header.is_some())
+    }
+
     /// Whether the greeting is work, which shards share.
     pub(crate) fn has_costly_handshake(&self) -> bool {
         #[cfg(feature = "psk")]

@@ -206,6 +206,9 @@ impl TransportStack {
         let Some(web) = self.web.as_mut().filter(|_| plain.len() > from) else { return Ok(false) };
         let mut answers = Vec::new();
         let taken = web.decode(plain, from, &mut answers);
+        if let (Some(opening), Some(address)) = (&mut self.handshake, web.take_named_client()) {
+            opening.peer.address = broker::PeerAddress::Network(address);
+        }
         if !answers.is_empty() {
             self.seal_reply(&answers, sealed)?;
         }

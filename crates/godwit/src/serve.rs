@@ -466,7 +466,12 @@ fn websocket_site(listener: &ListenerSettings) -> Option<WebSocketSite> {
         }
         _ => AllowedOrigins::Any,
     };
-    Some(WebSocketSite { path: (!path.is_empty()).then(|| path.to_string()), origins })
+    let header = &listener.transport.ws_address_header;
+    Some(WebSocketSite {
+        path: (!path.is_empty()).then(|| path.to_string()),
+        origins,
+        address_header: (!header.is_empty()).then(|| header.clone()),
+    })
 }
 
 fn bind_listeners(settings: &ProgramSettings) -> Result<Vec<BoundListener>, Vec<String>> {

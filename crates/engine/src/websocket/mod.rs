@@ -14,6 +14,7 @@ use broker::limits;
 use close::{CloseStatus, write_close};
 use frame::{ControlOutcome, FrameDecoder};
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use upgrade_request::UpgradeRefusal;
 
@@ -23,6 +24,8 @@ pub struct WebSocketSite {
     /// Path of the resource; `None` accepts every path.
     pub path: Option<String>,
     pub origins: AllowedOrigins,
+    /// Request header in which a proxy names its client, like `x-forwarded-for`.
+    pub address_header: Option<String>,
 }
 
 /// Origins whose pages may connect. Only browsers send a reliable Origin; other programs can send
@@ -41,6 +44,8 @@ pub enum AllowedOrigins {
 pub(crate) struct WebSocketLayer {
     /// The request is still to come.
     upgrade: Option<Box<PendingUpgrade>>,
+    /// The client that the request names, until the connection is reported.
+    named_client: Option<Box<SocketAddr>>,
     frames: FrameDecoder,
 }
 
@@ -48,6 +53,7 @@ pub(crate) struct WebSocketLayer {
 struct PendingUpgrade {
     site: Arc<WebSocketSite>,
     head: Vec<u8>,
+    named_client: Option<SocketAddr>,
 }
 
 /// Memory of the layer and its allocations in bytes: see docs/benchmarks.md, WebSocket.
@@ -79,6 +85,7 @@ impl WebSocketError {
     pub(crate) fn option_hint(&self) -> &'static str {
         match self {
             WebSocketError::Request(UpgradeRefusal::Origin) => " (ws.origins)",
+            WebSocketError::Request(UpgradeRefusal::ClientAddress) => " (ws.address_header)",
             WebSocketError::Request(UpgradeRefusal::Path) => " (the path of the URL in listen)",
             _ => "",
         }
@@ -107,8 +114,9 @@ impl std::error::Error for WebSocketError {}
 
 impl WebSocketLayer {
     pub(crate) fn new(site: Arc<WebSocketSite>) -> WebSocketLayer {
-        let asking = Some(Box::new(PendingUpgrade { site, head: Vec::new() }));
-        WebSocketLayer { upgrade: asking, frames: FrameDecoder::default() }
+        let asking = PendingUpgrade { site, head: Vec::new(), named_client: None };
+        let asking = Some(Box::new(asking));
+        WebSocketLayer { upgrade: asking, named_client: None, frames: FrameDecoder::default() }
     }
 
     /// Takes all of `bytes` from `from` on, and leaves there what it says in MQTT. What has to be
@@ -123,7 +131,10 @@ impl WebSocketLayer {
         if let Some(asking) = &mut self.upgrade {
             match asking.read_head(bytes, from, answers) {
                 Ok(false) => return Ok(false),
-                Ok(true) => self.upgrade = None,
+                Ok(true) => {
+                    self.named_client = asking.named_client.map(Box::new);
+                    self.upgrade = None;
+                }
                 Err(refused) => {
                     bytes.truncate(from);
                     refused.write_response(answers);
@@ -147,6 +158,11 @@ impl WebSocketLayer {
 
     pub(crate) fn is_ready(&self) -> bool {
         self.upgrade.is_none()
+    }
+
+    /// Returns the client that a proxy has named in the request, once.
+    pub(crate) fn take_named_client(&mut self) -> Option<SocketAddr> {
+        self.named_client.take().map(|address| *address)
     }
 
     pub(crate) fn has_received(&self) -> bool {
@@ -180,7 +196,8 @@ pub fn accept_upgrade(
     subprotocol: &str,
     answer: &mut Vec<u8>,
 ) -> Result<(), String> {
-    upgrade_request::accept_request(head, site, &[subprotocol], answer).map_err(|refused| {
+    let accepted = upgrade_request::accept_request(head, site, &[subprotocol], answer);
+    accepted.map(drop).map_err(|refused| {
         refused.write_response(answer);
         refused.to_string()
     })
@@ -209,7 +226,7 @@ impl PendingUpgrade {
             };
         };
         bytes.drain(from..from + end - seen);
-        upgrade_request::accept_request(
+        self.named_client = upgrade_request::accept_request(
             &self.head[..end],
             &self.site,
             &upgrade_request::SUBPROTOCOLS,
@@ -226,8 +243,11 @@ pub const HEAD_BYTES_MAX: usize = limits::WEB_HEAD_BYTES_MAX;
 /// length of the pieces, and whether the upgrade request is still expected.
 pub fn probe(bytes: &[u8]) {
     let Some((first, bytes)) = bytes.split_first() else { return };
-    let site =
-        Arc::new(WebSocketSite { path: Some("/mqtt".into()), origins: AllowedOrigins::ThisHost });
+    let site = Arc::new(WebSocketSite {
+        path: Some("/mqtt".into()),
+        origins: AllowedOrigins::ThisHost,
+        address_header: Some("x-forwarded-for".into()),
+    });
     let open = |asks: bool| {
         let mut web = WebSocketLayer::new(site.clone());
         web.upgrade.take_if(|_| !asks);

@@ -5,7 +5,7 @@ use super::*;
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
 fn site() -> Arc<WebSocketSite> {
-    Arc::new(WebSocketSite { path: Some("/mqtt".into()), origins: AllowedOrigins::Any })
+    Arc::new(WebSocketSite { path: Some("/mqtt".into()), ..WebSocketSite::default() })
 }
 
 /// The example of RFC 6455, 1.2, with our subprotocol.
@@ -34,7 +34,7 @@ fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 fn open() -> WebSocketLayer {
-    WebSocketLayer { upgrade: None, frames: FrameDecoder::default() }
+    WebSocketLayer { upgrade: None, named_client: None, frames: FrameDecoder::default() }
 }
 
 /// What came of the bytes: MQTT, answers, whether it ends.
@@ -182,7 +182,7 @@ fn a_request_without_an_end_is_refused_when_it_is_too_long() {
 #[test]
 fn origins_are_those_of_the_list_or_of_this_host() {
     let ask = |origins: &AllowedOrigins, origin: &str| {
-        let site = Arc::new(WebSocketSite { path: None, origins: origins.clone() });
+        let site = Arc::new(WebSocketSite { origins: origins.clone(), ..WebSocketSite::default() });
         let request = REQUEST.replace("http://example.com", origin);
         take(&mut WebSocketLayer::new(site), request.as_bytes()).2
     };
@@ -208,8 +208,48 @@ fn origins_are_those_of_the_list_or_of_this_host() {
     }
     // Who is no browser says nothing of it.
     let request = REQUEST.replace("Origin: http://example.com\r\n", "");
-    let site = Arc::new(WebSocketSite { path: None, origins: listed });
+    let site = Arc::new(WebSocketSite { origins: listed, ..WebSocketSite::default() });
     assert_eq!(take(&mut WebSocketLayer::new(site), request.as_bytes()).2, yes);
+}
+
+#[test]
+fn a_proxy_names_its_client_in_a_header() {
+    let ask = |header: &str| {
+        let header_name = Some("x-forwarded-for".to_string());
+        let site =
+            Arc::new(WebSocketSite { address_header: header_name, ..WebSocketSite::default() });
+        let mut web = WebSocketLayer::new(site);
+        let request = REQUEST.replace("Origin: http://example.com", header);
+        let ended = take(&mut web, request.as_bytes()).2;
+        ended.map(|_| web.take_named_client().map(|address| address.to_string()))
+    };
+    for (header, named) in [
+        ("X-Forwarded-For: 192.0.2.44", "192.0.2.44:0"),
+        ("x-forwarded-for:  192.0.2.44 , 198.51.100.7", "192.0.2.44:0"),
+        ("X-Forwarded-For: 192.0.2.44:4711", "192.0.2.44:4711"),
+        ("X-Forwarded-For: 2001:db8::1", "[2001:db8::1]:0"),
+        ("X-Forwarded-For: [2001:db8::1]", "[2001:db8::1]:0"),
+        ("X-Forwarded-For: [2001:db8::1]:4711, 192.0.2.1", "[2001:db8::1]:4711"),
+    ] {
+        assert_eq!(ask(header), Ok(Some(named.to_string())), "{header}");
+    }
+    assert_eq!(ask("Forwarded: for=192.0.2.44"), Ok(None));
+    for header in [
+        "X-Forwarded-For:",
+        "X-Forwarded-For: unknown",
+        "X-Forwarded-For: 192.0.2.256",
+        "X-Forwarded-For: , 192.0.2.1",
+        "X-Forwarded-For: [192.0.2.1",
+        "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 192.0.2.2",
+    ] {
+        let refused = Err(WebSocketError::Request(UpgradeRefusal::ClientAddress));
+        assert_eq!(ask(header), refused, "{header}");
+    }
+    // Without the option the header means nothing.
+    let mut web = WebSocketLayer::new(site());
+    let request = REQUEST.replace("Origin: http://example.com", "X-Forwarded-For: unknown");
+    assert_eq!(take(&mut web, request.as_bytes()).2, Ok(false));
+    assert_eq!(web.take_named_client(), None);
 }
 
 // [MQTT-6.0.0-1]

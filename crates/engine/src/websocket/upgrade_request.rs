@@ -3,6 +3,7 @@
 use super::{AllowedOrigins, WebSocketSite};
 use carrier::accept_key_of;
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 
 /// Reason for which an upgrade request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub(crate) enum UpgradeRefusal {
     NoKey,
     NoSubprotocol,
     NoUpgrade,
+    /// The header in which a proxy names its client has no address, or comes twice.
+    ClientAddress,
     Headers,
     Method,
     Origin,
@@ -27,6 +30,7 @@ impl UpgradeRefusal {
             UpgradeRefusal::NoRequest
             | UpgradeRefusal::NoHost
             | UpgradeRefusal::NoKey
+            | UpgradeRefusal::ClientAddress
             | UpgradeRefusal::NoSubprotocol => "400 Bad Request",
             UpgradeRefusal::Origin => "403 Forbidden",
             UpgradeRefusal::Path => "404 Not Found",
@@ -72,6 +76,9 @@ impl fmt::Display for UpgradeRefusal {
                 "the request offers no subprotocol of ours: use Sec-WebSocket-Protocol: mqtt"
             }
             UpgradeRefusal::NoUpgrade => "MQTT over WebSocket is served here, and nothing else",
+            UpgradeRefusal::ClientAddress => {
+                "the header in which a proxy names its client has no IP address, or comes twice"
+            }
             UpgradeRefusal::Headers => "the request's headers are too long or too many",
             UpgradeRefusal::Method => "a WebSocket is opened with GET",
             UpgradeRefusal::Origin => "pages of this origin may not connect",
@@ -95,13 +102,13 @@ pub(super) fn may_be_request(head: &[u8]) -> bool {
     head.first().is_none_or(u8::is_ascii_alphabetic)
 }
 
-/// Answers a whole head.
+/// Answers a whole head. Returns the client that a proxy names in it, if one is to.
 pub(super) fn accept_request(
     head: &[u8],
     site: &WebSocketSite,
     subprotocols: &[&str],
     into: &mut Vec<u8>,
-) -> Result<(), UpgradeRefusal> {
+) -> Result<Option<SocketAddr>, UpgradeRefusal> {
     let mut room = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut room);
     match request.parse(head) {
@@ -141,6 +148,13 @@ pub(super) fn accept_request(
     {
         return Err(UpgradeRefusal::Origin);
     }
+    let named_client = match &site.address_header {
+        Some(name) if headers.has(name) => {
+            let first = headers.single_value(name).and_then(|text| text.split(',').next());
+            Some(first.and_then(read_address).ok_or(UpgradeRefusal::ClientAddress)?)
+        }
+        _ => None,
+    };
     // [MQTT-6.0.0-3]
     let offers = |name: &str| headers.tokens("Sec-WebSocket-Protocol").any(|word| word == name);
     let subprotocol = subprotocols.iter().find(|name| offers(name));
@@ -152,7 +166,18 @@ pub(super) fn accept_request(
         accept_key_of(key)
     );
     into.extend_from_slice(text.as_bytes());
-    Ok(())
+    Ok(named_client)
+}
+
+/// Reads an address with or without a port, as proxies write it: `192.0.2.1`, `192.0.2.1:4711`,
+/// `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:4711`. Without a port it is 0.
+fn read_address(text: &str) -> Option<SocketAddr> {
+    let text = text.trim();
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    bare.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, 0))
 }
 
 impl AllowedOrigins {

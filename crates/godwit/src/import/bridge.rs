@@ -16,8 +16,8 @@ pub(super) struct DraftBridge {
     pub(super) is_off: bool,
     /// Verification of servers in the original that has no equal here; a file of CAs replaces it.
     pub(super) unproven: Option<String>,
-    /// Both sides have one key there, which a bridge cannot have here.
-    pub(super) lacks_key: bool,
+    /// Why the bridge is not written: a requirement of the original that it cannot meet here.
+    pub(super) refusal: Option<&'static str>,
     /// Outgoing messages are not retained there.
     pub(super) clears_retain: bool,
     pub(super) settings: Vec<DraftSetting>,
@@ -80,7 +80,7 @@ impl ConfigDraft {
                 has_tls: false,
                 is_off: false,
                 unproven: None,
-                lacks_key: false,
+                refusal: None,
                 clears_retain: false,
                 settings: Vec::new(),
                 outward: Vec::new(),
@@ -342,10 +342,8 @@ fn is_writable(bridge: &DraftBridge, draft: &mut ConfigDraft) -> bool {
     let has_ca = bridge.settings.iter().any(|setting| setting.key == "tls.ca");
     let why = if bridge.is_off {
         "it is switched off there".to_string()
-    } else if bridge.lacks_key {
-        "the bridge is not written: both sides know each other by a key there (TLS-PSK), and here \
-         it would connect without one: use certificates, tls.*"
-            .to_string()
+    } else if let Some(why) = bridge.refusal {
+        format!("the bridge is not written: {why}")
     } else if let Some(why) = bridge.unproven.as_ref().filter(|_| !has_ca) {
         why.clone()
     } else if bridge.servers.is_empty() {

@@ -454,7 +454,7 @@ fn carry_own_chain(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Option<V
     // A key that stands in the file itself would go to a file that is everybody's.
     own.has_out = false;
     arrange_chains(&mut root, &mut own);
-    row::apply_rows(super::table::emqx::ROWS, &root, &mut own);
+    row::apply_rows(&[super::table::emqx::ROWS], &root, &mut own);
     auth_databases::finish_databases(&mut own);
     finish_authentication(&mut own);
     draft.wrongs.append(&mut own.wrongs);

@@ -121,6 +121,13 @@ impl ConfigEntry<'_> {
         may_decide_about_access(self.last_word()) || any_key(self.node)
     }
 
+    /// Whether the value is a word for off.
+    pub(super) fn is_switched_off(&self) -> bool {
+        self.node
+            .text()
+            .is_some_and(|text| ["", "disabled", "false", "no", "off"].contains(&text.trim()))
+    }
+
     /// The last word of the key.
     pub(super) fn last_word(&self) -> &str {
         self.key.rsplit('.').next().unwrap_or_default()

@@ -92,6 +92,9 @@ pub(super) struct ConfigDraft {
     pub(super) loaded: Vec<&'static str>,
     /// Parts of the file that a key of it switches off.
     pub(super) off: Vec<&'static str>,
+    /// Number of disconnections in the window before a ban where the file names none; `None` where
+    /// nobody is banned for that.
+    pub(super) flapping_count: Option<&'static str>,
     pub(super) missing: Vec<UnsupportedKey>,
     /// Notes on missing equivalents without a key of their own.
     pub(super) notes: Vec<String>,
@@ -135,6 +138,7 @@ impl ConfigDraft {
             lost: Vec::new(),
             loaded: Vec::new(),
             off: Vec::new(),
+            flapping_count: None,
             missing: Vec::new(),
             notes: Vec::new(),
             wrongs: Vec::new(),
@@ -154,23 +158,22 @@ impl ConfigDraft {
             return self.wrongs.push(format!("{place}: {key}: {why}"));
         }
         let done = match &row.to {
-            // What nobody knows of a listener may be who it lets in.
-            ImportTarget::Unsupported(_)
-                if row.is_for_others() && entry.may_decide_about_access() =>
-            {
-                let why = format!(
-                    "{}; it may decide about access: write its meaning by hand and leave it out",
-                    unknown_row(&entry.key)
-                );
-                self.wrongs.push(format!("{}: {why}", entry.node.place));
-                Ok(())
-            }
             ImportTarget::All(key, by) => self.set_global_option(key, *by, entry),
             ImportTarget::Listener(key, by) => self.set_listener_option(key, *by, entry),
             ImportTarget::Bridge(key, by) => self.set_bridge_option(key, *by, entry),
             ImportTarget::Custom(_, make) => make(self, entry),
             ImportTarget::Unsupported(why) => {
                 self.report_unsupported(entry, *why);
+                Ok(())
+            }
+            ImportTarget::Restriction(why) => {
+                if !entry.is_switched_off() {
+                    self.leave_unresolved_where_it_stands(entry, *why);
+                }
+                Ok(())
+            }
+            ImportTarget::Remainder(harmless, why) => {
+                self.apply_remainder(row.key, harmless, why, entry);
                 Ok(())
             }
         };
@@ -186,6 +189,45 @@ impl ConfigDraft {
         let why = why.into();
         self.demands.unresolved.push(format!("{}: {why}", entry.note()));
         self.report_unsupported(entry, why);
+    }
+
+    /// Leaves the key unresolved for its listener, or for all where it is not a listener's.
+    pub(super) fn leave_unresolved_where_it_stands(
+        &mut self,
+        entry: &ConfigEntry<'_>,
+        why: impl Into<String>,
+    ) {
+        if !["listener.", "listeners."].iter().any(|part| entry.key.starts_with(part)) {
+            return self.leave_unresolved(entry, why);
+        }
+        let why = why.into();
+        let what = format!("{}: {why}", entry.note());
+        self.listener_of_entry(entry).demands.unresolved.push(what);
+        self.report_unsupported(entry, why);
+    }
+
+    /// A key that no row of its own knows: harmless, or perhaps a restriction of clients.
+    fn apply_remainder(
+        &mut self,
+        pattern: &str,
+        harmless: &[&str],
+        why: &str,
+        entry: &ConfigEntry<'_>,
+    ) {
+        let depth = pattern.split('.').count() - 1;
+        let word = entry.key.split('.').nth(depth).unwrap_or_default();
+        if harmless.contains(&word) {
+            self.report_unsupported(entry, why);
+        } else if entry.may_decide_about_access() {
+            let why = format!(
+                "{}; it may decide about access: write its meaning by hand and leave it out",
+                unknown_row(&entry.key)
+            );
+            self.wrongs.push(format!("{}: {why}", entry.node.place));
+        } else {
+            let why = "it is not known here and may restrict clients: write its meaning by hand";
+            self.leave_unresolved_where_it_stands(entry, why);
+        }
     }
 
     pub(super) fn report_unsupported(&mut self, entry: &ConfigEntry<'_>, why: impl Into<String>) {

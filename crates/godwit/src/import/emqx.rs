@@ -247,9 +247,6 @@ pub(super) fn finish_rules(draft: &mut ConfigDraft) {
         let node = ConfigNode::text_at(&place, "");
         draft.report_unsupported(&node_entry(&node, key), "no rule that can be told here names it");
     }
-    if draft.off.contains(&"flapping") {
-        draft.settings.retain(|setting| setting.key != "flapping.count_max");
-    }
 }
 
 /// Whether a rule was a bridge's.
@@ -323,6 +320,7 @@ fn filters_of_sql(sql: &str) -> Option<Vec<String>> {
 /// Without authentication everyone may come in.
 pub(super) fn add_defaults(draft: &mut ConfigDraft) {
     emqx_listeners::add_usual_ports(draft);
+    emqx_listeners::add_usual_header(draft);
     chain::finish_authentication(draft);
     if !draft.chains.names_sources {
         let elsewhere = "EMQX keeps what was set while it ran in data/configs/cluster.hocon";
@@ -409,6 +407,16 @@ pub(super) fn zone_certificate(
     }
     draft
         .leave_unresolved(entry, "a zone is none here: auth.certificate of its [[listener]] is it");
+    Ok(())
+}
+
+/// Something that clients of a zone may not do, and clients of other zones may.
+pub(super) fn zone_right(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    if !["true", "on", "2"].contains(&entry.text()?) {
+        let why = "clients of the zone may not do it there: say it in the [[listener]] or the \
+                   [[group]], or for all";
+        draft.leave_unresolved(entry, why);
+    }
     Ok(())
 }
 

@@ -2,7 +2,8 @@
 //! suites of TLS it speaks, and whose pages it serves.
 
 use super::config_tree::{ConfigEntry, ConfigNode, ConfigTree};
-use super::draft::{ConfigDraft, UnsupportedKey};
+use super::draft::{ConfigDraft, UnsupportedKey, build_option, put_setting};
+use super::row::ImportValue;
 use super::units::is_true;
 
 /// Leaves out what a word of the same listener takes back, and adds what one asks for.
@@ -85,6 +86,21 @@ pub(super) fn add_usual_ports(draft: &mut ConfigDraft) {
         };
         listener.port = port.to_string();
         listener.key = format!("listeners.{}, where it listens without a word", listener.id);
+    }
+}
+
+/// Adds the header in which EMQX looks for the client of a proxy where none is named.
+pub(super) fn add_usual_header(draft: &mut ConfigDraft) {
+    const NOTE: &str = "what it is there without a word; let only a proxy reach this listener, or \
+                        take this out where there is none: whoever sends it can claim any address";
+    for listener in &mut draft.listeners {
+        let is_web = ["ws.", "wss."].iter().any(|kind| listener.id.starts_with(kind));
+        if is_web && !listener.has("ws.address_header") {
+            let header = ImportValue::Text("x-forwarded-for".to_string());
+            if let Ok(setting) = build_option("ws.address_header", header, NOTE.to_string()) {
+                put_setting(&mut listener.settings, setting);
+            }
+        }
     }
 }
 

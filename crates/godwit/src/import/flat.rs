@@ -3,15 +3,10 @@
 
 use super::config_tree::{ConfigEntry, ConfigNode, SourceLocation};
 use super::draft::ConfigDraft;
-use super::row::{ImportRow, apply_node, row_weight};
+use super::row::{RowTables, apply_node, row_weight};
 use std::rc::Rc;
 
-pub(super) fn read_flat_file(
-    rows: &'static [ImportRow],
-    text: &str,
-    file: &Rc<str>,
-    draft: &mut ConfigDraft,
-) {
+pub(super) fn read_flat_file(rows: RowTables, text: &str, file: &Rc<str>, draft: &mut ConfigDraft) {
     read_lines(rows, text, file, INCLUDES_MAX, draft);
 }
 
@@ -19,7 +14,7 @@ pub(super) fn read_flat_file(
 const INCLUDES_MAX: usize = 8;
 
 fn read_lines(
-    rows: &'static [ImportRow],
+    rows: RowTables,
     text: &str,
     file: &Rc<str>,
     includes: usize,
@@ -92,7 +87,7 @@ const NAMELESS: &[&str] = &[
 ];
 
 /// Returns how many of these lines the rows know.
-pub(super) fn score_text(rows: &'static [ImportRow], text: &str) -> usize {
+pub(super) fn score_text(rows: RowTables, text: &str) -> usize {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     let key = |line: &str| line.split_once('=').map(|(key, _)| key_path(key));
     lines.filter_map(key).map(|path| row_weight(rows, &path)).sum()

@@ -21,9 +21,14 @@ fn write_project(page: &mut String, project: &SourceProject) {
     }
     page.push_str("\nNo equal:\n\n| key | why, and what to do instead |\n|---|---|\n");
     for row in rows() {
-        if let ImportTarget::Unsupported(why) = &row.to {
-            let _ = writeln!(page, "| `{}` | {} |", row.key, why.replace('|', "\\|"));
-        }
+        let why = match &row.to {
+            ImportTarget::Unsupported(why) => why.to_string(),
+            ImportTarget::Remainder(harmless, why) => {
+                format!("{why}. Unresolved, but for: {}", harmless.join(", "))
+            }
+            _ => continue,
+        };
+        let _ = writeln!(page, "| `{}` | {} |", row.key, why.replace('|', "\\|"));
     }
 }
 
@@ -33,7 +38,8 @@ fn describe_target(row: &ImportRow) -> Option<String> {
         ImportTarget::Listener(key, _) => format!("`{key}` of the `[[listener]]`"),
         ImportTarget::Bridge(key, _) => format!("`{key}` of the `[[bridge]]`"),
         ImportTarget::Custom(what, _) => (*what).to_string(),
-        ImportTarget::Unsupported(_) => return None,
+        ImportTarget::Restriction(why) => format!("unresolved: {why}"),
+        ImportTarget::Unsupported(_) | ImportTarget::Remainder(..) => return None,
     })
 }
 

@@ -14,6 +14,7 @@ mod draft;
 mod emqx;
 mod emqx_listeners;
 mod erlang_terms;
+mod flapping;
 mod flat;
 mod hocon;
 mod import_reference;
@@ -35,7 +36,7 @@ use crate::options::{OptionPlan, OptionSources};
 use crate::{fail, fail_with_usage_error, print, print_errors};
 use config_tree::{ConfigFolder, ConfigNode, SourceLocation};
 use draft::{ConfigDraft, DraftSetting, UnsupportedKey};
-use row::{ImportRow, ImportValue};
+use row::{ImportValue, RowTables};
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
@@ -51,7 +52,7 @@ struct SourceProject {
     title: &'static str,
     about: &'static str,
     form: ConfigSyntax,
-    rows: &'static [&'static [ImportRow]],
+    rows: RowTables,
     /// Decision of the original where no rule applies.
     allows_by_default: bool,
     /// Whether `%c` and `%u` stand for names in rules.
@@ -108,7 +109,7 @@ const PROJECTS: &[SourceProject] = &[
         about: "`emqx.conf`, `base.hocon` or `cluster.hocon` of 5 and 6. Without `no_match` what \
                 no rule allows is refused.",
         form: ConfigSyntax::Hocon,
-        rows: &[table::emqx::ROWS],
+        rows: &[table::emqx::ROWS, table::emqx::LISTENERS],
         allows_by_default: false,
         percent_names: false,
         arrange: emqx::arrange_tree,
@@ -252,7 +253,7 @@ fn convert(
     let mut is_part = false;
     match project.form {
         ConfigSyntax::Mosquitto => mosquitto::read_mosquitto_file(text, file, &mut draft),
-        ConfigSyntax::Flat => flat::read_flat_file(project.rows[0], text, &file, &mut draft),
+        ConfigSyntax::Flat => flat::read_flat_file(project.rows, text, &file, &mut draft),
         ConfigSyntax::Hocon => {
             let mut root = hocon::read(text, file.clone(), &draft.folder)?;
             is_part = origin::is_terms(&root);
@@ -260,7 +261,7 @@ fn convert(
                 (root, is_part) = (table::nanomq::user_file(root), true);
             }
             let root = (project.arrange)(root, &mut draft);
-            row::apply_rows(project.rows[0], &root, &mut draft);
+            row::apply_rows(project.rows, &root, &mut draft);
         }
     }
     if !draft.wrongs.is_empty() {
@@ -274,6 +275,7 @@ fn convert(
 fn finish_draft(project: &SourceProject, is_part: bool, draft: &mut ConfigDraft) {
     auth_databases::finish_databases(draft);
     emqx::finish_rules(draft);
+    flapping::finish_flapping(draft);
     if !is_part {
         (project.imply)(draft);
     }

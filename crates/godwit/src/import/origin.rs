@@ -17,11 +17,11 @@ pub(super) fn recognize(
     let scores = PROJECTS.iter().map(|project| match (project.form, &tree) {
         (ConfigSyntax::Mosquitto, _) => 2 * mosquitto::score_text(text),
         (ConfigSyntax::Flat, _) if has_braces(text) => 0,
-        (ConfigSyntax::Flat, _) => flat::score_text(project.rows[0], text),
+        (ConfigSyntax::Flat, _) => flat::score_text(project.rows, text),
         (ConfigSyntax::Hocon, Ok(root)) => {
             let mut scratch = ConfigDraft::new(ConfigFolder::of_file(Path::new("nowhere/x")));
             let root = (project.arrange)(root.clone(), &mut scratch);
-            row::score(project.rows[0], &root)
+            row::score(project.rows, &root)
         }
         (ConfigSyntax::Hocon, Err(_)) => 0,
     });

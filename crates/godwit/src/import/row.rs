@@ -14,16 +14,16 @@ pub(super) struct ImportRow {
     pub(super) to: ImportTarget,
 }
 
-impl ImportRow {
-    /// Whether it is about all that no other row of a listener, or of a zone, knows.
-    pub(super) fn is_for_others(&self) -> bool {
-        ["listeners.*.*.**", "listener.*.*.**", "zone.**", "zones.**"].contains(&self.key)
-    }
-}
-
 /// The sentence about a key that no row knows.
 pub(super) fn unknown_row(key: &str) -> String {
     format!("{key} is not known here, leave it out; docs/import.md has all keys")
+}
+
+/// The tables of a project, in the order in which a key is looked up.
+pub(super) type RowTables = &'static [&'static [ImportRow]];
+
+fn all_rows(tables: RowTables) -> impl Iterator<Item = &'static ImportRow> {
+    tables.iter().copied().flatten()
 }
 
 /// Reads the value of an entry.
@@ -40,6 +40,12 @@ pub(super) enum ImportTarget {
     Custom(&'static str, fn(&mut ConfigDraft, &ConfigEntry<'_>) -> Result<(), String>),
     /// A key without an equal: the reason, and an alternative.
     Unsupported(&'static str),
+    /// A key without an equal that restricts clients: nothing starts before somebody has replaced
+    /// it, unless its value switches it off.
+    Restriction(&'static str),
+    /// All other keys of a part that may restrict clients. Those that begin with one of these words
+    /// do not, and the text says why they have no equal; any other key is a restriction.
+    Remainder(&'static [&'static str], &'static str),
 }
 
 /// An option of ours, for all.
@@ -81,6 +87,19 @@ pub(super) const fn unsupported_row(key: &'static str, why: &'static str) -> Imp
     ImportRow { key, to: ImportTarget::Unsupported(why) }
 }
 
+pub(super) const fn restriction_row(key: &'static str, why: &'static str) -> ImportRow {
+    ImportRow { key, to: ImportTarget::Restriction(why) }
+}
+
+/// Returns a row for the keys below a part. Its key ends with `.**`.
+pub(super) const fn remainder_row(
+    key: &'static str,
+    harmless: &'static [&'static str],
+    why: &'static str,
+) -> ImportRow {
+    ImportRow { key, to: ImportTarget::Remainder(harmless, why) }
+}
+
 /// A value in the form of our options.
 #[derive(Clone, Debug)]
 pub(super) enum ImportValue {
@@ -94,7 +113,7 @@ pub(super) enum ImportValue {
 }
 
 /// Finds the row of everything in a tree, and has it done.
-pub(super) fn apply_rows(rows: &'static [ImportRow], node: &ConfigNode, draft: &mut ConfigDraft) {
+pub(super) fn apply_rows(rows: RowTables, node: &ConfigNode, draft: &mut ConfigDraft) {
     if let ConfigTree::Object(fields) = &node.tree {
         for (key, node) in fields {
             apply_node(rows, &mut vec![key.clone()], node, draft);
@@ -104,7 +123,7 @@ pub(super) fn apply_rows(rows: &'static [ImportRow], node: &ConfigNode, draft: &
 
 /// Applies the rows to a key and everything below it.
 pub(super) fn apply_node(
-    rows: &'static [ImportRow],
+    rows: RowTables,
     path: &mut Vec<String>,
     node: &ConfigNode,
     draft: &mut ConfigDraft,
@@ -113,12 +132,12 @@ pub(super) fn apply_node(
     if path.last().is_some_and(|last| last == MISSING_INCLUDE) {
         return missing_include(path, node, draft);
     }
-    let below = is_inside && rows.iter().any(|row| has_rows_below(row.key, path));
+    let below = is_inside && all_rows(rows).any(|row| has_rows_below(row.key, path));
     if let Some((row, names)) = find_row(rows, path) {
         // What goes for everything below does so where no row is more particular.
         let particular =
             |row: &ImportRow| !row.key.ends_with(".**") && has_rows_below(row.key, path);
-        if !(below && row.key.ends_with(".**") && rows.iter().any(particular)) {
+        if !(below && row.key.ends_with(".**") && all_rows(rows).any(particular)) {
             let entry = ConfigEntry { key: path.join("."), names, node };
             return draft.apply_row(row, &entry);
         }
@@ -161,8 +180,8 @@ fn missing_include(path: &[String], node: &ConfigNode, draft: &mut ConfigDraft) 
 }
 
 /// Returns how many keys of a tree the rows know.
-pub(super) fn score(rows: &'static [ImportRow], node: &ConfigNode) -> usize {
-    fn below(rows: &'static [ImportRow], path: &mut Vec<String>, node: &ConfigNode) -> usize {
+pub(super) fn score(rows: RowTables, node: &ConfigNode) -> usize {
+    fn below(rows: RowTables, path: &mut Vec<String>, node: &ConfigNode) -> usize {
         let inside: Vec<(String, &ConfigNode)> = match &node.tree {
             ConfigTree::Object(fields) => {
                 fields.iter().map(|(key, node)| (key.clone(), node)).collect()
@@ -185,17 +204,14 @@ pub(super) fn score(rows: &'static [ImportRow], node: &ConfigNode) -> usize {
 }
 
 /// Returns how specific the row for a key is: the number of words that it names itself.
-pub(super) fn row_weight(rows: &'static [ImportRow], path: &[String]) -> usize {
+pub(super) fn row_weight(rows: RowTables, path: &[String]) -> usize {
     find_row(rows, path)
         .map_or(0, |(row, _)| row.key.split('.').filter(|word| !["*", "**"].contains(word)).count())
 }
 
 /// The row of a path, with what stands at its stars.
-fn find_row(
-    rows: &'static [ImportRow],
-    path: &[String],
-) -> Option<(&'static ImportRow, Vec<String>)> {
-    rows.iter().find_map(|row| match_pattern(row.key, path).map(|names| (row, names)))
+fn find_row(rows: RowTables, path: &[String]) -> Option<(&'static ImportRow, Vec<String>)> {
+    all_rows(rows).find_map(|row| match_pattern(row.key, path).map(|names| (row, names)))
 }
 
 fn match_pattern(pattern: &str, path: &[String]) -> Option<Vec<String>> {
@@ -219,10 +235,10 @@ fn has_rows_below(pattern: &str, path: &[String]) -> bool {
     words.len() > path.len() && words.iter().zip(path).all(fits)
 }
 
-fn unknown_key(rows: &'static [ImportRow], path: &[String]) -> String {
+fn unknown_key(rows: RowTables, path: &[String]) -> String {
     let key = path.join(".");
     // Rows with the user's own names in the place of stars.
-    let like = rows.iter().map(|row| {
+    let like = all_rows(rows).map(|row| {
         let words = row.key.split('.').enumerate();
         let words = words.map(|(at, word)| match word {
             "*" => path.get(at).map_or("NAME", String::as_str),

@@ -1,6 +1,6 @@
 //! WebSocket listeners of the real program, by a client that says exactly what a test wants.
 
-use crate::broker::run;
+use crate::broker::{run, scratch};
 use crate::doors::{CONNACK, CONNECT, CertificateFolder, ListenerBroker, refs};
 use crate::wire;
 use std::io::{ErrorKind, Read, Write};
@@ -278,6 +278,56 @@ fn pages_of_other_origins_stay_out_unless_they_are_named() {
     let (code, _, why) = run(&["-l", "ws://127.0.0.1:0", "-s", "ws.origins=a.example"]);
     assert_eq!(code, Some(2));
     assert!(why.contains("use one like \"https://example.org\""), "{why}");
+}
+
+/// The address in the header counts as the peer's: in the log, for bans and for limits.
+#[test]
+fn a_proxy_before_a_web_listener_names_its_client() {
+    let folder = scratch("web-address-header");
+    let bans = folder.join("bans.toml");
+    std::fs::write(&bans, "[[ban]]\naddress = \"192.0.2.66\"\n").expect("it can be written");
+    let bans = format!("bans.file={}", bans.display());
+    let header = "ws.address_header=X-Forwarded-For";
+    let mut broker = ListenerBroker::start(&[
+        "-l",
+        "ws://127.0.0.1:0",
+        "-s",
+        header,
+        "-s",
+        "limits.address_connections_max=1",
+        "-s",
+        &bans,
+    ]);
+    let port = port(&broker.urls[0]);
+    let ask = |named: &str| {
+        let request = UPGRADE.replace("Host: ", &format!("{named}Host: "));
+        let mut stream = open(&port);
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let status = head(&stream)[9..12].to_string();
+        if status == "101" {
+            stream.write_all(&frame(FIN | BINARY, CONNECT)).expect("it reads");
+        }
+        (status, stream)
+    };
+    let (_, first) = ask("X-Forwarded-For: 192.0.2.44\r\n");
+    assert_eq!(next(&first), Some((BINARY, CONNACK.to_vec())));
+    let line = broker.program.wait_for("client connected");
+    assert!(line.contains("peer=192.0.2.44:0"), "{line}");
+    // Another client of the same address is one too many, one of another address is not.
+    let (_, second) = ask("X-Forwarded-For: 192.0.2.44\r\n");
+    assert_ne!(next(&second), Some((BINARY, CONNACK.to_vec())));
+    let (_, third) = ask("X-Forwarded-For: 192.0.2.45\r\n");
+    assert_eq!(next(&third), Some((BINARY, CONNACK.to_vec())));
+    let (_, banned) = ask("X-Forwarded-For: 192.0.2.66\r\n");
+    assert_ne!(next(&banned), Some((BINARY, CONNACK.to_vec())));
+    broker.program.wait_for("banned");
+    let (status, _) = ask("X-Forwarded-For: nobody\r\n");
+    assert_eq!(status, "400");
+    let (_, direct) = ask("");
+    assert_eq!(next(&direct), Some((BINARY, CONNACK.to_vec())));
+    let (code, _, why) = run(&["-l", "ws://127.0.0.1:0", "-s", "ws.address_header=a b"]);
+    assert_eq!(code, Some(2));
+    assert!(why.contains("use one like \"x-forwarded-for\""), "{why}");
 }
 
 #[test]

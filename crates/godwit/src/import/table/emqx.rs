@@ -1,23 +1,25 @@
 //! EMQX 5 and 6: emqx.conf, base.hocon and cluster.hocon.
 
+mod listeners;
 mod values;
 
 use super::super::auth_databases::{self, read_headers, read_map, read_method};
 use super::super::row::{
-    ImportRow, bridge_row, custom_row, global_row, listener_row, unsupported_row,
+    ImportRow, bridge_row, custom_row, global_row, remainder_row, unsupported_row,
 };
 use super::super::units::{
-    count_or_none, milliseconds, read_bytes, read_count, read_flag, read_list, read_single,
-    read_text, seconds, seconds_in_ms, seconds_or_none,
+    count_or_none, read_bytes, read_count, read_flag, read_text, seconds, seconds_in_ms,
+    seconds_or_none,
 };
-use super::super::{bridge, chain, emqx, emqx_listeners, listener};
+use super::super::{bridge, emqx, flapping};
 use super::{
     durability, in_filter, in_qos, in_retain, in_topic, log_level, no_match, out_filter,
     out_retain, out_topic,
 };
 
+pub(in crate::import) use listeners::LISTENERS;
 pub(in crate::import) use values::{
-    certificate, flapping, format, proxy, rate, server_url, strategy, token_from, versions,
+    certificate, format, proxy, rate, server_url, strategy, token_from, versions,
 };
 
 pub(in crate::import) const ROWS: &[ImportRow] = &[
@@ -80,113 +82,6 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
         "clients choose their ids: rules that go by the id allow nothing",
         emqx::own_client_id,
     ),
-    custom_row(
-        "listeners.*.*.enable",
-        "a listener that is off is left out",
-        listener::read_enabled,
-    ),
-    custom_row(
-        "listeners.*.*.enabled",
-        "a listener that is off is left out",
-        listener::read_enabled,
-    ),
-    custom_row("listeners.*.*.bind", "`[[listener]]`, its `url`", listener::read_bind),
-    unsupported_row(
-        "listeners.*.*.acceptors",
-        "one thread accepts, as fast as limits.connections_per_s lets it",
-    ),
-    listener_row("listeners.*.*.max_connections", "limits.connections_max", count_or_none),
-    listener_row("listeners.*.*.max_conn_rate", "limits.connections_per_s", rate),
-    listener_row("listeners.*.*.messages_rate", "limits.messages_per_s", rate),
-    listener_row("listeners.*.*.bytes_rate", "limits.bytes_per_s", rate),
-    unsupported_row("listeners.*.*.max_conn_burst", "a second's worth may come at once"),
-    unsupported_row("listeners.*.*.messages_burst", "a second's worth may come at once"),
-    unsupported_row("listeners.*.*.bytes_burst", "a second's worth may come at once"),
-    custom_row(
-        "listeners.*.*.mountpoint",
-        "`namespace`; without a slash at its end no listener is written",
-        emqx::mount,
-    ),
-    unsupported_row(
-        "listeners.*.*.zone",
-        "what a listener has for itself stands in its [[listener]]",
-    ),
-    custom_row(
-        "listeners.*.*.enable_authn",
-        "`allow_anonymous` of the `[[listener]]`",
-        chain::enable_authn,
-    ),
-    custom_row(
-        "listeners.*.*.authentication",
-        "`auth.*` of the `[[listener]]`; it is left out where a part has no equal",
-        chain::listener_chain,
-    ),
-    custom_row(
-        "listeners.*.*.access_rules",
-        "a listener that lets in some addresses only is left out",
-        emqx::access_rules,
-    ),
-    listener_row("listeners.*.*.proxy_protocol", "proxy.protocol", proxy),
-    unsupported_row(
-        "listeners.*.*.proxy_protocol_timeout",
-        "connect.timeout_ms counts from the first byte to the end of CONNECT",
-    ),
-    unsupported_row(
-        "listeners.*.*.tcp_options.**",
-        "connection.write_bytes_max bounds what is unsent; sockets have no options",
-    ),
-    unsupported_row("listeners.*.*.tcp_backend", "there is one way to drive sockets"),
-    custom_row("listeners.*.*.websocket.mqtt_path", "the path of the `url`", listener::web_path),
-    listener_row("listeners.*.*.websocket.check_origins", "ws.origins", read_list),
-    custom_row(
-        "listeners.*.*.websocket.allow_origin_absence",
-        "the listener is unresolved where it is false",
-        emqx_listeners::origin_absence,
-    ),
-    unsupported_row(
-        "listeners.*.*.websocket.**",
-        "WebSockets are as RFC 6455 has them, without extensions",
-    ),
-    listener_row("listeners.*.*.ssl_options.cacertfile", "tls.client_ca", read_text),
-    listener_row("listeners.*.*.ssl_options.certfile", "tls.certificate", read_single),
-    listener_row("listeners.*.*.ssl_options.keyfile", "tls.key", read_single),
-    custom_row(
-        "listeners.*.*.ssl_options.verify",
-        "`tls.client_certificate`",
-        listener::read_verify,
-    ),
-    custom_row(
-        "listeners.*.*.ssl_options.fail_if_no_peer_cert",
-        "`tls.client_certificate`: required",
-        listener::needs_certificate,
-    ),
-    listener_row("listeners.*.*.ssl_options.versions", "tls.version_min", versions),
-    custom_row(
-        "listeners.*.*.ssl_options.enable_crl_check",
-        "a listener with it that verifies certificates is left out: see `tls.crl`",
-        emqx::verification,
-    ),
-    custom_row(
-        "listeners.*.*.ssl_options.verify_peer_ext_key_usage",
-        "a listener with it that verifies certificates is left out",
-        emqx::verification,
-    ),
-    custom_row(
-        "listeners.*.*.ssl_options.depth",
-        "below 10, a listener that verifies certificates is left out: chains have no limit here",
-        emqx_listeners::chain_depth,
-    ),
-    custom_row(
-        "listeners.*.*.ssl_options.ciphers",
-        "nothing; where it names suites of keys (TLS-PSK) alone, the listener is unresolved",
-        emqx_listeners::ciphers,
-    ),
-    unsupported_row("listeners.*.*.ssl_options.password", "keys are files without a password"),
-    unsupported_row("listeners.*.*.ssl_options.**", "only suites with forward secrecy are spoken"),
-    listener_row("listeners.*.*.idle_timeout", "quic.idle_timeout_ms", seconds_in_ms),
-    listener_row("listeners.*.*.idle_timeout_ms", "quic.idle_timeout_ms", milliseconds),
-    listener_row("listeners.*.*.peer_bidi_stream_count", "quic.streams_max", read_count),
-    unsupported_row("listeners.*.*.**", "the library behind QUIC finds it itself"),
     custom_row("terms", "its rules are those of `acl.file`", emqx::read_terms),
     unsupported_row("authentication.built_in_database.**", USERS),
     unsupported_row(
@@ -376,7 +271,11 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
     custom_row("durable_sessions.enable", "`durability`: sync or memory", durability),
     unsupported_row("durable_sessions.**", "the store has nothing to size but store.*"),
     unsupported_row("durable_storage.**", "the store has nothing to size but store.*"),
-    custom_row("flapping_detect.enable", "`flapping.count_max` is off where it is false", flapping),
+    custom_row(
+        "flapping_detect.enable",
+        "`flapping.count_max` is off where it is false",
+        flapping::enable,
+    ),
     global_row("flapping_detect.max_count", "flapping.count_max", read_count),
     global_row("flapping_detect.window_time", "flapping.window_s", seconds),
     global_row("flapping_detect.ban_time", "flapping.ban_s", seconds),
@@ -562,9 +461,28 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
         "unresolved: `auth.certificate` of the `[[listener]]`",
         emqx::zone_certificate,
     ),
-    unsupported_row(
-        "zones.**",
-        "what a listener or a group has for itself stands in [[listener]] or [[group]]",
+    custom_row(
+        "zones.*.flapping_detect.**",
+        "unresolved where it is on: `flapping.*` goes for all",
+        flapping::read_zone,
+    ),
+    custom_row("zones.*.mqtt.max_qos_allowed", ZONE_RIGHT, emqx::zone_right),
+    custom_row("zones.*.mqtt.retain_available", ZONE_RIGHT, emqx::zone_right),
+    custom_row("zones.*.mqtt.wildcard_subscription", ZONE_RIGHT, emqx::zone_right),
+    custom_row("zones.*.mqtt.shared_subscription", ZONE_RIGHT, emqx::zone_right),
+    custom_row("zones.*.mqtt.exclusive_subscription", ZONE_RIGHT, emqx::zone_right),
+    remainder_row("zones.*.mqtt.**", ZONE_TUNING, ZONES),
+    remainder_row(
+        "zones.*.**",
+        &[
+            "conn_congestion",
+            "durable_sessions",
+            "force_gc",
+            "force_shutdown",
+            "overload_protection",
+            "stats",
+        ],
+        ZONES,
     ),
     unsupported_row("license.**", "no licence is asked for"),
     unsupported_row("file_transfer.**", "there is no transfer of files"),
@@ -572,9 +490,10 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
         "schema_registry.**",
         "payloads are not looked at, but for message.check_payload_format",
     ),
-    unsupported_row(
-        "schema_validation.**",
-        "payloads are not looked at, but for message.check_payload_format",
+    custom_row(
+        "schema_validation.validations",
+        "unresolved: payloads are not looked at, but for `message.check_payload_format`",
+        emqx::hooks,
     ),
     unsupported_row(
         "message_transformation.**",
@@ -596,4 +515,36 @@ const NO_BACKEND: &str = "users come from files, certificates, tokens, HTTP, Pos
                           Redis; a server of one's own behind auth.http_url asks any other";
 const SINKS: &str = "write each as a [[sink]], with filters of its own or named by send.to of a \
                      [[rule]]; which kinds there are, docs/sinks.md says";
+const ZONES: &str = "what a listener or a group has for itself stands in [[listener]] or [[group]]";
+pub(super) const ZONE_RIGHT: &str = "unresolved where clients of the zone may not: a listener or a \
+                                     group has it for itself";
+/// Keys of a zone that bound its clients and forbid them nothing.
+const ZONE_TUNING: &[&str] = &[
+    "await_rel_timeout",
+    "client_attrs_init",
+    "idle_timeout",
+    "ignore_loop_deliver",
+    "keepalive_check_interval",
+    "keepalive_multiplier",
+    "max_awaiting_rel",
+    "max_clientid_len",
+    "max_inflight",
+    "max_mqueue_len",
+    "max_packet_size",
+    "max_subscriptions",
+    "max_topic_alias",
+    "max_topic_levels",
+    "message_expiry_interval",
+    "mqueue_default_priority",
+    "mqueue_priorities",
+    "mqueue_store_qos0",
+    "response_information",
+    "retry_interval",
+    "server_keepalive",
+    "session_expiry_interval",
+    "shared_subscription_initial_sticky_pick",
+    "shared_subscription_strategy",
+    "strict_mode",
+    "upgrade_qos",
+];
 const CLUSTER: &str = "there is one node";

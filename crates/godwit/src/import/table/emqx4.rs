@@ -5,14 +5,18 @@ use super::super::config_tree::ConfigEntry;
 use super::super::draft::ConfigDraft;
 use super::super::emqx;
 use super::super::emqx_listeners;
+use super::super::flapping;
 use super::super::listener;
-use super::super::row::{ImportRow, custom_row, global_row, listener_row, unsupported_row};
+use super::super::row::{
+    ImportRow, custom_row, global_row, listener_row, remainder_row, restriction_row,
+    unsupported_row,
+};
 use super::super::shipped;
 use super::super::units::{
     count_or_none, is_true, read_bytes, read_count, read_flag, read_single, read_text, seconds,
     seconds_in_ms,
 };
-use super::emqx::{proxy, rate, versions};
+use super::emqx::{ZONE_RIGHT, proxy, rate, versions};
 use super::{allow_anonymous, log_level, log_target, no_match};
 
 pub(in crate::import) const ROWS: &[ImportRow] = &[
@@ -25,6 +29,7 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
     listener_row("listener.*.*.max_connections", "limits.connections_max", count_or_none),
     listener_row("listener.*.*.max_conn_rate", "limits.connections_per_s", rate),
     unsupported_row("listener.*.*.zone", ZONES),
+    listener_row("listener.*.*.proxy_address_header", "ws.address_header", read_text),
     listener_row("listener.*.*.proxy_protocol", "proxy.protocol", proxy),
     listener_row("listener.*.*.keyfile", "tls.key", read_single),
     listener_row("listener.*.*.certfile", "tls.certificate", read_single),
@@ -37,7 +42,7 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
     ),
     listener_row("listener.*.*.tls_versions", "tls.version_min", tls_versions),
     custom_row("listener.*.*.mqtt_path", "the path of the `url`", listener::web_path),
-    unsupported_row("listener.*.*.peer_cert_as_username", NAMES),
+    restriction_row("listener.*.*.peer_cert_as_username", NAMES),
     custom_row(
         "listener.*.*.peer_cert_as_clientid",
         "clients choose their ids: rules that go by the id allow nothing",
@@ -68,8 +73,39 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
         "the listener is unresolved where it is true: `ws.origins`",
         emqx_listeners::origins,
     ),
-    unsupported_row(
+    remainder_row(
         "listener.*.*.**",
+        &[
+            "acceptors",
+            "active_n",
+            "backlog",
+            "buffer",
+            "compress",
+            "deflate_opts",
+            "dhfile",
+            "fail_if_no_subprotocol",
+            "handshake_timeout",
+            "hibernate_after",
+            "high_watermark",
+            "honor_cipher_order",
+            "idle_timeout",
+            "max_frame_size",
+            "mqtt_piggyback",
+            "nodelay",
+            "proxy_port_header",
+            "proxy_protocol_timeout",
+            "recbuf",
+            "reuse_sessions",
+            "reuseaddr",
+            "secure_renegotiate",
+            "send_timeout",
+            "send_timeout_close",
+            "sndbuf",
+            "supported_subprotocols",
+            "supported_protocols",
+            "tune_buffer",
+            "verify_peer_name_header",
+        ],
         "sockets, suites and what else a listener of EMQX has is not set here",
     ),
     global_row("zone.external.idle_timeout", "connect.timeout_ms", seconds_in_ms),
@@ -109,12 +145,22 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
         "zone.*.acl_deny_action",
         "what is denied is answered with 0x87, and the client stays",
     ),
-    unsupported_row(
+    restriction_row(
         "zone.*.enable_ban",
-        "bans.file turns clients away, and flapping.* bans them for a time",
+        "whom EMQX has banned stands in its database, which is not read: name those clients in \
+         bans.file, or take this out where there are none",
+    ),
+    custom_row(
+        "zone.*.enable_flapping_detect",
+        "`flapping.count_max` is off unless a zone says so",
+        flapping::enable_zone,
     ),
     unsupported_row("zone.*.bypass_auth_plugins", "every client is asked who it is"),
-    unsupported_row("zone.**", ZONES),
+    custom_row("zone.*.max_qos_allowed", ZONE_RIGHT, emqx::zone_right),
+    custom_row("zone.*.retain_available", ZONE_RIGHT, emqx::zone_right),
+    custom_row("zone.*.wildcard_subscription", ZONE_RIGHT, emqx::zone_right),
+    custom_row("zone.*.shared_subscription", ZONE_RIGHT, emqx::zone_right),
+    remainder_row("zone.*.**", ZONE_TUNING, ZONES),
     global_row("mqtt.max_packet_size", "connection.packet_bytes_max", read_bytes),
     global_row("mqtt.max_clientid_len", "connect.client_id_bytes_max", read_count),
     global_row("mqtt.max_topic_levels", "topic.levels_max", count_or_none),
@@ -132,9 +178,10 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
     unsupported_row("enable_acl_cache", "rules cost nothing that would have to be kept"),
     unsupported_row("acl_cache_max_size", "rules cost nothing that would have to be kept"),
     unsupported_row("acl_cache_ttl", "rules cost nothing that would have to be kept"),
-    unsupported_row(
+    custom_row(
         "flapping_detect_policy",
-        "flapping.count_max, flapping.window_s and flapping.ban_s",
+        "`flapping.count_max`, `flapping.window_s` and `flapping.ban_s`",
+        flapping::read_policy,
     ),
     custom_row(
         "auth.**",
@@ -182,8 +229,40 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
 
 const ZONES: &str = "zone external counts for all listeners; what one has for itself stands in its \
                      [[listener]]";
-const NAMES: &str = "a certificate gives no name here unless auth.certificate says so, and then it \
-                     is proof enough";
+const NAMES: &str = "a certificate gives clients their names there: auth.certificate does so here, \
+                     and then it is proof enough";
+/// Keys of a zone that bound its clients and forbid them nothing.
+const ZONE_TUNING: &[&str] = &[
+    "await_rel_timeout",
+    "conn_congestion",
+    "enable_stats",
+    "force_gc_policy",
+    "force_shutdown_policy",
+    "idle_timeout",
+    "ignore_loop_deliver",
+    "keepalive_backoff",
+    "max_awaiting_rel",
+    "max_clientid_len",
+    "max_inflight",
+    "max_mqueue_len",
+    "max_packet_size",
+    "max_subscriptions",
+    "max_topic_alias",
+    "max_topic_levels",
+    "mqueue_default_priority",
+    "mqueue_priorities",
+    "mqueue_store_qos0",
+    "publish_limit",
+    "quota",
+    "rate_limit",
+    "ratelimit",
+    "response_information",
+    "retry_interval",
+    "server_keepalive",
+    "session_expiry_interval",
+    "strict_mode",
+    "upgrade_qos",
+];
 
 fn tls_versions(entry: &ConfigEntry<'_>) -> Result<super::super::row::ImportValue, String> {
     let texts = super::super::config_tree::ConfigTree::List(
@@ -259,6 +338,7 @@ fn plugin(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String
 pub(in crate::import) fn imply(draft: &mut ConfigDraft) {
     auth_databases::finish_databases(draft);
     draft.imply_once("allow_anonymous", "false", "what it is there without a word");
+    emqx_listeners::add_usual_header(draft);
     if !draft.hit.contains("acl_file") {
         let elsewhere = "others may have been in force";
         shipped::take_rules(draft, shipped::RULES_4, "acl_file", elsewhere);

@@ -5,7 +5,8 @@ use super::super::config_tree::ConfigEntry;
 use super::super::draft::ConfigDraft;
 use super::super::listener::DraftTransport;
 use super::super::row::{
-    ImportRow, ImportValue, bridge_row, custom_row, global_row, listener_row, unsupported_row,
+    ImportRow, ImportValue, bridge_row, custom_row, global_row, listener_row, restriction_row,
+    unsupported_row,
 };
 use super::super::units::{
     count_or_none, is_true, read_age, read_bytes, read_count, read_flag, read_list, read_single,
@@ -28,9 +29,10 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
         "what is acknowledged is on the disk; durability = \"lazy\" writes once a second",
     ),
     unsupported_row("autosave_on_changes", "what is acknowledged is on the disk"),
-    unsupported_row(
+    restriction_row(
         "check_retain_source",
-        "what was retained once was allowed once; a rule that changes takes nothing back",
+        "what was retained once was allowed once: a rule that changes takes nothing back, so clear \
+         the topics that it was about",
     ),
     custom_row(
         "connection_messages",
@@ -87,7 +89,11 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
     unsupported_row("websockets_headers_size", "a request has at most 8 KiB"),
     unsupported_row("websockets_log_level", "WebSockets have no log of their own"),
     custom_row("websockets_origin", "`ws.origins`, one more", origin),
-    unsupported_row("accept_protocol_versions", "3.1, 3.1.1 and 5.0 are all spoken"),
+    custom_row(
+        "accept_protocol_versions",
+        "the listener is unresolved unless it names all: 3.1, 3.1.1 and 5.0 are spoken",
+        mosquitto_access::protocol_versions,
+    ),
     listener_row("enable_proxy_protocol", "proxy.protocol", proxy),
     unsupported_row("http_dir", "no files are served"),
     unsupported_row("http_api", "there is no HTTP API yet"),
@@ -189,7 +195,11 @@ pub(in crate::import) const BRIDGES: &[ImportRow] = &[
         "bridge_insecure",
         "the server's name is always checked: tls.server_name says another",
     ),
-    unsupported_row("bridge_require_ocsp", "no OCSP is asked for"),
+    custom_row(
+        "bridge_require_ocsp",
+        "the bridge is left out where it is true: no OCSP is asked for",
+        bridge_status,
+    ),
     custom_row("bridge_tls_use_os_certs", "TLS with those whom this host trusts", bridge::read_tls),
     unsupported_row("bridge_tls_version", "TLS 1.2 and 1.3 are spoken"),
 ];
@@ -424,11 +434,24 @@ fn bridge_ca_folder(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<
 }
 
 fn bridge_key(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
-    draft.bridge_of_entry(entry).lacks_key = true;
+    draft.bridge_of_entry(entry).refusal = Some(
+        "both sides know each other by a key there (TLS-PSK), and here it would connect without \
+         one: use certificates, tls.*",
+    );
     draft.report_unsupported(
         entry,
         "a bridge proves itself by a password or a certificate, not by a key (TLS-PSK)",
     );
+    Ok(())
+}
+
+/// A server that has to prove that its certificate still counts.
+fn bridge_status(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    if is_true(entry.text()?)? {
+        let why = "no OCSP is asked for, and a revoked certificate would count";
+        draft.bridge_of_entry(entry).refusal = Some(why);
+        draft.report_unsupported(entry, why);
+    }
     Ok(())
 }
 

@@ -221,6 +221,24 @@ fn name_as_id(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), St
     Ok(())
 }
 
+/// Versions of MQTT that a listener takes, like `4,5`.
+pub(super) fn protocol_versions(
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+) -> Result<(), String> {
+    let words: Vec<&str> = entry.text()?.split([',', ' ']).filter(|one| !one.is_empty()).collect();
+    if let Some(wrong) = words.iter().find(|word| !["3", "4", "5"].contains(word)) {
+        return Err(format!("{wrong} is no version there, use a list of 3, 4 and 5"));
+    }
+    if !["3", "4", "5"].iter().all(|version| words.contains(version)) {
+        let why = "clients of other versions are refused there: 3.1, 3.1.1 and 5.0 are all spoken";
+        let what = format!("{}: {why}", entry.note());
+        draft.listener_of_entry(entry).demands.unresolved.push(what);
+        draft.report_unsupported(entry, why);
+    }
+    Ok(())
+}
+
 /// `listener PORT [ADDRESS]`; port 0 and a path is a unix socket.
 fn begin_listener(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     draft.scope.names_listener = true;

@@ -6,7 +6,8 @@ use super::super::config_tree::{ConfigEntry, ConfigNode, ConfigTree};
 use super::super::draft::{ConfigDraft, UnsupportedKey};
 use super::super::listener;
 use super::super::row::{
-    ImportRow, ImportValue, bridge_row, custom_row, global_row, listener_row, unsupported_row,
+    ImportRow, ImportValue, bridge_row, custom_row, global_row, listener_row, restriction_row,
+    unsupported_row,
 };
 use super::super::rules;
 use super::super::units::{read_bytes, read_count, read_single, read_text, seconds, seconds_in_ms};
@@ -362,7 +363,7 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
     unsupported_row("gateway.vsomeip.**", GATEWAYS),
     unsupported_row("forward_rules.**", GATEWAYS),
     unsupported_row("dds.**", GATEWAYS),
-    unsupported_row("plugin.**", "there are no plugins"),
+    restriction_row("plugin.**", "a plugin may refuse clients there, and there are none here"),
     unsupported_row("license.**", "no licence is asked for"),
 ];
 

@@ -25,6 +25,7 @@ pub(super) async fn accept_peer_upgrade(
     let site = WebSocketSite {
         path: (path != "/").then(|| path.into()),
         origins: AllowedOrigins::ThisHost,
+        address_header: None,
     };
     let mut said = Vec::new();
     let welcomed = accept_upgrade(&head, &site, &settings.pattern.web_protocol(true), &mut said);

@@ -254,6 +254,22 @@ pub(super) const ROWS: &[OptionRow] = &[
         },
     },
     OptionRow {
+        key: "ws.address_header",
+        kind: OptionKind::Text { of: "a header's name like \"x-forwarded-for\"", check: header },
+        default: "",
+        live: true,
+        short: "request header in which a proxy names its client",
+        long: "Of several addresses in it the first counts, as the client's: for bans, limits, \
+               rules and the log. A request without it comes from the address that it comes from; \
+               one whose header has no IP address is refused with 400. Whoever can reach the \
+               listener can claim any address: let only the proxy reach it, and let the proxy \
+               replace the header instead of adding to it. Empty, no header counts.",
+        source: "RFC 7239, 7.4",
+        set: |settings, value| {
+            settings.transport.ws_address_header = value.text().to_ascii_lowercase();
+        },
+    },
+    OptionRow {
         key: "ws.origins",
         kind: OptionKind::List { of: "origins like \"https://example.org\"", check: origin },
         default: "",
@@ -282,6 +298,15 @@ fn psk_file(path: &str) -> Result<(), String> {
                 "not in this build, use one with OpenSSL: cargo build --release --features psk";
             Err(why.to_string())
         }
+    }
+}
+
+/// RFC 9110, 5.1: a name is a token.
+fn header(text: &str) -> Result<(), String> {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    match text.len() <= 100 && text.bytes().all(legal) {
+        true => Ok(()),
+        false => Err("no header's name, use one like \"x-forwarded-for\"".to_string()),
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::super::super::auth_databases::{self};
 use super::super::super::config_tree::ConfigEntry;
-use super::super::super::draft::ConfigDraft;
 use super::super::super::row::ImportValue;
 use super::super::super::units::{is_true, read_bytes};
 
@@ -88,14 +87,4 @@ pub(in crate::import) fn format(entry: &ConfigEntry<'_>) -> Result<ImportValue, 
         word @ ("text" | "json") => Ok(ImportValue::Text(word.into())),
         _ => Err("use text or json".to_string()),
     }
-}
-
-pub(in crate::import) fn flapping(
-    draft: &mut ConfigDraft,
-    entry: &ConfigEntry<'_>,
-) -> Result<(), String> {
-    if !is_true(entry.text()?)? {
-        draft.off.push("flapping");
-    }
-    Ok(())
 }

@@ -1,0 +1,67 @@
+//! Bans of clients that connect too often, which EMQX switches on apart from their numbers.
+
+use super::config_tree::{ConfigEntry, ConfigNode};
+use super::draft::ConfigDraft;
+use super::row::ImportValue;
+use super::units::{is_true, read_count, seconds};
+
+/// Disconnections that EMQX 5 allows in a minute without `max_count`.
+const USUAL_COUNT_5: &str = "15";
+/// Disconnections that EMQX 4 allows in a minute without a policy.
+const USUAL_COUNT_4: &str = "30";
+
+/// Reads the switch of EMQX 5.
+pub(super) fn enable(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    if is_true(entry.text()?)? {
+        draft.flapping_count = Some(USUAL_COUNT_5);
+    }
+    Ok(())
+}
+
+/// Reads the switch of a zone of EMQX 4. One zone that bans is enough.
+pub(super) fn enable_zone(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    if is_true(entry.text()?)? {
+        draft.flapping_count = Some(USUAL_COUNT_4);
+    }
+    Ok(())
+}
+
+/// Reads `COUNT, WINDOW, BAN`, like `30, 1m, 5m`.
+pub(super) fn read_policy(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    let words: Vec<&str> = entry.text()?.split(',').map(str::trim).collect();
+    let [count, window, ban] = words[..] else {
+        return Err("use COUNT, WINDOW, BAN like 30, 1m, 5m".to_string());
+    };
+    let value = |text: &str, read: fn(&ConfigEntry<'_>) -> Result<ImportValue, String>| {
+        let node = ConfigNode::text_at(&entry.node.place, text);
+        read(&ConfigEntry { key: entry.key.clone(), names: Vec::new(), node: &node })
+    };
+    draft.push_option("flapping.count_max", value(count, read_count)?, entry);
+    draft.push_option("flapping.window_s", value(window, seconds)?, entry);
+    draft.push_option("flapping.ban_s", value(ban, seconds)?, entry);
+    Ok(())
+}
+
+/// Reads what one zone of EMQX 5 has for itself. Here all clients have the same limit.
+pub(super) fn read_zone(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    let is_on = match entry.node.field_text("enable") {
+        Some(text) => is_true(text)?,
+        None => false,
+    };
+    if is_on {
+        let why = "clients of the zone are banned for a time there: flapping.* does it for all";
+        draft.leave_unresolved(entry, why);
+    }
+    Ok(())
+}
+
+/// Numbers count where bans are switched on, and have usual values there.
+pub(super) fn finish_flapping(draft: &mut ConfigDraft) {
+    let Some(count) = draft.flapping_count else {
+        return draft.settings.retain(|setting| !setting.key.starts_with("flapping."));
+    };
+    let note = "what it is there without a word";
+    draft.imply_once("flapping.count_max", count, note);
+    draft.imply_once("flapping.window_s", "60", note);
+    draft.imply_once("flapping.ban_s", "300", note);
+}
