@@ -29,12 +29,17 @@ impl ConfigDraft {
         self.rules.push(DraftRule { note, allows: true, deed: "all", ..DraftRule::default() });
     }
 
+    /// Refuses the file for an unknown key that may decide about access.
+    pub(super) fn refuse_access_key(&mut self, place: &SourceLocation, why: &str) {
+        let advice = "it may decide about access: write its meaning by hand and leave it out";
+        self.wrongs.push(format!("{place}: {why}; {advice}"));
+    }
+
     /// A key that has no row: a line of the list, or an error where it may decide about access, or
     /// where every one is to be an error.
     pub(super) fn report_unknown_key(&mut self, place: &SourceLocation, key: &str, why: String) {
         if may_decide_about_access(key) {
-            let advice = "it may decide about access: write its meaning by hand and leave it out";
-            return self.wrongs.push(format!("{place}: {why}; {advice}"));
+            return self.refuse_access_key(place, &why);
         }
         if self.is_strict {
             return self.wrongs.push(format!("{place}: {why}"));

@@ -168,7 +168,7 @@ impl ConfigDraft {
             }
             ImportTarget::Restriction(why) => {
                 if !entry.is_switched_off() {
-                    self.leave_unresolved_where_it_stands(entry, *why);
+                    self.apply_restriction(entry, why);
                 }
                 Ok(())
             }
@@ -191,19 +191,21 @@ impl ConfigDraft {
         self.report_unsupported(entry, why);
     }
 
-    /// Leaves the key unresolved for its listener, or for all where it is not a listener's.
-    pub(super) fn leave_unresolved_where_it_stands(
-        &mut self,
-        entry: &ConfigEntry<'_>,
-        why: impl Into<String>,
-    ) {
-        if !["listener.", "listeners."].iter().any(|part| entry.key.starts_with(part)) {
-            return self.leave_unresolved(entry, why);
-        }
-        let why = why.into();
+    /// Leaves a key of a listener unresolved for that listener alone.
+    pub(super) fn leave_listener_unresolved(&mut self, entry: &ConfigEntry<'_>, why: &str) {
         let what = format!("{}: {why}", entry.note());
         self.listener_of_entry(entry).demands.unresolved.push(what);
         self.report_unsupported(entry, why);
+    }
+
+    /// Leaves the key of a restriction unresolved: for its listener, or for all where EMQX and
+    /// NanoMQ have it for all.
+    fn apply_restriction(&mut self, entry: &ConfigEntry<'_>, why: &str) {
+        if ["listener.", "listeners."].iter().any(|part| entry.key.starts_with(part)) {
+            self.leave_listener_unresolved(entry, why);
+        } else {
+            self.leave_unresolved(entry, why);
+        }
     }
 
     /// A key that no row of its own knows: harmless, or perhaps a restriction of clients.
@@ -219,14 +221,10 @@ impl ConfigDraft {
         if harmless.contains(&word) {
             self.report_unsupported(entry, why);
         } else if entry.may_decide_about_access() {
-            let why = format!(
-                "{}; it may decide about access: write its meaning by hand and leave it out",
-                unknown_row(&entry.key)
-            );
-            self.wrongs.push(format!("{}: {why}", entry.node.place));
+            self.refuse_access_key(&entry.node.place, &unknown_row(&entry.key));
         } else {
             let why = "it is not known here and may restrict clients: write its meaning by hand";
-            self.leave_unresolved_where_it_stands(entry, why);
+            self.apply_restriction(entry, why);
         }
     }
 
@@ -359,11 +357,19 @@ impl ConfigDraft {
 
     /// Sets an option that follows from the absence of a key.
     pub(super) fn add_implied(&mut self, key: &'static str, text: &str, note: &str) {
-        if let Ok(setting) =
-            build_option(key, ImportValue::Text(text.to_string()), note.to_string())
-        {
-            put_setting(&mut self.settings, setting);
-        }
+        put_implied(&mut self.settings, key, text, note);
+    }
+}
+
+/// Sets an option that follows from the absence of a key.
+pub(super) fn put_implied(
+    settings: &mut Vec<DraftSetting>,
+    key: &'static str,
+    text: &str,
+    note: &str,
+) {
+    if let Ok(setting) = build_option(key, ImportValue::Text(text.to_string()), note.to_string()) {
+        put_setting(settings, setting);
     }
 }
 

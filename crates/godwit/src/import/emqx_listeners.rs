@@ -2,8 +2,7 @@
 //! suites of TLS it speaks, and whose pages it serves.
 
 use super::config_tree::{ConfigEntry, ConfigNode, ConfigTree};
-use super::draft::{ConfigDraft, UnsupportedKey, build_option, put_setting};
-use super::row::ImportValue;
+use super::draft::{ConfigDraft, UnsupportedKey};
 use super::units::is_true;
 
 /// Leaves out what a word of the same listener takes back, and adds what one asks for.
@@ -66,9 +65,7 @@ pub(super) fn origin_absence(
     if !is_true(entry.text()?)? {
         let why =
             "a client that names no page comes in here: browsers alone are held to ws.origins";
-        let what = format!("{}: {why}", entry.note());
-        draft.listener_of_entry(entry).demands.unresolved.push(what);
-        draft.report_unsupported(entry, why);
+        draft.leave_listener_unresolved(entry, why);
     }
     Ok(())
 }
@@ -96,10 +93,7 @@ pub(super) fn add_usual_header(draft: &mut ConfigDraft) {
     for listener in &mut draft.listeners {
         let is_web = ["ws.", "wss."].iter().any(|kind| listener.id.starts_with(kind));
         if is_web && !listener.has("ws.address_header") {
-            let header = ImportValue::Text("x-forwarded-for".to_string());
-            if let Ok(setting) = build_option("ws.address_header", header, NOTE.to_string()) {
-                put_setting(&mut listener.settings, setting);
-            }
+            listener.add_implied("ws.address_header", "x-forwarded-for", NOTE);
         }
     }
 }
@@ -116,9 +110,7 @@ pub(super) fn ciphers(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Resul
     }
     let why = "every client shows that it has a key there (TLS-PSK): give the [[listener]] \
                tls.psk_file = FILE";
-    let what = format!("{}: {why}", entry.note());
-    draft.listener_of_entry(entry).demands.unresolved.push(what);
-    draft.report_unsupported(entry, why);
+    draft.leave_listener_unresolved(entry, why);
     Ok(())
 }
 
@@ -127,9 +119,7 @@ pub(super) fn origins(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Resul
     if is_true(entry.text()?)? {
         let why = "browsers come in from the pages of check_origins alone there: name them in \
                    ws.origins";
-        let what = format!("{}: {why}", entry.note());
-        draft.listener_of_entry(entry).demands.unresolved.push(what);
-        draft.report_unsupported(entry, why);
+        draft.leave_listener_unresolved(entry, why);
     }
     Ok(())
 }

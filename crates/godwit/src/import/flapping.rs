@@ -6,22 +6,19 @@ use super::row::ImportValue;
 use super::units::{is_true, read_count, seconds};
 
 /// Disconnections that EMQX 5 allows in a minute without `max_count`.
-const USUAL_COUNT_5: &str = "15";
+pub(super) const USUAL_COUNT_5: &str = "15";
 /// Disconnections that EMQX 4 allows in a minute without a policy.
-const USUAL_COUNT_4: &str = "30";
+pub(super) const USUAL_COUNT_4: &str = "30";
 
-/// Reads the switch of EMQX 5.
-pub(super) fn enable(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+/// Reads a switch, of all clients or of a zone: one zone that bans is enough. Without further keys
+/// `usual_count` disconnections are allowed.
+pub(super) fn read_switch(
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+    usual_count: &'static str,
+) -> Result<(), String> {
     if is_true(entry.text()?)? {
-        draft.flapping_count = Some(USUAL_COUNT_5);
-    }
-    Ok(())
-}
-
-/// Reads the switch of a zone of EMQX 4. One zone that bans is enough.
-pub(super) fn enable_zone(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
-    if is_true(entry.text()?)? {
-        draft.flapping_count = Some(USUAL_COUNT_4);
+        draft.flapping_count = Some(usual_count);
     }
     Ok(())
 }

@@ -1,7 +1,9 @@
 //! Where clients connect there, as a `[[listener]]` of ours.
 
 use super::config_tree::{ConfigEntry, SourceLocation};
-use super::draft::{ConfigDraft, DraftSetting, UnsupportedKey, build_option, put_setting};
+use super::draft::{
+    ConfigDraft, DraftSetting, UnsupportedKey, build_option, put_implied, put_setting,
+};
 use super::row::ImportValue;
 use crate::listen_url::ListenUrl;
 
@@ -140,6 +142,11 @@ impl DraftListener {
             }
             _ => self.path.clone(),
         }
+    }
+
+    /// Sets an option that follows from the absence of a key.
+    pub(super) fn add_implied(&mut self, key: &'static str, text: &str, note: &str) {
+        put_implied(&mut self.settings, key, text, note);
     }
 
     pub(super) fn has(&self, key: &str) -> bool {

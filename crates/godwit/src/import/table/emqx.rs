@@ -274,7 +274,7 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
     custom_row(
         "flapping_detect.enable",
         "`flapping.count_max` is off where it is false",
-        flapping::enable,
+        |draft, entry| flapping::read_switch(draft, entry, flapping::USUAL_COUNT_5),
     ),
     global_row("flapping_detect.max_count", "flapping.count_max", read_count),
     global_row("flapping_detect.window_time", "flapping.window_s", seconds),

@@ -153,7 +153,7 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
     custom_row(
         "zone.*.enable_flapping_detect",
         "`flapping.count_max` is off unless a zone says so",
-        flapping::enable_zone,
+        |draft, entry| flapping::read_switch(draft, entry, flapping::USUAL_COUNT_4),
     ),
     unsupported_row("zone.*.bypass_auth_plugins", "every client is asked who it is"),
     custom_row("zone.*.max_qos_allowed", ZONE_RIGHT, emqx::zone_right),

@@ -136,9 +136,7 @@ fn leave_scoped(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>, why: &str) {
     if !draft.scope.per_listener {
         return draft.leave_unresolved(entry, why);
     }
-    let what = format!("{}: {why}", entry.note());
-    draft.listener_of_entry(entry).demands.unresolved.push(what);
-    draft.report_unsupported(entry, why);
+    draft.leave_listener_unresolved(entry, why);
 }
 
 fn per_listener(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
@@ -214,12 +212,13 @@ fn prefixes(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), Stri
 fn name_as_id(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     if is_true(entry.text()?)? {
         let why = "clients choose their own ids: bind them to users by rules with ${clientid}";
-        let what = format!("{}: {why}", entry.note());
-        draft.listener_of_entry(entry).demands.unresolved.push(what);
-        draft.report_unsupported(entry, why);
+        draft.leave_listener_unresolved(entry, why);
     }
     Ok(())
 }
+
+/// Numbers of MQTT 3.1, 3.1.1 and 5.0.
+const VERSIONS: [&str; 3] = ["3", "4", "5"];
 
 /// Versions of MQTT that a listener takes, like `4,5`.
 pub(super) fn protocol_versions(
@@ -227,14 +226,12 @@ pub(super) fn protocol_versions(
     entry: &ConfigEntry<'_>,
 ) -> Result<(), String> {
     let words: Vec<&str> = entry.text()?.split([',', ' ']).filter(|one| !one.is_empty()).collect();
-    if let Some(wrong) = words.iter().find(|word| !["3", "4", "5"].contains(word)) {
+    if let Some(wrong) = words.iter().find(|word| !VERSIONS.contains(word)) {
         return Err(format!("{wrong} is no version there, use a list of 3, 4 and 5"));
     }
-    if !["3", "4", "5"].iter().all(|version| words.contains(version)) {
+    if !VERSIONS.iter().all(|version| words.contains(version)) {
         let why = "clients of other versions are refused there: 3.1, 3.1.1 and 5.0 are all spoken";
-        let what = format!("{}: {why}", entry.note());
-        draft.listener_of_entry(entry).demands.unresolved.push(what);
-        draft.report_unsupported(entry, why);
+        draft.leave_listener_unresolved(entry, why);
     }
     Ok(())
 }
@@ -463,10 +460,7 @@ fn default_of_anonymous(draft: &mut ConfigDraft, scope: &ListenerScope) {
         return;
     }
     for listener in draft.listeners.iter_mut().filter(|one| !one.has("allow_anonymous")) {
-        let said = ImportValue::Text("false".to_string());
-        if let Ok(setting) = build_option("allow_anonymous", said, NO_WORD.to_string()) {
-            put_setting(&mut listener.settings, setting);
-        }
+        listener.add_implied("allow_anonymous", "false", NO_WORD);
     }
 }
 
