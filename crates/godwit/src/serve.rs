@@ -466,11 +466,10 @@ fn websocket_site(listener: &ListenerSettings) -> Option<WebSocketSite> {
         }
         _ => AllowedOrigins::Any,
     };
-    let header = &listener.transport.ws_address_header;
     Some(WebSocketSite {
         path: (!path.is_empty()).then(|| path.to_string()),
         origins,
-        address_header: (!header.is_empty()).then(|| header.clone()),
+        address_header: listener.transport.ws_address_header.clone(),
     })
 }
 

@@ -53,7 +53,12 @@ pub(crate) struct WebSocketLayer {
 struct PendingUpgrade {
     site: Arc<WebSocketSite>,
     head: Vec<u8>,
-    named_client: Option<SocketAddr>,
+}
+
+enum UpgradeProgress {
+    Incomplete,
+    /// The request is answered. A proxy may have named its client in it.
+    Answered(Option<SocketAddr>),
 }
 
 /// Memory of the layer and its allocations in bytes: see docs/benchmarks.md, WebSocket.
@@ -114,8 +119,7 @@ impl std::error::Error for WebSocketError {}
 
 impl WebSocketLayer {
     pub(crate) fn new(site: Arc<WebSocketSite>) -> WebSocketLayer {
-        let asking = PendingUpgrade { site, head: Vec::new(), named_client: None };
-        let asking = Some(Box::new(asking));
+        let asking = Some(Box::new(PendingUpgrade { site, head: Vec::new() }));
         WebSocketLayer { upgrade: asking, named_client: None, frames: FrameDecoder::default() }
     }
 
@@ -130,9 +134,9 @@ impl WebSocketLayer {
     ) -> Result<bool, WebSocketError> {
         if let Some(asking) = &mut self.upgrade {
             match asking.read_head(bytes, from, answers) {
-                Ok(false) => return Ok(false),
-                Ok(true) => {
-                    self.named_client = asking.named_client.map(Box::new);
+                Ok(UpgradeProgress::Incomplete) => return Ok(false),
+                Ok(UpgradeProgress::Answered(named_client)) => {
+                    self.named_client = named_client.map(Box::new);
                     self.upgrade = None;
                 }
                 Err(refused) => {
@@ -204,13 +208,13 @@ pub fn accept_upgrade(
 }
 
 impl PendingUpgrade {
-    /// Takes as much as is the request's. Says whether it is answered.
+    /// Takes as much as is the request's, and answers a whole one.
     fn read_head(
         &mut self,
         bytes: &mut Vec<u8>,
         from: usize,
         answers: &mut Vec<u8>,
-    ) -> Result<bool, UpgradeRefusal> {
+    ) -> Result<UpgradeProgress, UpgradeRefusal> {
         let seen = self.head.len();
         let room = (HEAD_BYTES_MAX - seen).min(bytes.len() - from);
         self.head.extend_from_slice(&bytes[from..from + room]);
@@ -220,19 +224,19 @@ impl PendingUpgrade {
         let Some(end) = upgrade_request::head_end(&self.head, seen) else {
             bytes.truncate(from);
             return if self.head.len() < HEAD_BYTES_MAX {
-                Ok(false)
+                Ok(UpgradeProgress::Incomplete)
             } else {
                 Err(UpgradeRefusal::Headers)
             };
         };
         bytes.drain(from..from + end - seen);
-        self.named_client = upgrade_request::accept_request(
+        let named_client = upgrade_request::accept_request(
             &self.head[..end],
             &self.site,
             &upgrade_request::SUBPROTOCOLS,
             answers,
         )?;
-        Ok(true)
+        Ok(UpgradeProgress::Answered(named_client))
     }
 }
 

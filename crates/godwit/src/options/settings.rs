@@ -81,8 +81,8 @@ pub(crate) struct ListenerTransportSettings {
     pub(crate) unix_mode: u32,
     /// Origins of pages that may connect by WebSocket; `*` allows every page.
     pub(crate) ws_origins: Vec<String>,
-    /// Empty where no proxy names its clients.
-    pub(crate) ws_address_header: String,
+    /// Header in which a proxy names its client, if one does.
+    pub(crate) ws_address_header: Option<String>,
 }
 
 impl ListenerSettings {

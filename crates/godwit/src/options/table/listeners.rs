@@ -266,7 +266,8 @@ pub(super) const ROWS: &[OptionRow] = &[
                replace the header instead of adding to it. Empty, no header counts.",
         source: "RFC 7239, 7.4",
         set: |settings, value| {
-            settings.transport.ws_address_header = value.text().to_ascii_lowercase();
+            let name = value.text();
+            settings.transport.ws_address_header = (!name.is_empty()).then(|| name.to_string());
         },
     },
     OptionRow {
