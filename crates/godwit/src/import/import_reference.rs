@@ -58,7 +58,8 @@ reads a configuration of mosquitto, NanoMQ or EMQX and writes ours. Which of the
 tell; `--from mosquitto`, `nanomq`, `nanomq-old`, `emqx` or `emqx4` says it. Without `--out` it goes
 to stdout. Above each value stands the line that it comes from, and at the end, and on stderr,
 whatever has no equal here, with its line and what to do instead. A key that nobody knows is a line
-of that list; with `--strict` it is an error. A key that nobody knows and that may decide about
+of that list; with `--strict` it is an error, and below a listener or a zone of EMQX it is
+unresolved. A key that nobody knows and that may decide about
 access, a value that is none and broken syntax are told with file and line, the exit code is 2 and
 nothing is written. A file that is there already is left alone.
 

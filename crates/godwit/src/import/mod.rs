@@ -73,7 +73,9 @@ const PROJECTS: &[SourceProject] = &[
     SourceProject {
         name: "mosquitto",
         title: "mosquitto",
-        about: "`mosquitto.conf` of 2.0 and 2.1, with `include_dir`.",
+        about: "`mosquitto.conf` of 2.0 and 2.1, with `include_dir`. By default mosquitto delivers \
+                a retained message only while its publisher may still publish it; here it stays \
+                until somebody clears it, also where the rules change.",
         form: ConfigSyntax::Mosquitto,
         rows: &[table::mosquitto_access::ACCESS, table::mosquitto::ROWS, table::mosquitto::BRIDGES],
         allows_by_default: false,

@@ -104,7 +104,6 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
             "supported_subprotocols",
             "supported_protocols",
             "tune_buffer",
-            "verify_peer_name_header",
         ],
         "sockets, suites and what else a listener of EMQX has is not set here",
     ),
