@@ -56,8 +56,8 @@ pub(crate) struct BrokerTarget {
 #[derive(Clone, Debug)]
 pub(crate) enum TargetTransport {
     /// TCP, and what lies between.
-    Tcp(carrier::TransportLayers),
-    Quic(carrier::QuicClientOptions),
+    Tcp(transport::TransportLayers),
+    Quic(transport::QuicClientOptions),
 }
 
 impl BrokerTarget {

@@ -1,11 +1,11 @@
 //! Where brokers are: URLs and lists of hosts become addresses and what carries MQTT to them.
 
 use crate::plan::{BrokerTarget, TargetTransport};
-use carrier::{QuicClientOptions, TCP, TlsClientOptions, TransportLayers, UrlScheme};
 use rustls::SupportedProtocolVersion;
 use rustls::client::Resumption;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
+use transport::{QuicClientOptions, TCP, TlsClientOptions, TransportLayers, UrlScheme};
 
 /// `SCHEME://host:port`, `SCHEME://host`, `host:port` or `host`. Anyone's certificate is taken.
 pub(crate) fn from_url(url: &str) -> Result<BrokerTarget, String> {

@@ -14,9 +14,9 @@ use crate::relay::RelayLayer;
 use crate::tls::{HANDSHAKE_BYTES, LayerProgress, SealedBuffer, TlsLayer};
 use crate::websocket::{self, WebSocketLayer, WebSocketSite};
 use broker::{MonotonicMs, PeerInfo};
-use carrier::tls_errors::describe_client_error;
 use std::fmt;
 use std::sync::Arc;
+use transport::tls_errors::describe_client_error;
 
 #[derive(Debug)]
 pub(crate) struct TransportStack {

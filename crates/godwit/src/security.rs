@@ -40,13 +40,13 @@ use broker::acl_rules::AclRuleSet;
 use broker::bans::BanList;
 use broker::options::{AccessByListener, AuthzOptions, BrokerOptions, ListenerAccess};
 #[cfg(feature = "remote")]
-use carrier::TlsClientOptions;
-#[cfg(feature = "remote")]
 use rustls::ClientConfig;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
+#[cfg(feature = "remote")]
+use transport::TlsClientOptions;
 
 /// Values of the option rows about security.
 #[derive(Clone, Debug, Default)]

@@ -17,34 +17,34 @@ const IMPURE: &[&str] =
 const RUNTIMES: &[&str] = &["async-std", "axum", "hyper", "smol", "tokio"];
 
 const CRATE_RULES: &[CrateRule] = &[
-    CrateRule { name: "badline", may: &[], never: RUNTIMES },
+    CrateRule { name: "netem", may: &[], never: RUNTIMES },
     CrateRule { name: "mqtt", may: &[], never: IMPURE },
     CrateRule { name: "broker", may: &["mqtt", "rules"], never: IMPURE },
     CrateRule { name: "rules", may: &["mqtt"], never: IMPURE },
-    CrateRule { name: "patterns", may: &[], never: IMPURE },
-    CrateRule { name: "carrier", may: &[], never: RUNTIMES },
+    CrateRule { name: "zmtp_sp", may: &[], never: IMPURE },
+    CrateRule { name: "transport", may: &[], never: RUNTIMES },
     CrateRule { name: "store", may: &[], never: RUNTIMES },
     CrateRule {
         name: "engine",
-        may: &["broker", "carrier", "mqtt", "rules", "store"],
+        may: &["broker", "transport", "mqtt", "rules", "store"],
         never: RUNTIMES,
     },
     CrateRule { name: "sim", may: &["broker", "mqtt", "rules", "store"], never: RUNTIMES },
     CrateRule {
         name: "godwit",
-        may: &["broker", "carrier", "engine", "mqtt", "patterns", "rules", "store"],
+        may: &["broker", "transport", "engine", "mqtt", "zmtp_sp", "rules", "store"],
         never: &["async-std", "smol"],
     },
     CrateRule {
         name: "bench",
-        may: &["badline", "carrier", "mqtt"],
+        may: &["netem", "transport", "mqtt"],
         never: &["async-std", "smol"],
     },
     CrateRule { name: "xtask", may: &[], never: RUNTIMES },
 ];
 
 /// Tests may look at more: transcripts are replayed by any crate that wants them.
-const TESTS_MAY: &[&str] = &["badline", "mqtt", "sim"];
+const TESTS_MAY: &[&str] = &["netem", "mqtt", "sim"];
 
 pub(super) fn find(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut found = Vec::new();

@@ -19,13 +19,13 @@ use crate::target::{self, UrlParts};
 use crate::test_driver::SecondRow;
 use crate::test_session::{self, ReportOutputs};
 use crate::watch::WatchTarget;
-use carrier::{TCP, TlsClientOptions, UrlScheme};
 use mqtt::{ProtocolVersion, QoS};
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
+use transport::{TCP, TlsClientOptions, UrlScheme};
 
 /// The three commands of emqtt_bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

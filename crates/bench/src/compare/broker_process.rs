@@ -1,14 +1,14 @@
 //! A broker's process for one run: its files, its port, its end.
 
 use crate::plan::TargetTransport;
-use badline::{IMPAIRED_SERVER_ADDRESS, SERVER_ADDRESS};
-use carrier::{QuicClientEndpoint, QuicClientOptions};
+use netem::{IMPAIRED_SERVER_ADDRESS, SERVER_ADDRESS};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use transport::{QuicClientEndpoint, QuicClientOptions};
 
 /// A broker of a comparison: a command, or the URL of a running one. A command whose broker does
 /// not speak plain MQTT has a URL as well.

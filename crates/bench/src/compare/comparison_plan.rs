@@ -3,7 +3,7 @@
 use super::broker_process::BrokerEntry;
 use crate::flags::parse_seconds;
 use crate::target;
-use badline::NetworkConditions;
+use netem::NetworkConditions;
 use std::net::IpAddr;
 use std::time::Duration;
 use toml::de::{DeTable, DeValue};

@@ -9,9 +9,9 @@ use crate::report::{self, TestSubject, number};
 use crate::scenario::ScenarioOverrides;
 use crate::test_session;
 use crate::watch::WatchTarget;
-use badline::ImpairedNetwork;
 use broker_process::{BrokerEntry, BrokerProcess};
 use comparison_plan::{ComparisonPlan, ComparisonTask};
+use netem::ImpairedNetwork;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         return crate::refuse_arguments(&[why]);
     }
     // It is this thread's, and that of all that it starts.
-    let between = comparison.line.map(|(weather, seed)| match badline::unavailable_reason() {
+    let between = comparison.line.map(|(weather, seed)| match netem::unavailable_reason() {
         None => ImpairedNetwork::open(weather, seed),
         Some(why) => Err(why),
     });

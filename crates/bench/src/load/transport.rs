@@ -2,17 +2,17 @@
 //! that the clients of a thread share.
 
 use crate::plan::{BrokerTarget, TargetTransport};
-use carrier::{QuicClientEndpoint, QuicConnectionHandle};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
+use transport::{QuicClientEndpoint, QuicConnectionHandle};
 
 #[derive(Debug)]
 pub(crate) enum ClientTransport {
-    Tcp(carrier::TcpTransport),
+    Tcp(transport::TcpTransport),
     Quic(u16, QuicConnectionHandle),
 }
 
@@ -41,7 +41,7 @@ impl ClientTransport {
         match &target.transport {
             TargetTransport::Tcp(layers) => {
                 let wire =
-                    carrier::TcpTransport::connect(target.address, from, &target.host, layers)?;
+                    transport::TcpTransport::connect(target.address, from, &target.host, layers)?;
                 let both = Interest::READABLE | Interest::WRITABLE;
                 let descriptor = wire.as_fd().as_raw_fd();
                 registry.register(&mut SourceFd(&descriptor), Token(owner as usize), both)?;

@@ -82,7 +82,7 @@ fn serve(client: TcpStream, broker: SocketAddr) -> Option<()> {
     let answer = format!(
         "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: {}\r\n\
          Sec-WebSocket-Protocol: mqtt\r\n\r\n",
-        carrier::accept_key_of(key)
+        transport::accept_key_of(key)
     );
     (&client).write_all(answer.as_bytes()).ok()?;
     let (mut back, mut to_client) = (broker.try_clone().ok()?, client.try_clone().ok()?);

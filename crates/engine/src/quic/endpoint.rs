@@ -16,7 +16,6 @@ use crate::stream::SocketStream;
 use crate::transport_stack::{PendingHandshake, TransportStack};
 use broker::admission::Admission;
 use broker::{ListenerId, MonotonicMs, PeerAddress, PeerInfo, ShardId, ShardInput};
-use carrier::{QuicUdpSocket, SLOT_BYTES, SLOTS, ecn_of};
 use quinn_proto::{AcceptError, ConnectionHandle, DatagramEvent, Endpoint, Incoming, Transmit};
 use quinn_udp::RecvMeta;
 use std::collections::{HashMap, VecDeque};
@@ -24,6 +23,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use transport::{QuicUdpSocket, SLOT_BYTES, SLOTS, ecn_of};
 
 pub(crate) struct QuicEndpoint {
     pub(super) listener: ListenerId,

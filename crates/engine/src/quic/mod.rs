@@ -19,9 +19,9 @@ mod endpoint;
 
 pub use config::{QuicConfig, QuicOptions};
 
-pub(crate) use carrier::QuicUdpSocket;
 pub(crate) use connection::QuicConnection;
 pub(crate) use endpoint::QuicEndpoint;
+pub(crate) use transport::QuicUdpSocket;
 
 use crate::listener::ListenerTransport;
 use crate::ring::RingItem;

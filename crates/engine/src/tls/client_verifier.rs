@@ -1,10 +1,6 @@
 //! Which client certificates a listener accepts: webpki's answer, and certificates of version 1 or
 //! that stand in `tls.client_ca` themselves, which OpenSSL accepts and webpki does not.
 
-use carrier::certificate_form::{
-    CertificateRefusal, CertificateUse, TrustedCertificates, subject, verify_tls12_message,
-    verify_tls13_message,
-};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
@@ -15,6 +11,10 @@ use rustls::{
     SignatureScheme,
 };
 use std::sync::Arc;
+use transport::certificate_form::{
+    CertificateRefusal, CertificateUse, TrustedCertificates, subject, verify_tls12_message,
+    verify_tls13_message,
+};
 
 #[derive(Debug)]
 pub(super) struct ClientCertificateVerifier {

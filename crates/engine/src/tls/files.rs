@@ -3,8 +3,6 @@
 
 use super::certificate_resolver::CertificateResolver;
 use super::client_verifier::ClientCertificateVerifier;
-use carrier::certificate_form::{TrustedCertificates, complete_chain, public_key};
-use carrier::pem_files::{read_certificates, read_private_key, read_revocation_lists};
 use ring::hmac;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{Ticketer, default_provider};
@@ -16,6 +14,8 @@ use rustls::{ServerConfig, SupportedProtocolVersion, version};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use transport::certificate_form::{TrustedCertificates, complete_chain, public_key};
+use transport::pem_files::{read_certificates, read_private_key, read_revocation_lists};
 
 /// Files and options of a listener's TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

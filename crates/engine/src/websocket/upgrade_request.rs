@@ -1,9 +1,9 @@
 //! The request that opens a WebSocket, and its answer (RFC 6455, 4.2).
 
 use super::{AllowedOrigins, WebSocketSite};
-use carrier::accept_key_of;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use transport::accept_key_of;
 
 /// Reason for which an upgrade request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

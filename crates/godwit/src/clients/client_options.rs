@@ -7,15 +7,15 @@ use super::stream::ClientStream;
 use super::tunnel::{TransportTunnel, TunnelTransport};
 use super::{ClientError, EXIT_NO_CONNECTION};
 use crate::flags::{CliFlag, ParsedFlag};
-use carrier::tls_errors::describe_io_error;
-use carrier::{
-    QuicClientEndpoint, QuicClientOptions, TCP, TlsClientOptions, TransportLayers, UrlScheme,
-};
 use mqtt::{Connect, Packet, PropertiesBuf, Property, ProtocolVersion, QoS, ReasonCode, Will};
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+use transport::tls_errors::describe_io_error;
+use transport::{
+    QuicClientEndpoint, QuicClientOptions, TCP, TlsClientOptions, TransportLayers, UrlScheme,
+};
 
 pub(super) const FLAGS: [CliFlag; 23] = [
     flag(
@@ -376,7 +376,7 @@ impl ClientOptions {
         layers: &TransportLayers,
     ) -> io::Result<TransportTunnel> {
         stream.set_nonblocking(true)?;
-        let wire = carrier::TcpTransport::from_stream(stream, host, layers)?;
+        let wire = transport::TcpTransport::from_stream(stream, host, layers)?;
         TransportTunnel::open(TunnelTransport::Stream(wire), Instant::now() + CONNECT_TIMEOUT)
     }
 

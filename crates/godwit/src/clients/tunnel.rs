@@ -3,7 +3,6 @@
 //! that does not read cannot stop us from reading. The client has the other end, which is a socket
 //! like any other.
 
-use carrier::{QuicClientEndpoint, QuicConnectionHandle, TcpTransport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
+use transport::{QuicClientEndpoint, QuicConnectionHandle, TcpTransport};
 
 #[derive(Debug)]
 pub(crate) struct TransportTunnel {

@@ -5,7 +5,7 @@ use crate::bridges::{BOTH, edge, mosquitto_with, wait_for_value, wait_until_done
 use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
 use crate::certs;
 use crate::installed::leave_out;
-use badline::{IMPAIRED_SERVER_ADDRESS, ImpairedNetwork, NetworkConditions, SERVER_ADDRESS};
+use netem::{IMPAIRED_SERVER_ADDRESS, ImpairedNetwork, NetworkConditions, SERVER_ADDRESS};
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const LEEWAY: Duration = Duration::from_secs(1);
 const COUNT: u32 = 150;
 
 fn bad_line(weather: NetworkConditions) -> Option<ImpairedNetwork> {
-    if let Some(why) = badline::unavailable_reason() {
+    if let Some(why) = netem::unavailable_reason() {
         leave_out(&why);
         return None;
     }

@@ -10,7 +10,7 @@ use super::super::remote::{RemoteBackend, RemoteLimits};
 use super::web::{TestWebServer, WebRequest, WebResponse};
 use super::*;
 use crate::control_runtime::ControlRuntime;
-use carrier::TlsClientOptions;
+use transport::TlsClientOptions;
 
 pub(super) const BOUNDS: RemoteLimits =
     RemoteLimits { timeout_ms: 5_000, connections_max: 2, questions_max: 100 };

@@ -11,10 +11,10 @@ use super::servers::{ServerProcess, folder, give, install_mariadb};
 use super::sql::{PASSWORD, SqlBackendOptions, SqlServer, stands_with_tables};
 use super::*;
 use crate::control_runtime::ControlRuntime;
-use carrier::TlsClientOptions;
 use rustls::ClientConfig;
 use std::fs;
 use std::path::Path;
+use transport::TlsClientOptions;
 
 struct MysqlServer {
     folder: PathBuf,

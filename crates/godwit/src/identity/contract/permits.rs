@@ -12,7 +12,7 @@ use super::*;
 use crate::acl::authorizer::{Authorizer, HttpAuthzServer, HttpAuthzSettings};
 use crate::control_runtime::ControlRuntime;
 use broker::authz::{AclAction, AuthzDecision, AuthzRequest};
-use carrier::TlsClientOptions;
+use transport::TlsClientOptions;
 
 fn settings(web: &TestWebServer, form: HttpParamPlacement) -> HttpAuthzSettings {
     let template = |text: &str| AuthTemplate::parse_wish(text).unwrap();

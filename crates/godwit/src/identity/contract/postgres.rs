@@ -11,11 +11,11 @@ use super::servers::{ServerProcess, as_user, folder, give, run};
 use super::sql::{PASSWORD, SqlBackendOptions, SqlServer, stands_with_tables};
 use super::*;
 use crate::control_runtime::ControlRuntime;
-use carrier::TlsClientOptions;
 use rustls::ClientConfig;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use transport::TlsClientOptions;
 
 /// Packages of Debian name their programs by version.
 fn program(name: &str) -> String {

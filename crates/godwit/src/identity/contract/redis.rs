@@ -11,9 +11,9 @@ use super::ports::free_port;
 use super::servers::{ServerProcess, folder, give, run};
 use super::*;
 use crate::control_runtime::ControlRuntime;
-use carrier::TlsClientOptions;
 use std::fs;
 use std::path::Path;
+use transport::TlsClientOptions;
 
 struct RedisServer {
     folder: PathBuf,

@@ -1,12 +1,12 @@
 //! The way to another server: TCP, and TLS where it is wanted.
 
-use carrier::tls_errors::describe_io_error;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use transport::tls_errors::describe_io_error;
 
 /// Bytes both ways, whatever carries them.
 pub(crate) trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}

@@ -8,8 +8,6 @@ use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
 use crate::identity::remote::server_url::ServerUrl;
 use crate::links::local_session::{LocalBrokerLimits, first_packet, read_frame};
 use crate::links::option_rows::LinkTlsSettings;
-use carrier::TlsClientOptions;
-use carrier::{TCP, UrlScheme};
 use mqtt::{
     ConnAck, Connect, Disconnect, Packet, Properties, PropertiesBuf, Property, ProtocolVersion,
     QoS, ReasonCode, Will,
@@ -26,6 +24,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
+use transport::TlsClientOptions;
+use transport::{TCP, UrlScheme};
 
 /// A connection that was let in.
 pub(crate) struct RemoteSession {

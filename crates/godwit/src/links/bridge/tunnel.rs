@@ -6,7 +6,6 @@ use super::send_progress::SendProgress;
 use crate::clients::tunnel::{TransportTunnel, TunnelTransport};
 use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
 use crate::identity::remote::server_url::ServerUrl;
-use carrier::{QuicClientEndpoint, QuicClientOptions, TcpTransport as Carried, TransportLayers};
 use rustls::ClientConfig;
 use std::io;
 use std::net::SocketAddr;
@@ -18,6 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixStream, lookup_host};
 use tokio::sync::oneshot;
+use transport::{QuicClientEndpoint, QuicClientOptions, TcpTransport as Carried, TransportLayers};
 
 /// Whether somebody there is still there QUIC asks at least so often.
 const PINGS_EVERY: Duration = Duration::from_secs(10);

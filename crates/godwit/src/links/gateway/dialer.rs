@@ -8,8 +8,6 @@ use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
 use crate::links::{ClientTlsCell, ServerTlsCell, backoff, lock};
 use crate::listen_url::{SocketFile, bind_path};
 use crate::pause_aware_timeout::timeout;
-use carrier::tls_errors::describe_client_io_error;
-use patterns::{ProtocolFamily, SocketProtocol, SpTransport};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::os::fd::AsFd;
@@ -21,6 +19,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info};
+use transport::tls_errors::describe_client_io_error;
+use zmtp_sp::{ProtocolFamily, SocketProtocol, SpTransport};
 
 /// TLS configuration of a gateway.
 #[derive(Clone)]

@@ -2,8 +2,8 @@
 //! whoever says much, or may say no more for now, keeps nobody else waiting.
 
 use super::peer_message::{PeerId, cost};
-use patterns::MultipartMessage;
 use std::collections::{BTreeMap, VecDeque};
+use zmtp_sp::MultipartMessage;
 
 #[derive(Default)]
 pub(super) struct PeerIntake {

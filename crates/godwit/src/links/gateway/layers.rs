@@ -12,7 +12,6 @@ use crate::identity::remote::endpoint::AsyncStream;
 use crate::links::LinkKind;
 use crate::links::metrics::LinkMetrics;
 use mqtt::PacketId;
-use patterns::{MultipartMessage, SocketProtocol, SpTransport};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -24,6 +23,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+use zmtp_sp::{MultipartMessage, SocketProtocol, SpTransport};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const A_WHILE: Duration = Duration::from_millis(300);

@@ -101,8 +101,8 @@ mod tests {
     use mqtt::{
         Packet, PacketId, PacketType, Properties, ProtocolVersion, Publish, QoS, ReasonCode,
     };
-    use patterns::MultipartMessage;
     use std::sync::Arc;
+    use zmtp_sp::MultipartMessage;
 
     const TERMS: LocalBrokerLimits = LocalBrokerLimits {
         qos_max: QoS::AtLeastOnce,

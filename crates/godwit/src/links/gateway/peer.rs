@@ -8,7 +8,6 @@ use crate::identity::remote::endpoint::AsyncStream;
 use crate::links::connection::{LinkConnection, READ_BYTES};
 use crate::links::metrics::{LinkDropReason, LinkMetrics};
 use crate::pause_aware_timeout::timeout;
-use patterns::{MultipartMessage, RoutingStrategy, SocketEvent, SocketProtocol};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -23,6 +22,7 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::debug;
+use zmtp_sp::{MultipartMessage, RoutingStrategy, SocketEvent, SocketProtocol};
 
 /// State that all peers of a gateway share.
 #[derive(Clone)]

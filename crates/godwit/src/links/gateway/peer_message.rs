@@ -1,9 +1,9 @@
 //! A message on its way to sockets.
 
 use mqtt::PacketId;
-use patterns::MultipartMessage;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use zmtp_sp::MultipartMessage;
 
 /// A message on its way to a peer, or to several.
 #[derive(Debug)]

@@ -12,13 +12,13 @@ use super::quarantine::QuarantineQueue;
 use super::settings::GatewaySettings;
 use crate::links::lock;
 use crate::links::metrics::LinkDropReason;
-use patterns::{MultipartMessage, PrefixSubscriptions, ProtocolFamily, RoutingStrategy};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use zmtp_sp::{MultipartMessage, PrefixSubscriptions, ProtocolFamily, RoutingStrategy};
 
 #[derive(Default)]
 pub(super) struct PeerSet {

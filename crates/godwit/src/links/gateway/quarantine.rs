@@ -128,8 +128,8 @@ mod tests {
     use super::super::settings::GatewaySettings;
     use super::super::tests::gateway;
     use super::*;
-    use patterns::MultipartMessage;
     use std::iter;
+    use zmtp_sp::MultipartMessage;
 
     const LONG: usize = 500;
     const NOTHING: [usize; 0] = [];

@@ -13,9 +13,9 @@ use mqtt::{
     Packet, PacketId, PacketType, PropertiesBuf, Property, ProtocolVersion, Publish, QoS,
     ReasonCode,
 };
-use patterns::MultipartMessage;
 use std::iter;
 use std::sync::Arc;
+use zmtp_sp::MultipartMessage;
 
 const OUT: &[(&str, &str)] = &[("filter", "out/#")];
 const IN: &[(&str, &str)] = &[("topic", "questions")];

@@ -12,7 +12,7 @@ use crate::options::table::{OptionRow, bytes, count};
 use crate::options::value::{OptionKind, OptionValue};
 use broker::authentication::SecretBytes;
 use broker::limits::LINK_IDS;
-use patterns::{ProtocolFamily, SocketType};
+use zmtp_sp::{ProtocolFamily, SocketType};
 
 const PLACES: OptionKind = OptionKind::List {
     of: "URLs like tcp://127.0.0.1:5555",

@@ -28,10 +28,10 @@ use mqtt::{
     Packet, PacketId, PacketType, Property, ProtocolVersion, Publish, QoS, ReasonCode,
     SubscribeOptions,
 };
-use patterns::{MultipartMessage, RoutingStrategy};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use zmtp_sp::{MultipartMessage, RoutingStrategy};
 
 /// State of a gateway across connections to the local session.
 pub(super) struct GatewaySession {

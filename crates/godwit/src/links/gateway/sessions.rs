@@ -19,7 +19,6 @@ use engine::{AuthzTask, Server, ServerOptions};
 use mqtt::{
     Packet, PacketId, PropertiesBuf, Property, ProtocolVersion, Publish, QoS, SubscribeOptions,
 };
-use patterns::MultipartMessage;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::iter;
@@ -30,6 +29,7 @@ use tokio::runtime::Builder;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until, timeout};
+use zmtp_sp::MultipartMessage;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longer than it takes to hear of something.

@@ -9,9 +9,9 @@ use crate::links::local_session::{LinkIdentity, row_subscription};
 use crate::links::option_rows::{LinkTlsSettings, check_retry};
 use broker::authentication::SecretBytes;
 use mqtt::{QoS, SubscribeOptions};
-use patterns::{MessageLimits, PlainCredentials, ProtocolFamily, RoutingStrategy, SocketType};
 use std::sync::Arc;
 use std::time::Duration;
+use zmtp_sp::{MessageLimits, PlainCredentials, ProtocolFamily, RoutingStrategy, SocketType};
 
 pub(crate) use super::rows::{IN_ROWS, OUT_ROWS, ROWS};
 

@@ -3,9 +3,9 @@
 use super::address::SocketAddress;
 use super::settings::GatewaySettings;
 use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
-use carrier::WebSocketUpgrade;
 use engine::websocket::{AllowedOrigins, HEAD_BYTES_MAX, WebSocketSite, accept_upgrade};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use transport::WebSocketUpgrade;
 
 /// Request line of NNG 1.6 for a URL without a path, which is not valid HTTP.
 const NO_PATH: &[u8] = b"GET  ";

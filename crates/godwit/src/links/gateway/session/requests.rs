@@ -6,8 +6,8 @@ use super::super::pending_requests::OutboundRequest;
 use super::*;
 use crate::links::metrics::LinkDropReason;
 use mqtt::{Property, Publish, QoS};
-use patterns::{MultipartMessage, ProtocolFamily, RoutingStrategy};
 use tokio::time::Instant;
+use zmtp_sp::{MultipartMessage, ProtocolFamily, RoutingStrategy};
 
 impl GatewaySession {
     /// A request of MQTT goes to sockets, and what they answer to its response topic.

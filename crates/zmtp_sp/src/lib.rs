@@ -114,8 +114,12 @@ pub enum SocketProtocol {
 
 impl SocketProtocol {
     /// Creates a connection of nanomsg or NNG over the given transport.
-    pub fn sp(pattern: SocketType, carrier: SpTransport, limits: MessageLimits) -> SocketProtocol {
-        SocketProtocol::Sp(sp::SpCodec::new(pattern, carrier, limits))
+    pub fn sp(
+        pattern: SocketType,
+        transport: SpTransport,
+        limits: MessageLimits,
+    ) -> SocketProtocol {
+        SocketProtocol::Sp(sp::SpCodec::new(pattern, transport, limits))
     }
 
     /// Creates a connection of ZeroMQ. With passwords the listening side is the server of PLAIN
@@ -200,9 +204,9 @@ fn decode_in_pieces(
 ) -> (VecDeque<SocketEvent>, Result<(), SocketError>) {
     let limits = MessageLimits { message_bytes_max: 1024 };
     let at = usize::from(which >> 3);
-    let sp = |carrier| {
+    let sp = |transport| {
         let all: Vec<SocketType> = SocketType::all(ProtocolFamily::Sp).collect();
-        SocketProtocol::sp(all[at % all.len()], carrier, limits)
+        SocketProtocol::sp(all[at % all.len()], transport, limits)
     };
     let plain = PlainCredentials { user_name: "u".into(), password: b"p"[..].into() };
     let zmtp = |plain, listens| {

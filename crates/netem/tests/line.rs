@@ -4,7 +4,7 @@
 #[path = "../../godwit/src/identity/contract/installed.rs"]
 mod installed;
 
-use badline::{
+use netem::{
     CLIENT_ADDRESS, IMPAIRED_SERVER_ADDRESS, ImpairedNetwork, NetworkConditions, SERVER_ADDRESS,
 };
 use std::io::{ErrorKind, Read, Write};
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 fn line(weather: NetworkConditions) -> Option<ImpairedNetwork> {
-    if let Some(why) = badline::unavailable_reason() {
+    if let Some(why) = netem::unavailable_reason() {
         installed::leave_out(&why);
         return None;
     }

@@ -7,7 +7,7 @@ mod replay;
 
 #[test]
 fn probe_takes_its_corpus() {
-    replay::replay("patterns", probe);
+    replay::replay("zmtp_sp", probe);
 }
 
 const LIMITS: MessageLimits = MessageLimits { message_bytes_max: 100_000 };

@@ -1,4 +1,0 @@
-//! See `patterns::probe`.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| patterns::probe(bytes));
