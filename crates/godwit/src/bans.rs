@@ -11,11 +11,11 @@
 //! address = ["192.0.2.7", "2001:db8::/32"]
 //! ```
 
-use crate::config_source::{self, LineErrors, TomlReader, TomlValue};
-use crate::options::nearest::nearest_word;
 use crate::timestamp::UnixTimestamp;
 use broker::acl_rules::NamePattern;
 use broker::bans::{Ban, BanList, BanTarget};
+use config::nearest::nearest_word;
+use config::source::{self, LineErrors, TomlReader, TomlValue};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +23,8 @@ use toml::de::DeValue;
 
 /// Reads the file as it counts from `now` on.
 pub(crate) fn read_ban_file(path: &Path, now: UnixTimestamp) -> Result<BanList, Vec<String>> {
-    let bans = config_source::read(path, "file of bans (bans.file)", "TOML must be", |text| {
-        parse(text, now)
-    })?;
+    let bans =
+        source::read(path, "file of bans (bans.file)", "TOML must be", |text| parse(text, now))?;
     Ok(BanList::new(bans))
 }
 
@@ -60,9 +59,9 @@ fn read_ban(reader: &mut TomlReader<'_>, ban: &TomlValue<'_>, now: UnixTimestamp
     let mut reason: Arc<str> = Arc::from("");
     for (key, value) in table {
         match key.get_ref().as_ref() {
-            "address" => {
-                all.extend(reader.read_networks(value).into_iter().map(BanTarget::Address))
-            }
+            "address" => all.extend(
+                crate::acl::read_networks(reader, value).into_iter().map(BanTarget::Address),
+            ),
             "client_id" => {
                 let names = reader.read_texts(value, "client ids");
                 all.extend(names.iter().map(|name| BanTarget::ClientId(NamePattern::parse(name))));

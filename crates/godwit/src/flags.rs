@@ -2,7 +2,7 @@
 //! library: the tables are needed anyway, and clap, without its colours, made a bare program 270 KB
 //! larger and 290 KB heavier when idle.
 
-use crate::options::nearest::nearest_word;
+use config::nearest::nearest_word;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 

@@ -18,7 +18,6 @@ mod acl;
 mod bans;
 mod check;
 mod clients;
-mod config_source;
 #[cfg(feature = "remote")]
 mod control_runtime;
 mod event_log;
@@ -29,7 +28,7 @@ mod identity;
 mod import;
 #[cfg(feature = "bridge")]
 mod links;
-mod listen_url;
+mod listener_socket;
 mod log_rate_limiter;
 mod logs;
 #[cfg(test)]
@@ -125,7 +124,7 @@ fn help() -> String {
 
 fn unknown_subcommand(name: &str) -> String {
     let names = SUBCOMMANDS.iter().map(|subcommand| subcommand.name);
-    match options::nearest::nearest_word(name, names) {
+    match config::nearest::nearest_word(name, names) {
         Some(meant) => format!("{name} is no subcommand, did you mean {meant}?"),
         None => format!("{name} is no subcommand, --help lists them all"),
     }

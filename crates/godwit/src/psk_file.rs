@@ -2,7 +2,7 @@
 //! `IDENTITY:KEY`, the key in hexadecimal, as mosquitto has it. Blank lines and lines that begin
 //! with `#` say nothing.
 
-use crate::config_source::{self, LineErrors};
+use config::source::{self, LineErrors};
 use engine::tls::psk::{IDENTITY_BYTES_MAX, KEY_BYTES_MAX, PskKeys};
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ type PskByIdentity = HashMap<Box<str>, Box<[u8]>>;
 
 /// Every line that is wrong, as a sentence.
 pub(crate) fn read_psk_file(path: &Path) -> Result<PskKeys, Vec<String>> {
-    let keys = config_source::read(path, "file of keys (tls.psk_file)", "identities are", parse)?;
+    let keys = source::read(path, "file of keys (tls.psk_file)", "identities are", parse)?;
     PskKeys::new(keys).map_err(|why| vec![format!("tls.psk_file: OpenSSL: {why}")])
 }
 

@@ -1,13 +1,12 @@
 //! `godwit serve`: options to a running broker, and signals to what they ask for.
 
-use crate::config_source::absolute_path;
 use crate::flags::{self, CliFlag};
 use crate::identity::Authenticator;
 #[cfg(feature = "gateway")]
 use crate::links::gateway;
 #[cfg(feature = "bridge")]
 use crate::links::{LinkDefinition, LinkSettings, LinkSupervisor, bridge::remote_session};
-use crate::listen_url::{BoundListener, ListenerSpec, SocketFile};
+use crate::listener_socket::{self, BoundListener, ListenerSpec, SocketFile};
 use crate::log_rate_limiter;
 use crate::logs::LogSubscriber;
 use crate::options::flags::OptionFlag;
@@ -15,9 +14,10 @@ use crate::options::settings::{ListenerSettings, ProgramSettings};
 use crate::options::{OptionPlan, OptionSources, environment};
 use crate::process_resources::ProcessResources;
 use crate::security::SecurityState;
-use crate::{VERSION, event_log, fail, fail_with_usage_error, host, listen_url, print};
+use crate::{VERSION, event_log, fail, fail_with_usage_error, host, print};
 use broker::options::Durability;
 use broker::{BrokerOptions, ShardCommand};
+use config::source::absolute_path;
 use engine::quic::QuicConfig;
 use engine::websocket::{AllowedOrigins, WebSocketSite};
 use engine::{Listener, ListenerTransport};
@@ -483,7 +483,7 @@ fn bind_listeners(settings: &ProgramSettings) -> Result<Vec<BoundListener>, Vec<
             mode: listener.transport.unix_mode,
         })
         .collect();
-    listen_url::bind(&wishes)
+    listener_socket::bind(&wishes)
 }
 
 fn banner(

@@ -1,9 +1,9 @@
 //! `godwit store check | export | import`: a data folder looked at, and carried to another one as
 //! lines of JSON. The broker that owns the folder must not run meanwhile; the lock sees to it.
 
-use crate::config_source::absolute_path;
 use crate::flags::{self, CliFlag};
 use crate::{fail, fail_with_usage_error, print};
+use config::source::absolute_path;
 use std::ffi::OsString;
 use std::fmt::{Display, Write as _};
 use std::io::{self, BufRead, BufWriter, Write};

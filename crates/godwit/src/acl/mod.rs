@@ -7,21 +7,32 @@ pub(crate) mod entry;
 mod mosquitto;
 mod rules;
 
-use crate::config_source::{self, LineErrors};
-use broker::acl_rules::{AclRule, AclRuleSet, TopicPattern, UserGroups};
+use broker::acl_rules::{AclRule, AclRuleSet, IpNetwork, TopicPattern, UserGroups};
+use config::source::{self, LineErrors, TomlReader, TomlValue};
 use std::path::Path;
 
 /// Reads a file by its name: what ends in `.toml` is ours. `ports` are those of the listeners, in
 /// their order; a unix socket has none.
 pub(crate) fn read_acl_file(path: &Path, ports: &[Option<u16>]) -> Result<AclRuleSet, Vec<String>> {
     let is_ours = path.extension().is_some_and(|extension| extension == "toml");
-    let rules = config_source::read(path, "ACL file (acl.file)", "topics and names are", |text| {
-        match is_ours {
+    let rules =
+        source::read(path, "ACL file (acl.file)", "topics and names are", |text| match is_ours {
             true => rules::read(text, ports),
             false => mosquitto::read(text).map(|rules| (rules, UserGroups::default())),
-        }
-    });
+        });
     rules.map(|(rules, members)| AclRuleSet::new(rules).with_members(members))
+}
+
+/// Reads an address or a network, or a list of them.
+pub(crate) fn read_networks(reader: &mut TomlReader<'_>, value: &TomlValue<'_>) -> Vec<IpNetwork> {
+    reader.read_parsed(value, "addresses like \"10.0.0.0/8\"", |text| {
+        IpNetwork::parse(text).ok_or_else(|| {
+            format!(
+                "{text:?} is neither an address nor a network, use one like \"192.0.2.7\" or \
+                 \"2001:db8::/32\""
+            )
+        })
+    })
 }
 
 /// A text is understood, or told by line, whichever format it is taken for.

@@ -5,8 +5,8 @@
 //! Words end at blanks, and only there; a filter and a name have them inside. Blanks and tabs
 //! behind a line, and around a filter or a name, are not part of it.
 
-use crate::config_source::LineErrors;
 use broker::acl_rules::{AclRule, NamePattern, TopicPattern};
+use config::source::LineErrors;
 
 pub(super) fn read(text: &str) -> Result<Vec<AclRule>, LineErrors> {
     // User denials, user grants, pattern denials, pattern grants.

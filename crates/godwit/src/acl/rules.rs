@@ -21,10 +21,10 @@
 //! retain = false
 //! ```
 
-use crate::config_source::{LineErrors, TomlReader, TomlValue};
-use crate::options::nearest::nearest_word;
 use broker::ListenerId;
 use broker::acl_rules::{AclRule, NamePattern, TopicPattern, UserGroups};
+use config::nearest::nearest_word;
+use config::source::{LineErrors, TomlReader, TomlValue};
 use std::collections::HashMap;
 use toml::de::{DeTable, DeValue};
 
@@ -120,7 +120,7 @@ impl AclFileParser<'_, '_> {
                     rule.allows = name == "allow";
                     action = Some(value);
                 }
-                "address" => rule.addresses = self.reader.read_networks(value),
+                "address" => rule.addresses = super::read_networks(&mut self.reader, value),
                 "anonymous" => rule.anonymous_only = self.read_bool(value),
                 "client_id" => rule.client_ids = self.read_names(value),
                 "group" => {

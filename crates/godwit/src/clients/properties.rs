@@ -1,7 +1,7 @@
 //! `-D COMMAND NAME VALUE`: the properties that a user gives by hand. What may stand where comes
 //! from the codec's table.
 
-use crate::options::nearest::nearest_word;
+use config::nearest::nearest_word;
 use mqtt::property::{PROPERTIES, PropertyKind, PropertyRepeats, PropertyRow, WILL};
 use mqtt::{PacketType, PropertiesBuf, Property};
 

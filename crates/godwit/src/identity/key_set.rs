@@ -4,7 +4,7 @@
 //! secret, whatever a token says of itself.
 
 use super::base64::Base64Variant;
-use crate::config_source::describe_read_error;
+use config::source::describe_read_error;
 use ring::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use ring::{hmac, rsa};
 use serde_json::Value;

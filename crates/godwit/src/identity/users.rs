@@ -5,9 +5,9 @@ use super::backend::{AuthBackend, BackendOutcome, BackendReply};
 use super::password_hash::PasswordHash;
 use super::scram::{self, ScramExchange, ScramVerifier};
 use super::verified_cache::VerifiedCache;
-use crate::config_source::{self, LineErrors};
 use broker::authentication::{Principal, SecretBytes};
 use broker::{AuthRequest, AuthStep};
+use config::source::{self, LineErrors};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -34,7 +34,7 @@ const LINE_BYTES_MAX: usize = 128 * 1024;
 impl UserFile {
     /// Every line that is wrong, as a sentence.
     pub(crate) fn read(path: &Path) -> Result<UserFile, Vec<String>> {
-        config_source::read(path, "user file (auth.users)", "user names are", UserFile::parse)
+        source::read(path, "user file (auth.users)", "user names are", UserFile::parse)
     }
 
     fn parse(text: &str) -> Result<UserFile, LineErrors> {

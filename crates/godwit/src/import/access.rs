@@ -151,7 +151,7 @@ pub(super) fn may_decide_about_access(key: &str) -> bool {
 
 /// Whether a listener may say for itself who comes in without proof.
 fn has_listener_override(key: &str) -> bool {
-    table::find(key).is_some_and(table::OptionRow::is_listeners)
+    table::find(key).is_some_and(table::is_listener_option)
 }
 
 /// Once everything is known: who may come in without proof, on all listeners and on each.

@@ -202,7 +202,7 @@ fn decode(bytes: &[u8]) -> Result<String, (usize, String)> {
             let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
             if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
                 let why = "a NUL character: no text file has any, save it as UTF-8";
-                return Err((crate::config_source::line_at(bytes, at), why.to_string()));
+                return Err((config::source::line_at(bytes, at), why.to_string()));
             }
             String::from_utf8_lossy(bytes).into_owned()
         }

@@ -11,8 +11,8 @@ use super::row::unknown_row;
 use super::row::{ImportRow, ImportTarget, ImportValue, ValueReader};
 use super::rules::DraftRule;
 use super::table::mosquitto_access::ListenerScope;
-use crate::options::table::{self, OptionRow as Option_};
-use crate::options::value::{NumberUnit, OptionKind, OptionValue};
+use crate::options::table::{self, ProgramOption};
+use config::value::{NumberUnit, OptionKind, OptionValue};
 use std::collections::BTreeSet;
 
 /// A `key = value` of the written file.
@@ -384,7 +384,7 @@ pub(super) fn build_option(
     said: ImportValue,
     note: String,
 ) -> Result<DraftSetting, String> {
-    let row: Option<&Option_> = table::find(key);
+    let row: Option<&ProgramOption> = table::find(key);
     let row = row.ok_or_else(|| format!("this build of godwit has no {key}"))?;
     if key == "tls.psk_file" && !cfg!(feature = "psk") {
         return Err(format!("{key} needs a build with --features psk"));

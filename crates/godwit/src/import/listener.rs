@@ -5,7 +5,7 @@ use super::draft::{
     ConfigDraft, DraftSetting, UnsupportedKey, build_option, put_implied, put_setting,
 };
 use super::row::ImportValue;
-use crate::listen_url::ListenUrl;
+use config::listen_url::ListenUrl;
 
 /// Requirements of the original for clients. An importer sets them from its input, whether or not
 /// it can carry them over: `check` compares the written options with them.

@@ -209,7 +209,7 @@ fn parse_arguments(arguments: &[OsString]) -> Result<Option<ImportCommand>, Vec<
         && !PROJECTS.iter().any(|project| project.name == from)
     {
         let names: Vec<&str> = PROJECTS.iter().map(|project| project.name).collect();
-        let right = crate::options::value::one_of(&names);
+        let right = config::value::one_of(&names);
         return Err(vec![format!("--from {from}: there is no such kind, use {right}")]);
     }
     let out = named("--out").map(|used| PathBuf::from(used.value()));

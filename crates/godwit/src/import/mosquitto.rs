@@ -6,7 +6,7 @@ use super::draft::ConfigDraft;
 use super::row::ImportRow;
 use super::table::mosquitto::{BRIDGES, ROWS};
 use super::table::mosquitto_access::ACCESS;
-use crate::options::nearest::nearest_word;
+use config::nearest::nearest_word;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 

@@ -7,7 +7,7 @@
 use super::config_tree::{ConfigEntry, ConfigNode, ConfigTree};
 use super::draft::{ConfigDraft, UnsupportedKey};
 use super::hocon::MISSING_INCLUDE;
-use crate::options::nearest::nearest_word;
+use config::nearest::nearest_word;
 
 pub(super) struct ImportRow {
     pub(super) key: &'static str,

@@ -8,8 +8,8 @@ use super::clients::{self, ClientCondition};
 use super::config_tree::{ConfigNode, ConfigTree, SourceLocation};
 use super::draft::{ConfigDraft, UnsupportedKey};
 use super::erlang_terms::{ErlangTerm, TermReader};
-use crate::options::value::quote;
 use broker::acl_rules::TopicPattern;
+use config::value::quote;
 
 /// A rule to write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

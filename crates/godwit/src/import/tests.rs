@@ -54,7 +54,7 @@ fn every_row_leads_to_an_option() {
                 assert!(table::find(key).is_some(), "{} leads to {key}", row.key);
             }
             row::ImportTarget::Listener(key, _) => {
-                let found = table::find(key).is_some_and(table::OptionRow::is_listeners);
+                let found = table::find(key).is_some_and(table::is_listener_option);
                 assert!(found, "{} leads to {key}", row.key);
             }
             #[cfg(feature = "bridge")]
@@ -266,12 +266,9 @@ fn no_bytes_bring_the_reader_down() {
         for kind in &kinds {
             if let Ok(draft) = text(&source, *kind) {
                 let written = write::write_options(&draft, "t.conf");
-                assert!(
-                    crate::config_source::parse_toml(&written).is_ok(),
-                    "{source}\n->\n{written}"
-                );
+                assert!(config::source::parse_toml(&written).is_ok(), "{source}\n->\n{written}");
                 let rules = write::write_rules(&draft, "t.conf");
-                assert!(crate::config_source::parse_toml(&rules).is_ok(), "{source}\n->\n{rules}");
+                assert!(config::source::parse_toml(&rules).is_ok(), "{source}\n->\n{rules}");
             }
         }
     }

@@ -7,7 +7,7 @@ use super::draft::{ConfigDraft, DraftSetting};
 use super::listener::DraftListener;
 use crate::identity::password_hash::PasswordHash;
 use crate::options::table;
-use crate::options::value::quote;
+use config::value::quote;
 use std::fmt::Write as _;
 
 /// The main file.

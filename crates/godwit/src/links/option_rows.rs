@@ -1,8 +1,8 @@
 //! Options that bridges, gateways and sinks have alike: their rows, and how they fit each other.
 //! What only some words of differ says them itself.
 
-use crate::options::table::{OptionRow, count};
-use crate::options::value::{OptionKind, OptionValue};
+use config::row::{OptionRow, count};
+use config::value::{OptionKind, OptionValue};
 use std::path::PathBuf;
 
 /// TLS options of a link.

@@ -66,7 +66,7 @@ impl LogOutput {
 
 fn open_file(path: &Path) -> Result<File, String> {
     let file = File::options().append(true).create(true).open(path);
-    let whole = crate::config_source::absolute_path(path);
+    let whole = config::source::absolute_path(path);
     file.map_err(|error| {
         format!("{}: the log file (log.file) cannot be opened: {error}", whole.display())
     })

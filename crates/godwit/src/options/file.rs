@@ -2,11 +2,11 @@
 
 use super::RawOption;
 use super::table::listeners::SECTIONS;
-use super::table::{self, OptionRow};
-use super::value::{OptionKind, ValueError};
+use super::table::{self, ProgramOption};
 use super::{GroupOptions, ListenerOptions, OptionError, OptionOrigin, OptionPlan, unknown_option};
-use crate::config_source::{line_at, parse_toml, text_of};
-use crate::listen_url::ListenUrl;
+use config::listen_url::ListenUrl;
+use config::source::{line_at, parse_toml, text_of};
+use config::value::{OptionKind, ValueError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub(super) fn read_file(path: &Path, plan: &mut OptionPlan, wrongs: &mut Vec<Opt
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) => {
-            let whole = crate::config_source::absolute_path(path);
+            let whole = config::source::absolute_path(path);
             let origin = OptionOrigin::Flag(format!("--config {}", whole.display()));
             wrongs.push(OptionError { origin, why: format!("the file cannot be read: {error}") });
             return;
@@ -98,8 +98,8 @@ impl OptionFileReader<'_> {
         if let Some(row) = table::find(key) {
             return self.read_option(row, at, value);
         }
-        let in_section = |row: &&OptionRow| !row.section().is_empty() && row.section() == key;
-        let names: Vec<&str> = table::rows().filter(in_section).map(OptionRow::name).collect();
+        let in_section = |row: &&ProgramOption| !row.section().is_empty() && row.section() == key;
+        let names: Vec<&str> = table::rows().filter(in_section).map(ProgramOption::name).collect();
         match value.get_ref() {
             _ if names.is_empty() => {
                 self.report_error(at.start, self.describe_unknown_key(key, value))
@@ -135,10 +135,11 @@ impl OptionFileReader<'_> {
                     Err(why) => self.report_error(value.span().start, format!("url: {why}")),
                 },
                 (section, DeValue::Table(options)) => {
-                    let whose = ("listener", OptionRow::is_listeners as fn(&OptionRow) -> bool);
+                    let whose =
+                        ("listener", table::is_listener_option as fn(&ProgramOption) -> bool);
                     self.read_override_section(&mut own.given, whose.0, whose.1, section, options);
                 }
-                (key, _) if table::find(key).is_some_and(OptionRow::is_listeners) => {
+                (key, _) if table::find(key).is_some_and(table::is_listener_option) => {
                     self.read_override(&mut own.given, key, name.span().start, value);
                 }
                 (other, _) => {
@@ -178,10 +179,10 @@ impl OptionFileReader<'_> {
             match (&**name.get_ref(), value.get_ref()) {
                 ("name", DeValue::String(name)) => own.name = name.to_string(),
                 (section, DeValue::Table(options)) => {
-                    let whose = ("group", OptionRow::is_groups as fn(&OptionRow) -> bool);
+                    let whose = ("group", table::is_group_option as fn(&ProgramOption) -> bool);
                     self.read_override_section(&mut own.given, whose.0, whose.1, section, options);
                 }
-                (key, _) if table::find(key).is_some_and(OptionRow::is_groups) => {
+                (key, _) if table::find(key).is_some_and(table::is_group_option) => {
                     self.read_override(&mut own.given, key, name.span().start, value);
                 }
                 (other, _) => {
@@ -202,7 +203,7 @@ impl OptionFileReader<'_> {
         &mut self,
         given: &mut BTreeMap<&'static str, RawOption>,
         whose: &str,
-        is_one: fn(&OptionRow) -> bool,
+        is_one: fn(&ProgramOption) -> bool,
         section: &str,
         options: &DeTable<'_>,
     ) {
@@ -238,7 +239,7 @@ impl OptionFileReader<'_> {
 
     fn read_option(
         &mut self,
-        row: &'static OptionRow,
+        row: &'static ProgramOption,
         at: Range<usize>,
         value: &Spanned<DeValue<'_>>,
     ) {
@@ -255,8 +256,8 @@ impl OptionFileReader<'_> {
     /// An unknown section is named once, not once a key.
     fn describe_unknown_key(&self, key: &str, value: &Spanned<DeValue<'_>>) -> String {
         let sections =
-            || table::rows().map(OptionRow::section).filter(|section| !section.is_empty());
-        match (value.get_ref(), super::nearest::nearest_word(key, sections())) {
+            || table::rows().map(ProgramOption::section).filter(|section| !section.is_empty());
+        match (value.get_ref(), config::nearest::nearest_word(key, sections())) {
             (DeValue::Table(_), Some(meant)) if !key.contains('.') => {
                 format!("[{key}] is no section, did you mean [{meant}]?")
             }

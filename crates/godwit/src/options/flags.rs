@@ -1,8 +1,8 @@
 //! The strongest layer: flags. `--set` takes every option; a few have a flag of their own.
 
-use super::table::{self, OptionRow};
-use super::value::OptionValue;
+use super::table::{self, ProgramOption};
 use super::{OptionError, OptionOrigin, OptionPlan, RawOption, unknown_option};
+use config::value::OptionValue;
 
 /// A flag that sets an option: `--set key=value`, or `--listen URL` as `listen`.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub(super) fn apply_flags(
 fn read_flag(
     flag: &OptionFlag,
     plan: &OptionPlan,
-) -> Result<(&'static OptionRow, OptionValue), String> {
+) -> Result<(&'static ProgramOption, OptionValue), String> {
     let Some(given) = &flag.value else {
         return Err("there is no \"=\", use --set key=value".to_string());
     };
@@ -68,7 +68,7 @@ fn read_flag(
 }
 
 /// `shared.strategies.billing` is the entry `billing` of the map `shared.strategies`.
-fn map_entry(key: &str) -> Option<(&'static OptionRow, &str)> {
+fn map_entry(key: &str) -> Option<(&'static ProgramOption, &str)> {
     table::rows().filter(|row| row.kind.is_map()).find_map(|row| {
         let entry = key.strip_prefix(row.key)?.strip_prefix('.')?;
         Some((row, entry))

@@ -8,7 +8,7 @@ use crate::links::gateway::settings::{GatewaySettings, IN_ROWS, OUT_ROWS, ROWS};
 use crate::links::gateway::{GatewayRuleSettings, SocketAddress};
 use crate::links::local_session;
 use crate::links::option_rows::LIMIT_KEYS;
-use crate::listen_url::{ListenHost, ListenUrl};
+use config::listen_url::{ListenHost, ListenUrl};
 use toml::de::DeTable;
 
 pub(crate) type GatewayOptions = LinkOptions<GatewaySettings>;

@@ -6,10 +6,10 @@
 
 use super::file::OptionFileReader;
 use super::settings::{AnonymousAccess, ListenerSettings, ProgramSettings};
-use super::table::OptionRow;
-use super::value::OptionKind;
 use super::{OptionError, OptionOrigin, OptionPlan};
-use crate::listen_url::{ListenHost, ListenUrl};
+use config::listen_url::{ListenHost, ListenUrl};
+use config::row::OptionRow;
+use config::value::OptionKind;
 use std::net::IpAddr;
 use toml::de::DeTable;
 

@@ -1,9 +1,9 @@
 //! What `[[bridge]]`, `[[gateway]]` and `[[sink]]` have in common in a file.
 
 use super::file::OptionFileReader;
-use super::table::OptionRow;
-use super::value::{OptionValue, ValueError};
-use super::{OptionOrigin, OptionPlan, RawOption, nearest};
+use super::{OptionOrigin, OptionPlan, RawOption};
+use config::row::OptionRow;
+use config::value::{OptionValue, ValueError};
 use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -124,7 +124,7 @@ impl OptionFileReader<'_> {
         let LinkTables { rows, limit_keys } = tables;
         let Some(row) = find_row(rows, key) else {
             let names = rows.iter().map(|row| row.key).chain(limit_keys.iter().copied());
-            let why = match nearest::nearest_word(key, names.clone()) {
+            let why = match config::nearest::nearest_word(key, names.clone()) {
                 Some(meant) => format!("{key} is no option of it, did you mean {meant}?"),
                 None => {
                     let names: Vec<&str> = rows.iter().map(|row| row.key).collect();

@@ -14,7 +14,6 @@ pub(crate) mod flags;
 mod gateways;
 pub(crate) mod imported;
 pub(crate) mod links;
-pub(crate) mod nearest;
 pub(crate) mod option_text;
 pub(crate) mod rules;
 pub(crate) mod settings;
@@ -22,7 +21,6 @@ pub(crate) mod settings;
 mod sinks;
 pub(crate) mod table;
 pub(crate) mod topics;
-pub(crate) mod value;
 
 #[cfg(test)]
 mod tests;
@@ -33,14 +31,14 @@ use crate::links::gateway::settings::GatewaySettings;
 use crate::links::{bridge::settings::BridgeSettings, local_session};
 #[cfg(feature = "sink")]
 use crate::links::{events::needed_delivery_events, sink::settings::SinkSettings};
-use crate::listen_url::ListenUrl;
 use broker::client_groups::{ClientGroup, ClientGroupCounter};
+use config::listen_url::ListenUrl;
+use config::value::OptionValue;
 use settings::{ListenerAccessFlags, ListenerSettings, ProgramSettings};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use table::OptionRow;
-use value::OptionValue;
+use table::ProgramOption;
 
 /// Sources of the option layers.
 #[derive(Clone, Debug, Default)]
@@ -136,7 +134,7 @@ impl OptionPlan {
         if wrongs.is_empty() { Ok(plan) } else { Err(wrongs) }
     }
 
-    pub(crate) fn value(&self, row: &OptionRow) -> OptionValue {
+    pub(crate) fn value(&self, row: &ProgramOption) -> OptionValue {
         self.given.get(row.key).map_or_else(|| row.default_value(), |given| given.value.clone())
     }
 
@@ -268,7 +266,7 @@ impl OptionPlan {
     }
 
     /// The rows whose value is not the default one, with where it comes from.
-    pub(crate) fn changed(&self) -> impl Iterator<Item = (&'static OptionRow, &RawOption)> {
+    pub(crate) fn changed(&self) -> impl Iterator<Item = (&'static ProgramOption, &RawOption)> {
         table::rows().filter_map(|row| {
             let given = self.given.get(row.key)?;
             (given.value != row.default_value()).then_some((row, given))
@@ -356,7 +354,7 @@ impl OptionPlan {
         }
     }
 
-    fn set_value(&mut self, row: &'static OptionRow, value: OptionValue, origin: OptionOrigin) {
+    fn set_value(&mut self, row: &'static ProgramOption, value: OptionValue, origin: OptionOrigin) {
         self.given.insert(row.key, RawOption { value, origin });
     }
 }
@@ -394,7 +392,7 @@ impl fmt::Display for OptionError {
 /// "x is no option", with the key that was probably meant.
 fn unknown_option(key: &str) -> String {
     let last = key.rsplit('.').next().unwrap_or(key);
-    let by_key = nearest::nearest_word(key, table::rows().map(|row| row.key));
+    let by_key = config::nearest::nearest_word(key, table::rows().map(|row| row.key));
     // Somebody who remembers the name but not its section.
     let by_name = || table::rows().find(|row| row.name() == last).map(|row| row.key);
     match by_key.or_else(by_name) {

@@ -1,6 +1,7 @@
 //! What the table says in words: `--help`, `docs/options.md`, the sample file.
 
-use super::table::{OptionRow, rows};
+use super::table::{ProgramOption, is_group_option, is_listener_option, rows};
+use config::row::OptionRow;
 use std::fmt::Write as _;
 
 /// The options as `--help` lists them.
@@ -160,13 +161,13 @@ fn own_row<S>(row: &OptionRow<S>) -> String {
     text
 }
 
-fn markdown_row(row: &OptionRow) -> String {
+fn markdown_row(row: &ProgramOption) -> String {
     let mut text = format!("\n### `{}`\n\n{}.", row.key, capital(row.short));
     if !row.long.is_empty() {
         let _ = write!(text, " {}", row.long);
     }
     let mut text = wrap(&text, "");
-    let own = match (row.is_listeners(), row.is_groups()) {
+    let own = match (is_listener_option(row), is_group_option(row)) {
         (true, true) => "Also in a `[[listener]]` or `[[group]]`, for that one alone.\n",
         (true, false) => "Also in a `[[listener]]`, for that one alone.\n",
         (false, true) => "Also in a `[[group]]`, for that one alone.\n",

@@ -2,11 +2,11 @@
 
 use super::file::OptionFileReader;
 use super::links::{LinkOptions, LinkTables, check_name, defaults};
-use super::table::OptionRow;
-use super::value::{NumberUnit, OptionKind, OptionValue};
-use super::{OptionError, OptionOrigin, OptionPlan, nearest};
+use super::{OptionError, OptionOrigin, OptionPlan};
 use broker::limits::LINK_IDS;
 use broker::rules::{PublishAction, Rule, RuleActions, SendAction};
+use config::row::OptionRow;
+use config::value::{NumberUnit, OptionKind, OptionValue};
 use mqtt::QoS;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -420,7 +420,7 @@ impl OptionPlan {
                 if known.iter().any(|known| known == name) {
                     continue;
                 }
-                let meant = nearest::nearest_word(name, known.iter().map(String::as_str));
+                let meant = config::nearest::nearest_word(name, known.iter().map(String::as_str));
                 let hint = match (meant, known.is_empty()) {
                     (Some(meant), _) => format!("did you mean {meant}?"),
                     (None, false) => format!("there are {}", known.join(", ")),

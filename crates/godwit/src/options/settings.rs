@@ -7,10 +7,10 @@ use crate::links::bridge::settings::BridgeSettings;
 use crate::links::gateway::settings::GatewaySettings;
 #[cfg(feature = "sink")]
 use crate::links::sink::settings::SinkSettings;
-use crate::listen_url::ListenUrl;
 use crate::security::SecuritySettings;
 use broker::namespace::NamespaceTemplate;
 use broker::options::{BrokerOptions, TraceFilter};
+use config::listen_url::ListenUrl;
 use engine::proxy::ProxyVersions;
 use engine::quic::QuicOptions;
 use engine::tls::{ClientCertificateMode, TlsFiles};

@@ -2,10 +2,11 @@
 
 use super::flags::OptionFlag;
 use super::settings::ProgramSettings;
-use super::table::{self, OptionRow, rows};
-use super::value::OptionKind;
+use super::table::{self, ProgramOption, rows};
 use super::{OptionChanges, OptionPlan, OptionSources, option_text};
 use broker::options::{BrokerOptions, QueuePolicy, SharedStrategy};
+use config::row::OptionRow;
+use config::value::OptionKind;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -77,7 +78,7 @@ fn the_table_has_the_brokers_defaults() {
 }
 
 /// A value that is not the default.
-fn other(row: &OptionRow) -> String {
+fn other(row: &ProgramOption) -> String {
     match row.kind {
         OptionKind::Bool => (row.default == "false").to_string(),
         OptionKind::Choice(words) => {
@@ -108,7 +109,7 @@ fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
     let before = OptionPlan::default().settings(MEMORY);
     let mut set = BTreeSet::new();
     // Without OpenSSL it takes nothing.
-    let takes = |row: &&OptionRow| cfg!(feature = "psk") || row.key != "tls.psk_file";
+    let takes = |row: &&ProgramOption| cfg!(feature = "psk") || row.key != "tls.psk_file";
     for row in rows().filter(takes) {
         let mut after = before.clone();
         (row.set)(&mut after, &row.kind.read_text(&other(row)).unwrap());
@@ -172,7 +173,7 @@ fn ranges_hold_at_both_ends() {
         if let Some((word, number)) = word {
             assert_eq!(
                 row.kind.read_text(word).unwrap(),
-                super::value::OptionValue::Number(number)
+                config::value::OptionValue::Number(number)
             );
         }
     }

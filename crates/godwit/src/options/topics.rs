@@ -4,14 +4,14 @@
 use super::OptionPlan;
 use super::file::OptionFileReader;
 use super::links::{LinkOptions, LinkTables, check_name};
-use super::table::{EXPIRY, OptionRow, TIB, bytes, count};
-use super::value::{NumberUnit, OptionKind};
 use broker::authz::AclAction;
 use broker::auto_subscription::AutoSubscription;
 use broker::caches::CacheConfig;
 use broker::limits::CACHE_ANSWER_MESSAGES_MAX;
 use broker::preset::PresetSession;
 use broker::rewrite::TopicRewrite;
+use config::row::{EXPIRY, OptionRow, TIB, bytes, count};
+use config::value::{NumberUnit, OptionKind};
 use mqtt::{QoS, SubscribeOptions};
 use toml::de::DeTable;
 

@@ -8,9 +8,9 @@ use crate::links::option_rows::{
     ANY, HOST_CAS, LinkTlsSettings, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key,
 };
 use crate::links::topic_map::TopicMap;
-use crate::options::table::{EXPIRY, OptionRow, count};
-use crate::options::value::{NumberUnit, OptionKind};
 use broker::authentication::SecretBytes;
+use config::row::{EXPIRY, OptionRow, count};
+use config::value::{NumberUnit, OptionKind};
 use mqtt::{ProtocolVersion, QoS};
 use std::sync::Arc;
 use std::time::Duration;

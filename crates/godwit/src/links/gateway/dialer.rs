@@ -6,7 +6,7 @@ use super::unacked_bytes::{MeteredSocket, UnackedBytes};
 use super::upgrade;
 use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
 use crate::links::{ClientTlsCell, ServerTlsCell, backoff, lock};
-use crate::listen_url::{SocketFile, bind_path};
+use crate::listener_socket::{SocketFile, bind_path};
 use crate::pause_aware_timeout::timeout;
 use socket2::{SockRef, TcpKeepalive};
 use std::io;

@@ -8,10 +8,10 @@ use crate::links::bridge::relay::RetainedPolicy;
 use crate::links::bridge::settings::TOPIC;
 use crate::links::option_rows::{ANY, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key};
 use crate::options::table::listeners::mode as file_mode;
-use crate::options::table::{OptionRow, bytes, count};
-use crate::options::value::{OptionKind, OptionValue};
 use broker::authentication::SecretBytes;
 use broker::limits::LINK_IDS;
+use config::row::{OptionRow, bytes, count};
+use config::value::{OptionKind, OptionValue};
 use zmtp_sp::{ProtocolFamily, SocketType};
 
 const PLACES: OptionKind = OptionKind::List {

@@ -5,7 +5,7 @@ use super::rules::GatewayRuleSettings;
 use super::settings::{GatewaySettings, IN_ROWS, OUT_ROWS, ROWS};
 use crate::links::metrics::LinkDropReason;
 use crate::options::links::defaults;
-use crate::options::table::OptionRow;
+use config::row::OptionRow;
 use mqtt::{Properties, Publish, QoS};
 
 /// With its defaults, and what these lines say.

@@ -13,9 +13,9 @@ use crate::links::events::NAMES;
 use crate::links::option_rows::{
     ANY, HOST_CAS, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key,
 };
-use crate::options::table::{OptionRow, count};
-use crate::options::value::{NumberUnit, OptionKind};
 use broker::authentication::SecretBytes;
+use config::row::{OptionRow, count};
+use config::value::{NumberUnit, OptionKind};
 
 const TEMPLATE: OptionKind =
     OptionKind::Text { of: "text with ${topic} and the like", check: check_template };

@@ -5,7 +5,7 @@ use super::message::{MessageField, MessageValue, SinkMessage};
 use super::rotation::{FileInode, inode_at};
 use super::settings::InsertStatement;
 use super::worker::BlockingSink;
-use crate::config_source::absolute_path;
+use config::source::absolute_path;
 use rusqlite::types::Value as Bound;
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, params_from_iter};
 use std::path::PathBuf;

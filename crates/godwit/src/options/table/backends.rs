@@ -1,11 +1,12 @@
 //! Options of all servers that are asked who a client is and what it may do.
 
-use super::{OptionRow, count};
-use crate::options::value::OptionKind;
+use super::ProgramOption;
+use config::row::{OptionRow, count};
+use config::value::OptionKind;
 
 const PATH: OptionKind = OptionKind::Text { of: "a path", check: |_| Ok(()) };
 
-pub(super) const ROWS: &[OptionRow] = &[
+pub(super) const ROWS: &[ProgramOption] = &[
     OptionRow {
         key: "auth.backend_ca",
         kind: PATH,

@@ -1,9 +1,10 @@
 //! Options of a connection: its greeting, its packets, its bytes.
 
-use super::{ANY, GIB, KIB, OptionRow, bytes, count};
-use crate::options::value::{NumberUnit, OptionKind};
+use super::ProgramOption;
+use config::row::{ANY, GIB, KIB, OptionRow, bytes, count};
+use config::value::{NumberUnit, OptionKind};
 
-pub(super) const ROWS: &[OptionRow] = &[
+pub(super) const ROWS: &[ProgramOption] = &[
     OptionRow {
         key: "connect.client_id_bytes_max",
         kind: count(23, 65_535, "bytes"),

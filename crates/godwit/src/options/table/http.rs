@@ -1,12 +1,13 @@
 //! Options of the servers that are asked by HTTP.
 
-use super::OptionRow;
+use super::ProgramOption;
 use crate::identity::remote::http_call::{HttpAnswerFormat, HttpParamPlacement};
 use crate::identity::remote::http_client::{SCHEMES, check_header};
 use crate::identity::remote::server_url::{ServerUrl, has_dot_segments};
 use crate::identity::remote::template::AuthTemplate;
-use crate::options::value::{NumberUnit, OptionKind, OptionValue};
 use broker::authentication::SecretBytes;
+use config::row::OptionRow;
+use config::value::{NumberUnit, OptionKind, OptionValue};
 
 const HTTP_URL: OptionKind =
     OptionKind::Text { of: "a URL", check: |text| check_url(text, parse_client) };
@@ -88,7 +89,7 @@ fn form(value: &OptionValue) -> HttpParamPlacement {
 }
 
 /// Options of the server that is asked for permissions.
-pub(super) const ACL: &[OptionRow] = &[
+pub(super) const ACL: &[ProgramOption] = &[
     OptionRow {
         key: "acl.http_answer",
         kind: ANSWERS,
@@ -171,7 +172,7 @@ pub(super) const ACL: &[OptionRow] = &[
     },
 ];
 
-pub(super) const ROWS: &[OptionRow] = &[
+pub(super) const ROWS: &[ProgramOption] = &[
     OptionRow {
         key: "auth.http_acl",
         kind: OptionKind::Bool,

@@ -1,15 +1,16 @@
 //! Options of who and how much may come in by one listener. All of them may also stand in a
 //! `[[listener]]`, for that one alone, and some in a `[[group]]`.
 
-use super::{GIB, OptionRow};
-use crate::options::value::{NumberUnit, OptionKind};
+use super::ProgramOption;
+use config::row::{GIB, OptionRow};
+use config::value::{NumberUnit, OptionKind};
 
 const fn limit(unit: &'static str) -> OptionKind {
     let word = Some(("off", 0));
     OptionKind::Number { min: 0, max: 1_000_000_000, unit: NumberUnit::Named(unit), word }
 }
 
-pub(super) const ROWS: &[OptionRow] = &[
+pub(super) const ROWS: &[ProgramOption] = &[
     OptionRow {
         key: "limits.address_connections_max",
         kind: limit("connections"),

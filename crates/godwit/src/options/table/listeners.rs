@@ -1,8 +1,9 @@
 //! Options of what stands behind a listener: TLS, a proxy before it, who may use its file. All of
 //! them may also stand in a `[[listener]]`, for that one alone, and so may some of other sections.
 
-use super::{KIB, MIB, OptionRow, bytes, count};
-use crate::options::value::OptionKind;
+use super::ProgramOption;
+use config::row::{KIB, MIB, OptionRow, bytes, count};
+use config::value::OptionKind;
 use engine::proxy::ProxyVersions;
 use engine::tls::{ClientCertificateMode, TlsVersionMin};
 
@@ -56,7 +57,7 @@ pub(crate) const GROUP_KEYS: &[&str] = &[
 const FILE: OptionKind = OptionKind::Text { of: "a path", check: |_| Ok(()) };
 const FILES: OptionKind = OptionKind::List { of: "paths", check: |_| Ok(()) };
 
-pub(super) const ROWS: &[OptionRow] = &[
+pub(super) const ROWS: &[ProgramOption] = &[
     OptionRow {
         key: "tls.certificate",
         kind: FILES,

@@ -1,9 +1,10 @@
 //! Options of messages: what may be published, under which names, and what is retained.
 
-use super::{OptionRow, TIB, bytes, count};
-use crate::options::value::{NumberUnit, OptionKind};
+use super::ProgramOption;
+use config::row::{OptionRow, TIB, bytes, count};
+use config::value::{NumberUnit, OptionKind};
 
-pub(super) const ROWS: &[OptionRow] = &[
+pub(super) const ROWS: &[ProgramOption] = &[
     OptionRow {
         key: "delayed.bytes_max",
         kind: bytes(0, TIB),

@@ -1,10 +1,11 @@
 //! Options of PostgreSQL.
 
-use super::OptionRow;
+use super::ProgramOption;
 use super::tables::{any_query, query, user_query};
 use crate::identity::remote::server_url::ServerUrl;
 use crate::identity::tables::postgres::{PostgresDatabase, SCHEMES};
-use crate::options::value::OptionKind;
+use config::row::OptionRow;
+use config::value::OptionKind;
 
 const URL: OptionKind = OptionKind::Text {
     of: "a URL",
@@ -12,7 +13,7 @@ const URL: OptionKind = OptionKind::Text {
         if text.is_empty() { Ok(()) } else { ServerUrl::parse(text, SCHEMES).map(|_| ()) }
     },
 };
-pub(super) const ROWS: &[OptionRow] = &[
+pub(super) const ROWS: &[ProgramOption] = &[
     OptionRow {
         key: "auth.postgres_rules",
         kind: any_query::<PostgresDatabase>(),

@@ -1,18 +1,19 @@
 //! Options of the program: where it listens and stores, its memory, its logs, what it traces.
 
-use super::{ANY, KIB, OptionRow, TIB, count};
-use crate::listen_url::ListenUrl;
+use super::ProgramOption;
 use crate::logs::MODULES;
-use crate::options::nearest::nearest_word;
 use crate::options::settings::{AnonymousAccess, LogFormat, LogTarget};
-use crate::options::value::{NumberUnit, OptionKind, one_of};
 use broker::limits;
 use broker::namespace::NamespaceTemplate;
+use config::listen_url::ListenUrl;
+use config::nearest::nearest_word;
+use config::row::{ANY, KIB, OptionRow, TIB, count};
+use config::value::{NumberUnit, OptionKind, one_of};
 use std::net::IpAddr;
 use tracing::level_filters::LevelFilter;
 
 /// The keys without a section: a TOML file has them before its first `[section]`.
-pub(super) const TOP: &[OptionRow] = &[
+pub(super) const TOP: &[ProgramOption] = &[
     OptionRow {
         key: "listen",
         kind: OptionKind::List { of: "URLs", check: |url| ListenUrl::parse(url).map(drop) },
@@ -116,7 +117,7 @@ pub(super) const TOP: &[OptionRow] = &[
     },
 ];
 
-pub(super) const ROWS: &[OptionRow] = &[
+pub(super) const ROWS: &[ProgramOption] = &[
     OptionRow {
         key: "log.file",
         kind: OptionKind::Text { of: "a path", check: |_| Ok(()) },

@@ -1,10 +1,11 @@
 //! Options of Redis.
 
-use super::OptionRow;
+use super::ProgramOption;
 use crate::identity::remote::server_url::ServerUrl;
 use crate::identity::tables::redis::RedisCommand;
 use crate::identity::tables::resp::SCHEMES;
-use crate::options::value::OptionKind;
+use config::row::OptionRow;
+use config::value::OptionKind;
 
 const URL: OptionKind = OptionKind::Text {
     of: "a URL",
@@ -21,7 +22,7 @@ const RULES: OptionKind = OptionKind::Text {
     },
 };
 
-pub(super) const ROWS: &[OptionRow] = &[
+pub(super) const ROWS: &[ProgramOption] = &[
     OptionRow {
         key: "auth.redis_rules",
         kind: RULES,

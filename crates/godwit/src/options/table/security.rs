@@ -1,9 +1,10 @@
 //! Options of identity and permission: who may connect, and what they may do.
 
-use super::{ANY, OptionRow, count};
+use super::ProgramOption;
 use crate::identity::certificate::CertificateNameField;
 use crate::identity::jwt::TokenLocation;
-use crate::options::value::{NumberUnit, OptionKind};
+use config::row::{ANY, OptionRow, count};
+use config::value::{NumberUnit, OptionKind};
 
 const PATH: OptionKind = OptionKind::Text { of: "a path", check: |_| Ok(()) };
 const KEYS: OptionKind = if cfg!(feature = "http") {
@@ -33,7 +34,7 @@ fn check_keys(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) const ACL: &[OptionRow] = &[OptionRow {
+pub(super) const ACL: &[ProgramOption] = &[OptionRow {
     key: "acl.file",
     kind: PATH,
     default: "",
@@ -47,7 +48,7 @@ pub(super) const ACL: &[OptionRow] = &[OptionRow {
     set: |settings, value| settings.security.acl_file = value.text().into(),
 }];
 
-pub(super) const ROWS: &[OptionRow] = &[
+pub(super) const ROWS: &[ProgramOption] = &[
     OptionRow {
         key: "auth.certificate",
         kind: OptionKind::Choice(PARTS),
@@ -276,7 +277,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     },
 ];
 
-pub(super) const BANS: &[OptionRow] = &[
+pub(super) const BANS: &[ProgramOption] = &[
     OptionRow {
         key: "bans.file",
         kind: PATH,

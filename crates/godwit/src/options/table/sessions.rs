@@ -1,10 +1,11 @@
 //! Options of a session: how long it lives, what it may hold, what it may subscribe to.
 
-use super::{EXPIRY, KIB, OptionRow, TIB, count};
-use crate::options::value::{NumberUnit, OptionKind, one_of};
+use super::ProgramOption;
 use broker::options::{QueuePolicy, SharedStrategy};
+use config::row::{EXPIRY, KIB, OptionRow, TIB, count};
+use config::value::{NumberUnit, OptionKind, one_of};
 
-pub(super) const ROWS: &[OptionRow] = &[
+pub(super) const ROWS: &[ProgramOption] = &[
     OptionRow {
         key: "queue.age_s_max",
         kind: EXPIRY,

@@ -1,10 +1,11 @@
 //! Options of the store: what it may use of the disk, and what is kept how well.
 
-use super::{KIB, MIB, OptionRow, TIB, bytes, count};
-use crate::options::value::{NumberUnit, OptionKind, one_of};
+use super::ProgramOption;
 use broker::options::Durability;
+use config::row::{KIB, MIB, OptionRow, TIB, bytes, count};
+use config::value::{NumberUnit, OptionKind, one_of};
 
-pub(super) const ROWS: &[OptionRow] = &[
+pub(super) const ROWS: &[ProgramOption] = &[
     OptionRow {
         key: "store.bytes_max",
         kind: OptionKind::Number {

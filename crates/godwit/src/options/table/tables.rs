@@ -1,18 +1,19 @@
 //! Options of servers that keep users and rules in tables.
 
-use super::{OptionRow, count};
+use super::ProgramOption;
 use crate::identity::password_format::{PasswordHashKind as Hashed, SaltPosition};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use crate::identity::{
     remote::template::AuthTemplate,
     tables::sql::{SqlDatabase, SqlQuery},
 };
-use crate::options::value::OptionKind;
+use config::row::{OptionRow, count};
+use config::value::OptionKind;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-use crate::options::value::TextCheck;
+use config::value::TextCheck;
 
 /// Options that all databases share.
-pub(super) const ROWS: &[OptionRow] = &[
+pub(super) const ROWS: &[ProgramOption] = &[
     OptionRow {
         key: "auth.password_form",
         kind: OptionKind::Choice(&["tagged", "pbkdf2_sha256", "pbkdf2_sha512", "sha256", "sha512"]),

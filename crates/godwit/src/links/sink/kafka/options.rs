@@ -7,9 +7,9 @@ use crate::links::sink::columns::{self, SinkColumns};
 use crate::links::sink::message::SinkMessage;
 use crate::links::sink::settings::{SinkSettings, SinkTarget, check_template};
 use crate::links::sink::template::SinkTemplate;
-use crate::options::table::OptionRow;
-use crate::options::value::OptionKind;
 use broker::authentication::SecretBytes;
+use config::row::OptionRow;
+use config::value::OptionKind;
 
 /// Values of the option rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use super::{ID, NatsSettings};
 use crate::identity::remote::server_url::ServerUrl;
 use crate::links::sink::columns::{self, SinkColumns};
 use crate::links::sink::settings::{SinkSettings, SinkTarget};
-use crate::options::table::OptionRow;
-use crate::options::value::OptionKind;
+use config::row::OptionRow;
+use config::value::OptionKind;
 
 /// Values of the option rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,10 +1,7 @@
 //! "Did you mean this?": the known word that a mistyped one is closest to.
 
 /// `None` when nothing is close enough to be a likely typing mistake.
-pub(crate) fn nearest_word<'a>(
-    typed: &str,
-    known: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest_word<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let mistakes_max = (typed.chars().count() / 3).clamp(1, 4);
     known
         .map(|word| (edit_distance(typed, word), word))

@@ -1,17 +1,16 @@
 //! Files that people write: read as a whole, and every error with its line.
 
-use broker::acl_rules::IpNetwork;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// Lines that are wrong, and why.
-pub(crate) type LineErrors = Vec<(usize, String)>;
-pub(crate) type TomlValue<'a> = Spanned<DeValue<'a>>;
+pub type LineErrors = Vec<(usize, String)>;
+pub type TomlValue<'a> = Spanned<DeValue<'a>>;
 
 /// Reads and parses a file, or returns every error as a sentence. `name` is the common name of the
 /// file, and `why_text` continues "not UTF-8 text, which".
-pub(crate) fn read<T>(
+pub fn read<T>(
     path: &Path,
     name: &str,
     why_text: &str,
@@ -27,16 +26,16 @@ pub(crate) fn read<T>(
 }
 
 /// Returns an absolute path, which does not depend on the current folder.
-pub(crate) fn absolute_path(path: &Path) -> PathBuf {
+pub fn absolute_path(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
 /// `name` is what people call the file, with its option.
-pub(crate) fn describe_read_error(path: &Path, name: &str, error: &std::io::Error) -> String {
+pub fn describe_read_error(path: &Path, name: &str, error: &std::io::Error) -> String {
     format!("{}: the {name} cannot be read: {error}", absolute_path(path).display())
 }
 
-pub(crate) fn text_of<'a>(bytes: &'a [u8], why_text: &str) -> Result<&'a str, (usize, String)> {
+pub fn text_of<'a>(bytes: &'a [u8], why_text: &str) -> Result<&'a str, (usize, String)> {
     // Editors on some systems begin a file with a byte order mark.
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
@@ -47,13 +46,13 @@ pub(crate) fn text_of<'a>(bytes: &'a [u8], why_text: &str) -> Result<&'a str, (u
     })
 }
 
-pub(crate) fn line_at(source: &[u8], at: usize) -> usize {
+pub fn line_at(source: &[u8], at: usize) -> usize {
     1 + source[..at.min(source.len())].iter().filter(|byte| **byte == b'\n').count()
 }
 
 /// The document, or where and why it is not TOML. What follows a syntax error may have been
 /// understood wrongly, so it is one or the other.
-pub(crate) fn parse_toml(source: &str) -> Result<Spanned<DeTable<'_>>, Vec<(usize, String)>> {
+pub fn parse_toml(source: &str) -> Result<Spanned<DeTable<'_>>, Vec<(usize, String)>> {
     let (document, errors) = DeTable::parse_recoverable(source);
     let why = |error: &toml::de::Error| {
         let at = error.span().map_or(0, |span| span.start);
@@ -63,14 +62,14 @@ pub(crate) fn parse_toml(source: &str) -> Result<Spanned<DeTable<'_>>, Vec<(usiz
 }
 
 /// Reads what stands in a document, and remembers what is wrong in it.
-pub(crate) struct TomlReader<'a> {
+pub struct TomlReader<'a> {
     source: &'a str,
     wrongs: LineErrors,
 }
 
 impl<'a> TomlReader<'a> {
     /// Hands the document to `understand`; what that makes of it counts if nothing was wrong.
-    pub(crate) fn read<T>(
+    pub fn read<T>(
         source: &'a str,
         understand: impl FnOnce(&mut TomlReader<'a>, &DeTable<'_>) -> T,
     ) -> Result<T, LineErrors> {
@@ -88,16 +87,16 @@ impl<'a> TomlReader<'a> {
         }
     }
 
-    pub(crate) fn report_error(&mut self, at: usize, why: impl Into<String>) {
+    pub fn report_error(&mut self, at: usize, why: impl Into<String>) {
         self.wrongs.push((line_at(self.source.as_bytes(), at), why.into()));
     }
 
-    pub(crate) fn has_errors(&self) -> bool {
+    pub fn has_errors(&self) -> bool {
         !self.wrongs.is_empty()
     }
 
     /// Reads a text or a list of texts; an empty list is an error.
-    pub(crate) fn read_texts(&mut self, value: &TomlValue<'_>, of: &str) -> Vec<String> {
+    pub fn read_texts(&mut self, value: &TomlValue<'_>, of: &str) -> Vec<String> {
         let one = |value: &TomlValue<'_>| match value.get_ref() {
             DeValue::String(text) if !text.is_empty() => Some(text.to_string()),
             _ => None,
@@ -118,22 +117,22 @@ impl<'a> TomlReader<'a> {
         }
     }
 
-    /// Reads an address or a network, or a list of them.
-    pub(crate) fn read_networks(&mut self, value: &TomlValue<'_>) -> Vec<IpNetwork> {
-        let texts = self.read_texts(value, "addresses like \"10.0.0.0/8\"");
-        let mut networks = Vec::with_capacity(texts.len());
+    /// Reads a text or a list of texts, and parses each.
+    pub fn read_parsed<T>(
+        &mut self,
+        value: &TomlValue<'_>,
+        of: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Vec<T> {
+        let texts = self.read_texts(value, of);
+        let mut parsed = Vec::with_capacity(texts.len());
         for text in texts {
-            match IpNetwork::parse(&text) {
-                Some(network) => networks.push(network),
-                None => self.report_error(
-                    value.span().start,
-                    format!(
-                        "{text:?} is no address, use one like \"192.0.2.7\" or \"2001:db8::/32\""
-                    ),
-                ),
+            match parse(&text) {
+                Ok(one) => parsed.push(one),
+                Err(why) => self.report_error(value.span().start, why),
             }
         }
-        networks
+        parsed
     }
 }
 

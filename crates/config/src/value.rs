@@ -1,15 +1,15 @@
 //! What an option may hold: its kind, how text and TOML become a value, how a value is written
 //! back. Reading never guesses: what does not fit is an error that says what would.
 
-use super::nearest::nearest_word;
+use crate::nearest::nearest_word;
 use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 
 /// Says why a text does not fit, and what would.
-pub(crate) type TextCheck = fn(&str) -> Result<(), String>;
+pub type TextCheck = fn(&str) -> Result<(), String>;
 
 #[derive(Clone, Copy)]
-pub(crate) enum OptionKind {
+pub enum OptionKind {
     Bool,
     /// A choice of words.
     Choice(&'static [&'static str]),
@@ -38,14 +38,14 @@ pub(crate) enum OptionKind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NumberUnit {
+pub enum NumberUnit {
     /// Also written with a suffix: "64KiB".
     Bytes,
     Named(&'static str),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum OptionValue {
+pub enum OptionValue {
     Bool(bool),
     List(Vec<String>),
     Map(Vec<(String, String)>),
@@ -55,46 +55,46 @@ pub(crate) enum OptionValue {
 
 /// A value in a file that does not fit: where it stands (a byte offset) and why.
 #[derive(Debug)]
-pub(crate) struct ValueError {
-    pub(crate) at: usize,
-    pub(crate) why: String,
+pub struct ValueError {
+    pub at: usize,
+    pub why: String,
 }
 
 impl OptionValue {
-    pub(crate) fn bool(&self) -> bool {
+    pub fn bool(&self) -> bool {
         matches!(self, OptionValue::Bool(true))
     }
 
-    pub(crate) fn number(&self) -> u64 {
+    pub fn number(&self) -> u64 {
         match self {
             OptionValue::Number(number) => *number,
             _ => unreachable!("the row's kind is a number"),
         }
     }
 
-    pub(crate) fn u32(&self) -> u32 {
+    pub fn u32(&self) -> u32 {
         u32::try_from(self.number()).expect("the row's range fits")
     }
 
-    pub(crate) fn u16(&self) -> u16 {
+    pub fn u16(&self) -> u16 {
         u16::try_from(self.number()).expect("the row's range fits")
     }
 
-    pub(crate) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         match self {
             OptionValue::Text(text) => text,
             _ => unreachable!("the row's kind is text"),
         }
     }
 
-    pub(crate) fn list(&self) -> &[String] {
+    pub fn list(&self) -> &[String] {
         match self {
             OptionValue::List(list) => list,
             _ => unreachable!("the row's kind is a list"),
         }
     }
 
-    pub(crate) fn map(&self) -> &[(String, String)] {
+    pub fn map(&self) -> &[(String, String)] {
         match self {
             OptionValue::Map(map) => map,
             _ => unreachable!("the row's kind is a map"),
@@ -103,7 +103,7 @@ impl OptionValue {
 }
 
 impl OptionKind {
-    pub(crate) fn is_map(self) -> bool {
+    pub fn is_map(self) -> bool {
         match self {
             OptionKind::Hidden(kind) => kind.is_map(),
             kind => matches!(kind, OptionKind::Map { .. }),
@@ -111,7 +111,7 @@ impl OptionKind {
     }
 
     /// Returns the given text for an error; nothing of a secret, whose text could not be parsed.
-    pub(crate) fn excerpt(self, given: &str) -> String {
+    pub fn excerpt(self, given: &str) -> String {
         match self {
             OptionKind::Hidden(_) => String::new(),
             _ => format!(" = {given}"),
@@ -119,7 +119,7 @@ impl OptionKind {
     }
 
     /// From an environment variable or a flag: lists as `a,b`, maps as `a=1,b=2`.
-    pub(crate) fn read_text(self, text: &str) -> Result<OptionValue, String> {
+    pub fn read_text(self, text: &str) -> Result<OptionValue, String> {
         match self {
             OptionKind::Bool => read_bool(text),
             OptionKind::Choice(words) => read_choice(words, text),
@@ -150,7 +150,7 @@ impl OptionKind {
         }
     }
 
-    pub(crate) fn read_toml(self, given: &Spanned<DeValue<'_>>) -> Result<OptionValue, ValueError> {
+    pub fn read_toml(self, given: &Spanned<DeValue<'_>>) -> Result<OptionValue, ValueError> {
         let misfit = |why| ValueError { at: given.span().start, why };
         match (self, given.get_ref()) {
             (OptionKind::Hidden(kind), _) => kind.read_toml(given),
@@ -186,7 +186,7 @@ impl OptionKind {
     }
 
     /// Returns the description of correct values, for errors and for the docs.
-    pub(crate) fn expected(self) -> String {
+    pub fn expected(self) -> String {
         match self {
             OptionKind::Bool => "true or false".to_string(),
             OptionKind::Choice(words) => one_of(words),
@@ -208,7 +208,7 @@ impl OptionKind {
     }
 
     /// As it stands in a file.
-    pub(crate) fn format_value(self, value: &OptionValue) -> String {
+    pub fn format_value(self, value: &OptionValue) -> String {
         match (self, value) {
             (OptionKind::Hidden(kind), _) => kind.format_value(&redact_value(value)),
             (_, OptionValue::Bool(yes)) => yes.to_string(),
@@ -380,7 +380,7 @@ fn describe_toml_type(value: &DeValue<'_>) -> &'static str {
 }
 
 /// `"a", "b" or "c"`
-pub(crate) fn one_of(words: &[&str]) -> String {
+pub fn one_of(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
     match quoted.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
@@ -395,7 +395,7 @@ fn bare_key(key: &str) -> String {
 }
 
 /// A TOML basic string.
-pub(crate) fn quote(text: &str) -> String {
+pub fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for char in text.chars() {
         match char {

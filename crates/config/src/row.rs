@@ -1,0 +1,78 @@
+//! Rows of option tables: what an option is called, what it may hold, and where its value goes.
+
+use crate::value::{NumberUnit, OptionKind, OptionValue};
+
+/// `S` is what it sets.
+pub struct OptionRow<S> {
+    pub key: &'static str,
+    pub kind: OptionKind,
+    /// As an environment variable would say it.
+    pub default: &'static str,
+    /// Whether SIGHUP applies a change, or only a restart. What CONNACK announced to clients that
+    /// rely on it cannot change under them.
+    pub live: bool,
+    /// Description in a line, for `--help`.
+    pub short: &'static str,
+    /// Further description behind `short`; may be empty.
+    pub long: &'static str,
+    /// The clause that it follows; empty where it is our own idea.
+    pub source: &'static str,
+    /// Puts the value in its place.
+    pub set: fn(&mut S, &OptionValue),
+}
+
+/// Implemented by hand, since `S` need not be `Clone`.
+impl<S> Clone for OptionRow<S> {
+    fn clone(&self) -> OptionRow<S> {
+        *self
+    }
+}
+
+impl<S> Copy for OptionRow<S> {}
+
+impl<S> OptionRow<S> {
+    /// Empty for the keys that stand at the top of a file.
+    pub fn section(&self) -> &'static str {
+        self.key.split_once('.').map_or("", |(section, _)| section)
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.key.split_once('.').map_or(self.key, |(_, name)| name)
+    }
+
+    /// `GODWIT_SECTION__KEY`
+    pub fn environment(&self) -> String {
+        format!("GODWIT_{}", self.key.replace('.', "__").to_uppercase())
+    }
+
+    pub fn default_value(&self) -> OptionValue {
+        self.kind.read_text(self.default).expect("a default fits its own row")
+    }
+}
+
+/// Any path: what is there is looked at when it is read.
+pub const PATH: OptionKind = OptionKind::Text { of: "a path", check: |_| Ok(()) };
+
+/// Any text.
+pub const ANY: OptionKind = OptionKind::Text { of: "text", check: |_| Ok(()) };
+
+/// Seconds as MQTT 5 counts them, where the largest number means for ever.
+pub const EXPIRY: OptionKind = OptionKind::Number {
+    min: 0,
+    max: u32::MAX as u64,
+    unit: NumberUnit::Named("seconds"),
+    word: Some(("never", u32::MAX as u64)),
+};
+
+pub const fn bytes(min: u64, max: u64) -> OptionKind {
+    OptionKind::Number { min, max, unit: NumberUnit::Bytes, word: None }
+}
+
+pub const fn count(min: u64, max: u64, unit: &'static str) -> OptionKind {
+    OptionKind::Number { min, max, unit: NumberUnit::Named(unit), word: None }
+}
+
+pub const KIB: u64 = 1 << 10;
+pub const MIB: u64 = 1 << 20;
+pub const GIB: u64 = 1 << 30;
+pub const TIB: u64 = 1 << 40;
