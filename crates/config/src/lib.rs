@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod catalog;
 pub mod listen_url;
 pub mod nearest;
 pub mod row;

@@ -25,7 +25,7 @@ mod flags;
 pub mod fuzz_targets;
 mod host;
 mod identity;
-mod import;
+mod import_command;
 #[cfg(feature = "bridge")]
 mod links;
 mod listener_socket;
@@ -33,6 +33,7 @@ mod log_rate_limiter;
 mod logs;
 #[cfg(test)]
 mod mutations;
+mod option_catalog;
 mod options;
 #[cfg(feature = "remote")]
 mod pause_aware_timeout;
@@ -46,6 +47,8 @@ mod security;
 mod serve;
 mod store_command;
 mod timestamp;
+
+pub use option_catalog::option_catalog;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -74,7 +77,7 @@ const SUBCOMMANDS: &[CliSubcommand] = &[
     CliSubcommand { name: "rules", run: rule_tester::run, short: "try rules without a broker" },
     CliSubcommand {
         name: "import",
-        run: import::run,
+        run: import_command::run,
         short: "write our options from those of mosquitto, NanoMQ or EMQX",
     },
     CliSubcommand {

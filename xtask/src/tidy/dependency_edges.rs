@@ -31,9 +31,20 @@ const CRATE_RULES: &[CrateRule] = &[
         never: RUNTIMES,
     },
     CrateRule { name: "sim", may: &["broker", "mqtt", "rules", "store"], never: RUNTIMES },
+    CrateRule { name: "import", may: &["broker", "config", "mqtt"], never: RUNTIMES },
     CrateRule {
         name: "godwit",
-        may: &["broker", "config", "engine", "mqtt", "rules", "store", "transport", "zmtp_sp"],
+        may: &[
+            "broker",
+            "config",
+            "engine",
+            "import",
+            "mqtt",
+            "rules",
+            "store",
+            "transport",
+            "zmtp_sp",
+        ],
         never: &["async-std", "smol"],
     },
     CrateRule {
@@ -45,7 +56,7 @@ const CRATE_RULES: &[CrateRule] = &[
 ];
 
 /// Tests may look at more: transcripts are replayed by any crate that wants them.
-const TESTS_MAY: &[&str] = &["netem", "mqtt", "sim"];
+const TESTS_MAY: &[&str] = &["godwit", "netem", "mqtt", "sim"];
 
 pub(super) fn find(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut found = Vec::new();

@@ -187,7 +187,7 @@ fn what_is_wrong_has_its_line_and_nothing_is_written() {
     assert!(!out.exists() && !folder.join("out.rules.toml").exists(), "all or nothing");
     assert_eq!(fs::read_to_string(&users).unwrap(), "kept");
     for (arguments, why) in [
-        (&["import", "--from", "rabbit", "x"][..], "there is no such kind, use \"mosquitto\""),
+        (&["import", "--from", "rabbit", "x"][..], "unknown kind, use \"mosquitto\""),
         (&["import", "--out", "x"], "use godwit import [--out FILE] FILE"),
         (&["import", "a", "b"], "use godwit import [--out FILE] FILE"),
         (&["import", "not-there.conf"], "not-there.conf: cannot be read"),

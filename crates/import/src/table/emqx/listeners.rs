@@ -9,7 +9,7 @@ use super::super::super::units::{
 use super::super::super::{chain, emqx, emqx_listeners, listener};
 use super::{proxy, rate, versions};
 
-pub(in crate::import) const LISTENERS: &[ImportRow] = &[
+pub(crate) const LISTENERS: &[ImportRow] = &[
     custom_row(
         "listeners.*.*.enable",
         "a listener that is off is left out",

@@ -5,8 +5,6 @@ use super::bridge::{BridgeTopics, DraftBridge};
 use super::config_tree::SourceLocation;
 use super::draft::{ConfigDraft, DraftSetting};
 use super::listener::DraftListener;
-use crate::identity::password_hash::PasswordHash;
-use crate::options::table;
 use config::value::quote;
 use std::fmt::Write as _;
 
@@ -18,7 +16,7 @@ pub(super) fn write_options(draft: &ConfigDraft, from: &str) -> String {
     );
     let mut section = "";
     // In the order of the table, so that a section stands once.
-    for row in table::rows() {
+    for row in &draft.catalog.options {
         let Some(setting) = draft.setting(row.key) else { continue };
         if row.section() != section {
             section = row.section();
@@ -30,7 +28,7 @@ pub(super) fn write_options(draft: &ConfigDraft, from: &str) -> String {
     draft.listeners.iter().for_each(|one| write_imported(&mut text, draft, one));
     if draft.listeners.is_empty() && !draft.demands.unresolved.is_empty() {
         let place = SourceLocation { file: from.into(), line: 1 };
-        write_imported(&mut text, draft, &DraftListener::new("default", &place));
+        write_imported(&mut text, draft, &DraftListener::new(draft.catalog, "default", &place));
     }
     draft.bridges.iter().for_each(|one| write_bridge(&mut text, one));
     let missing = list_unsupported(draft);
@@ -149,7 +147,7 @@ pub(super) fn write_users(draft: &ConfigDraft) -> Result<String, String> {
                 single_line_comment(&user.at)
             ));
         }
-        let hash = PasswordHash::from_password(user.password.as_bytes())?;
+        let hash = (draft.catalog.hash_password)(user.password.as_bytes())?;
         let _ = writeln!(text, "{}:{hash}", user.name);
     }
     Ok(text)

@@ -4,6 +4,7 @@ use super::config_tree::{ConfigEntry, SourceLocation};
 use super::draft::{ConfigDraft, DraftSetting, UnsupportedKey, build_setting, put_setting};
 use super::row::{ImportValue, ValueReader};
 use super::units;
+use config::catalog::OptionCatalog;
 
 pub(super) struct DraftBridge {
     pub(super) id: String,
@@ -120,7 +121,7 @@ impl ConfigDraft {
         said: ImportValue,
         entry: &ConfigEntry<'_>,
     ) {
-        match bridge_setting(key, said, entry.note()) {
+        match bridge_setting(self.catalog, key, said, entry.note()) {
             Ok(setting) => put_setting(&mut self.bridge_of_entry(entry).settings, setting),
             Err(why) => self.report_unsupported(entry, why),
         }
@@ -148,25 +149,15 @@ fn topics_by_number<'a>(
     &mut all[at]
 }
 
-#[cfg(feature = "bridge")]
 fn bridge_setting(
+    catalog: &OptionCatalog,
     key: &'static str,
     said: ImportValue,
     note: String,
 ) -> Result<DraftSetting, String> {
-    use crate::links::bridge::settings::ROWS;
-    use crate::links::option_rows::LIMIT_KEYS;
-    use crate::options::links::find_row;
-    match find_row(ROWS, key) {
-        Some(row) => build_setting(key, row.kind, said, note),
-        None if LIMIT_KEYS.contains(&key) => super::draft::build_option(key, said, note),
-        None => Err(format!("this build of godwit has no {key} of a bridge")),
-    }
-}
-
-#[cfg(not(feature = "bridge"))]
-fn bridge_setting(key: &'static str, _: ImportValue, _: String) -> Result<DraftSetting, String> {
-    Err(format!("{key} needs a build with the feature bridge"))
+    let option = catalog.find_bridge_option(key);
+    let option = option.ok_or_else(|| format!("this build of godwit has no {key} of a bridge"))?;
+    build_setting(key, option.kind, said, note)
 }
 
 pub(super) fn read_server(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
@@ -267,7 +258,7 @@ pub(super) fn finish_bridges(draft: &mut ConfigDraft) {
     let queue = draft.bridge_queue.take().filter(|_| !draft.off.contains(&"bridge.sqlite"));
     for bridge in &mut bridges {
         if let Some((said, note)) = &queue {
-            match bridge_setting("queue.messages_max", said.clone(), note.clone()) {
+            match bridge_setting(draft.catalog, "queue.messages_max", said.clone(), note.clone()) {
                 Ok(setting) => put_setting(&mut bridge.settings, setting),
                 Err(why) => draft.missing.push(super::unsupported_of_note(note, &why)),
             }
@@ -276,7 +267,7 @@ pub(super) fn finish_bridges(draft: &mut ConfigDraft) {
         if !bridge.settings.iter().any(|setting| setting.key == version) {
             let note = format!("{} (what it is there without a word)", bridge.place);
             let said = ImportValue::Text("3.1.1".into());
-            bridge.settings.extend(bridge_setting(version, said, note).ok());
+            bridge.settings.extend(bridge_setting(draft.catalog, version, said, note).ok());
         }
         let is_tls = |(server, _): &(String, String)| {
             let url = server_url(server, bridge.has_tls);
@@ -306,7 +297,7 @@ pub(super) fn finish_bridges(draft: &mut ConfigDraft) {
         let servers: Vec<String> =
             bridge.servers.iter().map(|(server, _)| server_url(server, bridge.has_tls)).collect();
         let note = bridge.servers.first().map(|(_, note)| note.clone()).unwrap_or_default();
-        match bridge_setting("servers", ImportValue::List(servers), note) {
+        match bridge_setting(draft.catalog, "servers", ImportValue::List(servers), note) {
             Ok(setting) => bridge.settings.insert(0, setting),
             Err(why) => bridge.servers = vec![(why, String::new())],
         }
@@ -320,20 +311,11 @@ fn is_v5(bridge: &DraftBridge) -> bool {
     bridge.settings.iter().any(is)
 }
 
-#[cfg(feature = "bridge")]
 fn check_topics(topics: &BridgeTopics, bridge: &str, draft: &mut ConfigDraft) -> bool {
-    use crate::links::topic_map::TopicMap;
-    let why = match TopicMap::parse(&topics.filter, &topics.template(), ("bridge", bridge)) {
-        Ok(_) => return true,
-        Err(why) => why,
-    };
+    let checked = (draft.catalog.check_bridge_topic)(&topics.filter, &topics.template(), bridge);
+    let Err(why) = checked else { return true };
     draft.missing.push(super::unsupported_of_note(&topics.note, &why));
     false
-}
-
-#[cfg(not(feature = "bridge"))]
-fn check_topics(_: &BridgeTopics, _: &str, _: &mut ConfigDraft) -> bool {
-    true
 }
 
 /// Whether it can be written at all.

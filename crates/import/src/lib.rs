@@ -4,6 +4,8 @@
 //! Invariant: a key that is read is written, in the list, or an error; with an error nothing is
 //! written.
 
+#![forbid(unsafe_code)]
+
 mod access;
 mod auth_databases;
 mod bridge;
@@ -31,18 +33,14 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use crate::flags::{self, CliFlag};
-use crate::options::{OptionPlan, OptionSources};
-use crate::{fail, fail_with_usage_error, print, print_errors};
+use config::catalog::OptionCatalog;
 use config_tree::{ConfigFolder, ConfigNode, SourceLocation};
 use draft::{ConfigDraft, DraftSetting, UnsupportedKey};
 use row::{ImportValue, RowTables};
-use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::rc::Rc;
 
 /// A broker whose configuration is read.
@@ -130,91 +128,38 @@ const PROJECTS: &[SourceProject] = &[
     },
 ];
 
-const FLAGS: &[CliFlag] = &[
-    CliFlag {
-        names: &["--from"],
-        values: &["KIND"],
-        doc: "mosquitto, nanomq, nanomq-old, emqx or emqx4; told by the keys without it",
-    },
-    CliFlag {
-        names: &["--out"],
-        values: &["FILE"],
-        doc: "where to write; it must not be there yet",
-    },
-    CliFlag { names: &["--strict"], values: &[], doc: "a key that nobody knows is an error" },
-    CliFlag { names: &["--markdown"], values: &[], doc: "the tables, as the page docs/import.md" },
-    CliFlag { names: &["-h", "--help"], values: &[], doc: "this" },
-];
-
-const HELP: &str = "\
-Usage: godwit import [--from KIND] [--out FILE] [--strict] FILE
-
-Reads a configuration of mosquitto, NanoMQ or EMQX and writes ours, to stdout or FILE, with the line
-that each value comes from. What has no equal stands at its end and on stderr. Rules and plain
-passwords go to files beside FILE. Exit code 2 if anything is wrong; nothing is written then. What
-decided there about access and has no equal here lets nobody in.
-
-";
-
-pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
-    let order = match parse_arguments(arguments) {
-        Ok(Some(order)) => order,
-        Ok(None) => return print(&format!("{HELP}{}", flags::help(FLAGS))),
-        Err(wrongs) => return fail_with_usage_error(&wrongs),
-    };
-    let ImportCommand::Import { file, from, out, strict } = order else {
-        return print(&import_reference::markdown());
-    };
-    let options = ImportOptions { from: from.as_deref(), strict, has_out: out.is_some() };
-    let made = convert_file(&file, &options).and_then(|draft| build_output(draft, &file, &out));
-    let made = match made {
-        Ok(made) => made,
-        Err(wrongs) => return fail_with_usage_error(&wrongs),
-    };
-    if let Err(why) = write_files(&made) {
-        return fail(&[why]);
-    }
-    print_errors(&made.missing);
-    match &out {
-        None => print(&String::from_utf8_lossy(&made.files[0].1)),
-        Some(out) => {
-            // Files that it names may be on another host: those are for `check` to look at.
-            let sources = OptionSources { config: Some(out.clone()), ..OptionSources::default() };
-            let left = OptionPlan::read(&sources).err().unwrap_or_default();
-            print_errors(&left.iter().map(|one| format!("still to do: {one}")).collect::<Vec<_>>());
-            ExitCode::SUCCESS
-        }
-    }
+/// An import: what is read, and where the result goes.
+#[derive(Clone, Debug, Default)]
+pub struct ImportRequest {
+    pub file: PathBuf,
+    /// Kind of configuration; told by its keys without one.
+    pub from: Option<String>,
+    /// Main file to write.
+    pub out: Option<PathBuf>,
+    /// Whether a key that nobody knows is an error.
+    pub strict: bool,
 }
 
-enum ImportCommand {
-    Import { file: PathBuf, from: Option<String>, out: Option<PathBuf>, strict: bool },
-    Markdown,
-}
-
-fn parse_arguments(arguments: &[OsString]) -> Result<Option<ImportCommand>, Vec<String>> {
-    let (used, files) = flags::parse_flags_and_words(FLAGS, arguments)?;
-    let named = |name: &str| used.iter().rev().find(|used| used.name == name);
-    if named("--help").is_some() {
-        return Ok(None);
-    }
-    if named("--markdown").is_some() {
-        return Ok(Some(ImportCommand::Markdown));
-    }
-    let [file] = &files[..] else {
-        return Err(vec!["use godwit import [--out FILE] FILE".to_string()]);
-    };
-    let from = named("--from").map(|used| used.value().to_string());
-    if let Some(from) = &from
+/// Converts a configuration to the files to write, or returns every error.
+pub fn import(
+    request: &ImportRequest,
+    catalog: &'static OptionCatalog,
+) -> Result<ImportOutput, Vec<String>> {
+    let ImportRequest { file, from, out, strict } = request;
+    if let Some(from) = from
         && !PROJECTS.iter().any(|project| project.name == from)
     {
         let names: Vec<&str> = PROJECTS.iter().map(|project| project.name).collect();
         let right = config::value::one_of(&names);
-        return Err(vec![format!("--from {from}: there is no such kind, use {right}")]);
+        return Err(vec![format!("--from {from}: unknown kind, use {right}")]);
     }
-    let out = named("--out").map(|used| PathBuf::from(used.value()));
-    let strict = named("--strict").is_some();
-    Ok(Some(ImportCommand::Import { file: PathBuf::from(file), from, out, strict }))
+    let options = ImportOptions { from: from.as_deref(), strict: *strict, has_out: out.is_some() };
+    convert_file(file, &options, catalog).and_then(|draft| build_output(draft, file, out))
+}
+
+/// Prints the tables as the page `docs/import.md`.
+pub fn markdown() -> String {
+    import_reference::markdown()
 }
 
 /// Options of an import.
@@ -226,9 +171,13 @@ struct ImportOptions<'a> {
     has_out: bool,
 }
 
-fn convert_file(file: &Path, options: &ImportOptions<'_>) -> Result<ConfigDraft, Vec<String>> {
+fn convert_file(
+    file: &Path,
+    options: &ImportOptions<'_>,
+    catalog: &'static OptionCatalog,
+) -> Result<ConfigDraft, Vec<String>> {
     let text = config_tree::read(file).map_err(|why| vec![why])?;
-    convert(&text, &file.display().to_string(), options, ConfigFolder::of_file(file))
+    convert(&text, &file.display().to_string(), options, ConfigFolder::of_file(file), catalog)
 }
 
 /// Converts a configuration to the files to write, or returns every error.
@@ -237,10 +186,11 @@ fn convert(
     shown: &str,
     options: &ImportOptions<'_>,
     folder: ConfigFolder,
+    catalog: &'static OptionCatalog,
 ) -> Result<ConfigDraft, Vec<String>> {
     let file: Rc<str> = shown.into();
     let named = PROJECTS.iter().find(|project| Some(project.name) == options.from);
-    let mut draft = ConfigDraft::new(folder);
+    let mut draft = ConfigDraft::new(catalog, folder);
     (draft.is_strict, draft.has_out) = (options.strict, options.has_out);
     if origin::is_blank(text) && named.is_none() {
         draft.notes.push(format!("{shown}: it sets nothing, so every option keeps its default"));
@@ -248,7 +198,7 @@ fn convert(
     }
     let project = match named {
         Some(project) => project,
-        None => origin::recognize(text, &file, &draft.folder)?,
+        None => origin::recognize(text, &file, &draft.folder, catalog)?,
     };
     draft.percent_names = project.percent_names;
     // Rules or users alone say nothing of all else.
@@ -346,10 +296,12 @@ fn unsupported_of_note(note: &str, why: &str) -> UnsupportedKey {
     UnsupportedKey { place, key, why: why.to_string() }
 }
 
-/// All files, the main one first.
-struct ImportOutput {
-    files: Vec<(Option<PathBuf>, Vec<u8>)>,
-    missing: Vec<String>,
+/// Result of an import.
+pub struct ImportOutput {
+    /// All files, the main one first; `None` is stdout.
+    pub files: Vec<(Option<PathBuf>, Vec<u8>)>,
+    /// Keys without an equal, a line each.
+    pub missing: Vec<String>,
 }
 
 fn build_output(
@@ -416,7 +368,8 @@ fn name_nobody(draft: &mut ConfigDraft, out: &Option<PathBuf>) -> Result<Option<
     let said = || ImportValue::Text(path.display().to_string());
     for listener in &mut draft.listeners {
         let note = listener.unchecked_names.take();
-        let setting = note.and_then(|note| draft::build_option("auth.users", said(), note).ok());
+        let setting = note
+            .and_then(|note| draft::build_option(draft.catalog, "auth.users", said(), note).ok());
         setting.into_iter().for_each(|setting| draft::put_setting(&mut listener.settings, setting));
     }
     let is_written = draft.has_no_users;
@@ -427,8 +380,8 @@ fn name_nobody(draft: &mut ConfigDraft, out: &Option<PathBuf>) -> Result<Option<
     Ok((!is_written).then_some(path))
 }
 
-/// All of them or none.
-fn write_files(made: &ImportOutput) -> Result<(), String> {
+/// Writes all files or none.
+pub fn write_files(made: &ImportOutput) -> Result<(), String> {
     let mut there: Vec<&Path> = Vec::new();
     for (path, text) in &made.files {
         let Some(path) = path else { continue };

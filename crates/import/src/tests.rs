@@ -1,7 +1,6 @@
 //! The samples meet every row, and nothing that stands in a file brings the reader down.
 
 use super::*;
-use crate::options::table;
 use std::collections::BTreeSet;
 
 /// Written in the style of each project's own samples, with a value for every row.
@@ -14,11 +13,11 @@ const SAMPLES: &[(&str, &str)] = &[
 ];
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../godwit/tests/import")
 }
 
 fn draft(file: &str, from: Option<&str>) -> Result<ConfigDraft, Vec<String>> {
-    convert_file(&folder().join(file), &options(from))
+    convert_file(&folder().join(file), &options(from), godwit::option_catalog())
 }
 
 fn options(from: Option<&str>) -> ImportOptions<'_> {
@@ -26,7 +25,13 @@ fn options(from: Option<&str>) -> ImportOptions<'_> {
 }
 
 fn text(text: &str, from: Option<&str>) -> Result<ConfigDraft, Vec<String>> {
-    convert(text, "t.conf", &options(from), ConfigFolder::of_file(Path::new("nowhere/t.conf")))
+    convert(
+        text,
+        "t.conf",
+        &options(from),
+        ConfigFolder::of_file(Path::new("nowhere/t.conf")),
+        godwit::option_catalog(),
+    )
 }
 
 #[test]
@@ -47,22 +52,19 @@ fn every_row_is_met_by_a_sample() {
 
 #[test]
 fn every_row_leads_to_an_option() {
+    let catalog = godwit::option_catalog();
     for row in PROJECTS.iter().flat_map(|project| project.rows.iter().flat_map(|rows| rows.iter()))
     {
         match row.to {
-            row::ImportTarget::All(key, _) if cfg!(feature = "remote") => {
-                assert!(table::find(key).is_some(), "{} leads to {key}", row.key);
+            row::ImportTarget::All(key, _) => {
+                assert!(catalog.find(key).is_some(), "{} leads to {key}", row.key);
             }
             row::ImportTarget::Listener(key, _) => {
-                let found = table::find(key).is_some_and(table::is_listener_option);
+                let found = catalog.find(key).is_some_and(|option| option.has_listener_scope);
                 assert!(found, "{} leads to {key}", row.key);
             }
-            #[cfg(feature = "bridge")]
             row::ImportTarget::Bridge(key, _) => {
-                use crate::links::bridge::settings::ROWS;
-                use crate::links::option_rows::LIMIT_KEYS;
-                use crate::options::links::find_row;
-                let found = find_row(ROWS, key).is_some() || LIMIT_KEYS.contains(&key);
+                let found = catalog.find_bridge_option(key).is_some();
                 assert!(found, "{} leads to {key}", row.key);
             }
             _ => {}
@@ -117,7 +119,6 @@ fn what_does_not_fit_is_said_and_left_out() {
 }
 
 /// The settings of the only bridge.
-#[cfg(feature = "bridge")]
 fn of_bridge(source: &str, from: &str) -> Vec<(&'static str, String)> {
     let draft = text(source, Some(from)).unwrap_or_else(|wrongs| panic!("{wrongs:?}"));
     assert_eq!(draft.bridges.len(), 1, "{:?}", write::list_unsupported(&draft));
@@ -125,7 +126,6 @@ fn of_bridge(source: &str, from: &str) -> Vec<(&'static str, String)> {
     settings.map(|setting| (setting.key, setting.toml.clone())).collect()
 }
 
-#[cfg(feature = "bridge")]
 #[test]
 fn the_largest_packet_of_a_bridge_comes_along() {
     let source =
@@ -136,7 +136,6 @@ fn the_largest_packet_of_a_bridge_comes_along() {
     }
 }
 
-#[cfg(feature = "bridge")]
 #[test]
 fn a_cache_for_all_bridges_is_the_queue_of_each() {
     let bridge = "bridges.mqtt.a { server = \"mqtt-tcp://h:1\", max_send_queue_len = 32\n\
@@ -162,7 +161,6 @@ fn a_cache_for_all_bridges_is_the_queue_of_each() {
     assert_eq!(queue(bridge, "nanomq"), None);
 }
 
-#[cfg(feature = "bridge")]
 #[test]
 fn both_waits_of_a_connection_are_taken_over() {
     let settings = |waits: &str| {

@@ -5,7 +5,7 @@ use super::super::super::config_tree::ConfigEntry;
 use super::super::super::row::ImportValue;
 use super::super::super::units::{is_true, read_bytes};
 
-pub(in crate::import) fn strategy(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
+pub(crate) fn strategy(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     Ok(match entry.text()? {
         "round_robin" | "round_robin_per_group" => ImportValue::Text("round_robin".into()),
         "hash_clientid" => ImportValue::Text("hash_client".into()),
@@ -15,7 +15,7 @@ pub(in crate::import) fn strategy(entry: &ConfigEntry<'_>) -> Result<ImportValue
     })
 }
 
-pub(in crate::import) fn certificate(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
+pub(crate) fn certificate(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     Ok(match entry.text()? {
         "disabled" => ImportValue::Text("off".into()),
         "cn" => ImportValue::Text("common_name".into()),
@@ -28,7 +28,7 @@ pub(in crate::import) fn certificate(entry: &ConfigEntry<'_>) -> Result<ImportVa
 }
 
 /// `1000/s`, `60000/m`: what a second is of it.
-pub(in crate::import) fn rate(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
+pub(crate) fn rate(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     let text = entry.text()?;
     if ["infinity", "0"].contains(&text) {
         return Ok(ImportValue::Unlimited);
@@ -55,12 +55,12 @@ pub(in crate::import) fn rate(entry: &ConfigEntry<'_>) -> Result<ImportValue, St
     Ok(ImportValue::Text(a_second.to_string()))
 }
 
-pub(in crate::import) fn proxy(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
+pub(crate) fn proxy(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     let word = if is_true(entry.text()?)? { "auto" } else { "off" };
     Ok(ImportValue::Text(word.into()))
 }
 
-pub(in crate::import) fn versions(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
+pub(crate) fn versions(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     let texts = entry.node.texts().ok_or("use a list like [\"tlsv1.3\", \"tlsv1.2\"]")?;
     match texts.contains(&"tlsv1.2") {
         true => Ok(ImportValue::Text("1.2".into())),
@@ -70,11 +70,11 @@ pub(in crate::import) fn versions(entry: &ConfigEntry<'_>) -> Result<ImportValue
 }
 
 /// Placeholders in a URL are in its path and query.
-pub(in crate::import) fn server_url(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
+pub(crate) fn server_url(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     Ok(ImportValue::Text(auth_databases::convert_placeholders(entry.text()?)))
 }
 
-pub(in crate::import) fn token_from(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
+pub(crate) fn token_from(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     match entry.text()? {
         "password" => Ok(ImportValue::Text("password".into())),
         "username" => Ok(ImportValue::Text("user_name".into())),
@@ -82,7 +82,7 @@ pub(in crate::import) fn token_from(entry: &ConfigEntry<'_>) -> Result<ImportVal
     }
 }
 
-pub(in crate::import) fn format(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
+pub(crate) fn format(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     match entry.text()? {
         word @ ("text" | "json") => Ok(ImportValue::Text(word.into())),
         _ => Err("use text or json".to_string()),

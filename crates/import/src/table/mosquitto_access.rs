@@ -10,7 +10,7 @@ use super::super::unsupported_of_note;
 use super::mount_point;
 use std::path::Path;
 
-pub(in crate::import) const ACCESS: &[ImportRow] = &[
+pub(crate) const ACCESS: &[ImportRow] = &[
     custom_row(
         "per_listener_settings",
         "where it is true, what follows goes for the listener that it stands under",
@@ -97,7 +97,7 @@ const PLUGIN: &str = "unresolved, unless it is known not to decide about access:
 
 /// State of the lines above an entry that its meaning depends on.
 #[derive(Default)]
-pub(in crate::import) struct ListenerScope {
+pub(crate) struct ListenerScope {
     per_listener: bool,
     has_security: bool,
     /// Without any it listens for this host alone.
@@ -106,7 +106,7 @@ pub(in crate::import) struct ListenerScope {
 }
 
 impl ListenerScope {
-    pub(in crate::import) fn is_per_listener(&self) -> bool {
+    pub(crate) fn is_per_listener(&self) -> bool {
         self.per_listener
     }
 }
@@ -303,7 +303,7 @@ fn mount(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String>
         ImportValue::Unsupported(why) => {
             draft.listener_of_entry(entry).refusals.push(format!("mount_point: {why}"))
         }
-        said => match build_option("namespace", said, entry.note()) {
+        said => match build_option(draft.catalog, "namespace", said, entry.note()) {
             Ok(setting) => put_setting(&mut draft.listener_of_entry(entry).settings, setting),
             Err(why) => draft.listener_of_entry(entry).refusals.push(format!("mount_point: {why}")),
         },
@@ -353,7 +353,7 @@ fn psk_hint(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), Stri
 }
 
 /// Once everything is read.
-pub(in crate::import) fn finish(draft: &mut ConfigDraft) {
+pub(crate) fn finish(draft: &mut ConfigDraft) {
     let scope = std::mem::take(&mut draft.scope);
     let mut listeners = std::mem::take(&mut draft.listeners);
     let without = listeners.len() == 1 && listeners[0].key.is_empty();
@@ -507,7 +507,7 @@ fn keys(listener: &mut DraftListener, scope: &ListenerScope, any_hint: bool) {
     let Some((path, note)) = own.or(of_all) else {
         return listener.refusals.push("psk_hint without a psk_file: nobody has a key".to_string());
     };
-    match build_option("tls.psk_file", ImportValue::Text(path), note) {
+    match build_option(listener.catalog, "tls.psk_file", ImportValue::Text(path), note) {
         Ok(setting) => put_setting(&mut listener.settings, setting),
         Err(why) => listener.refusals.push(format!("psk_file: {why}")),
     }

@@ -5,6 +5,7 @@ use super::draft::{
     ConfigDraft, DraftSetting, UnsupportedKey, build_option, put_implied, put_setting,
 };
 use super::row::ImportValue;
+use config::catalog::OptionCatalog;
 use config::listen_url::ListenUrl;
 
 /// Requirements of the original for clients. An importer sets them from its input, whether or not
@@ -40,6 +41,8 @@ impl ClientRequirements {
 }
 
 pub(super) struct DraftListener {
+    /// Options of the program that it is for.
+    pub(super) catalog: &'static OptionCatalog,
     pub(super) id: String,
     pub(super) place: SourceLocation,
     pub(super) key: String,
@@ -92,7 +95,11 @@ pub(super) enum DraftTransport {
 }
 
 impl DraftListener {
-    pub(super) fn new(id: &str, place: &SourceLocation) -> DraftListener {
+    pub(super) fn new(
+        catalog: &'static OptionCatalog,
+        id: &str,
+        place: &SourceLocation,
+    ) -> DraftListener {
         let kind = match id.split('.').next().unwrap_or_default() {
             "quic" => DraftTransport::Quic,
             "ssl" | "tls" => DraftTransport::Tls,
@@ -101,6 +108,7 @@ impl DraftListener {
             _ => DraftTransport::Plain,
         };
         DraftListener {
+            catalog,
             id: id.to_string(),
             place: place.clone(),
             key: String::new(),
@@ -146,7 +154,7 @@ impl DraftListener {
 
     /// Sets an option that follows from the absence of a key.
     pub(super) fn add_implied(&mut self, key: &'static str, text: &str, note: &str) {
-        put_implied(&mut self.settings, key, text, note);
+        put_implied(self.catalog, &mut self.settings, key, text, note);
     }
 
     pub(super) fn has(&self, key: &str) -> bool {
@@ -242,6 +250,7 @@ pub(super) fn needs_certificate(
 
 /// Completes the listeners after all entries are known.
 pub(super) fn finish_listeners(draft: &mut ConfigDraft) {
+    let catalog = draft.catalog;
     let tls = |setting: &&DraftSetting| setting.key.starts_with("tls.");
     let secret = draft.listeners.iter().find(|one| one.kind == DraftTransport::Tls);
     let (asks, needs) = secret.map_or((false, false), |one| (one.asks, one.needs));
@@ -277,7 +286,7 @@ pub(super) fn finish_listeners(draft: &mut ConfigDraft) {
         if listener.asks && listener.has("tls.client_ca") {
             let word = if listener.needs { "required" } else { "optional" };
             let said = ImportValue::Text(word.to_string());
-            if let Ok(setting) = build_option("tls.client_certificate", said, note) {
+            if let Ok(setting) = build_option(catalog, "tls.client_certificate", said, note) {
                 put_setting(&mut listener.settings, setting);
             }
         } else {
@@ -286,7 +295,7 @@ pub(super) fn finish_listeners(draft: &mut ConfigDraft) {
                 // OpenSSL and Erlang complete the listener's own chain from their file of CAs.
                 if setting.key == "tls.client_ca" && has_certificate {
                     let file = ImportValue::Text(setting.value.text().to_string());
-                    let chain = build_option("tls.chain", file, setting.note.clone());
+                    let chain = build_option(catalog, "tls.chain", file, setting.note.clone());
                     return chain.map(|chain| *setting = chain).is_ok();
                 }
                 let is_idle = ["tls.client_ca", "tls.crl"].contains(&setting.key);
@@ -303,7 +312,7 @@ pub(super) fn finish_listeners(draft: &mut ConfigDraft) {
     if had_any && listeners.is_empty() {
         // The listener of this broker that needs no word would be one that nobody asked for.
         let note = "none of its listeners can be written".to_string();
-        if let Ok(setting) = build_option("listen", ImportValue::List(Vec::new()), note) {
+        if let Ok(setting) = build_option(catalog, "listen", ImportValue::List(Vec::new()), note) {
             put_setting(&mut draft.settings, setting);
         }
     }

@@ -5,7 +5,8 @@ use super::*;
 use std::path::Path;
 
 fn read(text: &str) -> (Vec<String>, Vec<String>, Vec<String>) {
-    let mut draft = ConfigDraft::new(ConfigFolder::of_file(Path::new("nowhere/x")));
+    let mut draft =
+        ConfigDraft::new(godwit::option_catalog(), ConfigFolder::of_file(Path::new("nowhere/x")));
     let place = SourceLocation { file: "acl.conf".into(), line: 1 };
     read_terms(&mut draft, &ConfigNode::text_at(&place, text));
     let rules = draft.rules.iter().map(|rule| {
@@ -87,7 +88,10 @@ fn what_has_no_equal_allows_nothing_and_keeps_its_denial() {
 #[test]
 fn percent_names_count_where_the_project_has_them() {
     let rules = |percent_names: bool| {
-        let mut draft = ConfigDraft::new(ConfigFolder::of_file(Path::new("nowhere/x")));
+        let mut draft = ConfigDraft::new(
+            godwit::option_catalog(),
+            ConfigFolder::of_file(Path::new("nowhere/x")),
+        );
         draft.percent_names = percent_names;
         let place = SourceLocation { file: "acl.conf".into(), line: 1 };
         let text = "{allow, all, all, [\"a/%c\"]}.\n{deny, all, all, [\"b/%u\", \"c/x%c\"]}.";

@@ -13,7 +13,7 @@ use super::shipped;
 use super::table::emqx::certificate;
 use super::table::mount_point;
 use super::units;
-use crate::identity::base64::Base64Variant;
+use base64ct::{Base64, Base64Unpadded, Encoding as _};
 
 /// Rules, actions and sources read so far, until all are known.
 #[derive(Default)]
@@ -453,7 +453,7 @@ pub(super) fn mount(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<
     }
     let refused = match mount_point(entry)? {
         ImportValue::Unsupported(why) => Err(why.to_string()),
-        said => build_option("namespace", said, entry.note()),
+        said => build_option(draft.catalog, "namespace", said, entry.note()),
     };
     match refused {
         Ok(setting) => put_setting(&mut draft.listener_of_entry(entry).settings, setting),
@@ -519,6 +519,14 @@ pub(super) fn verification(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> 
     Ok(())
 }
 
+/// Decodes base64 with or without padding (RFC 4648, 4).
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    match text.ends_with('=') {
+        true => Base64::decode_vec(text).ok(),
+        false => Base64Unpadded::decode_vec(text).ok(),
+    }
+}
+
 /// A secret of tokens, or a public key, that stands in the file itself.
 pub(super) fn token_key(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let text = entry.text()?;
@@ -529,7 +537,7 @@ pub(super) fn token_key(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Res
     }
     let is_encoded = !is_public && draft.off.contains(&"secret_base64_encoded");
     let bytes = match is_encoded {
-        true => Base64Variant::Standard.decode(text).ok_or("not base64, which it is said to be")?,
+        true => decode_base64(text).ok_or("not base64, which it is said to be")?,
         false => text.as_bytes().to_vec(),
     };
     let odd = bytes.first().is_some_and(|byte| byte.is_ascii_whitespace() || *byte == b'{');

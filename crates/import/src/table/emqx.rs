@@ -17,12 +17,12 @@ use super::{
     out_retain, out_topic,
 };
 
-pub(in crate::import) use listeners::LISTENERS;
-pub(in crate::import) use values::{
+pub(crate) use listeners::LISTENERS;
+pub(crate) use values::{
     certificate, format, proxy, rate, server_url, strategy, token_from, versions,
 };
 
-pub(in crate::import) const ROWS: &[ImportRow] = &[
+pub(crate) const ROWS: &[ImportRow] = &[
     global_row("mqtt.idle_timeout", "connect.timeout_ms", seconds_in_ms),
     global_row("mqtt.max_packet_size", "connection.packet_bytes_max", read_bytes),
     global_row("mqtt.max_clientid_len", "connect.client_id_bytes_max", read_count),

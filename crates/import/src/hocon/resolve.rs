@@ -1,7 +1,7 @@
 //! `${name}`: what stands elsewhere in the file, or in the environment.
 
 use super::merge_values;
-use crate::import::config_tree::{ConfigFields, ConfigNode, ConfigTree};
+use crate::config_tree::{ConfigFields, ConfigNode, ConfigTree};
 
 /// Bound of all nodes, since a substitution may contain others: no file becomes a thousand times as
 /// long.

@@ -450,7 +450,7 @@ fn carry_own_chain(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Option<V
     let place = entry.node.place.clone();
     let fields = vec![("authentication".to_string(), entry.node.clone())];
     let mut root = ConfigNode { place, tree: ConfigTree::Object(fields) };
-    let mut own = ConfigDraft::new(draft.folder.clone());
+    let mut own = ConfigDraft::new(draft.catalog, draft.folder.clone());
     // A key that stands in the file itself would go to a file that is everybody's.
     own.has_out = false;
     arrange_chains(&mut root, &mut own);

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// A listener without a name gets one, so that one row is about both.
-pub(in crate::import) fn arrange(mut root: ConfigNode, draft: &mut ConfigDraft) -> ConfigNode {
+pub(crate) fn arrange(mut root: ConfigNode, draft: &mut ConfigDraft) -> ConfigNode {
     let ConfigTree::Object(fields) = &mut root.tree else { return root };
     if let Some((_, auth)) = fields.iter_mut().find(|(key, _)| key == "auth") {
         drop_disabled(auth, "auth", draft);
@@ -68,7 +68,7 @@ fn drop_disabled(node: &mut ConfigNode, path: &str, draft: &mut ConfigDraft) {
 }
 
 /// A file of users and passwords alone.
-pub(in crate::import) fn is_user_file(file: &str, root: &ConfigNode) -> bool {
+pub(crate) fn is_user_file(file: &str, root: &ConfigNode) -> bool {
     let name = file.rsplit('/').next().unwrap_or_default().to_lowercase();
     let ConfigTree::Object(fields) = &root.tree else { return false };
     let is_named = name.contains("pwd") || name.contains("passw");
@@ -76,7 +76,7 @@ pub(in crate::import) fn is_user_file(file: &str, root: &ConfigNode) -> bool {
 }
 
 /// Reads a file of users as a part of the main file.
-pub(in crate::import) fn user_file(root: ConfigNode) -> ConfigNode {
+pub(crate) fn user_file(root: ConfigNode) -> ConfigNode {
     let place = root.place.clone();
     let inside = |key: &str, node: ConfigNode| ConfigNode {
         place: place.clone(),
@@ -85,7 +85,7 @@ pub(in crate::import) fn user_file(root: ConfigNode) -> ConfigNode {
     inside("auth", inside("password", root))
 }
 
-pub(in crate::import) const ROWS: &[ImportRow] = &[
+pub(crate) const ROWS: &[ImportRow] = &[
     unsupported_row(
         "system.**",
         "shards says how many threads there are; there is nothing else to size",
@@ -433,7 +433,7 @@ fn servers(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), Strin
 }
 
 /// Without a word everyone may come in, and do what no rule forbids.
-pub(in crate::import) fn imply(draft: &mut ConfigDraft) {
+pub(crate) fn imply(draft: &mut ConfigDraft) {
     let note = "what it is there without a word";
     let is_closed =
         draft.setting("allow_anonymous").is_some_and(|there| there.value.text() == "false");

@@ -21,7 +21,7 @@ use super::{
     log_target, no_match, out_filter, out_prefix, out_qos, out_retain, out_suffix, out_topic,
 };
 
-pub(in crate::import) const ROWS: &[ImportRow] = &[
+pub(crate) const ROWS: &[ImportRow] = &[
     custom_row("url", "`[[listener]]`, its `url`", listener::read_bind),
     unsupported_row("daemon", "it stays in the foreground, for systemd or a container"),
     unsupported_row("num_taskq_thread", THREADS),
@@ -291,7 +291,7 @@ fn http_enable(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), S
 }
 
 /// Drops what is switched off, and adds NanoMQ's defaults.
-pub(in crate::import) fn imply(draft: &mut ConfigDraft) {
+pub(crate) fn imply(draft: &mut ConfigDraft) {
     if draft.off.contains(&"http") {
         draft.settings.retain(|setting| {
             let key = setting.key;

@@ -14,7 +14,7 @@ use super::super::units::{
 };
 use super::{durability, log_level, mosquitto_access};
 
-pub(in crate::import) const ROWS: &[ImportRow] = &[
+pub(crate) const ROWS: &[ImportRow] = &[
     unsupported_row(
         "allow_duplicate_messages",
         "overlapping subscriptions get one copy each, as MQTT 5.0 has it",
@@ -117,7 +117,7 @@ pub(in crate::import) const ROWS: &[ImportRow] = &[
     listener_row("tls_version", "tls.version_min", tls_version),
 ];
 
-pub(in crate::import) const BRIDGES: &[ImportRow] = &[
+pub(crate) const BRIDGES: &[ImportRow] = &[
     custom_row("connection", "`[[bridge]]`, its `name`", connection),
     custom_row("address", "`servers`", bridge::read_server),
     custom_row("addresses", "`servers`", bridge::read_server),
@@ -456,7 +456,7 @@ fn bridge_status(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(),
 }
 
 /// Adds mosquitto's defaults that differ from ours.
-pub(in crate::import) fn imply(draft: &mut ConfigDraft) {
+pub(crate) fn imply(draft: &mut ConfigDraft) {
     mosquitto_access::finish(draft);
     let target = draft.setting("log.target").map(|there| there.value.text() == "file");
     if target == Some(true) && draft.setting("log.file").is_none() {

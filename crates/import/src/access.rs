@@ -9,7 +9,7 @@ use super::draft::{ConfigDraft, DraftSetting, UnsupportedKey, build_option, put_
 use super::listener::DraftListener;
 use super::row::ImportValue;
 use super::rules::DraftRule;
-use crate::options::table;
+use config::catalog::OptionCatalog;
 
 impl ConfigDraft {
     /// The original asks every client who it is.
@@ -150,8 +150,8 @@ pub(super) fn may_decide_about_access(key: &str) -> bool {
 }
 
 /// Whether a listener may say for itself who comes in without proof.
-fn has_listener_override(key: &str) -> bool {
-    table::find(key).is_some_and(table::is_listener_option)
+fn has_listener_override(catalog: &OptionCatalog, key: &str) -> bool {
+    catalog.find(key).is_some_and(|option| option.has_listener_scope)
 }
 
 /// Once everything is known: who may come in without proof, on all listeners and on each.
@@ -178,10 +178,14 @@ fn finish_listener_access(listener: &mut DraftListener, draft: &mut ConfigDraft)
     let own = own.and_then(|own| in_place_of_all(own, draft));
     let asks = draft.credentials_note.is_some() || own.is_some();
     if let Some(note) = listener.asks_nobody.take().filter(|_| asks) {
-        let setting =
-            build_option("allow_anonymous", ImportValue::Text("true".into()), note.clone());
+        let setting = build_option(
+            draft.catalog,
+            "allow_anonymous",
+            ImportValue::Text("true".into()),
+            note.clone(),
+        );
         match setting {
-            Ok(setting) if has_listener_override("allow_anonymous") => {
+            Ok(setting) if has_listener_override(draft.catalog, "allow_anonymous") => {
                 put_setting(&mut listener.settings, setting);
             }
             _ => {
@@ -221,15 +225,25 @@ fn in_place_of_all(own: Vec<DraftSetting>, draft: &ConfigDraft) -> Option<Vec<Dr
             return None;
         }
         let is_own = all.iter().any(|setting| setting.key == there.key);
-        if !is_own && has_listener_override(there.key) {
-            let default = table::find(there.key)?.default;
+        if !is_own && has_listener_override(draft.catalog, there.key) {
+            let default = draft.catalog.find(there.key)?.default;
             let note = format!("{note}: not as for all");
-            all.push(build_option(there.key, ImportValue::Text(default.to_string()), note).ok()?);
+            all.push(
+                build_option(
+                    draft.catalog,
+                    there.key,
+                    ImportValue::Text(default.to_string()),
+                    note,
+                )
+                .ok()?,
+            );
         }
     }
-    let closed = build_option("allow_anonymous", ImportValue::Text("false".into()), note).ok()?;
+    let closed =
+        build_option(draft.catalog, "allow_anonymous", ImportValue::Text("false".into()), note)
+            .ok()?;
     all.push(closed);
-    let all_fit = all.iter().all(|setting| has_listener_override(setting.key));
+    let all_fit = all.iter().all(|setting| has_listener_override(draft.catalog, setting.key));
     all_fit.then_some(all)
 }
 

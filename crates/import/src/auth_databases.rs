@@ -319,7 +319,7 @@ fn read_content_type(
 /// A user and a password in plain text, `name = password`.
 pub(super) fn plain_user(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let (name, password) = (entry.first_wildcard().to_string(), entry.text()?.to_string());
-    crate::identity::users::check_name(&name)?;
+    (draft.catalog.check_user_name)(&name)?;
     draft.users.push(DraftUser { at: name.clone(), name, password });
     Ok(())
 }
@@ -332,7 +332,7 @@ pub(super) fn numbered_user(
     let text = entry.text()?.to_string();
     let is_name = entry.key.ends_with("login");
     if is_name {
-        crate::identity::users::check_name(&text)?;
+        (draft.catalog.check_user_name)(&text)?;
     }
     let at = draft.users.iter().position(|user| user.at == entry.first_wildcard()).unwrap_or_else(
         || {

@@ -19,7 +19,7 @@ use super::super::units::{
 use super::emqx::{ZONE_RIGHT, proxy, rate, versions};
 use super::{allow_anonymous, log_level, log_target, no_match};
 
-pub(in crate::import) const ROWS: &[ImportRow] = &[
+pub(crate) const ROWS: &[ImportRow] = &[
     custom_row("listener.*.*", "`[[listener]]`, its `url`", listener::read_bind),
     custom_row(
         "listener.*.*.access.*",
@@ -334,7 +334,7 @@ fn plugin(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String
 }
 
 /// Without a word nobody comes in, and what no rule allows is denied.
-pub(in crate::import) fn imply(draft: &mut ConfigDraft) {
+pub(crate) fn imply(draft: &mut ConfigDraft) {
     auth_databases::finish_databases(draft);
     draft.imply_once("allow_anonymous", "false", "what it is there without a word");
     emqx_listeners::add_usual_header(draft);

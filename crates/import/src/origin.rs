@@ -4,6 +4,7 @@
 use super::config_tree::{ConfigFolder, ConfigNode, ConfigTree};
 use super::draft::ConfigDraft;
 use super::{ConfigSyntax, PROJECTS, SourceProject, flat, hocon, mosquitto, row};
+use config::catalog::OptionCatalog;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -12,6 +13,7 @@ pub(super) fn recognize(
     text: &str,
     file: &Rc<str>,
     folder: &ConfigFolder,
+    catalog: &'static OptionCatalog,
 ) -> Result<&'static SourceProject, Vec<String>> {
     let tree = hocon::read(text, file.clone(), folder);
     let scores = PROJECTS.iter().map(|project| match (project.form, &tree) {
@@ -19,7 +21,8 @@ pub(super) fn recognize(
         (ConfigSyntax::Flat, _) if has_braces(text) => 0,
         (ConfigSyntax::Flat, _) => flat::score_text(project.rows, text),
         (ConfigSyntax::Hocon, Ok(root)) => {
-            let mut scratch = ConfigDraft::new(ConfigFolder::of_file(Path::new("nowhere/x")));
+            let mut scratch =
+                ConfigDraft::new(catalog, ConfigFolder::of_file(Path::new("nowhere/x")));
             let root = (project.arrange)(root.clone(), &mut scratch);
             row::score(project.rows, &root)
         }

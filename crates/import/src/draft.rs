@@ -11,7 +11,7 @@ use super::row::unknown_row;
 use super::row::{ImportRow, ImportTarget, ImportValue, ValueReader};
 use super::rules::DraftRule;
 use super::table::mosquitto_access::ListenerScope;
-use crate::options::table::{self, ProgramOption};
+use config::catalog::OptionCatalog;
 use config::value::{NumberUnit, OptionKind, OptionValue};
 use std::collections::BTreeSet;
 
@@ -54,6 +54,8 @@ pub(super) struct UnsupportedKey {
 }
 
 pub(super) struct ConfigDraft {
+    /// Options of the program that the draft is for.
+    pub(super) catalog: &'static OptionCatalog,
     pub(super) folder: ConfigFolder,
     pub(super) settings: Vec<DraftSetting>,
     pub(super) listeners: Vec<DraftListener>,
@@ -112,8 +114,9 @@ pub(super) struct DraftUser {
 }
 
 impl ConfigDraft {
-    pub(super) fn new(folder: ConfigFolder) -> ConfigDraft {
+    pub(super) fn new(catalog: &'static OptionCatalog, folder: ConfigFolder) -> ConfigDraft {
         ConfigDraft {
+            catalog,
             folder,
             settings: Vec::new(),
             listeners: Vec::new(),
@@ -251,7 +254,7 @@ impl ConfigDraft {
         said: ImportValue,
         entry: &ConfigEntry<'_>,
     ) {
-        match build_option(key, said, entry.note()) {
+        match build_option(self.catalog, key, said, entry.note()) {
             Ok(setting) => put_setting(&mut self.settings, setting),
             Err(why) => self.report_unsupported(entry, why),
         }
@@ -275,7 +278,7 @@ impl ConfigDraft {
         said: ImportValue,
         entry: &ConfigEntry<'_>,
     ) {
-        match build_option(key, said, entry.note()) {
+        match build_option(self.catalog, key, said, entry.note()) {
             Ok(setting) => put_setting(&mut self.listener_of_entry(entry).settings, setting),
             Err(why) => self.report_unsupported(entry, why),
         }
@@ -308,7 +311,7 @@ impl ConfigDraft {
     ) -> &mut DraftListener {
         let at = self.listeners.iter().position(|listener| listener.id == id);
         let at = at.unwrap_or_else(|| {
-            self.listeners.push(DraftListener::new(id, place));
+            self.listeners.push(DraftListener::new(self.catalog, id, place));
             self.listeners.len() - 1
         });
         &mut self.listeners[at]
@@ -357,18 +360,20 @@ impl ConfigDraft {
 
     /// Sets an option that follows from the absence of a key.
     pub(super) fn add_implied(&mut self, key: &'static str, text: &str, note: &str) {
-        put_implied(&mut self.settings, key, text, note);
+        put_implied(self.catalog, &mut self.settings, key, text, note);
     }
 }
 
 /// Sets an option that follows from the absence of a key.
 pub(super) fn put_implied(
+    catalog: &OptionCatalog,
     settings: &mut Vec<DraftSetting>,
     key: &'static str,
     text: &str,
     note: &str,
 ) {
-    if let Ok(setting) = build_option(key, ImportValue::Text(text.to_string()), note.to_string()) {
+    let said = ImportValue::Text(text.to_string());
+    if let Ok(setting) = build_option(catalog, key, said, note.to_string()) {
         put_setting(settings, setting);
     }
 }
@@ -380,16 +385,17 @@ pub(super) fn put_setting(settings: &mut Vec<DraftSetting>, setting: DraftSettin
 
 /// An option of the table; the error says why the value has no equal.
 pub(super) fn build_option(
+    catalog: &OptionCatalog,
     key: &'static str,
     said: ImportValue,
     note: String,
 ) -> Result<DraftSetting, String> {
-    let row: Option<&ProgramOption> = table::find(key);
-    let row = row.ok_or_else(|| format!("this build of godwit has no {key}"))?;
-    if key == "tls.psk_file" && !cfg!(feature = "psk") {
-        return Err(format!("{key} needs a build with --features psk"));
+    let option = catalog.find(key);
+    let option = option.ok_or_else(|| format!("this build of godwit has no {key}"))?;
+    if let Some(feature) = option.missing_feature {
+        return Err(format!("{key} needs a build with --features {feature}"));
     }
-    build_setting(key, row.kind, said, note)
+    build_setting(key, option.kind, said, note)
 }
 
 pub(super) fn build_setting(

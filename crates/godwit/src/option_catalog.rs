@@ -1,0 +1,52 @@
+//! The options of this build, as those see them who write options for others.
+
+use crate::identity::password_hash::PasswordHash;
+use crate::identity::users;
+use crate::options::table;
+use config::catalog::{OptionCatalog, OptionDescription};
+use std::sync::LazyLock;
+
+static CATALOG: LazyLock<OptionCatalog> = LazyLock::new(|| OptionCatalog {
+    options: table::rows().map(describe).collect(),
+    bridge_options: bridge_options(),
+    check_bridge_topic,
+    check_user_name: users::check_name,
+    hash_password: |password| Ok(PasswordHash::from_password(password)?.to_string()),
+});
+
+/// Returns every option of this build.
+pub fn option_catalog() -> &'static OptionCatalog {
+    &CATALOG
+}
+
+fn describe(row: &table::ProgramOption) -> OptionDescription {
+    let missing = (row.key == "tls.psk_file" && !cfg!(feature = "psk")).then_some("psk");
+    OptionDescription {
+        missing_feature: missing,
+        ..OptionDescription::of_row(row, table::is_listener_option(row))
+    }
+}
+
+#[cfg(feature = "bridge")]
+fn bridge_options() -> Vec<OptionDescription> {
+    use crate::links::bridge::settings::ROWS;
+    use crate::links::option_rows::LIMIT_KEYS;
+    let limits = LIMIT_KEYS.iter().filter_map(|key| table::find(key)).map(describe);
+    ROWS.iter().map(|row| OptionDescription::of_row(row, false)).chain(limits).collect()
+}
+
+#[cfg(not(feature = "bridge"))]
+fn bridge_options() -> Vec<OptionDescription> {
+    Vec::new()
+}
+
+#[cfg(feature = "bridge")]
+fn check_bridge_topic(filter: &str, template: &str, bridge: &str) -> Result<(), String> {
+    use crate::links::topic_map::TopicMap;
+    TopicMap::parse(filter, template, ("bridge", bridge)).map(|_| ())
+}
+
+#[cfg(not(feature = "bridge"))]
+fn check_bridge_topic(_: &str, _: &str, _: &str) -> Result<(), String> {
+    Ok(())
+}
