@@ -16,6 +16,7 @@ mod handshake;
 mod heap;
 mod ingress;
 mod listener;
+pub mod log_rate_limiter;
 mod pause_detector;
 mod pending_auth;
 pub mod proxy;
@@ -31,6 +32,7 @@ mod socket;
 mod socket_memory;
 mod store_client;
 mod stream;
+pub mod timestamp;
 pub mod tls;
 mod transport_stack;
 pub mod websocket;
@@ -39,7 +41,7 @@ pub use handle::EngineHandle;
 pub use listener::{Listener, ListenerSocket, ListenerTransport};
 pub use pending_auth::{
     AuthHandler, AuthResponder, AuthTask, AuthzHandler, AuthzResponder, AuthzTask,
-    ConnectionLiveness,
 };
 pub use relay::{LinkRelay, RelayLoan, RelaySocket};
 pub use server::{Server, ServerFault, ServerOptions, StoreLocation};
+pub use transport::ConnectionLiveness;

@@ -13,8 +13,8 @@ use std::convert::Infallible;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
+use transport::ConnectionLiveness;
 
 #[derive(Debug)]
 pub(crate) enum ShardControl {
@@ -72,24 +72,6 @@ pub struct AuthTask {
     pub request: AuthRequest,
     pub liveness: ConnectionLiveness,
     pub responder: AuthResponder,
-}
-
-/// Whether a connection that waits for a verdict is still there. Work for one that has gone lets
-/// nobody in.
-#[derive(Clone, Debug, Default)]
-pub struct ConnectionLiveness {
-    is_closed: Arc<AtomicBool>,
-}
-
-impl ConnectionLiveness {
-    pub fn is_open(&self) -> bool {
-        !self.is_closed.load(Ordering::Relaxed)
-    }
-
-    /// The connection has ended, or its deadline has answered.
-    pub fn close(&self) {
-        self.is_closed.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Returns the decision to the shard. Without a call the client is refused after

@@ -11,11 +11,11 @@
 //! address = ["192.0.2.7", "2001:db8::/32"]
 //! ```
 
-use crate::timestamp::UnixTimestamp;
 use broker::acl_rules::NamePattern;
 use broker::bans::{Ban, BanList, BanTarget};
 use config::nearest::nearest_word;
 use config::source::{self, LineErrors, TomlReader, TomlValue};
+use engine::timestamp::UnixTimestamp;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

@@ -18,8 +18,6 @@ mod acl;
 mod bans;
 mod check;
 mod clients;
-#[cfg(feature = "remote")]
-mod control_runtime;
 mod event_log;
 mod flags;
 pub mod fuzz_targets;
@@ -29,14 +27,11 @@ mod import_command;
 #[cfg(feature = "bridge")]
 mod links;
 mod listener_socket;
-mod log_rate_limiter;
 mod logs;
 #[cfg(test)]
 mod mutations;
 mod option_catalog;
 mod options;
-#[cfg(feature = "remote")]
-mod pause_aware_timeout;
 mod process_resources;
 #[cfg(feature = "psk")]
 mod psk_file;
@@ -46,7 +41,6 @@ mod rules_reference;
 mod security;
 mod serve;
 mod store_command;
-mod timestamp;
 
 pub use option_catalog::option_catalog;
 

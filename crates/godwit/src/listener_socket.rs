@@ -2,14 +2,10 @@
 
 use config::listen_url::{ListenHost, ListenScheme, ListenUrl};
 use engine::ListenerSocket;
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-use std::fs;
+use net::unix_socket::{SocketFile, bind_path};
+use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
 
 /// A listener to bind.
 #[derive(Clone, Copy, Debug)]
@@ -32,17 +28,6 @@ pub(crate) struct BoundListener {
     /// None of a unix socket.
     pub(crate) port: Option<u16>,
     pub(crate) file: Option<SocketFile>,
-}
-
-/// The file of a unix socket of ours, which goes with it.
-#[derive(Debug)]
-pub(crate) struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        // Somebody else may have removed it.
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 /// Every socket of every wish, bound and listening. The errors, all of them, are sentences.
@@ -156,40 +141,6 @@ fn bind_udp(address: SocketAddr, only_v6: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The file of a process that was killed stays behind: nobody answers there, and it is replaced.
-pub(crate) fn bind_path(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), String> {
-    let address = SockAddr::unix(path)
-        .map_err(|_| "the path is too long for a socket, use at most 107 bytes".to_string())?;
-    if let Ok(there) = fs::symlink_metadata(path) {
-        if !there.file_type().is_socket() {
-            return Err("a file that is no socket is there, use another path".to_string());
-        }
-        let probe = Socket::new(Domain::UNIX, Type::STREAM, None);
-        let answered = probe.and_then(|probe| probe.connect(&address));
-        if answered.is_ok() {
-            return Err(IN_USE_PATH.to_string());
-        }
-        fs::remove_file(path).map_err(|error| format!("an old socket is in the way: {error}"))?;
-    }
-    let bound = || {
-        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        socket.bind(&address)?;
-        let file = SocketFile(path.into());
-        // Before it listens nobody gets in whom the mode keeps out.
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-        socket.listen(BACKLOG)?;
-        Ok((OwnedFd::from(socket).into(), file))
-    };
-    bound().map_err(|error: io::Error| match error.kind() {
-        io::ErrorKind::AddrInUse => IN_USE_PATH.to_string(),
-        io::ErrorKind::NotFound => "its folder is not there, make it first".to_string(),
-        io::ErrorKind::PermissionDenied => {
-            "not permitted: use a folder that this user may write to".to_string()
-        }
-        _ => error.to_string(),
-    })
-}
-
 fn explain_bind_error(error: &io::Error, address: SocketAddr) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -207,7 +158,6 @@ fn explain_bind_error(error: &io::Error, address: SocketAddr) -> String {
     }
 }
 
-const IN_USE_PATH: &str = "the socket is in use: another broker is running, or use another path";
 /// Connections that wait to be accepted; the kernel lowers it to its own limit.
 const BACKLOG: i32 = 4096;
 /// Asked for; the kernel lowers it to its own limit (net.core.rmem_max and wmem_max).
@@ -216,7 +166,10 @@ const DATAGRAM_BYTES: usize = 4 * 1024 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use net::unix_socket::IN_USE_PATH;
+    use std::fs;
     use std::net::TcpListener;
+    use std::os::unix::fs::PermissionsExt;
 
     fn bind_one(text: &str, open: bool) -> Result<Vec<BoundListener>, Vec<String>> {
         let url = ListenUrl::parse(text).unwrap();

@@ -3,12 +3,12 @@
 
 #[cfg(feature = "http")]
 use crate::acl::authorizer::Authorizer;
-#[cfg(feature = "remote")]
-use crate::control_runtime::ControlRuntime;
 #[cfg(feature = "http")]
 use crate::identity::jwks::RemoteJwks;
 #[cfg(feature = "sink")]
 use crate::links::events::EventHub;
+#[cfg(feature = "remote")]
+use net::control_runtime::ControlRuntime;
 #[cfg(feature = "remote")]
 use std::sync::Arc;
 #[cfg(feature = "http")]

@@ -3,10 +3,10 @@
 
 use crate::flags::{self, CliFlag, ParsedFlag};
 use crate::options::{self, OptionSources};
-use crate::timestamp::UnixTimestamp;
 use crate::{fail_with_usage_error, print, print_errors, rules_reference};
 use broker::BrokerOptions;
 use broker::rules::{Rule, RulePreview};
+use engine::timestamp::UnixTimestamp;
 use mqtt::{PropertiesBuf, Property};
 use rules::{Budget, EVENTS, EventRow, RuleInput, RuleParseError, RulePlan, Value};
 use std::ffi::OsString;

@@ -14,31 +14,35 @@ use crate::identity::jwt::{JwtBackend, JwtClaimNames, JwtKeySource, JwtValidator
 use crate::identity::key_set::KeySet;
 #[cfg(feature = "tables")]
 use crate::identity::password_format::PasswordFormat;
-#[cfg(feature = "http")]
-use crate::identity::remote::ConnectionPool;
-#[cfg(feature = "http")]
-use crate::identity::remote::http_client::SCHEMES;
 #[cfg(feature = "remote")]
-use crate::identity::remote::server_url::ServerUrl;
-#[cfg(feature = "remote")]
-use crate::identity::remote::{RemoteBackend, RemoteLimits, RemoteSettings};
-#[cfg(feature = "mysql")]
-use crate::identity::tables::mysql::MysqlDatabase;
-#[cfg(feature = "postgres")]
-use crate::identity::tables::postgres::PostgresDatabase;
+use crate::identity::remote::{RemoteBackend, RemoteSettings};
 #[cfg(feature = "redis")]
 use crate::identity::tables::redis::{RedisAuthServer, RedisAuthSettings};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-use crate::identity::tables::sql::{SqlAuthServer, SqlAuthSettings, SqlDatabase};
+use crate::identity::tables::sql::{SqlAuthServer, SqlAuthSettings};
 use crate::identity::users::UserFile;
 use crate::identity::verified_cache::VerifiedCache;
 use crate::options::settings::{AnonymousAccess, ListenerSettings, ProgramSettings};
 use crate::process_resources::ProcessResources;
-use crate::timestamp::UnixTimestamp;
 use crate::{acl, bans};
 use broker::acl_rules::AclRuleSet;
 use broker::bans::BanList;
 use broker::options::{AccessByListener, AuthzOptions, BrokerOptions, ListenerAccess};
+use engine::timestamp::UnixTimestamp;
+#[cfg(feature = "http")]
+use net::http_client::SCHEMES;
+#[cfg(feature = "http")]
+use net::server_pool::ConnectionPool;
+#[cfg(feature = "remote")]
+use net::server_pool::RemoteLimits;
+#[cfg(feature = "remote")]
+use net::server_url::ServerUrl;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use net::sql::SqlDatabase;
+#[cfg(feature = "mysql")]
+use net::sql::mysql::MysqlDatabase;
+#[cfg(feature = "postgres")]
+use net::sql::postgres::PostgresDatabase;
 #[cfg(feature = "remote")]
 use rustls::ClientConfig;
 use std::collections::BTreeSet;

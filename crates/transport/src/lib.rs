@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod certificate_form;
+mod connection_liveness;
 pub mod pem_files;
 mod quic_client;
 mod scheme;
@@ -17,6 +18,7 @@ pub mod tls_errors;
 mod udp;
 mod websocket;
 
+pub use connection_liveness::ConnectionLiveness;
 pub use quic_client::{QuicClientEndpoint, QuicClientOptions, QuicConnectionHandle};
 pub use scheme::{TCP, UrlScheme};
 pub use tcp_transport::{TcpTransport, TransportLayers};

@@ -31,6 +31,7 @@ const CRATE_RULES: &[CrateRule] = &[
         never: RUNTIMES,
     },
     CrateRule { name: "sim", may: &["broker", "mqtt", "rules", "store"], never: RUNTIMES },
+    CrateRule { name: "net", may: &["config", "transport"], never: &["async-std", "smol"] },
     CrateRule { name: "import", may: &["broker", "config", "mqtt"], never: RUNTIMES },
     CrateRule {
         name: "godwit",
@@ -40,6 +41,7 @@ const CRATE_RULES: &[CrateRule] = &[
             "engine",
             "import",
             "mqtt",
+            "net",
             "rules",
             "store",
             "transport",

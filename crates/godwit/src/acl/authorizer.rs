@@ -4,21 +4,19 @@
 //! Shards ask; the control plane's runtime waits. Nothing is remembered here: that is the
 //! session's.
 
-use crate::control_runtime::ControlRuntime;
 use crate::identity::http_answer::StatusDecision;
 use crate::identity::remote::http_call::{HttpAnswerFormat, HttpCall, HttpCallSettings};
-use crate::identity::remote::http_client::HttpResponse as Said;
 use crate::identity::remote::template::{AuthVariable, AuthVariableSource};
-use crate::identity::remote::{
-    ConnectionPool, PoolError, RemoteError, RemoteLimits, RemoteServer, RequestGuard,
-};
-use crate::log_rate_limiter::LogRateLimiter;
 use broker::authz::{AuthzDecision, AuthzRequest};
 use broker::options::AuthzOptions;
 use engine::ConnectionLiveness;
-use http_body_util::Full;
-use hyper::body::Bytes;
-use hyper::client::conn::http1::SendRequest;
+use engine::log_rate_limiter::LogRateLimiter;
+use net::control_runtime::ControlRuntime;
+use net::http_client::HttpConnection;
+use net::http_client::HttpResponse as Said;
+use net::server_pool::{
+    ConnectionPool, PoolError, RemoteError, RemoteLimits, RemoteServer, RequestGuard,
+};
 use rustls::ClientConfig;
 use std::sync::{Arc, Mutex, PoisonError};
 use tracing::warn;
@@ -133,7 +131,7 @@ impl HttpAuthzServer {
 }
 
 impl RemoteServer for HttpAuthzServer {
-    type Conn = SendRequest<Full<Bytes>>;
+    type Conn = HttpConnection;
     type Question = AuthzRequest;
     type Reply = AuthzDecision;
 

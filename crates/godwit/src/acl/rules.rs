@@ -120,7 +120,7 @@ impl AclFileParser<'_, '_> {
                     rule.allows = name == "allow";
                     action = Some(value);
                 }
-                "address" => rule.addresses = super::read_networks(&mut self.reader, value),
+                "address" => rule.addresses = super::read_networks(self.reader, value),
                 "anonymous" => rule.anonymous_only = self.read_bool(value),
                 "client_id" => rule.client_ids = self.read_names(value),
                 "group" => {

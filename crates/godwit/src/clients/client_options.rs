@@ -4,10 +4,10 @@
 use super::connection::BlockingConnection;
 use super::properties::PacketProperties;
 use super::stream::ClientStream;
-use super::tunnel::{TransportTunnel, TunnelTransport};
 use super::{ClientError, EXIT_NO_CONNECTION};
 use crate::flags::{CliFlag, ParsedFlag};
 use mqtt::{Connect, Packet, PropertiesBuf, Property, ProtocolVersion, QoS, ReasonCode, Will};
+use net::tunnel::{TransportTunnel, TunnelTransport};
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;

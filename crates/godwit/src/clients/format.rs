@@ -1,6 +1,6 @@
 //! `-F FORMAT`: how `godwit sub` prints a message. Compiled once, checked at start.
 
-use crate::timestamp::UnixTimestamp;
+use engine::timestamp::UnixTimestamp;
 use mqtt::{Property, Publish};
 use std::io::{self, Write};
 

@@ -12,7 +12,6 @@ mod properties;
 pub(crate) mod publish;
 mod stream;
 pub(crate) mod subscribe;
-pub(crate) mod tunnel;
 
 use std::fmt;
 use std::io::{self, Write};

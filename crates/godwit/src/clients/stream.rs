@@ -1,6 +1,6 @@
 //! What a client talks over, read by one thread and written by another.
 
-use super::tunnel::TransportTunnel;
+use net::tunnel::TransportTunnel;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;

@@ -7,7 +7,7 @@ use super::publish::has_client_id_flag;
 use super::{ClientError, EXIT_LOST, EXIT_TIMEOUT, report_flag_errors, report_result};
 use crate::flags::{self, CliFlag, ParsedFlag};
 use crate::print;
-use crate::timestamp::UnixTimestamp;
+use engine::timestamp::UnixTimestamp;
 use mqtt::{
     FilterListBuf, Packet, PacketId, Properties, Publish, PublishAck, QoS, ReasonCode, Subscribe,
     SubscribeOptions, SubscriptionListBuf, Unsubscribe,

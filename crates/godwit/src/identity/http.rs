@@ -4,12 +4,11 @@ use super::backend::BackendOutcome;
 use super::http_answer;
 use super::remote::http_call::{HttpAnswerFormat, HttpCall, HttpCallSettings};
 use super::remote::template::{AuthVariable, AuthVariableSource};
-use super::remote::{IdentityLookup, IdentityServer, RemoteError, RemoteServer};
+use super::remote::{IdentityLookup, IdentityServer};
 use broker::AuthRequest;
 use broker::authentication::Principal;
-use http_body_util::Full;
-use hyper::body::Bytes;
-use hyper::client::conn::http1::SendRequest;
+use net::http_client::HttpConnection;
+use net::server_pool::{RemoteError, RemoteServer};
 use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::ClientConfig;
@@ -80,7 +79,7 @@ impl IdentityServer for HttpAuthServer {
 }
 
 impl RemoteServer for HttpAuthServer {
-    type Conn = SendRequest<Full<Bytes>>;
+    type Conn = HttpConnection;
     type Question = AuthRequest;
     type Reply = IdentityLookup;
 

@@ -4,12 +4,12 @@
 
 use super::backend::BackendOutcome;
 use super::remote::http_call::HttpAnswerFormat;
-use super::remote::http_client::HttpResponse;
-use super::remote::server_url::percent_decode;
 use crate::acl::entry::AclEntry;
 use broker::AuthRequest;
 use broker::acl_rules::AclRuleSet;
 use broker::authentication::Principal;
+use net::http_client::HttpResponse;
+use net::server_url::percent_decode;
 use serde_json::Value;
 use std::sync::Arc;
 

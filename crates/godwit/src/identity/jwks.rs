@@ -6,12 +6,12 @@
 use super::backend::{BackendOutcome, BackendReply};
 use super::jwt::JwtValidator;
 use super::key_set::KeySet;
-use super::remote::http_client::{HttpClient, HttpResponse};
-use super::remote::server_url::ServerUrl;
-use super::remote::{RemoteError, RemoteLimits};
-use crate::control_runtime::ControlRuntime;
-use crate::pause_aware_timeout::timeout;
 use broker::AuthRequest;
+use net::control_runtime::ControlRuntime;
+use net::http_client::{HttpClient, HttpResponse};
+use net::pause_aware_timeout::timeout;
+use net::server_pool::{RemoteError, RemoteLimits};
+use net::server_url::ServerUrl;
 use rustls::ClientConfig;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

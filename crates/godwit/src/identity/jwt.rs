@@ -2,7 +2,6 @@
 //! when, and what it may do.
 
 use super::backend::{AuthBackend, BackendOutcome, BackendReply};
-use super::base64::Base64Variant;
 #[cfg(feature = "http")]
 use super::jwks::RemoteJwks;
 use super::key_set::KeySet;
@@ -10,6 +9,7 @@ use crate::acl::entry::AclEntry;
 use broker::AuthRequest;
 use broker::acl_rules::{AclRule, AclRuleSet, TopicPattern};
 use broker::authentication::Principal;
+use net::base64::Base64Variant;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -3,8 +3,8 @@
 //! A key knows the algorithms of its own kind and no others, so a public key is never taken for a
 //! secret, whatever a token says of itself.
 
-use super::base64::Base64Variant;
 use config::source::describe_read_error;
+use net::base64::Base64Variant;
 use ring::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use ring::{hmac, rsa};
 use serde_json::Value;

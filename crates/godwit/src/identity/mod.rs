@@ -5,7 +5,6 @@
 //! returns. Threads exist from the first question on, and end when there was none for a while.
 
 pub(crate) mod backend;
-pub(crate) mod base64;
 pub(crate) mod certificate;
 #[cfg(test)]
 mod contract;
@@ -24,7 +23,6 @@ pub(crate) mod password_hash;
 mod queue;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
-pub(crate) mod scram;
 #[cfg(feature = "tables")]
 pub(crate) mod tables;
 pub(crate) mod test_tokens;
@@ -33,11 +31,11 @@ pub(crate) mod users;
 pub(crate) mod verified_cache;
 
 use crate::event_log::nonzero;
-use crate::log_rate_limiter::LogRateLimiter;
 use backend::{AuthAttempt, ListenerChains};
 use broker::authentication::AuthDecision;
 use broker::{AuthRequest, PeerSource, Refusal};
 use engine::ConnectionLiveness;
+use engine::log_rate_limiter::LogRateLimiter;
 use queue::AuthQueue;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;

@@ -1,9 +1,10 @@
 //! Passwords as the tables of other servers have them: a hash that says what it is, or one that
 //! the options have to explain, with a salt beside it.
 
-use super::base64::Base64Variant;
-use super::password_hash::{PasswordHash, ROUNDS_MAX, equals_in_constant_time};
+use super::password_hash::{PasswordHash, ROUNDS_MAX};
 use super::verified_cache::VerifiedCache;
+use net::base64::Base64Variant;
+use net::scram::equals_in_constant_time;
 use ring::{digest, pbkdf2};
 use std::num::NonZeroU32;
 

@@ -9,10 +9,11 @@
 //! | `$scram-sha-256$ROUNDS$SALT$STORED$SERVER` | keys of SCRAM (RFC 5802, 3) |
 //! | `$6$SALT$HASH` | SHA-512 of the password and the salt, once: weak |
 
-use super::base64::Base64Variant;
-use super::scram::{self, ScramVerifier};
 use super::verified_cache::VerifiedCache;
 use argon2::{Algorithm, Argon2, Block, Params, Version};
+use net::base64::Base64Variant;
+use net::scram::equals_in_constant_time;
+use net::scram::{self, ScramVerifier};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::{digest, pbkdf2};
 use std::cell::Cell;
@@ -239,12 +240,6 @@ thread_local! {
 /// Gives back what hashes of this thread worked in.
 pub(crate) fn free_memory() {
     drop(BLOCKS.take());
-}
-
-/// In a time that does not tell where they differ.
-pub(crate) fn equals_in_constant_time(one: &[u8], other: &[u8]) -> bool {
-    one.len() == other.len()
-        && one.iter().zip(other).fold(0, |all, (one, other)| all | (one ^ other)) == 0
 }
 
 /// As it stands in a file.

@@ -1,9 +1,9 @@
 //! Tokens that we sign ourselves, to see how they are read.
 
-use super::base64::Base64Variant;
 use super::jwt::{JwtClaimNames, JwtValidator, ParsedJwt, TokenLocation};
 use super::key_set::KeySet;
 use broker::authentication::Principal;
+use net::base64::Base64Variant;
 use ring::hmac;
 
 pub(crate) const SECRET: &[u8] = b"a secret of thirty-two bytes, ok";

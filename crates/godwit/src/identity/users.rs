@@ -3,11 +3,11 @@
 
 use super::backend::{AuthBackend, BackendOutcome, BackendReply};
 use super::password_hash::PasswordHash;
-use super::scram::{self, ScramExchange, ScramVerifier};
 use super::verified_cache::VerifiedCache;
 use broker::authentication::{Principal, SecretBytes};
 use broker::{AuthRequest, AuthStep};
 use config::source::{self, LineErrors};
+use net::scram::{self, ScramExchange, ScramVerifier};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

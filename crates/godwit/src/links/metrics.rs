@@ -1,7 +1,7 @@
 //! What a link did, and how it is: numbers that its task counts and anybody may read.
 
 use super::{LinkKind, lock};
-use crate::log_rate_limiter::LogRateLimiter;
+use engine::log_rate_limiter::LogRateLimiter;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};

@@ -29,11 +29,11 @@ use self::metrics::LinkMetrics;
 use self::report::LinkReporter;
 #[cfg(feature = "sink")]
 use self::sink::{Sink, settings::SinkSettings};
-use crate::control_runtime::ControlRuntime;
-use crate::identity::remote::server_url::ServerUrl;
 use crate::process_resources::ProcessResources;
 use broker::limits::LINK_IDS;
 use broker::session_report::SessionSelector;
+use net::control_runtime::ControlRuntime;
+use net::server_url::ServerUrl;
 use rustls::{ClientConfig, ServerConfig};
 use std::collections::BTreeMap;
 use std::future::Future;

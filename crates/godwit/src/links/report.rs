@@ -4,9 +4,9 @@
 use super::local_session::LocalBroker;
 use super::metrics::LinkMetrics;
 use super::{LinkKind, lock};
-use crate::control_runtime::ControlRuntime;
 use broker::session_report::SessionReport;
 use broker::sys::{DROP_NAMES, DROPS};
+use net::control_runtime::ControlRuntime;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};

@@ -8,7 +8,7 @@ mod line;
 mod writer;
 
 use crate::options::settings::LogSettings;
-use crate::timestamp::UnixTimestamp;
+use engine::timestamp::UnixTimestamp;
 use line::LogLine;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tracing::level_filters::LevelFilter;

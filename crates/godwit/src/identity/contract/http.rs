@@ -2,14 +2,15 @@
 //! answers do, what its silence and its death do.
 
 use super::super::http::{HttpAuthServer, HttpAuthSettings};
+use super::super::remote::RemoteBackend;
 use super::super::remote::http_call::{HttpCallSettings, HttpParamPlacement};
-use super::super::remote::http_client::SCHEMES;
-use super::super::remote::server_url::ServerUrl;
 use super::super::remote::template::AuthTemplate;
-use super::super::remote::{RemoteBackend, RemoteLimits};
 use super::web::{TestWebServer, WebRequest, WebResponse};
 use super::*;
-use crate::control_runtime::ControlRuntime;
+use net::control_runtime::ControlRuntime;
+use net::http_client::SCHEMES;
+use net::server_pool::RemoteLimits;
+use net::server_url::ServerUrl;
 use transport::TlsClientOptions;
 
 pub(super) const BOUNDS: RemoteLimits =

@@ -1,14 +1,14 @@
 //! The contract for tokens whose keys another server publishes, and what becomes of the keys.
 
-use super::super::base64::Base64Variant;
 use super::super::jwks::RemoteJwks;
 use super::super::jwt::{JwtBackend, JwtClaimNames, JwtKeySource, JwtValidator, TokenLocation};
-use super::super::remote::http_client::SCHEMES;
-use super::super::remote::server_url::ServerUrl;
 use super::http::BOUNDS;
 use super::web::{TestWebServer, WebResponse};
 use super::*;
-use crate::control_runtime::ControlRuntime;
+use net::base64::Base64Variant;
+use net::control_runtime::ControlRuntime;
+use net::http_client::SCHEMES;
+use net::server_url::ServerUrl;
 
 const SECRETS: [&[u8]; 2] = [test_tokens::SECRET, b"another secret of thirty-two bytes"];
 

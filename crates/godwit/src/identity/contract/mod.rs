@@ -33,9 +33,8 @@ use self::tls::{certificates, served};
 use super::backend::{AuthBackend, BackendChain, BackendOutcome, BackendReply};
 use super::certificate::{CertificateBackend, CertificateNameField};
 use super::password_hash::PasswordHash;
-use super::scram::client::ScramClient;
 use super::users::UserFile;
-use super::{Authenticator, AuthenticatorLimits, jwt, scram, test_tokens};
+use super::{Authenticator, AuthenticatorLimits, jwt, test_tokens};
 use crate::acl;
 use broker::acl_rules::AclRuleSet;
 use broker::authentication::{AuthDecision, SecretBytes};
@@ -44,6 +43,7 @@ use broker::{
 };
 use engine::ConnectionLiveness;
 use mqtt::ProtocolVersion;
+use net::scram::{self, client::ScramClient};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

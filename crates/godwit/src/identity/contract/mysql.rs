@@ -1,16 +1,16 @@
 //! The contract for MariaDB, with a real one.
 
 use super::super::remote::RemoteBackend;
-use super::super::remote::server_url::ServerUrl;
 use super::super::remote::template::AuthTemplate;
-use super::super::tables::mysql::{MysqlDatabase, SCHEMES};
 use super::super::tables::sql::{SqlAuthServer, SqlAuthSettings};
 use super::installed::is_installed;
 use super::ports::free_port;
 use super::servers::{ServerProcess, folder, give, install_mariadb};
 use super::sql::{PASSWORD, SqlBackendOptions, SqlServer, stands_with_tables};
 use super::*;
-use crate::control_runtime::ControlRuntime;
+use net::control_runtime::ControlRuntime;
+use net::server_url::ServerUrl;
+use net::sql::mysql::{MysqlDatabase, SCHEMES};
 use rustls::ClientConfig;
 use std::fs;
 use std::path::Path;

@@ -1,17 +1,17 @@
 //! A server that is asked what a client may do: how it is asked, what its answers mean, what its
 //! silence and its death do.
 
-use super::super::remote::RemoteLimits;
 use super::super::remote::http_call::{HttpCallSettings, HttpParamPlacement};
-use super::super::remote::http_client::SCHEMES;
-use super::super::remote::server_url::ServerUrl;
 use super::super::remote::template::AuthTemplate;
 use super::http::BOUNDS;
 use super::web::{TestWebServer, WebRequest, WebResponse};
 use super::*;
 use crate::acl::authorizer::{Authorizer, HttpAuthzServer, HttpAuthzSettings};
-use crate::control_runtime::ControlRuntime;
 use broker::authz::{AclAction, AuthzDecision, AuthzRequest};
+use net::control_runtime::ControlRuntime;
+use net::http_client::SCHEMES;
+use net::server_pool::RemoteLimits;
+use net::server_url::ServerUrl;
 use transport::TlsClientOptions;
 
 fn settings(web: &TestWebServer, form: HttpParamPlacement) -> HttpAuthzSettings {

@@ -1,16 +1,17 @@
 //! The contract for Redis, with a real one.
 
 use super::super::password_format::{PasswordFormat, PasswordHashKind, SaltPosition};
-use super::super::remote::server_url::ServerUrl;
-use super::super::remote::{RemoteBackend, RemoteLimits};
+use super::super::remote::RemoteBackend;
 use super::super::tables::redis::{RedisAuthServer, RedisAuthSettings, RedisCommand};
-use super::super::tables::resp::SCHEMES;
 use super::forms::{authenticator_with, has_rules, hash, is_as_told, password_form, rows, verdict};
 use super::installed::is_installed;
 use super::ports::free_port;
 use super::servers::{ServerProcess, folder, give, run};
 use super::*;
-use crate::control_runtime::ControlRuntime;
+use net::control_runtime::ControlRuntime;
+use net::redis::SCHEMES;
+use net::server_pool::RemoteLimits;
+use net::server_url::ServerUrl;
 use std::fs;
 use std::path::Path;
 use transport::TlsClientOptions;

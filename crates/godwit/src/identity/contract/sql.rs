@@ -2,9 +2,9 @@
 //! queries, silence, TLS, death and return.
 
 use super::super::password_format::{PasswordFormat, PasswordHashKind, SaltPosition};
-use super::super::remote::RemoteLimits;
 use super::forms::{authenticator_with, has_rules, hash, is_as_told, password_form, rows, verdict};
 use super::*;
+use net::server_pool::RemoteLimits;
 
 pub(super) trait SqlServer {
     /// In the tables of forms.

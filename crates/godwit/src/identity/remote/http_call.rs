@@ -1,13 +1,11 @@
 //! What is asked by HTTP: where, how, and what in which parameters.
 
-use super::RemoteError;
-use super::http_client::{HttpClient, HttpResponse};
-use super::server_url::{ServerUrl, has_dot_segments, percent_encode};
 use super::template::{AuthTemplate, AuthVariable, AuthVariableSource};
 use broker::authentication::SecretBytes;
-use http_body_util::Full;
-use hyper::body::Bytes;
-use hyper::client::conn::http1::SendRequest;
+use net::http_client::HttpConnection;
+use net::http_client::{HttpClient, HttpResponse};
+use net::server_pool::RemoteError;
+use net::server_url::{ServerUrl, has_dot_segments, percent_encode};
 use rustls::ClientConfig;
 use std::sync::Arc;
 
@@ -92,13 +90,13 @@ impl HttpCall {
         })
     }
 
-    pub(crate) async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, String> {
+    pub(crate) async fn connect(&self) -> Result<HttpConnection, String> {
         self.client.connect().await
     }
 
     pub(crate) async fn send(
         &self,
-        conn: &mut SendRequest<Full<Bytes>>,
+        conn: &mut HttpConnection,
         target: &str,
         body: Vec<u8>,
     ) -> Result<HttpResponse, RemoteError> {

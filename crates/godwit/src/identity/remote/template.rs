@@ -1,9 +1,10 @@
 //! Text with places for what a client says of itself, or wants. A value never becomes part of the
 //! text's language: it is escaped where the text says, or bound beside it.
 
-use super::server_url::percent_encode;
 use broker::authz::{AclAction, AuthzRequest};
 use broker::{AuthRequest, ListenerId, PeerAddress};
+use net::server_url::percent_encode;
+use net::sql::{BOUND, quote_after};
 use std::borrow::Cow;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -255,21 +256,6 @@ impl AuthTemplate {
         }
         Ok((query, values))
     }
-}
-
-pub(crate) const BOUND: &str =
-    "a placeholder is bound, not written into the text: it stands without quotes";
-
-/// Returns the SQL quote that is open behind a text, given the one that is open before it.
-pub(crate) fn quote_after(mut quote: Option<char>, text: &str) -> Option<char> {
-    for c in text.chars().filter(|c| matches!(c, '\'' | '"' | '`')) {
-        quote = match quote {
-            None => Some(c),
-            Some(open) if open == c => None,
-            open => open,
-        };
-    }
-    quote
 }
 
 /// After `${`.

@@ -1,13 +1,15 @@
 //! Redis: a client is a hash, and so are its rules.
 
-use super::resp::{RedisConnection, RedisEndpoint, RedisReply, malformed_answer};
-use super::{ANSWER_BYTES_MAX, TableRow, action_word, collect_permissions};
+use super::{action_word, collect_permissions, read_proof};
 use crate::acl::entry::AclEntry;
 use crate::identity::password_format::PasswordFormat;
-use crate::identity::remote::server_url::ServerUrl;
 use crate::identity::remote::template::{AuthTemplate, AuthVariable, AuthVariableSource};
-use crate::identity::remote::{IdentityLookup, IdentityServer, RemoteError, RemoteServer};
+use crate::identity::remote::{IdentityLookup, IdentityServer};
 use broker::AuthRequest;
+use net::redis::{RedisConnection, RedisEndpoint, RedisReply, malformed_answer};
+use net::server_pool::{RemoteError, RemoteServer};
+use net::server_url::ServerUrl;
+use net::table_row::{ANSWER_BYTES_MAX, TableRow};
 use rustls::ClientConfig;
 use std::sync::Arc;
 
@@ -186,7 +188,7 @@ impl RemoteServer for RedisAuthServer {
             return Ok(IdentityLookup::UnknownClient);
         }
         let (stored, mut principal) =
-            row.read_proof(request, &self.form).map_err(RemoteError::ErrorReply)?;
+            read_proof(&row, request, &self.form).map_err(RemoteError::ErrorReply)?;
         if !self.is_asked_by_name() {
             principal.user = None;
         }

@@ -1,12 +1,13 @@
 //! Servers that are asked in SQL: two queries, whose values travel beside them.
 
-use super::{TableRow, collect_permissions};
+use super::{collect_permissions, read_acl_entry, read_proof};
 use crate::identity::password_format::PasswordFormat;
-use crate::identity::remote::server_url::ServerUrl;
 use crate::identity::remote::template::{AuthTemplate, AuthVariable, AuthVariableSource};
-use crate::identity::remote::{IdentityLookup, IdentityServer, RemoteError, RemoteServer};
+use crate::identity::remote::{IdentityLookup, IdentityServer};
 use broker::AuthRequest;
-use std::future::Future;
+use net::server_pool::{RemoteError, RemoteServer};
+use net::server_url::ServerUrl;
+use net::sql::SqlDatabase;
 use std::sync::Arc;
 
 /// Values of the option rows about an SQL server.
@@ -18,42 +19,6 @@ pub(crate) struct SqlAuthSettings {
     pub(crate) user: Option<AuthTemplate>,
     /// ... and what brings its rules.
     pub(crate) rules: Option<AuthTemplate>,
-}
-
-/// A server that is asked in SQL.
-pub(crate) trait SqlDatabase: Send + Sync + 'static {
-    type Conn: Send + 'static;
-    const NAME: &'static str;
-
-    /// Returns the placeholder of a query's nth value, from 1 on.
-    fn placeholder(n: usize) -> String;
-
-    fn connect(&self) -> impl Future<Output = Result<Self::Conn, String>> + Send;
-
-    fn query(
-        &self,
-        conn: &mut Self::Conn,
-        query: &SqlQuery,
-        values: &[Vec<u8>],
-    ) -> impl Future<Output = Result<Vec<TableRow>, RemoteError>> + Send;
-
-    /// Runs a statement once for each row of values, in one transaction: all of it, or nothing.
-    #[cfg(feature = "sink")]
-    fn insert(
-        &self,
-        conn: &mut Self::Conn,
-        statement: &str,
-        rows: &[Vec<Option<Vec<u8>>>],
-    ) -> impl Future<Output = Result<(), InsertError>> + Send;
-}
-
-/// Why rows were not inserted.
-#[cfg(feature = "sink")]
-#[derive(Debug)]
-pub(crate) enum InsertError {
-    /// A row is what the table does not take; the connection is good for others.
-    Row(String),
-    Remote(RemoteError),
 }
 
 /// A query whose values travel beside it.
@@ -141,21 +106,21 @@ impl<D: SqlDatabase> RemoteServer for SqlAuthServer<D> {
     ) -> Result<IdentityLookup, RemoteError> {
         let values = AuthVariableSource::Client { request, ports: &self.ports };
         let Some(bound) = self.user.fill(values) else { return Ok(IdentityLookup::UnknownClient) };
-        let rows = self.database.query(conn, &self.user, &bound).await?;
+        let rows = self.database.query(conn, &self.user.text, &bound).await?;
         let row = match &rows[..] {
             [] => return Ok(IdentityLookup::UnknownClient),
             [row] => row,
             _ => return Err(RemoteError::ErrorReply("there are several such users".into())),
         };
         let (stored, mut principal) =
-            row.read_proof(request, &self.form).map_err(RemoteError::ErrorReply)?;
+            read_proof(row, request, &self.form).map_err(RemoteError::ErrorReply)?;
         if !self.is_asked_by_name() {
             principal.user = None;
         }
         if let Some(rules) = &self.rules {
             let Some(bound) = rules.fill(values) else { return Ok(IdentityLookup::UnknownClient) };
-            let rows = self.database.query(conn, rules, &bound).await?;
-            let all = collect_permissions(rows.iter().map(TableRow::read_acl_entry));
+            let rows = self.database.query(conn, &rules.text, &bound).await?;
+            let all = collect_permissions(rows.iter().map(read_acl_entry));
             let all =
                 all.map_err(|why| RemoteError::ErrorReply(format!("the client's rules: {why}")));
             principal.permissions = Some(Arc::new(all?));

@@ -8,13 +8,13 @@ use super::relay::{BridgeSide, FailoverState, PoisonCandidates, Relay, RelayEnd}
 use super::remote_session::{FarStream, RemoteSession, encode_disconnect};
 use super::send_progress::SendProgress;
 use super::settings::BridgeSettings;
-use crate::identity::remote::server_url::ServerUrl;
 use crate::links::connection::{LinkConnection, READ_BYTES};
 use crate::links::local_session::LocalSession;
 use crate::links::{LinkStop, wait_for_stop};
-use crate::pause_aware_timeout::{extended_deadline, timeout};
 use engine::{EngineHandle, RelayLoan};
 use mqtt::{PINGREQ, ProtocolVersion, ReasonCode};
+use net::pause_aware_timeout::{extended_deadline, timeout};
+use net::server_url::ServerUrl;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::AsFd;

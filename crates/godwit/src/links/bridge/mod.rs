@@ -24,9 +24,9 @@ use super::local_session::{
 use super::metrics::LinkMetrics;
 use super::new_filters::NewLinkFilters;
 use super::{ClientTlsCell, LinkStop, lock, wait_for_stop};
-use crate::pause_aware_timeout::timeout;
 use broker::rules::LinkEvent;
 use mqtt::QoS;
+use net::pause_aware_timeout::timeout;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};

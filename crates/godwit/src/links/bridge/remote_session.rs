@@ -4,14 +4,14 @@ use super::relay::{ALIASES_IN_MAX, RemoteBrokerLimits};
 use super::send_progress::SendProgress;
 use super::settings::BridgeSettings;
 use super::tunnel;
-use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
-use crate::identity::remote::server_url::ServerUrl;
 use crate::links::local_session::{LocalBrokerLimits, first_packet, read_frame};
 use crate::links::option_rows::LinkTlsSettings;
 use mqtt::{
     ConnAck, Connect, Disconnect, Packet, Properties, PropertiesBuf, Property, ProtocolVersion,
     QoS, ReasonCode, Will,
 };
+use net::endpoint::{AsyncStream, ServerEndpoint};
+use net::server_url::ServerUrl;
 use rustls::ClientConfig;
 use socket2::SockRef;
 use std::fmt;

@@ -6,8 +6,8 @@
 //! Only the session here can know that through a restart. It knows it by subscriptions to what
 //! nobody publishes, below its own name, so that this is kept with it and goes with it.
 
-use crate::identity::remote::server_url::ServerUrl;
 use crate::links::local_session::{note_filter, note_prefix};
+use net::server_url::ServerUrl;
 
 /// Filters that the session has.
 #[derive(Default)]

@@ -2,7 +2,6 @@
 
 use super::relay::{BridgeRule, BridgeRules, LoopDetection, RetainedPolicy};
 use super::remote_session::scheme;
-use crate::identity::remote::server_url::ServerUrl;
 use crate::links::LinkKind;
 use crate::links::option_rows::{
     ANY, HOST_CAS, LinkTlsSettings, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key,
@@ -12,6 +11,7 @@ use broker::authentication::SecretBytes;
 use config::row::{EXPIRY, OptionRow, count};
 use config::value::{NumberUnit, OptionKind};
 use mqtt::{ProtocolVersion, QoS};
+use net::server_url::ServerUrl;
 use std::sync::Arc;
 use std::time::Duration;
 

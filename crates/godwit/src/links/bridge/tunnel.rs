@@ -3,9 +3,9 @@
 
 use super::remote_session::{scheme, set_user_timeout};
 use super::send_progress::SendProgress;
-use crate::clients::tunnel::{TransportTunnel, TunnelTransport};
-use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
-use crate::identity::remote::server_url::ServerUrl;
+use net::endpoint::{AsyncStream, ServerEndpoint};
+use net::server_url::ServerUrl;
+use net::tunnel::{TransportTunnel, TunnelTransport};
 use rustls::ClientConfig;
 use std::io;
 use std::net::SocketAddr;

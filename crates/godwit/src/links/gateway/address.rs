@@ -1,8 +1,8 @@
 //! Where sockets are: `tcp://host:port`, `ipc:///path`, `tls+tcp://`, `ws://host:port/path` and
 //! `wss://` alike.
 
-use crate::identity::remote::endpoint::ServerEndpoint;
-use crate::identity::remote::server_url::ServerUrl;
+use net::endpoint::ServerEndpoint;
+use net::server_url::ServerUrl;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -2,8 +2,8 @@
 
 use super::address::SocketAddress;
 use super::settings::GatewaySettings;
-use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
 use engine::websocket::{AllowedOrigins, HEAD_BYTES_MAX, WebSocketSite, accept_upgrade};
+use net::endpoint::{AsyncStream, ServerEndpoint};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use transport::WebSocketUpgrade;
 

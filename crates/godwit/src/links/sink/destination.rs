@@ -11,9 +11,9 @@ use super::sql::SqlSink;
 use super::sqlite::SqliteSink;
 use super::webhook::WebhookSink;
 use super::worker::SinkWorker;
-use crate::identity::tables::mysql::MysqlDatabase;
-use crate::identity::tables::postgres::PostgresDatabase;
 use crate::links::ClientTlsCell;
+use net::sql::mysql::MysqlDatabase;
+use net::sql::postgres::PostgresDatabase;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use super::message::{MessageField, MessageValue, SinkMessage};
 use super::template::{SinkTemplate, text_of};
-use crate::timestamp::UnixTimestamp;
+use engine::timestamp::UnixTimestamp;
 
 /// `influx.time` and `influx.time_unit`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::receive_times::ReceiveTimes;
 use super::settings::SinkSettings;
 use crate::links::events::SinkEventReceiver;
 use crate::links::local_session::{LocalSession, encode_ack};
-use crate::timestamp::UnixTimestamp;
+use engine::timestamp::UnixTimestamp;
 use mqtt::{Disconnect, Packet, PacketType, Properties, ProtocolVersion, QoS, ReasonCode};
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,11 +6,11 @@ use super::delivered_ahead::DeliveredAhead;
 use super::destination::{BatchError, SinkError};
 use super::message::SinkMessage;
 use super::template::{SinkTemplate, ValueEncoding};
-use crate::identity::remote::RemoteError;
-use crate::identity::remote::server_url::ServerUrl;
-use crate::identity::tables::ANSWER_BYTES_MAX;
-use crate::identity::tables::resp::{RedisConnection, RedisEndpoint, RedisReply, push_command};
 use crate::links::{ClientTlsCell, lock};
+use net::redis::{RedisConnection, RedisEndpoint, RedisReply, push_command};
+use net::server_pool::RemoteError;
+use net::server_url::ServerUrl;
+use net::table_row::ANSWER_BYTES_MAX;
 use std::sync::Arc;
 
 /// Values of the option rows.

@@ -5,8 +5,8 @@
 //! that was asked for.
 
 use super::settings::{FileFormat, FileSinkSettings};
-use crate::timestamp::UnixTimestamp;
 use config::source::absolute_path;
+use engine::timestamp::UnixTimestamp;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};

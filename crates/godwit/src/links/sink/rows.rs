@@ -6,9 +6,6 @@ use super::settings::{
 };
 use super::webhook::{self, RequestBatching};
 use super::{influx, influx_time, kafka, nats};
-use crate::identity::remote::http_client;
-use crate::identity::remote::server_url::ServerUrl;
-use crate::identity::tables::resp;
 use crate::links::events::NAMES;
 use crate::links::option_rows::{
     ANY, HOST_CAS, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key,
@@ -16,6 +13,9 @@ use crate::links::option_rows::{
 use broker::authentication::SecretBytes;
 use config::row::{OptionRow, count};
 use config::value::{NumberUnit, OptionKind};
+use net::http_client;
+use net::redis;
+use net::server_url::ServerUrl;
 
 const TEMPLATE: OptionKind =
     OptionKind::Text { of: "text with ${topic} and the like", check: check_template };
@@ -494,7 +494,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
             of: "a URL like redis://USER:PASSWORD@HOST/0",
             check: |text| match text {
                 "" => Ok(()),
-                text => ServerUrl::parse(text, resp::SCHEMES).map(drop),
+                text => ServerUrl::parse(text, redis::SCHEMES).map(drop),
             },
         }),
         default: "",

@@ -14,14 +14,14 @@ use super::sql::SqlSinkSettings;
 use super::sqlite::SqliteSettings;
 use super::template::{SinkTemplate, ValueEncoding};
 use super::webhook::{RequestBatching, WebhookBody, WebhookSettings};
-use crate::identity::remote::http_client;
-use crate::identity::remote::server_url::ServerUrl;
-use crate::identity::tables::resp;
-use crate::identity::tables::sql::SqlDatabase;
-use crate::identity::tables::{mysql, postgres};
 use crate::links::LinkKind;
 use crate::links::option_rows::{LinkTlsSettings, check_retry};
 use broker::authentication::SecretBytes;
+use net::http_client;
+use net::redis;
+use net::server_url::ServerUrl;
+use net::sql::SqlDatabase;
+use net::sql::{mysql, postgres};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -289,7 +289,7 @@ impl SinkTargetOptions {
             return Err("redis.url needs redis.key, which names the stream".to_string());
         }
         let (url, key) =
-            (ServerUrl::parse(&self.redis, resp::SCHEMES)?, SinkTemplate::parse(&self.redis_key)?);
+            (ServerUrl::parse(&self.redis, redis::SCHEMES)?, SinkTemplate::parse(&self.redis_key)?);
         let fields = SinkColumns::parse(&self.columns)?;
         if fields.is_empty() {
             return Err("redis.url needs columns, which are an entry's fields".to_string());

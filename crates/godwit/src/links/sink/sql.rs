@@ -5,12 +5,12 @@ use super::destination::{BatchError, SinkError};
 use super::message::{MessageField, MessageValue, SinkMessage};
 use super::settings::InsertStatement;
 use super::template::text_of;
-use crate::identity::remote::RemoteError;
-use crate::identity::remote::server_url::ServerUrl;
-use crate::identity::tables::mysql::MysqlDatabase;
-use crate::identity::tables::postgres::PostgresDatabase;
-use crate::identity::tables::sql::{InsertError, SqlDatabase};
 use crate::links::{ClientTlsCell, lock};
+use net::server_pool::RemoteError;
+use net::server_url::ServerUrl;
+use net::sql::mysql::MysqlDatabase;
+use net::sql::postgres::PostgresDatabase;
+use net::sql::{InsertError, SqlDatabase};
 use rustls::ClientConfig;
 use std::sync::Arc;
 

@@ -4,10 +4,10 @@
 //! What is no UTF-8 is written as a data URL (RFC 2397), `data:;base64,...`, wherever text is.
 
 use super::message::{MessageField, MessageValue, SinkMessage};
-use crate::identity::remote::server_url::percent_encode;
-use crate::identity::remote::template::{BOUND, quote_after};
 use crate::links::placeholders::{PlaceholderPart, parts};
 use base64ct::{Base64, Encoding};
+use net::server_url::percent_encode;
+use net::sql::{BOUND, quote_after};
 use std::borrow::Cow;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,14 +5,12 @@ use super::destination::{BatchError, SinkError};
 use super::influx::InfluxLines;
 use super::message::SinkMessage;
 use super::template::{SinkTemplate, ValueEncoding};
-use crate::identity::remote::RemoteError;
-use crate::identity::remote::http_client::HttpClient;
-use crate::identity::remote::server_url::ServerUrl;
 use crate::links::{ClientTlsCell, lock};
 use broker::authentication::SecretBytes;
-use http_body_util::Full;
-use hyper::body::Bytes;
-use hyper::client::conn::http1::SendRequest;
+use net::http_client::HttpClient;
+use net::http_client::HttpConnection;
+use net::server_pool::RemoteError;
+use net::server_url::ServerUrl;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,7 +52,7 @@ pub(super) struct WebhookSink {
     settings: WebhookSettings,
     tls: ClientTlsCell,
     headers: Vec<(String, String)>,
-    conn: Option<SendRequest<Full<Bytes>>>,
+    conn: Option<HttpConnection>,
 }
 
 impl WebhookSink {

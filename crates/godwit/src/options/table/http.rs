@@ -2,12 +2,12 @@
 
 use super::ProgramOption;
 use crate::identity::remote::http_call::{HttpAnswerFormat, HttpParamPlacement};
-use crate::identity::remote::http_client::{SCHEMES, check_header};
-use crate::identity::remote::server_url::{ServerUrl, has_dot_segments};
 use crate::identity::remote::template::AuthTemplate;
 use broker::authentication::SecretBytes;
 use config::row::OptionRow;
 use config::value::{NumberUnit, OptionKind, OptionValue};
+use net::http_client::{SCHEMES, check_header};
+use net::server_url::{ServerUrl, has_dot_segments};
 
 const HTTP_URL: OptionKind =
     OptionKind::Text { of: "a URL", check: |text| check_url(text, parse_client) };

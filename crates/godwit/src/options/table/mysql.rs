@@ -2,10 +2,10 @@
 
 use super::ProgramOption;
 use super::tables::{any_query, query, user_query};
-use crate::identity::remote::server_url::ServerUrl;
-use crate::identity::tables::mysql::{MysqlDatabase, SCHEMES};
 use config::row::OptionRow;
 use config::value::OptionKind;
+use net::server_url::ServerUrl;
+use net::sql::mysql::{MysqlDatabase, SCHEMES};
 
 const URL: OptionKind = OptionKind::Text {
     of: "a URL",

@@ -1,11 +1,11 @@
 //! Options of Redis.
 
 use super::ProgramOption;
-use crate::identity::remote::server_url::ServerUrl;
 use crate::identity::tables::redis::RedisCommand;
-use crate::identity::tables::resp::SCHEMES;
 use config::row::OptionRow;
 use config::value::OptionKind;
+use net::redis::SCHEMES;
+use net::server_url::ServerUrl;
 
 const URL: OptionKind = OptionKind::Text {
     of: "a URL",

@@ -27,7 +27,7 @@ fn part(word: &str) -> Option<CertificateNameField> {
 fn check_keys(text: &str) -> Result<(), String> {
     #[cfg(feature = "http")]
     if text.contains("://") {
-        use crate::identity::remote::{http_client::SCHEMES, server_url::ServerUrl};
+        use net::{http_client::SCHEMES, server_url::ServerUrl};
         return ServerUrl::parse(text, SCHEMES).map(|_| ());
     }
     let _ = text;

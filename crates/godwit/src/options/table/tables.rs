@@ -3,14 +3,12 @@
 use super::ProgramOption;
 use crate::identity::password_format::{PasswordHashKind as Hashed, SaltPosition};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-use crate::identity::{
-    remote::template::AuthTemplate,
-    tables::sql::{SqlDatabase, SqlQuery},
-};
+use crate::identity::{remote::template::AuthTemplate, tables::sql::SqlQuery};
 use config::row::{OptionRow, count};
 use config::value::OptionKind;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use config::value::TextCheck;
+use net::sql::SqlDatabase;
 
 /// Options that all databases share.
 pub(super) const ROWS: &[ProgramOption] = &[

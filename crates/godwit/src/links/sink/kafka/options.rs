@@ -2,7 +2,6 @@
 
 use super::KafkaSettings;
 use super::protocol::{SaslCredentials, SaslMechanism};
-use crate::identity::scram::ScramHash;
 use crate::links::sink::columns::{self, SinkColumns};
 use crate::links::sink::message::SinkMessage;
 use crate::links::sink::settings::{SinkSettings, SinkTarget, check_template};
@@ -10,6 +9,7 @@ use crate::links::sink::template::SinkTemplate;
 use broker::authentication::SecretBytes;
 use config::row::OptionRow;
 use config::value::OptionKind;
+use net::scram::ScramHash;
 
 /// Values of the option rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

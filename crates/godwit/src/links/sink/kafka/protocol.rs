@@ -2,9 +2,9 @@
 //! request is spoken the broker and we agree on first.
 
 use super::codes::error_name;
-use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
-use crate::identity::scram::ScramHash;
-use crate::identity::scram::client::ScramClient;
+use net::endpoint::{AsyncStream, ServerEndpoint};
+use net::scram::ScramHash;
+use net::scram::client::ScramClient;
 use rustls::ClientConfig;
 use std::ops::RangeInclusive;
 use std::sync::Arc;

@@ -3,11 +3,11 @@
 use super::protocol::SCHEMES;
 use super::subject::NatsSubject;
 use super::{ID, NatsSettings};
-use crate::identity::remote::server_url::ServerUrl;
 use crate::links::sink::columns::{self, SinkColumns};
 use crate::links::sink::settings::{SinkSettings, SinkTarget};
 use config::row::OptionRow;
 use config::value::OptionKind;
+use net::server_url::ServerUrl;
 
 /// Values of the option rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The client protocol of NATS, as far as messages need it that are answered: INFO and TLS,
 //! CONNECT, one inbox, HPUB, PING and PONG, and what the server says of its own accord.
 
-use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
-use crate::identity::remote::server_url::ServerUrl;
+use net::endpoint::{AsyncStream, ServerEndpoint};
+use net::server_url::ServerUrl;
 use rustls::ClientConfig;
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -6,17 +6,14 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) use tokio::time::error::Elapsed;
+pub use tokio::time::error::Elapsed;
 
 /// A timer that fires less late than this shows no pause.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 
 /// As tokio's `timeout`, but work that a pause kept waiting gets as much time again as the pause
 /// took, and at most `within`.
-pub(crate) async fn timeout<T>(
-    within: Duration,
-    work: impl Future<Output = T>,
-) -> Result<T, Elapsed> {
+pub async fn timeout<T>(within: Duration, work: impl Future<Output = T>) -> Result<T, Elapsed> {
     timeout_until(Instant::now() + within, within, work).await
 }
 
@@ -38,11 +35,7 @@ async fn timeout_until<T>(
 }
 
 /// When a deadline that was noticed at `now` really ends, if a pause came before that.
-pub(crate) fn extended_deadline(
-    deadline: Instant,
-    now: Instant,
-    within: Duration,
-) -> Option<Instant> {
+pub fn extended_deadline(deadline: Instant, now: Instant, within: Duration) -> Option<Instant> {
     let late = now.saturating_duration_since(deadline);
     (late >= PAUSE_MIN).then(|| now + late.min(within))
 }

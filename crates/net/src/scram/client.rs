@@ -1,12 +1,12 @@
 //! The client's half, for servers that we prove ourselves to.
 
+use super::equals_in_constant_time;
 use super::{ScramHash, field, nonce};
-use crate::identity::base64::Base64Variant;
-use crate::identity::password_hash::equals_in_constant_time;
+use crate::base64::Base64Variant;
 use base64ct::{Base64, Encoding};
 use std::num::NonZeroU32;
 
-pub(crate) struct ScramClient {
+pub struct ScramClient {
     sha: ScramHash,
     password: String,
     /// `n=USER,r=NONCE`
@@ -15,31 +15,25 @@ pub(crate) struct ScramClient {
 }
 
 /// The signature that the server has to send at the end.
-pub(crate) struct ScramServerSignature(Vec<u8>);
+pub struct ScramServerSignature(Vec<u8>);
 
 /// A server that asks for more would stop us.
 const ROUNDS_MAX: u32 = 1_000_000;
 
 impl ScramClient {
     /// PostgreSQL knows the user already, and hears none.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn new(password: &str) -> Result<ScramClient, String> {
+    pub fn new(password: &str) -> Result<ScramClient, String> {
         let nonce = nonce().ok_or("the system gives no random bytes")?;
         Ok(ScramClient::with_nonce(password, "", &nonce))
     }
 
-    #[cfg(feature = "sink")]
-    pub(crate) fn with_hash(
-        sha: ScramHash,
-        user: &str,
-        password: &str,
-    ) -> Result<ScramClient, String> {
+    pub fn with_hash(sha: ScramHash, user: &str, password: &str) -> Result<ScramClient, String> {
         let nonce = nonce().ok_or("the system gives no random bytes")?;
         let user = user.replace('=', "=3D").replace(',', "=2C");
         Ok(ScramClient { sha, ..ScramClient::with_nonce(password, &user, &nonce) })
     }
 
-    pub(crate) fn with_nonce(password: &str, user: &str, nonce: &str) -> ScramClient {
+    pub fn with_nonce(password: &str, user: &str, nonce: &str) -> ScramClient {
         let first = format!("n={user},r={nonce}");
         ScramClient {
             sha: ScramHash::Sha256,
@@ -50,15 +44,12 @@ impl ScramClient {
     }
 
     /// Without channel binding.
-    pub(crate) fn client_first_message(&self) -> String {
+    pub fn client_first_message(&self) -> String {
         format!("n,,{}", self.first)
     }
 
     /// The answer to `r=NONCE,s=SALT,i=ROUNDS`.
-    pub(crate) fn client_final_message(
-        &self,
-        server: &str,
-    ) -> Option<(String, ScramServerSignature)> {
+    pub fn client_final_message(&self, server: &str) -> Option<(String, ScramServerSignature)> {
         let nonce = field(server, "r=")
             .filter(|nonce| nonce.len() > self.nonce.len() && nonce.starts_with(&self.nonce))?;
         let salt = Base64Variant::Standard.decode(field(server, "s=")?)?;
@@ -84,7 +75,7 @@ impl ScramClient {
 
 impl ScramServerSignature {
     /// Whether this is the `v=SIGNATURE` of somebody who knows the password.
-    pub(crate) fn matches(&self, server: &str) -> bool {
+    pub fn matches(&self, server: &str) -> bool {
         let signature =
             server.strip_prefix("v=").and_then(|text| Base64Variant::Standard.decode(text));
         signature.is_some_and(|signature| equals_in_constant_time(&signature, &self.0))

@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 use transport::{QuicClientEndpoint, QuicConnectionHandle, TcpTransport};
 
 #[derive(Debug)]
-pub(crate) struct TransportTunnel {
-    pub(crate) local: UnixStream,
+pub struct TransportTunnel {
+    pub local: UnixStream,
     /// Why it ended, where that was no farewell.
-    pub(crate) failure: Arc<OnceLock<String>>,
+    pub failure: Arc<OnceLock<String>>,
 }
 
 /// Its other side.
 #[derive(Debug)]
-pub(crate) enum TunnelTransport {
+pub enum TunnelTransport {
     Stream(TcpTransport),
     Quic(Box<QuicClientEndpoint>, QuicConnectionHandle),
 }
@@ -35,10 +35,7 @@ struct TunnelBuffer {
 
 impl TransportTunnel {
     /// Waits until MQTT may begin, and opens.
-    pub(crate) fn open(
-        mut transport: TunnelTransport,
-        deadline: Instant,
-    ) -> io::Result<TransportTunnel> {
+    pub fn open(mut transport: TunnelTransport, deadline: Instant) -> io::Result<TransportTunnel> {
         loop {
             transport.drive()?;
             if transport.is_open()? {
@@ -70,11 +67,11 @@ impl TransportTunnel {
         Ok(TransportTunnel { local: near, failure: fate })
     }
 
-    pub(super) fn try_clone(&self) -> io::Result<TransportTunnel> {
+    pub fn try_clone(&self) -> io::Result<TransportTunnel> {
         Ok(TransportTunnel { local: self.local.try_clone()?, failure: self.failure.clone() })
     }
 
-    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+    pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self.local.read(into) {
             // What is unread at the inner end resets ours.
             Ok(0) | Err(_) if self.failure.get().is_some() => {

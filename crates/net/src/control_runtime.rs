@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Handle};
 use tracing::error;
 
 #[derive(Default)]
-pub(crate) struct ControlRuntime {
+pub struct ControlRuntime {
     handle: OnceLock<Handle>,
     /// Held by whoever starts it.
     starting: Mutex<()>,
@@ -23,7 +23,7 @@ const LOOKUPS_MAX: usize = 2;
 
 impl ControlRuntime {
     /// Work that cannot begin is dropped, which whoever waits for it takes for a fault.
-    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         match self.handle() {
             Ok(handle) => _ = handle.spawn(work),
             Err(error) => error!(target: "godwit::serve", %error, "no thread to ask others from"),

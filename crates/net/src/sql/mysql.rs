@@ -1,35 +1,32 @@
 //! MySQL and MariaDB, as far as two queries need their protocol ("Client/Server Protocol" of the
 //! manuals): greeting, TLS, the two usual proofs, and prepared queries with values beside them.
 
-use super::TableRow;
 use super::mysql_packets::{self, END, MysqlPacketReader, MysqlPacketStream, put_text};
-#[cfg(feature = "sink")]
-use super::sql::InsertError;
-use super::sql::{SqlDatabase, SqlQuery};
-use crate::identity::remote::RemoteError;
-use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
-use crate::identity::remote::server_url::{ServerUrl, percent_decode};
+use super::{InsertError, SqlDatabase};
+use crate::endpoint::{AsyncStream, ServerEndpoint};
+use crate::server_pool::RemoteError;
+use crate::server_url::{ServerUrl, percent_decode};
+use crate::table_row::TableRow;
 use ring::digest;
 use rustls::ClientConfig;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
-pub(crate) struct MysqlDatabase {
+pub struct MysqlDatabase {
     endpoint: ServerEndpoint,
     user: String,
     password: String,
     database: String,
 }
 
-pub(crate) const SCHEMES: &[&str] = &["mysql", "mariadb"];
+pub const SCHEMES: &[&str] = &["mysql", "mariadb"];
 const PORT: u16 = 3306;
 
-pub(crate) struct MysqlConnection {
+pub struct MysqlConnection {
     packets: MysqlPacketStream<Box<dyn AsyncStream>>,
     /// Queries that the server has prepared, by their text.
     prepared: HashMap<String, MysqlStatement>,
-    #[cfg(feature = "sink")]
     packet_bytes_max: Option<usize>,
 }
 
@@ -72,14 +69,12 @@ const FULL_AUTH_NEEDED: u8 = 4;
 const PREPARE: u8 = 0x16;
 const EXECUTE: u8 = 0x17;
 const TYPE_STRING: u8 = 0xfd;
-#[cfg(feature = "sink")]
 const TYPE_BLOB: u8 = 0xfc;
-#[cfg(feature = "sink")]
 const STATEMENT: u8 = 0x03;
 const MALFORMED_ANSWER: &str = "it makes no sense";
 
 impl MysqlDatabase {
-    pub(crate) fn new(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> MysqlDatabase {
+    pub fn new(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> MysqlDatabase {
         let port = url.port.unwrap_or(PORT);
         let path = url.path.trim_start_matches('/');
         MysqlDatabase {
@@ -239,23 +234,18 @@ impl SqlDatabase for MysqlDatabase {
         let stream = self.endpoint.connect_tcp().await?;
         let packets = self.handshake(stream).await;
         let packets = packets.map_err(|why| format!("{}: {why}", self.endpoint))?;
-        Ok(MysqlConnection {
-            packets,
-            prepared: HashMap::new(),
-            #[cfg(feature = "sink")]
-            packet_bytes_max: None,
-        })
+        Ok(MysqlConnection { packets, prepared: HashMap::new(), packet_bytes_max: None })
     }
 
     async fn query(
         &self,
         conn: &mut MysqlConnection,
-        query: &SqlQuery,
+        query: &str,
         values: &[Vec<u8>],
     ) -> Result<Vec<TableRow>, RemoteError> {
-        let prepared = match conn.prepared.get(&query.text) {
+        let prepared = match conn.prepared.get(query) {
             Some(known) => *known,
-            None => conn.prepare(&query.text).await?,
+            None => conn.prepare(query).await?,
         };
         if prepared.values != values.len() {
             return Err(RemoteError::ErrorReply("it sees other placeholders than we do".into()));
@@ -276,7 +266,6 @@ impl SqlDatabase for MysqlDatabase {
         conn.read_rows().await
     }
 
-    #[cfg(feature = "sink")]
     async fn insert(
         &self,
         conn: &mut MysqlConnection,
@@ -310,7 +299,6 @@ impl SqlDatabase for MysqlDatabase {
 }
 
 /// Returns the packet that inserts a row.
-#[cfg(feature = "sink")]
 fn execution(prepared: MysqlStatement, row: &[Option<Vec<u8>>]) -> Vec<u8> {
     let mut out = vec![EXECUTE];
     out.extend(prepared.id.to_le_bytes());
@@ -333,7 +321,6 @@ fn execution(prepared: MysqlStatement, row: &[Option<Vec<u8>>]) -> Vec<u8> {
     out
 }
 
-#[cfg(feature = "sink")]
 impl MysqlConnection {
     async fn execute(&mut self, execute: &[u8]) -> Result<(), InsertError> {
         self.packets.begin();
@@ -396,7 +383,6 @@ impl MysqlConnection {
 
 /// Values that are wrong (SQLSTATE 22) or break a rule of the table (23); MySQL knows some of them
 /// by a number alone.
-#[cfg(feature = "sink")]
 fn insert_error(rest: &[u8]) -> InsertError {
     let number = MysqlPacketReader(rest).read_number(2).unwrap_or_default();
     let state = rest.get(2..).and_then(|rest| rest.strip_prefix(b"#")).unwrap_or_default();

@@ -4,20 +4,20 @@
 use std::fmt;
 
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct ServerUrl {
-    pub(crate) scheme: String,
-    pub(crate) user: Option<String>,
-    pub(crate) password: Option<String>,
+pub struct ServerUrl {
+    pub scheme: String,
+    pub user: Option<String>,
+    pub password: Option<String>,
     /// A name or an address; an IPv6 address without its brackets.
-    pub(crate) host: String,
-    pub(crate) port: Option<u16>,
+    pub host: String,
+    pub port: Option<u16>,
     /// With the query, from the first `/` on; empty without one.
-    pub(crate) path: String,
+    pub path: String,
 }
 
 impl ServerUrl {
     /// The error says what would be right.
-    pub(crate) fn parse(text: &str, schemes: &[&str]) -> Result<ServerUrl, String> {
+    pub fn parse(text: &str, schemes: &[&str]) -> Result<ServerUrl, String> {
         let right = || {
             let all: Vec<String> = schemes.iter().map(|one| format!("{one}://HOST")).collect();
             format!("no URL that can be asked, use {}", all.join(" or "))
@@ -70,7 +70,7 @@ fn split_port(place: &str) -> Option<(&str, Option<u16>)> {
 }
 
 /// Percent-encoding (RFC 3986, 2.1), of UTF-8.
-pub(crate) fn percent_decode(text: &str) -> Option<String> {
+pub fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -88,7 +88,7 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
 
 /// Percent-encodes every byte that is not unreserved [RFC 3986, 2.3], so that a value cannot change
 /// the URL's structure.
-pub(crate) fn percent_encode(bytes: &[u8], out: &mut String) {
+pub fn percent_encode(bytes: &[u8], out: &mut String) {
     for byte in bytes {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
@@ -101,7 +101,7 @@ pub(crate) fn percent_encode(bytes: &[u8], out: &mut String) {
 
 /// Whether a path says `.` or `..`, which its reader may resolve (RFC 3986, 5.2.4). Some look at
 /// encoded separators as if they were none.
-pub(crate) fn has_dot_segments(target: &str) -> bool {
+pub fn has_dot_segments(target: &str) -> bool {
     let path = target.split('?').next().unwrap_or_default();
     let path = path.replace("%2F", "/").replace("%5C", "/");
     path.split('/').any(|segment| segment == "." || segment == "..")

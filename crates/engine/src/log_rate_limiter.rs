@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// Limits one kind of log line.
 #[derive(Clone, Debug)]
-pub(crate) struct LogRateLimiter {
+pub struct LogRateLimiter {
     per_s: u32,
     period: Arc<Mutex<LogRatePeriod>>,
 }
@@ -31,13 +31,13 @@ impl std::fmt::Debug for LogRatePeriod {
 const PERIOD: Duration = Duration::from_secs(1);
 
 impl LogRateLimiter {
-    pub(crate) fn new(per_s: u32) -> LogRateLimiter {
+    pub fn new(per_s: u32) -> LogRateLimiter {
         LogRateLimiter { per_s, period: Arc::default() }
     }
 
     /// Counts `times` events, and logs if a line is due. `line` receives the number of events since
     /// the line before.
-    pub(crate) fn log(&self, times: u64, line: impl FnOnce(u64) + Send + 'static) {
+    pub fn log(&self, times: u64, line: impl FnOnce(u64) + Send + 'static) {
         let now = Instant::now();
         let mut period = lock(&self.period);
         if period.withheld == 0 && period.ends.is_none_or(|ends| now >= ends) {
@@ -105,7 +105,7 @@ fn serve() {
 }
 
 /// The process ends: all that was withheld is written.
-pub(crate) fn flush() {
+pub fn flush() {
     let waiting = std::mem::take(&mut lock(&LINES).waiting);
     waiting.iter().for_each(|(_, period)| write(period));
 }

@@ -2,11 +2,11 @@
 //! The oldest comes first while all are served soon, and the newest once the oldest has waited too
 //! long, as in the queue of the clients themselves.
 
-use engine::ConnectionLiveness;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot::{self, Sender};
+use transport::ConnectionLiveness;
 
 pub(crate) struct ConnectionQueue {
     state: Mutex<ConnectionQueueState>,

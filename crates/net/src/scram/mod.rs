@@ -4,24 +4,23 @@
 //! Names and passwords are compared byte by byte, without SASLprep (RFC 4013), as everywhere else
 //! here. There is no channel binding.
 
-#[cfg(any(test, feature = "postgres"))]
-pub(crate) mod client;
+pub mod client;
 
-use super::base64::Base64Variant;
+use crate::base64::Base64Variant;
 use base64ct::{Base64, Encoding};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::{digest, hmac, pbkdf2};
 use std::num::NonZeroU32;
 
-pub(crate) const METHOD: &str = "SCRAM-SHA-256";
-pub(crate) const KEY_BYTES: usize = 32;
+pub const METHOD: &str = "SCRAM-SHA-256";
+pub const KEY_BYTES: usize = 32;
 const SALT_BYTES: usize = 16;
 /// RFC 7677, 4: at least this. It is the client that does the work.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(4096).expect("it is not 0");
 
 /// By which hash keys are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ScramHash {
+pub enum ScramHash {
     Sha256,
     /// Some servers have it; none of ours.
     Sha512,
@@ -29,19 +28,19 @@ pub(crate) enum ScramHash {
 
 /// A server's record of a password, which is not sufficient to authenticate with.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct ScramVerifier {
-    pub(crate) rounds: NonZeroU32,
-    pub(crate) salt: Box<[u8]>,
+pub struct ScramVerifier {
+    pub rounds: NonZeroU32,
+    pub salt: Box<[u8]>,
     /// Hash of the key that the client proves to have, ...
-    pub(crate) stored: [u8; KEY_BYTES],
+    pub stored: [u8; KEY_BYTES],
     /// ... and the key that we prove to have.
-    pub(crate) server: [u8; KEY_BYTES],
+    pub server: [u8; KEY_BYTES],
 }
 
 /// Messages of both sides before the proof.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ScramExchange<'a> {
-    pub(crate) user: String,
+pub struct ScramExchange<'a> {
+    pub user: String,
     /// The GS2 header, which `c=` repeats: channel binding, and the authorization identity.
     header: &'a str,
     client_first: &'a str,
@@ -50,7 +49,7 @@ pub(crate) struct ScramExchange<'a> {
 
 impl ScramVerifier {
     /// Derives the verifier of a new password.
-    pub(crate) fn from_password(password: &[u8]) -> Option<ScramVerifier> {
+    pub fn from_password(password: &[u8]) -> Option<ScramVerifier> {
         let mut salt = [0; SALT_BYTES];
         SystemRandom::new().fill(&mut salt).ok()?;
         Some(ScramVerifier::derive(password, ROUNDS, &salt))
@@ -68,21 +67,21 @@ impl ScramVerifier {
     }
 
     /// For a user that there is none of: always the same, so that nobody learns by asking twice.
-    pub(crate) fn decoy(key: &[u8], user: &str) -> ScramVerifier {
+    pub fn decoy(key: &[u8], user: &str) -> ScramVerifier {
         let bytes = mac(key, user.as_bytes());
         let salt = bytes[..SALT_BYTES].into();
         ScramVerifier { rounds: ROUNDS, salt, stored: bytes, server: bytes }
     }
 
-    pub(crate) fn matches_password(&self, password: &[u8]) -> bool {
+    pub fn matches_password(&self, password: &[u8]) -> bool {
         let own = ScramVerifier::derive(password, self.rounds, &self.salt);
-        super::password_hash::equals_in_constant_time(&own.stored, &self.stored)
+        equals_in_constant_time(&own.stored, &self.stored)
     }
 }
 
 impl<'a> ScramExchange<'a> {
     /// Reads the client's first message. The answer still has to be found: see `answer`.
-    pub(crate) fn parse_client_first(data: &'a [u8]) -> Result<ScramExchange<'a>, &'static str> {
+    pub fn parse_client_first(data: &'a [u8]) -> Result<ScramExchange<'a>, &'static str> {
         let text = std::str::from_utf8(data).map_err(|_| NO_SCRAM)?;
         // What an extension says is ours to keep, too: see `memory`.
         if text.contains('\0') {
@@ -114,27 +113,23 @@ impl<'a> ScramExchange<'a> {
     }
 
     /// Our first message.
-    pub(crate) fn with_server_first(
-        mut self,
-        verifier: &ScramVerifier,
-        nonce: &str,
-    ) -> ScramExchange<'a> {
+    pub fn with_server_first(mut self, verifier: &ScramVerifier, nonce: &str) -> ScramExchange<'a> {
         let theirs = field(self.client_first, "r=").unwrap_or_default();
         let (salt, rounds) = (Base64::encode_string(&verifier.salt), verifier.rounds);
         self.server_first = format!("r={theirs}{nonce},s={salt},i={rounds}");
         self
     }
 
-    pub(crate) fn server_first(&self) -> &str {
+    pub fn server_first(&self) -> &str {
         &self.server_first
     }
 
     /// For `recall`, once the client has answered. Nothing that the client said has a NUL.
-    pub(crate) fn to_memory(&self) -> Vec<u8> {
+    pub fn to_memory(&self) -> Vec<u8> {
         [&self.user, self.header, self.client_first, &self.server_first].join("\0").into_bytes()
     }
 
-    pub(crate) fn from_memory(memory: &'a [u8]) -> Option<ScramExchange<'a>> {
+    pub fn from_memory(memory: &'a [u8]) -> Option<ScramExchange<'a>> {
         let mut parts = std::str::from_utf8(memory).ok()?.split('\0');
         let user = parts.next()?.into();
         let (header, client_first) = (parts.next()?, parts.next()?);
@@ -144,11 +139,7 @@ impl<'a> ScramExchange<'a> {
 
     /// The client's last message: whether it proves that the client knows the password. Then comes
     /// our own proof.
-    pub(crate) fn verify(
-        &self,
-        verifier: &ScramVerifier,
-        data: &[u8],
-    ) -> Result<String, &'static str> {
+    pub fn verify(&self, verifier: &ScramVerifier, data: &[u8]) -> Result<String, &'static str> {
         let text = std::str::from_utf8(data).map_err(|_| NO_SCRAM)?;
         let (without_proof, proof) = text.rsplit_once(",p=").ok_or(NO_SCRAM)?;
         if field(text, "c=") != Some(&Base64::encode_string(self.header.as_bytes())) {
@@ -162,7 +153,7 @@ impl<'a> ScramExchange<'a> {
         let said = format!("{},{},{without_proof}", self.client_first, self.server_first);
         let mut key = mac(&verifier.stored, said.as_bytes());
         key.iter_mut().zip(proof).for_each(|(key, proof)| *key ^= proof);
-        if !super::password_hash::equals_in_constant_time(&hash(&key), &verifier.stored) {
+        if !equals_in_constant_time(&hash(&key), &verifier.stored) {
             return Err("wrong password");
         }
         Ok(format!("v={}", Base64::encode_string(&mac(&verifier.server, said.as_bytes()))))
@@ -175,7 +166,7 @@ fn salt_password(password: &[u8], rounds: NonZeroU32, salt: &[u8]) -> [u8; KEY_B
 }
 
 /// Returns one half of a nonce.
-pub(crate) fn nonce() -> Option<String> {
+pub fn nonce() -> Option<String> {
     let mut bytes = [0; 18];
     SystemRandom::new().fill(&mut bytes).ok()?;
     Some(Base64::encode_string(&bytes))
@@ -244,6 +235,12 @@ impl ScramHash {
 }
 
 const NO_SCRAM: &str = "that is not SCRAM";
+
+/// In a time that does not tell where they differ.
+pub fn equals_in_constant_time(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len()
+        && one.iter().zip(other).fold(0, |all, (one, other)| all | (one ^ other)) == 0
+}
 
 #[cfg(test)]
 mod tests {

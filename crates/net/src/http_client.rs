@@ -1,9 +1,9 @@
 //! HTTP/1.1 as a client: one request, one answer, both bounded. Redirections are not followed, so
 //! nothing is sent anywhere but where the option says.
 
-use super::RemoteError;
-use super::endpoint::ServerEndpoint;
-use super::server_url::ServerUrl;
+use crate::endpoint::ServerEndpoint;
+use crate::server_pool::RemoteError;
+use crate::server_url::ServerUrl;
 use base64ct::{Base64, Encoding};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -13,21 +13,23 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use std::sync::Arc;
 
+/// A connection that requests are sent over.
+pub type HttpConnection = SendRequest<Full<Bytes>>;
+
 #[derive(Default)]
-pub(crate) struct HttpResponse {
-    pub(crate) status: u16,
-    pub(crate) is_json: bool,
+pub struct HttpResponse {
+    pub status: u16,
+    pub is_json: bool,
     /// `application/x-www-form-urlencoded`
-    pub(crate) is_form: bool,
-    pub(crate) body: Bytes,
+    pub is_form: bool,
+    pub body: Bytes,
     /// Seconds to wait, where the server says so (RFC 9110, 10.2.3).
-    #[cfg_attr(not(feature = "sink"), expect(dead_code, reason = "only sinks try again"))]
-    pub(crate) retry_after_s: Option<u64>,
+    pub retry_after_s: Option<u64>,
 }
 
 /// Sends requests to one server.
 #[derive(Clone)]
-pub(crate) struct HttpClient {
+pub struct HttpClient {
     endpoint: ServerEndpoint,
     /// As the Host header has it.
     authority: String,
@@ -35,13 +37,13 @@ pub(crate) struct HttpClient {
     authorization: Option<String>,
 }
 
-pub(crate) const SCHEMES: &[&str] = &["http", "https"];
+pub const SCHEMES: &[&str] = &["http", "https"];
 /// A longer answer is none.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 impl HttpClient {
     /// `tls` is for `https`.
-    pub(crate) fn new(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> HttpClient {
+    pub fn new(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> HttpClient {
         let is_tls = url.scheme == "https";
         let port = url.port.unwrap_or(if is_tls { 443 } else { 80 });
         let endpoint = ServerEndpoint { host: url.host.clone(), port, tls: tls.filter(|_| is_tls) };
@@ -54,7 +56,7 @@ impl HttpClient {
         HttpClient { endpoint, authority, authorization }
     }
 
-    pub(crate) async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, String> {
+    pub async fn connect(&self) -> Result<HttpConnection, String> {
         let stream = TokioIo::new(self.endpoint.connect().await?);
         let (sender, conn) = http1::handshake(stream)
             .await
@@ -65,9 +67,9 @@ impl HttpClient {
     }
 
     /// `headers` were checked when they were read.
-    pub(crate) async fn request(
+    pub async fn request(
         &self,
-        sender: &mut SendRequest<Full<Bytes>>,
+        sender: &mut HttpConnection,
         method: &str,
         target: &str,
         headers: &[(String, String)],
@@ -106,7 +108,7 @@ impl HttpClient {
 }
 
 /// Whether this can stand in a request.
-pub(crate) fn check_header(name: &str, value: &str) -> Result<(), String> {
+pub fn check_header(name: &str, value: &str) -> Result<(), String> {
     let ours = ["host", "content-length", "transfer-encoding", "connection"];
     if ours.iter().any(|own| name.eq_ignore_ascii_case(own)) {
         return Err(format!("the header {name} is ours to write"));

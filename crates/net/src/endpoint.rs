@@ -9,20 +9,20 @@ use tokio_rustls::TlsConnector;
 use transport::tls_errors::describe_io_error;
 
 /// Bytes both ways, whatever carries them.
-pub(crate) trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for T {}
 
 #[derive(Clone)]
-pub(crate) struct ServerEndpoint {
-    pub(crate) host: String,
-    pub(crate) port: u16,
+pub struct ServerEndpoint {
+    pub host: String,
+    pub port: u16,
     /// Without it nothing is encrypted.
-    pub(crate) tls: Option<Arc<ClientConfig>>,
+    pub tls: Option<Arc<ClientConfig>>,
 }
 
 impl ServerEndpoint {
-    pub(crate) async fn connect_tcp(&self) -> Result<TcpStream, String> {
+    pub async fn connect_tcp(&self) -> Result<TcpStream, String> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
         let stream = stream.map_err(|error| format!("{self}: {error}"))?;
         // A question is one write and its answer another.
@@ -31,7 +31,7 @@ impl ServerEndpoint {
     }
 
     /// For protocols that begin without TLS.
-    pub(crate) async fn start_tls(
+    pub async fn start_tls(
         &self,
         stream: TcpStream,
         tls: Arc<ClientConfig>,
@@ -40,7 +40,7 @@ impl ServerEndpoint {
     }
 
     /// Starts TLS with another name in the certificate.
-    pub(crate) async fn start_tls_as(
+    pub async fn start_tls_as(
         &self,
         name: &str,
         stream: impl AsyncStream + 'static,
@@ -52,7 +52,7 @@ impl ServerEndpoint {
         Ok(Box::new(stream.map_err(|error| format!("{self}: {}", describe_io_error(&error)))?))
     }
 
-    pub(crate) async fn connect(&self) -> Result<Box<dyn AsyncStream>, String> {
+    pub async fn connect(&self) -> Result<Box<dyn AsyncStream>, String> {
         let stream = self.connect_tcp().await?;
         match &self.tls {
             Some(tls) => self.start_tls(stream, tls.clone()).await,

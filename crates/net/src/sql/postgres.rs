@@ -1,40 +1,36 @@
 //! PostgreSQL, as far as two queries need its protocol (version 3.0, chapter "Frontend/Backend
 //! Protocol" of its manual): start, TLS, SCRAM, and one query with values beside it.
 
-#[cfg(feature = "sink")]
-use super::sql::InsertError;
-use super::sql::{SqlDatabase, SqlQuery};
-use super::{ANSWER_BYTES_MAX, TableRow};
-use crate::identity::remote::RemoteError;
-use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
-use crate::identity::remote::server_url::{ServerUrl, percent_decode};
-use crate::identity::scram::client::ScramClient;
+use super::{InsertError, SqlDatabase};
+use crate::endpoint::{AsyncStream, ServerEndpoint};
+use crate::scram::client::ScramClient;
+use crate::server_pool::RemoteError;
+use crate::server_url::{ServerUrl, percent_decode};
+use crate::table_row::{ANSWER_BYTES_MAX, TableRow};
 use rustls::ClientConfig;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
-pub(crate) struct PostgresDatabase {
+pub struct PostgresDatabase {
     endpoint: ServerEndpoint,
     user: String,
     password: String,
     database: String,
 }
 
-pub(crate) const SCHEMES: &[&str] = &["postgres", "postgresql"];
+pub const SCHEMES: &[&str] = &["postgres", "postgresql"];
 const PORT: u16 = 5432;
 const PROTOCOL: u32 = 196_608;
 const SSL_REQUEST: u32 = 80_877_103;
 
-pub(crate) struct PostgresConnection {
+pub struct PostgresConnection {
     wire: Box<dyn AsyncStream>,
     /// Remaining bytes of the answer that is being read.
     bytes_left: usize,
     /// A statement that the server knows, and the kinds of its values.
-    #[cfg(feature = "sink")]
     prepared: Option<(String, Vec<u32>)>,
 }
 
-#[cfg(feature = "sink")]
 const PREPARED: &str = "rows";
 
 /// A message of the server's: its type and what is in it.
@@ -48,7 +44,7 @@ struct PostgresMessage {
 struct PostgresRequest(Vec<u8>);
 
 impl PostgresDatabase {
-    pub(crate) fn new(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> PostgresDatabase {
+    pub fn new(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> PostgresDatabase {
         let port = url.port.unwrap_or(PORT);
         let user = url.user.clone().unwrap_or_else(|| "postgres".into());
         let path = url.path.trim_start_matches('/');
@@ -161,7 +157,6 @@ impl SqlDatabase for PostgresDatabase {
         let mut conn = PostgresConnection {
             wire: self.open().await?,
             bytes_left: ANSWER_BYTES_MAX,
-            #[cfg(feature = "sink")]
             prepared: None,
         };
         let met = self.startup(&mut conn).await;
@@ -173,13 +168,13 @@ impl SqlDatabase for PostgresDatabase {
     async fn query(
         &self,
         conn: &mut PostgresConnection,
-        query: &SqlQuery,
+        query: &str,
         values: &[Vec<u8>],
     ) -> Result<Vec<TableRow>, RemoteError> {
         let mut out = PostgresRequest::default();
         out.push_message(b'P', |body| {
             push_text(body, "");
-            push_text(body, &query.text);
+            push_text(body, query);
             body.extend([0, 0]);
         });
         out.push_message(b'B', |body| {
@@ -203,7 +198,6 @@ impl SqlDatabase for PostgresDatabase {
         conn.read_rows().await
     }
 
-    #[cfg(feature = "sink")]
     async fn insert(
         &self,
         conn: &mut PostgresConnection,
@@ -239,7 +233,6 @@ impl SqlDatabase for PostgresDatabase {
 }
 
 /// Bytes as they are, which text would not be.
-#[cfg(feature = "sink")]
 const BYTEA: u32 = 17;
 
 /// Reads messages of a server within a bound on their bytes.
@@ -262,7 +255,6 @@ impl<R: AsyncRead + Unpin> PostgresMessageReader<'_, R> {
     }
 
     /// Reads until the server is ready for a query; rows are ignored.
-    #[cfg(feature = "sink")]
     async fn read_until_ready(&mut self) -> Result<(), InsertError> {
         let mut wrong = None;
         loop {
@@ -278,7 +270,6 @@ impl<R: AsyncRead + Unpin> PostgresMessageReader<'_, R> {
 }
 
 /// Values that are wrong (SQLSTATE 22), that break a rule of the table (23), or are too large (54).
-#[cfg(feature = "sink")]
 fn insert_error(body: &[u8]) -> InsertError {
     let code = body.split(|byte| *byte == 0).find_map(|field| field.strip_prefix(b"C"));
     let is_row =
@@ -291,7 +282,6 @@ fn insert_error(body: &[u8]) -> InsertError {
 
 impl PostgresConnection {
     /// The kinds of a statement's values, which the server knows by then.
-    #[cfg(feature = "sink")]
     async fn prepare(&mut self, statement: &str) -> Result<Vec<u32>, InsertError> {
         if let Some((known, kinds)) = &self.prepared
             && known == statement
@@ -402,7 +392,6 @@ impl PostgresRequest {
     }
 }
 
-#[cfg(feature = "sink")]
 impl PostgresRequest {
     /// Adds the messages that insert a row.
     fn bind(&mut self, row: &[Option<Vec<u8>>], kinds: &[u32]) {

@@ -1,25 +1,25 @@
 //! The protocol of Redis (RESP2), as far as a few commands need it. Words travel apart, so a value
 //! is never more than a word of its own.
 
-use crate::identity::remote::RemoteError;
-use crate::identity::remote::endpoint::{AsyncStream, ServerEndpoint};
-use crate::identity::remote::server_url::{ServerUrl, percent_decode};
+use crate::endpoint::{AsyncStream, ServerEndpoint};
+use crate::server_pool::RemoteError;
+use crate::server_url::{ServerUrl, percent_decode};
 use rustls::ClientConfig;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 
-pub(crate) const SCHEMES: &[&str] = &["redis", "rediss"];
+pub const SCHEMES: &[&str] = &["redis", "rediss"];
 const PORT: u16 = 6379;
 
 /// The way to a server, and as whom.
-pub(crate) struct RedisEndpoint {
+pub struct RedisEndpoint {
     endpoint: ServerEndpoint,
     user: Option<String>,
     password: Option<String>,
     database: String,
 }
 
-pub(crate) struct RedisConnection {
+pub struct RedisConnection {
     wire: BufReader<Box<dyn AsyncStream>>,
     /// An answer with more is none.
     answer_bytes_max: usize,
@@ -27,7 +27,7 @@ pub(crate) struct RedisConnection {
 }
 
 /// A reply of the server.
-pub(crate) enum RedisReply {
+pub enum RedisReply {
     Text(Vec<u8>),
     Nil,
     /// A list without lists in it.
@@ -38,7 +38,7 @@ pub(crate) enum RedisReply {
 
 impl RedisEndpoint {
     /// `tls` is for `rediss`.
-    pub(crate) fn new(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> RedisEndpoint {
+    pub fn new(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> RedisEndpoint {
         let tls = tls.filter(|_| url.scheme == "rediss");
         let port = url.port.unwrap_or(PORT);
         RedisEndpoint {
@@ -49,7 +49,7 @@ impl RedisEndpoint {
         }
     }
 
-    pub(crate) async fn connect(&self, answer_bytes_max: usize) -> Result<RedisConnection, String> {
+    pub async fn connect(&self, answer_bytes_max: usize) -> Result<RedisConnection, String> {
         let wire = BufReader::new(self.endpoint.connect().await?);
         let mut conn = RedisConnection { wire, answer_bytes_max, bytes_left: 0 };
         match self.authenticate(&mut conn).await {
@@ -75,7 +75,7 @@ impl RedisEndpoint {
 }
 
 impl RedisConnection {
-    pub(crate) async fn run_command(
+    pub async fn run_command(
         &mut self,
         words: &[impl AsRef<[u8]>],
     ) -> Result<RedisReply, RemoteError> {
@@ -89,14 +89,14 @@ impl RedisConnection {
     }
 
     /// Commands that were written, whose answers are heard later.
-    pub(crate) async fn send(&mut self, commands: &[u8]) -> Result<(), RemoteError> {
+    pub async fn send(&mut self, commands: &[u8]) -> Result<(), RemoteError> {
         let broken = |error: std::io::Error| RemoteError::Broken(error.to_string());
         self.wire.write_all(commands).await.map_err(broken)?;
         self.wire.flush().await.map_err(broken)
     }
 
     /// Reads a reply.
-    pub(crate) async fn read_reply(&mut self) -> Result<RedisReply, RemoteError> {
+    pub async fn read_reply(&mut self) -> Result<RedisReply, RemoteError> {
         self.bytes_left = self.answer_bytes_max;
         let (kind, text) = self.read_line().await?;
         if kind != b'*' {
@@ -150,7 +150,7 @@ impl RedisConnection {
 }
 
 /// Writes a command.
-pub(crate) fn push_command(words: &[impl AsRef<[u8]>], out: &mut Vec<u8>) {
+pub fn push_command(words: &[impl AsRef<[u8]>], out: &mut Vec<u8>) {
     out.extend(format!("*{}\r\n", words.len()).into_bytes());
     for word in words {
         let word = word.as_ref();
@@ -160,6 +160,6 @@ pub(crate) fn push_command(words: &[impl AsRef<[u8]>], out: &mut Vec<u8>) {
     }
 }
 
-pub(crate) fn malformed_answer() -> RemoteError {
+pub fn malformed_answer() -> RemoteError {
     RemoteError::Broken("it makes no sense".into())
 }

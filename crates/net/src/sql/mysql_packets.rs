@@ -1,9 +1,9 @@
 //! The packets of MySQL's protocol, and what is in them: numbers, texts, columns and rows.
 
-use super::{ANSWER_BYTES_MAX, TableRow};
+use crate::table_row::{ANSWER_BYTES_MAX, TableRow};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-pub(super) struct MysqlPacketStream<W> {
+pub(crate) struct MysqlPacketStream<W> {
     wire: W,
     /// Sequence number of the next packet.
     sequence: u8,
@@ -11,37 +11,37 @@ pub(super) struct MysqlPacketStream<W> {
 }
 
 /// A packet of this length goes on in the next, which nothing of ours does.
-pub(super) const PACKET_BYTES_MAX: usize = 0xff_ffff;
+pub(crate) const PACKET_BYTES_MAX: usize = 0xff_ffff;
 /// Begins the packet after the last row.
-pub(super) const END: u8 = 0xfe;
+pub(crate) const END: u8 = 0xfe;
 
 impl<W> MysqlPacketStream<W> {
-    pub(super) fn new(wire: W) -> MysqlPacketStream<W> {
+    pub(crate) fn new(wire: W) -> MysqlPacketStream<W> {
         MysqlPacketStream::at(wire, 0)
     }
 
-    pub(super) fn at(wire: W, sequence: u8) -> MysqlPacketStream<W> {
+    pub(crate) fn at(wire: W, sequence: u8) -> MysqlPacketStream<W> {
         MysqlPacketStream { wire, sequence, bytes_left: ANSWER_BYTES_MAX }
     }
 
     /// Returns the stream and the sequence number, to continue over another stream.
-    pub(super) fn into_parts(self) -> (W, u8) {
+    pub(crate) fn into_parts(self) -> (W, u8) {
         (self.wire, self.sequence)
     }
 
-    pub(super) fn map<V>(self, over: impl FnOnce(W) -> V) -> MysqlPacketStream<V> {
+    pub(crate) fn map<V>(self, over: impl FnOnce(W) -> V) -> MysqlPacketStream<V> {
         MysqlPacketStream::at(over(self.wire), self.sequence)
     }
 
     /// A new question.
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.sequence = 0;
         self.bytes_left = ANSWER_BYTES_MAX;
     }
 }
 
 impl<W: AsyncRead + AsyncWrite + Unpin> MysqlPacketStream<W> {
-    pub(super) async fn read(&mut self) -> Result<Vec<u8>, String> {
+    pub(crate) async fn read(&mut self) -> Result<Vec<u8>, String> {
         let broken = |error: std::io::Error| error.to_string();
         let mut head = [0; 4];
         self.wire.read_exact(&mut head).await.map_err(broken)?;
@@ -59,7 +59,7 @@ impl<W: AsyncRead + AsyncWrite + Unpin> MysqlPacketStream<W> {
         Ok(body)
     }
 
-    pub(super) async fn write(&mut self, body: &[u8]) -> Result<(), String> {
+    pub(crate) async fn write(&mut self, body: &[u8]) -> Result<(), String> {
         if body.len() >= PACKET_BYTES_MAX {
             return Err("the question is too long".into());
         }
@@ -74,29 +74,29 @@ impl<W: AsyncRead + AsyncWrite + Unpin> MysqlPacketStream<W> {
 }
 
 /// The unread rest of a packet.
-pub(super) struct MysqlPacketReader<'a>(pub(super) &'a [u8]);
+pub(crate) struct MysqlPacketReader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> MysqlPacketReader<'a> {
-    pub(super) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(taken)
     }
 
     /// The lowest byte first.
-    pub(super) fn read_number(&mut self, len: usize) -> Option<u64> {
+    pub(crate) fn read_number(&mut self, len: usize) -> Option<u64> {
         let bytes = self.take(len)?;
         Some(bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)))
     }
 
-    pub(super) fn text_to_zero(&mut self) -> Option<String> {
+    pub(crate) fn text_to_zero(&mut self) -> Option<String> {
         let end = self.0.iter().position(|byte| *byte == 0)?;
         let text = self.take(end)?;
         self.take(1)?;
         String::from_utf8(text.to_vec()).ok()
     }
 
-    pub(super) fn read_length(&mut self) -> Option<u64> {
+    pub(crate) fn read_length(&mut self) -> Option<u64> {
         match self.read_number(1)? {
             0xfc => self.read_number(2),
             0xfd => self.read_number(3),
@@ -113,7 +113,7 @@ impl<'a> MysqlPacketReader<'a> {
 }
 
 /// A length and so many bytes.
-pub(super) fn put_text(out: &mut Vec<u8>, text: &[u8]) {
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     let len = text.len() as u64;
     match len {
         0..=0xfa => out.push(len as u8),
@@ -135,14 +135,14 @@ pub(super) fn put_text(out: &mut Vec<u8>, text: &[u8]) {
 
 /// Encoding of a column's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct MysqlColumn {
+pub(crate) struct MysqlColumn {
     name: String,
     kind: u8,
     is_unsigned: bool,
 }
 
 impl MysqlColumn {
-    pub(super) fn parse(bytes: &[u8]) -> Option<MysqlColumn> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<MysqlColumn> {
         let mut rest = MysqlPacketReader(bytes);
         for _ in ["catalog", "schema", "table", "its own table"] {
             rest.read_text()?;
@@ -178,7 +178,7 @@ impl MysqlColumn {
 }
 
 /// Parses a row in binary form: a bitmap of NULLs, and then the other values.
-pub(super) fn parse_binary_row(columns: &[MysqlColumn], bytes: &[u8]) -> Option<TableRow> {
+pub(crate) fn parse_binary_row(columns: &[MysqlColumn], bytes: &[u8]) -> Option<TableRow> {
     let mut rest = MysqlPacketReader(bytes);
     rest.take(1)?;
     let nulls = rest.take((columns.len() + 2).div_ceil(8))?;

@@ -5,15 +5,15 @@ use std::time::{Duration, SystemTime};
 
 /// Since 1970.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct UnixTimestamp(pub(crate) Duration);
+pub struct UnixTimestamp(pub Duration);
 
 impl UnixTimestamp {
-    pub(crate) fn now() -> UnixTimestamp {
+    pub fn now() -> UnixTimestamp {
         UnixTimestamp(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
     }
 
     /// When a day of the Gregorian calendar begins, from 1970 on.
-    pub(crate) fn of_day(year: u64, month: u64, day: u64) -> Option<UnixTimestamp> {
+    pub fn of_day(year: u64, month: u64, day: u64) -> Option<UnixTimestamp> {
         // In years that begin in March, as below.
         let (year, march_month) = (year.checked_sub(u64::from(month <= 2))?, (month + 9) % 12);
         let leap_days = year / 4 - year / 100 + year / 400;
@@ -22,7 +22,7 @@ impl UnixTimestamp {
     }
 
     /// `2026-11-21T10:00:00`
-    pub(crate) fn seconds(self) -> String {
+    pub fn seconds(self) -> String {
         let seconds = self.0.as_secs();
         let (days, second) = (seconds / 86_400, seconds % 86_400);
         let (year, month, day) = date(days);

@@ -3,7 +3,7 @@
 use base64ct::{Base64, Base64Unpadded, Base64Url, Base64UrlUnpadded, Encoding};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Base64Variant {
+pub enum Base64Variant {
     /// `+` and `/`
     Standard,
     /// `-` and `_`
@@ -12,14 +12,14 @@ pub(crate) enum Base64Variant {
 
 impl Base64Variant {
     /// Without padding.
-    pub(crate) fn encode(self, bytes: &[u8]) -> String {
+    pub fn encode(self, bytes: &[u8]) -> String {
         match self {
             Base64Variant::Standard => Base64Unpadded::encode_string(bytes),
             Base64Variant::Url => Base64UrlUnpadded::encode_string(bytes),
         }
     }
 
-    pub(crate) fn decode(self, text: &str) -> Option<Vec<u8>> {
+    pub fn decode(self, text: &str) -> Option<Vec<u8>> {
         let decoded = match (self, text.ends_with('=')) {
             (Base64Variant::Standard, true) => Base64::decode_vec(text),
             (Base64Variant::Standard, false) => Base64Unpadded::decode_vec(text),

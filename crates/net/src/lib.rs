@@ -1,0 +1,30 @@
+//! Connections that we open ourselves: URLs of servers, TLS, pools, and the runtime on which
+//! answers are waited for. Backends of authentication and links to others share it.
+//!
+//! Nothing here knows the broker.
+
+#![forbid(unsafe_code)]
+
+pub mod base64;
+#[cfg(feature = "runtime")]
+mod connection_queue;
+#[cfg(feature = "runtime")]
+pub mod control_runtime;
+#[cfg(feature = "runtime")]
+pub mod endpoint;
+#[cfg(feature = "http")]
+pub mod http_client;
+#[cfg(feature = "runtime")]
+pub mod pause_aware_timeout;
+#[cfg(feature = "redis")]
+pub mod redis;
+pub mod scram;
+#[cfg(feature = "runtime")]
+pub mod server_pool;
+pub mod server_url;
+#[cfg(feature = "runtime")]
+pub mod sql;
+#[cfg(feature = "runtime")]
+pub mod table_row;
+pub mod tunnel;
+pub mod unix_socket;

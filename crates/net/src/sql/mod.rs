@@ -1,0 +1,62 @@
+//! Servers that are asked in SQL: queries whose values travel beside them, and rows to insert.
+
+#[cfg(feature = "mysql")]
+pub mod mysql;
+#[cfg(feature = "mysql")]
+mod mysql_packets;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+
+use crate::server_pool::RemoteError;
+use crate::table_row::TableRow;
+use std::future::Future;
+
+/// A server that is asked in SQL.
+pub trait SqlDatabase: Send + Sync + 'static {
+    type Conn: Send + 'static;
+    const NAME: &'static str;
+
+    /// Returns the placeholder of a query's nth value, from 1 on.
+    fn placeholder(n: usize) -> String;
+
+    fn connect(&self) -> impl Future<Output = Result<Self::Conn, String>> + Send;
+
+    fn query(
+        &self,
+        conn: &mut Self::Conn,
+        query: &str,
+        values: &[Vec<u8>],
+    ) -> impl Future<Output = Result<Vec<TableRow>, RemoteError>> + Send;
+
+    /// Runs a statement once for each row of values, in one transaction: all of it, or nothing.
+    fn insert(
+        &self,
+        conn: &mut Self::Conn,
+        statement: &str,
+        rows: &[Vec<Option<Vec<u8>>>],
+    ) -> impl Future<Output = Result<(), InsertError>> + Send;
+}
+
+/// Why rows were not inserted.
+#[derive(Debug)]
+pub enum InsertError {
+    /// A row is what the table does not take; the connection is good for others.
+    Row(String),
+    Remote(RemoteError),
+}
+
+/// Error of a placeholder inside quotes.
+pub const BOUND: &str =
+    "a placeholder is bound, not written into the text: it stands without quotes";
+
+/// Returns the SQL quote that is open behind a text, given the one that is open before it.
+pub fn quote_after(mut quote: Option<char>, text: &str) -> Option<char> {
+    for c in text.chars().filter(|c| matches!(c, '\'' | '"' | '`')) {
+        quote = match quote {
+            None => Some(c),
+            Some(open) if open == c => None,
+            open => open,
+        };
+    }
+    quote
+}
