@@ -76,3 +76,17 @@ pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
 pub const TIB: u64 = 1 << 40;
+
+/// With every row's default.
+pub fn defaults<S: Default>(rows: &[OptionRow<S>]) -> S {
+    let mut settings = S::default();
+    for row in rows {
+        (row.set)(&mut settings, &row.default_value());
+    }
+    settings
+}
+
+/// Returns the row of a key, if the table has it.
+pub fn find_row<S>(rows: &'static [OptionRow<S>], key: &str) -> Option<&'static OptionRow<S>> {
+    rows.iter().find(|row| row.key == key)
+}

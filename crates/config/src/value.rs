@@ -413,6 +413,14 @@ pub fn quote(text: &str) -> String {
 const SUFFIXES: &[(&str, u64)] =
     &[("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
+/// Reads the mode of a file, in octal digits.
+pub fn file_mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 && text.len() <= 4 => Ok(mode),
+        _ => Err("not a file mode, use three octal digits like \"660\"".to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,8 +24,6 @@ pub mod fuzz_targets;
 mod host;
 mod identity;
 mod import_command;
-#[cfg(feature = "bridge")]
-mod links;
 mod listener_socket;
 mod logs;
 #[cfg(test)]

@@ -29,8 +29,8 @@ fn describe(row: &table::ProgramOption) -> OptionDescription {
 
 #[cfg(feature = "bridge")]
 fn bridge_options() -> Vec<OptionDescription> {
-    use crate::links::bridge::settings::ROWS;
-    use crate::links::option_rows::LIMIT_KEYS;
+    use connectors::bridge::settings::ROWS;
+    use connectors::option_rows::LIMIT_KEYS;
     let limits = LIMIT_KEYS.iter().filter_map(|key| table::find(key)).map(describe);
     ROWS.iter().map(|row| OptionDescription::of_row(row, false)).chain(limits).collect()
 }
@@ -42,7 +42,7 @@ fn bridge_options() -> Vec<OptionDescription> {
 
 #[cfg(feature = "bridge")]
 fn check_bridge_topic(filter: &str, template: &str, bridge: &str) -> Result<(), String> {
-    use crate::links::topic_map::TopicMap;
+    use connectors::topic_map::TopicMap;
     TopicMap::parse(filter, template, ("bridge", bridge)).map(|_| ())
 }
 

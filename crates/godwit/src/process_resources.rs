@@ -6,7 +6,7 @@ use crate::acl::authorizer::Authorizer;
 #[cfg(feature = "http")]
 use crate::identity::jwks::RemoteJwks;
 #[cfg(feature = "sink")]
-use crate::links::events::EventHub;
+use connectors::events::EventHub;
 #[cfg(feature = "remote")]
 use net::control_runtime::ControlRuntime;
 #[cfg(feature = "remote")]
@@ -29,6 +29,16 @@ pub(crate) struct ProcessResources {
 }
 
 impl ProcessResources {
+    /// Returns what links share with others.
+    #[cfg(feature = "bridge")]
+    pub(crate) fn links(&self) -> connectors::LinkResources {
+        connectors::LinkResources {
+            runtime: self.runtime.clone(),
+            #[cfg(feature = "sink")]
+            hub: self.hub.clone(),
+        }
+    }
+
     /// Returns the handler of the shards' authorization requests.
     pub(crate) fn authz_handler(&self) -> Option<engine::AuthzHandler> {
         #[cfg(not(feature = "http"))]

@@ -57,11 +57,11 @@ fn write_sys_topics(text: &mut String) {
     write_rule_topics(text);
     write_cache_topics(text);
     #[cfg(feature = "bridge")]
-    write_link_topics(text, crate::links::LinkKind::Bridge);
+    write_link_topics(text, connectors::LinkKind::Bridge);
     #[cfg(feature = "gateway")]
-    write_link_topics(text, crate::links::LinkKind::Gateway);
+    write_link_topics(text, connectors::LinkKind::Gateway);
     #[cfg(feature = "sink")]
-    write_link_topics(text, crate::links::LinkKind::Sink);
+    write_link_topics(text, connectors::LinkKind::Sink);
     let _ = writeln!(text, "\nReasons for a drop, in topics and logs: {}.", DROP_NAMES.join(", "));
 }
 
@@ -87,9 +87,9 @@ fn write_cache_topics(text: &mut String) {
 }
 
 #[cfg(feature = "bridge")]
-fn write_link_topics(text: &mut String, kind: crate::links::LinkKind) {
-    use crate::links::metrics::LinkMetrics;
-    use crate::links::report::{LinkState, drop_counts, metric_rows};
+fn write_link_topics(text: &mut String, kind: connectors::LinkKind) {
+    use connectors::metrics::LinkMetrics;
+    use connectors::report::{LinkState, drop_counts, metric_rows};
     let word = kind.word();
     let _ = write!(
         text,

@@ -2,10 +2,6 @@
 
 use crate::flags::{self, CliFlag};
 use crate::identity::Authenticator;
-#[cfg(feature = "gateway")]
-use crate::links::gateway;
-#[cfg(feature = "bridge")]
-use crate::links::{LinkDefinition, LinkSettings, LinkSupervisor, bridge::remote_session};
 use crate::listener_socket::{self, BoundListener, ListenerSpec};
 use crate::logs::LogSubscriber;
 use crate::options::flags::OptionFlag;
@@ -17,6 +13,10 @@ use crate::{VERSION, event_log, fail, fail_with_usage_error, host, print};
 use broker::options::Durability;
 use broker::{BrokerOptions, ShardCommand};
 use config::source::absolute_path;
+#[cfg(feature = "gateway")]
+use connectors::gateway;
+#[cfg(feature = "bridge")]
+use connectors::{LinkDefinition, LinkSettings, LinkSupervisor, bridge::remote_session};
 use engine::log_rate_limiter;
 use engine::quic::QuicConfig;
 use engine::websocket::{AllowedOrigins, WebSocketSite};
@@ -179,7 +179,7 @@ impl RunningBroker {
             // Sessions of links that are no more may have come back.
             let has_stored = server.report().is_some_and(|(_, restored)| restored.sessions > 0);
             let any = !wanted.is_empty() || has_stored;
-            any.then(|| LinkSupervisor::start(&resources, &server, wanted, sys_interval_s))
+            any.then(|| LinkSupervisor::start(resources.links(), &server, wanted, sys_interval_s))
         };
         server.open_listeners().map_err(|fault| vec![describe_start_error(&fault, &folder)])?;
         let _ = io::stderr().lock().write_all(banner.as_bytes());
@@ -294,7 +294,7 @@ impl RunningBroker {
             None if _links.is_empty() => {}
             none => {
                 *none = Some(LinkSupervisor::start(
-                    &self.resources,
+                    self.resources.links(),
                     &self.server,
                     _links,
                     _sys_interval_s,

@@ -31,6 +31,11 @@ const CRATE_RULES: &[CrateRule] = &[
         never: RUNTIMES,
     },
     CrateRule { name: "sim", may: &["broker", "mqtt", "rules", "store"], never: RUNTIMES },
+    CrateRule {
+        name: "connectors",
+        may: &["broker", "config", "engine", "mqtt", "net", "rules", "transport", "zmtp_sp"],
+        never: &["async-std", "smol"],
+    },
     CrateRule { name: "net", may: &["config", "transport"], never: &["async-std", "smol"] },
     CrateRule { name: "import", may: &["broker", "config", "mqtt"], never: RUNTIMES },
     CrateRule {
@@ -38,6 +43,7 @@ const CRATE_RULES: &[CrateRule] = &[
         may: &[
             "broker",
             "config",
+            "connectors",
             "engine",
             "import",
             "mqtt",
@@ -45,7 +51,6 @@ const CRATE_RULES: &[CrateRule] = &[
             "rules",
             "store",
             "transport",
-            "zmtp_sp",
         ],
         never: &["async-std", "smol"],
     },

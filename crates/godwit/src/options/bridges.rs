@@ -3,13 +3,13 @@
 use super::file::OptionFileReader;
 use super::links::{LinkOptions, LinkTables, check_name};
 use super::{OptionError, OptionPlan, override_settings};
-use crate::links::bridge::relay::BridgeRules;
-use crate::links::bridge::settings::{
+use crate::options::settings::ProgramSettings;
+use connectors::bridge::relay::BridgeRules;
+use connectors::bridge::settings::{
     BridgeRuleSettings, BridgeSettings, ROWS, RULE_ROWS, inflight_max,
 };
-use crate::links::local_session;
-use crate::links::option_rows::{LIMIT_KEYS, check_retry};
-use crate::options::settings::ProgramSettings;
+use connectors::local_session;
+use connectors::option_rows::{LIMIT_KEYS, check_retry};
 use toml::de::DeTable;
 
 pub(crate) type BridgeOptions = LinkOptions<BridgeSettings>;

@@ -4,11 +4,11 @@ use super::file::OptionFileReader;
 use super::links::{LinkOptions, LinkTables, check_name};
 use super::settings::{AnonymousAccess, ProgramSettings};
 use super::{OptionError, OptionPlan, override_settings};
-use crate::links::gateway::settings::{GatewaySettings, IN_ROWS, OUT_ROWS, ROWS};
-use crate::links::gateway::{GatewayRuleSettings, SocketAddress};
-use crate::links::local_session;
-use crate::links::option_rows::LIMIT_KEYS;
 use config::listen_url::{ListenHost, ListenUrl};
+use connectors::gateway::settings::{GatewaySettings, IN_ROWS, OUT_ROWS, ROWS};
+use connectors::gateway::{GatewayRuleSettings, SocketAddress};
+use connectors::local_session;
+use connectors::option_rows::LIMIT_KEYS;
 use toml::de::DeTable;
 
 pub(crate) type GatewayOptions = LinkOptions<GatewaySettings>;

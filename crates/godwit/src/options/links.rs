@@ -2,7 +2,7 @@
 
 use super::file::OptionFileReader;
 use super::{OptionOrigin, OptionPlan, RawOption};
-use config::row::OptionRow;
+use config::row::{OptionRow, defaults, find_row};
 use config::value::{OptionValue, ValueError};
 use std::collections::BTreeMap;
 use toml::Spanned;
@@ -172,20 +172,3 @@ pub(super) fn check_name<'a>(
 }
 
 const NAME_BYTES_MAX: usize = 64;
-
-/// With every row's default.
-pub(crate) fn defaults<S: Default>(rows: &[OptionRow<S>]) -> S {
-    let mut settings = S::default();
-    for row in rows {
-        (row.set)(&mut settings, &row.default_value());
-    }
-    settings
-}
-
-/// Returns the row of a key, if the table has it.
-pub(crate) fn find_row<S>(
-    rows: &'static [OptionRow<S>],
-    key: &str,
-) -> Option<&'static OptionRow<S>> {
-    rows.iter().find(|row| row.key == key)
-}

@@ -25,15 +25,15 @@ pub(crate) mod topics;
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "gateway")]
-use crate::links::gateway::settings::GatewaySettings;
-#[cfg(feature = "bridge")]
-use crate::links::{bridge::settings::BridgeSettings, local_session};
-#[cfg(feature = "sink")]
-use crate::links::{events::needed_delivery_events, sink::settings::SinkSettings};
 use broker::client_groups::{ClientGroup, ClientGroupCounter};
 use config::listen_url::ListenUrl;
 use config::value::OptionValue;
+#[cfg(feature = "gateway")]
+use connectors::gateway::settings::GatewaySettings;
+#[cfg(feature = "bridge")]
+use connectors::{bridge::settings::BridgeSettings, local_session};
+#[cfg(feature = "sink")]
+use connectors::{events::needed_delivery_events, sink::settings::SinkSettings};
 use settings::{ListenerAccessFlags, ListenerSettings, ProgramSettings};
 use std::collections::BTreeMap;
 use std::fmt;

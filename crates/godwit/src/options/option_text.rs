@@ -47,15 +47,15 @@ fn table_lists(out: &mut String) {
     table_list("rule", super::rules::ROWS, out);
     #[cfg(feature = "bridge")]
     {
-        use crate::links::bridge::settings::{ROWS, RULE_ROWS};
+        use connectors::bridge::settings::{ROWS, RULE_ROWS};
         table_list("bridge", ROWS, out);
         table_list("bridge.out]] and [[bridge.in", RULE_ROWS, out);
     }
     #[cfg(feature = "sink")]
-    table_list("sink", crate::links::sink::settings::ROWS, out);
+    table_list("sink", connectors::sink::settings::ROWS, out);
     #[cfg(feature = "gateway")]
     {
-        use crate::links::gateway::settings::{IN_ROWS, OUT_ROWS, ROWS};
+        use connectors::gateway::settings::{IN_ROWS, OUT_ROWS, ROWS};
         table_list("gateway", ROWS, out);
         table_list("gateway.out", OUT_ROWS, out);
         table_list("gateway.in", IN_ROWS, out);
@@ -105,8 +105,8 @@ fn rules(page: &mut String) {
 
 #[cfg(feature = "bridge")]
 fn bridges(page: &mut String) {
-    use crate::links::bridge::settings::{ROWS, RULE_ROWS};
-    use crate::links::option_rows::LIMIT_KEYS;
+    use connectors::bridge::settings::{ROWS, RULE_ROWS};
+    use connectors::option_rows::LIMIT_KEYS;
     page.push_str(BRIDGES_HEAD);
     ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
     page.push_str(&own_limits(LIMIT_KEYS));
@@ -116,9 +116,9 @@ fn bridges(page: &mut String) {
 
 #[cfg(feature = "sink")]
 fn sinks(page: &mut String) {
-    use crate::links::events::NAMES;
-    use crate::links::option_rows::QUEUE_KEYS;
-    use crate::links::sink::settings::ROWS;
+    use connectors::events::NAMES;
+    use connectors::option_rows::QUEUE_KEYS;
+    use connectors::sink::settings::ROWS;
     page.push_str(SINKS_HEAD);
     let events: Vec<String> = NAMES.iter().map(|name| format!("`{name}`")).collect();
     page.push_str(&wrap(&format!("\nEvents are {}.", events.join(", ")), ""));
@@ -128,8 +128,8 @@ fn sinks(page: &mut String) {
 
 #[cfg(feature = "gateway")]
 fn gateways(page: &mut String) {
-    use crate::links::gateway::settings::{IN_ROWS, OUT_ROWS, ROWS};
-    use crate::links::option_rows::LIMIT_KEYS;
+    use connectors::gateway::settings::{IN_ROWS, OUT_ROWS, ROWS};
+    use connectors::option_rows::LIMIT_KEYS;
     page.push_str(GATEWAYS_HEAD);
     ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
     page.push_str(&own_limits(LIMIT_KEYS));

@@ -1,11 +1,11 @@
 //! `[[rule]]` in a file.
 
 use super::file::OptionFileReader;
-use super::links::{LinkOptions, LinkTables, check_name, defaults};
+use super::links::{LinkOptions, LinkTables, check_name};
 use super::{OptionError, OptionOrigin, OptionPlan};
 use broker::limits::LINK_IDS;
 use broker::rules::{PublishAction, Rule, RuleActions, SendAction};
-use config::row::OptionRow;
+use config::row::{OptionRow, defaults};
 use config::value::{NumberUnit, OptionKind, OptionValue};
 use mqtt::QoS;
 use std::num::NonZeroU32;

@@ -1,16 +1,16 @@
 //! What the options mean once they are read: the plan that the program runs by. The rows of the
 //! table fill it, one field each.
 
-#[cfg(feature = "bridge")]
-use crate::links::bridge::settings::BridgeSettings;
-#[cfg(feature = "gateway")]
-use crate::links::gateway::settings::GatewaySettings;
-#[cfg(feature = "sink")]
-use crate::links::sink::settings::SinkSettings;
 use crate::security::SecuritySettings;
 use broker::namespace::NamespaceTemplate;
 use broker::options::{BrokerOptions, TraceFilter};
 use config::listen_url::ListenUrl;
+#[cfg(feature = "bridge")]
+use connectors::bridge::settings::BridgeSettings;
+#[cfg(feature = "gateway")]
+use connectors::gateway::settings::GatewaySettings;
+#[cfg(feature = "sink")]
+use connectors::sink::settings::SinkSettings;
 use engine::proxy::ProxyVersions;
 use engine::quic::QuicOptions;
 use engine::tls::{ClientCertificateMode, TlsFiles};

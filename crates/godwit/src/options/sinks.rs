@@ -3,11 +3,11 @@
 use super::file::OptionFileReader;
 use super::links::{LinkOptions, LinkTables, check_name};
 use super::{OptionError, OptionPlan, override_settings};
-use crate::links::local_session;
-use crate::links::option_rows::QUEUE_KEYS;
-use crate::links::sink::settings::{ROWS, SinkSettings};
 use crate::options::settings::ProgramSettings;
 use broker::BrokerOptions;
+use connectors::local_session;
+use connectors::option_rows::QUEUE_KEYS;
+use connectors::sink::settings::{ROWS, SinkSettings};
 use toml::de::DeTable;
 
 pub(crate) type SinkOptions = LinkOptions<SinkSettings>;

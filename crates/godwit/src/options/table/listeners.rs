@@ -3,7 +3,7 @@
 
 use super::ProgramOption;
 use config::row::{KIB, MIB, OptionRow, bytes, count};
-use config::value::OptionKind;
+use config::value::{OptionKind, file_mode};
 use engine::proxy::ProxyVersions;
 use engine::tls::{ClientCertificateMode, TlsVersionMin};
 
@@ -243,7 +243,7 @@ pub(super) const ROWS: &[ProgramOption] = &[
         key: "unix.mode",
         kind: OptionKind::Text {
             of: "a file mode like \"660\"",
-            check: |text| mode(text).map(drop),
+            check: |text| file_mode(text).map(drop),
         },
         default: "660",
         live: false,
@@ -251,7 +251,7 @@ pub(super) const ROWS: &[ProgramOption] = &[
         long: "Who may write to the file may connect.",
         source: "",
         set: |settings, value| {
-            settings.transport.unix_mode = mode(value.text()).expect("the row has checked it");
+            settings.transport.unix_mode = file_mode(value.text()).expect("the row has checked it");
         },
     },
     OptionRow {
@@ -319,12 +319,5 @@ fn origin(text: &str) -> Result<(), String> {
     match is_one || text == "*" || text == "null" {
         true => Ok(()),
         false => Err("no origin, use one like \"https://example.org\", null or *".to_string()),
-    }
-}
-
-pub(crate) fn mode(text: &str) -> Result<u32, String> {
-    match u32::from_str_radix(text, 8) {
-        Ok(mode) if mode <= 0o777 && text.len() <= 4 => Ok(mode),
-        _ => Err("not a file mode, use three octal digits like \"660\"".to_string()),
     }
 }

@@ -1,0 +1,399 @@
+//! The two connections of a bridge while both are there: bytes in, through the pipe, bytes out.
+//!
+//! Over plain TCP that is the work of the shard that has the session, see `loan`, from when the
+//! other broker has answered what it was asked until the end, or until the bridge is to stop.
+
+use super::loan::{LineActivity, LineLoan, PipeReturn};
+use super::relay::{BridgeSide, FailoverState, PoisonCandidates, Relay, RelayEnd};
+use super::remote_session::{FarStream, RemoteSession, encode_disconnect};
+use super::send_progress::SendProgress;
+use super::settings::BridgeSettings;
+use crate::connection::{LinkConnection, READ_BYTES};
+use crate::local_session::LocalSession;
+use crate::{LinkStop, wait_for_stop};
+use engine::{EngineHandle, RelayLoan};
+use mqtt::{PINGREQ, ProtocolVersion, ReasonCode};
+use net::pause_aware_timeout::{extended_deadline, timeout};
+use net::server_url::ServerUrl;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::os::fd::AsFd;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+pub struct ConnectionPair {
+    local: LinkConnection<UnixStream>,
+    remote: LinkConnection<FarStream>,
+    send_progress: SendProgress,
+    /// There when it is not lent.
+    relay: Option<Box<Relay>>,
+    loan: Option<LineLoan>,
+    /// Not before it is answered, nor twice.
+    is_lendable: bool,
+    handle: EngineHandle,
+    link_id: Arc<str>,
+    buffer: Box<[u8]>,
+    version: ProtocolVersion,
+    status_topic: String,
+    keep_alive: Duration,
+    answer_timeout: Duration,
+    pinged: Option<Instant>,
+    /// The process was paused: nobody is late before this.
+    paused_until: Instant,
+}
+
+/// Why it is over.
+pub enum BridgeExit {
+    Stopped,
+    /// The preferred server has accepted a connection.
+    Return(Box<RemoteSession>),
+    Failed(BridgeSide, String),
+}
+
+impl BridgeExit {
+    /// Why, for whoever hears of it.
+    pub fn describe(&self) -> &str {
+        match self {
+            BridgeExit::Stopped => "stopped",
+            BridgeExit::Return(_) => "it goes back to its first server",
+            BridgeExit::Failed(_, why) => why,
+        }
+    }
+}
+
+/// Bytes waiting to be written above which reading stops, so that the slower side sets the pace.
+const UNSENT_BYTES_MAX: usize = 256 * 1024;
+/// Multiple of the response timeout that a ping may take behind earlier bytes.
+const BEHIND: u32 = 3;
+/// So often, within the time for an answer, it is seen whether what was said before still leaves.
+const LOOKS: u32 = 8;
+const GOODBYE: Duration = Duration::from_secs(1);
+
+impl ConnectionPair {
+    pub fn new(
+        local: LocalSession,
+        remote: RemoteSession,
+        pipe: Relay,
+        settings: &BridgeSettings,
+        handle: EngineHandle,
+    ) -> ConnectionPair {
+        ConnectionPair {
+            is_lendable: matches!(remote.stream, FarStream::Plain(_)),
+            local: LinkConnection::new(local.stream, local.read),
+            remote: LinkConnection::new(remote.stream, remote.read),
+            send_progress: remote.send_progress,
+            relay: Some(Box::new(pipe)),
+            loan: None,
+            handle,
+            link_id: settings.link_id().into(),
+            buffer: vec![0; READ_BYTES].into(),
+            version: settings.version,
+            status_topic: settings.status_topic.clone(),
+            keep_alive: Duration::from_secs(u64::from(remote.grants.keep_alive_s)),
+            answer_timeout: Duration::from_secs(u64::from(settings.answer_timeout_s)),
+            pinged: None,
+            paused_until: Instant::now(),
+        }
+    }
+
+    /// Relays until the end. `returns` completes when a preferred server is reachable. Exchanges
+    /// that the other broker has completed are completed here too, however the connection ends, or
+    /// their messages would come again.
+    pub async fn relay_until_end(
+        &mut self,
+        stop: &mut watch::Receiver<LinkStop>,
+        server: &ServerUrl,
+        returns: impl Future<Output = RemoteSession>,
+    ) -> BridgeExit {
+        let ended = self.run_loop(stop, server, returns).await;
+        if let Some(pipe) = &self.relay {
+            let near = &mut self.local.stream;
+            let _ = timeout(GOODBYE, near.write_all(&pipe.to_local)).await;
+        }
+        ended
+    }
+
+    async fn run_loop(
+        &mut self,
+        stop: &mut watch::Receiver<LinkStop>,
+        server: &ServerUrl,
+        returns: impl Future<Output = RemoteSession>,
+    ) -> BridgeExit {
+        let mut returns = pin!(returns);
+        loop {
+            if self.can_be_lent() {
+                self.lend();
+            }
+            let due = self.next_deadline();
+            tokio::select! {
+                biased;
+                () = wait_for_stop(stop) => {
+                    let is_last = stop.borrow().ends_session_at(server);
+                    self.recall().await;
+                    if !is_last {
+                        self.finish_inflight().await;
+                    }
+                    self.disconnect(is_last).await;
+                    return BridgeExit::Stopped;
+                }
+                end = poll_fn(|cx| self.poll(cx)) => {
+                    // It has answered, and from now on another time counts.
+                    let Some(end) = end else { continue };
+                    if matches!(end, RelayEnd::Closed(_) | RelayEnd::NoRoom(_)) {
+                        self.disconnect(false).await;
+                    }
+                    return BridgeExit::Failed(end.side(), end.to_string());
+                }
+                remote = &mut returns => {
+                    self.recall().await;
+                    self.finish_inflight().await;
+                    self.disconnect(false).await;
+                    return BridgeExit::Return(Box::new(remote));
+                }
+                () = sleep_until(due) => {
+                    let extended = extended_deadline(due, Instant::now(), self.answer_timeout);
+                    self.paused_until = extended.unwrap_or(self.paused_until);
+                    if let Err(why) = self.check_timeouts() {
+                        return BridgeExit::Failed(BridgeSide::NoResponse, why);
+                    }
+                }
+            }
+        }
+    }
+
+    /// For the next one; there once it has ended.
+    pub fn into_failover_state(self) -> Option<FailoverState> {
+        self.relay.map(|pipe| pipe.into_failover_state())
+    }
+
+    /// Returns the messages that may have made the other broker disconnect.
+    pub fn poison_candidates(&self) -> Option<&PoisonCandidates> {
+        self.relay.as_ref().map(|pipe| pipe.poison_candidates())
+    }
+
+    /// Whether the other broker has answered what it was asked at the beginning, as it had when the
+    /// pipe was lent.
+    pub fn is_answered(&self) -> bool {
+        self.relay.as_ref().is_none_or(|pipe| pipe.is_answered())
+    }
+
+    fn can_be_lent(&self) -> bool {
+        self.is_lendable && self.relay.as_ref().is_some_and(|pipe| pipe.is_ready())
+    }
+
+    /// To the shard that has the session here. Should it not take the pipe, that comes back.
+    fn lend(&mut self) {
+        self.is_lendable = false;
+        let Ok(near) = self.local.stream.as_fd().try_clone_to_owned() else { return };
+        let FarStream::Plain(_) = self.remote.stream else { return };
+        let FarStream::Plain(far) = std::mem::replace(&mut self.remote.stream, FarStream::Lent)
+        else {
+            return;
+        };
+        // Without the stream the next read says that it is not connected.
+        let (Ok(far), Some(pipe)) = (far.into_std(), self.relay.take()) else { return };
+        let activity = LineActivity::new(self.remote.read_at, self.remote.written_at);
+        let (near_read, far_read) =
+            (std::mem::take(&mut self.local.read), std::mem::take(&mut self.remote.read));
+        let (loan, relay) = LineLoan::new(pipe, near_read, far_read, activity);
+        self.loan = Some(loan);
+        self.handle.host_relay(RelayLoan::new(&self.link_id, relay, far, near.into()));
+    }
+
+    /// Has the pipe here again.
+    async fn recall(&mut self) {
+        let Some(loan) = &mut self.loan else { return };
+        loan.is_recalled = true;
+        self.handle.recall_relay(&self.link_id);
+        if let Ok(returned) = (&mut loan.returned).await {
+            let _ = self.take_back(returned);
+        }
+    }
+
+    /// Says why it ended, where it did.
+    fn take_back(&mut self, returned: PipeReturn) -> Option<RelayEnd> {
+        let PipeReturn { mut pipe, near_read, far_read, socket, end } = returned;
+        (self.local.read, self.remote.read) = (near_read, far_read);
+        let is_recalled = self.loan.take().is_some_and(|loan| {
+            (self.remote.read_at, self.remote.written_at) =
+                (loan.activity.heard(), loan.activity.said());
+            loan.is_recalled
+        });
+        pipe.to_remote.splice(..0, socket.unsent);
+        self.relay = Some(pipe);
+        if let Some(Ok(stream)) = socket.stream.map(TcpStream::from_std) {
+            self.remote.stream = FarStream::Plain(stream);
+        }
+        let far_end = socket.fault.map(|fault| RelayEnd::Remote(describe_io_error(&fault)));
+        let near_end = (!is_recalled).then_some(RelayEnd::Closed(ReasonCode::UnspecifiedError));
+        end.or(far_end).or(near_end)
+    }
+
+    /// Does everything that is possible at the moment. Returns the end, or `None` when a ping is
+    /// answered.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<RelayEnd>> {
+        if let Some(loan) = &mut self.loan {
+            return match Pin::new(&mut loan.returned).poll(cx) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Ok(returned)) => Poll::Ready(self.take_back(returned)),
+                Poll::Ready(Err(_)) => {
+                    Poll::Ready(Some(RelayEnd::Closed(ReasonCode::UnspecifiedError)))
+                }
+            };
+        }
+        loop {
+            match self.step(cx) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(end) => return Poll::Ready(Some(end)),
+            }
+        }
+        match self.pinged.take_if(|at| self.remote.read_at > *at) {
+            Some(_) => Poll::Ready(None),
+            None if self.can_be_lent() => Poll::Ready(None),
+            None => Poll::Pending,
+        }
+    }
+
+    fn step(&mut self, cx: &mut Context<'_>) -> Result<bool, RelayEnd> {
+        let far = |error: io::Error| RelayEnd::Remote(describe_io_error(&error));
+        let near = |_: io::Error| RelayEnd::Closed(ReasonCode::UnspecifiedError);
+        let Some(pipe) = &mut self.relay else { return Ok(false) };
+        pipe.now = Instant::now().into_std();
+        let mut moves = self.remote.poll_write(cx, &mut pipe.to_remote).map_err(far)?;
+        moves |= self.local.poll_write(cx, &mut pipe.to_local).map_err(near)?;
+        let answers = pipe.to_remote.len() < 4 * UNSENT_BYTES_MAX;
+        if pipe.to_local.len() < UNSENT_BYTES_MAX && answers {
+            moves |= self.remote.poll_read(cx, &mut self.buffer).map_err(far)?;
+            if !self.remote.unread().is_empty() {
+                let taken = pipe.read_remote(self.remote.unread())?;
+                self.remote.consume(taken);
+                moves |= taken > 0;
+            }
+        }
+        // What cannot go on yet is not made longer.
+        let waits = !pipe.is_ready() && !self.local.unread().is_empty();
+        if pipe.to_remote.len() < UNSENT_BYTES_MAX && !waits {
+            moves |= self.local.poll_read(cx, &mut self.buffer).map_err(near)?;
+            if !self.local.unread().is_empty() {
+                let taken = pipe.read_local(self.local.unread())?;
+                self.local.consume(taken);
+                moves |= taken > 0;
+            }
+        }
+        Ok(moves)
+    }
+
+    /// When there is something to do that no byte tells of.
+    fn next_deadline(&self) -> Instant {
+        let due = match self.unanswered_since() {
+            Some(at) => {
+                let looked = self.send_progress.last_update().unwrap_or(at);
+                self.answer_deadline(at).min(looked + self.answer_timeout / LOOKS)
+            }
+            None => self.heard().min(self.said()) + self.keep_alive,
+        };
+        self.last_answer_at().map_or(due, |answered| due.min(self.answer_deadline(answered)))
+    }
+
+    /// When an answer is late that was asked for at `at`.
+    fn answer_deadline(&self, at: Instant) -> Instant {
+        (at + self.answer_timeout).max(self.paused_until)
+    }
+
+    /// When it last answered something, where there is more to answer.
+    fn last_answer_at(&self) -> Option<Instant> {
+        let pipe = self.relay.as_ref().filter(|pipe| !pipe.is_answered())?;
+        Some(Instant::from_std(pipe.last_answer))
+    }
+
+    fn heard(&self) -> Instant {
+        self.loan.as_ref().map_or(self.remote.read_at, |loan| loan.activity.heard())
+    }
+
+    fn said(&self) -> Instant {
+        self.loan.as_ref().map_or(self.remote.written_at, |loan| loan.activity.said())
+    }
+
+    /// Since when a question waits for any word. What is still taken of what we say, or leaves,
+    /// counts for some time: the question may stand behind it, and systems take much for somebody
+    /// who hangs.
+    fn unanswered_since(&self) -> Option<Instant> {
+        let asked = self.pinged.filter(|at| self.heard() <= *at)?;
+        let moved =
+            self.send_progress.last_progress().map_or(self.said(), |at| at.max(self.said()));
+        Some(asked.max(moved.min(asked + BEHIND * self.answer_timeout)))
+    }
+
+    /// A broker that says nothing is asked whether it is there, and so is one to which we say
+    /// nothing, which would think us gone [MQTT-3.1.2-20].
+    fn check_timeouts(&mut self) -> Result<(), String> {
+        let now = Instant::now();
+        if self.last_answer_at().is_some_and(|answered| now >= self.answer_deadline(answered)) {
+            return Err("it does not answer what it is asked for".to_string());
+        }
+        if self.unanswered_since().is_some() {
+            self.send_progress.update(now);
+        }
+        match self.unanswered_since() {
+            Some(at) if now >= self.answer_deadline(at) => Err("it no longer answers".to_string()),
+            None if now >= self.heard().min(self.said()) + self.keep_alive => {
+                self.ping(now);
+                self.pinged = Some(now);
+                self.send_progress.update(now);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn ping(&mut self, now: Instant) {
+        if let Some(loan) = &self.loan {
+            self.handle.say_by_relay(&self.link_id, &PINGREQ.into());
+            loan.activity.note_said(now);
+        } else if let Some(pipe) = &mut self.relay {
+            pipe.to_remote.extend_from_slice(&PINGREQ);
+        }
+    }
+
+    /// Gives exchanges in flight a moment to complete, since no other server could complete them.
+    async fn finish_inflight(&mut self) {
+        let finished = poll_fn(|cx| match (self.end_pipe(), self.poll(cx)) {
+            (_, Poll::Ready(Some(_))) => Poll::Ready(()),
+            _ if self.end_pipe() => Poll::Ready(()),
+            _ => Poll::Pending,
+        });
+        let _ = timeout(GOODBYE, finished).await;
+    }
+
+    fn end_pipe(&mut self) -> bool {
+        self.relay.as_mut().is_none_or(|pipe| pipe.drain())
+    }
+
+    /// Says what is left, and that it was all.
+    async fn disconnect(&mut self, is_last: bool) {
+        let Some(pipe) = &mut self.relay else { return };
+        pipe.publish_status(&self.status_topic, false);
+        encode_disconnect(self.version, is_last, &mut pipe.to_remote);
+        let far = &mut self.remote.stream;
+        let saying = async {
+            let _ = far.write_all(&pipe.to_remote).await;
+            let _ = far.flush().await;
+            let _ = far.shutdown().await;
+        };
+        let _ = timeout(GOODBYE, saying).await;
+    }
+}
+
+fn describe_io_error(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "it closed the connection".to_string(),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,445 @@
+//! A bridge: a session here and one at another broker, and a pipe between them.
+//!
+//! The task connects, carries, and begins again when a connection ends. It keeps nothing that
+//! would be lost with it: what is on its way is in one of the two sessions, see `pipe`.
+
+pub mod connection_pair;
+mod loan;
+pub mod relay;
+pub mod remote_session;
+mod send_progress;
+mod server_marks;
+pub mod settings;
+mod tunnel;
+
+use self::connection_pair::{BridgeExit, ConnectionPair};
+use self::relay::{BridgeRule, BridgeSide, FailoverState, PoisonGuard, Relay};
+use self::remote_session::{RemoteConnectError, RemoteConnectOptions, RemoteSession};
+use self::server_marks::ServerMarks;
+use self::settings::BridgeSettings;
+use super::backoff::{self, random_seed};
+use super::local_session::{
+    LocalBroker, LocalSession, LocalSessionRequest, NOTE_OPTIONS, row_subscription,
+};
+use super::metrics::LinkMetrics;
+use super::new_filters::NewLinkFilters;
+use super::{ClientTlsCell, LinkStop, lock, wait_for_stop};
+use broker::rules::LinkEvent;
+use mqtt::QoS;
+use net::pause_aware_timeout::timeout;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+/// A running bridge.
+pub struct Bridge {
+    pub settings: BridgeSettings,
+    /// TLS configuration for servers.
+    pub tls: ClientTlsCell,
+    pub local_broker: Arc<LocalBroker>,
+    pub metrics: Arc<LinkMetrics>,
+    /// Filters that it had before its options changed, and asks for no more.
+    pub removed_filters: Vec<String>,
+    /// Its session has what its rules ask for.
+    pub is_subscribed: bool,
+}
+
+/// State of a bridge's task between connections.
+#[derive(Default)]
+struct BridgeRetryState {
+    /// Index of the next server, ...
+    server: usize,
+    /// ... and one that has let us in already.
+    ready: Option<RemoteSession>,
+    /// Number of failures in a row, ...
+    failures: u32,
+    /// ... or something here was the reason.
+    own_failures: u32,
+    /// The session here has to be begun, and to subscribe.
+    is_unprepared: bool,
+    /// Filters whose retained messages have not begun to come.
+    new_filters: NewLinkFilters,
+    server_marks: ServerMarks,
+    removed_filters: Vec<String>,
+    failover: FailoverState,
+    poison_guard: PoisonGuard,
+    /// Server that was told of the last connection's end.
+    ended_at_server: Option<usize>,
+}
+
+/// Longest time for which the next bridge with this name waits.
+const END_SESSION_MAX: Duration = Duration::from_secs(5);
+/// A connection that lasted so long was one.
+const STABLE_AFTER: Duration = Duration::from_secs(5);
+/// This broker is ours: if it does not answer it is busy stopping or starting.
+const LOCAL_RETRY: Duration = Duration::from_millis(200);
+
+impl Bridge {
+    /// Runs until `stop` is signalled.
+    pub async fn run(mut self, mut stop: watch::Receiver<LinkStop>) {
+        let course = self.run_connections(&mut stop).await;
+        let stop = stop.borrow().clone();
+        self.end_remote_sessions(course, &stop).await;
+    }
+
+    async fn run_connections(&mut self, stop: &mut watch::Receiver<LinkStop>) -> BridgeRetryState {
+        let gone = std::mem::take(&mut self.removed_filters);
+        let past = FailoverState::for_servers(self.settings.servers.len());
+        let mut course = BridgeRetryState {
+            removed_filters: gone,
+            failover: past,
+            is_unprepared: true,
+            ..BridgeRetryState::default()
+        };
+        let mut told = stop.clone();
+        loop {
+            if course.is_unprepared {
+                tokio::select! {
+                    () = self.prepare_local_session(&mut course) => {}
+                    () = wait_for_stop(&mut told) => return course,
+                }
+            }
+            let connected = tokio::select! {
+                connected = self.connect(&mut course) => connected,
+                () = wait_for_stop(&mut told) => return course,
+            };
+            match connected {
+                Ok(line) => self.relay_until_end(line, &mut course, stop).await,
+                Err((side, why)) => self.on_failure(&mut course, side, why),
+            }
+            if course.ready.is_some() {
+                continue;
+            }
+            tokio::select! {
+                () = sleep(self.retry_delay(&course)) => {}
+                () = wait_for_stop(&mut told) => return course,
+            }
+        }
+    }
+
+    /// Has its servers forget it, as far as they answer: nobody comes for what they would keep.
+    async fn end_remote_sessions(&self, course: BridgeRetryState, stop: &LinkStop) {
+        let (settings, count) = (&self.settings, self.settings.servers.len());
+        let connecting = Duration::from_secs(u64::from(settings.connect_timeout_s));
+        let each = connecting.min(END_SESSION_MAX) / count as u32;
+        for server in (0..count).map(|at| (course.server + at) % count) {
+            let url = &settings.servers[server];
+            if !stop.ends_session_at(url)
+                || course.ended_at_server == Some(server)
+                || course.server_marks.is_unvisited(url)
+            {
+                continue;
+            }
+            let leaving = async {
+                if let Ok(remote) = self.connect_with_fallback(server, true).await {
+                    remote.end_session(settings.version).await;
+                }
+            };
+            let _ = timeout(each, leaving).await;
+        }
+    }
+
+    /// The session here exists, and is subscribed to what goes out, before anybody is called: what
+    /// is published from now on waits.
+    async fn prepare_local_session(&self, course: &mut BridgeRetryState) {
+        loop {
+            match self.try_prepare_local_session().await {
+                Ok((places, fresh)) => {
+                    course.is_unprepared = false;
+                    (course.server_marks, course.new_filters) = (places, fresh);
+                    return;
+                }
+                Err(why) => self.metrics.record_failure(&self.settings.name, why),
+            }
+            sleep(LOCAL_RETRY).await;
+        }
+    }
+
+    async fn try_prepare_local_session(&self) -> Result<(ServerMarks, NewLinkFilters), String> {
+        let rules = &self.settings.rules.outward;
+        let (link_id, client_id) = (self.settings.link_id(), self.settings.remote_client_id());
+        let before = self.local_broker.report_sessions(vec![link_id.as_str().into()]).await;
+        let (places, unmet) = match before.first() {
+            Some(report) => {
+                (ServerMarks::from_filters(&link_id, &client_id, &report.filters), Vec::new())
+            }
+            None => {
+                let places =
+                    ServerMarks::for_new_session(&link_id, &client_id, &self.settings.servers);
+                let unmet = places.filters();
+                (places, unmet)
+            }
+        };
+        let wanted = |qos_max| {
+            let filter = |rule: &BridgeRule| {
+                (rule.map.filter.clone(), rule.initial_subscribe_options(qos_max))
+            };
+            let rows = self.settings.takes_rows.then(|| row_subscription(&link_id, qos_max));
+            let notes = unmet.iter().map(|note| (note.clone(), NOTE_OPTIONS));
+            rules.iter().map(filter).chain(rows).chain(notes).collect()
+        };
+        let fresh = self.local_broker.prepare_session(&link_id, self.is_subscribed, wanted).await?;
+        Ok((places, fresh))
+    }
+
+    /// Both ends, and what is unfinished between them.
+    async fn connect(
+        &self,
+        course: &mut BridgeRetryState,
+    ) -> Result<ConnectionPair, (BridgeSide, String)> {
+        let (here, there) = (|why| (BridgeSide::Local, why), |why| (BridgeSide::Remote, why));
+        let settings = &self.settings;
+        self.metrics.server.store(course.server, Relaxed);
+        let remote = match course.ready.take() {
+            Some(remote) => remote,
+            None => {
+                let anew = self.needs_clean_start(course, course.server);
+                self.connect_clean(course.server, anew).await.map_err(there)?
+            }
+        };
+        let granted = remote.grants;
+        let link_id = settings.link_id();
+        let receive_maximum = granted.receive_maximum.min(settings.limits.inflight_max);
+        let wish = LocalSessionRequest {
+            link_id: &link_id,
+            receive_maximum,
+            is_last: false,
+            is_quiet: false,
+        };
+        let mut local = self.local_broker.connect(wish).await.map_err(here)?;
+        if !local.session_present {
+            course.is_unprepared = true;
+            course.failover.reset_local();
+            return Err(here("its session here was gone".to_string()));
+        }
+        let left = course.server_marks.left_note(&settings.servers[course.server]);
+        let has_two = granted.limits.qos_max == QoS::ExactlyOnce;
+        course.failover.connect_to(
+            course.server,
+            granted.session_present,
+            left.is_some() && has_two,
+        );
+        let mut pipe = Relay::new(
+            settings.name.clone(),
+            settings.rules.clone(),
+            granted.limits,
+            local.limits,
+            self.metrics.clone(),
+            std::mem::take(&mut course.failover),
+            random_seed(),
+        );
+        pipe.loops = settings.loop_detection(course.server);
+        let mut settled =
+            self.record_server_change(course, granted.session_present, &mut local, &mut pipe).await;
+        if settled.is_ok() {
+            settled = local.request_retained(&mut course.new_filters).await;
+        }
+        if let Err(why) = settled {
+            course.failover = pipe.into_failover_state();
+            return Err(here(why));
+        }
+        pipe.send_requests(&course.removed_filters, left);
+        pipe.publish_status(&settings.status_topic, true);
+        Ok(ConnectionPair::new(local, remote, pipe, settings, self.local_broker.handle.clone()))
+    }
+
+    /// A session there remembers ids of QoS 2 messages that one before this one here gave.
+    fn needs_clean_start(&self, course: &BridgeRetryState, server: usize) -> bool {
+        course.server_marks.is_unvisited(&self.settings.servers[server]) && self.sends_qos2()
+    }
+
+    /// Whether QoS 2 may go out.
+    fn sends_qos2(&self) -> bool {
+        let mut rules = self.settings.rules.outward.iter();
+        rules.any(|rule| rule.qos == QoS::ExactlyOnce) || self.settings.takes_rows
+    }
+
+    /// Records a change of the server, before anything is carried there or from there: open
+    /// exchanges of the local session belong to the server where they began.
+    async fn record_server_change(
+        &self,
+        course: &mut BridgeRetryState,
+        is_present: bool,
+        local: &mut LocalSession,
+        pipe: &mut Relay,
+    ) -> Result<(), String> {
+        let link_id = self.settings.link_id();
+        let server = &self.settings.servers[course.server];
+        let mut change = course.server_marks.move_to(server, self.sends_qos2());
+        if !is_present {
+            change.removed.extend(course.server_marks.left_note(server));
+        }
+        if change.moves || !is_present {
+            let reports = self.local_broker.report_sessions(vec![link_id.as_str().into()]).await;
+            let received = reports.into_iter().next().map(|report| report.received);
+            pipe.release_received(&received.unwrap_or_default());
+            local.write_all(&std::mem::take(&mut pipe.to_local)).await?;
+        }
+        if change.is_empty() {
+            return Ok(());
+        }
+        let wanted: Vec<_> = change.added.iter().map(|note| (&**note, NOTE_OPTIONS)).collect();
+        let gone: Vec<&str> = change.removed.iter().map(|note| &**note).collect();
+        local.subscribe(&wanted, &gone).await?;
+        course.server_marks.apply(change);
+        Ok(())
+    }
+
+    /// As a bridge, where the other broker knows what that is.
+    async fn connect_with_fallback(
+        &self,
+        server: usize,
+        clean_start: bool,
+    ) -> Result<RemoteSession, RemoteConnectError> {
+        let manner =
+            RemoteConnectOptions { clean_start, is_marked: !self.settings.version.is_v5() };
+        match self.connect_once(server, manner).await {
+            // Without the mark it is a client like any other.
+            Err(RemoteConnectError::Mark) => {
+                self.connect_once(server, RemoteConnectOptions { is_marked: false, ..manner }).await
+            }
+            other => other,
+        }
+    }
+
+    /// Lets itself in at a server, where the session begins anew if that is to be.
+    async fn connect_clean(&self, server: usize, anew: bool) -> Result<RemoteSession, String> {
+        let settings = &self.settings;
+        let remote =
+            self.connect_with_fallback(server, anew).await.map_err(|denied| denied.to_string())?;
+        if !anew || settings.version.is_v5() {
+            return Ok(remote);
+        }
+        // In 3.1.1 a session that begins anew ends with its connection.
+        let is_marked = remote.grants.is_marked;
+        let within = Duration::from_secs(u64::from(settings.connect_timeout_s));
+        // One that does not close has heard it all the same.
+        let _ = timeout(within, remote.end_session(settings.version)).await;
+        let again =
+            self.connect_once(server, RemoteConnectOptions { clean_start: false, is_marked }).await;
+        again.map_err(|denied| denied.to_string())
+    }
+
+    async fn connect_once(
+        &self,
+        server: usize,
+        manner: RemoteConnectOptions,
+    ) -> Result<RemoteSession, RemoteConnectError> {
+        let settings = &self.settings;
+        let within = Duration::from_secs(u64::from(settings.connect_timeout_s));
+        let tls = lock(&self.tls).clone();
+        let calling =
+            RemoteSession::connect(settings, &settings.servers[server], tls.as_ref(), manner);
+        let why = || {
+            RemoteConnectError::Why(format!("no answer within {} s", settings.connect_timeout_s))
+        };
+        timeout(within, calling).await.unwrap_or_else(|_| Err(why()))
+    }
+
+    async fn relay_until_end(
+        &self,
+        mut line: ConnectionPair,
+        course: &mut BridgeRetryState,
+        stop: &mut watch::Receiver<LinkStop>,
+    ) {
+        let settings = &self.settings;
+        let server = settings.servers[course.server].to_string();
+        let name = &*settings.name;
+        info!(target: "godwit::bridge", bridge = name, server, "connected");
+        self.metrics.connects.fetch_add(1, Relaxed);
+        self.metrics.is_up.store(true, Relaxed);
+        self.emit_event("bridge/connected", &server, None);
+        let since = Instant::now();
+        let is_elsewhere = course.server > 0 && settings.return_s > 0;
+        let anew = self.needs_clean_start(course, 0);
+        let here = &settings.servers[course.server];
+        let mut ended =
+            line.relay_until_end(stop, here, self.wait_for_first_server(is_elsewhere, anew)).await;
+        if let BridgeExit::Failed(BridgeSide::Remote, why) = &mut ended
+            && let Some(suspects) = line.poison_candidates()
+            && let Some(more) = course.poison_guard.record_hang_up(suspects)
+        {
+            why.push_str(", ");
+            why.push_str(&more);
+        }
+        self.metrics.is_up.store(false, Relaxed);
+        self.emit_event("bridge/disconnected", &server, Some(ended.describe()));
+        if line.is_answered() {
+            course.removed_filters.clear();
+            course.server_marks.is_released(&settings.servers[course.server]);
+        }
+        let servers = settings.servers.len();
+        course.failover =
+            line.into_failover_state().unwrap_or_else(|| FailoverState::for_servers(servers));
+        // Who is thrown out again and again, as by another with its client id, waits longer and
+        // longer too.
+        if since.elapsed() >= STABLE_AFTER {
+            (course.failures, course.own_failures) = (0, 0);
+        }
+        match ended {
+            BridgeExit::Stopped => {
+                // In 3.1.1 nobody can say in the end that a session ends too.
+                course.ended_at_server = settings.version.is_v5().then_some(course.server);
+                info!(target: "godwit::bridge", bridge = name, "stopped");
+            }
+            BridgeExit::Return(remote) => {
+                info!(target: "godwit::bridge", bridge = name, "goes back to its first server");
+                (course.server, course.ready) = (0, Some(*remote));
+            }
+            BridgeExit::Failed(side, why) => self.on_failure(course, side, why),
+        }
+    }
+
+    /// For rules.
+    fn emit_event(&self, event: &'static str, server: &str, reason: Option<&str>) {
+        let (bridge, server) = (self.settings.name.to_string(), server.to_string());
+        let reason = reason.map(|reason| ("reason", reason.to_string()));
+        let fields = [("bridge", bridge), ("server", server)].into_iter().chain(reason).collect();
+        self.local_broker.handle.report_link_event(LinkEvent { event, fields });
+    }
+
+    /// Comes back with the first server once that lets us in, if that is not where we are.
+    async fn wait_for_first_server(&self, is_elsewhere: bool, anew: bool) -> RemoteSession {
+        if !is_elsewhere {
+            return std::future::pending().await;
+        }
+        loop {
+            sleep(Duration::from_secs(u64::from(self.settings.return_s))).await;
+            if let Ok(remote) = self.connect_clean(0, anew).await {
+                return remote;
+            }
+        }
+    }
+
+    /// The next server in the list, and from the first one on again after a wait. What is wrong
+    /// here would be wrong with each of them.
+    fn on_failure(&self, course: &mut BridgeRetryState, side: BridgeSide, why: String) {
+        let (name, server) = (&*self.settings.name, &self.settings.servers[course.server]);
+        warn!(target: "godwit::bridge", bridge = name, %server, "not connected: {why}");
+        if side == BridgeSide::Local {
+            course.own_failures += 1;
+            return self.metrics.set_error(why);
+        }
+        self.metrics.set_error(format!("{server}: {why}"));
+        course.own_failures = 0;
+        course.server = (course.server + 1) % self.settings.servers.len();
+        course.failures += 1;
+    }
+
+    /// Servers of the list are tried one after the other, and then there is a wait.
+    fn retry_delay(&self, course: &BridgeRetryState) -> Duration {
+        let first = Duration::from_millis(u64::from(self.settings.retry_min_ms));
+        let longest = Duration::from_secs(u64::from(self.settings.retry_max_s));
+        if course.own_failures > 0 {
+            return backoff::retry_delay(course.own_failures, first, longest);
+        }
+        let rounds = course.failures / self.settings.servers.len() as u32;
+        if course.failures > 0 && course.server > 0 {
+            return Duration::ZERO;
+        }
+        backoff::retry_delay(if course.failures == 0 { 0 } else { rounds.max(1) }, first, longest)
+    }
+}

@@ -1,0 +1,225 @@
+//! What a pipe does with the packets of the other broker.
+//!
+//! One message that is not valid is not the end of a connection: it would come again with the next
+//! one, and hold up everything behind it.
+
+use super::{
+    ALIASES_IN_MAX, BridgeDirection, BridgeSide, PATH, Relay, RelayEnd, copy_properties, cut,
+    is_quota_exceeded, loop_guard,
+};
+use crate::metrics::LinkDropReason;
+use mqtt::topic::check_topic;
+use mqtt::{
+    Packet, PacketFrame, PacketId, PacketType, Property, ProtocolVersion, Publish, PublishAck,
+    PublishOutline, QoS, ReasonCode, Violation,
+};
+
+impl Relay {
+    /// Handles bytes of the other broker. Returns how many were consumed.
+    pub fn read_remote(&mut self, bytes: &[u8]) -> Result<usize, RelayEnd> {
+        let mut taken = 0;
+        while let Some(frame) = cut(&bytes[taken..])? {
+            taken += frame.len;
+            let packet = match Packet::decode(frame, self.remote_limits.version) {
+                Ok(packet) => packet,
+                Err(violation) => {
+                    self.skip_invalid(frame, violation)?;
+                    continue;
+                }
+            };
+            if matches!(packet, Packet::PubAck(_) | Packet::PubRec(_) | Packet::PubComp(_)) {
+                self.suspects.record_answer();
+            }
+            match packet {
+                Packet::Publish(publish) => self.relay_inbound_publish(&publish),
+                Packet::PubRel(ack) if self.unwanted.remove(&ack.packet_id) => {
+                    self.push_remote_receipt(PacketType::PubComp, ack.packet_id);
+                }
+                Packet::PubRel(ack) => self.push_local_ack(PacketType::PubRel, ack),
+                Packet::PubAck(ack) | Packet::PubRec(ack) if is_quota_exceeded(ack) => {
+                    return Err(RelayEnd::NoRoom(BridgeSide::Remote));
+                }
+                Packet::PubAck(ack) => self.on_remote_ack(PacketType::PubAck, ack),
+                Packet::PubRec(ack) => self.on_remote_ack(PacketType::PubRec, ack),
+                Packet::PubComp(ack) => self.on_pubcomp(ack),
+                Packet::SubAck(ack) => self.on_suback(ack.packet_id, ack.codes),
+                Packet::UnsubAck(ack) => self.on_unsuback(ack.packet_id),
+                Packet::PingResp => {}
+                Packet::Disconnect(goodbye) => {
+                    return Err(RelayEnd::Remote(format!("it said goodbye: {}", goodbye.reason)));
+                }
+                _ => {
+                    return Err(RelayEnd::Remote("it sent a packet that a server must not".into()));
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    fn relay_inbound_publish(&mut self, publish: &Publish<'_>) {
+        let topic = match self.resolve_topic(publish) {
+            Ok(topic) => topic,
+            Err((name, violation)) => {
+                self.count_invalid(&name, violation.description());
+                return self.acknowledge_dropped(publish.qos, publish.packet_id);
+            }
+        };
+        if self.is_echo(&topic, publish) {
+            self.metrics.count_echo();
+            return self.acknowledge_dropped(publish.qos, publish.packet_id);
+        }
+        let matching = self.rules.inward.iter().find(|rule| rule.map.matches(&topic));
+        let named = matching.and_then(|rule| Some((rule, rule.map.apply(&topic)?)));
+        let Some((rule, name)) = named else {
+            let loss =
+                if matching.is_some() { LinkDropReason::NoName } else { LinkDropReason::NoRule };
+            self.metrics.count_drop(&self.name, loss, &topic);
+            return self.acknowledge_dropped(publish.qos, publish.packet_id);
+        };
+        let retain = publish.retain && rule.keeps_retain && self.local_limits.takes_retain;
+        let path = match self.loop_path(BridgeDirection::In, &name, publish) {
+            Ok(path) => path,
+            Err(found) => {
+                self.count_loop(&name, &found);
+                return self.acknowledge_dropped(publish.qos, publish.packet_id);
+            }
+        };
+        let rules = self.rules.clone();
+        let response = |topic: &str| rules.outward.iter().find_map(|rule| rule.map.invert(topic));
+        let mut properties = std::mem::take(&mut self.properties);
+        properties.clear();
+        copy_properties(publish.properties, &mut properties, response);
+        if let Some(path) = &path {
+            properties.push(Property::UserProperty(PATH, path));
+        }
+        let before = self.to_local.len();
+        let packet =
+            Publish { retain, topic: &name, properties: properties.as_properties(), ..*publish };
+        packet.encode(ProtocolVersion::V5, &mut self.to_local);
+        self.properties = properties;
+        if self.to_local.len() - before > self.local_limits.packet_bytes_max as usize {
+            self.to_local.truncate(before);
+            self.metrics.count_drop(&self.name, LinkDropReason::TooLarge, &topic);
+            return self.acknowledge_dropped(publish.qos, publish.packet_id);
+        }
+        self.metrics.count_in(publish.payload.len());
+    }
+
+    fn is_echo(&mut self, topic: &str, publish: &Publish<'_>) -> bool {
+        if !self.remote_limits.version.is_v5() {
+            return self.failover.loop_guard().take_echo(topic, publish.payload, self.now);
+        }
+        // By a filter that is not shared it came for another reason.
+        self.is_echoed_back(topic)
+            && loop_guard::is_marked(publish.properties, topic, publish.payload)
+    }
+
+    /// A PUBLISH that is not valid goes no further. The other broker hears that we have it, or it
+    /// would come again with each connection. Whatever else is not valid ends this one.
+    fn skip_invalid(
+        &mut self,
+        frame: PacketFrame<'_>,
+        violation: Violation,
+    ) -> Result<(), RelayEnd> {
+        let end = RelayEnd::Remote(violation.description().into());
+        if PacketType::from_byte(frame.first) != Some(PacketType::Publish) {
+            return Err(end);
+        }
+        let Ok(outline) = PublishOutline::decode(frame, self.remote_limits.version) else {
+            return Err(end);
+        };
+        let topic = mqtt::text::check_text(outline.topic).ok().filter(|name| is_topic(name));
+        let alias = outline.topic_alias().filter(|_| self.remote_limits.version.is_v5());
+        if let Some(alias) = alias.filter(|alias| is_alias(*alias) && !outline.topic.is_empty()) {
+            let named = topic.map(str::to_string).ok_or_else(|| printable(outline.topic));
+            self.aliases_in.insert(alias, named);
+        }
+        let known = alias.filter(|_| outline.topic.is_empty());
+        let known = known.and_then(|alias| self.aliases_in.get(&alias));
+        let name = match known {
+            Some(Ok(topic) | Err(topic)) => topic.clone(),
+            None => printable(outline.topic),
+        };
+        self.count_invalid(&name, violation.description());
+        self.acknowledge_dropped(outline.qos, outline.packet_id);
+        Ok(())
+    }
+
+    fn count_invalid(&self, name: &str, why: &str) {
+        self.metrics.count_drop(
+            &self.name,
+            LinkDropReason::InvalidPublish,
+            &format!("{name}: it {why}"),
+        );
+    }
+
+    /// The name, or what is to be logged of a message that has none.
+    fn resolve_topic(&mut self, publish: &Publish<'_>) -> Result<String, (String, Violation)> {
+        let alias = publish.properties.iter().find_map(|property| match property {
+            Property::TopicAlias(alias) => Some(alias),
+            _ => None,
+        });
+        let unknown = |alias| (format!("topic alias {alias}"), Violation::AliasUnknown);
+        match (alias, publish.topic) {
+            (None, topic) => Ok(topic.into()),
+            (Some(alias), "") => match self.aliases_in.get(&alias) {
+                Some(Ok(topic)) => Ok(topic.clone()),
+                Some(Err(invalid)) => Err((invalid.clone(), Violation::TopicNameInvalid)),
+                None => Err(unknown(alias)),
+            },
+            (Some(alias), topic) if is_alias(alias) => {
+                self.aliases_in.insert(alias, Ok(topic.into()));
+                Ok(topic.into())
+            }
+            // The message has its name with it, and only the alias stands for nothing.
+            (Some(_), topic) => Ok(topic.into()),
+        }
+    }
+
+    /// The other broker need not keep it any longer.
+    fn acknowledge_dropped(&mut self, qos: QoS, packet_id: Option<PacketId>) {
+        let Some(packet_id) = packet_id else { return };
+        let kind = match qos {
+            QoS::ExactlyOnce => {
+                self.unwanted.insert(packet_id);
+                PacketType::PubRec
+            }
+            _ => PacketType::PubAck,
+        };
+        self.push_remote_receipt(kind, packet_id);
+    }
+
+    /// This broker has answered for a message of the other one's.
+    pub(super) fn on_local_ack(&mut self, kind: PacketType, ack: PublishAck<'_>) {
+        if ack.reason.is_error() {
+            self.metrics.count_drop(&self.name, LinkDropReason::RefusedHere, ack.reason.name());
+            return self.push_remote_ack(kind, ack);
+        }
+        // That nobody subscribes only a server may say.
+        self.push_remote_ack(kind, PublishAck { reason: ReasonCode::Success, ..ack });
+    }
+}
+
+fn is_topic(name: &str) -> bool {
+    check_topic(name).is_ok()
+}
+
+fn is_alias(alias: u16) -> bool {
+    (1..=ALIASES_IN_MAX).contains(&alias)
+}
+
+/// Bytes that should have been a topic name, for the log, which escapes what is not printable:
+/// those that are not UTF-8 as `\xff`, and not more of it than a line has room for.
+fn printable(topic: &[u8]) -> String {
+    let mut name = String::new();
+    for chunk in topic[..topic.len().min(PRINTED_BYTES_MAX)].utf8_chunks() {
+        name.push_str(chunk.valid());
+        name.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    if topic.len() > PRINTED_BYTES_MAX {
+        name.push_str("...");
+    }
+    name
+}
+
+const PRINTED_BYTES_MAX: usize = 256;

@@ -1,0 +1,253 @@
+//! Loop detection: bridges in a ring would carry one message round for ever.
+//!
+//! Two things tell that a message has been here before:
+//!
+//! * **The path**, a User Property of MQTT 5.0 that names the bridges which a message has passed.
+//!   A bridge adds it once more than [`PASSES_UNMARKED`] equal messages have passed it one way, and
+//!   then each bridge on the way adds its own name. A bridge that finds its own name has a loop,
+//!   and nothing else is ever taken for one: clients may publish equal messages as they like.
+//! * **What was just carried**, where a bridge of 3.1.1 is on the way, which has no properties. A
+//!   message that another bridge brought is taken for one that has come round where clients of this
+//!   broker published an equal one, and this way brought [`RETURNS_MAX`] more than they did; or
+//!   where two ways brought [`RETURNS_MANY`] equal ones each: then the one that was first goes on,
+//!   and the other one does not while the first was there within [`RECENT`]. If the other way falls
+//!   silent then, and the first brings [`RUN_MAX`] more, one of them is stopped to see whether it
+//!   was a ring that went on, of which every bridge saw the same direction first: a ring has ended
+//!   with that, and what clients publish goes on, and has twice as long until the next such probe.
+//!   What clients of this broker publish is never taken for
+//!   that, nor is what only ever comes one way.
+//!
+//! Any client may publish a path, since nothing tells a bridge of 5.0 from a client. A forged path
+//! costs its own message: that is dropped, or counted as another bridge's. What clients publish
+//! without a path passes all the same.
+//!
+//! Equal messages have topic, payload and QoS in common. The memory of them reaches [`WINDOW`] back
+//! and has [`SLOTS`] places: a newer message takes the place of an older one, which is then new.
+
+use super::loop_guard::own_mark;
+use broker::hop_name;
+use mqtt::{Properties, Property, QoS};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
+use std::time::{Duration, Instant};
+
+/// User Property with the bridges that a message has passed, `NAME@ID` each, the first one first.
+pub(super) const PATH: &str = broker::BRIDGE_PATH;
+/// The id of whoever has none to tell of.
+const UNKNOWN: &str = "@0";
+const PASSES_UNMARKED: u16 = 2;
+const RETURNS_MAX: u32 = 3;
+const RETURNS_MANY: u32 = 16;
+/// Equal messages of one way, one after another, before one is stopped as a probe; and so many of
+/// another way show that there is a ring.
+const RUN_MAX: u32 = 32;
+const RING_MIN: u32 = 8;
+const WINDOW: Duration = Duration::from_secs(10);
+const RECENT: Duration = Duration::from_secs(2);
+const SLOTS: usize = 1024;
+const WAYS: usize = 3;
+/// A longer path is a loop, whatever its names are.
+const HOPS_MAX: usize = 32;
+/// So is one that is longer than so many hops can be. The encoder would cut what a bridge adds to a
+/// path of 64 KiB, and no bridge would ever find its own name.
+const PATH_BYTES_MAX: usize = HOPS_MAX * 80;
+
+/// Names by which a bridge recognizes its own hops.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoopDetection {
+    /// Name of this bridge in paths.
+    own: String,
+    /// Name of the other broker, if it sends none of its own.
+    remote: String,
+    /// Other bridges of this process have to know what came by 3.1.1.
+    marks_inward: bool,
+}
+
+/// Direction in which a message passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BridgeDirection {
+    Out = 0,
+    In = 1,
+}
+
+/// A message on its way through a bridge, by its topic here.
+#[derive(Clone, Copy)]
+pub(super) struct PassingMessage<'a> {
+    pub(super) direction: BridgeDirection,
+    /// Whether the other broker is spoken to in 5.0.
+    pub(super) is_v5: bool,
+    pub(super) topic: &'a str,
+    pub(super) payload: &'a [u8],
+    pub(super) qos: QoS,
+    /// The message is sent again after a lost connection, and has passed already.
+    pub(super) dup: bool,
+    pub(super) properties: Properties<'a>,
+    pub(super) now: Instant,
+}
+
+/// A message that has been here before, and the bridges or brokers by which it came.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct LoopFound(pub(super) String);
+
+impl LoopDetection {
+    /// `client_id` is the bridge's at the other broker.
+    pub fn new(bridge: &str, client_id: &str, remote: &str, marks_inward: bool) -> LoopDetection {
+        let mut id = DefaultHasher::new();
+        (own_mark(), bridge).hash(&mut id);
+        // Never that of the unknown.
+        let own = format!("{}@{:08x}", hop_name(client_id), id.finish() as u32 | 1);
+        LoopDetection { own, remote: format!("{}{UNKNOWN}", hop_name(remote)), marks_inward }
+    }
+
+    /// The path that a message has from here on, if any, unless it has been here before.
+    pub(super) fn check_and_mark(
+        &self,
+        message: &PassingMessage<'_>,
+        carried: &mut CarriedMessages,
+    ) -> Result<Option<String>, LoopFound> {
+        let path = path_of(message.properties).unwrap_or_default();
+        let hops = || path.split(' ').filter(|hop| !hop.is_empty());
+        let is_long = path.len() > PATH_BYTES_MAX;
+        if is_long || hops().any(|hop| hop == self.own) || hops().count() >= HOPS_MAX {
+            return Err(LoopFound(path.chars().take(PATH_BYTES_MAX).collect()));
+        }
+        let is_inward = message.direction == BridgeDirection::In;
+        // What a path tells is lost on 3.1.1, here or before.
+        let brought_by = match is_inward {
+            true => Some(&*self.remote).filter(|_| !message.is_v5),
+            false => hops().next_back().filter(|hop| hop.ends_with(UNKNOWN) || !message.is_v5),
+        };
+        let passes = if message.dup { 0 } else { carried.record(message, brought_by)? };
+        if passes > PASSES_UNMARKED || hops().any(|hop| !hop.ends_with(UNKNOWN)) {
+            let separator = if path.is_empty() { "" } else { " " };
+            return Ok(Some(format!("{path}{separator}{}", self.own)));
+        }
+        let is_marked = is_inward && self.marks_inward && brought_by.is_some();
+        Ok(is_marked.then(|| self.remote.clone()))
+    }
+}
+
+fn path_of(properties: Properties<'_>) -> Option<&str> {
+    properties.iter().find_map(|property| match property {
+        Property::UserProperty(PATH, path) => Some(path),
+        _ => None,
+    })
+}
+
+/// Messages that passed a bridge lately, by hash.
+#[derive(Debug, Default)]
+pub(super) struct CarriedMessages {
+    /// Keyed hasher, so that no client can make messages that collide.
+    hasher: RandomState,
+    /// Made for the first message.
+    slots: Vec<CarriedSlot>,
+}
+
+#[derive(Clone, Debug)]
+struct CarriedSlot {
+    hash: u64,
+    since: Option<Instant>,
+    /// By direction.
+    passes: [u16; 2],
+    /// Messages that were stopped to see whether others follow.
+    probes: u8,
+    /// The first is that of clients here, the others are in the order in which they came.
+    ways: [MessageSource; WAYS],
+}
+
+/// Source of equal messages.
+#[derive(Clone, Copy, Debug)]
+struct MessageSource {
+    hash: u64,
+    /// Number of messages that passed.
+    count: u32,
+    /// Number of them since the last one from another source, local clients excepted.
+    run: u32,
+    /// When the last one came, after the slot began.
+    last: Duration,
+}
+
+/// Clients of this broker, or bridges of 5.0 whose path tells more; and a way that is not used.
+const LOCAL: u64 = 0;
+const UNUSED: MessageSource = MessageSource { hash: LOCAL, count: 0, run: 0, last: Duration::ZERO };
+
+impl CarriedSlot {
+    const FREE: CarriedSlot =
+        CarriedSlot { hash: 0, since: None, passes: [0; 2], probes: 0, ways: [UNUSED; WAYS] };
+
+    /// Returns the entry of a source. Sources beyond the bound share the last entry.
+    fn source_index(&self, way: u64) -> usize {
+        match way {
+            LOCAL => 0,
+            _ => {
+                let fits = |at: &usize| [way, LOCAL].contains(&self.ways[*at].hash);
+                (1..WAYS).find(fits).unwrap_or(WAYS - 1)
+            }
+        }
+    }
+
+    /// Whether one more from there has come round.
+    fn is_loop(&self, at: usize, after: Duration) -> bool {
+        let [local, first, ..] = self.ways;
+        let came = self.ways[at].count;
+        let comes_back = local.count > 0 && came >= local.count + RETURNS_MAX;
+        let is_first_there =
+            first.count >= RETURNS_MANY && after.saturating_sub(first.last) < RECENT;
+        let is_second = at > 1 && came >= RETURNS_MANY && is_first_there;
+        at > 0 && (comes_back || is_second)
+    }
+
+    /// Whether this way goes on alone for so long, after another one showed that there is a ring,
+    /// that a message of it has to be stopped.
+    fn needs_probe(&self, at: usize) -> bool {
+        let others = (1..WAYS).filter(|other| at > 0 && *other != at);
+        self.ways[at].run >= RUN_MAX << self.probes.min(16)
+            && others.map(|other| self.ways[other].count).any(|count| count >= RING_MIN)
+    }
+}
+
+impl CarriedMessages {
+    /// Counts a message, and returns how often an equal one has passed in this direction.
+    /// `brought_by` is the bridge that brought it here, for paths that do not tell.
+    fn record(
+        &mut self,
+        message: &PassingMessage<'_>,
+        brought_by: Option<&str>,
+    ) -> Result<u16, LoopFound> {
+        if self.slots.is_empty() {
+            self.slots = vec![CarriedSlot::FREE; SLOTS];
+        }
+        let key = (message.topic, message.payload, message.qos as u8);
+        let hash = self.hasher.hash_one(key);
+        let way = brought_by.map_or(LOCAL, |name| self.hasher.hash_one(name) | 1);
+        let slot = &mut self.slots[hash as usize % SLOTS];
+        let age = |since| message.now.saturating_duration_since(since);
+        let after = slot.since.filter(|_| slot.hash == hash).map(age);
+        let after = after.filter(|after| *after < WINDOW).unwrap_or_else(|| {
+            *slot = CarriedSlot { hash, since: Some(message.now), ..CarriedSlot::FREE };
+            Duration::ZERO
+        });
+        let at = slot.source_index(way);
+        if at > 0 {
+            (1..WAYS).filter(|other| *other != at).for_each(|other| slot.ways[other].run = 0);
+        }
+        if slot.is_loop(at, after) {
+            slot.ways[at].last = after;
+            return Err(LoopFound(brought_by.unwrap_or_default().to_string()));
+        }
+        if slot.needs_probe(at) {
+            slot.probes += 1;
+            slot.ways[at].run = 0;
+            return Err(LoopFound(brought_by.unwrap_or_default().to_string()));
+        }
+        let MessageSource { count, run, .. } = slot.ways[at];
+        let (count, run) = (count.saturating_add(1), run.saturating_add(1));
+        slot.ways[at] = MessageSource { hash: way, count, run, last: after };
+        let passes = &mut slot.passes[message.direction as usize];
+        *passes = passes.saturating_add(1);
+        Ok(*passes)
+    }
+}
+
+#[cfg(test)]
+#[path = "loops_tests.rs"]
+mod tests;

@@ -1,0 +1,531 @@
+//! What a bridge does with packets, sans I/O: those of the session here go to the other broker and
+//! its answers come back, and the same the other way.
+//!
+//! ```text
+//!   session here                     pipe                     session there
+//!   PUBLISH 7 "t"     ---->    name, QoS, properties   ---->  PUBLISH 7 "site/t"
+//!   PUBACK 7          <----                            <----  PUBACK 7
+//! ```
+//!
+//! Packet ids stay what they are, so the pipe keeps nothing that anybody would miss: both sessions
+//! know what is unfinished, and after a lost connection they repeat it to each other
+//! [MQTT-4.4.0-1]. What was acknowledged was acknowledged by the broker that has it. Where the
+//! next connection may be to another one, see `failover`.
+
+mod failover;
+mod inward;
+mod loop_guard;
+mod loops;
+mod poison_guard;
+mod properties;
+mod requests;
+mod rules;
+
+pub use self::failover::FailoverState;
+use self::failover::PubCompKind;
+use self::loop_guard::MARK;
+pub use self::loops::LoopDetection;
+use self::loops::{BridgeDirection, LoopFound, PATH, PassingMessage};
+pub use self::poison_guard::{PoisonCandidates, PoisonGuard};
+use self::properties::copy_properties;
+use self::requests::RelayRequest;
+pub use self::rules::{BridgeRule, BridgeRules, RetainedPolicy};
+use crate::local_session::{LocalBrokerLimits, encode_ack, row_name};
+use crate::metrics::{LinkDropReason, LinkMetrics};
+use mqtt::{
+    Packet, PacketFrame, PacketId, PacketType, Properties, PropertiesBuf, Property,
+    ProtocolVersion, Publish, PublishAck, QoS, ReasonCode,
+};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Limits of the other broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteBrokerLimits {
+    pub version: ProtocolVersion,
+    pub qos_max: QoS,
+    pub takes_retain: bool,
+    pub packet_bytes_max: u32,
+    pub topic_alias_max: u16,
+    /// The other broker does not send our own messages back.
+    pub spares_own: bool,
+}
+
+/// Side that prevents a bridge from continuing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BridgeSide {
+    Local,
+    Remote,
+    /// No response came in time.
+    NoResponse,
+}
+
+/// Why a pipe ends.
+#[derive(Debug, PartialEq, Eq)]
+pub enum RelayEnd {
+    /// The session here was closed: the process stops, or options have changed.
+    Closed(ReasonCode),
+    Remote(String),
+    /// A side has no room and is asked again later. No message was acknowledged.
+    NoRoom(BridgeSide),
+}
+
+impl RelayEnd {
+    pub fn side(&self) -> BridgeSide {
+        match self {
+            RelayEnd::Closed(_) => BridgeSide::Local,
+            RelayEnd::Remote(_) => BridgeSide::Remote,
+            RelayEnd::NoRoom(side) => *side,
+        }
+    }
+}
+
+impl fmt::Display for RelayEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RelayEnd::Closed(reason) => write!(f, "this broker closed the session: {reason}"),
+            RelayEnd::Remote(why) => f.write_str(why),
+            RelayEnd::NoRoom(BridgeSide::Local) => {
+                f.write_str("this broker has no room for what comes in")
+            }
+            RelayEnd::NoRoom(_) => f.write_str("the other broker has no room"),
+        }
+    }
+}
+
+pub struct Relay {
+    name: Arc<str>,
+    rules: Arc<BridgeRules>,
+    remote_limits: RemoteBrokerLimits,
+    local_limits: LocalBrokerLimits,
+    metrics: Arc<LinkMetrics>,
+    pub to_local: Vec<u8>,
+    pub to_remote: Vec<u8>,
+    /// Requests of ours that are not answered: until then nothing is published there.
+    pending_requests: Vec<(PacketId, RelayRequest)>,
+    /// When it last answered one, or began.
+    pub last_answer: Instant,
+    /// Note in the local session of ids that are to be released at the other broker.
+    left_note: Option<String>,
+    next_id: PacketId,
+    /// QoS 2 for one side and less for the other, by their id.
+    lowered: HashSet<PacketId>,
+    /// Ids of messages from the other broker that are discarded, until they are released.
+    unwanted: HashSet<PacketId>,
+    /// Released here for a session there that is no more: nobody there waits for the answer.
+    closed: HashSet<PacketId>,
+    aliases_out: HashMap<String, u16>,
+    /// Topics of the incoming aliases, or the log text for an invalid topic.
+    aliases_in: HashMap<u16, Result<String, String>>,
+    failover: FailoverState,
+    suspects: PoisonCandidates,
+    /// Unless options switch it off.
+    pub loops: Option<LoopDetection>,
+    /// The relay takes nothing more from the local session.
+    is_ending: bool,
+    /// As late as whoever carries says that it is.
+    pub now: Instant,
+    properties: PropertiesBuf,
+}
+
+/// Aliases that the other broker may use towards us.
+pub const ALIASES_IN_MAX: u16 = 64;
+/// And that we use towards it: further topics are named in full.
+const ALIASES_OUT_MAX: u16 = 1024;
+
+impl Relay {
+    /// `seed` makes ids of requests that are unlikely to be in use.
+    pub fn new(
+        name: Arc<str>,
+        rules: Arc<BridgeRules>,
+        terms: RemoteBrokerLimits,
+        near: LocalBrokerLimits,
+        metrics: Arc<LinkMetrics>,
+        past: FailoverState,
+        seed: u16,
+    ) -> Relay {
+        let now = Instant::now();
+        Relay {
+            name,
+            rules,
+            remote_limits: terms,
+            local_limits: near,
+            metrics,
+            to_local: Vec::new(),
+            to_remote: Vec::new(),
+            pending_requests: Vec::new(),
+            last_answer: now,
+            left_note: None,
+            next_id: PacketId::new(seed).unwrap_or(PacketId::MAX),
+            lowered: HashSet::new(),
+            unwanted: HashSet::new(),
+            closed: HashSet::new(),
+            aliases_out: HashMap::new(),
+            aliases_in: HashMap::new(),
+            failover: past,
+            suspects: PoisonCandidates::default(),
+            loops: None,
+            is_ending: false,
+            now,
+            properties: PropertiesBuf::default(),
+        }
+    }
+
+    /// Whether the bridge is connected, for those there.
+    pub fn publish_status(&mut self, topic: &str, is_up: bool) {
+        if topic.is_empty() {
+            return;
+        }
+        let packet = Publish {
+            dup: false,
+            // Nobody repeats it: the next connection says it anew, and the will says the other.
+            qos: QoS::AtMostOnce,
+            retain: self.remote_limits.takes_retain,
+            topic,
+            packet_id: None,
+            properties: Properties::default(),
+            payload: if is_up { b"1" } else { b"0" },
+        };
+        packet.encode(self.remote_limits.version, &mut self.to_remote);
+    }
+
+    /// Handles bytes of the local session. Returns how many were consumed.
+    pub fn read_local(&mut self, bytes: &[u8]) -> Result<usize, RelayEnd> {
+        let mut taken = 0;
+        while let Some(frame) = cut(&bytes[taken..])? {
+            let kind = PacketType::from_byte(frame.first);
+            let waits = match kind {
+                Some(PacketType::Publish) => !self.is_ready(),
+                // What has begun comes to its end.
+                Some(PacketType::PubRel) => !self.is_answered(),
+                _ => false,
+            };
+            if waits {
+                break;
+            }
+            taken += frame.len;
+            match decode(frame, ProtocolVersion::V5)? {
+                Packet::Publish(publish) => self.relay_outbound_publish(&publish),
+                Packet::PubRel(ack) if self.take_lowered_qos(ack.packet_id) => {
+                    self.push_local_ack(
+                        PacketType::PubComp,
+                        PublishAck { reason: ReasonCode::Success, ..ack },
+                    );
+                }
+                Packet::PubRel(ack) => self.push_remote_ack(PacketType::PubRel, ack),
+                Packet::PubAck(ack) | Packet::PubRec(ack) if is_quota_exceeded(ack) => {
+                    return Err(RelayEnd::NoRoom(BridgeSide::Local));
+                }
+                Packet::PubAck(ack) => self.on_local_ack(PacketType::PubAck, ack),
+                Packet::PubRec(ack) => self.on_local_ack(PacketType::PubRec, ack),
+                Packet::PubComp(ack) if self.closed.remove(&ack.packet_id) => {}
+                Packet::PubComp(ack) => self.push_remote_ack(PacketType::PubComp, ack),
+                Packet::Disconnect(goodbye) => return Err(RelayEnd::Closed(goodbye.reason)),
+                _ => {}
+            }
+        }
+        Ok(taken)
+    }
+
+    fn relay_outbound_publish(&mut self, publish: &Publish<'_>) {
+        let OutboundMapping { name, qos, keeps_retain } = match self.map_outbound(publish.topic) {
+            Ok(outward) => outward,
+            Err(loss) => return self.drop_outbound(publish, loss),
+        };
+        let qos = publish.qos.min(qos).min(self.remote_limits.qos_max);
+        let comes_back = self.is_echoed_back(&name);
+        let is_v5 = self.remote_limits.version.is_v5();
+        let path = match self.loop_path(BridgeDirection::Out, publish.topic, publish) {
+            Ok(path) => path,
+            Err(found) => return self.drop_looping(publish, &found),
+        };
+        if self.is_already_remote(publish, qos) {
+            return self.record_expected_echo(comes_back && !is_v5, &name, publish);
+        }
+        let retain = publish.retain && keeps_retain && self.remote_limits.takes_retain;
+        let rules = self.rules.clone();
+        let mut properties = std::mem::take(&mut self.properties);
+        properties.clear();
+        // The answer comes back by a rule inward: it has to be said where that takes it from.
+        let response = |topic: &str| rules.inward.iter().find_map(|rule| rule.map.invert(topic));
+        copy_properties(publish.properties, &mut properties, response);
+        if comes_back && is_v5 {
+            let mark = loop_guard::loop_mark(&name, publish.payload);
+            properties.push(Property::UserProperty(MARK, &mark));
+        }
+        if let Some(path) = &path {
+            properties.push(Property::UserProperty(PATH, path));
+        }
+        let alias = self.assign_alias(&name, &mut properties);
+        let before = self.to_remote.len();
+        let packet_id = publish.packet_id.filter(|_| qos > QoS::AtMostOnce);
+        let packet = Publish {
+            dup: publish.dup && qos > QoS::AtMostOnce,
+            qos,
+            retain,
+            topic: if alias == RelayTopicAlias::Known { "" } else { &name },
+            packet_id,
+            properties: properties.as_properties(),
+            payload: publish.payload,
+        };
+        packet.encode(self.remote_limits.version, &mut self.to_remote);
+        self.properties = properties;
+        let bytes = self.to_remote.len() - before;
+        if bytes > self.remote_limits.packet_bytes_max as usize {
+            self.to_remote.truncate(before);
+            if alias == RelayTopicAlias::New {
+                self.aliases_out.remove(&name);
+            }
+            return self.drop_outbound(publish, LinkDropReason::TooLarge);
+        }
+        if let Some(id) = packet_id {
+            self.suspects.record_sent(id, &name, bytes);
+        }
+        self.metrics.count_out(publish.payload.len());
+        self.record_expected_echo(comes_back && !is_v5, &name, publish);
+        self.complete_lowered_qos(publish, qos);
+    }
+
+    /// Whether the other broker has it, and only waits for its release.
+    fn is_already_remote(&mut self, publish: &Publish<'_>, qos: QoS) -> bool {
+        let Some(id) = publish.packet_id.filter(|_| qos == QoS::ExactlyOnce) else { return false };
+        let is_there = self.failover.record_sent(id, publish.dup);
+        if is_there {
+            self.push_remote_receipt(PacketType::PubRel, id);
+        }
+        is_there
+    }
+
+    fn record_expected_echo(&mut self, is_needed: bool, name: &str, publish: &Publish<'_>) {
+        if is_needed {
+            self.failover.loop_guard().record_sent(name, publish.payload, publish.dup, self.now);
+        }
+    }
+
+    /// Maps the topic of an outgoing message. A message of a rule has its topic already.
+    fn map_outbound(&self, topic: &str) -> Result<OutboundMapping, LinkDropReason> {
+        if let Some(name) = row_name(topic) {
+            let qos = QoS::ExactlyOnce;
+            return Ok(OutboundMapping { name: name.into(), qos, keeps_retain: true });
+        }
+        let matching = self.rules.outward.iter().find(|rule| rule.map.matches(topic));
+        let rule = matching.ok_or(LinkDropReason::NoRule)?;
+        let name = rule.map.apply(topic).ok_or(LinkDropReason::NoName)?;
+        Ok(OutboundMapping { name, qos: rule.qos, keeps_retain: rule.keeps_retain })
+    }
+
+    /// Whether the other broker will send this back to us. Of a shared subscription nothing can be
+    /// spared.
+    fn is_echoed_back(&self, name: &str) -> bool {
+        let sends = |rule: &BridgeRule| !self.remote_limits.spares_own || rule.map.is_shared();
+        self.rules.inward.iter().any(|rule| sends(rule) && rule.map.matches(name))
+    }
+
+    /// Completes the exchange of a message that goes out with a lower QoS than the local session
+    /// gave it.
+    fn complete_lowered_qos(&mut self, publish: &Publish<'_>, qos: QoS) {
+        let Some(packet_id) = publish.packet_id else { return };
+        match (publish.qos, qos) {
+            (QoS::AtLeastOnce, QoS::AtMostOnce) => {
+                encode_ack(PacketType::PubAck, packet_id, ReasonCode::Success, &mut self.to_local);
+            }
+            (QoS::ExactlyOnce, QoS::AtMostOnce) => {
+                self.lowered.insert(packet_id);
+                self.finish_local(PacketType::PubRec, packet_id, ReasonCode::Success);
+            }
+            (QoS::ExactlyOnce, QoS::AtLeastOnce) => _ = self.lowered.insert(packet_id),
+            _ => {}
+        }
+    }
+
+    /// Whether it has less than QoS 2 there, in this connection or by what it is no more.
+    fn take_lowered_qos(&mut self, packet_id: PacketId) -> bool {
+        self.lowered.remove(&packet_id) || self.remote_limits.qos_max < QoS::ExactlyOnce
+    }
+
+    /// The path that a message has behind this bridge, by its topic here. Rows of rules have none.
+    fn loop_path(
+        &mut self,
+        direction: BridgeDirection,
+        topic: &str,
+        publish: &Publish<'_>,
+    ) -> Result<Option<String>, LoopFound> {
+        let Some(loops) = self.loops.as_ref().filter(|_| row_name(topic).is_none()) else {
+            return Ok(None);
+        };
+        let Publish { payload, qos, dup, properties, .. } = *publish;
+        let (is_v5, now) = (self.remote_limits.version.is_v5(), self.now);
+        let message =
+            PassingMessage { direction, is_v5, topic, payload, qos, dup, properties, now };
+        loops.check_and_mark(&message, &mut self.failover.carried)
+    }
+
+    fn count_loop(&self, topic: &str, LoopFound(names): &LoopFound) {
+        self.metrics.count_drop(
+            &self.name,
+            LinkDropReason::Loop,
+            &format!("{topic}: it came round by {names}"),
+        );
+    }
+
+    fn drop_looping(&mut self, publish: &Publish<'_>, found: &LoopFound) {
+        self.count_loop(publish.topic, found);
+        self.discard_local(publish);
+    }
+
+    /// The session here need not keep it any longer.
+    fn drop_outbound(&mut self, publish: &Publish<'_>, loss: LinkDropReason) {
+        self.metrics.count_drop(&self.name, loss, publish.topic);
+        self.discard_local(publish);
+    }
+
+    fn discard_local(&mut self, publish: &Publish<'_>) {
+        let Some(packet_id) = publish.packet_id else { return };
+        let reason = ReasonCode::ImplementationSpecificError;
+        let kind = match publish.qos {
+            QoS::ExactlyOnce => PacketType::PubRec,
+            _ => PacketType::PubAck,
+        };
+        self.finish_local(kind, packet_id, reason);
+    }
+
+    fn assign_alias(&mut self, name: &str, properties: &mut PropertiesBuf) -> RelayTopicAlias {
+        let known = self.aliases_out.get(name).copied();
+        let most = self.remote_limits.topic_alias_max.min(ALIASES_OUT_MAX);
+        let next = self.aliases_out.len() as u16 + 1;
+        let room = next <= most;
+        let (alias, number) = match known {
+            Some(number) => (RelayTopicAlias::Known, number),
+            None if room => {
+                self.aliases_out.insert(name.into(), next);
+                (RelayTopicAlias::New, next)
+            }
+            None => return RelayTopicAlias::None,
+        };
+        properties.push(Property::TopicAlias(number));
+        alias
+    }
+
+    /// The other broker has answered for a message of ours.
+    fn on_remote_ack(&mut self, kind: PacketType, ack: PublishAck<'_>) {
+        if ack.reason.is_error() {
+            self.metrics.count_drop(&self.name, LinkDropReason::Refused, ack.reason.name());
+        }
+        let is_taken = kind == PacketType::PubRec && !ack.reason.is_error();
+        if is_taken && self.failover.record_pubrec(ack.packet_id) {
+            return match self.failover.has_several_servers() {
+                true => self.push_remote_receipt(PacketType::PubRel, ack.packet_id),
+                false => self.push_local_ack(PacketType::PubRec, ack),
+            };
+        }
+        let is_lowered = self.lowered.contains(&ack.packet_id);
+        if is_lowered && ack.reason.is_error() {
+            self.lowered.remove(&ack.packet_id);
+        }
+        let kind = if is_lowered { PacketType::PubRec } else { kind };
+        self.finish_local(kind, ack.packet_id, ack.reason);
+    }
+
+    /// The other broker has released a message of ours.
+    fn on_pubcomp(&mut self, ack: PublishAck<'_>) {
+        match self.failover.record_pubcomp(ack.packet_id) {
+            PubCompKind::Stale => self.on_id_released(),
+            PubCompKind::Whole => {
+                self.lowered.insert(ack.packet_id);
+                self.finish_local(PacketType::PubRec, ack.packet_id, ReasonCode::Success);
+            }
+            PubCompKind::Release => self.push_local_ack(PacketType::PubComp, ack),
+        }
+    }
+
+    /// The session here need not keep it.
+    fn finish_local(&mut self, kind: PacketType, packet_id: PacketId, reason: ReasonCode) {
+        self.failover.record_done(packet_id);
+        encode_ack(kind, packet_id, reason, &mut self.to_local);
+    }
+
+    fn push_local_ack(&mut self, kind: PacketType, ack: PublishAck<'_>) {
+        encode_ack(kind, ack.packet_id, ack.reason, &mut self.to_local);
+    }
+
+    fn push_remote_receipt(&mut self, kind: PacketType, packet_id: PacketId) {
+        let (reason, properties) = (ReasonCode::Success, Properties::default());
+        self.push_remote_ack(kind, PublishAck { packet_id, reason, properties });
+    }
+
+    fn push_remote_ack(&mut self, kind: PacketType, ack: PublishAck<'_>) {
+        let ack = PublishAck { properties: Properties::default(), ..ack };
+        ack.encode(kind, self.remote_limits.version, &mut self.to_remote);
+    }
+
+    /// Releases messages received from a remote session that has ended: no PUBREL will come for
+    /// them, and the same ids will be used for other messages.
+    pub fn release_received(&mut self, received: &[PacketId]) {
+        for id in received {
+            encode_ack(PacketType::PubRel, *id, ReasonCode::Success, &mut self.to_local);
+        }
+        self.closed.extend(received);
+    }
+
+    /// For the next one.
+    pub fn into_failover_state(self) -> FailoverState {
+        self.failover
+    }
+
+    /// Returns the messages that may have made the other broker disconnect.
+    pub fn poison_candidates(&self) -> &PoisonCandidates {
+        &self.suspects
+    }
+
+    /// Whether what the session here says can go on.
+    pub fn is_ready(&self) -> bool {
+        self.is_answered() && !self.is_ending
+    }
+
+    /// Whether the other broker has answered what it was asked.
+    pub fn is_answered(&self) -> bool {
+        self.pending_requests.is_empty() && self.failover.stale().is_empty()
+    }
+
+    /// Takes nothing more, and says whether everything that was taken has come to its end.
+    pub fn drain(&mut self) -> bool {
+        self.is_ending = true;
+        !self.failover.has_unfinished() && self.to_local.is_empty()
+    }
+}
+
+/// Topic and QoS of an outgoing message at the other broker.
+struct OutboundMapping {
+    name: String,
+    /// At most.
+    qos: QoS,
+    keeps_retain: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RelayTopicAlias {
+    None,
+    New,
+    Known,
+}
+
+fn is_quota_exceeded(ack: PublishAck<'_>) -> bool {
+    ack.reason == ReasonCode::QuotaExceeded
+}
+
+fn cut(bytes: &[u8]) -> Result<Option<PacketFrame<'_>>, RelayEnd> {
+    mqtt::split_frame(bytes, u32::MAX)
+        .map_err(|violation| RelayEnd::Remote(violation.description().into()))
+}
+
+fn decode(frame: PacketFrame<'_>, version: ProtocolVersion) -> Result<Packet<'_>, RelayEnd> {
+    Packet::decode(frame, version)
+        .map_err(|violation| RelayEnd::Remote(violation.description().into()))
+}
+
+#[cfg(test)]
+mod invalid_tests;
+#[cfg(test)]
+mod tests;

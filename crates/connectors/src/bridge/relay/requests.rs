@@ -1,0 +1,112 @@
+//! What a pipe asks both brokers for at its beginning.
+
+use super::{BridgeRule, Relay, RetainedPolicy};
+use crate::local_session::{encode_subscribe, encode_unsubscribe};
+use mqtt::{PacketId, PacketType, ProtocolVersion, ReasonCode, SubscribeOptions};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RelayRequest {
+    Subscribe(Vec<(String, SubscribeOptions)>),
+    Unsubscribe,
+}
+
+/// In one SUBSCRIBE. AWS IoT Core hangs up on more (its quotas of the message broker).
+const FILTERS_MAX: usize = 8;
+
+/// Messages pass under the other broker's ids, and this broker takes a request under an id that one
+/// of them has.
+const OF_REQUESTS_HERE: PacketId = PacketId::MIN;
+
+impl Relay {
+    /// Asks the other broker for what comes in, and no longer for what a change left behind.
+    /// `left` is the note that it was left, which goes once nothing of that time is there.
+    pub fn send_requests(&mut self, gone: &[String], left: Option<String>) {
+        self.left_note = left;
+        for id in self.failover.stale().clone() {
+            self.push_remote_receipt(PacketType::PubRel, id);
+        }
+        self.clear_left_note();
+        self.request_retained();
+        let options = |rule: &BridgeRule| rule.subscribe_options(self.local_limits.qos_max);
+        let wanted = self.rules.inward.iter();
+        let wanted = wanted.map(|rule| (rule.map.filter.clone(), options(rule)));
+        let wanted: Vec<_> = wanted.collect();
+        for part in wanted.chunks(FILTERS_MAX) {
+            self.push_subscribe(part.to_vec());
+        }
+        for part in gone.chunks(FILTERS_MAX) {
+            let packet_id = self.next_packet_id();
+            encode_unsubscribe(packet_id, part, self.remote_limits.version, &mut self.to_remote);
+            self.pending_requests.push((packet_id, RelayRequest::Unsubscribe));
+        }
+    }
+
+    /// Requests the local retained messages again, where a rule asks for that.
+    fn request_retained(&mut self) {
+        let options = |rule: &BridgeRule| rule.subscribe_options(self.local_limits.qos_max);
+        let outward = self.rules.outward.iter();
+        let wanted = outward.filter(|rule| rule.retained == RetainedPolicy::Always);
+        let mut wanted = wanted.map(|rule| (&*rule.map.filter, options(rule))).peekable();
+        if wanted.peek().is_some() {
+            encode_subscribe(OF_REQUESTS_HERE, wanted, ProtocolVersion::V5, &mut self.to_local);
+        }
+    }
+
+    /// Notes that an id was released.
+    pub(super) fn on_id_released(&mut self) {
+        self.last_answer = self.now;
+        self.clear_left_note();
+    }
+
+    /// Clears the note: ids of later messages are not confused any more.
+    fn clear_left_note(&mut self) {
+        if self.failover.stale().is_empty()
+            && let Some(left) = self.left_note.take()
+        {
+            encode_unsubscribe(OF_REQUESTS_HERE, &[left], ProtocolVersion::V5, &mut self.to_local);
+        }
+    }
+
+    fn push_subscribe(&mut self, wanted: Vec<(String, SubscribeOptions)>) {
+        let packet_id = self.next_packet_id();
+        let filters = wanted.iter().map(|(filter, options)| (&**filter, *options));
+        encode_subscribe(packet_id, filters, self.remote_limits.version, &mut self.to_remote);
+        self.pending_requests.push((packet_id, RelayRequest::Subscribe(wanted)));
+    }
+
+    fn next_packet_id(&mut self) -> PacketId {
+        let id = self.next_id;
+        self.next_id = id.checked_add(1).unwrap_or(PacketId::MIN);
+        id
+    }
+
+    /// Counts an UNSUBACK only if it was expected: otherwise responses to nothing would keep the
+    /// connection alive for ever.
+    pub(super) fn on_unsuback(&mut self, packet_id: PacketId) {
+        let before = self.pending_requests.len();
+        self.pending_requests.retain(|(id, _)| *id != packet_id);
+        if self.pending_requests.len() < before {
+            self.last_answer = self.now;
+        }
+    }
+
+    pub(super) fn on_suback(&mut self, packet_id: PacketId, codes: &[u8]) {
+        let Some(at) = self.pending_requests.iter().position(|(id, _)| *id == packet_id) else {
+            return;
+        };
+        let (_, RelayRequest::Subscribe(wanted)) = self.pending_requests.swap_remove(at) else {
+            return;
+        };
+        if codes.first() == Some(&ReasonCode::PacketIdentifierInUse.code()) {
+            return self.push_subscribe(wanted);
+        }
+        self.last_answer = self.now;
+        for ((filter, _), code) in wanted.iter().zip(codes).filter(|(_, code)| **code >= 0x80) {
+            let why = ReasonCode::from_byte(*code).map_or("", ReasonCode::name);
+            self.metrics.record_failure(
+                &self.name,
+                format!("it does not let us subscribe to {filter}: {why}"),
+            );
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! The way to the other broker: a name, a transport, CONNECT and what CONNACK grants.
+
+use super::relay::{ALIASES_IN_MAX, RemoteBrokerLimits};
+use super::send_progress::SendProgress;
+use super::settings::BridgeSettings;
+use super::tunnel;
+use crate::local_session::{LocalBrokerLimits, first_packet, read_frame};
+use crate::option_rows::LinkTlsSettings;
+use mqtt::{
+    ConnAck, Connect, Disconnect, Packet, Properties, PropertiesBuf, Property, ProtocolVersion,
+    QoS, ReasonCode, Will,
+};
+use net::endpoint::{AsyncStream, ServerEndpoint};
+use net::server_url::ServerUrl;
+use rustls::ClientConfig;
+use socket2::SockRef;
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use transport::TlsClientOptions;
+use transport::{TCP, UrlScheme};
+
+/// A connection that was let in.
+pub struct RemoteSession {
+    pub stream: FarStream,
+    pub send_progress: SendProgress,
+    /// Bytes received behind CONNACK.
+    pub read: Vec<u8>,
+    pub grants: ConnAckGrants,
+}
+
+/// Transport to the other broker.
+pub enum FarStream {
+    /// By TLS or a tunnel.
+    Layered(Box<dyn AsyncStream>),
+    /// A shard has it, or had it last.
+    Lent,
+    Plain(TcpStream),
+}
+
+/// Properties of CONNACK.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnAckGrants {
+    pub session_present: bool,
+    pub receive_maximum: u16,
+    pub keep_alive_s: u16,
+    pub is_marked: bool,
+    pub limits: RemoteBrokerLimits,
+}
+
+/// Options of a CONNECT in addition to the settings.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteConnectOptions {
+    pub clean_start: bool,
+    /// Says that it is a bridge, in the highest bit of the protocol version: a custom of brokers
+    /// that 3.1.1 does not know.
+    pub is_marked: bool,
+}
+
+/// Why a broker did not let us in.
+#[derive(Debug, PartialEq, Eq)]
+pub enum RemoteConnectError {
+    /// The broker does not know the mark of a bridge.
+    Mark,
+    Why(String),
+}
+
+/// Messages that may arrive before one of them has to be acknowledged.
+const RECEIVE_MAXIMUM: u16 = 1024;
+
+/// The files of `tls`, read.
+pub fn load_client_tls(tls: &LinkTlsSettings) -> Result<Arc<ClientConfig>, String> {
+    let named = |path: &Path| (!path.as_os_str().is_empty()).then(|| path.display().to_string());
+    let trust = TlsClientOptions {
+        authorities: named(&tls.authorities),
+        certificate: named(&tls.certificate),
+        key: named(&tls.key),
+        insecure: false,
+    };
+    let mut config = trust.client_config().map_err(|why| match trust.authorities {
+        None if why.contains("--cafile") => {
+            "this host has no file of CAs, name one with tls.ca".to_string()
+        }
+        _ => why.replace("--cert and --key", "tls.certificate and tls.key"),
+    })?;
+    if !tls.alpn.is_empty() {
+        let config = Arc::make_mut(&mut config);
+        config.alpn_protocols = tls.alpn.iter().map(|name| name.clone().into_bytes()).collect();
+    }
+    Ok(config)
+}
+
+impl RemoteSession {
+    /// Opens a transport and says CONNECT.
+    pub async fn connect(
+        settings: &BridgeSettings,
+        server: &ServerUrl,
+        tls: Option<&Arc<ClientConfig>>,
+        manner: RemoteConnectOptions,
+    ) -> Result<RemoteSession, RemoteConnectError> {
+        let (mut stream, under_way) =
+            open_transport(settings, server, tls).await.map_err(RemoteConnectError::Why)?;
+        let hello = encode_connect(settings, server, manner);
+        let said = stream.write_all(&hello).await;
+        let said = match said {
+            Ok(()) => stream.flush().await,
+            wrong => wrong,
+        };
+        said.map_err(|error| RemoteConnectError::Why(error.to_string()))?;
+        let mut read = Vec::new();
+        let answer = read_frame(&mut stream, &mut read).await;
+        let len = answer.map_err(|why| match manner.is_marked {
+            // Not every broker says why it does not like a version.
+            true => RemoteConnectError::Mark,
+            false => RemoteConnectError::Why(format!("no answer to CONNECT: {why}")),
+        })?;
+        let Some(Packet::ConnAck(ack)) = first_packet(&read, settings.version) else {
+            if manner.is_marked {
+                return Err(RemoteConnectError::Mark);
+            }
+            return Err(RemoteConnectError::Why(
+                "it did not answer CONNECT as a broker does".to_string(),
+            ));
+        };
+        match ack.reason {
+            ReasonCode::Success => {}
+            ReasonCode::UnsupportedProtocolVersion if manner.is_marked => {
+                return Err(RemoteConnectError::Mark);
+            }
+            reason => return Err(RemoteConnectError::Why(format!("it refused CONNECT: {reason}"))),
+        }
+        let granted = ConnAckGrants::from_connack(&ack, settings, manner);
+        read.drain(..len);
+        Ok(RemoteSession { stream, send_progress: under_way, read, grants: granted })
+    }
+}
+
+impl RemoteSession {
+    /// Says goodbye at once, and that its session is to end.
+    pub(super) async fn end_session(mut self, version: ProtocolVersion) {
+        let mut bytes = Vec::new();
+        encode_disconnect(version, true, &mut bytes);
+        let _ = self.stream.write_all(&bytes).await;
+        let _ = self.stream.shutdown().await;
+        // Once it closes, it has heard that.
+        let mut rest = [0; 512];
+        while self.stream.read(&mut rest).await.is_ok_and(|len| len > 0) {}
+    }
+}
+
+impl FarStream {
+    fn wire(&mut self) -> io::Result<Pin<&mut dyn AsyncStream>> {
+        match self {
+            FarStream::Layered(wire) => Ok(Pin::new(&mut **wire)),
+            FarStream::Lent => Err(io::ErrorKind::NotConnected.into()),
+            FarStream::Plain(stream) => Ok(Pin::new(stream)),
+        }
+    }
+}
+
+impl AsyncRead for FarStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.wire()?.poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for FarStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.wire()?.poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.wire()?.poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.wire()?.poll_shutdown(cx)
+    }
+}
+
+impl fmt::Display for RemoteConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RemoteConnectError::Mark => f.write_str("it does not know bridges of 3.1.1"),
+            RemoteConnectError::Why(why) => f.write_str(why),
+        }
+    }
+}
+
+impl ConnAckGrants {
+    fn from_connack(
+        ack: &ConnAck<'_>,
+        settings: &BridgeSettings,
+        manner: RemoteConnectOptions,
+    ) -> ConnAckGrants {
+        let LocalBrokerLimits { qos_max, takes_retain, packet_bytes_max } =
+            LocalBrokerLimits::from_connack(ack);
+        let mut granted = ConnAckGrants {
+            session_present: ack.session_present,
+            receive_maximum: u16::MAX,
+            keep_alive_s: settings.keep_alive_s,
+            is_marked: manner.is_marked,
+            limits: RemoteBrokerLimits {
+                version: settings.version,
+                qos_max,
+                takes_retain,
+                packet_bytes_max: packet_bytes_max.min(settings.packet_bytes_max()),
+                topic_alias_max: 0,
+                spares_own: settings.version.is_v5() || manner.is_marked,
+            },
+        };
+        for property in ack.properties.iter() {
+            match property {
+                Property::ReceiveMaximum(max) => granted.receive_maximum = max,
+                Property::ServerKeepAlive(seconds) if seconds > 0 => {
+                    granted.keep_alive_s = seconds;
+                }
+                Property::TopicAliasMaximum(max) => granted.limits.topic_alias_max = max,
+                _ => {}
+            }
+        }
+        granted
+    }
+}
+
+/// A transport, with nothing said on it, and the sockets on its way.
+pub(super) async fn open_transport(
+    settings: &BridgeSettings,
+    server: &ServerUrl,
+    tls: Option<&Arc<ClientConfig>>,
+) -> Result<(FarStream, SendProgress), String> {
+    let (endpoint, scheme) = (endpoint(server), scheme(server));
+    let tls = tls.filter(|_| scheme.is_tls);
+    let name = match settings.tls.server_name.as_str() {
+        "" => &endpoint.host,
+        name => name,
+    };
+    if scheme.is_websocket || scheme.is_quic {
+        let within = Duration::from_secs(u64::from(settings.connect_timeout_s));
+        let patience = settings.silence_limit();
+        let opened = tunnel::open_tunnel(&endpoint, name, server, tls, within, patience).await;
+        return opened.map(|(wire, under_way)| (FarStream::Layered(wire), under_way));
+    }
+    let stream = endpoint.connect_tcp().await?;
+    set_user_timeout(&stream, settings.silence_limit());
+    let under_way = SendProgress::default().with_socket(&stream);
+    let under_way = under_way.map_err(|error| format!("{endpoint}: {error}"))?;
+    let stream = match tls {
+        Some(tls) => FarStream::Layered(endpoint.start_tls_as(name, stream, tls.clone()).await?),
+        None => FarStream::Plain(stream),
+    };
+    Ok((stream, under_way))
+}
+
+/// Sets the time after which the kernel gives up a connection whose bytes are not acknowledged [RFC
+/// 5482]. Only the kernel can notice it, since its buffer takes bytes in any case.
+pub fn set_user_timeout(socket: &impl AsFd, patience: Duration) {
+    // A kernel that does not know it has a longer time of its own.
+    let _ = SockRef::from(socket).set_tcp_user_timeout(Some(patience));
+}
+
+/// The settings take no other.
+pub(super) fn scheme(server: &ServerUrl) -> UrlScheme {
+    UrlScheme::from_name(&server.scheme).unwrap_or(TCP)
+}
+
+/// Returns the endpoint of a server.
+fn endpoint(server: &ServerUrl) -> ServerEndpoint {
+    let port = server.port.unwrap_or(scheme(server).port);
+    ServerEndpoint { host: server.host.clone(), port, tls: None }
+}
+
+fn encode_connect(
+    settings: &BridgeSettings,
+    server: &ServerUrl,
+    manner: RemoteConnectOptions,
+) -> Vec<u8> {
+    let client_id = settings.remote_client_id();
+    let (mut properties, none) = (PropertiesBuf::default(), Properties::default());
+    properties.push(Property::SessionExpiryInterval(settings.session_expiry_s));
+    properties.push(Property::ReceiveMaximum(RECEIVE_MAXIMUM));
+    properties.push(Property::TopicAliasMaximum(ALIASES_IN_MAX));
+    properties.push(Property::MaximumPacketSize(settings.limits.packet_bytes_max));
+    let status = settings.status_topic.as_str();
+    let will = Will {
+        qos: QoS::AtLeastOnce,
+        retain: true,
+        topic: status,
+        payload: b"0",
+        properties: none,
+    };
+    let packet = Connect {
+        version: settings.version,
+        is_bridge: manner.is_marked,
+        clean_start: manner.clean_start,
+        keep_alive_s: settings.keep_alive_s,
+        client_id: &client_id,
+        will: (!status.is_empty()).then_some(will),
+        user_name: nonempty(settings.user_name.as_str()).or(server.user.as_deref()),
+        password: nonempty(&*settings.password.0)
+            .or(server.password.as_ref().map(|password| password.as_bytes())),
+        properties: properties.as_properties(),
+    };
+    let mut bytes = Vec::new();
+    packet.encode(settings.version, &mut bytes);
+    bytes
+}
+
+/// `is_last`: what the other broker would keep nobody will come for. 3.1.1 cannot say that.
+pub(super) fn encode_disconnect(version: ProtocolVersion, is_last: bool, out: &mut Vec<u8>) {
+    let (reason, mut properties) = (ReasonCode::NormalDisconnection, PropertiesBuf::default());
+    if is_last {
+        properties.push(Property::SessionExpiryInterval(0));
+    }
+    let properties = properties.as_properties();
+    Disconnect { reason, properties }.encode(version, out);
+}
+
+fn nonempty<T: ?Sized + AsRef<[u8]>>(option: &T) -> Option<&T> {
+    (!option.as_ref().is_empty()).then_some(option)
+}

@@ -1,0 +1,505 @@
+//! What a gateway does with packets of its session here, and with what its sockets say, sans I/O.
+//!
+//! ```text
+//!   session here           session task                       sockets
+//!   PUBLISH 7 "t"  ---->   name, form          ---->  all, one, or who asked
+//!   PUBACK 7       <----   when they have it   <----
+//!   PUBLISH 3      <----   rule, form          <----  a message
+//!   PUBACK 3       ---->   gone from `said`
+//! ```
+
+mod requests;
+
+use super::formats::{self, InboundMessage};
+use super::overflow::OverflowQueue;
+use super::peer::GatewayShared;
+use super::peer_message::{PeerId, PeerMessage, SessionReceipt, named, parcel};
+use super::peer_set::PeerSet;
+use super::pending_requests::{InboundRequest, PendingRequests};
+use super::settings::GatewaySettings;
+use super::unacked_publishes::UnackedPublishes;
+use crate::local_session::{
+    FilterRefusal, LocalBrokerLimits, PreparedSession, encode_ack, encode_subscribe,
+    refused_filters, row_name,
+};
+use crate::metrics::LinkDropReason;
+use crate::new_filters::NewLinkFilters;
+use mqtt::{
+    Packet, PacketId, PacketType, Property, ProtocolVersion, Publish, QoS, ReasonCode,
+    SubscribeOptions,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use zmtp_sp::{MultipartMessage, RoutingStrategy};
+
+/// State of a gateway across connections to the local session.
+pub(super) struct GatewaySession {
+    shared: GatewayShared,
+    pub(super) terms: LocalBrokerLimits,
+    pub(super) to_near: Vec<u8>,
+    unacked: UnackedPublishes,
+    requests: PendingRequests,
+    pub(super) overflow: OverflowQueue,
+    /// Number of the connection to the local session.
+    epoch: u64,
+    response_topic: String,
+    /// The filters that SUBSCRIBE asked for and SUBACK has not answered yet.
+    pending_subscribe: Option<Vec<String>>,
+    refused: Vec<FilterRefusal>,
+    /// Filters whose retained messages have not begun to come.
+    pub(super) new_filters: NewLinkFilters,
+    /// When they are asked for again.
+    ask_again: Option<Instant>,
+    /// Messages for sockets are left to the session until its next connection, which gets them
+    /// again.
+    passes_over: bool,
+}
+
+/// Bytes waiting for the local session above which no message is added.
+const UNSENT_BYTES_MAX: usize = 256 * 1024;
+/// Interval at which refused subscriptions are requested again.
+const REFUSED_RETRY: Duration = Duration::from_secs(10);
+
+impl GatewaySession {
+    pub(super) fn new(shared: GatewayShared, terms: LocalBrokerLimits) -> GatewaySession {
+        let answers_at = shared.settings.response_topic();
+        GatewaySession {
+            shared,
+            terms,
+            to_near: Vec::new(),
+            unacked: UnackedPublishes::default(),
+            requests: PendingRequests::default(),
+            overflow: OverflowQueue::default(),
+            epoch: 0,
+            response_topic: answers_at,
+            pending_subscribe: None,
+            refused: Vec::new(),
+            new_filters: NewLinkFilters::default(),
+            ask_again: None,
+            passes_over: false,
+        }
+    }
+
+    fn settings(&self) -> &GatewaySettings {
+        &self.shared.settings
+    }
+
+    fn crowd(&self) -> &PeerSet {
+        &self.shared.peers
+    }
+
+    /// A new connection to the session here: it sends again what it was not acknowledged, and so
+    /// do we.
+    pub(super) fn begin_connection(&mut self, terms: LocalBrokerLimits) {
+        self.terms = terms;
+        self.epoch += 1;
+        self.crowd().drop_receipts();
+        self.requests.forget_receipts();
+        self.overflow.drop_resendable();
+        self.to_near.clear();
+        self.pending_subscribe = None;
+        self.passes_over = false;
+        self.unacked.resend_all(&mut self.to_near);
+    }
+
+    /// Asks for its filters once more, where this broker may say something else by now.
+    pub(super) fn subscribe_again(&mut self) {
+        let is_judged = self.settings().identity().is_some() || !self.refused.is_empty();
+        if !is_judged || self.pending_subscribe.is_some() {
+            return;
+        }
+        let wanted = without_retained(self.settings().subscriptions(self.terms.qos_max));
+        if wanted.is_empty() {
+            return;
+        }
+        let filters = wanted.iter().map(|(filter, options)| (filter.as_str(), *options));
+        let id = self.unacked.next_packet_id();
+        encode_subscribe(id, filters, ProtocolVersion::V5, &mut self.to_near);
+        self.pending_subscribe = Some(wanted.into_iter().map(|(filter, _)| filter).collect());
+    }
+
+    /// The session here is there.
+    pub(super) fn on_prepared(&mut self, prepared: PreparedSession) {
+        self.new_filters = prepared.new_filters;
+        self.on_refused_filters(prepared.refused);
+    }
+
+    /// Notes the refused subscriptions; the others are in force.
+    fn on_refused_filters(&mut self, refused: Vec<FilterRefusal>) {
+        self.ask_again = (!refused.is_empty()).then(|| Instant::now() + REFUSED_RETRY);
+        if refused == self.refused {
+            return;
+        }
+        let GatewayShared { settings, metrics, .. } = &self.shared;
+        match refused.is_empty() {
+            true => metrics.set_error(String::new()),
+            false => metrics.record_failure(&settings.name, refused.join("; ")),
+        }
+        self.refused = refused;
+    }
+
+    /// Handles bytes of the local session. Returns how many were consumed, or why the connection is
+    /// over.
+    pub(super) fn read_session(&mut self, bytes: &[u8]) -> Result<usize, String> {
+        let wrong = |violation: mqtt::Violation| violation.description().to_string();
+        let mut taken = 0;
+        while let Some(frame) = mqtt::split_frame(&bytes[taken..], u32::MAX).map_err(wrong)? {
+            let is_publish = PacketType::from_byte(frame.first) == Some(PacketType::Publish);
+            if is_publish && self.has_backpressure() {
+                break;
+            }
+            let whole = &bytes[taken..taken + frame.len];
+            taken += frame.len;
+            match Packet::decode(frame, ProtocolVersion::V5).map_err(wrong)? {
+                Packet::Publish(publish) if !self.passes_over => {
+                    self.accept_publish(&publish, whole)
+                }
+                Packet::Publish(publish) if publish.packet_id.is_none() => {
+                    self.count_drop(LinkDropReason::NoPeer, publish.topic);
+                }
+                Packet::SubAck(ack) => {
+                    let asked_for = self.pending_subscribe.take().unwrap_or_default();
+                    self.on_refused_filters(refused_filters(
+                        asked_for.iter().map(String::as_str),
+                        ack.codes,
+                    ));
+                }
+                Packet::PubAck(ack) => self.on_broker_ack(ack.packet_id, ack.reason),
+                Packet::Disconnect(goodbye) => {
+                    return Err(format!("this broker ended the connection: {}", goodbye.reason));
+                }
+                _ => {}
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Whether what comes for sockets stays where it is, until there is room for what is held. Not
+    /// while sockets wait for acknowledgements, which come behind it.
+    pub(super) fn has_backpressure(&self) -> bool {
+        !self.passes_over && self.overflow.is_full() && !self.unacked.is_full()
+    }
+
+    /// As soon as there is room, and never before what came first.
+    fn accept_publish(&mut self, publish: &Publish<'_>, whole: &[u8]) {
+        let has_qos = publish.packet_id.is_some();
+        if !self.overflow.admits(has_qos) {
+            if !has_qos {
+                let loss = if self.is_request_limit_reached() {
+                    LinkDropReason::NoRoom
+                } else {
+                    LinkDropReason::PeerSlow
+                };
+                self.count_drop(loss, publish.topic);
+            }
+        } else if self.overflow.is_empty() && self.has_room() {
+            self.publish(publish);
+        } else {
+            self.overflow.push(whole);
+        }
+    }
+
+    fn deliver_held(&mut self) {
+        while !self.overflow.is_empty()
+            && self.has_room()
+            && let Some(whole) = self.overflow.pop()
+        {
+            // It was a PUBLISH when it came.
+            if let Ok(Some(frame)) = mqtt::split_frame(&whole, u32::MAX)
+                && let Ok(Packet::Publish(publish)) = Packet::decode(frame, ProtocolVersion::V5)
+            {
+                self.publish(&publish);
+            }
+        }
+    }
+
+    /// Stops giving messages to sockets, and drops requests that they were not given: no peer would
+    /// get the response.
+    pub(super) fn stop_delivering(&mut self) {
+        self.discard_held();
+        if self.settings().pattern.sends_requests() {
+            self.crowd().recall_queued();
+        }
+    }
+
+    fn discard_held(&mut self) {
+        self.passes_over = true;
+        let lost = self.overflow.drop_all();
+        self.count_drops(LinkDropReason::NoPeer, "it waited for a socket", lost);
+    }
+
+    /// Whether one more message could go out now, whatever it is.
+    fn has_room(&self) -> bool {
+        let settings = self.settings();
+        if self.to_near.len() >= UNSENT_BYTES_MAX {
+            return false;
+        }
+        if self.is_request_limit_reached() {
+            return false;
+        }
+        match settings.pattern.routing() {
+            RoutingStrategy::One => self.crowd().has_room(settings),
+            RoutingStrategy::All => !self.has_no_peer(),
+            RoutingStrategy::Requester | RoutingStrategy::None => true,
+        }
+    }
+
+    fn is_request_limit_reached(&self) -> bool {
+        self.settings().pattern.sends_requests()
+            && self.requests.is_full(self.settings().requests_bytes_max())
+    }
+
+    fn publish(&mut self, publish: &Publish<'_>) {
+        if self.settings().pattern.sends_replies() {
+            return self.send_response(publish);
+        }
+        let name = match self.outward_name(publish.topic) {
+            Ok(name) => name,
+            Err(loss) => {
+                self.count_drop(loss, publish.topic);
+                return self.acknowledge_publish(publish.packet_id);
+            }
+        };
+        let frames = formats::encode_outbound(self.settings(), &name, publish);
+        if frames.iter().map(Vec::len).sum::<usize>() > self.settings().message_bytes_max as usize {
+            self.count_drop(LinkDropReason::TooLarge, publish.topic);
+            return self.acknowledge_publish(publish.packet_id);
+        }
+        match self.settings().pattern.sends_requests() {
+            true => self.send_request(publish, frames),
+            false => self.send(publish, MultipartMessage { envelope: Vec::new(), frames }),
+        }
+    }
+
+    /// Returns the topic for sockets. A message of a rule has its topic already.
+    fn outward_name(&self, topic: &str) -> Result<String, LinkDropReason> {
+        if let Some(name) = row_name(topic) {
+            return Ok(name.into());
+        }
+        let matching = self.settings().rules.outward.iter().find(|rule| rule.map.matches(topic));
+        matching.ok_or(LinkDropReason::NoRule)?.map.apply(topic).ok_or(LinkDropReason::NoName)
+    }
+
+    fn send(&mut self, publish: &Publish<'_>, message: MultipartMessage) {
+        match self.settings().pattern.routing() {
+            RoutingStrategy::One => {
+                let receipt = publish.packet_id.map(|id| (self.epoch, id));
+                self.crowd().assign(named(publish.topic, message, receipt), self.settings());
+            }
+            _ => {
+                self.broadcast(&parcel(message, None), publish.topic);
+                self.acknowledge_publish(publish.packet_id);
+            }
+        }
+    }
+
+    fn broadcast(&self, message: &Arc<PeerMessage>, topic: &str) {
+        let (_, slow) = self.crowd().broadcast(message, self.settings());
+        self.count_drops(LinkDropReason::PeerSlow, topic, slow);
+    }
+
+    fn count_drop(&self, loss: LinkDropReason, about: &str) {
+        self.count_drops(loss, about, 1);
+    }
+
+    fn count_drops(&self, loss: LinkDropReason, about: &str, times: usize) {
+        self.shared.metrics.count_drops(&self.settings().name, loss, about, times as u64);
+    }
+
+    /// The session here is done with a message.
+    fn acknowledge_publish(&mut self, packet_id: Option<PacketId>) {
+        if let Some(id) = packet_id {
+            self.overflow.on_acknowledged();
+            encode_ack(PacketType::PubAck, id, ReasonCode::Success, &mut self.to_near);
+        }
+    }
+
+    /// Acknowledges the messages that sockets have taken since the last call.
+    pub(super) fn take_receipts(&mut self) {
+        for (epoch, id) in self.crowd().take_receipts() {
+            self.acknowledge_receipt(Some((epoch, id)));
+        }
+    }
+
+    /// Acknowledges a message if it belongs to this connection.
+    fn acknowledge_receipt(&mut self, receipt: Option<SessionReceipt>) {
+        if let Some((epoch, id)) = receipt
+            && epoch == self.epoch
+        {
+            self.acknowledge_publish(Some(id));
+        }
+    }
+
+    /// Handles an acknowledgement of the broker. A response ends its request, whatever the reason
+    /// code is.
+    fn on_broker_ack(&mut self, packet_id: PacketId, reason: ReasonCode) {
+        let Some(receipt) = self.unacked.acknowledge(packet_id) else { return };
+        if reason as u8 >= 0x80 {
+            self.count_drop(LinkDropReason::RefusedHere, &reason.to_string());
+        }
+        self.acknowledge_receipt(receipt);
+    }
+
+    /// Whether what sockets say may be published. Who comes where something was passed over is for
+    /// the next connection.
+    fn accepts_inbound(&self) -> bool {
+        (!self.passes_over || self.crowd().is_quiet())
+            && !self.overflow.is_finished()
+            && !self.unacked.is_full()
+            && self.to_near.len() < UNSENT_BYTES_MAX
+    }
+
+    /// Brings together what sockets did and what waits here. Where the last of those has gone for
+    /// whom the session here is wanted it has all again that comes from now on, so that nothing
+    /// stands before its acknowledgements.
+    pub(super) fn on_peers_changed(&mut self) {
+        if self.has_no_peer() {
+            self.discard_held();
+        }
+        if !self.passes_over {
+            for (number, peer) in self.crowd().redistribute(self.settings()) {
+                self.requests.assign_peer(number, peer);
+            }
+            self.deliver_held();
+        }
+        self.take_receipts();
+    }
+
+    /// Whether there is no peer that needs the local session.
+    fn has_no_peer(&self) -> bool {
+        self.settings().waits_for_peers() && self.crowd().len() == 0
+    }
+
+    /// Whether there is no such peer, and the local session has everything that was received.
+    pub(super) fn is_idle(&self) -> bool {
+        self.settings().waits_for_peers()
+            && self.crowd().is_drained()
+            && self.is_fully_acknowledged()
+    }
+
+    /// Whether a new connection should make the local session send again what this one left to it:
+    /// a peer is there, and the session has everything that was received.
+    pub(super) fn needs_reconnect(&self) -> bool {
+        let is_wanted = self.passes_over && self.crowd().len() > 0;
+        (is_wanted || self.overflow.is_finished()) && self.is_fully_acknowledged()
+    }
+
+    /// This broker has all that it was told.
+    pub(super) fn is_fully_acknowledged(&self) -> bool {
+        self.unacked.is_empty() && self.to_near.is_empty()
+    }
+
+    /// Returns how many messages this broker has not acknowledged.
+    pub(super) fn unacknowledged_count(&self) -> usize {
+        self.unacked.len()
+    }
+
+    /// Takes received messages as far as there is room. Returns whether there were any.
+    pub(super) fn take_inbound(&mut self) -> bool {
+        let before = self.to_near.len();
+        while self.accepts_inbound()
+            && let Some((peer, message)) = self.next_inbound()
+        {
+            if self.settings().pattern.sends_requests() {
+                self.on_peer_response(peer, message);
+            } else {
+                self.on_peer_message(peer, message);
+            }
+        }
+        self.to_near.len() > before
+    }
+
+    fn next_inbound(&mut self) -> Option<(PeerId, MultipartMessage)> {
+        let GatewayShared { settings, peers, .. } = &self.shared;
+        if !settings.pattern.sends_replies() {
+            return peers.take_inbound(|_| true);
+        }
+        let bytes_max = settings.requests_bytes_max();
+        self.requests.make_room(bytes_max, peers);
+        peers.take_inbound(|peer| self.requests.has_room_for_peer(peer, bytes_max))
+    }
+
+    fn on_peer_message(&mut self, peer: PeerId, message: MultipartMessage) {
+        let mut inward = match formats::decode_inbound(self.settings(), message.frames) {
+            Ok(inward) => inward,
+            Err((loss, about)) => return self.count_drop(loss, &about),
+        };
+        if self.settings().pattern.sends_replies() {
+            let due = Instant::now() + self.settings().answer_timeout();
+            let told = InboundRequest { peer, envelope: message.envelope, due };
+            let number = self.requests.add_inbound(told);
+            if !self.crowd().has(peer) {
+                self.requests.mark_requester_gone(number);
+            }
+            inward.properties.push(Property::ResponseTopic(&self.response_topic));
+            inward.properties.push(Property::CorrelationData(&number.to_be_bytes()));
+        }
+        self.publish_inbound(&inward, None);
+    }
+
+    /// Publishes here. The question that it answers is done with when this broker has the answer:
+    /// whoever is killed in between asks again.
+    fn publish_inbound(&mut self, inward: &InboundMessage, receipt: Option<SessionReceipt>) {
+        let qos = inward.qos.min(self.terms.qos_max);
+        let packet_id = (qos > QoS::AtMostOnce).then(|| self.unacked.next_packet_id());
+        let mut packet = Vec::with_capacity(inward.payload.len() + inward.topic.len() + 16);
+        let publish = Publish {
+            dup: false,
+            qos,
+            retain: inward.retain && self.terms.takes_retain,
+            topic: &inward.topic,
+            packet_id,
+            properties: inward.properties.as_properties(),
+            payload: &inward.payload,
+        };
+        publish.encode(ProtocolVersion::V5, &mut packet);
+        let most = self.terms.packet_bytes_max.min(self.settings().limits.packet_bytes_max);
+        if packet.len() > most as usize {
+            self.count_drop(LinkDropReason::TooLarge, &inward.topic);
+            return self.acknowledge_receipt(receipt);
+        }
+        self.to_near.extend_from_slice(&packet);
+        self.shared.metrics.count_in(inward.payload.len());
+        match packet_id {
+            Some(id) => self.unacked.push(id, packet, receipt),
+            None => self.acknowledge_receipt(receipt),
+        }
+    }
+
+    /// When the filters that it may not have are asked for again.
+    pub(super) fn next_resubscribe_at(&self) -> Option<Instant> {
+        self.ask_again
+    }
+
+    /// When somebody has waited long enough.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let relieves_at = (!self.passes_over).then(|| self.crowd().next_relief_at(self.settings()));
+        let others = self.ask_again.into_iter().chain(relieves_at.flatten());
+        self.requests.next_deadline().into_iter().chain(others).min()
+    }
+
+    pub(super) fn check_timeouts(&mut self) {
+        if self.ask_again.is_some_and(|at| at <= Instant::now()) {
+            self.ask_again = None;
+            self.subscribe_again();
+        }
+        let is_survey = self.settings().pattern.routing() == RoutingStrategy::All;
+        for (topic, receipt) in self.requests.expire(Instant::now()) {
+            if !is_survey {
+                self.count_drop(LinkDropReason::NoAnswer, &topic);
+            }
+            self.acknowledge_receipt(receipt);
+        }
+    }
+}
+
+/// Returns the subscriptions, with retained messages for new ones only.
+pub(super) fn without_retained(
+    mut wanted: Vec<(String, SubscribeOptions)>,
+) -> Vec<(String, SubscribeOptions)> {
+    for (_, options) in &mut wanted {
+        options.retain_handling = options.retain_handling.max(1);
+    }
+    wanted
+}

@@ -1,0 +1,28 @@
+//! What a gateway shows and trusts by TLS: as a client where it connects, and as a server where it
+//! listens.
+
+use super::settings::GatewaySettings;
+use crate::bridge::remote_session::load_client_tls as trust_of;
+use engine::tls::{ClientCertificateMode, TlsFiles};
+use rustls::{ClientConfig, ServerConfig};
+use std::sync::Arc;
+
+/// Loads the TLS configurations of a gateway for outgoing and incoming connections.
+pub fn load_tls_configs(own: &GatewaySettings) -> Result<GatewayTlsConfigs, String> {
+    let dials = own.dials_tls().then(|| trust_of(&own.tls)).transpose()?;
+    let tls = &own.tls;
+    let authorities = (!tls.authorities.as_os_str().is_empty()).then(|| tls.authorities.clone());
+    let asks = authorities.is_some();
+    let files = TlsFiles {
+        certificates: vec![tls.certificate.clone()],
+        keys: vec![tls.key.clone()],
+        client: if asks { ClientCertificateMode::Required } else { ClientCertificateMode::Off },
+        client_authorities: authorities,
+        ..TlsFiles::default()
+    };
+    let serves = own.serves_tls().then(|| files.load()).transpose();
+    let serves = serves.map_err(|whys| whys.join(", "))?;
+    Ok((dials, serves.map(|credentials| credentials.config())))
+}
+
+type GatewayTlsConfigs = (Option<Arc<ClientConfig>>, Option<Arc<ServerConfig>>);

@@ -1,0 +1,458 @@
+//! Links: what the broker connects to by itself. Each has a session here, see `local_session`,
+//! whose queue is all the queue that there is, and a task on the control plane's runtime that
+//! empties it.
+
+#![forbid(unsafe_code)]
+
+mod backoff;
+pub mod bridge;
+mod connection;
+#[cfg(feature = "sink")]
+pub mod events;
+#[cfg(feature = "gateway")]
+pub mod gateway;
+pub mod local_session;
+pub mod metrics;
+mod new_filters;
+pub mod option_rows;
+pub mod placeholders;
+pub mod report;
+#[cfg(feature = "sink")]
+pub mod sink;
+pub mod topic_map;
+
+use self::bridge::Bridge;
+use self::bridge::settings::BridgeSettings;
+#[cfg(feature = "sink")]
+use self::events::EventHub;
+#[cfg(feature = "gateway")]
+use self::gateway::{Gateway, settings::GatewaySettings};
+use self::local_session::LocalBroker;
+use self::metrics::LinkMetrics;
+use self::report::LinkReporter;
+#[cfg(feature = "sink")]
+use self::sink::{Sink, settings::SinkSettings};
+use broker::limits::LINK_IDS;
+use broker::session_report::SessionSelector;
+use net::control_runtime::ControlRuntime;
+use net::server_url::ServerUrl;
+use rustls::{ClientConfig, ServerConfig};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+/// Process resources that links share with others.
+pub struct LinkResources {
+    pub runtime: Arc<ControlRuntime>,
+    /// Distributes events about clients and sessions to sinks.
+    #[cfg(feature = "sink")]
+    pub hub: Arc<EventHub>,
+}
+
+/// All links of the process.
+pub struct LinkSupervisor {
+    runtime: Arc<ControlRuntime>,
+    home: Arc<LocalBroker>,
+    #[cfg(feature = "sink")]
+    hub: Arc<EventHub>,
+    /// By the client ids of their sessions.
+    running: BTreeMap<String, RunningLink>,
+    /// Sessions that are being ended, by their names: who comes after them waits.
+    leaving: BTreeMap<String, LinkTaskEnd>,
+    reporter: LinkReporter,
+}
+
+/// Instruction to a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkStop {
+    No,
+    /// The link will come back: the session at the other side stays.
+    ForNow,
+    /// The session at the other side is removed, except at servers where another link continues
+    /// with it.
+    ForEver {
+        kept: Vec<ServerUrl>,
+    },
+}
+
+/// Closed when a task has ended.
+type LinkTaskEnd = watch::Receiver<()>;
+
+/// Kind of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkKind {
+    #[default]
+    Bridge,
+    Gateway,
+    Sink,
+}
+
+/// Settings of a link.
+#[derive(Clone, Debug)]
+pub enum LinkSettings {
+    Bridge(Box<BridgeSettings>),
+    #[cfg(feature = "gateway")]
+    Gateway(Box<GatewaySettings>),
+    #[cfg(feature = "sink")]
+    Sink(Box<SinkSettings>),
+}
+
+/// A running link.
+struct RunningLink {
+    settings: LinkSettings,
+    tls: ClientTlsCell,
+    served: ServerTlsCell,
+    link_metrics: Arc<LinkMetrics>,
+    stop: watch::Sender<LinkStop>,
+    /// Options were read again, of which its own are the same.
+    again: Arc<Notify>,
+    ended: LinkTaskEnd,
+}
+
+/// TLS configuration of a link's next outgoing connection.
+pub type ClientTlsCell = Arc<Mutex<Option<Arc<ClientConfig>>>>;
+
+/// TLS configuration for the next incoming connection.
+pub type ServerTlsCell = Arc<Mutex<Option<Arc<ServerConfig>>>>;
+
+/// A link's options with what their files hold.
+pub struct LinkDefinition {
+    pub settings: LinkSettings,
+    pub tls: Option<Arc<ClientConfig>>,
+    /// TLS configuration for incoming connections.
+    pub served: Option<Arc<ServerConfig>>,
+}
+
+/// Time that links have to disconnect when the process ends.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// Between two attempts to end a session here.
+const RETRY: Duration = Duration::from_millis(200);
+
+impl LinkStop {
+    /// Whether a server is to forget it.
+    pub fn ends_session_at(&self, server: &ServerUrl) -> bool {
+        matches!(self, LinkStop::ForEver { kept } if !kept.contains(server))
+    }
+}
+
+impl LinkKind {
+    pub fn word(self) -> &'static str {
+        match self {
+            LinkKind::Bridge => "bridge",
+            LinkKind::Gateway => "gateway",
+            LinkKind::Sink => "sink",
+        }
+    }
+
+    /// Returns the client id of a link's session.
+    pub fn link_id(self, name: &str) -> String {
+        format!("{LINK_IDS}{}/{name}", self.word())
+    }
+}
+
+impl LinkSettings {
+    fn kind(&self) -> LinkKind {
+        match self {
+            LinkSettings::Bridge(_) => LinkKind::Bridge,
+            #[cfg(feature = "gateway")]
+            LinkSettings::Gateway(_) => LinkKind::Gateway,
+            #[cfg(feature = "sink")]
+            LinkSettings::Sink(_) => LinkKind::Sink,
+        }
+    }
+
+    fn name(&self) -> &Arc<str> {
+        match self {
+            LinkSettings::Bridge(bridge) => &bridge.name,
+            #[cfg(feature = "gateway")]
+            LinkSettings::Gateway(gateway) => &gateway.name,
+            #[cfg(feature = "sink")]
+            LinkSettings::Sink(sink) => &sink.name,
+        }
+    }
+
+    fn link_id(&self) -> String {
+        self.kind().link_id(self.name())
+    }
+
+    fn is_same(&self, other: &LinkSettings) -> bool {
+        match (self, other) {
+            (LinkSettings::Bridge(one), LinkSettings::Bridge(other)) => one.is_same(other),
+            #[cfg(feature = "sink")]
+            (LinkSettings::Sink(one), LinkSettings::Sink(other)) => one.is_same(other),
+            #[cfg(feature = "gateway")]
+            (LinkSettings::Gateway(one), LinkSettings::Gateway(other)) => one.is_same(other),
+            #[cfg(any(feature = "gateway", feature = "sink"))]
+            _ => false,
+        }
+    }
+
+    /// Returns the servers at which the other link has the same client id, and so the same session.
+    fn shared_servers(&self, other: &LinkSettings) -> Vec<ServerUrl> {
+        match (self, other) {
+            (LinkSettings::Bridge(one), LinkSettings::Bridge(other)) => one.shared_servers(other),
+            #[cfg(any(feature = "gateway", feature = "sink"))]
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether the other one goes on where this one writes, and so has to wait for its end.
+    fn must_wait_for_end(&self, other: &LinkSettings) -> bool {
+        match (self, other) {
+            #[cfg(feature = "sink")]
+            (LinkSettings::Sink(one), LinkSettings::Sink(other)) => {
+                one.file_path().is_some_and(|path| other.file_path() == Some(path))
+            }
+            _ => !self.shared_servers(other).is_empty(),
+        }
+    }
+
+    /// Returns the addresses of the servers without secrets.
+    fn servers(&self) -> Vec<String> {
+        match self {
+            LinkSettings::Bridge(bridge) => {
+                bridge.servers.iter().map(ToString::to_string).collect()
+            }
+            #[cfg(feature = "gateway")]
+            LinkSettings::Gateway(gateway) => gateway.places(),
+            #[cfg(feature = "sink")]
+            LinkSettings::Sink(sink) => vec![sink.target.to_string()],
+        }
+    }
+}
+
+impl LinkSupervisor {
+    #[cold]
+    pub fn start(
+        resources: LinkResources,
+        server: &engine::Server,
+        wanted: Vec<LinkDefinition>,
+        interval_s: u32,
+    ) -> LinkSupervisor {
+        let mut links = LinkSupervisor::new(resources, server.handle().clone());
+        links.apply(wanted, interval_s);
+        links.end_orphaned_sessions();
+        links
+    }
+
+    fn new(resources: LinkResources, handle: engine::EngineHandle) -> LinkSupervisor {
+        let runtime = resources.runtime;
+        let home = Arc::new(LocalBroker::new(handle));
+        let reporter = LinkReporter::new(runtime.clone(), home.clone());
+        let (running, leaving) = (BTreeMap::new(), BTreeMap::new());
+        LinkSupervisor {
+            runtime,
+            home,
+            #[cfg(feature = "sink")]
+            hub: resources.hub,
+            running,
+            leaving,
+            reporter,
+        }
+    }
+
+    /// From now on there are these, each with its options: what has not changed goes on as it is.
+    /// Their sessions are there when it returns.
+    pub fn apply(&mut self, wanted: Vec<LinkDefinition>, interval_s: u32) {
+        let is_wanted = |id: &String| wanted.iter().any(|one| one.settings.link_id() == *id);
+        let gone: Vec<_> = self.running.keys().filter(|id| !is_wanted(id)).cloned().collect();
+        let heirs = self.successors(&wanted);
+        for id in gone {
+            if let Some(link) = self.running.remove(&id) {
+                let kept =
+                    wanted.iter().flat_map(|one| link.settings.shared_servers(&one.settings));
+                let kept = kept.collect();
+                let _ = link.stop.send(LinkStop::ForEver { kept });
+                self.end_session(id, Some(link.ended));
+            }
+        }
+        for LinkDefinition { settings, tls, served } in wanted {
+            let id = settings.link_id();
+            let after = heirs.iter().filter(|(heir, _)| *heir == id).map(|(_, task)| task.clone());
+            let after = after.collect();
+            let link = match self.running.remove(&id) {
+                Some(same) if same.settings.is_same(&settings) => {
+                    *lock(&same.tls) = tls;
+                    *lock(&same.served) = served;
+                    same.again.notify_one();
+                    same
+                }
+                before => self.start_link(settings, tls, served, before, after),
+            };
+            self.running.insert(id, link);
+        }
+        let told = self.running.iter().map(|(id, link)| {
+            let (name, metrics) = (link.settings.name().clone(), link.link_metrics.clone());
+            (id.clone(), report::ReportedLink { name, metrics, servers: link.settings.servers() })
+        });
+        self.reporter.set_links(told.collect(), interval_s);
+        self.home.wait_for_sessions();
+    }
+
+    /// Links of other names that end, by who goes on where they were.
+    fn successors(&self, wanted: &[LinkDefinition]) -> Vec<(String, LinkTaskEnd)> {
+        let mut heirs = Vec::new();
+        for (id, link) in &self.running {
+            let is_same = |other: &LinkSettings| link.settings.is_same(other);
+            if wanted.iter().any(|one| one.settings.link_id() == *id && is_same(&one.settings)) {
+                continue;
+            }
+            let next = wanted.iter().map(|one| &one.settings);
+            let next = next.filter(|one| one.link_id() != *id);
+            let next = next.filter(|one| link.settings.must_wait_for_end(one));
+            heirs.extend(next.map(|one| (one.link_id(), link.ended.clone())));
+        }
+        heirs
+    }
+
+    fn start_link(
+        &mut self,
+        settings: LinkSettings,
+        tls: Option<Arc<ClientConfig>>,
+        served: Option<Arc<ServerConfig>>,
+        before: Option<RunningLink>,
+        after: Vec<LinkTaskEnd>,
+    ) -> RunningLink {
+        let ((stop, stopped), again) = (watch::channel(LinkStop::No), Arc::new(Notify::new()));
+        let (ends, ended) = watch::channel(());
+        let (tls, served) = (Arc::new(Mutex::new(tls)), Arc::new(Mutex::new(served)));
+        if let Some(before) = &before {
+            let _ = before.stop.send(LinkStop::ForNow);
+        }
+        let metrics = before.as_ref().map(|before| before.link_metrics.clone());
+        let metrics = metrics.unwrap_or_else(|| Arc::new(LinkMetrics::for_kind(settings.kind())));
+        self.home.expect_session(settings.link_id());
+        let had = before.as_ref().map(|before| &before.settings);
+        let work: Pin<Box<dyn Future<Output = ()> + Send>> = match &settings {
+            LinkSettings::Bridge(own) => {
+                Box::pin(self.new_bridge(own, had, &tls, &metrics).run(stopped))
+            }
+            #[cfg(feature = "gateway")]
+            LinkSettings::Gateway(own) => {
+                let (dials, serves) = (tls.clone(), served.clone());
+                let (home, again) = (self.home.clone(), again.clone());
+                let gateway = Gateway::new(own, dials, serves, home, again, metrics.clone());
+                Box::pin(gateway.run(stopped))
+            }
+            #[cfg(feature = "sink")]
+            LinkSettings::Sink(own) => {
+                let (home, hub) = (self.home.clone(), self.hub.clone());
+                let had = had.and_then(|had| match had {
+                    LinkSettings::Sink(had) => Some(&**had),
+                    _ => None,
+                });
+                let sink =
+                    Sink::new(own, tls.clone(), home, hub, again.clone(), metrics.clone(), had);
+                Box::pin(sink.run(stopped))
+            }
+        };
+        // Two of one name would take the session from each other, here or there.
+        let leaving = self.leaving.remove(&settings.link_id());
+        let earlier = before.map(|before| before.ended).into_iter().chain(leaving).chain(after);
+        self.runtime.spawn(async move {
+            for task in earlier {
+                wait_for_end(task).await;
+            }
+            work.await;
+            drop(ends);
+        });
+        RunningLink { settings, tls, served, link_metrics: metrics, stop, again, ended }
+    }
+
+    fn new_bridge(
+        &self,
+        settings: &BridgeSettings,
+        before: Option<&LinkSettings>,
+        tls: &ClientTlsCell,
+        metrics: &Arc<LinkMetrics>,
+    ) -> Bridge {
+        let (mut gone, mut is_subscribed) = (Vec::new(), false);
+        if let Some(LinkSettings::Bridge(before)) = before {
+            is_subscribed = before.rules.outward == settings.rules.outward
+                && before.takes_rows == settings.takes_rows;
+            let had = before.rules.inward.iter().map(|rule| &rule.map.filter);
+            let has = |filter: &&String| {
+                settings.rules.inward.iter().any(|rule| rule.map.filter == **filter)
+            };
+            gone = had.filter(|filter| !has(filter)).cloned().collect();
+        }
+        Bridge {
+            settings: settings.clone(),
+            tls: tls.clone(),
+            local_broker: self.home.clone(),
+            metrics: metrics.clone(),
+            removed_filters: gone,
+            is_subscribed,
+        }
+    }
+
+    /// Ends the session of a link that is no more, with what waits in it.
+    fn end_session(&mut self, link_id: String, task: Option<LinkTaskEnd>) {
+        let home = self.home.clone();
+        let (ends, ended) = watch::channel(());
+        let earlier = task.into_iter().chain(self.leaving.insert(link_id.clone(), ended));
+        self.runtime.spawn(async move {
+            for task in earlier {
+                wait_for_end(task).await;
+            }
+            while let Err(why) = home.end_session(&link_id).await {
+                warn!(target: "godwit::link", link = link_id, "its session is still here: {why}");
+                sleep(RETRY).await;
+            }
+            info!(target: "godwit::link", link = link_id, "gone, with what it had queued");
+            drop(ends);
+        });
+    }
+
+    /// Sessions of links that were taken out of the options while nobody ran.
+    fn end_orphaned_sessions(&mut self) {
+        let known: Vec<String> = self.running.keys().cloned().collect();
+        for report in
+            self.home.handle.report_sessions(SessionSelector::ClientIdPrefix(LINK_IDS.into()))
+        {
+            if known.iter().all(|id| **id != *report.client_id) {
+                self.end_session(report.client_id.into(), None);
+            }
+        }
+    }
+
+    /// Has all say goodbye, and waits for that, but not for long.
+    pub fn stop(&mut self) {
+        if self.running.is_empty() {
+            return;
+        }
+        let (all_ended, wait) = channel();
+        let running = std::mem::take(&mut self.running);
+        for link in running.values() {
+            let _ = link.stop.send(LinkStop::ForNow);
+        }
+        self.runtime.spawn(async move {
+            for (_, link) in running {
+                wait_for_end(link.ended).await;
+            }
+            let _ = all_ended.send(());
+        });
+        let _ = wait.recv_timeout(GOODBYE);
+    }
+}
+
+/// Comes back when it is to stop, or nobody could say so any more.
+pub async fn wait_for_stop(stop: &mut watch::Receiver<LinkStop>) {
+    let _ = stop.wait_for(|stop| *stop != LinkStop::No).await;
+}
+
+async fn wait_for_end(mut task: LinkTaskEnd) {
+    while task.changed().await.is_ok() {}
+}
+
+/// Locks a mutex. A panic of another thread cannot leave the content half-written, so a poisoned
+/// lock is taken as well.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,468 @@
+//! A link's session here: the process connects to itself, and who speaks for the link is a client
+//! like any other, whose name nobody else can have. Its queue is the session's, with the session's
+//! bounds, on the disk where sessions are; what it does not acknowledge is its again.
+
+use super::lock;
+use super::new_filters::NewLinkFilters;
+use broker::BrokerOptions;
+use broker::authentication::Principal;
+use broker::client_groups::{ClientGroup, ClientGroupCounter};
+use broker::limits::LINK_IDS;
+use broker::session_report::{SessionReport, SessionSelector};
+use mqtt::{
+    ConnAck, Connect, Disconnect, FilterListBuf, Packet, PacketId, PacketType, Properties,
+    PropertiesBuf, Property, ProtocolVersion, PublishAck, QoS, ReasonCode, Subscribe,
+    SubscribeOptions, SubscriptionListBuf, Unsubscribe,
+};
+use ring::digest::{SHA256, digest};
+use std::collections::HashSet;
+use std::iter;
+use std::os::unix::net::UnixStream as Pair;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+use tracing::warn;
+
+/// The broker of this process, as links connect to it.
+pub struct LocalBroker {
+    pub handle: engine::EngineHandle,
+    /// Links that have just begun and whose sessions were not prepared yet.
+    starting: Mutex<HashSet<String>>,
+    fewer: Condvar,
+    /// Notes of filters whose retained messages this process has asked for.
+    asked: Mutex<HashSet<String>>,
+}
+
+/// Longer than it takes with any disk that is not broken.
+const BEGIN_MAX: Duration = Duration::from_secs(10);
+
+/// A session that is connected.
+pub struct LocalSession {
+    pub stream: UnixStream,
+    /// Bytes received behind CONNACK.
+    pub read: Vec<u8>,
+    pub session_present: bool,
+    pub limits: LocalBrokerLimits,
+}
+
+/// Limits of this broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalBrokerLimits {
+    pub qos_max: QoS,
+    pub takes_retain: bool,
+    pub packet_bytes_max: u32,
+}
+
+/// As whom a link acts, where it is judged like any client of that name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkIdentity {
+    pub user: Arc<str>,
+    pub groups: Vec<Arc<str>>,
+}
+
+/// A filter that this broker does not let a link have, and why.
+pub type FilterRefusal = String;
+
+/// A session that is there.
+pub struct PreparedSession {
+    pub refused: Vec<FilterRefusal>,
+    pub new_filters: NewLinkFilters,
+}
+
+/// Options of a link's session.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalSessionRequest<'a> {
+    pub link_id: &'a str,
+    pub receive_maximum: u16,
+    /// Otherwise it goes on, and stays.
+    pub is_last: bool,
+    /// No messages come.
+    pub is_quiet: bool,
+}
+
+/// Returns the subscription by which a link gets the rows of rules, with the largest QoS of a
+/// message.
+pub fn row_subscription(link_id: &str, qos_max: QoS) -> (String, SubscribeOptions) {
+    let options = SubscribeOptions {
+        qos: qos_max,
+        no_local: false,
+        retain_as_published: true,
+        retain_handling: 2,
+    };
+    (format!("{link_id}/#"), options)
+}
+
+/// Returns the prefix of filters that are notes of a link's session: they stay, whatever the link
+/// subscribes to.
+pub fn note_prefix(link_id: &str) -> String {
+    format!("{link_id}/.notes/")
+}
+
+/// A filter that stands for something about this text, which may be longer than a filter.
+pub fn note_filter(link_id: &str, what: &str, text: &str) -> String {
+    let digest = digest(&SHA256, text.as_bytes());
+    let beginning = digest.as_ref().iter().take(8);
+    let digits: String = beginning.map(|byte| format!("{byte:02x}")).collect();
+    format!("{}{what}/{digits}", note_prefix(link_id))
+}
+
+/// Subscription options of a note. No client publishes there.
+pub const NOTE_OPTIONS: SubscribeOptions = SubscribeOptions {
+    qos: QoS::AtMostOnce,
+    no_local: true,
+    retain_as_published: false,
+    retain_handling: 2,
+};
+
+/// Returns the topic that a rule gave its row, from the internal topic of a link.
+pub fn row_name(topic: &str) -> Option<&str> {
+    // The kind of link and its name, which has no levels.
+    topic.strip_prefix(LINK_IDS)?.splitn(3, '/').nth(2)
+}
+
+/// The class in which a link's session has limits of its own.
+pub fn client_group(link_id: &str, limits: &Arc<BrokerOptions>) -> ClientGroup {
+    ClientGroup {
+        name: link_id.into(),
+        options: limits.clone(),
+        present: ClientGroupCounter::default(),
+    }
+}
+
+/// A session of ours obeys what its link says and nothing that is meant for clients.
+pub fn session_limits(all: &BrokerOptions) -> BrokerOptions {
+    BrokerOptions {
+        bytes_out_per_s: 0,
+        bytes_per_s: 0,
+        client_groups: Vec::new(),
+        connections_max: 0,
+        keep_alive_s_max: 0,
+        listeners: Vec::new(),
+        messages_out_per_s: 0,
+        messages_per_s: 0,
+        namespace: None,
+        receive_maximum: u16::MAX,
+        session_expiry_s_max: u32::MAX,
+        subscriptions_max: u32::MAX,
+        topic_alias_max: 0,
+        ..all.clone()
+    }
+}
+
+impl LocalBroker {
+    pub fn new(handle: engine::EngineHandle) -> LocalBroker {
+        LocalBroker {
+            handle,
+            starting: Mutex::default(),
+            fewer: Condvar::new(),
+            asked: Mutex::default(),
+        }
+    }
+
+    /// This link's session is waited for.
+    pub fn expect_session(&self, link_id: String) {
+        lock(&self.starting).insert(link_id);
+    }
+
+    /// Waits until the expected sessions are subscribed, or have failed for now: messages that
+    /// clients publish from then on wait for their links.
+    pub fn wait_for_sessions(&self) {
+        let beginning = lock(&self.starting);
+        let waited = self.fewer.wait_timeout_while(beginning, BEGIN_MAX, |all| !all.is_empty());
+        let (mut late, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        for link_id in late.drain() {
+            warn!(target: "godwit::link", link = link_id, "its session is not there yet");
+        }
+    }
+
+    /// Reports on these sessions. Shards answer between two ticks, so a thread of its own waits for
+    /// them: the threads that resolve host names may be busy for long.
+    pub async fn report_sessions(&self, link_ids: Vec<Box<str>>) -> Vec<SessionReport> {
+        let (handle, (told, reports)) = (self.handle.clone(), oneshot::channel());
+        let asks = thread::Builder::new().name("survey".into()).spawn(move || {
+            let _ = told.send(handle.report_sessions(SessionSelector::ClientIds(link_ids)));
+        });
+        match asks {
+            Ok(_) => reports.await.unwrap_or_default(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// The session is there, and subscribes to what is wanted where a message may have so much QoS,
+    /// and to nothing else: what is published from now on waits, and so does what is retained.
+    pub async fn prepare_session(
+        &self,
+        link_id: &str,
+        is_subscribed: bool,
+        wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
+    ) -> Result<NewLinkFilters, String> {
+        let PreparedSession { refused, new_filters: fresh } =
+            self.prepare_session_as(link_id, None, is_subscribed, wanted).await?;
+        refused.into_iter().next().map_or(Ok(fresh), Err)
+    }
+
+    /// Prepares a session that may lack permissions. Returns the refused filters.
+    pub async fn prepare_session_as(
+        &self,
+        link_id: &str,
+        identity: Option<&LinkIdentity>,
+        is_subscribed: bool,
+        wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
+    ) -> Result<PreparedSession, String> {
+        let prepared = self.open_prepared_session(link_id, identity, is_subscribed, wanted).await;
+        lock(&self.starting).remove(link_id);
+        self.fewer.notify_all();
+        prepared
+    }
+
+    async fn open_prepared_session(
+        &self,
+        link_id: &str,
+        identity: Option<&LinkIdentity>,
+        is_subscribed: bool,
+        wanted: impl Fn(QoS) -> Vec<(String, SubscribeOptions)>,
+    ) -> Result<PreparedSession, String> {
+        let before = self.report_sessions(vec![link_id.into()]).await;
+        let had = before.iter().flat_map(|report| &report.filters);
+        let had: HashSet<&str> = had.map(|filter| &**filter).collect();
+        if is_subscribed && !before.is_empty() {
+            let fresh = NewLinkFilters::new_since(link_id, &wanted(QoS::ExactlyOnce), &had);
+            return Ok(PreparedSession { refused: Vec::new(), new_filters: fresh });
+        }
+        let wish =
+            LocalSessionRequest { link_id, receive_maximum: 1, is_last: false, is_quiet: true };
+        let mut local = self.connect_as(wish, identity).await?;
+        let wanted = wanted(local.limits.qos_max);
+        let fresh = NewLinkFilters::new_since(link_id, &wanted, &had);
+        let asked = lock(&self.asked).clone();
+        let all = fresh
+            .initial_subscriptions(&wanted, |note| had.contains(note) && !asked.contains(note));
+        let others = note_prefix(link_id);
+        let is_gone = |filter: &&str| {
+            let stays = filter.starts_with(&others) && !NewLinkFilters::is_note(link_id, filter);
+            !stays && all.iter().all(|(wanted, _)| wanted != filter)
+        };
+        let gone: Vec<&str> = had.iter().copied().filter(is_gone).collect();
+        let refused = local.subscribe(&all, &gone).await?;
+        lock(&self.asked).extend(fresh.notes().map(str::to_string));
+        local.disconnect().await?;
+        Ok(PreparedSession { refused, new_filters: fresh })
+    }
+
+    /// Ends a session and what waits in it.
+    pub async fn end_session(&self, link_id: &str) -> Result<(), String> {
+        let wish =
+            LocalSessionRequest { link_id, receive_maximum: 1, is_last: true, is_quiet: true };
+        self.connect(wish).await?.disconnect().await
+    }
+
+    pub async fn connect(&self, wish: LocalSessionRequest<'_>) -> Result<LocalSession, String> {
+        self.connect_as(wish, None).await
+    }
+
+    /// Without an identity nobody's permissions judge it, and only its maps bound what it does.
+    pub async fn connect_as(
+        &self,
+        wish: LocalSessionRequest<'_>,
+        identity: Option<&LinkIdentity>,
+    ) -> Result<LocalSession, String> {
+        let wrong = |error: std::io::Error| format!("no connection to this broker: {error}");
+        let (ours, theirs) = Pair::pair().map_err(wrong)?;
+        ours.set_nonblocking(true).map_err(wrong)?;
+        let groups = identity.into_iter().flat_map(|own| own.groups.iter().cloned());
+        let principal = Principal {
+            user: Some(identity.map_or(wish.link_id.into(), |own| own.user.clone())),
+            namespace: Some("".into()),
+            // The first is the class of its limits.
+            groups: iter::once(wish.link_id.into()).chain(groups).collect(),
+            is_superuser: identity.is_none(),
+            is_quiet: wish.is_quiet,
+            ..Principal::default()
+        };
+        self.handle.connect_internal(theirs, principal).map_err(wrong)?;
+        let mut stream = UnixStream::from_std(ours).map_err(wrong)?;
+        stream.write_all(&encode_connect(wish)).await.map_err(wrong)?;
+        let mut read = Vec::new();
+        let frame_len = read_frame(&mut stream, &mut read).await?;
+        let Some(Packet::ConnAck(ack)) = first_packet(&read, ProtocolVersion::V5) else {
+            return Err("this broker did not answer as one".to_string());
+        };
+        if ack.reason != ReasonCode::Success {
+            return Err(format!("this broker refused the link: {}", ack.reason));
+        }
+        let (session_present, terms) = (ack.session_present, LocalBrokerLimits::from_connack(&ack));
+        read.drain(..frame_len);
+        Ok(LocalSession { stream, read, session_present, limits: terms })
+    }
+}
+
+impl LocalBrokerLimits {
+    pub fn from_connack(ack: &ConnAck<'_>) -> LocalBrokerLimits {
+        let mut terms = LocalBrokerLimits {
+            qos_max: QoS::ExactlyOnce,
+            takes_retain: true,
+            packet_bytes_max: u32::MAX,
+        };
+        for property in ack.properties.iter() {
+            match property {
+                Property::MaximumQoS(qos) => {
+                    terms.qos_max = QoS::from_bits(qos).unwrap_or_default()
+                }
+                Property::RetainAvailable(0) => terms.takes_retain = false,
+                Property::MaximumPacketSize(max) => terms.packet_bytes_max = max,
+                _ => {}
+            }
+        }
+        terms
+    }
+}
+
+impl LocalSession {
+    /// The session subscribes to these and no longer to those. What else comes meanwhile stands at
+    /// the front of `read` for whoever goes on.
+    pub async fn subscribe(
+        &mut self,
+        wanted: &[(&str, SubscribeOptions)],
+        gone: &[&str],
+    ) -> Result<Vec<FilterRefusal>, String> {
+        let (mut bytes, mut all_refused) = (Vec::new(), Vec::new());
+        if !wanted.is_empty() {
+            encode_subscribe(
+                PacketId::MIN,
+                wanted.iter().copied(),
+                ProtocolVersion::V5,
+                &mut bytes,
+            );
+        }
+        if !gone.is_empty() {
+            encode_unsubscribe(PacketId::MIN, gone, ProtocolVersion::V5, &mut bytes);
+        }
+        let mut missing = usize::from(!wanted.is_empty()) + usize::from(!gone.is_empty());
+        self.write_all(&bytes).await?;
+        let mut others = Vec::new();
+        while missing > 0 {
+            let len = read_frame(&mut self.stream, &mut self.read).await?;
+            match first_packet(&self.read, ProtocolVersion::V5) {
+                Some(Packet::SubAck(ack)) => {
+                    missing -= 1;
+                    let filters = wanted.iter().map(|(filter, _)| *filter);
+                    all_refused = refused_filters(filters, ack.codes);
+                }
+                Some(Packet::UnsubAck(_)) => missing -= 1,
+                Some(_) => others.extend_from_slice(&self.read[..len]),
+                None => return Err("this broker did not answer as one".to_string()),
+            }
+            self.read.drain(..len);
+        }
+        self.read.splice(..0, others);
+        Ok(all_refused)
+    }
+
+    pub async fn disconnect(mut self) -> Result<(), String> {
+        let mut bytes = Vec::new();
+        let (reason, properties) = (ReasonCode::NormalDisconnection, Properties::default());
+        Disconnect { reason, properties }.encode(ProtocolVersion::V5, &mut bytes);
+        self.write_all(&bytes).await?;
+        // It has heard that once it closes.
+        while self.stream.read(&mut [0; 4096]).await.is_ok_and(|len| len > 0) {}
+        Ok(())
+    }
+
+    pub async fn write_all(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let said = self.stream.write_all(bytes).await;
+        said.map_err(|error| format!("this broker does not listen: {error}"))
+    }
+}
+
+/// Asks for these.
+pub fn encode_subscribe<'a>(
+    packet_id: PacketId,
+    wanted: impl Iterator<Item = (&'a str, SubscribeOptions)>,
+    version: ProtocolVersion,
+    out: &mut Vec<u8>,
+) {
+    let (mut filters, properties) = (SubscriptionListBuf::default(), Properties::default());
+    wanted.for_each(|(filter, options)| _ = filters.push(filter, options));
+    let filters = filters.as_subscriptions();
+    Subscribe { packet_id, properties, filters }.encode(version, out);
+}
+
+pub fn encode_unsubscribe(
+    packet_id: PacketId,
+    gone: &[impl AsRef<str>],
+    version: ProtocolVersion,
+    out: &mut Vec<u8>,
+) {
+    let (mut filters, properties) = (FilterListBuf::default(), Properties::default());
+    gone.iter().for_each(|filter| _ = filters.push(filter.as_ref()));
+    let filters = filters.as_filters();
+    Unsubscribe { packet_id, properties, filters }.encode(version, out);
+}
+
+/// Returns the filters that SUBACK refuses.
+pub fn refused_filters<'a>(
+    wanted: impl Iterator<Item = &'a str>,
+    codes: &[u8],
+) -> Vec<FilterRefusal> {
+    let denied = wanted.zip(codes).filter(|(_, code)| **code >= 0x80);
+    let say = |(filter, code): (&str, &u8)| {
+        let why = ReasonCode::from_byte(*code).map_or("", ReasonCode::name);
+        format!("this broker does not let it subscribe to {filter}: {why}")
+    };
+    denied.map(say).collect()
+}
+
+fn encode_connect(wish: LocalSessionRequest<'_>) -> Vec<u8> {
+    let mut properties = PropertiesBuf::default();
+    let expiry_s = if wish.is_last { 0 } else { u32::MAX };
+    properties.push(Property::SessionExpiryInterval(expiry_s));
+    properties.push(Property::ReceiveMaximum(wish.receive_maximum.max(1)));
+    let mut bytes = Vec::new();
+    let packet = Connect {
+        is_bridge: false,
+        version: ProtocolVersion::V5,
+        clean_start: wish.is_last,
+        keep_alive_s: 0,
+        client_id: wish.link_id,
+        will: None,
+        user_name: None,
+        password: None,
+        properties: properties.as_properties(),
+    };
+    packet.encode(ProtocolVersion::V5, &mut bytes);
+    bytes
+}
+
+/// Says to this broker what became of a message.
+pub fn encode_ack(kind: PacketType, packet_id: PacketId, reason: ReasonCode, out: &mut Vec<u8>) {
+    let properties = Properties::default();
+    PublishAck { packet_id, reason, properties }.encode(kind, ProtocolVersion::V5, out);
+}
+
+/// Decodes the packet at the front, if it is complete.
+pub fn first_packet(read: &[u8], version: ProtocolVersion) -> Option<Packet<'_>> {
+    let frame = mqtt::split_frame(read, u32::MAX).ok().flatten()?;
+    Packet::decode(frame, version).ok()
+}
+
+/// Reads until a whole packet stands at the front, and says how long it is.
+pub async fn read_frame(
+    stream: &mut (impl tokio::io::AsyncRead + Unpin),
+    read: &mut Vec<u8>,
+) -> Result<usize, String> {
+    loop {
+        let frame = mqtt::split_frame(read, u32::MAX)
+            .map_err(|violation| violation.description().to_string())?;
+        if let Some(frame) = frame {
+            return Ok(frame.len);
+        }
+        match stream.read_buf(read).await {
+            Ok(0) => return Err("the connection was closed".to_string()),
+            Ok(_) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! What a link did, and how it is: numbers that its task counts and anybody may read.
+
+use super::{LinkKind, lock};
+use engine::log_rate_limiter::LogRateLimiter;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use tracing::warn;
+
+/// Why a message went no further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum LinkDropReason {
+    /// No rule, or no longer one, has a name for its topic.
+    NoRule,
+    /// The rule makes no topic name of it.
+    NoName,
+    /// Above the other side's Maximum Packet Size.
+    TooLarge,
+    /// The other side does not take it.
+    Refused,
+    /// This broker does not take it.
+    RefusedHere,
+    /// The message was sent to the other side, and came back.
+    Echo,
+    /// More events than a sink may keep in memory.
+    EventsFull,
+    /// A peer takes less than there is for it.
+    PeerSlow,
+    /// There is no topic in it, or it is not as the options say.
+    Unreadable,
+    /// No response came in time.
+    NoAnswer,
+    /// The response belongs to no pending request, or to another peer's.
+    NoQuestion,
+    /// There was no room for a half-received message, a subscription or a request.
+    NoRoom,
+    /// The requester or the last peer was gone, or the gateway stopped, and no session keeps the
+    /// message.
+    NoPeer,
+    /// The other broker's PUBLISH is not valid.
+    InvalidPublish,
+    /// The message has passed this bridge before, and came round through other brokers.
+    Loop,
+}
+
+const LOSSES: [&str; 15] = [
+    "no_rule",
+    "no_name",
+    "packet_too_large",
+    "refused",
+    "refused_here",
+    "echo",
+    "events_full",
+    "peer_slow",
+    "unreadable",
+    "no_answer",
+    "no_question",
+    "no_room",
+    "no_peer",
+    "invalid_publish",
+    "loop",
+];
+const OF_BRIDGES: &[LinkDropReason] = &[
+    LinkDropReason::NoRule,
+    LinkDropReason::NoName,
+    LinkDropReason::TooLarge,
+    LinkDropReason::Refused,
+    LinkDropReason::RefusedHere,
+    LinkDropReason::Echo,
+    LinkDropReason::InvalidPublish,
+    LinkDropReason::Loop,
+];
+const OF_GATEWAYS: &[LinkDropReason] = &[
+    LinkDropReason::NoRule,
+    LinkDropReason::NoName,
+    LinkDropReason::TooLarge,
+    LinkDropReason::Refused,
+    LinkDropReason::RefusedHere,
+    LinkDropReason::PeerSlow,
+    LinkDropReason::Unreadable,
+    LinkDropReason::NoAnswer,
+    LinkDropReason::NoQuestion,
+    LinkDropReason::NoRoom,
+    LinkDropReason::NoPeer,
+];
+const OF_SINKS: &[LinkDropReason] = &[LinkDropReason::Refused, LinkDropReason::EventsFull];
+
+#[derive(Debug, Default)]
+pub struct LinkMetrics {
+    pub kind: LinkKind,
+    pub is_up: AtomicBool,
+    /// Index of the server of the present or last connection.
+    pub server: AtomicUsize,
+    pub connects: AtomicU64,
+    /// Batches that a sink's far side took, and times that it did not take one.
+    pub batches: AtomicU64,
+    pub failures: AtomicU64,
+    pub messages_out: AtomicU64,
+    pub bytes_out: AtomicU64,
+    pub messages_in: AtomicU64,
+    pub bytes_in: AtomicU64,
+    /// Connected peers of a gateway.
+    pub peers: AtomicU64,
+    losses: [AtomicU64; LOSSES.len()],
+    last_error: Mutex<String>,
+    noted: [LogRateLimiter; LOSSES.len()],
+    pace: Mutex<MessageRates>,
+}
+
+/// Messages a second, out and in, as of when they were last asked for, and the counts of then.
+#[derive(Debug, Default)]
+struct MessageRates {
+    at: Option<Instant>,
+    counts: [u64; 2],
+    rates: [f64; 2],
+}
+
+/// In less time too little happens to tell: who asks again so soon hears the same.
+const PACED_OVER: Duration = Duration::from_millis(500);
+
+/// Lines about the losses of one reason: enough to name a handful of topics at which something is
+/// wrong.
+const LINES_PER_SECOND: u32 = 5;
+
+impl LinkMetrics {
+    pub fn for_kind(kind: LinkKind) -> LinkMetrics {
+        let pace = MessageRates { at: Some(Instant::now()), ..MessageRates::default() };
+        let noted = std::array::from_fn(|_| LogRateLimiter::new(LINES_PER_SECOND));
+        LinkMetrics { kind, pace: Mutex::new(pace), noted, ..LinkMetrics::default() }
+    }
+
+    /// Messages a second, out and in, since somebody asked before, or else since it began.
+    pub fn rates(&self, now: Instant) -> [f64; 2] {
+        let mut pace = lock(&self.pace);
+        let since = pace.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        if pace.at.is_some() && since < PACED_OVER {
+            return pace.rates;
+        }
+        let counts = [self.messages_out.load(Relaxed), self.messages_in.load(Relaxed)];
+        if !since.is_zero() {
+            let rate =
+                |at: usize| counts[at].saturating_sub(pace.counts[at]) as f64 / since.as_secs_f64();
+            pace.rates = [rate(0), rate(1)];
+        }
+        (pace.at, pace.counts) = (Some(now), counts);
+        pace.rates
+    }
+
+    pub fn count_out(&self, bytes: usize) {
+        self.messages_out.fetch_add(1, Relaxed);
+        self.bytes_out.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub fn count_in(&self, bytes: usize) {
+        self.messages_in.fetch_add(1, Relaxed);
+        self.bytes_in.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Counts an echo, which is not a loss.
+    pub fn count_echo(&self) {
+        self.losses[LinkDropReason::Echo as usize].fetch_add(1, Relaxed);
+    }
+
+    /// `about` is the message's topic, or what the other side says of it.
+    pub fn count_drop(&self, link: &str, loss: LinkDropReason, about: &str) {
+        self.count_drops(link, loss, about, 1);
+    }
+
+    pub fn count_drops(&self, link: &str, loss: LinkDropReason, about: &str, times: u64) {
+        if times == 0 {
+            return;
+        }
+        self.losses[loss as usize].fetch_add(times, Relaxed);
+        let (kind, reason) = (self.kind, LOSSES[loss as usize]);
+        let (link, about) = (link.to_string(), about.to_string());
+        self.noted[loss as usize].log(times, move |count| match kind {
+            LinkKind::Bridge => {
+                warn!(
+                    target: "godwit::bridge", bridge = link, reason, about, count,
+                    "not passed on"
+                );
+            }
+            LinkKind::Gateway => {
+                warn!(
+                    target: "godwit::gateway", gateway = link, reason, about, count,
+                    "not passed on"
+                );
+            }
+            LinkKind::Sink => {
+                warn!(
+                    target: "godwit::sink", sink = link, reason, about, count, "not passed on"
+                );
+            }
+        });
+    }
+
+    pub fn record_failure(&self, link: &str, why: String) {
+        match self.kind {
+            LinkKind::Bridge => warn!(target: "godwit::bridge", bridge = link, "{why}"),
+            LinkKind::Gateway => warn!(target: "godwit::gateway", gateway = link, "{why}"),
+            LinkKind::Sink => warn!(target: "godwit::sink", sink = link, "{why}"),
+        }
+        self.set_error(why);
+    }
+
+    pub fn set_error(&self, why: String) {
+        *lock(&self.last_error) = why;
+    }
+
+    pub fn last_error(&self) -> String {
+        lock(&self.last_error).clone()
+    }
+
+    /// By their names, those that a link of this kind may have.
+    pub fn drop_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let count = move |loss: &LinkDropReason| {
+            let at = *loss as usize;
+            (LOSSES[at], self.losses[at].load(Relaxed))
+        };
+        let all = match self.kind {
+            LinkKind::Bridge => OF_BRIDGES,
+            LinkKind::Gateway => OF_GATEWAYS,
+            LinkKind::Sink => OF_SINKS,
+        };
+        all.iter().map(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_of_the_time_since_they_were_asked_for() {
+        let metrics = LinkMetrics::for_kind(LinkKind::Bridge);
+        let begun = Instant::now();
+        let at = |ms: u64| begun + Duration::from_millis(ms);
+        assert_eq!(metrics.rates(at(1000)), [0.0; 2]);
+        (0..30).for_each(|_| metrics.count_out(1));
+        (0..5).for_each(|_| metrics.count_in(1));
+        assert_eq!(metrics.rates(at(1400)), [0.0; 2], "it is too soon");
+        assert_eq!(metrics.rates(at(3000)), [15.0, 2.5]);
+        assert_eq!(metrics.rates(at(3100)), [15.0, 2.5], "whoever asks beside hears the same");
+        assert_eq!(metrics.rates(at(4000)), [0.0; 2]);
+    }
+}

@@ -1,0 +1,106 @@
+//! Options that bridges, gateways and sinks have alike: their rows, and how they fit each other.
+//! What only some words of differ says them itself.
+
+use config::row::{OptionRow, count};
+use config::value::{OptionKind, OptionValue};
+use std::path::PathBuf;
+
+/// TLS options of a link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkTlsSettings {
+    pub authorities: PathBuf,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    pub alpn: Vec<String>,
+    pub server_name: String,
+}
+
+/// Stores the value of a row.
+type RowSetter<S> = fn(&mut S, &OptionValue);
+
+pub const ANY: OptionKind = OptionKind::Text { of: "text", check: |_| Ok(()) };
+pub const PATH: OptionKind = OptionKind::Text { of: "a path", check: |_| Ok(()) };
+
+/// Options of the session here that a link may have for itself, ...
+pub const LIMIT_KEYS: &[&str] = &[
+    "queue.age_s_max",
+    "queue.bytes_max",
+    "queue.messages_max",
+    "queue.policy",
+    "queue.qos0",
+    "session.inflight_max",
+];
+/// ... and the first ones of them, all about the queue, for a link whose batches say how much is
+/// under way.
+#[cfg(feature = "sink")]
+pub const QUEUE_KEYS: &[&str] = LIMIT_KEYS.split_at(5).0;
+
+impl LinkTlsSettings {
+    /// `whose` are the servers that speak it.
+    pub fn check(&self, is_spoken: bool, whose: &str) -> Result<(), String> {
+        let is_empty = |path: &PathBuf| path.as_os_str().is_empty();
+        if is_empty(&self.certificate) != is_empty(&self.key) {
+            return Err("tls.certificate and tls.key go together".to_string());
+        }
+        if is_spoken || (is_empty(&self.authorities) && is_empty(&self.key)) {
+            return Ok(());
+        }
+        Err(format!("tls options are for {whose}"))
+    }
+}
+
+/// Whether the waits between two attempts fit each other.
+pub fn check_retry(min_ms: u32, max_s: u32) -> Result<(), String> {
+    match u64::from(min_ms) > u64::from(max_s) * 1000 {
+        true => Err("retry_min_ms is more than retry_max_s".to_string()),
+        false => Ok(()),
+    }
+}
+
+pub const fn retry_min_ms<S>(short: &'static str, set: RowSetter<S>) -> OptionRow<S> {
+    OptionRow {
+        key: "retry_min_ms",
+        kind: count(10, 3_600_000, "milliseconds"),
+        default: "500",
+        live: true,
+        short,
+        long: "Each further one is twice as long, by a random part shorter, up to `retry_max_s`.",
+        source: "",
+        set,
+    }
+}
+
+pub const fn retry_max_s<S>(
+    short: &'static str,
+    long: &'static str,
+    set: RowSetter<S>,
+) -> OptionRow<S> {
+    let kind = count(1, 86_400, "seconds");
+    OptionRow { key: "retry_max_s", kind, default: "30", live: true, short, long, source: "", set }
+}
+
+const fn file<S>(
+    key: &'static str,
+    short: &'static str,
+    long: &'static str,
+    set: RowSetter<S>,
+) -> OptionRow<S> {
+    OptionRow { key, kind: PATH, default: "", live: true, short, long, source: "", set }
+}
+
+pub const fn tls_ca<S>(short: &'static str, long: &'static str, set: RowSetter<S>) -> OptionRow<S> {
+    file("tls.ca", short, long, set)
+}
+
+pub const fn tls_certificate<S>(set: RowSetter<S>) -> OptionRow<S> {
+    let short = "our own certificate, PEM, with the chain below it; needs tls.key";
+    file("tls.certificate", short, "", set)
+}
+
+pub const fn tls_key<S>(set: RowSetter<S>) -> OptionRow<S> {
+    file("tls.key", "its private key, PEM", "", set)
+}
+
+/// Text on the default of trusted CAs.
+pub const HOST_CAS: &str =
+    "Empty are those that this host trusts. There is no way to trust everyone.";

@@ -1,0 +1,264 @@
+//! What a sink hands on: a message, or an event. Its fields are what templates have names for.
+
+use crate::local_session::row_name;
+use mqtt::{PacketId, Properties, PropertiesBuf, Property, Publish, QoS};
+use serde_json::Value as Json;
+use std::borrow::Cow;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The `${event}` of what clients publish.
+pub const PUBLISHED: &str = "message.publish";
+
+#[derive(Debug, Default)]
+pub struct SinkMessage {
+    /// Empty of an event.
+    pub topic: String,
+    pub payload: Vec<u8>,
+    pub qos: QoS,
+    pub retain: bool,
+    /// When the sink took it.
+    pub timestamp_ms: u64,
+    /// Time of receipt in nanoseconds, different for every message: time-series databases tell
+    /// points apart by it.
+    pub taken_ns: u64,
+    pub properties: PropertiesBuf,
+    /// Present exactly where somebody waits for an acknowledgement.
+    pub packet_id: Option<PacketId>,
+    /// Name of the event, and the client that it is about.
+    pub event: Option<&'static str>,
+    pub client_id: Option<String>,
+    pub(super) json: OnceLock<Option<Json>>,
+}
+
+/// A value of a message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MessageValue<'a> {
+    Nothing,
+    Bool(bool),
+    Number(u64),
+    /// Text, or bytes that are none.
+    Bytes(Cow<'a, [u8]>),
+    Json(&'a Json),
+}
+
+/// A field that a template may name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MessageField {
+    ClientId,
+    Event,
+    /// A level of the topic, from 0 on.
+    Level(usize),
+    /// Steps into the payload, where that is JSON; without steps all of it.
+    Payload(Vec<String>),
+    Property(PropertyField),
+    QoS,
+    Retain,
+    Timestamp,
+    Topic,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PropertyField {
+    ContentType,
+    CorrelationData,
+    ExpiryInterval,
+    FormatIndicator,
+    ResponseTopic,
+    User(String),
+}
+
+impl SinkMessage {
+    pub fn from_publish(publish: &Publish<'_>, timestamp_ms: u64) -> SinkMessage {
+        let mut properties = PropertiesBuf::default();
+        for property in publish.properties.iter() {
+            // It says which subscription it came by, which nobody asked for.
+            if !matches!(property, Property::SubscriptionIdentifier(_)) {
+                properties.push(property);
+            }
+        }
+        SinkMessage {
+            topic: row_name(publish.topic).unwrap_or(publish.topic).into(),
+            payload: publish.payload.into(),
+            qos: publish.qos,
+            retain: publish.retain,
+            packet_id: publish.packet_id,
+            timestamp_ms,
+            taken_ns: monotonic_ns(timestamp_ms),
+            properties,
+            ..SinkMessage::default()
+        }
+    }
+
+    pub fn from_event(
+        event: &'static str,
+        client_id: &str,
+        body: &Json,
+        timestamp_ms: u64,
+    ) -> SinkMessage {
+        SinkMessage {
+            event: Some(event),
+            client_id: Some(client_id.into()),
+            payload: body.to_string().into_bytes(),
+            timestamp_ms,
+            taken_ns: monotonic_ns(timestamp_ms),
+            ..SinkMessage::default()
+        }
+    }
+
+    /// Returns the size of the message in a batch.
+    pub fn size_bytes(&self) -> usize {
+        self.topic.len() + self.payload.len() + self.properties.as_properties().as_bytes().len()
+    }
+
+    pub fn value(&self, field: &MessageField) -> MessageValue<'_> {
+        let text = |text: &'_ str| -> MessageValue<'_> {
+            MessageValue::Bytes(text.as_bytes().to_vec().into())
+        };
+        match field {
+            MessageField::ClientId => self.client_id.as_deref().map_or(MessageValue::Nothing, text),
+            MessageField::Event => text(self.event.unwrap_or(PUBLISHED)),
+            MessageField::Level(at) => match self.topic.split('/').nth(*at) {
+                Some(level) if self.event.is_none() => MessageValue::Bytes(level.as_bytes().into()),
+                _ => MessageValue::Nothing,
+            },
+            MessageField::Payload(steps) if steps.is_empty() => {
+                MessageValue::Bytes(self.payload.as_slice().into())
+            }
+            MessageField::Payload(steps) => self.payload_value(steps),
+            MessageField::Property(named) => named.find_in(self.properties.as_properties()),
+            MessageField::QoS => MessageValue::Number(self.qos as u64),
+            MessageField::Retain => MessageValue::Bool(self.retain),
+            MessageField::Timestamp => MessageValue::Number(self.timestamp_ms),
+            MessageField::Topic if self.event.is_some() => MessageValue::Nothing,
+            MessageField::Topic => MessageValue::Bytes(self.topic.as_bytes().into()),
+        }
+    }
+
+    /// The payload, where it is JSON.
+    pub fn json(&self) -> Option<&Json> {
+        self.json.get_or_init(|| serde_json::from_slice(&self.payload).ok()).as_ref()
+    }
+
+    fn payload_value(&self, steps: &[String]) -> MessageValue<'_> {
+        let mut at = self.json();
+        for step in steps {
+            at = at.and_then(|at| match at {
+                Json::Array(all) => all.get(step.parse::<usize>().ok()?),
+                other => other.get(step),
+            });
+        }
+        match at {
+            None | Some(Json::Null) => MessageValue::Nothing,
+            Some(Json::Bool(is)) => MessageValue::Bool(*is),
+            Some(Json::String(text)) => MessageValue::Bytes(text.as_bytes().into()),
+            Some(other) => MessageValue::Json(other),
+        }
+    }
+}
+
+/// A clock that is put back by less is waited for.
+const PUT_BACK_NS: u64 = 60_000_000_000;
+
+/// Also where the clock stands or is put back by a little.
+fn monotonic_ns(timestamp_ms: u64) -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now = timestamp_ms.saturating_mul(1_000_000);
+    // By so much that it was wrong before.
+    let is_put_back = |last: u64| last.saturating_sub(now) > PUT_BACK_NS;
+    let next = |last: u64| if is_put_back(last) { now } else { (last + 1).max(now) };
+    let last = LAST.fetch_update(Relaxed, Relaxed, |last| Some(next(last)));
+    last.map_or_else(next, next)
+}
+
+impl PropertyField {
+    fn find_in<'a>(&self, properties: Properties<'a>) -> MessageValue<'a> {
+        let found = properties.iter().find_map(|property| match (self, property) {
+            (PropertyField::ContentType, Property::ContentType(text))
+            | (PropertyField::ResponseTopic, Property::ResponseTopic(text)) => {
+                Some(MessageValue::Bytes(text.as_bytes().into()))
+            }
+            (PropertyField::CorrelationData, Property::CorrelationData(bytes)) => {
+                Some(MessageValue::Bytes(bytes.into()))
+            }
+            (PropertyField::ExpiryInterval, Property::MessageExpiryInterval(seconds)) => {
+                Some(MessageValue::Number(seconds.into()))
+            }
+            (PropertyField::FormatIndicator, Property::PayloadFormatIndicator(what)) => {
+                Some(MessageValue::Number(what.into()))
+            }
+            (PropertyField::User(name), Property::UserProperty(key, value)) if key == name => {
+                Some(MessageValue::Bytes(value.as_bytes().into()))
+            }
+            _ => None,
+        });
+        found.unwrap_or(MessageValue::Nothing)
+    }
+}
+
+impl MessageField {
+    pub fn parse(name: &str) -> Result<MessageField, String> {
+        let (root, rest) = name.split_at(name.find(['.', '[']).unwrap_or(name.len()));
+        let steps =
+            parse_steps(rest).ok_or_else(|| format!("${{{name}}} is no placeholder{SHAPE}"))?;
+        match (root, &steps[..]) {
+            ("clientid", []) => Ok(MessageField::ClientId),
+            ("event", []) => Ok(MessageField::Event),
+            ("payload", _) => Ok(MessageField::Payload(steps)),
+            ("qos", []) => Ok(MessageField::QoS),
+            ("retain", []) => Ok(MessageField::Retain),
+            ("timestamp_ms", []) => Ok(MessageField::Timestamp),
+            ("topic", []) => Ok(MessageField::Topic),
+            ("topic", [level]) if rest.starts_with('[') => match level.parse::<usize>() {
+                Ok(level) if level > 0 => Ok(MessageField::Level(level - 1)),
+                _ => Err(format!("${{{name}}}: levels are counted from 1 on, use ${{topic[1]}}")),
+            },
+            ("properties", [group, key]) if group == "user" => {
+                Ok(MessageField::Property(PropertyField::User(key.clone())))
+            }
+            ("properties", [name]) => match PROPERTIES.iter().find(|(known, _)| known == name) {
+                Some((_, named)) => Ok(MessageField::Property(named.clone())),
+                None => {
+                    let known: Vec<&str> = PROPERTIES.iter().map(|(known, _)| *known).collect();
+                    Err(format!(
+                        "there is no property {name}, use {} or user.NAME",
+                        known.join(", ")
+                    ))
+                }
+            },
+            _ => Err(format!("${{{name}}} is no placeholder{SHAPE}")),
+        }
+    }
+}
+
+const SHAPE: &str = ", use ${topic} ${topic[1]} ${payload} ${payload.a.b[0]} ${qos} ${retain} \
+                     ${timestamp_ms} ${clientid} ${event} ${properties.content_type} or \
+                     ${properties.user.NAME}";
+
+const PROPERTIES: &[(&str, PropertyField)] = &[
+    ("content_type", PropertyField::ContentType),
+    ("correlation_data", PropertyField::CorrelationData),
+    ("message_expiry_interval", PropertyField::ExpiryInterval),
+    ("payload_format_indicator", PropertyField::FormatIndicator),
+    ("response_topic", PropertyField::ResponseTopic),
+];
+
+/// `.a.b[0]`
+fn parse_steps(mut rest: &str) -> Option<Vec<String>> {
+    let mut steps = Vec::new();
+    while !rest.is_empty() {
+        let (step, after) = match rest.strip_prefix('[') {
+            Some(inside) => inside.split_once(']')?,
+            None => {
+                let inside = rest.strip_prefix('.')?;
+                inside.split_at(inside.find(['.', '[']).unwrap_or(inside.len()))
+            }
+        };
+        if step.is_empty() {
+            return None;
+        }
+        steps.push(step.to_string());
+        rest = after;
+    }
+    Some(steps)
+}

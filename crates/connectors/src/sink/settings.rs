@@ -1,0 +1,420 @@
+//! Options of a `[[sink]]`: a table as the other options have one, and what its rows come to.
+
+use super::columns::{self, SinkColumns};
+use super::influx::InfluxLines;
+use super::influx_time::PointTime;
+use super::kafka::KafkaSettings;
+use super::kafka::options::KafkaOptions;
+use super::message::MessageField;
+use super::nats::NatsSettings;
+use super::nats::options::NatsOptions;
+use super::parquet::{ParquetColumnType, check_types, parse_type};
+use super::redis_stream::RedisStreamSettings;
+use super::sql::SqlSinkSettings;
+use super::sqlite::SqliteSettings;
+use super::template::{SinkTemplate, ValueEncoding};
+use super::webhook::{RequestBatching, WebhookBody, WebhookSettings};
+use crate::LinkKind;
+use crate::option_rows::{LinkTlsSettings, check_retry};
+use broker::authentication::SecretBytes;
+use net::http_client;
+use net::redis;
+use net::server_url::ServerUrl;
+use net::sql::SqlDatabase;
+use net::sql::{mysql, postgres};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use super::rows::ROWS;
+
+/// Settings of a sink.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SinkSettings {
+    pub name: Arc<str>,
+    pub filters: Vec<String>,
+    /// Rules send to it.
+    pub takes_rows: bool,
+    pub takes_retained: bool,
+    /// By their names.
+    pub events: Vec<String>,
+    pub events_max: usize,
+    pub batch: BatchLimits,
+    pub timeout_ms: u32,
+    pub retry_min_ms: u32,
+    pub retry_max_s: u32,
+    pub refused_tries: u32,
+    /// Waits for somebody who looks at it, where others pass over what is refused.
+    pub refused_stops: bool,
+    pub tls: LinkTlsSettings,
+    pub(super) given: SinkTargetOptions,
+    pub target: SinkTarget,
+    /// Limits of its session here.
+    pub limits: Arc<broker::BrokerOptions>,
+}
+
+/// When what was gathered goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchLimits {
+    pub messages_max: u32,
+    pub bytes_max: u32,
+    pub wait_ms: u32,
+}
+
+/// Values of the option rows about the destination.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SinkTargetOptions {
+    pub(super) columns: Vec<String>,
+    pub(super) file: FileSinkSettings,
+    pub(super) file_path: String,
+    pub(super) file_types: Vec<String>,
+    pub(super) file_is_parquet: bool,
+    pub(super) url: String,
+    pub(super) method: String,
+    pub(super) headers: Vec<(String, SecretBytes)>,
+    pub(super) content_type: String,
+    pub(super) body: String,
+    pub(super) together: RequestBatching,
+    pub(super) refused_statuses: Vec<u16>,
+    pub(super) influx: InfluxOptions,
+    pub(super) kafka: KafkaOptions,
+    pub(super) nats: NatsOptions,
+    pub(super) redis: String,
+    pub(super) redis_key: String,
+    pub(super) redis_entries_max: u64,
+    pub(super) sql: String,
+    pub(super) statement: String,
+    pub(super) setup: Vec<String>,
+    pub(super) sql_tls: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct InfluxOptions {
+    pub(super) url: String,
+    pub(super) token: Option<SecretBytes>,
+    pub(super) measurement: String,
+    pub(super) tags: Vec<String>,
+    pub(super) fields: Vec<String>,
+    pub(super) time: String,
+    pub(super) time_unit: String,
+}
+
+/// Destination of a sink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SinkTarget {
+    Files(FileSinkSettings),
+    Kafka(KafkaSettings),
+    Mysql(SqlSinkSettings),
+    Nats(NatsSettings),
+    Parquet(FileSinkSettings),
+    Postgres(SqlSinkSettings),
+    Sqlite(SqliteSettings),
+    Stream(RedisStreamSettings),
+    Web(WebhookSettings),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileSinkSettings {
+    pub(super) path: SinkTemplate,
+    pub(super) format: FileFormat,
+    pub(super) columns: SinkColumns,
+    /// Types of Parquet columns; a column without an entry is text.
+    pub(super) types: Vec<(String, ParquetColumnType)>,
+    /// 0 is never.
+    pub(super) rotate_bytes: u64,
+    pub(super) rotate_s: u32,
+    /// 0 is all.
+    pub(super) keep: u32,
+    pub(super) sync: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileFormat {
+    Csv,
+    #[default]
+    Json,
+}
+
+/// A statement for each message, whose values travel beside it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InsertStatement {
+    pub(super) text: String,
+    pub(super) fields: Vec<MessageField>,
+    /// Statements that come before the first.
+    pub(super) setup: Vec<String>,
+}
+
+impl Default for SinkTarget {
+    fn default() -> SinkTarget {
+        SinkTarget::Files(FileSinkSettings::default())
+    }
+}
+
+pub(super) const SQLITE: &str = "sqlite:";
+const SERVERS: &[&str] = &["postgres", "postgresql", "mysql", "mariadb"];
+
+impl SinkSettings {
+    /// Whether the other one is the same sink: limits of its queue change without it.
+    pub fn is_same(&self, other: &SinkSettings) -> bool {
+        let limits = |one: &SinkSettings| (one.limits.inflight_max, one.limits.packet_bytes_max);
+        let plain = |one: &SinkSettings| SinkSettings { limits: Arc::default(), ..one.clone() };
+        plain(self) == plain(other) && limits(self) == limits(other)
+    }
+
+    /// Returns the client id of the local session.
+    pub fn link_id(&self) -> String {
+        LinkKind::Sink.link_id(&self.name)
+    }
+
+    /// Whether something at the other end has a certificate.
+    pub fn uses_tls(&self) -> bool {
+        match &self.target {
+            SinkTarget::Mysql(_) | SinkTarget::Postgres(_) => self.given.sql_tls,
+            SinkTarget::Kafka(kafka) => kafka.has_tls,
+            SinkTarget::Nats(nats) => nats.servers[0].scheme == "tls",
+            SinkTarget::Stream(stream) => stream.url.scheme == "rediss",
+            SinkTarget::Web(web) => web.url.scheme == "https",
+            SinkTarget::Files(_) | SinkTarget::Parquet(_) | SinkTarget::Sqlite(_) => false,
+        }
+    }
+
+    /// Returns the path of its files as the options give it, made absolute, so that two ways to
+    /// write one path are equal.
+    pub fn file_path(&self) -> Option<PathBuf> {
+        let given = &self.given.file_path;
+        let is_file = matches!(&self.target, SinkTarget::Files(_) | SinkTarget::Parquet(_));
+        is_file.then(|| std::path::absolute(given).unwrap_or_else(|_| given.into()))
+    }
+
+    /// So that one batch can be gathered while another is under way.
+    pub fn inflight_max(&self) -> u16 {
+        u16::try_from(2 * self.batch.messages_max).unwrap_or(u16::MAX)
+    }
+
+    /// Resolves the rows to settings, or returns which row is missing.
+    pub fn resolve_options(&mut self) -> Result<(), String> {
+        let given = &self.given;
+        let named = [
+            !given.file_path.is_empty(),
+            !given.url.is_empty(),
+            !given.influx.url.is_empty(),
+            !given.kafka.servers.is_empty(),
+            !given.nats.url.is_empty(),
+            !given.redis.is_empty(),
+            !given.sql.is_empty(),
+        ];
+        let several = "a sink leads to one place: give it one of file.path, http.url, \
+                       influx.url, kafka.servers, nats.url, redis.url and sql.url";
+        if named.iter().filter(|is_named| **is_named).count() != 1 {
+            return Err(several.to_string());
+        }
+        check_retry(self.retry_min_ms, self.retry_max_s)?;
+        self.target = if !given.file_path.is_empty() {
+            given.file_target()?
+        } else if !given.url.is_empty() {
+            given.webhook_target()?
+        } else if !given.influx.url.is_empty() {
+            given.influx.build_target(&given.refused_statuses)?
+        } else if !given.kafka.servers.is_empty() {
+            given.kafka.build_target(self.timeout_ms)?
+        } else if !given.nats.url.is_empty() {
+            given.nats.build_target()?
+        } else if !given.redis.is_empty() {
+            given.stream_target()?
+        } else {
+            given.database_target()?
+        };
+        Ok(())
+    }
+}
+
+impl SinkTargetOptions {
+    fn file_target(&self) -> Result<SinkTarget, String> {
+        let (path, columns) =
+            (SinkTemplate::parse(&self.file_path)?, SinkColumns::parse(&self.columns)?);
+        let types = self.file_types.iter().map(|text| parse_type(text));
+        let types = types.collect::<Result<Vec<_>, _>>()?;
+        let is_typed = !types.is_empty();
+        let files = FileSinkSettings { path, columns, types, ..self.file.clone() };
+        match (self.file_is_parquet, is_typed) {
+            (true, _) => check_types(&files).map(|()| SinkTarget::Parquet(files)),
+            (false, false) => Ok(SinkTarget::Files(files)),
+            (false, true) => Err("file.types are of file.format = \"parquet\"".to_string()),
+        }
+    }
+
+    fn webhook_target(&self) -> Result<SinkTarget, String> {
+        let kind = self.content_type.to_ascii_lowercase();
+        let tongue = match () {
+            () if kind.contains("json") => ValueEncoding::Json,
+            () if kind.contains("form-urlencoded") => ValueEncoding::Url,
+            () => ValueEncoding::Plain,
+        };
+        let body = match self.body.is_empty() {
+            true => WebhookBody::Columns(SinkColumns::parse(&self.columns)?),
+            false => WebhookBody::Template(SinkTemplate::parse(&self.body)?),
+        };
+        match &body {
+            WebhookBody::Template(template) if tongue == ValueEncoding::Json => {
+                template.check_json().map_err(|why| format!("http.body: {why}"))?;
+            }
+            WebhookBody::Template(_) if self.together == RequestBatching::Array => {
+                let why = "http.batch = \"array\" is JSON: use \"lines\" or \"alone\"";
+                return Err(why.to_string());
+            }
+            WebhookBody::Columns(_) if tongue != ValueEncoding::Json => {
+                return Err("without http.body it is JSON: let http.content_type say so".into());
+            }
+            _ => {}
+        }
+        let mut headers = self.headers.clone();
+        let kind = SecretBytes(self.content_type.as_bytes().into());
+        headers.push(("content-type".into(), kind));
+        let url = ServerUrl::parse(&self.url, http_client::SCHEMES)?;
+        let (method, together) = (self.method.clone(), self.together);
+        let refused = self.refused_statuses.clone();
+        Ok(SinkTarget::Web(WebhookSettings {
+            url,
+            method,
+            headers,
+            body,
+            tongue,
+            together,
+            refused,
+        }))
+    }
+
+    fn stream_target(&self) -> Result<SinkTarget, String> {
+        if self.redis_key.is_empty() {
+            return Err("redis.url needs redis.key, which names the stream".to_string());
+        }
+        let (url, key) =
+            (ServerUrl::parse(&self.redis, redis::SCHEMES)?, SinkTemplate::parse(&self.redis_key)?);
+        let fields = SinkColumns::parse(&self.columns)?;
+        if fields.is_empty() {
+            return Err("redis.url needs columns, which are an entry's fields".to_string());
+        }
+        let entries_max = self.redis_entries_max;
+        Ok(SinkTarget::Stream(RedisStreamSettings { url, key, fields, entries_max }))
+    }
+
+    fn database_target(&self) -> Result<SinkTarget, String> {
+        if let Some(path) = self.sql.strip_prefix(SQLITE) {
+            let (path, insertion) =
+                (PathBuf::from(path), self.insert_statement(|n| format!("?{n}"))?);
+            return Ok(SinkTarget::Sqlite(SqliteSettings { path, insertion }));
+        }
+        let url = ServerUrl::parse(&self.sql, SERVERS)?;
+        match url.scheme.as_str() {
+            "postgres" | "postgresql" => {
+                let insertion = self.insert_statement(postgres::PostgresDatabase::placeholder)?;
+                Ok(SinkTarget::Postgres(SqlSinkSettings { url, insertion }))
+            }
+            _ => {
+                let insertion = self.insert_statement(mysql::MysqlDatabase::placeholder)?;
+                Ok(SinkTarget::Mysql(SqlSinkSettings { url, insertion }))
+            }
+        }
+    }
+
+    fn insert_statement(&self, mark: fn(usize) -> String) -> Result<InsertStatement, String> {
+        if self.statement.is_empty() {
+            return Err("sql.url needs sql.statement, which inserts one message".to_string());
+        }
+        let (text, fields) = SinkTemplate::parse(&self.statement)?.bind(mark)?;
+        Ok(InsertStatement { text, fields, setup: self.setup.clone() })
+    }
+}
+
+impl InfluxOptions {
+    fn build_target(&self, refused: &[u16]) -> Result<SinkTarget, String> {
+        if self.measurement.is_empty() || self.fields.is_empty() {
+            return Err("influx.url needs influx.measurement and influx.fields".to_string());
+        }
+        let time = PointTime::parse(&self.time, &self.time_unit)?;
+        let lines = InfluxLines::parse(&self.measurement, &self.tags, &self.fields, time)?;
+        let url = influx_url(&self.url)?;
+        let kind =
+            ("content-type".to_string(), SecretBytes(b"text/plain; charset=utf-8"[..].into()));
+        let mut headers = vec![kind];
+        if let Some(token) = &self.token {
+            if url.user.is_some() {
+                return Err("influx.token and a user in influx.url: use one of them".to_string());
+            }
+            let token = [b"Token ", &token.0[..]].concat();
+            headers.push(("authorization".to_string(), SecretBytes(token.into())));
+        }
+        let (method, body) = ("POST".to_string(), WebhookBody::Lines(lines));
+        let (tongue, together, refused) =
+            (ValueEncoding::Plain, RequestBatching::Lines, refused.to_vec());
+        Ok(SinkTarget::Web(WebhookSettings {
+            url,
+            method,
+            headers,
+            body,
+            tongue,
+            together,
+            refused,
+        }))
+    }
+}
+
+/// Parses the URL of InfluxDB, also for the check of the option.
+pub(super) fn influx_url(text: &str) -> Result<ServerUrl, String> {
+    let url = ServerUrl::parse(text, http_client::SCHEMES)?;
+    match url.path.split_once('?') {
+        Some((_, query)) if query.contains("precision=") => {
+            Err("precision is ours to say, it is nanoseconds: leave it out".to_string())
+        }
+        Some((path, _)) if path.ends_with("/write") => Ok(url),
+        _ => Err("no place to write to, use http://HOST:8086/write?db=NAME, or \
+                  http://HOST:8086/api/v2/write?org=ORG&bucket=BUCKET"
+            .to_string()),
+    }
+}
+
+/// Checks the URL of a database.
+pub(super) fn check_database(text: &str) -> Result<(), String> {
+    match text.strip_prefix(SQLITE) {
+        _ if text.is_empty() => Ok(()),
+        Some("") => Err("sqlite: needs a path, use sqlite:/var/lib/messages.db".to_string()),
+        Some(_) => Ok(()),
+        None => {
+            ServerUrl::parse(text, SERVERS).map(drop).map_err(|why| format!("{why} or sqlite:PATH"))
+        }
+    }
+}
+
+pub(super) fn check_template(text: &str) -> Result<(), String> {
+    SinkTemplate::parse(text).map(drop)
+}
+
+pub(super) fn check_point_time(text: &str) -> Result<(), String> {
+    PointTime::parse(text, "").map(drop)
+}
+
+pub(super) fn check_type(text: &str) -> Result<(), String> {
+    parse_type(text).map(drop)
+}
+
+pub(super) fn check_column(text: &str) -> Result<(), String> {
+    columns::parse(text).map(drop)
+}
+
+/// For logs: where, and nothing more.
+impl fmt::Display for SinkTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SinkTarget::Files(files) | SinkTarget::Parquet(files) => match files.path.only_text() {
+                Some(path) => f.write_str(&path),
+                None => f.write_str("files"),
+            },
+            SinkTarget::Mysql(sql) | SinkTarget::Postgres(sql) => write!(f, "{}", sql.url),
+            SinkTarget::Kafka(kafka) => write!(f, "{kafka}"),
+            SinkTarget::Nats(nats) => write!(f, "{nats}"),
+            SinkTarget::Sqlite(sqlite) => write!(f, "{SQLITE}{}", sqlite.path.display()),
+            SinkTarget::Stream(stream) => write!(f, "{}", stream.url),
+            SinkTarget::Web(web) => write!(f, "{}", web.url),
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Text with places for what is known of a message. A value never becomes part of the text's
+//! language: it is escaped as the text's kind has it, or bound beside it.
+//!
+//! What is no UTF-8 is written as a data URL (RFC 2397), `data:;base64,...`, wherever text is.
+
+use super::message::{MessageField, MessageValue, SinkMessage};
+use crate::placeholders::{PlaceholderPart, parts};
+use base64ct::{Base64, Encoding};
+use net::server_url::percent_encode;
+use net::sql::{BOUND, quote_after};
+use std::borrow::Cow;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SinkTemplate {
+    pieces: Vec<SinkTemplatePart>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SinkTemplatePart {
+    Text(String),
+    /// `is_inside` where JSON has it within quotes.
+    Field {
+        field: MessageField,
+        is_inside: bool,
+    },
+}
+
+/// Encoding of values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ValueEncoding {
+    /// As JSON; in quotes without quotes of their own.
+    #[default]
+    Json,
+    /// Percent-encoded.
+    Url,
+    Plain,
+    /// As they are, bytes that are no text among them.
+    Bytes,
+}
+
+impl SinkTemplate {
+    pub fn parse(text: &str) -> Result<SinkTemplate, String> {
+        let (mut pieces, mut is_inside) = (Vec::new(), false);
+        for part in parts(text)? {
+            match part {
+                PlaceholderPart::Text(text) => {
+                    is_inside = in_string_after(is_inside, text);
+                    pieces.push(SinkTemplatePart::Text(text.into()));
+                }
+                PlaceholderPart::Name(name) => {
+                    pieces.push(SinkTemplatePart::Field {
+                        field: MessageField::parse(name)?,
+                        is_inside,
+                    });
+                }
+            }
+        }
+        Ok(SinkTemplate { pieces })
+    }
+
+    /// Whether it is JSON, whatever the values are.
+    pub fn check_json(&self) -> Result<(), String> {
+        let mut sample = String::new();
+        for piece in &self.pieces {
+            sample.push_str(match piece {
+                SinkTemplatePart::Text(text) => text,
+                SinkTemplatePart::Field { is_inside: true, .. } => "x",
+                SinkTemplatePart::Field { .. } => "0",
+            });
+        }
+        let read = serde_json::from_str::<serde_json::Value>(&sample);
+        read.map(drop).map_err(|error| format!("not JSON once it is filled: {error}"))
+    }
+
+    pub fn fill(&self, message: &SinkMessage, tongue: ValueEncoding, out: &mut Vec<u8>) {
+        for piece in &self.pieces {
+            match piece {
+                SinkTemplatePart::Text(text) => out.extend_from_slice(text.as_bytes()),
+                SinkTemplatePart::Field { field, is_inside } => match tongue {
+                    ValueEncoding::Json if *is_inside => {
+                        let text = text_of(&message.value(field)).into_owned();
+                        let quoted = serde_json::Value::String(text).to_string();
+                        out.extend_from_slice(&quoted.as_bytes()[1..quoted.len() - 1]);
+                    }
+                    ValueEncoding::Json => json_of(message, field, out),
+                    ValueEncoding::Url => {
+                        let mut text = String::new();
+                        percent_encode(text_of(&message.value(field)).as_bytes(), &mut text);
+                        out.extend_from_slice(text.as_bytes());
+                    }
+                    ValueEncoding::Bytes => match message.value(field) {
+                        MessageValue::Bytes(bytes) => out.extend_from_slice(&bytes),
+                        value => out.extend_from_slice(text_of(&value).as_bytes()),
+                    },
+                    ValueEncoding::Plain => {
+                        out.extend_from_slice(text_of(&message.value(field)).as_bytes());
+                    }
+                },
+            }
+        }
+    }
+
+    /// As one value of JSON: what a single placeholder stands for, or a text.
+    pub fn fill_value(&self, message: &SinkMessage, out: &mut Vec<u8>) {
+        if let [SinkTemplatePart::Field { field, .. }] = &self.pieces[..] {
+            return json_of(message, field, out);
+        }
+        let mut text = Vec::new();
+        self.fill(message, ValueEncoding::Plain, &mut text);
+        let text = String::from_utf8_lossy(&text).into_owned();
+        out.extend_from_slice(serde_json::Value::String(text).to_string().as_bytes());
+    }
+
+    /// As it is where it is a single placeholder, or a text.
+    pub fn value<'a>(&self, message: &'a SinkMessage) -> MessageValue<'a> {
+        match self.only_field() {
+            Some(field) => message.value(field),
+            None => {
+                let mut text = Vec::new();
+                self.fill(message, ValueEncoding::Plain, &mut text);
+                MessageValue::Bytes(text.into())
+            }
+        }
+    }
+
+    /// A path below a folder: no value has a slash in it, or is a step upwards.
+    pub fn fill_path(&self, message: &SinkMessage) -> String {
+        self.fill_by(message, |_, value, path| push_segment(value, path))
+    }
+
+    /// Text with values as `push` writes them behind what is there already.
+    pub fn fill_by(
+        &self,
+        message: &SinkMessage,
+        push: impl Fn(&MessageField, &str, &mut String),
+    ) -> String {
+        let mut all = String::new();
+        for piece in &self.pieces {
+            match piece {
+                SinkTemplatePart::Text(text) => all.push_str(text),
+                SinkTemplatePart::Field { field, .. } => {
+                    push(field, &text_of(&message.value(field)), &mut all);
+                }
+            }
+        }
+        all
+    }
+
+    /// Whether every placeholder in it has a value. A JSON null is not a value.
+    pub fn has_all_values(&self, message: &SinkMessage) -> bool {
+        self.pieces.iter().all(|piece| match piece {
+            SinkTemplatePart::Text(_) => true,
+            SinkTemplatePart::Field { field, .. } => message.value(field) != MessageValue::Nothing,
+        })
+    }
+
+    /// Returns the placeholder if the template is a single one.
+    pub fn only_field(&self) -> Option<&MessageField> {
+        match &self.pieces[..] {
+            [SinkTemplatePart::Field { field, .. }] => Some(field),
+            _ => None,
+        }
+    }
+
+    /// The whole, where nothing of it comes from messages.
+    pub fn only_text(&self) -> Option<String> {
+        let text = |piece: &SinkTemplatePart| match piece {
+            SinkTemplatePart::Text(text) => Some(text.clone()),
+            SinkTemplatePart::Field { .. } => None,
+        };
+        self.pieces.iter().map(text).collect()
+    }
+
+    /// The text of a statement in which `mark` stands for each value, and the values beside it.
+    pub fn bind(&self, mark: fn(usize) -> String) -> Result<(String, Vec<MessageField>), String> {
+        let (mut statement, mut fields, mut quote) = (String::new(), Vec::new(), None);
+        for piece in &self.pieces {
+            match piece {
+                SinkTemplatePart::Text(text) => {
+                    quote = quote_after(quote, text);
+                    statement.push_str(text);
+                }
+                SinkTemplatePart::Field { .. } if quote.is_some() => return Err(BOUND.into()),
+                SinkTemplatePart::Field { field, .. } => {
+                    fields.push(field.clone());
+                    statement.push_str(&mark(fields.len()));
+                }
+            }
+        }
+        Ok((statement, fields))
+    }
+}
+
+/// Whether a string of JSON is open behind a text.
+fn in_string_after(mut is_inside: bool, text: &str) -> bool {
+    let mut is_escaped = false;
+    for byte in text.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_inside,
+            b'"' => is_inside = !is_inside,
+            _ => {}
+        }
+    }
+    is_inside
+}
+
+/// Returns a value as text; an absent one is empty.
+pub(crate) fn text_of<'a>(value: &MessageValue<'a>) -> Cow<'a, str> {
+    match value {
+        MessageValue::Nothing => "".into(),
+        MessageValue::Bool(is) => is.to_string().into(),
+        MessageValue::Number(number) => number.to_string().into(),
+        MessageValue::Json(json) => json.to_string().into(),
+        MessageValue::Bytes(Cow::Borrowed(bytes)) => match std::str::from_utf8(bytes) {
+            Ok(text) => text.into(),
+            Err(_) => url_of(bytes).into(),
+        },
+        MessageValue::Bytes(Cow::Owned(bytes)) => match std::str::from_utf8(bytes) {
+            Ok(text) => text.to_string().into(),
+            Err(_) => url_of(bytes).into(),
+        },
+    }
+}
+
+fn url_of(bytes: &[u8]) -> String {
+    format!("data:;base64,{}", Base64::encode_string(bytes))
+}
+
+/// A payload that is JSON stays what it is, in one line.
+fn json_of(message: &SinkMessage, field: &MessageField, out: &mut Vec<u8>) {
+    if matches!(field, MessageField::Payload(steps) if steps.is_empty()) && message.json().is_some()
+    {
+        // Line breaks stand between its tokens only: within strings they are escaped.
+        let in_line = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
+        out.extend(message.payload.trim_ascii().iter().map(in_line));
+        return;
+    }
+    match message.value(field) {
+        MessageValue::Nothing => out.extend_from_slice(b"null"),
+        value @ MessageValue::Bytes(_) => {
+            let text = serde_json::Value::String(text_of(&value).into_owned());
+            out.extend_from_slice(text.to_string().as_bytes());
+        }
+        value => out.extend_from_slice(text_of(&value).as_bytes()),
+    }
+}
+
+/// Appends a segment of a path, or a part of one. Only letters, digits, `-` and `_` stay, and a dot
+/// behind one of these.
+fn push_segment(value: &str, path: &mut String) {
+    let value = if value.is_empty() { "_" } else { value };
+    for byte in value.bytes().take(SEGMENT_BYTES_MAX) {
+        let follows = path.bytes().last().is_some_and(|last| last.is_ascii_alphanumeric());
+        match byte {
+            b'-' | b'_' => path.push(char::from(byte)),
+            b'.' if follows => path.push('.'),
+            _ if byte.is_ascii_alphanumeric() => path.push(char::from(byte)),
+            _ => path.push_str(&format!("%{byte:02X}")),
+        }
+    }
+}
+
+/// Three characters for each of them are a name that file systems take.
+const SEGMENT_BYTES_MAX: usize = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mqtt::{PropertiesBuf, Property};
+
+    fn message(topic: &str, payload: &[u8]) -> SinkMessage {
+        let mut properties = PropertiesBuf::default();
+        properties.push(Property::ContentType("a/b"));
+        properties.push(Property::UserProperty("k", "v\"v"));
+        let payload = payload.to_vec();
+        SinkMessage {
+            topic: topic.into(),
+            payload,
+            properties,
+            timestamp_ms: 7,
+            ..SinkMessage::default()
+        }
+    }
+
+    fn filled(text: &str, message: &SinkMessage, tongue: ValueEncoding) -> String {
+        let mut out = Vec::new();
+        SinkTemplate::parse(text).unwrap().fill(message, tongue, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_placeholder_stands_for_its_value() {
+        let one = message("a/b/c", br#"{"t":21.50,"on":true,"list":[{"x":"y"}],"none":null}"#);
+        for (text, expected) in [
+            ("${topic}|${topic[1]}|${topic[3]}|${topic[4]}", "a/b/c|a|c|"),
+            ("${payload.t} ${payload.on} ${payload.list[0].x}", "21.5 true y"),
+            ("${payload.list} ${payload.none}${payload.gone.far}", r#"[{"x":"y"}] "#),
+            ("${qos} ${retain} ${timestamp_ms}", "0 false 7"),
+            ("${properties.content_type} ${properties.user.k}", "a/b v\"v"),
+            ("${properties.user.none}${clientid}${event}", "message.publish"),
+        ] {
+            assert_eq!(filled(text, &one, ValueEncoding::Plain), expected, "{text}");
+        }
+        assert_eq!(filled("${payload.t}", &message("t", b"no JSON"), ValueEncoding::Plain), "");
+    }
+
+    #[test]
+    fn a_value_does_not_leave_its_place_in_json() {
+        let body =
+            r#"{"t":"${topic}","p":${payload},"q":${qos},"x":${payload.a},"s":"${payload}"}"#;
+        SinkTemplate::parse(body).unwrap().check_json().unwrap();
+        for payload in [
+            &b"\"},{\"evil\":\"1"[..],
+            b"{\"a\":\n[1,\r\n2]}",
+            b"\0\n\r\t\\\"",
+            b"\xff\xfe",
+            b"",
+            b"1e400",
+            "\u{2028}\u{fffd}".as_bytes(),
+        ] {
+            let one = message("a\"/\\b", payload);
+            let text = filled(body, &one, ValueEncoding::Json);
+            assert!(!text.contains('\n') && !text.contains('\r'), "{text}");
+            let read: serde_json::Value = serde_json::from_str(&text).expect(&text);
+            assert_eq!(read["t"], "a\"/\\b");
+            assert_eq!(read.as_object().unwrap().len(), 5, "{text}");
+            assert_eq!(read["s"], *text_of(&MessageValue::Bytes(payload.into())));
+        }
+        let wrong = SinkTemplate::parse("{\"a\":${payload}").unwrap().check_json().unwrap_err();
+        assert!(wrong.contains("not JSON"), "{wrong}");
+    }
+
+    #[test]
+    fn no_value_leaves_its_folder() {
+        let path = |topic: &str| {
+            let template = SinkTemplate::parse("d/${topic[1]}${topic[2]}/x-${topic}.log").unwrap();
+            template.fill_path(&message(topic, b""))
+        };
+        assert_eq!(path("a/b.c"), "d/ab.c/x-a%2Fb.c.log");
+        assert_eq!(path("../.."), "d/%2E.%2E./x-%2E.%2F.%2E.log");
+        assert_eq!(path("\u{e9}/"), "d/%C3%A9_/x-%C3%A9%2F.log");
+        assert_eq!(path("~\0x/$"), "d/%7E%00x%24/x-%7E%00x%2F%24.log");
+        assert!(path(&"x".repeat(9000)).len() < 200);
+    }
+
+    #[test]
+    fn statements_have_marks_in_the_place_of_values() {
+        let bind = |text: &str| SinkTemplate::parse(text).unwrap().bind(|n| format!("${n}"));
+        let (statement, fields) = bind("INSERT INTO m VALUES (${topic}, ${payload.a})").unwrap();
+        assert_eq!(statement, "INSERT INTO m VALUES ($1, $2)");
+        assert_eq!(fields, [MessageField::Topic, MessageField::Payload(vec!["a".into()])]);
+        assert!(bind("VALUES ('${topic}')").unwrap_err().contains("without quotes"));
+    }
+
+    #[test]
+    fn what_is_no_placeholder_is_told() {
+        for wrong in ["${user}", "${topic", "${topic[0]}", "${topic.1}", "${payload.}", "${qos.x}"]
+        {
+            SinkTemplate::parse(wrong).unwrap_err();
+        }
+        let why = SinkTemplate::parse("${properties.nothing}").unwrap_err();
+        assert!(why.contains("use content_type"), "{why}");
+    }
+}

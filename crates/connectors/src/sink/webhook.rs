@@ -1,0 +1,217 @@
+//! A sink that is an HTTP server: a webhook.
+
+use super::columns::SinkColumns;
+use super::destination::{BatchError, SinkError};
+use super::influx::InfluxLines;
+use super::message::SinkMessage;
+use super::template::{SinkTemplate, ValueEncoding};
+use crate::{ClientTlsCell, lock};
+use broker::authentication::SecretBytes;
+use net::http_client::HttpClient;
+use net::http_client::HttpConnection;
+use net::server_pool::RemoteError;
+use net::server_url::ServerUrl;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Values of the option rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookSettings {
+    pub url: ServerUrl,
+    pub method: String,
+    /// Values may be keys of an API. One of them says the content type.
+    pub headers: Vec<(String, SecretBytes)>,
+    pub body: WebhookBody,
+    pub tongue: ValueEncoding,
+    pub together: RequestBatching,
+    /// Statuses that are about what was sent: it would be refused again.
+    pub refused: Vec<u16>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WebhookBody {
+    Columns(SinkColumns),
+    Template(SinkTemplate),
+    /// Lines of InfluxDB.
+    Lines(InfluxLines),
+}
+
+/// Batching of messages into requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RequestBatching {
+    /// As an array of JSON.
+    #[default]
+    Array,
+    /// A line each.
+    Lines,
+    /// A request each.
+    Single,
+}
+
+pub(super) struct WebhookSink {
+    settings: WebhookSettings,
+    tls: ClientTlsCell,
+    headers: Vec<(String, String)>,
+    conn: Option<HttpConnection>,
+}
+
+impl WebhookSink {
+    pub(super) fn new(settings: &WebhookSettings, tls: ClientTlsCell) -> WebhookSink {
+        let text = |secret: &SecretBytes| String::from_utf8_lossy(&secret.0).into_owned();
+        let headers = settings.headers.iter();
+        let headers = headers.map(|(name, value)| (name.clone(), text(value))).collect();
+        WebhookSink { settings: settings.clone(), tls, headers, conn: None }
+    }
+
+    /// With what its TLS goes by now.
+    fn http_client(&self) -> HttpClient {
+        HttpClient::new(&self.settings.url, lock(&self.tls).clone())
+    }
+
+    pub(super) async fn connect(&mut self) -> Result<(), String> {
+        self.conn = None;
+        self.conn = Some(self.http_client().connect().await?);
+        Ok(())
+    }
+
+    pub(super) async fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
+        if self.settings.together != RequestBatching::Single {
+            let (body, count, unwritable) = self.build_body(batch);
+            if count > 0 {
+                self.send(body).await.map_err(|what| BatchError { accepted: 0, error: what })?;
+            }
+            return match unwritable {
+                Some(why) => Err(BatchError { accepted: count, error: SinkError::Unwritable(why) }),
+                None => Ok(()),
+            };
+        }
+        for (taken, message) in batch.iter().enumerate() {
+            let mut body = Vec::new();
+            let written = self.write(message, &mut body);
+            written
+                .map_err(|why| BatchError { accepted: taken, error: SinkError::Unwritable(why) })?;
+            self.send(body).await.map_err(|what| BatchError { accepted: taken, error: what })?;
+        }
+        Ok(())
+    }
+
+    /// The body, how many of the batch are in it, from the front, and why the next one is not.
+    fn build_body(&self, batch: &[Arc<SinkMessage>]) -> (Vec<u8>, usize, Option<String>) {
+        let is_array = self.settings.together == RequestBatching::Array;
+        let mut body = if is_array { vec![b'['] } else { Vec::new() };
+        for (at, message) in batch.iter().enumerate() {
+            if is_array && at > 0 {
+                body.push(b',');
+            }
+            if let Err(why) = self.write(message, &mut body) {
+                return (body, at, Some(why));
+            }
+            if !is_array {
+                body.push(b'\n');
+            }
+        }
+        if is_array {
+            body.push(b']');
+        }
+        (body, batch.len(), None)
+    }
+
+    /// Appends a message, or says why there is nothing to write of it.
+    fn write(&self, message: &SinkMessage, out: &mut Vec<u8>) -> Result<(), String> {
+        match &self.settings.body {
+            WebhookBody::Columns(columns) => columns.write_json(message, out),
+            WebhookBody::Template(template) => template.fill(message, self.settings.tongue, out),
+            WebhookBody::Lines(lines) => return lines.write(message, out),
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, body: Vec<u8>) -> Result<(), SinkError> {
+        let site = self.http_client();
+        let path = match self.settings.url.path.as_str() {
+            "" => "/".to_string(),
+            query if query.starts_with('?') => format!("/{query}"),
+            path => path.to_string(),
+        };
+        // A server may close what nobody used for a while, and that is no failure.
+        for is_again in [false, true] {
+            let mut conn = match self.conn.take() {
+                Some(conn) if !conn.is_closed() => conn,
+                _ => site.connect().await.map_err(SinkError::transient)?,
+            };
+            let (method, headers) = (&self.settings.method, &self.headers);
+            match site.request(&mut conn, method, &path, headers, body.clone()).await {
+                Ok(answer) => {
+                    self.conn = Some(conn);
+                    let after = answer.retry_after_s.map(Duration::from_secs);
+                    return classify_response(
+                        &self.settings.refused,
+                        answer.status,
+                        after,
+                        &answer.body,
+                    );
+                }
+                Err(RemoteError::ErrorReply(why)) => return Err(SinkError::transient(why)),
+                Err(RemoteError::Broken(why)) if is_again => return Err(SinkError::transient(why)),
+                Err(RemoteError::Broken(_)) => {}
+            }
+        }
+        unreachable!("the second time it is one or the other")
+    }
+}
+
+/// Parses a status of `http.refused_statuses`.
+pub(super) fn parse_status(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(status @ 400..=599) => Ok(status),
+        _ => Err(format!("{text:?} is no status that refuses anything, use \"400\" to \"599\"")),
+    }
+}
+
+fn classify_response(
+    refused: &[u16],
+    status: u16,
+    after: Option<Duration>,
+    body: &[u8],
+) -> Result<(), SinkError> {
+    let said = String::from_utf8_lossy(&body[..body.len().min(SAID_BYTES_MAX)]);
+    let said: String = said.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let why = format!("HTTP {status} {said}").trim_end().to_string();
+    match status {
+        200..=299 => Ok(()),
+        _ if refused.contains(&status) => Err(SinkError::Rejected(why)),
+        // It passes; or it is about who asks, how and where, and not about what: somebody mends
+        // that, and nothing is lost.
+        _ => Err(SinkError::Transient { why, after }),
+    }
+}
+
+/// Bytes of a refusing response that are logged.
+const SAID_BYTES_MAX: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_be_refused_again_is_told_from_what_passes() {
+        for (status, is_taken, is_refused) in [
+            (200, true, false),
+            (204, true, false),
+            (301, false, false),
+            (400, false, true),
+            (401, false, false),
+            (404, false, false),
+            (408, false, false),
+            (413, false, true),
+            (429, false, false),
+            (451, false, true),
+            (500, false, false),
+            (503, false, false),
+        ] {
+            let found = classify_response(&[400, 413, 451], status, None, b"no\n");
+            assert_eq!(found.is_ok(), is_taken, "{status}");
+            assert_eq!(matches!(found, Err(SinkError::Rejected(_))), is_refused, "{status}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Topic maps of a link: which topics go to the other side, and what they are called there.
+//!
+//! A rule has a filter on the side where a message comes from and a template for its name on the
+//! other one:
+//!
+//! | in a template | stands for |
+//! |---|---|
+//! | `${topic}` | the whole topic |
+//! | `${1}`, `${2}`, ... | what stands where the filter has its first, second, ... wildcard |
+//! | `${bridge}`, `${gateway}` | the name of the link, by what it is |
+
+use crate::placeholders::{PlaceholderPart, parts};
+use mqtt::topic::{check_filter, check_topic};
+use mqtt::{SharedFilter, filter_matches};
+use std::fmt;
+
+/// Topics of one filter, and their names on the other side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicMap {
+    /// As it is subscribed to; it may be a shared one.
+    pub filter: String,
+    template: Vec<TopicMapPart>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum TopicMapPart {
+    Text(String),
+    Topic,
+    /// The part that a wildcard matched; wildcards are numbered from 0.
+    Wildcard(usize),
+}
+
+impl TopicMap {
+    /// An empty template leaves names as they are.
+    /// `own` is what the link is, and its name.
+    pub fn parse(filter: &str, template: &str, own: (&str, &str)) -> Result<TopicMap, String> {
+        let share =
+            SharedFilter::parse(filter).map_err(|_| format!("{filter:?} is no topic filter"))?;
+        let plain = share.map_or(filter, |share| share.filter);
+        check_filter(plain).map_err(|_| format!("{filter:?} is no topic filter"))?;
+        let wildcards = plain.split('/').filter(|level| is_wildcard(level)).count();
+        let map = TopicMap {
+            filter: filter.into(),
+            template: parse_template(template, wildcards, own.0, own.1)?,
+        };
+        // With something harmless in every place it must be a name.
+        let topic = plain.replace(['+', '#'], "x");
+        match map.apply(&topic) {
+            Some(_) => Ok(map),
+            None => Err(format!("{template:?} makes no topic names")),
+        }
+    }
+
+    /// Without the group, where it is a shared one.
+    fn plain_filter(&self) -> &str {
+        SharedFilter::parse(&self.filter).ok().flatten().map_or(&self.filter, |share| share.filter)
+    }
+
+    pub fn is_shared(&self) -> bool {
+        self.filter.starts_with("$share/")
+    }
+
+    pub fn matches(&self, topic: &str) -> bool {
+        filter_matches(self.plain_filter(), topic)
+    }
+
+    /// The name on the other side of a topic that matches; none where that would be no name.
+    pub fn apply(&self, topic: &str) -> Option<String> {
+        let mut name = String::with_capacity(topic.len());
+        for piece in &self.template {
+            match piece {
+                TopicMapPart::Text(text) => name.push_str(text),
+                TopicMapPart::Topic => name.push_str(topic),
+                TopicMapPart::Wildcard(at) => name.push_str(self.capture(topic, *at)?),
+            }
+        }
+        check_topic(&name).is_ok().then_some(name)
+    }
+
+    /// Returns the part of a topic that a wildcard of the filter matches.
+    fn capture<'a>(&self, topic: &'a str, wildcard: usize) -> Option<&'a str> {
+        let levels = self.plain_filter().split('/').enumerate();
+        let (at, level) = levels.filter(|(_, level)| is_wildcard(level)).nth(wildcard)?;
+        let from = match at {
+            0 => 0,
+            // `a/#` also matches `a`.
+            _ => topic.match_indices('/').nth(at - 1).map_or(topic.len(), |(slash, _)| slash + 1),
+        };
+        let rest = &topic[from..];
+        if level == "#" { Some(rest) } else { rest.split('/').next() }
+    }
+
+    /// Returns the topic that maps to this name, if there is a single one.
+    pub fn invert(&self, name: &str) -> Option<String> {
+        let wildcards = self.plain_filter().split('/').filter(|level| is_wildcard(level)).count();
+        let mut found: Vec<Option<&str>> = vec![None; wildcards];
+        let (mut rest, mut whole) = (name, None);
+        for (at, piece) in self.template.iter().enumerate() {
+            if let TopicMapPart::Text(text) = piece {
+                rest = rest.strip_prefix(text.as_str())?;
+                continue;
+            }
+            let len = match self.template.get(at + 1) {
+                None => rest.len(),
+                // A topic may have what follows it in it, a level is shorter.
+                Some(TopicMapPart::Text(text)) if *piece == TopicMapPart::Topic => {
+                    rest.rfind(text.as_str())?
+                }
+                Some(TopicMapPart::Text(text)) => rest.find(text.as_str())?,
+                // Two that stand together could be cut anywhere.
+                Some(_) => return None,
+            };
+            let (taken, after) = rest.split_at(len);
+            rest = after;
+            match piece {
+                TopicMapPart::Wildcard(wildcard) => found[*wildcard] = Some(taken),
+                _ => whole = Some(taken),
+            }
+        }
+        let topic = match whole {
+            Some(topic) => topic.to_string(),
+            None => self.fill_wildcards(&found)?,
+        };
+        let is_right = self.matches(&topic) && self.apply(&topic).as_deref() == Some(name);
+        is_right.then_some(topic)
+    }
+
+    /// The filter with something in place of each wildcard.
+    fn fill_wildcards(&self, found: &[Option<&str>]) -> Option<String> {
+        let mut found = found.iter();
+        let levels = self.plain_filter().split('/');
+        let filled = levels.map(|level| match is_wildcard(level) {
+            true => found.next().copied().flatten(),
+            false => Some(level),
+        });
+        Some(filled.collect::<Option<Vec<_>>>()?.join("/"))
+    }
+}
+
+fn is_wildcard(level: &str) -> bool {
+    level == "+" || level == "#"
+}
+
+fn parse_template(
+    template: &str,
+    wildcards: usize,
+    kind: &str,
+    link: &str,
+) -> Result<Vec<TopicMapPart>, String> {
+    let mut pieces = Vec::new();
+    let push_text = |pieces: &mut Vec<TopicMapPart>, text: &str| match pieces.last_mut() {
+        _ if text.is_empty() => {}
+        Some(TopicMapPart::Text(before)) => before.push_str(text),
+        _ => pieces.push(TopicMapPart::Text(text.into())),
+    };
+    for part in parts(if template.is_empty() { "${topic}" } else { template })? {
+        let name = match part {
+            PlaceholderPart::Text(text) => {
+                push_text(&mut pieces, text);
+                continue;
+            }
+            PlaceholderPart::Name(name) => name,
+        };
+        match (name, name.parse::<usize>()) {
+            ("topic", _) => pieces.push(TopicMapPart::Topic),
+            (own, _) if own == kind => push_text(&mut pieces, link),
+            (_, Ok(at)) if (1..=wildcards).contains(&at) => {
+                pieces.push(TopicMapPart::Wildcard(at - 1))
+            }
+            (_, Ok(_)) => {
+                return Err(format!(
+                    "{template:?} names ${{{name}}}, and the filter has {wildcards} wildcards"
+                ));
+            }
+            _ => {
+                return Err(format!(
+                    "{template:?} names ${{{name}}}, use ${{topic}}, ${{1}} and so on for the \
+                     filter's wildcards, or ${{{kind}}}"
+                ));
+            }
+        }
+    }
+    Ok(pieces)
+}
+
+impl fmt::Display for TopicMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.filter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(filter: &str, template: &str) -> TopicMap {
+        TopicMap::parse(filter, template, ("bridge", "b")).unwrap()
+    }
+
+    #[test]
+    fn a_topic_gets_the_name_that_the_template_says() {
+        for (filter, template, topic, name) in [
+            ("#", "", "a/b", "a/b"),
+            ("a/#", "site/${topic}", "a/b/c", "site/a/b/c"),
+            ("a/#", "${topic}/end", "a/b", "a/b/end"),
+            ("local/#", "remote/${1}", "local/a/b", "remote/a/b"),
+            ("+/x/+", "${2}/${1}/y", "a/x/b", "b/a/y"),
+            ("+/x/#", "y/${1}/${2}", "a/x/b/c", "y/a/b/c"),
+            ("t", "from/${bridge}", "t", "from/b"),
+            ("$share/g/a/+", "${1}", "a/b", "b"),
+            ("$SYS/#", "sys/${1}", "$SYS/broker", "sys/broker"),
+        ] {
+            let map = map(filter, template);
+            assert!(map.matches(topic), "{filter}");
+            assert_eq!(map.apply(topic).as_deref(), Some(name), "{filter} {template}");
+        }
+        assert_eq!(map("a/#", "x/${1}").apply("a").as_deref(), Some("x/"));
+        assert_eq!(map("a/#", "${1}").apply("a"), None, "no name is empty");
+    }
+
+    #[test]
+    fn a_name_leads_back_to_its_topic_where_that_is_clear() {
+        for (filter, template, topic) in [
+            ("#", "", "a/b"),
+            ("a/#", "site/${topic}", "a/b/c"),
+            ("a/#", "${topic}/end", "a/end/end"),
+            ("local/#", "remote/${1}", "local/a/b"),
+            ("+/x/+", "${2}/${1}/y", "a/x/b"),
+            ("t", "u", "t"),
+        ] {
+            let map = map(filter, template);
+            let name = map.apply(topic).unwrap();
+            assert_eq!(map.invert(&name).as_deref(), Some(topic), "{filter} {template}");
+        }
+        assert_eq!(map("a/#", "site/${topic}").invert("site/b"), None, "the filter has no b");
+        assert_eq!(map("+/+", "${1}${2}").invert("ab"), None, "nobody knows where to cut");
+        assert_eq!(map("+/+", "${1}").invert("a"), None, "half of it is nowhere");
+    }
+
+    #[test]
+    fn what_makes_no_map_says_why() {
+        for (filter, template, why) in [
+            ("a/#/b", "", "no topic filter"),
+            ("$share//a", "", "no topic filter"),
+            ("a/+", "${2}", "has 1 wildcards"),
+            ("a", "${x}", "use ${topic}"),
+            ("a", "${topic", "without a"),
+            ("a", "b/+", "makes no topic names"),
+        ] {
+            let found = TopicMap::parse(filter, template, ("bridge", "b")).unwrap_err();
+            assert!(found.contains(why), "{found}");
+        }
+    }
+}
