@@ -1,4 +1,4 @@
-//! See `godwit::fuzz_targets::check_keys`.
+//! See `auth::fuzz_targets::check_keys`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| godwit::fuzz_targets::check_keys(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| auth::fuzz_targets::check_keys(bytes));

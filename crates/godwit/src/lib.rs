@@ -1,5 +1,5 @@
 //! The `godwit` program: the broker and its small tools, one subcommand each. It is a library so
-//! that the fuzzer can reach what it reads.
+//! that tests of other crates can have its options.
 //!
 //! Exit codes: 0 done (a drained broker too); 1 it could not start or go on; 2 a wrong command
 //! line or option. `pub` and `sub` have mosquitto's, see `clients`.
@@ -14,25 +14,18 @@
     )
 )]
 
-mod acl;
-mod bans;
 mod check;
 mod clients;
 mod event_log;
 mod flags;
-pub mod fuzz_targets;
 mod host;
-mod identity;
 mod import_command;
 mod listener_socket;
 mod logs;
-#[cfg(test)]
-mod mutations;
 mod option_catalog;
 mod options;
+mod passwd_command;
 mod process_resources;
-#[cfg(feature = "psk")]
-mod psk_file;
 mod reference;
 mod rule_tester;
 mod rules_reference;
@@ -79,7 +72,7 @@ const SUBCOMMANDS: &[CliSubcommand] = &[
     },
     CliSubcommand {
         name: "passwd",
-        run: identity::passwd::run,
+        run: passwd_command::run,
         short: "write the file of users and passwords",
     },
     CliSubcommand { name: "pub", run: clients::publish::run, short: "publish messages" },

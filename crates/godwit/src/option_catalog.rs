@@ -1,8 +1,8 @@
 //! The options of this build, as those see them who write options for others.
 
-use crate::identity::password_hash::PasswordHash;
-use crate::identity::users;
 use crate::options::table;
+use auth::password_hash::PasswordHash;
+use auth::users;
 use config::catalog::{OptionCatalog, OptionDescription};
 use std::sync::LazyLock;
 

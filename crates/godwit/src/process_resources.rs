@@ -2,9 +2,9 @@
 //! asks others, and keys that somebody published.
 
 #[cfg(feature = "http")]
-use crate::acl::authorizer::Authorizer;
+use auth::acl::authorizer::Authorizer;
 #[cfg(feature = "http")]
-use crate::identity::jwks::RemoteJwks;
+use auth::jwks::RemoteJwks;
 #[cfg(feature = "sink")]
 use connectors::events::EventHub;
 #[cfg(feature = "remote")]

@@ -1,40 +1,33 @@
 //! What the options say of identity and permission, read from its files and ready to be used.
 
-#[cfg(feature = "http")]
-use crate::acl::authorizer::{HttpAuthzServer, HttpAuthzSettings, ListenerAuthzPools};
-use crate::host;
-use crate::identity::AuthenticatorLimits;
-use crate::identity::backend::{AuthBackend, BackendChain, ListenerChains};
-use crate::identity::certificate::{CertificateBackend, CertificateNameField};
-#[cfg(feature = "http")]
-use crate::identity::http::{HttpAuthServer, HttpAuthSettings};
-#[cfg(feature = "http")]
-use crate::identity::jwks::RemoteJwks;
-use crate::identity::jwt::{JwtBackend, JwtClaimNames, JwtKeySource, JwtValidator, TokenLocation};
-use crate::identity::key_set::KeySet;
-#[cfg(feature = "tables")]
-use crate::identity::password_format::PasswordFormat;
-#[cfg(feature = "remote")]
-use crate::identity::remote::{RemoteBackend, RemoteSettings};
-#[cfg(feature = "redis")]
-use crate::identity::tables::redis::{RedisAuthServer, RedisAuthSettings};
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-use crate::identity::tables::sql::{SqlAuthServer, SqlAuthSettings};
-use crate::identity::users::UserFile;
-use crate::identity::verified_cache::VerifiedCache;
 use crate::options::settings::{AnonymousAccess, ListenerSettings, ProgramSettings};
 use crate::process_resources::ProcessResources;
-use crate::{acl, bans};
+#[cfg(feature = "http")]
+use auth::acl::authorizer::{HttpAuthzServer, ListenerAuthzPools};
+use auth::backend::{AuthBackend, BackendChain, ListenerChains};
+use auth::certificate::CertificateBackend;
+#[cfg(feature = "http")]
+use auth::http::HttpAuthServer;
+#[cfg(feature = "http")]
+use auth::jwks::RemoteJwks;
+use auth::jwt::{JwtBackend, JwtKeySource};
+use auth::key_set::KeySet;
+#[cfg(feature = "remote")]
+use auth::remote::RemoteBackend;
+use auth::settings::SecuritySettings;
+#[cfg(feature = "redis")]
+use auth::tables::redis::RedisAuthServer;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use auth::tables::sql::{SqlAuthServer, SqlAuthSettings};
+use auth::users::UserFile;
+use auth::verified_cache::VerifiedCache;
+use auth::{acl, bans};
 use broker::acl_rules::AclRuleSet;
 use broker::bans::BanList;
 use broker::options::{AccessByListener, AuthzOptions, BrokerOptions, ListenerAccess};
 use engine::timestamp::UnixTimestamp;
 #[cfg(feature = "http")]
-use net::http_client::SCHEMES;
-#[cfg(feature = "http")]
 use net::server_pool::ConnectionPool;
-#[cfg(feature = "remote")]
-use net::server_pool::RemoteLimits;
 #[cfg(feature = "remote")]
 use net::server_url::ServerUrl;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -46,184 +39,9 @@ use net::sql::postgres::PostgresDatabase;
 #[cfg(feature = "remote")]
 use rustls::ClientConfig;
 use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
 use std::sync::Arc;
 #[cfg(feature = "remote")]
 use transport::TlsClientOptions;
-
-/// Values of the option rows about security.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SecuritySettings {
-    pub(crate) acl_file: PathBuf,
-    pub(crate) bans_file: PathBuf,
-    pub(crate) certificate_user: Option<CertificateNameField>,
-    pub(crate) certificate_client_id: Option<CertificateNameField>,
-    #[cfg(feature = "http")]
-    pub(crate) http: HttpAuthSettings,
-    pub(crate) jwt_claims: JwtClaimNames,
-    pub(crate) jwt_keys: PathBuf,
-    pub(crate) jwt_place: TokenLocation,
-    #[cfg(feature = "http")]
-    pub(crate) jwt_refresh_s: u32,
-    /// Instead of a file.
-    #[cfg(feature = "http")]
-    pub(crate) jwt_url: Option<ServerUrl>,
-    /// 0 threads are as many as the host is good for.
-    pub(crate) limits: AuthenticatorLimits,
-    /// Time for which a verified password is remembered, in seconds.
-    pub(crate) password_cache_s: u32,
-    #[cfg(feature = "mysql")]
-    pub(crate) mysql: SqlAuthSettings,
-    #[cfg(feature = "tables")]
-    pub(crate) password_form: PasswordFormat,
-    /// Server that is asked for permissions of clients.
-    #[cfg(feature = "http")]
-    pub(crate) permits: HttpAuthzSettings,
-    #[cfg(feature = "postgres")]
-    pub(crate) postgres: SqlAuthSettings,
-    #[cfg(feature = "redis")]
-    pub(crate) redis: RedisAuthSettings,
-    #[cfg(feature = "remote")]
-    pub(crate) remote: RemoteSettings,
-    pub(crate) users: PathBuf,
-}
-
-/// Each thread that hashes takes the memory that a hash asks for.
-const THREADS_AUTO_MAX: usize = 4;
-
-impl SecuritySettings {
-    /// A number for who decides which users there are: equal where the same files and servers are
-    /// asked in the same way, and never 0.
-    #[cold]
-    fn identity_domain(&self) -> u64 {
-        let mut own = self.clone();
-        (own.acl_file, own.bans_file) = Default::default();
-        own.limits = AuthenticatorLimits::default();
-        own.password_cache_s = 0;
-        #[cfg(feature = "http")]
-        {
-            own.permits = HttpAuthzSettings::default();
-        }
-        #[cfg(feature = "remote")]
-        {
-            own.remote = RemoteSettings::default();
-        }
-        let mut hasher = DefaultHasher::new();
-        format!("{own:?}").hash(&mut hasher);
-        hasher.finish() | 1
-    }
-
-    /// Connections to each server that is asked about clients.
-    pub(crate) fn backend_connections_max(&self) -> usize {
-        #[cfg(feature = "remote")]
-        return self.remote.bounds.connections_max;
-        #[cfg(not(feature = "remote"))]
-        0
-    }
-
-    pub(crate) fn limits(&self) -> AuthenticatorLimits {
-        let AuthenticatorLimits { threads, .. } = self.limits;
-        let threads =
-            if threads == 0 { host::core_count().clamp(1, THREADS_AUTO_MAX) } else { threads };
-        AuthenticatorLimits { threads, ..self.limits }
-    }
-
-    /// Whether anybody is asked who it is.
-    pub(crate) fn requires_authentication(&self) -> bool {
-        self.certificate_user.is_some()
-            || self.has_tokens()
-            || !self.users.as_os_str().is_empty()
-            || self.uses_remote_backend()
-    }
-
-    fn has_tokens(&self) -> bool {
-        #[cfg(feature = "http")]
-        if self.jwt_url.is_some() {
-            return true;
-        }
-        !self.jwt_keys.as_os_str().is_empty()
-    }
-
-    /// Whether another server says who a client is.
-    fn uses_remote_backend(&self) -> bool {
-        #[cfg(feature = "http")]
-        if self.http.call.url.is_some() {
-            return true;
-        }
-        #[cfg(feature = "mysql")]
-        if self.mysql.url.is_some() {
-            return true;
-        }
-        #[cfg(feature = "postgres")]
-        if self.postgres.url.is_some() {
-            return true;
-        }
-        #[cfg(feature = "redis")]
-        if self.redis.url.is_some() {
-            return true;
-        }
-        false
-    }
-
-    /// Whether somebody is asked what clients may do.
-    pub(crate) fn broker_authz_settings(&self) -> Option<AuthzOptions> {
-        #[cfg(feature = "http")]
-        return self.permits.broker_settings();
-        #[cfg(not(feature = "http"))]
-        None
-    }
-
-    /// Whether clients may have rules of their own, or somebody is asked.
-    fn may_supply_rules(&self) -> bool {
-        if self.broker_authz_settings().is_some() {
-            return true;
-        }
-        #[cfg(feature = "http")]
-        if self.http.call.url.is_some() && self.http.takes_rules {
-            return true;
-        }
-        #[cfg(feature = "mysql")]
-        if self.mysql.url.is_some() && self.mysql.rules.is_some() {
-            return true;
-        }
-        #[cfg(feature = "postgres")]
-        if self.postgres.url.is_some() && self.postgres.rules.is_some() {
-            return true;
-        }
-        #[cfg(feature = "redis")]
-        if self.redis.url.is_some() && self.redis.rules.is_some() {
-            return true;
-        }
-        self.has_tokens() && !self.jwt_claims.permissions.is_empty()
-    }
-
-    /// Whether anything says what clients may do.
-    pub(crate) fn has_rules(&self) -> bool {
-        !self.acl_file.as_os_str().is_empty() || self.may_supply_rules()
-    }
-
-    fn jwt_validator(&self) -> Arc<JwtValidator> {
-        JwtValidator { place: self.jwt_place, claims: self.jwt_claims.clone() }.into()
-    }
-
-    #[cfg(feature = "remote")]
-    fn remote_limits(&self) -> RemoteLimits {
-        RemoteLimits { questions_max: self.limits.queue_max, ..self.remote.bounds }
-    }
-
-    /// Sets the source of the keys of tokens.
-    pub(crate) fn set_keys(&mut self, text: &str) {
-        #[cfg(feature = "http")]
-        {
-            self.jwt_url = ServerUrl::parse(text, SCHEMES).ok();
-            if self.jwt_url.is_some() {
-                return self.jwt_keys.clear();
-            }
-        }
-        self.jwt_keys = text.into();
-    }
-}
 
 /// Loaded access options of a listener, or of all listeners without their own.
 #[derive(Default)]
@@ -440,7 +258,10 @@ impl SecurityLoader<'_> {
             && let Some(mut users) = self.collect_errors(UserFile::read(&own.users))
         {
             users.remember_in(self.verified.clone());
-            self.add_banner_line("users", format!("{} in {}", users.len(), own.users.display()));
+            self.add_banner_line(
+                "users",
+                format!("{} in {}", users.user_count(), own.users.display()),
+            );
             self.add_backend(users);
         }
         #[cfg(feature = "http")]

@@ -1,7 +1,6 @@
 //! `godwit serve`: options to a running broker, and signals to what they ask for.
 
 use crate::flags::{self, CliFlag};
-use crate::identity::Authenticator;
 use crate::listener_socket::{self, BoundListener, ListenerSpec};
 use crate::logs::LogSubscriber;
 use crate::options::flags::OptionFlag;
@@ -10,6 +9,7 @@ use crate::options::{OptionPlan, OptionSources, environment};
 use crate::process_resources::ProcessResources;
 use crate::security::SecurityState;
 use crate::{VERSION, event_log, fail, fail_with_usage_error, host, print};
+use auth::Authenticator;
 use broker::options::Durability;
 use broker::{BrokerOptions, ShardCommand};
 use config::source::absolute_path;
@@ -442,7 +442,7 @@ fn load_listener_transport(listener: &ListenerSettings) -> Result<ListenerTransp
     }
     #[cfg(feature = "psk")]
     if let Some(file) = &transport.psk_file {
-        return Ok(ListenerTransport { psk: Some(crate::psk_file::read_psk_file(file)?), ..own });
+        return Ok(ListenerTransport { psk: Some(auth::psk_file::read_psk_file(file)?), ..own });
     }
     let tls = transport.tls.load()?;
     if !url.is_quic() {

@@ -1,7 +1,7 @@
 //! A real line: what the kernel's own TCP and UDP notice of it.
 
 #[allow(dead_code, reason = "tests of programs use the rest")]
-#[path = "../../godwit/src/identity/contract/installed.rs"]
+#[path = "../../auth/src/contract/installed.rs"]
 mod installed;
 
 use netem::{

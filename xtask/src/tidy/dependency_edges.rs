@@ -37,10 +37,16 @@ const CRATE_RULES: &[CrateRule] = &[
         never: &["async-std", "smol"],
     },
     CrateRule { name: "net", may: &["config", "transport"], never: &["async-std", "smol"] },
+    CrateRule {
+        name: "auth",
+        may: &["broker", "config", "engine", "mqtt", "net"],
+        never: &["async-std", "smol"],
+    },
     CrateRule { name: "import", may: &["broker", "config", "mqtt"], never: RUNTIMES },
     CrateRule {
         name: "godwit",
         may: &[
+            "auth",
             "broker",
             "config",
             "connectors",
@@ -63,7 +69,7 @@ const CRATE_RULES: &[CrateRule] = &[
 ];
 
 /// Tests may look at more: transcripts are replayed by any crate that wants them.
-const TESTS_MAY: &[&str] = &["godwit", "netem", "mqtt", "sim"];
+const TESTS_MAY: &[&str] = &["godwit", "mqtt", "netem", "sim", "transport"];
 
 pub(super) fn find(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut found = Vec::new();

@@ -8,7 +8,7 @@ mod command_line;
 mod faults;
 mod gateway;
 #[allow(dead_code, reason = "tests of programs use the rest")]
-#[path = "../../../godwit/src/identity/contract/installed.rs"]
+#[path = "../../../auth/src/contract/installed.rs"]
 mod installed;
 mod pages;
 mod program;

@@ -1,7 +1,7 @@
 //! What the options mean once they are read: the plan that the program runs by. The rows of the
 //! table fill it, one field each.
 
-use crate::security::SecuritySettings;
+use auth::settings::SecuritySettings;
 use broker::namespace::NamespaceTemplate;
 use broker::options::{BrokerOptions, TraceFilter};
 use config::listen_url::ListenUrl;

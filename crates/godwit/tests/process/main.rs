@@ -25,7 +25,7 @@ mod folder;
 mod import;
 mod import_access;
 mod import_table;
-#[path = "../../src/identity/contract/installed.rs"]
+#[path = "../../../auth/src/contract/installed.rs"]
 mod installed;
 mod limits;
 mod line;
@@ -37,7 +37,7 @@ mod options;
 #[cfg(feature = "bridge")]
 mod pauses;
 mod permits;
-#[path = "../../src/identity/contract/ports.rs"]
+#[path = "../../../auth/src/contract/ports.rs"]
 mod ports;
 #[cfg(feature = "psk")]
 mod psk;
@@ -47,14 +47,14 @@ mod rules;
 mod salvo;
 mod security;
 #[cfg(feature = "sink")]
-#[path = "../../src/identity/contract/servers.rs"]
+#[path = "../../../auth/src/contract/servers.rs"]
 mod servers;
 mod signals;
 #[cfg(feature = "sink")]
 mod sinks;
 mod storms;
 #[allow(dead_code, reason = "the contract of backends uses the rest")]
-#[path = "../../src/identity/contract/web.rs"]
+#[path = "../../../auth/src/contract/web.rs"]
 mod stub;
 mod tap;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

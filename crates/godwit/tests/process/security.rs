@@ -111,7 +111,7 @@ fn a_reload_takes_users_and_rules_from_who_is_there() {
 fn files_of_mosquitto_are_read() {
     let folder = scratch("security-mosquitto");
     let (file, rules) = (folder.join("passwords"), folder.join("acl"));
-    std::fs::write(&file, include_str!("../../src/identity/vectors/mosquitto_7.txt")).unwrap();
+    std::fs::write(&file, include_str!("../../../auth/src/vectors/mosquitto_7.txt")).unwrap();
     let list = "topic read news\nuser ann\ntopic write own/ann\npattern readwrite dev/%c\n";
     std::fs::write(&rules, list).unwrap();
     let acl = format!("acl.file={}", text(&rules));

@@ -1,8 +1,8 @@
 //! Options of the servers that are asked by HTTP.
 
 use super::ProgramOption;
-use crate::identity::remote::http_call::{HttpAnswerFormat, HttpParamPlacement};
-use crate::identity::remote::template::AuthTemplate;
+use auth::remote::http_call::{HttpAnswerFormat, HttpParamPlacement};
+use auth::remote::template::AuthTemplate;
 use broker::authentication::SecretBytes;
 use config::row::OptionRow;
 use config::value::{NumberUnit, OptionKind, OptionValue};

@@ -1,7 +1,7 @@
 //! Options of Redis.
 
 use super::ProgramOption;
-use crate::identity::tables::redis::RedisCommand;
+use auth::tables::redis::RedisCommand;
 use config::row::OptionRow;
 use config::value::OptionKind;
 use net::redis::SCHEMES;

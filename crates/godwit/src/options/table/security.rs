@@ -1,8 +1,8 @@
 //! Options of identity and permission: who may connect, and what they may do.
 
 use super::ProgramOption;
-use crate::identity::certificate::CertificateNameField;
-use crate::identity::jwt::TokenLocation;
+use auth::certificate::CertificateNameField;
+use auth::jwt::TokenLocation;
 use config::row::{ANY, OptionRow, count};
 use config::value::{NumberUnit, OptionKind};
 

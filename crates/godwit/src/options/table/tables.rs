@@ -1,9 +1,9 @@
 //! Options of servers that keep users and rules in tables.
 
 use super::ProgramOption;
-use crate::identity::password_format::{PasswordHashKind as Hashed, SaltPosition};
+use auth::password_format::{PasswordHashKind as Hashed, SaltPosition};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-use crate::identity::{remote::template::AuthTemplate, tables::sql::SqlQuery};
+use auth::{remote::template::AuthTemplate, tables::sql::SqlQuery};
 use config::row::{OptionRow, count};
 use config::value::OptionKind;
 #[cfg(any(feature = "mysql", feature = "postgres"))]

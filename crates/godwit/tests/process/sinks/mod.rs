@@ -20,5 +20,5 @@ mod streams;
     dead_code,
     reason = "a helper of other tests, which use the rest"
 )]
-#[path = "../../../src/identity/contract/tls.rs"]
+#[path = "../../../../auth/src/contract/tls.rs"]
 mod tls;

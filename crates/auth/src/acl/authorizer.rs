@@ -1,0 +1,268 @@
+//! A server that is asked by HTTP what a client may do, with EMQX's questions and answers, and
+//! those of mosquitto-go-auth and NanoMQ, who read the status alone.
+//!
+//! Shards ask; the control plane's runtime waits. Nothing is remembered here: that is the
+//! session's.
+
+use crate::http_answer::StatusDecision;
+use crate::remote::http_call::{HttpAnswerFormat, HttpCall, HttpCallSettings};
+use crate::remote::template::{AuthVariable, AuthVariableSource};
+use broker::authz::{AuthzDecision, AuthzRequest};
+use broker::options::AuthzOptions;
+use engine::ConnectionLiveness;
+use engine::log_rate_limiter::LogRateLimiter;
+use net::control_runtime::ControlRuntime;
+use net::http_client::HttpConnection;
+use net::http_client::HttpResponse as Said;
+use net::server_pool::{
+    ConnectionPool, PoolError, RemoteError, RemoteLimits, RemoteServer, RequestGuard,
+};
+use rustls::ClientConfig;
+use std::sync::{Arc, Mutex, PoisonError};
+use tracing::warn;
+
+/// Values of the option rows about authorization by HTTP.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpAuthzSettings {
+    pub answer: HttpAnswerFormat,
+    pub call: HttpCallSettings,
+    pub cache_s: u32,
+}
+
+impl HttpAuthzSettings {
+    /// Returns the options for the shards.
+    pub fn broker_settings(&self) -> Option<AuthzOptions> {
+        let is_particular = self.call.uses_variable(AuthVariable::QoS)
+            || self.call.uses_variable(AuthVariable::Retain);
+        let asks =
+            AuthzOptions { cache_ms: self.cache_s * 1000, uses_qos_or_retain: is_particular };
+        self.call.url.is_some().then_some(asks)
+    }
+}
+
+/// Servers that are asked about the clients of each listener; `None` where no server is asked.
+#[derive(Default)]
+pub struct ListenerAuthzPools {
+    /// Server for listeners without an entry.
+    pub all: Option<Arc<ConnectionPool<HttpAuthzServer>>>,
+    /// By `ListenerId`.
+    pub own: Vec<Option<Option<Arc<ConnectionPool<HttpAuthzServer>>>>>,
+}
+
+impl From<Option<Arc<ConnectionPool<HttpAuthzServer>>>> for ListenerAuthzPools {
+    fn from(all: Option<Arc<ConnectionPool<HttpAuthzServer>>>) -> ListenerAuthzPools {
+        ListenerAuthzPools { all, own: Vec::new() }
+    }
+}
+
+/// Shared by the shards, which ask.
+#[derive(Default)]
+pub struct Authorizer {
+    servers: Mutex<ListenerAuthzPools>,
+    failure_log: LogRateLimiter,
+}
+
+impl Authorizer {
+    /// Another server for whatever is asked from now on.
+    pub fn replace_servers(&self, desks: impl Into<ListenerAuthzPools>) {
+        *self.servers.lock().unwrap_or_else(PoisonError::into_inner) = desks.into();
+    }
+
+    /// A question of a shard, on the shard's thread.
+    pub fn authorize(
+        &self,
+        runtime: &ControlRuntime,
+        question: AuthzRequest,
+        reply: impl FnOnce(AuthzDecision) + Send + 'static,
+    ) {
+        let desks = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = desks.own.get(usize::from(question.listener.0)).and_then(Option::as_ref);
+        let desk = own.unwrap_or(&desks.all).clone();
+        drop(desks);
+        let Some(desk) = desk else { return reply(AuthzDecision::Unavailable) };
+        let trouble = self.failure_log.clone();
+        let Some(asked) = RequestGuard::new(desk) else {
+            log_authz_failure(&trouble, "too many questions wait");
+            return reply(AuthzDecision::Unavailable);
+        };
+        runtime.spawn(async move {
+            let found = asked.run(&question, &ConnectionLiveness::default()).await;
+            let answer = found.unwrap_or_else(|why| {
+                match why {
+                    PoolError::Abandoned => {}
+                    PoolError::Busy => log_authz_failure(&trouble, "too many questions wait"),
+                    PoolError::Failed(why) => log_authz_failure(&trouble, &why),
+                }
+                AuthzDecision::Unavailable
+            });
+            // Its place is free before anybody hears of it.
+            drop(asked);
+            reply(answer);
+        });
+    }
+}
+
+fn log_authz_failure(trouble: &LogRateLimiter, why: &str) {
+    let why = why.to_string();
+    trouble.log(1, move |count| {
+        warn!(target: "godwit::permission", %why, count, "nobody can say what a client may do");
+    });
+}
+
+/// The server.
+pub struct HttpAuthzServer {
+    call: HttpCall,
+    answer: HttpAnswerFormat,
+    ports: Vec<Option<u16>>,
+}
+
+impl HttpAuthzServer {
+    /// `None` where there is no URL.
+    pub fn connection_pool(
+        settings: &HttpAuthzSettings,
+        tls: Option<Arc<ClientConfig>>,
+        bounds: RemoteLimits,
+        ports: &[Option<u16>],
+    ) -> Option<Arc<ConnectionPool<HttpAuthzServer>>> {
+        let call = HttpCall::new(&settings.call, tls)?;
+        let (answer, ports) = (settings.answer, ports.to_vec());
+        Some(ConnectionPool::new(HttpAuthzServer { call, answer, ports }, bounds))
+    }
+}
+
+impl RemoteServer for HttpAuthzServer {
+    type Conn = HttpConnection;
+    type Question = AuthzRequest;
+    type Reply = AuthzDecision;
+
+    async fn connect(&self) -> Result<Self::Conn, String> {
+        self.call.connect().await
+    }
+
+    async fn request(
+        &self,
+        conn: &mut Self::Conn,
+        question: &AuthzRequest,
+    ) -> Result<AuthzDecision, RemoteError> {
+        let values = AuthVariableSource::AuthzRequest { question, ports: &self.ports };
+        // What a client says of itself is text: it always has a question.
+        let Some((target, body)) = self.call.build_request(values) else {
+            return Ok(AuthzDecision::Deny);
+        };
+        let said = self.call.send(conn, &target, body).await?;
+        read_answer(&said, self.answer).map_err(RemoteError::ErrorReply)
+    }
+}
+
+fn read_answer(said: &Said, form: HttpAnswerFormat) -> Result<AuthzDecision, String> {
+    match form {
+        HttpAnswerFormat::Json => read_json_answer(said),
+        HttpAnswerFormat::Status => match StatusDecision::of(said) {
+            StatusDecision::Allow => Ok(AuthzDecision::Allow),
+            StatusDecision::Deny | StatusDecision::Ignore => Ok(AuthzDecision::Deny),
+            StatusDecision::ReadBody => read_json_answer(said),
+            StatusDecision::ServerFailed => Err(format!("it answered with status {}", said.status)),
+        },
+        HttpAnswerFormat::Text => match StatusDecision::of_text(said) {
+            StatusDecision::Allow => Ok(AuthzDecision::Allow),
+            StatusDecision::ServerFailed => Err(format!("it answered with status {}", said.status)),
+            _ => Ok(AuthzDecision::Deny),
+        },
+    }
+}
+
+/// A page of somebody between us is no answer.
+fn read_json_answer(said: &Said) -> Result<AuthzDecision, String> {
+    let word = match said.status {
+        204 => return Ok(AuthzDecision::Allow),
+        401 | 403 => return Ok(AuthzDecision::Deny),
+        200 if said.is_json => {
+            let body: Option<serde_json::Value> = serde_json::from_slice(&said.body).ok();
+            let body = body.ok_or("its answer is no JSON")?;
+            body.get("result").and_then(|word| word.as_str()).unwrap_or_default().to_string()
+        }
+        200 if said.body.is_empty() => return Ok(AuthzDecision::Allow),
+        200 => String::from_utf8_lossy(&said.body).trim().to_lowercase(),
+        status => return Err(format!("it answered with status {status}")),
+    };
+    match word.as_str() {
+        "allow" => Ok(AuthzDecision::Allow),
+        "ok" if !said.is_json => Ok(AuthzDecision::Allow),
+        // Nobody else is asked.
+        "deny" | "ignore" => Ok(AuthzDecision::Deny),
+        _ => Err("its answer is not allow, deny or ignore".to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(status: u16, is_json: bool, body: &str) -> Option<AuthzDecision> {
+        let body = body.to_string().into_bytes().into();
+        read_answer(&Said { status, is_json, body, ..Said::default() }, HttpAnswerFormat::Json).ok()
+    }
+
+    #[test]
+    fn a_status_or_a_word_decides_where_the_option_says_so() {
+        let said = |form, status, is_json, body: &str| {
+            let body = body.to_string().into_bytes().into();
+            read_answer(&Said { status, is_json, body, ..Said::default() }, form).ok()
+        };
+        use HttpAnswerFormat::{Status, Text};
+        for (form, status, is_json, body, answer) in [
+            (Status, 200, false, "", Some(AuthzDecision::Allow)),
+            (Status, 200, true, r#"{"code":0}"#, Some(AuthzDecision::Allow)),
+            (Status, 200, false, "<html>welcome</html>", Some(AuthzDecision::Allow)),
+            (Status, 200, true, r#"{"result":"deny"}"#, Some(AuthzDecision::Deny)),
+            (Status, 200, false, "ignore", Some(AuthzDecision::Deny)),
+            (Status, 404, false, "", Some(AuthzDecision::Deny)),
+            (Status, 503, false, "", None),
+            (Text, 200, false, "ok", Some(AuthzDecision::Allow)),
+            (Text, 200, false, "", Some(AuthzDecision::Deny)),
+            (Text, 500, false, "ok", None),
+        ] {
+            assert_eq!(said(form, status, is_json, body), answer, "{form:?} {status} {body}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_a_status_a_word_or_an_object() {
+        for (status, is_json, body) in [
+            (204, false, ""),
+            (200, false, ""),
+            (200, false, "allow"),
+            (200, false, "OK\n"),
+            (200, true, r#"{"result":"allow","more":1}"#),
+        ] {
+            assert_eq!(said(status, is_json, body), Some(AuthzDecision::Allow), "{status} {body}");
+        }
+        for (status, is_json, body) in [
+            (401, false, ""),
+            (403, true, r#"{"result":"allow"}"#),
+            (200, false, "deny"),
+            (200, true, r#"{"result":"deny"}"#),
+            (200, true, r#"{"result":"ignore"}"#),
+        ] {
+            assert_eq!(said(status, is_json, body), Some(AuthzDecision::Deny), "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_an_answer() {
+        for (status, is_json, body) in [
+            (200, false, "<html>welcome</html>"),
+            (200, false, r#"{"result":"allow"}"#),
+            (200, true, ""),
+            (200, true, "allow"),
+            (200, true, r#"{"result":"Allow"}"#),
+            (200, true, r#"{"result":true}"#),
+            (200, true, r#"{"result":"ok"}"#),
+            (301, false, ""),
+            (404, true, r#"{"result":"allow"}"#),
+            (500, false, "allow"),
+        ] {
+            assert_eq!(said(status, is_json, body), None, "{status} {body}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Keys of tokens that another server publishes: fetched at the start, again from time to time,
+//! and when a token names a key that we have not seen.
+//!
+//! Invariant: keys that we have stay until others are here, whatever becomes of the server.
+
+use super::backend::{BackendOutcome, BackendReply};
+use super::jwt::JwtValidator;
+use super::key_set::KeySet;
+use broker::AuthRequest;
+use net::control_runtime::ControlRuntime;
+use net::http_client::{HttpClient, HttpResponse};
+use net::pause_aware_timeout::timeout;
+use net::server_pool::{RemoteError, RemoteLimits};
+use net::server_url::ServerUrl;
+use rustls::ClientConfig;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+pub struct RemoteJwks {
+    url: ServerUrl,
+    client: HttpClient,
+    refresh: Duration,
+    bounds: RemoteLimits,
+    runtime: Arc<ControlRuntime>,
+    state: Mutex<JwksState>,
+    /// Held by the task that fetches; tasks that come meanwhile use its result.
+    turn: tokio::sync::Mutex<()>,
+    waiting: AtomicUsize,
+}
+
+#[derive(Default)]
+struct JwksState {
+    keys: Option<Arc<KeySet>>,
+    /// Number of fetches so far.
+    fetches: u64,
+    begun: Option<Instant>,
+    is_fetching: bool,
+    /// Why there are none, or no newer ones.
+    last_error: String,
+}
+
+/// Names of keys are invented easily: so often somebody looks whether there is one.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+
+impl RemoteJwks {
+    /// `before` is what was asked until now; of the same place its keys are good until there are
+    /// others.
+    pub fn new(
+        url: &ServerUrl,
+        tls: Option<Arc<ClientConfig>>,
+        refresh_s: u32,
+        bounds: RemoteLimits,
+        runtime: Arc<ControlRuntime>,
+        before: &[Arc<RemoteJwks>],
+    ) -> Arc<RemoteJwks> {
+        let same = before.iter().find(|before| before.url == *url);
+        let keys = same.and_then(|before| before.keys());
+        Arc::new(RemoteJwks {
+            url: url.clone(),
+            client: HttpClient::new(url, tls),
+            refresh: Duration::from_secs(u64::from(refresh_s)),
+            bounds,
+            runtime,
+            state: Mutex::new(JwksState { keys, ..JwksState::default() }),
+            turn: tokio::sync::Mutex::new(()),
+            waiting: AtomicUsize::new(0),
+        })
+    }
+
+    /// Fetches them, and again as long as somebody has this.
+    pub fn start_fetching(self: &Arc<RemoteJwks>) {
+        self.state().is_fetching = true;
+        let kept = Arc::downgrade(self);
+        self.runtime.spawn(RemoteJwks::refresh_periodically(kept));
+    }
+
+    async fn refresh_periodically(kept: Weak<RemoteJwks>) {
+        while let Some(set) = kept.upgrade() {
+            set.fetch().await;
+            let pause =
+                if set.keys().is_some() { set.refresh } else { RETRY_INTERVAL.min(set.refresh) };
+            drop(set);
+            sleep(pause).await;
+        }
+    }
+
+    /// Judges by the key that a token names, once it is here or cannot be had.
+    pub fn authenticate(
+        self: &Arc<RemoteJwks>,
+        reading: &Arc<JwtValidator>,
+        request: &AuthRequest,
+        id: Option<&str>,
+        reply: BackendReply,
+    ) {
+        if !self.should_wait_for_key(id) {
+            return reply.send(self.check(reading, request));
+        }
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.bounds.questions_max {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return reply.send(BackendOutcome::Busy);
+        }
+        let (set, reading) = (self.clone(), reading.clone());
+        self.runtime.spawn(async move {
+            set.fetch_or_join().await;
+            set.waiting.fetch_sub(1, Ordering::Relaxed);
+            reply.run_later(move |request| set.check(&reading, request));
+        });
+    }
+
+    fn check(&self, reading: &JwtValidator, request: &AuthRequest) -> BackendOutcome {
+        match self.keys() {
+            Some(keys) => reading.check(&keys, request),
+            None => BackendOutcome::Fail(self.state().last_error.clone()),
+        }
+    }
+
+    /// Whether the key is not here and may come.
+    fn should_wait_for_key(&self, id: Option<&str>) -> bool {
+        let mut state = self.state();
+        if state.keys.as_ref().is_some_and(|keys| keys.knows(id)) {
+            return false;
+        }
+        if state.begun.is_none_or(|begun| begun.elapsed() >= RETRY_INTERVAL) {
+            state.is_fetching = true;
+        }
+        state.is_fetching
+    }
+
+    async fn fetch_or_join(&self) {
+        let before = self.state().fetches;
+        let turn = self.turn.lock().await;
+        if self.state().fetches == before {
+            self.fetch_holding_turn().await;
+        }
+        drop(turn);
+    }
+
+    async fn fetch(&self) {
+        let _turn = self.turn.lock().await;
+        self.fetch_holding_turn().await;
+    }
+
+    async fn fetch_holding_turn(&self) {
+        self.state().begun = Some(Instant::now());
+        let within = Duration::from_millis(u64::from(self.bounds.timeout_ms));
+        let fetched = match timeout(within, self.request_keys()).await {
+            Ok(fetched) => fetched,
+            Err(_) => Err(format!("no answer within {} ms", self.bounds.timeout_ms)),
+        };
+        let mut state = self.state();
+        state.is_fetching = false;
+        state.fetches += 1;
+        match fetched {
+            Ok(keys) => {
+                if state.keys.is_none() {
+                    info!(target: "godwit::auth", from = %self.url, "keys of tokens are here");
+                }
+                state.keys = Some(Arc::new(keys));
+            }
+            Err(why) => {
+                let kept = state.keys.is_some();
+                warn!(target: "godwit::auth", from = %self.url, %why, kept, "no keys of tokens");
+                state.last_error = why;
+            }
+        }
+    }
+
+    async fn request_keys(&self) -> Result<KeySet, String> {
+        let mut conn = self.client.connect().await?;
+        let target = if self.url.path.starts_with('/') {
+            self.url.path.clone()
+        } else {
+            format!("/{}", self.url.path)
+        };
+        let asked = self.client.request(&mut conn, "GET", &target, &[], Vec::new()).await;
+        let HttpResponse { status, body, .. } = asked.map_err(|trouble| match trouble {
+            RemoteError::ErrorReply(why) | RemoteError::Broken(why) => why,
+        })?;
+        match status {
+            // Only a set: a page that says "not found" is no secret.
+            200 => KeySet::from_set(&body),
+            status => Err(format!("it answered with status {status}")),
+        }
+    }
+
+    /// As if nobody had looked for a while.
+    #[cfg(test)]
+    pub fn let_time_pass(&self) {
+        self.state().begun = None;
+    }
+
+    fn keys(&self) -> Option<Arc<KeySet>> {
+        self.state().keys.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, JwksState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

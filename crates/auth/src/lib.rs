@@ -1,0 +1,307 @@
+//! Authentication of clients: the authenticator that the shards ask, the backends behind it, and
+//! the user file.
+//!
+//! Nothing here runs on a shard but [`Authenticator::authenticate`], which takes a question and
+//! returns. Threads exist from the first question on, and end when there was none for a while.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(all(feature = "http", feature = "mysql", feature = "postgres", feature = "redis")),
+    allow(
+        dead_code,
+        unused_imports,
+        unused_variables,
+        reason = "a build without some of the backends has no use for parts of the others"
+    )
+)]
+
+pub mod acl;
+pub mod backend;
+pub mod bans;
+pub mod certificate;
+#[cfg(test)]
+mod contract;
+pub mod fuzz_targets;
+#[cfg(feature = "http")]
+pub mod http;
+#[cfg(feature = "http")]
+pub mod http_answer;
+#[cfg(feature = "http")]
+pub mod jwks;
+pub mod jwt;
+pub mod key_set;
+#[cfg(test)]
+mod mutations;
+#[cfg(feature = "tables")]
+pub mod password_format;
+pub mod password_hash;
+#[cfg(feature = "psk")]
+pub mod psk_file;
+mod queue;
+#[cfg(feature = "remote")]
+pub mod remote;
+pub mod settings;
+#[cfg(feature = "tables")]
+pub mod tables;
+pub mod test_tokens;
+pub mod throttle;
+pub mod users;
+pub mod verified_cache;
+
+use backend::{AuthAttempt, ListenerChains};
+use broker::authentication::AuthDecision;
+use broker::{AuthRequest, PeerSource, Refusal};
+use engine::ConnectionLiveness;
+use engine::log_rate_limiter::LogRateLimiter;
+use queue::AuthQueue;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use throttle::AuthThrottle;
+use tracing::info;
+
+/// Shared by the shards, which ask, and the threads, which find out.
+pub struct Authenticator {
+    state: Mutex<AuthenticatorState>,
+    /// Ring when there is something in the queue: one for each class of thread.
+    wakeups: [Condvar; 2],
+}
+
+struct AuthenticatorState {
+    chains: ListenerChains,
+    throttle: AuthThrottle,
+    queue: AuthQueue,
+    limits: AuthenticatorLimits,
+    /// Notes of whom we did not let in.
+    refusals: LogRateLimiter,
+    /// Limits log lines about addresses with too many failures.
+    barred_sources: LogRateLimiter,
+    /// Threads of each class, and those of them that wait at their bell.
+    threads: [usize; 2],
+    idle: [usize; 2],
+}
+
+/// Priority of a thread in comparison with the shards.
+#[derive(Clone, Copy, Debug)]
+enum AuthThreadClass {
+    /// The first thread has a share of a core however busy the shards are: a third at most.
+    Guaranteed = 0,
+    /// The others use cores that would be idle, and a tenth of one that would not.
+    IdleOnly = 1,
+}
+
+impl AuthThreadClass {
+    /// Above the niceness that the process was started with.
+    fn niceness(self) -> i32 {
+        match self {
+            AuthThreadClass::Guaranteed => 3,
+            AuthThreadClass::IdleOnly => 10,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AuthenticatorLimits {
+    /// Threads that hash, and ask.
+    pub threads: usize,
+    /// Clients that wait for one.
+    pub queue_max: usize,
+    /// Wrong answers of an address in a minute; 0 is any number.
+    pub failures_max: u32,
+}
+
+/// A thread without work ends after this.
+const IDLE: Duration = Duration::from_secs(10);
+/// Hashing is on the stack of its thread for the least part.
+const STACK_BYTES: usize = 256 * 1024;
+
+impl Authenticator {
+    pub fn new(
+        chains: impl Into<ListenerChains>,
+        limits: AuthenticatorLimits,
+    ) -> Arc<Authenticator> {
+        let chains = chains.into();
+        chains.start_backends();
+        let state = AuthenticatorState {
+            chains,
+            throttle: AuthThrottle::new(limits.failures_max),
+            queue: AuthQueue::default(),
+            limits,
+            refusals: LogRateLimiter::new(REFUSALS_PER_S),
+            barred_sources: LogRateLimiter::new(REFUSALS_PER_S),
+            threads: [0; 2],
+            idle: [0; 2],
+        };
+        let bells = [Condvar::new(), Condvar::new()];
+        Arc::new(Authenticator { state: Mutex::new(state), wakeups: bells })
+    }
+
+    /// Other backends for whoever is not in yet.
+    pub fn replace_backends(&self, chains: impl Into<ListenerChains>, limits: AuthenticatorLimits) {
+        let chains = chains.into();
+        chains.start_backends();
+        let mut state = self.state();
+        state.chains = chains;
+        state.limits = limits;
+        state.throttle.set_tries(limits.failures_max);
+    }
+
+    /// A question of a shard, on the shard's thread: it goes into the queue, or is answered at once
+    /// where that needs no work. A full queue refuses the question that has waited longest.
+    pub fn authenticate(
+        self: &Arc<Authenticator>,
+        request: AuthRequest,
+        liveness: ConnectionLiveness,
+        answer: Box<dyn FnOnce(AuthDecision) + Send>,
+    ) {
+        let mut state = self.state();
+        let (source, since) = (PeerSource::from(request.peer), Instant::now());
+        let chain = state.chains.chain_of_listener(request.listener).clone();
+        let is_answered = chain.skips_all_backends(&request);
+        let case = AuthAttempt {
+            request: request.into(),
+            chain,
+            backend_index: 0,
+            arrived_at: since,
+            liveness,
+            work: None,
+            answer,
+        };
+        if is_answered {
+            drop(state);
+            return case.finish_unknown(self);
+        }
+        if state.throttle.is_barred(source, since) {
+            drop(state);
+            return (case.answer)(AuthDecision::Deny(Refusal::TooManyFailures));
+        }
+        let queue_max = state.limits.queue_max;
+        let evicted = state.queue.push(case, queue_max);
+        self.wake_threads(state);
+        for case in evicted {
+            (case.answer)(AuthDecision::Deny(Refusal::TooBusy));
+        }
+    }
+
+    /// The next backend's turn. It is let in whatever the queue's bound, where it was before.
+    fn requeue_attempt(self: &Arc<Authenticator>, case: AuthAttempt) {
+        let mut state = self.state();
+        state.queue.push_resumed(case);
+        self.wake_threads(state);
+    }
+
+    /// Wakes or starts threads for the requests in the queue.
+    fn wake_threads(self: &Arc<Authenticator>, mut state: MutexGuard<'_, AuthenticatorState>) {
+        let mut waiting = state.queue.len();
+        for class in [AuthThreadClass::Guaranteed, AuthThreadClass::IdleOnly] {
+            let at = class as usize;
+            if state.idle[at] > 0 {
+                self.wakeups[at].notify_one();
+                // A thread that was called before may not be awake yet.
+                waiting = waiting.saturating_sub(state.idle[at]);
+                if waiting == 0 {
+                    return;
+                }
+                continue;
+            }
+            let threads_max = match class {
+                AuthThreadClass::Guaranteed => 1,
+                AuthThreadClass::IdleOnly => state.limits.threads.saturating_sub(1),
+            };
+            if state.threads[at] < threads_max {
+                state.threads[at] += 1;
+                drop(state);
+                return self.start_thread(class);
+            }
+        }
+    }
+
+    fn start_thread(self: &Arc<Authenticator>, class: AuthThreadClass) {
+        let authenticator = self.clone();
+        let thread = thread::Builder::new().name("auth".into()).stack_size(STACK_BYTES);
+        if thread.spawn(move || authenticator.run_thread(class)).is_err() {
+            self.state().threads[class as usize] -= 1;
+        }
+    }
+
+    fn run_thread(self: Arc<Authenticator>, class: AuthThreadClass) {
+        // Clients that are in come before clients that want to come in.
+        let _ = rustix::process::nice(class.niceness());
+        while let Some(case) = self.next_attempt(class) {
+            // It may have waited long, and its address may have been wrong meanwhile.
+            let source = PeerSource::from(case.request.peer);
+            if self.state().throttle.is_barred(source, Instant::now()) {
+                (case.answer)(AuthDecision::Deny(Refusal::TooManyFailures));
+            } else {
+                case.ask_next_backend(&self);
+            }
+        }
+    }
+
+    /// Waits for a case; none once there was none for a while.
+    fn next_attempt(&self, class: AuthThreadClass) -> Option<AuthAttempt> {
+        let at = class as usize;
+        let mut state = self.state();
+        if state.queue.is_empty() {
+            drop(state);
+            // Only a crowd needs it again at once.
+            password_hash::free_memory();
+            state = self.state();
+        }
+        loop {
+            if let Some(case) = state.queue.pop(Instant::now()) {
+                return Some(case);
+            }
+            state.idle[at] += 1;
+            let waited = self.wakeups[at].wait_timeout(state, IDLE);
+            let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = again;
+            state.idle[at] -= 1;
+            if timeout.timed_out() && state.queue.is_empty() {
+                state.threads[at] -= 1;
+                return None;
+            }
+        }
+    }
+
+    /// Tells of one more refusal, or withholds it for a while.
+    fn log_refusal(&self, line: impl FnOnce(u64) + Send + 'static) {
+        let refusals = self.state().refusals.clone();
+        refusals.log(1, line);
+    }
+
+    fn count_failure(&self, source: PeerSource) {
+        let mut state = self.state();
+        let now = Instant::now();
+        state.throttle.count_failure(source, now);
+        if state.throttle.is_barred(source, now) {
+            let barred = state.barred_sources.clone();
+            drop(state);
+            barred.log(1, move |count| {
+                let withheld = nonzero(count - 1);
+                info!(
+                    target: "godwit::auth", address = %source, withheld,
+                    option = "auth.failures_max", "too many failed attempts: refused now"
+                );
+            });
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, AuthenticatorState> {
+        // The state is whole between any two statements of ours.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lines about clients that were not let in.
+const REFUSALS_PER_S: u32 = 20;
+
+/// Brings no proof of its own.
+fn has_no_credentials(request: &AuthRequest) -> bool {
+    request.user_name.is_none() && request.password.is_none() && request.step.is_none()
+}
+
+/// Returns the count for a field of a log line, which is absent where it is 0.
+fn nonzero(count: u64) -> Option<u64> {
+    (count > 0).then_some(count)
+}

@@ -1,0 +1,147 @@
+//! What is asked by HTTP: where, how, and what in which parameters.
+
+use super::template::{AuthTemplate, AuthVariable, AuthVariableSource};
+use broker::authentication::SecretBytes;
+use net::http_client::HttpConnection;
+use net::http_client::{HttpClient, HttpResponse};
+use net::server_pool::RemoteError;
+use net::server_url::{ServerUrl, has_dot_segments, percent_encode};
+use rustls::ClientConfig;
+use std::sync::Arc;
+
+/// Values of the option rows about a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpCallSettings {
+    /// Server, and path and query, which may have placeholders.
+    pub url: Option<(ServerUrl, AuthTemplate)>,
+    pub form: HttpParamPlacement,
+    /// Names and what each says of the client.
+    pub params: Vec<(String, AuthTemplate)>,
+    /// Values may be keys of an API.
+    pub headers: Vec<(String, SecretBytes)>,
+}
+
+/// Placement of the parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HttpParamPlacement {
+    /// The query of a GET.
+    Query,
+    /// The body of a POST, as a form.
+    Encoded,
+    /// In the body, as a JSON object.
+    #[default]
+    Json,
+}
+
+/// Part of an answer that decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HttpAnswerFormat {
+    /// An object of JSON, as EMQX 5 has it.
+    #[default]
+    Json,
+    /// The status alone, as EMQX 4 and NanoMQ have it.
+    Status,
+    /// The word `ok`, as mosquitto-go-auth has it.
+    Text,
+}
+
+pub struct HttpCall {
+    client: HttpClient,
+    target: AuthTemplate,
+    form: HttpParamPlacement,
+    params: Vec<(String, AuthTemplate)>,
+    headers: Vec<(String, String)>,
+}
+
+impl HttpCallSettings {
+    /// Whether a question says this.
+    pub fn uses_variable(&self, value: AuthVariable) -> bool {
+        let target = self.url.iter().map(|(_, target)| target);
+        let mut all = self.params.iter().map(|(_, template)| template).chain(target);
+        all.any(|template| template.has(value))
+    }
+}
+
+impl HttpCall {
+    /// `None` where there is no URL.
+    pub fn new(settings: &HttpCallSettings, tls: Option<Arc<ClientConfig>>) -> Option<HttpCall> {
+        let (url, target) = settings.url.as_ref()?;
+        let text = |secret: &SecretBytes| String::from_utf8_lossy(&secret.0).into_owned();
+        let headers = settings.headers.iter();
+        let mut headers: Vec<(String, String)> =
+            headers.map(|(name, value)| (name.clone(), text(value))).collect();
+        let kind = match settings.form {
+            HttpParamPlacement::Query => None,
+            HttpParamPlacement::Encoded => Some("application/x-www-form-urlencoded"),
+            HttpParamPlacement::Json => Some("application/json"),
+        };
+        let is_said = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        let kind = kind.filter(|_| !is_said);
+        headers.extend(kind.map(|kind| ("content-type".to_string(), kind.to_string())));
+        Some(HttpCall {
+            client: HttpClient::new(url, tls),
+            target: target.clone(),
+            form: settings.form,
+            params: settings.params.clone(),
+            headers,
+        })
+    }
+
+    pub async fn connect(&self) -> Result<HttpConnection, String> {
+        self.client.connect().await
+    }
+
+    pub async fn send(
+        &self,
+        conn: &mut HttpConnection,
+        target: &str,
+        body: Vec<u8>,
+    ) -> Result<HttpResponse, RemoteError> {
+        let method = if self.form == HttpParamPlacement::Query { "GET" } else { "POST" };
+        self.client.request(conn, method, target, &self.headers, body).await
+    }
+
+    /// The target and the body; none where a value is no text, which JSON needs, or would lead out
+    /// of the path that was written.
+    pub fn build_request(&self, values: AuthVariableSource<'_>) -> Option<(String, Vec<u8>)> {
+        let mut target = self.target.fill_url(values);
+        if has_dot_segments(&target) {
+            return None;
+        }
+        if !target.starts_with('/') {
+            target.insert(0, '/');
+        }
+        match self.form {
+            HttpParamPlacement::Json => {
+                let mut body = serde_json::Map::new();
+                for (name, template) in &self.params {
+                    let value = String::from_utf8(template.fill(values)).ok()?;
+                    body.insert(name.clone(), value.into());
+                }
+                Some((target, serde_json::Value::Object(body).to_string().into_bytes()))
+            }
+            HttpParamPlacement::Encoded => Some((target, self.encode_params(values).into_bytes())),
+            HttpParamPlacement::Query => {
+                let query = self.encode_params(values);
+                if !query.is_empty() {
+                    target.push(if target.contains('?') { '&' } else { '?' });
+                    target.push_str(&query);
+                }
+                Some((target, Vec::new()))
+            }
+        }
+    }
+
+    fn encode_params(&self, values: AuthVariableSource<'_>) -> String {
+        let mut out = String::new();
+        for (name, template) in &self.params {
+            if !out.is_empty() {
+                out.push('&');
+            }
+            percent_encode(name.as_bytes(), &mut out);
+            out.push('=');
+            percent_encode(&template.fill(values), &mut out);
+        }
+        out
+    }
+}

@@ -1,0 +1,169 @@
+//! Backends that ask another server: a few connections to it, questions that wait for one, and
+//! what happens when it is slow or gone.
+//!
+//! Everything here runs on the control plane's runtime. What costs work, such as checking a
+//! password against a hash that the server gave, goes back to the authenticator's threads.
+
+#[cfg(feature = "http")]
+pub mod http_call;
+pub mod template;
+
+use super::backend::{AuthBackend, BackendOutcome, BackendReply};
+#[cfg(feature = "tables")]
+use super::password_format::StoredPassword;
+#[cfg(feature = "tables")]
+use super::verified_cache::VerifiedCache;
+use broker::AuthRequest;
+#[cfg(feature = "tables")]
+use broker::authentication::Principal;
+use net::control_runtime::ControlRuntime;
+use net::server_pool::{ConnectionPool, PoolError, RemoteLimits, RemoteServer, RequestGuard};
+use std::path::PathBuf;
+use std::sync::Arc;
+#[cfg(feature = "tables")]
+use std::sync::OnceLock;
+
+/// Values of the option rows for all remote backends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemoteSettings {
+    /// File of trusted CAs; the host's own list if it is empty.
+    pub authorities: PathBuf,
+    pub bounds: RemoteLimits,
+}
+
+/// A server that authenticates clients.
+pub trait IdentityServer: RemoteServer<Question = AuthRequest, Reply = IdentityLookup> {
+    fn name(&self) -> &'static str;
+
+    /// Whether it could know the client at all.
+    fn can_identify(&self, request: &AuthRequest) -> bool;
+
+    /// Whether it may know a client that brings nothing but its client id.
+    fn accepts_client_id_only(&self) -> bool {
+        false
+    }
+
+    /// An answer of its that is still good.
+    fn cached_outcome(&self, _claim: &AuthRequest) -> Option<BackendOutcome> {
+        None
+    }
+}
+
+/// A server's answer about a client.
+pub enum IdentityLookup {
+    Verdict(BackendOutcome),
+    /// The client is who this says if it has the password.
+    #[cfg(feature = "tables")]
+    Proof {
+        stored: StoredPassword,
+        principal: Box<Principal>,
+    },
+    /// No such client.
+    #[cfg(feature = "tables")]
+    UnknownClient,
+}
+
+/// A backend that asks a server.
+pub struct RemoteBackend<S: RemoteServer> {
+    pool: Arc<ConnectionPool<S>>,
+    runtime: Arc<ControlRuntime>,
+    #[cfg(feature = "tables")]
+    passwords: Arc<PasswordVerifier>,
+}
+
+/// Checks passwords against hashes of the server.
+#[cfg(feature = "tables")]
+#[derive(Default)]
+struct PasswordVerifier {
+    /// A hash to work on for clients that the server does not know.
+    decoy: OnceLock<StoredPassword>,
+    /// Passwords that were right are not hashed again for a while.
+    verified: Option<Arc<VerifiedCache>>,
+}
+
+impl<S: RemoteServer> RemoteBackend<S> {
+    pub fn new(server: S, bounds: RemoteLimits, runtime: Arc<ControlRuntime>) -> RemoteBackend<S> {
+        RemoteBackend {
+            pool: ConnectionPool::new(server, bounds),
+            runtime,
+            #[cfg(feature = "tables")]
+            passwords: Arc::default(),
+        }
+    }
+
+    /// Passwords that were right are not hashed again for a while.
+    #[cfg(feature = "tables")]
+    pub fn remember_in(self, verified: Option<Arc<VerifiedCache>>) -> RemoteBackend<S> {
+        let passwords = Arc::new(PasswordVerifier { verified, ..PasswordVerifier::default() });
+        RemoteBackend { passwords, ..self }
+    }
+}
+
+impl<S: IdentityServer> AuthBackend for RemoteBackend<S> {
+    fn name(&self) -> &'static str {
+        self.pool.server().name()
+    }
+
+    fn accepts_client_id_only(&self) -> bool {
+        self.pool.server().accepts_client_id_only()
+    }
+
+    fn authenticate(&self, request: &AuthRequest, reply: BackendReply) {
+        let server = self.pool.server();
+        if !server.can_identify(request) {
+            return reply.send(BackendOutcome::Ignore);
+        }
+        if let Some(outcome) = server.cached_outcome(request) {
+            return reply.send(outcome);
+        }
+        let Some(guard) = RequestGuard::new(self.pool.clone()) else {
+            return reply.send(BackendOutcome::Busy);
+        };
+        #[cfg(feature = "tables")]
+        let passwords = self.passwords.clone();
+        self.runtime.spawn(async move {
+            let Some(request) = reply.claim() else { return };
+            match guard.run(&request, &reply.liveness()).await {
+                Ok(IdentityLookup::Verdict(outcome)) => reply.send(outcome),
+                #[cfg(feature = "tables")]
+                Ok(IdentityLookup::Proof { stored, principal }) => {
+                    reply.run_later(move |request| passwords.check(request, stored, principal));
+                }
+                #[cfg(feature = "tables")]
+                Ok(IdentityLookup::UnknownClient) => {
+                    reply.run_later(move |request| passwords.simulate_check(request));
+                }
+                Err(PoolError::Abandoned) => reply.abandon(),
+                Err(PoolError::Busy) => reply.send(BackendOutcome::Busy),
+                Err(PoolError::Failed(why)) => reply.send(BackendOutcome::Fail(why)),
+            }
+        });
+    }
+}
+
+#[cfg(feature = "tables")]
+impl PasswordVerifier {
+    fn check(
+        &self,
+        request: &AuthRequest,
+        stored: StoredPassword,
+        principal: Box<Principal>,
+    ) -> BackendOutcome {
+        let Some(password) = &request.password else { return BackendOutcome::Ignore };
+        let is_right = stored.verify_with_cache(&password.0, self.verified.as_deref());
+        let _ = self.decoy.set(stored);
+        if is_right {
+            BackendOutcome::Allow(principal)
+        } else {
+            BackendOutcome::Deny("wrong password")
+        }
+    }
+
+    /// As much work as for somebody else, so that time does not tell who is known.
+    fn simulate_check(&self, request: &AuthRequest) -> BackendOutcome {
+        if let (Some(stored), Some(password)) = (self.decoy.get(), &request.password) {
+            stored.simulate_verify(&password.0, self.verified.as_deref());
+        }
+        BackendOutcome::Ignore
+    }
+}

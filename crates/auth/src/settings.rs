@@ -1,0 +1,203 @@
+//! Values of the options about identity and permission.
+
+use crate::AuthenticatorLimits;
+#[cfg(feature = "http")]
+use crate::acl::authorizer::HttpAuthzSettings;
+use crate::certificate::CertificateNameField;
+#[cfg(feature = "http")]
+use crate::http::HttpAuthSettings;
+use crate::jwt::{JwtClaimNames, JwtValidator, TokenLocation};
+#[cfg(feature = "tables")]
+use crate::password_format::PasswordFormat;
+#[cfg(feature = "remote")]
+use crate::remote::RemoteSettings;
+#[cfg(feature = "redis")]
+use crate::tables::redis::RedisAuthSettings;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use crate::tables::sql::SqlAuthSettings;
+use broker::options::AuthzOptions;
+#[cfg(feature = "http")]
+use net::http_client::SCHEMES;
+#[cfg(feature = "remote")]
+use net::server_pool::RemoteLimits;
+#[cfg(feature = "http")]
+use net::server_url::ServerUrl;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Values of the option rows about security.
+#[derive(Clone, Debug, Default)]
+pub struct SecuritySettings {
+    pub acl_file: PathBuf,
+    pub bans_file: PathBuf,
+    pub certificate_user: Option<CertificateNameField>,
+    pub certificate_client_id: Option<CertificateNameField>,
+    #[cfg(feature = "http")]
+    pub http: HttpAuthSettings,
+    pub jwt_claims: JwtClaimNames,
+    pub jwt_keys: PathBuf,
+    pub jwt_place: TokenLocation,
+    #[cfg(feature = "http")]
+    pub jwt_refresh_s: u32,
+    /// Instead of a file.
+    #[cfg(feature = "http")]
+    pub jwt_url: Option<ServerUrl>,
+    /// 0 threads are as many as the host is good for.
+    pub limits: AuthenticatorLimits,
+    /// Time for which a verified password is remembered, in seconds.
+    pub password_cache_s: u32,
+    #[cfg(feature = "mysql")]
+    pub mysql: SqlAuthSettings,
+    #[cfg(feature = "tables")]
+    pub password_form: PasswordFormat,
+    /// Server that is asked for permissions of clients.
+    #[cfg(feature = "http")]
+    pub permits: HttpAuthzSettings,
+    #[cfg(feature = "postgres")]
+    pub postgres: SqlAuthSettings,
+    #[cfg(feature = "redis")]
+    pub redis: RedisAuthSettings,
+    #[cfg(feature = "remote")]
+    pub remote: RemoteSettings,
+    pub users: PathBuf,
+}
+
+/// Each thread that hashes takes the memory that a hash asks for.
+const THREADS_AUTO_MAX: usize = 4;
+
+impl SecuritySettings {
+    /// A number for who decides which users there are: equal where the same files and servers are
+    /// asked in the same way, and never 0.
+    #[cold]
+    pub fn identity_domain(&self) -> u64 {
+        let mut own = self.clone();
+        (own.acl_file, own.bans_file) = Default::default();
+        own.limits = AuthenticatorLimits::default();
+        own.password_cache_s = 0;
+        #[cfg(feature = "http")]
+        {
+            own.permits = HttpAuthzSettings::default();
+        }
+        #[cfg(feature = "remote")]
+        {
+            own.remote = RemoteSettings::default();
+        }
+        let mut hasher = DefaultHasher::new();
+        format!("{own:?}").hash(&mut hasher);
+        hasher.finish() | 1
+    }
+
+    /// Connections to each server that is asked about clients.
+    pub fn backend_connections_max(&self) -> usize {
+        #[cfg(feature = "remote")]
+        return self.remote.bounds.connections_max;
+        #[cfg(not(feature = "remote"))]
+        0
+    }
+
+    pub fn limits(&self) -> AuthenticatorLimits {
+        let AuthenticatorLimits { threads, .. } = self.limits;
+        let threads = if threads == 0 {
+            std::thread::available_parallelism().map_or(1, usize::from).clamp(1, THREADS_AUTO_MAX)
+        } else {
+            threads
+        };
+        AuthenticatorLimits { threads, ..self.limits }
+    }
+
+    /// Whether anybody is asked who it is.
+    pub fn requires_authentication(&self) -> bool {
+        self.certificate_user.is_some()
+            || self.has_tokens()
+            || !self.users.as_os_str().is_empty()
+            || self.uses_remote_backend()
+    }
+
+    pub fn has_tokens(&self) -> bool {
+        #[cfg(feature = "http")]
+        if self.jwt_url.is_some() {
+            return true;
+        }
+        !self.jwt_keys.as_os_str().is_empty()
+    }
+
+    /// Whether another server says who a client is.
+    pub fn uses_remote_backend(&self) -> bool {
+        #[cfg(feature = "http")]
+        if self.http.call.url.is_some() {
+            return true;
+        }
+        #[cfg(feature = "mysql")]
+        if self.mysql.url.is_some() {
+            return true;
+        }
+        #[cfg(feature = "postgres")]
+        if self.postgres.url.is_some() {
+            return true;
+        }
+        #[cfg(feature = "redis")]
+        if self.redis.url.is_some() {
+            return true;
+        }
+        false
+    }
+
+    /// Whether somebody is asked what clients may do.
+    pub fn broker_authz_settings(&self) -> Option<AuthzOptions> {
+        #[cfg(feature = "http")]
+        return self.permits.broker_settings();
+        #[cfg(not(feature = "http"))]
+        None
+    }
+
+    /// Whether clients may have rules of their own, or somebody is asked.
+    pub fn may_supply_rules(&self) -> bool {
+        if self.broker_authz_settings().is_some() {
+            return true;
+        }
+        #[cfg(feature = "http")]
+        if self.http.call.url.is_some() && self.http.takes_rules {
+            return true;
+        }
+        #[cfg(feature = "mysql")]
+        if self.mysql.url.is_some() && self.mysql.rules.is_some() {
+            return true;
+        }
+        #[cfg(feature = "postgres")]
+        if self.postgres.url.is_some() && self.postgres.rules.is_some() {
+            return true;
+        }
+        #[cfg(feature = "redis")]
+        if self.redis.url.is_some() && self.redis.rules.is_some() {
+            return true;
+        }
+        self.has_tokens() && !self.jwt_claims.permissions.is_empty()
+    }
+
+    /// Whether anything says what clients may do.
+    pub fn has_rules(&self) -> bool {
+        !self.acl_file.as_os_str().is_empty() || self.may_supply_rules()
+    }
+
+    pub fn jwt_validator(&self) -> Arc<JwtValidator> {
+        JwtValidator { place: self.jwt_place, claims: self.jwt_claims.clone() }.into()
+    }
+
+    #[cfg(feature = "remote")]
+    pub fn remote_limits(&self) -> RemoteLimits {
+        RemoteLimits { questions_max: self.limits.queue_max, ..self.remote.bounds }
+    }
+
+    /// Sets the source of the keys of tokens.
+    pub fn set_keys(&mut self, text: &str) {
+        #[cfg(feature = "http")]
+        {
+            self.jwt_url = ServerUrl::parse(text, SCHEMES).ok();
+            if self.jwt_url.is_some() {
+                return self.jwt_keys.clear();
+            }
+        }
+        self.jwt_keys = text.into();
+    }
+}

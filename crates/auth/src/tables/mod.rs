@@ -1,0 +1,98 @@
+//! Servers that keep users and rules in tables: how they are asked, and what their rows mean. They
+//! have the names that EMQX's tables have.
+
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub mod sql;
+
+use super::password_format::{PasswordFormat, StoredPassword};
+use crate::acl::entry::AclEntry;
+use broker::AuthRequest;
+use broker::acl_rules::AclRuleSet;
+use broker::authentication::Principal;
+use net::table_row::TableRow;
+use std::sync::Arc;
+
+/// A client with more is a mistake, and memory for its session.
+const RULES_MAX: usize = 10_000;
+/// Reads the user of a row: `password_hash`, `salt`, `is_superuser`, `groups`.
+fn read_proof(
+    row: &TableRow,
+    request: &AuthRequest,
+    form: &PasswordFormat,
+) -> Result<(StoredPassword, Principal), String> {
+    let hash = row.text("password_hash").or_else(|| row.text("password"));
+    let hash = hash.ok_or("the client's row has no password_hash")?.trim_end();
+    let salt = row.bytes("salt").unwrap_or_default();
+    let stored = form.parse_hash(hash, salt).map_err(|why| format!("the client's row: {why}"))?;
+    let is_superuser = is_true(&row.word("is_superuser"));
+    let groups = row.text("groups").unwrap_or_default().split(',').map(str::trim);
+    let groups = groups.filter(|group| !group.is_empty()).map(Arc::from).collect();
+    let user = request.user_name.as_deref().map(Arc::from);
+    Ok((stored, Principal { user, groups, is_superuser, ..Principal::default() }))
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+fn read_acl_entry(row: &TableRow) -> Result<AclEntry, &'static str> {
+    if ["ipaddr", "ipaddress"].iter().any(|name| row.bytes(name).is_some_and(|v| !v.is_empty())) {
+        return Err("a rule has an address, which stands in acl.file only");
+    }
+    let topics = row.text("topic").map(String::from).into_iter();
+    if row.bytes("permission").is_none() && row.bytes("allow").is_some() {
+        return Ok(read_numbered_acl_entry(row, topics));
+    }
+    Ok(AclEntry {
+        permission: row.word("permission"),
+        action: row.word("action"),
+        topics: topics.collect(),
+        qos: row.word("qos"),
+        retain: row.word("retain"),
+    })
+}
+
+/// As the tables of EMQX 4 have it: `allow` 0 or 1, `access` 1 (subscribe), 2 (publish) or 3,
+/// and `%c` and `%u` in the topic.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+fn read_numbered_acl_entry(row: &TableRow, topics: impl Iterator<Item = String>) -> AclEntry {
+    let named = |topic: String| topic.replace("%c", "${clientid}").replace("%u", "${username}");
+    let permission = match row.word("allow").as_str() {
+        "1" | "t" | "true" => "allow",
+        "0" | "f" | "false" => "deny",
+        // What is not understood is said by what reads it.
+        _ => "?",
+    };
+    let permission = permission.into();
+    let action = action_word(&row.word("access")).into();
+    AclEntry { permission, action, topics: topics.map(named).collect(), ..AclEntry::default() }
+}
+
+/// Whether EMQX takes the word for true. Any other word is false, so that an unknown word makes no
+/// superuser.
+pub fn is_true(word: &str) -> bool {
+    // A BIT of MySQL is a byte.
+    matches!(word, "t" | "true" | "\u{1}") || word.parse::<u64>().is_ok_and(|number| number > 0)
+}
+
+/// Returns the word for an action that EMQX 4 writes as a number.
+fn action_word(word: &str) -> &str {
+    match word {
+        "1" => "subscribe",
+        "2" => "publish",
+        "3" => "all",
+        other => other,
+    }
+}
+
+pub fn collect_permissions(
+    entries: impl Iterator<Item = Result<AclEntry, &'static str>>,
+) -> Result<AclRuleSet, &'static str> {
+    let mut all = Vec::new();
+    for entry in entries {
+        all.extend(entry?.to_rules()?);
+        if all.len() > RULES_MAX {
+            return Err("there are too many rules");
+        }
+    }
+    Ok(AclRuleSet::new(all))
+}

@@ -1,0 +1,181 @@
+//! Passwords that were right a short time ago, so that a client that comes back costs no second
+//! hash. The cache keeps a keyed hash of the stored hash and the password together, never either
+//! of them: whether a password fits a stored hash does not change, so an entry cannot outlive what
+//! it was true for. A user that has gone or has another hash is not found by it.
+
+use ring::hmac;
+use ring::rand::SystemRandom;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub struct VerifiedCache {
+    /// Drawn at each start and reload.
+    key: hmac::Key,
+    lifetime: Duration,
+    entries: Mutex<VerifiedEntries>,
+}
+
+#[derive(Default)]
+struct VerifiedEntries {
+    /// When the second began that `checks` counts.
+    began: Option<Instant>,
+    checks: u32,
+    until: HashMap<VerifiedTag, Instant>,
+    /// Oldest first, which is the first to expire too.
+    order: VecDeque<(VerifiedTag, Instant)>,
+}
+
+/// Prints no content, since logs must not have it.
+impl fmt::Debug for VerifiedCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+type VerifiedTag = [u8; 32];
+
+/// Checks a second that are computed in spite of a cached result: they cost little, and hide by
+/// their time whether a password was used before.
+const CHECKS_BY_WORK: u32 = 10;
+/// The oldest of more than these makes room.
+pub const ENTRIES_MAX: usize = 10_000;
+
+impl VerifiedCache {
+    /// None where nothing is to be remembered, or where there is no chance to make a key from.
+    pub fn new(lifetime_s: u32) -> Option<VerifiedCache> {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).ok()?;
+        let lifetime = Duration::from_secs(u64::from(lifetime_s));
+        (lifetime_s > 0).then(|| VerifiedCache { key, lifetime, entries: Mutex::default() })
+    }
+
+    /// Whether the password is right, by memory or by `verify`. Only a right password is ever
+    /// quick: a wrong one and an unknown user take their whole time.
+    pub fn check(&self, stored: &str, password: &[u8], verify: impl FnOnce() -> bool) -> bool {
+        let (tag, now) = (self.tag(stored, password), Instant::now());
+        if self.count_check(now) && self.knows(&tag, now) {
+            return true;
+        }
+        let is_right = verify();
+        if is_right {
+            self.store(tag, Instant::now());
+        }
+        is_right
+    }
+
+    /// As much work as a look at a password that is not there, for a user that is not there.
+    pub fn simulate_check(&self, stored: &str, password: &[u8]) {
+        let tag = self.tag(stored, password);
+        let now = Instant::now();
+        std::hint::black_box(self.count_check(now) && self.knows(&tag, now));
+    }
+
+    /// Counts one more check. Whether this second has had enough that were work.
+    fn count_check(&self, now: Instant) -> bool {
+        let mut entries = self.entries();
+        if entries.began.is_none_or(|began| now >= began + Duration::from_secs(1)) {
+            (entries.began, entries.checks) = (Some(now), 0);
+        }
+        entries.checks = entries.checks.saturating_add(1);
+        entries.checks > CHECKS_BY_WORK
+    }
+
+    fn tag(&self, stored: &str, password: &[u8]) -> VerifiedTag {
+        let mut all = hmac::Context::with_key(&self.key);
+        all.update(&(stored.len() as u64).to_be_bytes());
+        all.update(stored.as_bytes());
+        all.update(password);
+        let mut tag = VerifiedTag::default();
+        tag.copy_from_slice(all.sign().as_ref());
+        tag
+    }
+
+    fn knows(&self, tag: &VerifiedTag, now: Instant) -> bool {
+        self.entries().until.get(tag).is_some_and(|until| *until > now)
+    }
+
+    fn store(&self, tag: VerifiedTag, now: Instant) {
+        let until = now + self.lifetime;
+        let mut entries = self.entries();
+        // Two threads may have found out the same at once.
+        if entries.until.get(&tag).is_none_or(|known| *known <= now) {
+            entries.until.insert(tag, until);
+            entries.order.push_back((tag, until));
+        }
+        while let Some(&(oldest, at)) = entries.order.front()
+            && (at <= now || entries.order.len() > ENTRIES_MAX)
+        {
+            entries.order.pop_front();
+            // One that was renewed stands further behind as well.
+            if entries.until.get(&oldest) == Some(&at) {
+                entries.until.remove(&oldest);
+            }
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, VerifiedEntries> {
+        // Each entry stands alone.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_right_password_is_hashed_once_and_a_wrong_one_each_time() {
+        let cache = VerifiedCache::new(60).unwrap();
+        // A second that began later does not end before.
+        cache.entries().began = Some(Instant::now() + Duration::from_secs(3600));
+        let hashed = Cell::new(0);
+        let check = |stored: &str, password: &str, is_right: bool| {
+            cache.check(stored, password.as_bytes(), || {
+                hashed.set(hashed.get() + 1);
+                is_right
+            })
+        };
+        for _ in 0..CHECKS_BY_WORK {
+            assert!(check("h1", "right", true));
+        }
+        assert_eq!(hashed.get(), CHECKS_BY_WORK, "so few cost little");
+        assert!(check("h1", "right", true) && check("h1", "right", true));
+        assert_eq!(hashed.get(), CHECKS_BY_WORK);
+        hashed.set(1);
+        for _ in 0..3 {
+            assert!(!check("h1", "wrong", false));
+        }
+        assert_eq!(hashed.get(), 4);
+        // The same password of another hash, and parts that meet elsewhere, are others.
+        assert!(!check("h2", "right", false) && !check("h1r", "ight", false));
+        assert!(!check("h", "1right", false));
+        assert_eq!(hashed.get(), 7);
+        cache.simulate_check("h1", b"never");
+        assert!(!check("h1", "never", false), "what was pretended is not remembered");
+    }
+
+    #[test]
+    fn nothing_is_remembered_for_longer_than_its_time_nor_without_bound() {
+        assert!(VerifiedCache::new(0).is_none());
+        let cache = VerifiedCache::new(10).unwrap();
+        let start = Instant::now();
+        cache.store([1; 32], start);
+        assert!(cache.knows(&[1; 32], start + Duration::from_millis(9_999)));
+        assert!(!cache.knows(&[1; 32], start + Duration::from_secs(10)));
+        for at in 0..ENTRIES_MAX + 10 {
+            let mut tag = VerifiedTag::default();
+            tag[..8].copy_from_slice(&(at as u64 + 7).to_be_bytes());
+            cache.store(tag, start);
+            cache.store(tag, start);
+        }
+        let entries = cache.entries();
+        assert_eq!((entries.until.len(), entries.order.len()), (ENTRIES_MAX, ENTRIES_MAX));
+        drop(entries);
+        assert!(!cache.knows(&[1; 32], start), "the oldest made room");
+        let late = start + Duration::from_secs(11);
+        cache.store([2; 32], late);
+        assert_eq!(cache.entries().until.len(), 1, "what has expired is gone");
+    }
+}
