@@ -32,6 +32,7 @@ pub mod jwt;
 pub mod key_set;
 #[cfg(test)]
 mod mutations;
+pub mod options;
 #[cfg(feature = "tables")]
 pub mod password_format;
 pub mod password_hash;

@@ -190,3 +190,13 @@ impl Default for LogSettings {
         }
     }
 }
+
+impl auth::options::AuthOptionTarget for ProgramSettings {
+    fn security(&mut self) -> &mut SecuritySettings {
+        &mut self.security
+    }
+
+    fn broker(&mut self) -> &mut BrokerOptions {
+        &mut self.broker
+    }
+}

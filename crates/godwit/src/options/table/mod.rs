@@ -4,29 +4,18 @@
 //! Invariant: keys are `section.name` (a few have no section), unique, and the rows of one section
 //! stand together.
 
-#[cfg(feature = "remote")]
-mod backends;
 mod connections;
-#[cfg(feature = "http")]
-mod http;
 mod limits;
 pub(crate) mod listeners;
 mod messages;
-#[cfg(feature = "mysql")]
-mod mysql;
-#[cfg(feature = "postgres")]
-mod postgres;
 mod program;
-#[cfg(feature = "redis")]
-mod redis;
-mod security;
 mod sessions;
 mod store;
-#[cfg(feature = "tables")]
-mod tables;
 
 use super::settings::ProgramSettings;
 use config::row::OptionRow;
+
+type AuthTables = auth::options::AuthOptionTables<ProgramSettings>;
 
 /// A row of the program's own table.
 pub(crate) type ProgramOption = OptionRow<ProgramSettings>;
@@ -48,23 +37,23 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static ProgramOption> + Clone {
     let parts = [
         program::TOP,
         listeners::ROWS,
-        security::ACL,
+        AuthTables::ACL,
         #[cfg(feature = "http")]
-        http::ACL,
-        security::ROWS,
+        AuthTables::HTTP_ACL,
+        AuthTables::CLIENTS,
         #[cfg(feature = "remote")]
-        backends::ROWS,
+        AuthTables::BACKENDS,
         #[cfg(feature = "http")]
-        http::ROWS,
+        AuthTables::HTTP,
         #[cfg(feature = "tables")]
-        tables::ROWS,
+        AuthTables::TABLES,
         #[cfg(feature = "postgres")]
-        postgres::ROWS,
+        AuthTables::POSTGRES,
         #[cfg(feature = "mysql")]
-        mysql::ROWS,
+        AuthTables::MYSQL,
         #[cfg(feature = "redis")]
-        redis::ROWS,
-        security::BANS,
+        AuthTables::REDIS,
+        AuthTables::BANS,
         limits::ROWS,
         connections::ROWS,
         sessions::ROWS,

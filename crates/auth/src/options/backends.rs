@@ -1,0 +1,46 @@
+//! Options of all servers that are asked who a client is and what it may do.
+
+use super::{AuthOptionTables, AuthOptionTarget};
+use config::row::{OptionRow, count};
+use config::value::OptionKind;
+
+const PATH: OptionKind = OptionKind::Text { of: "a path", check: |_| Ok(()) };
+
+impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
+    /// Options of all servers that are asked.
+    pub const BACKENDS: &'static [OptionRow<S>] = &[
+        OptionRow {
+            key: "auth.backend_ca",
+            kind: PATH,
+            default: "",
+            live: true,
+            short: "PEM file of the CAs that vouch for the servers that are asked",
+            long: "Empty are those that this host trusts. There is no way to trust everyone.",
+            source: "",
+            set: |settings, value| settings.security().remote.authorities = value.text().into(),
+        },
+        OptionRow {
+            key: "auth.backend_connections_max",
+            kind: count(1, 1000, "connections"),
+            default: "4",
+            live: true,
+            short: "connections to each server that is asked",
+            long: "Questions wait for one, up to `auth.queue_max` of them; whoever comes then is \
+                   refused with 0x89, or with 0x87 what `acl.http_url` would be asked about.",
+            source: "",
+            set: |settings, value| {
+                settings.security().remote.bounds.connections_max = value.u32() as usize;
+            },
+        },
+        OptionRow {
+            key: "auth.backend_timeout_ms",
+            kind: count(10, 600_000, "milliseconds"),
+            default: "3000",
+            live: true,
+            short: "how long a server has for its answer",
+            long: "Who waited so long is refused with 0x88.",
+            source: "",
+            set: |settings, value| settings.security().remote.bounds.timeout_ms = value.u32(),
+        },
+    ];
+}

@@ -1,0 +1,92 @@
+//! Options of servers that keep users and rules in tables.
+
+use super::{AuthOptionTables, AuthOptionTarget};
+use crate::password_format::{PasswordHashKind as Hashed, SaltPosition};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use crate::{remote::template::AuthTemplate, tables::sql::SqlQuery};
+use config::row::{OptionRow, count};
+use config::value::OptionKind;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use config::value::TextCheck;
+use net::sql::SqlDatabase;
+
+impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
+    /// Options that all databases share.
+    pub const TABLES: &'static [OptionRow<S>] = &[
+        OptionRow {
+            key: "auth.password_form",
+            kind: OptionKind::Choice(&[
+                "tagged",
+                "pbkdf2_sha256",
+                "pbkdf2_sha512",
+                "sha256",
+                "sha512",
+            ]),
+            default: "tagged",
+            live: true,
+            short: "how passwords are hashed in the tables of other servers",
+            long: "`tagged` is a hash that says what it is: `$argon2id$`, `$2b$` (bcrypt), `$7$`, \
+                   `$6$` and `PBKDF2$`. The others are hexadecimal digits, with a column `salt` \
+                   beside them, as EMQX has them; a single SHA is weak. Plain text is not read.",
+            source: "",
+            set: |settings, value| {
+                settings.security().password_form.hash_kind = match value.text() {
+                    "pbkdf2_sha256" => Hashed::Pbkdf2Sha256,
+                    "pbkdf2_sha512" => Hashed::Pbkdf2Sha512,
+                    "sha256" => Hashed::Sha256,
+                    "sha512" => Hashed::Sha512,
+                    _ => Hashed::Tagged,
+                };
+            },
+        },
+        OptionRow {
+            key: "auth.password_rounds",
+            kind: count(1, 10_000_000, "rounds"),
+            default: "10000",
+            live: true,
+            short: "rounds of `pbkdf2_sha256` and `pbkdf2_sha512`",
+            long: "",
+            source: "",
+            set: |settings, value| settings.security().password_form.rounds = value.u32(),
+        },
+        OptionRow {
+            key: "auth.password_salt",
+            kind: OptionKind::Choice(&["prefix", "suffix", "none"]),
+            default: "prefix",
+            live: true,
+            short: "where the salt stands when `sha256` and `sha512` are made",
+            long: "",
+            source: "",
+            set: |settings, value| {
+                settings.security().password_form.salt = match value.text() {
+                    "suffix" => SaltPosition::Suffix,
+                    "none" => SaltPosition::None,
+                    _ => SaltPosition::Prefix,
+                };
+            },
+        },
+    ];
+}
+
+/// The query for a user, which there has to be.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(super) const fn user_query<D: SqlDatabase>() -> OptionKind {
+    let check: TextCheck = |text| match query::<D>(text)? {
+        Some(_) => Ok(()),
+        None => Err("it is empty, use a query".into()),
+    };
+    OptionKind::Text { of: "a query", check }
+}
+
+/// Returns the kind of a query that may be empty.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(super) const fn any_query<D: SqlDatabase>() -> OptionKind {
+    OptionKind::Text { of: "a query", check: |text| query::<D>(text).map(|_| ()) }
+}
+
+/// Empty asks nothing.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(super) fn query<D: SqlDatabase>(text: &str) -> Result<Option<AuthTemplate>, String> {
+    SqlQuery::parse(text, D::placeholder)?;
+    Ok(Some(AuthTemplate::parse(text, false)?).filter(|_| !text.is_empty()))
+}
