@@ -184,7 +184,8 @@ mod tests {
             wrongs,
             [
                 "2: a ban has no clientid, did you mean client_id?",
-                "4: \"10.0.0.0/40\" is neither an address nor a network, use one like \"192.0.2.7\" or \
+                "4: \"10.0.0.0/40\" is neither an address nor a network, \
+                 use one like \"192.0.2.7\" or \
                  \"2001:db8::/32\"",
                 "5: use a moment like 2030-01-31T12:00:00Z, without quotes",
                 "6: use user names, as text in quotes or a list",

@@ -17,6 +17,7 @@ mod heap;
 mod ingress;
 mod listener;
 pub mod log_rate_limiter;
+pub mod options;
 mod pause_detector;
 mod pending_auth;
 pub mod proxy;

@@ -27,7 +27,7 @@ const CRATE_RULES: &[CrateRule] = &[
     CrateRule { name: "store", may: &[], never: RUNTIMES },
     CrateRule {
         name: "engine",
-        may: &["broker", "mqtt", "rules", "store", "transport"],
+        may: &["broker", "config", "mqtt", "rules", "store", "transport"],
         never: RUNTIMES,
     },
     CrateRule { name: "sim", may: &["broker", "mqtt", "rules", "store"], never: RUNTIMES },

@@ -305,7 +305,8 @@ mod tests {
                 "6: a QoS is 0, 1 or 2",
                 "7: \"a/#/b\" is no topic filter, use one like \"a/+/c\" or \"a/#\"",
                 "5: no such deed, use \"publish\", \"subscribe\" or \"all\"",
-                "12: \"10.0.0.0/40\" is neither an address nor a network, use one like \"192.0.2.7\" or \
+                "12: \"10.0.0.0/40\" is neither an address nor a network, \
+                 use one like \"192.0.2.7\" or \
                  \"2001:db8::/32\"",
                 "13: no listener has this port, use one of 1883, 8883",
                 "11: use names, as text in quotes or a list",

@@ -43,9 +43,9 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
         live: true,
         short: "file of rules: who may publish and subscribe what",
         long: "A file whose name ends in `.toml` has our rules, any other is read as an acl_file \
-               of mosquitto's. What no rule allows, nor `acl.http_url`, is refused with 0x87. SIGHUP \
-               reads it again, for connected clients too. docs/security.md explains both. Without \
-               a file everyone may do everything.",
+               of mosquitto's. What no rule allows, nor `acl.http_url`, is refused with 0x87. \
+               SIGHUP reads it again, for connected clients too. docs/security.md explains both. \
+               Without a file everyone may do everything.",
         source: "MQTT 5.0, 5.4.2",
         set: |settings, value| settings.security().acl_file = value.text().into(),
     }];
@@ -61,9 +61,9 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             live: true,
             short: "what of a client's certificate is its user name",
             long: "On listeners that ask clients for a certificate. Of alternative names the first \
-                   counts. A client without a certificate is for the other means of authentication. \
-                   Of a client with a key (`tls.psk_file`) its identity is the common name, and there \
-                   are no other names.",
+                   counts. A client without a certificate is for the other means of \
+                   authentication. Of a client with a key (`tls.psk_file`) its identity is the \
+                   common name, and there are no other names.",
             source: "MQTT 5.0, 5.4.1",
             set: |settings, value| settings.security().certificate_user = part(value.text()),
         },
@@ -89,8 +89,9 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             live: true,
             short: "wrong passwords of one address in a minute",
             long: "After so many the address is refused with 0x9F, whoever it is, and gets one \
-                   attempt back every sixtieth of a minute times this number. An IPv6 address counts \
-                   with its /64. `off` lets everyone guess as fast as passwords can be checked.",
+                   attempt back every sixtieth of a minute times this number. An IPv6 address \
+                   counts with its /64. `off` lets everyone guess as fast as passwords can be \
+                   checked.",
             source: "",
             set: |settings, value| settings.security().limits.failures_max = value.u32(),
         },
@@ -101,10 +102,10 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             live: true,
             short: "claim of a token that holds the client's own rules",
             long: "A list like `[{\"allow\": \"publish\", \"topic\": [\"a/#\"]}]`, with `qos` and \
-                   `retain` as conditions, or as EMQX has it: rules with `permission` and `action`, or \
-                   an object of `pub`, `sub` and `all`, beside which nothing is allowed. The rules \
-                   of `acl.file` come after them. With a name here clients without rules may do \
-                   nothing. Empty reads none.",
+                   `retain` as conditions, or as EMQX has it: rules with `permission` and \
+                   `action`, or an object of `pub`, `sub` and `all`, beside which nothing is \
+                   allowed. The rules of `acl.file` come after them. With a name here clients \
+                   without rules may do nothing. Empty reads none.",
             source: "MQTT 5.0, 5.4.2",
             set: |settings, value| settings.security().jwt_claims.permissions = value.text().into(),
         },
@@ -124,8 +125,8 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             default: "",
             live: true,
             short: "claim of a token that is the client id",
-            long: "In place of the one that CONNECT has; a token without it is refused. Empty leaves \
-                   the client its own.",
+            long: "In place of the one that CONNECT has; a token without it is refused. Empty \
+                   leaves the client its own.",
             source: "MQTT 5.0, 5.4.1",
             set: |settings, value| settings.security().jwt_claims.client_id = value.text().into(),
         },
@@ -171,9 +172,9 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             short: "file or URL of keys: clients may come with a token (JWT)",
             long: "A JWK set, public keys in PEM, or a secret of at least 32 bytes; at a URL \
                    (`https://` or `http://`) a JWK set, see `auth.jwt_refresh_s`. Signatures: \
-                   HS256, HS384, HS512, RS256 to RS512, PS256 to PS512, ES256, ES384, EdDSA, each by \
-                   keys of its own kind only. A client goes with 0xA0 when its token expires. SIGHUP \
-                   reads them again.",
+                   HS256, HS384, HS512, RS256 to RS512, PS256 to PS512, ES256, ES384, EdDSA, each \
+                   by keys of its own kind only. A client goes with 0xA0 when its token expires. \
+                   SIGHUP reads them again.",
             source: "MQTT 5.0, 5.4.1",
             set: |settings, value| settings.security().set_keys(value.text()),
         },
@@ -185,8 +186,8 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             live: true,
             short: "how often keys are fetched from a URL",
             long: "Also when a token names a key that is not there, at most every 10 seconds. Keys \
-                   stay when others cannot be fetched. Before the first are there, tokens are refused \
-                   with 0x88.",
+                   stay when others cannot be fetched. Before the first are there, tokens are \
+                   refused with 0x88.",
             source: "",
             set: |settings, value| settings.security().jwt_refresh_s = value.u32(),
         },
@@ -223,9 +224,9 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             live: true,
             short: "how long a password that was right is not hashed again",
             long: "For clients that come back all at once. A keyed hash of the stored hash and the \
-                   password is kept in memory, of at most 10,000 of them; SIGHUP forgets them. A user \
-                   with another password is checked by that at once, as without. Wrong passwords, \
-                   and the first ten in a second, are always hashed. `off` hashes each.",
+                   password is kept in memory, of at most 10,000 of them; SIGHUP forgets them. A \
+                   user with another password is checked by that at once, as without. Wrong \
+                   passwords, and the first ten in a second, are always hashed. `off` hashes each.",
             source: "",
             set: |settings, value| settings.security().password_cache_s = value.u32(),
         },
@@ -236,8 +237,8 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             live: true,
             short: "clients that wait for their password to be checked",
             long: "Where more come, the one that has waited longest is refused with 0x89. A client \
-                   that leaves waits no longer. Once somebody has waited for half a second the client \
-                   that came last is served first.",
+                   that leaves waits no longer. Once somebody has waited for half a second the \
+                   client that came last is served first.",
             source: "",
             set: |settings, value| settings.security().limits.queue_max = value.u32() as usize,
         },
@@ -265,7 +266,8 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             live: true,
             short: "how long a client waits to be let in",
             long: "A client of whom nobody can say by then whether it may connect is refused with \
-                   0x88. What `acl.http_url` is asked about waits as long, and is refused with 0x87.",
+                   0x88. What `acl.http_url` is asked about waits as long, and is refused with \
+                   0x87.",
             source: "MQTT 5.0, 3.1.4",
             set: |settings, value| settings.broker().verdict_timeout_ms = value.u32(),
         },
@@ -292,10 +294,10 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             default: "",
             live: true,
             short: "file of clients, users and addresses that may not come in",
-            long: "Tables `[[ban]]` with `client_id`, `user` or `address`, and, if wanted, `until` and \
-                   `reason`. A banned address is turned away as it is accepted, anything else at \
-                   CONNECT with 0x8A. SIGHUP reads the file again and ends the connections of whoever \
-                   is banned now, with 0x98. docs/security.md explains it.",
+            long: "Tables `[[ban]]` with `client_id`, `user` or `address`, and, if wanted, `until` \
+                   and `reason`. A banned address is turned away as it is accepted, anything else \
+                   at CONNECT with 0x8A. SIGHUP reads the file again and ends the connections of \
+                   whoever is banned now, with 0x98. docs/security.md explains it.",
             source: "MQTT 5.0, 3.2.2.2",
             set: |settings, value| settings.security().bans_file = value.text().into(),
         },

@@ -97,10 +97,10 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             default: "json",
             live: true,
             short: "what of an answer says whether the client may",
-            long: "`json`: as `acl.http_url` says. `status`: 200 allows whatever stands in it, but an \
-                   object with a `result`, `deny` or `ignore`, which deny; any other status below 500 \
-                   denies, as at EMQX 4 and NanoMQ. `text`: 200 with `ok` allows, as at \
-                   mosquitto-go-auth.",
+            long: "`json`: as `acl.http_url` says. `status`: 200 allows whatever stands in it, \
+                   but an object with a `result`, `deny` or `ignore`, which deny; any other \
+                   status below 500 denies, as at EMQX 4 and NanoMQ. `text`: 200 with `ok` \
+                   allows, as at mosquitto-go-auth.",
             source: "",
             set: |settings, value| settings.security().permits.answer = answer_form(value),
         },
@@ -110,8 +110,8 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             default: "60",
             live: true,
             short: "how long a server's answer is good for the same client and topic",
-            long: "Up to 1024 answers for a connection are kept; a client that connects again is asked \
-                   about again. SIGHUP forgets them. `off` asks each time.",
+            long: "Up to 1024 answers for a connection are kept; a client that connects again is \
+                   asked about again. SIGHUP forgets them. `off` asks each time.",
             source: "",
             set: |settings, value| settings.security().permits.cache_s = value.u32(),
         },
@@ -131,7 +131,8 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             default: "post_json",
             live: true,
             short: "how the parameters are sent",
-            long: "In the query of a GET, or in the body of a POST, as a form or an object of JSON.",
+            long: "In the query of a GET, or in the body of a POST, as a form or an object of \
+                   JSON.",
             source: "",
             set: |settings, value| settings.security().permits.call.form = form(value),
         },
@@ -145,8 +146,8 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
                    filter), `${action}` (`publish` or `subscribe`), `${access}` `%A` (2 or 1 for \
                    them), `${qos}`, `${retain}` (`true` or `false`), `${username}` `%u`, \
                    `${clientid}` `%c`, `${peerhost}` `%a`, `${listener}` `%p` (its port), \
-                   `${namespace}`, `${cert_cn}` `%C`, `${protocol}` `%r`; `%%` is a percent sign. What \
-                   is not there is empty.",
+                   `${namespace}`, `${cert_cn}` `%C`, `${protocol}` `%r`; `%%` is a percent sign. \
+                   What is not there is empty.",
             source: "",
             set: |settings, value| {
                 settings.security().permits.call.params =
@@ -159,14 +160,14 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             default: "",
             live: true,
             short: "server that is asked by HTTP what a client may publish and subscribe",
-            long: "Asked about what no rule allows or denies, neither the client's own nor one of \
-                   `acl.file`. `http://` or `https://`, a user and a password in it are sent as Basic \
-                   authentication. Behind the host it may have placeholders, as in \
-                   `acl.http_params`. 204, or 200 with `{\"result\": \"allow\"}`, `allow`, `ok` or \
-                   nothing allows; 401, 403, and 200 with `deny` or `ignore` deny. Anything else, and \
-                   no answer within `auth.backend_timeout_ms`, is a no for this once (0x87). The \
-                   client's next packets wait for the answer, nobody else's. docs/security.md explains \
-                   it.",
+            long: "Asked about what no rule allows or denies, neither the client's own nor one \
+                   of `acl.file`. `http://` or `https://`, a user and a password in it are sent \
+                   as Basic authentication. Behind the host it may have placeholders, as in \
+                   `acl.http_params`. 204, or 200 with `{\"result\": \"allow\"}`, `allow`, `ok` \
+                   or nothing allows; 401, 403, and 200 with `deny` or `ignore` deny. Anything \
+                   else, and no answer within `auth.backend_timeout_ms`, is a no for this once \
+                   (0x87). The client's next packets wait for the answer, nobody else's. \
+                   docs/security.md explains it.",
             source: "MQTT 5.0, 5.4.2",
             set: |settings, value| {
                 settings.security().permits.call.url = read_url(value, AuthTemplate::parse_wish);
@@ -184,8 +185,9 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             default: "false",
             live: true,
             short: "whether answers bring the client's own rules (`acl`)",
-            long: "The rules of `acl.file` come after them, and what no rule allows is refused, also \
-                   where an answer has none. Without this an answer with rules lets nobody in.",
+            long: "The rules of `acl.file` come after them, and what no rule allows is refused, \
+                   also where an answer has none. Without this an answer with rules lets nobody \
+                   in.",
             source: "MQTT 5.0, 5.4.2",
             set: |settings, value| settings.security().http.takes_rules = value.bool(),
         },
@@ -196,10 +198,10 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             live: true,
             short: "what of an answer says whether the client may connect",
             long: "`json`: an object with `result`, as EMQX 5 has it, or with `ok`, as \
-                   mosquitto-go-auth; or `result` in a form. `status`: 200 allows whatever stands in \
-                   it, but an object with a `result`, which counts, `deny`, which denies, and \
-                   `ignore`; any other status below 500 denies, as at EMQX 4 and NanoMQ. `text`: 200 \
-                   with `ok` allows, as at mosquitto-go-auth, and any other text denies.",
+                   mosquitto-go-auth; or `result` in a form. `status`: 200 allows whatever stands \
+                   in it, but an object with a `result`, which counts, `deny`, which denies, and \
+                   `ignore`; any other status below 500 denies, as at EMQX 4 and NanoMQ. `text`: \
+                   200 with `ok` allows, as at mosquitto-go-auth, and any other text denies.",
             source: "",
             set: |settings, value| settings.security().http.answer = answer_form(value),
         },
@@ -209,9 +211,9 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             default: "off",
             live: true,
             short: "how long an answer is good for the same question",
-            long: "What was decided stays so for as long, whatever the server would say by then. At \
-                   most 10,000 answers are kept, under a keyed hash of the question. SIGHUP forgets \
-                   them.",
+            long: "What was decided stays so for as long, whatever the server would say by then. \
+                   At most 10,000 answers are kept, under a keyed hash of the question. SIGHUP \
+                   forgets them.",
             source: "",
             set: |settings, value| settings.security().http.cache_s = value.u32(),
         },
@@ -231,7 +233,8 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             default: "post_json",
             live: true,
             short: "how the parameters are sent",
-            long: "In the query of a GET, or in the body of a POST, as a form or an object of JSON.",
+            long: "In the query of a GET, or in the body of a POST, as a form or an object of \
+                   JSON.",
             source: "",
             set: |settings, value| settings.security().http.call.form = form(value),
         },
@@ -242,9 +245,9 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             live: true,
             short: "what the server is told of a client",
             long: "Names and text with placeholders: `${username}` or `%u`, `${clientid}` `%c`, \
-                   `${password}` `%P`, `${peerhost}` `%a`, `${listener}` `%p` (its port), `${cert_cn}` \
-                   `%C`, `${cert_subject}` `%d`, `${protocol}` `%r`; `%%` is a percent sign. What is \
-                   not there is empty.",
+                   `${password}` `%P`, `${peerhost}` `%a`, `${listener}` `%p` (its port), \
+                   `${cert_cn}` `%C`, `${cert_subject}` `%d`, `${protocol}` `%r`; `%%` is a \
+                   percent sign. What is not there is empty.",
             source: "",
             set: |settings, value| {
                 settings.security().http.call.params = read_params(value, parse_client);
@@ -258,12 +261,12 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             short: "server that is asked by HTTP whether a client may connect",
             long: "`http://` or `https://`, a user and a password in it are sent as Basic \
                    authentication. Behind the host it may have placeholders, as in \
-                   `auth.http_params`. It answers as `auth.http_answer` says, by default as EMQX 5 has \
-                   it: 200 with `{\"result\": \"allow\"}`, `\"deny\"` or `\"ignore\"`, and \
-                   `is_superuser`, `groups`, `acl`, `expire_at`; 204 allows, 401 and 403 deny, any \
-                   other 4xx leaves the client to the next that is asked. Anything else is no answer, \
-                   and then nobody is let in. It is asked about every client, also about one that \
-                   brings nothing but its client id. docs/security.md explains it.",
+                   `auth.http_params`. It answers as `auth.http_answer` says, by default as EMQX \
+                   5 has it: 200 with `{\"result\": \"allow\"}`, `\"deny\"` or `\"ignore\"`, and \
+                   `is_superuser`, `groups`, `acl`, `expire_at`; 204 allows, 401 and 403 deny, \
+                   any other 4xx leaves the client to the next that is asked. Anything else is \
+                   no answer, and then nobody is let in. It is asked about every client, also \
+                   about one that brings nothing but its client id. docs/security.md explains it.",
             source: "MQTT 5.0, 5.4.1",
             set: |settings, value| {
                 settings.security().http.call.url = read_url(value, parse_client)

@@ -24,9 +24,9 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             short: "query for what a client may do",
             long: "A row a rule, in their order: `permission` (allow or deny), `action` (publish, \
                    subscribe or all), `topic` (a filter, which may have `${clientid}` and \
-                   `${username}`) and, if wanted, `qos` and `retain`. They are read when the client \
-                   connects. The rules of `acl.file` come after them, and what no rule allows is \
-                   refused. Placeholders as in `auth.postgres_user`.",
+                   `${username}`) and, if wanted, `qos` and `retain`. They are read when the \
+                   client connects. The rules of `acl.file` come after them, and what no rule \
+                   allows is refused. Placeholders as in `auth.postgres_user`.",
             source: "MQTT 5.0, 5.4.2",
             set: |settings, value| {
                 settings.security().postgres.rules = query::<PostgresDatabase>(value.text())
@@ -65,11 +65,12 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
                       WHERE username = ${username} LIMIT 2",
             live: true,
             short: "query for a client's hashed password",
-            long: "At most one row, with `password_hash` and, if wanted, `salt`, `is_superuser` and \
-                   `groups` (with commas between them). `${username}`, `${clientid}`, `${peerhost}`, \
-                   `${listener}`, `${cert_cn}` and `${cert_subject}` are bound as values and stand \
-                   without quotes. A client without a row is left to the others. What counts as equal \
-                   is the database's to say: use a column that tells `Ann` from `ann`.",
+            long: "At most one row, with `password_hash` and, if wanted, `salt`, `is_superuser` \
+                   and `groups` (with commas between them). `${username}`, `${clientid}`, \
+                   `${peerhost}`, `${listener}`, `${cert_cn}` and `${cert_subject}` are bound as \
+                   values and stand without quotes. A client without a row is left to the others. \
+                   What counts as equal is the database's to say: use a column that tells `Ann` \
+                   from `ann`.",
             source: "MQTT 5.0, 5.4.1",
             set: |settings, value| {
                 settings.security().postgres.user = query::<PostgresDatabase>(value.text())

@@ -32,9 +32,9 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             live: true,
             short: "command for what a client may do",
             long: "`HGETALL KEY`: a field is a topic filter, which may have `${clientid}` and \
-                   `${username}`, and its value publish, subscribe or all (or 2, 1 or 3), \
-                   or an object of JSON with `action` and, if wanted, `qos` and `retain`. Fields have \
-                   no order, so they can only allow. They are read when the client connects. The \
+                   `${username}`, and its value publish, subscribe or all (or 2, 1 or 3), or an \
+                   object of JSON with `action` and, if wanted, `qos` and `retain`. Fields have no \
+                   order, so they can only allow. They are read when the client connects. The \
                    rules of `acl.file` come after them, and what no rule allows is refused.",
             source: "MQTT 5.0, 5.4.2",
             set: |settings, value| {
@@ -63,9 +63,9 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             live: true,
             short: "command for a client's hashed password",
             long: "`HMGET KEY FIELD...`, `HGET KEY FIELD`, `HGETALL KEY`, or `GET KEY` of the hash \
-                   itself, with the fields `password_hash` and, if \
-                   wanted, `salt`, `is_superuser` and `groups` (with commas between them). In the key \
-                   may be `${username}`, `${clientid}`, `${peerhost}`, `${listener}`, `${cert_cn}` and \
+                   itself, with the fields `password_hash` and, if wanted, `salt`, `is_superuser` \
+                   and `groups` (with commas between them). In the key may be `${username}`, \
+                   `${clientid}`, `${peerhost}`, `${listener}`, `${cert_cn}` and \
                    `${cert_subject}`. A client without a hash is left to the others.",
             source: "MQTT 5.0, 5.4.1",
             set: |settings, value| {

@@ -1,7 +1,7 @@
 //! The weakest layer: a TOML file. Every error names its line.
 
 use super::RawOption;
-use super::table::listeners::SECTIONS;
+use super::table::listener_keys::SECTIONS;
 use super::table::{self, ProgramOption};
 use super::{GroupOptions, ListenerOptions, OptionError, OptionOrigin, OptionPlan, unknown_option};
 use config::listen_url::ListenUrl;

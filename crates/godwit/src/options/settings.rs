@@ -11,9 +11,8 @@ use connectors::bridge::settings::BridgeSettings;
 use connectors::gateway::settings::GatewaySettings;
 #[cfg(feature = "sink")]
 use connectors::sink::settings::SinkSettings;
-use engine::proxy::ProxyVersions;
-use engine::quic::QuicOptions;
-use engine::tls::{ClientCertificateMode, TlsFiles};
+use engine::options::ListenerTransportSettings;
+use engine::tls::ClientCertificateMode;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tracing::level_filters::LevelFilter;
@@ -68,21 +67,6 @@ impl ListenerAccessFlags {
     pub(crate) fn any(self) -> bool {
         self.anonymous || self.backends || self.rules
     }
-}
-
-/// Layers of a listener's connections below MQTT.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ListenerTransportSettings {
-    pub(crate) proxy: Option<ProxyVersions>,
-    /// Keys of clients, in the place of certificates.
-    pub(crate) psk_file: Option<PathBuf>,
-    pub(crate) quic: QuicOptions,
-    pub(crate) tls: TlsFiles,
-    pub(crate) unix_mode: u32,
-    /// Origins of pages that may connect by WebSocket; `*` allows every page.
-    pub(crate) ws_origins: Vec<String>,
-    /// Header in which a proxy names its client, if one does.
-    pub(crate) ws_address_header: Option<String>,
 }
 
 impl ListenerSettings {
@@ -198,5 +182,19 @@ impl auth::options::AuthOptionTarget for ProgramSettings {
 
     fn broker(&mut self) -> &mut BrokerOptions {
         &mut self.broker
+    }
+}
+
+impl engine::options::EngineOptionTarget for ProgramSettings {
+    fn broker(&mut self) -> &mut BrokerOptions {
+        &mut self.broker
+    }
+
+    fn store(&mut self) -> &mut store::StoreOptions {
+        &mut self.store
+    }
+
+    fn transport(&mut self) -> &mut ListenerTransportSettings {
+        &mut self.transport
     }
 }

@@ -4,17 +4,13 @@
 //! Invariant: keys are `section.name` (a few have no section), unique, and the rows of one section
 //! stand together.
 
-mod connections;
-mod limits;
-pub(crate) mod listeners;
-mod messages;
+pub(crate) mod listener_keys;
 mod program;
-mod sessions;
-mod store;
 
 use super::settings::ProgramSettings;
 use config::row::OptionRow;
 
+type EngineTables = engine::options::EngineOptionTables<ProgramSettings>;
 type AuthTables = auth::options::AuthOptionTables<ProgramSettings>;
 
 /// A row of the program's own table.
@@ -22,21 +18,21 @@ pub(crate) type ProgramOption = OptionRow<ProgramSettings>;
 
 /// Whether a `[[listener]]` may have an option for itself.
 pub(crate) fn is_listener_option(row: &ProgramOption) -> bool {
-    listeners::SECTIONS.contains(&row.section())
-        || listeners::KEYS.contains(&row.key)
-        || listeners::is_own(row.key)
+    listener_keys::SECTIONS.contains(&row.section())
+        || listener_keys::KEYS.contains(&row.key)
+        || listener_keys::is_own(row.key)
 }
 
 /// Whether a `[[group]]` may.
 pub(crate) fn is_group_option(row: &ProgramOption) -> bool {
-    listeners::GROUP_KEYS.contains(&row.key) || listeners::KEYS.contains(&row.key)
+    listener_keys::GROUP_KEYS.contains(&row.key) || listener_keys::KEYS.contains(&row.key)
 }
 
 /// Every option, in the order of the docs and the sample file.
 pub(crate) fn rows() -> impl Iterator<Item = &'static ProgramOption> + Clone {
     let parts = [
         program::TOP,
-        listeners::ROWS,
+        EngineTables::LISTENERS,
         AuthTables::ACL,
         #[cfg(feature = "http")]
         AuthTables::HTTP_ACL,
@@ -54,11 +50,11 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static ProgramOption> + Clone {
         #[cfg(feature = "redis")]
         AuthTables::REDIS,
         AuthTables::BANS,
-        limits::ROWS,
-        connections::ROWS,
-        sessions::ROWS,
-        messages::ROWS,
-        store::ROWS,
+        EngineTables::LIMITS,
+        EngineTables::CONNECTIONS,
+        EngineTables::SESSIONS,
+        EngineTables::MESSAGES,
+        EngineTables::STORE,
         program::ROWS,
     ];
     parts.into_iter().flatten()

@@ -85,7 +85,7 @@ pub(super) const TOP: &[ProgramOption] = &[
     },
     OptionRow {
         key: "durability",
-        kind: OptionKind::Choice(super::store::DURABILITIES),
+        kind: OptionKind::Choice(engine::options::DURABILITIES),
         default: "sync",
         live: false,
         short: "how well sessions, queues and retained messages are kept",
@@ -94,7 +94,9 @@ pub(super) const TOP: &[ProgramOption] = &[
                not wait. `memory`: everything ends with the process, and no file is opened. \
                Sessions that end with their connection never cost a disk write.",
         source: "MQTT 5.0, 4.1",
-        set: |settings, value| settings.broker.durability = super::store::durability(value.text()),
+        set: |settings, value| {
+            settings.broker.durability = engine::options::durability(value.text())
+        },
     },
     OptionRow {
         key: "allow_anonymous",
