@@ -19,7 +19,7 @@ pub(super) struct ClientCondition {
 const ALTERNATIVES_MAX: usize = 64;
 
 impl ClientCondition {
-    fn inexact(why: impl Into<String>) -> ClientCondition {
+    pub(super) fn inexact(why: impl Into<String>) -> ClientCondition {
         ClientCondition { left_out: Some(why.into()), ..ClientCondition::default() }
     }
 

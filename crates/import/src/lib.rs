@@ -22,6 +22,7 @@ mod hocon;
 mod import_reference;
 mod listener;
 mod mosquitto;
+mod nanomq_rules;
 mod origin;
 mod row;
 mod rules;
@@ -84,7 +85,11 @@ const PROJECTS: &[SourceProject] = &[
     SourceProject {
         name: "nanomq",
         title: "NanoMQ",
-        about: "`nanomq.conf` in HOCON, with its files of passwords and rules.",
+        about: "`nanomq.conf` in HOCON, with its files of passwords and rules. NanoMQ ignores what \
+                it does not expect in a rule: a grant with such a part is left out, and a denial \
+                is for more clients or topics, each with a line. A denial of `#` is for topics \
+                that begin with `$` too, one of `a/+` is for `a` too, as versions differ, and one \
+                that begins with `+` is unresolved.",
         form: ConfigSyntax::Hocon,
         rows: &[table::nanomq::ROWS],
         allows_by_default: true,

@@ -1,11 +1,11 @@
-//! Rules of who may do what: Erlang's terms, as NanoMQ and EMQX have them in `acl.conf`, and
-//! NanoMQ's objects, as `[[rule]]` of ours.
+//! Rules of who may do what, as `[[rule]]` of ours: Erlang's terms, as NanoMQ and EMQX have them in
+//! `acl.conf`. Rules of other forms are added in the same way.
 //!
 //! Invariant: a rule that is written allows no more, and denies no less, than the one that it comes
 //! from. A grant that has no exact equal is left out; a denial that has none denies more.
 
 use super::clients::{self, ClientCondition};
-use super::config_tree::{ConfigNode, ConfigTree, SourceLocation};
+use super::config_tree::{ConfigNode, SourceLocation};
 use super::draft::{ConfigDraft, UnsupportedKey};
 use super::erlang_terms::{ErlangTerm, TermReader};
 use broker::acl_rules::TopicPattern;
@@ -69,29 +69,31 @@ impl DraftRule {
 }
 
 /// A rule as it was read.
-struct SourceRule {
-    allows: bool,
-    who: Vec<ClientCondition>,
-    actions: Vec<ActionCondition>,
+pub(super) struct SourceRule {
+    pub(super) allows: bool,
+    pub(super) who: Vec<ClientCondition>,
+    pub(super) actions: Vec<ActionCondition>,
     /// None is every topic.
-    topics: Option<TopicCondition>,
+    pub(super) topics: Option<TopicCondition>,
 }
 
-struct ActionCondition {
+pub(super) struct ActionCondition {
     deed: &'static str,
     qos: Vec<String>,
     retain: Option<bool>,
 }
 
 #[derive(Default)]
-struct TopicCondition {
-    topics: Vec<String>,
-    filters: Vec<String>,
-    left_out: Vec<String>,
+pub(super) struct TopicCondition {
+    /// Every topic, those that begin with a dollar sign included.
+    pub(super) is_every: bool,
+    pub(super) topics: Vec<String>,
+    pub(super) filters: Vec<String>,
+    pub(super) left_out: Vec<String>,
 }
 
 /// Takes a rule in, as far as it has an equal, and says what has none.
-fn add_rule(
+pub(super) fn add_rule(
     draft: &mut ConfigDraft,
     place: &SourceLocation,
     key: &str,
@@ -122,7 +124,7 @@ fn add_rule(
                 retain: action.retain,
                 ..DraftRule::default()
             };
-            if let Some(topics) = &source.topics {
+            if let Some(topics) = source.topics.as_ref().filter(|topics| !topics.is_every) {
                 (rule.topics, rule.filters) = (topics.topics.clone(), topics.filters.clone());
                 if rule.topics.is_empty() && rule.filters.is_empty() {
                     continue;
@@ -204,7 +206,7 @@ fn rule_of_terms(parts: &[ErlangTerm], percent_names: bool) -> Result<SourceRule
     Ok(SourceRule { allows, who, actions, topics: Some(topics) })
 }
 
-fn action_name(word: &str) -> Result<&'static str, String> {
+pub(super) fn action_name(word: &str) -> Result<&'static str, String> {
     match word {
         "publish" | "pub" => Ok("publish"),
         "subscribe" | "sub" => Ok("subscribe"),
@@ -241,7 +243,11 @@ fn publish_conditions(terms: &[ErlangTerm]) -> Result<(Vec<String>, Option<bool>
 }
 
 /// RETAIN is about publishing only.
-fn actions(deed: &'static str, qos: Vec<String>, retain: Option<bool>) -> Vec<ActionCondition> {
+pub(super) fn actions(
+    deed: &'static str,
+    qos: Vec<String>,
+    retain: Option<bool>,
+) -> Vec<ActionCondition> {
     match (deed, retain) {
         ("all", Some(_)) => vec![
             ActionCondition { deed: "publish", qos: qos.clone(), retain },
@@ -306,80 +312,6 @@ impl TopicCondition {
             Err(why) => self.left_out.push(why),
         }
     }
-}
-
-/// Reads a rule of NanoMQ's: `{"permit": "allow", "username": "ann", "action": "subscribe",
-/// "topics": []}`.
-pub(super) fn read_object(draft: &mut ConfigDraft, node: &ConfigNode, key: &str) {
-    let read = rule_of_object(node, draft.percent_names);
-    add_rule(draft, &node.place, key, read);
-}
-
-fn rule_of_object(node: &ConfigNode, percent_names: bool) -> Result<SourceRule, String> {
-    let ConfigTree::Object(fields) = &node.tree else {
-        return Err("a rule stands in braces, with permit, action and topics".into());
-    };
-    let allows = match node.field_text("permit") {
-        Some("allow") => true,
-        Some("deny") => false,
-        _ => return Err("permit is allow or deny".into()),
-    };
-    let (mut deeds, mut topics) = (actions("all", Vec::new(), None), None);
-    let mut conditions = Vec::new();
-    for (name, value) in fields {
-        match name.as_str() {
-            "permit" => {}
-            "action" => {
-                deeds = actions(action_name(value.text().unwrap_or_default())?, Vec::new(), None);
-            }
-            "topics" | "topic" => {
-                let texts = value.texts().ok_or("topics is a list of filters")?;
-                let mut all = TopicCondition::default();
-                texts.iter().for_each(|topic| all.add(topic, false, allows, percent_names));
-                topics = Some(all);
-            }
-            "and" => conditions.push(clients::intersect_all(parts_of(value)?.into_iter())),
-            "or" => conditions.push(clients::union_all(parts_of(value)?.into_iter())),
-            name => conditions.push(condition_of(name, value)),
-        }
-    }
-    // Which of two counts there is not said: a denial is for each, a grant for both together.
-    let who = match conditions.is_empty() {
-        true => vec![ClientCondition::default()],
-        false if allows => clients::intersect_all(conditions.into_iter())?,
-        false => clients::union_all(conditions.into_iter())?,
-    };
-    Ok(SourceRule { allows, who, actions: deeds, topics })
-}
-
-type RuleClientAlternatives = Result<Vec<ClientCondition>, String>;
-
-/// Reads the parts of `and` and `or`: an object, or a list of them.
-fn parts_of(value: &ConfigNode) -> Result<Vec<RuleClientAlternatives>, String> {
-    let of_fields = |fields: &[(String, ConfigNode)]| {
-        fields.iter().map(|(name, value)| condition_of(name, value)).collect::<Vec<_>>()
-    };
-    match &value.tree {
-        ConfigTree::Object(fields) => Ok(of_fields(fields)),
-        ConfigTree::List(nodes) => {
-            let of_node = |node: &ConfigNode| match &node.tree {
-                ConfigTree::Object(fields) => {
-                    Ok(clients::intersect_all(of_fields(fields).into_iter()))
-                }
-                _ => Err("conditions stand in braces".to_string()),
-            };
-            nodes.iter().map(of_node).collect()
-        }
-        ConfigTree::Text(_) | ConfigTree::Pieces(_) | ConfigTree::Variable { .. } => {
-            Err("conditions stand in braces".to_string())
-        }
-    }
-}
-
-fn condition_of(name: &str, value: &ConfigNode) -> RuleClientAlternatives {
-    let names = value.texts().ok_or_else(|| format!("{name} is a name"))?;
-    let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
-    clients::conditions_of_names(name, &names)
 }
 
 /// Adds the decision where no rule applies.

@@ -5,6 +5,7 @@ use super::super::bridge;
 use super::super::config_tree::{ConfigEntry, ConfigNode, ConfigTree};
 use super::super::draft::{ConfigDraft, UnsupportedKey};
 use super::super::listener;
+use super::super::nanomq_rules;
 use super::super::row::{
     ImportRow, ImportValue, bridge_row, custom_row, global_row, listener_row, restriction_row,
     unsupported_row,
@@ -45,7 +46,9 @@ pub(crate) fn arrange(mut root: ConfigNode, draft: &mut ConfigDraft) -> ConfigNo
     root
 }
 
-/// Parts of `auth` that a key of theirs switches off.
+/// Parts of `auth` that a key of theirs switches off: older versions of NanoMQ do that, and later
+/// ones do not read the key. Rules count in any case, since clients may do no less without them;
+/// whether a server is asked is unresolved.
 fn drop_disabled(node: &mut ConfigNode, path: &str, draft: &mut ConfigDraft) {
     const PARTS: &[&str] = &["acl", "acl_req", "auth_req", "http_auth", "password", "super_req"];
     let ConfigTree::Object(fields) = &mut node.tree else { return };
@@ -55,9 +58,23 @@ fn drop_disabled(node: &mut ConfigNode, path: &str, draft: &mut ConfigDraft) {
         }
         let path = format!("{path}.{key}");
         if !super::super::chain::is_enabled(part) {
-            let (place, why) = (part.place.clone(), "it is switched off there".to_string());
-            draft.missing.push(UnsupportedKey { place, key: path, why });
-            return false;
+            let place = part.place.clone();
+            let why = match key.as_str() {
+                "acl" => "NanoMQ reads enable in some versions only: its rules count here",
+                "auth_req" | "acl_req" | "http_auth" => {
+                    let why = "NanoMQ reads enable in some versions only and asks the server in \
+                               the others: it is not asked here, write auth.http_url by hand, or \
+                               take this out where it is not asked there";
+                    draft.demands.unresolved.push(format!("{place} {path}: {why}"));
+                    why
+                }
+                _ => "it is switched off there",
+            };
+            let (is_kept, why) = (key == "acl", why.to_string());
+            draft.missing.push(UnsupportedKey { place, key: path.clone(), why });
+            if !is_kept {
+                return false;
+            }
         }
         if let ConfigTree::Object(inside) = &mut part.tree {
             inside.retain(|(name, _)| name != "enable");
@@ -421,7 +438,7 @@ fn objects(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), Strin
     let ConfigTree::List(nodes) = &entry.node.tree else {
         return Err("rules stand in [brackets]".to_string());
     };
-    nodes.iter().for_each(|node| rules::read_object(draft, node, &entry.key));
+    nodes.iter().for_each(|node| nanomq_rules::read_object(draft, node, &entry.key));
     Ok(())
 }
 

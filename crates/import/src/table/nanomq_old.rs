@@ -8,10 +8,10 @@ use super::super::config_tree::ConfigEntry;
 use super::super::draft::ConfigDraft;
 use super::super::hocon;
 use super::super::listener;
+use super::super::nanomq_rules;
 use super::super::row::{
     ImportRow, bridge_row, custom_row, global_row, listener_row, unsupported_row,
 };
-use super::super::rules;
 use super::super::units::{
     is_true, kibibytes, read_count, read_single, read_text, seconds, seconds_in_ms,
 };
@@ -264,7 +264,7 @@ fn rule(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> 
     })?;
     let mut node = parsed.field("rule").cloned().ok_or("the rule is empty")?;
     node.place = place.clone();
-    rules::read_object(draft, &node, &entry.key);
+    nanomq_rules::read_object(draft, &node, &entry.key);
     Ok(())
 }
 
