@@ -90,7 +90,7 @@ pub(super) struct ConfigDraft {
     pub(super) is_strict: bool,
     /// Files of rules or users that are named and not there.
     pub(super) lost: Vec<&'static str>,
-    /// Files that were read of what EMQX 4 loads.
+    /// Files that were read of what EMQX 4 loads, and the module of its rules where they name it.
     pub(super) loaded: Vec<&'static str>,
     /// Parts of the file that a key of it switches off.
     pub(super) off: Vec<&'static str>,

@@ -269,7 +269,20 @@ const NAMES: &[(&str, &str)] = &[
 impl TopicCondition {
     fn add(&mut self, text: &str, is_exact: bool, allows: bool, percent_names: bool) {
         let exactly = text.strip_prefix("eq ").or(text.strip_prefix('@'));
-        let (text, is_exact) = (exactly.unwrap_or(text), is_exact || exactly.is_some());
+        match exactly {
+            // EMQX 4 has `{eq, "a"}` alone, and the whole text is the topic. A denial is for both.
+            Some(own) if percent_names => {
+                self.add_filter(text, is_exact, allows, percent_names);
+                if !allows {
+                    self.add_filter(own, true, allows, percent_names);
+                }
+            }
+            Some(own) => self.add_filter(own, true, allows, percent_names),
+            None => self.add_filter(text, is_exact, allows, percent_names),
+        }
+    }
+
+    fn add_filter(&mut self, text: &str, is_exact: bool, allows: bool, percent_names: bool) {
         let mut levels: Vec<String> = Vec::new();
         let mut is_known = true;
         for level in text.split('/') {

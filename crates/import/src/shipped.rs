@@ -73,25 +73,22 @@ const HARMLESS: &[&str] = &[
     "emqx_web_hook",
 ];
 
-/// Reads `{NAME, true}.` or `NAME.`, a line each: those that are on and not known to be harmless.
-fn deciding_plugins(text: &str) -> Result<Vec<String>, String> {
+/// Reads `{NAME, true}.` or `NAME.`, a line each: those that are on.
+fn loaded_names(text: &str) -> Result<Vec<String>, String> {
     let mut reader = TermReader::new(text, 1);
-    let mut deciding = Vec::new();
+    let mut names = Vec::new();
     while let Some((_, term)) = reader.next_term() {
-        let name = match term? {
-            ErlangTerm::Atom(name) => name,
+        match term? {
+            ErlangTerm::Atom(name) => names.push(name),
             ErlangTerm::Tuple(pair) => match &pair[..] {
-                [ErlangTerm::Atom(_), word] if word.is_atom("false") => continue,
-                [ErlangTerm::Atom(name), _] => name.clone(),
+                [ErlangTerm::Atom(_), word] if word.is_atom("false") => {}
+                [ErlangTerm::Atom(name), _] => names.push(name.clone()),
                 _ => return Err("use {NAME, true}.".to_string()),
             },
             _ => return Err("use {NAME, true}.".to_string()),
-        };
-        if !HARMLESS.contains(&name.as_str()) {
-            deciding.push(name);
         }
     }
-    Ok(deciding)
+    Ok(names)
 }
 
 /// The file that a key of 4.x names; nothing where it is not there.
@@ -105,6 +102,8 @@ pub(super) fn loaded_file(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> R
 
 const PLUGINS: &str = "loaded_plugins";
 const MODULES: &str = "loaded_modules";
+/// The module that reads `acl.conf`.
+const RULES_MODULE: &str = "emqx_mod_acl_internal";
 
 /// Leaves unknown plugins unresolved. A file beside the configuration lists the loaded plugins
 /// where no key names it; without that file it is unknown which clients may connect.
@@ -115,6 +114,7 @@ pub(super) fn close_unknown_plugins(draft: &mut ConfigDraft) {
             note_loaded(draft, part, &file, &text);
         }
     }
+    close_unloaded_rules(draft);
     if !draft.loaded.contains(&PLUGINS) {
         let why = "plugins: which of them EMQX 4 loads, and lets ask clients who they are and what \
                    they do, stands in its data/loaded_plugins: put that file beside this one, or \
@@ -124,11 +124,37 @@ pub(super) fn close_unknown_plugins(draft: &mut ConfigDraft) {
     }
 }
 
+/// Without its module EMQX 4 does not read `acl.conf`, and `acl_nomatch` alone decides. Grants of
+/// that file are taken out then, and are unresolved where nobody knows and they matter.
+fn close_unloaded_rules(draft: &mut ConfigDraft) {
+    let is_closed = draft.no_match.as_ref().is_some_and(|(allows, _)| !allows);
+    let has_grants = draft.rules.iter().any(|rule| rule.allows);
+    if draft.loaded.contains(&RULES_MODULE) || !has_grants {
+        return;
+    }
+    if draft.loaded.contains(&MODULES) {
+        draft.rules.retain(|rule| !rule.allows);
+        draft.notes.push(format!(
+            "{MODULES}: {RULES_MODULE} is not loaded, so acl.conf allows nothing there, and here"
+        ));
+    } else if is_closed {
+        let why = format!(
+            "modules: whether EMQX 4 loads {RULES_MODULE}, which reads acl.conf, stands in its \
+             data/{MODULES}: put that file beside this one, or take this out where it is loaded"
+        );
+        draft.demands.unresolved.push(why.clone());
+        draft.notes.push(why);
+    }
+}
+
 fn note_loaded(draft: &mut ConfigDraft, part: &'static str, file: &Rc<str>, text: &str) {
-    match deciding_plugins(text) {
-        Ok(deciding) => {
+    match loaded_names(text) {
+        Ok(names) => {
             draft.loaded.push(part);
-            for name in deciding {
+            if names.iter().any(|name| name == RULES_MODULE) {
+                draft.loaded.push(RULES_MODULE);
+            }
+            for name in names.iter().filter(|name| !HARMLESS.contains(&name.as_str())) {
                 let why = format!(
                     "{file} {name}: it may ask clients who they are and what they do, and is not \
                      read: write auth.* and acl.* by hand"

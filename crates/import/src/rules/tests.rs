@@ -102,6 +102,20 @@ fn percent_names_count_where_the_project_has_them() {
     assert_eq!(rules(true), ["a/${clientid}", "b/${username} c/#"]);
 }
 
+/// EMQX 4 has no prefix for a filter to be taken as it is.
+#[test]
+fn a_text_with_a_prefix_is_a_topic_of_emqx_4() {
+    let mut draft =
+        ConfigDraft::new(godwit::option_catalog(), ConfigFolder::of_file(Path::new("nowhere/x")));
+    draft.percent_names = true;
+    let place = SourceLocation { file: "acl.conf".into(), line: 1 };
+    let text = "{deny, all, pubsub, [\"eq a/+\"]}.\n{allow, all, pubsub, [\"eq a/+\"]}.";
+    read_terms(&mut draft, &ConfigNode::text_at(&place, text));
+    let rules = draft.rules.iter().map(|rule| (rule.topics.join(" "), rule.filters.join(" ")));
+    let both = ("eq a/+".to_string(), "a/+".to_string());
+    assert_eq!(rules.collect::<Vec<_>>(), [both.clone(), (both.0, String::new())]);
+}
+
 #[test]
 fn broken_terms_have_their_line() {
     for (text, why) in [

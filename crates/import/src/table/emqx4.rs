@@ -2,13 +2,13 @@
 
 use super::super::auth_databases;
 use super::super::config_tree::ConfigEntry;
-use super::super::draft::ConfigDraft;
+use super::super::draft::{ConfigDraft, put_setting};
 use super::super::emqx;
 use super::super::emqx_listeners;
 use super::super::flapping;
 use super::super::listener;
 use super::super::row::{
-    ImportRow, custom_row, global_row, listener_row, remainder_row, restriction_row,
+    ImportRow, ValueReader, custom_row, global_row, listener_row, remainder_row, restriction_row,
     unsupported_row,
 };
 use super::super::shipped;
@@ -111,11 +111,27 @@ pub(crate) const ROWS: &[ImportRow] = &[
     global_row("zone.external.max_packet_size", "connection.packet_bytes_max", read_bytes),
     global_row("zone.external.max_clientid_len", "connect.client_id_bytes_max", read_count),
     global_row("zone.external.max_topic_levels", "topic.levels_max", count_or_none),
-    global_row("zone.external.max_qos_allowed", "message.qos_max", read_count),
+    custom_row(
+        "zone.external.max_qos_allowed",
+        "`message.qos_max`, the stricter where both have it",
+        strictest_right,
+    ),
     global_row("zone.external.max_topic_alias", "connection.topic_alias_max", read_count),
-    global_row("zone.external.retain_available", "retain.available", read_flag),
-    global_row("zone.external.wildcard_subscription", "subscription.wildcard_available", read_flag),
-    global_row("zone.external.shared_subscription", "shared.available", read_flag),
+    custom_row(
+        "zone.external.retain_available",
+        "`retain.available`, the stricter where both have it",
+        strictest_right,
+    ),
+    custom_row(
+        "zone.external.wildcard_subscription",
+        "`subscription.wildcard_available`, the stricter where both have it",
+        strictest_right,
+    ),
+    custom_row(
+        "zone.external.shared_subscription",
+        "`shared.available`, the stricter where both have it",
+        strictest_right,
+    ),
     global_row("zone.external.server_keepalive", "connect.keep_alive_s_max", count_or_none),
     global_row("zone.external.max_subscriptions", "session.subscriptions_max", count_or_none),
     global_row("zone.external.max_inflight", "session.inflight_max", count_or_none),
@@ -160,14 +176,46 @@ pub(crate) const ROWS: &[ImportRow] = &[
     custom_row("zone.*.wildcard_subscription", ZONE_RIGHT, emqx::zone_right),
     custom_row("zone.*.shared_subscription", ZONE_RIGHT, emqx::zone_right),
     remainder_row("zone.*.**", ZONE_TUNING, ZONES),
-    global_row("mqtt.max_packet_size", "connection.packet_bytes_max", read_bytes),
-    global_row("mqtt.max_clientid_len", "connect.client_id_bytes_max", read_count),
-    global_row("mqtt.max_topic_levels", "topic.levels_max", count_or_none),
-    global_row("mqtt.max_qos_allowed", "message.qos_max", read_count),
-    global_row("mqtt.max_topic_alias", "connection.topic_alias_max", read_count),
-    global_row("mqtt.retain_available", "retain.available", read_flag),
-    global_row("mqtt.wildcard_subscription", "subscription.wildcard_available", read_flag),
-    global_row("mqtt.shared_subscription", "shared.available", read_flag),
+    custom_row(
+        "mqtt.max_packet_size",
+        "`connection.packet_bytes_max`, unless zone external has it",
+        usual_limit,
+    ),
+    custom_row(
+        "mqtt.max_clientid_len",
+        "`connect.client_id_bytes_max`, unless zone external has it",
+        usual_limit,
+    ),
+    custom_row(
+        "mqtt.max_topic_levels",
+        "`topic.levels_max`, unless zone external has it",
+        usual_limit,
+    ),
+    custom_row(
+        "mqtt.max_qos_allowed",
+        "`message.qos_max`, the stricter where both have it",
+        strictest_right,
+    ),
+    custom_row(
+        "mqtt.max_topic_alias",
+        "`connection.topic_alias_max`, unless zone external has it",
+        usual_limit,
+    ),
+    custom_row(
+        "mqtt.retain_available",
+        "`retain.available`, the stricter where both have it",
+        strictest_right,
+    ),
+    custom_row(
+        "mqtt.wildcard_subscription",
+        "`subscription.wildcard_available`, the stricter where both have it",
+        strictest_right,
+    ),
+    custom_row(
+        "mqtt.shared_subscription",
+        "`shared.available`, the stricter where both have it",
+        strictest_right,
+    ),
     unsupported_row("mqtt.ignore_loop_deliver", "clients of 5.0 ask for it (No Local)"),
     unsupported_row("mqtt.strict_mode", "every packet is checked in full"),
     custom_row("allow_anonymous", "`allow_anonymous`", allow_anonymous),
@@ -212,7 +260,12 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "plugins.**",
         "plugins are switched on elsewhere: their files are imported one by one",
     ),
-    custom_row("modules.loaded_file", "the modules, as plugins.loaded_file", shipped::loaded_file),
+    custom_row(
+        "modules.loaded_file",
+        "the modules, as plugins.loaded_file; without emqx_mod_acl_internal no rule of acl.conf \
+         allows anything",
+        shipped::loaded_file,
+    ),
     unsupported_row("modules.**", "modules are switched on elsewhere"),
     unsupported_row(
         "module.**",
@@ -276,6 +329,46 @@ fn tls_versions(entry: &ConfigEntry<'_>) -> Result<super::super::row::ImportValu
     let node =
         super::super::config_tree::ConfigNode { place: entry.node.place.clone(), tree: texts };
     versions(&ConfigEntry { key: entry.key.clone(), names: Vec::new(), node: &node })
+}
+
+/// A right of all clients. A zone goes before `mqtt.*` for its own clients, and a listener may be
+/// of another zone: the stricter value counts for all.
+fn strictest_right(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    let (key, read): (&'static str, ValueReader) = match entry.last_word() {
+        "max_qos_allowed" => ("message.qos_max", read_count),
+        "retain_available" => ("retain.available", read_flag),
+        "shared_subscription" => ("shared.available", read_flag),
+        _ => ("subscription.wildcard_available", read_flag),
+    };
+    let before = draft.setting(key).cloned();
+    draft.push_option(key, read(entry)?, entry);
+    let Some(before) = before else { return Ok(()) };
+    // "false" stands before "true", and 0 before 2.
+    if draft.setting(key).is_some_and(|now| before.toml < now.toml) {
+        let why = format!("{} is stricter, and counts for all", before.note);
+        draft.report_unsupported(entry, why);
+        put_setting(&mut draft.settings, before);
+    }
+    Ok(())
+}
+
+/// A limit that the zone of all listeners overrides, whichever stands first.
+fn usual_limit(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    let (key, read): (&'static str, ValueReader) = match entry.last_word() {
+        "max_clientid_len" => ("connect.client_id_bytes_max", read_count),
+        "max_packet_size" => ("connection.packet_bytes_max", read_bytes),
+        "max_topic_alias" => ("connection.topic_alias_max", read_count),
+        _ => ("topic.levels_max", count_or_none),
+    };
+    let value = read(entry)?;
+    match draft.setting(key).filter(|there| there.note.contains(" zone.external.")) {
+        Some(there) => {
+            let why = format!("{} goes before it", there.note);
+            draft.report_unsupported(entry, why);
+        }
+        None => draft.push_option(key, value, entry),
+    }
+    Ok(())
 }
 
 fn own_client_id(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
