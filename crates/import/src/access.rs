@@ -205,7 +205,10 @@ fn finish_listener_access(listener: &mut DraftListener, draft: &mut ConfigDraft)
              auth.* in its [[listener]]"
         ));
     }
-    if let Some(note) = listener.refuses_nameless.take().filter(|_| !asks) {
+    const NAMELESS: &[&str] = &["auth.http_url", "auth.jwt_keys"];
+    let takes_nameless =
+        NAMELESS.iter().any(|key| draft.setting(key).is_some() || listener.has(key));
+    if let Some(note) = listener.refuses_nameless.take().filter(|_| !asks || takes_nameless) {
         listener.closed = Some(format!(
             "{note}: clients without a user name are refused there, and a name that nobody checks \
              is no proof here: name users with auth.users"

@@ -36,6 +36,8 @@ struct ChainLink {
     kind: String,
     /// There is one of its kind before it.
     is_second: bool,
+    /// How a database hashes passwords, with defaults filled in.
+    password_hash: String,
     /// Number of rules before the link and behind it.
     rules: std::ops::Range<usize>,
 }
@@ -84,7 +86,12 @@ fn chain_links(
         ConfigTree::List(nodes) => nodes.clone(),
         ConfigTree::Object(_) if kind(node).is_some() => vec![node.clone()],
         // `authentication.1 { ... }`
-        ConfigTree::Object(fields) => fields.iter().map(|(_, node)| node.clone()).collect(),
+        ConfigTree::Object(fields) => {
+            let mut links: Vec<&(String, ConfigNode)> = fields.iter().collect();
+            // The number counts, and not where it stands.
+            links.sort_by_key(|(index, _)| index.parse::<u64>().unwrap_or(u64::MAX));
+            links.into_iter().map(|(_, node)| node.clone()).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -97,6 +104,22 @@ pub(super) fn is_enabled(link: &ConfigNode) -> bool {
 /// Whether any link of a listener's own chain is switched on.
 pub(super) fn has_enabled_link(chain: &ConfigNode) -> bool {
     chain_links(chain, &authenticator_kind).iter().any(is_enabled)
+}
+
+/// The parts of `password_hash_algorithm` that decide how a password is checked.
+fn password_hash(link: &ConfigNode) -> String {
+    let hash = link.field("password_hash_algorithm");
+    let part = |key: &str, default: &str| {
+        hash.and_then(|hash| hash.field_text(key)).unwrap_or(default).to_string()
+    };
+    let parts = [
+        part("name", "sha256"),
+        part("salt_position", "prefix"),
+        part("mac_fun", ""),
+        part("iterations", ""),
+        part("dk_length", ""),
+    ];
+    parts.join(" ")
 }
 
 const SAYS_KIND: &[&str] = &["backend", "mechanism", "type", "enable", "enabled"];
@@ -126,7 +149,8 @@ fn index_by_kind(
         }
         let is_second = found.iter().any(|there| there.kind == kind);
         let place = link.place.clone();
-        found.push(ChainLink { place, kind: kind.clone(), is_second, rules: 0..0 });
+        let password_hash = password_hash(&link);
+        found.push(ChainLink { place, kind: kind.clone(), is_second, password_hash, rules: 0..0 });
         if is_second {
             continue;
         }
@@ -159,6 +183,7 @@ struct ChainOptions {
     prefix: &'static str,
 }
 
+/// In the order in which they are asked here.
 const AUTHENTICATORS: &[ChainOptions] = &[
     ChainOptions { kind: "jwt", needs: &["auth.jwt_keys"], prefix: "auth.jwt_" },
     ChainOptions { kind: "http", needs: &["auth.http_url"], prefix: "auth.http_" },
@@ -238,10 +263,32 @@ fn why_not_carried(
     uncarried_key(draft, &format!("{prefix}.{}", link.kind))
 }
 
+/// The order in which backends are asked here.
+fn rank(link: &ChainLink) -> usize {
+    AUTHENTICATORS.iter().position(|own| own.kind == link.kind).unwrap_or(AUTHENTICATORS.len())
+}
+
+/// Databases whose passwords are hashed in two ways: `auth.password_form` is one for all.
+fn check_password_hashes(links: &[ChainLink], draft: &mut ConfigDraft) {
+    let is_database = |link: &&ChainLink| ["postgresql", "mysql", "redis"].contains(&&*link.kind);
+    let mut databases = links.iter().filter(is_database);
+    let Some(first) = databases.next() else { return };
+    for link in databases.filter(|link| link.password_hash != first.password_hash) {
+        let why = format!(
+            "{} authentication: {} hashes passwords in another way than {}, and \
+             auth.password_form is one for all",
+            link.place, link.kind, first.kind
+        );
+        draft.demands.unresolved.push(why);
+        draft.chains.is_incomplete = true;
+    }
+}
+
 /// Whether clients are asked who they are, by which means, and which are left out.
 pub(super) fn finish_authentication(draft: &mut ConfigDraft) {
     let links = std::mem::take(&mut draft.chains.authenticators);
-    let (mut refuses, mut asks_http) = (None, false);
+    check_password_hashes(&links, draft);
+    let (mut refuses, mut last): (Option<String>, Option<&ChainLink>) = (None, None);
     // Left out, and knows users whose passwords it checks there.
     let mut left_out: Option<&ChainLink> = None;
     for link in &links {
@@ -249,13 +296,14 @@ pub(super) fn finish_authentication(draft: &mut ConfigDraft) {
             Some(before) => Some(format!(
                 "{before} comes before it there and may refuse its clients, which it cannot here"
             )),
-            None if link.kind == "jwt" && asks_http => {
-                Some("the server is asked before it there, and after it here".to_string())
+            None if last.is_some_and(|last| rank(link) < rank(last)) => {
+                let before = last.map_or("another", |last| last.kind.as_str());
+                Some(format!("{before} is asked before it there, and after it here"))
             }
             None => why_not_carried(link, draft, AUTHENTICATORS, "authentication"),
         };
         let Some(why) = why else {
-            asks_http |= link.kind == "http";
+            last = Some(link);
             if let Some(before) = left_out.take() {
                 let why = format!(
                     "{} authentication: {} comes before {} there and turns away whom it knows by \

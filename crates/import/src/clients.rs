@@ -112,13 +112,12 @@ pub(super) fn union_all(parts: impl Iterator<Item = ClientAlternatives>) -> Clie
 
 /// Returns the condition that a client has one of these names or addresses.
 pub(super) fn conditions_of_names(kind: &str, names: &[String]) -> ClientAlternatives {
-    let everyone = || Ok(vec![ClientCondition::default()]);
     let own = ClientCondition::default();
     let is_odd = |name: &String| name.is_empty() || name.contains('*') || name.contains("${");
     let own = match kind {
-        // Everyone, in NanoMQ's rules.
+        // Everyone in NanoMQ's rules, and a name in EMQX's.
         "user" | "username" | "client" | "clientid" if names.iter().any(|name| name == "#") => {
-            return everyone();
+            return Ok(vec![ClientCondition::inexact("\"#\" as a name")]);
         }
         "user" | "username" | "client" | "clientid" if names.iter().any(is_odd) => {
             return Ok(vec![ClientCondition::inexact("a name that is no name here")]);

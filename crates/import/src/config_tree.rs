@@ -39,6 +39,9 @@ pub(super) enum ConfigTree {
         path: String,
         optional: bool,
     },
+    /// Values of one key, the latest at the end. One before it counts where the latest is a name
+    /// that is not there; only until then, too.
+    Override(Vec<ConfigNode>),
 }
 
 impl ConfigNode {
@@ -57,7 +60,7 @@ impl ConfigNode {
     pub(super) fn has_invalid_utf8(&self) -> bool {
         match &self.tree {
             ConfigTree::Text(text) => text.contains(char::REPLACEMENT_CHARACTER),
-            ConfigTree::List(nodes) | ConfigTree::Pieces(nodes) => {
+            ConfigTree::List(nodes) | ConfigTree::Pieces(nodes) | ConfigTree::Override(nodes) => {
                 nodes.iter().any(ConfigNode::has_invalid_utf8)
             }
             ConfigTree::Object(fields) => fields.iter().any(|(_, node)| node.has_invalid_utf8()),

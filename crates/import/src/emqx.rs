@@ -70,17 +70,12 @@ pub(super) fn read_claims(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> R
         }
         _ => return Err("use { CLAIM = VALUE }".to_string()),
     };
+    let mut keys = Vec::new();
     for (claim, value) in pairs {
         let text = value.text().unwrap_or_default().to_string();
         let key = match claim.as_str() {
-            _ if text == "${username}" => {
-                draft.push_option("auth.jwt_user_claim", ImportValue::Text(claim), entry);
-                continue;
-            }
-            _ if text == "${clientid}" => {
-                draft.push_option("auth.jwt_client_id_claim", ImportValue::Text(claim), entry);
-                continue;
-            }
+            _ if text == "${username}" => "auth.jwt_user_claim",
+            _ if text == "${clientid}" => "auth.jwt_client_id_claim",
             "iss" if !text.contains("${") => "auth.jwt_issuer",
             "aud" if !text.contains("${") => "auth.jwt_audience",
             _ => {
@@ -91,7 +86,24 @@ pub(super) fn read_claims(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> R
                 continue;
             }
         };
-        draft.push_option(key, ImportValue::Text(text), entry);
+        let is_name = key.ends_with("_claim");
+        if is_name && keys.contains(&key) {
+            let why = "every claim there has to be equal, and one alone is compared here";
+            draft.leave_unresolved(entry, why);
+        }
+        keys.push(key);
+        draft.push_option(key, ImportValue::Text(if is_name { claim } else { text }), entry);
+    }
+    Ok(())
+}
+
+/// Two keys decide whether anything is retained: the stricter counts.
+pub(super) fn retain_right(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    let refuses = draft.setting("retain.available").cloned();
+    let refuses = refuses.filter(|there| there.toml == "false");
+    match refuses.filter(|_| units::is_true(entry.text().unwrap_or_default()) == Ok(true)) {
+        Some(there) => draft.report_unsupported(entry, format!("{} is stricter", there.note)),
+        None => draft.push_option("retain.available", units::read_flag(entry)?, entry),
     }
     Ok(())
 }

@@ -13,6 +13,18 @@ impl ErlangTerm {
     pub(super) fn is_atom(&self, word: &str) -> bool {
         matches!(self, ErlangTerm::Atom(atom) if atom == word)
     }
+
+    /// Whether there is anything in it that was not UTF-8 in the file.
+    pub(super) fn has_invalid_utf8(&self) -> bool {
+        match self {
+            ErlangTerm::Atom(text) | ErlangTerm::Text(text) => {
+                text.contains(char::REPLACEMENT_CHARACTER)
+            }
+            ErlangTerm::List(terms) | ErlangTerm::Tuple(terms) => {
+                terms.iter().any(ErlangTerm::has_invalid_utf8)
+            }
+        }
+    }
 }
 
 /// Reads one term after the other.
@@ -23,6 +35,46 @@ pub(super) struct TermReader<'a> {
 }
 
 const DEPTH_MAX: usize = 16;
+
+/// Reads what stands behind a backslash (Erlang Reference Manual, 3.15), and returns what follows.
+fn read_escape(text: &str) -> Result<(Option<char>, &str), String> {
+    let wrong = || "no such escape, use \\\\ for a backslash".to_string();
+    let first = text.chars().next().ok_or_else(wrong)?;
+    let after = &text[first.len_utf8()..];
+    let of_code = |code: u32| char::from_u32(code).map(Some).ok_or_else(wrong);
+    let char = match first {
+        '0'..='7' => {
+            let len = text.bytes().take(3).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
+            let code = u32::from_str_radix(&text[..len], 8).map_err(|_| wrong())?;
+            return Ok((of_code(code)?, &text[len..]));
+        }
+        'x' => {
+            let (digits, rest) = match after.strip_prefix('{') {
+                Some(inside) => inside.split_once('}').ok_or_else(wrong)?,
+                None => (after.get(..2).ok_or_else(wrong)?, after.get(2..).ok_or_else(wrong)?),
+            };
+            let code = u32::from_str_radix(digits, 16).map_err(|_| wrong())?;
+            return Ok((of_code(code)?, rest));
+        }
+        '^' => {
+            let control = after.chars().next().filter(char::is_ascii).ok_or_else(wrong)?;
+            return Ok((of_code(u32::from(control) & 31)?, &after[1..]));
+        }
+        // The end of a line that goes on.
+        '\n' => return Ok((None, after)),
+        'b' => '\u{8}',
+        'd' => '\u{7f}',
+        'e' => '\u{1b}',
+        'f' => '\u{c}',
+        'n' => '\n',
+        'r' => '\r',
+        's' => ' ',
+        't' => '\t',
+        'v' => '\u{b}',
+        other => other,
+    };
+    Ok((Some(char), after))
+}
 
 impl<'a> TermReader<'a> {
     pub(super) fn new(text: &'a str, line: usize) -> TermReader<'a> {
@@ -91,20 +143,17 @@ impl<'a> TermReader<'a> {
     }
 
     fn quoted(&mut self, quote: char) -> Result<String, String> {
-        let (mut text, mut escaped) = (String::new(), false);
-        for (at, char) in self.rest.char_indices().skip(1) {
+        let (mut text, mut rest) = (String::new(), &self.rest[1..]);
+        while let Some(char) = rest.chars().next() {
+            rest = &rest[char.len_utf8()..];
             match char {
-                _ if escaped => {
-                    text.push(match char {
-                        'n' => '\n',
-                        't' => '\t',
-                        other => other,
-                    });
-                    escaped = false;
+                '\\' => {
+                    let (escaped, after) = read_escape(rest)?;
+                    text.extend(escaped);
+                    rest = after;
                 }
-                '\\' => escaped = true,
                 _ if char == quote => {
-                    self.skip(at + 1);
+                    self.skip(self.rest.len() - rest.len());
                     return Ok(text);
                 }
                 _ => text.push(char),

@@ -283,6 +283,8 @@ pub(super) fn finish_listeners(draft: &mut ConfigDraft) {
                 "{note} refuses certificates there that would be good here: see tls.crl"
             ));
         }
+        // MsQuic, which they have QUIC of, takes a certificate that is asked for as required.
+        listener.needs |= listener.asks && listener.kind == DraftTransport::Quic;
         if listener.asks && listener.has("tls.client_ca") {
             let word = if listener.needs { "required" } else { "optional" };
             let said = ImportValue::Text(word.to_string());

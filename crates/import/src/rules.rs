@@ -6,7 +6,7 @@
 
 use super::clients::{self, ClientCondition};
 use super::config_tree::{ConfigNode, SourceLocation};
-use super::draft::{ConfigDraft, UnsupportedKey};
+use super::draft::{ConfigDraft, DraftSetting, UnsupportedKey};
 use super::erlang_terms::{ErlangTerm, TermReader};
 use broker::acl_rules::TopicPattern;
 use config::value::quote;
@@ -104,6 +104,9 @@ pub(super) fn add_rule(
         Err(why) => return draft.wrongs.push(format!("{place}: {key}: {why}")),
     };
     let mut whys = Vec::new();
+    if source.actions.is_empty() {
+        whys.push("it names no QoS, so it matches nothing there either".to_string());
+    }
     for who in &source.who {
         if let Some(why) = &who.left_out {
             whys.push(match source.allows {
@@ -148,6 +151,10 @@ pub(super) fn read_terms(draft: &mut ConfigDraft, node: &ConfigNode) {
     while let Some((line, term)) = reader.next_term() {
         let place = SourceLocation { file: node.place.file.clone(), line };
         match term {
+            Ok(term) if term.has_invalid_utf8() => {
+                let why = "a rule with characters that are not UTF-8: save the file as UTF-8";
+                return draft.wrongs.push(format!("{place}: {why}"));
+            }
             Ok(ErlangTerm::Tuple(parts)) => {
                 let read = rule_of_terms(&parts, draft.percent_names);
                 add_rule(draft, &place, "a rule", read);
@@ -173,8 +180,9 @@ fn rule_of_terms(parts: &[ErlangTerm], percent_names: bool) -> Result<SourceRule
         Some(ErlangTerm::Atom(word)) => actions(action_name(word)?, Vec::new(), None),
         Some(ErlangTerm::Tuple(pair)) => match &pair[..] {
             [ErlangTerm::Atom(word), ErlangTerm::List(conditions)] => {
-                let (qos, retain) = publish_conditions(conditions)?;
-                actions(action_name(word)?, qos, retain)
+                let found = publish_conditions(conditions, allows)?;
+                let deed = action_name(word)?;
+                found.map_or(Vec::new(), |(qos, retain)| actions(deed, qos, retain))
             }
             _ => return Err("an action is publish or {publish, [{qos, 1}]}".into()),
         },
@@ -215,9 +223,15 @@ pub(super) fn action_name(word: &str) -> Result<&'static str, String> {
     }
 }
 
-/// `[{qos, 1}, {qos, [0, 1]}, {retain, false}]`.
-fn publish_conditions(terms: &[ErlangTerm]) -> Result<(Vec<String>, Option<bool>), String> {
-    let (mut qos, mut retain) = (Vec::new(), None);
+type PublishConditions = (Vec<String>, Option<bool>);
+
+/// `[{qos, [0, 1]}, {retain, false}]`. Of two conditions of a kind the first counts; a denial is for
+/// both. `None` is for nothing: without any QoS a rule never applies.
+fn publish_conditions(
+    terms: &[ErlangTerm],
+    allows: bool,
+) -> Result<Option<PublishConditions>, String> {
+    let (mut qos, mut retain): (Option<Vec<String>>, Option<Option<bool>>) = (None, None);
     let right = || "conditions are {qos, 0}, 1 or 2, and {retain, true}, false or all".to_string();
     for term in terms {
         let ErlangTerm::Tuple(pair) = term else { return Err(right()) };
@@ -225,21 +239,30 @@ fn publish_conditions(terms: &[ErlangTerm]) -> Result<(Vec<String>, Option<bool>
             ErlangTerm::Atom(word) if ["0", "1", "2"].contains(&word.as_str()) => Ok(word.clone()),
             _ => Err(right()),
         };
-        match &pair[..] {
+        let (levels, flag) = match &pair[..] {
             [name, ErlangTerm::List(levels)] if name.is_atom("qos") => {
-                qos.extend(levels.iter().map(level).collect::<Result<Vec<_>, String>>()?);
+                (Some(levels.iter().map(level).collect::<Result<Vec<_>, String>>()?), None)
             }
-            [name, one] if name.is_atom("qos") => qos.push(level(one)?),
-            [name, word] if name.is_atom("retain") => match word {
-                ErlangTerm::Atom(word) if word == "true" => retain = Some(true),
-                ErlangTerm::Atom(word) if word == "false" => retain = Some(false),
-                ErlangTerm::Atom(word) if word == "all" => retain = None,
+            [name, one] if name.is_atom("qos") => (Some(vec![level(one)?]), None),
+            [name, ErlangTerm::Atom(word)] if name.is_atom("retain") => match word.as_str() {
+                "true" => (None, Some(Some(true))),
+                "false" => (None, Some(Some(false))),
+                "all" => (None, Some(None)),
                 _ => return Err(right()),
             },
             _ => return Err(right()),
-        }
+        };
+        qos = match (qos, levels) {
+            (Some(there), Some(more)) if !allows => Some([there, more].concat()),
+            (there, more) => there.or(more),
+        };
+        retain = match (retain, flag) {
+            (Some(there), Some(other)) if !allows && there != other => Some(None),
+            (there, other) => there.or(other),
+        };
     }
-    Ok((qos, retain))
+    let never = qos.as_ref().is_some_and(Vec::is_empty);
+    Ok((!never).then(|| (qos.unwrap_or_default(), retain.flatten())))
 }
 
 /// RETAIN is about publishing only.
@@ -268,7 +291,7 @@ const NAMES: &[(&str, &str)] = &[
 
 impl TopicCondition {
     fn add(&mut self, text: &str, is_exact: bool, allows: bool, percent_names: bool) {
-        let exactly = text.strip_prefix("eq ").or(text.strip_prefix('@'));
+        let exactly = text.strip_prefix("eq ");
         match exactly {
             // EMQX 4 has `{eq, "a"}` alone, and the whole text is the topic. A denial is for both.
             Some(own) if percent_names => {
@@ -359,13 +382,37 @@ pub(super) fn finish_rules(draft: &mut ConfigDraft, by_default: bool) {
     }
 }
 
-/// The topic with any name in the place of the user's.
-fn topic_of_any_user(topic: &str) -> String {
-    let level = |level: &str| match level.contains("${username}") {
+/// The topic with any name in the place of a variable.
+fn topic_of_any(topic: &str, variable: &str) -> String {
+    let level = |level: &str| match level.contains(variable) {
         true => "+".to_string(),
         false => level.to_string(),
     };
     topic.split('/').map(level).collect::<Vec<_>>().join("/")
+}
+
+/// Servers and tokens that go by ids which the client chooses here.
+fn leave_chosen_ids_unresolved(draft: &mut ConfigDraft, note: &str) {
+    const OF_OTHERS: &[&str] = &[
+        "acl.http_url",
+        "auth.jwt_acl_claim",
+        "auth.mysql_rules",
+        "auth.postgres_rules",
+        "auth.redis_rules",
+    ];
+    let goes_by_id = |setting: &&DraftSetting| {
+        OF_OTHERS.contains(&setting.key) || setting.toml.contains("${clientid}")
+    };
+    let of_listeners = draft.listeners.iter().flat_map(|listener| &listener.settings);
+    let found = draft.settings.iter().chain(of_listeners).find(goes_by_id);
+    if let Some(setting) = found {
+        let why = format!(
+            "{note}: it gives clients their ids there, and {} may go by them: here clients choose \
+             their ids",
+            setting.key
+        );
+        draft.demands.unresolved.push(why);
+    }
 }
 
 /// Names that clients may choose for themselves here allow nothing, and free nobody of a denial.
@@ -382,6 +429,21 @@ fn narrow_rules(draft: &mut ConfigDraft) {
             }
             keeps
         });
+        let notes = &mut draft.notes;
+        for rule in draft.rules.iter_mut().filter(|rule| rule.names_client_id()) {
+            notes.push(format!(
+                "{}: it goes by the client id, which {note} gives there and the client chooses \
+                 here: it is denied to every client",
+                rule.note
+            ));
+            rule.who.client_ids.clear();
+            let (named, filters): (Vec<String>, Vec<String>) =
+                rule.filters.iter().cloned().partition(|filter| filter.contains("${clientid}"));
+            let topics = rule.topics.iter().chain(&named);
+            rule.topics = topics.map(|topic| topic_of_any(topic, "${clientid}")).collect();
+            rule.filters = filters;
+        }
+        leave_chosen_ids_unresolved(draft, &note);
     }
     if draft.requires_authentication() {
         return;
@@ -399,8 +461,12 @@ fn narrow_rules(draft: &mut ConfigDraft) {
             ));
             let (named, filters): (Vec<String>, Vec<String>) =
                 rule.filters.iter().cloned().partition(|filter| filter.contains("${username}"));
-            let topics =
-                rule.topics.iter().chain(&named).map(|topic| topic_of_any_user(topic)).collect();
+            let topics = rule
+                .topics
+                .iter()
+                .chain(&named)
+                .map(|topic| topic_of_any(topic, "${username}"))
+                .collect();
             let who = ClientCondition { users: Vec::new(), ..rule.who.clone() };
             DraftRule { who, filters, topics, anonymous: true, ..rule.clone() }
         });

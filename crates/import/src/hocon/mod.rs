@@ -416,6 +416,12 @@ fn put_field(fields: &mut ConfigFields, path: &[String], value: ConfigNode, appe
     match found {
         Some(there) if appends => match &mut there.tree {
             ConfigTree::List(nodes) => nodes.push(value),
+            // What a name stands for is known at the end.
+            ConfigTree::Pieces(_) | ConfigTree::Variable { .. } | ConfigTree::Override(_) => {
+                let place = value.place.clone();
+                let more = ConfigNode { place, tree: ConfigTree::List(vec![value]) };
+                append_piece(there, more);
+            }
             _ => *there = value,
         },
         Some(there) => merge_values(there, value),
@@ -427,14 +433,40 @@ fn put_field(fields: &mut ConfigFields, path: &[String], value: ConfigNode, appe
     }
 }
 
+/// A list behind what is not resolved yet.
+fn append_piece(there: &mut ConfigNode, more: ConfigNode) {
+    if let ConfigTree::Pieces(pieces) = &mut there.tree {
+        return pieces.push(more);
+    }
+    let earlier = std::mem::replace(&mut there.tree, ConfigTree::Pieces(Vec::new()));
+    let earlier = ConfigNode { place: there.place.clone(), tree: earlier };
+    there.tree = ConfigTree::Pieces(vec![earlier, more]);
+}
+
 /// The later of two on top of the earlier.
 fn merge_values(there: &mut ConfigNode, later: ConfigNode) {
+    let needs_names = |tree: &ConfigTree| {
+        use ConfigTree::{Override, Pieces, Variable};
+        matches!(tree, Variable { .. } | Pieces(_) | Override(_))
+    };
     match (&mut there.tree, later.tree) {
         (ConfigTree::Object(fields), ConfigTree::Object(more)) => merge(fields, more),
-        (ConfigTree::Pieces(_) | ConfigTree::Variable { .. }, ConfigTree::Object(more)) => {
-            let node = ConfigNode { place: later.place, tree: ConfigTree::Object(more) };
-            let pieces = vec![there.clone(), node];
-            there.tree = ConfigTree::Pieces(pieces);
+        (ConfigTree::Override(values), tree)
+            if needs_names(&tree) || matches!(tree, ConfigTree::Object(_)) =>
+        {
+            values.push(ConfigNode { place: later.place, tree });
+        }
+        (earlier, tree)
+            if needs_names(&tree)
+                || matches!(
+                    (&*earlier, &tree),
+                    (ConfigTree::Pieces(_) | ConfigTree::Variable { .. }, ConfigTree::Object(_))
+                ) =>
+        {
+            let earlier = std::mem::replace(earlier, ConfigTree::Override(Vec::new()));
+            let earlier = ConfigNode { place: there.place.clone(), tree: earlier };
+            let later = ConfigNode { place: later.place, tree };
+            there.tree = ConfigTree::Override(vec![earlier, later]);
         }
         (_, tree) => *there = ConfigNode { place: later.place, tree },
     }

@@ -52,6 +52,7 @@ impl HoconResolver<'_> {
                 self.named(path, *optional, node)?.map(|found| found.tree)
             }
             ConfigTree::Pieces(pieces) => self.pieces(pieces)?,
+            ConfigTree::Override(values) => self.overridden(values)?,
         };
         self.depth -= 1;
         Ok(tree.map(|tree| ConfigNode { place, tree }))
@@ -67,7 +68,9 @@ impl HoconResolver<'_> {
         for name in path.split('.') {
             let Some(there) = found else { break };
             let there = match &there.tree {
-                ConfigTree::Pieces(_) | ConfigTree::Variable { .. } => self.node(&there)?,
+                ConfigTree::Pieces(_) | ConfigTree::Variable { .. } | ConfigTree::Override(_) => {
+                    self.node(&there)?
+                }
                 _ => Some(there),
             };
             found = there.and_then(|there| there.field(name.trim_matches('"')).cloned());
@@ -85,6 +88,24 @@ impl HoconResolver<'_> {
                 )),
             },
         }
+    }
+
+    /// The latest value that is there. Objects become one, down to a value that is none.
+    fn overridden(&mut self, values: &[ConfigNode]) -> Result<Option<ConfigTree>, String> {
+        let mut objects: Vec<ConfigNode> = Vec::new();
+        for value in values.iter().rev() {
+            let Some(value) = self.node(value)? else { continue };
+            match value.tree {
+                ConfigTree::Object(_) => objects.push(value),
+                tree if objects.is_empty() => return Ok(Some(tree)),
+                _ => break,
+            }
+        }
+        let Some(mut whole) = objects.pop() else { return Ok(None) };
+        while let Some(later) = objects.pop() {
+            merge_values(&mut whole, later);
+        }
+        Ok(Some(whole.tree))
     }
 
     /// Objects become one, lists one after the other, all else one text.

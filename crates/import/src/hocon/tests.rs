@@ -13,7 +13,9 @@ fn shown(node: &ConfigNode) -> String {
             let fields = fields.iter().map(|(key, node)| format!("{key}={}", shown(node)));
             format!("{{{}}}", fields.collect::<Vec<_>>().join(" "))
         }
-        ConfigTree::Pieces(_) | ConfigTree::Variable { .. } => "unresolved".to_string(),
+        ConfigTree::Pieces(_) | ConfigTree::Variable { .. } | ConfigTree::Override(_) => {
+            "unresolved".to_string()
+        }
     }
 }
 
@@ -76,4 +78,17 @@ fn what_is_wrong_has_its_line_and_what_would_be_right() {
     let deep = "a {".repeat(1000);
     assert!(read_text(&deep).unwrap_err().contains("deeper than 32 braces"));
     assert!(read_text(&"a = [".repeat(1000)).is_err());
+}
+
+#[test]
+fn an_unset_optional_name_leaves_the_earlier_value() {
+    for (text, whole) in [
+        ("a = true\na = ${?NO_SUCH_NAME}", "{a=\"true\"}"),
+        ("a { b = 1 }\na = ${?NO_SUCH_NAME}", "{a={b=\"1\"}}"),
+        ("x = 2\na = 1\na = ${?x}", "{x=\"2\" a=\"2\"}"),
+        ("x { c = 2 }\na { b = 1 }\na = ${x}", "{x={c=\"2\"} a={b=\"1\" c=\"2\"}}"),
+        ("x = [1]\na = ${x}\na += 2", "{x=[\"1\"] a=[\"1\" \"2\"]}"),
+    ] {
+        assert_eq!(shown(&read_text(text).unwrap()), whole, "{text}");
+    }
 }

@@ -131,3 +131,25 @@ fn broken_terms_have_their_line() {
     }
     assert!(!read(&"{".repeat(10_000)).2.is_empty());
 }
+
+#[test]
+fn first_condition_of_each_name_counts() {
+    for (conditions, rule) in [
+        ("{qos, []}", None),
+        ("{retain, true}, {retain, all}", Some("retain = true")),
+        ("{qos, 1}, {qos, 2}", Some("qos = [1]")),
+    ] {
+        let text = format!("{{allow, all, {{publish, [{conditions}]}}, [\"a\"]}}.");
+        let (rules, missing, wrongs) = read(&text);
+        assert!(wrongs.is_empty(), "{wrongs:?}");
+        assert_eq!(rules.len(), rule.iter().count(), "{text}: {rules:?}");
+        assert_eq!(missing.is_empty(), rule.is_some(), "{text}: {missing:?}");
+        assert!(rule.is_none_or(|rule| rules[0].contains(rule)), "{text}: {rules:?}");
+    }
+}
+
+#[test]
+fn an_at_sign_is_part_of_the_topic() {
+    let rules = read("{deny, all, all, [\"@admin/#\"]}.").0;
+    assert!(rules[0].contains("topic = [\"@admin/#\"]"), "{rules:?}");
+}

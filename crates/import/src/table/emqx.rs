@@ -29,7 +29,11 @@ pub(crate) const ROWS: &[ImportRow] = &[
     global_row("mqtt.max_topic_levels", "topic.levels_max", read_count),
     global_row("mqtt.max_qos_allowed", "message.qos_max", read_count),
     global_row("mqtt.max_topic_alias", "connection.topic_alias_max", read_count),
-    global_row("mqtt.retain_available", "retain.available", read_flag),
+    custom_row(
+        "mqtt.retain_available",
+        "`retain.available`, unless the retainer is off",
+        emqx::retain_right,
+    ),
     global_row("mqtt.wildcard_subscription", "subscription.wildcard_available", read_flag),
     global_row("mqtt.shared_subscription", "shared.available", read_flag),
     global_row("mqtt.shared_subscription_strategy", "shared.strategy", strategy),
@@ -247,7 +251,11 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "rules come from the server that knows the users, from acl.file and from acl.http_url",
     ),
     custom_row("banned.**", "unresolved: `bans.file` says who is turned away", emqx::banned),
-    global_row("retainer.enable", "retain.available", read_flag),
+    custom_row(
+        "retainer.enable",
+        "`retain.available`, unless the messages may not be retained",
+        emqx::retain_right,
+    ),
     unsupported_row(
         "retainer.msg_expiry_interval",
         "retained messages end with their own Message Expiry Interval; message.expiry_s_max \
