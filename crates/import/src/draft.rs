@@ -66,6 +66,8 @@ pub(super) struct ConfigDraft {
     /// Largest number of messages that wait for each bridge, and the source of that.
     pub(super) bridge_queue: Option<(ImportValue, String)>,
     pub(super) rules: Vec<DraftRule>,
+    /// Whether a rule of NanoMQ's with `and` was read.
+    pub(super) has_and_rule: bool,
     /// Decision where no rule applies, and the source of that.
     pub(super) no_match: Option<(bool, String)>,
     /// Whether `%c` and `%u` stand for names in rules.
@@ -125,6 +127,7 @@ impl ConfigDraft {
             bridges: Vec::new(),
             bridge_queue: None,
             rules: Vec::new(),
+            has_and_rule: false,
             no_match: None,
             percent_names: false,
             free_client_ids: None,

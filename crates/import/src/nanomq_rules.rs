@@ -16,7 +16,9 @@ use std::net::Ipv4Addr;
 
 /// Reads a rule; what of it nothing here can express is unresolved.
 pub(super) fn read_object(draft: &mut ConfigDraft, node: &ConfigNode, key: &str) {
-    let read = rule_of_object(node).map(|(rule, unresolved)| {
+    let is_later = draft.has_and_rule;
+    draft.has_and_rule |= is_list(node, "and");
+    let read = rule_of_object(node, is_later).map(|(rule, unresolved)| {
         let place = &node.place;
         let lines = unresolved.into_iter().map(|why| format!("{place} {key}: {why}"));
         let lines: Vec<String> = lines.collect();
@@ -27,7 +29,12 @@ pub(super) fn read_object(draft: &mut ConfigDraft, node: &ConfigNode, key: &str)
     rules::add_rule(draft, &node.place, key, read);
 }
 
-fn rule_of_object(node: &ConfigNode) -> Result<(SourceRule, Vec<String>), String> {
+fn is_list(node: &ConfigNode, name: &str) -> bool {
+    node.field(name).is_some_and(|value| matches!(value.tree, ConfigTree::List(_)))
+}
+
+/// `is_later` is whether a rule with `and` stands before this one.
+fn rule_of_object(node: &ConfigNode, is_later: bool) -> Result<(SourceRule, Vec<String>), String> {
     let ConfigTree::Object(fields) = &node.tree else {
         return Err("a rule stands in braces, with permit, action and topics".into());
     };
@@ -46,6 +53,10 @@ fn rule_of_object(node: &ConfigNode) -> Result<(SourceRule, Vec<String>), String
     let (actions, is_known) = actions_of(node)?;
     if allows && !is_known {
         let why = "NanoMQ knows publish, subscribe and pubsub alone and ignores this rule";
+        conditions.push(vec![ClientCondition::inexact(why)]);
+    }
+    if allows && is_later && is_list(node, "and") {
+        let why = "NanoMQ ignores an and for clients that did not match the one before it";
         conditions.push(vec![ClientCondition::inexact(why)]);
     }
     // Which of several counts depends on the version: a denial is for each, a grant for all.
@@ -262,6 +273,54 @@ fn deny_topic(text: &str, all: &mut TopicCondition, unresolved: &mut Vec<String>
     }
 }
 
+/// Whether the text begins with a value of JSON in its strict form, as rules of the old file do.
+pub(super) fn is_json(text: &str) -> bool {
+    after_json(text).is_some()
+}
+
+/// The text behind a value of JSON; `None` where there is no such value.
+fn after_json(text: &str) -> Option<&str> {
+    let text = text.trim_start();
+    let (inside, close) = match text.chars().next()? {
+        '{' => (&text[1..], '}'),
+        '[' => (&text[1..], ']'),
+        '"' => return after_string(text),
+        _ => {
+            let end = text.find(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c));
+            let (word, rest) = text.split_at(end.unwrap_or(text.len()));
+            let is_number = !word.starts_with('+') && word.parse::<f64>().is_ok();
+            let is_value = is_number || ["true", "false", "null"].contains(&word);
+            return is_value.then_some(rest);
+        }
+    };
+    let mut rest = inside.trim_start();
+    if let Some(rest) = rest.strip_prefix(close) {
+        return Some(rest);
+    }
+    loop {
+        if close == '}' {
+            rest = after_string(rest.trim_start())?.trim_start().strip_prefix(':')?;
+        }
+        rest = after_json(rest)?.trim_start();
+        match rest.strip_prefix(',') {
+            Some(next) => rest = next,
+            None => return rest.strip_prefix(close),
+        }
+    }
+}
+
+fn after_string(text: &str) -> Option<&str> {
+    let inside = text.strip_prefix('"')?;
+    let mut is_escaped = false;
+    for (at, c) in inside.char_indices() {
+        if c == '"' && !is_escaped {
+            return Some(&inside[at + 1..]);
+        }
+        is_escaped = c == '\\' && !is_escaped;
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::config_tree::{ConfigFolder, SourceLocation};
@@ -395,6 +454,43 @@ mod tests {
             (r#"{"permit":"allow","action":"pubsub"}"#, r#"allow = "all""#),
         ] {
             assert_eq!(read(rule), (vec![expected.to_string()], 0, false), "{rule}");
+        }
+    }
+
+    /// NanoMQ never matches an `and` again for a client that once did not match one.
+    #[test]
+    fn a_grant_by_a_later_and_is_left_out() {
+        let part = r#""and":[{"clientid":"a"},{"username":"u"}],"topics":["a"]"#;
+        let folder = ConfigFolder::of_file(Path::new("nowhere/x"));
+        let mut draft = ConfigDraft::new(godwit::option_catalog(), folder);
+        for permit in ["allow", "deny", "allow"] {
+            let text = format!(r#"rule = {{"permit":"{permit}",{part}}}"#);
+            let root = hocon::read(&text, "t.conf".into(), &draft.folder).unwrap();
+            read_object(&mut draft, root.field("rule").unwrap(), "rule");
+        }
+        let all: Vec<bool> = draft.rules.iter().map(|rule| rule.allows).collect();
+        assert_eq!((all, draft.missing.len()), (vec![true, false], 1));
+    }
+
+    #[test]
+    fn only_strict_json_is_json() {
+        for text in [
+            r#"{"permit": "allow", "topics": ["a", "b\"c"], "x": {}, "y": [], "z": -1.5}"#,
+            r#" {"a":true} rest"#,
+        ] {
+            assert!(is_json(text), "{text}");
+        }
+        for text in [
+            r#"{permit: "allow"}"#,
+            r#"{"permit" = "allow"}"#,
+            r#"{"topics": ["a",]}"#,
+            r#"{"topics": ["a" "b"]}"#,
+            r#"{"permit": allow}"#,
+            r#"{"permit": """allow"""}"#,
+            r#"{"permit": "allow""#,
+            "",
+        ] {
+            assert!(!is_json(text), "{text}");
         }
     }
 }

@@ -256,14 +256,23 @@ fn acl_enable(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), St
 
 /// A rule as an object of JSON.
 fn rule(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
-    let place = &entry.node.place;
-    let parsed =
-        hocon::read(&format!("rule = {}", entry.text()?), place.file.clone(), &draft.folder);
+    let (place, text) = (&entry.node.place, entry.text()?);
+    // NanoMQ takes the first of two, and the reader here the last.
+    let is_twice = |key: &&str| text.matches(key).count() > 1;
+    if let Some(key) = ["\"permit\"", "\"action\"", "\"topics\""].into_iter().find(is_twice) {
+        return Err(format!("{key} stands in it twice, leave one out"));
+    }
+    let parsed = hocon::read(&format!("rule = {text}"), place.file.clone(), &draft.folder);
     let parsed = parsed.map_err(|_| {
         "no object of JSON, use {\"permit\": \"allow\", \"action\": \"publish\"}".to_string()
     })?;
     let mut node = parsed.field("rule").cloned().ok_or("the rule is empty")?;
     node.place = place.clone();
+    if node.field_text("permit") == Some("allow") && !nanomq_rules::is_json(text) {
+        let why = "NanoMQ ignores a rule that is not JSON: nobody is allowed anything by it";
+        draft.report_unsupported(entry, why);
+        return Ok(());
+    }
     nanomq_rules::read_object(draft, &node, &entry.key);
     Ok(())
 }
