@@ -87,6 +87,12 @@ fn unknown_keys_and_wrong_values_have_their_line() {
             "t.conf:2: auth.allow_anonymos is not known",
         ),
         ("nanomq", "a {\n}\ninclude \"../x\"", "t.conf:3: include: \"../x\" is not in the folder"),
+        (
+            "emqx",
+            "listeners.ssl.a.ssl_options {\n include \"verify.conf\"\n}",
+            "t.conf:2: include: \"verify.conf\" is not in the folder",
+        ),
+        ("emqx", "mqtt {\n\n include \"more.conf\" }", "t.conf:3: include: \"more.conf\""),
         ("nanomq", "auth.ldap { x = 1 }", "it may decide about access"),
         ("emqx", "listeners.tcp.a { bind = 1, acl_of_it = x }", "it may decide about access"),
         ("emqx", "authorization { policy = closed }", "it may decide about access"),

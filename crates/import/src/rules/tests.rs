@@ -153,3 +153,22 @@ fn an_at_sign_is_part_of_the_topic() {
     let rules = read("{deny, all, all, [\"@admin/#\"]}.").0;
     assert!(rules[0].contains("topic = [\"@admin/#\"]"), "{rules:?}");
 }
+
+#[test]
+fn escapes_are_those_of_erlang() {
+    let text = r#"{deny, {clientid, "\x61nn"}, all, ["\x{f6}\x2f\043", "a\sb\101"]}."#;
+    let (rules, missing, wrongs) = read(text);
+    assert!(wrongs.is_empty() && missing.is_empty(), "{wrongs:?} {missing:?}");
+    assert!(rules[0].contains("client_id = [\"ann\"]"), "{rules:?}");
+    assert!(rules[0].contains("topic = [\"\u{f6}/#\", \"a bA\"]"), "{rules:?}");
+    for wrong in [r#"{deny, all, all, ["\xzz"]}."#, r#"{deny, all, all, ["\x{61"]}."#] {
+        assert!(read(wrong).2[0].contains("no such escape"), "{wrong}");
+    }
+}
+
+#[test]
+fn a_rule_that_is_not_utf_8_is_an_error() {
+    let wrongs = read("% J\u{fffd}rg\n{deny, all, all, [\"j\u{fffd}rg/#\"]}.").2;
+    assert!(wrongs[0].contains(":2: a rule with characters that are not UTF-8"), "{wrongs:?}");
+    assert!(read("% J\u{fffd}rg\n{deny, all}.").2.is_empty());
+}
