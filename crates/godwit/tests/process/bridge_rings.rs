@@ -14,19 +14,36 @@ const ROUNDS_MAX: usize = 100;
 
 /// A broker at this address, bridged to the other one.
 fn link(name: &str, own: SocketAddr, next: SocketAddr, version: &str) -> TestBroker {
+    link_by_rules(name, own, next, version, BOTH_WAYS)
+}
+
+fn link_by_rules(
+    name: &str,
+    own: SocketAddr,
+    next: SocketAddr,
+    version: &str,
+    rules: &str,
+) -> TestBroker {
     let url = format!("tcp://{own}");
     let bridge =
-        format!("client_id = \"{name}\"\nversion = \"{version}\"\n{}{BOTH_WAYS}", servers(next));
+        format!("client_id = \"{name}\"\nversion = \"{version}\"\n{}{rules}", servers(next));
     edge(&format!("ring-{name}"), &bridge, &["--listen", &url]).0
 }
 
 /// Each bridged to the next one, and the last one to the first.
 fn ring(name: &str, versions: &[&str]) -> Vec<TestBroker> {
+    ring_by_rules(name, &versions.iter().map(|version| (*version, BOTH_WAYS)).collect::<Vec<_>>())
+}
+
+/// A ring of brokers with these versions and rules.
+fn ring_by_rules(name: &str, versions: &[(&str, &str)]) -> Vec<TestBroker> {
     let all: Vec<SocketAddr> = versions.iter().map(|_| nowhere()).collect();
     let next = all.iter().cycle().skip(1);
     let each = all.iter().zip(next).zip(versions).enumerate();
     let brokers: Vec<TestBroker> = each
-        .map(|(at, ((own, next), version))| link(&format!("{name}-{at}"), *own, *next, version))
+        .map(|(at, ((own, next), (version, rules)))| {
+            link_by_rules(&format!("{name}-{at}"), *own, *next, version, rules)
+        })
         .collect();
     brokers.iter().for_each(wait_until_up);
     brokers
@@ -92,6 +109,58 @@ fn rings_of_both_versions_come_to_an_end() {
     stops("mixed-2", &["5.0", "3.1.1"]);
     stops("mixed-3", &["5.0", "3.1.1", "5.0"]);
     stops("mixed-4", &["3.1.1", "5.0", "3.1.1", "5.0"]);
+}
+
+/// Rules that add to topics, at the beginning, at the end and inward.
+const ADDED: &str = r##"[[bridge.out]]
+filter = "#"
+topic = "x/${topic}"
+[[bridge.in]]
+filter = "#"
+"##;
+const ADDED_BEHIND: &str = r##"[[bridge.out]]
+filter = "#"
+topic = "${topic}/y"
+[[bridge.in]]
+filter = "#"
+topic = "z/${topic}"
+"##;
+/// A ring goes one way here: a prefix is added outward, and taken away by the next bridge.
+const ADDED_OUT: &str = "[[bridge.out]]\nfilter = \"#\"\ntopic = \"site/${topic}\"\n";
+const TAKEN_OUT: &str = "[[bridge.out]]\nfilter = \"site/#\"\ntopic = \"${1}\"\n";
+
+/// Returns what a subscriber to everything at the first broker hears of one message that a client
+/// publishes there or at the last one.
+fn heard_of_one(name: &str, versions: &[(&str, &str)]) -> (Vec<String>, Vec<TestBroker>) {
+    let brokers = ring_by_rules(name, versions);
+    let sub = subscriber(&brokers[0].port(), &["-t", "#", "-q", "1", "-v", "-W", "4"]);
+    // Nothing comes from the last one where it only takes a prefix away.
+    let at = if versions[1].1 == TAKEN_OUT { 0 } else { brokers.len() - 1 };
+    publish(&brokers[at].port(), &["-t", "ring/t", "-q", "1", "-m", "hi"]);
+    (sub.finish().1.lines().map(str::to_string).collect(), brokers)
+}
+
+#[test]
+fn rings_that_change_topics_come_to_an_end() {
+    let (five, three) = ("5.0", "3.1.1");
+    let rings: [(&str, &[(&str, &str)]); 8] = [
+        ("added-5", &[(five, ADDED), (five, ADDED)]),
+        ("added-3", &[(three, ADDED), (three, ADDED)]),
+        ("added-5-3", &[(five, ADDED), (three, BOTH_WAYS)]),
+        ("added-3-5", &[(three, ADDED), (five, BOTH_WAYS)]),
+        ("behind-5", &[(five, ADDED_BEHIND), (five, BOTH_WAYS), (five, BOTH_WAYS)]),
+        ("behind-3", &[(three, ADDED_BEHIND), (three, BOTH_WAYS)]),
+        ("back-5", &[(five, ADDED_OUT), (five, TAKEN_OUT)]),
+        ("back-3", &[(three, ADDED_OUT), (three, TAKEN_OUT)]),
+    ];
+    for (name, versions) in rings {
+        let (lines, mut brokers) = heard_of_one(name, versions);
+        assert!((1..20).contains(&lines.len()), "{name}: {} {lines:?}", lines.len());
+        // An end by topic.levels_max would be a message that is refused.
+        let is_refused = |broker: &mut TestBroker| broker.program.has_said("Topic Name invalid");
+        assert!(!brokers.iter_mut().any(is_refused), "{name}");
+        assert!(loops(&brokers) > 0, "{name}");
+    }
 }
 
 /// Two of ours, one of which is bridged to the other, and both to mosquitto.

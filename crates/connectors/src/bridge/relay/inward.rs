@@ -77,7 +77,7 @@ impl Relay {
             return self.acknowledge_dropped(publish.qos, publish.packet_id);
         };
         let retain = publish.retain && rule.keeps_retain && self.local_limits.takes_retain;
-        let path = match self.loop_path(BridgeDirection::In, &name, publish) {
+        let path = match self.loop_path(BridgeDirection::In, &name, &topic, publish) {
             Ok(path) => path,
             Err(found) => {
                 self.count_loop(&name, &found);
@@ -103,6 +103,7 @@ impl Relay {
             return self.acknowledge_dropped(publish.qos, publish.packet_id);
         }
         self.metrics.count_in(publish.payload.len());
+        self.inflight_in.record_sent(publish.packet_id, name);
     }
 
     fn is_echo(&mut self, topic: &str, publish: &Publish<'_>) -> bool {
@@ -191,8 +192,8 @@ impl Relay {
 
     /// This broker has answered for a message of the other one's.
     pub(super) fn on_local_ack(&mut self, kind: PacketType, ack: PublishAck<'_>) {
-        if ack.reason.is_error() {
-            self.metrics.count_drop(&self.name, LinkDropReason::RefusedHere, ack.reason.name());
+        if let Some(about) = self.inflight_in.record_ack(ack) {
+            self.metrics.count_drop(&self.name, LinkDropReason::RefusedHere, &about);
             return self.push_remote_ack(kind, ack);
         }
         // That nobody subscribes only a server may say.
@@ -210,7 +211,7 @@ fn is_alias(alias: u16) -> bool {
 
 /// Bytes that should have been a topic name, for the log, which escapes what is not printable:
 /// those that are not UTF-8 as `\xff`, and not more of it than a line has room for.
-fn printable(topic: &[u8]) -> String {
+pub(super) fn printable(topic: &[u8]) -> String {
     let mut name = String::new();
     for chunk in topic[..topic.len().min(PRINTED_BYTES_MAX)].utf8_chunks() {
         name.push_str(chunk.valid());

@@ -17,6 +17,10 @@
 //!   What clients of this broker publish is never taken for
 //!   that, nor is what only ever comes one way.
 //!
+//! A rule that changes topics makes another message each turn, see [`RewrittenTopics`]. Such a rule
+//! also adds the path where so many messages have the payload in common, whatever their topics; and
+//! where the path is lost, a topic that was made of its own kind [`REMADE_MAX`] times is stopped.
+//!
 //! Any client may publish a path, since nothing tells a bridge of 5.0 from a client. A forged path
 //! costs its own message: that is dropped, or counted as another bridge's. What clients publish
 //! without a path passes all the same.
@@ -25,6 +29,7 @@
 //! and has [`SLOTS`] places: a newer message takes the place of an older one, which is then new.
 
 use super::loop_guard::own_mark;
+use super::rewritten_topics::{REMADE_MAX, RewrittenTopics};
 use broker::hop_name;
 use mqtt::{Properties, Property, QoS};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
@@ -47,6 +52,8 @@ const SLOTS: usize = 1024;
 const WAYS: usize = 3;
 /// A longer path is a loop, whatever its names are.
 const HOPS_MAX: usize = 32;
+/// Name in the log for the bridges of a topic that has grown, where no path names them.
+const REWRITING_BRIDGES: &str = "bridges that change its topic each time";
 /// So is one that is longer than so many hops can be. The encoder would cut what a bridge adds to a
 /// path of 64 KiB, and no bridge would ever find its own name.
 const PATH_BYTES_MAX: usize = HOPS_MAX * 80;
@@ -76,12 +83,24 @@ pub(super) struct PassingMessage<'a> {
     /// Whether the other broker is spoken to in 5.0.
     pub(super) is_v5: bool,
     pub(super) topic: &'a str,
+    /// The topic at the other broker.
+    pub(super) remote_topic: &'a str,
     pub(super) payload: &'a [u8],
     pub(super) qos: QoS,
     /// The message is sent again after a lost connection, and has passed already.
     pub(super) dup: bool,
     pub(super) properties: Properties<'a>,
     pub(super) now: Instant,
+}
+
+impl<'a> PassingMessage<'a> {
+    /// Returns the topic with which the message came, and the one with which it goes on.
+    pub(super) fn topics(&self) -> (&'a str, &'a str) {
+        match self.direction {
+            BridgeDirection::Out => (self.topic, self.remote_topic),
+            BridgeDirection::In => (self.remote_topic, self.topic),
+        }
+    }
 }
 
 /// A message that has been here before, and the bridges or brokers by which it came.
@@ -140,6 +159,7 @@ pub(super) struct CarriedMessages {
     hasher: RandomState,
     /// Made for the first message.
     slots: Vec<CarriedSlot>,
+    rewritten: RewrittenTopics,
 }
 
 #[derive(Clone, Debug)]
@@ -206,9 +226,24 @@ impl CarriedSlot {
 }
 
 impl CarriedMessages {
+    /// Counts a message, and returns how often an equal one has passed in this direction, or one
+    /// with an equal payload where a rule changes topics.
+    fn record(
+        &mut self,
+        message: &PassingMessage<'_>,
+        brought_by: Option<&str>,
+    ) -> Result<u16, LoopFound> {
+        let rewritten = self.rewritten.record(message);
+        if rewritten.remade >= REMADE_MAX {
+            return Err(LoopFound(brought_by.unwrap_or(REWRITING_BRIDGES).to_string()));
+        }
+        let passes = self.record_equal(message, brought_by)?;
+        Ok(passes.max(rewritten.equal_payloads))
+    }
+
     /// Counts a message, and returns how often an equal one has passed in this direction.
     /// `brought_by` is the bridge that brought it here, for paths that do not tell.
-    fn record(
+    fn record_equal(
         &mut self,
         message: &PassingMessage<'_>,
         brought_by: Option<&str>,

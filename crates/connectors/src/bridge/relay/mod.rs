@@ -13,16 +13,19 @@
 //! next connection may be to another one, see `failover`.
 
 mod failover;
+mod inflight_topics;
 mod inward;
 mod loop_guard;
 mod loops;
 mod poison_guard;
 mod properties;
 mod requests;
+mod rewritten_topics;
 mod rules;
 
 pub use self::failover::FailoverState;
 use self::failover::PubCompKind;
+use self::inflight_topics::InflightTopics;
 use self::loop_guard::MARK;
 pub use self::loops::LoopDetection;
 use self::loops::{BridgeDirection, LoopFound, PATH, PassingMessage};
@@ -119,6 +122,9 @@ pub struct Relay {
     aliases_out: HashMap<String, u16>,
     /// Topics of the incoming aliases, or the log text for an invalid topic.
     aliases_in: HashMap<u16, Result<String, String>>,
+    /// Topics at the receiver, of messages that it has not answered.
+    inflight_out: InflightTopics,
+    inflight_in: InflightTopics,
     failover: FailoverState,
     suspects: PoisonCandidates,
     /// Unless options switch it off.
@@ -164,6 +170,8 @@ impl Relay {
             closed: HashSet::new(),
             aliases_out: HashMap::new(),
             aliases_in: HashMap::new(),
+            inflight_out: InflightTopics::default(),
+            inflight_in: InflightTopics::default(),
             failover: past,
             suspects: PoisonCandidates::default(),
             loops: None,
@@ -237,7 +245,7 @@ impl Relay {
         let qos = publish.qos.min(qos).min(self.remote_limits.qos_max);
         let comes_back = self.is_echoed_back(&name);
         let is_v5 = self.remote_limits.version.is_v5();
-        let path = match self.loop_path(BridgeDirection::Out, publish.topic, publish) {
+        let path = match self.loop_path(BridgeDirection::Out, publish.topic, &name, publish) {
             Ok(path) => path,
             Err(found) => return self.drop_looping(publish, &found),
         };
@@ -285,6 +293,7 @@ impl Relay {
         }
         self.metrics.count_out(publish.payload.len());
         self.record_expected_echo(comes_back && !is_v5, &name, publish);
+        self.inflight_out.record_sent(packet_id, name);
         self.complete_lowered_qos(publish, qos);
     }
 
@@ -345,11 +354,13 @@ impl Relay {
         self.lowered.remove(&packet_id) || self.remote_limits.qos_max < QoS::ExactlyOnce
     }
 
-    /// The path that a message has behind this bridge, by its topic here. Rows of rules have none.
+    /// The path that a message has behind this bridge, by its topic here and at the other broker.
+    /// Rows of rules have none.
     fn loop_path(
         &mut self,
         direction: BridgeDirection,
         topic: &str,
+        remote_topic: &str,
         publish: &Publish<'_>,
     ) -> Result<Option<String>, LoopFound> {
         let Some(loops) = self.loops.as_ref().filter(|_| row_name(topic).is_none()) else {
@@ -357,8 +368,17 @@ impl Relay {
         };
         let Publish { payload, qos, dup, properties, .. } = *publish;
         let (is_v5, now) = (self.remote_limits.version.is_v5(), self.now);
-        let message =
-            PassingMessage { direction, is_v5, topic, payload, qos, dup, properties, now };
+        let message = PassingMessage {
+            direction,
+            is_v5,
+            topic,
+            remote_topic,
+            payload,
+            qos,
+            dup,
+            properties,
+            now,
+        };
         loops.check_and_mark(&message, &mut self.failover.carried)
     }
 
@@ -410,8 +430,8 @@ impl Relay {
 
     /// The other broker has answered for a message of ours.
     fn on_remote_ack(&mut self, kind: PacketType, ack: PublishAck<'_>) {
-        if ack.reason.is_error() {
-            self.metrics.count_drop(&self.name, LinkDropReason::Refused, ack.reason.name());
+        if let Some(about) = self.inflight_out.record_ack(ack) {
+            self.metrics.count_drop(&self.name, LinkDropReason::Refused, &about);
         }
         let is_taken = kind == PacketType::PubRec && !ack.reason.is_error();
         if is_taken && self.failover.record_pubrec(ack.packet_id) {
