@@ -97,8 +97,7 @@ impl RuleTestCommand {
                 "--rule" => trial.only = Some(value()),
                 "--sql" => trial.text = value(),
                 "--file" => {
-                    let read = std::fs::read_to_string(used.value());
-                    trial.text = read.map_err(|fault| format!("{}: {fault}", used.value()))?;
+                    trial.text = read_rules(used.value())?;
                     trial.from = Some(value());
                 }
                 "--topic" => trial.topic = Some(topic(used.value())?),
@@ -320,6 +319,13 @@ fn event(name: &str) -> Result<&'static EventRow, String> {
     let names = || EVENTS.iter().map(|row| row.name).collect::<Vec<_>>().join(", ");
     let wrong = || format!("--event {name}: there is no such event; there are {}", names());
     rules::event_index(name).map(|at| &EVENTS[at]).ok_or_else(wrong)
+}
+
+/// Reads a file of rules as UTF-8, with or without a byte order mark.
+fn read_rules(path: &str) -> Result<String, String> {
+    let bytes = std::fs::read(path).map_err(|fault| format!("{path}: {fault}"))?;
+    let text = config::source::text_of(&bytes, "rules must be");
+    text.map(str::to_string).map_err(|(line, why)| format!("{path}:{line}: {why}"))
 }
 
 fn topic(text: &str) -> Result<String, String> {

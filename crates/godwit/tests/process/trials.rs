@@ -85,6 +85,11 @@ fn a_file_has_several_rules_and_every_wrong_one_is_told_with_its_line() {
     std::fs::write(&file, good).unwrap();
     let rows = "{\"v\":\"a;b\"}\n{\"item\":1}\n{\"item\":2}\n";
     assert_eq!(test(&["--file", name]), (Some(0), rows.to_string(), String::new()));
+    // As editors on some systems write it.
+    std::fs::write(&file, format!("\u{feff}{}", good.replace('\n', "\r\n"))).unwrap();
+    assert_eq!(test(&["--file", name]), (Some(0), rows.to_string(), String::new()));
+    std::fs::write(&file, b"\xff\xfeS\0").unwrap();
+    assert!(test(&["--file", name]).2.contains("UTF-16 text: save it as UTF-8"));
     std::fs::write(&file, "SELECT topic FROM \"t\"; SELECT a FROM \"t\";\n\nSELECT FROM \"t\"")
         .unwrap();
     let (code, _, why) = test(&["--file", name]);

@@ -60,8 +60,9 @@ const OPERATORS_MAX: usize = 1000;
 const DEPTH_MAX: usize = 40;
 
 impl RulePlan {
-    /// Reads a rule.
+    /// Reads a rule. A byte order mark before it, as editors write it, is left out.
     pub fn parse(text: &str) -> Result<RulePlan, RuleParseError> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let start = Location::new(1, 1);
         if text.len() > TEXT_BYTES_MAX {
             let message = format!("the rule has {} bytes", text.len());

@@ -169,3 +169,10 @@ fn several_rules_in_a_text_have_semicolons_between_them() {
         split(text);
     }
 }
+
+#[test]
+fn a_byte_order_mark_before_a_rule_is_left_out() {
+    let sql = "SELECT payload.x\r\n FROM \"car/#\"";
+    assert_eq!(RulePlan::parse(&format!("\u{feff}{sql}")).is_ok(), RulePlan::parse(sql).is_ok());
+    assert!(RulePlan::parse(sql).is_ok());
+}
