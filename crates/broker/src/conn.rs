@@ -239,7 +239,7 @@ impl Shard {
             };
             out.consumed += frame.len;
             if let Err(end) = ended {
-                self.detail_first_packet(frame, live.is_some());
+                self.detail_packet(frame, rest, live, end);
                 self.end_connection(conn, end, out);
             }
         }

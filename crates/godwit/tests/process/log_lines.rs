@@ -111,12 +111,35 @@ fn whoever_begins_with_something_else_is_told_of_by_what_it_was() {
         (&b"GET / HTTP/1.1\r\n\r\n"[..], "text, as of HTTP"),
         (&[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 3], "are TLS"),
         (&[0xC0, 0], "PingReq"),
+        (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "(proxy.protocol = true)"),
+        (b"\r\n\r\n\0\r\nQUIT\n\x21\x11", "(proxy.protocol = true)"),
+        (b"\x10\x0c\0\x04MQTT\x09\x02\0\x3c\0\0", "with level 9: 3 (MQTT 3.1"),
+        (b"\x10\xff\xff\xff\x7f", "a CONNECT of 268435460 bytes, and the most is"),
+        (b"\x10\xff\xff\xff\xff", "more than four bytes"),
         (b"", "connect.timeout_ms = 1000"),
     ] {
         let mut stream = TcpStream::connect(broker.address).expect("it listens");
         stream.write_all(says).expect("it is open");
         let line = broker.program.wait_for("the client broke the protocol");
         assert!(line.contains(told), "{told}: {line}");
+    }
+}
+
+#[test]
+fn an_invalid_topic_or_filter_is_named_with_its_reason() {
+    let mut broker = TestBroker::start(&[]);
+    let long = [&b"\x30\x86\x08\x04\x03"[..], &[b'#'; 1027], b"x"].concat();
+    for (says, told) in [
+        (&b"\x30\x05\0\x03a/+"[..], r#"\"a/+\" has a wildcard (+ or #)"#),
+        (&long, r##"####...\" has a wildcard"##),
+        (b"\x82\x0a\0\x01\0\x05a/#/b\0", r##"\"a/#/b\" has a # that is not the last"##),
+        (b"\x82\x07\0\x01\0\x02a+\0", r#"\"a+\" has a wildcard (+ or #) that is not"#),
+        (b"\xa2\x06\0\x01\0\x02a#", r##"\"a#\" has a wildcard"##),
+    ] {
+        let mut stream = client(&broker, "c", 60);
+        stream.write_all(says).expect("it is open");
+        let line = broker.program.wait_for("the client broke the protocol");
+        assert!(line.contains(told) || line.contains(&told.replace('\\', "")), "{told}: {line}");
     }
 }
 
