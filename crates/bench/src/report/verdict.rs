@@ -85,10 +85,10 @@ pub(crate) fn sampler(run: &Value, name: &str, key: &str) -> Option<f64> {
 }
 
 impl PageVerdict {
-    /// Whether it counts, with the first reason why not.
+    /// Whether it counts, with every reason why not.
     pub(crate) fn describe_standing(&self) -> String {
-        let major = self.reservations.iter().find(|one| one.is_major);
-        let why = major.map_or("", |one| one.text.as_str());
+        let major = self.reservations.iter().filter(|one| one.is_major);
+        let why = major.map(|one| one.text.as_str()).collect::<Vec<_>>().join(" ");
         match (self.standing, self.has_winner, self.reservations.len()) {
             (VerdictStanding::Counts, ..) => {
                 "It counts: the tester and the host had room in every run.".into()
@@ -146,7 +146,7 @@ fn summary(groups: &[LoadGroup<'_>], all: &[GroupVerdict]) -> String {
     }
     let mut wins: Vec<(&str, usize)> = Vec::new();
     for (group, own) in groups.iter().zip(all) {
-        let Some(winner) = own.winner else { continue };
+        let Some(winner) = own.winner.filter(|_| !own.is_void()) else { continue };
         let name = group.brokers[winner].name.as_str();
         match wins.iter_mut().find(|(known, _)| *known == name) {
             Some((_, count)) => *count += 1,
@@ -154,18 +154,26 @@ fn summary(groups: &[LoadGroup<'_>], all: &[GroupVerdict]) -> String {
         }
     }
     wins.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let open = loads - wins.iter().map(|(_, count)| count).sum::<usize>();
-    let undecided = match open {
+    let void = all.iter().filter(|own| own.is_void()).count();
+    let open = loads - void - wins.iter().map(|(_, count)| count).sum::<usize>();
+    let mut undecided = match open {
         0 => String::new(),
         1 => "; 1 has no clear winner".to_string(),
         n => format!("; {n} have no clear winner"),
     };
+    match void {
+        0 => {}
+        1 => undecided += "; 1 does not count",
+        n => undecided += &format!("; {n} do not count"),
+    }
     let [(first, count), others @ ..] = &wins[..] else {
-        return format!("None of the {loads} loads has a clear winner.");
+        let uncounted = if void > 0 { " that counts" } else { "" };
+        return format!("None of the {loads} loads has a clear winner{uncounted}.");
     };
     let mut leads: Vec<f64> = groups
         .iter()
         .zip(all)
+        .filter(|(_, own)| !own.is_void())
         .filter(|(group, own)| own.winner.is_some_and(|at| group.brokers[at].name == *first))
         .filter_map(|(_, own)| own.lead)
         .collect();
@@ -181,6 +189,15 @@ fn summary(groups: &[LoadGroup<'_>], all: &[GroupVerdict]) -> String {
     let others: Vec<String> = others.collect();
     let others = if others.is_empty() { String::new() } else { format!("; {}", list_of(&others)) };
     format!("{first} won {count} of {loads} loads{by}{others}{undecided}.")
+}
+
+/// Beginning of a sentence that names a winner by figures that do not count.
+const VOID_RESULT: &str = "Not a valid comparison. By its figures ";
+
+impl GroupVerdict {
+    fn is_void(&self) -> bool {
+        self.reservations.iter().any(|one| one.is_major)
+    }
 }
 
 fn factor(lead: f64) -> String {
@@ -234,6 +251,9 @@ fn judge_brokers(group: &LoadGroup<'_>) -> GroupVerdict {
     let leading: Vec<usize> = order.iter().take(2).copied().collect();
     let reservations = reservations(group, &leading);
     order.extend(faulty);
+    if winner.is_some() && reservations.iter().any(|one| one.is_major) {
+        sentence.insert_str(0, VOID_RESULT);
+    }
     GroupVerdict { sentence, winner, lead, measure, order, reservations }
 }
 

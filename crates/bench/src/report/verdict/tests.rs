@@ -128,8 +128,28 @@ fn what_disturbed_the_runs_is_said_and_may_decide_that_they_do_not_count() {
         assert_eq!(one.is_major, is_major, "{says}");
         let does_count = found.standing != VerdictStanding::DoesNotCount;
         assert_eq!(does_count, !is_major, "{says}");
-        assert!(found.sentence.starts_with("a won fan"), "{}", found.sentence);
+        let void = if is_major { "Not a valid comparison. By its figures " } else { "" };
+        let says = format!("{void}a won fan");
+        assert!(found.sentence.starts_with(&says), "{}", found.sentence);
     }
+}
+
+#[test]
+fn every_load_that_does_not_count_is_named_and_has_no_winner() {
+    let of = |task: u64, is_cut: bool| {
+        [("a", 2.0), ("b", 9.0)].map(|(broker, p99)| {
+            let mut one = run(broker, 1, (1_000.0, p99, 0));
+            one["comparison"]["task"] = json!(task);
+            one["interrupted"] = json!(is_cut);
+            one
+        })
+    };
+    let found = concluded(&[of(0, true), of(1, false), of(2, true)].concat());
+    assert!(found.sentence.starts_with("a won 1 of 3 loads"), "{}", found.sentence);
+    assert!(found.sentence.ends_with("; 2 do not count."), "{}", found.sentence);
+    assert_eq!(found.describe_standing().matches("were cut short").count(), 2);
+    let found = concluded(&[of(0, true), of(1, true)].concat());
+    assert_eq!(found.sentence, "None of the 2 loads has a clear winner that counts.");
 }
 
 #[test]
