@@ -36,7 +36,7 @@ struct ChainLink {
     kind: String,
     /// There is one of its kind before it.
     is_second: bool,
-    /// How a database hashes passwords, with defaults filled in.
+    /// Hash of passwords in a database, with defaults filled in.
     password_hash: String,
     /// Number of rules before the link and behind it.
     rules: std::ops::Range<usize>,

@@ -95,6 +95,16 @@ pub(super) enum DraftTransport {
 }
 
 impl DraftListener {
+    /// Whether clients have to show a certificate. MsQuic requires one that is asked for.
+    pub(super) fn needs_certificate(&self) -> bool {
+        self.needs || self.asks && self.kind == DraftTransport::Quic
+    }
+
+    /// Whether the original says anything of it.
+    fn is_named(&self) -> bool {
+        !self.key.is_empty() || !self.settings.is_empty()
+    }
+
     pub(super) fn new(
         catalog: &'static OptionCatalog,
         id: &str,
@@ -283,10 +293,8 @@ pub(super) fn finish_listeners(draft: &mut ConfigDraft) {
                 "{note} refuses certificates there that would be good here: see tls.crl"
             ));
         }
-        // MsQuic, which they have QUIC of, takes a certificate that is asked for as required.
-        listener.needs |= listener.asks && listener.kind == DraftTransport::Quic;
         if listener.asks && listener.has("tls.client_ca") {
-            let word = if listener.needs { "required" } else { "optional" };
+            let word = if listener.needs_certificate() { "required" } else { "optional" };
             let said = ImportValue::Text(word.to_string());
             if let Ok(setting) = build_option(catalog, "tls.client_certificate", said, note) {
                 put_setting(&mut listener.settings, setting);
@@ -309,7 +317,7 @@ pub(super) fn finish_listeners(draft: &mut ConfigDraft) {
             });
         }
     }
-    let had_any = listeners.iter().any(|one| !one.key.is_empty() || !one.settings.is_empty());
+    let had_any = listeners.iter().any(DraftListener::is_named);
     listeners.retain(|listener| is_writable(listener, draft));
     if had_any && listeners.is_empty() {
         // The listener of this broker that needs no word would be one that nobody asked for.

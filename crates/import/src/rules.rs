@@ -225,8 +225,8 @@ pub(super) fn action_name(word: &str) -> Result<&'static str, String> {
 
 type PublishConditions = (Vec<String>, Option<bool>);
 
-/// `[{qos, [0, 1]}, {retain, false}]`. Of two conditions of a kind the first counts; a denial is for
-/// both. `None` is for nothing: without any QoS a rule never applies.
+/// `[{qos, [0, 1]}, {retain, false}]`. Of two conditions of a kind the first counts; a denial is
+/// for both. `None` is for nothing: without any QoS a rule never applies.
 fn publish_conditions(
     terms: &[ErlangTerm],
     allows: bool,
