@@ -195,7 +195,8 @@ fn summary(groups: &[LoadGroup<'_>], all: &[GroupVerdict]) -> String {
 const VOID_RESULT: &str = "Not a valid comparison. By its figures ";
 
 impl GroupVerdict {
-    fn is_void(&self) -> bool {
+    /// Whether something makes the figures of this load invalid.
+    pub(crate) fn is_void(&self) -> bool {
         self.reservations.iter().any(|one| one.is_major)
     }
 }

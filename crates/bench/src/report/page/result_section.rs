@@ -98,11 +98,12 @@ fn ranking(group: &LoadGroup<'_>, own: &GroupVerdict, out: &mut String) {
             (GroupKind::Steps, _) => String::new(),
             _ if broker.error().is_some() => "could not be run".to_string(),
             _ if is_out => format!("out: {}", fault_of(broker)),
+            _ if is_winner && own.is_void() => "best, does not count".to_string(),
             _ if is_winner => "won".to_string(),
             (_, Some(value)) if place > 0 => more_or_less(best, value),
             _ => String::new(),
         };
-        let class = match (is_winner, is_out) {
+        let class = match (is_winner && !own.is_void(), is_out) {
             (true, _) => " class=\"won\"",
             (_, true) => " class=\"out\"",
             _ => "",
