@@ -119,7 +119,7 @@ fn an_edge_that_the_house_does_not_allow_is_named() {
             "crates/mqtt/Cargo.toml:4: mqtt must not depend on mio; move what needs it behind a \
              seam of engine or godwit",
             "crates/attic/Cargo.toml:1: crate attic is not in the house; give it a row in \
-             tidy/edges.rs",
+             tidy/dependency_edges.rs",
         ],
     );
 }
