@@ -337,7 +337,7 @@ impl ConfigDraft {
         let written = ClientRequirements {
             credentials: is("allow_anonymous", "false")
                 || self.requires_authentication() && !is("allow_anonymous", "true"),
-            client_certificate: listener.asks && listener.needs_certificate()
+            client_certificate: listener.demands_certificate()
                 || listener.has("tls.psk_file"),
             namespace: listener.has("namespace") || self.setting("namespace").is_some(),
             rules: !self.rules.is_empty()

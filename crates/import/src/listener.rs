@@ -96,8 +96,8 @@ pub(super) enum DraftTransport {
 
 impl DraftListener {
     /// Whether clients have to show a certificate. MsQuic requires one that is asked for.
-    pub(super) fn needs_certificate(&self) -> bool {
-        self.needs || self.asks && self.kind == DraftTransport::Quic
+    pub(super) fn demands_certificate(&self) -> bool {
+        self.asks && (self.needs || self.kind == DraftTransport::Quic)
     }
 
     /// Whether the original says anything of it.
@@ -281,7 +281,7 @@ pub(super) fn finish_listeners(draft: &mut ConfigDraft) {
             listener.kind,
             DraftTransport::Tls | DraftTransport::WebTls | DraftTransport::Quic
         );
-        if listener.asks && listener.needs && is_secret && !listener.has("tls.client_ca") {
+        if listener.demands_certificate() && is_secret && !listener.has("tls.client_ca") {
             listener.closed = Some(
                 "clients need a certificate there, of an authority that is not named: name its \
                  file in tls.client_ca, with tls.client_certificate = \"required\""
@@ -294,7 +294,7 @@ pub(super) fn finish_listeners(draft: &mut ConfigDraft) {
             ));
         }
         if listener.asks && listener.has("tls.client_ca") {
-            let word = if listener.needs_certificate() { "required" } else { "optional" };
+            let word = if listener.demands_certificate() { "required" } else { "optional" };
             let said = ImportValue::Text(word.to_string());
             if let Ok(setting) = build_option(catalog, "tls.client_certificate", said, note) {
                 put_setting(&mut listener.settings, setting);
@@ -343,8 +343,7 @@ fn is_writable(listener: &DraftListener, draft: &mut ConfigDraft) -> bool {
         _ if !listener.refusals.is_empty() => {
             format!("the listener is not written: {}", listener.refusals.join("; "))
         }
-        _ if listener.needs
-            && listener.asks
+        _ if listener.demands_certificate()
             && !(needs_files && listener.has("tls.client_certificate")) =>
         {
             "the listener is not written: clients need a certificate there, and no certificate of \
