@@ -149,6 +149,13 @@ pub(super) fn may_decide_about_access(key: &str) -> bool {
     words.any(|word| ACCESS_WORDS.contains(&word.as_str()))
 }
 
+/// Whether a part of a file may have keys about access, whatever its name: it does unless it is known
+/// to be about something else. Plugins and gateways may bring clients of their own.
+pub(super) fn may_have_access_keys(part: &str) -> bool {
+    let first = part.split('.').next().unwrap_or_default();
+    !OTHER_PARTS.contains(&first) || ["gateway", "plugins"].contains(&first)
+}
+
 /// Whether a listener may say for itself who comes in without proof.
 fn has_listener_override(catalog: &OptionCatalog, key: &str) -> bool {
     catalog.find(key).is_some_and(|option| option.has_listener_scope)

@@ -263,6 +263,25 @@ impl ConfigDraft {
         }
     }
 
+    /// An option for all by which clients may do less the smaller it is: of two values the stricter
+    /// counts.
+    pub(super) fn push_strictest(
+        &mut self,
+        key: &'static str,
+        said: ImportValue,
+        entry: &ConfigEntry<'_>,
+    ) {
+        let before = self.setting(key).cloned();
+        self.push_option(key, said, entry);
+        let Some(before) = before else { return };
+        // "false" stands before "true", and 0 before 2.
+        if self.setting(key).is_some_and(|now| before.toml < now.toml) {
+            let why = format!("{} is stricter, and counts for all", before.note);
+            self.report_unsupported(entry, why);
+            put_setting(&mut self.settings, before);
+        }
+    }
+
     fn set_listener_option(
         &mut self,
         key: &'static str,
@@ -337,8 +356,7 @@ impl ConfigDraft {
         let written = ClientRequirements {
             credentials: is("allow_anonymous", "false")
                 || self.requires_authentication() && !is("allow_anonymous", "true"),
-            client_certificate: listener.demands_certificate()
-                || listener.has("tls.psk_file"),
+            client_certificate: listener.demands_certificate() || listener.has("tls.psk_file"),
             namespace: listener.has("namespace") || self.setting("namespace").is_some(),
             rules: !self.rules.is_empty()
                 || RULES.iter().any(|key| self.setting(key).is_some() || listener.has(key)),

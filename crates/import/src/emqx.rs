@@ -99,12 +99,7 @@ pub(super) fn read_claims(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> R
 
 /// Two keys decide whether anything is retained: the stricter counts.
 pub(super) fn retain_right(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
-    let refuses = draft.setting("retain.available").cloned();
-    let refuses = refuses.filter(|there| there.toml == "false");
-    match refuses.filter(|_| units::is_true(entry.text().unwrap_or_default()) == Ok(true)) {
-        Some(there) => draft.report_unsupported(entry, format!("{} is stricter", there.note)),
-        None => draft.push_option("retain.available", units::read_flag(entry)?, entry),
-    }
+    draft.push_strictest("retain.available", units::read_flag(entry)?, entry);
     Ok(())
 }
 

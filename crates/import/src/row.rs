@@ -163,32 +163,6 @@ pub(super) fn apply_node(
 
 /// A file that is named in place of a part, and is not there: of what decides about access nothing
 /// is known then.
-/// Parts of a file in which no key is about who comes in, and what clients may do.
-const WITHOUT_ACCESS: &[&str] = &[
-    "actions",
-    "alarm",
-    "bridges",
-    "cluster",
-    "connectors",
-    "dashboard",
-    "http_server",
-    "log",
-    "node",
-    "opentelemetry",
-    "prometheus",
-    "resource_limit",
-    "rpc",
-    "rule_engine",
-    "rules",
-    "sources",
-    "sqlite",
-    "sys_topics",
-    "sysmon",
-    "system",
-    "telemetry",
-    "webhook",
-];
-
 fn missing_include(path: &[String], node: &ConfigNode, draft: &mut ConfigDraft) {
     let part = path[..path.len() - 1].join(".");
     let why = node.text().unwrap_or_default().to_string();
@@ -199,8 +173,7 @@ fn missing_include(path: &[String], node: &ConfigNode, draft: &mut ConfigDraft) 
         let place = node.place.clone();
         return draft.missing.push(UnsupportedKey { place, key: part, why });
     }
-    let first = part.split('.').next().unwrap_or_default();
-    if !WITHOUT_ACCESS.contains(&first) || super::access::may_decide_about_access(&part) {
+    if super::access::may_have_access_keys(&part) {
         return draft.wrongs.push(format!("{}: {why}", node.place));
     }
     draft.missing.push(UnsupportedKey { place: node.place.clone(), key: part, why });

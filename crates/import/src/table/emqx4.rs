@@ -2,7 +2,7 @@
 
 use super::super::auth_databases;
 use super::super::config_tree::ConfigEntry;
-use super::super::draft::{ConfigDraft, put_setting};
+use super::super::draft::ConfigDraft;
 use super::super::emqx;
 use super::super::emqx_listeners;
 use super::super::flapping;
@@ -340,15 +340,7 @@ fn strictest_right(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(
         "shared_subscription" => ("shared.available", read_flag),
         _ => ("subscription.wildcard_available", read_flag),
     };
-    let before = draft.setting(key).cloned();
-    draft.push_option(key, read(entry)?, entry);
-    let Some(before) = before else { return Ok(()) };
-    // "false" stands before "true", and 0 before 2.
-    if draft.setting(key).is_some_and(|now| before.toml < now.toml) {
-        let why = format!("{} is stricter, and counts for all", before.note);
-        draft.report_unsupported(entry, why);
-        put_setting(&mut draft.settings, before);
-    }
+    draft.push_strictest(key, read(entry)?, entry);
     Ok(())
 }
 
