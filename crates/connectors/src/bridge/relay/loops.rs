@@ -233,26 +233,29 @@ impl CarriedMessages {
         message: &PassingMessage<'_>,
         brought_by: Option<&str>,
     ) -> Result<u16, LoopFound> {
-        let rewritten = self.rewritten.record(message);
+        // The payload may be long, and is hashed once.
+        let body = self.hasher.hash_one((message.payload, message.qos as u8));
+        let rewritten = self.rewritten.record(message, body);
         if rewritten.remade >= REMADE_MAX {
             return Err(LoopFound(brought_by.unwrap_or(REWRITING_BRIDGES).to_string()));
         }
-        let passes = self.record_equal(message, brought_by)?;
+        let passes = self.record_equal(message, body, brought_by)?;
         Ok(passes.max(rewritten.equal_payloads))
     }
 
     /// Counts a message, and returns how often an equal one has passed in this direction.
-    /// `brought_by` is the bridge that brought it here, for paths that do not tell.
+    /// `body` is the hash of its payload, and `brought_by` the bridge that brought it here, for
+    /// paths that do not tell.
     fn record_equal(
         &mut self,
         message: &PassingMessage<'_>,
+        body: u64,
         brought_by: Option<&str>,
     ) -> Result<u16, LoopFound> {
         if self.slots.is_empty() {
             self.slots = vec![CarriedSlot::FREE; SLOTS];
         }
-        let key = (message.topic, message.payload, message.qos as u8);
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hasher.hash_one((message.topic, body));
         let way = brought_by.map_or(LOCAL, |name| self.hasher.hash_one(name) | 1);
         let slot = &mut self.slots[hash as usize % SLOTS];
         let age = |since| message.now.saturating_duration_since(since);
