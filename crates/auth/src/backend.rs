@@ -5,10 +5,10 @@
 //! shards nor each other. `contract.rs` is what each of them has to stand.
 
 use super::{Authenticator, has_no_credentials};
-use crate::nonzero;
 use broker::authentication::{AuthDecision, Principal, SecretBytes};
 use broker::{AuthRequest, ListenerId, Refusal};
 use engine::ConnectionLiveness;
+use engine::log_rate_limiter::nonzero;
 use std::sync::Arc;
 use std::time::Instant;
 use tracing::{debug, info, warn};

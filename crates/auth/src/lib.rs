@@ -53,7 +53,7 @@ use backend::{AuthAttempt, ListenerChains};
 use broker::authentication::AuthDecision;
 use broker::{AuthRequest, PeerSource, Refusal};
 use engine::ConnectionLiveness;
-use engine::log_rate_limiter::LogRateLimiter;
+use engine::log_rate_limiter::{LogRateLimiter, nonzero};
 use queue::AuthQueue;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -300,9 +300,4 @@ const REFUSALS_PER_S: u32 = 20;
 /// Brings no proof of its own.
 fn has_no_credentials(request: &AuthRequest) -> bool {
     request.user_name.is_none() && request.password.is_none() && request.step.is_none()
-}
-
-/// Returns the count for a field of a log line, which is absent where it is 0.
-fn nonzero(count: u64) -> Option<u64> {
-    (count > 0).then_some(count)
 }

@@ -1,6 +1,6 @@
 //! Options as those see them who write options for others: without what a row sets.
 
-use crate::row::OptionRow;
+use crate::row::{OptionRow, split_key};
 use crate::value::OptionKind;
 
 /// An option, without what it sets.
@@ -39,12 +39,12 @@ impl OptionDescription {
 
     /// Empty for the keys that stand at the top of a file.
     pub fn section(&self) -> &'static str {
-        self.key.split_once('.').map_or("", |(section, _)| section)
+        split_key(self.key).0
     }
 
     /// The key without its section.
     pub fn name(&self) -> &'static str {
-        self.key.split_once('.').map_or(self.key, |(_, name)| name)
+        split_key(self.key).1
     }
 }
 

@@ -33,11 +33,12 @@ impl<S> Copy for OptionRow<S> {}
 impl<S> OptionRow<S> {
     /// Empty for the keys that stand at the top of a file.
     pub fn section(&self) -> &'static str {
-        self.key.split_once('.').map_or("", |(section, _)| section)
+        split_key(self.key).0
     }
 
+    /// The key without its section.
     pub fn name(&self) -> &'static str {
-        self.key.split_once('.').map_or(self.key, |(_, name)| name)
+        split_key(self.key).1
     }
 
     /// `GODWIT_SECTION__KEY`
@@ -48,6 +49,11 @@ impl<S> OptionRow<S> {
     pub fn default_value(&self) -> OptionValue {
         self.kind.read_text(self.default).expect("a default fits its own row")
     }
+}
+
+/// Splits a key into section and name; the section of a key at the top of a file is empty.
+pub(crate) fn split_key(key: &'static str) -> (&'static str, &'static str) {
+    key.split_once('.').unwrap_or(("", key))
 }
 
 /// Any path: what is there is looked at when it is read.

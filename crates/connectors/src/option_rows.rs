@@ -1,8 +1,8 @@
 //! Options that bridges, gateways and sinks have alike: their rows, and how they fit each other.
 //! What only some words of differ says them itself.
 
-use config::row::{OptionRow, count};
-use config::value::{OptionKind, OptionValue};
+use config::row::{OptionRow, PATH, count};
+use config::value::OptionValue;
 use std::path::PathBuf;
 
 /// TLS options of a link.
@@ -17,9 +17,6 @@ pub struct LinkTlsSettings {
 
 /// Stores the value of a row.
 type RowSetter<S> = fn(&mut S, &OptionValue);
-
-pub const ANY: OptionKind = OptionKind::Text { of: "text", check: |_| Ok(()) };
-pub const PATH: OptionKind = OptionKind::Text { of: "a path", check: |_| Ok(()) };
 
 /// Options of the session here that a link may have for itself, ...
 pub const LIMIT_KEYS: &[&str] = &[

@@ -28,6 +28,11 @@ impl std::fmt::Debug for LogRatePeriod {
     }
 }
 
+/// Returns the count for a field of a log line, which is absent where it is 0.
+pub fn nonzero(count: u64) -> Option<u64> {
+    (count > 0).then_some(count)
+}
+
 const PERIOD: Duration = Duration::from_secs(1);
 
 impl LogRateLimiter {

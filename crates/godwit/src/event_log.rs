@@ -2,6 +2,7 @@
 
 use broker::namespace::split_client_id;
 use broker::{BrokerEvent, WithheldKind};
+use engine::log_rate_limiter::nonzero;
 use tracing::{debug, error, info, warn};
 
 pub(crate) fn log_event(event: &BrokerEvent) {
@@ -190,11 +191,6 @@ fn log_rule_event(event: &BrokerEvent) {
         }
         _ => {}
     }
-}
-
-/// Said only where there is something to say.
-pub(crate) fn nonzero(count: u64) -> Option<u64> {
-    (count > 0).then_some(count)
 }
 
 const OWN_KEEP_ALIVE: &str = "keep_alive_s is above connect.keep_alive_s_max, of which a client \

@@ -1,10 +1,7 @@
 //! Options of all servers that are asked who a client is and what it may do.
 
 use super::{AuthOptionTables, AuthOptionTarget};
-use config::row::{OptionRow, count};
-use config::value::OptionKind;
-
-const PATH: OptionKind = OptionKind::Text { of: "a path", check: |_| Ok(()) };
+use config::row::{OptionRow, PATH, count};
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
     /// Options of all servers that are asked.

@@ -3,10 +3,9 @@
 use super::{AuthOptionTables, AuthOptionTarget};
 use crate::certificate::CertificateNameField;
 use crate::jwt::TokenLocation;
-use config::row::{ANY, OptionRow, count};
+use config::row::{ANY, OptionRow, PATH, count};
 use config::value::{NumberUnit, OptionKind};
 
-const PATH: OptionKind = OptionKind::Text { of: "a path", check: |_| Ok(()) };
 const KEYS: OptionKind = if cfg!(feature = "http") {
     OptionKind::Hidden(&OptionKind::Text { of: "a path or a URL", check: check_keys })
 } else {

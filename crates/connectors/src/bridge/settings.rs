@@ -4,11 +4,11 @@ use super::relay::{BridgeRule, BridgeRules, LoopDetection, RetainedPolicy};
 use super::remote_session::scheme;
 use crate::LinkKind;
 use crate::option_rows::{
-    ANY, HOST_CAS, LinkTlsSettings, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key,
+    HOST_CAS, LinkTlsSettings, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key,
 };
 use crate::topic_map::TopicMap;
 use broker::authentication::SecretBytes;
-use config::row::{EXPIRY, OptionRow, count};
+use config::row::{ANY, EXPIRY, OptionRow, count};
 use config::value::{NumberUnit, OptionKind};
 use mqtt::{ProtocolVersion, QoS};
 use net::server_url::ServerUrl;

@@ -4,10 +4,9 @@
 use super::{EngineOptionTables, EngineOptionTarget};
 use crate::proxy::ProxyVersions;
 use crate::tls::{ClientCertificateMode, TlsVersionMin};
-use config::row::{KIB, MIB, OptionRow, bytes, count};
+use config::row::{KIB, MIB, OptionRow, PATH, bytes, count};
 use config::value::{OptionKind, file_mode};
 
-const FILE: OptionKind = OptionKind::Text { of: "a path", check: |_| Ok(()) };
 const FILES: OptionKind = OptionKind::List { of: "paths", check: |_| Ok(()) };
 
 impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
@@ -46,7 +45,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
         },
         OptionRow {
             key: "tls.client_ca",
-            kind: FILE,
+            kind: PATH,
             default: "",
             live: true,
             short: "certificates of the CAs that may vouch for clients, PEM or DER",

@@ -5,7 +5,7 @@ use super::links::{LinkOptions, LinkTables, check_name};
 use super::{OptionError, OptionOrigin, OptionPlan};
 use broker::limits::LINK_IDS;
 use broker::rules::{PublishAction, Rule, RuleActions, SendAction};
-use config::row::{OptionRow, defaults};
+use config::row::{ANY, OptionRow, defaults};
 use config::value::{NumberUnit, OptionKind, OptionValue};
 use mqtt::QoS;
 use std::num::NonZeroU32;
@@ -43,7 +43,6 @@ pub(crate) struct RuleDefinition {
     pub(crate) rule: Rule,
 }
 
-const ANY: OptionKind = OptionKind::Text { of: "text", check: |_| Ok(()) };
 const TEMPLATE: OptionKind = OptionKind::Text {
     of: "text with ${name} and the like",
     check: |text| rules::RowTemplate::parse(text).map(drop),

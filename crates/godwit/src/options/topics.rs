@@ -10,12 +10,11 @@ use broker::caches::CacheConfig;
 use broker::limits::CACHE_ANSWER_MESSAGES_MAX;
 use broker::preset::PresetSession;
 use broker::rewrite::TopicRewrite;
-use config::row::{EXPIRY, OptionRow, TIB, bytes, count};
+use config::row::{ANY, EXPIRY, OptionRow, TIB, bytes, count};
 use config::value::{NumberUnit, OptionKind};
 use mqtt::{QoS, SubscribeOptions};
 use toml::de::DeTable;
 
-const ANY: OptionKind = OptionKind::Text { of: "text", check: |_| Ok(()) };
 const FILTER: OptionKind = OptionKind::Text {
     of: "topic filter",
     check: |text| {

@@ -7,7 +7,7 @@ use crate::sink::message::SinkMessage;
 use crate::sink::settings::{SinkSettings, SinkTarget, check_template};
 use crate::sink::template::SinkTemplate;
 use broker::authentication::SecretBytes;
-use config::row::OptionRow;
+use config::row::{ANY, OptionRow};
 use config::value::OptionKind;
 use net::scram::ScramHash;
 
@@ -159,7 +159,7 @@ pub(crate) const ROWS: &[OptionRow<SinkSettings>] = &[
     },
     OptionRow {
         key: "kafka.user",
-        kind: OptionKind::Text { of: "text", check: |_| Ok(()) },
+        kind: ANY,
         default: "",
         live: true,
         short: "who it is to the brokers; without they do not ask",

@@ -7,7 +7,7 @@ use broker::limits;
 use broker::namespace::NamespaceTemplate;
 use config::listen_url::ListenUrl;
 use config::nearest::nearest_word;
-use config::row::{ANY, KIB, OptionRow, TIB, count};
+use config::row::{ANY, KIB, OptionRow, PATH, TIB, count};
 use config::value::{NumberUnit, OptionKind, one_of};
 use std::net::IpAddr;
 use tracing::level_filters::LevelFilter;
@@ -122,7 +122,7 @@ pub(super) const TOP: &[ProgramOption] = &[
 pub(super) const ROWS: &[ProgramOption] = &[
     OptionRow {
         key: "log.file",
-        kind: OptionKind::Text { of: "a path", check: |_| Ok(()) },
+        kind: PATH,
         default: "",
         live: true,
         short: "file that `log.target = \"file\"` writes",
