@@ -149,8 +149,8 @@ pub(super) fn may_decide_about_access(key: &str) -> bool {
     words.any(|word| ACCESS_WORDS.contains(&word.as_str()))
 }
 
-/// Whether a part of a file may have keys about access, whatever its name: it does unless it is known
-/// to be about something else. Plugins and gateways may bring clients of their own.
+/// Whether a part of a file may have keys about access: unless it is known to be about something
+/// else. Plugins and gateways may bring clients of their own.
 pub(super) fn may_have_access_keys(part: &str) -> bool {
     let first = part.split('.').next().unwrap_or_default();
     !OTHER_PARTS.contains(&first) || ["gateway", "plugins"].contains(&first)

@@ -46,7 +46,8 @@ pub(super) struct RewriteCounts {
 }
 
 impl RewrittenTopics {
-    /// Counts a message, unless its rule leaves the topic as it is. `body` is a hash of the payload.
+    /// Counts a message, unless its rule leaves the topic as it is. `body` is the hash of its
+    /// payload.
     pub(super) fn record(&mut self, message: &PassingMessage<'_>, body: u64) -> RewriteCounts {
         let (from, to) = message.topics();
         if from == to {
