@@ -339,6 +339,17 @@ pub(super) fn finish_authentication(draft: &mut ConfigDraft) {
         let names = links.iter().map(|link| link.kind.as_str()).collect::<Vec<_>>().join(", ");
         draft.ask_for_credentials(&format!("{} authentication: {names}", links[0].place));
     }
+    let is_from_name = |one: &&DraftSetting| one.value.text() == "user_name";
+    let from_name = draft.setting("auth.jwt_from").filter(is_from_name);
+    let same_name = draft.setting("auth.jwt_user_claim");
+    if let Some((from, claim)) = from_name.zip(same_name) {
+        let why = format!(
+            "{}: the token stands in the user name there, which {} compares with a claim of it: \
+             nobody comes in by that there",
+            from.note, claim.note
+        );
+        draft.demands.unresolved.push(why);
+    }
     if draft.setting("auth.jwt_keys").is_some() {
         draft.imply_once("auth.jwt_acl_claim", "acl", "what it is there without a word");
     }

@@ -4,6 +4,7 @@
 
 use super::erlang_terms::ErlangTerm;
 use broker::acl_rules::IpNetwork;
+use std::net::Ipv6Addr;
 
 /// An alternative of a condition. An empty list has no requirement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +41,12 @@ impl ClientCondition {
         };
         let users = common(&self.users, &other.users)?;
         let client_ids = common(&self.client_ids, &other.client_ids)?;
-        let addresses = common(&self.addresses, &other.addresses)?;
+        let mut addresses = [&self.addresses[..], &other.addresses[..]].concat();
+        // One network has many spellings, and may stand within another.
+        if !self.addresses.is_empty() && !other.addresses.is_empty() {
+            left_out = left_out.take().or(Some("two conditions of one kind".to_string()));
+            addresses.truncate(self.addresses.len());
+        }
         Some(ClientCondition { users, client_ids, addresses, left_out })
     }
 }
@@ -128,12 +134,27 @@ pub(super) fn conditions_of_names(kind: &str, names: &[String]) -> ClientAlterna
             if names.iter().any(|name| IpNetwork::parse(name).is_none()) {
                 return Err("no address, use one like \"10.0.0.0/8\"".to_string());
             }
+            // Such a client has its IPv4 address here, at any listener.
+            if names.iter().any(|name| has_mapped_addresses(name)) {
+                return Ok(vec![ClientCondition::inexact("IPv4 clients by an IPv6 network")]);
+            }
             ClientCondition { addresses: names.to_vec(), ..own }
         }
         _ => ClientCondition::inexact(format!("{kind:?} is no condition here")),
     };
     // A list without names is about nobody.
     Ok(if names.is_empty() { Vec::new() } else { vec![own] })
+}
+
+/// Whether an IPv6 network has addresses of the form `::ffff:192.0.2.1` (RFC 4291, 2.5.5.2).
+fn has_mapped_addresses(network: &str) -> bool {
+    const MAPPED: u128 = 0xffff << 32;
+    let (address, bits) = network.split_once('/').unwrap_or((network, "128"));
+    let address: Option<Ipv6Addr> = address.parse().ok();
+    address.zip(bits.parse::<u32>().ok()).is_some_and(|(address, bits)| {
+        let shift = 128 - bits.min(96);
+        u128::from(address).checked_shr(shift) == MAPPED.checked_shr(shift)
+    })
 }
 
 /// Names by a regular expression: `^name$`, `^start`, `^start.*` and `^(one|other)$` are exact.

@@ -31,7 +31,11 @@ pub(super) type ConfigFields = Vec<(String, ConfigNode)>;
 pub(super) enum ConfigTree {
     List(Vec<ConfigNode>),
     Object(ConfigFields),
+    /// A key that is `null`: as if it were not there. Only until all names are resolved.
+    Null,
     Text(String),
+    /// Text in quotes whose backslashes mean something else in another version of the original.
+    UnclearText(String),
     /// Pieces that stand side by side; only until all names are resolved.
     Pieces(Vec<ConfigNode>),
     /// `${name}`, or `${?name}`; only until then, too.
@@ -51,21 +55,35 @@ impl ConfigNode {
 
     pub(super) fn text(&self) -> Option<&str> {
         match &self.tree {
-            ConfigTree::Text(text) => Some(text),
+            ConfigTree::Text(text) | ConfigTree::UnclearText(text) => Some(text),
             _ => None,
         }
     }
 
     /// Whether there is anything in it that was not UTF-8 in the file.
     pub(super) fn has_invalid_utf8(&self) -> bool {
-        match &self.tree {
-            ConfigTree::Text(text) => text.contains(char::REPLACEMENT_CHARACTER),
+        self.any_node(&|node| {
+            node.text().is_some_and(|text| text.contains(char::REPLACEMENT_CHARACTER))
+        })
+    }
+
+    /// Whether versions of the original read any text of it in different ways.
+    pub(super) fn has_unclear_text(&self) -> bool {
+        self.any_node(&|node| matches!(node.tree, ConfigTree::UnclearText(_)))
+    }
+
+    fn any_node(&self, holds: &impl Fn(&ConfigNode) -> bool) -> bool {
+        let inside = match &self.tree {
             ConfigTree::List(nodes) | ConfigTree::Pieces(nodes) | ConfigTree::Override(nodes) => {
-                nodes.iter().any(ConfigNode::has_invalid_utf8)
+                nodes.iter().any(|node| node.any_node(holds))
             }
-            ConfigTree::Object(fields) => fields.iter().any(|(_, node)| node.has_invalid_utf8()),
-            ConfigTree::Variable { .. } => false,
-        }
+            ConfigTree::Object(fields) => fields.iter().any(|(_, node)| node.any_node(holds)),
+            ConfigTree::Null
+            | ConfigTree::Text(_)
+            | ConfigTree::UnclearText(_)
+            | ConfigTree::Variable { .. } => false,
+        };
+        inside || holds(self)
     }
 
     pub(super) fn field(&self, name: &str) -> Option<&ConfigNode> {
@@ -84,7 +102,7 @@ impl ConfigNode {
     /// Returns a text, or each text of a list.
     pub(super) fn texts(&self) -> Option<Vec<&str>> {
         match &self.tree {
-            ConfigTree::Text(text) => Some(vec![text]),
+            ConfigTree::Text(text) | ConfigTree::UnclearText(text) => Some(vec![text]),
             ConfigTree::List(nodes) => nodes.iter().map(ConfigNode::text).collect(),
             _ => None,
         }
@@ -195,8 +213,9 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
     decode(&bytes).map_err(|(line, why)| format!("{}:{line}: {why}", path.display()))
 }
 
-/// Text as editors save it: with a byte order mark, in UTF-16, with other ends of lines. Bytes that
-/// are not UTF-8 become U+FFFD, which comments may have.
+/// Text as editors save it: with a byte order mark, in UTF-16, with the ends of lines of Windows.
+/// Bytes that are not UTF-8 become U+FFFD, which comments may have. Characters that end a line for
+/// one program and not for another are refused: what stands behind one may be a comment or not.
 fn decode(bytes: &[u8]) -> Result<String, (usize, String)> {
     let text = match bytes {
         [0xff, 0xfe, rest @ ..] => decode_utf16(rest, u16::from_le_bytes)?,
@@ -210,7 +229,14 @@ fn decode(bytes: &[u8]) -> Result<String, (usize, String)> {
             String::from_utf8_lossy(bytes).into_owned()
         }
     };
-    Ok(text.replace("\r\n", "\n").replace('\r', "\n"))
+    let text = text.replace("\r\n", "\n");
+    let unclear = text.find(['\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}']);
+    if let Some(at) = unclear {
+        let char = text[at..].chars().next().unwrap_or_default();
+        let why = format!("{char:?} ends a line for some programs only, use a newline");
+        return Err((config::source::line_at(text.as_bytes(), at), why));
+    }
+    Ok(text)
 }
 
 fn decode_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, (usize, String)> {
@@ -240,7 +266,6 @@ mod tests {
             b"a 1\nb 2".to_vec(),
             b"\xef\xbb\xbfa 1\nb 2".to_vec(),
             b"a 1\r\nb 2".to_vec(),
-            b"a 1\rb 2".to_vec(),
             utf16("a 1\nb 2", u16::to_le_bytes),
             utf16("a 1\r\nb 2", u16::to_be_bytes),
         ] {
@@ -248,6 +273,10 @@ mod tests {
         }
         assert_eq!(decode(b"# gr\xfc\xdfe").as_deref(), Ok("# gr\u{fffd}\u{fffd}e"));
         assert_eq!(decode(b"a\n\0b").unwrap_err().0, 2);
+        for unclear in ["\r", "\u{b}", "\u{c}", "\u{85}", "\u{2028}", "\u{2029}"] {
+            let (line, why) = decode(format!("a\r\n# {unclear}b").as_bytes()).unwrap_err();
+            assert_eq!(line, 2, "{why}");
+        }
         assert!(decode(b"\xff\xfea").is_err() && decode(b"\xff\xfe\x00\xd8").is_err());
     }
 }

@@ -115,6 +115,10 @@ pub(super) struct DraftUser {
     pub(super) password: String,
 }
 
+/// Parts of a file that say where messages go, full of backslashes, and nothing about access.
+const DATA_FLOW_PARTS: &[&str] =
+    &["actions", "bridges", "connectors", "rule_engine", "rules", "sources", "webhook"];
+
 impl ConfigDraft {
     pub(super) fn new(catalog: &'static OptionCatalog, folder: ConfigFolder) -> ConfigDraft {
         ConfigDraft {
@@ -162,6 +166,12 @@ impl ConfigDraft {
             let (place, key) = (&entry.node.place, &entry.key);
             let why = "not UTF-8 text, which it has to be: save the file as UTF-8";
             return self.wrongs.push(format!("{place}: {key}: {why}"));
+        }
+        let part = entry.key.split('.').next().unwrap_or_default();
+        if entry.node.has_unclear_text() && !DATA_FLOW_PARTS.contains(&part) {
+            let why = "versions read these escapes in different ways: write the characters \
+                       themselves, or in plain quotes with \\\\ for a backslash";
+            return self.wrongs.push(format!("{}: {}: {why}", entry.node.place, entry.key));
         }
         let done = match &row.to {
             ImportTarget::All(key, by) => self.set_global_option(key, *by, entry),

@@ -37,11 +37,11 @@ pub(super) struct TermReader<'a> {
 const DEPTH_MAX: usize = 16;
 
 /// Reads what stands behind a backslash (Erlang Reference Manual, 3.15), and returns what follows.
-fn read_escape(text: &str) -> Result<(Option<char>, &str), String> {
+fn read_escape(text: &str) -> Result<(char, &str), String> {
     let wrong = || "no such escape, use \\\\ for a backslash".to_string();
     let first = text.chars().next().ok_or_else(wrong)?;
     let after = &text[first.len_utf8()..];
-    let of_code = |code: u32| char::from_u32(code).map(Some).ok_or_else(wrong);
+    let of_code = |code: u32| char::from_u32(code).ok_or_else(wrong);
     let char = match first {
         '0'..='7' => {
             let len = text.bytes().take(3).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
@@ -60,8 +60,6 @@ fn read_escape(text: &str) -> Result<(Option<char>, &str), String> {
             let control = after.chars().next().filter(char::is_ascii).ok_or_else(wrong)?;
             return Ok((of_code(u32::from(control) & 31)?, &after[1..]));
         }
-        // The end of a line that goes on.
-        '\n' => return Ok((None, after)),
         'b' => '\u{8}',
         'd' => '\u{7f}',
         'e' => '\u{1b}',
@@ -73,7 +71,7 @@ fn read_escape(text: &str) -> Result<(Option<char>, &str), String> {
         'v' => '\u{b}',
         other => other,
     };
-    Ok((Some(char), after))
+    Ok((char, after))
 }
 
 impl<'a> TermReader<'a> {
@@ -149,7 +147,7 @@ impl<'a> TermReader<'a> {
             match char {
                 '\\' => {
                     let (escaped, after) = read_escape(rest)?;
-                    text.extend(escaped);
+                    text.push(escaped);
                     rest = after;
                 }
                 _ if char == quote => {

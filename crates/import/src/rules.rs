@@ -281,13 +281,36 @@ pub(super) fn actions(
     }
 }
 
-/// Names of the client, theirs and ours.
+/// Names of the client in EMQX 5, theirs and ours.
 const NAMES: &[(&str, &str)] = &[
     ("${clientid}", "${clientid}"),
     ("${username}", "${username}"),
     ("${cert_common_name}", "${cert_cn}"),
-    ("${cn}", "${cert_cn}"),
 ];
+
+/// A level that stands for itself there; `None` where it would be a name here.
+fn literal_level(level: &str) -> Option<String> {
+    (!level.contains("${")).then(|| level.to_string())
+}
+
+/// A level with names of the client, as our rules have them; `None` where they have no such name.
+/// EMQX 4 has `%c` and `%u` as whole levels, and EMQX 5 has names in braces.
+fn pattern_level(level: &str, allows: bool, percent_names: bool) -> Option<String> {
+    match level {
+        "%c" if percent_names => return Some("${clientid}".to_string()),
+        "%u" if percent_names => return Some("${username}".to_string()),
+        // What stands for itself there may have been meant for a name.
+        "%c" | "%u" if !allows => return Some("+".to_string()),
+        _ if percent_names => {
+            return literal_level(level).filter(|own| !own.contains("%c") && !own.contains("%u"));
+        }
+        _ => {}
+    }
+    let names = |text: &str, of_pair: fn(&(&'static str, &'static str)) -> &'static str| {
+        NAMES.iter().fold(text.to_string(), |text, pair| text.replace(pair.0, of_pair(pair)))
+    };
+    literal_level(&names(level, |_| "")).map(|_| names(level, |pair| pair.1))
+}
 
 impl TopicCondition {
     fn add(&mut self, text: &str, is_exact: bool, allows: bool, percent_names: bool) {
@@ -309,24 +332,15 @@ impl TopicCondition {
         let mut levels: Vec<String> = Vec::new();
         let mut is_known = true;
         for level in text.split('/') {
-            let mut own = match level {
-                "%c" if percent_names => "${clientid}".to_string(),
-                "%u" if percent_names => "${username}".to_string(),
-                // What stands for itself there may have been meant for a name.
-                "%c" | "%u" if !allows => "+".to_string(),
-                level => level.to_string(),
+            let own = match is_exact {
+                true => literal_level(level),
+                false => pattern_level(level, allows, percent_names),
             };
-            for (theirs, ours) in NAMES {
-                own = own.replace(theirs, ours);
-            }
-            let plain = NAMES.iter().fold(own.clone(), |text, (_, ours)| text.replace(ours, "x"));
-            let is_macro = percent_names && (plain.contains("%c") || plain.contains("%u"));
-            if plain.contains("${") || is_macro {
-                is_known = false;
-                levels.push("#".to_string());
+            is_known = own.is_some();
+            levels.push(own.unwrap_or_else(|| "#".to_string()));
+            if !is_known {
                 break;
             }
-            levels.push(own);
         }
         let own = levels.join("/");
         let fits = TopicPattern::parse(&own);

@@ -177,10 +177,8 @@ impl<'a> HoconParser<'a, '_> {
         let value = self.value()?;
         let value = match value.tree {
             // Its line is that of the key, whatever stands inside.
-            ConfigTree::Text(_) | ConfigTree::List(_) | ConfigTree::Object(_) => {
-                ConfigNode { place, tree: value.tree }
-            }
-            _ => value,
+            ConfigTree::Pieces(_) | ConfigTree::Variable { .. } | ConfigTree::Override(_) => value,
+            tree => ConfigNode { place, tree },
         };
         put_field(fields, &path, value, appends);
         Ok(())
@@ -208,7 +206,7 @@ impl<'a> HoconParser<'a, '_> {
         }
         self.skip(self.rest.len() - inside.len());
         let place = self.place();
-        let name = self.quoted()?;
+        let name = self.quoted()?.text;
         let len = self.rest.len() - self.rest.trim_start_matches([')', ' ']).len();
         self.skip(len);
         let wrong = |why: String| format!("{place}: include: {why}");
@@ -229,7 +227,7 @@ impl<'a> HoconParser<'a, '_> {
         loop {
             match self.rest.chars().next() {
                 Some('"') => {
-                    word += &self.quoted()?;
+                    word += &self.quoted()?.text;
                     was_quoted = true;
                 }
                 Some('.') => {
@@ -288,7 +286,7 @@ impl<'a> HoconParser<'a, '_> {
                 ConfigTree::Object(self.fields(true)?)
             }
             '[' => ConfigTree::List(self.list()?),
-            '"' => ConfigTree::Text(self.quoted()?),
+            '"' => self.quoted()?.into_tree(),
             '$' if self.rest.starts_with("${") => {
                 let Some(end) = self.rest.find('}') else {
                     return Err(self.wrong("${ is never closed, use ${NAME}"));
@@ -298,7 +296,10 @@ impl<'a> HoconParser<'a, '_> {
                 let path = inside.trim_start_matches('?').trim().to_string();
                 ConfigTree::Variable { path, optional }
             }
-            _ => ConfigTree::Text(self.unquoted()?),
+            _ => match self.unquoted()? {
+                word if word == "null" => ConfigTree::Null,
+                word => ConfigTree::Text(word),
+            },
         };
         Ok(ConfigNode { place, tree })
     }
@@ -339,8 +340,9 @@ impl<'a> HoconParser<'a, '_> {
         }
     }
 
-    /// A text in quotes: `"..."` with JSON's escapes, or `"""..."""` as it stands.
-    fn quoted(&mut self) -> Result<String, String> {
+    /// A text in quotes: `"..."` with JSON's escapes, or `"""..."""` as it stands. EMQX's older
+    /// versions have escapes there too, know neither `\u` nor `\/`, and drop a quote at the end.
+    fn quoted(&mut self) -> Result<QuotedText, String> {
         let opened = self.place();
         let never = || format!("{opened}: this quote is never closed");
         if self.rest.starts_with("\"\"\"") {
@@ -349,18 +351,24 @@ impl<'a> HoconParser<'a, '_> {
             let text = self.skip(end).to_string();
             self.skip(3);
             // NanoMQ and EMQX mark text that is indented by a tilde.
-            return Ok(text.strip_prefix("~\n").map_or(text.clone(), str::to_string));
+            let is_unclear = text.contains('\\') || text.starts_with('"') || text.ends_with('"');
+            let text = text.strip_prefix("~\n").map_or(text.clone(), str::to_string);
+            return Ok(QuotedText { text, is_unclear });
         }
         self.skip(1);
-        let mut text = String::new();
+        let (mut text, mut is_unclear) = (String::new(), false);
         loop {
             match self.rest.chars().next() {
                 None | Some('\n') => return Err(never()),
                 Some('"') => {
                     self.skip(1);
-                    return Ok(text);
+                    is_unclear |= text.starts_with('"') || text.ends_with('"');
+                    return Ok(QuotedText { text, is_unclear });
                 }
-                Some('\\') => text.push(self.escape()?),
+                Some('\\') => {
+                    is_unclear |= self.rest[1..].starts_with(['u', '/']);
+                    text.push(self.escape()?);
+                }
                 Some(char) => {
                     self.skip(char.len_utf8());
                     text.push(char);
@@ -389,6 +397,22 @@ impl<'a> HoconParser<'a, '_> {
         };
         self.skip(2);
         Ok(char)
+    }
+}
+
+/// A text that stood in quotes.
+struct QuotedText {
+    text: String,
+    /// Whether other versions of the original read it in another way.
+    is_unclear: bool,
+}
+
+impl QuotedText {
+    fn into_tree(self) -> ConfigTree {
+        match self.is_unclear {
+            true => ConfigTree::UnclearText(self.text),
+            false => ConfigTree::Text(self.text),
+        }
     }
 }
 
@@ -456,8 +480,10 @@ fn merge_values(there: &mut ConfigNode, later: ConfigNode) {
         {
             values.push(ConfigNode { place: later.place, tree });
         }
+        // The parts of a list by their numbers: what becomes of them is said at the end.
         (earlier, tree)
             if needs_names(&tree)
+                || matches!((&*earlier, &tree), (ConfigTree::List(_), ConfigTree::Object(_)))
                 || matches!(
                     (&*earlier, &tree),
                     (ConfigTree::Pieces(_) | ConfigTree::Variable { .. }, ConfigTree::Object(_))

@@ -1,4 +1,5 @@
-//! `${name}`: what stands elsewhere in the file, or in the environment.
+//! `${name}`: what stands elsewhere in the file. The environment is not looked at: it is another
+//! one than that of the original.
 
 use super::merge_values;
 use crate::config_tree::{ConfigFields, ConfigNode, ConfigTree};
@@ -33,8 +34,8 @@ impl HoconResolver<'_> {
             return Err(format!("{place}: a name that stands for itself, write its value"));
         }
         let tree = match &node.tree {
-            ConfigTree::Text(text) if text == "null" => None,
-            ConfigTree::Text(text) => Some(ConfigTree::Text(text.clone())),
+            ConfigTree::Null => None,
+            tree @ (ConfigTree::Text(_) | ConfigTree::UnclearText(_)) => Some(tree.clone()),
             ConfigTree::List(nodes) => {
                 let nodes = nodes.iter().map(|node| self.node(node));
                 Some(ConfigTree::List(
@@ -77,16 +78,10 @@ impl HoconResolver<'_> {
         }
         match found {
             Some(found) => self.node(&found),
-            None => match std::env::var(path) {
-                Ok(text) => {
-                    Ok(Some(ConfigNode { place: at.place.clone(), tree: ConfigTree::Text(text) }))
-                }
-                Err(_) if optional => Ok(None),
-                Err(_) => Err(format!(
-                    "{}: ${{{path}}} is neither a key nor in the environment, write its value",
-                    at.place
-                )),
-            },
+            None if optional => Ok(None),
+            None => {
+                Err(format!("{}: ${{{path}}} is no key of the file, write its value", at.place))
+            }
         }
     }
 
@@ -97,6 +92,13 @@ impl HoconResolver<'_> {
             let Some(value) = self.node(value)? else { continue };
             match value.tree {
                 ConfigTree::Object(_) => objects.push(value),
+                ConfigTree::List(_) if objects.iter().any(is_indexed) => {
+                    return Err(format!(
+                        "{}: a part of this list is written again by its number: write the list \
+                         once, as it is in the end",
+                        value.place
+                    ));
+                }
                 tree if objects.is_empty() => return Ok(Some(tree)),
                 _ => break,
             }
@@ -131,7 +133,17 @@ impl HoconResolver<'_> {
                     );
                 }
                 (ConfigTree::List(nodes), ConfigTree::List(more)) => nodes.extend(more),
-                (ConfigTree::Text(text), ConfigTree::Text(more)) => text.push_str(&more),
+                (
+                    ConfigTree::Text(text) | ConfigTree::UnclearText(text),
+                    ConfigTree::Text(more),
+                ) => text.push_str(&more),
+                (
+                    ConfigTree::Text(text) | ConfigTree::UnclearText(text),
+                    ConfigTree::UnclearText(more),
+                ) => {
+                    let whole = std::mem::take(text) + &more;
+                    there.tree = ConfigTree::UnclearText(whole);
+                }
                 _ => {
                     let why = "text, lists and braces do not go together, use one of them";
                     return Err(format!("{}: {why}", piece.place));
@@ -142,5 +154,13 @@ impl HoconResolver<'_> {
             ConfigTree::Text(text) => ConfigTree::Text(text.trim_end().to_string()),
             tree => tree,
         }))
+    }
+}
+
+/// Whether it has a number as a key, by which it changes that part of a list.
+pub(super) fn is_indexed(node: &ConfigNode) -> bool {
+    match &node.tree {
+        ConfigTree::Object(fields) => fields.iter().any(|(key, _)| key.parse::<i64>().is_ok()),
+        _ => false,
     }
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 fn shown(node: &ConfigNode) -> String {
     match &node.tree {
-        ConfigTree::Text(text) => format!("{text:?}"),
+        ConfigTree::Null => "null".to_string(),
+        ConfigTree::Text(text) | ConfigTree::UnclearText(text) => format!("{text:?}"),
         ConfigTree::List(nodes) => {
             format!("[{}]", nodes.iter().map(shown).collect::<Vec<_>>().join(" "))
         }
@@ -38,6 +39,8 @@ fn the_forms_of_a_file_are_understood() {
     check("u = mqtt-tcp://127.0.0.1:1883\n// no\n", r#"{u="mqtt-tcp://127.0.0.1:1883"}"#);
     check("t = \"\"\"a\"b\"\"\"\nh.\"x.y\" = 1", r#"{t="a\"b" h={x.y="1"}}"#);
     check("a = 1\na = null\nb = {}", r#"{b={}}"#);
+    check("a = \"null\"\nb = [x]\nb { c = 1 }", r#"{a="null" b={c="1"}}"#);
+    check("a.1 = x\na = [y]", r#"{a=["y"]}"#);
 }
 
 #[test]
@@ -47,8 +50,10 @@ fn names_stand_for_what_is_elsewhere() {
     check("a = ${b.c}[z]\nb.c = [x]", r#"{a=["x" "z"] b={c=["x"]}}"#);
     check("a = ${?nothing.here}\nb = 1", r#"{b="1"}"#);
     for (text, why) in [
-        ("\na = ${nothing.here}", "t.conf:2: ${nothing.here} is neither a key"),
+        ("\na = ${nothing.here}", "t.conf:2: ${nothing.here} is no key"),
         ("a = ${b}\nb = ${a}", "a name that stands for itself"),
+        // Its value is that of the host which runs the importer.
+        ("a = ${PATH}", "${PATH} is no key of the file"),
         ("a = x\nb = ${a}[1]", "text, lists and braces do not go together"),
     ] {
         assert!(read_text(text).unwrap_err().contains(why), "{text}");
@@ -72,6 +77,9 @@ fn what_is_wrong_has_its_line_and_what_would_be_right() {
         ("a =\n\n}", "t.conf:3: a value is missing here"),
         ("= 1", "t.conf:1: here a key has to stand"),
         ("a = \"\\q\"", "t.conf:1: no such escape"),
+        ("\na = [x]\na.1 = y", "t.conf:2: a part of this list is written again by its number"),
+        ("a = [{b = 1}]\na { \"1\" { c = 2 } }", "t.conf:1: a part of this list"),
+        ("x = [1]\na = ${x}\na.2 = y", "t.conf:2: a part of this list"),
     ] {
         assert!(read_text(text).unwrap_err().starts_with(why), "{text}: {:?}", read_text(text));
     }
@@ -90,5 +98,22 @@ fn an_unset_optional_name_leaves_the_earlier_value() {
         ("x = [1]\na = ${x}\na += 2", "{x=[\"1\"] a=[\"1\" \"2\"]}"),
     ] {
         assert_eq!(shown(&read_text(text).unwrap()), whole, "{text}");
+    }
+}
+
+/// EMQX's older versions read escapes in three quotes too, and have no `\u` and no `\/`.
+#[test]
+fn texts_that_versions_read_differently_are_marked() {
+    for (text, is_unclear) in [
+        (r#"a = "x\n\"y""#, false),
+        (r#"a = """x "y" z""""#, false),
+        (r#"a = "x\"""#, true),
+        (r#"a = "\u0041""#, true),
+        (r#"a = "x\/y""#, true),
+        (r#"a = """x\ny""""#, true),
+        (r#"a = b """x\ny""" c"#, true),
+        (r#"l = [{ b = """x\ny""" }]"#, true),
+    ] {
+        assert_eq!(read_text(text).unwrap().has_unclear_text(), is_unclear, "{text}");
     }
 }

@@ -4,11 +4,17 @@ use super::super::config_tree::ConfigFolder;
 use super::*;
 use std::path::Path;
 
-fn read(text: &str) -> (Vec<String>, Vec<String>, Vec<String>) {
+fn read_version(text: &str, percent_names: bool) -> ConfigDraft {
     let mut draft =
         ConfigDraft::new(godwit::option_catalog(), ConfigFolder::of_file(Path::new("nowhere/x")));
+    draft.percent_names = percent_names;
     let place = SourceLocation { file: "acl.conf".into(), line: 1 };
     read_terms(&mut draft, &ConfigNode::text_at(&place, text));
+    draft
+}
+
+fn read(text: &str) -> (Vec<String>, Vec<String>, Vec<String>) {
+    let draft = read_version(text, false);
     let rules = draft.rules.iter().map(|rule| {
         let mut text = String::new();
         rule.write(&mut text);
@@ -88,29 +94,68 @@ fn what_has_no_equal_allows_nothing_and_keeps_its_denial() {
 #[test]
 fn percent_names_count_where_the_project_has_them() {
     let rules = |percent_names: bool| {
-        let mut draft = ConfigDraft::new(
-            godwit::option_catalog(),
-            ConfigFolder::of_file(Path::new("nowhere/x")),
-        );
-        draft.percent_names = percent_names;
-        let place = SourceLocation { file: "acl.conf".into(), line: 1 };
         let text = "{allow, all, all, [\"a/%c\"]}.\n{deny, all, all, [\"b/%u\", \"c/x%c\"]}.";
-        read_terms(&mut draft, &ConfigNode::text_at(&place, text));
+        let draft = read_version(text, percent_names);
         draft.rules.iter().map(|rule| rule.topics.join(" ")).collect::<Vec<_>>()
     };
     assert_eq!(rules(false), ["a/%c", "b/+ c/x%c"]);
     assert_eq!(rules(true), ["a/${clientid}", "b/${username} c/#"]);
 }
 
+/// Names of the client count in patterns, and only those that each version has.
+#[test]
+fn names_of_the_client_are_those_of_each_version() {
+    for (percent_names, topic, own) in [
+        (false, "\"a/${clientid}/${username}x\"", "topic a/${clientid}/${username}x"),
+        (false, "\"a/${cert_common_name}\"", "topic a/${cert_cn}"),
+        (false, "\"a/${cn}\"", ""),
+        (false, "\"a/${cert_cn}\"", ""),
+        (false, "{eq, \"a/${username}\"}", ""),
+        (false, "\"eq a/${username}\"", ""),
+        (false, "{eq, \"a/+\"}", "filter a/+"),
+        (true, "\"a/%u\"", "topic a/${username}"),
+        (true, "\"a/${clientid}\"", ""),
+        (true, "{eq, \"a/%c\"}", "filter a/%c"),
+        (true, "{eq, \"a/${clientid}\"}", ""),
+        (true, "\"a/x%u\"", ""),
+    ] {
+        let shown = |word: &str| {
+            let text = format!("{{{word}, all, all, [{topic}]}}.");
+            let draft = read_version(&text, percent_names);
+            assert!(draft.wrongs.is_empty(), "{:?}", draft.wrongs);
+            let list = |kind: &str, names: &[String]| match names {
+                [] => String::new(),
+                names => format!("{kind} {}", names.join(" ")),
+            };
+            let shown =
+                |rule: &DraftRule| list("topic", &rule.topics) + &list("filter", &rule.filters);
+            draft.rules.iter().map(shown).collect::<String>()
+        };
+        assert_eq!(shown("allow"), own, "{topic}");
+        let denied = if own.is_empty() { "topic a/#" } else { own };
+        assert_eq!(shown("deny"), denied, "{topic}");
+    }
+}
+
+/// Two spellings of a network are no reason to deny nobody.
+#[test]
+fn addresses_with_a_second_condition_deny_more() {
+    let deny = |who: &str| read(&format!("{{deny, {{{who}}}}}.")).0.concat();
+    let both = "'and', [{ipaddr, \"10.0.0.1\"}, {ipaddr, \"10.0.0.1/32\"}]";
+    assert!(deny(both).contains("address = [\"10.0.0.1\"]"), "{}", deny(both));
+    let both = "'and', [{ipaddr, \"::1\"}, {ipaddrs, [\"0:0::1\", \"10.0.0.1\"]}]";
+    assert!(deny(both).contains("address = [\"::1\"]"), "{}", deny(both));
+    for mapped in ["::ffff:10.0.0.1", "::/0", "::/80", "::ffff:0:0/100"] {
+        assert_eq!(deny(&format!("ipaddr, \"{mapped}\"")), "deny = \"all\"", "{mapped}");
+    }
+    assert!(deny("ipaddr, \"fd00::/8\"").contains("address = [\"fd00::/8\"]"));
+}
+
 /// EMQX 4 has no prefix for a filter to be taken as it is.
 #[test]
 fn a_text_with_a_prefix_is_a_topic_of_emqx_4() {
-    let mut draft =
-        ConfigDraft::new(godwit::option_catalog(), ConfigFolder::of_file(Path::new("nowhere/x")));
-    draft.percent_names = true;
-    let place = SourceLocation { file: "acl.conf".into(), line: 1 };
     let text = "{deny, all, pubsub, [\"eq a/+\"]}.\n{allow, all, pubsub, [\"eq a/+\"]}.";
-    read_terms(&mut draft, &ConfigNode::text_at(&place, text));
+    let draft = read_version(text, true);
     let rules = draft.rules.iter().map(|rule| (rule.topics.join(" "), rule.filters.join(" ")));
     let both = ("eq a/+".to_string(), "a/+".to_string());
     assert_eq!(rules.collect::<Vec<_>>(), [both.clone(), (both.0, String::new())]);
