@@ -3,6 +3,7 @@
 //! more clients then, and never about fewer.
 
 use super::erlang_terms::ErlangTerm;
+use super::rules::AclLanguage;
 use broker::acl_rules::IpNetwork;
 use std::net::Ipv6Addr;
 
@@ -52,7 +53,10 @@ impl ClientCondition {
 }
 
 /// The error is one of the language: it says what would be right.
-pub(super) fn conditions_of_term(who: &ErlangTerm) -> Result<Vec<ClientCondition>, String> {
+pub(super) fn conditions_of_term(who: &ErlangTerm, language: AclLanguage) -> ClientAlternatives {
+    if language == AclLanguage::Version4 {
+        check_version_4(who)?;
+    }
     let unknown = || vec![ClientCondition::inexact("who it is about is no condition here")];
     let ErlangTerm::Tuple(parts) = who else {
         return Ok(if who.is_atom("all") { vec![ClientCondition::default()] } else { unknown() });
@@ -63,15 +67,22 @@ pub(super) fn conditions_of_term(who: &ErlangTerm) -> Result<Vec<ClientCondition
     };
     match &parts[..] {
         [op, ErlangTerm::List(all)] if op.is_atom("and") => {
-            intersect_all(all.iter().map(conditions_of_term))
+            intersect_all(all.iter().map(|who| conditions_of_term(who, language)))
         }
         [op, ErlangTerm::List(all)] if op.is_atom("or") => {
-            union_all(all.iter().map(conditions_of_term))
+            union_all(all.iter().map(|who| conditions_of_term(who, language)))
         }
         [ErlangTerm::Atom(kind), ErlangTerm::Text(name)] => {
             conditions_of_names(kind, std::slice::from_ref(name))
         }
-        [ErlangTerm::Atom(kind), ErlangTerm::List(names)] => {
+        // Everyone, and not a client of that name.
+        [ErlangTerm::Atom(kind), ErlangTerm::Atom(all)]
+            if all == "all" && ["client", "user"].contains(&kind.as_str()) =>
+        {
+            Ok(vec![ClientCondition::default()])
+        }
+        // A list of names is one name there, all of them in one.
+        [ErlangTerm::Atom(kind), ErlangTerm::List(names)] if kind == "ipaddrs" => {
             match names.iter().map(text).collect::<Option<Vec<_>>>() {
                 Some(names) => conditions_of_names(kind, &names),
                 None => Ok(unknown()),
@@ -87,6 +98,32 @@ pub(super) fn conditions_of_term(who: &ErlangTerm) -> Result<Vec<ClientCondition
             Ok(vec![ClientCondition::inexact(format!("{kind:?} is no condition here"))])
         }
         _ => Ok(unknown()),
+    }
+}
+
+/// EMQX 4 has no rules at all where one of them has another condition.
+fn check_version_4(who: &ErlangTerm) -> Result<(), String> {
+    let is_known = match who {
+        ErlangTerm::Atom(word) => word == "all",
+        ErlangTerm::Tuple(pair) => match &pair[..] {
+            [ErlangTerm::Atom(kind), ErlangTerm::Text(_)] => {
+                ["client", "user", "ipaddr"].contains(&kind.as_str())
+            }
+            [ErlangTerm::Atom(kind), ErlangTerm::Atom(all)] => {
+                all == "all" && ["client", "user"].contains(&kind.as_str())
+            }
+            [ErlangTerm::Atom(kind), ErlangTerm::List(_)] => {
+                ["and", "or", "ipaddrs"].contains(&kind.as_str())
+            }
+            _ => false,
+        },
+        _ => false,
+    };
+    match is_known {
+        true => Ok(()),
+        false => Err("EMQX 4 has no such condition, use all, {client, \"x\"}, {user, \"x\"}, \
+                      {ipaddr, \"x\"}, {'and', [...]} or {'or', [...]}"
+            .to_string()),
     }
 }
 

@@ -53,6 +53,13 @@ impl ConfigNode {
         ConfigNode { place: place.clone(), tree: ConfigTree::Text(text.to_string()) }
     }
 
+    /// Marks a text as one that versions of the original read in different ways.
+    pub(super) fn make_unclear(&mut self) {
+        if let ConfigTree::Text(text) = &mut self.tree {
+            self.tree = ConfigTree::UnclearText(std::mem::take(text));
+        }
+    }
+
     pub(super) fn text(&self) -> Option<&str> {
         match &self.tree {
             ConfigTree::Text(text) | ConfigTree::UnclearText(text) => Some(text),
@@ -197,11 +204,12 @@ impl ConfigFolder {
 
     pub(super) fn read(&self, named: &str) -> Result<(Rc<str>, String), String> {
         let path = self.find(named)?;
-        read(&path).map(|text| (path.display().to_string().into(), text))
+        let text = read(&path)?.replace("\r\n", "\n");
+        Ok((path.display().to_string().into(), text))
     }
 }
 
-/// The text of a file.
+/// The text of a file, with the ends of lines that it has.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     let wrong = |why: String| format!("{}: {why}", path.display());
     let there =
@@ -229,10 +237,11 @@ fn decode(bytes: &[u8]) -> Result<String, (usize, String)> {
             String::from_utf8_lossy(bytes).into_owned()
         }
     };
-    let text = text.replace("\r\n", "\n");
-    let unclear = text.find(['\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}']);
-    if let Some(at) = unclear {
-        let char = text[at..].chars().next().unwrap_or_default();
+    let is_unclear = |(at, char): &(usize, char)| match char {
+        '\r' => !text[at + 1..].starts_with('\n'),
+        char => ['\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'].contains(char),
+    };
+    if let Some((at, char)) = text.char_indices().find(is_unclear) {
         let why = format!("{char:?} ends a line for some programs only, use a newline");
         return Err((config::source::line_at(text.as_bytes(), at), why));
     }
@@ -269,7 +278,8 @@ mod tests {
             utf16("a 1\nb 2", u16::to_le_bytes),
             utf16("a 1\r\nb 2", u16::to_be_bytes),
         ] {
-            assert_eq!(decode(&bytes).as_deref(), Ok("a 1\nb 2"), "{bytes:?}");
+            let text = decode(&bytes).map(|text| text.replace("\r\n", "\n"));
+            assert_eq!(text.as_deref(), Ok("a 1\nb 2"), "{bytes:?}");
         }
         assert_eq!(decode(b"# gr\xfc\xdfe").as_deref(), Ok("# gr\u{fffd}\u{fffd}e"));
         assert_eq!(decode(b"a\n\0b").unwrap_err().0, 2);

@@ -9,7 +9,7 @@ use super::emqx::EmqxDataFlows;
 use super::listener::{ClientRequirements, DraftListener};
 use super::row::unknown_row;
 use super::row::{ImportRow, ImportTarget, ImportValue, ValueReader};
-use super::rules::DraftRule;
+use super::rules::{AclLanguage, DraftRule};
 use super::table::mosquitto_access::ListenerScope;
 use config::catalog::OptionCatalog;
 use config::value::{NumberUnit, OptionKind, OptionValue};
@@ -70,8 +70,8 @@ pub(super) struct ConfigDraft {
     pub(super) has_and_rule: bool,
     /// Decision where no rule applies, and the source of that.
     pub(super) no_match: Option<(bool, String)>,
-    /// Whether `%c` and `%u` stand for names in rules.
-    pub(super) percent_names: bool,
+    /// Version of EMQX's language of rules.
+    pub(super) acl_language: AclLanguage,
     /// Setting by which the original assigns client ids, where clients choose them here.
     pub(super) free_client_ids: Option<String>,
     pub(super) users: Vec<DraftUser>,
@@ -115,10 +115,6 @@ pub(super) struct DraftUser {
     pub(super) password: String,
 }
 
-/// Parts of a file that say where messages go, full of backslashes, and nothing about access.
-const DATA_FLOW_PARTS: &[&str] =
-    &["actions", "bridges", "connectors", "rule_engine", "rules", "sources", "webhook"];
-
 impl ConfigDraft {
     pub(super) fn new(catalog: &'static OptionCatalog, folder: ConfigFolder) -> ConfigDraft {
         ConfigDraft {
@@ -133,7 +129,7 @@ impl ConfigDraft {
             rules: Vec::new(),
             has_and_rule: false,
             no_match: None,
-            percent_names: false,
+            acl_language: AclLanguage::Version5,
             free_client_ids: None,
             users: Vec::new(),
             tables: AuthDatabases::default(),
@@ -167,10 +163,15 @@ impl ConfigDraft {
             let why = "not UTF-8 text, which it has to be: save the file as UTF-8";
             return self.wrongs.push(format!("{place}: {key}: {why}"));
         }
-        let part = entry.key.split('.').next().unwrap_or_default();
-        if entry.node.has_unclear_text() && !DATA_FLOW_PARTS.contains(&part) {
-            let why = "versions read these escapes in different ways: write the characters \
-                       themselves, or in plain quotes with \\\\ for a backslash";
+        let tunes = ["mqtt.", "auth.cache."].iter().any(|part| entry.key.starts_with(part));
+        // With a blank behind them these leave the default, which lets in no fewer.
+        let is_word = entry.node.text().is_some_and(|text| {
+            ["allow", "deny", "disconnect", "false", "ignore", "true"].contains(&text)
+        });
+        let may_decide = super::access::may_have_access_keys(&entry.key) && !tunes && !is_word;
+        if may_decide && entry.node.has_unclear_text() {
+            let why = "versions read this in different ways: write it in plain quotes, without \
+                       escapes, and without a blank behind a word";
             return self.wrongs.push(format!("{}: {}: {why}", entry.node.place, entry.key));
         }
         let done = match &row.to {

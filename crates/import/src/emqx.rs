@@ -327,7 +327,7 @@ fn filters_of_sql(sql: &str) -> Option<Vec<String>> {
 /// Without authentication everyone may come in.
 pub(super) fn add_defaults(draft: &mut ConfigDraft) {
     emqx_listeners::add_usual_ports(draft);
-    emqx_listeners::add_usual_header(draft);
+    emqx_listeners::add_usual_web(draft);
     chain::finish_authentication(draft);
     if !draft.chains.names_sources {
         let elsewhere = "EMQX keeps what was set while it ran in data/configs/cluster.hocon";

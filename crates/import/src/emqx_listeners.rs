@@ -86,12 +86,16 @@ pub(super) fn add_usual_ports(draft: &mut ConfigDraft) {
     }
 }
 
-/// Adds the header in which EMQX looks for the client of a proxy where none is named.
-pub(super) fn add_usual_header(draft: &mut ConfigDraft) {
+/// Adds what EMQX's web listeners have where nothing is named: the path, and the header in which a
+/// proxy names its client.
+pub(super) fn add_usual_web(draft: &mut ConfigDraft) {
     const NOTE: &str = "what it is there without a word; let only a proxy reach this listener, or \
                         take this out where there is none: whoever sends it can claim any address";
     for listener in &mut draft.listeners {
         let is_web = ["ws.", "wss."].iter().any(|kind| listener.id.starts_with(kind));
+        if is_web && listener.path.is_empty() {
+            listener.path = "/mqtt".to_string();
+        }
         if is_web && !listener.has("ws.address_header") {
             listener.add_implied("ws.address_header", "x-forwarded-for", NOTE);
         }

@@ -14,14 +14,11 @@ impl ErlangTerm {
         matches!(self, ErlangTerm::Atom(atom) if atom == word)
     }
 
-    /// Whether there is anything in it that was not UTF-8 in the file.
-    pub(super) fn has_invalid_utf8(&self) -> bool {
+    pub(super) fn is_ascii(&self) -> bool {
         match self {
-            ErlangTerm::Atom(text) | ErlangTerm::Text(text) => {
-                text.contains(char::REPLACEMENT_CHARACTER)
-            }
+            ErlangTerm::Atom(text) | ErlangTerm::Text(text) => text.is_ascii(),
             ErlangTerm::List(terms) | ErlangTerm::Tuple(terms) => {
-                terms.iter().any(ErlangTerm::has_invalid_utf8)
+                terms.iter().all(ErlangTerm::is_ascii)
             }
         }
     }
@@ -35,6 +32,13 @@ pub(super) struct TermReader<'a> {
 }
 
 const DEPTH_MAX: usize = 16;
+
+/// Words that are no atoms without quotes (Erlang Reference Manual, 2.3).
+const RESERVED: &[&str] = &[
+    "after", "and", "andalso", "band", "begin", "bnot", "bor", "bsl", "bsr", "bxor", "case",
+    "catch", "cond", "div", "else", "end", "fun", "if", "let", "maybe", "not", "of", "or",
+    "orelse", "receive", "rem", "try", "when", "xor",
+];
 
 /// Reads what stands behind a backslash (Erlang Reference Manual, 3.15), and returns what follows.
 fn read_escape(text: &str) -> Result<(char, &str), String> {
@@ -96,7 +100,8 @@ impl<'a> TermReader<'a> {
 
     fn skip_blank(&mut self) {
         loop {
-            self.skip(self.rest.len() - self.rest.trim_start().len());
+            let is_blank = |c: char| c <= ' ';
+            self.skip(self.rest.len() - self.rest.trim_start_matches(is_blank).len());
             if !self.rest.starts_with('%') {
                 return;
             }
@@ -106,11 +111,14 @@ impl<'a> TermReader<'a> {
 
     fn expect_end(&mut self) -> Result<(), String> {
         self.skip_blank();
-        match self.rest.starts_with('.') {
-            true => self.skip(1),
-            false => return Err("a rule ends with a point, as {allow, all}.".to_string()),
+        match self.rest.strip_prefix('.') {
+            Some(rest) if rest.is_empty() || rest.starts_with(|c: char| c <= ' ' || c == '%') => {
+                self.skip(1);
+                Ok(())
+            }
+            Some(_) => Err("behind the point of a rule a blank or a new line has to stand".into()),
+            None => Err("a rule ends with a point, as {allow, all}.".into()),
         }
-        Ok(())
     }
 
     fn read_term(&mut self) -> Result<ErlangTerm, String> {
@@ -122,7 +130,11 @@ impl<'a> TermReader<'a> {
                 self.skip(2);
                 let text = self.quoted('"')?;
                 let end = ["/utf8>>", ">>"].into_iter().find(|end| self.rest.starts_with(end));
-                self.skip(end.ok_or("<<\" is never closed, use <<\"text\">>")?.len());
+                let end = end.ok_or("<<\" is never closed, use <<\"text\">>")?;
+                if end == ">>" && !text.is_ascii() {
+                    return Err("text beyond ASCII is cut to bytes, use <<\"text\"/utf8>>".into());
+                }
+                self.skip(end.len());
                 Ok(ErlangTerm::Text(text))
             }
             Some('"') => self.quoted('"').map(ErlangTerm::Text),
@@ -134,6 +146,9 @@ impl<'a> TermReader<'a> {
                     return Err("no value begins so, use {allow, WHO, DEED, [TOPICS]}.".into());
                 }
                 let word = self.rest[..len].to_string();
+                if RESERVED.contains(&word.as_str()) {
+                    return Err(format!("{word} is a word of Erlang, use '{word}'"));
+                }
                 self.skip(len);
                 Ok(ErlangTerm::Atom(word))
             }

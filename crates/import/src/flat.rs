@@ -1,56 +1,84 @@
 //! A file with a line an option, `a.b.c = value`, the value up to the end of the line: NanoMQ's old
 //! file, and EMQX's before 5.
 
+use super::access::may_decide_about_access;
 use super::config_tree::{ConfigEntry, ConfigNode, SourceLocation};
 use super::draft::ConfigDraft;
 use super::row::{RowTables, apply_node, row_weight};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub(super) fn read_flat_file(rows: RowTables, text: &str, file: &Rc<str>, draft: &mut ConfigDraft) {
-    read_lines(rows, text, file, INCLUDES_MAX, draft);
+    let mut lines = FlatLines { rows, places: BTreeMap::new() };
+    lines.read(text, file, INCLUDES_MAX, draft);
+}
+
+/// Lines that were read, to find a key that stands twice. Some keys count by their first line
+/// there, and others by their last.
+struct FlatLines {
+    rows: RowTables,
+    places: BTreeMap<String, (SourceLocation, String)>,
 }
 
 /// Largest depth of included files.
 const INCLUDES_MAX: usize = 8;
 
-fn read_lines(
-    rows: RowTables,
-    text: &str,
-    file: &Rc<str>,
-    includes: usize,
-    draft: &mut ConfigDraft,
-) {
-    for (at, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let place = SourceLocation { file: file.clone(), line: at + 1 };
-        if let Some(named) = included_file(line) {
-            match draft.folder.read(named) {
-                Ok((file, text)) if includes > 0 => {
-                    read_lines(rows, &text, &file, includes - 1, draft);
-                }
-                Ok(_) => {
-                    let why = "files name others too deep, or themselves";
-                    draft.wrongs.push(format!("{place}: include: {why}"));
-                }
-                // What stands in it may decide about access.
-                Err(why) => {
-                    let node = ConfigNode::text_at(&place, named);
-                    let entry =
-                        ConfigEntry { key: "include".to_string(), names: Vec::new(), node: &node };
-                    draft.leave_unresolved(&entry, why);
-                }
+impl FlatLines {
+    fn read(&mut self, text: &str, file: &Rc<str>, includes: usize, draft: &mut ConfigDraft) {
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
             }
-            continue;
-        }
-        match line.split_once('=') {
-            Some((key, value)) if is_key(key.trim()) => {
-                let value = ConfigNode::text_at(&place, value.trim());
-                apply_node(rows, &mut key_path(key), &value, draft);
+            let place = SourceLocation { file: file.clone(), line: at + 1 };
+            if let Some(named) = included_file(line) {
+                match draft.folder.read(named) {
+                    Ok((file, text)) if includes > 0 => {
+                        self.read(&text, &file, includes - 1, draft);
+                    }
+                    Ok(_) => {
+                        let why = "files name others too deep, or themselves";
+                        draft.wrongs.push(format!("{place}: include: {why}"));
+                    }
+                    // What stands in it may decide about access.
+                    Err(why) => {
+                        let node = ConfigNode::text_at(&place, named);
+                        let key = "include".to_string();
+                        let entry = ConfigEntry { key, names: Vec::new(), node: &node };
+                        draft.leave_unresolved(&entry, why);
+                    }
+                }
+                continue;
             }
-            _ => draft.wrongs.push(format!("{place}: no option, use NAME = VALUE")),
+            match line.split_once('=') {
+                Some((key, value)) if is_key(key.trim()) => {
+                    self.read_option(place, key, value.trim(), draft);
+                }
+                _ => draft.wrongs.push(format!("{place}: no option, use NAME = VALUE")),
+            }
+        }
+    }
+
+    fn read_option(
+        &mut self,
+        place: SourceLocation,
+        key: &str,
+        value: &str,
+        draft: &mut ConfigDraft,
+    ) {
+        let said = (place.clone(), value.to_string());
+        match self.places.insert(key.trim().to_string(), said) {
+            Some((before, other)) if other != value && may_decide_about_access(key.trim()) => {
+                let key = key.trim();
+                let why = format!("it stands at {before} with another value, leave one out");
+                draft.wrongs.push(format!("{place}: {key}: {why}"));
+            }
+            _ => apply_node(
+                self.rows,
+                &mut key_path(key),
+                &ConfigNode::text_at(&place, value),
+                draft,
+            ),
         }
     }
 }
@@ -63,7 +91,9 @@ fn included_file(line: &str) -> Option<&str> {
 }
 
 fn key_path(key: &str) -> Vec<String> {
-    let mut path: Vec<String> = key.trim().split('.').map(str::to_string).collect();
+    // NanoMQ reads no rule whose number has a blank behind it.
+    let own = if key.starts_with("acl.rule.") { key } else { key.trim() };
+    let mut path: Vec<String> = own.split('.').map(str::to_string).collect();
     // The first versions had one bridge, and no name for it.
     if path.len() > 2 && path[..2] == ["bridge", "mqtt"] && NAMELESS.contains(&path[2].as_str()) {
         path.insert(2, "bridge".to_string());

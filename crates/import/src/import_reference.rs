@@ -80,8 +80,11 @@ nothing is written. A file that is there already is left alone.
 * Without authentication a user name proves nothing here: a denial for a user is one for everybody.
 * A number beyond what an option takes becomes the nearest that it takes, with a line: 256 MB, which
   EMQX and NanoMQ allow for a packet, is one byte more than MQTT can say.
-* Files are read in UTF-8 or, with a byte order mark, in UTF-16, with any ends of lines; comments
-  may be in any encoding.
+* Files are read in UTF-8 or, with a byte order mark, in UTF-16, with the ends of lines of Unix or
+  of Windows; comments may be in any encoding, but for those of EMQX's rules. What the versions of
+  a project read in different ways is an error with its line.
+* A defect of one version is not copied: some versions of NanoMQ refuse what `${clientid}` in a rule
+  allows to clients that have a user name as well, or everything to ids with `/`, `+` or `#`.
 * Who may come in, and from where, is carried over as it is, or a listener is not written, or its
   `[[imported]]` table names what is `unresolved` and nothing starts before somebody has seen to it.
   `godwit check` refuses what asks clients for less than the original did: `security.md` says how.

@@ -37,7 +37,9 @@ mod tests;
 use config::catalog::OptionCatalog;
 use config_tree::{ConfigFolder, ConfigNode, SourceLocation};
 use draft::{ConfigDraft, DraftSetting, UnsupportedKey};
+use hocon::HoconDialect;
 use row::{ImportValue, RowTables};
+use rules::AclLanguage;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
@@ -54,8 +56,8 @@ struct SourceProject {
     rows: RowTables,
     /// Decision of the original where no rule applies.
     allows_by_default: bool,
-    /// Whether `%c` and `%u` stand for names in rules.
-    percent_names: bool,
+    /// Version of EMQX's language of rules.
+    acl_language: AclLanguage,
     arrange: fn(ConfigNode, &mut ConfigDraft) -> ConfigNode,
     /// Adds defaults of the original that differ from ours.
     imply: fn(&mut ConfigDraft),
@@ -78,7 +80,7 @@ const PROJECTS: &[SourceProject] = &[
         form: ConfigSyntax::Mosquitto,
         rows: &[table::mosquitto_access::ACCESS, table::mosquitto::ROWS, table::mosquitto::BRIDGES],
         allows_by_default: false,
-        percent_names: false,
+        acl_language: AclLanguage::Version5,
         arrange: |node, _| node,
         imply: table::mosquitto::imply,
     },
@@ -93,7 +95,7 @@ const PROJECTS: &[SourceProject] = &[
         form: ConfigSyntax::Hocon,
         rows: &[table::nanomq::ROWS],
         allows_by_default: true,
-        percent_names: false,
+        acl_language: AclLanguage::NanoMq,
         arrange: table::nanomq::arrange,
         imply: table::nanomq::imply,
     },
@@ -104,7 +106,7 @@ const PROJECTS: &[SourceProject] = &[
         form: ConfigSyntax::Flat,
         rows: &[table::nanomq_old::ROWS],
         allows_by_default: true,
-        percent_names: false,
+        acl_language: AclLanguage::NanoMq,
         arrange: |node, _| node,
         imply: table::nanomq_old::imply,
     },
@@ -116,7 +118,7 @@ const PROJECTS: &[SourceProject] = &[
         form: ConfigSyntax::Hocon,
         rows: &[table::emqx::ROWS, table::emqx::LISTENERS],
         allows_by_default: false,
-        percent_names: false,
+        acl_language: AclLanguage::Version5,
         arrange: emqx::arrange_tree,
         imply: emqx::add_defaults,
     },
@@ -127,7 +129,7 @@ const PROJECTS: &[SourceProject] = &[
         form: ConfigSyntax::Flat,
         rows: &[table::emqx4::ROWS],
         allows_by_default: true,
-        percent_names: true,
+        acl_language: AclLanguage::Version4,
         arrange: |node, _| node,
         imply: table::emqx4::imply,
     },
@@ -194,6 +196,8 @@ fn convert(
     catalog: &'static OptionCatalog,
 ) -> Result<ConfigDraft, Vec<String>> {
     let file: Rc<str> = shown.into();
+    let has_carriage_returns = text.contains('\r');
+    let text = &text.replace("\r\n", "\n");
     let named = PROJECTS.iter().find(|project| Some(project.name) == options.from);
     let mut draft = ConfigDraft::new(catalog, folder);
     (draft.is_strict, draft.has_out) = (options.strict, options.has_out);
@@ -205,16 +209,23 @@ fn convert(
         Some(project) => project,
         None => origin::recognize(text, &file, &draft.folder, catalog)?,
     };
-    draft.percent_names = project.percent_names;
+    if project.name == "nanomq-old" && has_carriage_returns {
+        let why = "NanoMQ reads the carriage return at the end of a line as part of the value, so \
+                   that true is not true: save the file with the ends of lines of Unix";
+        return Err(vec![format!("{shown}:1: {why}")]);
+    }
+    draft.acl_language = project.acl_language;
     // Rules or users alone say nothing of all else.
     let mut is_part = false;
     match project.form {
         ConfigSyntax::Mosquitto => mosquitto::read_mosquitto_file(text, file, &mut draft),
         ConfigSyntax::Flat => flat::read_flat_file(project.rows, text, &file, &mut draft),
         ConfigSyntax::Hocon => {
-            let mut root = hocon::read(text, file.clone(), &draft.folder)?;
+            let is_nanomq = project.name == "nanomq";
+            let dialect = if is_nanomq { HoconDialect::NanoMq } else { HoconDialect::Standard };
+            let mut root = hocon::read(text, dialect, file.clone(), &draft.folder)?;
             is_part = origin::is_terms(&root);
-            if project.name == "nanomq" && table::nanomq::is_user_file(&file, &root) {
+            if is_nanomq && table::nanomq::is_user_file(&file, &root) {
                 (root, is_part) = (table::nanomq::user_file(root), true);
             }
             let root = (project.arrange)(root, &mut draft);

@@ -64,7 +64,7 @@ fn rule_of_object(node: &ConfigNode, is_later: bool) -> Result<(SourceRule, Vec<
         true => vec![ClientCondition::default()],
         false => join(conditions, allows)?,
     };
-    let topics = topics_of(node, allows, &mut unresolved)?;
+    let topics = topics_of(node, allows)?;
     Ok((SourceRule { allows, who, actions, topics }, unresolved))
 }
 
@@ -176,17 +176,13 @@ fn name_condition(
 
 /// Whether the text may be a number or a truth value of JSON. The reader of the file does not keep
 /// quotation marks.
-fn is_bare_word(text: &str) -> bool {
+pub(super) fn is_bare_word(text: &str) -> bool {
     ["true", "false", "null", "on", "off", "yes", "no"].contains(&text)
         || text.starts_with(|c: char| c.is_ascii_digit() || c == '-') && text.parse::<f64>().is_ok()
 }
 
 /// Topics of the rule; without a list of them NanoMQ has every topic in it.
-fn topics_of(
-    node: &ConfigNode,
-    allows: bool,
-    unresolved: &mut Vec<String>,
-) -> Result<Option<TopicCondition>, String> {
+fn topics_of(node: &ConfigNode, allows: bool) -> Result<Option<TopicCondition>, String> {
     let (topics, topic) = (node.field("topics"), node.field("topic"));
     let Some(value) = topics.or(topic) else { return Ok(None) };
     let mut all = TopicCondition::default();
@@ -198,7 +194,7 @@ fn topics_of(
     for text in texts {
         match allows {
             true => allow_topic(text, &mut all),
-            false => deny_topic(text, &mut all, unresolved),
+            false => deny_topic(text, &mut all),
         }
     }
     if !allows && (!is_list || all.topics.is_empty() && all.left_out.is_empty()) {
@@ -214,6 +210,13 @@ fn fill_placeholders(text: &str) -> String {
 }
 
 fn allow_topic(text: &str, all: &mut TopicCondition) {
+    if text.starts_with('@') {
+        all.left_out.push(format!(
+            "{text:?} is the topic without its first character in some versions of NanoMQ: nobody \
+             is allowed it"
+        ));
+        return;
+    }
     if fill_placeholders(text).contains("${") {
         all.left_out.push(format!(
             "{text:?} names something of a client that is not known here: nobody is allowed it, \
@@ -229,7 +232,7 @@ fn allow_topic(text: &str, all: &mut TopicCondition) {
 
 /// Wildcards there match topics that begin with a dollar sign too, `#` ends a filter wherever it
 /// stands, and `+` at the end matches no level in some versions.
-fn deny_topic(text: &str, all: &mut TopicCondition, unresolved: &mut Vec<String>) {
+fn deny_topic(text: &str, all: &mut TopicCondition) {
     let mut levels: Vec<&str> = Vec::new();
     let mut filters: Vec<String> = Vec::new();
     for level in text.split('/') {
@@ -254,10 +257,9 @@ fn deny_topic(text: &str, all: &mut TopicCondition, unresolved: &mut Vec<String>
     }
     match levels[0] {
         "#" => all.is_every = true,
-        _ if text.starts_with('+') && levels[0] == "+" => unresolved.push(format!(
-            "{text:?} denies topics that begin with $ there, and does not here: deny those of \
-             them that matter, and take this out"
-        )),
+        _ if text.starts_with('+') && levels[0] == "+" => {
+            all.misses_dollar = Some(text.to_string());
+        }
         _ => {}
     }
     // Elsewhere these words stand for a filter to be taken as it is.
@@ -273,13 +275,9 @@ fn deny_topic(text: &str, all: &mut TopicCondition, unresolved: &mut Vec<String>
     }
 }
 
-/// Whether the text begins with a value of JSON in its strict form, as rules of the old file do.
-pub(super) fn is_json(text: &str) -> bool {
-    after_json(text).is_some()
-}
-
-/// The text behind a value of JSON; `None` where there is no such value.
-fn after_json(text: &str) -> Option<&str> {
+/// The text behind a value of JSON in its strict form, as rules of the old file have it; `None`
+/// where there is no such value.
+pub(super) fn after_json(text: &str) -> Option<&str> {
     let text = text.trim_start();
     let (inside, close) = match text.chars().next()? {
         '{' => (&text[1..], '}'),
@@ -324,14 +322,16 @@ fn after_string(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::super::config_tree::{ConfigFolder, SourceLocation};
-    use super::super::hocon;
+    use super::super::hocon::{self, HoconDialect};
     use super::*;
     use std::path::Path;
 
     /// Rules of one object, the number of lines about it, and whether it is unresolved.
     fn read(rule: &str) -> (Vec<String>, usize, bool) {
         let folder = ConfigFolder::of_file(Path::new("nowhere/x"));
-        let root = hocon::read(&format!("rule = {rule}"), "t.conf".into(), &folder).unwrap();
+        let root =
+            hocon::read(&format!("rule = {rule}"), HoconDialect::NanoMq, "t.conf".into(), &folder)
+                .unwrap();
         let mut draft = ConfigDraft::new(godwit::option_catalog(), folder);
         let mut node = root.field("rule").cloned().unwrap();
         node.place = SourceLocation { file: "t.conf".into(), line: 1 };
@@ -433,6 +433,7 @@ mod tests {
             r#"{"permit":"allow","topics":["${cn}/x"]}"#,
             r##"{"permit":"allow","topics":["a/#/b"]}"##,
             r#"{"permit":"allow","topics":[]}"#,
+            r#"{"permit":"allow","topics":["@a"]}"#,
         ] {
             let (rules, lines, _) = read(rule);
             assert_eq!((rules.len(), lines), (0, 1), "{rule}: {rules:?}");
@@ -446,10 +447,7 @@ mod tests {
                 r#"{"permit":"allow","ipaddr":"127.0.0.1","topics":["${username}/a"]}"#,
                 r#"allow = "all" address = ["127.0.0.1"] topic = ["${username}/a"]"#,
             ),
-            (
-                r#"{"permit":"allow","topics":["@a","eq b"]}"#,
-                r#"allow = "all" topic = ["@a", "eq b"]"#,
-            ),
+            (r#"{"permit":"allow","topics":["eq b"]}"#, r#"allow = "all" topic = ["eq b"]"#),
             (r##"{"permit":"allow","topics":["#"]}"##, r##"allow = "all" topic = ["#"]"##),
             (r#"{"permit":"allow","action":"pubsub"}"#, r#"allow = "all""#),
         ] {
@@ -465,7 +463,8 @@ mod tests {
         let mut draft = ConfigDraft::new(godwit::option_catalog(), folder);
         for permit in ["allow", "deny", "allow"] {
             let text = format!(r#"rule = {{"permit":"{permit}",{part}}}"#);
-            let root = hocon::read(&text, "t.conf".into(), &draft.folder).unwrap();
+            let root =
+                hocon::read(&text, HoconDialect::NanoMq, "t.conf".into(), &draft.folder).unwrap();
             read_object(&mut draft, root.field("rule").unwrap(), "rule");
         }
         let all: Vec<bool> = draft.rules.iter().map(|rule| rule.allows).collect();
@@ -478,7 +477,7 @@ mod tests {
             r#"{"permit": "allow", "topics": ["a", "b\"c"], "x": {}, "y": [], "z": -1.5}"#,
             r#" {"a":true} rest"#,
         ] {
-            assert!(is_json(text), "{text}");
+            assert!(after_json(text).is_some(), "{text}");
         }
         for text in [
             r#"{permit: "allow"}"#,
@@ -490,7 +489,7 @@ mod tests {
             r#"{"permit": "allow""#,
             "",
         ] {
-            assert!(!is_json(text), "{text}");
+            assert!(after_json(text).is_none(), "{text}");
         }
     }
 }

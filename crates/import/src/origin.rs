@@ -3,6 +3,7 @@
 
 use super::config_tree::{ConfigFolder, ConfigNode, ConfigTree};
 use super::draft::ConfigDraft;
+use super::hocon::HoconDialect;
 use super::{ConfigSyntax, PROJECTS, SourceProject, flat, hocon, mosquitto, row};
 use config::catalog::OptionCatalog;
 use std::path::Path;
@@ -15,7 +16,7 @@ pub(super) fn recognize(
     folder: &ConfigFolder,
     catalog: &'static OptionCatalog,
 ) -> Result<&'static SourceProject, Vec<String>> {
-    let tree = hocon::read(text, file.clone(), folder);
+    let tree = hocon::read(text, HoconDialect::Standard, file.clone(), folder);
     let scores = PROJECTS.iter().map(|project| match (project.form, &tree) {
         (ConfigSyntax::Mosquitto, _) => 2 * mosquitto::score_text(text),
         (ConfigSyntax::Flat, _) if has_braces(text) => 0,

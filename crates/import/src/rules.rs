@@ -11,6 +11,17 @@ use super::erlang_terms::{ErlangTerm, TermReader};
 use broker::acl_rules::TopicPattern;
 use config::value::quote;
 
+/// Project whose language of rules counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AclLanguage {
+    /// `%c` and `%u` are names, and text is compared as bytes of Latin-1.
+    Version4,
+    /// `${clientid}` and `${username}` are names.
+    Version5,
+    /// As version 5, with the words of both for an action.
+    NanoMq,
+}
+
 /// A rule to write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DraftRule {
@@ -87,6 +98,8 @@ pub(super) struct ActionCondition {
 pub(super) struct TopicCondition {
     /// Every topic, those that begin with a dollar sign included.
     pub(super) is_every: bool,
+    /// Denial that covers topics which begin with a dollar sign there, and does not here.
+    pub(super) misses_dollar: Option<String>,
     pub(super) topics: Vec<String>,
     pub(super) filters: Vec<String>,
     pub(super) left_out: Vec<String>,
@@ -136,6 +149,14 @@ pub(super) fn add_rule(
             draft.rules.push(rule);
         }
     }
+    if let Some(text) = source.topics.as_ref().and_then(|topics| topics.misses_dollar.as_ref()) {
+        let why = format!(
+            "{place} {key}: {text:?} denies topics that begin with $ there, and does not here: \
+             deny those of them that matter, and take this out"
+        );
+        draft.notes.push(why.clone());
+        draft.demands.unresolved.push(why);
+    }
     whys.extend(source.topics.into_iter().flat_map(|topics| topics.left_out));
     whys.dedup();
     for why in whys {
@@ -147,16 +168,18 @@ pub(super) fn add_rule(
 /// All rules of a file of terms.
 pub(super) fn read_terms(draft: &mut ConfigDraft, node: &ConfigNode) {
     let text = node.text().unwrap_or_default();
+    if let Some(at) = text.find(char::REPLACEMENT_CHARACTER) {
+        let line = node.place.line - 1 + config::source::line_at(text.as_bytes(), at);
+        let place = SourceLocation { file: node.place.file.clone(), line };
+        let why = "not UTF-8 text, without which none of these rules is in force: save it as UTF-8";
+        return draft.wrongs.push(format!("{place}: {why}"));
+    }
     let mut reader = TermReader::new(text, node.place.line);
     while let Some((line, term)) = reader.next_term() {
         let place = SourceLocation { file: node.place.file.clone(), line };
         match term {
-            Ok(term) if term.has_invalid_utf8() => {
-                let why = "a rule with characters that are not UTF-8: save the file as UTF-8";
-                return draft.wrongs.push(format!("{place}: {why}"));
-            }
             Ok(ErlangTerm::Tuple(parts)) => {
-                let read = rule_of_terms(&parts, draft.percent_names);
+                let read = rule_of_terms(&parts, draft.acl_language);
                 add_rule(draft, &place, "a rule", read);
             }
             Ok(_) => return draft.wrongs.push(format!("{place}: a rule is {{allow, WHO}}.")),
@@ -165,53 +188,74 @@ pub(super) fn read_terms(draft: &mut ConfigDraft, node: &ConfigNode) {
     }
 }
 
-fn rule_of_terms(parts: &[ErlangTerm], percent_names: bool) -> Result<SourceRule, String> {
+/// Reads a rule in one of the forms that the original takes: it has no rules at all where one of
+/// them is in another form.
+fn rule_of_terms(parts: &[ErlangTerm], language: AclLanguage) -> Result<SourceRule, String> {
     let allows = match parts.first() {
         Some(word) if word.is_atom("allow") => true,
         Some(word) if word.is_atom("deny") => false,
         _ => return Err("a rule begins with allow or deny".into()),
     };
-    let who = match parts.get(1) {
-        Some(who) => clients::conditions_of_term(who)?,
-        None => vec![ClientCondition::default()],
-    };
-    let actions = match parts.get(2) {
-        None => actions("all", Vec::new(), None),
-        Some(ErlangTerm::Atom(word)) => actions(action_name(word)?, Vec::new(), None),
-        Some(ErlangTerm::Tuple(pair)) => match &pair[..] {
-            [ErlangTerm::Atom(word), ErlangTerm::List(conditions)] => {
-                let found = publish_conditions(conditions, allows)?;
-                let deed = action_name(word)?;
-                found.map_or(Vec::new(), |(qos, retain)| actions(deed, qos, retain))
-            }
-            _ => return Err("an action is publish or {publish, [{qos, 1}]}".into()),
-        },
-        Some(_) => return Err("an action is publish or {publish, [{qos, 1}]}".into()),
-    };
-    let mut topics = TopicCondition::default();
-    match parts.get(3) {
-        // There `#` matches no topic that begins with a dollar sign.
-        None if allows => topics.topics.push("#".to_string()),
-        None => return Ok(SourceRule { allows, who, actions, topics: None }),
-        Some(all) if all.is_atom("all") => topics.topics.push("#".to_string()),
-        Some(ErlangTerm::Text(text)) => topics.add(text, false, allows, percent_names),
-        Some(ErlangTerm::List(all)) => {
-            for topic in all {
-                let right = "a topic is \"a/b\" or {eq, \"a/b\"}";
-                let (text, is_exact) = match topic {
-                    ErlangTerm::Text(text) => (text, false),
-                    ErlangTerm::Tuple(pair) => match &pair[..] {
-                        [eq, ErlangTerm::Text(text)] if eq.is_atom("eq") => (text, true),
-                        _ => return Err(right.into()),
-                    },
-                    _ => return Err(right.into()),
-                };
-                topics.add(text, is_exact, allows, percent_names);
-            }
+    let [_, who, action, topics] = parts else {
+        let is_about_all = matches!(parts, [_, all] if all.is_atom("all"));
+        if !is_about_all {
+            return Err("a rule is {allow, all}, or {allow, WHO, DEED, [TOPICS]}".into());
         }
-        Some(_) => return Err("topics stand in [brackets]".into()),
+        // There `#` matches topics that begin with a dollar sign too.
+        let topics = allows.then(|| TopicCondition::of_topic("#"));
+        let actions = actions("all", Vec::new(), None);
+        return Ok(SourceRule { allows, who: vec![ClientCondition::default()], actions, topics });
+    };
+    if language == AclLanguage::Version4 && parts.iter().any(|part| !part.is_ascii()) {
+        return Err(
+            "EMQX 4 compares text beyond ASCII byte by byte: write this rule by hand".into()
+        );
+    }
+    let who = clients::conditions_of_term(who, language)?;
+    let actions = actions_of_term(action, allows, language)?;
+    let ErlangTerm::List(all) = topics else { return Err("topics stand in [brackets]".into()) };
+    let mut topics = TopicCondition::default();
+    for topic in all {
+        let right = "a topic is \"a/b\" or {eq, \"a/b\"}";
+        let (text, is_exact) = match topic {
+            ErlangTerm::Text(text) => (text, false),
+            ErlangTerm::Tuple(pair) => match &pair[..] {
+                [eq, ErlangTerm::Text(text)] if eq.is_atom("eq") => (text, true),
+                _ => return Err(right.into()),
+            },
+            _ => return Err(right.into()),
+        };
+        topics.add(text, is_exact, allows, language);
     }
     Ok(SourceRule { allows, who, actions, topics: Some(topics) })
+}
+
+fn actions_of_term(
+    action: &ErlangTerm,
+    allows: bool,
+    language: AclLanguage,
+) -> Result<Vec<ActionCondition>, String> {
+    let word_for_both = if language == AclLanguage::Version4 { "pubsub" } else { "all" };
+    let deed = |word: &str| match word {
+        "publish" => Ok("publish"),
+        "subscribe" => Ok("subscribe"),
+        word if word == word_for_both => Ok("all"),
+        "pubsub" if language == AclLanguage::NanoMq => Ok("all"),
+        "pubsub" => Err("pubsub is a word of EMQX 4, use --from emqx4, or all".to_string()),
+        _ => Err(format!("no such deed there, use publish, subscribe or {word_for_both}")),
+    };
+    match action {
+        ErlangTerm::Atom(word) => Ok(actions(deed(word)?, Vec::new(), None)),
+        ErlangTerm::Tuple(pair) if language != AclLanguage::Version4 => match &pair[..] {
+            [ErlangTerm::Atom(word), ErlangTerm::List(conditions)] => {
+                let found = publish_conditions(conditions, allows)?;
+                let deed = deed(word)?;
+                Ok(found.map_or(Vec::new(), |(qos, retain)| actions(deed, qos, retain)))
+            }
+            _ => Err("an action is publish or {publish, [{qos, 1}]}".into()),
+        },
+        _ => Err("an action is publish, or with conditions {publish, [{qos, 1}]}".into()),
+    }
 }
 
 pub(super) fn action_name(word: &str) -> Result<&'static str, String> {
@@ -281,66 +325,45 @@ pub(super) fn actions(
     }
 }
 
-/// Names of the client in EMQX 5, theirs and ours.
-const NAMES: &[(&str, &str)] = &[
-    ("${clientid}", "${clientid}"),
-    ("${username}", "${username}"),
-    ("${cert_common_name}", "${cert_cn}"),
-];
-
-/// A level that stands for itself there; `None` where it would be a name here.
-fn literal_level(level: &str) -> Option<String> {
-    (!level.contains("${")).then(|| level.to_string())
-}
-
-/// A level with names of the client, as our rules have them; `None` where they have no such name.
-/// EMQX 4 has `%c` and `%u` as whole levels, and EMQX 5 has names in braces.
-fn pattern_level(level: &str, allows: bool, percent_names: bool) -> Option<String> {
-    match level {
-        "%c" if percent_names => return Some("${clientid}".to_string()),
-        "%u" if percent_names => return Some("${username}".to_string()),
-        // What stands for itself there may have been meant for a name.
-        "%c" | "%u" if !allows => return Some("+".to_string()),
-        _ if percent_names => {
-            return literal_level(level).filter(|own| !own.contains("%c") && !own.contains("%u"));
-        }
-        _ => {}
-    }
-    let names = |text: &str, of_pair: fn(&(&'static str, &'static str)) -> &'static str| {
-        NAMES.iter().fold(text.to_string(), |text, pair| text.replace(pair.0, of_pair(pair)))
-    };
-    literal_level(&names(level, |_| "")).map(|_| names(level, |pair| pair.1))
-}
-
 impl TopicCondition {
-    fn add(&mut self, text: &str, is_exact: bool, allows: bool, percent_names: bool) {
+    fn of_topic(topic: &str) -> TopicCondition {
+        TopicCondition { topics: vec![topic.to_string()], ..TopicCondition::default() }
+    }
+
+    fn add(&mut self, text: &str, is_exact: bool, allows: bool, language: AclLanguage) {
         let exactly = text.strip_prefix("eq ");
         match exactly {
             // EMQX 4 has `{eq, "a"}` alone, and the whole text is the topic. A denial is for both.
-            Some(own) if percent_names => {
-                self.add_filter(text, is_exact, allows, percent_names);
+            Some(own) if language == AclLanguage::Version4 => {
+                self.add_filter(text, is_exact, allows, language);
                 if !allows {
-                    self.add_filter(own, true, allows, percent_names);
+                    self.add_filter(own, true, allows, language);
                 }
             }
-            Some(own) => self.add_filter(own, true, allows, percent_names),
-            None => self.add_filter(text, is_exact, allows, percent_names),
+            Some(own) => self.add_filter(own, true, allows, language),
+            None => self.add_filter(text, is_exact, allows, language),
         }
     }
 
-    fn add_filter(&mut self, text: &str, is_exact: bool, allows: bool, percent_names: bool) {
+    fn add_filter(&mut self, text: &str, is_exact: bool, allows: bool, language: AclLanguage) {
         let mut levels: Vec<String> = Vec::new();
         let mut is_known = true;
         for level in text.split('/') {
             let own = match is_exact {
                 true => literal_level(level),
-                false => pattern_level(level, allows, percent_names),
+                false => pattern_level(level, allows, language),
             };
             is_known = own.is_some();
             levels.push(own.unwrap_or_else(|| "#".to_string()));
             if !is_known {
                 break;
             }
+        }
+        // Wildcards there match topics that begin with a dollar sign too.
+        match levels[0].as_str() {
+            "#" if !allows && !is_exact => self.is_every = true,
+            "+" if !allows && !is_exact => self.misses_dollar = Some(text.to_string()),
+            _ => {}
         }
         let own = levels.join("/");
         let fits = TopicPattern::parse(&own);
@@ -360,6 +383,27 @@ impl TopicCondition {
             }
             // It matches nothing there either.
             Err(why) => self.left_out.push(why),
+        }
+    }
+}
+
+/// A level that stands for itself there; `None` where it would be a name here.
+fn literal_level(level: &str) -> Option<String> {
+    (!level.contains("${")).then(|| level.to_string())
+}
+
+/// A level with names of the client; `None` where it has one that not every version knows, which
+/// would stand for itself there.
+fn pattern_level(level: &str, allows: bool, language: AclLanguage) -> Option<String> {
+    match (language, level) {
+        (AclLanguage::Version4, "%c") => Some("${clientid}".to_string()),
+        (AclLanguage::Version4, "%u") => Some("${username}".to_string()),
+        (AclLanguage::Version4, _) => literal_level(level),
+        // What stands for itself there may have been meant for a name.
+        (_, "%c" | "%u") if !allows => Some("+".to_string()),
+        _ => {
+            let plain = level.replace("${clientid}", "").replace("${username}", "");
+            literal_level(&plain).map(|_| level.to_string())
         }
     }
 }

@@ -224,11 +224,13 @@ fn a_key_cannot_write_options() {
 fn nobody_is_let_in_wider_than_the_server_would() {
     let source = "authentication = []\nauthorization { no_match = allow, sources = [\n\
                   {type = http, url = \"http://h/a\", method = get}\n\
-                  {type = file, rules = \"\"\"{allow, {user, \"a\"}}. {allow, all}.\"\"\"}] }";
+                  {type = file,\n\
+                  rules = \"\"\"{allow, {user, \"a\"}, all, [\"b\"]}. {allow, all}.\"\"\"}] }";
     let draft = text(source, Some("emqx")).unwrap_or_else(|wrongs| panic!("{wrongs:?}"));
     assert!(draft.rules.is_empty(), "the server is asked first there");
     let source = "authentication = []\nauthorization { no_match = allow, sources = [\n\
-                  {type = file, rules = \"\"\"{allow, {user, \"a\"}}. {allow, all}.\"\"\"}\n\
+                  {type = file,\n\
+                  rules = \"\"\"{allow, {user, \"a\"}, all, [\"b\"]}. {allow, all}.\"\"\"}\n\
                   {type = http, url = \"http://h/a\", method = get}] }";
     let draft = text(source, Some("emqx")).unwrap_or_else(|wrongs| panic!("{wrongs:?}"));
     assert_eq!(draft.rules.len(), 1, "only that of one user is left");

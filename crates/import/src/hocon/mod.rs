@@ -5,26 +5,39 @@
 //!
 //! Invariant: any text ends in a tree or in errors, after work that its length bounds.
 
+mod merge;
 mod resolve;
 
 use super::config_tree::{ConfigFields, ConfigFolder, ConfigNode, ConfigTree, SourceLocation};
+use merge::{key_twice, merge, put_field};
 use std::rc::Rc;
+
+/// Project whose reading of HOCON counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HoconDialect {
+    Standard,
+    /// NanoMQ's versions differ in which of two values of a key counts, in escapes, and in whether
+    /// the blank behind a word belongs to it. Keys are found in any case.
+    NanoMq,
+}
 
 /// The tree with all names resolved, or every error.
 pub(super) fn read(
     text: &str,
+    dialect: HoconDialect,
     file: Rc<str>,
     folder: &ConfigFolder,
 ) -> Result<ConfigNode, Vec<String>> {
     let place = SourceLocation { file: file.clone(), line: 1 };
     let mut includes = INCLUDES_MAX;
-    let fields = parse(text, file, folder, &mut includes).map_err(|why| vec![why])?;
+    let fields = parse(text, dialect, file, folder, &mut includes).map_err(|why| vec![why])?;
     resolve::resolve(ConfigNode { place, tree: ConfigTree::Object(fields) })
         .map_err(|why| vec![why])
 }
 
 fn parse(
     text: &str,
+    dialect: HoconDialect,
     file: Rc<str>,
     folder: &ConfigFolder,
     includes: &mut usize,
@@ -35,7 +48,7 @@ fn parse(
         return Ok(vec![(TERMS.to_string(), ConfigNode::text_at(&place, text))]);
     }
     let text = text.trim_start_matches('\u{feff}');
-    let mut parser = HoconParser { rest: text, line: 1, file, depth: 0, folder, includes };
+    let mut parser = HoconParser { rest: text, dialect, line: 1, file, depth: 0, folder, includes };
     parser.skip_gap();
     let has_braces = parser.rest.starts_with('{');
     if has_braces {
@@ -71,6 +84,7 @@ const INCLUDES_MAX: usize = 64;
 
 struct HoconParser<'a, 'b> {
     rest: &'a str,
+    dialect: HoconDialect,
     line: usize,
     file: Rc<str>,
     depth: usize,
@@ -96,7 +110,7 @@ impl<'a> HoconParser<'a, '_> {
 
     /// Spaces, but no ends of lines.
     fn skip_spaces(&mut self) -> bool {
-        let blank = |char: char| char.is_whitespace() && char != '\n';
+        let blank = |char: char| char.is_ascii_whitespace() && char != '\n';
         let len = self.rest.len() - self.rest.trim_start_matches(blank).len();
         self.skip(len);
         len > 0
@@ -117,7 +131,7 @@ impl<'a> HoconParser<'a, '_> {
     fn skip_gap(&mut self) {
         loop {
             let before = self.rest.len();
-            let blank = |char: char| char.is_whitespace() || char == ',';
+            let blank = |char: char| char.is_ascii_whitespace() || char == ',';
             let len = self.rest.len() - self.rest.trim_start_matches(blank).len();
             self.skip(len);
             self.skip_comment();
@@ -159,6 +173,9 @@ impl<'a> HoconParser<'a, '_> {
     fn field(&mut self, fields: &mut ConfigFields) -> Result<(), String> {
         let place = self.place();
         if let Some(included) = self.include()? {
+            included.iter().try_for_each(|(key, node)| {
+                self.check_twice(fields, std::slice::from_ref(key), node)
+            })?;
             merge(fields, included);
             return Ok(());
         }
@@ -180,14 +197,31 @@ impl<'a> HoconParser<'a, '_> {
             ConfigTree::Pieces(_) | ConfigTree::Variable { .. } | ConfigTree::Override(_) => value,
             tree => ConfigNode { place, tree },
         };
+        self.check_twice(fields, &path, &value)?;
         put_field(fields, &path, value, appends);
         Ok(())
+    }
+
+    /// Refuses a key that stands twice where versions differ in which of the two counts.
+    fn check_twice(
+        &self,
+        fields: &ConfigFields,
+        path: &[String],
+        value: &ConfigNode,
+    ) -> Result<(), String> {
+        if self.dialect == HoconDialect::Standard {
+            return Ok(());
+        }
+        match key_twice(fields, path, &value.tree) {
+            Some(key) => Err(format!("{}: {key} stands twice, leave one out", value.place)),
+            None => Ok(()),
+        }
     }
 
     /// Spaces, ends of lines and comments.
     fn gap_before_value(&mut self) {
         loop {
-            let len = self.rest.len() - self.rest.trim_start().len();
+            let len = self.rest.len() - self.rest.trim_ascii_start().len();
             self.skip(len);
             if !self.is_comment() {
                 return;
@@ -199,7 +233,7 @@ impl<'a> HoconParser<'a, '_> {
     fn include(&mut self) -> Result<Option<ConfigFields>, String> {
         let Some(after) = self.rest.strip_prefix("include") else { return Ok(None) };
         let inside = after.trim_start_matches(|char: char| {
-            char.is_whitespace() && char != '\n' || char == '(' || char.is_ascii_lowercase()
+            char.is_ascii_whitespace() && char != '\n' || char == '(' || char.is_ascii_lowercase()
         });
         if !after.starts_with([' ', '\t']) || !inside.starts_with('"') {
             return Ok(None);
@@ -218,7 +252,7 @@ impl<'a> HoconParser<'a, '_> {
             return Ok(Some(vec![(MISSING_INCLUDE.to_string(), node)]));
         }
         let (file, text) = self.folder.read(&name).map_err(wrong)?;
-        parse(&text, file, self.folder, self.includes).map(Some)
+        parse(&text, self.dialect, file, self.folder, self.includes).map(Some)
     }
 
     /// The words of a key: `a.b."c.d"`.
@@ -243,7 +277,7 @@ impl<'a> HoconParser<'a, '_> {
             }
         }
         path.push(word);
-        let path: Vec<String> = path.iter().map(|word| word.trim().to_string()).collect();
+        let path: Vec<String> = path.iter().map(|word| word.trim_ascii().to_string()).collect();
         let is_empty = path.iter().any(String::is_empty) && !was_quoted;
         if is_empty || path.len() > DEPTH_MAX {
             return Err(self.wrong("here a key has to stand, use NAME = VALUE"));
@@ -255,9 +289,13 @@ impl<'a> HoconParser<'a, '_> {
     fn value(&mut self) -> Result<ConfigNode, String> {
         let place = self.place();
         let mut pieces: Vec<ConfigNode> = Vec::new();
+        let mut is_word = false;
         loop {
             let before = self.rest;
             let spaced = self.skip_spaces();
+            if spaced && is_word && self.dialect == HoconDialect::NanoMq {
+                pieces.last_mut().into_iter().for_each(ConfigNode::make_unclear);
+            }
             let Some(char) = self.rest.chars().next() else { break };
             if "\n,}]".contains(char)
                 || char == '#'
@@ -269,7 +307,12 @@ impl<'a> HoconParser<'a, '_> {
             if spaced && !pieces.is_empty() {
                 pieces.push(ConfigNode::text_at(&place, gap));
             }
+            is_word = !"\"{[$".contains(char);
             pieces.push(self.piece(char)?);
+        }
+        let has_object = pieces.iter().any(|piece| matches!(piece.tree, ConfigTree::Object(_)));
+        if self.dialect == HoconDialect::NanoMq && has_object && pieces.len() > 1 {
+            return Err(format!("{place}: only one object can be a value, use one"));
         }
         match pieces.len() {
             0 => Err(format!("{place}: a value is missing here, use one or leave out the key")),
@@ -306,7 +349,7 @@ impl<'a> HoconParser<'a, '_> {
 
     /// Reads an unquoted word. Files of the projects contain unquoted URLs.
     fn unquoted(&mut self) -> Result<String, String> {
-        let stops = |char: char| char.is_whitespace() || "\"{}[],#".contains(char);
+        let stops = |char: char| char.is_ascii_whitespace() || "\"{}[],#".contains(char);
         let mut len = self.rest.find(stops).unwrap_or(self.rest.len());
         if let Some(named) = self.rest[..len].find("${") {
             len = named;
@@ -366,7 +409,8 @@ impl<'a> HoconParser<'a, '_> {
                     return Ok(QuotedText { text, is_unclear });
                 }
                 Some('\\') => {
-                    is_unclear |= self.rest[1..].starts_with(['u', '/']);
+                    is_unclear |= self.dialect == HoconDialect::NanoMq
+                        || self.rest[1..].starts_with(['u', '/']);
                     text.push(self.escape()?);
                 }
                 Some(char) => {
@@ -413,88 +457,6 @@ impl QuotedText {
             true => ConfigTree::UnclearText(self.text),
             false => ConfigTree::Text(self.text),
         }
-    }
-}
-
-/// Merges fields. Two objects of one name become one; otherwise the later value counts.
-fn merge(fields: &mut ConfigFields, more: ConfigFields) {
-    for (key, node) in more {
-        put_field(fields, &[key], node, false);
-    }
-}
-
-fn put_field(fields: &mut ConfigFields, path: &[String], value: ConfigNode, appends: bool) {
-    let Some((first, rest)) = path.split_first() else { return };
-    let found = fields.iter_mut().find(|(key, _)| key == first).map(|(_, node)| node);
-    if !rest.is_empty() {
-        let mut inside = ConfigFields::new();
-        put_field(&mut inside, rest, value, appends);
-        let place = inside.first().map(|(_, node)| node.place.clone());
-        let Some(place) = place else { return };
-        let node = ConfigNode { place, tree: ConfigTree::Object(inside) };
-        return match found {
-            Some(there) => merge_values(there, node),
-            None => fields.push((first.clone(), node)),
-        };
-    }
-    match found {
-        Some(there) if appends => match &mut there.tree {
-            ConfigTree::List(nodes) => nodes.push(value),
-            // What a name stands for is known at the end.
-            ConfigTree::Pieces(_) | ConfigTree::Variable { .. } | ConfigTree::Override(_) => {
-                let place = value.place.clone();
-                let more = ConfigNode { place, tree: ConfigTree::List(vec![value]) };
-                append_piece(there, more);
-            }
-            _ => *there = value,
-        },
-        Some(there) => merge_values(there, value),
-        None if appends => {
-            let place = value.place.clone();
-            fields.push((first.clone(), ConfigNode { place, tree: ConfigTree::List(vec![value]) }));
-        }
-        None => fields.push((first.clone(), value)),
-    }
-}
-
-/// A list behind what is not resolved yet.
-fn append_piece(there: &mut ConfigNode, more: ConfigNode) {
-    if let ConfigTree::Pieces(pieces) = &mut there.tree {
-        return pieces.push(more);
-    }
-    let earlier = std::mem::replace(&mut there.tree, ConfigTree::Pieces(Vec::new()));
-    let earlier = ConfigNode { place: there.place.clone(), tree: earlier };
-    there.tree = ConfigTree::Pieces(vec![earlier, more]);
-}
-
-/// The later of two on top of the earlier.
-fn merge_values(there: &mut ConfigNode, later: ConfigNode) {
-    let needs_names = |tree: &ConfigTree| {
-        use ConfigTree::{Override, Pieces, Variable};
-        matches!(tree, Variable { .. } | Pieces(_) | Override(_))
-    };
-    match (&mut there.tree, later.tree) {
-        (ConfigTree::Object(fields), ConfigTree::Object(more)) => merge(fields, more),
-        (ConfigTree::Override(values), tree)
-            if needs_names(&tree) || matches!(tree, ConfigTree::Object(_)) =>
-        {
-            values.push(ConfigNode { place: later.place, tree });
-        }
-        // The parts of a list by their numbers: what becomes of them is said at the end.
-        (earlier, tree)
-            if needs_names(&tree)
-                || matches!((&*earlier, &tree), (ConfigTree::List(_), ConfigTree::Object(_)))
-                || matches!(
-                    (&*earlier, &tree),
-                    (ConfigTree::Pieces(_) | ConfigTree::Variable { .. }, ConfigTree::Object(_))
-                ) =>
-        {
-            let earlier = std::mem::replace(earlier, ConfigTree::Override(Vec::new()));
-            let earlier = ConfigNode { place: there.place.clone(), tree: earlier };
-            let later = ConfigNode { place: later.place, tree };
-            there.tree = ConfigTree::Override(vec![earlier, later]);
-        }
-        (_, tree) => *there = ConfigNode { place: later.place, tree },
     }
 }
 

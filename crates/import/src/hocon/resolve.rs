@@ -1,7 +1,7 @@
 //! `${name}`: what stands elsewhere in the file. The environment is not looked at: it is another
 //! one than that of the original.
 
-use super::merge_values;
+use super::merge::merge_values;
 use crate::config_tree::{ConfigFields, ConfigNode, ConfigTree};
 
 /// Bound of all nodes, since a substitution may contain others: no file becomes a thousand times as

@@ -20,9 +20,13 @@ fn shown(node: &ConfigNode) -> String {
     }
 }
 
+fn read_dialect(text: &str, dialect: HoconDialect) -> Result<ConfigNode, String> {
+    let folder = ConfigFolder::of_file(Path::new("nowhere/t.conf"));
+    super::read(text, dialect, "t.conf".into(), &folder).map_err(|wrongs| wrongs.join("\n"))
+}
+
 fn read_text(text: &str) -> Result<ConfigNode, String> {
-    read(text, "t.conf".into(), &ConfigFolder::of_file(Path::new("nowhere/t.conf")))
-        .map_err(|wrongs| wrongs.join("\n"))
+    read_dialect(text, HoconDialect::Standard)
 }
 
 fn check(text: &str, expected: &str) {
@@ -115,5 +119,35 @@ fn texts_that_versions_read_differently_are_marked() {
         (r#"l = [{ b = """x\ny""" }]"#, true),
     ] {
         assert_eq!(read_text(text).unwrap().has_unclear_text(), is_unclear, "{text}");
+    }
+}
+
+#[test]
+fn what_versions_of_nanomq_read_differently_is_refused_or_marked() {
+    let read = |text: &str| read_dialect(text, HoconDialect::NanoMq);
+    for text in [
+        "a = 1\na = 2",
+        "a { b = 1 }\na.b = 2",
+        "a { b { c = 1 } }\na { b { c = 2 } }",
+        "a { b = 1 }\nA { c = 2 }",
+        "a { b = 1, B = 2 }",
+        "l = [{ \"permit\" : \"allow\", \"Permit\" : \"deny\" }]",
+        "a = [1]\na = [2]",
+    ] {
+        assert!(read(text).unwrap_err().contains("stands twice, leave one out"), "{text}");
+        assert!(read_text(text).is_ok(), "{text}");
+    }
+    assert!(read("a { b = 1 } { b = 2 }").unwrap_err().contains("only one object"));
+    check("a { b = 1 }\na { c = 2 }\na.d = 3", r#"{a={b="1" c="2" d="3"}}"#);
+    assert!(read("a { b = 1 }\na { c = 2 }\na.d = 3").is_ok());
+    for (text, is_unclear) in [
+        ("a = allow", false),
+        ("a = allow\nb = { c : deny, d : \"x\" }", false),
+        ("a = allow # why", true),
+        ("a = { c : deny , d : x }", true),
+        ("a = \"p\\\\q\"", true),
+        ("a = \"x\" # why", false),
+    ] {
+        assert_eq!(read(text).unwrap().has_unclear_text(), is_unclear, "{text}");
     }
 }

@@ -4,17 +4,17 @@ use super::super::config_tree::ConfigFolder;
 use super::*;
 use std::path::Path;
 
-fn read_version(text: &str, percent_names: bool) -> ConfigDraft {
+fn read_version(text: &str, language: AclLanguage) -> ConfigDraft {
     let mut draft =
         ConfigDraft::new(godwit::option_catalog(), ConfigFolder::of_file(Path::new("nowhere/x")));
-    draft.percent_names = percent_names;
+    draft.acl_language = language;
     let place = SourceLocation { file: "acl.conf".into(), line: 1 };
     read_terms(&mut draft, &ConfigNode::text_at(&place, text));
     draft
 }
 
 fn read(text: &str) -> (Vec<String>, Vec<String>, Vec<String>) {
-    let draft = read_version(text, false);
+    let draft = read_version(text, AclLanguage::Version5);
     let rules = draft.rules.iter().map(|rule| {
         let mut text = String::new();
         rule.write(&mut text);
@@ -29,9 +29,9 @@ fn terms_become_rules() {
     let (rules, missing, wrongs) = read(
         "%% who looks\n{allow, {username, {re, \"^dashboard$\"}}, subscribe, [\"$SYS/#\"]}.\n\
          {allow, {ipaddr, \"127.0.0.1\"}, all, [\"$SYS/#\", \"a/${clientid}\"]}.\n\
-         {deny, {'and', [{user, \"a\"}, {client, \"b\"}]}, pubsub, [{eq, \"x/y\"}]}.\n\
+         {deny, {'and', [{user, \"a\"}, {client, \"b\"}]}, all, [{eq, \"x/y\"}]}.\n\
          {deny, all, subscribe, [\"$SYS/#\", {eq, \"#\"}, \"eq +/#\"]}.\n\
-         {allow, {'or', [{user, \"a\"}, {clientid, [\"b\", \"c\"]}]}, publish, \"t\"}.\n\
+         {allow, {'or', [{user, \"a\"}, {clientid, \"b\"}]}, publish, [\"t\"]}.\n\
          {allow, all, {all, [{qos, [0, 1]}, {retain, false}]}, [\"r\"]}.\n\
          {allow, all, publish, []}.\n\
          {allow, all}.\n{deny, all}.",
@@ -44,7 +44,7 @@ fn terms_become_rules() {
             "deny = \"all\" user = [\"a\"] client_id = [\"b\"] filter = [\"x/y\"]",
             "deny = \"subscribe\" topic = [\"$SYS/#\"] filter = [\"#\", \"+/#\"]",
             "allow = \"publish\" user = [\"a\"] topic = [\"t\"]",
-            "allow = \"publish\" client_id = [\"b\", \"c\"] topic = [\"t\"]",
+            "allow = \"publish\" client_id = [\"b\"] topic = [\"t\"]",
             "allow = \"publish\" topic = [\"r\"] qos = [0, 1] retain = false",
             "allow = \"subscribe\" topic = [\"r\"] qos = [0, 1]",
             "allow = \"all\" topic = [\"#\"]",
@@ -64,13 +64,17 @@ fn what_has_no_equal_allows_nothing_and_keeps_its_denial() {
             "denied to more clients",
         ),
         ("{allow, {client_attr, \"g\", \"x\"}, all, [\"a\"]}.", None, "nobody is allowed"),
-        ("{allow, {user, {re, \"^a.*z$\"}}}.", None, "names by the expression"),
+        ("{allow, {user, {re, \"^a.*z$\"}}, all, [\"#\"]}.", None, "names by the expression"),
         (
-            "{deny, {user, {re, \"^a.*z$\"}}}.",
+            "{deny, {user, {re, \"^a.*z$\"}}, all, [\"#\"]}.",
             Some("deny = \"all\" user = [\"a*\"]"),
             "denied to more clients",
         ),
-        ("{deny, {user, {re, \"a\"}}}.", Some("deny = \"all\""), "denied to more clients"),
+        (
+            "{deny, {user, {re, \"a\"}}, all, [\"#\"]}.",
+            Some("deny = \"all\""),
+            "denied to more clients",
+        ),
         ("{allow, all, all, [\"a/${client_attrs.g}/b\"]}.", None, "nobody is allowed it"),
         (
             "{deny, all, all, [\"a/${client_attrs.g}/b\"]}.",
@@ -93,35 +97,40 @@ fn what_has_no_equal_allows_nothing_and_keeps_its_denial() {
 /// EMQX 5 reads `%c` as two characters; EMQX 4 reads it as the client id.
 #[test]
 fn percent_names_count_where_the_project_has_them() {
-    let rules = |percent_names: bool| {
-        let text = "{allow, all, all, [\"a/%c\"]}.\n{deny, all, all, [\"b/%u\", \"c/x%c\"]}.";
-        let draft = read_version(text, percent_names);
+    let rules = |language| {
+        let both = if language == AclLanguage::Version4 { "pubsub" } else { "all" };
+        let text = format!(
+            "{{allow, all, {both}, [\"a/%c\"]}}.\n{{deny, all, {both}, [\"b/%u\", \"c/x%c\"]}}."
+        );
+        let draft = read_version(&text, language);
         draft.rules.iter().map(|rule| rule.topics.join(" ")).collect::<Vec<_>>()
     };
-    assert_eq!(rules(false), ["a/%c", "b/+ c/x%c"]);
-    assert_eq!(rules(true), ["a/${clientid}", "b/${username} c/#"]);
+    assert_eq!(rules(AclLanguage::Version5), ["a/%c", "b/+ c/x%c"]);
+    assert_eq!(rules(AclLanguage::Version4), ["a/${clientid}", "b/${username} c/x%c"]);
 }
 
 /// Names of the client count in patterns, and only those that each version has.
 #[test]
 fn names_of_the_client_are_those_of_each_version() {
-    for (percent_names, topic, own) in [
-        (false, "\"a/${clientid}/${username}x\"", "topic a/${clientid}/${username}x"),
-        (false, "\"a/${cert_common_name}\"", "topic a/${cert_cn}"),
-        (false, "\"a/${cn}\"", ""),
-        (false, "\"a/${cert_cn}\"", ""),
-        (false, "{eq, \"a/${username}\"}", ""),
-        (false, "\"eq a/${username}\"", ""),
-        (false, "{eq, \"a/+\"}", "filter a/+"),
-        (true, "\"a/%u\"", "topic a/${username}"),
-        (true, "\"a/${clientid}\"", ""),
-        (true, "{eq, \"a/%c\"}", "filter a/%c"),
-        (true, "{eq, \"a/${clientid}\"}", ""),
-        (true, "\"a/x%u\"", ""),
+    use AclLanguage::{Version4, Version5};
+    for (language, topic, own) in [
+        (Version5, "\"a/${clientid}/${username}x\"", "topic a/${clientid}/${username}x"),
+        (Version5, "\"a/${cert_common_name}\"", ""),
+        (Version5, "\"a/${cn}\"", ""),
+        (Version5, "\"a/${cert_cn}\"", ""),
+        (Version5, "{eq, \"a/${username}\"}", ""),
+        (Version5, "\"eq a/${username}\"", ""),
+        (Version5, "{eq, \"a/+\"}", "filter a/+"),
+        (Version4, "\"a/%u\"", "topic a/${username}"),
+        (Version4, "\"a/${clientid}\"", ""),
+        (Version4, "{eq, \"a/%c\"}", "filter a/%c"),
+        (Version4, "{eq, \"a/${clientid}\"}", ""),
+        (Version4, "\"a/x%u\"", "topic a/x%u"),
     ] {
         let shown = |word: &str| {
-            let text = format!("{{{word}, all, all, [{topic}]}}.");
-            let draft = read_version(&text, percent_names);
+            let both = if language == Version4 { "pubsub" } else { "all" };
+            let text = format!("{{{word}, all, {both}, [{topic}]}}.");
+            let draft = read_version(&text, language);
             assert!(draft.wrongs.is_empty(), "{:?}", draft.wrongs);
             let list = |kind: &str, names: &[String]| match names {
                 [] => String::new(),
@@ -140,7 +149,7 @@ fn names_of_the_client_are_those_of_each_version() {
 /// Two spellings of a network are no reason to deny nobody.
 #[test]
 fn addresses_with_a_second_condition_deny_more() {
-    let deny = |who: &str| read(&format!("{{deny, {{{who}}}}}.")).0.concat();
+    let deny = |who: &str| read(&format!("{{deny, {{{who}}}, all, [\"#\"]}}.")).0.concat();
     let both = "'and', [{ipaddr, \"10.0.0.1\"}, {ipaddr, \"10.0.0.1/32\"}]";
     assert!(deny(both).contains("address = [\"10.0.0.1\"]"), "{}", deny(both));
     let both = "'and', [{ipaddr, \"::1\"}, {ipaddrs, [\"0:0::1\", \"10.0.0.1\"]}]";
@@ -155,7 +164,7 @@ fn addresses_with_a_second_condition_deny_more() {
 #[test]
 fn a_text_with_a_prefix_is_a_topic_of_emqx_4() {
     let text = "{deny, all, pubsub, [\"eq a/+\"]}.\n{allow, all, pubsub, [\"eq a/+\"]}.";
-    let draft = read_version(text, true);
+    let draft = read_version(text, AclLanguage::Version4);
     let rules = draft.rules.iter().map(|rule| (rule.topics.join(" "), rule.filters.join(" ")));
     let both = ("eq a/+".to_string(), "a/+".to_string());
     assert_eq!(rules.collect::<Vec<_>>(), [both.clone(), (both.0, String::new())]);
@@ -165,10 +174,10 @@ fn a_text_with_a_prefix_is_a_topic_of_emqx_4() {
 fn broken_terms_have_their_line() {
     for (text, why) in [
         ("{allow, all}", "acl.conf:1: a rule ends with a point"),
-        ("\n{allow, all, fly}.", "acl.conf:2: a rule: no such deed"),
+        ("\n{allow, all, fly, []}.", "acl.conf:2: a rule: no such deed"),
         ("{allow, all", "acl.conf:1: use a comma, or }"),
-        ("{maybe, all}.", "acl.conf:1: a rule: a rule begins with allow or deny"),
-        ("{allow, {ipaddr, \"x\"}}.", "acl.conf:1: a rule: no address"),
+        ("{permit, all}.", "acl.conf:1: a rule: a rule begins with allow or deny"),
+        ("{allow, {ipaddr, \"x\"}, all, [\"a\"]}.", "acl.conf:1: a rule: no address"),
         ("{allow, all, {publish, [{qos, 3}]}, [\"a\"]}.", "acl.conf:1: a rule: conditions are"),
     ] {
         let wrongs = read(text).2;
@@ -213,7 +222,58 @@ fn escapes_are_those_of_erlang() {
 
 #[test]
 fn a_rule_that_is_not_utf_8_is_an_error() {
-    let wrongs = read("% J\u{fffd}rg\n{deny, all, all, [\"j\u{fffd}rg/#\"]}.").2;
-    assert!(wrongs[0].contains(":2: a rule with characters that are not UTF-8"), "{wrongs:?}");
-    assert!(read("% J\u{fffd}rg\n{deny, all}.").2.is_empty());
+    for text in ["{deny, all}.\n{deny, all, all, [\"j\u{fffd}rg/#\"]}.", "{deny, all}.\n% \u{fffd}"]
+    {
+        let wrongs = read(text).2;
+        assert!(wrongs[0].contains(":2: not UTF-8 text"), "{wrongs:?}");
+    }
+}
+
+/// Wildcards of the original match topics that begin with a dollar sign too.
+#[test]
+fn a_denial_covers_topics_with_a_dollar_sign() {
+    for language in [AclLanguage::Version4, AclLanguage::Version5] {
+        let read = |topic: &str| {
+            let draft = read_version(&format!("{{deny, all, publish, [{topic}]}}."), language);
+            assert!(draft.wrongs.is_empty(), "{:?}", draft.wrongs);
+            (draft.rules[0].topics.join(" "), draft.demands.unresolved.len())
+        };
+        assert_eq!(read("\"a\", \"#\""), (String::new(), 0));
+        assert_eq!(read("\"+/y\""), ("+/y".to_string(), 1));
+        assert_eq!(read("\"a/#\", \"b/+\""), ("a/# b/+".to_string(), 0));
+    }
+}
+
+/// The original has no rules in force where one of them has another form.
+#[test]
+fn forms_are_those_of_each_version() {
+    use AclLanguage::{Version4, Version5};
+    for (language, rule, why) in [
+        (Version4, "{allow, {client, all}, pubsub, [\"a\"]}.", ""),
+        (Version4, "{allow, {'or', [{user, \"a\"}, {ipaddrs, [\"::1\"]}]}, publish, [\"a\"]}.", ""),
+        (Version4, "{allow, all, all, [\"a\"]}.", "use publish, subscribe or pubsub"),
+        (Version4, "{allow, {clientid, \"x\"}, publish, [\"a\"]}.", "no such condition"),
+        (Version4, "{allow, {user, {re, \"x\"}}, publish, [\"a\"]}.", "no such condition"),
+        (Version4, "{allow, all, {publish, [{qos, 1}]}, [\"a\"]}.", "an action is publish"),
+        (Version4, "{allow, all, publish, [\"\u{e9}\"]}.", "beyond ASCII"),
+        (Version4, "{allow, all, publish, [<<\"\u{e9}\">>]}.", "/utf8"),
+        (Version5, "{allow, all, publish, [<<\"\u{e9}\"/utf8>>]}.", ""),
+        (Version5, "{allow, all, pubsub, [\"a\"]}.", "use --from emqx4"),
+        (Version5, "{allow, {client, \"x\"}}.", "a rule is {allow, all}"),
+        (Version5, "{allow, all, publish}.", "a rule is {allow, all}"),
+        (Version5, "{allow, all, publish, \"a\"}.", "topics stand in [brackets]"),
+        (Version5, "{allow, {or, [{user, \"a\"}]}, publish, [\"a\"]}.", "use 'or'"),
+        (Version5, "{allow, all}.{deny, all}.", "a blank or a new line"),
+        (Version5, "{allow, all}.% all of them", ""),
+        (Version5, "{allow, all}.\n\u{3000}", "no value begins so"),
+    ] {
+        let draft = read_version(rule, language);
+        match why {
+            "" => assert!(draft.wrongs.is_empty() && draft.missing.is_empty(), "{rule}"),
+            why => assert!(draft.wrongs.join(" ").contains(why), "{rule}: {:?}", draft.wrongs),
+        }
+    }
+    // One client whose id is "bc".
+    let draft = read_version("{allow, {clientid, [\"b\", \"c\"]}, all, [\"t\"]}.", Version5);
+    assert_eq!((draft.rules.len(), draft.missing.len()), (0, 1));
 }

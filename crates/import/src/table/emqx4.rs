@@ -267,6 +267,11 @@ pub(crate) const ROWS: &[ImportRow] = &[
         shipped::loaded_file,
     ),
     unsupported_row("modules.**", "modules are switched on elsewhere"),
+    restriction_row(
+        "module.rewrite.**",
+        "topics are rewritten there, by which clients may be kept apart: write each as a \
+         [[rewrite]] (docs/topics.md)",
+    ),
     unsupported_row(
         "module.**",
         "[[auto_subscribe]], [[rewrite]] and [[preset]] do what modules do there",
@@ -422,7 +427,7 @@ fn plugin(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String
 pub(crate) fn imply(draft: &mut ConfigDraft) {
     auth_databases::finish_databases(draft);
     draft.imply_once("allow_anonymous", "false", "what it is there without a word");
-    emqx_listeners::add_usual_header(draft);
+    emqx_listeners::add_usual_web(draft);
     if !draft.hit.contains("acl_file") {
         let elsewhere = "others may have been in force";
         shipped::take_rules(draft, shipped::RULES_4, "acl_file", elsewhere);

@@ -19,6 +19,7 @@ use super::{
 
 /// A listener without a name gets one, so that one row is about both.
 pub(crate) fn arrange(mut root: ConfigNode, draft: &mut ConfigDraft) -> ConfigNode {
+    lower_keys(&mut root);
     let ConfigTree::Object(fields) = &mut root.tree else { return root };
     if let Some((_, auth)) = fields.iter_mut().find(|(key, _)| key == "auth") {
         drop_disabled(auth, "auth", draft);
@@ -44,6 +45,29 @@ pub(crate) fn arrange(mut root: ConfigNode, draft: &mut ConfigDraft) -> ConfigNo
         *fields = named;
     }
     root
+}
+
+/// Writes known keys in lower case: NanoMQ finds them in any.
+pub(crate) fn lower_keys(node: &mut ConfigNode) {
+    const OF_RULES: &[&str] =
+        &["action", "and", "clientid", "ipaddr", "ipaddrs", "or", "permit", "topic", "topics"];
+    match &mut node.tree {
+        ConfigTree::Object(fields) => {
+            for (key, node) in fields {
+                let lower = key.to_ascii_lowercase();
+                let mut words = ROWS.iter().flat_map(|row| row.key.split('.'));
+                if OF_RULES.contains(&lower.as_str()) || words.any(|word| word == lower) {
+                    *key = lower;
+                }
+                // Names of users are taken as they are.
+                if key != "password" {
+                    lower_keys(node);
+                }
+            }
+        }
+        ConfigTree::List(nodes) => nodes.iter_mut().for_each(lower_keys),
+        _ => {}
+    }
 }
 
 /// Parts of `auth` that a key of theirs switches off: older versions of NanoMQ do that, and later
@@ -175,7 +199,7 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "auth.cache.ttl",
         "of servers' answers acl.http_cache_s says how long they are kept",
     ),
-    custom_row("auth.password.*", "a line of `auth.users`, hashed", plain_user),
+    custom_row("auth.password.*", "a line of `auth.users`, hashed", user),
     custom_row("terms", "rules of `acl.file`", super::super::emqx::read_terms),
     custom_row("auth.acl.terms", "rules of `acl.file`", |draft, entry| {
         rules::read_terms(draft, entry.node);
@@ -431,6 +455,20 @@ pub(super) fn deny_action(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> R
         ),
         _ => return Err("use ignore or disconnect".to_string()),
     }
+    Ok(())
+}
+
+/// A user, unless some version of NanoMQ has no such user or another password for it.
+fn user(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    let why = if entry.text().is_ok_and(nanomq_rules::is_bare_word) {
+        "a number or a truth value is no password there"
+    } else if entry.first_wildcard().contains('.') {
+        "some versions split a name at its points"
+    } else {
+        return plain_user(draft, entry);
+    };
+    draft.report_unsupported(entry, format!("{why}: add the user with godwit passwd FILE USER"));
+    draft.lost.push("auth.password");
     Ok(())
 }
 

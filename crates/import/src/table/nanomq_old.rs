@@ -5,8 +5,8 @@ use super::super::auth_databases::{
 };
 use super::super::bridge;
 use super::super::config_tree::ConfigEntry;
-use super::super::draft::ConfigDraft;
-use super::super::hocon;
+use super::super::draft::{ConfigDraft, DraftUser};
+use super::super::hocon::{self, HoconDialect};
 use super::super::listener;
 use super::super::nanomq_rules;
 use super::super::row::{
@@ -53,7 +53,7 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "sqlite.**",
         "sessions and queues are on the disk as they come; store.* and queue.* bound them",
     ),
-    custom_row("tls.enable", "a listener that is off is left out", listener::read_enabled),
+    custom_row("tls.enable", "a listener that is off is left out", tls_enable),
     custom_row("tls.url", "`[[listener]]`, its `url`", listener::read_bind),
     unsupported_row("tls.key_password", "keys are files without a password"),
     listener_row("tls.keyfile", "tls.key", read_single),
@@ -254,22 +254,41 @@ fn acl_enable(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), St
     Ok(())
 }
 
+/// Other words for true are none there.
+fn tls_enable(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    match entry.text()?.to_ascii_lowercase().as_str() {
+        "true" => {}
+        "false" => draft.listener_of_entry(entry).is_off = true,
+        _ => return Err("no truth value there, use true or false".to_string()),
+    }
+    Ok(())
+}
+
 /// A rule as an object of JSON.
 fn rule(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let (place, text) = (&entry.node.place, entry.text()?);
-    // NanoMQ takes the first of two, and the reader here the last.
-    let is_twice = |key: &&str| text.matches(key).count() > 1;
-    if let Some(key) = ["\"permit\"", "\"action\"", "\"topics\""].into_iter().find(is_twice) {
-        return Err(format!("{key} stands in it twice, leave one out"));
-    }
-    let parsed = hocon::read(&format!("rule = {text}"), place.file.clone(), &draft.folder);
-    let parsed = parsed.map_err(|_| {
-        "no object of JSON, use {\"permit\": \"allow\", \"action\": \"publish\"}".to_string()
+    let dialect = HoconDialect::NanoMq;
+    let parsed = hocon::read(&format!("rule = {text}"), dialect, place.file.clone(), &draft.folder);
+    let parsed = parsed.map_err(|wrongs| {
+        let why =
+            wrongs.first().and_then(|wrong| wrong.split_once(": ")).map_or("", |(_, why)| why);
+        let right = "use {\"permit\": \"allow\", \"action\": \"publish\"}";
+        format!("no object of JSON ({why}), {right}")
     })?;
     let mut node = parsed.field("rule").cloned().ok_or("the rule is empty")?;
     node.place = place.clone();
-    if node.field_text("permit") == Some("allow") && !nanomq_rules::is_json(text) {
-        let why = "NanoMQ ignores a rule that is not JSON: nobody is allowed anything by it";
+    let rest = nanomq_rules::after_json(text);
+    if rest.is_some_and(|rest| !rest.trim().is_empty()) {
+        return Err("NanoMQ reads nothing behind the first object, leave it out".to_string());
+    }
+    super::nanomq::lower_keys(&mut node);
+    if node.has_unclear_text() {
+        return Err("versions read its escapes in different ways, use none".to_string());
+    }
+    let is_numbered = entry.first_wildcard().parse::<u32>().is_ok();
+    if node.field_text("permit") == Some("allow") && (rest.is_none() || !is_numbered) {
+        let why = "NanoMQ ignores a rule without a number right before its equal sign, or that is \
+                   not JSON: nobody is allowed anything by it";
         draft.report_unsupported(entry, why);
         return Ok(());
     }
@@ -317,5 +336,23 @@ pub(crate) fn imply(draft: &mut ConfigDraft) {
         draft.rules.clear();
         draft.no_match = None;
     }
+    if !draft.hit.contains("tls.enable") {
+        let of_tls = draft.listeners.iter_mut().filter(|one| one.id == "tls");
+        of_tls.for_each(|listener| listener.is_off = true);
+    }
+    drop_unnumbered_users(draft);
     super::nanomq::imply(draft);
+}
+
+/// NanoMQ looks for user 1, then behind it for user 2, and so on to the first that is not there.
+fn drop_unnumbered_users(draft: &mut ConfigDraft) {
+    let in_order = |(number, user): (u32, &DraftUser)| user.at == number.to_string();
+    let count = (1..).zip(&draft.users).take_while(|pair| in_order(*pair)).count();
+    for user in draft.users.drain(count..) {
+        draft.notes.push(format!(
+            "auth.{}: NanoMQ finds users numbered 1, 2, 3 in this order alone: it comes in by no \
+             password there, and not here",
+            user.at
+        ));
+    }
 }
