@@ -253,9 +253,42 @@ impl Display for QuotedBytes<'_> {
 
 const REPEATS_MIN: usize = 40;
 
+/// The first 256 bytes of a topic or another text of a peer, for a log or error that escapes the
+/// characters which are not printable. Bytes that are not UTF-8 are written as `\xff`, and `...`
+/// stands for the rest.
+pub struct TextExcerpt<'a>(pub &'a [u8]);
+
+impl Display for TextExcerpt<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let TextExcerpt(bytes) = *self;
+        let is_inside = |at: usize| bytes.get(at).is_some_and(|byte| byte & 0xC0 == 0x80);
+        // The last character is left out rather than cut.
+        let end = (EXCERPT_BYTES_MAX - 3..=EXCERPT_BYTES_MAX).rev().find(|at| !is_inside(*at));
+        let end = end.unwrap_or(EXCERPT_BYTES_MAX).min(bytes.len());
+        for chunk in bytes[..end].utf8_chunks() {
+            f.write_str(chunk.valid())?;
+            chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
+        }
+        if end < bytes.len() { f.write_str("...") } else { Ok(()) }
+    }
+}
+
+const EXCERPT_BYTES_MAX: usize = 256;
+
 #[cfg(test)]
 mod tests {
     use crate::*;
+
+    #[test]
+    fn an_excerpt_is_cut_between_characters_and_shows_bytes_that_are_not_text() {
+        let excerpt = |bytes: &[u8]| TextExcerpt(bytes).to_string();
+        assert_eq!(excerpt(b""), "");
+        assert_eq!(excerpt(b"a/\xff\xe4b"), r"a/\xff\xe4b");
+        assert_eq!(excerpt(&[b'a'; 256]), "a".repeat(256));
+        let long = format!("a{}", "\u{1F980}".repeat(64));
+        assert_eq!(excerpt(long.as_bytes()), format!("a{}...", "\u{1F980}".repeat(63)));
+        assert_eq!(excerpt(&[0x80; 300]), format!("{}...", r"\x80".repeat(256)));
+    }
 
     fn line(bytes: &[u8]) -> String {
         let frame = split_frame(bytes, u32::MAX).unwrap().unwrap();

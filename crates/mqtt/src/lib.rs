@@ -19,6 +19,7 @@ pub mod violation;
 mod decode;
 mod display;
 
+pub use display::TextExcerpt;
 pub use encode::{PINGREQ, PINGRESP, encode_remaining_len, varint_len};
 pub use filters::{FilterListBuf, SubscriptionListBuf};
 pub use frame::{PacketFrame, expected_len, split_frame};

@@ -2,7 +2,7 @@
 //!
 //! Matching here is naive and right. The broker's index must agree with it.
 
-use crate::text::contains_any;
+use crate::text::{check_text, contains_any};
 use crate::violation::Violation;
 
 /// A topic name is not empty and has no wildcard and no U+0000.
@@ -16,29 +16,74 @@ pub fn check_topic(topic: &str) -> Result<(), Violation> {
     Err(Violation::TopicNameInvalid)
 }
 
+/// Returns what is wrong with bytes that are not a topic name, to be read behind the topic.
+pub fn topic_error(bytes: &[u8]) -> Option<&'static str> {
+    match check_text(bytes) {
+        Err(Violation::MalformedNul) => Some("has a NUL character, which no topic may have"),
+        Err(_) => Some("is not UTF-8"),
+        Ok("") => Some("is empty, and a topic has at least one character"),
+        Ok(topic) if topic.len() > TOPIC_BYTES_MAX => Some("is longer than 65,535 bytes"),
+        Ok(topic) => check_topic(topic)
+            .is_err()
+            .then_some("has a wildcard (+ or #), which only a filter may have"),
+    }
+}
+
 /// A topic filter is not empty, has no U+0000, `+` only as a whole level and `#` only as the last.
 pub fn check_filter(filter: &str) -> Result<(), Violation> {
+    match unshared_filter_error(filter) {
+        None => Ok(()),
+        Some(_) => Err(Violation::TopicFilterInvalid),
+    }
+}
+
+/// Returns what is wrong with a text that is not a topic filter, shared or not, to be read behind
+/// the filter.
+pub fn filter_error(filter: &str) -> Option<&'static str> {
+    let shared = filter.strip_prefix("$share/");
+    match shared.and_then(|shared| shared.split_once('/')) {
+        Some((_, plain)) if SharedFilter::parse(filter).is_err() => {
+            Some(unshared_filter_error(plain).unwrap_or(SHARED_FILTER_FORM))
+        }
+        Some(_) => None,
+        None if shared.is_some() => Some(SHARED_FILTER_FORM),
+        None => unshared_filter_error(filter),
+    }
+}
+
+const SHARED_FILTER_FORM: &str =
+    "is not $share/GROUP/FILTER with a group that is not empty and has no + or #";
+
+fn unshared_filter_error(filter: &str) -> Option<&'static str> {
     // [MQTT-4.7.3-1] [MQTT-4.7.3-2] [MQTT-4.7.3-3]
-    let fits = !filter.is_empty() && filter.len() <= TOPIC_BYTES_MAX;
-    if !fits || contains_any(filter.as_bytes(), [0]) {
-        return Err(Violation::TopicFilterInvalid);
+    if filter.is_empty() {
+        return Some("is empty, and a filter has at least one character");
+    }
+    if filter.len() > TOPIC_BYTES_MAX {
+        return Some("is longer than 65,535 bytes");
+    }
+    if contains_any(filter.as_bytes(), [0]) {
+        return Some("has a NUL character, which no filter may have");
     }
     if !contains_any(filter.as_bytes(), [b'+', b'#']) {
-        return Ok(());
+        return None;
     }
     let mut rest = levels(filter);
     while let Some(level) = rest.next() {
-        let is_last = rest.clone().next().is_none();
-        let right = match level {
-            "#" => is_last, // [MQTT-4.7.1-1]
-            "+" => true,
-            _ => !contains_any(level.as_bytes(), [b'+', b'#']), // [MQTT-4.7.1-2]
-        };
-        if !right {
-            return Err(Violation::TopicFilterInvalid);
+        match level {
+            // [MQTT-4.7.1-1]
+            "#" if rest.clone().next().is_some() => {
+                return Some("has a # that is not the last level");
+            }
+            "#" | "+" => {}
+            // [MQTT-4.7.1-2]
+            _ if contains_any(level.as_bytes(), [b'+', b'#']) => {
+                return Some("has a wildcard (+ or #) that is not a level of its own");
+            }
+            _ => {}
         }
     }
-    Ok(())
+    None
 }
 
 /// A shared subscription: `$share/{group}/{filter}`.
@@ -128,6 +173,42 @@ mod tests {
         let longer = "a".repeat(65_536);
         assert_eq!(check_topic(&longer), Err(Violation::TopicNameInvalid));
         assert_eq!(check_filter(&longer), Err(Violation::TopicFilterInvalid));
+    }
+
+    #[test]
+    fn an_error_names_the_rule_that_a_topic_or_filter_breaks() {
+        for (topic, told) in [
+            (&b"a"[..], None),
+            (b"", Some("is empty")),
+            (b"a/+", Some("has a wildcard (+ or #), which only")),
+            (b"a\0", Some("has a NUL character")),
+            (b"\xff", Some("is not UTF-8")),
+        ] {
+            assert!(begins_with(topic_error(topic), told), "{topic:?}");
+        }
+        for (filter, told) in [
+            ("a/+/#", None),
+            ("$share/g/a/#", None),
+            ("$shared", None),
+            ("", Some("is empty")),
+            ("a\0", Some("has a NUL character")),
+            ("a/#/b", Some("has a # that is not the last level")),
+            ("a/b+", Some("has a wildcard (+ or #) that is not a level")),
+            ("$share/g/a+", Some("has a wildcard (+ or #) that is not a level")),
+            ("$share/g/", Some("is empty")),
+            ("$share/g", Some("is not $share/GROUP/FILTER")),
+            ("$share//a", Some("is not $share/GROUP/FILTER")),
+            ("$share/+/a", Some("is not $share/GROUP/FILTER")),
+        ] {
+            assert!(begins_with(filter_error(filter), told), "{filter}");
+        }
+    }
+
+    fn begins_with(error: Option<&str>, told: Option<&str>) -> bool {
+        match (error, told) {
+            (Some(error), Some(told)) => error.starts_with(told),
+            (error, told) => error == told,
+        }
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! Topics of messages that wait for an answer, so that a refusal in the log names its message. An
 //! acknowledgement has the packet id alone.
 
-use super::inward::printable;
-use mqtt::{PacketId, Property, PublishAck};
+use mqtt::{PacketId, Property, PublishAck, TextExcerpt};
 use std::collections::HashMap;
 
 /// Topics of one direction by packet id. There are no more than the receiver allows in flight.
@@ -23,11 +22,11 @@ impl InflightTopics {
             return None;
         }
         let said = ack.properties.iter().find_map(|property| match property {
-            Property::ReasonString(said) => Some(format!(": {}", printable(said.as_bytes()))),
+            Property::ReasonString(said) => Some(format!(": {}", TextExcerpt(said.as_bytes()))),
             _ => None,
         });
         // A message of a connection before this one has no topic here.
-        let topic = topic.map(|topic| format!("{}: ", printable(topic.as_bytes())));
+        let topic = topic.map(|topic| format!("{}: ", TextExcerpt(topic.as_bytes())));
         let [topic, said] = [topic, said].map(Option::unwrap_or_default);
         Some(format!("{topic}{}{said}", ack.reason.name()))
     }

@@ -11,7 +11,7 @@ use crate::metrics::LinkDropReason;
 use mqtt::topic::check_topic;
 use mqtt::{
     Packet, PacketFrame, PacketId, PacketType, Property, ProtocolVersion, Publish, PublishAck,
-    PublishOutline, QoS, ReasonCode, Violation,
+    PublishOutline, QoS, ReasonCode, TextExcerpt, Violation,
 };
 
 impl Relay {
@@ -132,14 +132,15 @@ impl Relay {
         let topic = mqtt::text::check_text(outline.topic).ok().filter(|name| is_topic(name));
         let alias = outline.topic_alias().filter(|_| self.remote_limits.version.is_v5());
         if let Some(alias) = alias.filter(|alias| is_alias(*alias) && !outline.topic.is_empty()) {
-            let named = topic.map(str::to_string).ok_or_else(|| printable(outline.topic));
+            let named =
+                topic.map(str::to_string).ok_or_else(|| TextExcerpt(outline.topic).to_string());
             self.aliases_in.insert(alias, named);
         }
         let known = alias.filter(|_| outline.topic.is_empty());
         let known = known.and_then(|alias| self.aliases_in.get(&alias));
         let name = match known {
             Some(Ok(topic) | Err(topic)) => topic.clone(),
-            None => printable(outline.topic),
+            None => TextExcerpt(outline.topic).to_string(),
         };
         self.count_invalid(&name, violation.description());
         self.acknowledge_dropped(outline.qos, outline.packet_id);
@@ -208,19 +209,3 @@ fn is_topic(name: &str) -> bool {
 fn is_alias(alias: u16) -> bool {
     (1..=ALIASES_IN_MAX).contains(&alias)
 }
-
-/// Bytes that should have been a topic name, for the log, which escapes what is not printable:
-/// those that are not UTF-8 as `\xff`, and not more of it than a line has room for.
-pub(super) fn printable(topic: &[u8]) -> String {
-    let mut name = String::new();
-    for chunk in topic[..topic.len().min(PRINTED_BYTES_MAX)].utf8_chunks() {
-        name.push_str(chunk.valid());
-        name.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
-    }
-    if topic.len() > PRINTED_BYTES_MAX {
-        name.push_str("...");
-    }
-    name
-}
-
-const PRINTED_BYTES_MAX: usize = 256;
