@@ -7,9 +7,9 @@ use crate::limits::CONNECT_BYTES_MAX;
 use crate::outbox::Outbox;
 use crate::peer::PeerAddress;
 use crate::shard::Shard;
-use mqtt::text::PacketReader;
-use mqtt::topic::check_filter;
-use mqtt::{PacketFrame, PacketType, ProtocolVersion, SharedFilter, Violation};
+use mqtt::text::{PacketReader, check_text};
+use mqtt::topic::{filter_error, topic_error};
+use mqtt::{PacketFrame, PacketType, ProtocolVersion, TextExcerpt, Violation};
 
 /// With which TLS begins. As MQTT it would be a CONNECT with reserved flags.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -49,31 +49,71 @@ const LEVELS: &str = "3 (MQTT 3.1, named MQIsdp), 4 (3.1.1) and 5 (5.0) are acce
 /// Describes the protocol name and level of a CONNECT that has an unknown one.
 fn describe_protocol(body: &[u8]) -> Option<String> {
     let mut reader = PacketReader::new(body);
-    let name = printable(reader.binary().ok()?);
+    let name = quoted(reader.binary().ok()?);
     let level = reader.u8().ok()?;
     Some(format!("asked for protocol {name} with level {level}: {LEVELS}"))
 }
 
-/// Describes a PUBLISH whose topic has a wildcard, the only error of a topic that is text.
-fn describe_topic(body: &[u8]) -> Option<String> {
-    let topic = printable(PacketReader::new(body).binary().ok()?);
-    let said = Violation::TopicNameInvalid.description();
-    Some(format!("{said}: {topic} has a wildcard (+ or #), which only a filter may have"))
+/// Describes a topic that breaks the protocol, of a PUBLISH or of a will.
+fn describe_topic(field: &str, topic: &[u8], violation: Violation) -> Option<String> {
+    let why = topic_error(topic)?;
+    Some(format!("{}: {field} {} {why}", violation.description(), quoted(topic)))
 }
+
+/// The topic of a PUBLISH.
+fn publish_topic(body: &[u8]) -> Option<&[u8]> {
+    PacketReader::new(body).binary().ok()
+}
+
+/// The topic of a CONNECT's will, where everything before the topic is readable and there is one.
+fn will_topic(body: &[u8]) -> Option<&[u8]> {
+    let mut reader = PacketReader::new(body);
+    reader.binary().ok()?;
+    let level = reader.u8().ok()?;
+    let flags = reader.u8().ok()?;
+    reader.u16().ok()?;
+    let has_properties = level == ProtocolVersion::V5 as u8;
+    if has_properties {
+        skip_properties(&mut reader)?;
+    }
+    let client_id = reader.binary().ok()?;
+    if flags & WILL_FLAG == 0 || check_text(client_id).is_err() {
+        return None;
+    }
+    if has_properties {
+        skip_properties(&mut reader)?;
+    }
+    reader.binary().ok()
+}
+
+/// Whether a topic may be what broke the protocol.
+fn is_of_text(violation: Violation) -> bool {
+    matches!(
+        violation,
+        Violation::MalformedNul | Violation::MalformedUtf8 | Violation::TopicNameInvalid
+    )
+}
+
+fn skip_properties(reader: &mut PacketReader<'_>) -> Option<()> {
+    let len = reader.varint().ok()?;
+    reader.bytes(len as usize).ok().map(|_| ())
+}
+
+/// The flag of a CONNECT with a will.
+const WILL_FLAG: u8 = 0b0000_0100;
 
 /// Describes the first invalid filter of a SUBSCRIBE or UNSUBSCRIBE.
 fn describe_filter(frame: PacketFrame<'_>, version: ProtocolVersion) -> Option<String> {
     let mut reader = PacketReader::new(frame.body);
     reader.u16().ok()?;
     if version.is_v5() {
-        let len = reader.varint().ok()?;
-        reader.bytes(len as usize).ok()?;
+        skip_properties(&mut reader)?;
     }
     while let Ok(bytes) = reader.binary() {
         let filter = std::str::from_utf8(bytes).ok()?;
         if let Some(why) = filter_error(filter) {
             let said = Violation::TopicFilterInvalid.description();
-            return Some(format!("{said}: {} {why}", printable(bytes)));
+            return Some(format!("{said}: {} {why}", quoted(bytes)));
         }
         if PacketType::from_byte(frame.first) == Some(PacketType::Subscribe) {
             reader.u8().ok()?;
@@ -82,33 +122,10 @@ fn describe_filter(frame: PacketFrame<'_>, version: ProtocolVersion) -> Option<S
     None
 }
 
-/// Why a text is not a topic filter.
-fn filter_error(filter: &str) -> Option<&'static str> {
-    let plain = match SharedFilter::parse(filter) {
-        Err(_) => return Some("is not $share/GROUP/FILTER with a valid group and filter"),
-        Ok(shared) => shared.map_or(filter, |shared| shared.filter),
-    };
-    if check_filter(plain).is_ok() {
-        return None;
-    }
-    let levels = || plain.split('/');
-    Some(match plain {
-        "" => "is empty",
-        _ if levels().any(|level| level.len() > 1 && level.contains(['+', '#'])) => {
-            "has a wildcard (+ or #) that is not a level of its own"
-        }
-        _ => "has a # that is not the last level",
-    })
+/// A text of the peer in quotes.
+fn quoted(bytes: &[u8]) -> String {
+    format!("\"{}\"", TextExcerpt(bytes))
 }
-
-/// A topic in quotes, cut for the log, which escapes what is not printable.
-fn printable(bytes: &[u8]) -> String {
-    let shown = &bytes[..bytes.len().min(PRINTED_BYTES_MAX)];
-    let dots = if shown.len() < bytes.len() { "..." } else { "" };
-    format!("\"{}{dots}\"", String::from_utf8_lossy(shown))
-}
-
-const PRINTED_BYTES_MAX: usize = 128;
 
 /// The option that decides over what a client broke, where one does.
 fn deciding_option(violation: Violation) -> Option<&'static str> {
@@ -144,8 +161,14 @@ impl Shard {
             (None, CloseReason::Violation(Violation::ProtocolVersionUnknown)) => {
                 describe_protocol(frame.body)
             }
-            (Some(_), CloseReason::Violation(Violation::TopicNameInvalid)) => {
-                describe_topic(frame.body)
+            (None, CloseReason::Violation(violation)) if is_of_text(violation) => {
+                let topic = will_topic(frame.body);
+                topic.and_then(|topic| describe_topic("the will topic", topic, violation))
+            }
+            (Some(_), CloseReason::Violation(violation)) if is_of_text(violation) => {
+                let is_publish = PacketType::from_byte(frame.first) == Some(PacketType::Publish);
+                let topic = publish_topic(frame.body).filter(|_| is_publish);
+                topic.and_then(|topic| describe_topic("the topic", topic, violation))
             }
             (Some(session), CloseReason::Violation(Violation::TopicFilterInvalid)) => {
                 describe_filter(frame, self.sessions.get(session).version)

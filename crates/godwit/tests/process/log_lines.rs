@@ -144,6 +144,34 @@ fn an_invalid_topic_or_filter_is_named_with_its_reason() {
 }
 
 #[test]
+fn an_invalid_will_topic_is_named_with_its_reason() {
+    let mut broker = TestBroker::start(&[]);
+    let mut is_told = |level: u8, topic: &[u8], told: &str| {
+        let properties: &[u8] = if level == 5 { &[0] } else { &[] };
+        let body = [
+            &[0, 4, b'M', b'Q', b'T', b'T', level, 0x06, 0, 60][..],
+            properties,
+            b"\0\x01w",
+            properties,
+            &[0, topic.len() as u8],
+            topic,
+            b"\0\x01x",
+        ];
+        let body = body.concat();
+        let mut stream = TcpStream::connect(broker.address).expect("it listens");
+        stream.write_all(&[&[0x10, body.len() as u8], &body[..]].concat()).expect("it is open");
+        let line = broker.program.wait_for("the client broke the protocol").replace('\\', "");
+        assert!(line.contains(told), "{level}: {told}: {line}");
+    };
+    for level in [4, 5] {
+        is_told(level, b"a/+", r#"the will topic "a/+" has a wildcard (+ or #)"#);
+        is_told(level, b"", r#"the will topic "" is empty"#);
+        is_told(level, b"a\xff", r#"the will topic "axff" is not UTF-8"#);
+        is_told(level, b"a\0", r#"has a NUL character"#);
+    }
+}
+
+#[test]
 fn a_folder_that_cannot_be_used_is_named_whole_with_its_option() {
     let folder = scratch("log-folder");
     std::fs::write(folder.join("in-the-way"), "").expect("a file");
