@@ -2,7 +2,7 @@
 //! `-c10`, `--count 10`, `--count=10`, and switches with or without a truth behind them.
 
 use std::fmt::Write as _;
-use std::str::FromStr;
+use std::ops::RangeInclusive;
 
 /// A flag of the command line. The program knows the flag by its last name.
 #[derive(Debug)]
@@ -128,30 +128,46 @@ impl ParsedFlags {
         self.text(name) == Some("true")
     }
 
-    /// `None` where neither the line nor the table gives one.
-    pub(crate) fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>, String> {
-        let wrong = |value: &str| {
-            format!("{name} {value}: use a number that fits, in digits and without a unit")
-        };
-        self.text(name).map(|value| value.parse().map_err(|_| wrong(value))).transpose()
+    /// Any unsigned number that fits its type. `None` where neither the line nor the table gives
+    /// one.
+    pub(crate) fn number<T: TryFrom<u64>>(&self, name: &str) -> Result<Option<T>, String> {
+        self.number_in(name, 0..=largest::<T>())
     }
 
-    /// `None` as in `number`; zero and below are refused, and so is what has no end.
+    /// As [`ParsedFlags::number`], in a range.
+    pub(crate) fn number_in<T: TryFrom<u64>>(
+        &self,
+        name: &str,
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<T>, String> {
+        let read = |value: &str| {
+            let number = value.parse().ok().filter(|number| range.contains(number));
+            number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
+                let (min, max) = (range.start(), range.end());
+                format!("{name} {value}: use a whole number from {min} to {max}, without a unit")
+            })
+        };
+        self.text(name).map(read).transpose()
+    }
+
+    /// `None` as in [`ParsedFlags::number`]; zero and below are refused, and so is infinity.
     pub(crate) fn positive(&self, name: &str) -> Result<Option<f64>, String> {
-        match self.number::<f64>(name)? {
-            Some(number) if number > 0.0 && number.is_finite() => Ok(Some(number)),
-            Some(number) => Err(format!("{name} {number}: use a number above 0")),
-            None => Ok(None),
-        }
+        let read = |value: &str| {
+            let number = value.parse().ok().filter(|number: &f64| *number > 0.0);
+            let number = number.filter(|number| number.is_finite());
+            number.ok_or_else(|| format!("{name} {value}: use a number above 0"))
+        };
+        self.text(name).map(read).transpose()
     }
 
     /// As `positive`, but zero is taken.
     pub(crate) fn not_negative(&self, name: &str) -> Result<Option<f64>, String> {
-        match self.number::<f64>(name)? {
-            Some(number) if number >= 0.0 && number.is_finite() => Ok(Some(number)),
-            Some(number) => Err(format!("{name} {number}: use a number from 0 on")),
-            None => Ok(None),
-        }
+        let read = |value: &str| {
+            let number = value.parse().ok().filter(|number: &f64| *number >= 0.0);
+            let number = number.filter(|number| number.is_finite());
+            number.ok_or_else(|| format!("{name} {value}: use a number from 0 on"))
+        };
+        self.text(name).map(read).transpose()
     }
 
     /// Milliseconds: `10`, as emqtt_bench has them, or with a unit: `10ms`, `1.5s`, `2m`.
@@ -169,10 +185,14 @@ impl ParsedFlags {
         self.text(name).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
     }
 
-    /// Whole seconds that fit, with a unit or without.
+    /// Whole seconds that fit their type, with a unit or without.
     pub(crate) fn whole_seconds<T: TryFrom<u64>>(&self, name: &str) -> Result<Option<T>, String> {
+        let max = largest::<T>();
         let wrong = |value: &str| {
-            format!("{name} {value}: use whole seconds that fit, as 300, or a unit: 300s, 5m, 1h")
+            format!(
+                "{name} {value}: use whole seconds from 0 to {max}, as 300, or with a unit: \
+                 300s, 5m, 1h"
+            )
         };
         let read = |value: &str| {
             let seconds = parse_seconds(value).filter(|seconds| seconds.fract() == 0.0)?;
@@ -188,6 +208,11 @@ impl ParsedFlags {
     }
 }
 
+/// The largest number of an unsigned type of at most 64 bits.
+fn largest<T>() -> u64 {
+    u64::MAX >> (u64::BITS as usize - 8 * size_of::<T>())
+}
+
 pub(crate) fn parse_seconds(text: &str) -> Option<f64> {
     let digits = text.trim_end_matches(char::is_alphabetic);
     let factor = match &text[digits.len()..] {
@@ -197,7 +222,8 @@ pub(crate) fn parse_seconds(text: &str) -> Option<f64> {
         "h" => 3_600.0,
         _ => return None,
     };
-    digits.parse::<f64>().ok().filter(|n| *n >= 0.0).map(|n| n * factor)
+    let seconds = digits.parse::<f64>().ok()? * factor;
+    (seconds >= 0.0 && seconds.is_finite()).then_some(seconds)
 }
 
 /// A line a flag, for `--help`.
@@ -289,6 +315,21 @@ mod tests {
     }
 
     #[test]
+    fn a_number_out_of_its_range_is_answered_with_the_range() {
+        let line = |value: &str| line(&format!("--count={value}")).expect("read");
+        for value in ["-1", "65536", "ten", "1.5", "1e3", ""] {
+            let says =
+                format!("--count {value}: use a whole number from 0 to 65535, without a unit");
+            assert_eq!(line(value).number::<u16>("--count"), Err(says));
+            let says = format!("--count {value}: use a whole number from 1 to 9, without a unit");
+            assert_eq!(line(value).number_in::<u16>("--count", 1..=9), Err(says));
+        }
+        assert_eq!(line("65535").number::<u16>("--count"), Ok(Some(65_535)));
+        let most = u64::MAX.to_string();
+        assert_eq!(line(&most).number::<u64>("--count"), Ok(Some(u64::MAX)));
+    }
+
+    #[test]
     fn a_default_is_not_what_was_said() {
         let line = line("-c 200").expect("a good line");
         assert!(line.is_given("--count") && !line.is_given("--retain"));
@@ -298,6 +339,6 @@ mod tests {
     fn spans_have_units() {
         let all = ["2", "1.5s", "250ms", "2m", "1h"].map(parse_seconds);
         assert_eq!(all, [2.0, 1.5, 0.25, 120.0, 3_600.0].map(Some));
-        assert_eq!(["", "s", "1d", "-1"].map(parse_seconds), [None; 4]);
+        assert_eq!(["", "s", "1d", "-1", "1e400"].map(parse_seconds), [None; 5]);
     }
 }

@@ -42,6 +42,14 @@ pub(crate) const PAYLOAD_BYTES_MAX: usize = 256 * 1024 * 1024 - 128 * 1024;
 /// that nobody can hold would still have to be counted message by message.
 pub(crate) const PUBLISHER_PER_S_MAX: f64 = 1_000_000.0;
 
+/// Clients of a test, and threads of the tester. A larger number is a wrong command line or
+/// scenario.
+pub(crate) const CLIENTS_MAX: u64 = 1_000_000_000;
+pub(crate) const THREADS_MAX: u64 = 1_024;
+
+/// The number that clients of `conn`, `pub` and `sub` may begin behind at most.
+pub(crate) const START_NUMBER_MAX: u64 = 1_000_000_000_000;
+
 /// Publishers send on this grid of time, so that one wake-up serves all that is due. The intended
 /// time of a message is its place on the grid.
 pub(crate) const GRID_NS: u64 = 100_000;

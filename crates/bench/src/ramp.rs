@@ -2,7 +2,7 @@
 //! within every limit whose processor use is nearest to the one asked for.
 
 use crate::flags::{FlagSpec, ParsedFlags, help, parse_flags};
-use crate::limits::{OTHERS_NOTED, STOLEN_NOTED};
+use crate::limits::{OTHERS_NOTED, STOLEN_NOTED, THREADS_MAX};
 use crate::plan::BrokerTarget;
 use crate::report::{self, TestSubject, number};
 use crate::scenario::{Scenario, ScenarioOverrides};
@@ -126,7 +126,7 @@ fn parse_options(line: &ParsedFlags) -> Result<RampOptions, Vec<String>> {
         measure_s: line.seconds("--duration").map_err(one)?,
         warm_s: line.seconds("--warm").map_err(one)?,
         connects_per_s: line.positive("--connrate").map_err(one)?,
-        threads: line.number("--threads").map_err(one)?,
+        threads: line.number_in("--threads", 0..=THREADS_MAX).map_err(one)?,
         seed: test_session::random_seed(),
         ..ScenarioOverrides::default()
     };
@@ -139,8 +139,8 @@ fn parse_options(line: &ParsedFlags) -> Result<RampOptions, Vec<String>> {
     }
     let limits = RampLimits {
         cpu: positive("--cpu")?,
-        p99_ms: line.number("--p99").map_err(one)?,
-        lost: line.number("--lost").map_err(one)?.unwrap_or(0.0),
+        p99_ms: line.positive("--p99").map_err(one)?,
+        lost: line.not_negative("--lost").map_err(one)?.unwrap_or(0.0),
     };
     let targets = line.all("--target").map(target::from_url).collect::<Result<Vec<_>, _>>();
     let targets = targets.map_err(one)?;

@@ -1,6 +1,7 @@
 //! `scenarios`, `show` and `run`.
 
 use crate::flags::{FlagSpec, ParsedFlags, help, parse_flags};
+use crate::limits::THREADS_MAX;
 use crate::load_stats::{LatencySampler, LoadCounter};
 use crate::metrics::MetricsServer;
 use crate::plan::LoadPlan;
@@ -122,7 +123,7 @@ fn parse_options(
         measure_s: line.seconds("--duration")?,
         warm_s: line.seconds("--warm")?,
         connects_per_s: line.positive("--connrate")?,
-        threads: line.number("--threads")?,
+        threads: line.number_in("--threads", 0..=THREADS_MAX)?,
         seed: test_session::random_seed(),
         ..ScenarioOverrides::default()
     };
@@ -213,7 +214,7 @@ fn find_scenario_text(name: &str) -> Result<String, String> {
     if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
         return Ok((*text).into());
     }
-    if name.contains(['/', '.']) {
+    if name.contains(['/', '.']) || Path::new(name).exists() {
         return std::fs::read_to_string(name).map_err(|error| format!("{name}: {error}"));
     }
     Err(format!("{name} is no scenario and no file; `godwit-bench scenarios` lists them"))

@@ -54,7 +54,14 @@ impl UrlParts<'_> {
             }
             _ => (rest, None),
         };
+        let is_bracketed = host.starts_with('[');
         let host = host.trim_start_matches('[').trim_end_matches(']');
+        if host.is_empty() || is_bracketed != rest.contains(']') || port == Some(0) {
+            return Err(format!(
+                "\"{url}\" is no address: use HOST, HOST:PORT, [IPV6]:PORT or a URL such as \
+                 tcp://HOST:PORT"
+            ));
+        }
         Ok(UrlParts { scheme, host, port })
     }
 }
@@ -119,5 +126,8 @@ mod tests {
         assert!(address("mqtt://me:secret@127.0.0.1").unwrap_err().contains("flags of their own"));
         assert!(address("http://127.0.0.1").is_err());
         assert!(address("127.0.0.1:http").is_err());
+        for wrong in ["", "tcp://", "tcp://:1883", "[::1", "[]", "127.0.0.1:0"] {
+            assert!(address(wrong).unwrap_err().contains("use HOST, HOST:PORT"), "{wrong}");
+        }
     }
 }

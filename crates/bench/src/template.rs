@@ -63,6 +63,27 @@ pub(crate) fn fill_filters(
     each.map(|topic| fill_template(&template.replace("%a", &topic.to_string()), who, rng)).collect()
 }
 
+/// Refuses a template from which no topic name can be made.
+pub(crate) fn check_topic_template(template: &str) -> Result<(), String> {
+    let topic = fill_template(template, &EXAMPLE_VALUES, &mut BenchRng::new(1));
+    match mqtt::topic::topic_error(topic.as_bytes()) {
+        None => Ok(()),
+        Some(why) => Err(format!("\"{template}\" {why}; use a topic such as bench/%i")),
+    }
+}
+
+/// Refuses a template from which no topic filter can be made.
+pub(crate) fn check_filter_template(template: &str) -> Result<(), String> {
+    let filters = fill_filters(template, &EXAMPLE_VALUES, &mut BenchRng::new(1));
+    match filters.first().and_then(|filter| mqtt::topic::filter_error(filter)) {
+        None => Ok(()),
+        Some(why) => Err(format!("\"{template}\" {why}; use a filter such as bench/%i or bench/#")),
+    }
+}
+
+const EXAMPLE_VALUES: TemplateValues<'_> =
+    TemplateValues { number: 1, topics: 1, message: 0, client_id: "c", user_name: "u" };
+
 /// Whether the name differs from message to message.
 pub(crate) fn varies_by_message(template: &str) -> bool {
     template.contains("%s") || template.contains("%rand_")
@@ -131,5 +152,22 @@ mod tests {
         let all = fill_filters("fan/%a", &who, &mut BenchRng::new(1));
         assert_eq!(all, ["fan/0", "fan/1", "fan/2"]);
         assert_eq!(fill_filters("fan/+", &who, &mut BenchRng::new(1)), ["fan/+"]);
+    }
+
+    #[test]
+    fn a_template_that_makes_no_topic_or_filter_is_refused() {
+        for topic in ["a", "a/%i", "%u", "%rand_9/x", "100%"] {
+            assert_eq!(check_topic_template(topic), Ok(()));
+            assert_eq!(check_filter_template(topic), Ok(()));
+        }
+        for filter in ["a/#", "+/%i", "$share/g/a/%a"] {
+            assert_eq!(check_filter_template(filter), Ok(()));
+        }
+        for wrong in ["", "a/#", "a+%i"] {
+            assert!(check_topic_template(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["", "a/#/b", "a+%i", "$share/g", "$share//a"] {
+            assert!(check_filter_template(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -7,7 +7,10 @@ mod flags;
 use self::console::ConsolePrinter;
 use self::flags::{OURS, PUB, SHARED, SUB, check_refused};
 use crate::flags::{FlagSpec, ParsedFlags, help, parse_flags};
-use crate::limits::{DRAIN_S_DEFAULT, PAYLOAD_BYTES_MAX, PUBLISHER_PER_S_MAX, WINDOW_DEFAULT};
+use crate::limits::{
+    CLIENTS_MAX, DRAIN_S_DEFAULT, PAYLOAD_BYTES_MAX, PUBLISHER_PER_S_MAX, START_NUMBER_MAX,
+    THREADS_MAX, WINDOW_DEFAULT,
+};
 use crate::load_stats::LoadStats;
 use crate::metrics::MetricsServer;
 use crate::plan::{
@@ -16,6 +19,7 @@ use crate::plan::{
 };
 use crate::report::{self, TestSubject};
 use crate::target::{self, UrlParts};
+use crate::template::{check_filter_template, check_topic_template};
 use crate::test_driver::SecondRow;
 use crate::test_session::{self, ReportOutputs};
 use crate::watch::WatchTarget;
@@ -161,7 +165,7 @@ fn build_plan(kind: ClassicCommand, line: &ParsedFlags) -> Result<LoadPlan, Stri
     let waits = kind == ClassicCommand::Pub && line.is_on("--wait-before-publishing");
     let mut plan = LoadPlan {
         targets: targets(line)?,
-        threads: line.number("--threads")?.unwrap_or(1).max(1),
+        threads: line.number_in("--threads", 0..=THREADS_MAX)?.unwrap_or(1).max(1),
         connects_per_s: per_s,
         local_addresses: line
             .text("--ifaddr")
@@ -184,7 +188,7 @@ fn build_plan(kind: ClassicCommand, line: &ParsedFlags) -> Result<LoadPlan, Stri
 }
 
 fn targets(line: &ParsedFlags) -> Result<Vec<BrokerTarget>, String> {
-    let port: u16 = line.number("--port")?.unwrap_or(TCP.port);
+    let port: u16 = line.number_in("--port", 1..=65_535)?.unwrap_or(TCP.port);
     let file = |flag| line.text(flag).map(str::to_string);
     let authorities = file("--cacertfile");
     let trust = TlsClientOptions {
@@ -264,13 +268,11 @@ fn plan_group(kind: ClassicCommand, line: &ParsedFlags, seed: u64) -> Result<Pla
         Some(other) => return Err(format!("--version {other}: use 3, 4 or 5")),
     };
     let clean_start = line.is_on("--clean");
-    let clients = line.number("--count")?.unwrap_or(200);
-    if clients == 0 {
-        return Err("--count 0: use a number above 0".into());
-    }
+    let clients = line.number_in("--count", 1..=CLIENTS_MAX)?.unwrap_or(200);
+    let start_number: Option<u64> = line.number_in("--startnumber", 0..=START_NUMBER_MAX)?;
     let mut group = PlanGroup {
         clients,
-        number_first: line.number("--startnumber")?.unwrap_or(0) + 1,
+        number_first: start_number.unwrap_or(0) + 1,
         client_id: client_id(kind, line, seed),
         user_name: line.text("--username").map(str::to_string),
         password: line.text("--password").map(str::to_string),
@@ -286,6 +288,9 @@ fn plan_group(kind: ClassicCommand, line: &ParsedFlags, seed: u64) -> Result<Pla
         ClassicCommand::Conn => {}
         ClassicCommand::Sub => {
             group.subscribe = line.all("--topic").map(str::to_string).collect();
+            for filter in &group.subscribe {
+                check_filter_template(filter).map_err(|why| format!("--topic {why}"))?;
+            }
             group.subscribe_qos = qos(line)?;
             group.fields = payload_fields(line)?;
         }
@@ -309,13 +314,15 @@ fn client_id(kind: ClassicCommand, line: &ParsedFlags, seed: u64) -> String {
 
 fn publish_plan(line: &ParsedFlags) -> Result<PublishPlan, String> {
     let topic = line.text("--topic").ok_or("pub needs --topic")?.to_string();
+    check_topic_template(&topic).map_err(|why| format!("--topic {why}"))?;
     let interval_ms = line.milliseconds("--interval_of_msg")?.unwrap_or(1_000.0);
-    let size = line.number("--size")?.unwrap_or(256);
+    let size = line.number_in("--size", 0..=PAYLOAD_BYTES_MAX as u64)?.unwrap_or(256);
     if interval_ms > 0.0 && 1_000.0 / interval_ms > PUBLISHER_PER_S_MAX {
-        return Err(format!("--interval_of_msg {interval_ms}: 0 is as fast as it goes"));
-    }
-    if size > PAYLOAD_BYTES_MAX {
-        return Err(format!("--size {size}: MQTT takes {PAYLOAD_BYTES_MAX} bytes at most"));
+        let least = 1_000.0 / PUBLISHER_PER_S_MAX;
+        let given = line.text("--interval_of_msg").unwrap_or_default();
+        return Err(format!(
+            "--interval_of_msg {given}: use at least {least} ms, or 0 for as fast as it goes"
+        ));
     }
     let fields = payload_fields(line)?;
     let body = match line.text("--message") {
@@ -348,8 +355,9 @@ fn publish_plan(line: &ParsedFlags) -> Result<PublishPlan, String> {
 }
 
 fn qos(line: &ParsedFlags) -> Result<QoS, String> {
-    let level = line.number::<u8>("--qos")?.unwrap_or(0);
-    QoS::from_bits(level).ok_or_else(|| format!("--qos {level}: use 0, 1 or 2"))
+    let level = line.text("--qos").unwrap_or("0");
+    let qos = level.parse().ok().and_then(QoS::from_bits);
+    qos.ok_or_else(|| format!("--qos {level}: use 0, 1 or 2"))
 }
 
 fn payload_fields(line: &ParsedFlags) -> Result<Vec<PayloadField>, String> {

@@ -2,6 +2,8 @@
 
 use super::broker_process::BrokerEntry;
 use crate::flags::parse_seconds;
+use crate::limits::THREADS_MAX;
+use crate::report;
 use crate::target;
 use netem::NetworkConditions;
 use std::net::IpAddr;
@@ -43,7 +45,7 @@ impl ComparisonPlan {
 }
 
 pub(crate) fn read(text: &str) -> Result<ComparisonPlan, String> {
-    let document = DeTable::parse(text).map_err(|error| error.to_string())?;
+    let document = DeTable::parse(text).map_err(|error| describe_other_file(text, &error))?;
     let mut comparison = ComparisonPlan { rounds: 3, tries: 3, ..ComparisonPlan::default() };
     let (mut scenarios, mut own, mut scale, mut rate) = (Vec::new(), Vec::new(), 1.0, 1.0);
     for (key, value) in document.get_ref() {
@@ -55,7 +57,10 @@ pub(crate) fn read(text: &str) -> Result<ComparisonPlan, String> {
             "scale" => scale = number(value).ok_or_else(wrong)?,
             "rate" => rate = number(value).ok_or_else(wrong)?,
             "connects_per_s" => comparison.connects_per_s = Some(number(value).ok_or_else(wrong)?),
-            "threads" => comparison.threads = Some(whole(value).ok_or_else(wrong)?),
+            "threads" => {
+                let threads = whole(value).filter(|threads| *threads as u64 <= THREADS_MAX);
+                comparison.threads = Some(threads.ok_or_else(wrong)?);
+            }
             "ifaddr" => {
                 comparison.local_addresses =
                     target::parse_local_addresses(value.as_str().ok_or_else(wrong)?)?
@@ -97,6 +102,22 @@ pub(crate) fn read(text: &str) -> Result<ComparisonPlan, String> {
     }
     check(&comparison)?;
     Ok(comparison)
+}
+
+/// Says what a file is that is not the TOML of a comparison.
+fn describe_other_file(text: &str, error: &toml::de::Error) -> String {
+    match report::file_kind(text) {
+        Some(kind) => format!(
+            "this is {kind}, and not the plan of a comparison: use a TOML file, as \
+             `godwit-bench compare --help` shows; `godwit-bench report FILE.json... --html OUT` \
+             lays reports side by side"
+        ),
+        None => {
+            let at = error.span().map_or(0, |span| span.start);
+            let line = 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+            format!("line {line}: not TOML: {}", error.message())
+        }
+    }
 }
 
 /// Checks a comparison as a whole, after all of its keys were read.

@@ -26,17 +26,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
 fn write_forms(line: &ParsedFlags) -> Result<(), String> {
     let mut reports: Vec<Value> = Vec::new();
     for path in &line.positional {
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-        let value = serde_json::from_str(&text).map_err(|error| format!("{path}: {error}"))?;
-        let list = match value {
-            // A comparison is a list of reports.
-            Value::Array(list) => list,
-            report => vec![report],
-        };
-        if list.is_empty() || !list.iter().all(is_report) {
-            return Err(format!("{path}: no report of godwit-bench, use what --json has written"));
-        }
-        reports.extend(list);
+        reports.extend(read_reports(path)?);
     }
     let first = reports.first().ok_or("report needs at least one FILE.json")?;
     let each = |form: fn(&Value) -> String| reports.iter().map(form).collect::<Vec<_>>().join("\n");
@@ -58,10 +48,57 @@ fn write_forms(line: &ParsedFlags) -> Result<(), String> {
     Ok(())
 }
 
+/// The report of a file, or all those of a comparison.
+fn read_reports(path: &str) -> Result<Vec<Value>, String> {
+    let bytes = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
+    let wrong = |why: &str| {
+        format!(
+            "{path}: this is no report of godwit-bench: {why}; use the JSON file that --json of \
+             run, ramp, compare, conn, pub or sub has written"
+        )
+    };
+    let text = str::from_utf8(&bytes).map_err(|_| wrong("the file is not text in UTF-8"))?;
+    let list = match serde_json::from_str(text.trim_start_matches(BYTE_ORDER_MARK)) {
+        Ok(Value::Array(list)) => list,
+        Ok(report) => vec![report],
+        Err(error) => {
+            return Err(match file_kind(text) {
+                Some(kind) => wrong(&format!("the file is {kind}")),
+                None => wrong(&format!("not JSON: {error}")),
+            });
+        }
+    };
+    if list.is_empty() || !list.iter().all(is_report) {
+        return Err(wrong("the file is JSON without what a report has"));
+    }
+    Ok(list)
+}
+
+/// Says what a text is that stands in the place of another one. `None` where nothing tells.
+pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
+    let text = text.trim_start_matches(BYTE_ORDER_MARK).trim_start();
+    let is_toml =
+        || toml::de::DeTable::parse(text).is_ok_and(|document| !document.get_ref().is_empty());
+    match (text.chars().next(), serde_json::from_str::<Value>(text)) {
+        (None, _) => Some("empty"),
+        (Some('<'), _) => Some("HTML, such as --html writes"),
+        (_, Ok(Value::Array(list))) if !list.is_empty() && list.iter().all(is_report) => {
+            Some("JSON with the reports of a comparison")
+        }
+        (_, Ok(report)) if is_report(&report) => Some("JSON with a report"),
+        (Some('{' | '['), Ok(_)) => Some("JSON"),
+        _ if is_toml() => Some("TOML, such as a scenario or the plan of a comparison"),
+        (Some('#' | '*' | '|'), _) => Some("Markdown, such as --markdown writes"),
+        _ => None,
+    }
+}
+
 /// In a comparison a broker that could not be run has an error in a report's place.
 fn is_report(value: &Value) -> bool {
     value["tool"] == "godwit-bench" || value["error"].is_string()
 }
+
+const BYTE_ORDER_MARK: char = '\u{FEFF}';
 
 const FLAGS: &[FlagSpec] = &[
     FlagSpec {

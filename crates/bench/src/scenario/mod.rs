@@ -6,7 +6,9 @@ mod parser;
 pub(crate) use built_in::BUILT_IN;
 pub(crate) use parser::read;
 
-use crate::limits::{DRAIN_S_DEFAULT, INFLIGHT_DEFAULT, PUBLISHER_PER_S_MAX, WINDOW_DEFAULT};
+use crate::limits::{
+    CLIENTS_MAX, DRAIN_S_DEFAULT, INFLIGHT_DEFAULT, PUBLISHER_PER_S_MAX, WINDOW_DEFAULT,
+};
 use crate::plan::{
     BrokerTarget, LoadPlan, PayloadKind, PlanGroup, PlanShare, PublishPace, PublishPlan, StartMode,
 };
@@ -105,7 +107,14 @@ impl Scenario {
                  {PUBLISHER_PER_S_MAX:.0} are the most: as_taken = true is as fast as it goes"
             ));
         }
-        let groups = self.groups.iter().map(|task| task.plan_group(change)).collect();
+        let groups: Vec<PlanGroup> =
+            self.groups.iter().map(|task| task.plan_group(change)).collect();
+        let clients = groups.iter().fold(0, |sum: u64, group| sum.saturating_add(group.clients));
+        if clients > CLIENTS_MAX {
+            return Err(format!(
+                "there would be {clients} clients, {CLIENTS_MAX} are the most: use a smaller scale"
+            ));
+        }
         let plan = LoadPlan {
             targets,
             groups,
@@ -417,6 +426,15 @@ mod tests {
         let large = "[[group]]\nclients = 1\nsize = 999999999999\n";
         assert!(read(large).expect_err("too large")[0].starts_with("line 3: size: MQTT takes"));
         assert!(read("x = ").expect_err("not TOML")[0].starts_with("line 1: not TOML"));
+        for (key, says) in [
+            ("publish = \"a/#\"\nper_s = 1", "line 3: publish: \"a/#\" has a wildcard"),
+            ("subscribe = [\"a/#/b\"]", "line 3: subscribe: \"a/#/b\" has a # that"),
+            ("clients = 10000000000", "use at most 1000000000"),
+        ] {
+            let text = format!("[[group]]\nname = \"x\"\n{key}\n");
+            let wrongs = read(&text).expect_err("it is wrong");
+            assert!(wrongs.iter().any(|wrong| wrong.contains(says)), "{wrongs:?}");
+        }
     }
 
     #[test]

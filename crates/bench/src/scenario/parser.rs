@@ -1,7 +1,8 @@
 //! A scenario's TOML, read key by key; every mistake is told with its line.
 
 use super::{Scenario, ScenarioGroup};
-use crate::limits::PAYLOAD_BYTES_MAX;
+use crate::limits::{CLIENTS_MAX, PAYLOAD_BYTES_MAX, THREADS_MAX};
+use crate::template::{check_filter_template, check_topic_template};
 use mqtt::{ProtocolVersion, QoS};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -87,7 +88,11 @@ impl Scenario {
                     _ => return Err("use \"due\" or \"sent\"".into()),
                 }
             }
-            "threads" => self.threads = whole(value)? as usize,
+            "threads" => {
+                let threads = Some(whole(value)?).filter(|threads| *threads <= THREADS_MAX);
+                let threads = threads.ok_or_else(|| format!("use at most {THREADS_MAX}"))?;
+                self.threads = threads as usize;
+            }
             "window" => self.window = whole(value)?,
             "group" => {
                 let groups = value.as_array().ok_or("write [[group]], in two brackets")?;
@@ -113,7 +118,10 @@ impl ScenarioGroup {
     fn set_key(&mut self, key: &str, value: &DeValue<'_>) -> Result<(), String> {
         match key {
             "name" => self.name = string(value)?,
-            "clients" => self.clients = whole(value)?,
+            "clients" => {
+                let clients = Some(whole(value)?).filter(|clients| *clients <= CLIENTS_MAX);
+                self.clients = clients.ok_or_else(|| format!("use at most {CLIENTS_MAX}"))?;
+            }
             "topics" => self.topics = whole(value)?.max(1),
             "target" => self.target = Some(whole(value)?.max(1) as usize - 1),
             "client_id" => self.client_id = Some(string(value)?),
@@ -136,8 +144,13 @@ impl ScenarioGroup {
                 let filters = value.as_array().ok_or("use a list of filters")?;
                 let filters = filters.iter().map(|filter| string(filter.get_ref()));
                 self.subscribe = filters.collect::<Result<_, String>>()?;
+                self.subscribe.iter().try_for_each(|filter| check_filter_template(filter))?;
             }
-            "publish" => self.publish = Some(string(value)?),
+            "publish" => {
+                let topic = string(value)?;
+                check_topic_template(&topic)?;
+                self.publish = Some(topic);
+            }
             "qos" => {
                 let level = u8::try_from(whole(value)?).ok();
                 self.qos = level.and_then(QoS::from_bits).ok_or("use 0, 1 or 2")?;

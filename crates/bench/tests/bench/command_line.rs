@@ -50,8 +50,29 @@ fn what_is_wrong_is_said_before_anything_is_sent() {
         (&["run", "p2p-1k-1k-1k-1k", "--json", "no-such/r.json"], "no-such/r.json: No such file"),
         (&["conn", "-h", "127.0.0.1", "--json", "no-such/r.json"], "no-such/r.json: No such file"),
         (&["ramp", "p2p-1k-1k-1k-1k", "--ifaddr", "eth0"], "eth0 is no IP address"),
-        (&["conn", "-h", "127.0.0.1", "-c", "0"], "--count 0: use a number above 0"),
-        (&["conn", "-h", "127.0.0.1", "--pid", "me"], "--pid me: use a number that fits"),
+        (&["conn", "-h", "127.0.0.1", "-c", "0"], "--count 0: use a whole number from 1 to"),
+        (
+            &["conn", "-h", "127.0.0.1", "--pid", "me"],
+            "--pid me: use a whole number from 0 to 4294967295",
+        ),
+        (&["conn", "-h", "127.0.0.1", "-c", "-1"], "--count -1: use a whole number from 1 to"),
+        (&["conn", "-p", "70000"], "--port 70000: use a whole number from 1 to 65535"),
+        (&["conn", "-h", ""], "\"\" is no address: use HOST, HOST:PORT"),
+        (&["conn", "-h", "127.0.0.1", "-n", "18446744073709551615"], "--startnumber 184467"),
+        (&["conn", "-h", "127.0.0.1", "--threads", "9999"], "use a whole number from 0 to 1024"),
+        (&["conn", "-h", "127.0.0.1", "-k", "70000"], "use whole seconds from 0 to 65535"),
+        (&["pub", "-h", "127.0.0.1", "-t", "a", "-q", "x"], "--qos x: use 0, 1 or 2"),
+        (&["pub", "-h", "127.0.0.1", "-t", "a", "-F", "65536"], "from 0 to 65535"),
+        (
+            &["pub", "-h", "127.0.0.1", "-t", "a/#"],
+            "--topic \"a/#\" has a wildcard (+ or #), which",
+        ),
+        (&["pub", "-h", "127.0.0.1", "-t", ""], "--topic \"\" is empty"),
+        (&["sub", "-h", "127.0.0.1", "-t", "a/#/b"], "--topic \"a/#/b\" has a # that is not the"),
+        (&["sub", "-h", "127.0.0.1", "-t", "$share/g"], "\"$share/g\" is not $share/GROUP/FILTER"),
+        (&["run", "p2p-1k-1k-1k-1k", "--scale", "1e300"], "clients, 1000000000 are the most"),
+        (&["run", "p2p-1k-1k-1k-1k", "--duration", "1e400"], "--duration 1e400: use 90s"),
+        (&["ramp", "p2p-1k-1k-1k-1k", "--p99", "nan"], "--p99 nan: use a number above 0"),
         (&["agent"], "agents want a token"),
         (&["run", "p2p-1k-1k-1k-1k", "--agents", "127.0.0.1:1"], "agents want a token"),
         (&["run", "p2p-1k-1k-1k-1k", "--host-metrics", "127.0.0.1:1"], "agents want a token"),
@@ -84,8 +105,30 @@ fn only_a_report_is_taken_for_one() {
         std::fs::write(&file, text).expect("the scratch folder is ours");
         let run = bench(&["report", path]);
         assert_eq!(run.code, Some(2), "{text}: {}", run.stdout);
-        let says = format!("{path}: no report of godwit-bench, use what --json has written");
+        let says = format!("{path}: this is no report of godwit-bench: the file is JSON without");
         assert!(run.stderr.contains(&says), "{text}: {}", run.stderr);
+    }
+    for (text, report, compare) in [
+        (
+            "<!doctype html>",
+            "the file is HTML, such as --html writes; use the JSON",
+            "this is HTML",
+        ),
+        ("# a heading\n\ntext", "the file is Markdown", "this is Markdown"),
+        ("rounds = 3", "the file is TOML", "a comparison needs scenarios"),
+        ("\n", "the file is empty", "a comparison needs scenarios"),
+        (r#"{"tool":"#, "not JSON: EOF while", "line 1: not TOML: "),
+        (r#"{"tool":"godwit-bench"}"#, "", "this is JSON with a report, and not the plan"),
+        ("\u{FEFF}{\"tool\":\"godwit-bench\"}", "", "this is JSON with a report"),
+        (r#"[{"error":"no"}]"#, "", "this is JSON with the reports of a comparison, and not"),
+    ] {
+        std::fs::write(&file, text).expect("the scratch folder is ours");
+        for (subcommand, says) in [("report", report), ("compare", compare)] {
+            let run = bench(&[subcommand, path]);
+            assert!(run.stderr.contains(says), "{subcommand} {text}: {}", run.stderr);
+            assert_eq!(run.code, Some(if says.is_empty() { 0 } else { 2 }), "{text}");
+            assert_eq!(run.stderr.lines().count(), usize::from(!says.is_empty()), "{}", run.stderr);
+        }
     }
     let row = r#"[{"scenario":{"name":"x"},"error":"not installed","faults":["not installed"]}]"#;
     std::fs::write(&file, row).expect("the scratch folder is ours");
