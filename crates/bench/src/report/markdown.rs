@@ -1,5 +1,6 @@
 //! The report as Markdown: overview, detail and full disclosure.
 
+use super::cpu_resolution::{CPU_OF_DELIVERY, bound, cpu_resolution};
 use super::grouping::group_by_load;
 use super::verdict::verdict as conclude;
 use super::{list, number, text};
@@ -155,16 +156,23 @@ fn failures(report: &Value, out: &mut String) {
 
 fn target(report: &Value, out: &mut String) {
     let _ = writeln!(out, "## Broker and host while measuring\n\n| | mean | most |\n|---|--:|--:|");
+    let shown = |value: f64, digits: usize, path: &str| {
+        let bound = bound(value, digits, cpu_resolution(report, path));
+        bound.unwrap_or_else(|| format!("{value:.digits$}"))
+    };
     for (name, key, factor) in USE {
         if report.pointer(&format!("/target_use/{key}")).is_none_or(Value::is_null) {
             continue;
         }
         let mean = number(report, &format!("/target_use/{key}/mean")) * factor;
         let max = number(report, &format!("/target_use/{key}/max")) * factor;
-        let _ = writeln!(out, "| {name} | {mean:.2} | {max:.2} |");
+        let mean = shown(mean, 2, &format!("/target_use/{key}/mean"));
+        let max = shown(max, 2, &format!("/target_use/{key}/max"));
+        let _ = writeln!(out, "| {name} | {mean} | {max} |");
     }
     if let Some(cost) = report.pointer("/target_use/cpu_us_per_delivery").and_then(Value::as_f64) {
-        let _ = writeln!(out, "| broker CPU microseconds a delivery | {cost:.3} | |");
+        let cost = shown(cost, 3, CPU_OF_DELIVERY);
+        let _ = writeln!(out, "| broker CPU microseconds a delivery | {cost} | |");
     }
     for (name, path) in [("", "/own/thread_cpu_max"), (", connecting", CONNECTING)] {
         if let Some(own) = report.pointer(path).and_then(Value::as_f64) {

@@ -4,6 +4,7 @@
 
 mod build;
 mod command;
+mod cpu_resolution;
 mod csv;
 mod grouping;
 mod host;

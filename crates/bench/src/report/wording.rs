@@ -2,14 +2,18 @@
 
 /// Three significant digits, or all of the whole number; thousands have commas.
 pub(crate) fn amount(value: f64) -> String {
+    fixed(value, amount_digits(value))
+}
+
+/// Digits behind the point of an [`amount`].
+pub(crate) fn amount_digits(value: f64) -> usize {
     let size = value.abs();
-    let digits = match () {
+    match () {
         () if size == 0.0 || size >= 100.0 => 0,
         () if size >= 10.0 => 1,
         () if size >= 1.0 => 2,
         () => 3,
-    };
-    fixed(value, digits)
+    }
 }
 
 /// With so many digits behind the point, fewer where they would be zeros.

@@ -1,6 +1,9 @@
 //! Charts of one load: bars of the main figures, and curves over the measured time. Every axis of
 //! values begins at zero. What was before measuring is not drawn.
 
+use super::super::cpu_resolution::{
+    CPU_OF_DELIVERY, CPU_TICK_S, PROCESSOR_MEAN, amount_or_bound, cpu_resolution,
+};
 use super::super::grouping::{BrokerRuns, GroupKind, LoadGroup, median};
 use super::super::verdict::{GroupVerdict, sampler};
 use super::super::wording::{amount, fixed};
@@ -31,7 +34,10 @@ pub(super) fn bars(group: &LoadGroup<'_>, own: &GroupVerdict, out: &mut String) 
         };
         let _ = writeln!(out, "<figcaption>{name}, {unit}{better}</figcaption>\n<ul>");
         for (at, broker) in group.brokers.iter().enumerate() {
-            let row = BarRow { name: &broker.name, value: values[at], unit, note: "" };
+            let of_cpu = |run: &Value| Some(cpu_resolution(run, CPU_OF_DELIVERY));
+            let resolution = Some(of_cpu).filter(|_| *name == CPU_BAR);
+            let resolution = resolution.and_then(|of_cpu| broker.median(of_cpu)).unwrap_or(0.0);
+            let row = BarRow { name: &broker.name, value: values[at], unit, note: "", resolution };
             let series = if group.kind == GroupKind::Steps { 0 } else { at };
             let _ = writeln!(out, "<li>{}</li>", row.html(most, series));
         }
@@ -47,14 +53,14 @@ const BARS: &[(&str, &str, &str, ChartFigure)] = &[
     ("Delivered", "messages/s", "longer", |run| run.pointer("/rates/received")?.as_f64()),
     ("Median latency of deliveries", "ms", "shorter", |run| sampler(run, "Sub", "p50")),
     ("99th percentile of delivery latency", "ms", "shorter", |run| sampler(run, "Sub", "p99")),
-    ("CPU a delivery", "\u{b5}s", "shorter", |run| {
-        run.pointer("/target_use/cpu_us_per_delivery")?.as_f64()
-    }),
+    (CPU_BAR, "\u{b5}s", "shorter", |run| run.pointer(CPU_OF_DELIVERY)?.as_f64()),
     ("Memory at most", "MB", "shorter", |run| {
         Some(run.pointer("/target_use/memory_kb/max")?.as_f64()? / 1024.0)
     }),
     ("99th percentile of connect latency", "ms", "shorter", |run| sampler(run, "Connect", "p99")),
 ];
+
+const CPU_BAR: &str = "CPU a delivery";
 
 /// A curve's figure, second by second.
 struct ChartCurve {
@@ -66,6 +72,11 @@ struct ChartCurve {
     is_peak: bool,
     /// Connecting is drawn, too.
     is_of_all: bool,
+    /// The figure of a whole run, where the report has one. For a percentile it is not the median
+    /// of the seconds.
+    whole_run: Option<ChartFigure>,
+    /// Place of the whole run's figure if that is a processor time, which has a resolution.
+    cpu: Option<&'static str>,
 }
 
 pub(super) fn over_time(group: &LoadGroup<'_>, out: &mut String) {
@@ -81,7 +92,10 @@ pub(super) fn over_time(group: &LoadGroup<'_>, out: &mut String) {
     let rounds = group.brokers.iter().map(|one| one.runs.len()).max().unwrap_or(1);
     let rounds = match rounds {
         1 => "",
-        _ => " A thick line is the median of the rounds, a thin one a round.",
+        _ => {
+            " A thick line and a figure in bold are the median of the rounds, a thin line is a \
+              round."
+        }
     };
     let _ = writeln!(
         out,
@@ -158,11 +172,11 @@ impl ChartCurve {
     fn write_legend(&self, group: &LoadGroup<'_>, rounds: &[Vec<ChartPoints>], out: &mut String) {
         let _ = writeln!(out, "<ul class=\"key\">");
         for (at, own) in rounds.iter().enumerate() {
-            let figures = match (median_value(own), peak(own)) {
-                (Some(middle), Some(peak)) => {
-                    format!("<b>{}</b>, peak {}", amount(middle), amount(peak))
+            let figures = match self.figures(&group.brokers[at], own) {
+                Some((name, value, peak)) => {
+                    format!("{name} <b>{value}</b>, highest second {peak}")
                 }
-                _ => "no figures".into(),
+                None => "no figures".into(),
             };
             let _ = writeln!(
                 out,
@@ -174,6 +188,32 @@ impl ChartCurve {
             );
         }
         let _ = writeln!(out, "</ul>");
+        let is_below_tick = |value: f64| self.cpu.is_some() && value < CPU_TICK_S / 2.0;
+        if rounds.iter().flatten().flatten().any(|(_, value)| is_below_tick(*value)) {
+            let _ = writeln!(
+                out,
+                "<p class=\"note\">The kernel counts processor time in clock ticks of 10 ms. A \
+                 second with less than one tick is drawn at 0.</p>"
+            );
+        }
+    }
+
+    /// The figure of a line for the legend: its name, its value and the highest of a second.
+    fn figures(
+        &self,
+        broker: &BrokerRuns<'_>,
+        rounds: &[ChartPoints],
+    ) -> Option<(&'static str, String, String)> {
+        let (middle, peak) = (median_value(rounds)?, peak(rounds)?);
+        let of_seconds = if self.cpu.is_some() { CPU_TICK_S } else { 0.0 };
+        let of_run = |path| broker.median(|run| Some(cpu_resolution(run, path))).unwrap_or(0.0);
+        let (name, value, resolution) =
+            match self.whole_run.and_then(|figure| broker.median(figure)) {
+                Some(whole) => ("whole run", whole, self.cpu.map_or(0.0, of_run)),
+                None => ("median second", middle, of_seconds),
+            };
+        let value = amount_or_bound(value, resolution);
+        Some((name, value, amount_or_bound(peak, of_seconds)))
     }
 
     /// For those who do not see the chart.
@@ -181,11 +221,11 @@ impl ChartCurve {
         let mut words = format!("{}, {}, over {} s.", self.name, self.unit, amount(span));
         for (at, own) in rounds.iter().enumerate() {
             let name = &group.brokers[at].name;
-            let _ = match (median_value(own), peak(own)) {
-                (Some(middle), Some(peak)) => {
-                    write!(words, " {name}: median {}, peak {}.", amount(middle), amount(peak))
+            let _ = match self.figures(&group.brokers[at], own) {
+                Some((figure, value, peak)) => {
+                    write!(words, " {name}: {figure} {value}, highest second {peak}.")
                 }
-                _ => write!(words, " {name}: no figures."),
+                None => write!(words, " {name}: no figures."),
             };
         }
         words
@@ -310,7 +350,21 @@ const HEIGHT: f64 = 300.0;
 const POINTS_MAX: usize = 240;
 
 const fn curve(name: &'static str, unit: &'static str, path: &'static str) -> ChartCurve {
-    ChartCurve { name, unit, path, factor: 1.0, is_peak: false, is_of_all: false }
+    ChartCurve {
+        name,
+        unit,
+        path,
+        factor: 1.0,
+        is_peak: false,
+        is_of_all: false,
+        whole_run: None,
+        cpu: None,
+    }
+}
+
+/// A curve with a figure of the whole run.
+const fn with_whole(whole_run: ChartFigure, curve: ChartCurve) -> ChartCurve {
+    ChartCurve { whole_run: Some(whole_run), ..curve }
 }
 
 const fn peak_curve(name: &'static str, path: &'static str) -> ChartCurve {
@@ -329,18 +383,45 @@ const KILO: f64 = 1.0 / 1024.0;
 const PERCENT: f64 = 100.0;
 
 const MAIN: &[ChartCurve] = &[
-    curve("Delivered", "messages/s", "/received"),
-    peak_curve("99th percentile of delivery latency", "/sub_ms/p99"),
-    peak_curve("Median latency of deliveries", "/sub_ms/p50"),
-    curve("Broker CPU", "processors", "/target/cpu"),
+    with_whole(
+        |run| run.pointer("/rates/received")?.as_f64(),
+        curve("Delivered", "messages/s", "/received"),
+    ),
+    with_whole(
+        |run| sampler(run, "Sub", "p99"),
+        peak_curve("99th percentile of delivery latency", "/sub_ms/p99"),
+    ),
+    with_whole(
+        |run| sampler(run, "Sub", "p50"),
+        peak_curve("Median latency of deliveries", "/sub_ms/p50"),
+    ),
+    ChartCurve {
+        cpu: Some(PROCESSOR_MEAN),
+        ..with_whole(
+            |run| run.pointer(PROCESSOR_MEAN)?.as_f64(),
+            curve("Broker CPU", "processors", "/target/cpu"),
+        )
+    },
     scaled_curve(KILO, curve("Broker memory", "MB", "/target/memory_kb")),
-    peak_curve("99th percentile of publish latency", "/pub_ms/p99"),
+    with_whole(
+        |run| sampler(run, "Pub", "p99"),
+        peak_curve("99th percentile of publish latency", "/pub_ms/p99"),
+    ),
 ];
 
 const MORE: &[ChartCurve] = &[
-    curve("Published", "messages/s", "/published"),
-    peak_curve("Mean latency of deliveries", "/sub_ms/mean"),
-    peak_curve("Mean latency of publishing", "/pub_ms/mean"),
+    with_whole(
+        |run| run.pointer("/rates/published")?.as_f64(),
+        curve("Published", "messages/s", "/published"),
+    ),
+    with_whole(
+        |run| sampler(run, "Sub", "mean"),
+        peak_curve("Mean latency of deliveries", "/sub_ms/mean"),
+    ),
+    with_whole(
+        |run| sampler(run, "Pub", "mean"),
+        peak_curve("Mean latency of publishing", "/pub_ms/mean"),
+    ),
     whole_run_curve(peak_curve(
         "Mean latency of connecting, from the first client on",
         "/connect_ms/mean",
@@ -405,6 +486,32 @@ mod tests {
         assert_eq!(MAIN[0].rounds(&groups[0].brokers[0]), [vec![(0.0, 10.0), (1.0, 20.0)]]);
         let of_all = MORE.iter().find(|curve| curve.is_of_all).expect("there is one");
         assert_eq!(of_all.path, "/connect_ms/mean");
+    }
+
+    #[test]
+    fn the_legend_has_the_percentile_of_the_whole_run_and_no_processor_time_below_a_tick() {
+        let second = |t: f64, p99: f64| {
+            json!({ "t": t, "received": 1, "sub_ms": { "p99": p99 },
+            "target": { "cpu": 0.0 } })
+        };
+        let report = json!({
+            "target_use": { "cpu": { "mean": 0.0, "max": 0.0 }, "cpu_us_per_delivery": 0.0 },
+            "phases_s": { "measure": 3.0 },
+            "rates": { "received": 1.0 },
+            "samplers": [{ "name": "Sub", "p99": 4.5 }],
+            "seconds": [second(0.0, 1.0), second(1.0, 2.0), second(2.0, 5.0)],
+        });
+        let reports = [report.clone(), report];
+        let groups = group_by_load(&reports);
+        let mut page = String::new();
+        over_time(&groups[0], &mut page);
+        assert!(page.contains("whole run <b>4.5</b>, highest second 5<"), "{page}");
+        assert!(
+            page.contains("whole run <b>below 0.003</b>, highest second below 0.01<"),
+            "{page}"
+        );
+        assert!(page.contains("A second with less than one tick is drawn at 0."), "{page}");
+        assert!(!page.contains("<b>0</b>"), "{page}");
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! All figures of a load: medians with the range of the rounds, each kind of request, each run, and
 //! what went wrong.
 
+use super::super::cpu_resolution::{
+    CPU_OF_DELIVERY, PROCESSOR_MEAN, cpu_resolution, fixed_or_bound,
+};
 use super::super::grouping::{GroupKind, LoadGroup};
 use super::super::verdict::sampler;
 use super::super::wording::{amount, fixed};
@@ -49,10 +52,13 @@ fn overview(group: &LoadGroup<'_>, out: &mut String) {
             .brokers
             .iter()
             .map(|broker| {
-                let value = broker.median(of).map_or("-".into(), |value| fixed(value, *digits));
+                let resolution = broker.median(|run| Some(cpu_resolution(run, path)));
+                let shown =
+                    |value| fixed_or_bound(value, *digits, resolution.unwrap_or_default() * factor);
+                let value = broker.median(of).map_or("-".into(), shown);
                 let more = match broker.range(of) {
                     Some((least, most)) if least < most => {
-                        format!("{} to {}", fixed(least, *digits), fixed(most, *digits))
+                        format!("{} to {}", shown(least), shown(most))
                     }
                     _ => String::new(),
                 };
@@ -216,8 +222,8 @@ const FIGURES: &[(&str, &str, f64, usize)] = &[
     ("publishers", "/overview/publishers", 1.0, 0),
     ("subscribers", "/overview/subscribers", 1.0, 0),
     ("topics", "/overview/topics", 1.0, 0),
-    ("broker CPU, processors", "/target_use/cpu/mean", 1.0, 2),
-    ("broker CPU a delivery, \u{b5}s", "/target_use/cpu_us_per_delivery", 1.0, 2),
+    ("broker CPU, processors", PROCESSOR_MEAN, 1.0, 2),
+    ("broker CPU a delivery, \u{b5}s", CPU_OF_DELIVERY, 1.0, 2),
     ("broker memory at most, MB", "/target_use/memory_kb/max", 1.0 / 1024.0, 1),
     ("host CPU in use, %", "/target_use/host_cpu/mean", 100.0, 1),
     ("host CPU given to others (steal), %", "/target_use/host_stolen/mean", 100.0, 1),

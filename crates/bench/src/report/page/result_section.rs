@@ -1,8 +1,9 @@
 //! The head of the page: a sentence, whether it counts, and the picture of it.
 
+use super::super::cpu_resolution::amount_or_bound;
 use super::super::grouping::{GroupKind, LoadGroup};
 use super::super::verdict::{GroupVerdict, PageVerdict, VerdictStanding, fault_of, group_verdict};
-use super::super::wording::{amount, list_of, more_or_less};
+use super::super::wording::{list_of, more_or_less};
 use super::{escape_html, series_class};
 use std::fmt::Write as _;
 
@@ -109,7 +110,13 @@ fn ranking(group: &LoadGroup<'_>, own: &GroupVerdict, out: &mut String) {
             _ => "",
         };
         let series = if group.kind == GroupKind::Steps { 0 } else { *at };
-        let row = BarRow { name: &broker.name, value: of(*at), unit: short(own), note: &note };
+        let row = BarRow {
+            name: &broker.name,
+            value: of(*at),
+            unit: short(own),
+            note: &note,
+            resolution: 0.0,
+        };
         let _ = writeln!(out, "<li{class}>{}</li>", row.html(most, series));
     }
     let _ = writeln!(out, "</ol>");
@@ -133,7 +140,7 @@ fn percentiles(group: &LoadGroup<'_>, own: &GroupVerdict, out: &mut String) {
         ("99.9 % within", "p999"),
         ("all within", "max"),
     ] {
-        let row = BarRow { name, value: of(key), unit: "ms", note: "" };
+        let row = BarRow { name, value: of(key), unit: "ms", note: "", resolution: 0.0 };
         let _ = writeln!(out, "<li>{}</li>", row.html(most, 0));
     }
     let _ = writeln!(out, "</ol>");
@@ -154,6 +161,8 @@ pub(super) struct BarRow<'a> {
     pub(super) value: Option<f64>,
     pub(super) unit: &'a str,
     pub(super) note: &'a str,
+    /// A value below is written as a bound.
+    pub(super) resolution: f64,
 }
 
 impl BarRow<'_> {
@@ -161,7 +170,7 @@ impl BarRow<'_> {
     pub(super) fn html(&self, most: f64, series: usize) -> String {
         let width = self.value.map_or(0.0, |value| value / most.max(1e-12) * 100.0);
         let value = match self.value {
-            Some(value) => format!("{} {}", amount(value), self.unit),
+            Some(value) => format!("{} {}", amount_or_bound(value, self.resolution), self.unit),
             None => "no figure".into(),
         };
         let note = match self.note {
