@@ -10,7 +10,7 @@
 //! | `${bridge}`, `${gateway}` | the name of the link, by what it is |
 
 use crate::placeholders::{PlaceholderPart, parts};
-use mqtt::topic::{check_filter, check_topic};
+use mqtt::topic::{check_topic, filter_error};
 use mqtt::{SharedFilter, filter_matches};
 use std::fmt;
 
@@ -34,10 +34,13 @@ impl TopicMap {
     /// An empty template leaves names as they are.
     /// `own` is what the link is, and its name.
     pub fn parse(filter: &str, template: &str, own: (&str, &str)) -> Result<TopicMap, String> {
-        let share =
-            SharedFilter::parse(filter).map_err(|_| format!("{filter:?} is no topic filter"))?;
+        if let Some(why) = filter_error(filter) {
+            return Err(format!(
+                "{filter:?} is not a topic filter: it {why}; use one like \"a/+/c\" or \"a/#\""
+            ));
+        }
+        let share = SharedFilter::parse(filter).ok().flatten();
         let plain = share.map_or(filter, |share| share.filter);
-        check_filter(plain).map_err(|_| format!("{filter:?} is no topic filter"))?;
         let wildcards = plain.split('/').filter(|level| is_wildcard(level)).count();
         let map = TopicMap {
             filter: filter.into(),
@@ -47,7 +50,12 @@ impl TopicMap {
         let topic = plain.replace(['+', '#'], "x");
         match map.apply(&topic) {
             Some(_) => Ok(map),
-            None => Err(format!("{template:?} makes no topic names")),
+            None => Err(format!(
+                "topic = {template:?} makes no topic names: use the name on the other side, \
+                 without + and #, such as {:?}; ${{topic}} is the whole topic, and ${{1}} the part \
+                 that the filter's first wildcard matches",
+                example_template(template, wildcards)
+            )),
         }
     }
 
@@ -135,6 +143,21 @@ impl TopicMap {
         });
         Some(filled.collect::<Option<Vec<_>>>()?.join("/"))
     }
+}
+
+/// The template that was probably meant by one with wildcards: each of the filter in its place.
+fn example_template(template: &str, wildcards: usize) -> String {
+    let mut at = 0;
+    let levels = template.split('/').map(|level| match is_wildcard(level) {
+        true => {
+            at += 1;
+            format!("${{{at}}}")
+        }
+        false => level.to_string(),
+    });
+    let example = levels.collect::<Vec<_>>().join("/");
+    let is_right = at > 0 && at <= wildcards && !example.contains(['+', '#']);
+    if is_right { example } else { "site/${topic}".to_string() }
 }
 
 fn is_wildcard(level: &str) -> bool {
@@ -240,12 +263,16 @@ mod tests {
     #[test]
     fn what_makes_no_map_says_why() {
         for (filter, template, why) in [
-            ("a/#/b", "", "no topic filter"),
-            ("$share//a", "", "no topic filter"),
+            ("a/#/b", "", "not a topic filter: it has a # that is not the last level"),
+            ("$share//a", "", "not a topic filter: it is not $share/GROUP/FILTER"),
             ("a/+", "${2}", "has 1 wildcards"),
             ("a", "${x}", "use ${topic}"),
             ("a", "${topic", "without a"),
-            ("a", "b/+", "makes no topic names"),
+            ("a", "b/+", "makes no topic names: use the name on the other side, without + and #"),
+            ("a", "b/+", "such as \"site/${topic}\";"),
+            ("x/#", "x/#", "such as \"x/${1}\";"),
+            ("+/x/#", "y/+/#", "such as \"y/${1}/${2}\";"),
+            ("+/x", "y+", "such as \"site/${topic}\";"),
         ] {
             let found = TopicMap::parse(filter, template, ("bridge", "b")).unwrap_err();
             assert!(found.contains(why), "{found}");

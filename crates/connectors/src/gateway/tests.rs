@@ -65,7 +65,12 @@ fn what_makes_no_gateway_says_what_would() {
         (raw.clone(), &[], &[&[("topic", "${topic}")]], "needs topic"),
         (raw, &[], &[&[("topic", "${1}")]], "has 0 wildcards"),
         (with(PUB, &[]), &[&[("filter", "$share/g/a")]], &[], "is shared"),
-        (with(PUB, &[]), &[&[("filter", "a/#/b")]], &[], "no topic filter"),
+        (
+            with(PUB, &[]),
+            &[&[("filter", "a/#/b")]],
+            &[],
+            "not a topic filter: it has a # that is not the last level",
+        ),
         (with(PUB, &[("user_name", "ann")]), out, &[], "go together"),
         (
             with(SP_SUB, &[("user_name", "ann"), ("password", "secret")]),

@@ -36,6 +36,12 @@ impl<S: Clone + Default> LinkOptions<S> {
     }
 }
 
+/// A rule as it stands in the file, with the filter that was given in its place.
+fn rule_form(table: &str, given: &Spanned<DeValue<'_>>) -> String {
+    let filter = given.get_ref().as_str().unwrap_or("a/#");
+    format!("[[{table}]] on a line of its own, and below it filter = {filter:?}")
+}
+
 impl OptionFileReader<'_> {
     /// Each table below `[[kind]]`, with where it begins.
     pub(super) fn read_links(
@@ -89,12 +95,15 @@ impl OptionFileReader<'_> {
         rules: &mut Vec<(usize, R)>,
     ) {
         let DeValue::Array(all) = value.get_ref() else {
-            return self.report_error(at, format!("a rule stands under [[{table}]]"));
+            return self.report_error(
+                at,
+                format!("a rule stands under [[{table}]]: {}", rule_form(table, value)),
+            );
         };
         for one in all.iter() {
             let at = one.span().start;
             let DeValue::Table(options) = one.get_ref() else {
-                self.report_error(at, format!("use [[{table}]] and filter = ..."));
+                self.report_error(at, format!("use {}", rule_form(table, one)));
                 continue;
             };
             let mut rule: R = defaults(rows);
