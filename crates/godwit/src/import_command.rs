@@ -5,8 +5,8 @@ use crate::option_catalog::option_catalog;
 use crate::options::{OptionPlan, OptionSources};
 use crate::{fail, fail_with_usage_error, print, print_errors};
 use import::ImportRequest;
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const FLAGS: &[CliFlag] = &[
@@ -62,6 +62,21 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     }
 }
 
+/// Whether a word is what `--from` takes.
+fn is_kind(word: &OsStr) -> bool {
+    KINDS.iter().any(|kind| word.eq_ignore_ascii_case(kind))
+}
+
+fn kind_instead_of_file(kind: &OsStr, file: &str) -> String {
+    let kind = kind.to_string_lossy().to_lowercase();
+    format!(
+        "{kind} is a kind of configuration and not a file: use godwit import {file} --from {kind}"
+    )
+}
+
+const KINDS: [&str; 5] = ["mosquitto", "nanomq", "nanomq-old", "emqx", "emqx4"];
+const USAGE: &str = "use godwit import [--from KIND] [--out FILE] [--strict] FILE";
+
 enum ImportCommand {
     Help,
     Import(ImportRequest),
@@ -77,8 +92,16 @@ fn parse_arguments(arguments: &[OsString]) -> Result<ImportCommand, Vec<String>>
     if named("--markdown").is_some() {
         return Ok(ImportCommand::Markdown);
     }
-    let [file] = &files[..] else {
-        return Err(vec!["use godwit import [--out FILE] FILE".to_string()]);
+    let file = match &files[..] {
+        [file] if is_kind(file) && !Path::new(file).exists() => {
+            return Err(vec![kind_instead_of_file(file, "FILE")]);
+        }
+        [file] => file,
+        [kind, file] if is_kind(kind) => {
+            return Err(vec![kind_instead_of_file(kind, &file.to_string_lossy())]);
+        }
+        [] => return Err(vec![format!("the file is missing, {USAGE}")]),
+        many => return Err(vec![format!("{} files are given, {USAGE}", many.len())]),
     };
     Ok(ImportCommand::Import(ImportRequest {
         file: PathBuf::from(file),
@@ -86,4 +109,39 @@ fn parse_arguments(arguments: &[OsString]) -> Result<ImportCommand, Vec<String>>
         out: named("--out").map(|used| PathBuf::from(used.value())),
         strict: named("--strict").is_some(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(line: &str) -> String {
+        let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        parse_arguments(&arguments).err().expect("it is wrong").join("\n")
+    }
+
+    #[test]
+    fn a_kind_in_the_place_of_the_file_is_answered_with_its_flag() {
+        for (line, says) in [
+            ("mosquitto m.conf", "use godwit import m.conf --from mosquitto"),
+            ("EMQX m.conf --strict", "use godwit import m.conf --from emqx"),
+            ("nanomq-old", "use godwit import FILE --from nanomq-old"),
+            ("", "the file is missing, use godwit import [--from KIND]"),
+            ("a.conf b.conf", "2 files are given, use godwit import [--from KIND]"),
+        ] {
+            let found = refusal(line);
+            assert!(found.contains(says), "{line}: {found}");
+        }
+    }
+
+    #[test]
+    fn kinds_are_those_that_imports_know() {
+        let doc = FLAGS[0].doc;
+        for kind in KINDS {
+            let request =
+                ImportRequest { from: Some(kind.to_string()), ..ImportRequest::default() };
+            let wrongs = import::import(&request, option_catalog()).err().expect("no file");
+            assert!(!wrongs[0].contains("unknown kind") && doc.contains(kind), "{wrongs:?}");
+        }
+    }
 }

@@ -172,6 +172,16 @@ pub(super) struct ConfigFolder {
     root: PathBuf,
 }
 
+/// Names that the projects' files have in the folders in which they are installed.
+const FILES_IN_FOLDERS: [&str; 6] = [
+    "mosquitto.conf",
+    "nanomq.conf",
+    "emqx.conf",
+    "etc/emqx.conf",
+    "cluster.hocon",
+    "data/configs/cluster.hocon",
+];
+
 /// Largest size of a configuration file in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
@@ -214,6 +224,13 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
     let wrong = |why: String| format!("{}: {why}", path.display());
     let there =
         std::fs::metadata(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    if there.is_dir() {
+        let likely = FILES_IN_FOLDERS.iter().map(|file| path.join(file));
+        let likely = likely.filter(|file| file.is_file()).map(|file| file.display().to_string());
+        let found: Vec<String> = likely.collect();
+        let files = if found.is_empty() { FILES_IN_FOLDERS.join(", ") } else { found.join(" or ") };
+        return Err(wrong(format!("this is a folder: use a file, such as {files}")));
+    }
     if !there.is_file() || there.len() > FILE_BYTES_MAX {
         return Err(wrong("no file of a configuration: use one of at most 4 MiB".into()));
     }

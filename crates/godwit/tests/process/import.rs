@@ -184,13 +184,33 @@ fn what_is_wrong_has_its_line_and_nothing_is_written() {
     assert_eq!(fs::read_to_string(&users).unwrap(), "kept");
     for (arguments, why) in [
         (&["import", "--from", "rabbit", "x"][..], "unknown kind, use \"mosquitto\""),
-        (&["import", "--out", "x"], "use godwit import [--out FILE] FILE"),
-        (&["import", "a", "b"], "use godwit import [--out FILE] FILE"),
+        (&["import", "--out", "x"], "the file is missing, use godwit import [--from KIND]"),
+        (&["import", "a", "b"], "2 files are given, use godwit import [--from KIND]"),
         (&["import", "not-there.conf"], "not-there.conf: cannot be read"),
     ] {
         let (code, _, stderr) = run(arguments);
         assert_eq!(code, Some(2));
         assert!(stderr.contains(why), "{stderr}");
+    }
+}
+
+#[test]
+fn a_folder_or_kind_in_the_place_of_the_file_is_answered_with_what_is_right() {
+    let folder = samples("import-folder");
+    let whole = text(&folder);
+    let files = format!(
+        "{whole}: this is a folder: use a file, such as {whole}/mosquitto.conf or \
+         {whole}/nanomq.conf or {whole}/emqx.conf"
+    );
+    let empty = format!("{whole}/certs");
+    for (arguments, says) in [
+        (&[whole][..], files.as_str()),
+        (&[&empty], "this is a folder: use a file, such as mosquitto.conf, nanomq.conf"),
+        (&["mosquitto", "m.conf"], "use godwit import m.conf --from mosquitto"),
+    ] {
+        let (code, _, stderr) = run(&[&["import"], arguments].concat());
+        assert_eq!((code, stderr.lines().count()), (Some(2), 1), "{stderr}");
+        assert!(stderr.contains(says), "{stderr}");
     }
 }
 
