@@ -2,6 +2,7 @@
 //! library: the tables are needed anyway, and clap, without its colours, made a bare program 270 KB
 //! larger and 290 KB heavier when idle.
 
+use crate::options;
 use config::nearest::nearest_word;
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -92,6 +93,14 @@ fn parse_arguments(
             words.push(word.clone());
             continue;
         }
+        let following = rest.as_slice().first().map(|word| word.to_string_lossy());
+        if let Some((hint, takes_following)) = option_hint(flags, &argument, following.as_deref()) {
+            wrongs.push(hint);
+            if takes_following {
+                rest.next();
+            }
+            continue;
+        }
         // `--flag=value` is `--flag value`.
         let (name, glued) = match argument.split_once('=') {
             Some((name, value)) if name.starts_with("--") => (name, Some(value.to_string())),
@@ -126,6 +135,39 @@ fn take_values<'a>(
         values.push(value.map_err(|_| "its value is not UTF-8 text".to_string())?);
     }
     Ok(values)
+}
+
+/// Answer to an option that is given as if it were a flag of a command that has `--set`: its right
+/// form, and whether the next word is the option's value.
+fn option_hint(
+    flags: &[CliFlag],
+    argument: &str,
+    following: Option<&str>,
+) -> Option<(String, bool)> {
+    let (name, glued) = match argument.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (argument, None),
+    };
+    let is_flag = |name: &str| flags.iter().any(|flag| flag.names.contains(&name));
+    if !is_flag("--set") || is_flag(name) {
+        return None;
+    }
+    let typed = name.trim_start_matches('-').replace('-', "_");
+    let key = options::meant_option(&typed)?;
+    let is_like_a_flag = || {
+        let names = flags.iter().flat_map(|flag| flag.names).copied();
+        nearest_word(name, names).is_some()
+    };
+    let is_word = !name.starts_with('-');
+    if key != typed && (is_word || !typed.contains('.') && is_like_a_flag()) {
+        return None;
+    }
+    let following = following.filter(|word| glued.is_none() && !is_word && !word.starts_with('-'));
+    if is_word && glued.is_none() {
+        return None;
+    }
+    let right = options::set_flag(key, glued.or(following));
+    Some((format!("{name} is not a flag: an option is given as {right}"), following.is_some()))
 }
 
 fn unknown(flags: &[CliFlag], name: &str) -> String {

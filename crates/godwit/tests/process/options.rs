@@ -90,6 +90,35 @@ fn wrong_command_lines_are_refused() {
 }
 
 #[test]
+fn an_option_in_the_place_of_a_flag_is_answered_with_its_right_form() {
+    for (arguments, says) in [
+        (
+            &["--log.file=/tmp/x"][..],
+            "--log.file is not a flag: an option is given as --set log.file=/tmp/x",
+        ),
+        (&["--log.file", "x"], "an option is given as --set log.file=x"),
+        (&["--log.file"], "an option is given as --set log.file=VALUE"),
+        (&["--log-file", "x"], "an option is given as --set log.file=x"),
+        (&["-log.file=x"], "-log.file is not a flag: an option is given as --set log.file=x"),
+        (&["log.file=x"], "log.file is not a flag: an option is given as --set log.file=x"),
+        (&["--log.levl=debug"], "an option is given as --set log.level=debug"),
+        (&["--allow_anonymous"], "an option is given as --set allow_anonymous=VALUE"),
+        (&["--allow-anonymous=true"], "an option is given as --set allow_anonymous=true"),
+        (&["--log.file=a b"], "an option is given as --set 'log.file=a b'"),
+        (&["--auth.http_url=hush"], "an option is given as --set auth.http_url=VALUE"),
+        (&["--shard=2"], "--shard is no flag, did you mean --shards?"),
+        (&["--zebra=2"], "--zebra is no flag, --help lists them all"),
+    ] {
+        for subcommand in ["serve", "check"] {
+            let (code, stderr) = refusal(&[&[subcommand], arguments].concat());
+            assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
+            assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
+            assert!(stderr.contains(says), "{arguments:?}: {stderr}");
+        }
+    }
+}
+
+#[test]
 fn check_prints_what_differs_and_where_it_comes_from() {
     let file = scratch("check").join("godwit.toml");
     std::fs::write(&file, "shards = 1\n[log]\nlevel = \"warn\"\n").unwrap();
