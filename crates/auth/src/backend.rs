@@ -5,7 +5,7 @@
 //! shards nor each other. `contract.rs` is what each of them has to stand.
 
 use super::{Authenticator, has_no_credentials};
-use broker::authentication::{AuthDecision, Principal, SecretBytes};
+use broker::connection::authentication::{AuthDecision, Principal, SecretBytes};
 use broker::{AuthRequest, ListenerId, Refusal};
 use engine::ConnectionLiveness;
 use engine::log_rate_limiter::nonzero;

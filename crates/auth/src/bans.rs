@@ -11,8 +11,8 @@
 //! address = ["192.0.2.7", "2001:db8::/32"]
 //! ```
 
-use broker::acl_rules::NamePattern;
-use broker::bans::{Ban, BanList, BanTarget};
+use broker::authorization::acl_rules::NamePattern;
+use broker::authorization::bans::{Ban, BanList, BanTarget};
 use config::nearest::nearest_word;
 use config::source::{self, LineErrors, TomlReader, TomlValue};
 use engine::timestamp::UnixTimestamp;

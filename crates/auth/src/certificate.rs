@@ -1,7 +1,7 @@
 //! A client's certificate as its name: the transport has checked it, here is read what it says.
 
 use super::backend::{AuthBackend, BackendOutcome, BackendReply};
-use broker::authentication::Principal;
+use broker::connection::authentication::Principal;
 use broker::{AuthRequest, PeerCertificate};
 
 /// Part of a certificate that is used as a name.

@@ -6,7 +6,7 @@ use super::remote::http_call::{HttpAnswerFormat, HttpCall, HttpCallSettings};
 use super::remote::template::{AuthVariable, AuthVariableSource};
 use super::remote::{IdentityLookup, IdentityServer};
 use broker::AuthRequest;
-use broker::authentication::Principal;
+use broker::connection::authentication::Principal;
 use net::http_client::HttpConnection;
 use net::server_pool::{RemoteError, RemoteServer};
 use ring::digest;

@@ -50,7 +50,7 @@ pub mod users;
 pub mod verified_cache;
 
 use backend::{AuthAttempt, ListenerChains};
-use broker::authentication::AuthDecision;
+use broker::connection::authentication::AuthDecision;
 use broker::{AuthRequest, PeerSource, Refusal};
 use engine::ConnectionLiveness;
 use engine::log_rate_limiter::{LogRateLimiter, nonzero};

@@ -261,7 +261,8 @@ mod tests {
         let mut queue = AuthQueue::default();
         let long = || {
             let mut long = case("long", start);
-            let password = Some(broker::authentication::SecretBytes(vec![0; 64 * 1024].into()));
+            let password =
+                Some(broker::connection::authentication::SecretBytes(vec![0; 64 * 1024].into()));
             long.request = AuthRequest { password, ..(*long.request).clone() }.into();
             long
         };

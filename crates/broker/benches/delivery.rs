@@ -4,7 +4,7 @@
 //! `delivery count PATH QOS TURNS` runs one path once, for `valgrind --tool=callgrind`: the
 //! difference between two numbers of turns is what so many messages cost.
 
-use broker::acl_rules::{self, AclRuleSet, TopicPattern};
+use broker::authorization::acl_rules::{self, AclRuleSet, TopicPattern};
 use broker::rules::{Rule, RuleActions};
 use broker::{
     BrokerOptions, ConnId, Interest, MonotonicMs, Outbox, PeerInfo, Shard, ShardId, ShardInput,

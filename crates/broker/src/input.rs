@@ -1,17 +1,17 @@
 //! Everything that can happen to a shard, and what it says to the others.
 
-use crate::authentication::AuthDecision;
-use crate::authz::{AuthzDecision, RequestId};
+use crate::authorization::authz::{AuthzDecision, RequestId};
 use crate::caches::CacheShardMessage;
-use crate::message::Message;
+use crate::connection::authentication::AuthDecision;
+use crate::connection::peer::{PeerAddress, PeerInfo};
+use crate::durability::persistent_session::QueueRecordId;
+use crate::durability::stored_queue::StoreReadRequest;
+use crate::durability::write_batch::StoreReader;
 use crate::options::BrokerOptions;
-use crate::peer::{PeerAddress, PeerInfo};
-use crate::persistent_session::QueueRecordId;
+use crate::routing::message::Message;
+use crate::routing::shared::DispatchTarget;
 use crate::rules::{LinkEvent, WindowRow};
-use crate::shared::DispatchTarget;
-use crate::stored_queue::StoreReadRequest;
-use crate::sys::ShardCounters;
-use crate::write_batch::StoreReader;
+use crate::statistics::sys::ShardCounters;
 use mqtt::SubscribeOptions;
 use std::sync::Arc;
 

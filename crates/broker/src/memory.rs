@@ -73,7 +73,7 @@ const STEP: i64 = 64 * 1024;
 /// Memory of objects in addition to the bytes that clients sent, measured with `cargo bench -p
 /// broker`: their entry in a slab that grows by doubling, indexes, and the allocator's overhead.
 pub(crate) mod cost {
-    use crate::conn::Conn;
+    use crate::connection::conn::Conn;
     use crate::limits;
     use crate::timer::TimerWheel;
 

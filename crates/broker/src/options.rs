@@ -2,20 +2,20 @@
 //! swaps it in with a `ShardCommand`. The table in the `godwit` crate gives each its name, range,
 //! default text and documentation; the defaults here are the ones in force.
 
-use crate::acl_rules::AclRuleSet;
-use crate::auto_subscription::AutoSubscription;
-use crate::bans::BanList;
+use crate::authorization::acl_rules::AclRuleSet;
+use crate::authorization::bans::BanList;
+use crate::authorization::client_groups::ClientGroup;
 use crate::caches::{self, CacheConfig};
-use crate::client_groups::ClientGroup;
-use crate::delayed;
-use crate::exclusive::EXCLUSIVE;
+use crate::connection::peer::ListenerId;
+use crate::connection::refusal::Refusal;
 use crate::limits::{self, LINK_IDS};
-use crate::namespace::NamespaceTemplate;
-use crate::peer::ListenerId;
-use crate::preset::PresetSession;
-use crate::refusal::Refusal;
-use crate::rewrite::TopicRewrite;
+use crate::routing::delayed;
+use crate::routing::exclusive::EXCLUSIVE;
+use crate::routing::namespace::NamespaceTemplate;
+use crate::routing::rewrite::TopicRewrite;
 use crate::rules::{DeliveryEventOptions, Rule};
+use crate::session::auto_subscription::AutoSubscription;
+use crate::session::preset::PresetSession;
 use std::sync::Arc;
 
 /// Action when a session's queue is full. Every dropped message is counted by client and reason.

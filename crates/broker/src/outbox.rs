@@ -5,15 +5,15 @@
 //! the arena and each receiver's `ConnWrite` only names the range; neighbouring ranges grow
 //! together, so a subscriber that takes everything of one topic ends the tick with a single one.
 
-use crate::authentication::AuthRequest;
-use crate::authz::{AuthzRequest, RequestId};
-use crate::broker_event::BrokerEvent;
+use crate::authorization::authz::{AuthzRequest, RequestId};
+use crate::connection::authentication::AuthRequest;
+use crate::connection::peer::PeerInfo;
+use crate::durability::records;
+use crate::durability::stored_queue::StoreReadRequest;
+use crate::durability::write_batch::RecordSpace;
 use crate::input::{ConnId, ShardId, ShardMessage};
 use crate::limits;
-use crate::peer::PeerInfo;
-use crate::records;
-use crate::stored_queue::StoreReadRequest;
-use crate::write_batch::RecordSpace;
+use crate::statistics::broker_event::BrokerEvent;
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,9 +306,9 @@ const WRITES_KEPT: usize = 4096;
 mod tests {
     use super::*;
     use crate::MonotonicMs;
-    use crate::message::{IncomingPublish, Message};
-    use crate::persistent_session::QueueRecordId;
-    use crate::write_batch::RecordNumber;
+    use crate::durability::persistent_session::QueueRecordId;
+    use crate::durability::write_batch::RecordNumber;
+    use crate::routing::message::{IncomingPublish, Message};
 
     fn word(ticket: u64, origin: Option<QueueRecordId>) -> ShardMessage {
         ShardMessage::Publish {

@@ -4,42 +4,43 @@ mod tick;
 
 mod messages;
 
-use crate::bans::BanWatch;
-use crate::broker_event::{LogBurstLimiter, PeerLog};
+use crate::authorization::bans::BanWatch;
+use crate::authorization::reauthorization::ReauthorizationQueue;
 use crate::caches::ShardCaches;
-use crate::conn::{CloseReason, Conn, ConnState};
-use crate::delayed::DelayedMessages;
-use crate::exclusive::ExclusiveFilters;
-use crate::flapping::FlappingDetector;
-use crate::garbage_collector::GarbageCollector;
+use crate::connection::conn::{CloseReason, Conn, ConnState};
+use crate::connection::flapping::FlappingDetector;
+use crate::connection::peer::PeerInfo;
+use crate::connection::process_pause::ProcessPause;
+use crate::connection::refusal::Refusal;
+use crate::connection::send_gate::SendGate;
+use crate::connection::stalls::StallSearch;
+use crate::durability::garbage_collector::GarbageCollector;
+use crate::durability::pending_acks::PendingAcks;
+use crate::durability::stored_queue::StoreReadRequest;
+use crate::durability::write_batch::RecordNumber;
 use crate::input::{
     ConnId, MonotonicMs, RetainStamp, SessionId, SessionRef, ShardCommand, ShardId, ShardInput,
 };
-use crate::interest::{Interest, ShardInterest};
 use crate::limits::CONNECT_BYTES_MAX;
 use crate::memory::{MemoryLedger, ProcessMemory};
 use crate::options::BrokerOptions;
+use crate::outbox::Effect;
 use crate::outbox::Outbox;
-use crate::owner_shard::ShardHasher;
-use crate::peer::PeerInfo;
-use crate::pending_acks::PendingAcks;
-use crate::process_pause::ProcessPause;
-use crate::reauthorization::ReauthorizationQueue;
-use crate::refusal::Refusal;
-use crate::retained::Retained;
+use crate::routing::delayed::DelayedMessages;
+use crate::routing::exclusive::ExclusiveFilters;
+use crate::routing::interest::{Interest, ShardInterest};
+use crate::routing::owner_shard::ShardHasher;
+use crate::routing::retained::Retained;
+use crate::routing::shared::SharedGroups;
+use crate::routing::topics::{FilterId, FilterIndex};
 use crate::rules::windows::RuleWindows;
 use crate::rules::{EventCollector, RuleIndex};
-use crate::send_gate::SendGate;
-use crate::session::SessionTable;
-use crate::shared::SharedGroups;
-use crate::stalls::StallSearch;
-use crate::stored_queue::StoreReadRequest;
-use crate::sys::SysTree;
+use crate::session::delivery::Delivery;
+use crate::session::session_table::SessionTable;
+use crate::statistics::broker_event::{LogBurstLimiter, PeerLog};
+use crate::statistics::sys::SysTree;
+use crate::statistics::trace::PacketTracer;
 use crate::timer::{ShardTimer, TimerWheel};
-use crate::topics::{FilterId, FilterIndex};
-use crate::trace::PacketTracer;
-use crate::write_batch::RecordNumber;
-use crate::{Effect, delivery::Delivery};
 use foldhash::fast::FixedState;
 use mqtt::{ProtocolVersion, ReasonCode};
 use std::hash::BuildHasher;
@@ -477,7 +478,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::IncomingPublish;
+    use crate::routing::message::IncomingPublish;
 
     fn say(shard: &mut Shard, now: u64, packet: &[u8]) {
         let (conn, mut out) = (ConnId(0), Outbox::new(1));

@@ -11,7 +11,7 @@ use super::sink::settings::SinkSettings;
 use super::sink::template::text_of;
 use broker::BrokerEvent;
 use broker::limits::LINK_IDS;
-use broker::namespace::split_client_id;
+use broker::routing::namespace::split_client_id;
 use broker::rules::DeliveryEventOptions;
 use engine::timestamp::UnixTimestamp;
 use serde_json::{Map, Value};

@@ -33,7 +33,7 @@ use self::report::LinkReporter;
 #[cfg(feature = "sink")]
 use self::sink::{Sink, settings::SinkSettings};
 use broker::limits::LINK_IDS;
-use broker::session_report::SessionSelector;
+use broker::session::session_report::SessionSelector;
 use net::control_runtime::ControlRuntime;
 use net::server_url::ServerUrl;
 use rustls::{ClientConfig, ServerConfig};

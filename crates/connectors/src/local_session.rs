@@ -5,10 +5,10 @@
 use super::lock;
 use super::new_filters::NewLinkFilters;
 use broker::BrokerOptions;
-use broker::authentication::Principal;
-use broker::client_groups::{ClientGroup, ClientGroupCounter};
+use broker::authorization::client_groups::{ClientGroup, ClientGroupCounter};
+use broker::connection::authentication::Principal;
 use broker::limits::LINK_IDS;
-use broker::session_report::{SessionReport, SessionSelector};
+use broker::session::session_report::{SessionReport, SessionSelector};
 use mqtt::{
     ConnAck, Connect, Disconnect, FilterListBuf, Packet, PacketId, PacketType, Properties,
     PropertiesBuf, Property, ProtocolVersion, PublishAck, QoS, ReasonCode, Subscribe,

@@ -3,7 +3,7 @@
 
 use crate::shard_driver::ShardDriver;
 use crate::stream::SocketStream;
-use broker::admission::{Admission, AdmissionControl};
+use broker::connection::admission::{Admission, AdmissionControl};
 use broker::{BrokerOptions, ListenerId, MonotonicMs, PeerAddress, PeerInfo, PeerSource};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

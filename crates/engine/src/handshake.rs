@@ -12,7 +12,7 @@ use crate::shard_driver::ShardDriver;
 use crate::socket::Socket;
 use crate::stream::SocketStream;
 use crate::transport_stack::{PendingHandshake, TransportError};
-use broker::authentication::Principal;
+use broker::connection::authentication::Principal;
 use broker::{ConnId, MonotonicMs, PeerAddress, PeerInfo, ShardInput, limits};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};

@@ -4,9 +4,9 @@
 use crate::listener::ListenerTransport;
 use crate::relay::RelaySlot;
 use crate::ring::ShardWaker;
-use broker::authentication::Principal;
-use broker::authz::{self, RequestId};
-use broker::session_report::{SessionReport, SessionSelector};
+use broker::authorization::authz::{self, RequestId};
+use broker::connection::authentication::Principal;
+use broker::session::session_report::{SessionReport, SessionSelector};
 use broker::{AuthDecision, AuthRequest, ConnId, ShardCommand, ShardId};
 use std::collections::HashMap;
 use std::convert::Infallible;

@@ -1,6 +1,6 @@
 //! Turns what the broker noted into log lines: which module, which level, which fields.
 
-use broker::namespace::split_client_id;
+use broker::routing::namespace::split_client_id;
 use broker::{BrokerEvent, WithheldKind};
 use engine::log_rate_limiter::nonzero;
 use tracing::{debug, error, info, warn};

@@ -2,7 +2,7 @@
 
 use crate::print;
 use broker::rules::{FAILURES, RULE_METRIC_ROWS};
-use broker::sys::{DROP_NAMES, LOAD_ROWS, SYS_ROWS, SysRow};
+use broker::statistics::sys::{DROP_NAMES, LOAD_ROWS, SYS_ROWS, SysRow};
 use mqtt::PacketType;
 use mqtt::property::{PROPERTIES, PropertyRepeats, WILL};
 use mqtt::reason_code::REASONS;

@@ -22,8 +22,8 @@ use auth::tables::sql::{SqlAuthServer, SqlAuthSettings};
 use auth::users::UserFile;
 use auth::verified_cache::VerifiedCache;
 use auth::{acl, bans};
-use broker::acl_rules::AclRuleSet;
-use broker::bans::BanList;
+use broker::authorization::acl_rules::AclRuleSet;
+use broker::authorization::bans::BanList;
 use broker::options::{AccessByListener, AuthzOptions, BrokerOptions, ListenerAccess};
 use engine::timestamp::UnixTimestamp;
 #[cfg(feature = "http")]

@@ -11,7 +11,7 @@ use super::clients::{self, ClientCondition};
 use super::config_tree::{ConfigNode, ConfigTree};
 use super::draft::ConfigDraft;
 use super::rules::{self, ActionCondition, SourceRule, TopicCondition};
-use broker::acl_rules::TopicPattern;
+use broker::authorization::acl_rules::TopicPattern;
 use std::net::Ipv4Addr;
 
 /// Reads a rule; what of it nothing here can express is unresolved.

@@ -1,7 +1,7 @@
 //! Whom shards ask what a client may do, as a transcript's header has it: the control plane's
 //! stand-in.
 
-use broker::authz::{AclAction, AuthzDecision, AuthzRequest, RequestId};
+use broker::authorization::authz::{AclAction, AuthzDecision, AuthzRequest, RequestId};
 use mqtt::filter_matches;
 use std::fmt::Write;
 

@@ -2,8 +2,8 @@
 //! them is in.
 
 use crate::world::WireId;
-use broker::admission::{Admission, AdmissionControl};
-use broker::authentication::Principal;
+use broker::connection::admission::{Admission, AdmissionControl};
+use broker::connection::authentication::Principal;
 use broker::{BrokerOptions, ListenerId, MonotonicMs, PeerAddress, PeerInfo, PeerSource};
 use std::collections::{HashMap, VecDeque};
 

@@ -1,10 +1,10 @@
 //! What options say of names, as a transcript's header gives it.
 
-use broker::authz::AclAction;
-use broker::auto_subscription::AutoSubscription;
+use broker::authorization::authz::AclAction;
 use broker::caches::CacheConfig;
-use broker::preset::PresetSession;
-use broker::rewrite::TopicRewrite;
+use broker::routing::rewrite::TopicRewrite;
+use broker::session::auto_subscription::AutoSubscription;
+use broker::session::preset::PresetSession;
 use mqtt::{QoS, SubscribeOptions};
 
 /// `ACTION SOURCE REGEX DEST`

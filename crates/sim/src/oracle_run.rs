@@ -8,7 +8,7 @@ use crate::random_actions::{
 };
 use crate::rng::SimRng;
 use crate::world::{SimWorld, WireId};
-use broker::namespace::NamespaceTemplate;
+use broker::routing::namespace::NamespaceTemplate;
 use broker::{BrokerOptions, ListenerId};
 use mqtt::{Packet, Property, ProtocolVersion, QoS};
 use std::fmt::Write;

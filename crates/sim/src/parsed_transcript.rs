@@ -57,7 +57,7 @@ use crate::name_options;
 use crate::rule;
 use crate::settings;
 use crate::users::{self, TestUsers};
-use broker::client_groups::ClientGroup;
+use broker::authorization::client_groups::ClientGroup;
 use broker::options::AuthzOptions;
 use broker::{BrokerOptions, ListenerId};
 use std::net::IpAddr;

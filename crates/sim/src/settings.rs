@@ -1,8 +1,8 @@
 //! Broker options by name, as a transcript's header gives them.
 
 use broker::BrokerOptions;
-use broker::namespace::NamespaceTemplate;
 use broker::options::{Durability, QueuePolicy, SharedStrategy};
+use broker::routing::namespace::NamespaceTemplate;
 
 /// Sets one option. The names are the fields of `BrokerOptions`.
 pub fn set(options: &mut BrokerOptions, name: &str, value: &str) -> Result<(), String> {

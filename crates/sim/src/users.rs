@@ -1,9 +1,11 @@
 //! Who may come in and what they may do, as a transcript's header names them: the control plane's
 //! stand-in.
 
-use broker::acl_rules::{ANY_QOS, AclRule, AclRuleSet, IpNetwork, NamePattern, TopicPattern};
-use broker::authentication::{AuthDecision, AuthRequest, Principal, SecretBytes};
-use broker::bans::{Ban, BanList, BanTarget};
+use broker::authorization::acl_rules::{
+    ANY_QOS, AclRule, AclRuleSet, IpNetwork, NamePattern, TopicPattern,
+};
+use broker::authorization::bans::{Ban, BanList, BanTarget};
+use broker::connection::authentication::{AuthDecision, AuthRequest, Principal, SecretBytes};
 use broker::{AuthStep, ConnId, Refusal};
 use std::sync::Arc;
 

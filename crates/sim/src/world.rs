@@ -11,7 +11,7 @@ use crate::disk::{SimDisk, SyncMode};
 use crate::rng::SimRng;
 use crate::store_client::SimStoreClient;
 use crate::users::TestUsers;
-use broker::admission::Admission;
+use broker::connection::admission::Admission;
 use broker::{
     BrokerOptions, ConnId, Interest, ListenerId, MonotonicMs, Outbox, PeerAddress, PeerInfo,
     ProcessMemory, Shard, ShardCommand, ShardId, ShardInput, ShardMessage,

@@ -4,6 +4,7 @@
 mod banned_words;
 mod dependency_edges;
 mod doc_openings;
+mod doc_paths;
 mod files;
 mod names;
 mod size;
@@ -117,5 +118,10 @@ pub(crate) const CHECKS: &[TidyCheck] = &[
         name: "doc-openings",
         rule: "no doc comment opens with a pronoun or a question word",
         find: doc_openings::find,
+    },
+    TidyCheck {
+        name: "doc-paths",
+        rule: "a module path in a document is there",
+        find: doc_paths::find,
     },
 ];

@@ -274,6 +274,24 @@ fn a_doc_comment_names_its_subject() {
 }
 
 #[test]
+fn a_module_path_in_a_document_is_there() {
+    let map = "`broker::routing::publish`, `broker::publish`,\n`broker::routing::Publish::new`, \
+               `std::mem`, `broker::gone()`, `broker::Gone`\n";
+    check(
+        "doc-paths",
+        &[
+            ("ARCHITECTURE.md", map),
+            ("crates/broker/src/routing/mod.rs", "mod publish;\n"),
+            ("crates/broker/src/routing/publish.rs", "pub struct Publish;\n"),
+        ],
+        &[
+            "ARCHITECTURE.md:1: broker::publish is not there; name a module or an item that is",
+            "ARCHITECTURE.md:2: broker::Gone is not there; name a module or an item that is",
+        ],
+    );
+}
+
+#[test]
 fn a_clean_tree_has_nothing_to_mend() {
     let text = "//! A message.\n\n/// A whole message.\npub struct Message;\n";
     for rule in CHECKS {

@@ -7,7 +7,7 @@
 use crate::http_answer::StatusDecision;
 use crate::remote::http_call::{HttpAnswerFormat, HttpCall, HttpCallSettings};
 use crate::remote::template::{AuthVariable, AuthVariableSource};
-use broker::authz::{AuthzDecision, AuthzRequest};
+use broker::authorization::authz::{AuthzDecision, AuthzRequest};
 use broker::options::AuthzOptions;
 use engine::ConnectionLiveness;
 use engine::log_rate_limiter::LogRateLimiter;

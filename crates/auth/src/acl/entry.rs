@@ -1,7 +1,7 @@
 //! Rules as others give them, an entry at a time: a row of a table or an object of JSON with EMQX's
 //! names. One that is wrong is an error, since a denial that is not understood would allow.
 
-use broker::acl_rules::{ANY_QOS, AclRule, TopicPattern};
+use broker::authorization::acl_rules::{ANY_QOS, AclRule, TopicPattern};
 use serde_json::Value;
 
 /// Texts of an entry; an absent text is empty.

@@ -5,7 +5,7 @@
 //! Words end at blanks, and only there; a filter and a name have them inside. Blanks and tabs
 //! behind a line, and around a filter or a name, are not part of it.
 
-use broker::acl_rules::{AclRule, NamePattern, TopicPattern};
+use broker::authorization::acl_rules::{AclRule, NamePattern, TopicPattern};
 use config::source::LineErrors;
 
 pub(super) fn read(text: &str) -> Result<Vec<AclRule>, LineErrors> {

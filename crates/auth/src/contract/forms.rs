@@ -61,7 +61,7 @@ fn rules_file(text: &str) -> String {
 }
 
 /// What a client with these rules may do is what the text says.
-pub(super) fn has_rules(principal: &broker::authentication::Principal, text: &str) {
+pub(super) fn has_rules(principal: &broker::connection::authentication::Principal, text: &str) {
     are_the_rules_of(&rules_file(text), principal.permissions.clone());
 }
 

@@ -36,8 +36,8 @@ use super::password_hash::PasswordHash;
 use super::users::UserFile;
 use super::{Authenticator, AuthenticatorLimits, jwt, test_tokens};
 use crate::acl;
-use broker::acl_rules::AclRuleSet;
-use broker::authentication::{AuthDecision, SecretBytes};
+use broker::authorization::acl_rules::AclRuleSet;
+use broker::connection::authentication::{AuthDecision, SecretBytes};
 use broker::{
     AlternativeName, AuthRequest, AuthStep, ListenerId, PeerAddress, PeerCertificate, Refusal,
 };

@@ -7,7 +7,7 @@ use super::http::BOUNDS;
 use super::web::{TestWebServer, WebRequest, WebResponse};
 use super::*;
 use crate::acl::authorizer::{Authorizer, HttpAuthzServer, HttpAuthzSettings};
-use broker::authz::{AclAction, AuthzDecision, AuthzRequest};
+use broker::authorization::authz::{AclAction, AuthzDecision, AuthzRequest};
 use net::control_runtime::ControlRuntime;
 use net::http_client::SCHEMES;
 use net::server_pool::RemoteLimits;

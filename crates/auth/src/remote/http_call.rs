@@ -1,7 +1,7 @@
 //! What is asked by HTTP: where, how, and what in which parameters.
 
 use super::template::{AuthTemplate, AuthVariable, AuthVariableSource};
-use broker::authentication::SecretBytes;
+use broker::connection::authentication::SecretBytes;
 use net::http_client::HttpConnection;
 use net::http_client::{HttpClient, HttpResponse};
 use net::server_pool::RemoteError;

@@ -15,7 +15,7 @@ use super::password_format::StoredPassword;
 use super::verified_cache::VerifiedCache;
 use broker::AuthRequest;
 #[cfg(feature = "tables")]
-use broker::authentication::Principal;
+use broker::connection::authentication::Principal;
 use net::control_runtime::ControlRuntime;
 use net::server_pool::{ConnectionPool, PoolError, RemoteLimits, RemoteServer, RequestGuard};
 use std::path::PathBuf;

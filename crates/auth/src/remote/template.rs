@@ -1,7 +1,7 @@
 //! Text with places for what a client says of itself, or wants. A value never becomes part of the
 //! text's language: it is escaped where the text says, or bound beside it.
 
-use broker::authz::{AclAction, AuthzRequest};
+use broker::authorization::authz::{AclAction, AuthzRequest};
 use broker::{AuthRequest, ListenerId, PeerAddress};
 use net::server_url::percent_encode;
 use net::sql::{BOUND, quote_after};
@@ -298,7 +298,7 @@ fn parse_letter(rest: &str, about: TemplateScope) -> Result<(Option<AuthVariable
 #[cfg(test)]
 mod tests {
     use super::*;
-    use broker::authentication::SecretBytes;
+    use broker::connection::authentication::SecretBytes;
     use broker::{ListenerId, PeerCertificate};
     use std::sync::Arc;
 

@@ -9,8 +9,8 @@ pub mod sql;
 use super::password_format::{PasswordFormat, StoredPassword};
 use crate::acl::entry::AclEntry;
 use broker::AuthRequest;
-use broker::acl_rules::AclRuleSet;
-use broker::authentication::Principal;
+use broker::authorization::acl_rules::AclRuleSet;
+use broker::connection::authentication::Principal;
 use net::table_row::TableRow;
 use std::sync::Arc;
 

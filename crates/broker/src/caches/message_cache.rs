@@ -5,8 +5,8 @@ use super::CacheConfig;
 use crate::input::MonotonicMs;
 use crate::limits::{CACHE_ANSWER_BYTES_MAX, CACHE_ANSWER_MESSAGES_MAX};
 use crate::memory::cost;
-use crate::message::Message;
-use crate::topics::is_wildcard;
+use crate::routing::message::Message;
+use crate::routing::topics::is_wildcard;
 use mqtt::filter_matches;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -338,7 +338,7 @@ impl TopicRange<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::IncomingPublish;
+    use crate::routing::message::IncomingPublish;
 
     fn kept(messages_max: u32, topics_max: u32, bytes_max: u64) -> MessageCache {
         let made =

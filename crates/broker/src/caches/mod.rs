@@ -15,8 +15,8 @@ use request::{CacheRequest, CacheResponse};
 
 use crate::input::{MonotonicMs, ShardId, ShardMessage};
 use crate::limits::{CACHE_ANSWER_MESSAGES_MAX, CACHE_STEPS_PER_READ, CURSOR_STEPS_PER_TURN};
-use crate::message::{IncomingPublish, Message};
 use crate::outbox::Outbox;
+use crate::routing::message::{IncomingPublish, Message};
 use crate::shard::Shard;
 use crate::timer::ShardTimer;
 use message_cache::{CacheMatches, MessageCache};

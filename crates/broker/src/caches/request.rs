@@ -11,14 +11,14 @@
 
 use super::message_cache::{CacheMatches, CachePosition, CacheQuery};
 use super::{CacheShardMessage, PREFIX, is_cacheable_filter};
-use crate::authz::AclAction;
-use crate::conn::CloseReason;
+use crate::authorization::authz::AclAction;
+use crate::connection::conn::CloseReason;
+use crate::connection::refusal::Refusal;
 use crate::input::{ConnId, SessionId, SessionRef};
 use crate::limits::{CACHE_ANSWER_MESSAGES_MAX, CACHE_READS_MAX, CACHE_REQUEST_BYTES_MAX};
-use crate::message::{IncomingPublish, NO_EXPIRY};
-use crate::namespace;
 use crate::outbox::Outbox;
-use crate::refusal::Refusal;
+use crate::routing::message::{IncomingPublish, NO_EXPIRY};
+use crate::routing::namespace;
 use crate::shard::Shard;
 use mqtt::{Properties, PropertiesBuf, Property, Publish, QoS};
 use rules::Value;

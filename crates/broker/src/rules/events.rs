@@ -3,18 +3,18 @@
 //! where somebody wants it. Rules see it at the end of the input that brought it about.
 
 use super::{DEPTH_MAX, RuleClient, RuleOutcome, RuleTrigger, STEPS_OF_ALL, host_text};
-use crate::broker_event::BrokerEvent;
-use crate::delivery::Delivery;
-use crate::flight::granted_qos;
+use crate::connection::refusal::Refusal;
 use crate::input::SessionId;
 use crate::limits::LINK_IDS;
-use crate::message::{IncomingPublish, Message};
-use crate::namespace::split_client_id;
 use crate::outbox::Outbox;
-use crate::refusal::Refusal;
-use crate::session::SessionTable;
+use crate::routing::message::{IncomingPublish, Message};
+use crate::routing::namespace::split_client_id;
+use crate::session::delivery::Delivery;
+use crate::session::flight::granted_qos;
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
-use crate::sys::DropReason;
+use crate::statistics::broker_event::BrokerEvent;
+use crate::statistics::sys::DropReason;
 use mqtt::Publish;
 use mqtt::{QoS, ReasonCode};
 use rules::{EVENTS, Value};

@@ -5,15 +5,15 @@
 //! is stored or delivered; what the rule publishes follows the message. Nothing that a rule does
 //! or fails to do disturbs the message, but for the rules whose business it is to drop it.
 
-use crate::broker_event::BrokerEvent;
-use crate::delayed::DelayedPublisher;
+use crate::connection::peer::PeerAddress;
 use crate::input::SessionId;
-use crate::message::IncomingPublish;
-use crate::namespace::split_client_id;
 use crate::outbox::Outbox;
-use crate::peer::PeerAddress;
+use crate::routing::delayed::DelayedPublisher;
+use crate::routing::message::IncomingPublish;
+use crate::routing::namespace::split_client_id;
+use crate::routing::topics::{FilterId, FilterIndex};
 use crate::shard::Shard;
-use crate::topics::{FilterId, FilterIndex};
+use crate::statistics::broker_event::BrokerEvent;
 use mqtt::{Properties, QoS};
 use rules::{Budget, EVENTS, RowTemplate, RuleInput, RulePlan, RunError, ValueMap};
 use std::num::NonZeroU32;

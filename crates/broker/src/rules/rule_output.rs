@@ -3,10 +3,10 @@
 use super::{PublishAction, Rule, RuleClient, RuleOutcome, RuleOutput, RuleTrigger};
 use crate::input::MonotonicMs;
 use crate::limits::LINK_IDS;
-use crate::message::{IncomingPublish, NO_EXPIRY};
 use crate::options::BrokerOptions;
 use crate::outbox::Outbox;
-use crate::publish::needs_durable_ack;
+use crate::routing::message::{IncomingPublish, NO_EXPIRY};
+use crate::routing::publish::needs_durable_ack;
 use crate::shard::Shard;
 use mqtt::{Properties, PropertiesBuf, Property, QoS};
 use rules::{Budget, RuleInput, RunError, ValueMap};

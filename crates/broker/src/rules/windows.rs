@@ -4,16 +4,16 @@
 //! second, and nobody waits for that.
 
 use super::{DEPTH_MAX, Rule, RuleClient, RuleOutcome, RuleTrigger, STEPS_OF_ALL};
+use crate::durability::records;
+use crate::durability::write_batch::RecordSpace;
 use crate::input::{MonotonicMs, ShardMessage};
 use crate::limits::{WINDOW_BYTES_MAX, WINDOW_KEYS_MAX};
-use crate::message::IncomingPublish;
 use crate::outbox::Outbox;
-use crate::owner_shard;
-use crate::records;
+use crate::routing::message::IncomingPublish;
+use crate::routing::owner_shard;
 use crate::shard::Shard;
 use crate::slab::Slab;
 use crate::timer::ShardTimer;
-use crate::write_batch::RecordSpace;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use rules::{Budget, RuleInput, Value, WindowState, WindowTime};

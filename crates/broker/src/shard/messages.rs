@@ -3,7 +3,7 @@
 use super::*;
 use crate::input::{ShardId, ShardMessage};
 use crate::outbox::Outbox;
-use crate::sys::ShardCounters;
+use crate::statistics::sys::ShardCounters;
 
 impl Shard {
     pub(super) fn on_shard_message(

@@ -7,7 +7,7 @@ use crate::option_rows::{
     HOST_CAS, LinkTlsSettings, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key,
 };
 use crate::topic_map::TopicMap;
-use broker::authentication::SecretBytes;
+use broker::connection::authentication::SecretBytes;
 use config::row::{ANY, EXPIRY, OptionRow, count};
 use config::value::{NumberUnit, OptionKind};
 use mqtt::{ProtocolVersion, QoS};

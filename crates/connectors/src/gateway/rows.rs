@@ -7,7 +7,7 @@ use super::settings::GatewaySettings;
 use crate::bridge::relay::RetainedPolicy;
 use crate::bridge::settings::TOPIC;
 use crate::option_rows::{retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key};
-use broker::authentication::SecretBytes;
+use broker::connection::authentication::SecretBytes;
 use broker::limits::LINK_IDS;
 use config::row::{ANY, OptionRow, bytes, count};
 use config::value::file_mode;

@@ -11,10 +11,10 @@ use crate::local_session::{
 };
 use crate::metrics::LinkMetrics;
 use crate::{LinkKind, LinkStop};
-use broker::acl_rules::AclRuleSet;
-use broker::authz::{AclAction, AuthzDecision};
+use broker::authorization::acl_rules::AclRuleSet;
+use broker::authorization::authz::{AclAction, AuthzDecision};
 use broker::options::AuthzOptions;
-use broker::session_report::{SessionReport, SessionSelector};
+use broker::session::session_report::{SessionReport, SessionSelector};
 use engine::{AuthzTask, Server, ServerOptions};
 use mqtt::{
     Packet, PacketId, PropertiesBuf, Property, ProtocolVersion, Publish, QoS, SubscribeOptions,

@@ -7,7 +7,7 @@ use crate::LinkKind;
 use crate::connection::READ_BYTES;
 use crate::local_session::{LinkIdentity, row_subscription};
 use crate::option_rows::{LinkTlsSettings, check_retry};
-use broker::authentication::SecretBytes;
+use broker::connection::authentication::SecretBytes;
 use mqtt::{QoS, SubscribeOptions};
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use super::webhook::{self, RequestBatching};
 use super::{influx, influx_time, kafka, nats};
 use crate::events::NAMES;
 use crate::option_rows::{HOST_CAS, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key};
-use broker::authentication::SecretBytes;
+use broker::connection::authentication::SecretBytes;
 use config::row::{ANY, OptionRow, count};
 use config::value::{NumberUnit, OptionKind};
 use net::http_client;

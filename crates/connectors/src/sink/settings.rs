@@ -16,7 +16,7 @@ use super::template::{SinkTemplate, ValueEncoding};
 use super::webhook::{RequestBatching, WebhookBody, WebhookSettings};
 use crate::LinkKind;
 use crate::option_rows::{LinkTlsSettings, check_retry};
-use broker::authentication::SecretBytes;
+use broker::connection::authentication::SecretBytes;
 use net::http_client;
 use net::redis;
 use net::server_url::ServerUrl;

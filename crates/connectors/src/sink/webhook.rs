@@ -6,7 +6,7 @@ use super::influx::InfluxLines;
 use super::message::SinkMessage;
 use super::template::{SinkTemplate, ValueEncoding};
 use crate::{ClientTlsCell, lock};
-use broker::authentication::SecretBytes;
+use broker::connection::authentication::SecretBytes;
 use net::http_client::HttpClient;
 use net::http_client::HttpConnection;
 use net::server_pool::RemoteError;

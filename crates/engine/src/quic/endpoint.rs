@@ -14,7 +14,7 @@ use crate::shard_driver::ShardDriver;
 use crate::socket::Socket;
 use crate::stream::SocketStream;
 use crate::transport_stack::{PendingHandshake, TransportStack};
-use broker::admission::Admission;
+use broker::connection::admission::Admission;
 use broker::{ListenerId, MonotonicMs, PeerAddress, PeerInfo, ShardId, ShardInput};
 use quinn_proto::{AcceptError, ConnectionHandle, DatagramEvent, Endpoint, Incoming, Transmit};
 use quinn_udp::RecvMeta;

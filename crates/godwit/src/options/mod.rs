@@ -25,7 +25,7 @@ pub(crate) mod topics;
 #[cfg(test)]
 mod tests;
 
-use broker::client_groups::{ClientGroup, ClientGroupCounter};
+use broker::authorization::client_groups::{ClientGroup, ClientGroupCounter};
 use config::listen_url::ListenUrl;
 use config::value::OptionValue;
 #[cfg(feature = "gateway")]

@@ -2,8 +2,8 @@
 //! table fill it, one field each.
 
 use auth::settings::SecuritySettings;
-use broker::namespace::NamespaceTemplate;
 use broker::options::{BrokerOptions, TraceFilter};
+use broker::routing::namespace::NamespaceTemplate;
 use config::listen_url::ListenUrl;
 #[cfg(feature = "bridge")]
 use connectors::bridge::settings::BridgeSettings;

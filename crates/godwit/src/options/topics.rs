@@ -4,12 +4,12 @@
 use super::OptionPlan;
 use super::file::OptionFileReader;
 use super::links::{LinkOptions, LinkTables, check_name};
-use broker::authz::AclAction;
-use broker::auto_subscription::AutoSubscription;
+use broker::authorization::authz::AclAction;
 use broker::caches::CacheConfig;
 use broker::limits::CACHE_ANSWER_MESSAGES_MAX;
-use broker::preset::PresetSession;
-use broker::rewrite::TopicRewrite;
+use broker::routing::rewrite::TopicRewrite;
+use broker::session::auto_subscription::AutoSubscription;
+use broker::session::preset::PresetSession;
 use config::row::{ANY, EXPIRY, OptionRow, TIB, bytes, count};
 use config::value::{NumberUnit, OptionKind};
 use mqtt::{QoS, SubscribeOptions};

@@ -4,7 +4,7 @@ use super::ProgramOption;
 use crate::logs::MODULES;
 use crate::options::settings::{AnonymousAccess, LogFormat, LogTarget};
 use broker::limits;
-use broker::namespace::NamespaceTemplate;
+use broker::routing::namespace::NamespaceTemplate;
 use config::listen_url::ListenUrl;
 use config::nearest::nearest_word;
 use config::row::{ANY, KIB, OptionRow, PATH, TIB, count};

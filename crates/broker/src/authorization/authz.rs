@@ -1,0 +1,442 @@
+//! Permission that somebody else gives: where rules say nothing of what a client wants, a server
+//! may be asked that knows.
+//!
+//! ```text
+//!       PUBLISH, SUBSCRIBE, nothing known       the last Input::Answered, or the deadline
+//! Live ----------------------------------> Unpermitted, held -----------------------> Live
+//!       Effect::Ask for each topic                       Effect::Resume
+//! ```
+//!
+//! The packet stays unread in the transport and is read again when the answers are there, so
+//! whatever follows it keeps its order. Only its own connection waits. A CONNECT with a will waits
+//! likewise. Who does not answer in time has said no.
+
+use crate::authorization::acl_rules::{AclQuery, AclSubject};
+use crate::authorization::authz_cache::AuthzCache;
+use crate::caches;
+use crate::connection::conn::ConnState;
+use crate::connection::peer::ListenerId;
+use crate::input::{ConnId, MonotonicMs, SessionId};
+use crate::outbox::{Effect, Outbox};
+use crate::routing::exclusive::strip_exclusive;
+use crate::shard::Shard;
+use crate::timer::ShardTimer;
+use mqtt::{PacketFrame, PacketType, Publish, Subscribe, Violation};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A request to authorize an action of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthzRequest {
+    pub client_id: Box<str>,
+    /// Empty where it is in none. The topic is what the client calls it.
+    pub namespace: Box<str>,
+    pub user: Option<Arc<str>>,
+    /// None over a unix socket.
+    pub address: Option<IpAddr>,
+    pub listener: ListenerId,
+    pub common_name: Option<Box<str>>,
+    pub action: AclAction,
+    pub topic: Box<str>,
+    pub qos: u8,
+    pub retain: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AclAction {
+    Publish,
+    Subscribe,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthzDecision {
+    Allow,
+    Deny,
+    /// No server could decide. The action is denied this once.
+    Unavailable,
+}
+
+/// The number of a question, which comes back with its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestId {
+    /// None where it is about what a session has already.
+    pub(crate) conn: Option<ConnId>,
+    pub(crate) number: u32,
+    pub(crate) at: u32,
+}
+
+/// A topic or a filter, and what a client wants with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AccessCheck<'a> {
+    pub(crate) action: AclAction,
+    pub(crate) topic: &'a str,
+    pub(crate) qos: u8,
+    pub(crate) retain: bool,
+}
+
+impl<'a> AccessCheck<'a> {
+    pub(crate) fn publish(topic: &'a str, qos: u8, retain: bool) -> AccessCheck<'a> {
+        AccessCheck { action: AclAction::Publish, topic, qos, retain }
+    }
+
+    pub(crate) fn subscribe(topic: &'a str, qos: u8) -> AccessCheck<'a> {
+        AccessCheck { action: AclAction::Subscribe, topic, qos, retain: false }
+    }
+}
+
+/// The decisions that one packet waits for.
+#[derive(Debug)]
+pub(crate) struct PendingAuthz {
+    number: u32,
+    /// Generation of the rules that left the decision open.
+    generation: u32,
+    deadline: MonotonicMs,
+    all: Vec<PendingCheck>,
+    unanswered: usize,
+}
+
+#[derive(Debug)]
+struct PendingCheck {
+    action: AclAction,
+    topic: Box<str>,
+    qos: u8,
+    retain: bool,
+    answer: Option<AuthzDecision>,
+}
+
+impl PendingCheck {
+    fn new(wish: AccessCheck<'_>) -> PendingCheck {
+        let AccessCheck { action, topic, qos, retain } = wish;
+        PendingCheck { action, topic: topic.into(), qos, retain, answer: None }
+    }
+
+    fn access_check(&self) -> AccessCheck<'_> {
+        let PendingCheck { action, ref topic, qos, retain, .. } = *self;
+        AccessCheck { action, topic, qos, retain }
+    }
+}
+
+/// Largest number of requests for one packet. Further filters of a SUBSCRIBE are refused, ...
+const QUESTIONS_MAX: usize = 256;
+/// ... and so are longer topics.
+const QUESTION_BYTES_MAX: usize = 4 * 1024;
+
+impl ConnState {
+    fn pending_authz(&mut self) -> Option<&mut PendingAuthz> {
+        match self {
+            ConnState::Authorizing { inquiry, .. } | ConnState::AuthorizingWill { inquiry } => {
+                Some(inquiry)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Shard {
+    /// Holds a connection before a packet of which somebody else has to be asked. Says whether it
+    /// is such a one.
+    pub(crate) fn hold_for_authz(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        frame: PacketFrame<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        let kind = PacketType::from_byte(frame.first);
+        if !matches!(kind, Some(PacketType::Publish | PacketType::Subscribe)) {
+            return false;
+        }
+        self.update_existing_authz_cache(id, AuthzCache::begin_packet);
+        let all = match kind {
+            Some(PacketType::Publish) => self.publish_checks(conn, id, frame).unwrap_or_default(),
+            _ => self.filter_checks(id, frame),
+        };
+        if all.is_empty() {
+            self.update_existing_authz_cache(id, AuthzCache::end_packet);
+            return false;
+        }
+        let inquiry = self.new_pending_authz(all);
+        let (number, deadline) = (inquiry.number, inquiry.deadline);
+        let session = self.sessions.get(id);
+        let Some(rights) = &session.permissions else { return false };
+        let client = (&rights.subject, session.own_client_id(), session.namespace());
+        let asked = inquiry.all.iter().enumerate().map(|(at, open)| {
+            let request_id = RequestId { conn: Some(conn), number, at: at as u32 };
+            Effect::Authorize {
+                request_id,
+                question: authz_request(client.0, client.1, client.2, open.access_check()),
+            }
+        });
+        out.effects.push(Effect::Hold { conn });
+        out.effects.extend(asked);
+        let asked = inquiry.all.len();
+        let is_timed =
+            rights.authz_cache.as_ref().is_some_and(|answers| answers.timer_at.is_some());
+        let Some(known) = self.conn_mut(conn) else { return false };
+        known.state = ConnState::Authorizing { session: id, inquiry };
+        let generation = known.generation;
+        if !is_timed {
+            self.timers.set(deadline, ShardTimer::AuthzDeadline { index: conn.0, generation });
+        }
+        self.update_authz_cache(id, |answers| {
+            answers.count_questions(asked);
+            answers.timer_at.get_or_insert(deadline);
+        });
+        true
+    }
+
+    /// Returns the access checks of a PUBLISH. Errors in the packet are left to the code that
+    /// handles it.
+    fn publish_checks(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        frame: PacketFrame<'_>,
+    ) -> Option<Vec<PendingCheck>> {
+        let session = self.sessions.get(id);
+        let packet = Publish::decode(frame, session.version).ok()?;
+        let aliased = match packet.topic {
+            "" => Some(self.topic_of_alias(conn, &packet)?),
+            _ => None,
+        };
+        let topic = aliased.as_deref().unwrap_or(packet.topic);
+        if topic.starts_with(caches::PREFIX) {
+            let all = self.cache_request_checks(id, &packet, topic);
+            let all = all.iter().map(|(action, topic)| match action {
+                AclAction::Publish => AccessCheck::publish(topic, packet.qos as u8, false),
+                AclAction::Subscribe => AccessCheck::subscribe(topic, packet.qos as u8),
+            });
+            return Some(
+                all.filter(|wish| self.needs_authz(id, wish)).map(PendingCheck::new).collect(),
+            );
+        }
+        let topic = self.resolve_topic(id, topic).ok()?.topic;
+        self.options.options_of_session(session).check_topic(&topic).ok()?;
+        let wish = AccessCheck::publish(&topic, packet.qos as u8, packet.retain);
+        self.needs_authz(id, &wish).then(|| vec![PendingCheck::new(wish)])
+    }
+
+    /// Whether somebody has to be asked.
+    fn needs_authz(&mut self, id: SessionId, wish: &AccessCheck<'_>) -> bool {
+        self.decide_access(id, wish).is_none() && wish.topic.len() <= QUESTION_BYTES_MAX
+    }
+
+    /// Each filter once, and no more than somebody is asked about.
+    fn filter_checks(&mut self, id: SessionId, frame: PacketFrame<'_>) -> Vec<PendingCheck> {
+        let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
+        let version = self.sessions.get(id).version;
+        let Ok(packet) = Subscribe::decode(frame, version) else { return all };
+        let rights = self.sessions.get(id).permissions.as_ref();
+        let answers = rights.and_then(|rights| rights.authz_cache.as_ref());
+        let asks = self.options.authz_at(self.sessions.get(id).listener);
+        let by_qos = asks.is_some_and(|asks| asks.uses_qos_or_retain);
+        let asked = answers.map_or(0, |answers| answers.question_count());
+        let most = QUESTIONS_MAX.saturating_sub(asked);
+        for (filter, options) in packet.filters.iter() {
+            if all.len() == most {
+                break;
+            }
+            let Ok(inner) = strip_filter_prefix(filter) else { return Vec::new() };
+            if mqtt::topic::check_filter(inner).is_err() {
+                return Vec::new();
+            }
+            let Ok(named) = self.rewrite_filter(id, filter) else { continue };
+            let Ok(inner) = strip_filter_prefix(&named) else { continue };
+            let wish = AccessCheck::subscribe(inner, options.qos.min(self.qos_max_of(id)) as u8);
+            let qos = if by_qos { wish.qos } else { 0 };
+            if self.needs_authz(id, &wish) && seen.insert((inner.to_string(), qos)) {
+                all.push(PendingCheck::new(wish));
+            }
+        }
+        all
+    }
+
+    fn new_pending_authz(&mut self, all: Vec<PendingCheck>) -> Box<PendingAuthz> {
+        let (number, deadline) = self.next_authz_request();
+        let unanswered = all.len();
+        self.sessions.counters.asked += unanswered as u64;
+        let generation = self.rights_generation;
+        Box::new(PendingAuthz { number, generation, deadline, all, unanswered })
+    }
+
+    /// A number for questions, and by when they have to be answered.
+    pub(crate) fn next_authz_request(&mut self) -> (u32, MonotonicMs) {
+        self.authz_requests = self.authz_requests.wrapping_add(1);
+        (self.authz_requests, MonotonicMs(self.now.0 + u64::from(self.options.verdict_timeout_ms)))
+    }
+
+    /// Holds a connection before a CONNECT with a will of which somebody else has to be asked. Says
+    /// whether it is such a one.
+    pub(crate) fn hold_for_will_authz(
+        &mut self,
+        conn: ConnId,
+        client_id: &str,
+        will: &mqtt::Will<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        let Some(known) = self.conn(conn) else { return false };
+        let all = self.options.permissions_at(known.peer.listener);
+        let (Some(all), None) = (all, self.will_decision(conn)) else { return false };
+        let Some(rights) = self.permissions_of(&known.peer) else { return false };
+        let (qos, retain) = (will.qos as u8, will.retain);
+        let deed = AclQuery::Publish { topic: will.topic, qos, retain };
+        if rights.decide(all, client_id, deed).is_some() || will.topic.len() > QUESTION_BYTES_MAX {
+            return false;
+        }
+        let Ok(namespace) = self.namespace_at(conn) else { return false };
+        let wish = AccessCheck::publish(will.topic, qos, retain);
+        let inquiry = self.new_pending_authz(vec![PendingCheck::new(wish)]);
+        let request_id = RequestId { conn: Some(conn), number: inquiry.number, at: 0 };
+        let question = authz_request(&rights.subject, client_id, &namespace, wish);
+        let deadline = inquiry.deadline;
+        let Some(known) = self.conn_mut(conn) else { return false };
+        known.state = ConnState::AuthorizingWill { inquiry };
+        // It is at home here, whatever chance says when it is read again.
+        known.moved = true;
+        known.timer_at = deadline;
+        let timer = ShardTimer::Conn { index: conn.0, generation: known.generation };
+        self.timers.set(deadline, timer);
+        out.effects.push(Effect::Hold { conn });
+        out.effects.push(Effect::Authorize { request_id, question });
+        true
+    }
+
+    pub(crate) fn will_decision(&self, conn: ConnId) -> Option<bool> {
+        match self.conn(conn)?.state {
+            ConnState::WillAuthorized { is_allowed } => Some(is_allowed),
+            _ => None,
+        }
+    }
+
+    /// The answer, unless nobody waits for it any more.
+    pub(crate) fn on_authz_decision(
+        &mut self,
+        request_id: RequestId,
+        answer: AuthzDecision,
+        out: &mut Outbox,
+    ) {
+        let Some(conn) = request_id.conn else {
+            return self.on_reauthorization_decision(request_id, answer, out);
+        };
+        let Some(known) = self.conn_mut(conn) else { return };
+        let Some(inquiry) = known.state.pending_authz() else { return };
+        let open = inquiry.all.get_mut(request_id.at as usize);
+        let Some(open) = open.filter(|open| open.answer.is_none()) else { return };
+        if inquiry.number != request_id.number {
+            return;
+        }
+        open.answer = Some(answer);
+        inquiry.unanswered -= 1;
+        if inquiry.unanswered == 0 {
+            self.resume_after_authz(conn, out);
+        }
+    }
+
+    /// A connection's timer has fired. It may have been set for an earlier packet.
+    pub(crate) fn check_authz_deadline(&mut self, index: u32, generation: u32, out: &mut Outbox) {
+        let (now, conn) = (self.now, ConnId(index));
+        let Some(known) = self.conn(conn) else { return };
+        let Some(id) = known.session().filter(|_| known.generation == generation) else { return };
+        let due = match &known.state {
+            ConnState::Authorizing { inquiry, .. } => {
+                Some(self.extend_authz_deadline(inquiry.deadline))
+            }
+            _ => None,
+        };
+        let later = due.filter(|due| now < *due);
+        self.update_authz_cache(id, |answers| answers.timer_at = later);
+        match (due, later) {
+            (_, Some(at)) => self.timers.set(at, ShardTimer::AuthzDeadline { index, generation }),
+            (Some(_), None) => self.resume_after_authz(conn, out),
+            (None, None) => {}
+        }
+    }
+
+    /// Reads the packet again, after every decision has arrived or the time is over.
+    pub(crate) fn resume_after_authz(&mut self, conn: ConnId, out: &mut Outbox) {
+        let now = self.now;
+        let is_outdated = |inquiry: &PendingAuthz| inquiry.generation != self.rights_generation;
+        let Some(known) = self.conns.get_mut(conn.0 as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        let session = known.session();
+        let Some(inquiry) = known.state.pending_authz() else { return };
+        let outdated = is_outdated(inquiry);
+        let all = std::mem::take(&mut inquiry.all);
+        let allows = |open: &PendingCheck| open.answer == Some(AuthzDecision::Allow);
+        if session.is_none() {
+            // It is read in a moment, and not too late.
+            known.timer_at = MonotonicMs(now.0 + u64::from(self.options.connect_timeout_ms));
+            let timer = ShardTimer::Conn { index: conn.0, generation: known.generation };
+            self.timers.set(known.timer_at, timer);
+        }
+        known.state = match session {
+            Some(session) => ConnState::Live { session },
+            // By other rules it is asked anew.
+            None if outdated => ConnState::AwaitingConnect,
+            None => ConnState::WillAuthorized { is_allowed: all.iter().all(allows) },
+        };
+        // Until now it was we who did not listen.
+        known.last_activity = now;
+        out.effects.push(Effect::Resume { conn });
+        let silent =
+            |open: &&PendingCheck| matches!(open.answer, None | Some(AuthzDecision::Unavailable));
+        self.sessions.counters.unanswered += all.iter().filter(silent).count() as u64;
+        let Some(id) = session else { return };
+        let asks = self.options.authz_at(self.sessions.get(id).listener);
+        let (Some(asks), false) = (asks, outdated) else { return };
+        let keeps = !self.sessions.is_pressure_high();
+        self.update_authz_cache(id, |answers| {
+            for open in &all {
+                let keeps = keeps && !silent(&open);
+                answers.store_decision(&open.access_check(), asks, now, allows(open), keeps);
+            }
+        });
+    }
+
+    /// Changes what is remembered of a session's answers, which is counted.
+    fn update_authz_cache(&mut self, id: SessionId, change: impl FnOnce(&mut AuthzCache)) {
+        let generation = self.rights_generation;
+        let Some(rights) = &mut self.sessions.get_mut(id).permissions else { return };
+        let before = rights.bytes();
+        rights.follow_generation(generation);
+        change(rights.authz_cache.get_or_insert_default());
+        let after = rights.bytes();
+        self.sessions.count_permissions(before, after);
+    }
+
+    /// Changes the cached decisions of a session, if it has any.
+    fn update_existing_authz_cache(&mut self, id: SessionId, change: impl FnOnce(&mut AuthzCache)) {
+        let rights = self.sessions.get(id).permissions.as_ref();
+        if rights.is_some_and(|rights| rights.authz_cache.is_some()) {
+            self.update_authz_cache(id, change);
+        }
+    }
+}
+
+/// The filter behind what may stand in front of it.
+fn strip_filter_prefix(filter: &str) -> Result<&str, Violation> {
+    Ok(mqtt::SharedFilter::parse(filter)?.map_or(strip_exclusive(filter), |share| share.filter))
+}
+
+/// Builds the request from the client's name, id and namespace.
+pub(crate) fn authz_request(
+    who: &AclSubject,
+    client_id: &str,
+    namespace: &str,
+    wish: AccessCheck<'_>,
+) -> Box<AuthzRequest> {
+    Box::new(AuthzRequest {
+        client_id: client_id.into(),
+        namespace: namespace.into(),
+        user: who.user.clone(),
+        address: who.address,
+        listener: who.listener,
+        common_name: who.common_name.clone(),
+        action: wish.action,
+        topic: wish.topic.into(),
+        qos: wish.qos,
+        retain: wish.retain,
+    })
+}

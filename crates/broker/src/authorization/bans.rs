@@ -1,0 +1,306 @@
+//! Who may not come in, whoever they can prove to be: a list from outside, and clients that came
+//! and went too often (`flapping`). An address is turned away as it is accepted, before a byte of
+//! it is read; a client id and a user name at CONNECT, before anybody is asked who it is.
+
+use crate::authorization::acl_rules::{IpNetwork, NamePattern};
+use crate::connection::conn::CloseReason;
+use crate::connection::peer::PeerAddress;
+use crate::connection::refusal::Refusal;
+use crate::input::{ConnId, MonotonicMs};
+use crate::outbox::Outbox;
+use crate::routing::namespace::NamespacedClientId;
+use crate::shard::Shard;
+use crate::statistics::broker_event::{BrokerEvent, PeerLog};
+use mqtt::Connect;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Never changed: a reload brings another one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BanList {
+    client_ids: BannedNames,
+    users: BannedNames,
+    addresses: BTreeMap<IpAddr, BanTerm>,
+    networks: Vec<(IpNetwork, BanTerm)>,
+    len: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ban {
+    pub whom: BanTarget,
+    /// From the moment when shards are told of the list; none is for good.
+    pub for_ms: Option<u64>,
+    /// For the log.
+    pub reason: Arc<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BanTarget {
+    Address(IpNetwork),
+    ClientId(NamePattern),
+    User(NamePattern),
+}
+
+/// Exact names are found, however many there are; the others are looked through.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct BannedNames {
+    exact: BTreeMap<Box<str>, BanTerm>,
+    starts: Vec<(Box<str>, BanTerm)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct BanTerm {
+    for_ms: Option<u64>,
+    reason: Arc<str>,
+}
+
+/// A client as far as it is known: by its CONNECT, or after authentication.
+#[derive(Clone, Copy, Debug, Default)]
+struct BanSubject<'a> {
+    client_id: Option<&'a str>,
+    user: Option<&'a str>,
+    address: Option<IpAddr>,
+}
+
+/// A shard's part of it.
+#[derive(Debug, Default)]
+pub(crate) struct BanWatch {
+    /// Since when the list counts.
+    since: MonotonicMs,
+    /// The next connection to be compared with a new list.
+    next: Option<usize>,
+    pub(crate) turned_away: PeerLog,
+}
+
+/// Connections that are compared with a new list in one tick.
+const LOOKED_AT_PER_TICK: usize = 4096;
+
+impl BannedNames {
+    fn insert(&mut self, name: NamePattern, term: BanTerm) {
+        match name {
+            NamePattern::Exactly(name) => insert_longer(&mut self.exact, name, term),
+            NamePattern::StartingWith(start) => self.starts.push((start, term)),
+        }
+    }
+
+    fn find(&self, name: &str, age_ms: u64) -> Option<&BanTerm> {
+        let starts = self.starts.iter().filter(|(start, _)| name.starts_with(&**start));
+        let mut all = self.exact.get(name).into_iter().chain(starts.map(|(_, term)| term));
+        all.find(|term| term.is_active(age_ms))
+    }
+}
+
+impl BanTerm {
+    fn is_active(&self, age_ms: u64) -> bool {
+        self.for_ms.is_none_or(|for_ms| age_ms < for_ms)
+    }
+}
+
+/// Inserts a ban, unless there is a longer one for the same key.
+fn insert_longer<K: Ord>(all: &mut BTreeMap<K, BanTerm>, key: K, term: BanTerm) {
+    let length = |term: &BanTerm| term.for_ms.unwrap_or(u64::MAX);
+    let kept = all.entry(key).or_insert_with(|| term.clone());
+    if length(&term) > length(kept) {
+        *kept = term;
+    }
+}
+
+impl BanList {
+    pub fn new(all: impl IntoIterator<Item = Ban>) -> BanList {
+        let mut bans = BanList::default();
+        for Ban { whom, for_ms, reason } in all {
+            let term = BanTerm { for_ms, reason };
+            bans.len += 1;
+            match whom {
+                BanTarget::Address(network) => match network.single_address() {
+                    Some(address) => insert_longer(&mut bans.addresses, address, term),
+                    None => bans.networks.push((network, term)),
+                },
+                BanTarget::ClientId(name) => bans.client_ids.insert(name, term),
+                BanTarget::User(name) => bans.users.insert(name, term),
+            }
+        }
+        bans
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// By what it is banned, and why.
+    fn find(&self, suspect: BanSubject<'_>, age_ms: u64) -> Option<(&'static str, &Arc<str>)> {
+        let address = suspect.address.map(|address| address.to_canonical());
+        let address = address.and_then(|address| {
+            let exact = self.addresses.get(&address).filter(|term| term.is_active(age_ms));
+            let wide = || {
+                let of = |(network, term): &&(IpNetwork, BanTerm)| {
+                    network.contains(address) && term.is_active(age_ms)
+                };
+                self.networks.iter().find(of).map(|(_, term)| term)
+            };
+            exact.or_else(wide)
+        });
+        let client_id = || suspect.client_id.and_then(|id| self.client_ids.find(id, age_ms));
+        let user = || suspect.user.and_then(|user| self.users.find(user, age_ms));
+        address
+            .map(|term| ("address", &term.reason))
+            .or_else(|| client_id().map(|term| ("client id", &term.reason)))
+            .or_else(|| user().map(|term| ("user", &term.reason)))
+    }
+}
+
+impl BanWatch {
+    pub(crate) fn starting_at(now: MonotonicMs) -> BanWatch {
+        BanWatch { since: now, ..BanWatch::default() }
+    }
+}
+
+impl Shard {
+    fn find_ban(&self, suspect: BanSubject<'_>) -> Option<(&'static str, Arc<str>)> {
+        let bans = self.options.bans.as_ref()?;
+        let age_ms = self.now.0.saturating_sub(self.ban_watch.since.0);
+        bans.find(suspect, age_ms).map(|(by, reason)| (by, reason.clone()))
+    }
+
+    /// Whether a connection from this address ends as it is accepted.
+    pub fn refuse_banned_address(
+        &mut self,
+        now: MonotonicMs,
+        address: PeerAddress,
+        out: &mut Outbox,
+    ) -> bool {
+        if self.options.bans.is_none() {
+            return false;
+        }
+        self.now = now;
+        let Some((_, reason)) =
+            self.find_ban(BanSubject { address: address.ip(), ..BanSubject::default() })
+        else {
+            return false;
+        };
+        let why = if reason.is_empty() { "the address is banned" } else { &*reason };
+        self.count_turned_away(address, &format!("{why} (bans.file)"), out);
+        true
+    }
+
+    /// A connection was closed as it was accepted.
+    pub fn note_refused_connection(
+        &mut self,
+        now: MonotonicMs,
+        peer: PeerAddress,
+        refusal: Refusal,
+        out: &mut Outbox,
+    ) {
+        self.now = now;
+        let option = refusal.options().map(|options| format!(" ({options})"));
+        let why = format!("{}{}", refusal.description(), option.unwrap_or_default());
+        self.count_turned_away(peer, &why, out);
+    }
+
+    fn count_turned_away(&mut self, peer: PeerAddress, why: &str, out: &mut Outbox) {
+        self.sessions.counters.connections_turned_away += 1;
+        match self.ban_watch.turned_away.count(self.now, peer, why) {
+            Some((peer, why, count)) => {
+                out.events.push(BrokerEvent::TurnedAway { peer, why, count })
+            }
+            None => self.plan_event_flush(),
+        }
+    }
+
+    /// Checks the values of a CONNECT against the bans, before they are authenticated.
+    pub(crate) fn check_connect_bans(
+        &mut self,
+        conn: ConnId,
+        packet: &Connect<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        // Who it is under another namespace is somebody else, who may not have flapped.
+        let waits = self.options.namespace_needs_user && self.authenticates_at(conn);
+        let is_known = !waits || self.auth_decision(conn).is_some();
+        let namespace = if is_known { self.namespace_at(conn) } else { Ok("".into()) };
+        // Whoever has none is told so later, in the words that are for that.
+        let claimed =
+            NamespacedClientId::new(&namespace.unwrap_or_default(), packet.client_id.into());
+        match is_known {
+            true => self.check_bans(conn, &claimed, packet.user_name, out),
+            false => self.check_ban_list(conn, &claimed, packet.user_name, out),
+        }
+    }
+
+    /// Behind a proxy this is where the address is met for the first time.
+    pub(crate) fn check_bans(
+        &mut self,
+        conn: ConnId,
+        admitted: &NamespacedClientId,
+        user: Option<&str>,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        if self.has_flapped(&admitted.key) {
+            self.sessions.counters.denied_connects += 1;
+            return Err(Refusal::Flapping);
+        }
+        self.check_ban_list(conn, admitted, user, out)
+    }
+
+    fn check_ban_list(
+        &mut self,
+        conn: ConnId,
+        admitted: &NamespacedClientId,
+        user: Option<&str>,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        let client_id = &*admitted.client_id;
+        let Some(peer) = self.conn(conn).map(|known| known.peer.address) else { return Ok(()) };
+        let suspect = BanSubject { client_id: Some(client_id), user, address: peer.ip() };
+        let Some((by, reason)) = self.find_ban(suspect) else { return Ok(()) };
+        self.sessions.counters.denied_connects += 1;
+        out.events.push(BrokerEvent::Banned { client_id: client_id.into(), peer, by, reason });
+        Err(Refusal::Banned)
+    }
+
+    /// There is a new list, or time has passed that the last one does not know of: it counts from
+    /// now on, and whoever is in is compared with it tick by tick.
+    pub(crate) fn restart_ban_watch(&mut self) {
+        self.ban_watch.since = self.now;
+        self.ban_watch.next = self.options.bans.is_some().then_some(0);
+    }
+
+    pub(crate) fn is_comparing_bans(&self) -> bool {
+        self.ban_watch.next.is_some()
+    }
+
+    /// Goes on comparing. Connections that come meanwhile have met the new list at CONNECT.
+    pub(crate) fn continue_ban_watch(&mut self, out: &mut Outbox) {
+        let Some(first) = self.ban_watch.next else { return };
+        let end = self.conns.len().min(first + LOOKED_AT_PER_TICK);
+        for index in first..end {
+            if out.is_full() {
+                self.ban_watch.next = Some(index);
+                return;
+            }
+            self.compare_with_bans(ConnId(index as u32), out);
+        }
+        self.ban_watch.next = (end < self.conns.len()).then_some(end);
+    }
+
+    fn compare_with_bans(&mut self, conn: ConnId, out: &mut Outbox) {
+        let Some(known) = self.conn(conn) else { return };
+        let Some(id) = known.session() else { return };
+        let (peer, session) = (known.peer.address, self.sessions.get(id));
+        let suspect = BanSubject {
+            client_id: Some(session.own_client_id()),
+            user: session.permissions.as_ref().and_then(|rights| rights.subject.user.as_deref()),
+            address: peer.ip(),
+        };
+        if let Some((by, reason)) = self.find_ban(suspect) {
+            let client_id = session.client_id.clone();
+            out.events.push(BrokerEvent::Banned { client_id, peer, by, reason });
+            self.end_connection(conn, CloseReason::Refusal(Refusal::BannedMeanwhile), out);
+        }
+    }
+}

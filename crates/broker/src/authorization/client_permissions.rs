@@ -1,0 +1,435 @@
+//! What one session may do. What happens when the rules change under it stands in `doubts`.
+
+use crate::authorization::acl_cache::AclDecisionCache;
+use crate::authorization::acl_rules::{AclQuery, AclRuleSet, AclSubject, DenialCause};
+use crate::authorization::authz::{AccessCheck, AclAction};
+use crate::authorization::authz_cache::AuthzCache;
+use crate::authorization::client_groups::{ClientGroupGuard, ClientGroupId};
+use crate::connection::authentication::AuthOutcome;
+use crate::connection::peer::{ListenerId, PeerInfo};
+use crate::connection::refusal::Refusal;
+use crate::input::{ConnId, MonotonicMs, SessionId};
+use crate::limits::{LINK_IDS, RULES_PER_TICK};
+use crate::options::{AuthzOptions, BrokerOptions};
+use crate::outbox::Outbox;
+use crate::session::session_table::Session;
+use crate::session::subscribe::is_own_link_topic;
+use crate::shard::Shard;
+use crate::statistics::broker_event::BrokerEvent;
+use std::borrow::Cow;
+
+/// Identity of a session's client, and recent decisions about it. Absent where every client may do
+/// everything.
+#[derive(Debug)]
+pub(crate) struct ClientPermissions {
+    pub(crate) subject: AclSubject,
+    /// The domain in which the subject's user name is unique: see `ListenerAccess`.
+    identity_domain: u64,
+    /// The group of the client, if the group has limits of its own, ...
+    pub(crate) client_group: Option<ClientGroupId>,
+    /// ... and where there may be only so many the place that the connection has.
+    pub(crate) group_guard: Option<ClientGroupGuard>,
+    /// When the client has to go.
+    expires: Option<MonotonicMs>,
+    /// Generation of the rules from which `acl_cache` was filled.
+    generation: u32,
+    acl_cache: Option<Box<AclDecisionCache>>,
+    /// Whether somebody who was asked allowed its will.
+    pub(crate) will_is_allowed: bool,
+    /// Its messages wait for another connection.
+    pub(crate) is_quiet: bool,
+    denials: u32,
+    /// The first of those that were withheld.
+    withheld_denial: Option<(&'static str, Box<str>, DenialCause)>,
+    /// When a denial may be noted again.
+    denial_noted: MonotonicMs,
+    /// Decisions of an external server, where one is asked.
+    pub(crate) authz_cache: Option<Box<AuthzCache>>,
+}
+
+/// Longest topic whose decision is cached, in bytes.
+pub(crate) const TOPIC_BYTES_MAX: usize = 256;
+/// Interval between two reports of denials of one client.
+const NOTED_EVERY_MS: u64 = 1_000;
+
+impl ClientPermissions {
+    /// Returns the event that reports the withheld denials with their number, if there are any.
+    pub(crate) fn withheld_denials(
+        &mut self,
+        client_id: &str,
+        now: MonotonicMs,
+    ) -> Option<BrokerEvent> {
+        let (deed, topic, cause) = self.withheld_denial.take()?;
+        self.denial_noted = MonotonicMs(now.0 + NOTED_EVERY_MS);
+        let count = std::mem::take(&mut self.denials);
+        let (client_id, user) = (client_id.into(), self.subject.user.clone());
+        Some(BrokerEvent::Denied { client_id, user, deed, topic, cause, count })
+    }
+
+    fn new(peer: &PeerInfo, options: &BrokerOptions) -> ClientPermissions {
+        let grant = peer.auth_outcome().and_then(AuthOutcome::principal);
+        let certificate = peer.certificate();
+        let who = AclSubject {
+            // A name that nobody has checked is nobody's.
+            user: grant.and_then(|grant| grant.user.clone()),
+            groups: grant.map(|grant| grant.groups.clone().into()).unwrap_or_default(),
+            address: peer.address.ip(),
+            listener: peer.listener,
+            common_name: certificate.and_then(|known| known.common_name.clone()),
+            is_superuser: grant.is_some_and(|grant| grant.is_superuser),
+            own: grant.and_then(|grant| grant.permissions.clone()),
+        };
+        let class = options.client_group_of(peer.listener, who.user.as_deref(), &who.groups);
+        let is_quiet = grant.is_some_and(|grant| grant.is_quiet);
+        let expires = peer.auth_outcome().and_then(|pass| pass.expires);
+        ClientPermissions {
+            identity_domain: options.identity_domain_at(peer.listener),
+            client_group: class,
+            expires,
+            is_quiet,
+            ..ClientPermissions::of_subject(who)
+        }
+    }
+
+    /// Creates the permissions of a user that is not connected.
+    pub(crate) fn of_absent_user(user: &str) -> ClientPermissions {
+        ClientPermissions::of_subject(AclSubject {
+            user: Some(user.into()),
+            groups: Box::default(),
+            address: None,
+            listener: ListenerId::NONE,
+            common_name: None,
+            is_superuser: false,
+            own: None,
+        })
+    }
+
+    fn of_subject(who: AclSubject) -> ClientPermissions {
+        ClientPermissions {
+            client_group: None,
+            group_guard: None,
+            identity_domain: 0,
+            subject: who,
+            expires: None,
+            generation: 0,
+            acl_cache: None,
+            will_is_allowed: false,
+            is_quiet: false,
+            denials: 0,
+            withheld_denial: None,
+            denial_noted: MonotonicMs(0),
+            authz_cache: None,
+        }
+    }
+
+    /// Returns the permissions for another stream of the same client.
+    pub(crate) fn for_data_stream(&self) -> ClientPermissions {
+        ClientPermissions {
+            subject: self.subject.clone(),
+            identity_domain: self.identity_domain,
+            expires: self.expires,
+            generation: self.generation,
+            acl_cache: None,
+            will_is_allowed: false,
+            is_quiet: false,
+            denials: 0,
+            withheld_denial: None,
+            denial_noted: MonotonicMs(0),
+            authz_cache: None,
+            client_group: self.client_group,
+            // Its client is counted once.
+            group_guard: None,
+        }
+    }
+
+    /// The user in its domain; no user name has the character between them.
+    fn owner(&self) -> Cow<'_, str> {
+        match (self.subject.user.as_deref(), self.identity_domain) {
+            (None, _) => Cow::Borrowed(""),
+            (Some(user), 0) => Cow::Borrowed(user),
+            (Some(user), domain) => Cow::Owned(format!("{user}\0{domain:016x}")),
+        }
+    }
+
+    /// Returns the memory of the permissions in addition to the session's.
+    pub(crate) fn bytes(&self) -> u64 {
+        let user = self.subject.user.as_ref().map_or(0, |user| user.len());
+        let decided = self.acl_cache.as_ref().map_or(0, |decided| decided.bytes());
+        let answers = self.authz_cache.as_ref().map_or(0, |answers| answers.bytes());
+        (size_of::<ClientPermissions>() + user) as u64 + decided + answers
+    }
+
+    /// Returns the decision of the rules, and `None` if no rule applies.
+    pub(crate) fn decide(&self, all: &AclRuleSet, id: &str, deed: AclQuery<'_>) -> Option<bool> {
+        let who = &self.subject;
+        let own = || who.own.as_ref().and_then(|own| own.decide(who, id, deed));
+        who.is_superuser.then_some(true).or_else(own).or_else(|| all.decide(who, id, deed))
+    }
+
+    /// Returns the rule that denies an action.
+    fn denial_cause(&self, all: &AclRuleSet, id: &str, deed: AclQuery<'_>) -> DenialCause {
+        let own = self.subject.own.as_ref().map(|own| own.denial_cause(&self.subject, id, deed));
+        let own = own.filter(|own| *own != DenialCause::NoRule);
+        own.unwrap_or_else(|| all.denial_cause(&self.subject, id, deed))
+    }
+
+    /// Clears the cached decisions about publishing.
+    pub(crate) fn clear_acl_cache(&mut self) {
+        self.acl_cache = None;
+    }
+
+    /// Clears decisions that were made by older rules.
+    pub(crate) fn follow_generation(&mut self, generation: u32) {
+        if self.generation != generation {
+            self.generation = generation;
+            self.acl_cache = None;
+            if let Some(answers) = &mut self.authz_cache {
+                answers.clear();
+            }
+        }
+    }
+
+    /// Returns the decision of rules and server about a publish, from the cache if possible.
+    fn decide_publish(
+        &mut self,
+        all: &AclRuleSet,
+        client_id: &str,
+        wish: &AccessCheck<'_>,
+        asked: Option<(AuthzOptions, MonotonicMs)>,
+        keeps: bool,
+    ) -> Option<bool> {
+        let AccessCheck { topic, qos, retain, .. } = *wish;
+        let own_is_particular =
+            self.subject.own.as_ref().is_some_and(|own| own.uses_qos_or_retain());
+        let manner = match all.uses_qos_or_retain() || own_is_particular {
+            true => qos | u8::from(retain) << 2,
+            false => 0,
+        };
+        let decided = self.acl_cache.as_mut();
+        if let Some(known) = decided.and_then(|decided| decided.find(topic, manner)) {
+            return Some(known);
+        }
+        if let Some((asks, now)) = asked
+            && let Some(answers) = &self.authz_cache
+            && let Some(allows) = answers.find(wish, asks, now)
+        {
+            return Some(allows);
+        }
+        let decided = self.decide(all, client_id, AclQuery::Publish { topic, qos, retain });
+        let allows = match (decided, asked) {
+            (None, Some(_)) => return None,
+            (decided, _) => decided.unwrap_or(false),
+        };
+        if keeps && topic.len() <= TOPIC_BYTES_MAX {
+            self.acl_cache.get_or_insert_default().insert(topic, manner, allows);
+        }
+        Some(allows)
+    }
+}
+
+impl Session {
+    /// When its client has to go.
+    pub(crate) fn expires(&self) -> Option<MonotonicMs> {
+        self.permissions.as_ref()?.expires
+    }
+
+    /// Returns the user that owns the session. `None` if the owner was never determined, empty for
+    /// an anonymous owner.
+    pub(crate) fn owner(&self) -> Option<Cow<'_, str>> {
+        let before = || Some(Cow::Borrowed(self.persistent.as_ref()?.owner.as_deref()?));
+        self.permissions.as_ref().map(|rights| rights.owner()).or_else(before)
+    }
+}
+
+impl Shard {
+    /// The client of a connection, as far as rules ask: none where there are no rules and nobody
+    /// was asked who it is.
+    pub(crate) fn permissions_of(&self, peer: &PeerInfo) -> Option<Box<ClientPermissions>> {
+        let needed = self.options.permissions_at(peer.listener).is_some()
+            // Where another listener asks who somebody is, nobody in particular is no match for it.
+            || self.options.authenticates_anywhere()
+            || peer.auth_outcome().is_some_and(|pass| pass.principal().is_some());
+        needed.then(|| Box::new(ClientPermissions::new(peer, &self.options)))
+    }
+
+    /// Takes the permissions that authentication left at the connection, for its new session.
+    pub(crate) fn take_permissions(&mut self, conn: ConnId) -> Option<Box<ClientPermissions>> {
+        let rights = self.permissions_of(&self.conn(conn)?.peer);
+        self.conn_mut(conn)?.peer.clear_auth_outcome();
+        rights
+    }
+
+    /// Whether a kept session is of somebody else, whose messages are not this client's to read.
+    pub(crate) fn belongs_to_other_user(
+        &self,
+        kept: SessionId,
+        rights: Option<&ClientPermissions>,
+    ) -> bool {
+        let session = self.sessions.get(kept);
+        // A link may act as somebody else from now on; its queue is the link's.
+        if session.client_id.starts_with(LINK_IDS) {
+            return false;
+        }
+        match (session.owner(), rights) {
+            (Some(owner), Some(rights)) => owner != rights.owner(),
+            _ => false,
+        }
+    }
+
+    /// Whether rules stand against the will of a client that is not in yet. Where they say nothing
+    /// somebody was asked.
+    pub(crate) fn authorize_will(
+        &mut self,
+        answered: Option<bool>,
+        rights: Option<&mut ClientPermissions>,
+        client_id: &str,
+        will: &mqtt::Will<'_>,
+    ) -> Result<(), Refusal> {
+        let Some(rights) = rights else { return Ok(()) };
+        let Some(all) = self.options.permissions_at(rights.subject.listener) else { return Ok(()) };
+        let deed =
+            AclQuery::Publish { topic: will.topic, qos: will.qos as u8, retain: will.retain };
+        let decided = rights.decide(all, client_id, deed);
+        rights.will_is_allowed = answered.unwrap_or(false);
+        if decided.unwrap_or(rights.will_is_allowed) {
+            return Ok(());
+        }
+        self.sessions.counters.denied_publishes += 1;
+        Err(Refusal::NotPermitted)
+    }
+
+    /// Whether the rules of today let a will go out that was accepted when its client came.
+    pub(crate) fn may_publish_will(
+        &mut self,
+        id: SessionId,
+        topic: &str,
+        manner: (u8, bool),
+        out: &mut Outbox,
+    ) -> bool {
+        let wish = AccessCheck::publish(topic, manner.0, manner.1);
+        let asks = self.options.authz_at(self.sessions.get(id).listener);
+        let was_asked = asks.is_some() && self.decide_access(id, &wish).is_none();
+        let rights = self.sessions.get(id).permissions.as_ref();
+        let was_allowed = rights.is_some_and(|rights| rights.will_is_allowed);
+        (was_asked && was_allowed) || self.may_publish(id, topic, manner, out)
+    }
+
+    /// Returns how many filters may be compared with the rules in one tick.
+    pub(crate) fn filters_per_tick(&self) -> usize {
+        let own = self.options.access.own.iter().flatten().map(|own| &own.permissions);
+        let all = own.chain([&self.options.permissions]).flatten();
+        let most = all.map(|rules| rules.len()).max();
+        RULES_PER_TICK / most.unwrap_or(0).max(1)
+    }
+
+    /// Returns the decision about an access check, and `None` if an external server has to be
+    /// asked.
+    pub(crate) fn decide_access(&mut self, id: SessionId, wish: &AccessCheck<'_>) -> Option<bool> {
+        // Long before queues have to do without the room.
+        let keeps = self.sessions.messages.memory_bytes() < self.sessions.elevated_at / 2;
+        let session = self.sessions.get_mut(id);
+        let listener = session.listener;
+        let Some(all) = self.options.permissions_at(listener) else { return Some(true) };
+        let asked = self.options.authz_at(listener).map(|asks| (asks, self.now));
+        // What rules of the broker send to a link they were told to by who wrote the options.
+        let is_subscribe = wish.action == AclAction::Subscribe;
+        if is_subscribe && is_own_link_topic(&session.client_id, wish.topic) {
+            return Some(true);
+        }
+        // Without any its client has not been here since there are rules.
+        let Some(rights) = &mut session.permissions else { return Some(false) };
+        let before = rights.bytes();
+        rights.follow_generation(self.rights_generation);
+        let said_id = &session.client_id[usize::from(session.prefix_len)..];
+        let decided = match wish.action {
+            AclAction::Publish => rights.decide_publish(all, said_id, wish, asked, keeps),
+            AclAction::Subscribe => {
+                let deed = AclQuery::Subscribe { filter: wish.topic, qos: wish.qos };
+                let decided = rights.decide(all, said_id, deed);
+                match (decided, asked) {
+                    (None, Some((asks, now))) => rights
+                        .authz_cache
+                        .as_ref()
+                        .and_then(|answers| answers.find(wish, asks, now)),
+                    (decided, _) => Some(decided.unwrap_or(false)),
+                }
+            }
+        };
+        let after = rights.bytes();
+        self.sessions.count_permissions(before, after);
+        decided
+    }
+
+    /// Whether a session may publish. There are rules, and who was to be asked was asked.
+    pub(crate) fn may_publish(
+        &mut self,
+        id: SessionId,
+        topic: &str,
+        manner: (u8, bool),
+        out: &mut Outbox,
+    ) -> bool {
+        let allows = self
+            .decide_access(id, &AccessCheck::publish(topic, manner.0, manner.1))
+            .unwrap_or(false);
+        if !allows {
+            self.sessions.counters.denied_publishes += 1;
+            self.note_denial(id, "publish", AccessCheck::publish(topic, manner.0, manner.1), out);
+        }
+        allows
+    }
+
+    /// Returns the decision about a subscription.
+    pub(crate) fn may_subscribe(
+        &mut self,
+        id: SessionId,
+        filter: &str,
+        qos: u8,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        let refusal = match self.decide_access(id, &AccessCheck::subscribe(filter, qos)) {
+            Some(true) => return Ok(()),
+            Some(false) => Refusal::NotPermitted,
+            // A packet with more filters than questions.
+            None => Refusal::QuotaExceeded,
+        };
+        self.sessions.counters.denied_subscribes += 1;
+        self.note_denial(id, "subscribe", AccessCheck::subscribe(filter, qos), out);
+        Err(refusal)
+    }
+
+    pub(crate) fn note_denial(
+        &mut self,
+        id: SessionId,
+        deed: &'static str,
+        wish: AccessCheck<'_>,
+        out: &mut Outbox,
+    ) {
+        let now = self.now;
+        let session = self.sessions.get_mut(id);
+        let said_id = &session.client_id[usize::from(session.prefix_len)..];
+        let all = self.options.permissions_at(session.listener);
+        let Some(rights) = &mut session.permissions else { return };
+        rights.denials += 1;
+        let is_withheld = now < rights.denial_noted;
+        if is_withheld && rights.withheld_denial.is_some() {
+            return;
+        }
+        let AccessCheck { topic, qos, retain, .. } = wish;
+        let asked = match wish.action {
+            AclAction::Publish => AclQuery::Publish { topic, qos, retain },
+            AclAction::Subscribe => AclQuery::Subscribe { filter: topic, qos },
+        };
+        let cause = all.map_or(DenialCause::NoRule, |all| rights.denial_cause(all, said_id, asked));
+        if is_withheld {
+            rights.withheld_denial = Some((deed, topic.into(), cause));
+            return;
+        }
+        rights.denial_noted = MonotonicMs(now.0 + NOTED_EVERY_MS);
+        rights.withheld_denial = None;
+        let count = std::mem::take(&mut rights.denials);
+        let (client_id, user) = (session.client_id.clone(), rights.subject.user.clone());
+        let topic = topic.into();
+        out.events.push(BrokerEvent::Denied { client_id, user, deed, topic, cause, count });
+        self.sessions.withholding.push(id);
+    }
+}

@@ -1,0 +1,194 @@
+//! Names that options give and clients complete: `devices/${clientid}/#`. What stands for a client
+//! in one is one level of it, whatever the client calls itself.
+
+use crate::authorization::acl_rules::is_one_level;
+use crate::authorization::client_permissions::ClientPermissions;
+use crate::connection::peer::PeerInfo;
+use crate::input::SessionId;
+use crate::routing::namespace::split_client_id;
+use crate::shard::Shard;
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+/// A name with gaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameTemplate {
+    parts: Vec<NameTemplatePart>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum NameTemplatePart {
+    Variable(NameVariable),
+    /// A group of a regular expression.
+    Group(usize),
+    Text(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NameVariable {
+    ClientId,
+    CommonName,
+    Host,
+    User,
+}
+
+/// As rules for permissions spell them, and as EMQX does.
+const VARIABLES: [(&str, NameVariable); 7] = [
+    ("${clientid}", NameVariable::ClientId),
+    ("${username}", NameVariable::User),
+    ("${cert_cn}", NameVariable::CommonName),
+    ("${host}", NameVariable::Host),
+    ("%c", NameVariable::ClientId),
+    ("%u", NameVariable::User),
+    ("%h", NameVariable::Host),
+];
+
+/// Values of the placeholders for one client.
+#[derive(Debug)]
+pub(crate) struct PlaceholderValues<'a> {
+    pub(crate) client_id: &'a str,
+    /// A name that nobody has checked is nobody's.
+    user: Option<&'a str>,
+    common_name: Option<&'a str>,
+    host: Option<IpAddr>,
+}
+
+impl<'a> PlaceholderValues<'a> {
+    pub(crate) fn new(
+        client_id: &'a str,
+        rights: Option<&'a ClientPermissions>,
+        peer: Option<&'a PeerInfo>,
+    ) -> PlaceholderValues<'a> {
+        let certificate = peer.and_then(|peer| peer.certificate());
+        let host = peer.and_then(|peer| peer.address.ip());
+        PlaceholderValues {
+            client_id,
+            user: rights.and_then(|rights| rights.subject.user.as_deref()),
+            common_name: certificate.and_then(|known| known.common_name.as_deref()),
+            host,
+        }
+    }
+
+    fn value(&self, variable: NameVariable) -> Option<Cow<'_, str>> {
+        match variable {
+            NameVariable::ClientId => Some(self.client_id.into()),
+            NameVariable::CommonName => self.common_name.map(Cow::Borrowed),
+            NameVariable::Host => self.host.map(|host| host.to_canonical().to_string().into()),
+            NameVariable::User => self.user.map(Cow::Borrowed),
+        }
+    }
+}
+
+impl NameTemplate {
+    /// Groups are written `$1` and so on, where there are any. The error says what would be right.
+    pub fn parse(text: &str, groups: usize) -> Result<NameTemplate, String> {
+        let (mut parts, mut rest) = (Vec::new(), text);
+        let mut plain = String::new();
+        while let Some(first) = rest.chars().next() {
+            let variable = VARIABLES.iter().find(|(spelled, _)| rest.starts_with(spelled));
+            let digits = rest.strip_prefix('$').filter(|_| groups > 0).unwrap_or_default();
+            let digits = digits.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+            let (part, len) = match variable {
+                Some(&(spelled, variable)) => (NameTemplatePart::Variable(variable), spelled.len()),
+                None if !digits.is_empty() => {
+                    let at = digits.parse().ok().filter(|at| (1..groups + 1).contains(at));
+                    let at = at.ok_or_else(|| {
+                        format!("${digits} is no group of the regular expression, it has {groups}")
+                    })?;
+                    (NameTemplatePart::Group(at), 1 + digits.len())
+                }
+                None if rest.starts_with("${") => {
+                    return Err(format!(
+                        "{text:?} has an unknown variable, use ${{clientid}}, ${{username}}, \
+                         ${{cert_cn}} or ${{host}}"
+                    ));
+                }
+                None => {
+                    plain.push(first);
+                    rest = &rest[first.len_utf8()..];
+                    continue;
+                }
+            };
+            if !plain.is_empty() {
+                parts.push(NameTemplatePart::Text(std::mem::take(&mut plain)));
+            }
+            parts.push(part);
+            rest = &rest[len..];
+        }
+        if !plain.is_empty() || parts.is_empty() {
+            parts.push(NameTemplatePart::Text(plain));
+        }
+        Ok(NameTemplate { parts })
+    }
+
+    /// None where the client has no such name, or one that would say more than a name.
+    pub(crate) fn fill<'a>(
+        &self,
+        whom: &PlaceholderValues<'_>,
+        group: impl Fn(usize) -> &'a str,
+    ) -> Option<String> {
+        let mut text = String::new();
+        for part in &self.parts {
+            match part {
+                NameTemplatePart::Group(at) => text.push_str(group(*at)),
+                NameTemplatePart::Variable(variable) => {
+                    let value = whom.value(*variable).filter(|value| is_one_level(value));
+                    text.push_str(&value?);
+                }
+                NameTemplatePart::Text(plain) => text.push_str(plain),
+            }
+        }
+        Some(text)
+    }
+
+    /// Returns the text for a client whose every name is `x`.
+    pub fn example(&self) -> String {
+        let part = |part: &NameTemplatePart| match part {
+            NameTemplatePart::Text(plain) => plain.clone(),
+            NameTemplatePart::Variable(_) | NameTemplatePart::Group(_) => "x".to_string(),
+        };
+        self.parts.iter().map(part).collect()
+    }
+}
+
+impl Shard {
+    /// Returns the placeholder values of a session's client.
+    pub(crate) fn placeholder_values(&self, id: SessionId) -> PlaceholderValues<'_> {
+        let session = self.sessions.get(id);
+        let peer = session.conn().and_then(|conn| self.conn(conn)).map(|known| &known.peer);
+        let (_, client_id) = split_client_id(&session.client_id);
+        PlaceholderValues::new(client_id, session.permissions.as_deref(), peer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(text: &str, groups: &[&str], client_id: &str) -> Option<String> {
+        let template = NameTemplate::parse(text, groups.len()).unwrap();
+        let whom =
+            PlaceholderValues { client_id, user: Some("ann"), common_name: None, host: None };
+        template.fill(&whom, |at| groups[at - 1])
+    }
+
+    #[test]
+    fn what_is_said_of_a_client_stands_in_its_name() {
+        assert_eq!(fill("a/%c/%u", &[], "c").as_deref(), Some("a/c/ann"));
+        assert_eq!(fill("${clientid}${username}", &[], "c").as_deref(), Some("cann"));
+        assert_eq!(fill("$2/$1/100%", &["x", "y/z"], "c").as_deref(), Some("y/z/x/100%"));
+        assert_eq!(fill("$share/g/$1", &[], "c").as_deref(), Some("$share/g/$1"));
+        assert_eq!(fill("a/${cert_cn}", &[], "c"), None);
+        for wrong in ["", "+", "#", "a/b", "$SYS"] {
+            assert_eq!(fill("a/%c", &[], wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_gap_that_nothing_fills_is_told() {
+        assert!(NameTemplate::parse("a/$2", 1).unwrap_err().contains("it has 1"));
+        assert!(NameTemplate::parse("a/$0", 1).is_err());
+        assert!(NameTemplate::parse("a/${client}", 0).unwrap_err().contains("unknown variable"));
+        assert_eq!(NameTemplate::parse("a/${clientid}/$1", 1).unwrap().example(), "a/x/x");
+    }
+}

@@ -1,0 +1,462 @@
+//! What happens when the rules change under a session, or its client comes back: subscriptions are
+//! compared with them tick by tick, whether or not anybody answers. Those of which they say nothing
+//! are asked about where somebody is asked, a batch at a time, in turn with those of which nobody
+//! could say anything. A subscription stays until somebody says no.
+
+use crate::authorization::authz::{AccessCheck, AuthzDecision, RequestId, authz_request};
+use crate::input::{MonotonicMs, SessionId};
+use crate::limits::{LINK_IDS, NONE};
+use crate::outbox::{Effect, Outbox};
+use crate::routing::namespace::parse_known_share;
+use crate::session::flight::SlotMarks;
+use crate::shard::Shard;
+use crate::statistics::sys::DropReason;
+use crate::timer::ShardTimer;
+use mqtt::filter_matches;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+
+#[derive(Debug, Default)]
+pub(crate) struct ReauthorizationQueue {
+    /// Sessions that are still to be compared with the rules.
+    unchecked: ReauthorizationRound,
+    /// Sessions with subscriptions to which no rule applies.
+    unresolved: ReauthorizationRound,
+    /// Requests that are under way.
+    batch: Option<ReauthorizationBatch>,
+    /// Subscriptions without a decision, which are asked about again, ...
+    retries: VecDeque<PendingSubscription>,
+    /// ... after a while.
+    pause: Option<MonotonicMs>,
+    /// The last batch had no decision at all: further requests wait until the pause is over.
+    is_silent: bool,
+    timer_at: Option<MonotonicMs>,
+}
+
+/// Sessions that have their turn one after the other, once each.
+#[derive(Debug, Default)]
+struct ReauthorizationRound {
+    all: BTreeMap<SessionId, ReauthorizationTask>,
+    last: Option<SessionId>,
+}
+
+impl ReauthorizationRound {
+    fn put(&mut self, doubt: ReauthorizationTask) {
+        self.all.insert(doubt.session, doubt);
+    }
+
+    fn take(&mut self) -> Option<ReauthorizationTask> {
+        let after = |last| (Bound::Excluded(last), Bound::Unbounded);
+        let next = self.last.and_then(|last| self.all.range(after(last)).next());
+        let session = *next.or_else(|| self.all.iter().next())?.0;
+        self.last = Some(session);
+        self.all.remove(&session)
+    }
+}
+
+/// A session, and how many of its subscriptions and shares are not compared yet. They are taken
+/// from the end, so that one that goes moves none of those.
+#[derive(Clone, Copy, Debug)]
+struct ReauthorizationTask {
+    session: SessionId,
+    generation: u32,
+    own: usize,
+    shares: usize,
+}
+
+#[derive(Debug)]
+struct ReauthorizationBatch {
+    number: u32,
+    deadline: MonotonicMs,
+    all: Vec<PendingSubscription>,
+    unanswered: usize,
+}
+
+/// A subscription of which somebody is asked.
+#[derive(Debug)]
+struct PendingSubscription {
+    session: SessionId,
+    generation: u32,
+    /// As it is known here.
+    filter: String,
+    qos: u8,
+    answer: Option<AuthzDecision>,
+}
+
+/// Subscriptions that are compared with new rules in one tick, if the rules are not too many.
+const REAUTHORIZED_PER_TICK: usize = 1_024;
+/// Questions of a shard about them at a time: clients that wait for theirs wait behind no more.
+const BATCH_MAX: usize = 32;
+/// Number of subscriptions without a decision that are remembered one by one; of further ones only
+/// the session.
+const RETRIES_MAX: usize = 1_024;
+/// Pause after a batch without a decision.
+const PAUSE_MS: u64 = 1_000;
+
+impl ReauthorizationQueue {
+    /// Whether something is to be done now, and not when an answer or the time comes.
+    pub(crate) fn is_due(&self, now: MonotonicMs) -> bool {
+        !self.unchecked.all.is_empty() || self.can_request(now)
+    }
+
+    fn is_pause_over(&self, now: MonotonicMs) -> bool {
+        self.pause.is_none_or(|until| until <= now)
+    }
+
+    fn can_request(&self, now: MonotonicMs) -> bool {
+        let is_over = self.is_pause_over(now);
+        let has_open = !self.unresolved.all.is_empty() && (is_over || !self.is_silent);
+        self.batch.is_none() && (has_open || !self.retries.is_empty() && is_over)
+    }
+}
+
+impl ReauthorizationTask {
+    fn new(session: SessionId, generation: u32) -> ReauthorizationTask {
+        ReauthorizationTask { session, generation, own: usize::MAX, shares: usize::MAX }
+    }
+}
+
+impl Shard {
+    /// The rules are others, or whoever is asked: what was decided is forgotten at once, and
+    /// subscriptions are compared with them tick by tick.
+    pub(crate) fn reauthorize_all(&mut self) {
+        self.rights_generation = self.rights_generation.wrapping_add(1);
+        for index in 0..self.conns.len() {
+            let Some(known) = &self.conns[index] else { continue };
+            if let Some(id) = known.session()
+                && self.sessions.get(id).permissions.is_none()
+            {
+                let rights = self.permissions_of(&known.peer);
+                self.sessions.set_permissions(id, rights);
+            }
+        }
+        let timer_at = self.reauthorization.timer_at;
+        self.reauthorization = ReauthorizationQueue { timer_at, ..ReauthorizationQueue::default() };
+        if self.options.has_permissions() {
+            let all = self.sessions.iter().filter(|(_, session)| session.permissions.is_some());
+            let all = all.map(|(id, session)| ReauthorizationTask::new(id, session.generation));
+            self.reauthorization.unchecked.all = all.map(|doubt| (doubt.session, doubt)).collect();
+        }
+    }
+
+    /// Goes on comparing.
+    pub(crate) fn continue_reauthorization(&mut self, out: &mut Outbox) {
+        if !self.reauthorization.is_due(self.now) {
+            return;
+        }
+        let mut left = self.reauthorized_per_tick();
+        while left > 0
+            && !out.is_full()
+            && let Some(mut doubt) = self.reauthorization.unchecked.take()
+        {
+            if !self.sessions.is_current(doubt.session, doubt.generation) {
+                continue;
+            }
+            left = left.saturating_sub(1 + self.recheck_session(&mut doubt, left, out));
+            if doubt.own + doubt.shares > 0 {
+                self.reauthorization.unchecked.put(doubt);
+            }
+        }
+        if self.reauthorization.can_request(self.now) {
+            self.request_next_batch(left, out);
+        }
+    }
+
+    fn reauthorized_per_tick(&self) -> usize {
+        self.filters_per_tick().clamp(1, REAUTHORIZED_PER_TICK)
+    }
+
+    /// The next batch: half of it is for those that nobody could say anything about.
+    fn request_next_batch(&mut self, mut left: usize, out: &mut Outbox) {
+        let again = if self.reauthorization.is_pause_over(self.now) {
+            self.reauthorization.retries.len()
+        } else {
+            0
+        };
+        let has_open = !self.reauthorization.unresolved.all.is_empty();
+        let again = again.min(if has_open { BATCH_MAX / 2 } else { BATCH_MAX });
+        let mut asked: Vec<PendingSubscription> =
+            self.reauthorization.retries.drain(..again).collect();
+        while left > 0
+            && asked.len() < BATCH_MAX
+            && !out.is_full()
+            && let Some(mut doubt) = self.reauthorization.unresolved.take()
+        {
+            if !self.sessions.is_current(doubt.session, doubt.generation) {
+                continue;
+            }
+            let most = left.min(BATCH_MAX - asked.len());
+            let looked = self.recheck_subscriptions(&mut doubt, most, out, |held| asked.push(held));
+            left = left.saturating_sub(1 + looked);
+            if doubt.own + doubt.shares > 0 {
+                self.reauthorization.unresolved.put(doubt);
+            }
+        }
+        self.request_authz(asked, out);
+    }
+
+    /// Takes away the subscriptions of a session that its client may not have any more: all at once
+    /// where they are not too many. Of some of them somebody may have to be asked.
+    pub(crate) fn reauthorize_session(&mut self, id: SessionId, out: &mut Outbox) {
+        let mut doubt = ReauthorizationTask::new(id, self.sessions.get(id).generation);
+        self.recheck_session(&mut doubt, self.reauthorized_per_tick(), out);
+        if doubt.own + doubt.shares > 0 {
+            self.reauthorization.unchecked.put(doubt);
+        }
+    }
+
+    /// Compares a session's subscriptions with the rules, and remembers the session if the server
+    /// has to be asked.
+    fn recheck_session(
+        &mut self,
+        doubt: &mut ReauthorizationTask,
+        most: usize,
+        out: &mut Outbox,
+    ) -> usize {
+        let mut is_open = false;
+        let looked = self.recheck_subscriptions(doubt, most, out, |_| is_open = true);
+        if is_open {
+            let (session, generation) = (doubt.session, doubt.generation);
+            self.reauthorization.unresolved.put(ReauthorizationTask::new(session, generation));
+        }
+        looked
+    }
+
+    /// Compares so many subscriptions of a session with the rules. How many it looked at.
+    fn recheck_subscriptions(
+        &mut self,
+        doubt: &mut ReauthorizationTask,
+        most: usize,
+        out: &mut Outbox,
+        mut ask: impl FnMut(PendingSubscription),
+    ) -> usize {
+        let (session, generation) = (doubt.session, doubt.generation);
+        let known = self.sessions.get(session);
+        let shares = known.extras.as_ref().map_or(0, |extras| extras.shares.len());
+        doubt.own = doubt.own.min(known.subscriptions.len());
+        doubt.shares = doubt.shares.min(shares);
+        let before = doubt.own + doubt.shares;
+        while doubt.own + doubt.shares > before.saturating_sub(most) {
+            let known = self.sessions.get(session);
+            let (filter, qos) = if doubt.own > 0 {
+                doubt.own -= 1;
+                let one = &known.subscriptions[doubt.own];
+                let filter = self.topics.filter(one.filter);
+                let qos = filter.subscribers[one.place as usize].options.qos();
+                (filter.text.to_string(), qos as u8)
+            } else {
+                doubt.shares -= 1;
+                let Some(extras) = &known.extras else { break };
+                let share = &extras.shares[doubt.shares];
+                (share.group.to_string(), share.options.qos as u8)
+            };
+            let said = known.strip_prefix(filter_behind_share(&filter)).to_string();
+            match self.decide_access(session, &AccessCheck::subscribe(&said, qos)) {
+                Some(true) => {}
+                Some(false) => self.revoke_subscription(session, &filter, out),
+                None => ask(PendingSubscription { session, generation, filter, qos, answer: None }),
+            }
+        }
+        before - doubt.own - doubt.shares
+    }
+
+    fn request_authz(&mut self, all: Vec<PendingSubscription>, out: &mut Outbox) {
+        if all.is_empty() {
+            return;
+        }
+        let (number, deadline) = self.next_authz_request();
+        let mut batch = ReauthorizationBatch { number, deadline, unanswered: all.len(), all };
+        for (at, held) in batch.all.iter_mut().enumerate() {
+            let session = Some(held.session);
+            let session = session.filter(|id| self.sessions.is_current(*id, held.generation));
+            let session = session.map(|id| self.sessions.get(id));
+            let Some((session, rights)) = session.and_then(|s| Some((s, s.permissions.as_ref()?)))
+            else {
+                // It went while nobody could say.
+                held.answer = Some(AuthzDecision::Allow);
+                batch.unanswered -= 1;
+                continue;
+            };
+            let client = (&rights.subject, session.own_client_id(), session.namespace());
+            let wish = AccessCheck::subscribe(
+                session.strip_prefix(filter_behind_share(&held.filter)),
+                held.qos,
+            );
+            let request_id = RequestId { conn: None, number, at: at as u32 };
+            out.effects.push(Effect::Authorize {
+                request_id,
+                question: authz_request(client.0, client.1, client.2, wish),
+            });
+        }
+        self.sessions.counters.asked += batch.unanswered as u64;
+        let is_over = batch.unanswered == 0;
+        self.reauthorization.batch = Some(batch);
+        match is_over {
+            true => self.finish_reauthorization_batch(out),
+            false => self.set_reauthorization_timer(deadline),
+        }
+    }
+
+    fn set_reauthorization_timer(&mut self, at: MonotonicMs) {
+        if self.reauthorization.timer_at.is_none_or(|set| at < set) {
+            self.reauthorization.timer_at = Some(at);
+            self.timers.set(at, ShardTimer::Reauthorization);
+        }
+    }
+
+    pub(crate) fn on_reauthorization_decision(
+        &mut self,
+        request_id: RequestId,
+        answer: AuthzDecision,
+        out: &mut Outbox,
+    ) {
+        let batch =
+            self.reauthorization.batch.as_mut().filter(|batch| batch.number == request_id.number);
+        let Some(batch) = batch else { return };
+        let held = batch.all.get_mut(request_id.at as usize);
+        let Some(held) = held.filter(|held| held.answer.is_none()) else { return };
+        held.answer = Some(answer);
+        batch.unanswered -= 1;
+        if batch.unanswered == 0 {
+            self.finish_reauthorization_batch(out);
+        }
+    }
+
+    /// The timer has fired, which may have been set for an earlier batch.
+    pub(crate) fn check_reauthorization(&mut self, out: &mut Outbox) {
+        self.reauthorization.timer_at = None;
+        let deadline = self.reauthorization.batch.as_ref().map(|batch| batch.deadline);
+        match deadline.map(|deadline| self.extend_authz_deadline(deadline)) {
+            Some(deadline) if self.now < deadline => self.set_reauthorization_timer(deadline),
+            Some(_) => self.finish_reauthorization_batch(out),
+            None => {
+                if let Some(until) = self.reauthorization.pause.filter(|until| self.now < *until) {
+                    self.set_reauthorization_timer(until);
+                }
+            }
+        }
+    }
+
+    /// The batch is answered, or it is too late.
+    fn finish_reauthorization_batch(&mut self, out: &mut Outbox) {
+        let Some(batch) = self.reauthorization.batch.take() else { return };
+        let is_said = |held: &PendingSubscription| {
+            matches!(held.answer, Some(AuthzDecision::Allow | AuthzDecision::Deny))
+        };
+        self.reauthorization.is_silent = !batch.all.iter().any(is_said);
+        let mut pauses = false;
+        for held in batch.all {
+            match held.answer {
+                Some(AuthzDecision::Allow) => {}
+                Some(AuthzDecision::Deny) => {
+                    if self.sessions.is_current(held.session, held.generation) {
+                        self.revoke_subscription(held.session, &held.filter, out);
+                    }
+                }
+                None | Some(AuthzDecision::Unavailable) => {
+                    self.sessions.counters.unanswered += 1;
+                    pauses = true;
+                    if self.reauthorization.retries.len() < RETRIES_MAX {
+                        self.reauthorization
+                            .retries
+                            .push_back(PendingSubscription { answer: None, ..held });
+                    } else {
+                        self.reauthorization
+                            .unresolved
+                            .put(ReauthorizationTask::new(held.session, held.generation));
+                    }
+                }
+            }
+        }
+        if pauses {
+            let until = MonotonicMs(self.now.0 + PAUSE_MS);
+            self.reauthorization.pause = Some(until);
+            self.set_reauthorization_timer(until);
+        }
+    }
+
+    /// The client may not have it any more, if it still has it.
+    fn revoke_subscription(&mut self, id: SessionId, filter: &str, out: &mut Outbox) {
+        let found = match parse_known_share(filter) {
+            Some(_) => self.unsubscribe_shared(id, filter, out),
+            None => self.unsubscribe_own(id, filter),
+        };
+        if !found {
+            return;
+        }
+        if parse_known_share(filter).is_none() {
+            self.drop_revoked(id, filter, out);
+        }
+        self.sessions.counters.denied_subscribes += 1;
+        let said = self.sessions.get(id).strip_prefix(filter_behind_share(filter)).to_string();
+        let qos = self.qos_max_of(id) as u8;
+        self.note_denial(id, "keep the subscription", AccessCheck::subscribe(&said, qos), out);
+    }
+}
+
+impl Shard {
+    /// Drops what waits for a session only by a subscription that it may not keep. Messages that
+    /// were sent to its client before stay in its window.
+    fn drop_revoked(&mut self, id: SessionId, filter: &str, out: &mut Outbox) {
+        // A link may act as somebody else from now on; its queue is the link's.
+        if self.sessions.get(id).client_id.starts_with(LINK_IDS) {
+            return;
+        }
+        if let Some(persistent) = &mut self.sessions.get_mut(id).persistent {
+            persistent.may_hold_revoked = true;
+        }
+        let mut at = 0;
+        loop {
+            let flight = self.sessions.get(id).flight.as_ref();
+            let Some(&slot) = flight.and_then(|flight| flight.waiting.get(at)) else { return };
+            let is_new = slot.group == NONE
+                && !slot.marks.has(SlotMarks::RELEASED)
+                && !slot.marks.has(SlotMarks::WAS_SENT);
+            let goes = is_new && {
+                let message = self.sessions.messages.message(slot.message);
+                let topic = message.topic();
+                filter_matches(filter, topic) && !self.has_subscription_for(id, topic)
+            };
+            if !goes {
+                at += 1;
+            } else if let Some(slot) = self.sessions.take_waiting(id, at) {
+                self.sessions.drop_slot(id, slot, DropReason::Refused, out);
+            }
+        }
+    }
+
+    /// Whether a subscription of the session's own matches a topic.
+    pub(crate) fn has_subscription_for(&self, id: SessionId, topic: &str) -> bool {
+        let own = &self.sessions.get(id).subscriptions;
+        own.iter().any(|one| filter_matches(&self.topics.filter(one.filter).text, topic))
+    }
+}
+
+/// The filter in what a subscription is known by.
+fn filter_behind_share(filter: &str) -> &str {
+    parse_known_share(filter).map_or(filter, |share| share.filter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_comes_again_and_again_does_not_keep_others_from_their_turn() {
+        let mut round = ReauthorizationRound::default();
+        for session in 0..10 {
+            round.put(ReauthorizationTask::new(SessionId(session), 0));
+        }
+        let mut seen = Vec::new();
+        for _ in 0..10 {
+            let doubt = round.take().expect("all want their turn");
+            seen.push(doubt.session.0);
+            // The first is back at once, twice, and there once.
+            round.put(ReauthorizationTask::new(SessionId(0), 0));
+            round.put(ReauthorizationTask::new(SessionId(0), 0));
+        }
+        assert_eq!(seen, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(round.all.len(), 1);
+        assert!(round.take().is_some() && round.take().is_none());
+    }
+}

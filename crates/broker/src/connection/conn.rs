@@ -1,0 +1,474 @@
+//! One socket's protocol state, and the way of its packets to where they are decided.
+
+mod close;
+
+use crate::authorization::authz::PendingAuthz;
+use crate::connection::auth_exchange::AuthExchange;
+use crate::connection::peer::PeerInfo;
+use crate::connection::rate_meter::RateMeter;
+use crate::connection::reason_string::encode_with_reason;
+use crate::connection::receipt::{PUBACK, PUBCOMP, PUBREC};
+use crate::connection::refusal::Refusal;
+use crate::input::{ConnId, MonotonicMs, SessionId};
+use crate::outbox::{Effect, Outbox};
+use crate::routing::exclusive::ExclusiveClaim;
+use crate::session::session_table::SessionTable;
+use crate::shard::Shard;
+use mqtt::{
+    Disconnect, PINGRESP, Packet, PacketFrame, PacketId, PacketType, Property, ProtocolVersion,
+    Publish, PublishAck, QoS, ReasonCode, Subscribe, Unsubscribe, Violation,
+};
+use std::sync::Arc;
+
+/// Protocol state of a connection. Fields that every packet uses stand first, and together.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) state: ConnState,
+    pub(crate) last_activity: MonotonicMs,
+    /// Meter of the client's rate, where there are limits.
+    pub(crate) meter: Option<Box<RateMeter>>,
+    /// [MQTT-3.2.2-15]
+    pub(crate) packet_bytes_max: u32,
+    /// Answers to it that wait for the disk.
+    pub(crate) pending_acks: u32,
+    pub(crate) generation: u32,
+    /// Longest silence of the client in milliseconds, one and a half times its keep-alive; 0 for no
+    /// limit [MQTT 5.0, 3.1.2.10].
+    pub(crate) silence_ms_max: u32,
+    /// When the only timer that counts is due.
+    pub(crate) timer_at: MonotonicMs,
+    pub(crate) peer: PeerInfo,
+    /// State of the authentication exchange, where CONNECT named a method.
+    pub(crate) exchange: Option<Box<AuthExchange>>,
+    /// Alias `n` stands at `n - 1`. Gone with the connection [MQTT-3.3.2-7].
+    pub(crate) aliases: Vec<Option<Arc<str>>>,
+    /// Memory of the topic aliases in bytes.
+    pub(crate) alias_bytes: u32,
+    pub(crate) topic_alias_max: u16,
+    /// As CONNACK said, whatever the options say since.
+    pub(crate) receive_maximum: u16,
+    pub(crate) version: ProtocolVersion,
+    /// Messages of this client are not sent back to it.
+    pub(crate) is_bridge: bool,
+    /// Came here from another shard: this one is its home.
+    pub(crate) moved: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum ConnState {
+    /// Only CONNECT is allowed [MQTT-3.1.0-1].
+    AwaitingConnect,
+    /// CONNECT came, and waits for a verdict.
+    Authenticating,
+    /// The backend wants to know more, and the client was told: nothing but AUTH and DISCONNECT may
+    /// come.
+    Challenged,
+    Live {
+        session: SessionId,
+    },
+    /// CONNACK waits until the disk has forgotten the client's last session: what the client says
+    /// meanwhile stays unread.
+    AwaitingCommit {
+        session: SessionId,
+    },
+    /// The store is crowded, and the client's next packet would add to it: it stays unread.
+    StoreBacklogged {
+        session: SessionId,
+    },
+    /// The client is ahead of its rate: what it says next stays unread for a while.
+    RateLimited {
+        session: SessionId,
+    },
+    /// The next packet waits, unread, for a decision of the authorization server.
+    Authorizing {
+        session: SessionId,
+        inquiry: Box<PendingAuthz>,
+    },
+    /// A CONNECT with a will waits for a decision of the authorization server.
+    AuthorizingWill {
+        inquiry: Box<PendingAuthz>,
+    },
+    /// The authorization server has decided about the will of the CONNECT that is read next.
+    WillAuthorized {
+        is_allowed: bool,
+    },
+    /// A SUBACK waits until the owners of shared groups have answered: the same.
+    AwaitingSubAck {
+        session: SessionId,
+        suback: Box<PendingSubAck>,
+    },
+}
+
+// Each connection has one.
+const _: () = assert!(size_of::<ConnState>() == 16 || size_of::<usize>() != 8);
+const _: () = assert!(size_of::<Option<Conn>>() <= 152);
+
+#[derive(Debug)]
+pub(crate) struct PendingSubAck {
+    pub(crate) packet_id: PacketId,
+    pub(crate) codes: Vec<u8>,
+    /// The first refusal among the codes, in words.
+    pub(crate) what: Option<&'static str>,
+    pub(crate) groups: Vec<Arc<str>>,
+    /// Filters that it asks for alone, where another shard knows whose they are.
+    pub(crate) claims: Vec<ExclusiveClaim>,
+}
+
+/// Why we end a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CloseReason {
+    /// The client said so; its will is gone or not as it said.
+    ClientDisconnect(ReasonCode),
+    Violation(Violation),
+    Refusal(Refusal),
+}
+
+impl From<Violation> for CloseReason {
+    fn from(violation: Violation) -> CloseReason {
+        CloseReason::Violation(violation)
+    }
+}
+
+impl From<Refusal> for CloseReason {
+    fn from(refusal: Refusal) -> CloseReason {
+        CloseReason::Refusal(refusal)
+    }
+}
+
+impl Conn {
+    pub(crate) fn session(&self) -> Option<SessionId> {
+        match self.state {
+            ConnState::Authenticating
+            | ConnState::Challenged
+            | ConnState::AwaitingConnect
+            | ConnState::WillAuthorized { .. }
+            | ConnState::AuthorizingWill { .. } => None,
+            ConnState::Live { session }
+            | ConnState::StoreBacklogged { session }
+            | ConnState::RateLimited { session }
+            | ConnState::AwaitingSubAck { session, .. }
+            | ConnState::Authorizing { session, .. }
+            | ConnState::AwaitingCommit { session } => Some(session),
+        }
+    }
+
+    /// Whether it is we who do not listen.
+    pub(crate) fn is_read_blocked(&self) -> bool {
+        use ConnState::{Authorizing, RateLimited, StoreBacklogged};
+        matches!(self.state, StoreBacklogged { .. } | RateLimited { .. } | Authorizing { .. })
+    }
+
+    /// When keep-alive ends it, if nothing more is heard.
+    pub(crate) fn keep_alive_deadline(&self) -> Option<MonotonicMs> {
+        let ms = u64::from(self.silence_ms_max);
+        (ms > 0).then_some(MonotonicMs(self.last_activity.0 + ms))
+    }
+
+    /// The session of one that has had its CONNACK: nothing else goes before that
+    /// [MQTT-3.2.0-1] [MQTT-3.14.0-1].
+    pub(crate) fn connacked_session(&self) -> Option<SessionId> {
+        self.session().filter(|_| !matches!(self.state, ConnState::AwaitingCommit { .. }))
+    }
+}
+
+impl Shard {
+    /// Takes packets until the bytes, the outbox or the connection's patience end.
+    pub(crate) fn read_packets(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
+        out.consumed = 0;
+        self.note_activity(conn);
+        while !out.is_full() {
+            // Nothing is read after what ended the connection [MQTT-3.1.4-6].
+            let Some(known) = self.conn(conn) else {
+                out.consumed = bytes.len();
+                return;
+            };
+            let live = match known.state {
+                ConnState::Challenged => return self.read_auth_answer(conn, bytes, out),
+                ConnState::AwaitingConnect | ConnState::WillAuthorized { .. } => None,
+                ConnState::Live { session } => Some(session),
+                // It waits for somebody.
+                _ => return,
+            };
+            let (is_metered, bytes_max) = (known.meter.is_some(), known.packet_bytes_max);
+            let rest = &bytes[out.consumed..];
+            if let Some(session) = live
+                && !self.is_tracing()
+                && !is_metered
+            {
+                let taken = self.read_acks(conn, session, rest, out);
+                out.consumed += taken;
+                if taken > 0 {
+                    continue;
+                }
+            }
+            let frame = match mqtt::split_frame(rest, bytes_max) {
+                Ok(Some(frame)) => frame,
+                Ok(None) if live.is_none() => return self.check_first_byte(conn, rest, out),
+                Ok(None) => return,
+                Err(violation) => {
+                    self.detail_frame(rest, bytes_max, live.is_some());
+                    self.end_connection(conn, CloseReason::Violation(violation), out);
+                    out.consumed = bytes.len();
+                    return;
+                }
+            };
+            let may_wait = is_metered | self.store_is_backlogged | self.uses_authz;
+            if may_wait && self.hold_packet(conn, live, frame, out) {
+                return;
+            }
+            self.sessions.counters.messages_received += 1;
+            self.sessions.counters.bytes_received += frame.len as u64;
+            let traces = self.is_tracing();
+            if traces && live.is_some() {
+                self.trace_received(conn, frame, out);
+            }
+            let ended = match live {
+                Some(session) => self.dispatch_packet(conn, session, frame, out),
+                None => match self.connect(conn, frame, out) {
+                    Ok(ConnectOutcome::OtherShard | ConnectOutcome::Pending) => {
+                        return self.uncount_packet(frame.len);
+                    }
+                    came => {
+                        if traces {
+                            self.trace_received(conn, frame, out);
+                        }
+                        came.map(|_| ())
+                    }
+                },
+            };
+            out.consumed += frame.len;
+            if let Err(end) = ended {
+                self.detail_packet(frame, rest, live, end);
+                self.end_connection(conn, end, out);
+            }
+        }
+    }
+
+    #[inline]
+    fn note_activity(&mut self, conn: ConnId) {
+        let now = self.now;
+        if let Some(known) = self.conn_mut(conn) {
+            known.last_activity = now;
+        }
+    }
+
+    /// Handles the acknowledgements at the front that only have to be counted. Returns their length
+    /// in bytes.
+    #[inline]
+    fn read_acks(
+        &mut self,
+        conn: ConnId,
+        session: SessionId,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) -> usize {
+        match bytes.first() {
+            Some(&PUBACK) => self.sessions.pubacks(session, bytes, out),
+            Some(&PUBREC) if !self.has_pending_acks(conn) => {
+                self.sessions.pubrecs(session, bytes, out)
+            }
+            Some(&PUBCOMP) => self.sessions.pubcomps(session, bytes),
+            _ => 0,
+        }
+    }
+
+    /// A CONNECT that goes with its connection, or waits: it is read, and counted, again.
+    fn uncount_packet(&mut self, len: usize) {
+        self.sessions.counters.messages_received -= 1;
+        self.sessions.counters.bytes_received -= len as u64;
+    }
+
+    #[inline]
+    fn dispatch_packet(
+        &mut self,
+        conn: ConnId,
+        session: SessionId,
+        frame: PacketFrame<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), CloseReason> {
+        let version = self.sessions.get(session).version;
+        match PacketType::from_byte(frame.first) {
+            Some(PacketType::Publish) => {
+                let packet = Publish::decode(frame, version)?;
+                self.publish(conn, session, packet, out)
+            }
+            Some(PacketType::PubAck) => {
+                let ack = PublishAck::decode(frame, version)?;
+                Ok(self.sessions.puback(session, ack.packet_id, out)?)
+            }
+            Some(PacketType::PubRec) => {
+                let ack = PublishAck::decode(frame, version)?;
+                if let Some((reason, waits)) = self.sessions.pubrec(session, &ack, out)? {
+                    let answer = (PacketType::PubRel, ack.packet_id, reason);
+                    self.acknowledge_when_durable(conn, answer.0, answer.1, answer.2, waits, out);
+                }
+                Ok(())
+            }
+            Some(PacketType::PubRel) => {
+                let ack = PublishAck::decode(frame, version)?;
+                let (reason, waits) = self.sessions.pubrel(session, ack.packet_id);
+                let answer = (PacketType::PubComp, ack.packet_id, reason);
+                self.acknowledge_when_durable(conn, answer.0, answer.1, answer.2, waits, out);
+                Ok(())
+            }
+            Some(PacketType::PubComp) => {
+                let ack = PublishAck::decode(frame, version)?;
+                Ok(self.sessions.pubcomp(session, ack.packet_id, out)?)
+            }
+            Some(PacketType::Subscribe) => {
+                self.subscribe(conn, session, Subscribe::decode(frame, version)?, out)
+            }
+            Some(PacketType::Unsubscribe) => {
+                self.unsubscribe(conn, session, Unsubscribe::decode(frame, version)?, out)
+            }
+            Some(PacketType::PingReq | PacketType::Disconnect | PacketType::Auth)
+                if self.sessions.get(session).is_data_stream =>
+            {
+                Err(Violation::OffControlStream.into())
+            }
+            Some(PacketType::PingReq) => self.pingreq(session, frame, out),
+            Some(PacketType::Disconnect) => {
+                let packet = Disconnect::decode(frame, version)?;
+                self.disconnect(session, &packet)
+            }
+            Some(PacketType::Auth) if version == ProtocolVersion::V5 => {
+                self.auth(conn, session, frame, out)
+            }
+            // [MQTT-3.1.0-2]
+            Some(PacketType::Connect) => Err(Violation::SecondConnect.into()),
+            _ => Err(Violation::PacketFromServerOnly.into()),
+        }
+    }
+
+    /// Holds a connection before a packet that has to wait. Says whether it has to.
+    #[cold]
+    fn hold_packet(
+        &mut self,
+        conn: ConnId,
+        live: Option<SessionId>,
+        frame: PacketFrame<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        let Some(id) = live else { return false };
+        let waits = (self.store_is_backlogged && self.hold_for_store(conn, id, frame, out))
+            || self.hold_for_rate(conn, id, out)
+            || (self.uses_authz && self.hold_for_authz(conn, id, frame, out));
+        if !waits {
+            self.charge_packet(conn, frame);
+        }
+        waits
+    }
+
+    /// Holds a connection whose next packet the crowded store would have to take. Says whether it
+    /// is such a one.
+    fn hold_for_store(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        frame: PacketFrame<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        let session = self.sessions.get(id);
+        let (version, lasts) = (session.version, session.persistent.is_some());
+        if PacketType::from_byte(frame.first) != Some(PacketType::Publish) {
+            return false;
+        }
+        // What is wrong with it is found out by whoever takes it.
+        let Ok(packet) = Publish::decode(frame, version) else { return false };
+        let aliased = match packet.topic {
+            "" => self.topic_of_alias(conn, &packet),
+            _ => None,
+        };
+        let topic = aliased.as_deref().unwrap_or(packet.topic);
+        let topic = &*self.sessions.get(id).add_prefix(topic);
+        let waits = (packet.qos == QoS::ExactlyOnce && lasts)
+            || self.needs_store(topic, &packet)
+            || (!self.rule_index.is_empty()
+                && self.rules_need_store(topic, packet.qos, packet.retain));
+        if waits {
+            if let Some(known) = self.conn_mut(conn) {
+                known.state = ConnState::StoreBacklogged { session: id };
+            }
+            self.store_waiters.push(conn);
+            out.effects.push(Effect::Hold { conn });
+        }
+        waits
+    }
+
+    fn pingreq(
+        &mut self,
+        session: SessionId,
+        frame: PacketFrame<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), CloseReason> {
+        Packet::decode(frame, self.sessions.get(session).version)?;
+        // [MQTT-3.12.4-1]
+        self.sessions.send_packet(session, &PINGRESP, out);
+        Ok(())
+    }
+
+    /// DISCONNECT from the client. Its Session Expiry Interval replaces CONNECT's.
+    fn disconnect(&mut self, id: SessionId, packet: &Disconnect<'_>) -> Result<(), CloseReason> {
+        let max = self.options.session_expiry_s_max;
+        let session = self.sessions.get_mut(id);
+        for property in packet.properties.iter() {
+            if let Property::SessionExpiryInterval(seconds) = property {
+                if !session.asked_to_stay && seconds > 0 {
+                    return Err(Violation::SessionExpiryRaised.into());
+                }
+                session.expiry_s = seconds.min(max);
+            }
+        }
+        // [MQTT-3.14.4-3]
+        if packet.reason == ReasonCode::Success
+            && self.sessions.set_will(id, None).is_some()
+            && self.sessions.get(id).persistent.is_some()
+        {
+            // A power cut would bring it back: it is to be short of a sync, and not of a second.
+            self.sessions.request_sync();
+        }
+        Err(CloseReason::ClientDisconnect(packet.reason))
+    }
+}
+
+/// Result of handling a CONNECT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectOutcome {
+    OtherShard,
+    Accepted,
+    /// The client waits for the authentication decision.
+    Pending,
+}
+
+impl SessionTable {
+    /// A packet that is not PUBLISH to a connected client: no window holds it back
+    /// [MQTT-3.3.4-10] [MQTT-4.9.0-3].
+    pub(crate) fn send_packet(&mut self, id: SessionId, bytes: &[u8], out: &mut Outbox) {
+        let session = self.get_mut(id);
+        let Some(conn) = session.conn() else { return };
+        out.write(conn, &mut session.write).own.extend_from_slice(bytes);
+        out.count_bytes(bytes.len());
+        self.counters.messages_sent += 1;
+        self.counters.bytes_sent += bytes.len() as u64;
+    }
+
+    /// DISCONNECT, which only 5.0 has from a server [MQTT-3.14.4-1]. A reason and its words are all
+    /// that it says [MQTT-3.14.2-2].
+    pub(crate) fn send_disconnect(
+        &mut self,
+        id: SessionId,
+        reason: ReasonCode,
+        what: Option<&str>,
+        out: &mut Outbox,
+    ) {
+        let session = self.get(id);
+        // A stream just ends: the connection goes on.
+        if session.version == ProtocolVersion::V5 && !session.is_data_stream {
+            let bytes = encode_with_reason(what, session.packet_bytes_max, |properties, bytes| {
+                Disconnect { reason, properties }.encode(ProtocolVersion::V5, bytes);
+            });
+            self.send_packet(id, &bytes, out);
+        }
+    }
+}

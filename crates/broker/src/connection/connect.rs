@@ -1,0 +1,438 @@
+//! CONNECT: who is let in, where it is at home, and how its session begins or goes on.
+
+use crate::authorization::client_permissions::ClientPermissions;
+use crate::connection::alias::OutboundAliases;
+use crate::connection::auth_exchange::AuthStep;
+use crate::connection::conn::{CloseReason, ConnState, ConnectOutcome};
+use crate::connection::negotiation::{ConnectProperties, NegotiatedOptions, accepting_connack};
+use crate::connection::peer::ListenerId;
+use crate::connection::rate_meter::RateMeter;
+use crate::connection::reason_string::encode_with_reason;
+use crate::connection::refusal::Refusal;
+use crate::connection::send_gate::SendGate;
+use crate::input::{ConnId, MonotonicMs, SessionId, ShardId};
+use crate::limits::{LINK_IDS, NONE};
+use crate::memory::SMALL_BYTES_MAX;
+use crate::outbox::{Effect, Outbox};
+use crate::routing::namespace::{self, NamespacedClientId};
+use crate::session::will::SessionWill;
+use crate::shard::Shard;
+use crate::statistics::broker_event::BrokerEvent;
+use crate::timer::ShardTimer;
+use mqtt::{ConnAck, Connect, Packet, PacketFrame, ProtocolVersion, ReasonCode, Violation};
+
+impl Shard {
+    /// The first packet of a connection. What the specification asks of a client is all that we
+    /// ask [MQTT-7.0.0-2].
+    pub(crate) fn connect(
+        &mut self,
+        conn: ConnId,
+        frame: PacketFrame<'_>,
+        out: &mut Outbox,
+    ) -> Result<ConnectOutcome, CloseReason> {
+        if frame.packet_type() != mqtt::PacketType::Connect as u8 {
+            return Err(Violation::ConnectExpected.into());
+        }
+        // [MQTT-3.1.4-1]
+        let mut packet = Connect::decode(frame)
+            .map_err(|violation| self.refuse_undecodable(conn, frame, violation, out))?;
+        if self.is_tracing() {
+            self.start_trace(conn, packet.client_id, packet.version);
+        }
+        let asked = ConnectProperties::new(packet.properties);
+        let admitted = self.check_connect_bans(conn, &packet, out);
+        let admitted = admitted.and_then(|()| self.check_connect(conn, &packet, &asked));
+        if admitted.is_ok() && self.authenticates_at(conn) && self.auth_decision(conn).is_none() {
+            let step = AuthStep::of_connect(packet.properties);
+            self.request_authentication(conn, &packet, step, out);
+            return Ok(ConnectOutcome::Pending);
+        }
+        let admitted = admitted.and_then(|one| self.apply_auth_decision(conn, &packet, one, out));
+        let agreed = admitted
+            .and_then(|one| Ok((self.negotiate_options(conn, &packet, &asked, &one)?, one)));
+        let (agreed, NamespacedClientId { client_id, key }) = match agreed {
+            Ok(agreed) => agreed,
+            Err(refusal) => return Err(self.refuse_client(conn, &packet, &asked, refusal, out)),
+        };
+        // A client without an id is at home wherever chance sends it.
+        let home = match packet.client_id {
+            "" if !self.has_other_client_id(conn) => self.random_shard(),
+            _ => self.owner_of(&key),
+        };
+        if self.move_home(conn, home, out) {
+            return Ok(ConnectOutcome::OtherShard);
+        }
+        if self.is_tracing() && packet.client_id.is_empty() {
+            self.start_trace(conn, &client_id, packet.version);
+        }
+        let placed = self.check_session_room(&packet, &agreed, &key);
+        let renamed = match placed.and_then(|()| self.rewrite_will_topic(conn, &client_id, &packet))
+        {
+            Ok(renamed) => renamed,
+            Err(refusal) => return Err(self.refuse_client(conn, &packet, &asked, refusal, out)),
+        };
+        set_will_topic(packet.will.as_mut(), renamed.as_deref());
+        if let Some(will) = &packet.will
+            && self.uses_authz
+            && self.hold_for_will_authz(conn, &client_id, will, out)
+        {
+            return Ok(ConnectOutcome::Pending);
+        }
+        let answered = self.will_decision(conn);
+        let mut rights = self.take_permissions(conn);
+        if let Some(will) = &packet.will
+            && let Err(refusal) =
+                self.authorize_will(answered, rights.as_deref_mut(), &client_id, will)
+        {
+            return Err(self.refuse_client(conn, &packet, &asked, refusal, out));
+        }
+        if let Err(refusal) = self.join_client_group(conn, &key, rights.as_deref_mut()) {
+            return Err(self.refuse_client(conn, &packet, &asked, refusal, out));
+        }
+        self.accept_connect(conn, &packet, &asked, &agreed, &key, rights, out);
+        Ok(ConnectOutcome::Accepted)
+    }
+
+    fn random_shard(&mut self) -> ShardId {
+        ShardId((self.next_random() % self.shards as u64) as u8)
+    }
+
+    /// Hands a connection to the shard that owns its client id, once; false where it stays.
+    fn move_home(&mut self, conn: ConnId, home: ShardId, out: &mut Outbox) -> bool {
+        if home == self.id || self.conn(conn).is_none_or(|known| known.moved) {
+            return false;
+        }
+        let Some(known) = self.take_conn(conn) else { return false };
+        self.stop_trace(conn);
+        out.effects.push(Effect::Move { conn, shard: home, peer: known.peer });
+        true
+    }
+
+    /// Whether there is room for this client.
+    fn check_session_room(
+        &self,
+        packet: &Connect<'_>,
+        agreed: &NegotiatedOptions,
+        client_id: &str,
+    ) -> Result<(), Refusal> {
+        if !self.has_memory_for(packet, client_id) {
+            return Err(Refusal::QuotaExceeded);
+        }
+        let is_new = self.sessions.find(client_id).is_none();
+        match self.store_is_full && agreed.session_expiry_s > 0 && is_new {
+            true => Err(Refusal::StoreFull),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a tight memory has room for this client: a session that is there already costs
+    /// nothing, and its client may take from us what waits for it.
+    fn has_memory_for(&self, packet: &Connect<'_>, client_id: &str) -> bool {
+        let will = packet.will.as_ref();
+        let small = will.is_none_or(|will| {
+            will.topic.len() + will.payload.len() + will.properties.as_bytes().len()
+                <= SMALL_BYTES_MAX
+        });
+        !self.sessions.is_pressure_high() || (small && self.sessions.find(client_id).is_some())
+    }
+
+    /// CONNACK with why not [MQTT-4.12.0-4].
+    fn refuse_client(
+        &mut self,
+        conn: ConnId,
+        packet: &Connect<'_>,
+        asked: &ConnectProperties<'_>,
+        refusal: Refusal,
+        out: &mut Outbox,
+    ) -> CloseReason {
+        self.sessions.counters.connections_refused += 1;
+        self.event_collector.refused =
+            Some((packet.client_id.into(), packet.user_name.map(Into::into)));
+        let said = (refusal.reason(), refusal.description());
+        self.refuse_connect(conn, packet.version, said.0, said.1, asked.packet_bytes_max, out);
+        refusal.into()
+    }
+
+    /// The client id to go on with, or why not [MQTT-3.1.4-2].
+    fn check_connect(
+        &mut self,
+        conn: ConnId,
+        packet: &Connect<'_>,
+        asked: &ConnectProperties<'_>,
+    ) -> Result<NamespacedClientId, Refusal> {
+        if self.draining {
+            return Err(Refusal::Draining);
+        }
+        let listener = self.conn(conn).map_or(ListenerId::NONE, |known| known.peer.listener);
+        // [MQTT-4.12.0-1]
+        if asked.method.is_some_and(|method| !self.options.supports_auth_method(listener, method)) {
+            return Err(Refusal::AuthMethodUnsupported);
+        }
+        let namespace = match self.auth_decision(conn) {
+            None if self.authenticates_at(conn) => "".into(),
+            Some(Err(_)) => "".into(),
+            _ => self.namespace_at(conn)?,
+        };
+        if let Some(will) = &packet.will {
+            // [MQTT-3.2.2-12] [MQTT-3.2.2-13]
+            if will.qos as u8 > self.limits_at(conn).qos_max {
+                return Err(Refusal::QoSUnsupported);
+            }
+            if will.retain && !self.options.retain_available {
+                return Err(Refusal::RetainUnsupported);
+            }
+            self.limits_at(conn).check_topic(will.topic)?;
+            namespace::check_name(namespace::prefix_len(&namespace), will.topic)?;
+        }
+        if !packet.client_id.is_empty() {
+            // [MQTT-3.1.3-5]: any text up to the option's length.
+            if packet.client_id.len() > usize::from(self.options.client_id_bytes_max) {
+                return Err(Refusal::ClientIdTooLong); // [3.1.1:MQTT-3.1.3-9]
+            }
+            self.check_reserved(conn, packet.client_id)?;
+            return Ok(NamespacedClientId::new(&namespace, packet.client_id.into()));
+        }
+        // [MQTT-3.1.3-6] [MQTT-3.1.3-8] [3.1.1:MQTT-3.1.3-7] [3.1.1:MQTT-3.1.3-8]: 3.1 has no
+        // assigned ids, and 3.1.1 cannot say which one a session got that is to be kept.
+        match packet.version {
+            ProtocolVersion::V31 => Err(Refusal::ClientIdMissing),
+            ProtocolVersion::V311 if !packet.clean_start => Err(Refusal::ClientIdMissing),
+            // A verdict may bring another one.
+            ProtocolVersion::V311 | ProtocolVersion::V5 if self.authenticates_at(conn) => {
+                Ok(NamespacedClientId::new("", "".into()))
+            }
+            ProtocolVersion::V311 | ProtocolVersion::V5 => {
+                Ok(NamespacedClientId::new(&namespace, self.assign_client_id(&namespace)))
+            }
+        }
+    }
+
+    /// Whether a connection's CONNECT waits for a verdict.
+    pub(crate) fn authenticates_at(&self, conn: ConnId) -> bool {
+        let listener = self.conn(conn).map_or(ListenerId::NONE, |known| known.peer.listener);
+        self.options.authenticates_at(listener)
+    }
+
+    /// Sessions of links are nobody else's to take.
+    pub(crate) fn check_reserved(&self, conn: ConnId, client_id: &str) -> Result<(), Refusal> {
+        let is_own = self.conn(conn).is_some_and(|known| known.peer.is_internal());
+        match client_id.starts_with(LINK_IDS) && !is_own {
+            true => Err(Refusal::ClientIdReserved),
+            false => Ok(()),
+        }
+    }
+
+    /// Unique, and at home on this shard.
+    pub(crate) fn assign_client_id(&mut self, namespace: &str) -> Box<str> {
+        loop {
+            let client_id =
+                format!("godwit-{:016x}{:08x}", self.next_random(), self.next_random() as u32);
+            let key = namespace::namespaced_id(namespace, &client_id);
+            if self.owner_of(&key) == self.id && self.sessions.find(&key).is_none() {
+                return client_id.into();
+            }
+        }
+    }
+
+    /// A protocol level that we do not speak is told so, in the words of the nearest one that we
+    /// do [MQTT-3.1.2-2] [3.1.1:MQTT-3.1.2-2]. Anything else wrong with a CONNECT of 3.x just
+    /// closes [3.1.1:MQTT-3.1.4-1].
+    fn refuse_undecodable(
+        &mut self,
+        conn: ConnId,
+        frame: PacketFrame<'_>,
+        violation: Violation,
+        out: &mut Outbox,
+    ) -> CloseReason {
+        if self.is_tracing() {
+            self.start_trace(conn, "", ProtocolVersion::V5);
+        }
+        let (level, said) =
+            (protocol_level(frame.body), (violation.reason(), violation.description()));
+        if violation == Violation::ProtocolVersionUnknown {
+            let version = if level > 5 { ProtocolVersion::V5 } else { ProtocolVersion::V311 };
+            self.refuse_connect(conn, version, said.0, said.1, u32::MAX, out);
+        } else if level == 5 {
+            self.refuse_connect(conn, ProtocolVersion::V5, said.0, said.1, u32::MAX, out);
+        }
+        violation.into()
+    }
+
+    pub(crate) fn refuse_connect(
+        &mut self,
+        conn: ConnId,
+        version: ProtocolVersion,
+        reason: ReasonCode,
+        what: &str,
+        packet_bytes_max: u32,
+        out: &mut Outbox,
+    ) {
+        // [3.1.1:MQTT-3.2.2-6]
+        if version != ProtocolVersion::V5 && reason.connack_v3().is_none() {
+            return;
+        }
+        let bytes = encode_with_reason(Some(what), packet_bytes_max, |properties, bytes| {
+            let ack = ConnAck { session_present: false, reason, properties };
+            Packet::ConnAck(ack).encode(version, bytes);
+        });
+        let mut slot = NONE;
+        out.write(conn, &mut slot).own.extend_from_slice(&bytes);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what was agreed on, piece by piece")]
+    fn accept_connect(
+        &mut self,
+        conn: ConnId,
+        packet: &Connect<'_>,
+        asked: &ConnectProperties<'_>,
+        agreed: &NegotiatedOptions,
+        client_id: &str,
+        rights: Option<Box<ClientPermissions>>,
+        out: &mut Outbox,
+    ) {
+        let peer = self.conn(conn).map(|known| known.peer.address);
+        let Some(peer) = peer else { return };
+        // [MQTT-3.1.3-2]
+        let mut kept = self.sessions.find(client_id);
+        if let Some(old) = kept {
+            self.take_over(old, peer, out);
+            // Its session may have ended with its connection.
+            kept = self.sessions.find(client_id);
+        }
+        // [MQTT-3.1.2-4] [MQTT-3.1.4-4] [3.1.1:MQTT-3.1.2-6]
+        let is_stranger = |old| self.belongs_to_other_user(old, rights.as_deref());
+        if let Some(old) = kept.filter(|&old| packet.clean_start || is_stranger(old)) {
+            self.end_session(old, false, out);
+            kept = None;
+        }
+        // [MQTT-3.2.2-2] [MQTT-3.2.2-3]
+        let present = kept.is_some();
+        let id = match kept {
+            Some(id) => id,                                          // [MQTT-3.1.2-5]
+            None => self.sessions.create(client_id, packet.version), // [MQTT-3.1.2-6]
+        };
+        self.begin_session(conn, id, packet, asked, agreed, rights);
+        self.make_persistent(id);
+        let max = self.limits_at(conn).keep_alive_s_max;
+        let keeps_own_keep_alive =
+            max > 0 && (agreed.keep_alive_s == 0 || agreed.keep_alive_s > max);
+        out.events.push(BrokerEvent::Connected {
+            client_id: client_id.into(),
+            conn,
+            peer,
+            version: packet.version,
+            session_present: present,
+            keep_alive_s: agreed.keep_alive_s,
+            keeps_own_keep_alive,
+        });
+        // The first packet, before whatever waits, and the only one of its kind [MQTT-3.1.4-5]
+        // [MQTT-3.2.0-1] [MQTT-3.2.0-2].
+        let mut bytes = Vec::with_capacity(64);
+        accepting_connack(packet.version, present, agreed).encode(packet.version, &mut bytes);
+        match !present && self.has_uncommitted_end(client_id) {
+            true => self.accept_when_durable(conn, id, bytes, out),
+            false => {
+                self.sessions.send_packet(id, &bytes, out);
+                self.auto_subscribe(id, out);
+            }
+        }
+        // What an earlier connection subscribed to this one may not have.
+        if present && self.options.permissions_at(self.sessions.get(id).listener).is_some() {
+            self.reauthorize_session(id, out);
+        }
+        self.publish_presence(id, true, out);
+        if let Some(flight) = &mut self.sessions.get_mut(id).flight {
+            flight.forget_seen();
+        }
+        self.resume_when_durable(conn, id);
+        self.sessions.drain_queue(id, out);
+        if self.sessions.get(id).is_member {
+            self.sessions.room_changes.push(id);
+        }
+    }
+
+    /// The session takes this connection and what was agreed on.
+    fn begin_session(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        packet: &Connect<'_>,
+        asked: &ConnectProperties<'_>,
+        agreed: &NegotiatedOptions,
+        rights: Option<Box<ClientPermissions>>,
+    ) {
+        let Some(listener) = self.conn(conn).map(|known| known.peer.listener) else { return };
+        let all = self.options.clone();
+        let class = rights.as_ref().and_then(|rights| rights.client_group);
+        let options = all.options_of_client(listener, class);
+        self.sessions.online += 1;
+        self.sessions.counters.connections_accepted += 1;
+        let session = self.sessions.get_mut(id);
+        session.conn = conn.0;
+        session.version = packet.version;
+        session.gate = SendGate::default();
+        session.gate.set(SendGate::QUIET, rights.as_ref().is_some_and(|rights| rights.is_quiet));
+        session.listener = listener;
+        session.problem_information = asked.problem_information;
+        session.window = asked.receive_maximum.min(options.inflight_max);
+        session.packet_bytes_max = asked.packet_bytes_max;
+        session.expiry_s = agreed.session_expiry_s;
+        session.asked_to_stay = asked.session_expiry_s.is_some_and(|seconds| seconds > 0);
+        // [MQTT-3.1.2-27]
+        let aliases = asked.topic_alias_max.min(options.topic_alias_out_max);
+        if let Some(extras) = &mut session.extras {
+            // [MQTT-3.1.3-9]: back before the delay was over.
+            extras.will_at = None;
+            extras.ends_at = None;
+        }
+        // A CONNECT without a will leaves none [MQTT-3.1.2-7] [3.1.1:MQTT-3.1.2-12].
+        let session = self.sessions.get(id);
+        let will = packet.will.as_ref().map(|will| Box::new(SessionWill::of(session, will)));
+        self.sessions.set_will(id, will);
+        let aliases = (aliases > 0).then(|| Box::new(OutboundAliases::new(aliases)));
+        self.sessions.set_aliases(id, aliases);
+        self.sessions.set_permissions(id, rights);
+        self.sessions.set_meter(id, RateMeter::of_writes(options));
+        let expires = self.sessions.get(id).expires();
+        let silence_ms_max = u32::from(agreed.keep_alive_s) * 1500;
+        let now = self.now;
+        if let Some(known) = self.conn_mut(conn) {
+            known.state = ConnState::Live { session: id };
+            known.meter = RateMeter::of_reads(options);
+            known.receive_maximum = options.receive_maximum;
+            known.packet_bytes_max = options.packet_bytes_max;
+            known.version = packet.version;
+            known.is_bridge = packet.is_bridge;
+            known.exchange = agreed.exchange.clone().map(Box::new);
+            known.silence_ms_max = silence_ms_max;
+            if packet.version == ProtocolVersion::V5 {
+                known.topic_alias_max = options.topic_alias_max;
+            }
+            let silent_at = Some(MonotonicMs(now.0 + u64::from(silence_ms_max)));
+            let silent_at = silent_at.filter(|_| silence_ms_max > 0);
+            if let Some(due) = silent_at.into_iter().chain(expires).min()
+                && due < known.timer_at
+            {
+                known.timer_at = due;
+                let timer = ShardTimer::Conn { index: conn.0, generation: known.generation };
+                self.timers.set(due, timer);
+            }
+        }
+    }
+}
+
+/// Replaces the will's topic, as if the client had sent that name.
+fn set_will_topic<'a>(will: Option<&mut mqtt::Will<'a>>, name: Option<&'a str>) {
+    if let (Some(will), Some(name)) = (will, name) {
+        will.topic = name;
+    }
+}
+
+/// The level byte that follows the protocol name, in a CONNECT that could not be decoded.
+fn protocol_level(body: &[u8]) -> u8 {
+    let name_len = match body {
+        [high, low, ..] => usize::from(u16::from_be_bytes([*high, *low])),
+        _ => 0,
+    };
+    body.get(2 + name_len).copied().unwrap_or(0)
+}

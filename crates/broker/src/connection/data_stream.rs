@@ -1,0 +1,82 @@
+//! Streams beside the one that a client connected on, where its transport has several. Each is a
+//! session of its own that ends with its stream: packet ids, windows and subscriptions of one have
+//! nothing to do with those of another, so a loss on one keeps nobody else waiting. Who its client
+//! is and what it may do it has from the connection.
+
+use crate::connection::conn::{Conn, ConnState};
+use crate::connection::rate_meter::RateMeter;
+use crate::input::{ConnId, MonotonicMs, SessionId};
+use crate::limits::NONE;
+use crate::outbox::Outbox;
+use crate::session::session_table::SessionTable;
+use crate::shard::Shard;
+
+impl Shard {
+    /// Whether a connection has had its CONNACK: before that it has no data streams.
+    pub fn is_connacked(&self, conn: ConnId) -> bool {
+        self.conn(conn).and_then(Conn::connacked_session).is_some()
+    }
+
+    pub(crate) fn open_data_stream(&mut self, conn: ConnId, of: ConnId) {
+        let Some(from) = self.conn(of).and_then(Conn::connacked_session) else { return };
+        let Some(control) = self.conn(of) else { return };
+        let (peer, version) = (control.peer.for_data_stream(), control.version);
+        let (topic_alias_max, receive_maximum) = (control.topic_alias_max, control.receive_maximum);
+        let packet_bytes_max = control.packet_bytes_max;
+        let session = self.sessions.create_data_stream(from);
+        let class =
+            self.sessions.get(session).permissions.as_ref().and_then(|rights| rights.client_group);
+        let all = self.options.clone();
+        let options = all.options_of_client(peer.listener, class);
+        self.sessions.set_meter(session, RateMeter::of_writes(options));
+        let meter = RateMeter::of_reads(options);
+        let (heard, timer_at) = (self.now, MonotonicMs(u64::MAX));
+        self.add_conn(conn, |generation| Conn {
+            state: ConnState::Live { session },
+            peer,
+            version,
+            is_bridge: false,
+            moved: false,
+            generation,
+            silence_ms_max: 0,
+            last_activity: heard,
+            timer_at,
+            topic_alias_max,
+            receive_maximum,
+            packet_bytes_max,
+            aliases: Vec::new(),
+            alias_bytes: 0,
+            meter,
+            exchange: None,
+            pending_acks: 0,
+        });
+        self.sessions.get_mut(session).conn = conn.0;
+    }
+
+    /// Ends a data stream. No event reports it: the client's own connection is still there, or
+    /// reports its own end.
+    pub(crate) fn end_data_stream(&mut self, id: SessionId, out: &mut Outbox) {
+        self.sessions.get_mut(id).conn = NONE;
+        self.end_session(id, false, out);
+    }
+}
+
+impl SessionTable {
+    /// Another stream of a client's: whoever asks for the client finds its session and not this.
+    fn create_data_stream(&mut self, of: SessionId) -> SessionId {
+        let from = self.get(of);
+        let (client_id, version) = (from.client_id.clone(), from.version);
+        let (window, packet_bytes_max) = (from.window, from.packet_bytes_max);
+        let (problem_information, listener) = (from.problem_information, from.listener);
+        let rights = from.permissions.as_ref().map(|rights| Box::new(rights.for_data_stream()));
+        let id = SessionId(self.insert(&client_id, version));
+        let branch = self.get_mut(id);
+        branch.is_data_stream = true;
+        (branch.window, branch.packet_bytes_max) = (window, packet_bytes_max);
+        branch.problem_information = problem_information;
+        branch.listener = listener;
+        self.data_streams += 1;
+        self.set_permissions(id, rights);
+        id
+    }
+}

@@ -1,0 +1,237 @@
+//! What a log says of a connection that we end: how it was seen and which option decides.
+
+use crate::connection::conn::CloseReason;
+use crate::connection::peer::PeerAddress;
+use crate::input::{ConnId, SessionId};
+use crate::limits::CONNECT_BYTES_MAX;
+use crate::outbox::Outbox;
+use crate::shard::Shard;
+use crate::statistics::broker_event::BrokerEvent;
+use mqtt::text::{PacketReader, check_text};
+use mqtt::topic::{filter_error, topic_error};
+use mqtt::{PacketFrame, PacketType, ProtocolVersion, TextExcerpt, Violation};
+
+/// With which TLS begins. As MQTT it would be a CONNECT with reserved flags.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+fn may_be_connect(first: u8) -> bool {
+    first != TLS_HANDSHAKE && PacketType::from_byte(first) == Some(PacketType::Connect)
+}
+
+/// Names the protocol that a connection begins with.
+fn describe_first_bytes(bytes: &[u8]) -> String {
+    let first = bytes.first().copied().unwrap_or_default();
+    if is_proxy_header(bytes) {
+        return "the first bytes are a PROXY header, and this listener takes none \
+                (proxy.protocol = true)"
+            .to_string();
+    }
+    match (first, PacketType::from_byte(first)) {
+        (TLS_HANDSHAKE, _) => {
+            "the first bytes are TLS, and this listener is none (tls:// is)".to_string()
+        }
+        (b'A'..=b'Z', _) => {
+            "the first bytes are text, as of HTTP, and not MQTT (ws:// takes WebSocket)".to_string()
+        }
+        (_, Some(other)) => format!("the first packet is {other:?}, and not CONNECT"),
+        (_, None) => format!("the first byte is {first:#04x}, which is not MQTT"),
+    }
+}
+
+/// Whether the bytes begin as a PROXY header of version 1 or 2 does.
+fn is_proxy_header(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"PROXY ") || bytes.starts_with(b"\r\n\r\n\0\r\nQUIT\n")
+}
+
+/// Protocol levels, as a CONNECT names them.
+const LEVELS: &str = "3 (MQTT 3.1, named MQIsdp), 4 (3.1.1) and 5 (5.0) are accepted";
+
+/// Describes the protocol name and level of a CONNECT that has an unknown one.
+fn describe_protocol(body: &[u8]) -> Option<String> {
+    let mut reader = PacketReader::new(body);
+    let name = quoted(reader.binary().ok()?);
+    let level = reader.u8().ok()?;
+    Some(format!("asked for protocol {name} with level {level}: {LEVELS}"))
+}
+
+/// Describes a topic that breaks the protocol, of a PUBLISH or of a will.
+fn describe_topic(field: &str, topic: &[u8], violation: Violation) -> Option<String> {
+    let why = topic_error(topic)?;
+    Some(format!("{}: {field} {} {why}", violation.description(), quoted(topic)))
+}
+
+/// The topic of a PUBLISH.
+fn publish_topic(body: &[u8]) -> Option<&[u8]> {
+    PacketReader::new(body).binary().ok()
+}
+
+/// The topic of a CONNECT's will, where everything before the topic is readable and there is one.
+fn will_topic(body: &[u8]) -> Option<&[u8]> {
+    let mut reader = PacketReader::new(body);
+    reader.binary().ok()?;
+    let level = reader.u8().ok()?;
+    let flags = reader.u8().ok()?;
+    reader.u16().ok()?;
+    let has_properties = level == ProtocolVersion::V5 as u8;
+    if has_properties {
+        skip_properties(&mut reader)?;
+    }
+    let client_id = reader.binary().ok()?;
+    if flags & WILL_FLAG == 0 || check_text(client_id).is_err() {
+        return None;
+    }
+    if has_properties {
+        skip_properties(&mut reader)?;
+    }
+    reader.binary().ok()
+}
+
+/// Whether a topic may be what broke the protocol.
+fn is_of_text(violation: Violation) -> bool {
+    matches!(
+        violation,
+        Violation::MalformedNul | Violation::MalformedUtf8 | Violation::TopicNameInvalid
+    )
+}
+
+fn skip_properties(reader: &mut PacketReader<'_>) -> Option<()> {
+    let len = reader.varint().ok()?;
+    reader.bytes(len as usize).ok().map(|_| ())
+}
+
+/// The flag of a CONNECT with a will.
+const WILL_FLAG: u8 = 0b0000_0100;
+
+/// Describes the first invalid filter of a SUBSCRIBE or UNSUBSCRIBE.
+fn describe_filter(frame: PacketFrame<'_>, version: ProtocolVersion) -> Option<String> {
+    let mut reader = PacketReader::new(frame.body);
+    reader.u16().ok()?;
+    if version.is_v5() {
+        skip_properties(&mut reader)?;
+    }
+    while let Ok(bytes) = reader.binary() {
+        let filter = std::str::from_utf8(bytes).ok()?;
+        if let Some(why) = filter_error(filter) {
+            let said = Violation::TopicFilterInvalid.description();
+            return Some(format!("{said}: {} {why}", quoted(bytes)));
+        }
+        if PacketType::from_byte(frame.first) == Some(PacketType::Subscribe) {
+            reader.u8().ok()?;
+        }
+    }
+    None
+}
+
+/// A text of the peer in quotes.
+fn quoted(bytes: &[u8]) -> String {
+    format!("\"{}\"", TextExcerpt(bytes))
+}
+
+/// The option that decides over what a client broke, where one does.
+fn deciding_option(violation: Violation) -> Option<&'static str> {
+    match violation {
+        Violation::AliasOutOfRange => Some("connection.topic_alias_max"),
+        Violation::PacketTooLarge => Some("connection.packet_bytes_max"),
+        Violation::ReceiveMaximumExceeded => Some("connection.receive_maximum"),
+        _ => None,
+    }
+}
+
+/// Returns the text that the log adds to a violation's name.
+pub(crate) fn describe_violation(violation: Violation, detail: Box<str>) -> Box<str> {
+    if !detail.is_empty() {
+        return detail;
+    }
+    let option = deciding_option(violation).map(|option| format!(" ({option})"));
+    format!("{}{}", violation.description(), option.unwrap_or_default()).into()
+}
+
+impl Shard {
+    /// Notes what was wrong with the packet that ended a connection: the first one, or a topic.
+    #[cold]
+    pub(crate) fn detail_packet(
+        &mut self,
+        frame: PacketFrame<'_>,
+        bytes: &[u8],
+        session: Option<SessionId>,
+        end: CloseReason,
+    ) {
+        let detail = match (session, end) {
+            (None, _) if !may_be_connect(frame.first) => Some(describe_first_bytes(bytes)),
+            (None, CloseReason::Violation(Violation::ProtocolVersionUnknown)) => {
+                describe_protocol(frame.body)
+            }
+            (None, CloseReason::Violation(violation)) if is_of_text(violation) => {
+                let topic = will_topic(frame.body);
+                topic.and_then(|topic| describe_topic("the will topic", topic, violation))
+            }
+            (Some(_), CloseReason::Violation(violation)) if is_of_text(violation) => {
+                let is_publish = PacketType::from_byte(frame.first) == Some(PacketType::Publish);
+                let topic = publish_topic(frame.body).filter(|_| is_publish);
+                topic.and_then(|topic| describe_topic("the topic", topic, violation))
+            }
+            (Some(session), CloseReason::Violation(Violation::TopicFilterInvalid)) => {
+                describe_filter(frame, self.sessions.get(session).version)
+            }
+            _ => None,
+        };
+        if let Some(detail) = detail {
+            self.violation_detail = detail.into();
+        }
+    }
+
+    /// Ends a connection whose first byte cannot begin a CONNECT, without waiting for the rest.
+    pub(crate) fn check_first_byte(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
+        let Some(&first) = bytes.first() else { return };
+        if !may_be_connect(first) {
+            self.violation_detail = describe_first_bytes(bytes).into();
+            out.consumed += bytes.len();
+            self.end_connection(conn, CloseReason::Violation(Violation::ConnectExpected), out);
+        }
+    }
+
+    /// A transport ended before it was ready.
+    pub(crate) fn note_not_opened(
+        &mut self,
+        peer: PeerAddress,
+        why: &dyn std::error::Error,
+        out: &mut Outbox,
+    ) {
+        self.sessions.counters.connections_not_opened += 1;
+        match self.not_opened.count(self.now, peer, &why.to_string()) {
+            Some((peer, why, count)) => {
+                out.events.push(BrokerEvent::NotOpened { peer, why, count })
+            }
+            None => self.plan_event_flush(),
+        }
+    }
+
+    /// Whether one more end may be told of, and how many before it were not.
+    pub(crate) fn count_end_event(&mut self) -> Option<u64> {
+        let told = self.end_log_limiter.count(self.now);
+        if told.is_none() {
+            self.plan_event_flush();
+        }
+        told
+    }
+
+    /// Notes the error in a packet's fixed header.
+    #[cold]
+    pub(crate) fn detail_frame(&mut self, bytes: &[u8], bytes_max: u32, is_live: bool) {
+        let first = bytes.first().copied().unwrap_or_default();
+        let is_large = mqtt::expected_len(bytes).filter(|len| *len > bytes_max as usize);
+        self.violation_detail = match is_large {
+            Some(len) if is_live => {
+                format!("a packet of {len} bytes, and connection.packet_bytes_max = {bytes_max}")
+                    .into()
+            }
+            Some(len) if may_be_connect(first) => format!(
+                "a CONNECT of {len} bytes, and the most is {bytes_max} \
+                 (connection.packet_bytes_max, at most {CONNECT_BYTES_MAX})"
+            )
+            .into(),
+            None if is_live || may_be_connect(first) => Box::default(),
+            _ => describe_first_bytes(bytes).into(),
+        };
+    }
+}

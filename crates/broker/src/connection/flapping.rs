@@ -1,0 +1,149 @@
+//! Clients that come and go too often are kept out for a while: each of their connections costs
+//! what a hundred messages do, whoever is wrong.
+//!
+//! A client id's home counts the ends of its connections. All shards hear of a ban, so that it is
+//! known where the client greets, before anybody is asked who it is.
+
+use crate::input::{MonotonicMs, SessionId, ShardMessage};
+use crate::limits::LINK_IDS;
+use crate::outbox::Outbox;
+use crate::shard::Shard;
+use crate::statistics::broker_event::BrokerEvent;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+/// Clients are known by the hash of their id: it is keyed, and nobody can look for a second one
+/// with the same.
+#[derive(Debug, Default)]
+pub(crate) struct FlappingDetector {
+    seen: HashMap<u64, DisconnectCount, FixedState>,
+    /// End of the ban, by hash of the client id.
+    banned: HashMap<u64, MonotonicMs, FixedState>,
+    /// When those that mean nothing any more were taken out last.
+    swept: MonotonicMs,
+}
+
+/// Number of disconnects of a client since a point in time.
+#[derive(Clone, Copy, Debug)]
+struct DisconnectCount {
+    count: u32,
+    since: MonotonicMs,
+}
+
+/// Clients that are counted at a time, and that are kept out at a time.
+const CLIENTS_MAX: usize = 16 * 1024;
+/// Between two looks for those that need no place any more, while there is none.
+const SWEEP_MS: u64 = 1000;
+
+impl FlappingDetector {
+    /// Counts a disconnect of a client. Returns whether there are more than `max` within
+    /// `window_ms`.
+    fn count(&mut self, client: u64, now: MonotonicMs, max: u32, window_ms: u64) -> bool {
+        if self.seen.len() >= CLIENTS_MAX && now.0 >= self.swept.0 + SWEEP_MS {
+            self.swept = now;
+            self.seen.retain(|_, ends| now.0 < ends.since.0 + window_ms);
+        }
+        if self.seen.len() >= CLIENTS_MAX && !self.seen.contains_key(&client) {
+            return false;
+        }
+        let ends = self.seen.entry(client).or_insert(DisconnectCount { count: 0, since: now });
+        if now.0 >= ends.since.0 + window_ms {
+            *ends = DisconnectCount { count: 0, since: now };
+        }
+        ends.count += 1;
+        let flaps = ends.count >= max;
+        if flaps {
+            self.seen.remove(&client);
+        }
+        flaps
+    }
+
+    fn ban(&mut self, client: u64, until: MonotonicMs, now: MonotonicMs) {
+        if self.banned.len() >= CLIENTS_MAX {
+            self.banned.retain(|_, until| now < *until);
+        }
+        if self.banned.len() < CLIENTS_MAX {
+            self.banned.insert(client, until);
+        }
+    }
+
+    fn is_banned(&self, client: u64, now: MonotonicMs) -> bool {
+        self.banned.get(&client).is_some_and(|until| now < *until)
+    }
+}
+
+impl Shard {
+    /// A connection of the client has ended.
+    pub(crate) fn count_disconnect(&mut self, id: SessionId, out: &mut Outbox) {
+        let max = self.options.flapping_count_max;
+        let is_link = self.sessions.get(id).client_id.starts_with(LINK_IDS);
+        if max == 0 || is_link {
+            return;
+        }
+        let client_id = self.sessions.get(id).client_id.clone();
+        let window_ms = u64::from(self.options.flapping_window_s) * 1000;
+        let client = self.client_hash(&client_id);
+        if !self.flapping.count(client, self.now, max, window_ms) {
+            return;
+        }
+        let ban_s = self.options.flapping_ban_s;
+        let until = MonotonicMs(self.now.0 + u64::from(ban_s) * 1000);
+        self.sessions.counters.clients_flapped += 1;
+        out.events.push(BrokerEvent::Flapped { client_id, count: max, ban_s });
+        self.ban_flapping(client, until);
+        let others = (0..self.shards).filter(|shard| *shard != usize::from(self.id.0));
+        for shard in others {
+            out.lanes[shard].push_back(ShardMessage::BanFlapping { client, until });
+        }
+    }
+
+    /// Here or on another shard a client was banned.
+    pub(crate) fn ban_flapping(&mut self, client: u64, until: MonotonicMs) {
+        self.flapping.ban(client, until, self.now);
+    }
+
+    pub(crate) fn has_flapped(&self, client_id: &str) -> bool {
+        !self.flapping.banned.is_empty()
+            && self.flapping.is_banned(self.client_hash(client_id), self.now)
+    }
+
+    /// Without detection nobody is kept out any more.
+    pub(crate) fn clear_flapping_bans(&mut self) {
+        if self.options.flapping_count_max == 0 {
+            self.flapping = FlappingDetector::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_flaps_when_it_ends_too_often_within_the_window() {
+        let (mut flapping, rule) = (FlappingDetector::default(), (3, 1000));
+        assert!(!flapping.count(1, MonotonicMs(0), rule.0, rule.1));
+        assert!(!flapping.count(1, MonotonicMs(500), rule.0, rule.1));
+        assert!(!flapping.count(2, MonotonicMs(600), rule.0, rule.1), "another client");
+        assert!(
+            !flapping.count(1, MonotonicMs(1000), rule.0, rule.1),
+            "the window is over, another begins"
+        );
+        assert!(!flapping.count(1, MonotonicMs(1500), rule.0, rule.1));
+        assert!(flapping.count(1, MonotonicMs(1999), rule.0, rule.1));
+        assert!(!flapping.count(1, MonotonicMs(1999), rule.0, rule.1), "it begins anew");
+    }
+
+    #[test]
+    fn a_crowd_of_clients_is_bounded() {
+        let (mut flapping, rule) = (FlappingDetector::default(), (2, 1000));
+        for client in 0..2 * CLIENTS_MAX as u64 {
+            flapping.count(client, MonotonicMs(0), rule.0, rule.1);
+            flapping.ban(client, MonotonicMs(1000), MonotonicMs(0));
+        }
+        assert_eq!((flapping.seen.len(), flapping.banned.len()), (CLIENTS_MAX, CLIENTS_MAX));
+        flapping.count(u64::MAX, MonotonicMs(2000), rule.0, rule.1);
+        flapping.ban(u64::MAX, MonotonicMs(3000), MonotonicMs(2000));
+        assert_eq!((flapping.seen.len(), flapping.banned.len()), (1, 1));
+    }
+}

@@ -1,0 +1,193 @@
+//! Who is at the other end of a transport: what the transport itself can tell, and what was decided
+//! of it. All of it goes with the connection from shard to shard.
+
+use crate::connection::authentication::{AuthOutcome, Principal};
+use crate::connection::refusal::Refusal;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerInfo {
+    pub address: PeerAddress,
+    /// Listener that accepted the connection.
+    pub listener: ListenerId,
+    /// Memory that the engine needs for the transport as long as it lasts, beside the socket.
+    pub transport_bytes: u32,
+    /// Identity of the client, where it was authenticated.
+    proof: Option<Box<PeerIdentity>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct PeerIdentity {
+    certificate: Option<Arc<PeerCertificate>>,
+    pass: Option<AuthOutcome>,
+}
+
+/// A listener's place among the program's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerId(pub u8);
+
+impl ListenerId {
+    /// No listener: the listener is unknown, or the connection came from this process.
+    pub const NONE: ListenerId = ListenerId(u8::MAX);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerAddress {
+    Network(SocketAddr),
+    /// The process at the other end of a unix socket, as the kernel names it.
+    Unix {
+        user: u32,
+        process: u32,
+    },
+}
+
+/// The source that attempts and connections are counted by. A host with one IPv6 address has 2^64
+/// of them, and a local user can start many processes, so each counts as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PeerSource {
+    Network(IpAddr),
+    User(u32),
+}
+
+/// The names in a client's certificate (RFC 5280).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerCertificate {
+    /// The last CN of the subject, which is its most specific.
+    pub common_name: Option<Box<str>>,
+    /// The whole subject as RFC 4514 writes it.
+    pub subject: Box<str>,
+    pub alternatives: Vec<AlternativeName>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AlternativeName {
+    Address(IpAddr),
+    Dns(Box<str>),
+    Email(Box<str>),
+    Uri(Box<str>),
+}
+
+impl PeerInfo {
+    /// Creates the peer of a connection that was just accepted.
+    pub fn new(address: PeerAddress, listener: ListenerId) -> PeerInfo {
+        PeerInfo { address, listener, transport_bytes: 0, proof: None }
+    }
+
+    /// Creates the peer of a connection that this process made to itself, without authentication.
+    pub fn internal(address: PeerAddress, principal: Principal) -> PeerInfo {
+        let mut peer = PeerInfo::new(address, ListenerId::NONE);
+        peer.set_auth_outcome(AuthOutcome {
+            decision: Ok(Box::new(principal)),
+            expires: None,
+            auth_packets: 0,
+        });
+        peer
+    }
+
+    pub(crate) fn is_internal(&self) -> bool {
+        self.listener == ListenerId::NONE
+    }
+
+    /// Creates a peer of which only the address is known.
+    pub fn from_address(address: SocketAddr) -> PeerInfo {
+        PeerInfo::new(PeerAddress::Network(address), ListenerId::default())
+    }
+
+    /// Returns the peer for another stream of the same transport, whose memory the first one
+    /// counts.
+    pub(crate) fn for_data_stream(&self) -> PeerInfo {
+        PeerInfo { transport_bytes: 0, ..self.clone() }
+    }
+
+    /// Returns the client's certificate. The listener's CAs have signed every certificate that gets
+    /// here.
+    pub fn certificate(&self) -> Option<&Arc<PeerCertificate>> {
+        self.proof.as_ref()?.certificate.as_ref()
+    }
+
+    pub fn set_certificate(&mut self, certificate: Arc<PeerCertificate>) {
+        self.proof.get_or_insert_default().certificate = Some(certificate);
+    }
+
+    /// There from the verdict on, until the session has what it says.
+    pub(crate) fn auth_outcome(&self) -> Option<&AuthOutcome> {
+        self.proof.as_ref()?.pass.as_ref()
+    }
+
+    pub(crate) fn set_auth_outcome(&mut self, pass: AuthOutcome) {
+        self.proof.get_or_insert_default().pass = Some(pass);
+    }
+
+    /// Marks the connection as above a limit: its CONNECT is answered with this refusal, without
+    /// authentication.
+    pub fn refuse(&mut self, refusal: Refusal) {
+        self.set_auth_outcome(AuthOutcome {
+            decision: Err(refusal),
+            expires: None,
+            auth_packets: 0,
+        });
+    }
+
+    pub(crate) fn clear_auth_outcome(&mut self) {
+        if let Some(proof) = &mut self.proof {
+            proof.pass = None;
+        }
+        self.proof.take_if(|proof| **proof == PeerIdentity::default());
+    }
+}
+
+impl PeerAddress {
+    pub fn ip(self) -> Option<IpAddr> {
+        match self {
+            PeerAddress::Network(address) => Some(address.ip()),
+            PeerAddress::Unix { .. } => None,
+        }
+    }
+}
+
+impl From<PeerAddress> for PeerSource {
+    fn from(address: PeerAddress) -> PeerSource {
+        match address {
+            PeerAddress::Network(address) => PeerSource::Network(counted_network(address.ip())),
+            PeerAddress::Unix { user, .. } => PeerSource::User(user),
+        }
+    }
+}
+
+fn counted_network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) & !u128::from(u64::MAX)).into()),
+        v4 => v4,
+    }
+}
+
+impl fmt::Display for PeerSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerSource::Network(address) => write!(f, "{address}"),
+            PeerSource::User(user) => write!(f, "unix:user={user}"),
+        }
+    }
+}
+
+impl fmt::Display for AlternativeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AlternativeName::Address(address) => write!(f, "{address}"),
+            AlternativeName::Dns(name)
+            | AlternativeName::Email(name)
+            | AlternativeName::Uri(name) => f.write_str(name),
+        }
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerAddress::Network(address) => write!(f, "{address}"),
+            PeerAddress::Unix { user, process } => write!(f, "unix:user={user},process={process}"),
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! What is on its way to another shard and must come there once, through any power cut.
+//!
+//! A message stands in the sender's transit, a queue of its own in the store, from the batch in
+//! which the sender took it; the receiver strikes it there in the batch that says what came of it.
+//! The disk keeps batches in their order, and a word leaves a shard after the batch that was
+//! written with it: so a cut leaves the message in one of the two places and never in both. What is
+//! left in transits when a process ends goes on at the next start, to the same sessions and groups,
+//! wherever they are then.
+
+use crate::durability::persistent_session::QueueRecordId;
+use crate::durability::records::{self, CrossShardRoute, QueueRecord, RecordBody};
+use crate::durability::write_batch::{RecordNumber, RecordSpace, StoreReadError, StoreReader};
+use crate::input::{MonotonicMs, RetainStamp, ShardId, ShardMessage};
+use crate::outbox::Outbox;
+use crate::routing::message::{IncomingPublish, Message};
+use crate::routing::owner_shard::ShardHasher;
+use crate::routing::topics::FilterSubscriber;
+use crate::session::session_table::SessionTable;
+use crate::shard::Shard;
+use crate::statistics::sys::DropReason;
+use std::sync::Arc;
+
+/// An entry of the cross-shard log that a start reads.
+struct CrossShardEntry {
+    way: CrossShardRoute,
+    group: Option<Arc<str>>,
+    message: Message,
+}
+
+impl Shard {
+    /// Asks another shard to keep a message. The message stays in the cross-shard log until that
+    /// shard has answered the ticket.
+    pub(crate) fn request_commit(
+        &mut self,
+        to: ShardId,
+        asks: bool,
+        draft: &mut IncomingPublish<'_>,
+        stamp: RetainStamp,
+    ) -> (u64, Option<QueueRecordId>) {
+        match asks {
+            false => (0, None),
+            true if draft.exactly_once => {
+                let message = draft.message().clone();
+                let origin =
+                    self.write_cross_shard_record(CrossShardRoute { to, stamp }, None, &message);
+                (0, Some(origin))
+            }
+            true => (self.next_commit_token(to), None),
+        }
+    }
+
+    /// Returns a message from a group's member to the group's own shard.
+    pub(crate) fn return_to_group(
+        &mut self,
+        group: Arc<str>,
+        message: Message,
+        origin: Option<QueueRecordId>,
+        out: &mut Outbox,
+    ) {
+        let to = self.owner_of(&group);
+        // Where it stood nobody would look for it, once its session is over.
+        let origin = origin.map(|before| {
+            self.sessions.write_batch.remove_queue_record(before);
+            self.write_cross_shard_record(
+                CrossShardRoute { to, stamp: RetainStamp::default() },
+                Some(&group),
+                &message,
+            )
+        });
+        self.send_return(to, group, message, origin, out);
+    }
+
+    /// Tells the shard that owns a group that a member did not have the message.
+    pub(crate) fn send_return(
+        &mut self,
+        owner: ShardId,
+        group: Arc<str>,
+        message: Message,
+        origin: Option<QueueRecordId>,
+        out: &mut Outbox,
+    ) {
+        self.ledger.crossing += message.bytes() as i64;
+        out.lanes[usize::from(owner.0)].push_back(ShardMessage::ReturnToGroup {
+            group,
+            message,
+            origin,
+        });
+    }
+
+    fn write_cross_shard_record(
+        &mut self,
+        way: CrossShardRoute,
+        group: Option<&Arc<str>>,
+        message: &Message,
+    ) -> QueueRecordId {
+        let draft = message.view().draft();
+        let entry = QueueRecord {
+            route: Some(way),
+            group: group.cloned(),
+            ..QueueRecord::new(draft.qos, draft.retain)
+        };
+        let value = records::queue_value(&entry, RecordBody::Inline(message.view().as_bytes()));
+        let origin = self.sessions.write_batch.allocate_cross_shard_id();
+        let key = records::queue_key(origin.number, origin.position);
+        self.sessions.write_batch.push_change(RecordSpace::Queues, key, Some(value));
+        origin
+    }
+
+    /// A message of another shard to whoever wants it here.
+    pub(crate) fn route_remote_message(
+        &mut self,
+        message: &Message,
+        origin: Option<QueueRecordId>,
+        out: &mut Outbox,
+    ) {
+        let mut draft = message.draft();
+        draft.exactly_once = origin.is_some();
+        self.route_here(None, &mut draft, out);
+        self.remove_moved_record(origin);
+    }
+
+    /// To the sessions and groups here that were at home where it was going.
+    fn reroute_restored(&mut self, message: &Message, was_there: impl Fn(&str) -> bool) {
+        let (mut draft, mut filters) = (message.draft(), Vec::new());
+        // Nobody is connected yet, so nothing leaves.
+        let out = &mut Outbox::new(self.shards);
+        self.topics.matching(draft.topic, &mut filters);
+        let takes = |sessions: &SessionTable, one: &FilterSubscriber| {
+            was_there(&sessions.get(one.session).client_id)
+        };
+        self.deliver_overlapping(&filters, takes, &mut draft, out);
+        self.redispatch_to_groups(&filters, was_there, &mut draft, out);
+    }
+}
+
+/// Restores the messages that were on their way between the shards of the last process. All changes
+/// are in one batch with the start's own number: a power cut before it leaves the log as it was.
+pub(crate) fn restore_cross_shard_logs(
+    shards: &mut [Shard],
+    stored: &dyn StoreReader,
+    boot: u32,
+    homes: ShardHasher,
+    now: MonotonicMs,
+) -> Result<(), StoreReadError> {
+    let mut found = Vec::new();
+    for source in 0..homes.shards {
+        let number = RecordNumber::of_cross_shard_log(boot, source);
+        let prefix = records::number_key(number);
+        stored.scan(RecordSpace::Queues, &prefix, &prefix, &mut |key, value| {
+            found.extend(read_cross_shard_entry(value));
+            shards[0].sessions.write_batch.push_change(RecordSpace::Queues, key.to_vec(), None);
+            true
+        })?;
+    }
+    for left in &found {
+        resume_entry(shards, left, homes, now);
+    }
+    // What shards retained at the same time was ordered by stamps and not by who said it.
+    found.retain(|left| left.group.is_none() && left.message.view().draft().retain);
+    found.sort_by_key(|left| left.way.stamp);
+    for CrossShardEntry { way: CrossShardRoute { to, stamp }, message, .. } in &found {
+        // Only the topic's home has it to come: to the others it goes for their subscribers. What
+        // has expired counts too, since what it replaced is not to come back.
+        if homes.owner_of(message.topic()) == *to {
+            shards.iter_mut().for_each(|shard| shard.set_retained(message, *stamp, false));
+        }
+    }
+    Ok(())
+}
+
+fn read_cross_shard_entry(value: &[u8]) -> Option<CrossShardEntry> {
+    let (entry, body) = records::read_queue(value)?;
+    let RecordBody::Inline(bytes) = body else { return None };
+    Some(CrossShardEntry { way: entry.route?, group: entry.group, message: Message::read(bytes)? })
+}
+
+fn resume_entry(
+    shards: &mut [Shard],
+    left: &CrossShardEntry,
+    homes: ShardHasher,
+    now: MonotonicMs,
+) {
+    let CrossShardEntry { way: CrossShardRoute { to, .. }, group, message } = left;
+    if message.is_expired(now) {
+        shards[0].sessions.counters.drops[DropReason::Expired as usize] += 1;
+        return;
+    }
+    if let Some(group) = group {
+        let owner = usize::from(shards[0].owner_of(group).0);
+        let out = &mut Outbox::new(shards.len());
+        return shards[owner].dispatch_to_group(group, message, None, out);
+    }
+    for shard in shards {
+        shard.reroute_restored(message, |name| homes.owner_of(name) == *to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durability::records::kind;
+    use crate::options::Durability;
+    use crate::{BrokerOptions, Interest, ProcessMemory, restore};
+    use std::collections::BTreeMap;
+
+    #[derive(Debug, Default)]
+    struct MapStoreReader(BTreeMap<(RecordSpace, Vec<u8>), Vec<u8>>);
+
+    impl StoreReader for MapStoreReader {
+        fn get(&self, space: RecordSpace, key: &[u8]) -> Result<Option<Vec<u8>>, StoreReadError> {
+            Ok(self.0.get(&(space, key.to_vec())).cloned())
+        }
+
+        fn scan(
+            &self,
+            space: RecordSpace,
+            prefix: &[u8],
+            _: &[u8],
+            visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        ) -> Result<(), StoreReadError> {
+            for ((of, key), value) in &self.0 {
+                if *of == space && key.starts_with(prefix) && !visit(key, value) {
+                    break;
+                }
+            }
+            Ok(())
+        }
+    }
+
+    fn retained(payload: &'static [u8], expiry_s: u32) -> Message {
+        let plain = IncomingPublish::new("t", payload, MonotonicMs(0));
+        Message::new(&IncomingPublish {
+            retain: true,
+            expiry_s,
+            durability: Durability::Sync,
+            ..plain
+        })
+    }
+
+    /// What a start makes of a topic that the store has at time 5, and a transit at another.
+    fn start(in_transit: &Message, at: u64) -> (Option<Vec<u8>>, bool) {
+        start_with(&retained(b"stored", u32::MAX), in_transit, at)
+    }
+
+    fn start_with(stored: &Message, in_transit: &Message, at: u64) -> (Option<Vec<u8>>, bool) {
+        let homes = ShardHasher { key: 0, shards: 1 };
+        let stamp = |at| RetainStamp { at, ..RetainStamp::default() };
+        let to = ShardId(0);
+        let way = Some(CrossShardRoute { to, stamp: stamp(at) });
+        let entry = QueueRecord { route: way, ..QueueRecord::new(mqtt::QoS::ExactlyOnce, true) };
+        let RecordNumber(number) = RecordNumber::of_cross_shard_log(1, 0);
+        let pairs = [
+            (RecordSpace::Sessions, vec![kind::BOOT], records::boot_value(1, homes)),
+            (
+                RecordSpace::Queues,
+                records::queue_key(RecordNumber(number), 1),
+                records::queue_value(&entry, RecordBody::Inline(in_transit.view().as_bytes())),
+            ),
+            (
+                RecordSpace::Retained,
+                b"t".to_vec(),
+                records::retained_value(stamp(5), stored.view().as_bytes()),
+            ),
+        ];
+        let pairs =
+            MapStoreReader(pairs.into_iter().map(|(of, key, value)| ((of, key), value)).collect());
+        let (interest, memory) =
+            (Arc::new(Interest::new(1, 1)), Arc::new(ProcessMemory::default()));
+        let options = Arc::new(BrokerOptions { sys_interval_s: 0, ..BrokerOptions::default() });
+        let now = MonotonicMs(60_000);
+        let mut shards = [Shard::new(to, 1, options, interest, memory, 1, 1, now)];
+        let (_, changes) = restore(&mut shards, &pairs, now).expect("it can be read");
+        let writes = changes.iter().any(|change| change.space == RecordSpace::Retained);
+        let found = shards[0].retained.get("t").filter(|message| !message.is_expired(now));
+        (found.map(|message| message.payload().to_vec()), writes)
+    }
+
+    #[test]
+    fn of_what_is_stored_and_what_was_on_its_way_the_later_one_is_retained() {
+        let message = retained(b"in transit", u32::MAX);
+        assert_eq!(start(&message, 4), (Some(b"stored".to_vec()), false));
+        assert_eq!(start(&message, 6), (Some(b"in transit".to_vec()), true));
+    }
+
+    #[test]
+    fn what_expired_on_its_way_brings_nothing_back() {
+        let message = retained(b"in transit", 1);
+        assert_eq!(start(&message, 6), (None, true));
+        assert_eq!(start(&message, 4), (Some(b"stored".to_vec()), false));
+    }
+
+    #[test]
+    fn what_was_cleared_while_it_was_on_its_way_stays_so() {
+        let (clear, message) = (retained(b"", u32::MAX), retained(b"in transit", u32::MAX));
+        assert_eq!(start_with(&clear, &message, 4), (None, false));
+        assert_eq!(start_with(&clear, &message, 6), (Some(b"in transit".to_vec()), true));
+    }
+
+    fn shard_with_a_store() -> Shard {
+        let (interest, memory) =
+            (Arc::new(Interest::new(1, 1)), Arc::new(ProcessMemory::default()));
+        let options = Arc::new(BrokerOptions { sys_interval_s: 0, ..BrokerOptions::default() });
+        let mut shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, MonotonicMs(0));
+        shard.open_store(1);
+        shard
+    }
+
+    const EARLY: RetainStamp = RetainStamp { at: 4, counter: 0, shard: 1 };
+    const LATE: RetainStamp = RetainStamp { at: 5, counter: 0, shard: 2 };
+
+    #[test]
+    fn who_waits_for_a_retained_message_waits_for_what_took_its_place() {
+        let mut shard = shard_with_a_store();
+        shard.set_retained(&retained(b"later", u32::MAX), LATE, true);
+        let (_, is_urgent) = shard.take_records();
+        assert!(!is_urgent, "nobody waits for a message of QoS 0");
+        let draft = retained(b"earlier", u32::MAX);
+        let waits = IncomingPublish { qos: mqtt::QoS::AtLeastOnce, ..draft.view().draft() };
+        shard.set_retained(&Message::new(&waits), EARLY, true);
+        let (changes, is_urgent) = shard.take_records();
+        let values: Vec<_> = changes.iter().filter_map(|it| it.value.as_deref()).collect();
+        let stored = values.iter().find_map(|value| records::read_retained(value));
+        let (stamp, message) = stored.expect("the later one, once more");
+        assert_eq!((stamp, message.payload(), is_urgent), (LATE, &b"later"[..], true));
+    }
+
+    #[test]
+    fn what_waited_for_the_store_is_retained_elsewhere_only_if_it_is_the_last_still() {
+        let mut shard = shard_with_a_store();
+        let message = retained(b"1", u32::MAX);
+        let is_retained = |shard: &Shard, message: &Message, stamp: RetainStamp| {
+            let word =
+                ShardMessage::Retain { message: message.clone(), stamp, ticket: 0, origin: None };
+            matches!(shard.update_late_message(word), ShardMessage::Retain { .. })
+        };
+        shard.set_retained(&message, EARLY, true);
+        assert!(is_retained(&shard, &message, EARLY));
+        let clear = retained(b"", u32::MAX);
+        shard.set_retained(&clear, LATE, true);
+        assert!(!is_retained(&shard, &message, EARLY));
+        shard.retained.sweep(MonotonicMs(3_600_000));
+        assert!(!is_retained(&shard, &message, EARLY), "the tombstone is gone");
+        assert!(is_retained(&shard, &clear, LATE), "what clears brings nothing back");
+    }
+}

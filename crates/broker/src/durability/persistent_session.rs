@@ -1,0 +1,530 @@
+//! Sessions that outlive the process: what the store knows of them, and their queues, which it
+//! holds in full. What is in memory is the front of the queue: after a start nothing of it, until
+//! the client comes back.
+
+mod session_records;
+
+use crate::durability::pending_acks::PendingAck;
+use crate::durability::records::{self, QueueRecord, RecordBody, kind};
+use crate::durability::write_batch::{
+    PositionAllocator, QueueInsert, RecordChange, RecordNumber, RecordSpace,
+};
+use crate::input::SessionId;
+use crate::limits::{NONE, QUEUE_FRONT_BYTES, QUEUE_FRONT_MESSAGES};
+use crate::options::{Durability, QueuePolicy};
+use crate::outbox::Outbox;
+use crate::routing::message::IncomingPublish;
+use crate::session::delivery::Delivery;
+use crate::session::flight::{FlightSlot, SlotMarks, SlotState};
+use crate::session::id_shifts::IdShifts;
+use crate::session::session_table::SessionTable;
+use crate::shard::Shard;
+use crate::statistics::sys::DropReason;
+use mqtt::{PacketId, QoS};
+
+/// The state of a session in the store.
+#[derive(Debug)]
+pub(crate) struct PersistentSession {
+    pub(crate) number: RecordNumber,
+    pub(crate) positions: PositionAllocator,
+    pub(crate) shifts: IdShifts,
+    /// Start of the part of the queue that only the store has. New messages are appended to that
+    /// part.
+    pub(crate) stored_from: Option<u64>,
+    /// Whether that is since there is so much of it, and not since the client has not come back
+    /// after a start.
+    is_left_unread: bool,
+    /// Messages of that part that came since the start, and their bytes.
+    pub(crate) spooled: u32,
+    pub(crate) spooled_bytes: u64,
+    /// Whether it is being read.
+    pub(crate) is_reading: bool,
+    /// Reading that part failed, and is tried again when the client comes back.
+    pub(crate) is_unreadable: bool,
+    /// No message from this position on was ever sent.
+    unsent: u64,
+    /// In the part that only the store has, no message from this position on was ever sent.
+    pub(crate) unsent_unread: u64,
+    /// QoS 2 messages from this position on wait for the disk.
+    pub(crate) settled: u64,
+    /// First queue position of this process.
+    pub(crate) process_from: u64,
+    /// End of the positions of the process whose messages are in flight. Later messages would get
+    /// the same packet ids. They wait until the store knows which of the earlier ones are finished:
+    /// otherwise a message repeated after a power cut could be taken for another one.
+    pub(crate) barrier: Option<u64>,
+    /// The messages before the barrier are finished or overdue, and the store is about to record
+    /// that.
+    pub(crate) is_lifting_barrier: bool,
+    /// Messages sent before are not sent again yet: see `Shard::resume_when_durable`.
+    pub(crate) suspended: bool,
+    /// User that owned the session when the store was read: see `Shard::belongs_to_other_user`.
+    pub(crate) owner: Option<Box<str>>,
+    /// The part of the queue that only the store has may hold messages of subscriptions that the
+    /// client may not keep.
+    pub(crate) may_hold_revoked: bool,
+    /// Its record is to be written.
+    dirty: bool,
+}
+
+/// Key of a stored message that moves to another queue. The shard that keeps it next removes the
+/// record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueRecordId {
+    pub(crate) number: RecordNumber,
+    pub(crate) position: u64,
+}
+
+impl PersistentSession {
+    fn new(number: RecordNumber, mark: u64) -> PersistentSession {
+        PersistentSession {
+            number,
+            positions: PositionAllocator::from_mark(mark),
+            shifts: IdShifts::default(),
+            stored_from: None,
+            is_left_unread: false,
+            spooled: 0,
+            spooled_bytes: 0,
+            is_reading: false,
+            is_unreadable: false,
+            unsent: u64::MAX,
+            unsent_unread: 0,
+            settled: mark,
+            process_from: mark,
+            barrier: None,
+            is_lifting_barrier: false,
+            suspended: false,
+            owner: None,
+            may_hold_revoked: false,
+            dirty: false,
+        }
+    }
+
+    /// As the store has it: nothing of its queue is in memory.
+    pub(crate) fn restored(number: RecordNumber, mark: u64, unsent: u64) -> PersistentSession {
+        let new = PersistentSession::new(number, mark);
+        // No position from the mark on was given before.
+        PersistentSession {
+            stored_from: Some(0),
+            unsent,
+            unsent_unread: unsent.min(mark),
+            // The rules may be others than those of the process before.
+            may_hold_revoked: true,
+            ..new
+        }
+    }
+
+    fn queue_record_id(&self, slot: &FlightSlot) -> QueueRecordId {
+        QueueRecordId { number: self.number, position: self.positions.full_position(slot.position) }
+    }
+}
+
+impl SessionTable {
+    /// To a session that lasts. Every QoS 1 and 2 message has a position in its queue, from which
+    /// its packet id follows; the store gets those that are to be kept. A QoS 2 message whose
+    /// publisher waits for the disk waits for it too: were it forgotten and sent again, it would
+    /// have another id.
+    pub(crate) fn deliver_persistent(
+        &mut self,
+        hit: Delivery,
+        qos: QoS,
+        retain: bool,
+        draft: &mut IncomingPublish<'_>,
+        out: &mut Outbox,
+    ) {
+        let stored = draft.durability != Durability::Memory;
+        let session = self.get(hit.session);
+        let Some(persistent) = &session.persistent else { return };
+        if persistent.stored_from.is_some() && stored {
+            return self.spool(hit, qos, retain, draft, out);
+        }
+        let session = self.get(hit.session);
+        let Some(persistent) = &session.persistent else { return };
+        let next = persistent.positions.next();
+        let waits = qos == QoS::ExactlyOnce && draft.durability == Durability::Sync;
+        let at = persistent.shifts.id_of(next);
+        let reaches = session.flight.as_ref().is_none_or(|flight| flight.can_use_id(at))
+            && persistent.is_before_barrier(next);
+        let room = session.gate.is_open() && session.has_room();
+        if waits || !reaches || !room || !self.has_memory_for(hit.session, draft) {
+            if stored && hit.group == NONE && self.has_long_front(hit.session) {
+                self.continue_in_store(hit.session);
+                return self.spool(hit, qos, retain, draft, out);
+            }
+            self.enqueue(hit, qos, retain, draft, out);
+            if room && !reaches {
+                // Whatever is in flight may stay unacknowledged.
+                self.drain_queue(hit.session, out);
+            }
+            return;
+        }
+        let message = self.messages.keep(draft);
+        let mut slot = FlightSlot::new(message, qos, retain, hit.ids, hit.group);
+        self.assign_position(hit.session, &mut slot, draft);
+        self.send_slot(hit, slot, draft, out);
+    }
+
+    /// Gives a slot its position and the store its record.
+    pub(crate) fn assign_position(
+        &mut self,
+        id: SessionId,
+        slot: &mut FlightSlot,
+        draft: &IncomingPublish<'_>,
+    ) {
+        let Some(position) = self.next_position(id) else { return };
+        slot.position = position as u32;
+        if draft.durability == Durability::Memory {
+            return;
+        }
+        slot.marks.set(SlotMarks::STORED);
+        if slot.qos == QoS::ExactlyOnce && draft.durability == Durability::Sync {
+            slot.marks.set(SlotMarks::WAITS);
+        }
+        self.messages.add_reference(slot.message);
+        self.write_queue_record(id, position, slot, draft.durability);
+    }
+
+    fn next_position(&mut self, id: SessionId) -> Option<u64> {
+        let persistent = self.get_mut(id).persistent.as_mut()?;
+        let (position, moved) = persistent.positions.allocate();
+        if moved {
+            self.make_dirty(id);
+        }
+        Some(position)
+    }
+
+    /// The journal takes over one reference to the message.
+    fn write_queue_record(
+        &mut self,
+        id: SessionId,
+        position: u64,
+        slot: &FlightSlot,
+        durability: Durability,
+    ) {
+        let Some(persistent) = &self.get(id).persistent else { return };
+        let number = persistent.number;
+        let is_long = persistent.is_left_unread;
+        let entry = self.queue_record_of(slot);
+        let message = slot.message;
+        let is_spooled = !slot.marks.has(SlotMarks::STORED);
+        let takes_copy = is_spooled && is_long;
+        let is_unread = is_spooled && !is_long;
+        self.write_batch.insert_in_queue(QueueInsert {
+            number,
+            position,
+            entry,
+            message,
+            is_unread,
+            takes_copy,
+        });
+        let is_synced = durability == Durability::Sync;
+        if is_synced {
+            self.write_batch.mark_urgent();
+            self.write_batch.stores_routed = true;
+        }
+        // Whatever comes back from the store at QoS 2 waits until the disk has it.
+        if slot.qos == QoS::ExactlyOnce && (is_synced || is_spooled) {
+            self.unsettled.push((id, position + 1));
+        }
+    }
+
+    fn queue_record_of(&self, slot: &FlightSlot) -> QueueRecord {
+        let group = (slot.group != NONE).then(|| self.group_name(slot.group));
+        QueueRecord {
+            state: slot.state,
+            ids: self.ids_of(slot.ids).as_slice().into(),
+            group,
+            ..QueueRecord::new(slot.qos, slot.retain)
+        }
+    }
+
+    /// Whether so much of the queue is in memory that what comes now is better on the disk alone.
+    fn has_long_front(&self, id: SessionId) -> bool {
+        let Some(flight) = &self.get(id).flight else { return self.is_pressure_elevated() };
+        flight.waiting.len() >= QUEUE_FRONT_MESSAGES
+            || flight.waiting_bytes >= QUEUE_FRONT_BYTES
+            || self.is_pressure_elevated()
+    }
+
+    /// Continues the queue in the store only, from here on.
+    fn continue_in_store(&mut self, id: SessionId) {
+        let Some(persistent) = &mut self.get_mut(id).persistent else { return };
+        let next = persistent.positions.next();
+        (persistent.stored_from, persistent.unsent_unread) = (Some(next), next);
+        persistent.is_left_unread = true;
+        (persistent.spooled, persistent.spooled_bytes) = (0, 0);
+        persistent.is_unreadable = false;
+    }
+
+    /// Makes room in a queue that goes on in the store alone. Its oldest messages are in memory
+    /// unless the client has not come back since the start: then the newest is not taken.
+    fn make_stored_room(&mut self, id: SessionId, bytes: u64, out: &mut Outbox) -> bool {
+        if !self.queue_is_full(id, bytes, true) {
+            return true;
+        }
+        let session = self.get(id);
+        let away = session.conn == NONE;
+        match self.options.options_of_session(session).queue_policy {
+            QueuePolicy::DropNewest => false,
+            QueuePolicy::Disconnect if !away => {
+                if !self.overruns.contains(&id) {
+                    self.overruns.push(id);
+                }
+                false
+            }
+            QueuePolicy::Disconnect | QueuePolicy::DropOldest => {
+                self.drop_oldest(id, bytes, true, DropReason::QueueFull, out);
+                if self
+                    .get(id)
+                    .persistent
+                    .as_ref()
+                    .is_some_and(|persistent| persistent.is_left_unread)
+                {
+                    self.request_stored_queue(id, out);
+                }
+                !self.queue_is_full(id, bytes, true)
+            }
+        }
+    }
+
+    /// Behind the part of the queue that only the store has.
+    fn spool(
+        &mut self,
+        hit: Delivery,
+        qos: QoS,
+        retain: bool,
+        draft: &mut IncomingPublish<'_>,
+        out: &mut Outbox,
+    ) {
+        out.deliveries += 1;
+        let message = self.messages.keep(draft);
+        let bytes = self.messages.get(message).bytes() as u64;
+        let has_place = self.make_stored_room(hit.session, bytes, out);
+        if let Some(persistent) =
+            self.get_mut(hit.session).persistent.as_mut().filter(|_| has_place)
+        {
+            persistent.spooled += 1;
+            persistent.spooled_bytes += bytes;
+        }
+        let place = if has_place { self.next_position(hit.session) } else { None };
+        match place {
+            Some(position) => {
+                let slot = FlightSlot::new(message, qos, retain, hit.ids, hit.group);
+                self.write_queue_record(hit.session, position, &slot, draft.durability);
+                self.release_delivery(hit);
+                if draft.durability != Durability::Memory && self.get(hit.session).conn != NONE {
+                    self.request_stored_queue(hit.session, out);
+                }
+            }
+            None => {
+                self.messages.release(message);
+                draft.pooled = None;
+                self.release_delivery(hit);
+                self.on_delivery_dropped(hit.session, DropReason::QueueFull, draft);
+                self.note_drop(hit.session, DropReason::QueueFull, 1, out);
+            }
+        }
+    }
+
+    /// Whether this slot may be sent as far as the disk is concerned.
+    pub(crate) fn is_committed(&self, id: SessionId, slot: &FlightSlot) -> bool {
+        let Some(persistent) = &self.get(id).persistent else { return true };
+        slot.qos != QoS::ExactlyOnce
+            || !slot.marks.has(SlotMarks::WAITS)
+            || persistent.queue_record_id(slot).position < persistent.settled
+    }
+
+    pub(crate) fn set_suspended(&mut self, id: SessionId, suspended: bool) {
+        if let Some(persistent) = &mut self.get_mut(id).persistent {
+            persistent.suspended = suspended;
+        }
+    }
+
+    /// The slot's message is out of this session's queue.
+    #[inline]
+    pub(crate) fn remove_record(&mut self, id: SessionId, slot: &FlightSlot) {
+        if slot.marks.has(SlotMarks::STORED) {
+            self.remove_stored_record(id, slot);
+        }
+    }
+
+    fn remove_stored_record(&mut self, id: SessionId, slot: &FlightSlot) {
+        if let Some(place) = self.record_id_of(self.get(id).persistent.as_deref(), slot) {
+            self.write_batch.remove_queue_record(place);
+        }
+    }
+
+    /// The client has it: what is left to be kept is that PUBREL was owed. Says whether the store
+    /// is to know before the client does.
+    pub(crate) fn release_stored(&mut self, id: SessionId, slot: &FlightSlot) -> bool {
+        if !slot.marks.has(SlotMarks::STORED) {
+            return false;
+        }
+        let Some(persistent) = &self.get(id).persistent else { return false };
+        let QueueRecordId { number, position } = persistent.queue_record_id(slot);
+        let entry =
+            QueueRecord { state: SlotState::Released, ..QueueRecord::new(slot.qos, slot.retain) };
+        let value = records::queue_value(&entry, RecordBody::None);
+        self.write_batch.push_change(
+            RecordSpace::Queues,
+            records::queue_key(number, position),
+            Some(value),
+        );
+        self.request_sync()
+    }
+
+    /// An answer that depends on what was just written waits for it, unless the option says that
+    /// none does.
+    pub(crate) fn request_sync(&mut self) -> bool {
+        let waits = self.options.durability == Durability::Sync;
+        if waits {
+            self.write_batch.mark_urgent();
+        }
+        waits
+    }
+
+    pub(crate) fn make_dirty(&mut self, id: SessionId) {
+        if let Some(persistent) = &mut self.get_mut(id).persistent
+            && !persistent.dirty
+        {
+            persistent.dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Returns the store's key of the message in a slot, for a session that ends or goes away.
+    pub(crate) fn record_id_of(
+        &self,
+        persistent: Option<&PersistentSession>,
+        slot: &FlightSlot,
+    ) -> Option<QueueRecordId> {
+        persistent
+            .filter(|_| slot.marks.has(SlotMarks::STORED))
+            .map(|persistent| persistent.queue_record_id(slot))
+    }
+
+    pub(crate) fn write_received(&mut self, id: SessionId, packet_id: PacketId) {
+        let Some(persistent) = &self.get(id).persistent else { return };
+        let key = records::received_key(persistent.number, packet_id);
+        self.write_batch.push_change(RecordSpace::Sessions, key, Some(Vec::new()));
+        if self.request_sync() {
+            self.write_batch.stores_routed = true;
+        }
+    }
+
+    /// Says whether there is anything to be forgotten.
+    pub(crate) fn erase_received(&mut self, id: SessionId, packet_id: PacketId) -> bool {
+        let Some(persistent) = &self.get(id).persistent else { return false };
+        let key = records::received_key(persistent.number, packet_id);
+        self.write_batch.push_change(RecordSpace::Sessions, key, None);
+        self.request_sync()
+    }
+
+    /// The messages of a session that ended: those of groups go back, the others go from the
+    /// store.
+    pub(crate) fn write_tombstone(
+        &mut self,
+        persistent: &PersistentSession,
+        client_id: &str,
+    ) -> Option<RecordNumber> {
+        let key = records::text_key(kind::SESSION, client_id);
+        self.write_batch.push_change(RecordSpace::Sessions, key, None);
+        persistent.stored_from?;
+        let key = records::tombstone_key(persistent.number);
+        let unsent = persistent.unsent_unread.to_le_bytes().to_vec();
+        self.write_batch.push_change(RecordSpace::Sessions, key, Some(unsent));
+        Some(persistent.number)
+    }
+}
+
+impl Shard {
+    /// Gives the shard a store. `boot` counts the starts of that store.
+    pub fn open_store(&mut self, boot: u32) {
+        self.sessions.write_batch =
+            crate::durability::write_batch::WriteBatch::open(boot, self.id.0);
+    }
+
+    /// Returns the durability of messages of a topic.
+    pub(crate) fn durability_of(&self, topic: &str) -> Durability {
+        if !self.sessions.write_batch.has_store {
+            return Durability::Memory;
+        }
+        let options = &self.options;
+        let mut special = options.durabilities.iter();
+        let special = special.find(|(filter, _)| mqtt::topic::filter_matches(filter, topic));
+        special.map_or(options.durability, |(_, durability)| *durability)
+    }
+
+    /// A session that stays when its client goes is written down.
+    pub(crate) fn make_persistent(&mut self, id: SessionId) {
+        let lasts = self.sessions.write_batch.has_store
+            && self.options.durability != Durability::Memory
+            && self.sessions.get(id).expiry_s > 0;
+        if self.sessions.get(id).persistent.is_none() {
+            if !lasts {
+                return;
+            }
+            let number = self.sessions.write_batch.allocate_number();
+            let session = self.sessions.get_mut(id);
+            // Ids go on where they were.
+            let flight = session.flight.as_ref();
+            let used = flight.map_or(session.first_id, |flight| flight.next_id());
+            session.persistent = Some(Box::new(PersistentSession::new(number, u64::from(used))));
+            self.count_persistent(1);
+        }
+        if let Some(persistent) = &mut self.sessions.get_mut(id).persistent {
+            persistent.unsent = u64::MAX;
+        }
+        self.sessions.make_dirty(id);
+    }
+
+    pub(crate) fn count_persistent(&mut self, by: i64) {
+        self.lasting_sessions += by;
+        let any = self.lasting_sessions > 0;
+        self.interest.set_persistent(self.id.0, any);
+    }
+
+    /// The client went: from here on nothing is sent.
+    pub(crate) fn note_away(&mut self, id: SessionId) {
+        let session = self.sessions.get_mut(id);
+        let flight = session.flight.as_ref();
+        let waiting = flight.and_then(|flight| {
+            let never_sent = |slot: &&FlightSlot| {
+                slot.qos != QoS::AtMostOnce && !slot.marks.has(SlotMarks::WAS_SENT)
+            };
+            flight.waiting.iter().find(never_sent).copied()
+        });
+        let Some(persistent) = &mut session.persistent else { return };
+        persistent.unsent = match (waiting, persistent.stored_from) {
+            (Some(slot), _) => persistent.positions.full_position(slot.position),
+            (None, Some(unread)) => unread.max(persistent.unsent_unread),
+            (None, None) => persistent.positions.next(),
+        };
+        self.sessions.make_dirty(id);
+    }
+
+    /// Whether what a session is told of its subscriptions waits for the disk.
+    pub(crate) fn waits_for_store(&self, id: SessionId) -> bool {
+        self.sessions.get(id).persistent.is_some() && self.options.durability == Durability::Sync
+    }
+
+    /// Returns the records of this tick, and whether a client waits for them.
+    pub fn take_records(&mut self) -> (Vec<RecordChange>, bool) {
+        for (session, position) in std::mem::take(&mut self.sessions.unsettled) {
+            if self.sessions.contains(session) {
+                let generation = self.sessions.get(session).generation;
+                self.defer_ack(PendingAck::PositionsCommitted { session, generation, position });
+            }
+        }
+        let is_urgent = self.sessions.write_batch.is_urgent();
+        self.pending_acks.urgent |= is_urgent;
+        (self.take_changes(), is_urgent)
+    }
+
+    pub(crate) fn take_changes(&mut self) -> Vec<RecordChange> {
+        for id in std::mem::take(&mut self.sessions.dirty) {
+            self.write_session(id);
+        }
+        self.sessions.write_batch.take_changes(&mut self.sessions.messages)
+    }
+}

@@ -1,0 +1,522 @@
+//! What the store's keys and values say, byte by byte. docs/store-format.md draws them.
+//!
+//! Numbers in keys are big-endian, so that they are in order; those in values are little-endian.
+
+use crate::durability::write_batch::RecordNumber;
+use crate::input::{RetainStamp, ShardId};
+use crate::routing::delayed::DelayedPublisher;
+use crate::routing::message::Message;
+use crate::routing::owner_shard::ShardHasher;
+use crate::session::flight::SlotState;
+use crate::session::id_shifts::{IdShift, IdShifts};
+use crate::session::will::SessionWill;
+use mqtt::{PacketId, ProtocolVersion, QoS};
+
+/// The first byte of a key among the sessions.
+pub(crate) mod kind {
+    /// Number of starts of the store, and the layout of its last process.
+    pub(crate) const BOOT: u8 = b'b';
+    /// Readings of the clocks at the start of a process, or when the time of day was last changed.
+    pub(crate) const CLOCK: u8 = b'c';
+    /// A message that is to be published later, as format 4 had it: its number.
+    pub(crate) const DELAYED_FORMAT_4: u8 = b'd';
+    /// A subscription: the session's number, the filter.
+    pub(crate) const FILTER: u8 = b'f';
+    /// Tombstone of a session that ended: its queue has to be removed.
+    pub(crate) const TOMBSTONE: u8 = b'g';
+    /// A message that is to be published later, with who said it: its number.
+    pub(crate) const DELAYED_WITH_PUBLISHER: u8 = b'l';
+    /// A shared group with a queue of its own: its filter.
+    pub(crate) const GROUP: u8 = b'q';
+    /// A QoS 2 message that we took and the client has not released: number, packet id.
+    pub(crate) const RECEIVED: u8 = b'r';
+    /// A session: its client id.
+    pub(crate) const SESSION: u8 = b's';
+    /// State of a rule's window for a key: the rule's name, NUL, the key.
+    pub(crate) const WINDOW: u8 = b'w';
+}
+
+/// A place in a queue, beside the message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct QueueRecord {
+    pub(crate) qos: QoS,
+    pub(crate) retain: bool,
+    pub(crate) state: SlotState,
+    pub(crate) ids: Box<[u32]>,
+    pub(crate) group: Option<std::sync::Arc<str>>,
+    /// Route of a record in a cross-shard log.
+    pub(crate) route: Option<CrossShardRoute>,
+}
+
+impl QueueRecord {
+    pub(crate) fn new(qos: QoS, retain: bool) -> QueueRecord {
+        QueueRecord {
+            qos,
+            retain,
+            state: SlotState::Sent,
+            ids: Box::default(),
+            group: None,
+            route: None,
+        }
+    }
+}
+
+/// Destination of a record in a cross-shard log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CrossShardRoute {
+    pub(crate) to: ShardId,
+    /// Stamp of a retained message.
+    pub(crate) stamp: RetainStamp,
+}
+
+/// Location of the message of a queue record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordBody<'a> {
+    Inline(&'a [u8]),
+    Shared(RecordNumber),
+    /// The client has it; only the end of the handshake is missing.
+    None,
+}
+
+/// Version of all formats here; the record that is read first contains it.
+const FORMAT: u8 = 6;
+/// 5 knew no shifts of packet ids; 4 knew of a delayed message only its publisher's client id; 3
+/// did not know what rules made, and no windows, 2 no owners of sessions either.
+const FORMATS_BEFORE: [u8; 4] = [2, 3, 4, 5];
+
+const RETAIN: u8 = 1 << 2;
+const RELEASED: u8 = 1 << 3;
+const ELSEWHERE: u8 = 1 << 4;
+const GROUPED: u8 = 1 << 5;
+const ON_ITS_WAY: u8 = 1 << 6;
+/// In the level of a session's version.
+const OWNED: u8 = 1 << 7;
+const SHIFTED: u8 = 1 << 6;
+
+pub(crate) fn number_key(number: RecordNumber) -> Vec<u8> {
+    number.0.to_be_bytes().to_vec()
+}
+
+pub(crate) fn queue_key(number: RecordNumber, position: u64) -> Vec<u8> {
+    let mut key = number_key(number);
+    key.extend_from_slice(&position.to_be_bytes());
+    key
+}
+
+/// The position in a queue's key.
+pub(crate) fn position_of(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(key.get(8..16)?.try_into().ok()?))
+}
+
+pub(crate) fn queue_value(entry: &QueueRecord, body: RecordBody<'_>) -> Vec<u8> {
+    let mut flags = entry.qos as u8;
+    flags |= if entry.retain { RETAIN } else { 0 };
+    flags |= if body == RecordBody::None { RELEASED } else { 0 };
+    flags |= if let RecordBody::Shared(_) = body { ELSEWHERE } else { 0 };
+    flags |= if entry.group.is_some() { GROUPED } else { 0 };
+    flags |= if entry.route.is_some() { ON_ITS_WAY } else { 0 };
+    let mut value = vec![flags];
+    value.extend_from_slice(&(entry.ids.len() as u32).to_le_bytes());
+    for id in &entry.ids {
+        value.extend_from_slice(&id.to_le_bytes());
+    }
+    if let Some(group) = &entry.group {
+        put_text(&mut value, group);
+    }
+    if let Some(CrossShardRoute { to, stamp }) = entry.route {
+        value.push(to.0);
+        put_stamp(&mut value, stamp);
+    }
+    match body {
+        RecordBody::Inline(bytes) => value.extend_from_slice(bytes),
+        RecordBody::Shared(number) => value.extend_from_slice(&number.0.to_le_bytes()),
+        RecordBody::None => {}
+    }
+    value
+}
+
+pub(crate) fn read_queue(value: &[u8]) -> Option<(QueueRecord, RecordBody<'_>)> {
+    let mut from = RecordReader(value);
+    let flags = from.byte()?;
+    let count = from.u32()? as usize;
+    let ids = (0..count.min(value.len())).map(|_| from.u32()).collect::<Option<Box<[u32]>>>()?;
+    let group = if flags & GROUPED != 0 { Some(from.text()?.into()) } else { None };
+    let way = if flags & ON_ITS_WAY != 0 { Some(from.route()?) } else { None };
+    let released = flags & RELEASED != 0;
+    let entry = QueueRecord {
+        qos: QoS::from_bits(flags & 3)?,
+        retain: flags & RETAIN != 0,
+        state: if released { SlotState::Released } else { SlotState::Sent },
+        ids,
+        group,
+        route: way,
+    };
+    let body = match () {
+        () if released => RecordBody::None,
+        () if flags & ELSEWHERE != 0 => RecordBody::Shared(RecordNumber(from.u64()?)),
+        () => RecordBody::Inline(from.0),
+    };
+    Some((entry, body))
+}
+
+/// A topic's retained message.
+pub(crate) fn retained_value(stamp: RetainStamp, message: &[u8]) -> Vec<u8> {
+    let mut value = Vec::new();
+    put_stamp(&mut value, stamp);
+    value.extend_from_slice(message);
+    value
+}
+
+pub(crate) fn read_retained(value: &[u8]) -> Option<(RetainStamp, Message)> {
+    let mut from = RecordReader(value);
+    Some((from.stamp()?, Message::read(from.0)?))
+}
+
+pub(crate) fn boot_value(boot: u32, homes: ShardHasher) -> Vec<u8> {
+    let mut value = vec![FORMAT];
+    value.extend_from_slice(&boot.to_le_bytes());
+    value.push(homes.shards);
+    value.extend_from_slice(&homes.key.to_le_bytes());
+    value
+}
+
+/// None where it is of another format, and so may be all others.
+pub(crate) fn read_boot(value: &[u8]) -> Option<(u32, ShardHasher)> {
+    let mut from = RecordReader(value);
+    let format = from.byte()?;
+    let (boot, shards, key) = (from.u32()?, from.byte()?, from.u64()?);
+    let is_known = format == FORMAT || FORMATS_BEFORE.contains(&format);
+    (is_known && from.0.is_empty()).then_some((boot, ShardHasher { key, shards }))
+}
+
+/// Stored state of a session without its subscriptions and its queue.
+#[derive(Debug)]
+pub(crate) struct SessionRecord {
+    pub(crate) number: RecordNumber,
+    /// See `PositionAllocator`.
+    pub(crate) mark: u64,
+    pub(crate) shifts: IdShifts,
+    /// No message from this position on was ever sent.
+    pub(crate) unsent: u64,
+    pub(crate) version: ProtocolVersion,
+    pub(crate) expiry_s: u32,
+    /// Since when the client is away; none while it is here.
+    pub(crate) away_at: Option<u64>,
+    pub(crate) will_at: Option<u64>,
+    /// User that owns the session, if one does.
+    pub(crate) owner: Option<Box<str>>,
+    /// Read; what is written is lent.
+    pub(crate) will: Option<Box<SessionWill>>,
+}
+
+pub(crate) fn text_key(kind: u8, text: &str) -> Vec<u8> {
+    [&[kind], text.as_bytes()].concat()
+}
+
+pub(crate) fn filter_key(number: RecordNumber, filter: &str) -> Vec<u8> {
+    [&[kind::FILTER], &number.0.to_be_bytes()[..], filter.as_bytes()].concat()
+}
+
+/// Encodes a subscription. An exclusive one has a byte more.
+pub(crate) fn filter_value(options: u8, id: u32, is_exclusive: bool) -> Vec<u8> {
+    let mut value = vec![options];
+    value.extend_from_slice(&id.to_le_bytes());
+    value.extend(is_exclusive.then_some(1));
+    value
+}
+
+/// A group's number and mark.
+pub(crate) fn group_value(number: RecordNumber, mark: u64) -> Vec<u8> {
+    [number.0.to_le_bytes(), mark.to_le_bytes()].concat()
+}
+
+pub(crate) fn read_group(value: &[u8]) -> Option<(RecordNumber, u64)> {
+    let mut from = RecordReader(value);
+    Some((RecordNumber(from.u64()?), from.u64()?))
+}
+
+pub(crate) fn read_filter(value: &[u8]) -> Option<(u8, u32, bool)> {
+    let mut from = RecordReader(value);
+    Some((from.byte()?, from.u32()?, !from.0.is_empty()))
+}
+
+/// `LATER`, or `DELAYED` of what a format before has left.
+pub(crate) fn delayed_key(kind: u8, number: RecordNumber) -> Vec<u8> {
+    [&[kind], &number.0.to_be_bytes()[..]].concat()
+}
+
+/// A message that says as its own time when it is due, behind who said it; empty is nobody.
+pub(crate) fn delayed_value(by: &DelayedPublisher, message: &[u8]) -> Vec<u8> {
+    let mut value = Vec::new();
+    put_text(&mut value, &by.client_id);
+    put_text(&mut value, by.user.as_deref().unwrap_or_default());
+    put_text(&mut value, by.address.as_deref().unwrap_or_default());
+    value.extend_from_slice(message);
+    value
+}
+
+pub(crate) fn read_delayed(kind: u8, value: &[u8]) -> Option<(DelayedPublisher, Message)> {
+    let mut from = RecordReader(value);
+    let client_id = from.text()?.into();
+    let (mut user, mut address) = ("", "");
+    if kind == kind::DELAYED_WITH_PUBLISHER {
+        (user, address) = (from.text()?, from.text()?);
+    }
+    let given = |text: &'_ str| !text.is_empty();
+    let by = DelayedPublisher {
+        client_id,
+        user: Some(user).filter(|text| given(text)).map(Into::into),
+        address: Some(address).filter(|text| given(text)).map(Into::into),
+    };
+    Some((by, Message::read(from.0)?))
+}
+
+pub(crate) fn received_key(number: RecordNumber, id: PacketId) -> Vec<u8> {
+    [&[kind::RECEIVED], &number.0.to_be_bytes()[..], &id.get().to_be_bytes()].concat()
+}
+
+pub(crate) fn tombstone_key(number: RecordNumber) -> Vec<u8> {
+    [&[kind::TOMBSTONE], &number.0.to_be_bytes()[..]].concat()
+}
+
+pub(crate) fn window_key(rule: &str, key: &str) -> Vec<u8> {
+    [&[kind::WINDOW], rule.as_bytes(), &[0], key.as_bytes()].concat()
+}
+
+/// The rule's name, and the key.
+pub(crate) fn read_window_key(key: &[u8]) -> Option<(&str, &str)> {
+    std::str::from_utf8(key.get(1..)?).ok()?.split_once('\0')
+}
+
+pub(crate) fn window_value(rule: u64, depth: u8, gathering: &rules::WindowState) -> Vec<u8> {
+    let mut value = rule.to_le_bytes().to_vec();
+    value.push(depth);
+    gathering.encode(&mut value);
+    value
+}
+
+pub(crate) fn read_window(value: &[u8]) -> Option<(u64, u8, &[u8])> {
+    let mut from = RecordReader(value);
+    Some((from.u64()?, from.byte()?, from.0))
+}
+
+/// The number that follows the kind in a key, and what follows the number.
+pub(crate) fn read_number(key: &[u8]) -> Option<(RecordNumber, &[u8])> {
+    let (number, rest) = key.get(1..)?.split_first_chunk::<8>()?;
+    Some((RecordNumber(u64::from_be_bytes(*number)), rest))
+}
+
+pub(crate) fn session_value(record: &SessionRecord, will: Option<&SessionWill>) -> Vec<u8> {
+    let mut value = record.number.0.to_le_bytes().to_vec();
+    value.extend_from_slice(&record.mark.to_le_bytes());
+    value.extend_from_slice(&record.unsent.to_le_bytes());
+    let shifts = record.shifts.as_slice();
+    let owned = if record.owner.is_some() { OWNED } else { 0 };
+    let shifted = if shifts.is_empty() { 0 } else { SHIFTED };
+    value.push(record.version as u8 | owned | shifted);
+    value.extend_from_slice(&record.expiry_s.to_le_bytes());
+    // Times are never the largest number: it stands for none.
+    value.extend_from_slice(&record.away_at.unwrap_or(u64::MAX).to_le_bytes());
+    value.extend_from_slice(&record.will_at.unwrap_or(u64::MAX).to_le_bytes());
+    if let Some(owner) = &record.owner {
+        put_text(&mut value, owner);
+    }
+    if !shifts.is_empty() {
+        value.extend_from_slice(&(shifts.len() as u32).to_le_bytes());
+    }
+    for IdShift { from, by } in shifts {
+        value.extend_from_slice(&from.to_le_bytes());
+        value.extend_from_slice(&by.to_le_bytes());
+    }
+    let Some(will) = will else { return value };
+    value.extend_from_slice(&will.delay_s.to_le_bytes());
+    value.extend_from_slice(&will.expiry_s.to_le_bytes());
+    value.push(will.qos as u8 | if will.retain { RETAIN } else { 0 });
+    put_text(&mut value, &will.topic);
+    value.extend_from_slice(&(will.properties.len() as u32).to_le_bytes());
+    value.extend_from_slice(&will.properties);
+    value.extend_from_slice(&will.payload);
+    value
+}
+
+pub(crate) fn read_session(value: &[u8]) -> Option<SessionRecord> {
+    let mut from = RecordReader(value);
+    let time = |time: u64| (time != u64::MAX).then_some(time);
+    let (number, mark) = (RecordNumber(from.u64()?), from.u64()?);
+    let (unsent, level) = (from.u64()?, from.byte()?);
+    let versions = [ProtocolVersion::V31, ProtocolVersion::V311, ProtocolVersion::V5];
+    let mut record = SessionRecord {
+        number,
+        mark,
+        shifts: IdShifts::default(),
+        unsent,
+        version: versions
+            .into_iter()
+            .find(|version| *version as u8 == level & !(OWNED | SHIFTED))?,
+        expiry_s: from.u32()?,
+        away_at: time(from.u64()?),
+        will_at: time(from.u64()?),
+        owner: None,
+        will: None,
+    };
+    if level & OWNED != 0 {
+        record.owner = Some(from.text()?.into());
+    }
+    if level & SHIFTED != 0 {
+        let count = from.u32()? as usize;
+        let shifts = (0..count.min(value.len()))
+            .map(|_| Some(IdShift { from: from.u64()?, by: from.u16()? }));
+        record.shifts = IdShifts::from_vec(shifts.collect::<Option<_>>()?);
+    }
+    if !from.0.is_empty() {
+        let (delay_s, expiry_s, flags) = (from.u32()?, from.u32()?, from.byte()?);
+        let topic = from.text()?.into();
+        let properties_len = from.u32()? as usize;
+        let properties = from.bytes(properties_len)?.into();
+        record.will = Some(Box::new(SessionWill {
+            topic,
+            payload: from.0.into(),
+            properties,
+            qos: QoS::from_bits(flags & 3)?,
+            retain: flags & RETAIN != 0,
+            delay_s,
+            expiry_s,
+        }));
+    }
+    Some(record)
+}
+
+fn put_stamp(to: &mut Vec<u8>, stamp: RetainStamp) {
+    to.extend_from_slice(&stamp.at.to_le_bytes());
+    to.extend_from_slice(&stamp.counter.to_le_bytes());
+    to.push(stamp.shard);
+}
+
+fn put_text(to: &mut Vec<u8>, text: &str) {
+    to.extend_from_slice(&(text.len() as u16).to_le_bytes());
+    to.extend_from_slice(text.as_bytes());
+}
+
+struct RecordReader<'a>(&'a [u8]);
+
+impl<'a> RecordReader<'a> {
+    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        Some(self.bytes(1)?[0])
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(self.bytes(2)?.try_into().ok()?))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.bytes(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.bytes(8)?.try_into().ok()?))
+    }
+
+    fn route(&mut self) -> Option<CrossShardRoute> {
+        Some(CrossShardRoute { to: ShardId(self.byte()?), stamp: self.stamp()? })
+    }
+
+    fn stamp(&mut self) -> Option<RetainStamp> {
+        Some(RetainStamp { at: self.u64()?, counter: self.u32()?, shard: self.byte()? })
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        let len = self.u16()?;
+        std::str::from_utf8(self.bytes(usize::from(len))?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::MonotonicMs;
+    use crate::routing::message::IncomingPublish;
+
+    fn record(owner: Option<&str>) -> SessionRecord {
+        SessionRecord {
+            number: RecordNumber(7),
+            mark: 65_536,
+            shifts: IdShifts::from_vec(vec![IdShift { from: 70_000, by: 65_534 }]),
+            unsent: 3,
+            version: ProtocolVersion::V5,
+            expiry_s: 60,
+            away_at: Some(1_000),
+            will_at: None,
+            owner: owner.map(Into::into),
+            will: None,
+        }
+    }
+
+    #[test]
+    fn a_session_comes_back_with_its_owner_and_its_will() {
+        let will = SessionWill {
+            topic: "w".into(),
+            payload: b"gone".as_slice().into(),
+            properties: Box::default(),
+            qos: QoS::AtLeastOnce,
+            retain: true,
+            delay_s: 5,
+            expiry_s: u32::MAX,
+        };
+        for owner in [None, Some(""), Some("ann")] {
+            for will in [None, Some(&will)] {
+                let value = session_value(&record(owner), will);
+                let back = read_session(&value).expect("it was just written");
+                assert_eq!((back.number, back.version), (RecordNumber(7), ProtocolVersion::V5));
+                assert_eq!(back.shifts, record(owner).shifts);
+                assert_eq!((back.away_at, back.will_at), (Some(1_000), None));
+                assert_eq!(back.owner.as_deref(), owner);
+                let topic = back.will.as_ref().map(|will| &*will.topic);
+                assert_eq!(topic, will.map(|will| &*will.topic));
+                assert!(read_session(&value[..40]).is_none(), "half a record is none");
+            }
+        }
+    }
+
+    /// What a format before did not have is not there, and the rest is as it was.
+    #[test]
+    fn a_store_of_a_format_before_is_read_and_others_are_not() {
+        let homes = ShardHasher { key: 5, shards: 2 };
+        let value = boot_value(9, homes);
+        let of = |format: u8| [&[format], &value[1..]].concat();
+        assert_eq!(read_boot(&value), Some((9, homes)));
+        for before in FORMATS_BEFORE {
+            assert_eq!(read_boot(&of(before)), Some((9, homes)));
+        }
+        assert_eq!([read_boot(&of(1)), read_boot(&of(FORMAT + 1))], [None; 2]);
+    }
+
+    #[test]
+    fn a_delayed_message_is_of_whom_its_record_says() {
+        let message = Message::new(&IncomingPublish::new("t", b"1", MonotonicMs(7)));
+        let bytes = message.view().as_bytes();
+        let by = DelayedPublisher {
+            client_id: "c".into(),
+            user: Some("ann".into()),
+            address: Some("192.0.2.1".into()),
+        };
+        let read = |kind, value: &[u8]| read_delayed(kind, value).map(|(by, _)| by);
+        assert_eq!(read(kind::DELAYED_WITH_PUBLISHER, &delayed_value(&by, bytes)), Some(by));
+        let nobody = DelayedPublisher { client_id: "c".into(), user: None, address: None };
+        assert_eq!(
+            read(kind::DELAYED_WITH_PUBLISHER, &delayed_value(&nobody, bytes)),
+            Some(nobody.clone())
+        );
+        // What a format before has written.
+        let mut before = Vec::new();
+        put_text(&mut before, "c");
+        before.extend_from_slice(bytes);
+        assert_eq!(read(kind::DELAYED_FORMAT_4, &before), Some(nobody));
+        assert_eq!(read(kind::DELAYED_WITH_PUBLISHER, &before[..4]), None);
+    }
+}

@@ -1,0 +1,322 @@
+//! What the store held when the process began: sessions, subscriptions and retained messages come
+//! back, queues when their clients do.
+
+use crate::durability::cross_shard_log::restore_cross_shard_logs;
+use crate::durability::persistent_session::PersistentSession;
+use crate::durability::records::{self, SessionRecord, kind};
+use crate::durability::write_batch::{
+    RecordChange, RecordNumber, RecordSpace, StoreReadError, StoreReader,
+};
+use crate::input::{MonotonicMs, SessionId, SessionRef};
+use crate::outbox::Outbox;
+use crate::routing::exclusive::restore_exclusive;
+use crate::routing::namespace::parse_known_share;
+use crate::routing::topics::SubscriptionFlags;
+use crate::session::packet_ids::PacketIds;
+use crate::session::session_table::GroupMembership;
+use crate::shard::Shard;
+use crate::timer::ShardTimer;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use mqtt::{PacketId, SubscribeOptions};
+use std::sync::Arc;
+
+/// Counts of what was restored from the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RestoreStats {
+    pub sessions: u64,
+    pub subscriptions: u64,
+    pub retained: u64,
+}
+
+/// Reason for which a restore failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestoreError {
+    /// Another version of this program wrote it.
+    OtherFormat,
+    Unreadable,
+}
+
+impl From<StoreReadError> for RestoreError {
+    fn from(_: StoreReadError) -> RestoreError {
+        RestoreError::Unreadable
+    }
+}
+
+type SessionLocations = HashMap<u64, (usize, SessionId), FixedState>;
+
+/// Fills all shards of a process that begins. They are handed over before any of them runs, so
+/// that what one session wants of another shard's group is done at once. What they have for the
+/// store is one batch, the first of all: `Shard::set_initial_commit` hears its number.
+pub fn restore(
+    shards: &mut [Shard],
+    stored: &dyn StoreReader,
+    now: MonotonicMs,
+) -> Result<(RestoreStats, Vec<RecordChange>), RestoreError> {
+    let last = stored.get(RecordSpace::Sessions, &[kind::BOOT])?;
+    let last = match last {
+        Some(value) => Some(records::read_boot(&value).ok_or(RestoreError::OtherFormat)?),
+        None => None,
+    };
+    let boot = last.map_or(0, |(boot, _)| boot) + 1;
+    for shard in shards.iter_mut() {
+        shard.open_store(boot);
+    }
+    let value = records::boot_value(boot, shards[0].shard_hasher);
+    let first = &mut shards[0].sessions.write_batch;
+    first.push_change(RecordSpace::Sessions, vec![kind::BOOT], Some(value));
+    shards.iter_mut().for_each(Shard::plan_garbage_collection);
+    let mut restored = RestoreStats::default();
+    let mut homes = SessionLocations::default();
+    stored.scan(RecordSpace::Sessions, &[kind::SESSION], &[], &mut |key, value| {
+        let client_id = key.get(1..).and_then(|id| std::str::from_utf8(id).ok());
+        if let (Some(client_id), Some(record)) = (client_id, records::read_session(value)) {
+            let at = usize::from(shards[0].owner_of(client_id).0);
+            let number = record.number;
+            let id = shards[at].restore_session(client_id, record, now);
+            homes.insert(number.0, (at, id));
+            restored.sessions += 1;
+        }
+        true
+    })?;
+    stored.scan(RecordSpace::Sessions, &[kind::FILTER], &[], &mut |key, value| {
+        restored.subscriptions += u64::from(restore_filter(shards, &homes, key, value));
+        true
+    })?;
+    stored.scan(RecordSpace::Sessions, &[kind::RECEIVED], &[], &mut |key, _| {
+        let found = records::read_number(key);
+        let Some((number, [high, low])) = found else { return true };
+        let id = PacketId::new(u16::from_be_bytes([*high, *low]));
+        match (homes.get(&number.0), id) {
+            (Some(&(at, session)), Some(id)) => {
+                shards[at].sessions.get_mut(session).flight().received.insert(id);
+            }
+            _ => shards[0].sessions.write_batch.push_change(
+                RecordSpace::Sessions,
+                key.to_vec(),
+                None,
+            ),
+        }
+        true
+    })?;
+    restore_groups(shards, stored)?;
+    restore_delayed(shards, stored)?;
+    stored.scan(RecordSpace::Sessions, &[kind::TOMBSTONE], &[], &mut |key, _| {
+        shards[0].tombstones.extend(records::read_number(key).map(|(number, _)| number));
+        true
+    })?;
+    restore_windows(shards, stored)?;
+    stored.scan(RecordSpace::Retained, &[], &[], &mut |key, value| {
+        restored.retained += u64::from(restore_retained(shards, key, value, now));
+        true
+    })?;
+    if let Some(last) = last {
+        restore_cross_shard_logs(shards, stored, last.0, last.1, now)?;
+    }
+    let changes = shards.iter_mut().flat_map(Shard::take_changes).collect();
+    Ok((restored, changes))
+}
+
+fn restore_filter(
+    shards: &mut [Shard],
+    homes: &SessionLocations,
+    key: &[u8],
+    value: &[u8],
+) -> bool {
+    let found = records::read_number(key).and_then(|(number, filter)| {
+        Some((homes.get(&number.0)?, std::str::from_utf8(filter).ok()?))
+    });
+    let (Some((&(at, id), filter)), Some((bits, given, is_exclusive))) =
+        (found, records::read_filter(value))
+    else {
+        // Its session ended in the batch that this record outlived.
+        shards[0].sessions.write_batch.push_change(RecordSpace::Sessions, key.to_vec(), None);
+        return false;
+    };
+    let options = SubscriptionFlags::from_bits(bits).options();
+    if parse_known_share(filter).is_none() {
+        shards[at].subscribe_own(id, filter, options, given);
+        if is_exclusive {
+            restore_exclusive(shards, at, id, filter);
+        }
+        return true;
+    }
+    let group: Arc<str> = filter.into();
+    let (member, client_id) = shards[at].restore_share(id, &group, options, given);
+    let owner = usize::from(shards[at].owner_of(&group).0);
+    let mut out = Outbox::new(shards.len());
+    // What the store knows of the group comes later.
+    shards[owner].join_group(&group, member, &client_id, options, given, false);
+    shards[owner].set_room(&group, member, false, 0, &mut out);
+    true
+}
+
+fn restore_groups(shards: &mut [Shard], stored: &dyn StoreReader) -> Result<(), StoreReadError> {
+    let mut groups = Vec::new();
+    stored.scan(RecordSpace::Sessions, &[kind::GROUP], &[], &mut |key, value| {
+        let name = key.get(1..).and_then(|name| std::str::from_utf8(name).ok());
+        if let (Some(name), Some((number, mark))) = (name, records::read_group(value)) {
+            groups.push((name.to_string(), number, mark));
+        }
+        true
+    })?;
+    for (name, number, mark) in groups {
+        let owner = usize::from(shards[0].owner_of(&name).0);
+        if !shards[owner].restore_group(&name, number, mark, stored)? {
+            // The last member left in the batch before the end.
+            let journal = &mut shards[owner].sessions.write_batch;
+            journal.push_change(RecordSpace::Sessions, records::text_key(kind::GROUP, &name), None);
+            journal.push_change(
+                RecordSpace::Sessions,
+                records::tombstone_key(number),
+                Some(Vec::new()),
+            );
+            shards[owner].tombstones.push(number);
+        }
+    }
+    shards.iter_mut().for_each(Shard::make_groups_persistent);
+    Ok(())
+}
+
+/// Each to where its publisher is at home.
+fn restore_delayed(shards: &mut [Shard], stored: &dyn StoreReader) -> Result<(), StoreReadError> {
+    for kind in [kind::DELAYED_FORMAT_4, kind::DELAYED_WITH_PUBLISHER] {
+        stored.scan(RecordSpace::Sessions, &[kind], &[], &mut |key, value| {
+            let number = records::read_number(key).map(|(number, _)| number);
+            match (number, records::read_delayed(kind, value)) {
+                (Some(number), Some((by, message))) => {
+                    let home = usize::from(shards[0].owner_of(&by.client_id).0);
+                    shards[home].restore_delayed(by, message, (kind, number));
+                }
+                _ => shards[0].sessions.write_batch.push_change(
+                    RecordSpace::Sessions,
+                    key.to_vec(),
+                    None,
+                ),
+            }
+            true
+        })?;
+    }
+    Ok(())
+}
+
+fn restore_windows(shards: &mut [Shard], stored: &dyn StoreReader) -> Result<(), StoreReadError> {
+    stored.scan(RecordSpace::Sessions, &[kind::WINDOW], &[], &mut |key, value| {
+        let took = records::read_window_key(key).is_some_and(|(rule, window)| {
+            let at = usize::from(shards[0].owner_of(&format!("{rule}\0{window}")).0);
+            shards[at].restore_window(rule, window, value)
+        });
+        if !took {
+            shards[0].sessions.write_batch.push_change(RecordSpace::Sessions, key.to_vec(), None);
+        }
+        true
+    })
+}
+
+fn restore_retained(shards: &mut [Shard], key: &[u8], value: &[u8], now: MonotonicMs) -> bool {
+    let Some((stamp, message)) = records::read_retained(value) else {
+        shards[0].sessions.write_batch.push_change(RecordSpace::Retained, key.to_vec(), None);
+        return false;
+    };
+    // What has expired goes with the next sweep: until then it is known what came after it.
+    for shard in shards {
+        shard.retain_stamp = shard.retain_stamp.max(stamp);
+        shard.retained.set(message.clone(), stamp, now, true);
+    }
+    !message.is_expired(now) && !message.payload().is_empty()
+}
+
+impl Shard {
+    /// A session whose client was here when the process ended is away from now on: how long it
+    /// has been away nobody knows, so its time begins anew.
+    fn restore_session(
+        &mut self,
+        client_id: &str,
+        mut record: SessionRecord,
+        now: MonotonicMs,
+    ) -> SessionId {
+        let id = self.sessions.create(client_id, record.version);
+        let (expiry_s, was_here) = (record.expiry_s, record.away_at.is_none());
+        let away_at = record.away_at.unwrap_or(now.0);
+        let ends_at = MonotonicMs(away_at + u64::from(expiry_s) * 1000);
+        let will_at = match (&record.will, record.will_at) {
+            (None, _) => None,
+            (Some(_), Some(at)) => Some(MonotonicMs(at)),
+            (Some(will), None) => Some(MonotonicMs(away_at + u64::from(will.delay_s) * 1000)),
+        };
+        self.sessions.set_will(id, record.will.take());
+        let session = self.sessions.get_mut(id);
+        session.expiry_s = expiry_s;
+        let SessionRecord { number, mark, unsent, .. } = record;
+        let mut persistent = Box::new(PersistentSession::restored(number, mark, unsent));
+        persistent.shifts = record.shifts;
+        persistent.owner = record.owner.take();
+        session.persistent = Some(persistent);
+        let generation = session.generation;
+        let ends_at = (expiry_s != u32::MAX).then_some(ends_at);
+        if ends_at.is_some() || will_at.is_some() {
+            let extras = session.extras();
+            (extras.ends_at, extras.will_at) = (ends_at, will_at);
+        }
+        for at in ends_at.into_iter().chain(will_at) {
+            self.timers.set(at, ShardTimer::Session { index: id.0, generation });
+        }
+        self.count_persistent(1);
+        if was_here {
+            self.sessions.make_dirty(id);
+        }
+        id
+    }
+
+    fn restore_share(
+        &mut self,
+        id: SessionId,
+        group: &Arc<str>,
+        options: SubscribeOptions,
+        given: u32,
+    ) -> (SessionRef, Box<str>) {
+        let (name, owner) = (self.sessions.keep_group(group), self.owner_of(group));
+        let session = self.sessions.get_mut(id);
+        session.is_member = true;
+        let group = group.clone();
+        session.extras().shares.push(GroupMembership {
+            group,
+            name,
+            owner,
+            options,
+            id: given,
+            online: false,
+            granted: 0,
+        });
+        let client_id = session.client_id.clone();
+        (self.session_ref(id), client_id)
+    }
+}
+
+impl Shard {
+    pub(crate) fn erase_retained(&mut self, topic: &str) {
+        if self.sessions.write_batch.has_store && self.owner_of(topic) == self.id {
+            self.sessions.write_batch.push_change(RecordSpace::Retained, topic.into(), None);
+        }
+    }
+
+    /// The store forgets a session that ends.
+    pub(crate) fn forget_persistent(&mut self, id: SessionId) {
+        let session = self.sessions.get_mut(id);
+        let Some(persistent) = session.persistent.take() else { return };
+        let number: RecordNumber = persistent.number;
+        let received = session.flight.as_ref().map(|flight| flight.received.clone());
+        let client_id = session.client_id.clone();
+        for packet_id in received.iter().flat_map(PacketIds::iter) {
+            let key = records::received_key(number, packet_id);
+            self.sessions.write_batch.push_change(RecordSpace::Sessions, key, None);
+        }
+        let grave = self.sessions.write_tombstone(&persistent, &client_id);
+        self.tombstones.extend(grave);
+        self.sessions.get_mut(id).persistent = Some(persistent);
+        self.count_persistent(-1);
+        if self.sessions.request_sync() {
+            self.note_session_end(id);
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! What only the store has: queues that nobody has read since the start, and what sessions that
+//! ended left there. Both are read a piece at a time.
+
+use crate::durability::persistent_session::QueueRecordId;
+use crate::durability::records::{self, QueueRecord, RecordBody};
+use crate::durability::write_batch::{RecordNumber, RecordSpace, StoreReadError, StoreReader};
+use crate::input::SessionId;
+use crate::limits::{LINK_IDS, NONE};
+use crate::outbox::{Effect, Outbox};
+use crate::routing::message::{Message, PooledMessageId};
+use crate::session::flight::{FlightSlot, SlotMarks, SlotState};
+use crate::session::session_table::SessionTable;
+use crate::shard::Shard;
+use crate::statistics::sys::DropReason;
+use mqtt::QoS;
+
+/// A read of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreReadRequest {
+    Queue {
+        session: SessionId,
+        generation: u32,
+    },
+    /// The queue of a shared group, by its place and its number.
+    Group {
+        group: u32,
+        number: u64,
+    },
+    /// Records of an ended session, to be removed.
+    Tombstone {
+        number: u64,
+    },
+    /// Messages that nobody wants any more.
+    GarbageScan,
+}
+
+/// Messages of a queue that are read at a time, ...
+pub(crate) const READ_MESSAGES: usize = 1024;
+pub(crate) const READ_BYTES: usize = 1024 * 1024;
+/// ... and more once fewer than this wait.
+pub(crate) const LOW_WATER: usize = 256;
+
+impl SessionTable {
+    /// Asks for more of what only the store has.
+    pub(crate) fn request_stored_queue(&mut self, id: SessionId, out: &mut Outbox) {
+        let session = self.get_mut(id);
+        let generation = session.generation;
+        let waiting = session.flight.as_ref().map_or(0, |flight| flight.waiting.len());
+        let Some(persistent) = &mut session.persistent else { return };
+        let may_read = !persistent.is_reading && !persistent.is_unreadable;
+        if persistent.stored_from.is_some() && may_read && waiting < LOW_WATER {
+            persistent.is_reading = true;
+            out.effects.push(Effect::ReadStore {
+                reading: StoreReadRequest::Queue { session: id, generation },
+            });
+        }
+    }
+}
+
+impl Shard {
+    /// The engine answers `Effect::ReadStore` with the store.
+    pub(crate) fn on_store_ready(
+        &mut self,
+        reading: StoreReadRequest,
+        stored: &dyn StoreReader,
+        out: &mut Outbox,
+    ) {
+        match reading {
+            StoreReadRequest::Queue { session, generation } => {
+                if self.sessions.is_current(session, generation) {
+                    self.load_stored_queue(session, stored, out);
+                }
+            }
+            StoreReadRequest::Group { group, number } => {
+                self.load_group_tail(group, number, stored, out)
+            }
+            StoreReadRequest::Tombstone { number } => {
+                self.collect_tombstone(RecordNumber(number), stored, out)
+            }
+            StoreReadRequest::GarbageScan => self.continue_garbage_collection(stored, out),
+        }
+    }
+
+    fn load_stored_queue(&mut self, id: SessionId, stored: &dyn StoreReader, out: &mut Outbox) {
+        let is_crowded = self.sessions.is_pressure_elevated();
+        let Some(persistent) = &mut self.sessions.get_mut(id).persistent else { return };
+        persistent.is_reading = false;
+        let Some(from) = persistent.stored_from else { return };
+        // Only what joined the queue since the start was counted.
+        let (number, begins) = (persistent.number, persistent.process_from);
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        let (messages_max, bytes_max) = match is_crowded {
+            true => (READ_MESSAGES / 64, READ_BYTES / 64),
+            false => (READ_MESSAGES, READ_BYTES),
+        };
+        let scanned = stored.scan(
+            RecordSpace::Queues,
+            &records::number_key(number),
+            &records::queue_key(number, from),
+            &mut |key, value| {
+                bytes += value.len();
+                found.extend(records::position_of(key).map(|at| (at, value.to_vec())));
+                found.len() < messages_max && bytes < bytes_max
+            },
+        );
+        // Said by the engine. What stands behind it, and what comes, waits: nothing overtakes what
+        // a repair may bring.
+        let is_unreadable = scanned.is_err();
+        // What came in this very turn is not in the store yet. Only what came since the start is
+        // counted, and of what was found the same.
+        let since_start = found.iter().filter(|(position, _)| *position >= begins).count();
+        let is_behind =
+            since_start < persistent.spooled as usize && !self.sessions.write_batch.is_empty();
+        let more = found.len() >= messages_max || bytes >= bytes_max || is_unreadable || is_behind;
+        let next = found.last().map_or(from, |(position, _)| position + 1);
+        let (mut count, mut counted) = (0, 0);
+        for (position, value) in found {
+            let taken = self.load_queue_record(id, position, &value, stored, out);
+            if position >= begins {
+                (count, counted) = (count + 1, counted + taken);
+            }
+        }
+        let session = self.sessions.get_mut(id);
+        if let Some(persistent) = &mut session.persistent {
+            persistent.is_unreadable = is_unreadable;
+            persistent.stored_from = more.then_some(next);
+            let left = persistent.spooled.saturating_sub(count);
+            let left_bytes = persistent.spooled_bytes.saturating_sub(counted);
+            (persistent.spooled, persistent.spooled_bytes) = match more && left > 0 {
+                true => (left, left_bytes),
+                false => (0, 0),
+            };
+        }
+        self.sessions.drain_queue(id, out);
+    }
+
+    /// Restores one record of a session's queue to memory. Returns the bytes of its message, as
+    /// they were counted when it joined the queue; 0 without a message.
+    fn load_queue_record(
+        &mut self,
+        id: SessionId,
+        position: u64,
+        value: &[u8],
+        stored: &dyn StoreReader,
+        out: &mut Outbox,
+    ) -> u64 {
+        let Some((mut entry, body)) = records::read_queue(value) else { return 0 };
+        // Said by the engine. The record stays: what cannot be read is not gone.
+        let Ok(message) = read_body(body, stored) else { return 0 };
+        let message_bytes = message.as_ref().map_or(0, |message| message.bytes() as u64);
+        if message.is_none() && entry.state != SlotState::Released {
+            // It went when nobody waited for it any more, and the store took that before it took
+            // what else was known: at QoS 2 the client may be waiting for PUBREL.
+            let Some(persistent) = &self.sessions.get(id).persistent else { return 0 };
+            if entry.qos != QoS::ExactlyOnce || position >= persistent.unsent_unread {
+                let number = persistent.number;
+                self.sessions.write_batch.remove_queue_record(QueueRecordId { number, position });
+                return 0;
+            }
+            entry.state = SlotState::Released;
+        }
+        if self.drop_if_revoked(id, position, &entry, message.as_ref(), out) {
+            return message_bytes;
+        }
+        let kept = match &message {
+            Some(message) => self.sessions.messages.keep(&mut message.draft()),
+            None => PooledMessageId(NONE),
+        };
+        let ids = self.sessions.keep_ids(&entry.ids);
+        let group = entry.group.as_ref().map_or(NONE, |group| self.sessions.keep_group(group));
+        let mut slot = FlightSlot::new(kept, entry.qos, entry.retain, ids, group);
+        slot.position = position as u32;
+        slot.marks.set(SlotMarks::STORED);
+        slot.marks.set(SlotMarks::WAITS);
+        slot.state = entry.state;
+        let session = self.sessions.get_mut(id);
+        let window = session.window;
+        let unsent = session.persistent.as_ref().map_or(0, |persistent| persistent.unsent_unread);
+        if let Some(persistent) = &mut session.persistent
+            && session.flight.as_ref().is_none_or(|flight| flight.has_no_inflight())
+            && !persistent.is_lifting_barrier
+        {
+            persistent.set_barrier_after(Some(position));
+        }
+        let open = session
+            .persistent
+            .as_ref()
+            .is_none_or(|persistent| persistent.is_before_barrier(position));
+        let at =
+            session.persistent.as_ref().map_or(0, |persistent| persistent.shifts.id_of(position));
+        let flight = session.flight();
+        let early = flight.waiting.is_empty() && flight.can_use_id(at) && open;
+        if entry.state == SlotState::Released {
+            slot.marks.set(SlotMarks::RELEASED);
+        }
+        let was_sent = entry.state == SlotState::Released
+            || (position < unsent && flight.unacknowledged < window);
+        if early && was_sent {
+            flight.resend_stored(at, slot);
+        } else {
+            if position < unsent {
+                slot.marks.set(SlotMarks::WAS_SENT);
+            }
+            flight.waiting_bytes += message_bytes;
+            flight.waiting.push_back(slot);
+        }
+        message_bytes
+    }
+
+    /// Whether a stored message that was never sent is of a subscription that the rules took away.
+    fn is_revoked(&self, id: SessionId, position: u64, topic: &str) -> bool {
+        let session = self.sessions.get(id);
+        let is_doubtful = session.persistent.as_ref().is_some_and(|persistent| {
+            persistent.may_hold_revoked && position >= persistent.unsent_unread
+        });
+        is_doubtful
+            && self.options.permissions_at(session.listener).is_some()
+            && !session.client_id.starts_with(LINK_IDS)
+            && !self.has_subscription_for(id, topic)
+    }
+
+    fn drop_if_revoked(
+        &mut self,
+        id: SessionId,
+        position: u64,
+        entry: &QueueRecord,
+        message: Option<&Message>,
+        out: &mut Outbox,
+    ) -> bool {
+        let own = message.filter(|_| entry.group.is_none());
+        if !own.is_some_and(|message| self.is_revoked(id, position, message.topic())) {
+            return false;
+        }
+        let Some(persistent) = &self.sessions.get(id).persistent else { return false };
+        let number = persistent.number;
+        self.sessions.write_batch.remove_queue_record(QueueRecordId { number, position });
+        self.sessions.note_drop(id, DropReason::Refused, 1, out);
+        true
+    }
+
+    /// Removes what a session left, a piece at a time. Messages of groups go back to them. If
+    /// anything cannot be read it stays, and so does the tombstone, until the next start.
+    fn collect_tombstone(
+        &mut self,
+        number: RecordNumber,
+        stored: &dyn StoreReader,
+        out: &mut Outbox,
+    ) {
+        let prefix = records::number_key(number);
+        let Ok(grave) = stored.get(RecordSpace::Sessions, &records::tombstone_key(number)) else {
+            return;
+        };
+        let unsent = grave.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
+        let unsent = unsent.unwrap_or(0);
+        let mut found = Vec::new();
+        let scanned = stored.scan(RecordSpace::Queues, &prefix, &prefix, &mut |key, value| {
+            found.extend(records::position_of(key).map(|at| (at, value.to_vec())));
+            found.len() < READ_MESSAGES
+        });
+        let ends = found.len() < READ_MESSAGES;
+        let mut is_whole = scanned.is_ok();
+        for (position, value) in found {
+            let origin = QueueRecordId { number, position };
+            let record = records::read_queue(&value);
+            let body = record.as_ref().map_or(RecordBody::None, |(_, body)| *body);
+            let Ok(message) = read_body(body, stored) else {
+                is_whole = false;
+                continue;
+            };
+            let may_move =
+                |entry: &QueueRecord| entry.qos != QoS::ExactlyOnce || position >= unsent;
+            let group = record.and_then(|(entry, _)| Some(entry).filter(may_move)?.group);
+            match (group, message) {
+                (Some(group), Some(message)) => {
+                    self.sessions.orphans.push((group, message, Some(origin)));
+                }
+                _ => self.sessions.write_batch.remove_queue_record(origin),
+            }
+        }
+        match ends {
+            _ if !is_whole => {}
+            true => self.sessions.write_batch.push_change(
+                RecordSpace::Sessions,
+                records::tombstone_key(number),
+                None,
+            ),
+            false => out.effects.push(Effect::ReadStore {
+                reading: StoreReadRequest::Tombstone { number: number.0 },
+            }),
+        }
+    }
+}
+
+/// None where there is none any more.
+fn read_body(
+    body: RecordBody<'_>,
+    stored: &dyn StoreReader,
+) -> Result<Option<Message>, StoreReadError> {
+    let read = |bytes: &[u8]| Message::read(bytes).map(Some).ok_or(StoreReadError);
+    match body {
+        RecordBody::None => Ok(None),
+        RecordBody::Inline(bytes) => read(bytes),
+        RecordBody::Shared(number) => {
+            let bytes = stored.get(RecordSpace::Messages, &records::number_key(number))?;
+            bytes.map_or(Ok(None), |bytes| read(&bytes))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durability::write_batch::WriteBatch;
+    use crate::{BrokerOptions, ConnId, Interest, MonotonicMs, ProcessMemory, ShardId};
+    use std::sync::Arc;
+
+    const GRAVE: RecordNumber = RecordNumber(7);
+
+    /// One place in a queue, whose message stands elsewhere and is gone, or cannot be read.
+    #[derive(Debug)]
+    struct OneRecordReader {
+        is_readable: bool,
+    }
+
+    impl StoreReader for OneRecordReader {
+        fn get(&self, space: RecordSpace, _: &[u8]) -> Result<Option<Vec<u8>>, StoreReadError> {
+            if space == RecordSpace::Messages && !self.is_readable {
+                Err(StoreReadError)
+            } else {
+                Ok(None)
+            }
+        }
+
+        fn scan(
+            &self,
+            _: RecordSpace,
+            _: &[u8],
+            _: &[u8],
+            visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        ) -> Result<(), StoreReadError> {
+            let entry = QueueRecord::new(QoS::AtLeastOnce, false);
+            let value = records::queue_value(&entry, RecordBody::Shared(RecordNumber(9)));
+            visit(&records::queue_key(GRAVE, 1), &value);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_gone() {
+        let (interest, memory) =
+            (Arc::new(Interest::new(1, 1)), Arc::new(ProcessMemory::default()));
+        let options = Arc::new(BrokerOptions { sys_interval_s: 0, ..BrokerOptions::default() });
+        let mut shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, MonotonicMs(0));
+        shard.sessions.write_batch = WriteBatch::open(2, 0);
+        let mut out = Outbox::new(1);
+        shard.collect_tombstone(GRAVE, &OneRecordReader { is_readable: false }, &mut out);
+        assert!(shard.sessions.write_batch.is_empty() && out.effects.is_empty());
+        shard.collect_tombstone(GRAVE, &OneRecordReader { is_readable: true }, &mut out);
+        assert!(!shard.sessions.write_batch.is_empty());
+    }
+
+    /// A queue whose second piece cannot be read.
+    #[derive(Debug)]
+    struct TornQueueReader;
+
+    impl StoreReader for TornQueueReader {
+        fn get(&self, _: RecordSpace, _: &[u8]) -> Result<Option<Vec<u8>>, StoreReadError> {
+            Ok(None)
+        }
+
+        fn scan(
+            &self,
+            _: RecordSpace,
+            _: &[u8],
+            _: &[u8],
+            visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        ) -> Result<(), StoreReadError> {
+            let message = Message::new(&crate::routing::message::IncomingPublish::new(
+                "t",
+                b"1",
+                MonotonicMs(0),
+            ));
+            let entry = QueueRecord::new(QoS::AtLeastOnce, false);
+            let value = records::queue_value(&entry, RecordBody::Inline(message.view().as_bytes()));
+            visit(&records::queue_key(RecordNumber(7), 1), &value);
+            Err(StoreReadError)
+        }
+    }
+
+    #[test]
+    fn nothing_overtakes_what_cannot_be_read() {
+        let (interest, memory) =
+            (Arc::new(Interest::new(1, 1)), Arc::new(ProcessMemory::default()));
+        let options = Arc::new(BrokerOptions { sys_interval_s: 0, ..BrokerOptions::default() });
+        let mut shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, MonotonicMs(0));
+        shard.sessions.write_batch = WriteBatch::open(2, 0);
+        let id = shard.sessions.create("a", mqtt::ProtocolVersion::V5);
+        let persistent =
+            Box::new(crate::durability::persistent_session::PersistentSession::restored(
+                RecordNumber(7),
+                10,
+                10,
+            ));
+        shard.sessions.get_mut(id).persistent = Some(persistent);
+        let mut out = Outbox::new(1);
+        let unread = |shard: &Shard| {
+            shard.sessions.get(id).persistent.as_ref().and_then(|it| it.stored_from)
+        };
+        let asks = |out: &mut Outbox| !std::mem::take(&mut out.effects).is_empty();
+        shard.sessions.request_stored_queue(id, &mut out);
+        assert!(asks(&mut out));
+        shard.load_stored_queue(id, &TornQueueReader, &mut out);
+        assert_eq!(unread(&shard), Some(2), "what comes now comes behind it");
+        shard.sessions.request_stored_queue(id, &mut out);
+        assert!(!asks(&mut out), "nobody asks again and again");
+        shard.resume_when_durable(ConnId(0), id);
+        shard.sessions.request_stored_queue(id, &mut out);
+        assert!(asks(&mut out));
+    }
+
+    /// A queue of five messages of an earlier process, and all of it can be read.
+    #[derive(Debug)]
+    struct OldQueue;
+
+    impl StoreReader for OldQueue {
+        fn get(&self, _: RecordSpace, _: &[u8]) -> Result<Option<Vec<u8>>, StoreReadError> {
+            Ok(None)
+        }
+
+        fn scan(
+            &self,
+            _: RecordSpace,
+            _: &[u8],
+            _: &[u8],
+            visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        ) -> Result<(), StoreReadError> {
+            let message = Message::new(&crate::routing::message::IncomingPublish::new(
+                "t",
+                b"1",
+                MonotonicMs(0),
+            ));
+            let entry = QueueRecord::new(QoS::AtLeastOnce, false);
+            let value = records::queue_value(&entry, RecordBody::Inline(message.view().as_bytes()));
+            (0..5).all(|position| visit(&records::queue_key(RecordNumber(7), position), &value));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_queue_is_not_at_its_end_while_its_newest_message_is_on_its_way_to_the_store() {
+        let (interest, memory) =
+            (Arc::new(Interest::new(1, 1)), Arc::new(ProcessMemory::default()));
+        let options = Arc::new(BrokerOptions { sys_interval_s: 0, ..BrokerOptions::default() });
+        let mut shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, MonotonicMs(0));
+        shard.sessions.write_batch = WriteBatch::open(2, 0);
+        let id = shard.sessions.create("a", mqtt::ProtocolVersion::V5);
+        let mut persistent = crate::durability::persistent_session::PersistentSession::restored(
+            RecordNumber(7),
+            10,
+            10,
+        );
+        persistent.spooled = 1;
+        shard.sessions.get_mut(id).persistent = Some(Box::new(persistent));
+        shard.sessions.write_batch.push_change(
+            RecordSpace::Queues,
+            records::queue_key(RecordNumber(7), 10),
+            None,
+        );
+        shard.load_stored_queue(id, &OldQueue, &mut Outbox::new(1));
+        let persistent = shard.sessions.get(id).persistent.as_ref().expect("it lasts");
+        assert_eq!((persistent.stored_from, persistent.spooled), (Some(5), 1));
+    }
+}

@@ -1,0 +1,251 @@
+//! The time of day beside `MonotonicMs`. `MonotonicMs` is what waits and lifetimes are measured by:
+//! it goes on in the store from one process to the next, and no correction of the clock moves it.
+//! The time of day is `MonotonicMs` and an offset, which the engine keeps right, and is looked at
+//! where it is written.
+
+use crate::durability::records::{self, kind};
+use crate::durability::restore::RestoreError;
+use crate::durability::write_batch::{RecordSpace, StoreReader};
+use crate::shard::Shard;
+
+/// Readings of all clocks at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockReading {
+    pub now_ms: u64,
+    /// Milliseconds since 1970.
+    pub time_of_day_ms: u64,
+    /// Since the host has started, its sleep included.
+    pub uptime_ms: u64,
+    /// Drawn anew whenever the host starts; zero where there is none.
+    pub host_start: [u8; 16],
+}
+
+/// A correction of the time of day that is smaller is not one that anybody has to learn of.
+const STEP_MS: u64 = 500;
+/// 2026-01-01. No clock that is right says less: hosts without a clock of their own start in 1970,
+/// or at the date of their firmware. A constant does not age: it has to be below every time that is
+/// right, not close to it. A later bound, the date of the build or the newest time in the store,
+/// would find more clocks that are wrong, but after a clock that was ahead once, it would take the
+/// right time for a wrong one.
+const PLAUSIBLE_FROM_MS: u64 = 1_767_225_600_000;
+const RECORD_LEN: usize = 40;
+
+impl ClockReading {
+    /// Returns the value of `MonotonicMs` with which a process continues after this reading of an
+    /// earlier one, which its store has. `current` is the present reading; its own `now_ms` is
+    /// ignored.
+    ///
+    /// Within one boot of the host the elapsed time is known exactly, whatever the time of day was
+    /// or is. Over a boot of the host only the time of day can tell. If it is implausible at either
+    /// end, or has gone back, no time has passed: stored data live longer, and never shorter.
+    pub fn resume(&self, current: &ClockReading) -> u64 {
+        let is_same_start = self.host_start != [0; 16] && self.host_start == current.host_start;
+        let passed_ms = match current.uptime_ms.checked_sub(self.uptime_ms) {
+            Some(passed_ms) if is_same_start => passed_ms,
+            _ if self.is_plausible() && current.is_plausible() => {
+                current.time_of_day_ms.saturating_sub(self.time_of_day_ms)
+            }
+            _ => 0,
+        };
+        self.now_ms.saturating_add(passed_ms)
+    }
+
+    fn is_plausible(&self) -> bool {
+        self.time_of_day_ms >= PLAUSIBLE_FROM_MS
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(RECORD_LEN);
+        for number in [self.now_ms, self.time_of_day_ms, self.uptime_ms] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend_from_slice(&self.host_start);
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<ClockReading> {
+        let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let host_start = bytes.get(24..RECORD_LEN)?.try_into().ok()?;
+        Some(ClockReading {
+            now_ms: number(0)?,
+            time_of_day_ms: number(8)?,
+            uptime_ms: number(16)?,
+            host_start,
+        })
+    }
+}
+
+/// Returns the clock readings that an earlier process wrote to the store. `None` if there are none
+/// and the time of day may be right.
+///
+/// Earlier versions kept no such record: the times in their stores are times of day. Where the time
+/// of day cannot be right, `MonotonicMs` continues from the newest of them.
+pub fn stored_clock(
+    stored: &dyn StoreReader,
+    current: &ClockReading,
+) -> Result<Option<ClockReading>, RestoreError> {
+    let value = stored.get(RecordSpace::Sessions, &[kind::CLOCK])?;
+    if let Some(reading) = value.and_then(|value| ClockReading::decode(&value)) {
+        return Ok(Some(reading));
+    }
+    if current.is_plausible() {
+        return Ok(None);
+    }
+    let newest_ms = newest_time(stored)?;
+    let reading = |now_ms| ClockReading { now_ms, ..ClockReading::default() };
+    Ok((newest_ms > current.now_ms).then(|| reading(newest_ms)))
+}
+
+/// The newest time at which a client went away or a retained message came.
+fn newest_time(stored: &dyn StoreReader) -> Result<u64, RestoreError> {
+    let mut newest_ms = 0;
+    stored.scan(RecordSpace::Sessions, &[kind::SESSION], &[], &mut |_, value| {
+        let away_at = records::read_session(value).and_then(|record| record.away_at);
+        newest_ms = newest_ms.max(away_at.unwrap_or(0));
+        true
+    })?;
+    stored.scan(RecordSpace::Retained, &[], &[], &mut |_, value| {
+        let came_at = records::read_retained(value).map(|(_, message)| message.view().at().0);
+        newest_ms = newest_ms.max(came_at.unwrap_or(0));
+        true
+    })?;
+    Ok(newest_ms)
+}
+
+impl Shard {
+    /// The time of day is `MonotonicMs` and so much. Says by how much it was changed, where
+    /// somebody did.
+    pub fn set_time_of_day(&mut self, offset_ms: i64) -> Option<i64> {
+        let changed = offset_ms.wrapping_sub(self.time_of_day_offset_ms);
+        self.time_of_day_offset_ms = offset_ms;
+        (changed.unsigned_abs() >= STEP_MS).then_some(changed)
+    }
+
+    /// Keeps a reading for the next process, where there is a store.
+    pub fn keep_clock(&mut self, reading: &ClockReading) {
+        if self.sessions.write_batch.has_store {
+            let journal = &mut self.sessions.write_batch;
+            journal.push_change(RecordSpace::Sessions, vec![kind::CLOCK], Some(reading.encode()));
+        }
+    }
+
+    /// Converts a time of `MonotonicMs` to milliseconds since 1970, for people and other systems.
+    pub(crate) fn time_of_day_ms(&self, at_ms: u64) -> i64 {
+        i64::try_from(at_ms).unwrap_or(i64::MAX).saturating_add(self.time_of_day_offset_ms).max(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MonotonicMs;
+    use crate::durability::write_batch::{RecordNumber, StoreReadError};
+    use crate::input::RetainStamp;
+    use crate::routing::message::{IncomingPublish, Message};
+    use crate::session::id_shifts::IdShifts;
+
+    const NOON: u64 = PLAUSIBLE_FROM_MS + 43_200_000;
+    const HOUR: u64 = 3_600_000;
+
+    fn reading(now_ms: u64, time_of_day_ms: u64, uptime_ms: u64, host: u8) -> ClockReading {
+        ClockReading { now_ms, time_of_day_ms, uptime_ms, host_start: [host; 16] }
+    }
+
+    fn resumed(kept: ClockReading, time_of_day_ms: u64, uptime_ms: u64, host: u8) -> u64 {
+        kept.resume(&reading(7, time_of_day_ms, uptime_ms, host))
+    }
+
+    #[test]
+    fn since_the_same_start_of_the_host_the_time_of_day_does_not_matter() {
+        let kept = reading(100, 1_000, 50, 1);
+        for time_of_day in [0, 1_000, NOON, u64::MAX] {
+            assert_eq!(resumed(kept, time_of_day, 60_050, 1), 60_100, "{time_of_day}");
+        }
+    }
+
+    #[test]
+    fn over_a_start_of_the_host_plausible_times_of_day_tell_what_has_passed() {
+        let kept = reading(NOON, NOON, 50, 1);
+        assert_eq!(resumed(kept, NOON + HOUR, 10, 2), NOON + HOUR);
+        // `MonotonicMs` began elsewhere.
+        let kept = reading(500, NOON, 50, 1);
+        assert_eq!(resumed(kept, NOON + HOUR, 10, 2), 500 + HOUR);
+    }
+
+    #[test]
+    fn a_time_of_day_that_cannot_be_right_makes_nobody_older() {
+        let from_1970 = reading(90_000, 90_000, 50, 1);
+        assert_eq!(resumed(from_1970, NOON, 10, 2), 90_000);
+        assert_eq!(resumed(reading(NOON, NOON, 50, 1), 90_000, 10, 2), NOON);
+        assert_eq!(resumed(reading(NOON, NOON, 50, 1), NOON - HOUR, 10, 2), NOON, "it went back");
+        // A host that does not say when it started; one whose uptime is another's.
+        assert_eq!(resumed(reading(9, 9, 50, 0), NOON, 60, 0), 9);
+        assert_eq!(resumed(reading(9, NOON, 50, 1), NOON + HOUR, 40, 1), 9 + HOUR);
+    }
+
+    /// A store of a version without a reading: a client went away at one time, and a retained
+    /// message came at another.
+    #[derive(Debug)]
+    struct OlderStore {
+        away_at_ms: u64,
+        came_at_ms: u64,
+    }
+
+    impl StoreReader for OlderStore {
+        fn get(&self, _: RecordSpace, _: &[u8]) -> Result<Option<Vec<u8>>, StoreReadError> {
+            Ok(None)
+        }
+
+        fn scan(
+            &self,
+            space: RecordSpace,
+            _: &[u8],
+            _: &[u8],
+            visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        ) -> Result<(), StoreReadError> {
+            if space == RecordSpace::Retained {
+                let message =
+                    Message::new(&IncomingPublish::new("t", b"1", MonotonicMs(self.came_at_ms)));
+                let bytes = message.view();
+                visit(b"t", &records::retained_value(RetainStamp::default(), bytes.as_bytes()));
+                return Ok(());
+            }
+            let record = records::SessionRecord {
+                number: RecordNumber(1),
+                mark: 0,
+                shifts: IdShifts::default(),
+                unsent: 0,
+                version: mqtt::ProtocolVersion::V5,
+                expiry_s: 600,
+                away_at: Some(self.away_at_ms),
+                will_at: None,
+                owner: None,
+                will: None,
+            };
+            visit(&[kind::SESSION, b'a'], &records::session_value(&record, None));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_store_without_a_reading_goes_on_from_its_newest_time_where_no_clock_is_right() {
+        for (away_at_ms, came_at_ms) in [(NOON, NOON - HOUR), (NOON - HOUR, NOON)] {
+            let older = OlderStore { away_at_ms, came_at_ms };
+            let current = reading(90_000, 90_000, 10, 2);
+            let kept = stored_clock(&older, &current).expect("it can be read");
+            assert_eq!(kept.map(|kept| kept.resume(&current)), Some(NOON));
+            let right = reading(NOON + HOUR, NOON + HOUR, 10, 2);
+            assert_eq!(stored_clock(&older, &right), Ok(None), "the time of day goes on");
+        }
+        let current = reading(90_000, 90_000, 10, 2);
+        let from_1970 = OlderStore { away_at_ms: 80_000, came_at_ms: 70_000 };
+        assert_eq!(stored_clock(&from_1970, &current), Ok(None));
+    }
+
+    #[test]
+    fn a_reading_comes_back_as_it_was() {
+        let kept = reading(1, u64::MAX, 3, 4);
+        assert_eq!(ClockReading::decode(&kept.encode()), Some(kept));
+        assert_eq!(ClockReading::decode(&kept.encode()[1..]), None);
+    }
+}

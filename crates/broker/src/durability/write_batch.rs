@@ -1,0 +1,300 @@
+//! What must outlive the process, as it changes: a shard writes here, the outbox carries it to the
+//! store at the end of the tick. Nothing here waits for a disk; `owed` holds the answers that do.
+//!
+//! A message that one session wants stands in that session's queue record; one that several want in
+//! the same tick stands once, and their records name it.
+
+use crate::durability::persistent_session::QueueRecordId;
+use crate::durability::records::{self, QueueRecord, RecordBody};
+use crate::routing::message::{MessagePool, PooledMessageId};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+/// The store's key spaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecordSpace {
+    Messages,
+    Queues,
+    Retained,
+    Sessions,
+}
+
+/// The new value of a key; `None` removes the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordChange {
+    pub space: RecordSpace,
+    pub key: Vec<u8>,
+    pub value: Option<Vec<u8>>,
+}
+
+/// Read access of a shard to the store.
+pub trait StoreReader: std::fmt::Debug {
+    fn get(&self, space: RecordSpace, key: &[u8]) -> Result<Option<Vec<u8>>, StoreReadError>;
+
+    /// Visits the keys that begin with `prefix` and are not below `from`, in order, until told
+    /// false.
+    fn scan(
+        &self,
+        space: RecordSpace,
+        prefix: &[u8],
+        from: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreReadError>;
+}
+
+/// The store could not read, and has said why to whoever owns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreReadError;
+
+/// Names a session, a group or a message for as long as the store keeps it: the start of the
+/// process that made it, the shard, and a count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct RecordNumber(pub(crate) u64);
+
+const BOOT_AT: u32 = 44;
+const SHARD_AT: u32 = 38;
+
+impl RecordNumber {
+    /// Counts begin at 1: before them stands what is on its way from a shard to the others.
+    pub(crate) fn of_cross_shard_log(boot: u32, shard: u8) -> RecordNumber {
+        RecordNumber(first_record_number(boot) | u64::from(shard) << SHARD_AT)
+    }
+}
+
+/// The first of the numbers that belong to a start of the process.
+pub(crate) fn first_record_number(boot: u32) -> u64 {
+    u64::from(boot) << BOOT_AT
+}
+
+/// Positions of one queue, given upwards. A crash must not give one twice, so the store knows a
+/// mark above all that were given, and moves it a block at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PositionAllocator {
+    next: u64,
+    mark: u64,
+}
+
+pub(crate) const POSITIONS_PER_BLOCK: u64 = 1 << 16;
+
+impl PositionAllocator {
+    /// Continues the positions of a queue, or begins them at mark 0.
+    pub(crate) fn from_mark(mark: u64) -> PositionAllocator {
+        PositionAllocator { next: mark, mark }
+    }
+
+    /// The next position, and whether the mark has moved.
+    pub(crate) fn allocate(&mut self) -> (u64, bool) {
+        let moves = self.next == self.mark;
+        self.mark += if moves { POSITIONS_PER_BLOCK } else { 0 };
+        self.next += 1;
+        (self.next - 1, moves)
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub(crate) fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    /// The position with this low half that was given last.
+    pub(crate) fn full_position(&self, low: u32) -> u64 {
+        self.next - u64::from((self.next as u32).wrapping_sub(low))
+    }
+}
+
+/// Number of queues up to which a message is copied instead of shared, as is one of few bytes.
+const COPIES_MAX: u32 = 4;
+const COPY_BYTES_MAX: usize = 256;
+
+#[derive(Debug)]
+enum BatchOp {
+    Change(RecordChange),
+    InsertInQueue(QueueInsert),
+}
+
+/// References of a tick's queue records to one message.
+#[derive(Debug, Default)]
+struct BodyDemand {
+    times: u32,
+    /// Number of references that take a copy.
+    copies: u32,
+    unread: bool,
+    body: Option<RecordNumber>,
+}
+
+/// A message joins a queue.
+#[derive(Debug)]
+pub(crate) struct QueueInsert {
+    pub(crate) number: RecordNumber,
+    pub(crate) position: u64,
+    pub(crate) entry: QueueRecord,
+    pub(crate) message: PooledMessageId,
+    /// The part of the queue that only the store has: nobody in memory counts this one.
+    pub(crate) is_unread: bool,
+    /// Whether a record takes a copy because its queue is long: see `write_queue`.
+    pub(crate) takes_copy: bool,
+}
+
+/// Records of this tick, and what a publish knows of the sessions that keep its message.
+#[derive(Debug, Default)]
+pub(crate) struct WriteBatch {
+    /// Whether there is a store at all.
+    pub(crate) has_store: bool,
+    ops: Vec<BatchOp>,
+    /// Whether a client waits for one of the records.
+    urgent: bool,
+    /// A session here keeps the message that is being routed.
+    pub(crate) stores_routed: bool,
+    next: u64,
+    /// The first number of this process, and of this shard.
+    process_from: u64,
+    own_from: u64,
+    /// Messages that stand once for several queues of which memory has not all.
+    pub(crate) uncounted: u64,
+    /// The next position in the transit.
+    cross_shard_next: u64,
+}
+
+impl WriteBatch {
+    pub(crate) fn open(boot: u32, shard: u8) -> WriteBatch {
+        let process_from = first_record_number(boot);
+        let RecordNumber(own_from) = RecordNumber::of_cross_shard_log(boot, shard);
+        WriteBatch {
+            has_store: true,
+            next: own_from,
+            process_from,
+            own_from,
+            ..WriteBatch::default()
+        }
+    }
+
+    /// Whether an earlier process gave this number.
+    pub(crate) fn is_old(&self, number: RecordNumber) -> bool {
+        number.0 < self.process_from
+    }
+
+    /// Whether this shard gave it.
+    pub(crate) fn is_own(&self, number: RecordNumber) -> bool {
+        number.0 > self.own_from && number.0 <= self.next
+    }
+
+    pub(crate) fn next_number(&self) -> RecordNumber {
+        RecordNumber(self.next + 1)
+    }
+
+    pub(crate) fn allocate_number(&mut self) -> RecordNumber {
+        self.next += 1;
+        RecordNumber(self.next)
+    }
+
+    /// A place for what is on its way to another shard.
+    pub(crate) fn allocate_cross_shard_id(&mut self) -> QueueRecordId {
+        self.cross_shard_next += 1;
+        QueueRecordId { number: RecordNumber(self.own_from), position: self.cross_shard_next }
+    }
+
+    /// Adds a change that no client waits for.
+    pub(crate) fn push_change(&mut self, space: RecordSpace, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.ops.push(BatchOp::Change(RecordChange { space, key, value }));
+    }
+
+    /// An answer will wait for what is written in this tick.
+    pub(crate) fn mark_urgent(&mut self) {
+        self.urgent = true;
+    }
+
+    /// The caller's reference to the message is kept until the tick ends.
+    pub(crate) fn insert_in_queue(&mut self, joins: QueueInsert) {
+        self.ops.push(BatchOp::InsertInQueue(joins));
+    }
+
+    /// A place of a queue is free.
+    pub(crate) fn remove_queue_record(&mut self, place: QueueRecordId) {
+        self.push_change(
+            RecordSpace::Queues,
+            records::queue_key(place.number, place.position),
+            None,
+        );
+    }
+
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.urgent
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// The tick's changes, in order.
+    pub(crate) fn take_changes(&mut self, messages: &mut MessagePool) -> Vec<RecordChange> {
+        self.urgent = false;
+        let mut wanted: HashMap<u32, BodyDemand, FixedState> = HashMap::default();
+        for op in &self.ops {
+            if let BatchOp::InsertInQueue(joins) = op {
+                let wanted = wanted.entry(joins.message.0).or_default();
+                wanted.times += 1;
+                wanted.copies += u32::from(joins.takes_copy);
+                wanted.unread |= joins.is_unread;
+            }
+        }
+        let mut changes = Vec::with_capacity(self.ops.len() + wanted.len());
+        for op in std::mem::take(&mut self.ops) {
+            match op {
+                BatchOp::Change(change) => changes.push(change),
+                BatchOp::InsertInQueue(joins) => {
+                    let wanted = wanted.entry(joins.message.0).or_default();
+                    self.write_queue(joins, wanted, messages, &mut changes);
+                }
+            }
+        }
+        for body in messages.take_dead_bodies() {
+            let key = records::number_key(body);
+            changes.push(RecordChange { space: RecordSpace::Messages, key, value: None });
+        }
+        changes
+    }
+
+    /// A long queue of which only the store has the rest takes copies of messages, unless they are
+    /// large and many queues want them: what is shared with it is found to be left over only from
+    /// time to time.
+    ///
+    /// A body that a record names is removed by the last in memory that wants it, unless queues
+    /// that only the store has want it too.
+    fn write_queue(
+        &mut self,
+        joins: QueueInsert,
+        wanted: &mut BodyDemand,
+        messages: &mut MessagePool,
+        changes: &mut Vec<RecordChange>,
+    ) {
+        let QueueInsert { number, position, entry, message, takes_copy, .. } = joins;
+        let shares_all =
+            wanted.times > COPIES_MAX && messages.get(message).bytes() > COPY_BYTES_MAX;
+        let sharers = if shares_all { wanted.times } else { wanted.times - wanted.copies };
+        let mut body = wanted.body.or(messages.body(message));
+        if takes_copy && !shares_all {
+            body = None;
+        } else if sharers > 1 && body.is_none() {
+            let new = self.allocate_number();
+            match wanted.unread || (shares_all && wanted.copies > 0) {
+                true => self.uncounted += 1,
+                false => messages.set_body(message, new),
+            }
+            let value = messages.get(message).as_bytes().to_vec();
+            let key = records::number_key(new);
+            changes.push(RecordChange { space: RecordSpace::Messages, key, value: Some(value) });
+            body = Some(new);
+        }
+        wanted.body = wanted.body.or(body);
+        let body = match body {
+            Some(body) => RecordBody::Shared(body),
+            None => RecordBody::Inline(messages.get(message).as_bytes()),
+        };
+        let value = records::queue_value(&entry, body);
+        let key = records::queue_key(number, position);
+        changes.push(RecordChange { space: RecordSpace::Queues, key, value: Some(value) });
+        messages.release(message);
+    }
+}

@@ -1,0 +1,252 @@
+//! Subscriptions that one session alone may have: `$exclusive/` in front of a filter. The shard
+//! that the filter's name hashes to knows whose it is; a session of another shard asks, and its
+//! SUBACK waits for the answer. Beside that it is a subscription like any other, and
+//! others may have the plain filter beside it.
+
+use crate::connection::conn::ConnState;
+use crate::connection::refusal::Refusal;
+use crate::input::{SessionId, SessionRef, ShardMessage};
+use crate::memory::cost;
+use crate::outbox::{Effect, Outbox};
+use crate::routing::rewrite::is_special;
+use crate::routing::topics::SubscriptionFlags;
+use crate::shard::Shard;
+use crate::statistics::broker_event::BrokerEvent;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use mqtt::SubscribeOptions;
+use std::sync::Arc;
+
+/// Prefix of the filter of an exclusive subscription.
+pub(crate) const EXCLUSIVE: &str = "$exclusive/";
+
+/// The filter itself.
+pub(crate) fn strip_exclusive(filter: &str) -> &str {
+    filter.strip_prefix(EXCLUSIVE).unwrap_or(filter)
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ExclusiveFilters {
+    /// Owners of the exclusive filters that this shard manages.
+    held: HashMap<Arc<str>, SessionRef, FixedState>,
+    /// Filters that sessions of this shard have released, and that other shards still have to hear
+    /// of.
+    released: Vec<(Arc<str>, SessionRef)>,
+}
+
+/// A claim to an exclusive filter that a SUBACK waits for.
+#[derive(Debug)]
+pub(crate) struct ExclusiveClaim {
+    /// Its place in the packet.
+    pub(crate) at: usize,
+    pub(crate) said: Box<str>,
+    pub(crate) filter: Arc<str>,
+    pub(crate) options: SubscribeOptions,
+    pub(crate) subscription_id: u32,
+}
+
+/// Result of a claim.
+pub(crate) enum ClaimOutcome {
+    Pending(Arc<str>),
+    Granted,
+    Taken,
+}
+
+impl ExclusiveFilters {
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.held.len() as u64 * cost::EXCLUSIVE
+    }
+
+    /// Says whether it is the member's now.
+    fn assign(&mut self, filter: &Arc<str>, member: SessionRef) -> bool {
+        *self.held.entry(filter.clone()).or_insert(member) == member
+    }
+
+    fn unassign(&mut self, filter: &str, member: SessionRef) {
+        if self.held.get(filter) == Some(&member) {
+            self.held.remove(filter);
+        }
+    }
+}
+
+impl Shard {
+    pub(crate) fn permit_exclusive(&self, filter: &str) -> Result<(), Refusal> {
+        if !self.options.exclusive_available {
+            return Err(Refusal::ExclusiveUnsupported);
+        }
+        match mqtt::topic::check_filter(filter).is_err() || is_special(filter) {
+            true => Err(Refusal::TopicFilterInvalid),
+            false => Ok(()),
+        }
+    }
+
+    /// Asks for a filter for a session alone.
+    pub(crate) fn claim_exclusive(
+        &mut self,
+        id: SessionId,
+        known: &str,
+        out: &mut Outbox,
+    ) -> ClaimOutcome {
+        if self.has_exclusive(id, known) {
+            return ClaimOutcome::Granted;
+        }
+        let (filter, member) = (Arc::from(known), self.session_ref(id));
+        let owner = self.owner_of(known);
+        if owner != self.id {
+            let claim = ShardMessage::ClaimExclusive { filter: Arc::clone(&filter), member };
+            out.lanes[usize::from(owner.0)].push_back(claim);
+            return ClaimOutcome::Pending(filter);
+        }
+        match self.exclusives.assign(&filter, member) {
+            true => {
+                self.sessions.get_mut(id).extras().exclusives.push(filter);
+                ClaimOutcome::Granted
+            }
+            false => ClaimOutcome::Taken,
+        }
+    }
+
+    pub(crate) fn has_exclusive(&self, id: SessionId, known: &str) -> bool {
+        let extras = self.sessions.get(id).extras.as_ref();
+        extras.is_some_and(|extras| extras.exclusives.iter().any(|own| **own == *known))
+    }
+
+    /// A session of another shard asks.
+    pub(crate) fn on_exclusive_claim(
+        &mut self,
+        filter: Arc<str>,
+        member: SessionRef,
+        out: &mut Outbox,
+    ) {
+        let is_granted = self.exclusives.assign(&filter, member);
+        let answer = ShardMessage::ExclusiveClaimed { filter, member, is_granted };
+        out.lanes[usize::from(member.shard.0)].push_back(answer);
+    }
+
+    /// A session of another shard has it no more.
+    pub(crate) fn on_exclusive_release(&mut self, filter: &str, member: SessionRef) {
+        self.exclusives.unassign(filter, member);
+    }
+
+    /// The filter's owner has answered. Whoever waited may be gone.
+    pub(crate) fn on_claim_answer(
+        &mut self,
+        filter: &Arc<str>,
+        member: SessionRef,
+        is_granted: bool,
+        out: &mut Outbox,
+    ) {
+        let id = member.session;
+        let is_here = self.sessions.is_current(id, member.generation);
+        let claims = if is_here { self.take_claims(id, filter) } else { Vec::new() };
+        if is_granted && claims.is_empty() && !(is_here && self.has_exclusive(id, filter)) {
+            return self.exclusives.released.push((filter.clone(), member));
+        }
+        for exclusive_claim in claims {
+            let code = match is_granted {
+                true => self.subscribe_claimed(id, &exclusive_claim),
+                false => Refusal::ExclusiveTaken.reason().code(),
+            };
+            let client_id = self.sessions.get(id).client_id.clone();
+            out.events.push(BrokerEvent::Subscribed {
+                client_id,
+                filter: exclusive_claim.said,
+                code,
+            });
+            let conn = self.sessions.get(id).conn().and_then(|conn| self.conn_mut(conn));
+            if let Some(ConnState::AwaitingSubAck { suback, .. }) =
+                conn.map(|known| &mut known.state)
+            {
+                suback.codes[exclusive_claim.at] = code;
+                if !is_granted {
+                    suback.what = suback.what.or(Some(Refusal::ExclusiveTaken.description()));
+                }
+            }
+        }
+        if is_here {
+            self.send_ready_suback(id, out);
+        }
+    }
+
+    /// Takes the claims of a session to this filter that its SUBACK waits for.
+    fn take_claims(&mut self, id: SessionId, filter: &str) -> Vec<ExclusiveClaim> {
+        let conn = self.sessions.get(id).conn().and_then(|conn| self.conn_mut(conn));
+        let Some(ConnState::AwaitingSubAck { suback, .. }) = conn.map(|known| &mut known.state)
+        else {
+            return Vec::new();
+        };
+        let (answered, open) = suback
+            .claims
+            .drain(..)
+            .partition(|exclusive_claim: &ExclusiveClaim| *exclusive_claim.filter == *filter);
+        suback.claims = open;
+        answered
+    }
+
+    fn subscribe_claimed(&mut self, id: SessionId, exclusive_claim: &ExclusiveClaim) -> u8 {
+        let ExclusiveClaim { filter, options, subscription_id, .. } = exclusive_claim;
+        if !self.has_exclusive(id, filter) {
+            self.sessions.get_mut(id).extras().exclusives.push(filter.clone());
+        }
+        let (known, is_new) = self.subscribe_own(id, filter, *options, *subscription_id);
+        self.write_filter(id, filter, SubscriptionFlags::new(*options), *subscription_id);
+        self.start_retained_feed(id, known, options.qos, is_new, *options, *subscription_id);
+        options.qos as u8
+    }
+
+    /// Sends the SUBACK that nothing holds any more.
+    pub(crate) fn send_ready_suback(&mut self, id: SessionId, out: &mut Outbox) {
+        let Some(conn) = self.sessions.get(id).conn() else { return };
+        let Some(known) = self.conn_mut(conn) else { return };
+        let ConnState::AwaitingSubAck { session, suback } = &known.state else { return };
+        let session = *session;
+        if !suback.groups.is_empty() || !suback.claims.is_empty() {
+            return;
+        }
+        let suback = std::mem::replace(&mut known.state, ConnState::Live { session });
+        if let ConnState::AwaitingSubAck { suback, .. } = suback {
+            self.send_suback(conn, session, &suback, out);
+        }
+        out.effects.push(Effect::Resume { conn });
+    }
+
+    /// The session gives a subscription up: if it had it alone, others may have it.
+    pub(crate) fn release_exclusive(&mut self, id: SessionId, known: &str) {
+        let member = self.session_ref(id);
+        let Some(extras) = &mut self.sessions.get_mut(id).extras else { return };
+        if let Some(at) = extras.exclusives.iter().position(|own| **own == *known) {
+            let filter = extras.exclusives.swap_remove(at);
+            self.exclusives.released.push((filter, member));
+        }
+    }
+
+    /// Releases all exclusive filters of a session that ends.
+    pub(crate) fn release_exclusives(&mut self, id: SessionId) {
+        let member = self.session_ref(id);
+        let Some(extras) = &mut self.sessions.get_mut(id).extras else { return };
+        let all = extras.exclusives.drain(..).map(|filter| (filter, member));
+        self.exclusives.released.extend(all);
+    }
+
+    /// Tells the owners what was given up in this tick.
+    pub(crate) fn report_released(&mut self, out: &mut Outbox) {
+        while let Some((filter, member)) = self.exclusives.released.pop() {
+            let owner = self.owner_of(&filter);
+            if owner == self.id {
+                self.exclusives.unassign(&filter, member);
+            } else {
+                let released = ShardMessage::ReleaseExclusive { filter, member };
+                out.lanes[usize::from(owner.0)].push_back(released);
+            }
+        }
+    }
+}
+
+/// A session has it from an earlier process.
+pub(crate) fn restore_exclusive(shards: &mut [Shard], at: usize, id: SessionId, filter: &str) {
+    let (filter, member) = (Arc::from(filter), shards[at].session_ref(id));
+    let owner = usize::from(shards[at].owner_of(&filter).0);
+    if shards[owner].exclusives.assign(&filter, member) {
+        shards[at].sessions.get_mut(id).extras().exclusives.push(filter);
+    }
+}

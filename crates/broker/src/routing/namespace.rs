@@ -1,0 +1,295 @@
+//! Namespaces. A client that is mounted under one names things as if it were alone with those that
+//! are there too. In here all names are whole: what a client says is mounted as it comes in, and
+//! what it is sent is cut as it is encoded.
+//!
+//! | the client says | it is known by |
+//! |---|---|
+//! | topic, filter or response topic `a/b` | `tenant/a/b` |
+//! | `$share/g/a/b` | NUL `7` NUL `$share/g/tenant/a/b`, where 7 is the length of `tenant/` |
+//! | client id `c` | `tenant` NUL `c` |
+//!
+//! No text of MQTT has a NUL in it [MQTT-1.5.4-2], so nobody can say a name that is not its own.
+
+use crate::connection::authentication::AuthOutcome;
+use crate::connection::refusal::Refusal;
+use crate::input::ConnId;
+use crate::session::session_table::Session;
+use crate::shard::Shard;
+use mqtt::{Property, SharedFilter};
+use std::borrow::Cow;
+use std::fmt;
+
+/// A namespace as an option names it: `tenant`, or `tenants/${username}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceTemplate {
+    text: Box<str>,
+}
+
+/// Its length and one more stand in a byte, ...
+pub const NAMESPACE_BYTES_MAX: usize = 254;
+/// ... and its levels come beside those that options bound.
+const LEVELS_MAX: usize = 8;
+
+const USER: &str = "${username}";
+const COMMON_NAME: &str = "${cert_cn}";
+
+impl NamespaceTemplate {
+    /// None where there is to be none.
+    pub fn parse(text: &str) -> Result<Option<NamespaceTemplate>, String> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let plain = text.replace(USER, "x").replace(COMMON_NAME, "x");
+        if plain.contains("${") {
+            return Err(format!("an unknown variable, use {USER} or {COMMON_NAME}"));
+        }
+        if !is_valid_namespace(&plain) {
+            let why = "no namespace, use one like \"tenant\" or \"tenants/${username}\"";
+            return Err(why.to_string());
+        }
+        Ok(Some(NamespaceTemplate { text: text.into() }))
+    }
+
+    /// Whether it depends on who the client is.
+    pub fn has_variables(&self) -> bool {
+        self.text.contains("${")
+    }
+
+    /// Whether it takes a user's name.
+    pub fn asks_for_user(&self) -> bool {
+        self.text.contains(USER)
+    }
+
+    /// Returns the namespace of a client, with its name as a single level.
+    fn of(&self, user: Option<&str>, common_name: Option<&str>) -> Option<Box<str>> {
+        let mut text = self.text.to_string();
+        for (variable, value) in [(USER, user), (COMMON_NAME, common_name)] {
+            if text.contains(variable) {
+                let value = value.filter(|value| !value.contains(['/', '$']))?;
+                text = text.replace(variable, value);
+            }
+        }
+        is_valid_namespace(&text).then(|| text.into())
+    }
+}
+
+impl fmt::Display for NamespaceTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Whether names can begin with it.
+fn is_valid_namespace(text: &str) -> bool {
+    let is_level = |level: &str| !level.is_empty() && !level.starts_with('$');
+    text.len() <= NAMESPACE_BYTES_MAX
+        && !text.contains(['+', '#', '\0'])
+        && text.split('/').count() <= LEVELS_MAX
+        && text.split('/').all(is_level)
+}
+
+/// Returns the client id by which the broker knows a client of a namespace.
+pub(crate) fn namespaced_id(namespace: &str, client_id: &str) -> Box<str> {
+    match namespace {
+        "" => client_id.into(),
+        _ => format!("{namespace}\0{client_id}").into(),
+    }
+}
+
+/// The namespace of what a client is known by, if it has one, and what it calls itself.
+pub fn split_client_id(client_id: &str) -> (Option<&str>, &str) {
+    match client_id.split_once('\0') {
+        Some((namespace, client_id)) => (Some(namespace), client_id),
+        None => (None, client_id),
+    }
+}
+
+/// Returns the length of the prefix that a namespace adds to names.
+pub(crate) fn prefix_len(namespace: &str) -> usize {
+    if namespace.is_empty() { 0 } else { namespace.len() + 1 }
+}
+
+/// Checks a topic that a client of a namespace names. A namespace has no server topics, and clients
+/// may not use names that begin as those do [MQTT 5.0, 4.7.2]. The length limit includes the
+/// namespace [MQTT-4.7.3-3].
+pub(crate) fn check_name(len: usize, topic: &str) -> Result<(), Refusal> {
+    match len {
+        0 => Ok(()),
+        _ if topic.starts_with('$') => Err(Refusal::NotAuthorized),
+        _ if len + topic.len() > usize::from(u16::MAX) => Err(Refusal::TopicNameInvalid),
+        _ => Ok(()),
+    }
+}
+
+/// Returns how many bytes longer the client's names are with the namespace.
+pub(crate) fn prefix_len_of(client_id: &str) -> u8 {
+    let len = client_id.bytes().position(|byte| byte == 0).map_or(0, |at| at + 1);
+    u8::try_from(len).unwrap_or(u8::MAX)
+}
+
+/// The group and the filter of a shared subscription, by what it is known by.
+pub(crate) fn parse_known_share(known: &str) -> Option<SharedFilter<'_>> {
+    let text = known.rsplit('\0').next().unwrap_or(known);
+    SharedFilter::parse(text).ok().flatten()
+}
+
+/// A client that may come in: what it calls itself, and what it is known by.
+#[derive(Debug)]
+pub(crate) struct NamespacedClientId {
+    pub(crate) client_id: Box<str>,
+    pub(crate) key: Box<str>,
+}
+
+impl NamespacedClientId {
+    pub(crate) fn new(namespace: &str, client_id: Box<str>) -> NamespacedClientId {
+        NamespacedClientId { key: namespaced_id(namespace, &client_id), client_id }
+    }
+}
+
+impl Session {
+    /// Returns the client id as the client sent it.
+    pub(crate) fn own_client_id(&self) -> &str {
+        &self.client_id[usize::from(self.prefix_len)..]
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.client_id[..usize::from(self.prefix_len).saturating_sub(1)]
+    }
+
+    /// Returns a topic or filter of the client with the namespace's prefix.
+    pub(crate) fn add_prefix<'a>(&self, name: &'a str) -> Cow<'a, str> {
+        match self.prefix_len {
+            0 => Cow::Borrowed(name),
+            _ => Cow::Owned(format!("{}/{name}", self.namespace())),
+        }
+    }
+
+    /// Does the same as [`add_prefix`](Self::add_prefix), in a buffer that is reused.
+    #[inline]
+    pub(crate) fn add_prefix_in<'a>(&self, name: &'a str, buffer: &'a mut String) -> &'a str {
+        if self.prefix_len == 0 {
+            return name;
+        }
+        buffer.clear();
+        buffer.extend([self.namespace(), "/", name]);
+        buffer
+    }
+
+    /// Returns a filter, which may be a shared one, with the namespace's prefix. `None` if it
+    /// becomes too long.
+    pub(crate) fn add_filter_prefix<'a>(&self, filter: &'a str) -> Option<Cow<'a, str>> {
+        if self.prefix_len == 0 {
+            return Some(Cow::Borrowed(filter));
+        }
+        let known = match SharedFilter::parse(filter).ok().flatten() {
+            Some(SharedFilter { group, filter }) => {
+                format!("\0{}\0$share/{group}/{}", self.prefix_len, self.add_prefix(filter)).into()
+            }
+            None => self.add_prefix(filter),
+        };
+        (known.len() <= usize::from(u16::MAX)).then_some(known)
+    }
+
+    /// Returns a topic or filter as the client named it.
+    pub(crate) fn strip_prefix<'a>(&self, known: &'a str) -> &'a str {
+        known.get(usize::from(self.prefix_len)..).unwrap_or_default()
+    }
+
+    /// A property of what the client publishes, as it is known. Says whether it could be.
+    pub(crate) fn add_property_prefix(
+        &self,
+        property: Property<'_>,
+        bytes: &[u8],
+        to: &mut Vec<u8>,
+    ) -> bool {
+        match property {
+            Property::ResponseTopic(name) if self.prefix_len > 0 => {
+                let name = self.add_prefix(name);
+                let fits = name.len() <= usize::from(u16::MAX);
+                if fits {
+                    Property::ResponseTopic(&name).encode(to);
+                }
+                fits
+            }
+            _ => {
+                to.extend_from_slice(bytes);
+                true
+            }
+        }
+    }
+}
+
+impl Shard {
+    /// The namespace of a client that is not in yet; empty is none.
+    pub(crate) fn namespace_at(&self, conn: ConnId) -> Result<Box<str>, Refusal> {
+        let Some(known) = self.conn(conn) else { return Ok("".into()) };
+        let peer = &known.peer;
+        let grant = peer.auth_outcome().and_then(AuthOutcome::principal);
+        if let Some(own) = grant.and_then(|grant| grant.namespace.as_deref()) {
+            return if own.is_empty() || is_valid_namespace(own) {
+                Ok(own.into())
+            } else {
+                Err(Refusal::NoNamespace)
+            };
+        }
+        let Some(namespace) = &self.options.options_of_peer(peer).namespace else {
+            return Ok("".into());
+        };
+        let user = grant.and_then(|grant| grant.user.as_deref());
+        let certificate = peer.certificate();
+        let common_name = certificate.and_then(|known| known.common_name.as_deref());
+        namespace.of(user, common_name).ok_or(Refusal::NoNamespace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_a_name_that_names_can_begin_with() {
+        for right in ["tenant", "a/b", "users/${username}", "${cert_cn}"] {
+            assert!(NamespaceTemplate::parse(right).unwrap().is_some(), "{right}");
+        }
+        assert_eq!(NamespaceTemplate::parse("").unwrap(), None);
+        let long = "x".repeat(NAMESPACE_BYTES_MAX + 1);
+        for wrong in [
+            "a/b/c/d/e/f/g/h/i",
+            "/",
+            "a/",
+            "/a",
+            "a//b",
+            "+",
+            "a/#",
+            "$SYS",
+            "a/$b",
+            "${user}",
+            &long,
+        ] {
+            assert!(NamespaceTemplate::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_clients_name_is_one_level_and_no_more() {
+        let of = |text: &str, user| {
+            let namespace = NamespaceTemplate::parse(text).unwrap().unwrap();
+            namespace.of(user, None).map(String::from)
+        };
+        assert_eq!(of("t/${username}", Some("ann")).as_deref(), Some("t/ann"));
+        assert_eq!(of("t", None).as_deref(), Some("t"));
+        for wrong in ["", "a/b", "+", "#", "$SYS", "a\0b"] {
+            assert_eq!(of("t/${username}", Some(wrong)), None, "{wrong:?}");
+        }
+        assert_eq!(of("t/${username}", None), None);
+        assert_eq!(of("t/${cert_cn}", Some("ann")), None);
+    }
+
+    #[test]
+    fn what_a_client_is_known_by_says_its_namespace() {
+        let key = namespaced_id("a/b", "c/d");
+        assert_eq!(split_client_id(&key), (Some("a/b"), "c/d"));
+        assert_eq!(usize::from(prefix_len_of(&key)), "a/b/".len());
+        assert_eq!((split_client_id("c/d"), prefix_len_of("c/d")), ((None, "c/d"), 0));
+    }
+}

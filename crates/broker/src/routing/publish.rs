@@ -1,0 +1,599 @@
+//! A PUBLISH becomes a message. The order of the checks is the order of this file's first
+//! function; everything that can refuse stands in it.
+
+use crate::caches;
+use crate::connection::conn::CloseReason;
+use crate::connection::reason_string::encode_with_reason;
+use crate::connection::refusal::Refusal;
+use crate::input::{ConnId, RetainStamp, SessionId, ShardId, ShardMessage};
+use crate::limits::NONE;
+use crate::memory::SMALL_BYTES_MAX;
+use crate::options::Durability;
+use crate::outbox::Outbox;
+use crate::routing::message::{IncomingPublish, Message, NO_EXPIRY};
+use crate::routing::namespace;
+use crate::routing::topics::{FilterId, FilterSubscriber};
+use crate::session::delivery::Delivery;
+use crate::session::session_table::{SessionTable, ids};
+use crate::shard::Shard;
+use crate::statistics::sys::DropReason;
+use mqtt::{
+    PacketType, Property, ProtocolVersion, Publish, PublishAck, QoS, ReasonCode, Violation,
+};
+
+/// Properties of a PUBLISH that are not forwarded.
+struct PublishProperties {
+    alias: Option<u16>,
+    expiry_s: u32,
+    is_text: bool,
+    /// Its namespace makes the Response Topic longer than a name may be.
+    is_too_long: bool,
+    /// Whether `ScratchBuffers::properties` holds the forwarded ones; else all of them are.
+    filtered: bool,
+}
+
+impl Shard {
+    pub(crate) fn publish(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        packet: Publish<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), CloseReason> {
+        self.sessions.counters.publish_received += 1;
+        self.sessions.counters.publish_bytes_received += packet.payload.len() as u64;
+        let said = self.read_properties(conn, id, &packet)?;
+        let aliased = self.resolve_alias(conn, &packet, said.alias)?;
+        let topic = aliased.as_deref().unwrap_or(packet.topic);
+        self.check_capabilities(id, &packet)?;
+        if packet.qos == QoS::ExactlyOnce && self.is_duplicate(conn, id, &packet)? {
+            self.send_receipt(conn, &packet, ReasonCode::Success, false, out);
+            return Ok(());
+        }
+        self.update_memory_pressure();
+        let coming;
+        let (topic, delay_s) = match self.is_plain_topic(topic) {
+            true => (topic, 0),
+            false if topic.starts_with(caches::PREFIX) => {
+                return self.request_from_cache(conn, id, &packet, topic, out);
+            }
+            false => {
+                coming = self.resolve_topic(id, topic);
+                match &coming {
+                    Ok(coming) => (&*coming.topic, coming.delay_s),
+                    Err(refusal) => return self.refuse_publish(conn, id, &packet, *refusal, out),
+                }
+            }
+        };
+        if let Err(refusal) = self.authorize_publish(id, topic, &packet, &said, out) {
+            return self.refuse_publish(conn, id, &packet, refusal, out);
+        }
+        // From here on it has its whole name.
+        let mut name = std::mem::take(&mut self.scratch.name);
+        let topic = self.sessions.get(id).add_prefix_in(topic, &mut name);
+        if let Err(refusal) = self.check_publish_room(topic, &packet) {
+            return self.refuse_publish(conn, id, &packet, refusal, out);
+        }
+        let properties = std::mem::take(&mut self.scratch.properties);
+        let mut draft = IncomingPublish::new(topic, packet.payload, self.now);
+        draft.properties = if said.filtered { &properties } else { packet.properties.as_bytes() };
+        draft.qos = packet.qos;
+        draft.retain = packet.retain;
+        draft.expiry_s = said.expiry_s.min(self.options.message_expiry_s_max);
+        // Only groups ask, and one may belong to another shard.
+        if self.interest.has_groups() {
+            draft.publisher = self.publisher_hash(id);
+        }
+        draft.durability = self.durability_of(topic);
+        draft.exactly_once =
+            packet.qos == QoS::ExactlyOnce && needs_durable_ack(&draft) && self.waits_for_store(id);
+        self.sessions.write_batch.stores_routed = false;
+        self.pending_acks.requested.clear();
+        let matched = match delay_s {
+            0 => Ok(self.apply_rules_and_route(id, &mut draft, packet.dup, out)),
+            _ => self.delay_message(id, &mut draft, delay_s).map(|()| true),
+        };
+        if matches!(matched, Ok(false)) {
+            self.on_message_dropped(id, &mut draft, "no_subscribers");
+        }
+        (self.scratch.properties, self.scratch.name) = (properties, name);
+        match matched {
+            Ok(matched) => self.acknowledge_publish(conn, id, &packet, matched, out),
+            Err(refusal) => return self.refuse_publish(conn, id, &packet, refusal, out),
+        }
+        Ok(())
+    }
+
+    /// The message is taken: its publisher hears so.
+    #[inline]
+    pub(crate) fn acknowledge_publish(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        packet: &Publish<'_>,
+        matched: bool,
+        out: &mut Outbox,
+    ) {
+        // Whoever is to have it has it or will get it: now it is ours to answer for [MQTT-4.3.2-4]
+        // [MQTT-4.3.3-8]. Ids of QoS 1 are free again at once [MQTT-4.3.2-5].
+        if let (QoS::ExactlyOnce, Some(packet_id)) = (packet.qos, packet.packet_id) {
+            self.sessions.get_mut(id).flight().received.insert(packet_id);
+            self.sessions.write_received(id, packet_id);
+        }
+        let reason = if matched { ReasonCode::Success } else { ReasonCode::NoMatchingSubscribers };
+        let asked = self.await_requested_commits();
+        let waits = self.sessions.write_batch.stores_routed || asked;
+        self.send_receipt(conn, packet, reason, waits, out);
+    }
+
+    #[inline]
+    fn read_properties(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        packet: &Publish<'_>,
+    ) -> Result<PublishProperties, CloseReason> {
+        let mut said = PublishProperties {
+            alias: None,
+            expiry_s: NO_EXPIRY,
+            is_text: false,
+            is_too_long: false,
+            filtered: false,
+        };
+        if packet.properties.is_empty() {
+            said.filtered =
+                self.options.event_options.bridge_path && self.write_bridge_path(conn, id);
+            return Ok(said);
+        }
+        let session = self.sessions.get(id);
+        let forwarded = &mut self.scratch.properties;
+        forwarded.clear();
+        for (property, bytes) in packet.properties.iter_with_bytes() {
+            match property {
+                Property::TopicAlias(alias) => said.alias = Some(alias),
+                Property::MessageExpiryInterval(seconds) => said.expiry_s = seconds,
+                // [MQTT-3.3.4-6]
+                Property::SubscriptionIdentifier(_) => {
+                    return Err(Violation::SubscriptionIdFromClient.into());
+                }
+                // [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-18]
+                // [MQTT-3.3.2-20]: the rest travels as it came.
+                other => {
+                    said.is_text |= other == Property::PayloadFormatIndicator(1);
+                    said.is_too_long |= !session.add_property_prefix(other, bytes, forwarded);
+                }
+            }
+        }
+        said.filtered = true;
+        Ok(said)
+    }
+
+    /// Checks a PUBLISH against the capabilities announced in CONNACK [MQTT-3.2.2-11]
+    /// [MQTT-3.2.2-14].
+    #[inline]
+    fn check_capabilities(&self, id: SessionId, packet: &Publish<'_>) -> Result<(), CloseReason> {
+        // Where no listener has options of its own, the session need not be looked at.
+        let qos_max = match self.options.listeners.is_empty() {
+            true => self.options.qos_max,
+            false => self.options.options_of_session(self.sessions.get(id)).qos_max,
+        };
+        if packet.qos as u8 > qos_max {
+            return Err(Refusal::QoSUnsupported.into());
+        }
+        if packet.retain && !self.options.retain_available {
+            return Err(Refusal::RetainUnsupported.into());
+        }
+        Ok(())
+    }
+
+    /// A QoS 2 message that we have already and the client has not released: answered again, not
+    /// delivered again [MQTT-4.3.3-10].
+    fn is_duplicate(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        packet: &Publish<'_>,
+    ) -> Result<bool, CloseReason> {
+        let Some(packet_id) = packet.packet_id else { return Ok(false) };
+        let receive_maximum = self.conn(conn).map_or(u16::MAX, |known| known.receive_maximum);
+        let session = self.sessions.get(id);
+        let Some(flight) = &session.flight else { return Ok(false) };
+        if flight.received.contains(packet_id) {
+            return Ok(true);
+        }
+        // [MQTT-3.3.4-7]: 3.x clients know of no such maximum.
+        if session.version == ProtocolVersion::V5
+            && flight.received.len() >= usize::from(receive_maximum)
+        {
+            return Err(Violation::ReceiveMaximumExceeded.into());
+        }
+        Ok(false)
+    }
+
+    /// Checks the client's permission to publish, and the room for the message.
+    #[inline]
+    fn authorize_publish(
+        &mut self,
+        id: SessionId,
+        topic: &str,
+        packet: &Publish<'_>,
+        said: &PublishProperties,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        let session = self.sessions.get(id);
+        let options = self.options.options_of_session(session);
+        options.check_topic(topic)?;
+        namespace::check_name(usize::from(session.prefix_len), topic)?;
+        if said.is_too_long {
+            return Err(Refusal::TopicNameInvalid);
+        }
+        if said.is_text
+            && options.check_payload_format
+            && std::str::from_utf8(packet.payload).is_err()
+        {
+            return Err(Refusal::PayloadFormatInvalid);
+        }
+        // QoS 0 messages need no memory where somebody reads them, and where nobody does they are
+        // dropped there.
+        let large = packet.payload.len() > SMALL_BYTES_MAX;
+        if packet.qos != QoS::AtMostOnce
+            && (self.sessions.is_pressure_critical() || (large && self.sessions.is_pressure_high()))
+        {
+            return Err(Refusal::QuotaExceeded);
+        }
+        let manner = (packet.qos as u8, packet.retain);
+        let has_rules = self.options.permissions_at(session.listener).is_some();
+        if has_rules && !self.may_publish(id, topic, manner, out) {
+            return Err(Refusal::NotPermitted);
+        }
+        Ok(())
+    }
+
+    /// Whether there is room for what would be kept under a topic's name.
+    #[inline]
+    fn check_publish_room(&mut self, topic: &str, packet: &Publish<'_>) -> Result<(), Refusal> {
+        if packet.retain && self.lacks_room_to_retain(topic, packet.payload) {
+            return Err(Refusal::QuotaExceeded);
+        }
+        match self.store_is_full && self.needs_store(topic, packet) {
+            true => Err(Refusal::StoreFull),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a bound stands against retaining this message. One that takes the place of another
+    /// of its size is let through, and so is a clear, unless it would only leave a tombstone.
+    #[cold]
+    fn lacks_room_to_retain(&self, topic: &str, payload: &[u8]) -> bool {
+        if payload.is_empty() {
+            return self.sessions.is_pressure_high() && self.retained.get(topic).is_none();
+        }
+        let before = self.retained.get(topic).map_or(0, |old| old.payload().len());
+        let more = payload.len().saturating_sub(before) as u64;
+        self.retained_is_full(topic) || (more > 0 && self.sessions.would_elevate_pressure(more))
+    }
+
+    /// Whether the store, which is full or crowded, would have to take this message.
+    #[cold]
+    pub(crate) fn needs_store(&mut self, topic: &str, packet: &Publish<'_>) -> bool {
+        if self.durability_of(topic) == Durability::Memory {
+            return false;
+        }
+        if packet.retain {
+            return !packet.payload.is_empty();
+        }
+        packet.qos != QoS::AtMostOnce && self.has_persistent_subscriber(topic)
+    }
+
+    /// Returns whether the output of a rule has to be stored.
+    #[cold]
+    pub(crate) fn rule_output_needs_store(&mut self, draft: &IncomingPublish<'_>) -> bool {
+        let keeps = draft.durability != Durability::Memory;
+        let retains = draft.retain && !draft.payload.is_empty();
+        keeps
+            && (retains
+                || (draft.qos != QoS::AtMostOnce && self.has_persistent_subscriber(draft.topic)))
+    }
+
+    /// Whether a session that outlives the process wants the topic, or may.
+    fn has_persistent_subscriber(&mut self, topic: &str) -> bool {
+        let shards = self.interest.interested_shards(topic, &mut Vec::new()) & !(1 << self.id.0);
+        let elsewhere = (0..self.shards as u8)
+            .any(|shard| shards >> shard & 1 == 1 && self.interest.has_persistent(shard));
+        let mut filters = Vec::new();
+        self.topics.matching(topic, &mut filters);
+        let lasts = |session| self.sessions.get(session).persistent.is_some();
+        elsewhere
+            || filters.iter().map(|&filter| self.topics.filter(filter)).any(|filter| {
+                filter.subscribers.iter().any(|subscriber| lasts(subscriber.session))
+                    || filter.groups().iter().any(|&group| self.groups.is_persistent(group))
+            })
+    }
+
+    /// Whether a message that was taken long ago, or that nobody sent, may be retained yet.
+    pub(crate) fn has_room_to_retain(&self, topic: &str) -> bool {
+        !self.retained_is_full(topic) && !self.sessions.is_pressure_elevated()
+    }
+
+    #[cold]
+    fn retained_is_full(&self, topic: &str) -> bool {
+        let full = self.retained.messages >= self.options.retained_messages_max
+            || self.retained.bytes >= self.options.retained_bytes_max;
+        full && self.retained.get(topic).is_none()
+    }
+
+    /// The table of `refusal`.
+    #[cold]
+    pub(crate) fn refuse_publish(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        packet: &Publish<'_>,
+        refusal: Refusal,
+        out: &mut Outbox,
+    ) -> Result<(), CloseReason> {
+        let drop = match refusal {
+            Refusal::QuotaExceeded => DropReason::OutOfMemory,
+            Refusal::StoreFull => DropReason::StoreFull,
+            _ => DropReason::Refused,
+        };
+        self.sessions.counters.drops[drop as usize] += 1;
+        self.on_publish_refused(id, packet, drop);
+        let version = self.sessions.get(id).version;
+        if packet.qos == QoS::AtMostOnce {
+            return Ok(());
+        }
+        // [3.1.1:MQTT-4.8.0-2]
+        if version != ProtocolVersion::V5 && !refusal.is_acknowledged_in_v3() {
+            return Err(refusal.into());
+        }
+        // In 3.x a QoS 2 exchange goes on: PUBREL will come and be answered. In 5.0 it is over, and
+        // the id is free [MQTT-4.3.3-9].
+        if version != ProtocolVersion::V5
+            && let (QoS::ExactlyOnce, Some(packet_id)) = (packet.qos, packet.packet_id)
+        {
+            self.sessions.get_mut(id).flight().received.insert(packet_id);
+        }
+        self.send_refusal(conn, id, packet, refusal, out);
+        Ok(())
+    }
+
+    /// PUBACK or PUBREC, as the QoS demands [MQTT-3.3.4-1].
+    #[inline]
+    fn send_receipt(
+        &mut self,
+        conn: ConnId,
+        packet: &Publish<'_>,
+        reason: ReasonCode,
+        waits: bool,
+        out: &mut Outbox,
+    ) {
+        let Some(packet_id) = packet.packet_id else { return };
+        let kind = match packet.qos {
+            QoS::AtMostOnce => return,
+            QoS::AtLeastOnce => PacketType::PubAck,
+            QoS::ExactlyOnce => PacketType::PubRec,
+        };
+        self.acknowledge_when_durable(conn, kind, packet_id, reason, waits, out);
+    }
+
+    /// Refuses a PUBLISH, with a reason string.
+    #[cold]
+    fn send_refusal(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        packet: &Publish<'_>,
+        refusal: Refusal,
+        out: &mut Outbox,
+    ) {
+        let session = self.sessions.get(id);
+        let Some(packet_id) = packet.packet_id.filter(|_| session.wants_reason_strings()) else {
+            return self.send_receipt(conn, packet, refusal.reason(), false, out);
+        };
+        let two = packet.qos == QoS::ExactlyOnce;
+        let kind = if two { PacketType::PubRec } else { PacketType::PubAck };
+        let bytes = encode_with_reason(
+            Some(refusal.description()),
+            session.packet_bytes_max,
+            |properties, to| {
+                PublishAck { packet_id, reason: refusal.reason(), properties }.encode(
+                    kind,
+                    ProtocolVersion::V5,
+                    to,
+                );
+            },
+        );
+        self.send_when_durable(conn, &bytes, false, out);
+    }
+
+    /// Stores or clears the topic's retained message, here and on every other shard.
+    pub(crate) fn retain_message(&mut self, draft: &mut IncomingPublish<'_>, out: &mut Outbox) {
+        let stamp = self.retain_stamp.next(self.now, self.id);
+        let message = draft.message().clone();
+        let keeper = self.owner_of(draft.topic);
+        let own = usize::from(self.id.0);
+        // Of the others only those that want it need what is written for them.
+        let wanting = if draft.exactly_once {
+            self.interest.interested_shards(draft.topic, &mut Vec::new())
+        } else {
+            !0
+        };
+        for lane in (0..self.shards).filter(|&lane| lane != own) {
+            let shard = ShardId(lane as u8);
+            let wants = wanting >> lane & 1 == 1 && self.interest.has_persistent(shard.0);
+            let asks = needs_durable_ack(draft) && (shard == keeper || wants);
+            let (ticket, origin) = self.request_commit(shard, asks, draft, stamp);
+            let message = message.clone();
+            self.ledger.crossing += message.bytes() as i64;
+            out.lanes[lane].push_back(ShardMessage::Retain { message, stamp, ticket, origin });
+        }
+        self.set_retained(&message, stamp, self.shards > 1);
+    }
+
+    /// Here and, where the topic is at home, in the store, unless something later is here.
+    pub(crate) fn set_retained(
+        &mut self,
+        message: &Message,
+        stamp: RetainStamp,
+        keeps_tombstone: bool,
+    ) {
+        self.retain_stamp = self.retain_stamp.max(stamp);
+        self.retained.set(message.clone(), stamp, self.now, keeps_tombstone);
+        self.write_retained(message, stamp);
+    }
+
+    /// Whether a word for another shard still says what it was to say. One that waited may come
+    /// after the tombstone of a clear that it knows nothing of: a retained message that is not the
+    /// topic's newest any more goes on to subscribers alone.
+    pub fn update_late_message(&self, cross: ShardMessage) -> ShardMessage {
+        match cross {
+            ShardMessage::Retain { message, stamp, ticket, origin }
+                if !message.payload().is_empty()
+                    && self.retained.newest(message.topic()).map(|(at, _)| at) != Some(stamp) =>
+            {
+                ShardMessage::Publish { message, ticket, origin }
+            }
+            cross => cross,
+        }
+    }
+
+    /// To everyone who wants it, on this shard and on the others. Says whether anyone may.
+    #[inline]
+    pub(crate) fn route_message(
+        &mut self,
+        from: Option<SessionId>,
+        draft: &mut IncomingPublish<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        if self.shards == 1 {
+            return self.route_here(from, draft, out);
+        }
+        let mut levels = std::mem::take(&mut self.scratch.levels);
+        let shards = self.interest.interested_shards(draft.topic, &mut levels);
+        self.scratch.levels = levels;
+        let mut others = shards & !(1 << self.id.0);
+        let matched = shards != others && self.route_here(from, draft, out) || others != 0;
+        // A retained message went to every shard already, to be stored and delivered at once:
+        // a subscription over there sees it as the one or as the other, never as neither.
+        while others != 0 && !draft.retain {
+            let shard = others.trailing_zeros() as usize;
+            others &= others - 1;
+            self.forward_to_shard(shard, draft, out);
+        }
+        matched
+    }
+
+    /// To another shard's subscribers. On its way a message takes memory too.
+    fn forward_to_shard(
+        &mut self,
+        shard: usize,
+        draft: &mut IncomingPublish<'_>,
+        out: &mut Outbox,
+    ) {
+        if self.sessions.is_pressure_critical() {
+            self.sessions.counters.drops[DropReason::OutOfMemory as usize] += 1;
+            return;
+        }
+        let message = draft.message().clone();
+        self.ledger.crossing += message.bytes() as i64;
+        let id = ShardId(shard as u8);
+        let asks = needs_durable_ack(draft) && self.interest.has_persistent(id.0);
+        let (ticket, origin) = self.request_commit(id, asks, draft, RetainStamp::default());
+        out.lanes[shard].push_back(ShardMessage::Publish { message, ticket, origin });
+    }
+
+    /// To this shard's subscribers, every one whose filter matches, and the shared groups that it
+    /// owns [MQTT-4.5.0-1] [MQTT-3.3.2-3].
+    #[inline]
+    pub(crate) fn route_here(
+        &mut self,
+        from: Option<SessionId>,
+        draft: &mut IncomingPublish<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        let mut filters = std::mem::take(&mut self.scratch.filters);
+        self.topics.matching(draft.topic, &mut filters);
+        let from = from.unwrap_or(SessionId(NONE));
+        // [MQTT-3.8.3-3]
+        let takes = |subscriber: &FilterSubscriber| {
+            !(subscriber.options.no_local() && subscriber.session == from)
+        };
+        match filters[..] {
+            [] => {}
+            [filter] if !self.sessions.event_queue.filter.wants_deliveries() => {
+                let filter = self.topics.filter(filter);
+                let alone = filter.subscribers.len() == 1;
+                for subscriber in filter.subscribers.iter().filter(|one| takes(one)) {
+                    let hit = Delivery {
+                        session: subscriber.session,
+                        options: subscriber.options,
+                        ids: subscriber.id,
+                        group: NONE,
+                        from_retained: false,
+                        alone,
+                    };
+                    self.sessions.deliver(hit, draft, out);
+                }
+            }
+            _ => self.deliver_overlapping(&filters, |_, one| takes(one), draft, out),
+        }
+        if self.groups.any {
+            self.dispatch_to_groups(&filters, draft, out);
+        }
+        let matched = !filters.is_empty();
+        self.scratch.filters = filters;
+        matched
+    }
+
+    /// Several filters match: each session gets one copy, at the highest QoS granted and with all
+    /// Subscription Identifiers [MQTT-3.3.4-2] [MQTT-3.3.4-3] [MQTT-3.3.4-4].
+    pub(crate) fn deliver_overlapping(
+        &mut self,
+        filters: &[FilterId],
+        takes: impl Fn(&SessionTable, &FilterSubscriber) -> bool,
+        draft: &mut IncomingPublish<'_>,
+        out: &mut Outbox,
+    ) {
+        let mut hits = std::mem::take(&mut self.scratch.hits);
+        hits.clear();
+        for &filter in filters {
+            for subscriber in &self.topics.filter(filter).subscribers {
+                if !takes(&self.sessions, subscriber) {
+                    continue;
+                }
+                let hit = Delivery {
+                    session: subscriber.session,
+                    options: subscriber.options,
+                    ids: ids::NONE,
+                    group: NONE,
+                    from_retained: false,
+                    alone: false,
+                };
+                hits.push((hit, subscriber.id));
+            }
+        }
+        hits.sort_unstable_by_key(|(hit, _)| hit.session);
+        let alone = hits.len() == 1;
+        for same in hits.chunk_by(|(one, _), (two, _)| one.session == two.session) {
+            let mut hit = same[0].0;
+            hit.options = same.iter().fold(hit.options, |all, (hit, _)| all.union(hit.options));
+            hit.alone = alone;
+            hit.ids = match same {
+                [(_, id)] => *id,
+                _ => {
+                    let list: Vec<u32> =
+                        same.iter().map(|&(_, id)| id).filter(|&id| id != 0).collect();
+                    self.sessions.keep_ids(&list)
+                }
+            };
+            self.sessions.deliver_with_events(hit, draft, out);
+        }
+        self.scratch.hits = hits;
+    }
+}
+
+/// Whether the publisher is to hear nothing before whoever keeps it has it on the disk.
+pub(crate) fn needs_durable_ack(draft: &IncomingPublish<'_>) -> bool {
+    draft.durability == Durability::Sync && draft.qos != QoS::AtMostOnce
+}

@@ -1,0 +1,176 @@
+//! Topics and filters that get another name as they come in. The first rewrite that speaks of a
+//! name decides, once: from there on the name is as if the client had said it, to permissions too.
+//!
+//! One place does it for a PUBLISH, `coming`; one for SUBSCRIBE and UNSUBSCRIBE, `rewrite_filter`;
+//! one for wills, `rewrite_will_topic`.
+
+use crate::authorization::authz::AclAction;
+use crate::authorization::placeholders::{NameTemplate, PlaceholderValues};
+use crate::caches;
+use crate::connection::refusal::Refusal;
+use crate::input::{ConnId, SessionId};
+use crate::limits::LINK_IDS;
+use crate::routing::delayed;
+use crate::routing::exclusive::EXCLUSIVE;
+use crate::routing::namespace;
+use crate::shard::Shard;
+use mqtt::{Connect, SharedFilter, filter_matches};
+use regex::{Regex, RegexBuilder};
+use std::borrow::Cow;
+
+/// `[[rewrite]]`
+#[derive(Clone, Debug)]
+pub struct TopicRewrite {
+    /// None is both.
+    action: Option<AclAction>,
+    /// Filter of the names that the rule applies to.
+    source: Box<str>,
+    regex: Regex,
+    dest: NameTemplate,
+}
+
+/// Rules with the same text are equal.
+impl PartialEq for TopicRewrite {
+    fn eq(&self, other: &TopicRewrite) -> bool {
+        (self.action, &self.source, self.regex.as_str(), &self.dest)
+            == (other.action, &other.source, other.regex.as_str(), &other.dest)
+    }
+}
+
+impl Eq for TopicRewrite {}
+
+/// Memory that a compiled regular expression may take, in bytes.
+const REGEX_BYTES_MAX: usize = 256 * 1024;
+
+impl TopicRewrite {
+    /// The error says what is wrong and what would be right.
+    pub fn parse(
+        action: Option<AclAction>,
+        source: &str,
+        regex: &str,
+        dest: &str,
+    ) -> Result<TopicRewrite, String> {
+        mqtt::topic::check_filter(source)
+            .map_err(|_| format!("source: {source:?} is no topic filter, use one like \"a/#\""))?;
+        let regex = RegexBuilder::new(regex)
+            .size_limit(REGEX_BYTES_MAX)
+            .build()
+            .map_err(|why| format!("regex: {why}"))?;
+        let dest = NameTemplate::parse(dest, regex.captures_len() - 1)
+            .map_err(|why| format!("dest: {why}"))?;
+        let example = dest.example();
+        let is_name = mqtt::topic::check_filter(&example).is_ok() && !is_special(&example);
+        match is_name {
+            true => Ok(TopicRewrite { action, source: source.into(), regex, dest }),
+            false => Err("dest becomes no topic, use one like \"a/$1/%c\"".to_string()),
+        }
+    }
+
+    /// Returns the rewritten name, if the rule applies.
+    fn rewrite(
+        &self,
+        action: AclAction,
+        name: &str,
+        whom: &PlaceholderValues<'_>,
+    ) -> Option<Option<String>> {
+        if self.action.is_some_and(|own| own != action) || !filter_matches(&self.source, name) {
+            return None;
+        }
+        let found = self.regex.captures(name)?;
+        Some(self.dest.fill(whom, |at| found.get(at).map_or("", |group| group.as_str())))
+    }
+}
+
+/// Whether a rewritten name would have a special meaning, which is not allowed.
+pub(crate) fn is_special(name: &str) -> bool {
+    let prefixes = ["$share/", EXCLUSIVE, caches::PREFIX, delayed::PREFIX, LINK_IDS];
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
+}
+
+impl Shard {
+    /// Returns the rewritten topic or filter, if a rule changes it.
+    pub(crate) fn rewrite_name(
+        &self,
+        action: AclAction,
+        name: &str,
+        whom: &PlaceholderValues<'_>,
+    ) -> Result<Option<String>, Refusal> {
+        let mut rewrites = self.options.rewrites.iter();
+        let Some(text) = rewrites.find_map(|one| one.rewrite(action, name, whom)) else {
+            return Ok(None);
+        };
+        let text = text.filter(|text| text.len() <= usize::from(u16::MAX) && !is_special(text));
+        let (text, refusal) = match action {
+            AclAction::Publish => {
+                let is_fit = |text: &String| mqtt::topic::check_topic(text).is_ok();
+                (text.filter(is_fit), Refusal::TopicNameInvalid)
+            }
+            AclAction::Subscribe => {
+                let is_fit = |text: &String| mqtt::topic::check_filter(text).is_ok();
+                (text.filter(is_fit), Refusal::TopicFilterInvalid)
+            }
+        };
+        text.map(Some).ok_or(refusal)
+    }
+
+    /// A filter with what stands in front of it, under its new name.
+    pub(crate) fn rewrite_filter<'a>(
+        &self,
+        id: SessionId,
+        filter: &'a str,
+    ) -> Result<Cow<'a, str>, Refusal> {
+        // Links compare what comes with the filters that they have.
+        let is_link = || self.sessions.get(id).client_id.starts_with(LINK_IDS);
+        if self.options.rewrites.is_empty() || is_link() {
+            return Ok(Cow::Borrowed(filter));
+        }
+        let (front, inner) = match SharedFilter::parse(filter).ok().flatten() {
+            Some(SharedFilter { group, filter }) => (format!("$share/{group}/"), filter),
+            None => match filter.strip_prefix(EXCLUSIVE) {
+                Some(inner) => (EXCLUSIVE.to_string(), inner),
+                None => (String::new(), filter),
+            },
+        };
+        let made = self.rewrite_name(AclAction::Subscribe, inner, &self.placeholder_values(id))?;
+        Ok(made.map_or(Cow::Borrowed(filter), |made| Cow::Owned(front + &made)))
+    }
+
+    /// The topic of a client's will, under its new name.
+    pub(crate) fn rewrite_will_topic(
+        &self,
+        conn: ConnId,
+        client_id: &str,
+        packet: &Connect<'_>,
+    ) -> Result<Option<String>, Refusal> {
+        let (Some(will), Some(known)) = (&packet.will, self.conn(conn)) else { return Ok(None) };
+        if self.options.rewrites.is_empty() {
+            return Ok(None);
+        }
+        let rights = self.permissions_of(&known.peer);
+        let whom = PlaceholderValues::new(client_id, rights.as_deref(), Some(&known.peer));
+        let made = self.rewrite_name(AclAction::Publish, will.topic, &whom)?;
+        if let Some(made) = &made {
+            self.limits_at(conn).check_topic(made)?;
+            namespace::check_name(namespace::prefix_len(&self.namespace_at(conn)?), made)?;
+        }
+        Ok(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_done_is_told() {
+        let parse =
+            |source, regex, dest| TopicRewrite::parse(None, source, regex, dest).unwrap_err();
+        assert!(parse("a/#/b", "^a", "b").starts_with("source: "));
+        assert!(parse("a/#", "(", "b").starts_with("regex: "));
+        assert!(parse("a/#", "^(a)", "$2").contains("it has 1"));
+        assert!(parse("a/#", "^a", "").starts_with("dest "));
+        assert!(parse("a/#", "^a", "b/#/c").starts_with("dest "));
+        assert!(parse("a/#", "^a", "$share/g/b").starts_with("dest "));
+        assert!(parse("a/#", "(a{1000}){1000}", "b").starts_with("regex: "));
+    }
+}

@@ -1,0 +1,539 @@
+//! Shared subscriptions. One shard owns a group: it alone knows the members, wherever they are,
+//! and chooses who gets a message, so that exactly one does. Members' shards tell it who has
+//! room; while nobody has, messages wait in the group's own queue.
+
+mod persistent_groups;
+mod queue;
+mod stored_tail;
+
+use crate::durability::persistent_session::QueueRecordId;
+use crate::durability::write_batch::{PositionAllocator, RecordNumber};
+use crate::input::{SessionRef, ShardId, ShardMessage};
+use crate::limits::{NONE, SHARE_GRANT_MAX};
+use crate::memory::cost;
+use crate::options::{BrokerOptions, SharedStrategy};
+use crate::outbox::Outbox;
+use crate::routing::message::{IncomingPublish, Message};
+use crate::routing::namespace::parse_known_share;
+use crate::routing::publish::needs_durable_ack;
+use crate::routing::topics::{FilterId, SubscriptionFlags};
+use crate::session::delivery::Delivery;
+use crate::session::session_table::{GroupMembership, ids};
+use crate::shard::Shard;
+use crate::statistics::sys::DropReason;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use mqtt::SubscribeOptions;
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use self::stored_tail::{GroupDrops, StoredTail};
+use crate::slab::Slab;
+
+#[derive(Debug)]
+pub(crate) struct SharedGroups {
+    groups: Slab<SharedGroup>,
+    by_name: HashMap<Arc<str>, u32, FixedState>,
+    /// Whether there is any group at all: most publishes need to know no more.
+    pub(crate) any: bool,
+    pub(crate) members: u64,
+    /// Bytes of the messages in all groups' queues.
+    queue_bytes: u64,
+    /// A name may have 64 KiB, of which the filter is one byte.
+    name_bytes: u64,
+}
+
+#[derive(Debug)]
+struct SharedGroup {
+    /// The whole filter, `$share/` and all.
+    name: Arc<str>,
+    filter: FilterId,
+    /// Its place among the groups of the filter.
+    place: u32,
+    members: Vec<GroupMember>,
+    strategy: SharedStrategy,
+    /// The member whose turn it is, or that is stuck to.
+    turn: usize,
+    queue: VecDeque<QueuedMessage>,
+    queue_bytes: u64,
+    /// The group's queue in the store, once a member is to outlive the process.
+    stored_queue: Option<(RecordNumber, PositionAllocator)>,
+    /// The part of the queue that only the store has.
+    tail: StoredTail,
+    drops: GroupDrops,
+}
+
+/// A message in a group's queue, with its position where the store has it.
+#[derive(Clone, Debug)]
+struct QueuedMessage {
+    message: Message,
+    position: Option<u64>,
+}
+
+/// The member of a shared group that gets a message, and the terms of its subscription.
+#[derive(Clone, Copy, Debug)]
+pub struct DispatchTarget {
+    pub member: SessionRef,
+    pub options: SubscribeOptions,
+    /// The subscription identifier [MQTT-3.3.4-3]; 0 where the client gave none.
+    pub id: u32,
+}
+
+#[derive(Debug)]
+struct GroupMember {
+    member: SessionRef,
+    client_hash: u64,
+    options: SubscribeOptions,
+    id: u32,
+    online: bool,
+    /// Number of messages that the member has room for.
+    room: u32,
+}
+
+impl SharedGroups {
+    pub(crate) fn new(seed: u64) -> SharedGroups {
+        let by_name = HashMap::with_hasher(FixedState::with_seed(seed));
+        SharedGroups {
+            groups: Slab::default(),
+            by_name,
+            any: false,
+            members: 0,
+            queue_bytes: 0,
+            name_bytes: 0,
+        }
+    }
+}
+
+impl SharedGroups {
+    pub(crate) fn is_persistent(&self, at: u32) -> bool {
+        self.groups[at].stored_queue.is_some()
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.members * cost::MEMBER + self.queue_bytes + self.name_bytes
+    }
+}
+
+impl BrokerOptions {
+    /// Returns the strategy of a group, given by its whole filter with `$share/`.
+    fn strategy_of(&self, name: &str) -> SharedStrategy {
+        let share = parse_known_share(name);
+        let group = share.map_or("", |share| share.group);
+        let special = self.shared_strategies.iter().find(|(known, _)| known == group);
+        special.map_or(self.shared_strategy, |(_, strategy)| *strategy)
+    }
+}
+
+impl GroupMembership {
+    /// Returns how many more messages the owner may send, if that is new. A member with a
+    /// sufficient grant gets no new one for every acknowledgement.
+    fn update_grant(&mut self, online: bool, room: u32) -> Option<u32> {
+        let came_or_went = self.online != online;
+        self.online = online;
+        if !online {
+            self.granted = 0;
+            return came_or_went.then_some(0);
+        }
+        let more = room.saturating_sub(self.granted);
+        if !came_or_went && (more == 0 || self.granted > room / 2) {
+            return None;
+        }
+        self.granted += more;
+        Some(more)
+    }
+}
+
+impl SharedGroup {
+    /// Returns the store's key of the message at this position.
+    fn record_id_at(&self, position: Option<u64>) -> Option<QueueRecordId> {
+        let (number, _) = self.stored_queue?;
+        position.map(|position| QueueRecordId { number, position })
+    }
+
+    /// The member to get a message, among those with room.
+    fn choose_member(&mut self, hash: u64, draw: u64) -> Option<usize> {
+        let len = self.members.len();
+        let has_room = |at: &usize| self.members[*at].online && self.members[*at].room > 0;
+        let at = match self.strategy {
+            SharedStrategy::RoundRobin => {
+                (1..=len).map(|step| (self.turn + step) % len).find(has_room)
+            }
+            SharedStrategy::Sticky => (0..len).map(|step| (self.turn + step) % len).find(has_room),
+            SharedStrategy::Random => {
+                let start = draw as usize % len.max(1);
+                (0..len).map(|step| (start + step) % len).find(has_room)
+            }
+            // The highest of all members' scores: a member that comes or goes moves only its own.
+            SharedStrategy::HashClient | SharedStrategy::HashTopic => {
+                let score = |at: &usize| mix_hash(self.members[*at].client_hash ^ hash);
+                (0..len).filter(has_room).max_by_key(score)
+            }
+        }?;
+        self.turn = at;
+        Some(at)
+    }
+}
+
+fn mix_hash(mut hash: u64) -> u64 {
+    hash = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash ^ hash >> 29
+}
+
+impl Shard {
+    /// A member joins a group that this shard owns, or changes its options.
+    pub(crate) fn join_group(
+        &mut self,
+        name: &Arc<str>,
+        member: SessionRef,
+        client_id: &str,
+        options: SubscribeOptions,
+        id: u32,
+        lasts: bool,
+    ) {
+        let at = match self.groups.by_name.get(name) {
+            Some(&at) => at,
+            None => self.create_group(name),
+        };
+        if lasts {
+            self.make_group_persistent(at);
+        }
+        let client_hash = self.groups.by_name.hasher().hash_one(client_id);
+        let group = &mut self.groups.groups[at];
+        if let Some(known) = group.members.iter_mut().find(|known| known.member == member) {
+            (known.options, known.id) = (options, id);
+            return;
+        }
+        let joined = GroupMember { member, client_hash, options, id, online: true, room: 0 };
+        group.members.push(joined);
+        self.groups.members += 1;
+    }
+
+    fn create_group(&mut self, name: &Arc<str>) -> u32 {
+        let share = parse_known_share(name);
+        let text = share.map_or("", |share| share.filter);
+        let strategy = self.options.strategy_of(name);
+        let (filter, unknown) = self.topics.find_or_insert(text);
+        if unknown {
+            self.add_interest(text);
+        }
+        let at = self.groups.groups.insert(SharedGroup {
+            name: name.clone(),
+            filter,
+            place: 0,
+            members: Vec::new(),
+            strategy,
+            turn: 0,
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            stored_queue: None,
+            tail: StoredTail::default(),
+            drops: GroupDrops::default(),
+        });
+        self.groups.by_name.insert(name.clone(), at);
+        self.groups.any = true;
+        self.interest.set_grouped(self.id.0, true);
+        self.groups.name_bytes += name.len() as u64;
+        self.groups.groups[at].place = self.topics.filter_mut(filter).add_group(at);
+        at
+    }
+
+    /// The options may name other strategies than before.
+    pub(crate) fn choose_strategies(&mut self) {
+        for &at in self.groups.by_name.values() {
+            let group = &mut self.groups.groups[at];
+            group.strategy = self.options.strategy_of(&group.name);
+        }
+    }
+
+    /// A member goes; with the last one the group and what waited in it.
+    pub(crate) fn leave_group(&mut self, name: &str, member: SessionRef) {
+        let Some(&at) = self.groups.by_name.get(name) else { return };
+        let group = &mut self.groups.groups[at];
+        let before = group.members.len();
+        group.members.retain(|joined| joined.member != member);
+        self.groups.members -= (before - group.members.len()) as u64;
+        if !group.members.is_empty() {
+            group.turn %= group.members.len();
+            return;
+        }
+        let (filter, place, lasting) = (group.filter, group.place, group.stored_queue);
+        let waiting = group.queue.len() as u64;
+        let dropped = waiting + group.tail.messages;
+        self.groups.queue_bytes -= group.queue_bytes + waiting * cost::SLOT;
+        self.sessions.counters.drops[DropReason::Offline as usize] += dropped;
+        self.groups.by_name.remove(name);
+        self.groups.name_bytes -= name.len() as u64;
+        self.groups.groups.remove(at);
+        if let Some((number, _)) = lasting {
+            self.forget_group(name, number);
+        }
+        self.groups.any = !self.groups.by_name.is_empty();
+        self.interest.set_grouped(self.id.0, self.groups.any);
+        if let Some(moved) = self.topics.filter_mut(filter).remove_group(place) {
+            self.groups.groups[moved].place = place;
+        }
+        let text = self.topics.filter(filter).text.clone();
+        if self.topics.remove_if_unused(filter) {
+            self.remove_interest(&text);
+        }
+    }
+
+    /// A member may be given so many messages more. One that went away may be given none.
+    pub(crate) fn set_room(
+        &mut self,
+        name: &str,
+        member: SessionRef,
+        online: bool,
+        more: u32,
+        out: &mut Outbox,
+    ) {
+        let Some(&at) = self.groups.by_name.get(name) else { return };
+        let group = &mut self.groups.groups[at];
+        let joined = group.members.iter_mut().find(|joined| joined.member == member);
+        if let Some(joined) = joined {
+            // Whoever comes back tries again what could not be read.
+            group.tail.is_unreadable &= joined.online || !online;
+            joined.online = online;
+            joined.room = if online { joined.room + more } else { 0 };
+        }
+        self.drain_group_queue(at, out);
+    }
+
+    /// Tells the owners of a member's groups what changed.
+    pub(crate) fn report_rooms(&mut self, out: &mut Outbox) {
+        for id in std::mem::take(&mut self.sessions.room_changes) {
+            if !self.sessions.contains(id) {
+                continue;
+            }
+            let member = self.session_ref(id);
+            let session = self.sessions.get_mut(id);
+            let (online, room) = (session.conn != NONE, session.free_window().min(SHARE_GRANT_MAX));
+            let Some(extras) = &mut session.extras else { continue };
+            let mut reports = Vec::new();
+            for share in &mut extras.shares {
+                let more = share.update_grant(online, room);
+                reports.push((share.group.clone(), share.owner, more));
+            }
+            for (group, owner, more) in reports {
+                if owner == self.id {
+                    // Members of its own shard an owner asks.
+                    self.set_room(&group, member, online, 0, out);
+                } else if let Some(more) = more {
+                    let report = ShardMessage::MemberRoom { group, member, online, more };
+                    out.lanes[usize::from(owner.0)].push_back(report);
+                }
+            }
+        }
+    }
+
+    /// Messages whose member ended before it had them.
+    pub(crate) fn return_orphans(&mut self, out: &mut Outbox) {
+        for (group, message, origin) in std::mem::take(&mut self.sessions.orphans) {
+            if self.owner_of(&group) == self.id {
+                self.dispatch_to_group(&group, &message, origin, out);
+            } else {
+                self.return_to_group(group, message, origin, out);
+            }
+        }
+    }
+
+    /// Every group of the filters that matched gets the message once.
+    pub(crate) fn dispatch_to_groups(
+        &mut self,
+        filters: &[FilterId],
+        draft: &mut IncomingPublish<'_>,
+        out: &mut Outbox,
+    ) {
+        for &filter in filters {
+            for place in 0..self.topics.filter(filter).groups().len() {
+                let at = self.topics.filter(filter).groups()[place];
+                self.dispatch_or_queue(at, draft, None, out);
+            }
+        }
+    }
+
+    /// Redistributes messages after a start, for groups of a shard that could not do it before.
+    pub(crate) fn redispatch_to_groups(
+        &mut self,
+        filters: &[FilterId],
+        was_there: impl Fn(&str) -> bool,
+        draft: &mut IncomingPublish<'_>,
+        out: &mut Outbox,
+    ) {
+        for &filter in filters {
+            for at in self.topics.filter(filter).groups().to_vec() {
+                if was_there(&self.groups.groups[at].name) {
+                    self.dispatch_or_queue(at, draft, None, out);
+                }
+            }
+        }
+    }
+
+    /// A message that one member could not have: it goes to another, unless it expired meanwhile
+    /// [MQTT-3.3.2-5].
+    pub(crate) fn dispatch_to_group(
+        &mut self,
+        name: &str,
+        message: &Message,
+        origin: Option<QueueRecordId>,
+        out: &mut Outbox,
+    ) {
+        let Some(&at) = self.groups.by_name.get(name) else {
+            return self.remove_moved_record(origin);
+        };
+        if message.is_expired(self.now) {
+            self.sessions.counters.drops[DropReason::Expired as usize] += 1;
+            return self.remove_moved_record(origin);
+        }
+        self.dispatch_or_queue(at, &mut message.draft(), origin, out);
+    }
+
+    fn dispatch_or_queue(
+        &mut self,
+        at: u32,
+        draft: &mut IncomingPublish<'_>,
+        origin: Option<QueueRecordId>,
+        out: &mut Outbox,
+    ) {
+        self.drain_group_queue(at, out);
+        if self.groups.groups[at].is_empty() && self.give_to_member(at, draft, origin, out) {
+            return;
+        }
+        self.queue_for_group(at, draft, out);
+        self.remove_moved_record(origin);
+    }
+
+    /// Removes the record of a message that came from another queue and is kept by its new one, in
+    /// the same tick.
+    pub(crate) fn remove_moved_record(&mut self, origin: Option<QueueRecordId>) {
+        if let Some(place) = origin {
+            self.sessions.write_batch.remove_queue_record(place);
+        }
+    }
+
+    /// Members of this shard need no report: their sessions are here to be asked.
+    fn refresh_rooms(&mut self, at: u32) {
+        for joined in &mut self.groups.groups[at].members {
+            if joined.member.shard == self.id {
+                let session = self.sessions.get(joined.member.session);
+                (joined.online, joined.room) = (session.conn != NONE, session.free_window());
+            }
+        }
+    }
+
+    /// Hands the message to a member with room, if there is one.
+    fn give_to_member(
+        &mut self,
+        at: u32,
+        draft: &mut IncomingPublish<'_>,
+        origin: Option<QueueRecordId>,
+        out: &mut Outbox,
+    ) -> bool {
+        let draw = self.next_random();
+        let group = &mut self.groups.groups[at];
+        let hash = match group.strategy {
+            SharedStrategy::HashTopic => self.groups.by_name.hasher().hash_one(draft.topic),
+            _ => u64::from(draft.publisher),
+        };
+        let Some(chosen) = group.choose_member(hash, draw) else { return false };
+        let joined = &mut group.members[chosen];
+        joined.room -= 1;
+        let (member, options, id) = (joined.member, joined.options, joined.id);
+        if member.shard != self.id {
+            let (group, message) = (group.name.clone(), draft.message().clone());
+            self.ledger.crossing += message.bytes() as i64;
+            let origin = self.store_in_group(at, &message, draft.exactly_once, origin);
+            let asks = origin.is_none()
+                && needs_durable_ack(draft)
+                && self.interest.has_persistent(member.shard.0);
+            let ticket = if asks { self.next_commit_token(member.shard) } else { 0 };
+            out.lanes[usize::from(member.shard.0)].push_back(ShardMessage::DispatchToMember {
+                group,
+                target: DispatchTarget { member, options, id },
+                message,
+                origin,
+                ticket,
+            });
+            return true;
+        }
+        let name = group.name.clone();
+        self.deliver_as_member(&name, DispatchTarget { member, options, id }, draft, out);
+        self.remove_moved_record(origin);
+        true
+    }
+
+    /// Stores a message in the group's queue while it is on its way to a member of another shard,
+    /// and a message that a member returned: a removed session's queue is not searched.
+    fn store_in_group(
+        &mut self,
+        at: u32,
+        message: &Message,
+        once: bool,
+        origin: Option<QueueRecordId>,
+    ) -> Option<QueueRecordId> {
+        let own = self.groups.groups[at].stored_queue.map(|(number, _)| number);
+        let moves = origin.is_some_and(|before| Some(before.number) != own);
+        // Behind the front it would be read, and given to a member again.
+        let has_tail = self.groups.groups[at].tail.stored_from.is_some();
+        if has_tail || !moves && (origin.is_some() || !once) {
+            return origin;
+        }
+        let Some(position) = self.write_group_message(at, message) else { return origin };
+        self.remove_moved_record(origin);
+        self.groups.groups[at].record_id_at(Some(position))
+    }
+
+    fn deliver_as_member(
+        &mut self,
+        group: &Arc<str>,
+        given: DispatchTarget,
+        draft: &mut IncomingPublish<'_>,
+        out: &mut Outbox,
+    ) {
+        let DispatchTarget { member: SessionRef { session, .. }, options, id } = given;
+        let group = self.sessions.keep_group(group);
+        let hit = Delivery {
+            session,
+            options: SubscriptionFlags::new(options), // [MQTT-4.8.2-3]
+            // Beside a copy for a subscription of its own, which has another [MQTT-3.3.4-5].
+            ids: if id == 0 { ids::NONE } else { id },
+            group,
+            from_retained: false,
+            alone: true,
+        };
+        self.sessions.deliver_with_events(hit, draft, out);
+        let member = self.sessions.get(session);
+        if !member.has_room() {
+            self.sessions.room_changes.push(session);
+        }
+    }
+
+    /// The owner on another shard chose a member here. It may have gone meanwhile, or its client
+    /// has: then another member gets the message.
+    pub(crate) fn on_dispatched(
+        &mut self,
+        owner: ShardId,
+        group: &Arc<str>,
+        given: DispatchTarget,
+        message: &Message,
+        origin: Option<QueueRecordId>,
+        out: &mut Outbox,
+    ) {
+        let member = given.member;
+        let known = self.sessions.is_current(member.session, member.generation);
+        if !known || self.sessions.get(member.session).conn == NONE {
+            // It stands in the group's queue still, if it does in any.
+            return self.send_return(owner, group.clone(), message.clone(), origin, out);
+        }
+        let mut draft = message.draft();
+        self.deliver_as_member(group, given, &mut draft, out);
+        self.remove_moved_record(origin);
+        let shares = self.sessions.get_mut(member.session).extras.iter_mut();
+        let mut shares = shares.flat_map(|extras| &mut extras.shares);
+        if let Some(share) = shares.find(|share| share.group == *group) {
+            share.granted = share.granted.saturating_sub(1);
+            self.sessions.room_changes.push(member.session);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Groups whose members outlive the process: the store has their queues too.
+
+use crate::durability::records::{self, QueueRecord, RecordBody, kind};
+use crate::durability::write_batch::{
+    PositionAllocator, RecordNumber, RecordSpace, StoreReadError, StoreReader,
+};
+use crate::options::Durability;
+use crate::routing::message::Message;
+use crate::shard::Shard;
+use mqtt::QoS;
+
+impl Shard {
+    /// A member outlives the process, and so does what waits for it.
+    pub(super) fn make_group_persistent(&mut self, at: u32) {
+        if self.groups.groups[at].stored_queue.is_some() || !self.sessions.write_batch.has_store {
+            return;
+        }
+        let number = self.sessions.write_batch.allocate_number();
+        self.groups.groups[at].stored_queue = Some((number, PositionAllocator::from_mark(0)));
+        self.count_persistent(1);
+        self.write_group(at);
+    }
+
+    /// The last member left. What waited goes, and what is still on its way to a member.
+    pub(super) fn forget_group(&mut self, name: &str, number: RecordNumber) {
+        self.count_persistent(-1);
+        let journal = &mut self.sessions.write_batch;
+        journal.push_change(RecordSpace::Sessions, records::text_key(kind::GROUP, name), None);
+        journal.push_change(
+            RecordSpace::Sessions,
+            records::tombstone_key(number),
+            Some(Vec::new()),
+        );
+        self.tombstones.push(number);
+    }
+
+    /// Makes the groups of restored sessions persistent: a member may be on the disk and its group
+    /// not yet.
+    pub(crate) fn make_groups_persistent(&mut self) {
+        let all: Vec<u32> = self.groups.by_name.values().copied().collect();
+        all.into_iter().for_each(|at| self.make_group_persistent(at));
+    }
+
+    fn write_group(&mut self, at: u32) {
+        let group = &self.groups.groups[at];
+        let Some((number, positions)) = group.stored_queue else { return };
+        let key = records::text_key(kind::GROUP, &group.name);
+        let value = records::group_value(number, positions.mark());
+        self.sessions.write_batch.push_change(RecordSpace::Sessions, key, Some(value));
+    }
+
+    /// The store's record of a message that waits in a group.
+    pub(super) fn write_group_message(&mut self, at: u32, message: &Message) -> Option<u64> {
+        let draft = message.view().draft();
+        let (durability, qos, retain) = (draft.durability, draft.qos, draft.retain);
+        let (number, positions) = self.groups.groups[at].stored_queue.as_mut()?;
+        if durability == Durability::Memory || qos == QoS::AtMostOnce {
+            return None;
+        }
+        let number = *number;
+        let (position, moved) = positions.allocate();
+        if moved {
+            self.write_group(at);
+        }
+        let entry = QueueRecord::new(qos, retain);
+        let value = records::queue_value(&entry, RecordBody::Inline(message.view().as_bytes()));
+        let key = records::queue_key(number, position);
+        self.sessions.write_batch.push_change(RecordSpace::Queues, key, Some(value));
+        if durability == Durability::Sync {
+            self.sessions.write_batch.mark_urgent();
+            self.sessions.write_batch.stores_routed = true;
+        }
+        Some(position)
+    }
+
+    /// Restores the queue that a group had when the process ended. The queue is read when a member
+    /// has room.
+    pub(crate) fn restore_group(
+        &mut self,
+        name: &str,
+        number: RecordNumber,
+        mark: u64,
+        stored: &dyn StoreReader,
+    ) -> Result<bool, StoreReadError> {
+        let Some(&at) = self.groups.by_name.get(name) else { return Ok(false) };
+        self.groups.groups[at].stored_queue = Some((number, PositionAllocator::from_mark(mark)));
+        self.count_persistent(1);
+        let tail = &mut self.groups.groups[at].tail;
+        (tail.process_from, tail.stored_from) = (mark, Some(0));
+        let mut is_empty = true;
+        let prefix = records::number_key(number);
+        stored.scan(RecordSpace::Queues, &prefix, &prefix, &mut |_, _| {
+            is_empty = false;
+            false
+        })?;
+        if is_empty {
+            self.groups.groups[at].tail.stored_from = None;
+        }
+        Ok(true)
+    }
+}

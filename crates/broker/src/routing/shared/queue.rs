@@ -1,0 +1,162 @@
+//! What waits in a group while no member has room: in memory, and where a member outlives its
+//! connection, behind a front of that, in the store alone.
+
+use super::{QueuedMessage, SharedGroup};
+use crate::memory::cost;
+use crate::options::{Durability, QueuePolicy};
+use crate::outbox::Outbox;
+use crate::routing::message::{IncomingPublish, Message};
+use crate::routing::topics::SubscriptionFlags;
+use crate::session::flight::granted_qos;
+use crate::shard::Shard;
+use crate::statistics::sys::DropReason;
+use mqtt::{QoS, SubscribeOptions};
+
+/// A message that is to join a group's queue.
+#[derive(Debug)]
+struct PendingEnqueue {
+    message: Message,
+    bytes: u64,
+    is_stored: bool,
+}
+
+impl SharedGroup {
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.tail.stored_from.is_none()
+    }
+
+    /// Takes out the oldest that may make room: what the store has was acknowledged, and makes none
+    /// for what only memory has.
+    fn take_oldest(&mut self, for_stored: bool) -> Option<QueuedMessage> {
+        let may_go = |waiting: &QueuedMessage| for_stored || waiting.position.is_none();
+        let at = self.queue.iter().position(may_go)?;
+        let oldest = self.queue.remove(at)?;
+        self.queue_bytes -= oldest.message.bytes() as u64;
+        Some(oldest)
+    }
+}
+
+impl Shard {
+    /// Queues a message in the group because no member has room, within the bounds of a session's
+    /// queue.
+    pub(super) fn queue_for_group(
+        &mut self,
+        at: u32,
+        draft: &mut IncomingPublish<'_>,
+        out: &mut Outbox,
+    ) {
+        let group = &self.groups.groups[at];
+        let best = group.members.iter().map(|joined| joined.options.qos).max();
+        let packed = SubscriptionFlags::new(SubscribeOptions {
+            qos: best.unwrap_or_default(),
+            ..Default::default()
+        });
+        let qos = granted_qos(draft.qos, packed);
+        let anyone_online = group.members.iter().any(|joined| joined.online);
+        if qos == QoS::AtMostOnce && !anyone_online && !self.options.queue_qos0 {
+            return self.count_group_drop(at, DropReason::Offline, out);
+        }
+        let is_stored = group.stored_queue.is_some()
+            && qos != QoS::AtMostOnce
+            && draft.durability != Durability::Memory;
+        let message = draft.message().clone();
+        let bytes = message.bytes() as u64;
+        let joining = PendingEnqueue { message, bytes, is_stored };
+        let is_crowded = self.sessions.is_pressure_elevated();
+        // What only the store has is not in the way of memory.
+        let spools = is_stored && group.continues_in_store(is_crowded);
+        if !self.make_room_in_group(at, &joining, is_crowded && !spools, out) {
+            return;
+        }
+        let group = &mut self.groups.groups[at];
+        if spools {
+            group.spool(bytes);
+        } else {
+            group.queue_bytes += bytes;
+            self.groups.queue_bytes += bytes + cost::SLOT;
+        }
+        // What members get at QoS 0 only is not stored, whatever its publisher said.
+        let position =
+            if is_stored { self.write_group_message(at, &joining.message) } else { None };
+        if !spools {
+            let waiting = QueuedMessage { message: joining.message, position };
+            self.groups.groups[at].queue.push_back(waiting);
+        }
+    }
+
+    /// Says whether there is room, which the queue's policy may have made.
+    fn make_room_in_group(
+        &mut self,
+        at: u32,
+        joining: &PendingEnqueue,
+        is_crowded: bool,
+        out: &mut Outbox,
+    ) -> bool {
+        let &PendingEnqueue { bytes, is_stored, .. } = joining;
+        let (messages_max, bytes_max) = self.options.queue_bounds(is_stored);
+        let is_full = |group: &SharedGroup| {
+            let (messages, sum) = group.queued_totals(is_stored);
+            messages > 0 && (messages >= messages_max || sum + bytes > bytes_max)
+        };
+        let full = is_full(&self.groups.groups[at]);
+        let drop = if full { DropReason::QueueFull } else { DropReason::OutOfMemory };
+        if (full || is_crowded) && self.options.queue_policy != QueuePolicy::DropOldest {
+            self.count_group_drop(at, drop, out);
+            return false;
+        }
+        let mut room = 0;
+        while is_full(&self.groups.groups[at]) || (is_crowded && room < bytes) {
+            let Some(oldest) = self.groups.groups[at].take_oldest(is_stored) else { break };
+            let bytes = oldest.message.bytes() as u64;
+            room += bytes;
+            self.groups.queue_bytes -= bytes + cost::SLOT;
+            self.remove_moved_record(self.groups.groups[at].record_id_at(oldest.position));
+            self.count_group_drop(at, drop, out);
+        }
+        // The next one that may have to go is in memory by then.
+        self.request_group_tail(at, full && is_stored, out);
+        if is_full(&self.groups.groups[at]) || (is_crowded && room < bytes) {
+            self.count_group_drop(at, drop, out);
+            return false;
+        }
+        true
+    }
+
+    /// Counts one message that a group does not get, and says so at most once a second.
+    fn count_group_drop(&mut self, at: u32, drop: DropReason, out: &mut Outbox) {
+        self.sessions.counters.drops[drop as usize] += 1;
+        let group = &mut self.groups.groups[at];
+        group.drops.count(drop);
+        group.drops.log_if_due(&group.name, self.now, out);
+    }
+
+    /// Gives out what waits, as long as somebody has room.
+    pub(super) fn drain_group_queue(&mut self, at: u32, out: &mut Outbox) {
+        loop {
+            self.refresh_rooms(at);
+            let now = self.now;
+            let group = &self.groups.groups[at];
+            let Some(QueuedMessage { message, position }) = group.queue.front().cloned() else {
+                break;
+            };
+            let origin = group.record_id_at(position);
+            let expired = message.is_expired(now);
+            if !expired && !self.give_to_member(at, &mut message.draft(), origin, out) {
+                break;
+            }
+            let bytes = message.bytes() as u64;
+            self.groups.queue_bytes -= bytes + cost::SLOT;
+            let group = &mut self.groups.groups[at];
+            group.queue.pop_front();
+            group.queue_bytes -= bytes;
+            if expired {
+                self.sessions.counters.drops[DropReason::Expired as usize] += 1;
+                self.remove_moved_record(origin);
+            }
+        }
+        self.request_group_tail(at, false, out);
+        let group = &mut self.groups.groups[at];
+        group.drops.log_if_due(&group.name, self.now, out);
+    }
+}

@@ -1,0 +1,97 @@
+//! Subscriptions that a client has without asking for them: made when it connects, as if it had
+//! sent a SUBSCRIBE, permissions included.
+
+use crate::authorization::placeholders::NameTemplate;
+use crate::input::SessionId;
+use crate::limits::LINK_IDS;
+use crate::outbox::Outbox;
+use crate::routing::rewrite::is_special;
+use crate::session::subscribe::SubscribeOutcome;
+use crate::shard::Shard;
+use crate::statistics::broker_event::BrokerEvent;
+use mqtt::{SharedFilter, SubscribeOptions};
+
+/// `[[auto_subscribe]]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AutoSubscription {
+    filter: NameTemplate,
+    options: SubscribeOptions,
+}
+
+impl AutoSubscription {
+    /// The error says what is wrong and what would be right.
+    pub fn parse(filter: &str, options: SubscribeOptions) -> Result<AutoSubscription, String> {
+        let filter = NameTemplate::parse(filter, 0).map_err(|why| format!("topic: {why}"))?;
+        let example = filter.example();
+        let share = SharedFilter::parse(&example).map_err(|_| NO_FILTER.to_string())?;
+        let inner = share.map_or(&*example, |share| share.filter);
+        if mqtt::topic::check_filter(inner).is_err() || is_special(inner) {
+            return Err(NO_FILTER.to_string());
+        }
+        // [MQTT-3.8.3-4]
+        if share.is_some() && options.no_local {
+            return Err("no_local is not for shared subscriptions".to_string());
+        }
+        Ok(AutoSubscription { filter, options })
+    }
+}
+
+const NO_FILTER: &str = "topic is no topic filter, use one like \"clients/${clientid}/#\"";
+
+impl Shard {
+    /// A client is in and has heard so.
+    pub(crate) fn auto_subscribe(&mut self, id: SessionId, out: &mut Outbox) {
+        if self.options.auto_subscriptions.is_empty() {
+            return;
+        }
+        // Links say themselves what they want.
+        if self.sessions.get(id).client_id.starts_with(LINK_IDS) {
+            return;
+        }
+        let autos = self.options.auto_subscriptions.clone();
+        for AutoSubscription { filter, options } in autos.iter() {
+            let Some(filter) = filter.fill(&self.placeholder_values(id), |_| "") else { continue };
+            let options = self.subscribed_options_or(id, &filter, *options);
+            let granted = self.subscribe_filter(id, &filter, true, options.0, options.1, out);
+            // What is wrong with a name is its client's, and nobody waits for an answer.
+            let Ok(granted) = granted else { continue };
+            let code = match granted {
+                Ok(SubscribeOutcome::Own { known, qos, is_new }) => {
+                    self.start_retained_feed(id, known, qos, is_new, options.0, options.1);
+                    qos as u8
+                }
+                Ok(SubscribeOutcome::Shared { qos, .. }) => qos as u8,
+                Ok(SubscribeOutcome::Pending { .. }) => continue,
+                Err(refusal) => refusal.reason().code(),
+            };
+            let client_id = self.sessions.get(id).client_id.clone();
+            out.events.push(BrokerEvent::Subscribed { client_id, filter: filter.into(), code });
+        }
+        self.sessions.wake_cursors(id);
+    }
+
+    /// A session that comes back keeps what it has subscribed: the options, with the identifier.
+    fn subscribed_options_or(
+        &self,
+        id: SessionId,
+        filter: &str,
+        options: SubscribeOptions,
+    ) -> (SubscribeOptions, u32) {
+        let session = self.sessions.get(id);
+        let named = self.rewrite_filter(id, filter).unwrap_or_default();
+        let known = session.add_filter_prefix(&named).unwrap_or_default();
+        let handling = options.retain_handling;
+        let shares = session.extras.as_ref().map_or(&[][..], |extras| &extras.shares);
+        if let Some(share) = shares.iter().find(|share| *share.group == *known) {
+            return (share.options, share.id);
+        }
+        let own = self.topics.find(&known).and_then(|filter| {
+            let at = session.subscription(filter)?;
+            let place = session.subscriptions[at as usize].place;
+            Some(&self.topics.filter(filter).subscribers[place as usize])
+        });
+        own.map_or((options, 0), |own| {
+            (SubscribeOptions { retain_handling: handling, ..own.options.options() }, own.id)
+        })
+    }
+}

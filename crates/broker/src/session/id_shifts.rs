@@ -1,0 +1,164 @@
+//! Packet ids of a lasting session follow from positions in its queue, so that after a crash a
+//! message has the id that it had, without having been written for each. Where a position's id
+//! belongs to a message that is not done, ids shift from there on; that is written, and nothing
+//! goes out under a shifted id before the disk has it.
+
+use crate::input::SessionId;
+use crate::session::flight::{IDS, add_to_id};
+use crate::session::session_table::SessionTable;
+
+/// From a position on ids are so many later than the position alone says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IdShift {
+    pub(crate) from: u64,
+    pub(crate) by: u16,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IdShifts(Vec<IdShift>);
+
+/// Whenever there are twice as many as at the last time, and at least so many, those are forgotten
+/// that no outstanding message needs. So there are less than twice as many as messages in flight,
+/// or fewer than this.
+const SHIFTS_KEPT: usize = 16;
+
+impl IdShifts {
+    pub(crate) fn from_vec(shifts: Vec<IdShift>) -> IdShifts {
+        IdShifts(shifts)
+    }
+
+    pub(crate) fn as_slice(&self) -> &[IdShift] {
+        &self.0
+    }
+
+    /// The zero-based packet id of a position.
+    #[inline]
+    pub(crate) fn id_of(&self, position: u64) -> u16 {
+        let plain = (position % u64::from(IDS)) as u16;
+        if self.0.is_empty() { plain } else { add_to_id(plain, self.shift_at(position)) }
+    }
+
+    /// Returns the index of the shift that applies to a position.
+    fn place_of(&self, position: u64) -> Option<usize> {
+        self.0.partition_point(|shift| shift.from <= position).checked_sub(1)
+    }
+
+    fn shift_at(&self, position: u64) -> u16 {
+        self.place_of(position).map_or(0, |at| self.0[at].by)
+    }
+
+    /// Shifts the ids of all positions from `from` on by `by`. No message from there on was sent.
+    fn shift(&mut self, from: u64, by: u16) {
+        let by = add_to_id(self.shift_at(from), by);
+        self.0.truncate(self.0.partition_point(|shift| shift.from < from));
+        self.0.push(IdShift { from, by });
+    }
+
+    fn may_have_unused(&self) -> bool {
+        self.0.len() >= SHIFTS_KEPT && self.0.len().is_power_of_two()
+    }
+
+    /// Forgets those that neither these positions need nor any from `next` on.
+    fn forget_unused(&mut self, positions: impl Iterator<Item = u64>, next: u64) {
+        let mut is_used = vec![false; self.0.len()];
+        let used = positions.chain([next]).filter_map(|position| self.place_of(position));
+        used.for_each(|at| is_used[at] = true);
+        let mut at = 0;
+        self.0.retain(|shift| {
+            at += 1;
+            is_used[at - 1] || shift.from >= next
+        });
+    }
+}
+
+impl SessionTable {
+    /// The id of the first message that waits is in use, or comes round to the window's front: it
+    /// gets another, and goes once the disk has that.
+    #[cold]
+    pub(crate) fn free_front_id(&mut self, id: SessionId) {
+        let session = self.get_mut(id);
+        let (Some(persistent), Some(flight)) = (&mut session.persistent, &mut session.flight)
+        else {
+            return;
+        };
+        let Some(front) = flight.first_waiting() else { return };
+        let position = persistent.positions.full_position(front.position);
+        let is_held = persistent.suspended
+            || persistent.is_lifting_barrier
+            || !persistent.is_before_barrier(position);
+        if is_held || flight.has_unseen() || flight.can_use_id(persistent.shifts.id_of(position)) {
+            return;
+        }
+        for _ in 0..2 {
+            let passed = flight.skip_overdue_ids(persistent.shifts.id_of(position));
+            if passed > 0 {
+                persistent.shifts.shift(position, passed);
+            }
+            if flight.can_use_id(persistent.shifts.id_of(position)) {
+                break;
+            }
+            flight.set_all_overdue();
+        }
+        if persistent.shifts.may_have_unused() {
+            let positions = persistent.positions;
+            let unfinished = flight.unfinished().map(|slot| positions.full_position(slot.position));
+            persistent.shifts.forget_unused(unfinished, position);
+        }
+        persistent.barrier = Some(position);
+        self.lift_barrier_when_durable(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    #[test]
+    fn ids_shift_from_a_position_on_and_not_before() {
+        let mut shifts = IdShifts::default();
+        assert_eq!([0, 65_534, 65_535].map(|at| shifts.id_of(at)), [0, 65_534, 0]);
+        shifts.shift(65_535, 1);
+        shifts.shift(131_069, 2);
+        assert_eq!([0, 65_534, 65_535, 131_068].map(|at| shifts.id_of(at)), [0, 65_534, 1, 65_534]);
+        assert_eq!([131_069, 131_070].map(|at| shifts.id_of(at)), [2, 3]);
+    }
+
+    #[test]
+    fn shifts_that_no_message_needs_are_forgotten_and_the_ids_of_the_others_stay() {
+        let mut shifts = IdShifts::default();
+        for turn in 1..=20_u64 {
+            shifts.shift(turn * 1000, 1);
+        }
+        let outstanding = [5, 3_500, 3_999, 17_000, 19_999, 20_000, 20_001];
+        let before = outstanding.map(|at| shifts.id_of(at));
+        shifts.forget_unused([5, 3_500, 3_999, 17_000, 19_999].into_iter(), 20_000);
+        assert_eq!(outstanding.map(|at| shifts.id_of(at)), before);
+        assert_eq!(shifts.as_slice().len(), 4);
+    }
+
+    /// Every second message is never acknowledged, and ids come round: from then on each message
+    /// passes an id by. Those in flight change all the time.
+    #[test]
+    fn there_are_less_than_twice_as_many_shifts_as_messages_in_flight() {
+        let in_flight_max = usize::from(u16::MAX / 2);
+        let mut shifts = IdShifts::default();
+        let mut in_flight = VecDeque::new();
+        for position in 0..4 * u64::from(IDS) {
+            in_flight.push_back((position, shifts.id_of(position)));
+            if in_flight.len() > in_flight_max {
+                in_flight.pop_front();
+            }
+            if position > u64::from(IDS) {
+                shifts.shift(position + 1, 1);
+            }
+            if shifts.may_have_unused() {
+                let unfinished = in_flight.iter().map(|(position, _)| *position);
+                shifts.forget_unused(unfinished, position + 1);
+            }
+            assert!(shifts.as_slice().len() < 2 * (in_flight.len() + 1).max(SHIFTS_KEPT));
+        }
+        let kept = |(position, id): &(u64, u16)| shifts.id_of(*position) == *id;
+        assert!(in_flight.iter().all(kept));
+    }
+}

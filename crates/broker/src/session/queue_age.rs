@@ -1,0 +1,63 @@
+//! The age limit of queues (`queue_age_s_max`): what has waited for longer goes when its time has
+//! come, though nobody publishes anything and nobody comes for it.
+
+use crate::input::{MonotonicMs, SessionId};
+use crate::outbox::Outbox;
+use crate::session::session_table::SessionTable;
+use crate::shard::Shard;
+use crate::timer::ShardTimer;
+
+impl Shard {
+    /// When queues are looked at whose age is limited.
+    pub(crate) fn set_age_timers(&mut self) {
+        while let Some((id, at)) = self.sessions.aging.pop() {
+            if self.sessions.contains(id) {
+                let generation = self.sessions.get(id).generation;
+                self.timers.set(at, ShardTimer::QueueAge { index: id.0, generation });
+            }
+        }
+    }
+}
+
+impl SessionTable {
+    /// A message was put into the queue. One timer is enough, that of the oldest.
+    #[inline]
+    pub(crate) fn watch_age(&mut self, id: SessionId) {
+        if self.options.options_of_session(self.get(id)).queue_age_s_max != u32::MAX {
+            self.plan_age(id);
+        }
+    }
+
+    #[cold]
+    fn plan_age(&mut self, id: SessionId) {
+        let session = self.get(id);
+        let age_s_max = self.options.options_of_session(session).queue_age_s_max;
+        if session.extras.as_ref().is_some_and(|extras| extras.ages_at.is_some()) {
+            return;
+        }
+        let waiting = session.flight.iter().flat_map(|flight| &flight.waiting);
+        let oldest = waiting.filter(|slot| slot.may_be_dropped()).map(|slot| slot.message).next();
+        let Some(oldest) = oldest else { return };
+        let at = self.messages.get(oldest).at().0 + u64::from(age_s_max) * 1000;
+        // What is too old and stays, since it stands behind what may not be dropped, is not looked
+        // at in every tick.
+        let at = MonotonicMs(at.max(self.now.0 + AGE_RECHECK_MS));
+        self.get_mut(id).extras().ages_at = Some(at);
+        self.aging.push((id, at));
+    }
+
+    /// Drops what has become too old. A timer of an earlier session says nothing.
+    pub(crate) fn drop_aged(&mut self, id: SessionId, generation: u32, out: &mut Outbox) {
+        if !self.is_current(id, generation) {
+            return;
+        }
+        if let Some(extras) = &mut self.get_mut(id).extras {
+            extras.ages_at = None;
+        }
+        self.drop_stale(id, out);
+        self.watch_age(id);
+        self.get_mut(id).free_idle_flight();
+    }
+}
+
+const AGE_RECHECK_MS: u64 = 1000;

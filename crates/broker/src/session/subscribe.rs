@@ -1,0 +1,524 @@
+//! SUBSCRIBE and UNSUBSCRIBE.
+
+use crate::connection::conn::{CloseReason, ConnState, PendingSubAck};
+use crate::connection::reason_string::encode_with_reason;
+use crate::connection::refusal::Refusal;
+use crate::connection::send_gate::SendGate;
+use crate::input::{ConnId, SessionId, SessionRef, ShardMessage};
+use crate::limits::{LINK_IDS, SHARES_MAX};
+use crate::outbox::{Effect, Outbox};
+use crate::routing::exclusive::{ClaimOutcome, EXCLUSIVE, ExclusiveClaim, strip_exclusive};
+use crate::routing::topics::{FilterId, FilterSubscriber, SubscriptionFlags, is_wildcard};
+use crate::session::retained_feed::RetainedCursor;
+use crate::session::session_table::GroupMembership;
+use crate::session::subscriptions::Subscription;
+use crate::shard::Shard;
+use crate::statistics::broker_event::BrokerEvent;
+use mqtt::{
+    Packet, Properties, Property, QoS, ReasonCode, SubAck, Subscribe, SubscribeOptions, UnsubAck,
+    Unsubscribe, Violation, varint_len,
+};
+use std::sync::Arc;
+
+/// Returns the options that a bridge of MQTT 3.x would request if the protocol had them.
+fn bridge_options(filter: &str, options: SubscribeOptions) -> SubscribeOptions {
+    // Of a shared one it would be an error [MQTT-3.8.3-4].
+    let no_local = !filter.starts_with("$share/");
+    SubscribeOptions { no_local, retain_as_published: true, ..options }
+}
+
+/// Whether a link asks for what rules send it.
+pub(crate) fn is_own_link_topic(client_id: &str, filter: &str) -> bool {
+    let rest = filter.strip_prefix(client_id).filter(|_| client_id.starts_with(LINK_IDS));
+    rest.is_some_and(|rest| rest.starts_with('/'))
+}
+
+impl Shard {
+    pub(crate) fn subscribe(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        packet: Subscribe<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), CloseReason> {
+        self.check_ack_size(id, packet.filters.len())?;
+        let mut subscription_id = 0;
+        for property in packet.properties.iter() {
+            if let Property::SubscriptionIdentifier(given) = property {
+                subscription_id = given;
+            }
+        }
+        let (mut codes, mut groups, mut claims) = (Vec::new(), Vec::new(), Vec::new());
+        let mut what = None;
+        // [MQTT-3.8.4-5]: as if each had come alone, with one SUBACK for all.
+        let is_bridge = self.conn(conn).is_some_and(|known| known.is_bridge);
+        let most = self.filters_per_tick();
+        for (at, (filter, options)) in packet.filters.iter().enumerate() {
+            let options = if is_bridge { bridge_options(filter, options) } else { options };
+            let asked = (filter, at < most);
+            let granted =
+                self.subscribe_filter(id, asked.0, asked.1, options, subscription_id, out)?;
+            let code = match granted {
+                Ok(SubscribeOutcome::Own { known, qos, is_new }) => {
+                    self.start_retained_feed(id, known, qos, is_new, options, subscription_id);
+                    qos as u8
+                }
+                Ok(SubscribeOutcome::Shared { qos, awaited }) => {
+                    groups.extend(awaited);
+                    qos as u8
+                }
+                Ok(SubscribeOutcome::Pending { filter: known, options }) => {
+                    let said = filter.into();
+                    let at = codes.len();
+                    claims.push(ExclusiveClaim {
+                        at,
+                        said,
+                        filter: known,
+                        options,
+                        subscription_id,
+                    });
+                    codes.push(0);
+                    continue;
+                }
+                Err(refusal) => {
+                    what = what.or(Some(refusal.description()));
+                    refusal.reason().code()
+                }
+            };
+            let client_id = self.sessions.get(id).client_id.clone();
+            out.events.push(BrokerEvent::Subscribed { client_id, filter: filter.into(), code });
+            // [MQTT-3.8.4-6] [MQTT-3.8.4-7] [MQTT-3.9.3-1]
+            codes.push(code);
+        }
+        let held = PendingSubAck { packet_id: packet.packet_id, codes, what, groups, claims };
+        if held.groups.is_empty() && held.claims.is_empty() {
+            self.send_suback(conn, id, &held, out);
+            return Ok(());
+        }
+        if let Some(known) = self.conn_mut(conn) {
+            known.state = ConnState::AwaitingSubAck { session: id, suback: Box::new(held) };
+            out.effects.push(Effect::Hold { conn });
+        }
+        Ok(())
+    }
+
+    /// Starts to send retained messages to a subscription, if its options ask for them.
+    pub(crate) fn start_retained_feed(
+        &mut self,
+        id: SessionId,
+        filter: FilterId,
+        qos: QoS,
+        is_new: bool,
+        options: SubscribeOptions,
+        subscription_id: u32,
+    ) {
+        // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] [MQTT-3.8.4-4]
+        if options.retain_handling == 0 || (options.retain_handling == 1 && is_new) {
+            let session = self.sessions.get_mut(id);
+            let waits_since = session.gate.has(SendGate::QUIET).then_some(self.retain_stamp);
+            session.extras().cursors.push(RetainedCursor {
+                filter,
+                after: None,
+                waits_since,
+                options: SubscriptionFlags::new(SubscribeOptions { qos, ..options }),
+                id: subscription_id,
+            });
+        }
+    }
+
+    /// [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]
+    pub(crate) fn send_suback(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        held: &PendingSubAck,
+        out: &mut Outbox,
+    ) {
+        let session = self.sessions.get(id);
+        let what = held.what.filter(|_| session.wants_reason_strings());
+        let bytes = encode_with_reason(what, session.packet_bytes_max, |properties, bytes| {
+            let ack = SubAck { packet_id: held.packet_id, properties, codes: &held.codes };
+            ack.encode(session.version, bytes);
+        });
+        let waits = self.waits_for_store(id);
+        self.send_when_durable(conn, &bytes, waits, out);
+        self.sessions.wake_cursors(id);
+    }
+
+    /// SUBACK and UNSUBACK carry a byte a filter: they alone can outgrow the Maximum Packet Size of
+    /// a client that took CONNACK [MQTT-3.1.2-24].
+    fn check_ack_size(&self, id: SessionId, filters: usize) -> Result<(), Refusal> {
+        // Packet id, no properties, codes.
+        let remaining = 2 + 1 + filters;
+        let len = 1 + varint_len(remaining as u32) + remaining;
+        let fits = len <= self.sessions.get(id).packet_bytes_max as usize;
+        if fits { Ok(()) } else { Err(Refusal::AnswerTooLarge) }
+    }
+
+    /// The owner of a shared group on another shard has entered a member.
+    pub(crate) fn on_group_joined(&mut self, group: &str, member: SessionRef, out: &mut Outbox) {
+        if !self.sessions.is_current(member.session, member.generation) {
+            return;
+        }
+        let Some(conn) = self.sessions.get(member.session).conn() else { return };
+        let Some(known) = self.conn_mut(conn) else { return };
+        let ConnState::AwaitingSubAck { suback, .. } = &mut known.state else { return };
+        suback.groups.retain(|awaited| **awaited != *group);
+        self.send_ready_suback(member.session, out);
+    }
+
+    /// The outer error ends the connection, the inner one is this filter's code.
+    pub(crate) fn subscribe_filter(
+        &mut self,
+        id: SessionId,
+        filter: &str,
+        has_room: bool,
+        options: SubscribeOptions,
+        subscription_id: u32,
+        out: &mut Outbox,
+    ) -> Result<Result<SubscribeOutcome, Refusal>, CloseReason> {
+        let share = mqtt::SharedFilter::parse(filter)?;
+        // [MQTT-3.8.3-4]
+        if share.is_some() && options.no_local {
+            return Err(Violation::NoLocalOnShared.into());
+        }
+        self.update_memory_pressure();
+        let inner = share.map_or(filter, |share| share.filter);
+        // [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1]
+        mqtt::topic::check_filter(inner)?;
+        let named = match self.rewrite_filter(id, filter) {
+            Ok(named) => named,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let alone = named.strip_prefix(EXCLUSIVE);
+        if let Some(Err(refusal)) = alone.map(|filter| self.permit_exclusive(filter)) {
+            return Ok(Err(refusal));
+        }
+        let named = alone.unwrap_or(&named);
+        let inner = mqtt::SharedFilter::parse(named)?.map_or(named, |share| share.filter);
+        // What the client says is judged, and what it is known by from here on is kept.
+        let Some(known) = self.sessions.get(id).add_filter_prefix(named) else {
+            return Ok(Err(Refusal::TopicFilterInvalid));
+        };
+        let known = &*known;
+        let judged = (inner, known, share.is_some());
+        if let Err(refusal) = self.check_filter(id, judged.0, judged.1, judged.2, subscription_id) {
+            return Ok(Err(refusal));
+        }
+        if !has_room {
+            return Ok(Err(Refusal::QuotaExceeded));
+        }
+        // [MQTT-3.2.2-10]
+        let qos = options.qos.min(self.qos_max_of(id));
+        if let Err(refusal) = self.may_subscribe(id, inner, qos as u8, out) {
+            return Ok(Err(refusal));
+        }
+        let options = SubscribeOptions { qos, ..options };
+        if share.is_some() {
+            let awaited = self.subscribe_shared(id, known, options, subscription_id, out);
+            self.write_filter(id, known, SubscriptionFlags::new(options), subscription_id);
+            return Ok(Ok(SubscribeOutcome::Shared { qos, awaited }));
+        }
+        if alone.is_some() {
+            match self.claim_exclusive(id, known, out) {
+                ClaimOutcome::Pending(filter) => {
+                    return Ok(Ok(SubscribeOutcome::Pending { filter, options }));
+                }
+                ClaimOutcome::Granted => {}
+                ClaimOutcome::Taken => return Ok(Err(Refusal::ExclusiveTaken)),
+            }
+        }
+        let (filter, is_new) = self.subscribe_own(id, known, options, subscription_id);
+        self.write_filter(id, known, SubscriptionFlags::new(options), subscription_id);
+        Ok(Ok(SubscribeOutcome::Own { known: filter, qos, is_new }))
+    }
+
+    fn check_filter(
+        &self,
+        id: SessionId,
+        filter: &str,
+        known: &str,
+        is_shared: bool,
+        subscription_id: u32,
+    ) -> Result<(), Refusal> {
+        let session = self.sessions.get(id);
+        let options = self.options.options_of_session(session);
+        if subscription_id != 0 && !options.subscription_ids_available {
+            return Err(Refusal::SubscriptionIdsUnsupported);
+        }
+        if is_shared && !options.shared_available {
+            return Err(Refusal::SharedUnsupported);
+        }
+        if !options.wildcard_available && is_wildcard(filter) {
+            return Err(Refusal::WildcardUnsupported); // [3.1.1:MQTT-3.8.3-2]
+        }
+        let levels = filter.split('/').count();
+        if filter.len() > usize::from(options.topic_bytes_max)
+            || levels > usize::from(options.topic_levels_max)
+        {
+            return Err(Refusal::TopicFilterInvalid);
+        }
+        if filter.starts_with(LINK_IDS) && !is_own_link_topic(&session.client_id, filter) {
+            return Err(Refusal::NotAuthorized);
+        }
+        let room = options.subscriptions_max as usize;
+        let shares = session.extras.as_ref().map_or(&[][..], |extras| &extras.shares);
+        if self.store_is_full && session.persistent.is_some() {
+            return Err(Refusal::StoreFull);
+        }
+        let crowd = is_shared && shares.len() >= SHARES_MAX;
+        if session.subscriptions.len() + shares.len() >= room
+            || crowd
+            || self.sessions.is_pressure_high()
+        {
+            // Replacing one needs no room.
+            let replaces = match is_shared {
+                true => shares.iter().any(|share| *share.group == *known),
+                false => {
+                    let own = self.topics.find(known);
+                    own.and_then(|filter| session.subscription(filter)).is_some()
+                }
+            };
+            if !replaces {
+                return Err(Refusal::QuotaExceeded);
+            }
+        }
+        Ok(())
+    }
+
+    /// The highest QoS of a session's listener.
+    pub(crate) fn qos_max_of(&self, id: SessionId) -> QoS {
+        let own = self.options.options_of_session(self.sessions.get(id));
+        QoS::from_bits(own.qos_max).unwrap_or(QoS::ExactlyOnce)
+    }
+
+    pub(crate) fn qos_max(&self) -> QoS {
+        QoS::from_bits(self.options.qos_max).unwrap_or(QoS::ExactlyOnce)
+    }
+
+    /// A session's own subscription, new or in place of the same filter's [MQTT-3.8.4-3]. Says
+    /// which filter it is, and whether the subscription is new.
+    pub(crate) fn subscribe_own(
+        &mut self,
+        id: SessionId,
+        text: &str,
+        options: SubscribeOptions,
+        subscription_id: u32,
+    ) -> (FilterId, bool) {
+        let (filter, unknown) = self.topics.find_or_insert(text);
+        if unknown {
+            self.add_interest(text);
+        }
+        let packed = SubscriptionFlags::new(options);
+        let session = self.sessions.get_mut(id);
+        if let Some(at) = session.subscription(filter) {
+            let place = session.subscriptions[at as usize].place;
+            let subscriber = &mut self.topics.filter_mut(filter).subscribers[place as usize];
+            subscriber.options = packed;
+            subscriber.id = subscription_id;
+            return (filter, false);
+        }
+        let entry = session.subscriptions.len() as u32;
+        let subscriber =
+            FilterSubscriber { session: id, entry, id: subscription_id, options: packed };
+        let place = self.topics.add_subscriber(filter, subscriber);
+        session.add_subscription(Subscription { filter, place });
+        (filter, true)
+    }
+
+    /// A filter came up on this shard: others forward to it from now on.
+    pub(crate) fn add_interest(&mut self, filter: &str) {
+        if self.shards > 1 {
+            self.interest.add(self.id.0, filter, &mut self.shard_interest);
+        }
+    }
+
+    pub(crate) fn remove_interest(&mut self, filter: &str) {
+        if self.shards > 1 {
+            self.interest.remove(self.id.0, filter, &mut self.shard_interest);
+        }
+    }
+
+    /// Takes an entry out of the session's list and out of its filter's, where two others may
+    /// have moved into its places.
+    pub(crate) fn drop_subscription(&mut self, id: SessionId, at: u32) {
+        let session = self.sessions.get_mut(id);
+        let Subscription { filter, place } = session.subscriptions[at as usize];
+        if let Some(moved) = session.take_subscription(at) {
+            let subscribers = &mut self.topics.filter_mut(moved.filter).subscribers;
+            subscribers[moved.place as usize].entry = at;
+        }
+        if let Some(moved) = self.topics.remove_subscriber(filter, place) {
+            let session = self.sessions.get_mut(moved.session);
+            session.subscriptions[moved.entry as usize].place = place;
+        }
+        let unused = self.topics.filter(filter).subscribers.is_empty();
+        let text = if unused { self.topics.filter(filter).text.clone() } else { "".into() };
+        if unused && self.topics.remove_if_unused(filter) {
+            self.remove_interest(&text);
+        }
+    }
+
+    /// Enters the session into a shared group. The group, if its owner has yet to answer.
+    fn subscribe_shared(
+        &mut self,
+        id: SessionId,
+        group: &str,
+        options: SubscribeOptions,
+        subscription_id: u32,
+        out: &mut Outbox,
+    ) -> Option<Arc<str>> {
+        let group: Arc<str> = group.into();
+        let owner = self.owner_of(&group);
+        let known = self.sessions.get_mut(id).extras().shares.iter_mut();
+        match known.into_iter().find(|share| share.group == group) {
+            Some(share) => (share.options, share.id) = (options, subscription_id),
+            None => {
+                let name = self.sessions.keep_group(&group);
+                let session = self.sessions.get_mut(id);
+                session.is_member = true;
+                session.extras().shares.push(GroupMembership {
+                    group: group.clone(),
+                    name,
+                    owner,
+                    options,
+                    id: subscription_id,
+                    // What `join` supposes.
+                    online: true,
+                    granted: 0,
+                });
+            }
+        }
+        self.sessions.room_changes.push(id);
+        let member = self.session_ref(id);
+        let session = self.sessions.get(id);
+        let (client_id, lasts) = ((*session.client_id).into(), session.persistent.is_some());
+        if owner == self.id {
+            self.join_group(
+                &group,
+                member,
+                &session.client_id.clone(),
+                options,
+                subscription_id,
+                lasts,
+            );
+            return None;
+        }
+        let name = group.clone();
+        let join = ShardMessage::JoinGroup {
+            group: name,
+            member,
+            client_id,
+            options,
+            subscription_id,
+            lasts,
+        };
+        out.lanes[usize::from(owner.0)].push_back(join);
+        Some(group)
+    }
+
+    pub(crate) fn unsubscribe(
+        &mut self,
+        conn: ConnId,
+        id: SessionId,
+        packet: Unsubscribe<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), CloseReason> {
+        self.check_ack_size(id, packet.filters.len())?;
+        let mut codes = Vec::new();
+        for filter in packet.filters.iter() {
+            let share = mqtt::SharedFilter::parse(filter)?;
+            if share.is_none() {
+                // [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1]
+                mqtt::topic::check_filter(filter)?;
+            }
+            // What is longer than a name may be nobody has subscribed, nor what has no name.
+            let named = self.rewrite_filter(id, filter).unwrap_or_default();
+            let known = self
+                .sessions
+                .get(id)
+                .add_filter_prefix(strip_exclusive(&named))
+                .unwrap_or_default();
+            let found = match share {
+                Some(_) => self.unsubscribe_shared(id, &known, out),
+                None => self.unsubscribe_own(id, &known),
+            };
+            let reason =
+                if found { ReasonCode::Success } else { ReasonCode::NoSubscriptionExisted };
+            let (client_id, code) = (self.sessions.get(id).client_id.clone(), reason.code());
+            out.events.push(BrokerEvent::Unsubscribed { client_id, filter: filter.into(), code });
+            // [MQTT-3.11.3-1]
+            codes.push(code);
+        }
+        // [MQTT-3.10.4-4] [MQTT-3.10.4-5] [MQTT-3.10.4-6]
+        let version = self.sessions.get(id).version;
+        let mut bytes = Vec::with_capacity(8 + codes.len());
+        let ack = UnsubAck {
+            packet_id: packet.packet_id,
+            properties: Properties::default(),
+            codes: &codes,
+        };
+        Packet::UnsubAck(ack).encode(version, &mut bytes);
+        let waits = self.waits_for_store(id);
+        self.send_when_durable(conn, &bytes, waits, out);
+        Ok(())
+    }
+
+    /// The subscription goes, with what was still to come for it; what is in the session's queue
+    /// or flight stays [MQTT-3.10.4-1] [MQTT-3.10.4-2] [MQTT-3.10.4-3].
+    pub(crate) fn unsubscribe_own(&mut self, id: SessionId, text: &str) -> bool {
+        let Some(filter) = self.topics.find(text) else { return false };
+        let Some(at) = self.sessions.get(id).subscription(filter) else { return false };
+        self.erase_filter(id, text);
+        self.release_exclusive(id, text);
+        self.drop_subscription(id, at);
+        // Retained messages that were on their way for it are no longer asked for.
+        if let Some(extras) = &mut self.sessions.get_mut(id).extras {
+            extras.cursors.remove(filter);
+        }
+        true
+    }
+
+    pub(crate) fn unsubscribe_shared(
+        &mut self,
+        id: SessionId,
+        group: &str,
+        out: &mut Outbox,
+    ) -> bool {
+        let member = self.session_ref(id);
+        self.erase_filter(id, group);
+        let session = self.sessions.get_mut(id);
+        let Some(extras) = &mut session.extras else { return false };
+        let Some(at) = extras.shares.iter().position(|share| *share.group == *group) else {
+            return false;
+        };
+        let share = extras.shares.swap_remove(at);
+        session.is_member = !extras.shares.is_empty();
+        self.sessions.release_group(share.name);
+        let owner = self.owner_of(group);
+        if owner == self.id {
+            self.leave_group(group, member);
+        } else {
+            let group = share.group;
+            out.lanes[usize::from(owner.0)].push_back(ShardMessage::LeaveGroup { group, member });
+        }
+        true
+    }
+}
+
+pub(crate) enum SubscribeOutcome {
+    Own {
+        known: FilterId,
+        qos: QoS,
+        is_new: bool,
+    },
+    Shared {
+        qos: QoS,
+        awaited: Option<Arc<str>>,
+    },
+    /// Another shard knows whether it may have the filter alone.
+    Pending {
+        filter: Arc<str>,
+        options: SubscribeOptions,
+    },
+}

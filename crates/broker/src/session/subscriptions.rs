@@ -1,0 +1,62 @@
+//! What one session has subscribed to, found by filter: a list that is looked through while it is
+//! short, and a map beside it from then on.
+
+use crate::routing::topics::FilterId;
+use crate::session::session_table::Session;
+use hashbrown::HashMap;
+
+/// An entry of a session's list of subscriptions. It refers to its entry in the filter's list, and
+/// that entry refers back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subscription {
+    pub(crate) filter: FilterId,
+    pub(crate) place: u32,
+}
+
+/// Subscriptions beyond this many are found through a map.
+const LOOKED_THROUGH_MAX: usize = 16;
+
+impl Session {
+    pub(crate) fn subscription(&self, filter: FilterId) -> Option<u32> {
+        if self.subscriptions.len() > LOOKED_THROUGH_MAX {
+            return self.extras.as_ref()?.by_filter.get(&filter.0).copied();
+        }
+        let at = self.subscriptions.iter().position(|own| own.filter == filter)?;
+        Some(at as u32)
+    }
+
+    pub(crate) fn add_subscription(&mut self, subscription: Subscription) {
+        self.subscriptions.push(subscription);
+        let len = self.subscriptions.len();
+        if len == LOOKED_THROUGH_MAX + 1 {
+            let all = self.subscriptions.clone();
+            let all = all.iter().enumerate().map(|(at, own)| (own.filter.0, at as u32));
+            self.extras().by_filter = all.collect();
+        } else if len > LOOKED_THROUGH_MAX {
+            self.extras().by_filter.insert(subscription.filter.0, len as u32 - 1);
+        }
+    }
+
+    /// Takes an entry out; the last one moves into its place and is returned.
+    pub(crate) fn take_subscription(&mut self, at: u32) -> Option<Subscription> {
+        let gone = self.subscriptions.swap_remove(at as usize);
+        let moved = self.subscriptions.get(at as usize).copied();
+        if self.subscriptions.len() * 4 < self.subscriptions.capacity() {
+            self.subscriptions.shrink_to_fit();
+        }
+        if self.subscriptions.len() >= LOOKED_THROUGH_MAX {
+            let len = self.subscriptions.len();
+            let by_filter = &mut self.extras().by_filter;
+            by_filter.remove(&gone.filter.0);
+            if let Some(moved) = moved {
+                by_filter.insert(moved.filter.0, at);
+            }
+            if len == LOOKED_THROUGH_MAX {
+                *by_filter = HashMap::default();
+            } else if len * 4 < by_filter.capacity() {
+                by_filter.shrink_to_fit();
+            }
+        }
+        moved
+    }
+}

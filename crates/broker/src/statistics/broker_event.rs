@@ -1,0 +1,481 @@
+//! What happened that a person may want to read: the engine turns notes into log lines. A note is
+//! made once, where the thing was decided, and carries the connection's and session's names.
+
+use crate::authorization::acl_rules::DenialCause;
+use crate::connection::peer::PeerAddress;
+use crate::connection::refusal::Refusal;
+use crate::input::{ConnId, MonotonicMs, SessionId};
+use crate::outbox::Outbox;
+use crate::routing::message::Message;
+use crate::session::session_table::SessionTable;
+use crate::shard::Shard;
+use crate::statistics::sys::DropReason;
+use crate::timer::ShardTimer;
+use mqtt::{QoS, ReasonCode, Violation};
+use rules::Value;
+use std::sync::Arc;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BrokerEvent {
+    Connected {
+        client_id: Box<str>,
+        conn: ConnId,
+        peer: PeerAddress,
+        version: mqtt::ProtocolVersion,
+        session_present: bool,
+        keep_alive_s: u16,
+        /// Above `keep_alive_s_max`: before 5.0 a client cannot be told another.
+        keeps_own_keep_alive: bool,
+    },
+    /// The client said DISCONNECT.
+    Disconnected {
+        client_id: Box<str>,
+        conn: ConnId,
+        reason: ReasonCode,
+    },
+    /// The transport went without one.
+    Lost {
+        client_id: Box<str>,
+        conn: ConnId,
+    },
+    TakenOver {
+        client_id: Box<str>,
+        by: PeerAddress,
+    },
+    Violated {
+        client_id: Box<str>,
+        conn: ConnId,
+        peer: PeerAddress,
+        violation: Violation,
+        /// Details of how the violation was detected, and the option that decides, where that
+        /// helps.
+        detail: Box<str>,
+        /// See `LogBurstLimiter`, as below.
+        withheld: u64,
+    },
+    /// A CONNECT, or a connection later, that we would not go on with.
+    Refused {
+        /// As CONNECT has it, where there is no session.
+        client_id: Box<str>,
+        user: Option<Arc<str>>,
+        conn: ConnId,
+        peer: PeerAddress,
+        refusal: Refusal,
+        /// Whether the client had its CONNACK before.
+        was_in: bool,
+        withheld: u64,
+    },
+    /// A CONNECT, or a client that is in, of whom the list of bans says no.
+    Banned {
+        client_id: Box<str>,
+        peer: PeerAddress,
+        /// The value that is on the list of bans.
+        by: &'static str,
+        reason: Arc<str>,
+    },
+    /// A client came and went so often that it is kept out for a while.
+    Flapped {
+        client_id: Box<str>,
+        count: u32,
+        ban_s: u32,
+    },
+    /// A connection was closed as it was accepted. At most one a second, with the number since the
+    /// last.
+    TurnedAway {
+        peer: PeerAddress,
+        why: Box<str>,
+        count: u64,
+    },
+    /// A connection ended before its CONNECT could be read: its PROXY header or its handshake was
+    /// wrong, or too slow. At most one a second a shard, with the number since the last.
+    NotOpened {
+        peer: PeerAddress,
+        why: Box<str>,
+        count: u64,
+    },
+    SessionEnded {
+        client_id: Box<str>,
+        expired: bool,
+    },
+    Subscribed {
+        client_id: Box<str>,
+        filter: Box<str>,
+        code: u8,
+    },
+    Unsubscribed {
+        client_id: Box<str>,
+        filter: Box<str>,
+        code: u8,
+    },
+    /// The process is out of descriptors or memory: connections wait in the listener's backlog.
+    AcceptFailed {
+        fault: Box<str>,
+    },
+    /// As many descriptors are open as clients may bring about: connections wait in the
+    /// listener's backlog, and the others are there for the rest of the process.
+    AcceptPaused {
+        limit: u64,
+        reserved: u64,
+    },
+    /// No connection waits to be accepted any more.
+    AcceptResumed,
+    /// The time of day was changed by so much, forward or back, as NTP does after a start.
+    TimeOfDayStepped {
+        by_ms: i64,
+    },
+    /// The process did not run for so long: it was stopped, or its host slept.
+    ProcessPaused {
+        ms: u64,
+    },
+    /// The disk refused what it was given: it is tried again, and what depends on it waits.
+    StoreFailing {
+        fault: Box<str>,
+    },
+    StoreRecovered,
+    /// The store has no room: what it would have to keep is refused.
+    StoreFull,
+    StoreHasRoom,
+    /// A record of the store could not be read.
+    StoreUnreadable {
+        fault: Box<str>,
+    },
+    /// A client has left a message unacknowledged for long.
+    WindowStalled {
+        client_id: Box<str>,
+        packet_id: u16,
+        age_s: u64,
+        /// All its messages that are unacknowledged.
+        unacknowledged: u16,
+        /// There is no room for another.
+        is_full: bool,
+        withheld: u64,
+    },
+    /// Number of events of a kind that were not reported in the past second.
+    Withheld {
+        what: WithheldKind,
+        count: u64,
+    },
+    /// A row of a rule that prints.
+    RulePrinted {
+        rule: Arc<str>,
+        row: Box<str>,
+        withheld: u64,
+    },
+    /// A rule came to nothing with a message, which that does not disturb.
+    RuleFailed {
+        rule: Arc<str>,
+        why: Box<str>,
+        withheld: u64,
+    },
+    /// The rules do not let a client do what it tried. At most once a second a client, with the
+    /// number since the last.
+    Denied {
+        client_id: Box<str>,
+        user: Option<Arc<str>>,
+        deed: &'static str,
+        topic: Box<str>,
+        cause: DenialCause,
+        count: u32,
+    },
+    /// At most once a second a client, with the number since the last.
+    Dropped {
+        client_id: Box<str>,
+        drop: crate::statistics::sys::DropReason,
+        count: u64,
+    },
+    /// The outcome of a message's delivery, reported where `EventOptions::delivery` asks for it.
+    Delivery {
+        /// As sinks call it.
+        event: &'static str,
+        client_id: Box<str>,
+        user: Option<Arc<str>>,
+        qos: QoS,
+        message: Message,
+    },
+    /// More of it than one input may bring about.
+    DeliveriesSkipped {
+        event: &'static str,
+        count: u64,
+    },
+    /// Only where `EventOptions::trace` asks. `packet` is a line of the transcript language.
+    Traced {
+        client_id: Box<str>,
+        peer: PeerAddress,
+        sent: bool,
+        packet: Box<str>,
+    },
+}
+
+impl BrokerEvent {
+    /// Returns the client id with its namespace.
+    pub fn client_id(&self) -> Option<&str> {
+        match self {
+            BrokerEvent::Connected { client_id, .. }
+            | BrokerEvent::Denied { client_id, .. }
+            | BrokerEvent::Disconnected { client_id, .. }
+            | BrokerEvent::Dropped { client_id, .. }
+            | BrokerEvent::Delivery { client_id, .. }
+            | BrokerEvent::Lost { client_id, .. }
+            | BrokerEvent::Refused { client_id, .. }
+            | BrokerEvent::SessionEnded { client_id, .. }
+            | BrokerEvent::Subscribed { client_id, .. }
+            | BrokerEvent::TakenOver { client_id, .. }
+            | BrokerEvent::Unsubscribed { client_id, .. }
+            | BrokerEvent::Violated { client_id, .. } => Some(client_id),
+            _ => None,
+        }
+    }
+
+    /// Returns the fields for sinks and rules, without the client id.
+    pub fn fields(&self) -> Vec<(&'static str, Value<'static>)> {
+        let text = |text: &dyn std::fmt::Display| Value::Text(text.to_string().into());
+        let number = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
+        match self {
+            BrokerEvent::Connected { peer, version, session_present, keep_alive_s, .. } => vec![
+                ("peername", text(peer)),
+                ("proto_ver", text(version)),
+                ("session_present", Value::Bool(*session_present)),
+                ("keepalive", Value::Int((*keep_alive_s).into())),
+            ],
+            BrokerEvent::Disconnected { reason, .. } => vec![("reason", text(reason))],
+            BrokerEvent::Lost { .. } => vec![("reason", Value::text("connection lost"))],
+            BrokerEvent::Violated { peer, violation, withheld, .. } => vec![
+                ("reason", text(&violation.description())),
+                ("peername", text(peer)),
+                ("withheld", number(*withheld)),
+            ],
+            BrokerEvent::Refused { peer, refusal, withheld, .. } => vec![
+                ("reason", text(&refusal.reason())),
+                ("peername", text(peer)),
+                ("withheld", number(*withheld)),
+            ],
+            BrokerEvent::TakenOver { by, .. } => vec![("peername", text(by))],
+            BrokerEvent::SessionEnded { expired, .. } => {
+                vec![("reason", Value::text(if *expired { "expired" } else { "ended" }))]
+            }
+            BrokerEvent::Subscribed { filter, code, .. }
+            | BrokerEvent::Unsubscribed { filter, code, .. } => {
+                vec![("topic", text(filter)), ("reason_code", Value::Int((*code).into()))]
+            }
+            BrokerEvent::Denied { user, deed, topic, count, .. } => vec![
+                ("username", user.as_ref().map_or(Value::Null, |user| text(user))),
+                ("action", Value::text(deed)),
+                ("topic", text(topic)),
+                ("count", Value::Int((*count).into())),
+            ],
+            BrokerEvent::Dropped { drop, count, .. } => {
+                vec![("reason", Value::text(drop.name())), ("count", number(*count))]
+            }
+            BrokerEvent::Delivery { user, qos, message, .. } => vec![
+                ("username", user.as_ref().map_or(Value::Null, |user| text(user))),
+                ("topic", text(&message.topic())),
+                ("qos", Value::Int(*qos as i64)),
+                ("retain", Value::Bool(message.retain())),
+                ("payload", Value::Bytes(message.payload().to_vec().into())),
+            ],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Kind of the events of which there were too many to report each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithheldKind {
+    /// Connections that were refused or ended.
+    Connections,
+    /// Rows and failures of rules.
+    Rules,
+    /// Windows that do not move.
+    Stalls,
+}
+
+/// Limits a frequent event to one log line a second, which is enough to notice a flood.
+#[derive(Debug, Default)]
+pub(crate) struct LogIntervalLimiter {
+    /// Since the last note.
+    withheld: u64,
+    /// When there may be another.
+    at: MonotonicMs,
+}
+
+const LOG_INTERVAL_MS: u64 = 1000;
+
+impl LogIntervalLimiter {
+    /// Counts an event. Returns the number of events since the last report if a report is due.
+    pub(crate) fn count(&mut self, now: MonotonicMs) -> Option<u64> {
+        self.withheld += 1;
+        if now < self.at {
+            return None;
+        }
+        self.at = MonotonicMs(now.0 + LOG_INTERVAL_MS);
+        Some(std::mem::take(&mut self.withheld))
+    }
+
+    /// Returns the number of unreported events since the last report, if there are any.
+    pub(crate) fn flush(&mut self, now: MonotonicMs) -> Option<u64> {
+        if self.withheld == 0 {
+            return None;
+        }
+        self.at = MonotonicMs(now.0 + LOG_INTERVAL_MS);
+        Some(std::mem::take(&mut self.withheld))
+    }
+}
+
+/// A line a second about peers that do not get in. What is withheld comes with the first of those.
+#[derive(Debug, Default)]
+pub(crate) struct PeerLog {
+    seldom: LogIntervalLimiter,
+    withheld: Option<(PeerAddress, Box<str>)>,
+}
+
+impl PeerLog {
+    /// Counts a peer. Returns the peer to report, and the number of peers, if a report is due.
+    pub(crate) fn count(
+        &mut self,
+        now: MonotonicMs,
+        peer: PeerAddress,
+        why: &str,
+    ) -> Option<(PeerAddress, Box<str>, u64)> {
+        let Some(count) = self.seldom.count(now) else {
+            self.withheld.get_or_insert_with(|| (peer, why.into()));
+            return None;
+        };
+        self.withheld = None;
+        Some((peer, why.into(), count))
+    }
+
+    pub(crate) fn flush(&mut self, now: MonotonicMs) -> Option<(PeerAddress, Box<str>, u64)> {
+        let (peer, why) = self.withheld.take()?;
+        Some((peer, why, self.seldom.flush(now)?))
+    }
+}
+
+/// Drops of one session that were withheld since one was told of.
+#[derive(Debug, Default)]
+pub(crate) struct WithheldDrops(pub(crate) [u64; crate::statistics::sys::DROPS]);
+
+/// Limits events that strangers can cause to so many reports a second. The next report says how
+/// many were withheld.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogBurstLimiter {
+    until: MonotonicMs,
+    told: u32,
+    withheld: u64,
+}
+
+const LOG_BURST_PER_S: u32 = 20;
+
+impl LogBurstLimiter {
+    /// Counts an event. Returns the number of withheld events before it if this one may be
+    /// reported.
+    pub fn count(&mut self, now: MonotonicMs) -> Option<u64> {
+        if now >= self.until {
+            (self.until, self.told) = (MonotonicMs(now.0 + 1000), 0);
+        }
+        if self.told == LOG_BURST_PER_S {
+            self.withheld += 1;
+            return None;
+        }
+        self.told += 1;
+        Some(std::mem::take(&mut self.withheld))
+    }
+
+    /// Returns the number of withheld events that are not reported yet.
+    pub fn flush(&mut self) -> Option<u64> {
+        Some(std::mem::take(&mut self.withheld)).filter(|withheld| *withheld > 0)
+    }
+}
+
+impl Shard {
+    /// Schedules the report of withheld events in a second, in case no other event brings it.
+    pub(crate) fn plan_event_flush(&mut self) {
+        if self.event_flush_at.is_none() {
+            let at = MonotonicMs(self.now.0 + LOG_INTERVAL_MS);
+            self.event_flush_at = Some(at);
+            self.timers.set(at, ShardTimer::EventFlush);
+        }
+    }
+
+    /// Tells of all that was withheld.
+    pub(crate) fn flush_withheld_events(&mut self, out: &mut Outbox) {
+        self.event_flush_at = None;
+        let now = self.now;
+        for (few, what) in [
+            (&mut self.end_log_limiter, WithheldKind::Connections),
+            (&mut self.rule_log_limiter, WithheldKind::Rules),
+            (&mut self.stall_log_limiter, WithheldKind::Stalls),
+        ] {
+            out.events.extend(few.flush().map(|count| BrokerEvent::Withheld { what, count }));
+        }
+        let not_opened = self.not_opened.flush(now);
+        out.events.extend(not_opened.map(|(peer, why, count)| BrokerEvent::NotOpened {
+            peer,
+            why,
+            count,
+        }));
+        let turned_away = self.ban_watch.turned_away.flush(now);
+        out.events.extend(turned_away.map(|(peer, why, count)| BrokerEvent::TurnedAway {
+            peer,
+            why,
+            count,
+        }));
+        let mut goes_on = Vec::new();
+        for id in std::mem::take(&mut self.sessions.withholding) {
+            if self.sessions.contains(id) && self.sessions.flush_session_events(id, out) {
+                goes_on.push(id);
+            }
+        }
+        self.sessions.withholding.append(&mut goes_on);
+    }
+}
+
+impl SessionTable {
+    /// Tells what was withheld of a session. Says whether there was anything.
+    pub(crate) fn flush_session_events(&mut self, id: SessionId, out: &mut Outbox) -> bool {
+        let before = out.events.len();
+        let now = self.now;
+        let session = self.get_mut(id);
+        let client_id = &session.client_id;
+        if let Some(extras) = &mut session.extras
+            && let Some(drops) = extras.withheld_drops.take()
+        {
+            out.events.extend(drops.events(client_id));
+            // The next second begins.
+            extras.withheld_drops = (out.events.len() > before).then(Box::default);
+        }
+        if let Some(rights) = &mut session.permissions {
+            out.events.extend(rights.withheld_denials(client_id, now));
+        }
+        session.free_empty_extras();
+        out.events.len() > before
+    }
+}
+
+impl WithheldDrops {
+    pub(crate) fn events<'a>(
+        &self,
+        client_id: &'a str,
+    ) -> impl Iterator<Item = BrokerEvent> + use<'a> {
+        let told = self.0.iter().zip(DropReason::ALL).filter(|(count, _)| **count > 0);
+        let told: Vec<_> = told.map(|(count, drop)| (*count, drop)).collect();
+        told.into_iter().map(|(count, drop)| BrokerEvent::Dropped {
+            client_id: client_id.into(),
+            drop,
+            count,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_told_of_a_few_times_a_second_and_counted() {
+        let mut few = LogBurstLimiter::default();
+        let told: Vec<_> = (0..100).filter_map(|at| few.count(MonotonicMs(at))).collect();
+        assert_eq!(told, [0; LOG_BURST_PER_S as usize]);
+        assert_eq!(few.count(MonotonicMs(1_000)), Some(80));
+        assert_eq!(few.count(MonotonicMs(1_001)), Some(0));
+    }
+}

@@ -1,0 +1,5 @@
+//! Statistics: counters, `$SYS` topics, events for the log and traces of clients.
+
+pub mod broker_event;
+pub mod sys;
+pub(crate) mod trace;
