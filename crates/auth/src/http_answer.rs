@@ -76,7 +76,7 @@ pub(super) fn read_outcome(
     now: u64,
 ) -> BackendOutcome {
     let status = match form {
-        HttpAnswerFormat::Json => StatusDecision::ReadBody,
+        HttpAnswerFormat::Json | HttpAnswerFormat::Emqx => StatusDecision::ReadBody,
         HttpAnswerFormat::Status => StatusDecision::of(answer),
         HttpAnswerFormat::Text => StatusDecision::of_text(answer),
     };
@@ -84,13 +84,17 @@ pub(super) fn read_outcome(
         StatusDecision::Allow => BackendOutcome::Allow(Box::new(principal_of_request(request))),
         StatusDecision::Deny => BackendOutcome::Deny(SAYS_SO),
         StatusDecision::Ignore => BackendOutcome::Ignore,
-        StatusDecision::ReadBody => read_result(answer, request, takes_rules, now),
+        StatusDecision::ReadBody => {
+            read_result(answer, form == HttpAnswerFormat::Emqx, request, takes_rules, now)
+        }
         StatusDecision::ServerFailed => BackendOutcome::Fail(describe_status(answer.status)),
     }
 }
 
+/// `is_emqx` is whether only what EMQX 5 reads counts.
 fn read_result(
     answer: &HttpResponse,
+    is_emqx: bool,
     request: &AuthRequest,
     takes_rules: bool,
     now: u64,
@@ -116,8 +120,26 @@ fn read_result(
         400..500 => return BackendOutcome::Ignore,
         status => return BackendOutcome::Fail(describe_status(status)),
     };
+    if let Some(why) = not_of_emqx(&body, answer.is_json).filter(|_| is_emqx) {
+        return BackendOutcome::Fail(format!("its answer cannot be read: {why}"));
+    }
     evaluate_body(&body, request, takes_rules, now)
         .unwrap_or_else(|why| BackendOutcome::Fail(format!("its answer cannot be read: {why}")))
+}
+
+/// Latest time in seconds that EMQX takes, 9999-12-31; it reads more as milliseconds and fails.
+const EMQX_EXPIRE_AT_MAX: i64 = 253_402_300_799;
+
+/// Why EMQX 5 lets nobody in by an answer that counts as `json`.
+fn not_of_emqx(body: &Value, is_json: bool) -> Option<&'static str> {
+    let expires = body.get("expire_at").filter(|at| is_json && !at.is_null());
+    let is_time = |at: &Value| at.as_i64().is_some_and(|at| at <= EMQX_EXPIRE_AT_MAX);
+    match body {
+        _ if body.get("result").is_none() => Some("it has no result"),
+        _ if body.get("clientid_override").is_some() => Some("clientid_override is not known here"),
+        _ if expires.is_some_and(|at| !is_time(at)) => Some("expire_at is no time in seconds"),
+        _ => None,
+    }
 }
 
 const SAYS_SO: &str = "the server says so";

@@ -22,6 +22,8 @@ pub(super) struct AuthChains {
     is_incomplete: bool,
     /// Whether the file says anything of sources.
     pub(super) names_sources: bool,
+    /// Whether any source is switched on.
+    pub(super) had_rules: bool,
 }
 
 impl AuthChains {
@@ -153,6 +155,10 @@ fn index_by_kind(
         found.push(ChainLink { place, kind: kind.clone(), is_second, password_hash, rules: 0..0 });
         if is_second {
             continue;
+        }
+        if kind == "file" && link.field("path").is_some() && link.field("rules").is_some() {
+            let why = "path and rules stand in one source, of which one counts: leave one out";
+            draft.demands.unresolved.push(format!("{} {key}: {why}", link.place));
         }
         if link.field_text("secret_base64_encoded") == Some("true") {
             draft.off.push("secret_base64_encoded");
@@ -390,6 +396,7 @@ fn source_rank(kind: &str) -> u8 {
 /// Keeps the rules of sources as far as they are asked in the same order here.
 pub(super) fn finish_sources(draft: &mut ConfigDraft) {
     let links = std::mem::take(&mut draft.chains.sources);
+    draft.chains.had_rules = !links.is_empty();
     let is_by_one_table = |kind: &str, draft: &ConfigDraft| {
         let asked: Vec<&str> = AUTHENTICATORS
             .iter()
@@ -459,7 +466,7 @@ fn drop_grants(draft: &mut ConfigDraft, link: &ChainLink, earlier: &str) {
 
 /// A token without rules of its own is no reason to deny everything.
 fn add_default_allow(draft: &mut ConfigDraft) {
-    let allows = draft.no_match.as_ref().is_none_or(|(allows, _)| *allows);
+    let allows = draft.no_match.as_ref().is_some_and(|(allows, _)| *allows);
     if allows && draft.rules.is_empty() && draft.has_out {
         draft.allow_all("rules there are those of tokens only");
     }

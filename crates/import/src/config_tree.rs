@@ -195,28 +195,50 @@ impl ConfigFolder {
     }
 
     /// A file that another one names. Configurations are often copied to another host before they
-    /// are read, so one that is named with its whole path may also stand beside the first.
+    /// are read, so one that is named in a folder of configurations may also stand beside the
+    /// first.
     pub(super) fn find(&self, named: &str) -> Result<PathBuf, String> {
         let named = named.replace("${EMQX_ETC_DIR}", ".");
         let path = Path::new(&named);
-        let beside = path.file_name().map(|name| self.root.join(name));
-        let inside = self.root.join(path);
-        let outside = path.components().any(|part| part == Component::ParentDir);
-        let is_here = |path: &PathBuf| {
-            let (root, path) = (self.root.canonicalize().ok(), path.canonicalize().ok());
-            root.zip(path).is_some_and(|(root, path)| path.starts_with(root))
-        };
-        let tried = [(!outside).then_some(inside), beside];
-        tried.into_iter().flatten().find(is_here).ok_or_else(|| {
+        let parent = path.parent().and_then(Path::file_name).map(|name| name.to_string_lossy());
+        let is_usual = parent.is_none_or(|parent| FOLDERS_OF_FILES.contains(&parent.as_ref()));
+        let beside = path.file_name().filter(|_| is_usual);
+        let tried = [self.inside(path), beside.and_then(|name| self.inside(Path::new(name)))];
+        tried.into_iter().flatten().next().ok_or_else(|| {
             format!("{named:?} is not in the folder of the first file, put it there")
         })
     }
 
-    pub(super) fn read(&self, named: &str) -> Result<(Rc<str>, String), String> {
-        let path = self.find(named)?;
-        let text = read(&path)?.replace("\r\n", "\n");
-        Ok((path.display().to_string().into(), text))
+    /// A file that is included by another, in whose folder it is looked for first.
+    pub(super) fn find_beside(&self, file: &str, named: &str) -> Result<PathBuf, String> {
+        let beside = Path::new(file).parent().map(|folder| folder.join(named));
+        let beside = beside.filter(|path| !Path::new(named).is_absolute() && self.is_here(path));
+        beside.map_or_else(|| self.find(named), Ok)
     }
+
+    fn inside(&self, path: &Path) -> Option<PathBuf> {
+        let is_outside = path.components().any(|part| part == Component::ParentDir);
+        Some(self.root.join(path)).filter(|path| !is_outside && self.is_here(path))
+    }
+
+    /// Whether the path leads to something in the folder.
+    fn is_here(&self, path: &Path) -> bool {
+        let (root, path) = (self.root.canonicalize().ok(), path.canonicalize().ok());
+        root.zip(path).is_some_and(|(root, path)| path.starts_with(root))
+    }
+
+    pub(super) fn read(&self, named: &str) -> Result<(Rc<str>, String), String> {
+        read_included(&self.find(named)?)
+    }
+}
+
+/// Folders in which the projects and their images keep configurations.
+const FOLDERS_OF_FILES: [&str; 7] = ["", "conf", "config", "emqx", "etc", "mosquitto", "nanomq"];
+
+/// The name and the text of a file that another one includes.
+pub(super) fn read_included(path: &Path) -> Result<(Rc<str>, String), String> {
+    let text = read(path)?.replace("\r\n", "\n");
+    Ok((path.display().to_string().into(), text))
 }
 
 /// The text of a file, with the ends of lines that it has.

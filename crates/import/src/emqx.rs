@@ -5,6 +5,7 @@ use super::bridge::BridgeTopics;
 use super::chain;
 use super::config_tree::{ConfigEntry, ConfigNode, ConfigTree, SourceLocation};
 use super::draft::{ConfigDraft, build_option, put_setting};
+use super::emqx_access;
 use super::emqx_listeners;
 use super::listener::DraftListener;
 use super::row::ImportValue;
@@ -50,6 +51,7 @@ struct EmqxEngineRule {
 pub(super) fn arrange_tree(mut root: ConfigNode, draft: &mut ConfigDraft) -> ConfigNode {
     chain::arrange_chains(&mut root, draft);
     emqx_listeners::arrange_listeners(&mut root, draft);
+    emqx_access::arrange_ingress(&mut root, draft);
     root
 }
 
@@ -87,8 +89,9 @@ pub(super) fn read_claims(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> R
             }
         };
         let is_name = key.ends_with("_claim");
-        if is_name && keys.contains(&key) {
-            let why = "every claim there has to be equal, and one alone is compared here";
+        if keys.contains(&key) || text.is_empty() {
+            let why = "every claim there has to be equal, and of several for one thing, or of an \
+                       empty one, none or one alone is compared here";
             draft.leave_unresolved(entry, why);
         }
         keys.push(key);
@@ -329,6 +332,13 @@ pub(super) fn add_defaults(draft: &mut ConfigDraft) {
     emqx_listeners::add_usual_ports(draft);
     emqx_listeners::add_usual_web(draft);
     chain::finish_authentication(draft);
+    for [url, answer] in
+        [["auth.http_url", "auth.http_answer"], ["acl.http_url", "acl.http_answer"]]
+    {
+        if draft.setting(url).is_some() {
+            draft.imply_once(answer, "emqx", "EMQX reads an answer with result alone");
+        }
+    }
     if !draft.chains.names_sources {
         let elsewhere = "EMQX keeps what was set while it ran in data/configs/cluster.hocon";
         shipped::take_rules(draft, shipped::RULES, "authorization.sources", elsewhere);
@@ -337,6 +347,7 @@ pub(super) fn add_defaults(draft: &mut ConfigDraft) {
         draft.no_match = Some((false, "what EMQX 6 does without sources and no_match".to_string()));
     }
     chain::finish_sources(draft);
+    emqx_access::close_delayed(draft);
     if draft.credentials_note.is_some() {
         certificates_are_no_proof(draft);
     } else {
@@ -422,21 +433,6 @@ pub(super) fn zone_right(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Re
     if !["true", "on", "2"].contains(&entry.text()?) {
         let why = "clients of the zone may not do it there: say it in the [[listener]] or the \
                    [[group]], or for all";
-        draft.leave_unresolved(entry, why);
-    }
-    Ok(())
-}
-
-/// Servers and plugins that may refuse clients, and what they do.
-pub(super) fn hooks(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
-    let any_on = match &entry.node.tree {
-        ConfigTree::List(nodes) => nodes.iter().any(chain::is_enabled),
-        ConfigTree::Object(fields) => fields.iter().any(|(_, node)| chain::is_enabled(node)),
-        _ => true,
-    };
-    if any_on {
-        let why = "it may refuse clients and what they do there, and there is nothing like it \
-                   here: auth.http_url and acl.http_url ask a server";
         draft.leave_unresolved(entry, why);
     }
     Ok(())

@@ -14,6 +14,7 @@ mod clients;
 mod config_tree;
 mod draft;
 mod emqx;
+mod emqx_access;
 mod emqx_listeners;
 mod erlang_terms;
 mod flapping;
@@ -222,7 +223,7 @@ fn convert(
         ConfigSyntax::Flat => flat::read_flat_file(project.rows, text, &file, &mut draft),
         ConfigSyntax::Hocon => {
             let is_nanomq = project.name == "nanomq";
-            let dialect = if is_nanomq { HoconDialect::NanoMq } else { HoconDialect::Standard };
+            let dialect = if is_nanomq { HoconDialect::NanoMq } else { HoconDialect::Emqx };
             let mut root = hocon::read(text, dialect, file.clone(), &draft.folder)?;
             is_part = origin::is_terms(&root);
             if is_nanomq && table::nanomq::is_user_file(&file, &root) {

@@ -415,7 +415,9 @@ pub(super) fn finish_rules(draft: &mut ConfigDraft, by_default: bool) {
     let asks = draft.settings.iter().any(|setting| ASKED_AFTER.contains(&setting.key));
     narrow_rules(draft);
     let said = draft.no_match.clone();
-    if draft.rules.is_empty() && !said.as_ref().is_some_and(|(allows, _)| !allows && !asks) {
+    let had_sources = draft.chains.had_rules && !by_default;
+    let denies = said.as_ref().map_or(had_sources, |(allows, _)| !allows);
+    if draft.rules.is_empty() && (!denies || asks) {
         return;
     }
     let (allows, note) = said.unwrap_or_else(|| {

@@ -157,6 +157,10 @@ impl RemoteServer for HttpAuthzServer {
 fn read_answer(said: &Said, form: HttpAnswerFormat) -> Result<AuthzDecision, String> {
     match form {
         HttpAnswerFormat::Json => read_json_answer(said),
+        HttpAnswerFormat::Emqx if said.status == 200 && !said.is_json => {
+            Err("its answer is not said to be JSON, which acl.http_answer asks for".to_string())
+        }
+        HttpAnswerFormat::Emqx => read_json_answer(said),
         HttpAnswerFormat::Status => match StatusDecision::of(said) {
             StatusDecision::Allow => Ok(AuthzDecision::Allow),
             StatusDecision::Deny | StatusDecision::Ignore => Ok(AuthzDecision::Deny),

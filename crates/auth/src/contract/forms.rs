@@ -119,6 +119,7 @@ mod answers {
             let web = TestWebServer::start(0, None, move |_| said.clone());
             let answer_form = match form {
                 "json" => HttpAnswerFormat::Json,
+                "emqx" => HttpAnswerFormat::Emqx,
                 "status" => HttpAnswerFormat::Status,
                 "text" => HttpAnswerFormat::Text,
                 other => panic!("no such form: {other}"),

@@ -32,10 +32,11 @@ const SECONDS: OptionKind = OptionKind::Number {
     word: Some(("off", 0)),
 };
 
-const ANSWERS: OptionKind = OptionKind::Choice(&["json", "status", "text"]);
+const ANSWERS: OptionKind = OptionKind::Choice(&["json", "emqx", "status", "text"]);
 
 fn answer_form(value: &OptionValue) -> HttpAnswerFormat {
     match value.text() {
+        "emqx" => HttpAnswerFormat::Emqx,
         "status" => HttpAnswerFormat::Status,
         "text" => HttpAnswerFormat::Text,
         _ => HttpAnswerFormat::Json,
@@ -97,7 +98,8 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             default: "json",
             live: true,
             short: "what of an answer says whether the client may",
-            long: "`json`: as `acl.http_url` says. `status`: 200 allows whatever stands in it, \
+            long: "`json`: as `acl.http_url` says. `emqx`: the same without empty answers and \
+                   words, which EMQX 5 does not read. `status`: 200 allows whatever stands in it, \
                    but an object with a `result`, `deny` or `ignore`, which deny; any other \
                    status below 500 denies, as at EMQX 4 and NanoMQ. `text`: 200 with `ok` \
                    allows, as at mosquitto-go-auth.",
@@ -198,10 +200,12 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             live: true,
             short: "what of an answer says whether the client may connect",
             long: "`json`: an object with `result`, as EMQX 5 has it, or with `ok`, as \
-                   mosquitto-go-auth; or `result` in a form. `status`: 200 allows whatever stands \
-                   in it, but an object with a `result`, which counts, `deny`, which denies, and \
-                   `ignore`; any other status below 500 denies, as at EMQX 4 and NanoMQ. `text`: \
-                   200 with `ok` allows, as at mosquitto-go-auth, and any other text denies.",
+                   mosquitto-go-auth; or `result` in a form. `emqx`: `result` alone, with \
+                   `expire_at` in seconds, and no `clientid_override`. `status`: 200 allows \
+                   whatever stands in it, but an object with a `result`, which counts, `deny`, \
+                   which denies, and `ignore`; any other status below 500 denies, as at EMQX 4 \
+                   and NanoMQ. `text`: 200 with `ok` allows, as at mosquitto-go-auth, and any \
+                   other text denies.",
             source: "",
             set: |settings, value| settings.security().http.answer = answer_form(value),
         },

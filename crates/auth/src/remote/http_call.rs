@@ -36,9 +36,11 @@ pub enum HttpParamPlacement {
 /// Part of an answer that decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HttpAnswerFormat {
-    /// An object of JSON, as EMQX 5 has it.
+    /// An object of JSON, as EMQX 5 or mosquitto-go-auth has it, or a word.
     #[default]
     Json,
+    /// `result` of an object of JSON or of a form, as EMQX 5 has it, and nothing else.
+    Emqx,
     /// The status alone, as EMQX 4 and NanoMQ have it.
     Status,
     /// The word `ok`, as mosquitto-go-auth has it.

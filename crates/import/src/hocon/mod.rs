@@ -8,7 +8,9 @@
 mod merge;
 mod resolve;
 
-use super::config_tree::{ConfigFields, ConfigFolder, ConfigNode, ConfigTree, SourceLocation};
+use super::config_tree::{
+    self, ConfigFields, ConfigFolder, ConfigNode, ConfigTree, SourceLocation,
+};
 use merge::{key_twice, merge, put_field};
 use std::rc::Rc;
 
@@ -16,6 +18,8 @@ use std::rc::Rc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HoconDialect {
     Standard,
+    /// EMQX's versions differ in whether the points of a key in quotes are those of a path.
+    Emqx,
     /// NanoMQ's versions differ in which of two values of a key counts, in escapes, and in whether
     /// the blank behind a word belongs to it. Keys are found in any case.
     NanoMq,
@@ -209,7 +213,7 @@ impl<'a> HoconParser<'a, '_> {
         path: &[String],
         value: &ConfigNode,
     ) -> Result<(), String> {
-        if self.dialect == HoconDialect::Standard {
+        if self.dialect != HoconDialect::NanoMq {
             return Ok(());
         }
         match key_twice(fields, path, &value.tree) {
@@ -247,11 +251,14 @@ impl<'a> HoconParser<'a, '_> {
         *self.includes = self.includes.checked_sub(1).ok_or_else(|| {
             wrong(format!("more than {INCLUDES_MAX} files, or one that includes itself"))
         })?;
-        if let Err(why) = self.folder.find(&name) {
-            let node = ConfigNode::text_at(&place, &format!("include: {why}"));
-            return Ok(Some(vec![(MISSING_INCLUDE.to_string(), node)]));
-        }
-        let (file, text) = self.folder.read(&name).map_err(wrong)?;
+        let path = match self.folder.find_beside(&self.file, &name) {
+            Ok(path) => path,
+            Err(why) => {
+                let node = ConfigNode::text_at(&place, &format!("include: {why}"));
+                return Ok(Some(vec![(MISSING_INCLUDE.to_string(), node)]));
+            }
+        };
+        let (file, text) = config_tree::read_included(&path).map_err(wrong)?;
         parse(&text, self.dialect, file, self.folder, self.includes).map(Some)
     }
 
@@ -261,7 +268,14 @@ impl<'a> HoconParser<'a, '_> {
         loop {
             match self.rest.chars().next() {
                 Some('"') => {
-                    word += &self.quoted()?.text;
+                    let quoted = self.quoted()?.text;
+                    if self.dialect == HoconDialect::Emqx && quoted.contains('.') {
+                        let right = "write it without quotes where they are those of a path";
+                        return Err(
+                            self.wrong(&format!("{quoted:?} has points in quotes: {right}"))
+                        );
+                    }
+                    word += &quoted;
                     was_quoted = true;
                 }
                 Some('.') => {
@@ -393,9 +407,8 @@ impl<'a> HoconParser<'a, '_> {
             let end = self.rest.find("\"\"\"").ok_or_else(never)?;
             let text = self.skip(end).to_string();
             self.skip(3);
-            // NanoMQ and EMQX mark text that is indented by a tilde.
             let is_unclear = text.contains('\\') || text.starts_with('"') || text.ends_with('"');
-            let text = text.strip_prefix("~\n").map_or(text.clone(), str::to_string);
+            let text = text.strip_prefix("~\n").map_or(text.clone(), without_indent);
             return Ok(QuotedText { text, is_unclear });
         }
         self.skip(1);
@@ -442,6 +455,16 @@ impl<'a> HoconParser<'a, '_> {
         self.skip(2);
         Ok(char)
     }
+}
+
+/// Text between `"""~` and `~"""`, by which EMQX and NanoMQ mark that it is indented.
+fn without_indent(text: &str) -> String {
+    let text = text.strip_suffix('~').unwrap_or(text);
+    let lines = || text.lines().filter(|line| !line.trim().is_empty());
+    let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
+    let common = lines().map(indent).min().unwrap_or(0);
+    let line = |line: &str| line.get(common..).unwrap_or_default().to_string();
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// A text that stood in quotes.

@@ -5,13 +5,13 @@ mod values;
 
 use super::super::auth_databases::{self, read_headers, read_map, read_method};
 use super::super::row::{
-    ImportRow, bridge_row, custom_row, global_row, remainder_row, unsupported_row,
+    ImportRow, bridge_row, custom_row, global_row, remainder_row, restriction_row, unsupported_row,
 };
 use super::super::units::{
     count_or_none, read_bytes, read_count, read_flag, read_text, seconds, seconds_in_ms,
     seconds_or_none,
 };
-use super::super::{bridge, emqx, flapping};
+use super::super::{bridge, emqx, emqx_access, flapping};
 use super::{
     durability, in_filter, in_qos, in_retain, in_topic, log_level, no_match, out_filter,
     out_retain, out_topic,
@@ -86,6 +86,15 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "clients choose their ids: rules that go by the id allow nothing",
         emqx::own_client_id,
     ),
+    restriction_row(
+        "mqtt.namespace_as_mountpoint",
+        "clients see the topics of their namespace alone there: give the [[listener]] a namespace",
+    ),
+    restriction_row(
+        "mqtt.require_trusted_attributes",
+        "clients without attributes that somebody vouches for are refused there",
+    ),
+    remainder_row("mqtt.**", &[], "it is not known here"),
     custom_row("terms", "its rules are those of `acl.file`", emqx::read_terms),
     unsupported_row("authentication.built_in_database.**", USERS),
     unsupported_row(
@@ -103,6 +112,7 @@ pub(crate) const ROWS: &[ImportRow] = &[
     global_row("authentication.http.body", "auth.http_params", read_map),
     global_row("authentication.http.request_timeout", "auth.backend_timeout_ms", seconds_in_ms),
     global_row("authentication.http.pool_size", "auth.backend_connections_max", read_count),
+    custom_row("authentication.http.ssl.cacertfile", "`auth.backend_ca`", emqx_access::backend_ca),
     unsupported_row(
         "authentication.http.**",
         "a server that is asked by HTTP has url, method, headers, body and a time",
@@ -127,6 +137,7 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "`auth.jwt_issuer`, `auth.jwt_audience`",
         emqx::read_claims,
     ),
+    custom_row("authentication.jwt.ssl.cacertfile", "`auth.backend_ca`", emqx_access::backend_ca),
     unsupported_row(
         "authentication.jwt.**",
         "a key says of what kind it is, and exp and nbf always count",
@@ -190,7 +201,7 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "`auth.postgres_tls`, `auth.mysql_tls`, `rediss://`",
         auth_databases::read_tls,
     ),
-    global_row("authentication.*.ssl.cacertfile", "auth.backend_ca", read_text),
+    custom_row("authentication.*.ssl.cacertfile", "`auth.backend_ca`", emqx_access::backend_ca),
     unsupported_row(
         "authentication.*.**",
         "a server has one address, a user and a question, and nothing else to set",
@@ -201,9 +212,16 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "nothing where it is ignore",
         super::nanomq::deny_action,
     ),
-    unsupported_row(
-        "authorization.cache.ttl",
-        "rules cost nothing; acl.http_cache_s keeps a server's answers for 60 s",
+    custom_row(
+        "authorization.cache.enable",
+        "`acl.http_cache_s`: off where it is false",
+        emqx_access::authz_cache,
+    ),
+    custom_row("authorization.cache.ttl", "`acl.http_cache_s`", emqx_access::authz_cache),
+    custom_row(
+        "authorization.cache.excludes",
+        "`acl.http_cache_s`: off where it names any topic",
+        emqx_access::authz_cache,
     ),
     unsupported_row("authorization.node_cache.**", "rules cost nothing that would have to be kept"),
     unsupported_row("authentication_settings.**", "auth.http_cache_s keeps a server's answers"),
@@ -226,6 +244,11 @@ pub(crate) const ROWS: &[ImportRow] = &[
         read_headers,
     ),
     global_row("authorization.sources.http.body", "acl.http_params", read_map),
+    custom_row(
+        "authorization.sources.http.ssl.cacertfile",
+        "`auth.backend_ca`",
+        emqx_access::backend_ca,
+    ),
     unsupported_row(
         "authorization.sources.http.**",
         "a server that is asked by HTTP has url, method, headers and body; \
@@ -415,13 +438,19 @@ pub(crate) const ROWS: &[ImportRow] = &[
     unsupported_row("prometheus.**", "there is no exporter yet; $SYS/broker/ has the counters"),
     unsupported_row("opentelemetry.**", "there is no exporter yet; $SYS/broker/ has the counters"),
     unsupported_row("telemetry.**", "nothing is told to anybody"),
+    custom_row(
+        "delayed.enable",
+        "`delayed.messages_max`: 0 where it is false",
+        emqx_access::delayed,
+    ),
     unsupported_row(
         "delayed.**",
         "$delayed/ is always there, bounded by delayed.messages_max and delayed.bytes_max",
     ),
-    unsupported_row(
-        "rewrite.**",
-        "write each as a [[rewrite]]: action, source, regex, dest (docs/topics.md)",
+    custom_row(
+        "rewrite",
+        "unresolved: write each as a `[[rewrite]]`: action, source, regex, dest (docs/topics.md)",
+        emqx_access::rewrites,
     ),
     unsupported_row(
         "auto_subscribe.**",
@@ -432,13 +461,17 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "slow_subs.**",
         "a slow subscriber's drops are counted by session: logs of module drop",
     ),
-    custom_row("exhook.servers", "unresolved: such a server may refuse clients", emqx::hooks),
+    custom_row(
+        "exhook.servers",
+        "unresolved: such a server may refuse clients",
+        emqx_access::hooks,
+    ),
     unsupported_row("exhook.**", "there are no hooks; auth.http_url and acl.http_url ask a server"),
     unsupported_row(
         "gateway.**",
         "a [[gateway]] speaks ZeroMQ or nanomsg (docs/gateways.md), and there is no other",
     ),
-    custom_row("plugins.states", "unresolved: a plugin may refuse clients", emqx::hooks),
+    custom_row("plugins.states", "unresolved: a plugin may refuse clients", emqx_access::hooks),
     unsupported_row("plugins.**", "there are no plugins"),
     unsupported_row("alarm.**", "what is wrong is logged"),
     unsupported_row("sysmon.**", "the system's own tools watch the process"),
@@ -501,7 +534,12 @@ pub(crate) const ROWS: &[ImportRow] = &[
     custom_row(
         "schema_validation.validations",
         "unresolved: payloads are not looked at, but for `message.check_payload_format`",
-        emqx::hooks,
+        emqx_access::hooks,
+    ),
+    custom_row(
+        "message_transformation.transformations",
+        "unresolved: payloads are not looked at, but for `message.check_payload_format`",
+        emqx_access::hooks,
     ),
     unsupported_row(
         "message_transformation.**",

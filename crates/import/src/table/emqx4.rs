@@ -4,6 +4,7 @@ use super::super::auth_databases;
 use super::super::config_tree::ConfigEntry;
 use super::super::draft::ConfigDraft;
 use super::super::emqx;
+use super::super::emqx_access;
 use super::super::emqx_listeners;
 use super::super::flapping;
 use super::super::listener;
@@ -436,6 +437,7 @@ pub(crate) fn imply(draft: &mut ConfigDraft) {
         draft.no_match = Some((false, "what it is there without acl_nomatch".to_string()));
     }
     shipped::close_unknown_plugins(draft);
+    emqx_access::close_delayed(draft);
     super::nanomq::close_lost_rules(draft);
     let is_file = draft.setting("log.target").is_some_and(|there| there.value.text() == "file");
     if is_file {

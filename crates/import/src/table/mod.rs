@@ -49,6 +49,9 @@ fn log_level(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     Ok(ImportValue::Text(word.into()))
 }
 
+/// Why delayed messages are off.
+const NO_DELAYED: &str = "topics that begin with $delayed/ are topics like others there";
+
 fn allow_anonymous(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     // Other words for true are none there.
     let word = match entry.text()?.to_ascii_lowercase().as_str() {

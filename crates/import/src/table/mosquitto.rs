@@ -458,6 +458,7 @@ fn bridge_status(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(),
 /// Adds mosquitto's defaults that differ from ours.
 pub(crate) fn imply(draft: &mut ConfigDraft) {
     mosquitto_access::finish(draft);
+    draft.imply_once("delayed.messages_max", "0", super::NO_DELAYED);
     let target = draft.setting("log.target").map(|there| there.value.text() == "file");
     if target == Some(true) && draft.setting("log.file").is_none() {
         draft.add_implied("log.target", "stderr", "what it is there without a word");

@@ -330,6 +330,8 @@ fn certificate(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>, what: &str) -> 
         draft.push_listener_option("auth.certificate", ImportValue::Text(what.into()), entry);
         draft.push_listener_option("auth.users", ImportValue::Text(String::new()), entry);
         draft.push_listener_option("allow_anonymous", ImportValue::Text("false".into()), entry);
+    } else if draft.listener_of_entry(entry).has("auth.certificate") {
+        return Err("it takes back what stands before it, leave both out".to_string());
     }
     Ok(())
 }

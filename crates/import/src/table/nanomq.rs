@@ -493,6 +493,7 @@ pub(crate) fn imply(draft: &mut ConfigDraft) {
     let is_closed =
         draft.setting("allow_anonymous").is_some_and(|there| there.value.text() == "false");
     draft.imply_once("allow_anonymous", "true", note);
+    draft.imply_once("delayed.messages_max", "0", super::NO_DELAYED);
     ask_the_server(is_closed, draft);
     close_lost_rules(draft);
     let target = draft.setting("log.target").map(|there| there.value.text() == "file");
