@@ -4,50 +4,36 @@
 //! secret, whatever a token says of itself.
 
 use config::source::describe_read_error;
-use net::base64::Base64Variant;
-use ring::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
-use ring::{hmac, rsa};
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm};
+use jsonwebtoken::{Algorithm, DecodingKey};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use x509_parser::oid_registry::{OID_EC_P256, OID_NIST_EC_P384, OID_SIG_ED25519};
+use x509_parser::pem::Pem;
+use x509_parser::prelude::FromDer;
+use x509_parser::public_key::PublicKey;
+use x509_parser::x509::SubjectPublicKeyInfo;
 
 #[derive(Debug, Default)]
 pub struct KeySet {
     all: Vec<VerificationKey>,
 }
 
+/// A key; its `Debug` form hides the key itself.
 #[derive(Debug)]
 struct VerificationKey {
     id: Option<String>,
-    /// The only algorithm that it is for, where its owner says so.
-    algorithm: Option<String>,
-    material: KeyMaterial,
-}
-
-enum KeyMaterial {
-    Curve { kind: EllipticCurve, point: Vec<u8> },
-    Rsa { modulus: Vec<u8>, exponent: Vec<u8> },
-    Secret(Vec<u8>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EllipticCurve {
-    Ed25519,
-    P256,
-    P384,
-}
-
-/// No key is for logs.
-impl std::fmt::Debug for KeyMaterial {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("***")
-    }
+    /// The only algorithm that the key is for, where its owner names one.
+    algorithm: Option<KeyAlgorithm>,
+    key: DecodingKey,
 }
 
 /// A shorter secret can be guessed (RFC 7518, 3.2).
 const SECRET_BYTES_MIN: usize = 32;
-const PEM_BEGIN: &str = "-----BEGIN PUBLIC KEY-----";
-const PEM_END: &str = "-----END PUBLIC KEY-----";
+const P256_POINT_BYTES: usize = 1 + 2 * 32;
+const P384_POINT_BYTES: usize = 1 + 2 * 48;
+const INCOMPLETE_KEY: &str = "a key of the set is not whole";
 
 impl KeySet {
     /// The error is a sentence that names the file and repeats nothing of it.
@@ -71,16 +57,16 @@ impl KeySet {
             KeySet::parse_pem(text)?
         } else {
             let secret = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-            vec![VerificationKey::new(KeySet::secret(secret.to_vec())?)]
+            vec![VerificationKey::new(KeySet::secret(secret)?)]
         };
         Ok(KeySet { all })
     }
 
-    fn secret(bytes: Vec<u8>) -> Result<KeyMaterial, String> {
+    fn secret(bytes: &[u8]) -> Result<DecodingKey, String> {
         if bytes.len() < SECRET_BYTES_MIN {
             return Err(format!("the secret is too short, use {SECRET_BYTES_MIN} bytes or more"));
         }
-        Ok(KeyMaterial::Secret(bytes))
+        Ok(DecodingKey::from_secret(bytes))
     }
 
     /// Keys that are for something else, or of kinds that we do not know, are left out.
@@ -88,56 +74,20 @@ impl KeySet {
         let set: Value = serde_json::from_str(text)
             .map_err(|error| format!("not JSON, which a JWK set is: line {}", error.line()))?;
         let keys = set.get("keys").and_then(Value::as_array).ok_or("a JWK set has \"keys\"")?;
-        let mut all = Vec::new();
-        for key in keys {
-            let word = |name: &str| key.get(name).and_then(Value::as_str);
-            let bytes = |name: &str| word(name).and_then(|text| Base64Variant::Url.decode(text));
-            if word("use").is_some_and(|usage| usage != "sig") {
-                continue;
-            }
-            let material = match (word("kty"), word("crv")) {
-                (Some("oct"), _) => match bytes("k") {
-                    Some(secret) => Some(KeySet::secret(secret)?),
-                    None => None,
-                },
-                (Some("RSA"), _) => bytes("n")
-                    .zip(bytes("e"))
-                    .map(|(modulus, exponent)| KeyMaterial::Rsa { modulus, exponent }),
-                (Some("OKP"), Some("Ed25519")) => bytes("x")
-                    .map(|point| KeyMaterial::Curve { kind: EllipticCurve::Ed25519, point }),
-                (Some("EC"), Some("P-256")) => {
-                    uncompressed_point(EllipticCurve::P256, bytes("x"), bytes("y"), 32)
-                }
-                (Some("EC"), Some("P-384")) => {
-                    uncompressed_point(EllipticCurve::P384, bytes("x"), bytes("y"), 48)
-                }
-                (None, _) => return Err("a key of the set has no \"kty\"".into()),
-                _ => continue,
-            };
-            let material = material.ok_or("a key of the set is not whole")?;
-            let (id, algorithm) = (word("kid").map(String::from), word("alg").map(String::from));
-            all.push(VerificationKey { id, algorithm, material });
-        }
-        Ok(all)
+        keys.iter().filter_map(|key| VerificationKey::from_jwk(key).transpose()).collect()
     }
 
     fn parse_pem(text: &str) -> Result<Vec<VerificationKey>, String> {
         let mut all = Vec::new();
-        let mut rest = text.trim();
-        while !rest.is_empty() {
-            let body = rest.strip_prefix(PEM_BEGIN).and_then(|rest| rest.split_once(PEM_END));
-            let (body, after) = body.ok_or(
+        for block in Pem::iter_from_buffer(text.as_bytes()) {
+            let block = block.ok().filter(|block| block.label == "PUBLIC KEY").ok_or(
                 "in PEM only \"PUBLIC KEY\" is taken; openssl pkey \
                                             -pubout writes one",
             )?;
-            let letters: String = body.split_whitespace().collect();
-            let key =
-                Base64Variant::Standard.decode(&letters).and_then(|der| read_public_key(&der));
-            all.push(VerificationKey::new(key.ok_or(
+            all.push(VerificationKey::new(read_public_key(&block.contents).ok_or(
                 "a PEM key is of no kind that we know: RSA, P-256, P-384 \
                                          and Ed25519 are",
             )?));
-            rest = after.trim_start();
         }
         Ok(all)
     }
@@ -159,136 +109,95 @@ impl KeySet {
     }
 
     pub fn from_secret(secret: &[u8]) -> KeySet {
-        KeySet { all: vec![VerificationKey::new(KeyMaterial::Secret(secret.to_vec()))] }
+        KeySet { all: vec![VerificationKey::new(DecodingKey::from_secret(secret))] }
     }
 
-    /// Whether one of the keys signed this.
-    pub fn verify(&self, algorithm: &str, id: Option<&str>, said: &[u8], by: &[u8]) -> bool {
-        let fits = |key: &&VerificationKey| {
+    /// The keys that a token with this algorithm and name of a key may mean.
+    pub fn candidates(
+        &self,
+        algorithm: Algorithm,
+        id: Option<&str>,
+    ) -> impl Iterator<Item = &DecodingKey> {
+        let fits = move |key: &&VerificationKey| {
             let named = key.id.is_none() || id.is_none() || key.id.as_deref() == id;
-            named && key.algorithm.as_deref().is_none_or(|only| only == algorithm)
+            let only = key.algorithm.is_none_or(|only| only == algorithm.into());
+            named && only && key.key.family() == algorithm.family()
         };
-        self.all.iter().filter(fits).any(|key| key.material.verify(algorithm, said, by))
+        self.all.iter().filter(fits).map(|key| &key.key)
     }
 }
 
 impl VerificationKey {
-    fn new(material: KeyMaterial) -> VerificationKey {
-        VerificationKey { id: None, algorithm: None, material }
+    fn new(key: DecodingKey) -> VerificationKey {
+        VerificationKey { id: None, algorithm: None, key }
     }
-}
 
-impl KeyMaterial {
-    fn verify(&self, algorithm: &str, said: &[u8], by: &[u8]) -> bool {
-        match self {
-            KeyMaterial::Secret(secret) => {
-                let kind = match algorithm {
-                    "HS256" => hmac::HMAC_SHA256,
-                    "HS384" => hmac::HMAC_SHA384,
-                    "HS512" => hmac::HMAC_SHA512,
-                    _ => return false,
-                };
-                hmac::verify(&hmac::Key::new(kind, secret), said, by).is_ok()
-            }
-            KeyMaterial::Rsa { modulus, exponent } => {
-                let kind = match algorithm {
-                    "RS256" => &signature::RSA_PKCS1_2048_8192_SHA256,
-                    "RS384" => &signature::RSA_PKCS1_2048_8192_SHA384,
-                    "RS512" => &signature::RSA_PKCS1_2048_8192_SHA512,
-                    "PS256" => &signature::RSA_PSS_2048_8192_SHA256,
-                    "PS384" => &signature::RSA_PSS_2048_8192_SHA384,
-                    "PS512" => &signature::RSA_PSS_2048_8192_SHA512,
-                    _ => return false,
-                };
-                let key = rsa::PublicKeyComponents { n: modulus, e: exponent };
-                key.verify(kind, said, by).is_ok()
-            }
-            KeyMaterial::Curve { kind, point } => {
-                let kind: &dyn VerificationAlgorithm = match (kind, algorithm) {
-                    (EllipticCurve::Ed25519, "EdDSA") => &signature::ED25519,
-                    (EllipticCurve::P256, "ES256") => &signature::ECDSA_P256_SHA256_FIXED,
-                    (EllipticCurve::P384, "ES384") => &signature::ECDSA_P384_SHA384_FIXED,
-                    _ => return false,
-                };
-                UnparsedPublicKey::new(kind, point).verify(said, by).is_ok()
-            }
+    /// `None` is a key that is for something else, or of a kind that we do not know.
+    fn from_jwk(fields: &Value) -> Result<Option<VerificationKey>, String> {
+        let word = |name: &str| fields.get(name).and_then(Value::as_str);
+        if word("use").is_some_and(|usage| usage != "sig") {
+            return Ok(None);
         }
+        let kind = word("kty").ok_or("a key of the set has no \"kty\"")?;
+        match (kind, word("crv")) {
+            ("oct" | "RSA", _) | ("OKP", Some("Ed25519")) | ("EC", Some("P-256" | "P-384")) => {}
+            _ => return Ok(None),
+        }
+        let jwk: Jwk = serde_json::from_value(fields.clone()).map_err(|_| INCOMPLETE_KEY)?;
+        let key = DecodingKey::from_jwk(&jwk).map_err(|_| INCOMPLETE_KEY)?;
+        let bytes = key.try_get_as_bytes().unwrap_or_default();
+        let key = match &jwk.algorithm {
+            AlgorithmParameters::EllipticCurve(point) => {
+                let width = match point.curve {
+                    EllipticCurve::P256 => P256_POINT_BYTES,
+                    _ => P384_POINT_BYTES,
+                };
+                if bytes.len() != width {
+                    return Err(INCOMPLETE_KEY.into());
+                }
+                key
+            }
+            AlgorithmParameters::OctetKey(_) => KeySet::secret(bytes)?,
+            _ => key,
+        };
+        let (id, algorithm) = (jwk.common.key_id, jwk.common.key_algorithm);
+        Ok(Some(VerificationKey { id, algorithm, key }))
     }
 }
 
-/// 04, x, y, each as wide as the curve.
-fn uncompressed_point(
-    kind: EllipticCurve,
-    x: Option<Vec<u8>>,
-    y: Option<Vec<u8>>,
-    width: usize,
-) -> Option<KeyMaterial> {
-    let (x, y) = x.zip(y).filter(|(x, y)| x.len() == width && y.len() == width)?;
-    Some(KeyMaterial::Curve { kind, point: [vec![4], x, y].concat() })
-}
-
-/// SubjectPublicKeyInfo (RFC 5280, 4.1.2.7): a sequence of the algorithm and a bit string.
-fn read_public_key(der: &[u8]) -> Option<KeyMaterial> {
-    let (whole, rest) = read_der_element(der, SEQUENCE)?;
-    let (algorithm, key) = read_der_element(whole, SEQUENCE).filter(|_| rest.is_empty())?;
-    let (key, _) = read_der_element(key, BIT_STRING)?;
-    let key = key.strip_prefix(&[0])?;
-    let (kind, parameters) = read_der_element(algorithm, OBJECT_ID)?;
-    match kind {
-        RSA_ENCRYPTION => {
-            let (numbers, _) = read_der_element(key, SEQUENCE)?;
-            let (modulus, exponent) = read_der_element(numbers, INTEGER)?;
-            let (exponent, _) = read_der_element(exponent, INTEGER)?;
+/// SubjectPublicKeyInfo (RFC 5280, 4.1.2.7).
+fn read_public_key(der: &[u8]) -> Option<DecodingKey> {
+    let (rest, info) = SubjectPublicKeyInfo::from_der(der).ok()?;
+    if !rest.is_empty() {
+        return None;
+    }
+    let bits = &*info.subject_public_key.data;
+    match info.parsed().ok()? {
+        PublicKey::RSA(key) => {
             let bare = |number: &[u8]| number.strip_prefix(&[0]).unwrap_or(number).to_vec();
-            Some(KeyMaterial::Rsa { modulus: bare(modulus), exponent: bare(exponent) })
+            let (modulus, exponent) = (bare(key.modulus), bare(key.exponent));
+            Some(DecodingKey::from_rsa_raw_components(&modulus, &exponent))
         }
-        EC_PUBLIC_KEY => {
-            let kind = match read_der_element(parameters, OBJECT_ID)?.0 {
-                PRIME256V1 => EllipticCurve::P256,
-                SECP384R1 => EllipticCurve::P384,
-                _ => return None,
+        PublicKey::EC(_) => {
+            let curve = info.algorithm.parameters.as_ref()?.as_oid().ok()?;
+            let width = match () {
+                () if curve == OID_EC_P256 => P256_POINT_BYTES,
+                () if curve == OID_NIST_EC_P384 => P384_POINT_BYTES,
+                () => return None,
             };
-            Some(KeyMaterial::Curve { kind, point: key.to_vec() })
+            (bits.len() == width).then(|| DecodingKey::from_ec_der(bits))
         }
-        ED25519 => Some(KeyMaterial::Curve { kind: EllipticCurve::Ed25519, point: key.to_vec() }),
+        _ if info.algorithm.algorithm == OID_SIG_ED25519 => Some(DecodingKey::from_ed_der(bits)),
         _ => None,
     }
 }
 
-/// The content of a DER element and what follows it.
-fn read_der_element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let rest = der.strip_prefix(&[tag])?;
-    let (first, rest) = rest.split_first()?;
-    let (len, rest) = match first {
-        0..=0x7f => (usize::from(*first), rest),
-        0x81 => (usize::from(*rest.first()?), rest.get(1..)?),
-        0x82 => {
-            let (len, rest) = rest.split_first_chunk::<2>()?;
-            (usize::from(u16::from_be_bytes(*len)), rest)
-        }
-        _ => return None,
-    };
-    rest.split_at_checked(len)
-}
-
-const INTEGER: u8 = 0x02;
-const BIT_STRING: u8 = 0x03;
-const OBJECT_ID: u8 = 0x06;
-const SEQUENCE: u8 = 0x30;
-/// 1.2.840.113549.1.1.1
-const RSA_ENCRYPTION: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01";
-/// 1.2.840.10045.2.1
-const EC_PUBLIC_KEY: &[u8] = b"\x2a\x86\x48\xce\x3d\x02\x01";
-/// 1.2.840.10045.3.1.7
-const PRIME256V1: &[u8] = b"\x2a\x86\x48\xce\x3d\x03\x01\x07";
-/// 1.3.132.0.34
-const SECP384R1: &[u8] = b"\x2b\x81\x04\x00\x22";
-/// 1.3.101.112
-const ED25519: &[u8] = b"\x2b\x65\x70";
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jwt_crypto;
+    use net::base64::Base64Variant;
+    use ring::hmac;
 
     const PEMS: [(&str, &str, &str); 4] = [
         ("RS256", include_str!("vectors/rsa.pem"), include_str!("vectors/rs256.txt")),
@@ -304,6 +213,17 @@ mod tests {
     fn parts(token: &str) -> (&[u8], Vec<u8>) {
         let (said, by) = token.trim().rsplit_once('.').unwrap();
         (said.as_bytes(), Base64Variant::Url.decode(by).unwrap())
+    }
+
+    impl KeySet {
+        /// Whether one of the keys signed this.
+        fn verify(&self, algorithm: &str, id: Option<&str>, said: &[u8], by: &[u8]) -> bool {
+            let Ok(algorithm) = algorithm.parse() else { return false };
+            let by = Base64Variant::Url.encode(by);
+            jwt_crypto::install_ring_provider();
+            self.candidates(algorithm, id)
+                .any(|key| jsonwebtoken::crypto::verify(&by, said, key, algorithm).unwrap())
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub mod http_answer;
 #[cfg(feature = "http")]
 pub mod jwks;
 pub mod jwt;
+mod jwt_crypto;
 pub mod key_set;
 #[cfg(test)]
 mod mutations;
