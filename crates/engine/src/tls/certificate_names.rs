@@ -1,62 +1,61 @@
 //! The names in a certificate: its subject, and the alternatives beside it.
 
-use super::der::{BMP, BOOLEAN, DerReader, IA5, OCTETS, OID, PRINTABLE, SEQUENCE, SET, UTF8};
 use broker::{AlternativeName, PeerCertificate};
 use std::fmt::Write as _;
 use std::net::IpAddr;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::der_parser::asn1_rs::Tag;
+use x509_parser::extensions::GeneralName;
+use x509_parser::oid_registry::OID_X509_COMMON_NAME;
+use x509_parser::prelude::FromDer;
+use x509_parser::x509::X509Name;
 
 pub(super) fn parse_certificate(der: &[u8]) -> Option<PeerCertificate> {
-    let mut body = DerReader::new(DerReader::new(der).expect(SEQUENCE)?);
-    let mut signed = DerReader::new(body.expect(SEQUENCE)?);
-    // Version; serial number, algorithm, issuer and validity; subject; key; extensions.
-    signed.optional(0xa0);
-    for _ in 0..4 {
-        signed.element()?;
-    }
-    let (common_name, subject) = subject(signed.expect(SEQUENCE)?)?;
-    signed.element()?;
-    let mut alternatives = Vec::new();
-    while let Some((tag, contents)) = signed.element() {
-        if tag == 0xa3 {
-            alternatives = find_alternatives(contents).unwrap_or_default();
-        }
-    }
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let (common_name, subject) = subject(certificate.subject());
+    // RFC 5280, 4.2.1.6.
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names.iter().flat_map(|names| &names.value.general_names);
+    let alternatives = names.filter_map(alternative).collect();
     Some(PeerCertificate { common_name, subject, alternatives })
 }
 
 /// The most specific CN, and everything as RFC 4514 writes it: the most specific first.
-fn subject(name: &[u8]) -> Option<(Option<Box<str>>, Box<str>)> {
+fn subject(name: &X509Name<'_>) -> (Option<Box<str>>, Box<str>) {
     let (mut common_name, mut parts) = (None, Vec::new());
-    let mut name = DerReader::new(name);
-    while let Some(set) = name.optional(SET) {
-        let (mut set, mut several) = (DerReader::new(set), Vec::new());
-        while let Some(pair) = set.optional(SEQUENCE) {
-            let mut pair = DerReader::new(pair);
-            let kind = pair.expect(OID)?;
-            let (tag, contents) = pair.element()?;
-            let text = text(tag, contents);
-            if kind == CN {
+    for set in name.iter() {
+        let mut several = Vec::new();
+        for pair in set.iter() {
+            let (kind, value) = (pair.attr_type(), pair.attr_value());
+            let text = text(value.tag(), value.data);
+            if *kind == OID_X509_COMMON_NAME {
                 common_name = text.clone().map(String::into_boxed_str);
             }
-            several.push(attribute(kind, contents, text));
+            several.push(attribute(kind.as_bytes(), value.data, text));
         }
         parts.push(several.join("+"));
     }
     parts.reverse();
-    Some((common_name, parts.join(",").into()))
+    (common_name, parts.join(",").into())
 }
 
 /// Text without control characters, which would read as another name somewhere.
-fn text(tag: u8, contents: &[u8]) -> Option<String> {
+fn text(tag: Tag, contents: &[u8]) -> Option<String> {
     let text = match tag {
-        UTF8 | PRINTABLE | IA5 => String::from_utf8(contents.to_vec()).ok()?,
-        BMP if contents.len().is_multiple_of(2) => {
+        Tag::Utf8String | Tag::PrintableString | Tag::Ia5String => {
+            String::from_utf8(contents.to_vec()).ok()?
+        }
+        Tag::BmpString if contents.len().is_multiple_of(2) => {
             let units = contents.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
             char::decode_utf16(units).collect::<Result<_, _>>().ok()?
         }
         _ => return None,
     };
-    (!text.is_empty() && !text.chars().any(char::is_control)).then_some(text)
+    is_name(&text).then_some(text)
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && !text.chars().any(char::is_control)
 }
 
 fn attribute(kind: &[u8], contents: &[u8], text: Option<String>) -> String {
@@ -86,6 +85,8 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
+/// The numbers of an OID; the library takes the first two from one octet, which is wrong from
+/// 2.40 on.
 fn dotted(oid: &[u8]) -> String {
     let (mut text, mut number, mut first) = (String::new(), 0_u64, true);
     for byte in oid {
@@ -105,34 +106,15 @@ fn dotted(oid: &[u8]) -> String {
     text
 }
 
-/// RFC 5280, 4.2.1.6.
-fn find_alternatives(extensions: &[u8]) -> Option<Vec<AlternativeName>> {
-    let mut extensions = DerReader::new(DerReader::new(extensions).expect(SEQUENCE)?);
-    let mut found = Vec::new();
-    while let Some(extension) = extensions.optional(SEQUENCE) {
-        let mut extension = DerReader::new(extension);
-        if extension.expect(OID)? != ALTERNATIVES {
-            continue;
-        }
-        extension.optional(BOOLEAN);
-        let names = DerReader::new(extension.expect(OCTETS)?).expect(SEQUENCE)?;
-        let mut names = DerReader::new(names);
-        while let Some((tag, contents)) = names.element() {
-            found.extend(alternative(tag, contents));
-        }
-    }
-    Some(found)
-}
-
-fn alternative(tag: u8, contents: &[u8]) -> Option<AlternativeName> {
-    let text = || text(IA5, contents).map(String::into_boxed_str);
-    match tag {
-        0x81 => text().map(AlternativeName::Email),
-        0x82 => text().map(AlternativeName::Dns),
-        0x86 => text().map(AlternativeName::Uri),
-        0x87 => {
-            let v4 = <[u8; 4]>::try_from(contents).map(IpAddr::from);
-            let any = v4.or_else(|_| <[u8; 16]>::try_from(contents).map(IpAddr::from));
+fn alternative(name: &GeneralName<'_>) -> Option<AlternativeName> {
+    let named = |text: &str| is_name(text).then(|| text.into());
+    match name {
+        GeneralName::RFC822Name(text) => named(text).map(AlternativeName::Email),
+        GeneralName::DNSName(text) => named(text).map(AlternativeName::Dns),
+        GeneralName::URI(text) => named(text).map(AlternativeName::Uri),
+        GeneralName::IPAddress(contents) => {
+            let v4 = <[u8; 4]>::try_from(*contents).map(IpAddr::from);
+            let any = v4.or_else(|_| <[u8; 16]>::try_from(*contents).map(IpAddr::from));
             any.ok().map(AlternativeName::Address)
         }
         _ => None,
@@ -140,7 +122,6 @@ fn alternative(tag: u8, contents: &[u8]) -> Option<AlternativeName> {
 }
 
 const CN: &[u8] = &[0x55, 4, 3];
-const ALTERNATIVES: &[u8] = &[0x55, 0x1d, 17];
 /// Attribute types of RFC 4514, and `emailAddress`, which most programs print too.
 const ATTRIBUTES: &[(&[u8], &str)] = &[
     (CN, "CN"),
@@ -158,6 +139,14 @@ const ATTRIBUTES: &[(&[u8], &str)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ALTERNATIVES: &[u8] = &[0x55, 0x1d, 17];
+    const OCTETS: u8 = 0x04;
+    const OID: u8 = 0x06;
+    const UTF8: u8 = 0x0c;
+    const PRINTABLE: u8 = 0x13;
+    const SEQUENCE: u8 = 0x30;
+    const SET: u8 = 0x31;
 
     fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
         let contents = parts.concat();
@@ -180,21 +169,23 @@ mod tests {
         let alternatives: Vec<&[u8]> = alternatives.iter().map(Vec::as_slice).collect();
         let names = der(OCTETS, &[&der(SEQUENCE, &alternatives)]);
         let extension = der(SEQUENCE, &[&der(OID, &[ALTERNATIVES]), &names]);
-        let empty = der(SEQUENCE, &[]);
+        let algorithm = der(SEQUENCE, &[&der(OID, &[&[0x2b, 0x65, 0x70]])]);
+        let time = der(0x17, &[b"260101000000Z"]);
+        let bits: &[u8] = &[3, 1, 0];
         let signed = der(
             SEQUENCE,
             &[
                 &der(0xa0, &[&[2, 1, 2]]),
                 &[2, 1, 9],
-                &empty,
-                &empty,
-                &empty,
+                &algorithm,
+                &der(SEQUENCE, &[]),
+                &der(SEQUENCE, &[&time, &time]),
                 &der(SEQUENCE, &subject),
-                &empty,
+                &der(SEQUENCE, &[&algorithm, bits]),
                 &der(0xa3, &[&der(SEQUENCE, &[&extension])]),
             ],
         );
-        der(SEQUENCE, &[&signed, &empty, &[3, 1, 0]])
+        der(SEQUENCE, &[&signed, &algorithm, bits])
     }
 
     #[test]

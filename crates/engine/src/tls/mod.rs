@@ -5,7 +5,6 @@ mod certificate_names;
 mod certificate_resolver;
 mod client_hello;
 mod client_verifier;
-mod der;
 mod files;
 #[cfg(feature = "psk")]
 pub mod psk;
