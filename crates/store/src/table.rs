@@ -1,10 +1,11 @@
 //! A sorted file of keys and values that is written once, and how several of them are read as one.
 //! docs/store-format.md draws it.
 
-use crate::crc::{Crc32, crc};
+use crate::crc::crc;
 use crate::files::{StoreFile, StoreFolder};
 use crate::log_record::{REMOVED, take_array};
 use crate::{Fault, StoreDamage};
+use crc32fast::Hasher;
 use std::io;
 use std::sync::Arc;
 
@@ -173,18 +174,18 @@ fn find_block(file: &dyn StoreFile, id: u64, at: u64, of: u64) -> io::Result<Opt
 }
 
 fn read_block(bytes: &[u8], id: u64, at: u64) -> Option<ScannedBlock> {
-    let mut sum = Crc32::default();
-    sum.add(&id.to_le_bytes());
-    sum.add(&at.to_le_bytes());
+    let mut sum = Hasher::new();
+    sum.update(&id.to_le_bytes());
+    sum.update(&at.to_le_bytes());
     let (mut rest, mut first, mut entries, mut removals) = (bytes, None, 0, 0);
     loop {
         let before = rest;
         let (key, value) = read_entry(&mut rest)?;
-        sum.add(&before[..before.len() - rest.len()]);
+        sum.update(&before[..before.len() - rest.len()]);
         let first = *first.get_or_insert(key);
         entries += 1;
         removals += u64::from(value.is_none());
-        if rest.first_chunk() == Some(&sum.sum().to_le_bytes()) {
+        if rest.first_chunk() == Some(&sum.clone().finalize().to_le_bytes()) {
             let len = (bytes.len() - rest.len() + 4) as u32;
             return Some(ScannedBlock { len, first: first.into(), entries, removals });
         }
@@ -362,8 +363,8 @@ impl TableBuilder {
         }
         self.end_block();
         let index_at = self.written + self.bytes.len() as u64;
-        let mut sum = Crc32::default();
-        sum.add(&self.id.to_le_bytes());
+        let mut sum = Hasher::new();
+        sum.update(&self.id.to_le_bytes());
         for n in 0..self.blocks.len() {
             let start = self.bytes.len();
             let block = &self.blocks[n];
@@ -371,7 +372,7 @@ impl TableBuilder {
             self.bytes.extend_from_slice(&block.len.to_le_bytes());
             self.bytes.extend_from_slice(&(block.first.len() as u32).to_le_bytes());
             self.bytes.extend_from_slice(&block.first);
-            sum.add(&self.bytes[start..]);
+            sum.update(&self.bytes[start..]);
             if self.bytes.len() >= WRITE {
                 self.write()?;
             }
@@ -382,8 +383,8 @@ impl TableBuilder {
         for (place, field) in foot[8..].chunks_exact_mut(8).zip(fields) {
             place.copy_from_slice(&field.to_le_bytes());
         }
-        sum.add(&foot[8..]);
-        foot[4..8].copy_from_slice(&sum.sum().to_le_bytes());
+        sum.update(&foot[8..]);
+        foot[4..8].copy_from_slice(&sum.finalize().to_le_bytes());
         self.bytes.extend_from_slice(&foot);
         self.write()?;
         Ok(Some(SortedTable {

@@ -22,7 +22,7 @@ pub(super) const ROWS: &[RuleFunction] = &[
             let Some((inside, check, len)) = gzip_parts(&bytes) else { return a.fail(NOT_SUCH) };
             let out = inflate_within(f, a, inside, decompress_to_vec_with_limit)?;
             f.budget.step(out.len() as u64 / 4)?;
-            match crc32(&out) == check && out.len() as u32 == len {
+            match crc32fast::hash(&out) == check && out.len() as u32 == len {
                 true => Ok(Value::of_vec(out)),
                 false => a.fail(NOT_SUCH),
             }
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[RuleFunction] = &[
             charge_deflate(f, bytes.len())?;
             let mut out = GZIP_HEADER.to_vec();
             out.extend_from_slice(&compress_to_vec(&bytes, LEVEL));
-            out.extend_from_slice(&crc32(&bytes).to_le_bytes());
+            out.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
             out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
             Ok(Value::of_vec(out))
         },
@@ -161,22 +161,3 @@ fn gzip_parts(bytes: &[u8]) -> Option<(&[u8], u32, u32)> {
     };
     Some((inside, number(0)?, number(4)?))
 }
-
-fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(u32::MAX, |crc, byte| CRC_TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8)
-}
-
-const CRC_TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut at = 0;
-    while at < 256 {
-        let (mut crc, mut bit) = (at as u32, 0);
-        while bit < 8 {
-            crc = crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 };
-            bit += 1;
-        }
-        table[at] = crc;
-        at += 1;
-    }
-    table
-};

@@ -1,5 +1,6 @@
 //! The folder on the real file system: its lock, its version, and what a closed store leaves.
 
+use crate::model::{ModelPairs, all};
 use std::fs;
 use std::path::PathBuf;
 use store::{DiskStore, Fault, KeySpace, KeyValueStore, StoreBatch, StoreOptions, check};
@@ -51,6 +52,32 @@ fn an_unknown_format_is_refused_in_words() {
          wrote it to export the data"
     );
     assert_eq!(fs::read(&manifest).expect("it is there"), bytes, "and nothing was touched");
+}
+
+/// The folder was written when each checksum was our own code: a manifest, its mark, three tables
+/// and a log whose store was not closed.
+#[test]
+fn a_stored_folder_is_read_whole() {
+    let folder = RealFolder::new("stored");
+    fs::create_dir_all(&folder.0).expect("writable");
+    let stored = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/disk/stored");
+    for file in fs::read_dir(stored).expect("it is there") {
+        let file = file.expect("readable");
+        fs::copy(file.path(), folder.0.join(file.file_name())).expect("writable");
+    }
+    let report = check(&folder.0).expect("readable");
+    assert_eq!((report.seq.0, report.torn_bytes, report.damage.len()), (80, 0, 0));
+    let mut pairs = ModelPairs::new();
+    for n in 0..80_u32 {
+        let value = vec![n as u8; (n * 7 % 150) as usize];
+        pairs.insert((KeySpace::ALL[n as usize % 4], n.to_be_bytes().to_vec()), value);
+        if n % 5 == 4 {
+            let before = n - 1;
+            pairs.remove(&(KeySpace::ALL[before as usize % 4], before.to_be_bytes().to_vec()));
+        }
+    }
+    let store = folder.open().expect("the folder is free");
+    assert_eq!(all(&store.handle()).expect("readable"), pairs);
 }
 
 #[test]
