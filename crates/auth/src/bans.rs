@@ -15,7 +15,7 @@ use broker::authorization::acl_rules::NamePattern;
 use broker::authorization::bans::{Ban, BanList, BanTarget};
 use config::nearest::nearest_word;
 use config::source::{self, LineErrors, TomlReader, TomlValue};
-use engine::timestamp::UnixTimestamp;
+use net::timestamp::UnixTimestamp;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

@@ -13,7 +13,7 @@ use broker::BrokerEvent;
 use broker::limits::LINK_IDS;
 use broker::routing::namespace::split_client_id;
 use broker::rules::DeliveryEventOptions;
-use engine::timestamp::UnixTimestamp;
+use net::timestamp::UnixTimestamp;
 use serde_json::{Map, Value};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};

@@ -33,7 +33,6 @@ mod socket;
 mod socket_memory;
 mod store_client;
 mod stream;
-pub mod timestamp;
 pub mod tls;
 mod transport_stack;
 pub mod websocket;

@@ -25,7 +25,6 @@ use auth::{acl, bans};
 use broker::authorization::acl_rules::AclRuleSet;
 use broker::authorization::bans::BanList;
 use broker::options::{AccessByListener, AuthzOptions, BrokerOptions, ListenerAccess};
-use engine::timestamp::UnixTimestamp;
 #[cfg(feature = "http")]
 use net::server_pool::ConnectionPool;
 #[cfg(feature = "remote")]
@@ -36,6 +35,7 @@ use net::sql::SqlDatabase;
 use net::sql::mysql::MysqlDatabase;
 #[cfg(feature = "postgres")]
 use net::sql::postgres::PostgresDatabase;
+use net::timestamp::UnixTimestamp;
 #[cfg(feature = "remote")]
 use rustls::ClientConfig;
 use std::collections::BTreeSet;

@@ -26,5 +26,6 @@ pub mod server_url;
 pub mod sql;
 #[cfg(feature = "runtime")]
 pub mod table_row;
+pub mod timestamp;
 pub mod tunnel;
 pub mod unix_socket;

@@ -2,7 +2,7 @@
 
 use super::message::{MessageField, MessageValue, SinkMessage};
 use super::template::{SinkTemplate, text_of};
-use engine::timestamp::UnixTimestamp;
+use jiff::Timestamp;
 
 /// `influx.time` and `influx.time_unit`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,56 +97,9 @@ fn decimal_ns(text: &str, unit_ns: i128) -> Option<i128> {
 
 const DIGITS_MAX: usize = 28;
 
-/// RFC 3339, 5.6, from 1970 on.
+/// RFC 3339, 5.6.
 fn rfc3339_ns(text: &str) -> Option<i128> {
-    let digits = |from: usize, until: usize| -> Option<u64> {
-        let part = text.get(from..until)?;
-        part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse().ok())?
-    };
-    let marks = [(4, "-"), (7, "-"), (13, ":"), (16, ":")];
-    if marks.iter().any(|(at, mark)| text.get(*at..*at + 1) != Some(*mark)) {
-        return None;
-    }
-    if !matches!(text.get(10..11)?, "T" | "t" | " ") {
-        return None;
-    }
-    let (month, day) = (digits(5, 7)?, digits(8, 10)?);
-    let (hour, minute, second) = (digits(11, 13)?, digits(14, 16)?, digits(17, 19)?);
-    let is_legal = (1..=12).contains(&month) && (1..=31).contains(&day);
-    if !is_legal || hour > 23 || minute > 59 || second > 60 {
-        return None;
-    }
-    let rest = text.get(19..)?;
-    let digits_of = |rest: &str| rest.bytes().take_while(u8::is_ascii_digit).count();
-    let (fraction, zone) = match rest.strip_prefix('.') {
-        Some(rest) => rest.split_at(digits_of(rest)),
-        None => ("0", rest),
-    };
-    if fraction.is_empty() {
-        return None;
-    }
-    let nanoseconds: i128 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
-    let day = UnixTimestamp::of_day(digits(0, 4)?, month, day)?.0.as_secs();
-    let seconds = i128::from(day + hour * 3_600 + minute * 60 + second) - zone_s(zone)?;
-    Some(seconds * 1_000_000_000 + nanoseconds)
-}
-
-/// Returns the offset of a zone from UTC in seconds.
-fn zone_s(zone: &str) -> Option<i128> {
-    if matches!(zone, "Z" | "z") {
-        return Some(0);
-    }
-    let sign = match zone.get(..1)? {
-        "+" => 1,
-        "-" => -1,
-        _ => return None,
-    };
-    let (hours, minutes) = zone.get(1..)?.split_once(':')?;
-    let part = |text: &str| {
-        let is_part = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
-        is_part.then(|| text.parse::<i128>().ok())?
-    };
-    Some(sign * (part(hours)? * 3_600 + part(minutes)? * 60))
+    text.parse::<Timestamp>().ok().map(Timestamp::as_nanosecond)
 }
 
 #[cfg(test)]

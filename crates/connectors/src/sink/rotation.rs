@@ -6,7 +6,7 @@
 
 use super::settings::{FileFormat, FileSinkSettings};
 use config::source::absolute_path;
-use engine::timestamp::UnixTimestamp;
+use net::timestamp::UnixTimestamp;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};

@@ -1,7 +1,7 @@
 //! `-F FORMAT`: how `godwit sub` prints a message. Compiled once, checked at start.
 
-use engine::timestamp::UnixTimestamp;
 use mqtt::{Property, Publish};
+use net::timestamp::UnixTimestamp;
 use std::io::{self, Write};
 
 #[derive(Debug)]

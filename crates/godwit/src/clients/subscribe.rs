@@ -7,11 +7,11 @@ use super::publish::has_client_id_flag;
 use super::{ClientError, EXIT_LOST, EXIT_TIMEOUT, report_flag_errors, report_result};
 use crate::flags::{self, CliFlag, ParsedFlag};
 use crate::print;
-use engine::timestamp::UnixTimestamp;
 use mqtt::{
     FilterListBuf, Packet, PacketId, Properties, Publish, PublishAck, QoS, ReasonCode, Subscribe,
     SubscribeOptions, SubscriptionListBuf, Unsubscribe,
 };
+use net::timestamp::UnixTimestamp;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{self, BufWriter, StdoutLock, Write};

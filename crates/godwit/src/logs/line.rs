@@ -1,7 +1,7 @@
 //! One event, taken apart, and the three ways to write it. Whatever a client says (its id, a
 //! topic) is escaped, so a line stays a line.
 
-use engine::timestamp::UnixTimestamp;
+use net::timestamp::UnixTimestamp;
 use std::fmt::{self, Write as _};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};

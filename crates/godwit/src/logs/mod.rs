@@ -8,8 +8,8 @@ mod line;
 mod writer;
 
 use crate::options::settings::LogSettings;
-use engine::timestamp::UnixTimestamp;
 use line::LogLine;
+use net::timestamp::UnixTimestamp;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};

@@ -3,6 +3,8 @@
 use super::super::grouping::{BrokerRuns, LoadGroup};
 use super::super::{host_lines, list, text};
 use super::escape_html;
+use jiff::Timestamp;
+use jiff::tz::Offset;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -81,23 +83,9 @@ fn write_pair(name: &str, value: &str, out: &mut String) {
 
 /// `2026-11-21 10:00:00 UTC`
 fn utc(unix_s: u64) -> String {
-    let (days, second) = (unix_s / 86_400, unix_s % 86_400);
-    // Days of the Gregorian calendar in years that begin in March, so that a leap day is the last.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let leap_days = day_of_era / 1_460 + day_of_era / 146_096;
-    let year_of_era = (day_of_era + day_of_era / 36_524 - leap_days) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
-        second / 3_600,
-        second / 60 % 60,
-        second % 60
-    )
+    let moment = i64::try_from(unix_s).ok().and_then(|at| Timestamp::from_second(at).ok());
+    let moment = Offset::UTC.to_datetime(moment.unwrap_or(Timestamp::MAX));
+    moment.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 #[cfg(test)]
