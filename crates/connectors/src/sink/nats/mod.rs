@@ -4,6 +4,8 @@
 //! A message has an id that it keeps when it is sent again, so that a stream that has it already
 //! says so and does not store it twice.
 
+#[cfg(test)]
+mod hostile_tests;
 pub(super) mod options;
 mod protocol;
 pub(super) mod subject;
