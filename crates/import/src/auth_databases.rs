@@ -272,6 +272,11 @@ pub(super) fn read_method(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> R
 
 pub(super) fn read_headers(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let ImportValue::Map(mut pairs) = read_map(entry)? else { return Ok(()) };
+    if pairs.iter().any(|(_, value)| value.contains("${")) {
+        let why = "names of the client in headers are not filled in here: send them in the body";
+        draft.report_unsupported(entry, why);
+        return Ok(());
+    }
     for (name, value) in &pairs {
         if name.eq_ignore_ascii_case("content-type") {
             read_content_type(draft, entry, value)?;

@@ -8,6 +8,7 @@
 use super::auth_databases;
 use super::config_tree::{ConfigEntry, ConfigFields, ConfigNode, ConfigTree, SourceLocation};
 use super::draft::{ConfigDraft, DraftSetting, UnsupportedKey};
+use super::emqx_access;
 use super::row;
 use super::units;
 
@@ -523,6 +524,7 @@ fn carry_own_chain(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Option<V
     row::apply_rows(&[super::table::emqx::ROWS], &root, &mut own);
     auth_databases::finish_databases(&mut own);
     finish_authentication(&mut own);
+    emqx_access::imply_answers(&mut own);
     draft.wrongs.append(&mut own.wrongs);
     for missing in own.missing {
         let inside = missing.key.strip_prefix("authentication").unwrap_or(&missing.key);

@@ -174,6 +174,11 @@ impl ConfigDraft {
                        escapes, and without a blank behind a word";
             return self.wrongs.push(format!("{}: {}: {why}", entry.node.place, entry.key));
         }
+        let is_secret = ["password", "secret"].contains(&entry.last_word());
+        if is_secret && entry.node.text().is_some_and(|text| text.starts_with("file://")) {
+            let why = "secrets in files are not read: write the secret itself";
+            return self.wrongs.push(format!("{}: {}: {why}", entry.node.place, entry.key));
+        }
         let done = match &row.to {
             ImportTarget::All(key, by) => self.set_global_option(key, *by, entry),
             ImportTarget::Listener(key, by) => self.set_listener_option(key, *by, entry),

@@ -49,6 +49,7 @@ struct EmqxEngineRule {
 
 /// Chains become objects with the kind of each link as its key, so that a row can be about one.
 pub(super) fn arrange_tree(mut root: ConfigNode, draft: &mut ConfigDraft) -> ConfigNode {
+    emqx_access::arrange_source_servers(&mut root);
     chain::arrange_chains(&mut root, draft);
     emqx_listeners::arrange_listeners(&mut root, draft);
     emqx_access::arrange_ingress(&mut root, draft);
@@ -332,13 +333,7 @@ pub(super) fn add_defaults(draft: &mut ConfigDraft) {
     emqx_listeners::add_usual_ports(draft);
     emqx_listeners::add_usual_web(draft);
     chain::finish_authentication(draft);
-    for [url, answer] in
-        [["auth.http_url", "auth.http_answer"], ["acl.http_url", "acl.http_answer"]]
-    {
-        if draft.setting(url).is_some() {
-            draft.imply_once(answer, "emqx", "EMQX reads an answer with result alone");
-        }
-    }
+    emqx_access::imply_answers(draft);
     if !draft.chains.names_sources {
         let elsewhere = "EMQX keeps what was set while it ran in data/configs/cluster.hocon";
         shipped::take_rules(draft, shipped::RULES, "authorization.sources", elsewhere);
@@ -353,6 +348,11 @@ pub(super) fn add_defaults(draft: &mut ConfigDraft) {
     } else {
         draft.imply_once("allow_anonymous", "true", "what it is there without authentication");
         free_certificate_ids(draft);
+    }
+    if draft.listeners.is_empty() {
+        let note = "listeners: EMQX listens on 0.0.0.0, ports 1883, 8883, 8083 and 8084, without a \
+                    word: write each as a [[listener]], or this listens on 127.0.0.1:1883 alone";
+        draft.notes.push(note.to_string());
     }
     let is_own = |one: &DraftListener| one.own_chain.is_some() || one.asks_nobody.is_some();
     let each_has_its_own = !draft.listeners.is_empty() && draft.listeners.iter().all(is_own);

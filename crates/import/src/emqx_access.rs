@@ -5,7 +5,8 @@ use super::chain;
 use super::config_tree::{ConfigEntry, ConfigNode, ConfigTree};
 use super::draft::{ConfigDraft, UnsupportedKey};
 use super::row::ImportValue;
-use super::rules::DraftRule;
+use super::table::SUBJECT_FORMS;
+use super::table::emqx::certificate;
 use super::units;
 
 /// Servers and plugins that may refuse clients, and what they do.
@@ -93,16 +94,99 @@ pub(super) fn delayed(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Resul
     Ok(())
 }
 
-/// Switches delayed messages off where rules deny anything and none allows them: rules of EMQX are
-/// about `$delayed/60/a`, and here about `a`.
+/// Switches delayed messages off where anything restricts what clients publish: EMQX asks rules and
+/// servers about `$delayed/60/a`, and here they are asked about `a`.
 pub(super) fn close_delayed(draft: &mut ConfigDraft) {
-    let denies = draft.rules.iter().any(|rule| !rule.allows)
-        || draft.no_match.as_ref().is_some_and(|(allows, _)| !allows);
-    let is_named = |rule: &DraftRule| {
-        rule.allows && rule.topics.iter().any(|topic| topic.starts_with("$delayed/"))
-    };
-    if denies && !draft.rules.iter().any(is_named) {
-        let note = "no rule there allows topics that begin with $delayed/";
+    const ASKED: &[&str] = &[
+        "acl.http_url",
+        "auth.jwt_acl_claim",
+        "auth.mysql_rules",
+        "auth.postgres_rules",
+        "auth.redis_rules",
+    ];
+    let restricts = draft.rules.iter().any(|rule| !rule.allows)
+        || draft.no_match.as_ref().is_some_and(|(allows, _)| !allows)
+        || ASKED.iter().any(|key| draft.setting(key).is_some());
+    if restricts {
+        let note = "rules there are about $delayed/60/a, and here about a: take this out where \
+                    they may be";
         draft.imply_once("delayed.messages_max", "0", note);
+    }
+}
+
+/// Name of a client by its certificate.
+pub(super) fn certificate_name(
+    draft: &mut ConfigDraft,
+    entry: &ConfigEntry<'_>,
+) -> Result<(), String> {
+    if entry.text()? == "dn" {
+        draft.leave_unresolved(entry, SUBJECT_FORMS);
+    }
+    draft.set_global_option("auth.certificate", certificate, entry)
+}
+
+/// Headers of the question for keys, which decide nothing.
+pub(super) fn note_headers(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    draft.notes.push(format!("{}: keys are fetched without headers", entry.note()));
+    Ok(())
+}
+
+pub(super) fn redis_type(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    if entry.text()? != "single" {
+        draft.report_unsupported(entry, "one server is asked, no cluster and no sentinels");
+    }
+    Ok(())
+}
+
+/// Answers count as EMQX reads them.
+pub(super) fn imply_answers(draft: &mut ConfigDraft) {
+    let answers = [["auth.http_url", "auth.http_answer"], ["acl.http_url", "acl.http_answer"]];
+    for [url, answer] in answers {
+        if draft.setting(url).is_some() {
+            draft.imply_once(answer, "emqx", "EMQX reads an answer with result alone");
+        }
+    }
+}
+
+/// Takes out of sources what says how their server is reached where an authenticator of the same
+/// kind says the same: rules are read from the server that knows the users.
+pub(super) fn arrange_source_servers(root: &mut ConfigNode) {
+    const REACHED: &[&str] =
+        &["database", "password", "pool_size", "redis_type", "server", "ssl", "username"];
+    let authenticators = match root.field("authentication").map(|node| &node.tree) {
+        Some(ConfigTree::List(nodes)) => nodes.clone(),
+        _ => return,
+    };
+    let ConfigTree::Object(fields) = &mut root.tree else { return };
+    let authorization = fields.iter_mut().find(|(key, _)| key == "authorization");
+    let Some(ConfigTree::Object(parts)) = authorization.map(|(_, node)| &mut node.tree) else {
+        return;
+    };
+    let sources = parts.iter_mut().find(|(key, _)| key == "sources");
+    let Some(ConfigTree::List(sources)) = sources.map(|(_, node)| &mut node.tree) else { return };
+    for source in sources {
+        let kind = source.field_text("type").map(str::to_string);
+        let same_kind = |one: &&ConfigNode| one.field_text("backend") == kind.as_deref();
+        let mut same = authenticators.iter().filter(same_kind);
+        let (Some(there), None) = (same.next(), same.next()) else { continue };
+        let is_said = |key: &str| there.field(key).map(shown);
+        let agrees = REACHED.iter().all(|key| source.field(key).map(shown) == is_said(key));
+        if let ConfigTree::Object(inside) = &mut source.tree {
+            inside.retain(|(key, _)| !agrees || !REACHED.contains(&key.as_str()));
+        }
+    }
+}
+
+/// A tree without the lines at which its parts stand.
+fn shown(node: &ConfigNode) -> String {
+    match &node.tree {
+        ConfigTree::Object(fields) => {
+            let mut parts: Vec<String> =
+                fields.iter().map(|(key, node)| format!("{key:?}={}", shown(node))).collect();
+            parts.sort();
+            format!("{{{}}}", parts.join(","))
+        }
+        ConfigTree::List(nodes) => nodes.iter().map(|node| shown(node) + ",").collect(),
+        _ => format!("{:?}", node.text()),
     }
 }

@@ -142,6 +142,9 @@ impl<'a> TermReader<'a> {
             _ => {
                 let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '@';
                 let len = self.rest.find(|c| !is_word(c)).unwrap_or(self.rest.len());
+                if self.rest.starts_with('#') {
+                    return Err("a comment begins with %, and not with #".into());
+                }
                 if len == 0 {
                     return Err("no value begins so, use {allow, WHO, DEED, [TOPICS]}.".into());
                 }

@@ -234,7 +234,7 @@ fn nobody_is_let_in_wider_than_the_server_would() {
                   {type = http, url = \"http://h/a\", method = get}] }";
     let draft = text(source, Some("emqx")).unwrap_or_else(|wrongs| panic!("{wrongs:?}"));
     assert_eq!(draft.rules.len(), 1, "only that of one user is left");
-    assert_eq!(draft.notes.len(), 2);
+    assert_eq!(draft.notes.len(), 3, "{:?}", draft.notes);
 }
 
 /// Anything may be in a file: it ends in a draft or in errors.

@@ -56,6 +56,17 @@ pub struct TrustedCertificates {
     pub authorities: Vec<CertificateDer<'static>>,
     /// Certificates that are trusted themselves and may sign nothing [RFC 5280, 4.2.1.9].
     pub pinned: Vec<CertificateDer<'static>>,
+    /// Authorities that are trusted themselves.
+    anchors: Vec<TrustAnchorDates>,
+    /// Authorities whose issuer stands in the file as well, and has to be good for them to be.
+    pub intermediates: Vec<CertificateDer<'static>>,
+}
+
+/// An authority with the seconds since 1970 between which it is valid.
+#[derive(Clone, Debug)]
+struct TrustAnchorDates {
+    certificate: CertificateDer<'static>,
+    validity: std::ops::RangeInclusive<i64>,
 }
 
 impl TrustedCertificates {
@@ -73,7 +84,47 @@ impl TrustedCertificates {
                 false => sorted.pinned.push(certificate),
             }
         }
+        sorted.find_anchors();
         Ok(sorted)
+    }
+
+    /// Tells anchors from certificates that an authority of the file has issued.
+    fn find_anchors(&mut self) {
+        let parsed: Vec<_> =
+            self.authorities.iter().filter_map(|der| Some((der, parse(der)?))).collect();
+        let (mut anchors, mut intermediates) = (Vec::new(), Vec::new());
+        for (der, own) in &parsed {
+            let issuer = own.issuer().as_raw();
+            let is_issued = own.subject().as_raw() != issuer
+                && parsed.iter().any(|(_, other)| other.subject().as_raw() == issuer);
+            let dates = own.validity();
+            let validity = dates.not_before.timestamp()..=dates.not_after.timestamp();
+            match is_issued {
+                true => intermediates.push((*der).clone()),
+                false => {
+                    anchors.push(TrustAnchorDates { certificate: (*der).clone(), validity });
+                }
+            }
+        }
+        (self.anchors, self.intermediates) = (anchors, intermediates);
+    }
+
+    /// The anchors that are valid at this time; webpki looks at the dates of all other certificates
+    /// of a chain.
+    pub fn anchors_at(&self, now: UnixTime) -> impl Iterator<Item = &CertificateDer<'static>> {
+        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let valid = self.anchors.iter().filter(move |anchor| anchor.validity.contains(&seconds));
+        valid.map(|anchor| &anchor.certificate)
+    }
+
+    /// Every anchor, whatever its dates are.
+    pub fn anchors(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
+        self.anchors.iter().map(|anchor| &anchor.certificate)
+    }
+
+    /// Whether an anchor is out of its dates.
+    pub fn has_expired_anchor(&self, now: UnixTime) -> bool {
+        self.anchors_at(now).count() < self.anchors.len()
     }
 
     /// Accepts a certificate that stands in the file itself, or one of version 1 that a CA of the

@@ -29,19 +29,29 @@ impl PrivateCaVerifier {
         provider: Arc<CryptoProvider>,
     ) -> Result<PrivateCaVerifier, String> {
         let trusted = TrustedCertificates::sort(all)?;
-        let mut roots = RootCertStore::empty();
-        for authority in &trusted.authorities {
-            roots.add(authority.clone()).map_err(|error| error.to_string())?;
-        }
-        let webpki = match roots.is_empty() {
-            true => None,
-            false => {
-                let builder =
-                    WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
-                Some(builder.build().map_err(|error| error.to_string())?)
-            }
-        };
+        let webpki = verifier_for_anchors(trusted.anchors(), &provider)?;
         Ok(PrivateCaVerifier { trusted, webpki, provider })
+    }
+
+    /// webpki's answer by the anchors that are within their dates.
+    fn verify_by_webpki(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        let all: Vec<CertificateDer<'_>> =
+            intermediates.iter().chain(&self.trusted.intermediates).cloned().collect();
+        let valid = match self.trusted.has_expired_anchor(now) {
+            true => verifier_for_anchors(self.trusted.anchors_at(now), &self.provider)
+                .map_err(Error::General)?,
+            false => self.webpki.clone(),
+        };
+        match valid {
+            Some(webpki) => webpki.verify_server_cert(certificate, &all, name, &[], now).map(drop),
+            None => Err(CertificateError::UnknownIssuer.into()),
+        }
     }
 
     /// webpki checks the chain before the name, so a wrong name says that the chain is good.
@@ -52,10 +62,7 @@ impl PrivateCaVerifier {
         name: &ServerName<'_>,
         now: UnixTime,
     ) -> Result<(), Error> {
-        let answer = match &self.webpki {
-            Some(webpki) => webpki.verify_server_cert(certificate, intermediates, name, &[], now),
-            None => Err(CertificateError::UnknownIssuer.into()),
-        };
+        let answer = self.verify_by_webpki(certificate, intermediates, name, now);
         let Err(error) = answer else { return Ok(()) };
         if is_wrong_name(&error) {
             // webpki holds name constraints against alternative names alone.
@@ -71,6 +78,22 @@ impl PrivateCaVerifier {
             None => Err(error),
         }
     }
+}
+
+/// `None` where there are no anchors.
+fn verifier_for_anchors<'a>(
+    anchors: impl Iterator<Item = &'a CertificateDer<'static>>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Option<Arc<WebPkiServerVerifier>>, String> {
+    let mut roots = RootCertStore::empty();
+    for authority in anchors {
+        roots.add(authority.clone()).map_err(|error| error.to_string())?;
+    }
+    if roots.is_empty() {
+        return Ok(None);
+    }
+    let builder = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
+    builder.build().map(Some).map_err(|error| error.to_string())
 }
 
 fn is_wrong_name(error: &Error) -> bool {

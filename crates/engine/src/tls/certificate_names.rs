@@ -20,22 +20,27 @@ pub(super) fn parse_certificate(der: &[u8]) -> Option<PeerCertificate> {
     Some(PeerCertificate { common_name, subject, alternatives })
 }
 
-/// The most specific CN, and everything as RFC 4514 writes it: the most specific first.
+/// The CN, and everything as RFC 4514 writes it: the most specific first. Of several CNs none is
+/// the name, since programs differ in which they take.
 fn subject(name: &X509Name<'_>) -> (Option<Box<str>>, Box<str>) {
-    let (mut common_name, mut parts) = (None, Vec::new());
+    let (mut common_names, mut parts) = (Vec::new(), Vec::new());
     for set in name.iter() {
         let mut several = Vec::new();
         for pair in set.iter() {
             let (kind, value) = (pair.attr_type(), pair.attr_value());
             let text = text(value.tag(), value.data);
             if *kind == OID_X509_COMMON_NAME {
-                common_name = text.clone().map(String::into_boxed_str);
+                common_names.push(text.clone().map(String::into_boxed_str));
             }
             several.push(attribute(kind.as_bytes(), value.data, text));
         }
         parts.push(several.join("+"));
     }
     parts.reverse();
+    let common_name = match common_names.len() {
+        1 => common_names.remove(0),
+        _ => None,
+    };
     (common_name, parts.join(",").into())
 }
 
@@ -218,6 +223,14 @@ mod tests {
         let read = parse_certificate(&named(&[attribute(CN, UTF8, b"admin\0.evil")], &[])).unwrap();
         assert_eq!(read.common_name, None);
         assert_eq!(&*read.subject, "CN=#61646d696e002e6576696c");
+    }
+
+    #[test]
+    fn of_several_common_names_none_is_the_name() {
+        let subject = [attribute(CN, UTF8, b"dev1"), attribute(CN, UTF8, b"admin")];
+        let read = parse_certificate(&named(&subject, &[])).unwrap();
+        assert_eq!(read.common_name, None);
+        assert_eq!(&*read.subject, "CN=admin,CN=dev1");
     }
 
     #[test]

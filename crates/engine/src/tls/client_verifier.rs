@@ -23,7 +23,7 @@ pub(super) struct ClientCertificateVerifier {
     webpki: Option<Arc<dyn ClientCertVerifier>>,
     /// Names of CAs by which a client may choose its certificate.
     hints: Vec<DistinguishedName>,
-    has_lists: bool,
+    lists: Vec<CertificateRevocationListDer<'static>>,
     is_optional: bool,
     provider: Arc<CryptoProvider>,
 }
@@ -37,15 +37,46 @@ impl ClientCertificateVerifier {
     ) -> Result<ClientCertificateVerifier, String> {
         let named = trusted.authorities.iter().chain(&trusted.pinned);
         let hints = named.filter_map(subject).map(DistinguishedName::from).collect();
-        let has_lists = !lists.is_empty();
         let webpki = match trusted.authorities.is_empty() {
-            true if has_lists => {
+            true if !lists.is_empty() => {
                 return Err("a list of a CA that tls.client_ca does not have".to_string());
             }
             true => None,
-            false => Some(verifier_for_authorities(&trusted, lists, &provider)?),
+            false => Some(verifier_for_anchors(trusted.anchors(), &lists, &provider)?),
         };
-        Ok(ClientCertificateVerifier { trusted, webpki, hints, has_lists, is_optional, provider })
+        Ok(ClientCertificateVerifier { trusted, webpki, hints, lists, is_optional, provider })
+    }
+
+    /// webpki's answer by the anchors that are within their dates.
+    fn verify_by_webpki(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        let Some(usual) = &self.webpki else {
+            return Err(CertificateError::UnknownIssuer.into());
+        };
+        let all: Vec<CertificateDer<'_>>;
+        let intermediates = match self.trusted.intermediates.is_empty() {
+            true => intermediates,
+            false => {
+                all = intermediates.iter().chain(&self.trusted.intermediates).cloned().collect();
+                &all
+            }
+        };
+        let mut webpki = usual.clone();
+        if self.trusted.has_expired_anchor(now) {
+            let mut valid = self.trusted.anchors_at(now).peekable();
+            if valid.peek().is_none() {
+                return Err(CertificateRefusal::tls_error(
+                    "each CA of tls.client_ca is out of its own dates: use one that is valid",
+                ));
+            }
+            webpki = verifier_for_anchors(valid, &self.lists, &self.provider)
+                .map_err(|why| Error::General(format!("tls.client_ca: {why}")))?;
+        }
+        webpki.verify_client_cert(certificate, intermediates, now).map(drop)
     }
 
     fn verify(
@@ -54,17 +85,14 @@ impl ClientCertificateVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
-        let answer = match &self.webpki {
-            Some(webpki) => webpki.verify_client_cert(certificate, intermediates, now).map(drop),
-            None => Err(CertificateError::UnknownIssuer.into()),
-        };
+        let answer = self.verify_by_webpki(certificate, intermediates, now);
         let Err(error) = answer else { return Ok(()) };
         // webpki has looked into the lists, and its word about them stands.
         if matches!(&error, Error::InvalidCertificate(why) if is_about_lists(why)) {
             return Err(error);
         }
         match self.trusted.verify(certificate, CertificateUse::Client, now) {
-            Some(Ok(())) if self.has_lists => Err(CertificateRefusal::tls_error(
+            Some(Ok(())) if !self.lists.is_empty() => Err(CertificateRefusal::tls_error(
                 "it is of X.509 version 1, of a CA's form or named itself in tls.client_ca, which \
                  cannot be looked up in tls.crl: use one of version 3 that a CA signed",
             )),
@@ -84,13 +112,13 @@ fn is_about_lists(why: &CertificateError) -> bool {
     )
 }
 
-fn verifier_for_authorities(
-    trusted: &TrustedCertificates,
-    lists: Vec<CertificateRevocationListDer<'static>>,
+fn verifier_for_anchors<'a>(
+    anchors: impl Iterator<Item = &'a CertificateDer<'static>>,
+    lists: &[CertificateRevocationListDer<'static>],
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let mut roots = RootCertStore::empty();
-    for authority in &trusted.authorities {
+    for authority in anchors {
         roots.add(authority.clone()).map_err(|error| {
             format!("a certificate cannot be used: {error}, use those of CAs in X.509 version 3")
         })?;
@@ -99,7 +127,7 @@ fn verifier_for_authorities(
     if !lists.is_empty() {
         // A list that is out of date says nothing of what was revoked since.
         builder = builder
-            .with_crls(lists)
+            .with_crls(lists.to_vec())
             .only_check_end_entity_revocation()
             .enforce_revocation_expiration();
     }

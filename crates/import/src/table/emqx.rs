@@ -74,7 +74,7 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "clients choose their ids: rules that go by the id allow nothing",
         emqx::own_client_id,
     ),
-    global_row("mqtt.peer_cert_as_username", "auth.certificate", certificate),
+    custom_row("mqtt.peer_cert_as_username", "`auth.certificate`", emqx_access::certificate_name),
     custom_row(
         "mqtt.peer_cert_as_clientid",
         "`auth.certificate_client_id`, where there is an `auth.certificate` as well",
@@ -137,6 +137,8 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "`auth.jwt_issuer`, `auth.jwt_audience`",
         emqx::read_claims,
     ),
+    custom_row("authentication.jwt.headers", "nothing", emqx_access::note_headers),
+    custom_row("authentication.redis.redis_type", "single alone", emqx_access::redis_type),
     custom_row("authentication.jwt.ssl.cacertfile", "`auth.backend_ca`", emqx_access::backend_ca),
     unsupported_row(
         "authentication.jwt.**",

@@ -49,6 +49,12 @@ fn log_level(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     Ok(ImportValue::Text(word.into()))
 }
 
+/// Why names from subjects of certificates need somebody's eyes.
+pub(super) const SUBJECT_FORMS: &str = "subjects with letters beyond ASCII, several values in one \
+                                        part or an email address are written in another form here \
+                                        (RFC 4514): compare the names that rules and users have \
+                                        with those in the log, and take this out";
+
 /// Why delayed messages are off.
 const NO_DELAYED: &str = "topics that begin with $delayed/ are topics like others there";
 

@@ -82,7 +82,7 @@ pub(crate) const ACCESS: &[ImportRow] = &[
     custom_row(
         "use_subject_as_username",
         "`auth.certificate` of the listener: subject",
-        |draft, entry| certificate(draft, entry, "subject"),
+        subject_certificate,
     ),
     custom_row("psk_file", "`tls.psk_file` of listeners with a psk_hint", psk_file),
     custom_row(
@@ -332,6 +332,14 @@ fn certificate(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>, what: &str) -> 
         draft.push_listener_option("allow_anonymous", ImportValue::Text("false".into()), entry);
     } else if draft.listener_of_entry(entry).has("auth.certificate") {
         return Err("it takes back what stands before it, leave both out".to_string());
+    }
+    Ok(())
+}
+
+fn subject_certificate(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    certificate(draft, entry, "subject")?;
+    if is_true(entry.text()?)? {
+        draft.leave_listener_unresolved(entry, super::SUBJECT_FORMS);
     }
     Ok(())
 }

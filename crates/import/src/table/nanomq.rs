@@ -195,6 +195,7 @@ pub(crate) const ROWS: &[ImportRow] = &[
     custom_row("auth.no_match", "the last rule of `acl.file`", no_match),
     custom_row("auth.deny_action", "nothing where it is ignore", deny_action),
     unsupported_row("auth.cache.max_size", "rules cost nothing that would have to be kept"),
+    unsupported_row("auth.cache.duration", "rules cost nothing that would have to be kept"),
     unsupported_row(
         "auth.cache.ttl",
         "of servers' answers acl.http_cache_s says how long they are kept",

@@ -24,6 +24,14 @@ rsa old-ca; request old-ca '/CN=An old CA'
 openssl x509 -req -in old-ca.csr -signkey old-ca.key -days 30 -out old-ca.pem
 ec mid; request mid '/CN=A CA between'; sign mid ca 'basicConstraints=critical,CA:TRUE'
 
+# A root whose time is over, and what it has signed.
+ec past-ca; request past-ca '/CN=A CA of the past'
+printf 'basicConstraints=critical,CA:TRUE\n' > past-ca.ext
+openssl x509 -req -in past-ca.csr -signkey past-ca.key -days -1 -extfile past-ca.ext -out past-ca.pem
+ec past-mid; request past-mid '/CN=A CA between of the past'
+sign past-mid past-ca 'basicConstraints=critical,CA:TRUE'
+cat past-ca.pem past-mid.pem > past-both.pem
+
 ec bounded; request bounded '/CN=A CA for partners'
 sign bounded ca 'basicConstraints=critical,CA:TRUE\nnameConstraints=critical,permitted;DNS:partner.example'
 
@@ -72,6 +80,9 @@ one client-below /CN=ann mid "$LEAF"
 cat client-below.pem mid.pem > client-below-whole.pem
 one client-server-use /CN=ann ca 'extendedKeyUsage=serverAuth'
 one client-is-ca /CN=ann ca 'basicConstraints=critical,CA:TRUE'
+one client-of-past-ca /CN=ann past-ca "$LEAF"
+one client-of-past-mid /CN=ann past-mid "$LEAF"
+cat ca.pem past-ca.pem > ca-and-past-ca.pem
 ec client-past; request client-past /CN=ann; openssl x509 -req -in client-past.csr -CA ca.pem -CAkey ca.key \
   -CAcreateserial -days -1 -extfile client-v3.ext -out client-past.pem
 ec client-self; openssl req -x509 -new -key client-self.key -days 30 -subj /CN=ann -out client-self.pem

@@ -351,6 +351,32 @@ const CLIENTS: &[ClientForm] = &[
         ..ANN
     },
     ClientForm {
+        certificate: "client-of-past-ca.pem",
+        key: "client-of-past-ca.key",
+        trusted: "past-ca.pem",
+        ours: Refused("out of its own dates"),
+        mosquitto: false,
+        ..ANN
+    },
+    // An authority that another one of the file has issued is as good as that one.
+    ClientForm {
+        certificate: "client-of-past-mid.pem",
+        key: "client-of-past-mid.key",
+        trusted: "past-both.pem",
+        ours: Refused("out of its own dates"),
+        mosquitto: false,
+        ..ANN
+    },
+    ClientForm {
+        certificate: "client-of-past-ca.pem",
+        key: "client-of-past-ca.key",
+        trusted: "ca-and-past-ca.pem",
+        ours: Refused(""),
+        mosquitto: false,
+        ..ANN
+    },
+    ClientForm { trusted: "ca-and-past-ca.pem", ..ANN },
+    ClientForm {
         certificate: "client-self.pem",
         key: "client-self.key",
         trusted: "client-self.pem",
