@@ -17,7 +17,7 @@ pub struct ControlRuntime {
 }
 
 /// Handshakes of TLS are what lies deepest on it.
-const STACK_BYTES: usize = 512 * 1024;
+pub(crate) const STACK_BYTES: usize = 512 * 1024;
 /// Names are looked up on threads of their own, which end when there is nothing to look up.
 const LOOKUPS_MAX: usize = 2;
 

@@ -6,12 +6,16 @@
 #![forbid(unsafe_code)]
 
 pub mod base64;
+#[cfg(feature = "postgres")]
+mod client_driver;
 #[cfg(feature = "runtime")]
 mod connection_queue;
 #[cfg(feature = "runtime")]
 pub mod control_runtime;
 #[cfg(feature = "runtime")]
 pub mod endpoint;
+#[cfg(all(test, feature = "postgres"))]
+mod hostile_server;
 #[cfg(feature = "http")]
 pub mod http_client;
 #[cfg(feature = "runtime")]

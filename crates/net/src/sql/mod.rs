@@ -6,6 +6,8 @@ pub mod mysql;
 mod mysql_packets;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "postgres")]
+mod postgres_values;
 
 use crate::server_pool::RemoteError;
 use crate::table_row::TableRow;

@@ -1,0 +1,159 @@
+//! What the clients of libraries need from us: a stream that bounds what a server may answer, and
+//! a driver that runs the client's half that reads and writes only while an answer is awaited.
+//!
+//! Invariant: nothing runs for a connection that nobody waits for, and nothing outlives it.
+
+use crate::endpoint::AsyncStream;
+use crate::table_row::ANSWER_BYTES_MAX;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes and round trips that an answer may still take. Its clones are one bound.
+#[derive(Clone)]
+pub(crate) struct AnswerLimit(Arc<AnswerLimitState>);
+
+struct AnswerLimitState {
+    bytes_left: AtomicUsize,
+    round_trips_left: AtomicUsize,
+}
+
+/// Round trips that a library may make for one question of ours. PostgreSQL's asks about each type
+/// of a column that it does not know, and about the types in it, one inside the other.
+const ROUND_TRIPS_MAX: usize = 64;
+
+impl AnswerLimit {
+    pub(crate) fn new() -> AnswerLimit {
+        AnswerLimit(Arc::new(AnswerLimitState {
+            bytes_left: AtomicUsize::new(ANSWER_BYTES_MAX),
+            round_trips_left: AtomicUsize::new(ROUND_TRIPS_MAX),
+        }))
+    }
+
+    /// A new question.
+    pub(crate) fn begin(&self) {
+        self.0.bytes_left.store(ANSWER_BYTES_MAX, Relaxed);
+        self.0.round_trips_left.store(ROUND_TRIPS_MAX, Relaxed);
+    }
+
+    /// Many questions at once, whose answers come while others are still written.
+    pub(crate) fn begin_pipeline(&self) {
+        self.begin();
+        self.0.round_trips_left.store(usize::MAX, Relaxed);
+    }
+}
+
+/// A stream of which no more is read than its limit allows.
+pub(crate) struct LimitedStream {
+    stream: Box<dyn AsyncStream>,
+    limit: AnswerLimit,
+    was_reading: bool,
+    /// The first bytes, and why not to go on with a server that begins so.
+    head: Vec<u8>,
+    refusal: fn(&[u8]) -> Option<&'static str>,
+}
+
+const HEAD_BYTES: usize = 16;
+
+impl LimitedStream {
+    pub(crate) fn new(
+        stream: Box<dyn AsyncStream>,
+        limit: AnswerLimit,
+        refusal: fn(&[u8]) -> Option<&'static str>,
+    ) -> LimitedStream {
+        LimitedStream { stream, limit, was_reading: false, head: Vec::new(), refusal }
+    }
+
+    fn check(&mut self, read: &[u8]) -> io::Result<()> {
+        let limit = &self.limit.0.bytes_left;
+        let left = limit.load(Relaxed).checked_sub(read.len());
+        let left = left.ok_or_else(|| io::Error::other("it answers with more than we read"))?;
+        limit.store(left, Relaxed);
+        self.was_reading |= !read.is_empty();
+        let wanted = HEAD_BYTES.saturating_sub(self.head.len()).min(read.len());
+        if wanted > 0 {
+            self.head.extend_from_slice(&read[..wanted]);
+            if let Some(why) = (self.refusal)(&self.head) {
+                return Err(io::Error::other(why));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsyncRead for LimitedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        match Pin::new(&mut self.stream).poll_read(cx, buf) {
+            Poll::Ready(Ok(())) => Poll::Ready(self.check(&buf.filled()[before..])),
+            other => other,
+        }
+    }
+}
+
+impl AsyncWrite for LimitedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if std::mem::take(&mut self.was_reading) {
+            let limit = &self.limit.0.round_trips_left;
+            let Some(left) = limit.load(Relaxed).checked_sub(1) else {
+                let why = "its answer needs more questions than we ask";
+                return Poll::Ready(Err(io::Error::other(why)));
+            };
+            limit.store(left, Relaxed);
+        }
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// The half of a library's client that reads and writes, until it ends with the reason for that.
+pub(crate) struct ClientDriver(Option<Pin<Box<dyn Future<Output = String> + Send>>>);
+
+impl ClientDriver {
+    pub(crate) fn new(task: impl Future<Output = String> + Send + 'static) -> ClientDriver {
+        ClientDriver(Some(Box::pin(task)))
+    }
+
+    /// Reads and writes until the work is done. The error is why the connection ended before.
+    pub(crate) async fn run<T, E>(
+        &mut self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<Result<T, E>, String> {
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            if let Poll::Ready(done) = work.as_mut().poll(cx) {
+                return Poll::Ready(Ok(done));
+            }
+            let Some(task) = &mut self.0 else {
+                return Poll::Ready(Err("the connection is closed".to_string()));
+            };
+            let Poll::Ready(why) = task.as_mut().poll(cx) else { return Poll::Pending };
+            self.0 = None;
+            // The answer may have come whole before the end.
+            match work.as_mut().poll(cx) {
+                Poll::Ready(Ok(done)) => Poll::Ready(Ok(Ok(done))),
+                _ => Poll::Ready(Err(why)),
+            }
+        })
+        .await
+    }
+}
