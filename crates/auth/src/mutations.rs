@@ -37,13 +37,8 @@ const STRANGE: &[&str] = &[
 pub(crate) fn for_each_mutation(samples: &[&str], mut read: impl FnMut(&str)) {
     let said = std::env::var("GODWIT_MUTATIONS").ok();
     let count = said.map_or(COUNT, |said| said.parse().expect("a number"));
-    let mut chance = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut draw = |below: usize| {
-        chance ^= chance << 13;
-        chance ^= chance >> 7;
-        chance ^= chance << 17;
-        (chance >> 11) as usize % below.max(1)
-    };
+    let mut rng = fastrand::Rng::with_seed(7);
+    let mut draw = |below: usize| rng.usize(..below.max(1));
     for _ in 0..count {
         let mut text = samples[draw(samples.len())].as_bytes().to_vec();
         for _ in 0..1 + draw(4) {

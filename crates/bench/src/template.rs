@@ -102,20 +102,17 @@ fn rand_max(place: &str) -> Option<(u64, usize)> {
     Some((digits[..len].parse().ok()?, "rand_".len() + len))
 }
 
-/// Numbers that look random: xorshift, seeded once.
+/// Numbers that look random, seeded once.
 #[derive(Clone, Debug)]
-pub(crate) struct BenchRng(u64);
+pub(crate) struct BenchRng(fastrand::Rng);
 
 impl BenchRng {
     pub(crate) fn new(seed: u64) -> BenchRng {
-        BenchRng(seed | 1)
+        BenchRng(fastrand::Rng::with_seed(seed))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 11
+        self.0.u64(..) >> 11
     }
 }
 

@@ -56,7 +56,7 @@ pub(crate) struct EvalFrame<'r, 'a> {
     rule_id: &'a str,
     /// Emptied lists of arguments, for the next calls.
     spare: Vec<Vec<Value<'a>>>,
-    pub(crate) chance: u64,
+    pub(crate) chance: fastrand::Rng,
     /// Totals of a window.
     totals: Vec<Value<'a>>,
 }
@@ -98,7 +98,7 @@ impl<'r, 'a> EvalFrame<'r, 'a> {
             before: ValueMap::default(),
             rule_id: &plan.rule_id,
             spare: Vec::new(),
-            chance: seen.chance,
+            chance: fastrand::Rng::with_seed(seen.chance),
             totals,
         }
     }

@@ -72,18 +72,13 @@ fn random<const LEN: usize>() -> [u8; LEN] {
 }
 
 /// Generates a masking key for each frame. The keys cannot be predicted from payloads, so that no
-/// payload passes for a request at a proxy [RFC 6455, 5.3].
+/// payload passes for a request at a proxy [RFC 6455, 5.3]. The seed is of the system's randomness.
 #[derive(Debug)]
-struct MaskGenerator(u64);
+struct MaskGenerator(fastrand::Rng);
 
 impl MaskGenerator {
     fn next(&mut self) -> [u8; 4] {
-        // SplitMix64 (Steele, Lea and Flood, 2014), from where the system's randomness began.
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((mixed ^ (mixed >> 31)) as u32).to_ne_bytes()
+        self.0.u32(..).to_ne_bytes()
     }
 }
 
@@ -93,7 +88,7 @@ impl WebSocketClient {
         WebSocketClient {
             out: asked.request.clone().into_bytes(),
             pending_upgrade: Some(asked),
-            masks: MaskGenerator(u64::from_ne_bytes(random())),
+            masks: MaskGenerator(fastrand::Rng::with_seed(u64::from_ne_bytes(random()))),
             input: Vec::new(),
             payload_left: 0,
         }
@@ -326,7 +321,8 @@ mod tests {
 
     #[test]
     fn no_two_frames_have_a_mask_that_could_be_told() {
-        let mut masks = [1, 2].map(|_| MaskGenerator(u64::from_ne_bytes(random())));
+        let mut masks =
+            [1, 2].map(|_| MaskGenerator(fastrand::Rng::with_seed(u64::from_ne_bytes(random()))));
         let drawn: std::collections::HashSet<[u8; 4]> =
             masks.iter_mut().flat_map(|masks| [masks.next(), masks.next()]).collect();
         assert!(drawn.len() >= 3, "{drawn:?}");

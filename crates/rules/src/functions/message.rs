@@ -218,23 +218,14 @@ fn topic_matches<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -
     Ok(Value::Bool(matches_filter(&filter, &topic)))
 }
 
-/// The next number of this run (SplitMix64).
-fn draw(f: &mut EvalFrame<'_, '_>) -> u64 {
-    f.chance = f.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let of = (f.chance ^ f.chance >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let of = (of ^ of >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    of ^ of >> 31
-}
-
 fn random<'a>(f: &mut EvalFrame<'_, 'a>, _: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
-    let bits = draw(f) >> 11;
-    Ok(Value::Float(bits as f64 / (1u64 << 53) as f64))
+    Ok(Value::Float(f.chance.f64()))
 }
 
 /// RFC 9562, section 5.4.
 fn uuid<'a>(f: &mut EvalFrame<'_, 'a>, between: &str) -> EvalResult<'a> {
     charge_output(f.budget, 36)?;
-    let of = u128::from(draw(f)) << 64 | u128::from(draw(f));
+    let of = f.chance.u128(..);
     let of = of & !(0xf << 76) | 0x4 << 76;
     let of = of & !(0x3 << 62) | 0x2 << 62;
     let digits = format!("{of:032x}");

@@ -158,7 +158,7 @@ struct LoopTestTriangle {
     second_to_strange: LoopTestBridge,
     /// Copies on their way: the bridge, the direction, and the path that the broker gave them.
     on_the_way: Vec<(usize, BridgeDirection, &'static str)>,
-    random: u64,
+    random: fastrand::Rng,
 }
 
 impl LoopTestTriangle {
@@ -168,7 +168,7 @@ impl LoopTestTriangle {
             second_to_first: bridge("two", false),
             second_to_strange: bridge("three", false),
             on_the_way: Vec::new(),
-            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            random: fastrand::Rng::with_seed(seed),
         }
     }
 
@@ -186,10 +186,7 @@ impl LoopTestTriangle {
 
     /// Any copy that is on its way passes its bridge next.
     fn step(&mut self) {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let at = self.random as usize % self.on_the_way.len();
+        let at = self.random.usize(..self.on_the_way.len());
         let (by, direction, path) = self.on_the_way.remove(at);
         let bridge = match by {
             0 => &mut self.first_to_strange,
