@@ -91,7 +91,7 @@ class Caches(unittest.TestCase):
         asker = self.client()
         for topic, request, code, why in (
                 ("$cache/nobody", {"topic": "#"}, 0x90, "no such cache"),
-                ("$cache/last", {"topic": "a/#/b"}, 0x99, "no topic filter"),
+                ("$cache/last", {"topic": "a/#/b"}, 0x99, "topic filter"),
                 ("$cache/last", {"topics": "a"}, 0x99, "topics is unknown"),
         ):
             reason, answers = self.ask(asker, topic, request)

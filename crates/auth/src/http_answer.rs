@@ -102,11 +102,11 @@ fn read_result(
     let body = match answer.status {
         200 if answer.is_json => match serde_json::from_slice(&answer.body) {
             Ok(body) => body,
-            Err(_) => return BackendOutcome::Fail("its answer is no JSON".into()),
+            Err(_) => return BackendOutcome::Fail("its answer is not JSON".into()),
         },
         200 if answer.is_form => match read_form(&answer.body) {
             Some(body) => body,
-            None => return BackendOutcome::Fail("its answer is no form".into()),
+            None => return BackendOutcome::Fail("its answer is not a form".into()),
         },
         200 => {
             return BackendOutcome::Fail(
@@ -137,7 +137,7 @@ fn not_of_emqx(body: &Value, is_json: bool) -> Option<&'static str> {
     match body {
         _ if body.get("result").is_none() => Some("it has no result"),
         _ if body.get("clientid_override").is_some() => Some("clientid_override is not known here"),
-        _ if expires.is_some_and(|at| !is_time(at)) => Some("expire_at is no time in seconds"),
+        _ if expires.is_some_and(|at| !is_time(at)) => Some("expire_at is not a time in seconds"),
         _ => None,
     }
 }
@@ -180,7 +180,7 @@ fn evaluate_body(
     if let Some(groups) = body.get("groups") {
         let text = |group: &Value| group.as_str().map(Arc::from);
         let groups = groups.as_array().and_then(|all| all.iter().map(text).collect());
-        principal.groups = groups.ok_or("groups is no list of names")?;
+        principal.groups = groups.ok_or("groups is not a list of names")?;
     }
     match body.get("expire_at") {
         None | Some(Value::Null) => {}
@@ -189,7 +189,7 @@ fn evaluate_body(
                 principal.expires_in_ms = Some(((at - now as f64) * 1000.0) as u64);
             }
             Some(_) => return Ok(BackendOutcome::Deny("the server's answer has expired")),
-            None => return Err("expire_at is no time in seconds"),
+            None => return Err("expire_at is not a time in seconds"),
         },
     }
     match body.get("acl") {
@@ -221,7 +221,7 @@ fn principal_of_request(request: &AuthRequest) -> Principal {
 }
 
 fn read_rules(rules: &Value) -> Result<AclRuleSet, &'static str> {
-    let rules = rules.as_array().ok_or("acl is no list of rules")?;
+    let rules = rules.as_array().ok_or("acl is not a list of rules")?;
     if rules.len() > RULES_MAX {
         return Err("acl has too many rules");
     }

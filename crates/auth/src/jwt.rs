@@ -150,7 +150,7 @@ impl JwtValidator {
                         return Err(OTHER_ISSUER);
                     }
                     ErrorKind::MissingRequiredClaim(_) => return Err(OTHER_AUDIENCE),
-                    _ => return Err("the token is no token"),
+                    _ => return Err("this is not a token"),
                 },
             }
         }
@@ -212,7 +212,7 @@ fn read_groups(value: &Value) -> Result<Vec<Arc<str>>, &'static str> {
         one => std::slice::from_ref(one),
     };
     let names: Option<_> = all.iter().map(|name| name.as_str().map(Arc::from)).collect();
-    names.ok_or("the token's groups are no names")
+    names.ok_or("the token's groups are not names")
 }
 
 /// `HEADER.BODY.SIGNATURE`, of which only the first is understood yet.
@@ -246,7 +246,7 @@ fn remaining_lifetime_ms(body: &Value, now: u64) -> Result<Option<u64>, &'static
             .or_else(|| value.as_str()?.parse::<u64>().ok().map(|seconds| seconds as f64))
             .filter(|seconds| *seconds >= 0.0)
             .map(|seconds| Some(seconds as u64))
-            .ok_or("a time of the token is no number"),
+            .ok_or("a time of the token is not a number"),
     };
     if time("nbf")?.is_some_and(|from| from > now + EARLY_S) {
         return Err("the token is not valid yet");
@@ -424,11 +424,11 @@ pub mod tests {
         for (more, why) in [
             (r#","exp":1000"#, "the token has expired"),
             (r#","exp":"1000""#, "the token has expired"),
-            (r#","exp":"soon""#, "a time of the token is no number"),
+            (r#","exp":"soon""#, "a time of the token is not a number"),
             (r#","iat":1006"#, "the token was issued in the future"),
             (r#","iat":"1006""#, "the token was issued in the future"),
-            (r#","iat":null"#, "a time of the token is no number"),
-            (r#","exp":-1"#, "a time of the token is no number"),
+            (r#","iat":null"#, "a time of the token is not a number"),
+            (r#","exp":-1"#, "a time of the token is not a number"),
             (r#","nbf":1006"#, "the token is not valid yet"),
             (r#","iss":"them""#, "the token is of another issuer"),
             (r#","aud":"http""#, "the token is for somebody else"),
@@ -459,9 +459,9 @@ pub mod tests {
     #[test]
     fn a_token_that_makes_a_claim_twice_is_refused() {
         for (twice, why) in [
-            (r#""iss":"us","iss":"us""#, "the token is no token"),
-            (r#""aud":"mqtt","aud":"mqtt""#, "the token is no token"),
-            (r#""exp":2000,"exp":1500"#, "the token is no token"),
+            (r#""iss":"us","iss":"us""#, "this is not a token"),
+            (r#""aud":"mqtt","aud":"mqtt""#, "this is not a token"),
+            (r#""exp":2000,"exp":1500"#, "this is not a token"),
         ] {
             let body = format!(r#"{{"sub":"ann","device":"d1",{twice}}}"#);
             assert_eq!(read(HS256, &body).unwrap_err(), why, "{twice}");

@@ -43,7 +43,7 @@ impl KeySet {
             .map_err(|error| describe_read_error(path, "key file (auth.jwt_keys)", &error))?;
         let keys = KeySet::parse(&bytes).map_err(|why| format!("{shown}: {why}"))?;
         match keys.all.is_empty() {
-            true => Err(format!("{shown}: there is no key that we can use in it")),
+            true => Err(format!("{shown}: it has no key that can be used")),
             false => Ok(keys),
         }
     }
@@ -97,7 +97,7 @@ impl KeySet {
     pub fn from_set(bytes: &[u8]) -> Result<KeySet, String> {
         let all = KeySet::parse_set(std::str::from_utf8(bytes).unwrap_or_default())?;
         match all.is_empty() {
-            true => Err("there is no key that we can use in the set".into()),
+            true => Err("the set has no key that can be used".into()),
             false => Ok(KeySet { all }),
         }
     }

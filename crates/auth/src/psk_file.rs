@@ -36,10 +36,10 @@ fn parse(text: &str) -> Result<PskByIdentity, LineErrors> {
 fn parse_psk_line(keys: &mut PskByIdentity, line: &str) -> Result<(), String> {
     // A key has no colon, and an identity may be a URN.
     let Some((identity, key)) = line.rsplit_once(':') else {
-        return Err(format!("there is no colon, use {FORM}"));
+        return Err(format!("a colon is missing, use {FORM}"));
     };
     if identity.is_empty() {
-        return Err(format!("there is no identity before the colon, use {FORM}"));
+        return Err(format!("the identity before the colon is missing, use {FORM}"));
     }
     if identity.len() > IDENTITY_BYTES_MAX {
         return Err(format!("the identity is too long, use at most {IDENTITY_BYTES_MAX} bytes"));
@@ -92,7 +92,7 @@ mod tests {
         let lines: Vec<usize> = wrongs.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [1, 2, 3, 4, 5, 6, 7, 8, 10]);
         assert!(wrongs.iter().all(|(_, why)| !why.contains("c0ffe")), "{wrongs:?}");
-        assert_eq!(wrongs[0].1, "there is no colon, use IDENTITY:KEY, the key in hexadecimal");
+        assert_eq!(wrongs[0].1, "a colon is missing, use IDENTITY:KEY, the key in hexadecimal");
         assert!(wrongs[2].1.contains("two digits a byte"), "{wrongs:?}");
         assert_eq!(wrongs[8].1, "identity \"c\" stands above already, leave one line");
     }

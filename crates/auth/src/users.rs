@@ -59,7 +59,7 @@ impl UserFile {
         }
         // What stands before the colon is not repeated: it may be a password in the wrong place.
         let Some((name, hash)) = line.split_once(':') else {
-            return Err("there is no colon, use NAME:HASH".into());
+            return Err("a colon is missing, use NAME:HASH".into());
         };
         check_name(name)?;
         let hash = PasswordHash::parse(hash)?;

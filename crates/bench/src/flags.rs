@@ -38,7 +38,7 @@ pub(crate) fn parse_flags(
             continue;
         }
         let Some((flag, glued)) = find_flag(tables, argument) else {
-            wrongs.push(format!("{argument} is no flag, --help lists them all"));
+            wrongs.push(format!("{argument} is not a flag, --help lists them all"));
             continue;
         };
         let name = flag.names[flag.names.len() - 1];
@@ -292,8 +292,8 @@ mod tests {
     fn everything_that_is_wrong_is_said() {
         let wrongs = line("--topick a -z -t").expect_err("a bad line");
         let expected = [
-            "--topick is no flag, --help lists them all",
-            "-z is no flag, --help lists them all",
+            "--topick is not a flag, --help lists them all",
+            "-z is not a flag, --help lists them all",
             "-t needs TOPIC",
         ];
         assert_eq!(wrongs, expected);

@@ -48,7 +48,7 @@ fn check_local_addresses(local: &[IpAddr]) -> Result<(), String> {
     match local.iter().find(not_ours) {
         None => Ok(()),
         Some(address) => Err(format!(
-            "ifaddr: {address} is no address of this host; `ip address` lists those that are"
+            "ifaddr: {address} is not an address of this host; `ip address` lists those that are"
         )),
     }
 }
@@ -169,6 +169,6 @@ mod tests {
         // For documentation only (RFC 5737), so it is nobody's.
         let why = check_local_addresses(&[address("127.0.0.1"), address("192.0.2.1")])
             .expect_err("not ours");
-        assert!(why.starts_with("ifaddr: 192.0.2.1 is no address of this host"), "{why}");
+        assert!(why.starts_with("ifaddr: 192.0.2.1 is not an address of this host"), "{why}");
     }
 }

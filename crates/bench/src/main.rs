@@ -92,7 +92,7 @@ fn main() -> ExitCode {
             print_line(format_args!("godwit-bench {VERSION}"));
             ExitCode::SUCCESS
         }
-        other => refuse_arguments(&[format!("{other} is no subcommand, --help lists them all")]),
+        other => refuse_arguments(&[format!("{other} is not a subcommand, --help lists them all")]),
     }
 }
 

@@ -217,7 +217,7 @@ fn find_scenario_text(name: &str) -> Result<String, String> {
     if name.contains(['/', '.']) || Path::new(name).exists() {
         return std::fs::read_to_string(name).map_err(|error| format!("{name}: {error}"));
     }
-    Err(format!("{name} is no scenario and no file; `godwit-bench scenarios` lists them"))
+    Err(format!("{name} is not a scenario and not a file; `godwit-bench scenarios` lists them"))
 }
 
 /// Progress, one line a second on stderr. On a terminal the line is rewritten.

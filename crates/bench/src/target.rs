@@ -50,7 +50,7 @@ impl UrlParts<'_> {
         let is_bare_v6 = rest.matches(':').count() > 1 && !rest.starts_with('[');
         let (host, port) = match rest.rsplit_once(':') {
             Some((host, port)) if !is_bare_v6 && !rest.ends_with(']') => {
-                (host, Some(port.parse().map_err(|_| format!("{url}: {port} is no port"))?))
+                (host, Some(port.parse().map_err(|_| format!("{url}: {port} is not a port"))?))
             }
             _ => (rest, None),
         };
@@ -58,7 +58,7 @@ impl UrlParts<'_> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         if host.is_empty() || is_bracketed != rest.contains(']') || port == Some(0) {
             return Err(format!(
-                "\"{url}\" is no address: use HOST, HOST:PORT, [IPV6]:PORT or a URL such as \
+                "\"{url}\" is not an address: use HOST, HOST:PORT, [IPV6]:PORT or a URL such as \
                  tcp://HOST:PORT"
             ));
         }
@@ -87,7 +87,8 @@ pub(crate) fn transport_for(
 
 /// The addresses of this host to connect from, in turn.
 pub(crate) fn parse_local_addresses(list: &str) -> Result<Vec<IpAddr>, String> {
-    let wrong = |address| format!("ifaddr: {address} is no IP address; use a comma between them");
+    let wrong =
+        |address| format!("ifaddr: {address} is not an IP address; use a comma between them");
     let addresses = list.split(',').filter(|address| !address.is_empty());
     addresses.map(|address| address.parse().map_err(|_| wrong(address))).collect()
 }

@@ -56,7 +56,7 @@ impl BrokerWatch {
             if let Some(pid) = subject.watch_target.map(WatchTarget::pid)
                 && !Path::new(&format!("/proc/{pid}")).exists()
             {
-                return Err(format!("there is no process {pid} on this host to watch"));
+                return Err(format!("no process has the id {pid} on this host to watch"));
             }
             let whom =
                 subject.watch_target.or_else(|| local_broker_pid(plan).map(WatchTarget::Process));

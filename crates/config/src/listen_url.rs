@@ -65,7 +65,7 @@ impl ListenUrl {
     /// The error says what is wrong and what would be right.
     pub fn parse(text: &str) -> Result<ListenUrl, String> {
         let Some((scheme, rest)) = text.split_once("://") else {
-            return Err(format!("{text:?} is no URL, use one like tcp://127.0.0.1:1883"));
+            return Err(format!("{text:?} is not a URL, use one like tcp://127.0.0.1:1883"));
         };
         let scheme = match scheme {
             "quic" => ListenScheme::Quic,
@@ -79,7 +79,7 @@ impl ListenUrl {
             "http" | "https" => {
                 return Err(format!("{text:?}: use ws{}://{rest}", &scheme[4..]));
             }
-            _ => return Err(format!("{text:?}: there are no {scheme} listeners; use {KINDS}")),
+            _ => return Err(format!("{text:?}: {scheme} listeners do not exist; use {KINDS}")),
         };
         let wrong = |why: String| format!("{text:?}: {why}");
         let (rest, path) = split_path(scheme, rest).map_err(wrong)?;
@@ -165,7 +165,7 @@ fn split_path(scheme: ListenScheme, rest: &str) -> Result<(&str, &str), String> 
     // What a request's line could not hold would never be asked for.
     let legal = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
     if !path.bytes().all(legal) {
-        return Err(format!("{path:?} is no path, use visible ASCII without ? and #"));
+        return Err(format!("{path:?} is not a path, use visible ASCII without ? and #"));
     }
     Ok((before, path))
 }
@@ -179,7 +179,7 @@ fn split_port(scheme: ListenScheme, rest: &str) -> Result<(&str, u16), String> {
             let colon = after_bracket + colon;
             let port = &rest[colon + 1..];
             let number = port.parse::<u16>();
-            let why = || format!("{port:?} is no port, use a number from 0 to 65535");
+            let why = || format!("{port:?} is not a port, use a number from 0 to 65535");
             (&rest[..colon], number.map_err(|_| why())?)
         }
         None => (rest, port_default),
@@ -195,7 +195,7 @@ fn split_port(scheme: ListenScheme, rest: &str) -> Result<(&str, u16), String> {
 fn parse_host(host: &str) -> Result<ListenHost, String> {
     if let Some(inside) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         let address = inside.parse().map(|address| ListenHost::Address(IpAddr::V6(address)));
-        return address.map_err(|_| format!("{inside:?} is no IPv6 address"));
+        return address.map_err(|_| format!("{inside:?} is not an IPv6 address"));
     }
     if let Ok(address) = host.parse::<Ipv4Addr>() {
         return Ok(ListenHost::Address(IpAddr::V4(address)));
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn wrong_urls_say_what_would_be_right() {
         let wrong = [
-            ("1883", "\"1883\" is no URL, use one like tcp://127.0.0.1:1883"),
+            ("1883", "\"1883\" is not a URL, use one like tcp://127.0.0.1:1883"),
             ("mqtt://a:1", "\"mqtt://a:1\": use tcp://a:1"),
             ("mqtts://a:1", "\"mqtts://a:1\": use tls://a:1"),
             ("quic://a/b", "\"quic://a/b\": a quic listener has no path, leave out \"/b\""),
@@ -253,28 +253,28 @@ mod tests {
             ("https://a:1", "\"https://a:1\": use wss://a:1"),
             (
                 "ws://a/b c",
-                "\"ws://a/b c\": \"/b c\" is no path, use visible ASCII without ? and #",
+                "\"ws://a/b c\": \"/b c\" is not a path, use visible ASCII without ? and #",
             ),
             (
                 "ws://a/b?c",
-                "\"ws://a/b?c\": \"/b?c\" is no path, use visible ASCII without ? and #",
+                "\"ws://a/b?c\": \"/b?c\" is not a path, use visible ASCII without ? and #",
             ),
             (
                 "htp://a",
-                "\"htp://a\": there are no htp listeners; use tcp://ADDRESS:PORT, \
+                "\"htp://a\": htp listeners do not exist; use tcp://ADDRESS:PORT, \
                  tls://ADDRESS:PORT, quic://ADDRESS:PORT, ws://ADDRESS:PORT/PATH, \
                  wss://ADDRESS:PORT/PATH or unix:///PATH",
             ),
             (
                 "tcp://a:70000",
-                "\"tcp://a:70000\": \"70000\" is no port, use a number from 0 to 65535",
+                "\"tcp://a:70000\": \"70000\" is not a port, use a number from 0 to 65535",
             ),
-            ("tcp://a:", "\"tcp://a:\": \"\" is no port, use a number from 0 to 65535"),
+            ("tcp://a:", "\"tcp://a:\": \"\" is not a port, use a number from 0 to 65535"),
             (
                 "tcp://:1",
                 "\"tcp://:1\": it has no address, use 0.0.0.0 or [::] for every interface",
             ),
-            ("tcp://[::g]", "\"tcp://[::g]\": \"::g\" is no IPv6 address"),
+            ("tcp://[::g]", "\"tcp://[::g]\": \"::g\" is not an IPv6 address"),
             ("tls://a/b", "\"tls://a/b\": a tls listener has no path, leave out \"/b\""),
             (
                 "tcp://300.1.1.1",

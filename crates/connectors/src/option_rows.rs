@@ -100,4 +100,4 @@ pub const fn tls_key<S>(set: RowSetter<S>) -> OptionRow<S> {
 
 /// Text on the default of trusted CAs.
 pub const HOST_CAS: &str =
-    "Empty are those that this host trusts. There is no way to trust everyone.";
+    "Empty are those that this host trusts. Trust in everyone is not possible.";

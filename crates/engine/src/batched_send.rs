@@ -216,7 +216,7 @@ mod tests {
         for round in 0..2 {
             let writes = [(full.as_fd(), &long[..]), (other.as_fd(), b"here")];
             let sent = salvo.send_all(writes.into_iter().map(Some)).to_vec();
-            let now = sent[0].sent_len().expect("no room is no error");
+            let now = sent[0].sent_len().expect("no room is not an error");
             assert!(now < long.len() && (now > 0) == (round == 0), "{now} in round {round}");
             assert!(sent[1].is_all_of(4));
             assert_eq!(heard(&hears), b"here");

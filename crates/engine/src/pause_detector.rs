@@ -228,7 +228,7 @@ mod tests {
         let (mut watch, none) = (watch(), Events::with_capacity(8));
         watch.plan_wait(Instant::now(), Some(Duration::from_secs(60)));
         for _ in 0..2 {
-            watch.record_wake(Err(io::ErrorKind::Interrupted.into())).expect("that is no fault");
+            watch.record_wake(Err(io::ErrorKind::Interrupted.into())).expect("that is not a fault");
             assert!(!watch.check_timers(&none, false).0);
         }
         watch.record_wake(Ok(())).expect("it was polled");

@@ -51,7 +51,7 @@ impl fmt::Display for ProxyError {
             ProxyError::WrongVersion => {
                 "the PROXY header is of a version that this listener does not take"
             }
-            ProxyError::NoHeader => "there is no PROXY header where one must come",
+            ProxyError::NoHeader => "the PROXY header is missing",
             ProxyError::TooLong => "the PROXY header is too long",
         })
     }

@@ -62,7 +62,7 @@ impl fmt::Display for TransportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TransportError::PeerLeft => f.write_str("the peer left before the handshake was done"),
-            TransportError::NoMemory => f.write_str("there is no memory for its handshake"),
+            TransportError::NoMemory => f.write_str("memory is missing for its handshake"),
             TransportError::Proxy(wrong) => write!(f, "{wrong} (proxy.protocol)"),
             #[cfg(feature = "psk")]
             TransportError::Psk(wrong) => write!(f, "TLS: {wrong}"),

@@ -177,8 +177,8 @@ fn unknown(flags: &[CliFlag], name: &str) -> String {
     let long = |name: &&str| name.len() > 2;
     let names = flags.iter().flat_map(|flag| flag.names).copied().filter(long);
     match nearest_word(name, names) {
-        Some(meant) => format!("{name} is no flag, did you mean {meant}?"),
-        None => format!("{name} is no flag, --help lists them all"),
+        Some(meant) => format!("{name} is not a flag, did you mean {meant}?"),
+        None => format!("{name} is not a flag, --help lists them all"),
     }
 }
 
@@ -230,10 +230,10 @@ mod tests {
             run("--quiet=1 --prot 1 file -z -D publish topic-alias").unwrap_err(),
             [
                 "--quiet: takes no value",
-                "--prot is no flag, did you mean --port?",
+                "--prot is not a flag, did you mean --port?",
                 "1: only flags are expected here",
                 "file: only flags are expected here",
-                "-z is no flag, --help lists them all",
+                "-z is not a flag, --help lists them all",
                 "-D: needs COMMAND NAME VALUE",
             ]
         );

@@ -113,8 +113,8 @@ fn help() -> String {
 fn unknown_subcommand(name: &str) -> String {
     let names = SUBCOMMANDS.iter().map(|subcommand| subcommand.name);
     match config::nearest::nearest_word(name, names) {
-        Some(meant) => format!("{name} is no subcommand, did you mean {meant}?"),
-        None => format!("{name} is no subcommand, --help lists them all"),
+        Some(meant) => format!("{name} is not a subcommand, did you mean {meant}?"),
+        None => format!("{name} is not a subcommand, --help lists them all"),
     }
 }
 

@@ -130,7 +130,7 @@ fn update_user_file(order: PasswdCommand) -> Result<(), String> {
     };
     let is_theirs = |line: &str| line.split_once(':').is_some_and(|(name, _)| name == order.user);
     if order.removes && !before.lines().any(is_theirs) {
-        return Err(format!("{shown}: there is no user {:?}", order.user));
+        return Err(format!("{shown}: no user is named {:?}", order.user));
     }
     let mut lines: Vec<String> = Vec::new();
     if !order.anew {

@@ -133,7 +133,9 @@ impl RuleTestCommand {
             return Err("--rule is one of an options file: name that with --config".to_string());
         }
         if !matches!(Value::from_json(&trial.fields), Some(Value::Map(_))) {
-            return Err("--json is no map in JSON, use one like '{\"reason\": \"kicked\"}'".into());
+            return Err(
+                "--json is not a map in JSON, use one like '{\"reason\": \"kicked\"}'".into()
+            );
         }
         Ok(trial)
     }
@@ -180,7 +182,7 @@ impl RuleTestCommand {
             }
         }
         if plans.is_empty() && wrongs.is_empty() {
-            wrongs.push("there is no rule; SELECT what FROM \"topic/filter\"".to_string());
+            wrongs.push("the rule is missing; SELECT what FROM \"topic/filter\"".to_string());
         }
         if wrongs.is_empty() { Ok(plans) } else { Err(wrongs) }
     }
@@ -317,7 +319,7 @@ impl RuleTestCommand {
 
 fn event(name: &str) -> Result<&'static EventRow, String> {
     let names = || EVENTS.iter().map(|row| row.name).collect::<Vec<_>>().join(", ");
-    let wrong = || format!("--event {name}: there is no such event; there are {}", names());
+    let wrong = || format!("--event {name}: no such event; there are {}", names());
     rules::event_index(name).map(|at| &EVENTS[at]).ok_or_else(wrong)
 }
 

@@ -220,7 +220,7 @@ pub(super) fn read_map(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
         return Err("use { NAME = VALUE }".to_string());
     };
     let pair = |(name, node): &(String, ConfigNode)| {
-        let text = node.text().ok_or_else(|| format!("{name} is no text"))?;
+        let text = node.text().ok_or_else(|| format!("{name} is not text"))?;
         Ok((name.clone(), convert_placeholders(text)))
     };
     Ok(ImportValue::Map(fields.iter().map(pair).collect::<Result<_, String>>()?))

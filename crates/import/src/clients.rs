@@ -57,7 +57,7 @@ pub(super) fn conditions_of_term(who: &ErlangTerm, language: AclLanguage) -> Cli
     if language == AclLanguage::Version4 {
         check_version_4(who)?;
     }
-    let unknown = || vec![ClientCondition::inexact("who it is about is no condition here")];
+    let unknown = || vec![ClientCondition::inexact("who it is about is not a condition here")];
     let ErlangTerm::Tuple(parts) = who else {
         return Ok(if who.is_atom("all") { vec![ClientCondition::default()] } else { unknown() });
     };
@@ -95,7 +95,7 @@ pub(super) fn conditions_of_term(who: &ErlangTerm, language: AclLanguage) -> Cli
             _ => Ok(unknown()),
         },
         [ErlangTerm::Atom(kind), ..] => {
-            Ok(vec![ClientCondition::inexact(format!("{kind:?} is no condition here"))])
+            Ok(vec![ClientCondition::inexact(format!("{kind:?} is not a condition here"))])
         }
         _ => Ok(unknown()),
     }
@@ -163,7 +163,7 @@ pub(super) fn conditions_of_names(kind: &str, names: &[String]) -> ClientAlterna
             return Ok(vec![ClientCondition::inexact("\"#\" as a name")]);
         }
         "user" | "username" | "client" | "clientid" if names.iter().any(is_odd) => {
-            return Ok(vec![ClientCondition::inexact("a name that is no name here")]);
+            return Ok(vec![ClientCondition::inexact("a name that cannot be used here")]);
         }
         "user" | "username" => ClientCondition { users: names.to_vec(), ..own },
         "client" | "clientid" => ClientCondition { client_ids: names.to_vec(), ..own },
@@ -177,7 +177,7 @@ pub(super) fn conditions_of_names(kind: &str, names: &[String]) -> ClientAlterna
             }
             ClientCondition { addresses: names.to_vec(), ..own }
         }
-        _ => ClientCondition::inexact(format!("{kind:?} is no condition here")),
+        _ => ClientCondition::inexact(format!("{kind:?} is not a condition here")),
     };
     // A list without names is about nobody.
     Ok(if names.is_empty() { Vec::new() } else { vec![own] })

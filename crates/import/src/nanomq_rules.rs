@@ -170,7 +170,7 @@ fn name_condition(
         ("ipaddr" | "ipaddrs" | "username" | "clientid" | "and" | "or", _) => {
             inexact(format!("NanoMQ ignores {name:?} in this form"))
         }
-        _ => inexact(format!("{name:?} is no condition in NanoMQ")),
+        _ => inexact(format!("{name:?} is not a condition in NanoMQ")),
     }
 }
 

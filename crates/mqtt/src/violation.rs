@@ -156,7 +156,7 @@ impl Violation {
             Violation::QoSInvalid => "used QoS 3",
             Violation::ReasonNotAllowed => "sent a reason code that this packet cannot have",
             Violation::ReceiveMaximumExceeded => "sent more QoS 1 and 2 messages than agreed",
-            Violation::ResponseTopicInvalid => "sent a response topic that is no topic name",
+            Violation::ResponseTopicInvalid => "sent a response topic that is not a topic name",
             Violation::RetainHandlingInvalid => "used retain handling 3",
             Violation::SecondConnect => "sent a second CONNECT",
             Violation::SessionExpiryRaised => "raised a session expiry of 0 in DISCONNECT",

@@ -92,7 +92,7 @@ impl HttpClient {
         }
         let request = request.body(Full::new(Bytes::from(body)));
         let request =
-            request.map_err(|_| RemoteError::ErrorReply("the request is no request".into()))?;
+            request.map_err(|_| RemoteError::ErrorReply("this is not a request".into()))?;
         sender.ready().await.map_err(|error| broken(&error))?;
         let answer = sender.send_request(request).await.map_err(|error| broken(&error))?;
         let status = answer.status().as_u16();

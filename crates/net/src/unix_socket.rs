@@ -31,7 +31,7 @@ pub fn bind_path(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), S
         .map_err(|_| "the path is too long for a socket, use at most 107 bytes".to_string())?;
     if let Ok(there) = fs::symlink_metadata(path) {
         if !there.file_type().is_socket() {
-            return Err("a file that is no socket is there, use another path".to_string());
+            return Err("a file that is not a socket is there, use another path".to_string());
         }
         let probe = Socket::new(Domain::UNIX, Type::STREAM, None);
         let answered = probe.and_then(|probe| probe.connect(&address));

@@ -124,7 +124,7 @@ impl fmt::Display for RunError {
                 write!(f, "{operator}: {left} and {right} do not go together")
             }
             RunError::PayloadNotJson => f.write_str(
-                "AS payload....: the payload is no JSON with fields, so there is nothing to put \
+                "AS payload....: the payload is not JSON with fields, so there is nothing to put \
                  the column into",
             ),
             RunError::Rows => f.write_str("the rule makes more rows than a run may"),

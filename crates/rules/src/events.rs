@@ -65,7 +65,7 @@ pub const EVENTS: &[EventRow] = &[
         name: "auth/check_authn_complete",
         aliases: &["client_check_authn_complete"],
         label: "client.check_authn_complete",
-        description: "a client did not get in because of who it is; who gets in is no event of \
+        description: "a client did not get in because of who it is; who gets in is not an event of \
                       these",
         has_message: false,
         fields: &["reason_code", "reason", "result", "peername", "withheld", "namespace"],
@@ -74,7 +74,7 @@ pub const EVENTS: &[EventRow] = &[
         name: "auth/check_authz_complete",
         aliases: &["client_check_authz_complete"],
         label: "client.check_authz_complete",
-        description: "a client was not let do something; what it may do is no event of these. At \
+        description: "a client was not let do something; what it may do is not an event. At \
                       most once a second a client, with the `count` since the last",
         has_message: false,
         fields: &["action", "topic", "result", "count", "namespace"],

@@ -39,7 +39,7 @@ impl RowTemplate {
             let piece = parse_piece(inside);
             pieces.push(piece.ok_or_else(|| {
                 format!(
-                    "${{{inside}}} is no placeholder, use ${{name}}, ${{name.key[1]}} or ${{.}}"
+                    "${{{inside}}} is not a placeholder, use ${{name}}, ${{name.key[1]}} or ${{.}}"
                 )
             })?);
             rest = after;

@@ -108,7 +108,7 @@ fn values(text: &str) -> Vec<Value<'static>> {
     let all = format!("[{}]", text.replace("} {", "},{"));
     match Value::from_json(&all).map(Value::into_owned) {
         Some(Value::Array(values)) => values,
-        _ => panic!("{text} is no JSON"),
+        _ => panic!("{text} is not JSON"),
     }
 }
 

@@ -191,7 +191,7 @@ fn property(owner: &str, word: &LineWord) -> Result<Option<PropertiesBuf>, Strin
     let mut buf = PropertiesBuf::default();
     let bytes = word.value.as_deref().unwrap_or_default();
     let text = || std::str::from_utf8(bytes).map_err(|_| format!("{} is not text", word.name));
-    let number = || text()?.parse().map_err(|_| format!("{} is no number", word.name));
+    let number = || text()?.parse().map_err(|_| format!("{} is not a number", word.name));
     let half = || number().map(|value: u32| value as u16);
     let byte = || number().map(|value: u32| value as u8);
     let second = word.second.as_deref().unwrap_or_default();
@@ -284,7 +284,7 @@ impl PacketLine<'_> {
     fn number<T: std::str::FromStr>(&self, name: &str, default: T) -> Result<T, String> {
         let Some(value) = self.value(name) else { return Ok(default) };
         let text = std::str::from_utf8(value).unwrap_or_default();
-        text.parse().map_err(|_| format!("{name} is no number"))
+        text.parse().map_err(|_| format!("{name} is not a number"))
     }
 
     fn text(&self, name: &str) -> Result<Option<&str>, String> {

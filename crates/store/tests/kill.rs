@@ -65,7 +65,7 @@ fn killed_at_random_moments_nothing_durable_is_missing() {
             }
         }
         child.wait().expect("it ran");
-        let report = check(&folder.0).expect("an end is no damage");
+        let report = check(&folder.0).expect("an end is not a damage");
         assert!(report.seq.0 >= promised, "{promised} was durable, {report:?}");
         assert_eq!(report.damage, []);
         holds(&folder.0, report.seq.0);

@@ -30,7 +30,7 @@ pub fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, St
         format!("{name}: this is PKCS #7, use openssl pkcs7 -print_certs -in {name} -out FILE")
     } else {
         format!(
-            "{name}: there is no certificate in it, use PEM with the own certificate first and \
+            "{name}: it has no certificate, use PEM with the own certificate first and \
              then those that lead to its CA"
         )
     })
@@ -57,7 +57,7 @@ pub fn read_private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
              -out FILE"
         ),
         pem::Error::NoItemsFound => {
-            format!("{name}: there is no private key in it, use PEM with PKCS #8, PKCS #1 or SEC 1")
+            format!("{name}: it has no private key, use PEM with PKCS #8, PKCS #1 or SEC 1")
         }
         error => pem_error(file, &error),
     })
@@ -75,7 +75,7 @@ pub fn read_revocation_lists(
     let found = found.map_err(|error| pem_error(file, &error))?;
     match found.is_empty() {
         true => Err(format!(
-            "{}: there is no revocation list in it, use openssl crl -in FILE -out LIST",
+            "{}: it has no revocation list, use openssl crl -in FILE -out LIST",
             file.display()
         )),
         false => Ok(found),

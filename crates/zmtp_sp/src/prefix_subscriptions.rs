@@ -194,7 +194,7 @@ mod tests {
         for prefix in ["a/", "a/", "abc"] {
             assert!(topics.add(prefix.as_bytes(), 2));
         }
-        assert!(!topics.add(b"x", 2), "there is no room");
+        assert!(!topics.add(b"x", 2), "no room is left");
         for (topic, is_wanted) in [("a/b", true), ("a", false), ("abcd", true), ("ab", false)] {
             assert_eq!(topics.matches(topic.as_bytes()), is_wanted, "{topic}");
         }

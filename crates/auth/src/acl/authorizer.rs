@@ -182,7 +182,7 @@ fn read_json_answer(said: &Said) -> Result<AuthzDecision, String> {
         401 | 403 => return Ok(AuthzDecision::Deny),
         200 if said.is_json => {
             let body: Option<serde_json::Value> = serde_json::from_slice(&said.body).ok();
-            let body = body.ok_or("its answer is no JSON")?;
+            let body = body.ok_or("its answer is not JSON")?;
             body.get("result").and_then(|word| word.as_str()).unwrap_or_default().to_string()
         }
         200 if said.body.is_empty() => return Ok(AuthzDecision::Allow),

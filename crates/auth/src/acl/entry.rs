@@ -34,7 +34,7 @@ impl AclEntry {
         let named = self.topics.iter().filter(|text| !is_left_out(text));
         let topics: Option<Vec<TopicPattern>> = named.map(|text| parse_pattern(text)).collect();
         let topics = topics.filter(|_| !self.topics.is_empty());
-        let topics = topics.ok_or("a rule's topic is no topic filter")?;
+        let topics = topics.ok_or("a rule's topic is not a topic filter")?;
         let qos = read_qos(&self.qos).ok_or("a rule's qos is not 0, 1 or 2")?;
         let retain = match self.retain.as_str() {
             "" | "all" => None,
@@ -60,7 +60,7 @@ impl AclEntry {
     /// An object as EMQX's HTTP authentication and its Redis values have it. `permission` stands
     /// for one that it may leave out.
     pub fn from_json(value: &Value, permission: &str) -> Result<AclEntry, &'static str> {
-        const WRONG: &str = "a rule is no object with permission, action and topic";
+        const WRONG: &str = "a rule is not an object with permission, action and topic";
         let mut entry = AclEntry { permission: permission.into(), ..AclEntry::default() };
         for (name, value) in value.as_object().ok_or(WRONG)? {
             match name.as_str() {

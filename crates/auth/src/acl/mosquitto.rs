@@ -30,7 +30,7 @@ pub(super) fn read(text: &str) -> Result<Vec<AclRule>, LineErrors> {
                 None => AclRule { anonymous_only: true, ..rule },
             }),
             "pattern" => parse_rule(rest, convert_pattern_filter),
-            _ => Err(format!("{word:?} is no keyword, use user, topic or pattern and a blank")),
+            _ => Err(format!("{word:?} is not a keyword, use user, topic or pattern and a blank")),
         };
         match read {
             Ok(rule) => {
@@ -82,8 +82,8 @@ fn parse_rule(text: &str, topic: fn(&str) -> Result<String, String>) -> Result<A
         "readwrite" => rest,
         _ => {
             return Err(format!(
-                "{word:?} is no access, use read, write, readwrite or deny before a filter that \
-                 has blanks"
+                "{word:?} is not an access: use read, write, readwrite or deny before a filter \
+                 that has blanks"
             ));
         }
     };
@@ -157,13 +157,13 @@ mod tests {
             told,
             [
                 "1: a name is missing, use user NAME",
-                "2: \"topics\" is no keyword, use user, topic or pattern and a blank",
-                "3: \"a/#/b\" is no topic filter, use one like \"a/+/c\" or \"a/#\"",
+                "2: \"topics\" is not a keyword, use user, topic or pattern and a blank",
+                "3: \"a/#/b\" is not a topic filter, use one like \"a/+/c\" or \"a/#\"",
                 "4: \"${username}\" has ${, use %c for the client id and %u for the user",
-                "5: \"\" is no topic filter, use one like \"a/+/c\" or \"a/#\"",
-                "6: \"on\" is no access, use read, write, readwrite or deny before a filter that \
-                 has blanks",
-                "7: \"topic\\tread\" is no keyword, use user, topic or pattern and a blank",
+                "5: \"\" is not a topic filter, use one like \"a/+/c\" or \"a/#\"",
+                "6: \"on\" is not an access: use read, write, readwrite or deny before a filter \
+                 that has blanks",
+                "7: \"topic\\tread\" is not a keyword, use user, topic or pattern and a blank",
                 "8: in \"a/%u\" nothing stands for a client's name: use pattern instead of topic",
                 "9: in \"${clientid}\" nothing stands for a client's name: use pattern instead of \
                  topic",

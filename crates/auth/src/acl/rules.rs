@@ -148,7 +148,8 @@ impl AclFileParser<'_, '_> {
             self.reader.report_error(at, "user and group exclude each other, use two rules");
         }
         if rule.anonymous_only && !(rule.groups.is_empty() && rule.users.is_empty()) {
-            self.reader.report_error(at, "a client without a name is no user and in no group");
+            self.reader
+                .report_error(at, "a client without a name is not a user and not in a group");
         }
         if rule.retain.is_some() && rule.subscribe {
             self.reader
@@ -303,7 +304,7 @@ mod tests {
                 "2: a rule has no alow, did you mean allow?",
                 "1: the rule says neither allow nor deny",
                 "6: a QoS is 0, 1 or 2",
-                "7: \"a/#/b\" is no topic filter, use one like \"a/+/c\" or \"a/#\"",
+                "7: \"a/#/b\" is not a topic filter, use one like \"a/+/c\" or \"a/#\"",
                 "5: no such deed, use \"publish\", \"subscribe\" or \"all\"",
                 "12: \"10.0.0.0/40\" is neither an address nor a network, \
                  use one like \"192.0.2.7\" or \

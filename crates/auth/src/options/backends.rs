@@ -12,7 +12,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             default: "",
             live: true,
             short: "PEM file of the CAs that vouch for the servers that are asked",
-            long: "Empty are those that this host trusts. There is no way to trust everyone.",
+            long: "Empty are those that this host trusts. Trust in everyone is not possible.",
             source: "",
             set: |settings, value| settings.security().remote.authorities = value.text().into(),
         },

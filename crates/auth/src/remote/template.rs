@@ -266,7 +266,7 @@ fn parse_named(
         Some((known, _, value)) => Ok((Some(*value), known.len() + 3)),
         None => {
             let all: Vec<String> = known.map(|(name, ..)| format!("${{{name}}}")).collect();
-            Err(format!("there is no such placeholder, use one of {}", all.join(" ")))
+            Err(format!("no such placeholder, use one of {}", all.join(" ")))
         }
     }
 }
@@ -290,7 +290,7 @@ fn parse_letter(rest: &str, about: TemplateScope) -> Result<(Option<AuthVariable
         None => {
             let mut all: Vec<String> = known.map(|(_, c, _)| format!("%{c}")).collect();
             all.dedup();
-            Err(format!("there is no such placeholder, use one of {}, or %%", all.join(" ")))
+            Err(format!("no such placeholder, use one of {}, or %%", all.join(" ")))
         }
     }
 }
@@ -399,7 +399,7 @@ mod tests {
     fn what_is_no_placeholder_is_told() {
         for wrong in ["${user}", "${username", "%x", "%", "a%\u{e9}"] {
             let why = AuthTemplate::parse(wrong, true).unwrap_err();
-            assert!(why.starts_with("there is no such placeholder, use one of"), "{why}");
+            assert!(why.starts_with("no such placeholder, use one of"), "{why}");
         }
         assert!(AuthTemplate::parse("%x", false).is_ok());
     }

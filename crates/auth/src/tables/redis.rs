@@ -120,10 +120,10 @@ impl RedisAuthServer {
 
     fn rules(row: &TableRow) -> Result<Vec<AclEntry>, &'static str> {
         let entry = |(topic, value): &(String, Vec<u8>)| {
-            let text = std::str::from_utf8(value).map_err(|_| "a rule is no text")?.trim();
+            let text = std::str::from_utf8(value).map_err(|_| "a rule is not text")?.trim();
             let mut entry = match text.starts_with('{') {
                 true => {
-                    let value = serde_json::from_str(text).map_err(|_| "a rule is no JSON")?;
+                    let value = serde_json::from_str(text).map_err(|_| "a rule is not JSON")?;
                     AclEntry::from_json(&value, "allow")?
                 }
                 false => AclEntry {

@@ -112,7 +112,7 @@ pub(super) const SHARED: &[FlagSpec] = &[
         names: &["--load-qst"],
         value: "FILE",
         default: "",
-        doc: "refused: there is no 0-RTT",
+        doc: "refused: 0-RTT is not supported",
     },
     FlagSpec {
         names: &["--ssl-version"],

@@ -195,7 +195,7 @@ mod tests {
         let command = "no-such-broker {dir}/nothing-left".into();
         let (name, file) = ("a".to_string(), "nothing-left".to_string());
         let entry = BrokerEntry { name, command, file, ..BrokerEntry::default() };
-        let why = BrokerProcess::start(&entry).expect_err("there is no such program");
+        let why = BrokerProcess::start(&entry).expect_err("no such program");
         assert!(why.contains("no-such-broker cannot be run"), "{why}");
         assert!(!folders().iter().any(|folder| folder.join("nothing-left").exists()));
     }
@@ -206,7 +206,7 @@ mod tests {
         let (command, file) = ("sh {dir}/run".to_string(), "run".to_string());
         let entry =
             BrokerEntry { name, command, file, content: "exit 7".into(), ..BrokerEntry::default() };
-        let why = BrokerProcess::start(&entry).expect_err("it is no broker");
+        let why = BrokerProcess::start(&entry).expect_err("it is not a broker");
         assert!(why.contains("mosquitto 2.0 / one core: it ended before it listened"), "{why}");
         assert!(why.contains("exit status: 7"), "{why}");
     }

@@ -278,7 +278,9 @@ mod tests {
         let text = "scenarios = [\"a\"]\nifaddr = \"127.0.0.2,127.0.0.3\"\nuse = [\"rumqttd\"]\n";
         assert_eq!(read(text).expect("it is right").local_addresses.len(), 2);
         assert!(
-            read(&text.replace("127.0.0.3", "eth0")).unwrap_err().contains("eth0 is no IP address")
+            read(&text.replace("127.0.0.3", "eth0"))
+                .unwrap_err()
+                .contains("eth0 is not an IP address")
         );
         let text = "scenarios = [\"a\"]\nuse = [\"rumqttd\"]\n[line]\ndelay = \"100ms\"\n\
                     loss_percent = 2\nseed = 7\n";

@@ -53,7 +53,7 @@ fn read_reports(path: &str) -> Result<Vec<Value>, String> {
     let bytes = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
     let wrong = |why: &str| {
         format!(
-            "{path}: this is no report of godwit-bench: {why}; use the JSON file that --json of \
+            "{path}: this is not a report of godwit-bench: {why}; use the JSON file that --json of \
              run, ramp, compare, conn, pub or sub has written"
         )
     };

@@ -127,7 +127,7 @@ pub(crate) fn verdict(groups: &[LoadGroup<'_>]) -> PageVerdict {
         _ => VerdictStanding::CountsWithReservations,
     };
     let (sentence, of_loads) = match &all[..] {
-        [] => ("There is no report to conclude from.".to_string(), Vec::new()),
+        [] => ("A report to conclude from is missing.".to_string(), Vec::new()),
         [one] => (one.sentence.clone(), Vec::new()),
         some => (summary(groups, some), some.iter().map(|one| one.sentence.clone()).collect()),
     };

@@ -22,7 +22,7 @@ fn scenarios_are_listed_shown_and_can_be_copied() {
 fn what_is_wrong_is_said_before_anything_is_sent() {
     for (line, says) in [
         (&["run"][..], "run needs one scenario"),
-        (&["run", "no-such"], "no-such is no scenario and no file"),
+        (&["run", "no-such"], "no-such is not a scenario and not a file"),
         (&["run", "p2p-1k-1k-1k-1k", "--scale", "0"], "--scale 0: use a number above 0"),
         (&["run", "p2p-1k-1k-1k-1k", "--scale", "inf"], "--scale inf: use a number above 0"),
         (&["run", "p2p-1k-1k-1k-1k", "--rate", "1e12"], "1000000 are the most"),
@@ -49,7 +49,7 @@ fn what_is_wrong_is_said_before_anything_is_sent() {
         (&["run", "p2p-1k-1k-1k-1k", "--connrate", "0"], "--connrate 0: use a number above 0"),
         (&["run", "p2p-1k-1k-1k-1k", "--json", "no-such/r.json"], "no-such/r.json: No such file"),
         (&["conn", "-h", "127.0.0.1", "--json", "no-such/r.json"], "no-such/r.json: No such file"),
-        (&["ramp", "p2p-1k-1k-1k-1k", "--ifaddr", "eth0"], "eth0 is no IP address"),
+        (&["ramp", "p2p-1k-1k-1k-1k", "--ifaddr", "eth0"], "eth0 is not an IP address"),
         (&["conn", "-h", "127.0.0.1", "-c", "0"], "--count 0: use a whole number from 1 to"),
         (
             &["conn", "-h", "127.0.0.1", "--pid", "me"],
@@ -57,7 +57,7 @@ fn what_is_wrong_is_said_before_anything_is_sent() {
         ),
         (&["conn", "-h", "127.0.0.1", "-c", "-1"], "--count -1: use a whole number from 1 to"),
         (&["conn", "-p", "70000"], "--port 70000: use a whole number from 1 to 65535"),
-        (&["conn", "-h", ""], "\"\" is no address: use HOST, HOST:PORT"),
+        (&["conn", "-h", ""], "\"\" is not an address: use HOST, HOST:PORT"),
         (&["conn", "-h", "127.0.0.1", "-n", "18446744073709551615"], "--startnumber 184467"),
         (&["conn", "-h", "127.0.0.1", "--threads", "9999"], "use a whole number from 0 to 1024"),
         (&["conn", "-h", "127.0.0.1", "-k", "70000"], "use whole seconds from 0 to 65535"),
@@ -88,8 +88,8 @@ fn what_is_wrong_is_said_before_anything_is_sent() {
         (&["compare"], "usage: godwit-bench compare FILE.toml"),
         (&["compare", "x.toml", "--html"], "--html needs FILE"),
         (&["report", "no-such.json"], "no-such.json: No such file"),
-        (&["fly"], "fly is no subcommand"),
-        (&["conn", "--nonsense"], "--nonsense is no flag"),
+        (&["fly"], "fly is not a subcommand"),
+        (&["conn", "--nonsense"], "--nonsense is not a flag"),
     ] {
         let run = bench(line);
         assert_eq!(run.code, Some(2), "{line:?}: {}", run.stderr);
@@ -105,7 +105,8 @@ fn only_a_report_is_taken_for_one() {
         std::fs::write(&file, text).expect("the scratch folder is ours");
         let run = bench(&["report", path]);
         assert_eq!(run.code, Some(2), "{text}: {}", run.stdout);
-        let says = format!("{path}: this is no report of godwit-bench: the file is JSON without");
+        let says =
+            format!("{path}: this is not a report of godwit-bench: the file is JSON without");
         assert!(run.stderr.contains(&says), "{text}: {}", run.stderr);
     }
     for (text, report, compare) in [
@@ -210,7 +211,7 @@ fn a_process_that_is_not_there_is_not_watched_in_silence() {
     let line = ["run", "p2p-1k-1k-1k-1k", "--scale", "0.01", "--target", "127.0.0.1:1"];
     let run = bench(&[&line[..], &["--pid", "4294967295"]].concat());
     assert_eq!(run.code, Some(3), "{}", run.stderr);
-    assert!(run.stderr.contains("there is no process 4294967295 on this host"), "{}", run.stderr);
+    assert!(run.stderr.contains("no process has the id 4294967295 on this host"), "{}", run.stderr);
 }
 
 #[test]
@@ -221,7 +222,7 @@ fn a_comparison_is_read_to_its_end_before_anything_is_run() {
     let file = file.to_str().expect("text");
     let run = bench(&["compare", file]);
     assert_eq!(run.code, Some(2), "{}", run.stderr);
-    assert!(run.stderr.contains("p2p-1k is no scenario and no file"), "{}", run.stderr);
+    assert!(run.stderr.contains("p2p-1k is not a scenario and not a file"), "{}", run.stderr);
     assert!(!run.stderr.contains("round 1"), "{}", run.stderr);
 }
 
@@ -313,7 +314,7 @@ fn an_address_that_is_not_ours_is_told_before_anything_is_sent() {
     let port = broker.address.port().to_string();
     let run = bench(&["conn", "-h", "127.0.0.1", "-p", &port, "-c", "1", "--ifaddr", "192.0.2.1"]);
     assert_eq!(run.code, Some(3), "{}", run.stderr);
-    assert!(run.stderr.contains("192.0.2.1 is no address of this host"), "{}", run.stderr);
+    assert!(run.stderr.contains("192.0.2.1 is not an address of this host"), "{}", run.stderr);
     assert_eq!(broker.greetings().len(), 0);
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn scratch() -> PathBuf {
 /// A number of the report; a wrong path is a wrong test.
 pub(crate) fn number(report: &Value, path: &str) -> f64 {
     let value = report.pointer(path).and_then(Value::as_f64);
-    value.unwrap_or_else(|| panic!("{path} is no number in {report:#}"))
+    value.unwrap_or_else(|| panic!("{path} is not a number in {report:#}"))
 }
 
 pub(crate) fn sampler(report: &Value, name: &str, key: &str) -> f64 {

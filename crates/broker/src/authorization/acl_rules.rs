@@ -200,7 +200,7 @@ impl TopicPattern {
             ));
         }
         mqtt::topic::check_filter(&plain).map_err(|_| {
-            format!("{text:?} is no topic filter, use one like \"a/+/c\" or \"a/#\"")
+            format!("{text:?} is not a topic filter, use one like \"a/+/c\" or \"a/#\"")
         })?;
         let has_variables = plain != text;
         let (head, mask) = if has_variables { (0, 0) } else { head_of_matching_topics(text) };

@@ -93,7 +93,9 @@ impl NameTemplate {
                 None if !digits.is_empty() => {
                     let at = digits.parse().ok().filter(|at| (1..groups + 1).contains(at));
                     let at = at.ok_or_else(|| {
-                        format!("${digits} is no group of the regular expression, it has {groups}")
+                        format!(
+                            "${digits} is not a group of the regular expression, it has {groups}"
+                        )
                     })?;
                     (NameTemplatePart::Group(at), 1 + digits.len())
                 }

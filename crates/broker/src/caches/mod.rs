@@ -68,7 +68,7 @@ impl CacheConfig {
         }
         for filter in filters {
             if !is_cacheable_filter(filter) {
-                let why = "is no topic filter that it can have, use one like \"a/#\"";
+                let why = "is not a topic filter that it can have, use one like \"a/#\"";
                 return Err(format!("filters: {filter:?} {why}"));
             }
         }

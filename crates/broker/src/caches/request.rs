@@ -129,7 +129,7 @@ impl<'a> ParsedCacheRequest<'a> {
         match is_cacheable_filter(&request.filter) {
             true => Ok(request),
             false => Err(request_error(
-                "topic is no topic filter, use one like \"a/+/c\" or \"a/#\"".into(),
+                "topic is not a topic filter, use one like \"a/+/c\" or \"a/#\"".into(),
             )),
         }
     }
@@ -139,11 +139,12 @@ impl<'a> ParsedCacheRequest<'a> {
             Value::Int(number) => u64::try_from(*number).ok(),
             _ => None,
         };
-        let time =
-            || number().ok_or_else(|| request_error(format!("{key} is no time, use milliseconds")));
+        let time = || {
+            number().ok_or_else(|| request_error(format!("{key} is not a time, use milliseconds")))
+        };
         match (key, value) {
             ("topic", Value::Text(filter)) => self.filter = filter.to_string(),
-            ("topic", _) => return Err(request_error("topic is no text".into())),
+            ("topic", _) => return Err(request_error("topic is not text".into())),
             ("messages_max", _) => {
                 let most = CACHE_ANSWER_MESSAGES_MAX as u64;
                 let number = number().filter(|number| (1..=most).contains(number));
@@ -411,13 +412,13 @@ mod tests {
             ("{}", "topic is missing"),
             ("x", "a request to $cache/"),
             ("[1]", "a request to $cache/"),
-            (r#"{"topic": 1}"#, "topic is no text"),
-            (r#"{"topic": "a/#/b"}"#, "topic is no topic filter"),
-            (r#"{"topic": "$share/g/a"}"#, "topic is no topic filter"),
-            (r##"{"topic": "$SYS/#"}"##, "topic is no topic filter"),
+            (r#"{"topic": 1}"#, "topic is not text"),
+            (r#"{"topic": "a/#/b"}"#, "topic is not a topic filter"),
+            (r#"{"topic": "$share/g/a"}"#, "topic is not a topic filter"),
+            (r##"{"topic": "$SYS/#"}"##, "topic is not a topic filter"),
             (r#"{"topic": "a", "messages_max": 0}"#, "use 1 to 1000"),
             (r#"{"topic": "a", "messages_max": "1"}"#, "use 1 to 1000"),
-            (r#"{"topic": "a", "after_ms": -1}"#, "after_ms is no time"),
+            (r#"{"topic": "a", "after_ms": -1}"#, "after_ms is not a time"),
             (r#"{"topic": "a", "next": "a"}"#, "next is not"),
             (r#"{"topic": "a", "since": 1}"#, "since is unknown"),
         ] {
@@ -425,7 +426,7 @@ mod tests {
             assert!(said.contains(why), "{payload}: {said}");
         }
         assert!(refused("$cache/c/a", r#"{"topic": "a"}"#).contains("one of both"));
-        assert!(refused("$cache/c/", "").contains("topic is no topic filter"));
+        assert!(refused("$cache/c/", "").contains("topic is not a topic filter"));
         let long = format!("{{\"topic\":\"{}\"}}", "x".repeat(CACHE_REQUEST_BYTES_MAX));
         assert!(refused("$cache/c", &long).contains("at most"));
     }

@@ -159,7 +159,7 @@ impl Refusal {
                 "a request to $cache/NAME is JSON like {\"topic\":\"a/#\"}"
             }
             Refusal::CacheUnanswerable => "a request to $cache/ needs a Response Topic",
-            Refusal::CacheUnknown => "there is no such cache: a request goes to $cache/NAME",
+            Refusal::CacheUnknown => "no such cache: a request goes to $cache/NAME",
             Refusal::ClientIdMissing => "the client id is empty where the version wants one",
             Refusal::ClientIdReserved => "client ids that begin with $link/ are the server's own",
             Refusal::ClientIdTooLong => "the client id is too long",
@@ -170,7 +170,7 @@ impl Refusal {
             Refusal::Draining => "the server is shutting down",
             Refusal::ExclusiveTaken => "another client has this exclusive subscription",
             Refusal::ExclusiveUnsupported => "exclusive subscriptions are not supported",
-            Refusal::Expired => "what the client came in with is no longer valid",
+            Refusal::Expired => "the client's credentials have expired",
             Refusal::Flapping => "the client came and went too often: it has to wait",
             Refusal::NoNamespace => "the client has no name that a namespace could have",
             Refusal::NoVerdict => "nobody could say in time whether the client may connect",

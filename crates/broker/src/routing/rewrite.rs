@@ -50,8 +50,9 @@ impl TopicRewrite {
         regex: &str,
         dest: &str,
     ) -> Result<TopicRewrite, String> {
-        mqtt::topic::check_filter(source)
-            .map_err(|_| format!("source: {source:?} is no topic filter, use one like \"a/#\""))?;
+        mqtt::topic::check_filter(source).map_err(|_| {
+            format!("source: {source:?} is not a topic filter, use one like \"a/#\"")
+        })?;
         let regex = RegexBuilder::new(regex)
             .size_limit(REGEX_BYTES_MAX)
             .build()

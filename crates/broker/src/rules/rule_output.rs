@@ -239,7 +239,7 @@ impl Shard {
 
 /// Returns the internal topic by which a message goes to a link.
 fn link_topic(link: &str, topic: &str) -> Result<String, RuleOutputError> {
-    debug_assert!(link.starts_with(LINK_IDS), "{link} is no link");
+    debug_assert!(link.starts_with(LINK_IDS), "{link} is not a link");
     let whole = format!("{link}/{topic}");
     match mqtt::topic::check_topic(&whole) {
         Ok(()) => Ok(whole),

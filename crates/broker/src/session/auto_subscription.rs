@@ -36,7 +36,7 @@ impl AutoSubscription {
     }
 }
 
-const NO_FILTER: &str = "topic is no topic filter, use one like \"clients/${clientid}/#\"";
+const NO_FILTER: &str = "topic is not a topic filter, use one like \"clients/${clientid}/#\"";
 
 impl Shard {
     /// A client is in and has heard so.

@@ -40,7 +40,7 @@ impl PresetSession {
         }
         for filter in filters {
             if mqtt::topic::check_filter(filter).is_err() || is_special(filter) {
-                let why = "is no topic filter that it can have, use one like \"a/#\"";
+                let why = "is not a topic filter that it can have, use one like \"a/#\"";
                 return Err(format!("subscriptions: {filter:?} {why}"));
             }
         }

@@ -134,7 +134,7 @@ async fn wrap_transport(
             let secured = TlsAcceptor::from(config).accept(wire).await;
             Box::new(secured.map_err(|error| describe_client_io_error(&error))?)
         }
-        None if place.is_tls() => return Err("there is no certificate for it".to_string()),
+        None if place.is_tls() => return Err("it has no certificate".to_string()),
         None => wire,
     };
     let read = upgrade::accept_peer_upgrade(&shared.settings, place, &mut wire).await?;

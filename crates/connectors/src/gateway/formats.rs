@@ -150,7 +150,7 @@ fn truncate_topic(topic: &str) -> String {
 }
 
 fn text_of(bytes: &[u8], separator: &str) -> Result<String, (LinkDropReason, String)> {
-    let wrong = || (LinkDropReason::Unreadable, "its topic is no text".to_string());
+    let wrong = || (LinkDropReason::Unreadable, "its topic is not text".to_string());
     let text = std::str::from_utf8(bytes).map_err(|_| wrong())?;
     Ok(if separator == "/" { text.to_string() } else { text.replace(separator, "/") })
 }
@@ -229,7 +229,7 @@ fn decode_json(
 
 fn parse_object(whole: &[u8]) -> Result<RawJsonObject<'_>, (LinkDropReason, String)> {
     serde_json::from_slice(whole)
-        .map_err(|_| (LinkDropReason::Unreadable, "it is no object of JSON".to_string()))
+        .map_err(|_| (LinkDropReason::Unreadable, "it is not an object of JSON".to_string()))
 }
 
 fn read(value: &RawValue) -> Option<Json> {
@@ -244,7 +244,7 @@ fn payload(object: &RawJsonObject<'_>) -> Result<Vec<u8>, (LinkDropReason, Strin
     }
     match read(value) {
         Some(Json::String(text)) => Ok(bytes(&text)),
-        _ => Err((LinkDropReason::Unreadable, "the payload in its JSON is no text".to_string())),
+        _ => Err((LinkDropReason::Unreadable, "the payload in its JSON is not text".to_string())),
     }
 }
 

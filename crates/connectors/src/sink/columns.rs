@@ -74,7 +74,7 @@ pub(super) fn parse(column: &str) -> Result<(String, SinkTemplate), String> {
         Some((name, template)) if !name.trim().is_empty() => {
             Ok((name.trim().into(), SinkTemplate::parse(template.trim())?))
         }
-        _ => Err(format!("{column:?} is no column, use NAME=${{topic}} and the like")),
+        _ => Err(format!("{column:?} is not a column, use NAME=${{topic}} and the like")),
     }
 }
 

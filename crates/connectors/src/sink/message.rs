@@ -200,7 +200,7 @@ impl MessageField {
     pub fn parse(name: &str) -> Result<MessageField, String> {
         let (root, rest) = name.split_at(name.find(['.', '[']).unwrap_or(name.len()));
         let steps =
-            parse_steps(rest).ok_or_else(|| format!("${{{name}}} is no placeholder{SHAPE}"))?;
+            parse_steps(rest).ok_or_else(|| format!("${{{name}}} is not a placeholder{SHAPE}"))?;
         match (root, &steps[..]) {
             ("clientid", []) => Ok(MessageField::ClientId),
             ("event", []) => Ok(MessageField::Event),
@@ -221,12 +221,12 @@ impl MessageField {
                 None => {
                     let known: Vec<&str> = PROPERTIES.iter().map(|(known, _)| *known).collect();
                     Err(format!(
-                        "there is no property {name}, use {} or user.NAME",
+                        "no property is named {name}, use {} or user.NAME",
                         known.join(", ")
                     ))
                 }
             },
-            _ => Err(format!("${{{name}}} is no placeholder{SHAPE}")),
+            _ => Err(format!("${{{name}}} is not a placeholder{SHAPE}")),
         }
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn parse_type(text: &str) -> Result<(String, ParquetColumnType), Stri
         let (_, found) = TYPES.iter().find(|(known, _)| *known == wanted.trim())?;
         Some((name.trim().to_string(), *found))
     });
-    found.ok_or_else(|| format!("{text:?} is no type of a column, use NAME= and {}", known()))
+    found.ok_or_else(|| format!("{text:?} is not a type of a column, use NAME= and {}", known()))
 }
 
 impl ParquetSink {
@@ -298,7 +298,7 @@ pub(super) fn check_types(files: &FileSinkSettings) -> Result<(), String> {
     let is_known = |name: &str| files.columns.iter().any(|(known, _)| known == name);
     match files.types.iter().find(|(name, _)| !is_known(name)) {
         _ if files.columns.is_empty() => Err("file.format = \"parquet\" needs columns".to_string()),
-        Some((name, _)) => Err(format!("file.types: there is no column {name}")),
+        Some((name, _)) => Err(format!("file.types: no column is named {name}")),
         None => Ok(()),
     }
 }

@@ -21,14 +21,14 @@ const FILTERS: OptionKind = OptionKind::List {
     of: "topic filters",
     check: |text| match mqtt::topic::check_filter(text) {
         Ok(()) if !text.starts_with("$share/") => Ok(()),
-        _ => Err(format!("{text:?} is no topic filter that a sink may have")),
+        _ => Err(format!("{text:?} is not a topic filter that a sink may have")),
     },
 };
 const EVENTS: OptionKind = OptionKind::List {
     of: "events, or *",
     check: |text| match text == "*" || NAMES.contains(&text) {
         true => Ok(()),
-        false => Err(format!("{text:?} is no event, use * or {}", NAMES.join(", "))),
+        false => Err(format!("{text:?} is not an event, use * or {}", NAMES.join(", "))),
     },
 };
 
@@ -195,7 +195,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
                   qos=${qos},retain=${retain},payload=${payload}",
         live: true,
         short: "what is written of a message, in this order: to a file, by HTTP, into Redis",
-        long: "In JSON a payload that is JSON stays JSON. What is no UTF-8 becomes a data URL, \
+        long: "In JSON a payload that is JSON stays JSON. What is not an UTF-8 becomes a data URL, \
                `data:;base64,...`.",
         source: "",
         set: |sink, value| sink.given.columns = value.list().to_vec(),

@@ -164,7 +164,7 @@ impl WebhookSink {
 pub(super) fn parse_status(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(status @ 400..=599) => Ok(status),
-        _ => Err(format!("{text:?} is no status that refuses anything, use \"400\" to \"599\"")),
+        _ => Err(format!("{text:?} is not a status that refuses anything, use \"400\" to \"599\"")),
     }
 }
 

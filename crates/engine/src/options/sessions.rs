@@ -50,7 +50,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             default: "auto",
             live: true,
             short: "most messages that wait in the queue of a session or shared group",
-            long: "`auto` is no bound but `queue.bytes_max` for what waits on disk, since a \
+            long: "`auto` is not a bound but `queue.bytes_max` for what waits on disk, since a \
                    message that was acknowledged is not given up for a number, and 10000 for what \
                    waits in memory alone. Messages in flight do not count. `queue.policy` says \
                    what happens to a full queue.",

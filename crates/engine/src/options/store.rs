@@ -69,7 +69,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             live: true,
             short: "durability of single topics, by topic filter; the first that matches counts",
             long: "Topics that no filter matches go by `durability`. With `durability = \
-                   \"memory\"` there is no store, and this says nothing.",
+                   \"memory\"` nothing is stored, and this has no effect.",
             source: "",
             set: |settings, value| {
                 let pair = |(filter, name): &(String, String)| (filter.clone(), durability(name));
@@ -92,7 +92,7 @@ pub fn durability(name: &str) -> Durability {
 
 fn check_durability(filter: &str, durability: &str) -> Result<(), String> {
     if mqtt::topic::check_filter(filter).is_err() {
-        return Err(format!("{filter:?} is no topic filter, use one like \"a/+/c\" or \"a/#\""));
+        return Err(format!("{filter:?} is not a topic filter, use one like \"a/+/c\" or \"a/#\""));
     }
     let known = DURABILITIES.contains(&durability);
     if known { Ok(()) } else { Err(format!("no such durability, use {}", one_of(DURABILITIES))) }

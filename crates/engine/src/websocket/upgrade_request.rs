@@ -69,7 +69,9 @@ impl UpgradeRefusal {
 impl fmt::Display for UpgradeRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            UpgradeRefusal::NoRequest => "this is no HTTP request: MQTT comes over WebSocket here",
+            UpgradeRefusal::NoRequest => {
+                "this is not an HTTP request: MQTT comes over WebSocket here"
+            }
             UpgradeRefusal::NoHost => "the request has no Host, or several",
             UpgradeRefusal::NoKey => "the request has no Sec-WebSocket-Key of 16 bytes, or several",
             UpgradeRefusal::NoSubprotocol => {

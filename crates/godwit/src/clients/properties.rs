@@ -69,7 +69,7 @@ fn find_property(name: &str) -> Result<&'static PropertyRow, String> {
     }
     let hint = nearest_word(name, names.iter().map(String::as_str));
     let hint = hint.map_or(String::new(), |meant| format!(", did you mean {meant}?"));
-    Err(format!("-D: there is no property {name}{hint}"))
+    Err(format!("-D: no property is named {name}{hint}"))
 }
 
 fn flag_name(row: &PropertyRow) -> String {
@@ -160,7 +160,7 @@ mod tests {
         );
         assert_eq!(
             why("connect recieve-maximum 1"),
-            "-D: there is no property recieve-maximum, did you mean receive-maximum?"
+            "-D: no property is named recieve-maximum, did you mean receive-maximum?"
         );
         assert_eq!(
             why("connect receive-maximum 70000"),

@@ -110,7 +110,7 @@ impl PublishCommand {
         if mqtt::topic::check_topic(&topic).is_err() {
             return Err(format!("-t {topic:?}: use a topic without + and #"));
         }
-        let payload = payload.ok_or("there is no payload: use -m, -f, -l, -s or -n")?;
+        let payload = payload.ok_or("the payload is missing: use -m, -f, -l, -s or -n")?;
         Ok(PublishCommand {
             options: dial,
             topic,

@@ -181,7 +181,7 @@ fn parse_filter(used: &ParsedFlag) -> Result<String, String> {
         Ok(None) => mqtt::topic::check_filter(text).is_ok(),
         Err(_) => false,
     };
-    let why = || format!("{} {text:?} is no topic filter, use one like a/+/c or a/#", used.name);
+    let why = || format!("{} {text:?} is not a topic filter, use one like a/+/c or a/#", used.name);
     right.then(|| text.to_string()).ok_or_else(why)
 }
 

@@ -125,7 +125,7 @@ fn check_psk(listener: &ListenerSettings) -> Option<String> {
 /// Also said where a host name turns out to be more than loopback.
 pub(crate) fn describe_open_listener(url: &str) -> String {
     format!(
-        "{url} can be reached from other hosts and there is no authentication: listen on \
+        "{url} can be reached from other hosts, and authentication is missing: listen on \
          127.0.0.1 or [::1], name users with auth.users, or let everyone in with \
          allow_anonymous = true"
     )
@@ -154,7 +154,7 @@ fn check_anyone_can_connect(listener: &ListenerSettings) -> Option<String> {
     let closed = listener.anonymous == AnonymousAccess::Never
         && !listener.security.requires_authentication();
     closed.then(|| {
-        "allow_anonymous = false: nobody could connect, because there is no authentication; name \
+        "allow_anonymous = false: nobody could connect, because authentication is missing; name \
          users with auth.users, or use \"loopback\" or true"
             .to_string()
     })

@@ -46,7 +46,7 @@ fn variable_name(key: &str) -> String {
     let why = unknown_option(key);
     let meant = why.split_once("did you mean ").and_then(|(_, key)| key.strip_suffix('?'));
     match meant.and_then(table::find) {
-        Some(row) => format!("{key} is no option, did you mean {}?", row.environment()),
+        Some(row) => format!("{key} is not an option, did you mean {}?", row.environment()),
         None => why,
     }
 }

@@ -259,10 +259,10 @@ impl OptionFileReader<'_> {
             || table::rows().map(ProgramOption::section).filter(|section| !section.is_empty());
         match (value.get_ref(), config::nearest::nearest_word(key, sections())) {
             (DeValue::Table(_), Some(meant)) if !key.contains('.') => {
-                format!("[{key}] is no section, did you mean [{meant}]?")
+                format!("[{key}] is not a section, did you mean [{meant}]?")
             }
             (DeValue::Table(_), None) if !key.contains('.') => {
-                format!("[{key}] is no section, `godwit options` lists them all")
+                format!("[{key}] is not a section, `godwit options` lists them all")
             }
             _ => unknown_option(key),
         }

@@ -134,10 +134,10 @@ impl OptionFileReader<'_> {
         let Some(row) = find_row(rows, key) else {
             let names = rows.iter().map(|row| row.key).chain(limit_keys.iter().copied());
             let why = match config::nearest::nearest_word(key, names.clone()) {
-                Some(meant) => format!("{key} is no option of it, did you mean {meant}?"),
+                Some(meant) => format!("{key} is not an option of it, did you mean {meant}?"),
                 None => {
                     let names: Vec<&str> = rows.iter().map(|row| row.key).collect();
-                    format!("{key} is no option of it, it has {}", names.join(", "))
+                    format!("{key} is not an option of it, it has {}", names.join(", "))
                 }
             };
             return self.report_error(at, why);

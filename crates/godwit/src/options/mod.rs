@@ -412,7 +412,7 @@ pub(crate) fn set_flag(key: &str, value: Option<&str>) -> String {
 /// "x is no option", with the key that was probably meant.
 fn unknown_option(key: &str) -> String {
     match meant_option(key) {
-        Some(meant) => format!("{key} is no option, did you mean {meant}?"),
-        None => format!("{key} is no option, `godwit options` lists them all"),
+        Some(meant) => format!("{key} is not an option, did you mean {meant}?"),
+        None => format!("{key} is not an option, `godwit options` lists them all"),
     }
 }

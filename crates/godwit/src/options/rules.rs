@@ -51,7 +51,7 @@ const LINKS: OptionKind = OptionKind::List {
     of: "links like sink/NAME",
     check: |text| match text.split_once('/') {
         Some(("bridge" | "gateway" | "sink", name)) if !name.is_empty() => Ok(()),
-        _ => Err(format!("{text:?} is no link, use bridge/NAME, gateway/NAME or sink/NAME")),
+        _ => Err(format!("{text:?} is not a link, use bridge/NAME, gateway/NAME or sink/NAME")),
     },
 };
 const QOS: OptionKind = OptionKind::Choice(&["as_published", "0", "1", "2"]);
@@ -426,7 +426,7 @@ impl OptionPlan {
                     (None, true) => "there is none at all".to_string(),
                 };
                 let (origin, rule) = (origin.clone(), &rule.name);
-                let why = format!("send.to of rule {rule}: there is no link {name}, {hint}");
+                let why = format!("send.to of rule {rule}: no link is named {name}, {hint}");
                 wrongs.push(OptionError { origin, why });
             }
         }

@@ -227,12 +227,12 @@ billing = "first"
     assert_eq!(
         lines,
         [
-            "wrong.toml:2: lsiten is no option, did you mean listen?",
+            "wrong.toml:2: lsiten is not an option, did you mean listen?",
             "wrong.toml:3: listen: \"coap://a:1\": there are no coap listeners; use \
              tcp://ADDRESS:PORT, tls://ADDRESS:PORT, quic://ADDRESS:PORT, \
              ws://ADDRESS:PORT/PATH, wss://ADDRESS:PORT/PATH or unix:///PATH",
             "wrong.toml:4: shards = -1: out of range, use 0 to 64 threads",
-            "wrong.toml:7: queue.mesages_max is no option, did you mean queue.messages_max?",
+            "wrong.toml:7: queue.mesages_max is not an option, did you mean queue.messages_max?",
             "wrong.toml:8: queue.messages_max = 0: out of range, use 1 to 1000000000 messages, or \
              \"auto\"",
             "wrong.toml:9: queue.policy = \"drop\": no such choice, use \"disconnect\", \
@@ -240,14 +240,14 @@ billing = "first"
             "wrong.toml:10: queue.bytes_max = \"12MB\": not a number, use 1KiB to 1TiB, a \
              number of bytes or a size like \"64MiB\", or \"auto\"",
             "wrong.toml:11: queue.qos0 = 1: this is a number, use true or false",
-            "wrong.toml:13: [quue] is no section, did you mean [queue]?",
-            "wrong.toml:16: [sessions] is no section, did you mean [session]?",
-            "wrong.toml:20: log.modules: there is no module \"con\", use \"auth\", \"conn\", \
+            "wrong.toml:13: [quue] is not a section, did you mean [queue]?",
+            "wrong.toml:16: [sessions] is not a section, did you mean [session]?",
+            "wrong.toml:20: log.modules: no module is named \"con\", use \"auth\", \"conn\", \
              \"drop\", \"gateway\", \"permission\", \"serve\", \"session\", \"store\", \
              \"subscription\" or \"trace\", did you mean \"conn\"?",
             "wrong.toml:21: log.level = 1.5: this is a number with a point, use \"off\", \
              \"error\", \"warn\", \"info\", \"debug\" or \"trace\"",
-            "wrong.toml:22: log.sys is no option, `godwit options` lists them all",
+            "wrong.toml:22: log.sys is not an option, `godwit options` lists them all",
             "wrong.toml:25: trace.address = \"somewhere\": not an IP address, use one like \
              192.0.2.7 or 2001:db8::7",
             "wrong.toml:26: trace.topic = \"a/#/b\": not a topic filter, use one like \
@@ -305,16 +305,16 @@ fn environment_and_flags_are_refused_by_name() {
     assert_eq!(
         complaints(&sources).lines().collect::<Vec<_>>(),
         [
-            "environment GODWIT_SHADS: shads is no option, did you mean GODWIT_SHARDS?",
+            "environment GODWIT_SHADS: shads is not an option, did you mean GODWIT_SHARDS?",
             "environment GODWIT_QUEUE__POLICY: queue.policy = \"z\": no such choice, use \
              \"disconnect\", \"drop_newest\" or \"drop_oldest\"",
-            "environment GODWIT_ZEBRA: zebra is no option, `godwit options` lists them all",
-            "--set queue.polcy: queue.polcy is no option, did you mean queue.policy?",
+            "environment GODWIT_ZEBRA: zebra is not an option, `godwit options` lists them all",
+            "--set queue.polcy: queue.polcy is not an option, did you mean queue.policy?",
             "--set shards: there is no \"=\", use --set key=value",
             "--set shards: shards = \"x\": not a number, use 0 to 64 threads",
             "--set shared.strategies.a: shared.strategies = \"b\": no such strategy, use \
              \"hash_client\", \"hash_topic\", \"random\", \"round_robin\" or \"sticky\"",
-            "--listen: listen = \"foo\": \"foo\" is no URL, use one like tcp://127.0.0.1:1883",
+            "--listen: listen = \"foo\": \"foo\" is not a URL, use one like tcp://127.0.0.1:1883",
         ]
     );
 }

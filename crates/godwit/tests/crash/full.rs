@@ -42,7 +42,7 @@ fn a_full_store_refuses_says_so_once_serves_others_and_recovers_by_itself() {
     }
     let began = Instant::now();
     while publisher.publish("kept", &payload) != ReasonCode::Success {
-        assert!(began.elapsed() < Duration::from_secs(20), "there is no room again");
+        assert!(began.elapsed() < Duration::from_secs(20), "no room is left again");
         thread::sleep(Duration::from_millis(20));
     }
     broker.kill();

@@ -48,5 +48,5 @@ fn shards(seed: u64) -> usize {
 
 fn said(name: &str) -> Option<u64> {
     let said = std::env::var(name).ok()?;
-    Some(said.parse().unwrap_or_else(|_| panic!("{name} is no number")))
+    Some(said.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
 }

@@ -83,7 +83,7 @@ fn what_is_written_is_accepted_and_says_where_it_comes_from() {
         assert_eq!(stderr.contains("still to do"), needs_hands, "{stderr}");
         let written = fs::read_to_string(&out).unwrap();
         let unresolved = match sample {
-            "mosquitto.conf" => "global_plugin: there are no plugins",
+            "mosquitto.conf" => "global_plugin: plugins are not supported",
             "nanomq.conf" => "plugin: a plugin may refuse clients",
             "emqx.conf" => "exhook.servers: it may refuse clients",
             "emqx4.conf" => "plugins: which of them EMQX 4 loads",
@@ -161,7 +161,7 @@ fn what_is_wrong_has_its_line_and_nothing_is_written() {
         ("mosquitto.conf", "include_dir ../elsewhere\n", "is not in the folder of the first file"),
         ("nanomq.conf", "mqtt { max_packet_size = much\n", "this brace is never closed, use }"),
         ("nanomq_old.conf", "msq_len=many\n", "msq_len: not a number, use one like 100"),
-        ("emqx.conf", "mqtt.max_inflight = ${nothing}\n", "is no key of the file"),
+        ("emqx.conf", "mqtt.max_inflight = ${nothing}\n", "is not a key of the file"),
     ] {
         let file = folder.join(sample);
         let before = fs::read_to_string(&file).unwrap();

@@ -244,7 +244,7 @@ fn wrong_listeners_in_a_file_are_named_with_their_line() {
         (6, "url: \"htp://a\": there are no htp listeners"),
         (10, "retain.available goes for all, a listener has none of its own"),
         (11, "tls.version_min: no such choice, use \"1.2\" or \"1.3\""),
-        (12, "tls.certifcate is no option, did you mean tls.certificate?"),
+        (12, "tls.certifcate is not an option, did you mean tls.certificate?"),
     ] {
         assert!(why.contains(&format!("godwit.toml:{line}: {said}")), "{line} {said}\n{why}");
     }

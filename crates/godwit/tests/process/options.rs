@@ -21,11 +21,11 @@ fn a_wrong_file_is_refused_with_every_line_and_exit_code_2() {
         let lines: Vec<&str> = stderr.lines().collect();
         assert_eq!(lines.len(), 3, "{stderr}");
         let polcy =
-            format!("godwit: {file}:4: queue.polcy is no option, did you mean queue.policy?");
+            format!("godwit: {file}:4: queue.polcy is not an option, did you mean queue.policy?");
         let shards = format!("godwit: {file}:1: shards = 100: out of range, use 0 to 64 threads");
         assert!(lines.contains(&polcy.as_str()), "{stderr}");
         assert!(lines.contains(&shards.as_str()), "{stderr}");
-        assert!(stderr.contains("godwit: --set x: x is no option"), "{stderr}");
+        assert!(stderr.contains("godwit: --set x: x is not an option"), "{stderr}");
     }
 }
 
@@ -75,13 +75,13 @@ fn an_address_in_use_is_a_sentence_and_exit_code_1() {
 fn wrong_command_lines_are_refused() {
     assert_eq!(
         refusal(&["serv"]),
-        (Some(2), "godwit: serv is no subcommand, did you mean serve?\n".to_string())
+        (Some(2), "godwit: serv is not a subcommand, did you mean serve?\n".to_string())
     );
     assert_eq!(
         refusal(&["--confg", "x"]),
         (
             Some(2),
-            "godwit: --confg is no flag, did you mean --config?\n\
+            "godwit: --confg is not a flag, did you mean --config?\n\
              godwit: x: only flags are expected here\n"
                 .to_string()
         )
@@ -106,8 +106,8 @@ fn an_option_in_the_place_of_a_flag_is_answered_with_its_right_form() {
         (&["--allow-anonymous=true"], "an option is given as --set allow_anonymous=true"),
         (&["--log.file=a b"], "an option is given as --set 'log.file=a b'"),
         (&["--auth.http_url=hush"], "an option is given as --set auth.http_url=VALUE"),
-        (&["--shard=2"], "--shard is no flag, did you mean --shards?"),
-        (&["--zebra=2"], "--zebra is no flag, --help lists them all"),
+        (&["--shard=2"], "--shard is not a flag, did you mean --shards?"),
+        (&["--zebra=2"], "--zebra is not a flag, --help lists them all"),
     ] {
         for subcommand in ["serve", "check"] {
             let (code, stderr) = refusal(&[&[subcommand], arguments].concat());

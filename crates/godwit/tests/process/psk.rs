@@ -262,7 +262,7 @@ fn what_does_not_go_with_keys_is_refused_in_words() {
     );
     std::fs::write(&file, "sensor-7 0badc0ffee\n").expect("it can be written");
     let why = refused("tls://127.0.0.1:0", &[]);
-    assert!(why.contains("keys:1: there is no colon") && !why.contains("c0ffee"), "{why}");
+    assert!(why.contains("keys:1: a colon is missing") && !why.contains("c0ffee"), "{why}");
     // Who has a key has shown who it is: the listener may be reached from anywhere.
     std::fs::write(&file, format!("sensor-7:{KEY}\n")).expect("it can be written");
     let open = ["check", "--listen", "tls://0.0.0.0:0", "--set", &keys, "--memory"];

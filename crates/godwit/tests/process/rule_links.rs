@@ -130,7 +130,7 @@ fn rows_go_to_a_database_and_to_files_and_to_no_client() {
     write(&path, &(history(&folder) + HOT + "send.to = [\"sink/histroy\", \"sink/history\"]\n"));
     broker.program.signal("HUP");
     let said = broker.program.wait_for("not reloaded");
-    let wanted = "godwit.toml:8: send.to of rule hot: there is no link sink/histroy, did you mean \
+    let wanted = "godwit.toml:8: send.to of rule hot: no link is named sink/histroy, did you mean \
                   sink/history?";
     assert!(said.contains(wanted), "{said}");
     say(r#"{"t": 41.5}"#);
@@ -261,15 +261,15 @@ fn what_cannot_be_sent_is_told_with_its_place() {
     for (text, wanted) in [
         (
             sink.clone() + HOT + "send.to = [\"sink/other\"]\n",
-            "toml:8: send.to of rule hot: there is no link sink/other, there are sink/history",
+            "toml:8: send.to of rule hot: no link is named sink/other, there are sink/history",
         ),
         (
             HOT.to_string() + to,
-            "toml:1: send.to of rule hot: there is no link sink/history, there is none at all",
+            "toml:1: send.to of rule hot: no link is named sink/history, there is none at all",
         ),
         (
             sink.clone() + HOT + "send.to = [\"sinks/history\"]\n",
-            "toml:12: send.to: \"sinks/history\" is no link, use bridge/NAME",
+            "toml:12: send.to: \"sinks/history\" is not a link, use bridge/NAME",
         ),
         (
             sink.clone() + HOT + "send.to = [\"sink/history\", \"sink/history\"]\n",
@@ -279,7 +279,7 @@ fn what_cannot_be_sent_is_told_with_its_place() {
         (sink.clone() + HOT + to + "send.topic = \"a/${\"\n", "toml:13: send.topic: "),
         (
             sink.clone() + HOT + to + "send.retain = true\n",
-            "toml:13: send.retain is no option of it",
+            "toml:13: send.retain is not an option of it",
         ),
         (
             sink.clone(),

@@ -95,11 +95,11 @@ fn a_rule_that_is_wrong_is_told_with_its_place() {
             "> 30 GROUP BY COUNTWINDOW(2)\"\"\"\ndrop = true",
             "a window is over long after",
         ),
-        ("nth(2", "nht(2", "line 1:24: there is no function nht"),
+        ("nth(2", "nht(2", "line 1:24: no function is named nht"),
         ("alarms/${room}", "alarms/${room", "without its }"),
         ("publish.qos", "publish.qso", "publish.qos"),
         ("name = \"hot\"", "name = \"h t\"", "needs a name"),
-        ("rooms/+/climate", "$events/client/conected", "is no event; client/connected, "),
+        ("rooms/+/climate", "$events/client/conected", "is not an event; client/connected, "),
     ] {
         let file = write(&path, &HOT.replace(from, to));
         let (code, _, said) = run(&["check", "--config", &file]);

@@ -198,7 +198,7 @@ fn passwd_writes_what_mosquitto_passwd_would_and_never_shows_it() {
     assert_eq!(run(&["passwd", "-c", "-b", path, "eve", "x"]).0, Some(0));
     assert_eq!(lines(path), ["eve"]);
     for (arguments, why) in [
-        (&["-D", path, "bob"][..], "there is no user \"bob\""),
+        (&["-D", path, "bob"][..], "no user is named \"bob\""),
         (&["-b", path, "a:b", "x"], "a user name has no colon"),
         (&["-b", path, "ann", ""], "the password is empty"),
         (&[path], "use godwit passwd FILE USER"),

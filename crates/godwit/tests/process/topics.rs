@@ -123,15 +123,15 @@ fn names_come_from_the_file_and_change_live() {
 fn a_name_that_is_wrong_is_told_with_its_place() {
     let path = scratch("names-wrong").join("godwit.toml");
     for (from, to, place, wanted) in [
-        ("old/#", "old/#/x", "godwit.toml:2", "no topic filter"),
+        ("old/#", "old/#/x", "godwit.toml:2", "topic filter"),
         ("(.+)$'", "(.+$'", "godwit.toml:1", "regex: "),
         ("new/$1", "new/$2", "godwit.toml:1", "it has 1"),
         ("new/$1", "new/#/$1", "godwit.toml:1", "becomes no topic"),
         ("dest = ", "destination = ", "godwit.toml:4", "destination"),
         ("dest = \"new/$1\"", "", "godwit.toml:1", "a rewrite needs"),
         ("${clientid}", "${client}", "godwit.toml:6", "unknown variable"),
-        ("\"to/", "\"to/#/", "godwit.toml:6", "no topic filter"),
-        ("\"to/", "\"$exclusive/", "godwit.toml:6", "no topic filter"),
+        ("\"to/", "\"to/#/", "godwit.toml:6", "topic filter"),
+        ("\"to/", "\"$exclusive/", "godwit.toml:6", "topic filter"),
         ("qos = \"1\"", "qos = \"3\"", "godwit.toml:8", "qos"),
     ] {
         let file = write(&path, &NAMES.replace(from, to));
@@ -169,8 +169,8 @@ fn a_preset_session_keeps_messages_for_whoever_comes_for_the_first_time() {
     // The same client twice, and filters that are none.
     for (text, place, wanted) in [
         (format!("{preset}\n{preset}"), "godwit.toml:5", "stands above"),
-        (preset.replace("[\"t\"]", "[\"#/t\"]"), "godwit.toml:3", "no topic filter"),
-        (preset.replace("[\"t\"]", "[\"$share/g/t\"]"), "godwit.toml:1", "no topic filter"),
+        (preset.replace("[\"t\"]", "[\"#/t\"]"), "godwit.toml:3", "topic filter"),
+        (preset.replace("[\"t\"]", "[\"$share/g/t\"]"), "godwit.toml:1", "topic filter"),
         (preset.replace("kept", "$link/x"), "godwit.toml:1", "client_id"),
         (format!("{preset}expiry_s = 0\n"), "godwit.toml:1", "expiry_s"),
     ] {

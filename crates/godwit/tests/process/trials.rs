@@ -63,14 +63,14 @@ fn an_event_has_fields_of_its_own() {
     let said = "godwit: $events/bridge/connected is not in FROM";
     assert_eq!(why, format!("{said} \"$events/client/disconnected\"\n"));
     let (code, _, why) = test(&["--sql", sql, "--event", "x"]);
-    assert!(why.contains("--event x: there is no such event; there are client/connected"), "{why}");
+    assert!(why.contains("--event x: no such event; there are client/connected"), "{why}");
     assert_eq!(code, Some(2));
 }
 
 #[test]
 fn a_wrong_rule_is_shown_with_a_caret() {
     let (code, out, why) = test(&["--sql", "SELECT topic,\n  uper(topic) FROM \"t\""]);
-    let shown = "godwit: 2:3: there is no function uper; there are upper\n      uper(topic) FROM \
+    let shown = "godwit: 2:3: no function is named uper; there are upper\n      uper(topic) FROM \
                  \"t\"\n      ^\n";
     assert_eq!((code, &*out, &*why), (Some(2), "", shown));
 }
@@ -136,7 +136,7 @@ fn what_is_wrong_with_the_command_line_is_told() {
         (&["--topic", "t"][..], "rules test needs --sql or --file"),
         (&["--sql", "x", "--qos", "3"], "--qos 3: use a number from 0 to 2"),
         (&["--sql", "x", "--topic", "a/#"], "--topic a/#: no topic name"),
-        (&["--sql", "x", "--json", "[1]"], "--json is no map in JSON"),
+        (&["--sql", "x", "--json", "[1]"], "--json is not a map in JSON"),
         (&["--sql", "x", "--user-property", "k"], "--user-property k: use NAME=VALUE"),
         (&["--file", "/no/such.rules"], "/no/such.rules: No such file"),
         (&["--sql", ";"], "there is no rule"),

@@ -80,7 +80,7 @@ impl HoconResolver<'_> {
             Some(found) => self.node(&found),
             None if optional => Ok(None),
             None => {
-                Err(format!("{}: ${{{path}}} is no key of the file, write its value", at.place))
+                Err(format!("{}: ${{{path}}} is not a key of the file, write its value", at.place))
             }
         }
     }

@@ -54,10 +54,10 @@ fn names_stand_for_what_is_elsewhere() {
     check("a = ${b.c}[z]\nb.c = [x]", r#"{a=["x" "z"] b={c=["x"]}}"#);
     check("a = ${?nothing.here}\nb = 1", r#"{b="1"}"#);
     for (text, why) in [
-        ("\na = ${nothing.here}", "t.conf:2: ${nothing.here} is no key"),
+        ("\na = ${nothing.here}", "t.conf:2: ${nothing.here} is not a key"),
         ("a = ${b}\nb = ${a}", "a name that stands for itself"),
         // Its value is that of the host which runs the importer.
-        ("a = ${PATH}", "${PATH} is no key of the file"),
+        ("a = ${PATH}", "${PATH} is not a key of the file"),
         ("a = x\nb = ${a}[1]", "text, lists and braces do not go together"),
     ] {
         assert!(read_text(text).unwrap_err().contains(why), "{text}");

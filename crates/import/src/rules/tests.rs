@@ -57,7 +57,7 @@ fn terms_become_rules() {
 #[test]
 fn what_has_no_equal_allows_nothing_and_keeps_its_denial() {
     for (term, rule, why) in [
-        ("{allow, {zone, \"x\"}, all, [\"a\"]}.", None, "\"zone\" is no condition here: nobody"),
+        ("{allow, {zone, \"x\"}, all, [\"a\"]}.", None, "\"zone\" is not a condition here: nobody"),
         (
             "{deny, {zone, \"x\"}, all, [\"a\"]}.",
             Some("deny = \"all\" topic = [\"a\"]"),

@@ -281,8 +281,8 @@ pub(crate) const ROWS: &[ImportRow] = &[
     unsupported_row("os_mon.**", "the system's own tools watch the process"),
     unsupported_row("vm_mon.**", "the system's own tools watch the process"),
     unsupported_row("alarm.**", "what is wrong is logged"),
-    unsupported_row("management.**", "there is no HTTP API yet"),
-    unsupported_row("dashboard.**", "there is no dashboard yet"),
+    unsupported_row("management.**", "an HTTP API is still to come"),
+    unsupported_row("dashboard.**", "a dashboard is still to come"),
 ];
 
 const ZONES: &str = "zone external counts for all listeners; what one has for itself stands in its \

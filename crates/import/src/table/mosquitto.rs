@@ -39,7 +39,7 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "`log.modules` for `conn`: off where it is false",
         connection_messages,
     ),
-    unsupported_row("enable_control_api", "there is no $CONTROL"),
+    unsupported_row("enable_control_api", "$CONTROL is not supported"),
     unsupported_row(
         "global_max_clients",
         "sessions are bound by memory.bytes_max and session.expiry_s_max",
@@ -96,7 +96,7 @@ pub(crate) const ROWS: &[ImportRow] = &[
     ),
     listener_row("enable_proxy_protocol", "proxy.protocol", proxy),
     unsupported_row("http_dir", "no files are served"),
-    unsupported_row("http_api", "there is no HTTP API yet"),
+    unsupported_row("http_api", "an HTTP API is still to come"),
     unsupported_row("listener_auto_id_prefix", "ids that the broker gives have no prefix"),
     listener_row("max_connections", "limits.connections_max", count_or_none),
     listener_row("max_qos", "message.qos_max", read_count),
@@ -110,7 +110,10 @@ pub(crate) const ROWS: &[ImportRow] = &[
     unsupported_row("ciphers", "only suites with forward secrecy are spoken, and all of them"),
     unsupported_row("ciphers_tls1.3", "all suites of TLS 1.3 are spoken"),
     unsupported_row("dhparamfile", "elliptic curves are spoken in the place of DHE"),
-    unsupported_row("disable_client_cert_date_checks", "an expired certificate is no certificate"),
+    unsupported_row(
+        "disable_client_cert_date_checks",
+        "an expired certificate is not a certificate",
+    ),
     unsupported_row("tls_engine", "keys are files"),
     unsupported_row("tls_engine_kpass_sha1", "keys are files without a password"),
     unsupported_row("tls_keyform", "keys are PEM files"),
@@ -290,7 +293,7 @@ fn protocol(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), Stri
         "websockets" => draft.listener_of_entry(entry).kind = DraftTransport::Web,
         "http_api" => {
             draft.listener_of_entry(entry).is_off = true;
-            draft.report_unsupported(entry, "there is no HTTP API yet");
+            draft.report_unsupported(entry, "an HTTP API is still to come");
         }
         _ => return Err("no such protocol, use mqtt or websockets".to_string()),
     }
@@ -376,7 +379,7 @@ fn restart_timeout(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(
     let (base, cap) = match numbers.as_deref() {
         Ok([cap]) => (None, *cap),
         Ok([base, cap]) if base <= cap => (Some(*base), *cap),
-        _ => return Err("use SECONDS, or BASE CAP, of which CAP is no less".to_string()),
+        _ => return Err("use SECONDS, or BASE CAP, of which CAP is at least as large".to_string()),
     };
     let said = |number: u64| ImportValue::Text(number.to_string());
     if let Some(base) = base {

@@ -185,11 +185,11 @@ fn plugin(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String
     draft.scope.has_security = true;
     let stem = Path::new(entry.text()?).file_stem().and_then(|stem| stem.to_str());
     if stem.is_some_and(|stem| HARMLESS.contains(&stem)) {
-        draft.report_unsupported(entry, "there are no plugins");
+        draft.report_unsupported(entry, "plugins are not supported");
         return Ok(());
     }
-    let why = "there are no plugins: who may come in and do what is for auth.* and acl.* to say, \
-               also by HTTP, SQL, Redis and JWT (docs/security.md)";
+    let why = "plugins are not supported: who may come in and do what is for auth.* and acl.* to \
+               say, also by HTTP, SQL, Redis and JWT (docs/security.md)";
     leave_scoped(draft, entry, why);
     Ok(())
 }
@@ -227,7 +227,7 @@ pub(super) fn protocol_versions(
 ) -> Result<(), String> {
     let words: Vec<&str> = entry.text()?.split([',', ' ']).filter(|one| !one.is_empty()).collect();
     if let Some(wrong) = words.iter().find(|word| !VERSIONS.contains(word)) {
-        return Err(format!("{wrong} is no version there, use a list of 3, 4 and 5"));
+        return Err(format!("{wrong} is not a version there, use a list of 3, 4 and 5"));
     }
     if !VERSIONS.iter().all(|version| words.contains(version)) {
         let why = "clients of other versions are refused there: 3.1, 3.1.1 and 5.0 are all spoken";

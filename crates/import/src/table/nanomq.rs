@@ -180,7 +180,10 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "sqlite.**",
         "sessions and queues are on the disk as they come; store.* and queue.* bound them",
     ),
-    unsupported_row("http_server.**", "there is no HTTP API yet; $SYS/broker/ has the counters"),
+    unsupported_row(
+        "http_server.**",
+        "an HTTP API is still to come; $SYS/broker/ has the counters",
+    ),
     custom_row("log.to", "`log.target`", log_target),
     global_row("log.level", "log.level", log_level),
     custom_row("log.dir", "`log.file`, the folder of it", log_folder),
@@ -394,12 +397,12 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "preset.**",
         "write each as a [[preset]]: client_id, subscriptions (docs/topics.md)",
     ),
-    unsupported_row("exchange_client.**", "there are no streams yet"),
+    unsupported_row("exchange_client.**", "streams are still to come"),
     unsupported_row(
         "parquet.**",
         "a [[sink]] with file.format = \"parquet\" writes them (docs/sinks.md)",
     ),
-    unsupported_row("blf.**", "there are no files of BLF"),
+    unsupported_row("blf.**", "files of BLF are not supported"),
     unsupported_row("gateway.mqtt.**", GATEWAYS),
     unsupported_row("gateway.zmq.**", GATEWAYS),
     unsupported_row("gateway.vsomeip.**", GATEWAYS),
@@ -462,7 +465,7 @@ pub(super) fn deny_action(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> R
 /// A user, unless some version of NanoMQ has no such user or another password for it.
 fn user(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let why = if entry.text().is_ok_and(nanomq_rules::is_bare_word) {
-        "a number or a truth value is no password there"
+        "a number or a truth value is not a password there"
     } else if entry.first_wildcard().contains('.') {
         "some versions split a name at its points"
     } else {

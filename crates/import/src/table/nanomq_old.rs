@@ -40,7 +40,10 @@ pub(crate) const ROWS: &[ImportRow] = &[
     ),
     unsupported_row("keepalive_backoff", "one and a half times the keep-alive, as MQTT says"),
     custom_row("allow_anonymous", "`allow_anonymous`", allow_anonymous),
-    unsupported_row("enable_ipc_internal", "there is no IPC; signals say what there is to say"),
+    unsupported_row(
+        "enable_ipc_internal",
+        "IPC is not supported; signals say what there is to say",
+    ),
     custom_row("auth_enable", "without it no users are written", auth_enable),
     custom_row("acl_enable", "without it no rule is written", acl_enable),
     custom_row("acl_nomatch", "the last rule of `acl.file`", no_match),
@@ -68,7 +71,10 @@ pub(crate) const ROWS: &[ImportRow] = &[
     custom_row("websocket.enable", "listeners that are off are left out", web_enabled),
     custom_row("websocket.url", "`[[listener]]`, its `url`", listener::read_bind),
     custom_row("websocket.tls_url", "`[[listener]]`, its `url`", web_tls),
-    unsupported_row("http_server.**", "there is no HTTP API yet; $SYS/broker/ has the counters"),
+    unsupported_row(
+        "http_server.**",
+        "an HTTP API is still to come; $SYS/broker/ has the counters",
+    ),
     custom_row("log.to", "`log.target`", log_target),
     global_row("log.level", "log.level", log_level),
     custom_row("log.dir", "`log.file`, the folder of it", log_folder),
@@ -206,7 +212,7 @@ pub(crate) const ROWS: &[ImportRow] = &[
     unsupported_row("bridge.mqtt.*.quic_multi_stream", QUIC),
     unsupported_row("bridge.mqtt.*.quic_qos_priority", QUIC),
     unsupported_row("bridge.mqtt.*.quic_0rtt", QUIC),
-    custom_row("bridge.sqlite.enable", "without it there is no cache", bridge::read_queue_limits),
+    custom_row("bridge.sqlite.enable", "without it nothing is cached", bridge::read_queue_limits),
     custom_row(
         "bridge.sqlite.disk_cache_size",
         "`queue.messages_max` of each bridge",

@@ -135,7 +135,7 @@ fn base64_decode<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -
     };
     match decode(text) {
         Ok(bytes) => Ok(Value::of_vec(bytes)),
-        Err(_) => a.fail("the text is no base64"),
+        Err(_) => a.fail("the text is not base64"),
     }
 }
 
@@ -180,7 +180,7 @@ fn hexstr2bin<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> E
     let pairs = pairs.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?));
     match first.chain(pairs).collect::<Option<Vec<u8>>>() {
         Some(bytes) => Ok(Value::of_vec(bytes)),
-        None => a.fail("the text has what is no hexadecimal digit"),
+        None => a.fail("the text has what is not a hexadecimal digit"),
     }
 }
 

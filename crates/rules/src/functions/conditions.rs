@@ -28,7 +28,7 @@ pub(super) const ROWS: &[RuleFunction] = &[
         "coalesce_ne",
         1..=16,
         "value, ...",
-        "The same for the first that is no empty text either.",
+        "The same for the first that is not an empty text either.",
         ("coalesce_ne(payload.no, '', 'none')", r#""none""#),
         |f, a| first_wanted(f.budget, a, is_non_empty),
     ),
@@ -36,7 +36,7 @@ pub(super) const ROWS: &[RuleFunction] = &[
         "eq",
         2..=2,
         "value, value",
-        "Whether both are the same, where a text is no number: `'1' = 1`, but not `eq('1', 1)`.",
+        "Whether both are the same, where a text is not a number: `'1' = 1`, but not `eq('1', 1)`.",
         ("eq(1, 1.0)", "true"),
         |f, a| {
             let same = a.peek(0).is_same(a.peek(1), EqualityMode::Numeric, f.budget)?;

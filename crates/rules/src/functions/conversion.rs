@@ -70,7 +70,7 @@ pub(super) const ROWS: &[RuleFunction] = &[
         "str_utf8",
         1..=1,
         "value",
-        "The same as `str`; bytes that are no character are marked as such.",
+        "The same as `str`; bytes that are not a character are marked as such.",
         ("str_utf8(12)", r#""12""#),
         str,
     ),
@@ -132,7 +132,7 @@ fn map<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResu
         Value::Array(values) if values.is_empty() => Ok(Value::Map(ValueMap::default())),
         _ => match json(f, a)? {
             map @ Value::Map(_) => Ok(map),
-            _ => a.fail("the text is no map"),
+            _ => a.fail("the text is not a map"),
         },
     }
 }
@@ -156,7 +156,7 @@ pub(super) fn json<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>)
             None => None,
         },
     };
-    value.map_or_else(|| a.fail("the text is no JSON"), Ok)
+    value.map_or_else(|| a.fail("the text is not JSON"), Ok)
 }
 
 fn str<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {

@@ -86,7 +86,7 @@ fn format_values<'a>(
     if values.next().is_some() { a.fail(COUNT) } else { Ok(Value::Text(out.into())) }
 }
 
-const WRONG: &str = "the format has what is no control sequence";
+const WRONG: &str = "the format has what is not a control sequence";
 const COUNT: &str = "the format has places for another number of values";
 
 impl FormatDirective {

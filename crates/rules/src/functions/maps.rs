@@ -60,7 +60,7 @@ pub(super) const ROWS: &[RuleFunction] = &[
         "map_to_redis_hset_args",
         1..=1,
         "map",
-        "Its names and values in turn as texts, for HSET; what is no number, text or boolean is \
+        "Its names and values in turn as texts, for HSET; what is not a number, text or boolean is \
          left \
          out.",
         (r#"map_to_redis_hset_args('{"a": 1, "b": true}')"#, r#"["a","1","b","true"]"#),
@@ -102,7 +102,7 @@ fn map<'a>(
     match a.take(at).open_json(f.budget)? {
         Value::Map(map) => Ok(map),
         Value::Array(values) if values.is_empty() => Ok(ValueMap::default()),
-        _ if is_text => a.fail("the text is no map"),
+        _ if is_text => a.fail("the text is not a map"),
         other => {
             a.values[at] = other;
             a.type_error(at, "a map")
@@ -126,7 +126,7 @@ fn names<'a>(
             _ => None,
         };
         let names: Option<Vec<_>> = values.into_iter().map(name).collect();
-        return names.map_or_else(|| a.fail("the path has what is no name"), Ok);
+        return names.map_or_else(|| a.fail("the path has what is not a name"), Ok);
     }
     let path = a.text(0)?;
     f.budget.scan(path.len())?;

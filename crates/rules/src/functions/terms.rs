@@ -35,7 +35,7 @@ pub(super) fn term_decode<'a>(
     };
     match value {
         Some(value) if reader.rest.is_empty() => Ok(value),
-        _ => a.fail("the bytes are no term, or one that a rule has no value for"),
+        _ => a.fail("the bytes are not a term, or one that a rule has no value for"),
     }
 }
 

@@ -11,7 +11,7 @@ pub(super) const ROWS: &[RuleFunction] = &[
         "date_to_unix_ts",
         3..=4,
         "unit[, offset], format, text",
-        "The time that a text says in a format. What is no part of a time in the format may be \
+        "The time that a text says in a format. What is not a part of a time in the format may be \
          anything in the text.",
         (
             "date_to_unix_ts('second', '%Y-%m-%d %H:%M:%S%:z', '2026-11-22 10:00:00+02:00')",
@@ -140,7 +140,7 @@ fn count<'a>(
         Some(moment) => {
             moment.count(per_second).map_or_else(|| a.fail("overflow"), |of| Ok(Value::Int(of)))
         }
-        None => a.fail("the text is not of this format, or there is no such day"),
+        None => a.fail("the text is not of this format, or the day does not exist"),
     }
 }
 

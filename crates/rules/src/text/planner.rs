@@ -278,14 +278,14 @@ impl NameScope {
                     self.refuse(at, &message, &format!("as a float it is {of:e}"))
                 }
                 Some(number) => Ok(number.value()),
-                None => self.refuse(at, &format!("{text} is no number"), ""),
+                None => self.refuse(at, &format!("{text} is not a number"), ""),
             },
             ast::Value::SingleQuotedString(text) | ast::Value::DoubleQuotedString(text) => {
                 Ok(Value::Text(text.into()))
             }
             ast::Value::Boolean(of) => Ok(Value::Bool(of)),
             ast::Value::Null => Ok(Value::Null),
-            _ => self.refuse(at, "this is no value of a rule", "'text', 1, 1.5, true or null"),
+            _ => self.refuse(at, "this is not a value of a rule", "'text', 1, 1.5, true or null"),
         }
     }
 
@@ -329,7 +329,7 @@ impl NameScope {
                     BinaryOperator::Custom(_) => "a range stands in brackets: payload.list[1..3]",
                     _ => "docs/rules.md has all operators",
                 };
-                return self.refuse(at, &format!("{op} is no operator here"), hint);
+                return self.refuse(at, &format!("{op} is not an operator here"), hint);
             };
             let operator = null_operator(operator, &right);
             let right = self.expr(right)?;
@@ -361,7 +361,7 @@ impl NameScope {
         let Some(function) = functions::by_name(&name) else {
             return self.refuse(
                 at,
-                &format!("there is no function {name}"),
+                &format!("no function is named {name}"),
                 &suggest_functions(&name),
             );
         };

@@ -16,7 +16,7 @@ const NEVER_SEEN: [(&str, &str); 4] = [
 pub(super) fn parse_source(filter: &str, at: Location) -> Result<Option<usize>, RuleParseError> {
     if let Some(name) = filter.strip_prefix("$events/") {
         let names = || EVENTS.iter().map(|row| row.name).collect::<Vec<_>>().join(", ");
-        let wrong = || RuleParseError::new(at, format!("{filter} is no event"), names());
+        let wrong = || RuleParseError::new(at, format!("{filter} is not an event"), names());
         return event_index(name).map(Some).ok_or_else(wrong);
     }
     if filter.starts_with("$share/") {
@@ -31,7 +31,7 @@ pub(super) fn parse_source(filter: &str, at: Location) -> Result<Option<usize>, 
         Ok(()) => Ok(None),
         Err(_) => Err(RuleParseError::new(
             at,
-            format!("\"{filter}\" is no topic filter"),
+            format!("\"{filter}\" is not a topic filter"),
             "`+` stands for a whole level, `#` for all that follow and stands last",
         )),
     }

@@ -202,7 +202,7 @@ impl StatementParser<'_> {
             return self.unexpected("the place of an element: [1], [-1], [0] or [-0]");
         };
         let Ok(index) = text.parse::<i64>() else {
-            return self.refuse(&format!("{text} is no place of an array"), "a[1], a[-1]");
+            return self.refuse(&format!("{text} is not a place of an array"), "a[1], a[-1]");
         };
         self.parser.advance_token();
         if !self.parser.consume_token(&Token::RBracket) {

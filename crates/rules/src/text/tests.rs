@@ -25,14 +25,14 @@ fn what_is_no_rule_is_refused_where_it_goes_wrong() {
         ("SELECT topic\nFROM t", "2:6: t stands where a topic filter in double quotes"),
         ("SELECT topic, FROM \"t\"", "1:15: an expression is missing before FROM"),
         ("SELECT topic WHERE 1 = 1", "1:14: WHERE stands where FROM and a topic filter"),
-        ("SELECT topic FROM \"a/#/b\"", "1:19: \"a/#/b\" is no topic filter; `+` stands"),
+        ("SELECT topic FROM \"a/#/b\"", "1:19: \"a/#/b\" is not a topic filter; `+` stands"),
         ("SELECT topic FROM \"$share/g/t\"", "1:19: a rule has no shared subscription"),
-        ("SELECT topic FROM \"$events/Bad!\"", "1:19: $events/Bad! is no event"),
+        ("SELECT topic FROM \"$events/Bad!\"", "1:19: $events/Bad! is not an event"),
         ("SELECT 'a FROM \"t\"", "1:8: unterminated string literal"),
         ("SELECT topi FROM \"t\"", "1:8: a message has no topi; payload.topi is in the payload"),
         (
             "SELECT topic\n, uper(topic) FROM \"t\"",
-            "2:3: there is no function uper; there are upper",
+            "2:3: no function is named uper; there are upper",
         ),
         ("SELECT upper() FROM \"t\"", "1:8: upper has 0 arguments; it takes upper(text)"),
         ("SELECT regex_match(topic, '(') FROM \"t\"", "1:27: unclosed group"),
@@ -68,7 +68,7 @@ fn what_is_no_rule_is_refused_where_it_goes_wrong() {
         ("SELECT topic AS from FROM \"t\"", "1:17: from stands where a name was expected"),
         ("SELECT topic ILIKE 'a' FROM \"t\"", "1:8: rules do not have this; lower(a) LIKE"),
         ("SELECT topic LIKE payload FROM \"t\"", "1:19: the pattern of LIKE stands in the rule"),
-        ("SELECT 1..2 FROM \"t\"", "1:10: .. is no operator here; a range stands in brackets"),
+        ("SELECT 1..2 FROM \"t\"", "1:10: .. is not an operator here; a range stands in brackets"),
         ("SELECT payload.a[1..2].b FROM \"t\"", "1:8: a range is the end of its path"),
         ("SELECT 9223372036854775808 FROM \"t\"", "1:8: 9223372036854775808 is too large"),
         ("SELECT CASE WHEN 1 = 1 END FROM \"t\"", "1:24: END stands where THEN was expected"),
@@ -103,7 +103,7 @@ fn a_caret_shows_the_place() {
     let refused = RulePlan::parse(rule).unwrap_err();
     assert_eq!(
         refused.show(rule),
-        "2:4: there is no function \u{e4}\u{e4}; docs/rules.md has all functions\n    \t, \
+        "2:4: no function is named \u{e4}\u{e4}; docs/rules.md has all functions\n    \t, \
          \u{e4}\u{e4}(topic) FROM \"t\"\n    \t  ^"
     );
 }

@@ -312,7 +312,7 @@ impl PowerRun {
             rest = &rest[frame.len..];
             let packet = Packet::decode(frame, ProtocolVersion::V5);
             let packet =
-                packet.map_err(|why| format!("c{client} got what is no packet: {why:?}"))?;
+                packet.map_err(|why| format!("c{client} got what is not a packet: {why:?}"))?;
             self.log_line(&format!("c{client}< {packet}"));
             self.on_packet(client, &packet)?;
         }

@@ -194,7 +194,7 @@ crate::transcripts! {
         c< CONNACK present=0
         c> PUBLISH "t" qos=0 "x" response_topic="a/#"
         c< DISCONNECT ProtocolError \
-            reason_string="sent a response topic that is no topic name"
+            reason_string="sent a response topic that is not a topic name"
         c< CLOSED
         d> CONNECT id=d
         d< CONNACK present=0

@@ -329,7 +329,7 @@ crate::transcripts! {
             reason_string="a PUBLISH is delayed by $delayed/SECONDS/TOPIC, with 1 to 4294967"
         a> PUBLISH 10 "$cache" qos=1 retain "x"
         a< PUBACK 10 TopicNameInvalid \
-            reason_string="there is no such cache: a request goes to $cache/NAME"
+            reason_string="no such cache: a request goes to $cache/NAME"
         a> PUBLISH 11 "$share" qos=1 retain "x"
         a< PUBACK 11 TopicNameInvalid \
             reason_string="$share/ and $exclusive/ begin filters, not topic names"

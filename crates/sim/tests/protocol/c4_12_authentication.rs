@@ -179,7 +179,7 @@ crate::transcripts! {
         a< PINGRESP
         + 2s
         a< DISCONNECT MaximumConnectTime \
-            reason_string="what the client came in with is no longer valid"
+            reason_string="the client's credentials have expired"
         a< CLOSED
         "##
     }

@@ -114,7 +114,7 @@ crate::transcripts! {
         + 3900ms
         + 200ms
         a< DISCONNECT MaximumConnectTime \
-            reason_string="what the client came in with is no longer valid"
+            reason_string="the client's credentials have expired"
         a< CLOSED
         b< CLOSED
         "##

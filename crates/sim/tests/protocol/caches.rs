@@ -258,9 +258,9 @@ crate::transcripts! {
         a< SUBACK 1 [0]
         a> PUBLISH 1 "$cache/other/t" qos=1 "" response_topic=r correlation="1"
         a< PUBACK 1 TopicNameInvalid \
-            reason_string="there is no such cache: a request goes to $cache/NAME"
+            reason_string="no such cache: a request goes to $cache/NAME"
         a< PUBLISH "r" qos=0 "" correlation="1" \
-            user="cache_error":"there is no such cache: a request goes to $cache/NAME"
+            user="cache_error":"no such cache: a request goes to $cache/NAME"
         a> PUBLISH 1 "$cache/c" qos=1 "x" response_topic=r correlation="2"
         a< PUBACK 1 PayloadFormatInvalid \
             reason_string="a request to $cache/NAME is JSON like {\"topic\":\"a/#\"}"
@@ -270,7 +270,7 @@ crate::transcripts! {
         a< PUBREC 1 PayloadFormatInvalid \
             reason_string="a request to $cache/NAME is JSON like {\"topic\":\"a/#\"}"
         a< PUBLISH "r" qos=0 "" \
-            user="cache_error":"topic is no topic filter, use one like \"a/+/c\" or \"a/#\""
+            user="cache_error":"topic is not a topic filter, use one like \"a/+/c\" or \"a/#\""
         a> PUBLISH "$cache/c" qos=0 "{\"topic\":\"t\",\"last\":3}" response_topic=r
         a< PUBLISH "r" qos=0 "" \
             user="cache_error":"last is unknown, use topic, messages_max, after_ms, before_ms, next"
@@ -282,13 +282,13 @@ crate::transcripts! {
             reason_string="not permitted: $SYS and $link topics are the server's"
         a> PUBLISH 1 "$cache/c/t" qos=1 "" response_topic=$cache/c/t
         a< PUBACK 1 TopicNameInvalid \
-            reason_string="there is no such cache: a request goes to $cache/NAME"
+            reason_string="no such cache: a request goes to $cache/NAME"
         a> PUBLISH 1 "$delayed/5/$cache/c/t" qos=1 "" response_topic=r
         a< PUBACK 1 TopicNameInvalid \
-            reason_string="there is no such cache: a request goes to $cache/NAME"
+            reason_string="no such cache: a request goes to $cache/NAME"
         w> CONNECT id=w will="$cache/c/t" will_payload="x"
         w< CONNACK present=0 TopicNameInvalid \
-            reason_string="there is no such cache: a request goes to $cache/NAME"
+            reason_string="no such cache: a request goes to $cache/NAME"
         w< CLOSED
         "##
     }
@@ -452,7 +452,7 @@ crate::transcripts! {
             user="cache_number":"1" user="cache_count":"1"
         a> PUBLISH "$cache/d" qos=0 "{\"topic\":\"#\"}" response_topic=r
         a< PUBLISH "r" qos=0 "" \
-            user="cache_error":"there is no such cache: a request goes to $cache/NAME"
+            user="cache_error":"no such cache: a request goes to $cache/NAME"
         ! caches none
         ! caches c t/#
         a> PUBLISH "$cache/c" qos=0 "{\"topic\":\"#\"}" response_topic=r

@@ -197,7 +197,7 @@ fn a_torn_tail_is_cut_and_reported() {
     let log = image.get_mut("log.1").expect("everything is in the first log");
     log.truncate(log.len() - 3);
     let disk = ForgetfulDisk::of(&image);
-    let (store, report, _) = open(&disk, small()).expect("a torn tail is no damage");
+    let (store, report, _) = open(&disk, small()).expect("a torn tail is not a damage");
     assert_eq!((report.seq, report.damage), (BatchSeq(5), vec![]));
     assert!(report.torn_bytes > 0);
     assert_eq!(all(&store.handle()).expect("readable"), model.at(BatchSeq(5)));

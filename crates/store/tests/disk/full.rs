@@ -143,7 +143,7 @@ fn a_sync_that_failed_is_not_trusted_and_nothing_is_lost() {
         }
         until("everything is durable", || heard.durable() == model.seq());
         let left = ForgetfulDisk::of(&disk.left(&mut rng));
-        let (again, report, _) = open(&left, small()).expect("a failed sync is no damage");
+        let (again, report, _) = open(&left, small()).expect("a failed sync is not a damage");
         assert_eq!(report.seq, model.seq());
         assert_eq!(all(&again.handle()).expect("readable"), model.at(model.seq()));
     }

@@ -35,7 +35,7 @@ fn what_an_open_found_survives_the_power_that_goes_next() {
     assert_eq!((report.seq, store.handle().durable()), (model.seq(), model.seq()));
     let left = ForgetfulDisk::of(&disk.left(&mut rng));
     let (_again, report, _) =
-        open(&left, StoreOptions::default()).expect("a power cut is no damage");
+        open(&left, StoreOptions::default()).expect("a power cut is not a damage");
     assert_eq!(report.seq, model.seq());
 }
 

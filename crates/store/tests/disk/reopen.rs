@@ -39,7 +39,7 @@ fn what_is_left_when_the_process_ends_at_any_moment_is_a_prefix_with_all_that_wa
         let promised = heard.durable();
         let left = ForgetfulDisk::of(&disk.seen());
         drop(store);
-        let (store, report, _) = open(&left, small()).expect("an end is no damage");
+        let (store, report, _) = open(&left, small()).expect("an end is not a damage");
         assert!(report.seq >= promised);
         model.forget_after(report.seq);
         assert_eq!(all(&store.handle()).expect("readable"), model.at(report.seq));

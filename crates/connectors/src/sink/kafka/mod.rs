@@ -190,7 +190,7 @@ impl KafkaSink {
         for (at, topic) in topics.iter().enumerate() {
             let leaders = match self.cluster.topic(topic) {
                 _ if !is_legal(topic) => {
-                    let why = format!("{:?} is no topic of Kafka", truncate_topic(topic));
+                    let why = format!("{:?} is not a topic of Kafka", truncate_topic(topic));
                     said[at] = Some(Err(SinkError::Rejected(why)));
                     continue;
                 }

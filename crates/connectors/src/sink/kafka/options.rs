@@ -56,7 +56,7 @@ impl KafkaOptions {
 
 /// `HOST:PORT`; an IPv6 address has brackets.
 fn parse_server(text: &str) -> Result<(String, u16), String> {
-    let wrong = || format!("{text:?} is no server, use HOST:9092");
+    let wrong = || format!("{text:?} is not a server, use HOST:9092");
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?;
@@ -73,9 +73,9 @@ fn parse_topic(text: &str) -> Result<SinkTemplate, String> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     match sample.chars().all(is_legal) && super::is_legal(&sample) {
         true => Ok(template),
-        false => {
-            Err(format!("{text:?} is no topic of Kafka: use letters, digits, \".\", \"_\", \"-\""))
-        }
+        false => Err(format!(
+            "{text:?} is not a topic of Kafka: use letters, digits, \".\", \"_\", \"-\""
+        )),
     }
 }
 

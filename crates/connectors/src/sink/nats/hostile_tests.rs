@@ -79,7 +79,7 @@ fn answers_that_are_none_end_the_connection() {
         (INFO.into(), format!("MSG INBOX 1 {LONG}\r\n{endless}"), "makes no sense"),
         (INFO.into(), "HMSG INBOX 1 9 4\r\nNATS\r\n".into(), "makes no sense"),
         (INFO.into(), "MSG elsewhere 1 2\r\n{}\r\n".into(), "makes no sense"),
-        (INFO.into(), "MSG INBOX 1 2\r\n{}\r\n".into(), "is no stream"),
+        (INFO.into(), "MSG INBOX 1 2\r\n{}\r\n".into(), "is not a stream"),
         // Closed in the middle.
         (INFO.into(), "MSG INBOX 1 20\r\n{".into(), ""),
     ] {

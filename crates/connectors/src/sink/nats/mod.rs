@@ -238,13 +238,13 @@ fn classify_server_error(why: String) -> SinkError {
 fn parse_ack(body: &[u8]) -> Result<(), SinkError> {
     let down = |why: &str| Err(SinkError::transient(why.to_string()));
     let Ok(said) = serde_json::from_slice::<Value>(body) else {
-        return down("who answers is no stream");
+        return down("the other end is not a stream");
     };
     let error = &said["error"];
     if error.is_null() {
         return match said["stream"].is_string() {
             true => Ok(()),
-            false => down("who answers is no stream"),
+            false => down("the other end is not a stream"),
         };
     }
     let code = error["err_code"].as_u64().or(error["code"].as_u64()).unwrap_or_default();

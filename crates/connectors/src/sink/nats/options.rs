@@ -50,7 +50,7 @@ fn check_header(text: &str) -> Result<(), String> {
     }
     match name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':') {
         true => Ok(()),
-        false => Err(format!("{name:?} is no header's name, use letters, digits and -")),
+        false => Err(format!("{name:?} is not a header's name, use letters, digits and -")),
     }
 }
 

@@ -17,8 +17,8 @@ impl NatsSubject {
         match sample.chars().all(is_legal) && is_whole {
             true => Ok(NatsSubject(template)),
             false => Err(format!(
-                "{text:?} is no subject: levels have dots between them, and neither spaces nor * \
-                 nor > in them"
+                "{text:?} is not a subject: levels have dots between them, and neither spaces nor \
+                 * nor > in them"
             )),
         }
     }

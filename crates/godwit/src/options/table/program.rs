@@ -284,7 +284,7 @@ fn check_module(module: &str, level: &str) -> Result<(), String> {
     if !MODULES.contains(&module) {
         let hint = nearest_word(module, MODULES.iter().copied());
         let hint = hint.map_or(String::new(), |module| format!(", did you mean \"{module}\"?"));
-        return Err(format!("there is no module {module:?}, use {}{hint}", one_of(MODULES)));
+        return Err(format!("no module is named {module:?}, use {}{hint}", one_of(MODULES)));
     }
     let known = LEVELS.contains(&level);
     if known { Ok(()) } else { Err(format!("no such level, use {}", one_of(LEVELS))) }

@@ -369,7 +369,7 @@ fn wrong_options_say_where_and_what_would_be_right() {
     let named = file.display().to_string();
     let head = "[[sink]]\nname = \"s\"\nfilters = [\"a\"]\n";
     for (options, line, why) in [
-        ("file.path = \"x/${user}\"\n", 4, "is no placeholder"),
+        ("file.path = \"x/${user}\"\n", 4, "is not a placeholder"),
         ("file.path = \"x\"\nhttp.url = \"http://h\"\n", 1, "leads to one place"),
         ("http.url = \"ftp://h\"\n", 4, "use http://HOST"),
         ("http.url = \"http://h\"\nhttp.body = '{\"a\":${payload}'\n", 1, "not JSON once"),
@@ -378,10 +378,10 @@ fn wrong_options_say_where_and_what_would_be_right() {
         ("sql.url = \"mysql://h/d\"\n", 1, "needs sql.statement"),
         ("sql.url = \"sqlite:x\"\nsql.statement = \"INSERT '${topic}'\"\n", 1, "without quotes"),
         ("sql.url = \"oracle://h\"\n", 4, "or sqlite:PATH"),
-        ("file.path = \"x\"\nevents = [\"client.gone\"]\n", 5, "is no event"),
-        ("file.path = \"x\"\nfile.rotate = 1\n", 5, "file.rotate is no option of it"),
+        ("file.path = \"x\"\nevents = [\"client.gone\"]\n", 5, "is not an event"),
+        ("file.path = \"x\"\nfile.rotate = 1\n", 5, "file.rotate is not an option of it"),
         ("file.path = \"x\"\ntls.ca = \"x.pem\"\n", 1, "tls options are for https"),
-        ("file.path = \"x\"\ncolumns = [\"${topic}\"]\n", 5, "is no column"),
+        ("file.path = \"x\"\ncolumns = [\"${topic}\"]\n", 5, "is not a column"),
     ] {
         fs::write(&file, format!("{head}{options}")).unwrap();
         let (code, _, said) = run(&["check", "--config", &named]);

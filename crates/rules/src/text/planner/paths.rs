@@ -92,7 +92,7 @@ impl NameScope {
                 AccessExpr::Subscript(Subscript::Index { index }) => self.index(index)?,
                 _ => {
                     let hint = "a.b, a.'b c', a[1], a[-1] or a[1..3]";
-                    return self.refuse(at, "this is no way into a value", hint);
+                    return self.refuse(at, "this is not a way into a value", hint);
                 }
             });
         }
