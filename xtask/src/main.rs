@@ -7,6 +7,7 @@ mod fuzz;
 mod idle;
 mod judge;
 mod licences;
+mod publish_path;
 mod shell;
 mod soak;
 mod source;
@@ -87,6 +88,11 @@ const COMMANDS: &[XtaskCommand] = &[
         name: "soak",
         summary: "let sessions come and go, and see that nothing grows: soak [--minutes N]",
         run: soak::run,
+    },
+    XtaskCommand {
+        name: "publish-path",
+        summary: "count the files of one PUBLISH and write docs/publish-path.md",
+        run: publish_path::run,
     },
     XtaskCommand {
         name: "start-order",

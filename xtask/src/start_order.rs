@@ -24,7 +24,7 @@ const PROFILE: &str = "profiling";
 /// valgrind hides the kernel's vDSO, which rustix would call without the C library.
 const RUSTFLAGS: &str = "--cfg=rustix_use_libc";
 /// The program is slow under callgrind; `$SYS` topics come after one second and every ten.
-const IDLE: Duration = Duration::from_secs(25);
+pub(crate) const IDLE: Duration = Duration::from_secs(25);
 /// Between two packets of a client.
 const STEP: Duration = Duration::from_millis(500);
 /// A change of the program that moves more than this share of the functions needs a new script.
@@ -51,9 +51,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if !has_program("valgrind") {
         return Err("start-order: valgrind not found; apt-get install valgrind".into());
     }
-    let mut build = cargo();
-    build.args(["build", "--profile", PROFILE, "--package", "godwit"]).env("RUSTFLAGS", RUSTFLAGS);
-    run_to_end(&mut build)?;
+    build_profiled()?;
     let folder = target_folder().join("start-order");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -77,6 +75,13 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         .map_err(|e| format!("{}: {e}", path.display()))?;
     println!("start-order: {} functions written to {SCRIPT}", sections.len());
     Ok(())
+}
+
+/// Builds the program that callgrind can run, with the names and lines of its functions.
+pub(crate) fn build_profiled() -> Result<(), String> {
+    let mut build = cargo();
+    build.args(["build", "--profile", PROFILE, "--package", "godwit"]).env("RUSTFLAGS", RUSTFLAGS);
+    run_to_end(build.env("GODWIT_PLAIN_LINK", "1"))
 }
 
 /// Compares the script with the linker's map of the release build.
@@ -120,15 +125,7 @@ fn functions_of_start(
         .map_err(|e| format!("start-order: no free port: {e}"))?
         .port();
     let profile = folder.join("callgrind.out");
-    let mut child = new_command("valgrind")
-        .args(["--quiet", "--tool=callgrind", "--demangle=no", "--compress-strings=no"])
-        .arg(format!("--callgrind-out-file={}", profile.display()))
-        .arg(target_folder().join(PROFILE).join("godwit"))
-        .args(["serve", "--listen", &format!("tcp://127.0.0.1:{port}")])
-        .args(storage)
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|e| format!("start-order: valgrind cannot be run: {e}"))?;
+    let mut child = start_profiled(&profile, port, storage)?;
     sleep(IDLE);
     let served = if has_clients { serve_clients(port) } else { Ok(()) };
     // A dump of the running program leaves the functions of a shutdown out.
@@ -140,6 +137,19 @@ fn functions_of_start(
     let text = fs::read_to_string(&dump).map_err(|e| format!("{}: {e}", dump.display()))?;
     let _ = fs::remove_file(&dump);
     Ok(text.lines().filter_map(|line| line.strip_prefix("fn=")).map(plain_name).collect())
+}
+
+/// The program under callgrind, which writes its dumps beside `profile`.
+pub(crate) fn start_profiled(profile: &Path, port: u16, options: &[&str]) -> Result<Child, String> {
+    new_command("valgrind")
+        .args(["--quiet", "--tool=callgrind", "--demangle=no", "--compress-strings=no"])
+        .arg(format!("--callgrind-out-file={}", profile.display()))
+        .arg(target_folder().join(PROFILE).join("godwit"))
+        .args(["serve", "--listen", &format!("tcp://127.0.0.1:{port}")])
+        .args(options)
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|e| format!("valgrind cannot be run: {e}"))
 }
 
 /// Two clients that connect, subscribe, publish at QoS 1, ping and leave, one after another.
@@ -166,7 +176,7 @@ fn serve_clients(port: u16) -> std::io::Result<()> {
     Ok(())
 }
 
-fn end_child(child: &mut Child) {
+pub(crate) fn end_child(child: &mut Child) {
     let _ = Command::new("kill").arg(child.id().to_string()).status();
     let deadline = Instant::now() + Duration::from_secs(30);
     while Instant::now() < deadline {
