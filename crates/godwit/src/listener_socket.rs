@@ -211,7 +211,7 @@ mod tests {
         assert!(path.exists());
         drop(bind_one(&url, false).unwrap());
         fs::write(&path, "a letter").unwrap();
-        assert!(bind_one(&url, false).unwrap_err()[0].contains("no socket is there"));
+        assert!(bind_one(&url, false).unwrap_err()[0].contains("not a socket is there"));
         let nowhere = bind_one("unix:///nowhere/at/all", false).unwrap_err();
         assert!(nowhere[0].ends_with("its folder is not there, make it first"), "{nowhere:?}");
         fs::remove_dir_all(&folder).unwrap();

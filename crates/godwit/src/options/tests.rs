@@ -228,7 +228,7 @@ billing = "first"
         lines,
         [
             "wrong.toml:2: lsiten is not an option, did you mean listen?",
-            "wrong.toml:3: listen: \"coap://a:1\": there are no coap listeners; use \
+            "wrong.toml:3: listen: \"coap://a:1\": coap listeners do not exist; use \
              tcp://ADDRESS:PORT, tls://ADDRESS:PORT, quic://ADDRESS:PORT, \
              ws://ADDRESS:PORT/PATH, wss://ADDRESS:PORT/PATH or unix:///PATH",
             "wrong.toml:4: shards = -1: out of range, use 0 to 64 threads",
@@ -324,8 +324,8 @@ fn options_that_do_not_fit_each_other_are_refused() {
     let why = |set: &[&str]| complaints(&sets(set));
     assert_eq!(
         why(&["listen=tcp://127.0.0.1,tcp://0.0.0.0:1884"]),
-        "--set listen: tcp://0.0.0.0:1884 can be reached from other hosts and there is no \
-         authentication: listen on 127.0.0.1 or [::1], name users with auth.users, or let \
+        "--set listen: tcp://0.0.0.0:1884 can be reached from other hosts, and \
+         authentication is missing: listen on 127.0.0.1 or [::1], name users with auth.users, or let \
          everyone in with allow_anonymous = true"
     );
     assert_eq!(

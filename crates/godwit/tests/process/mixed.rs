@@ -67,11 +67,11 @@ fn the_proxys_client_is_who_is_named() {
 #[test]
 fn without_the_header_that_must_come_nobody_is_heard() {
     for (version, wrong, why) in [
-        ("auto", CONNECT, "there is no PROXY header"),
+        ("auto", CONNECT, "the PROXY header is missing"),
         ("v1", V2, "of a version that this listener does not take"),
         ("v2", V1, "of a version that this listener does not take"),
         ("auto", b"PROXY TCP4 192.0.2.44 x 56324 1883\r\n", "has a wrong address"),
-        ("v1", &[b'P'; 200], "there is no PROXY header"),
+        ("v1", &[b'P'; 200], "the PROXY header is missing"),
         ("v2", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff", "is too long"),
     ] {
         let mut broker = proxied(version);
@@ -241,7 +241,7 @@ fn wrong_listeners_in_a_file_are_named_with_their_line() {
     let output = Command::new(GODWIT).args(["check", "--config"]).arg(&file).output();
     let why = String::from_utf8(output.expect("it runs").stderr).expect("text");
     for (line, said) in [
-        (6, "url: \"htp://a\": there are no htp listeners"),
+        (6, "url: \"htp://a\": htp listeners do not exist"),
         (10, "retain.available goes for all, a listener has none of its own"),
         (11, "tls.version_min: no such choice, use \"1.2\" or \"1.3\""),
         (12, "tls.certifcate is not an option, did you mean tls.certificate?"),

@@ -199,7 +199,7 @@ fn wrong_files_are_named_with_what_would_be_right() {
         "none.pem: the file of certificates cannot be read: No such",
     );
     assert!(none.contains(why), "{none}");
-    assert!(both("empty.pem", "server.key").contains("empty.pem: there is no certificate in it"));
+    assert!(both("empty.pem", "server.key").contains("empty.pem: it has no certificate"));
     assert!(both("server.pem", "ca.pem").contains("ca.pem: it has no private key"));
     assert!(both("server.pem", "locked.key").contains("locked with a password"));
     assert!(both("server.pem", "other.key").contains("other.key: this is not the key of "));

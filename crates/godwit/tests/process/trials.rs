@@ -139,7 +139,7 @@ fn what_is_wrong_with_the_command_line_is_told() {
         (&["--sql", "x", "--json", "[1]"], "--json is not a map in JSON"),
         (&["--sql", "x", "--user-property", "k"], "--user-property k: use NAME=VALUE"),
         (&["--file", "/no/such.rules"], "/no/such.rules: No such file"),
-        (&["--sql", ";"], "there is no rule"),
+        (&["--sql", ";"], "the rule is missing"),
     ] {
         let (code, out, told) = test(arguments);
         assert_eq!((code, &*out), (Some(2), ""), "{arguments:?}");
