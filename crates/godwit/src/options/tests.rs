@@ -325,8 +325,8 @@ fn options_that_do_not_fit_each_other_are_refused() {
     assert_eq!(
         why(&["listen=tcp://127.0.0.1,tcp://0.0.0.0:1884"]),
         "--set listen: tcp://0.0.0.0:1884 can be reached from other hosts, and \
-         authentication is missing: listen on 127.0.0.1 or [::1], name users with auth.users, or let \
-         everyone in with allow_anonymous = true"
+         authentication is missing: listen on 127.0.0.1 or [::1], name users with auth.users, or \
+         let everyone in with allow_anonymous = true"
     );
     assert_eq!(
         why(&["listen="]),
