@@ -100,9 +100,9 @@ impl ParquetSink {
         let column = |(name, template, kind): (&str, &SinkTemplate, ParquetColumnType)| {
             let mut column = ParquetColumn::new(kind, messages.len());
             for message in messages {
-                column
-                    .push(kind, message, template)
-                    .map_err(|value| format!("column {name}: {value:?} is no {}", kind.name()))?;
+                column.push(kind, message, template).map_err(|value| {
+                    format!("column {name}: {value:?} is not of type {}", kind.name())
+                })?;
             }
             Ok(column)
         };

@@ -59,7 +59,7 @@ fn parquet_has_types_and_whole_files() {
         .unwrap();
     edge.publish_lines(&["-t", "a", "-q", "1"], &file);
     let line = edge.broker.program.wait_for("not passed on");
-    assert!(line.contains("column n: \\\"x\\\" is not an int64"), "{line}");
+    assert!(line.contains("column n: \\\"x\\\" is not of type int64"), "{line}");
     edge.wait_for_value("out/messages", |value| value == "3");
     let rows = |path: &Path| -> Vec<String> {
         let reader = SerializedFileReader::try_from(path).unwrap();
