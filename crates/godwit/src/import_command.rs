@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
 
 /// Whether a word is what `--from` takes.
 fn is_kind(word: &OsStr) -> bool {
-    KINDS.iter().any(|kind| word.eq_ignore_ascii_case(kind))
+    import::kinds().any(|kind| word.eq_ignore_ascii_case(kind))
 }
 
 fn kind_instead_of_file(kind: &OsStr, file: &str) -> String {
@@ -74,7 +74,6 @@ fn kind_instead_of_file(kind: &OsStr, file: &str) -> String {
     )
 }
 
-const KINDS: [&str; 5] = ["mosquitto", "nanomq", "nanomq-old", "emqx", "emqx4"];
 const USAGE: &str = "use godwit import [--from KIND] [--out FILE] [--strict] FILE";
 
 enum ImportCommand {
@@ -137,7 +136,7 @@ mod tests {
     #[test]
     fn kinds_are_those_that_imports_know() {
         let doc = FLAGS[0].doc;
-        for kind in KINDS {
+        for kind in import::kinds() {
             let request =
                 ImportRequest { from: Some(kind.to_string()), ..ImportRequest::default() };
             let wrongs = import::import(&request, option_catalog()).err().expect("no file");

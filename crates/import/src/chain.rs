@@ -47,25 +47,16 @@ struct ChainLink {
 
 /// A chain becomes an object with the kind of each link as its key, so that a row can be about one.
 pub(super) fn arrange_chains(root: &mut ConfigNode, draft: &mut ConfigDraft) {
-    let ConfigTree::Object(fields) = &mut root.tree else { return };
-    for (key, node) in fields {
-        match key.as_str() {
-            "authentication" => {
-                draft.chains.names_authentication = true;
-                draft.chains.authenticators = index_by_kind(node, authenticator_kind, draft, key);
-            }
-            "authorization" => {
-                let ConfigTree::Object(fields) = &mut node.tree else { continue };
-                let sources = fields.iter_mut().find(|(key, _)| key == "sources");
-                if let Some((_, node)) = sources {
-                    draft.chains.names_sources = true;
-                    let kind = |node: &ConfigNode| node.field_text("type").map(str::to_string);
-                    draft.chains.sources =
-                        index_by_kind(node, kind, draft, "authorization.sources");
-                }
-            }
-            _ => {}
-        }
+    if let Some(node) = root.field_mut("authentication") {
+        draft.chains.names_authentication = true;
+        draft.chains.authenticators =
+            index_by_kind(node, authenticator_kind, draft, "authentication");
+    }
+    let authorization = root.field_mut("authorization");
+    if let Some(node) = authorization.and_then(|node| node.field_mut("sources")) {
+        draft.chains.names_sources = true;
+        let kind = |node: &ConfigNode| node.field_text("type").map(str::to_string);
+        draft.chains.sources = index_by_kind(node, kind, draft, "authorization.sources");
     }
 }
 

@@ -102,6 +102,18 @@ impl ConfigNode {
         }
     }
 
+    pub(super) fn field_mut(&mut self, name: &str) -> Option<&mut ConfigNode> {
+        self.fields_mut()?.iter_mut().find(|(key, _)| key == name).map(|(_, node)| node)
+    }
+
+    /// The fields of an object.
+    pub(super) fn fields_mut(&mut self) -> Option<&mut ConfigFields> {
+        match &mut self.tree {
+            ConfigTree::Object(fields) => Some(fields),
+            _ => None,
+        }
+    }
+
     pub(super) fn field_text(&self, name: &str) -> Option<&str> {
         self.field(name).and_then(ConfigNode::text)
     }

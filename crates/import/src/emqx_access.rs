@@ -5,6 +5,7 @@ use super::chain;
 use super::config_tree::{ConfigEntry, ConfigNode, ConfigTree};
 use super::draft::{ConfigDraft, UnsupportedKey};
 use super::row::ImportValue;
+use super::rules;
 use super::table::SUBJECT_FORMS;
 use super::table::emqx::certificate;
 use super::units;
@@ -65,13 +66,9 @@ pub(super) fn authz_cache(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> R
 
 /// Leaves out messages of another broker without a local topic, which go to rules alone there.
 pub(super) fn arrange_ingress(root: &mut ConfigNode, draft: &mut ConfigDraft) {
-    let ConfigTree::Object(fields) = &mut root.tree else { return };
-    let bridges = fields.iter_mut().find(|(key, _)| key == "bridges");
-    let Some(ConfigTree::Object(kinds)) = bridges.map(|(_, node)| &mut node.tree) else { return };
-    let mqtt = kinds.iter_mut().find(|(key, _)| key == "mqtt");
-    let Some(ConfigTree::Object(named)) = mqtt.map(|(_, node)| &mut node.tree) else { return };
-    for (name, bridge) in named {
-        let ConfigTree::Object(parts) = &mut bridge.tree else { continue };
+    let mqtt = root.field_mut("bridges").and_then(|bridges| bridges.field_mut("mqtt"));
+    for (name, bridge) in mqtt.and_then(ConfigNode::fields_mut).into_iter().flatten() {
+        let Some(parts) = bridge.fields_mut() else { continue };
         parts.retain(|(key, part)| {
             let local = part.field("local").and_then(|local| local.field_text("topic"));
             let keeps = key != "ingress" || local.is_some_and(|topic| !topic.is_empty());
@@ -97,16 +94,9 @@ pub(super) fn delayed(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Resul
 /// Switches delayed messages off where anything restricts what clients publish: EMQX asks rules and
 /// servers about `$delayed/60/a`, and here they are asked about `a`.
 pub(super) fn close_delayed(draft: &mut ConfigDraft) {
-    const ASKED: &[&str] = &[
-        "acl.http_url",
-        "auth.jwt_acl_claim",
-        "auth.mysql_rules",
-        "auth.postgres_rules",
-        "auth.redis_rules",
-    ];
     let restricts = draft.rules.iter().any(|rule| !rule.allows)
         || draft.no_match.as_ref().is_some_and(|(allows, _)| !allows)
-        || ASKED.iter().any(|key| draft.setting(key).is_some());
+        || draft.settings.iter().any(|setting| rules::brings_rules(setting.key));
     if restricts {
         let note = "rules there are about $delayed/60/a, and here about a: take this out where \
                     they may be";
@@ -153,40 +143,43 @@ pub(super) fn imply_answers(draft: &mut ConfigDraft) {
 pub(super) fn arrange_source_servers(root: &mut ConfigNode) {
     const REACHED: &[&str] =
         &["database", "password", "pool_size", "redis_type", "server", "ssl", "username"];
-    let authenticators = match root.field("authentication").map(|node| &node.tree) {
-        Some(ConfigTree::List(nodes)) => nodes.clone(),
-        _ => return,
-    };
-    let ConfigTree::Object(fields) = &mut root.tree else { return };
-    let authorization = fields.iter_mut().find(|(key, _)| key == "authorization");
-    let Some(ConfigTree::Object(parts)) = authorization.map(|(_, node)| &mut node.tree) else {
+    let Some(ConfigTree::List(authenticators)) =
+        root.field("authentication").map(|node| node.tree.clone())
+    else {
         return;
     };
-    let sources = parts.iter_mut().find(|(key, _)| key == "sources");
-    let Some(ConfigTree::List(sources)) = sources.map(|(_, node)| &mut node.tree) else { return };
+    let authorization = root.field_mut("authorization");
+    let sources = authorization.and_then(|node| node.field_mut("sources"));
+    let Some(ConfigTree::List(sources)) = sources.map(|node| &mut node.tree) else { return };
     for source in sources {
         let kind = source.field_text("type").map(str::to_string);
         let same_kind = |one: &&ConfigNode| one.field_text("backend") == kind.as_deref();
         let mut same = authenticators.iter().filter(same_kind);
         let (Some(there), None) = (same.next(), same.next()) else { continue };
-        let is_said = |key: &str| there.field(key).map(shown);
-        let agrees = REACHED.iter().all(|key| source.field(key).map(shown) == is_said(key));
-        if let ConfigTree::Object(inside) = &mut source.tree {
-            inside.retain(|(key, _)| !agrees || !REACHED.contains(&key.as_str()));
+        let is_same = |key: &&str| match (source.field(key), there.field(key)) {
+            (Some(own), Some(other)) => says_the_same(own, other),
+            (own, other) => own.is_none() && other.is_none(),
+        };
+        let agrees = REACHED.iter().all(is_same);
+        if let Some(inside) = source.fields_mut().filter(|_| agrees) {
+            inside.retain(|(key, _)| !REACHED.contains(&key.as_str()));
         }
     }
 }
 
-/// A tree without the lines at which its parts stand.
-fn shown(node: &ConfigNode) -> String {
-    match &node.tree {
-        ConfigTree::Object(fields) => {
-            let mut parts: Vec<String> =
-                fields.iter().map(|(key, node)| format!("{key:?}={}", shown(node))).collect();
-            parts.sort();
-            format!("{{{}}}", parts.join(","))
+/// Whether two nodes say the same, wherever they stand.
+fn says_the_same(one: &ConfigNode, other: &ConfigNode) -> bool {
+    match (&one.tree, &other.tree) {
+        (ConfigTree::Object(fields), ConfigTree::Object(others)) => {
+            let is_there = |(key, node): &(String, ConfigNode)| {
+                other.field(key).is_some_and(|there| says_the_same(node, there))
+            };
+            fields.len() == others.len() && fields.iter().all(is_there)
         }
-        ConfigTree::List(nodes) => nodes.iter().map(|node| shown(node) + ",").collect(),
-        _ => format!("{:?}", node.text()),
+        (ConfigTree::List(nodes), ConfigTree::List(others)) => {
+            let mut pairs = nodes.iter().zip(others);
+            nodes.len() == others.len() && pairs.all(|(one, other)| says_the_same(one, other))
+        }
+        _ => one.text().is_some() && one.text() == other.text(),
     }
 }

@@ -7,11 +7,9 @@ use super::units::is_true;
 
 /// Leaves out what a word of the same listener takes back, and adds what one asks for.
 pub(super) fn arrange_listeners(root: &mut ConfigNode, draft: &mut ConfigDraft) {
-    let ConfigTree::Object(fields) = &mut root.tree else { return };
-    let listeners = fields.iter_mut().find(|(key, _)| key == "listeners");
-    let Some(ConfigTree::Object(kinds)) = listeners.map(|(_, node)| &mut node.tree) else { return };
-    for (kind, node) in kinds {
-        let ConfigTree::Object(named) = &mut node.tree else { continue };
+    let kinds = root.field_mut("listeners").and_then(ConfigNode::fields_mut);
+    for (kind, node) in kinds.into_iter().flatten() {
+        let Some(named) = node.fields_mut() else { continue };
         for (name, node) in named.iter_mut() {
             arrange_origins(node, &format!("listeners.{kind}.{name}"), draft);
         }
@@ -36,11 +34,10 @@ const USUAL_ORIGINS: &str = "http://localhost:18083, http://127.0.0.1:18083";
 
 /// Pages are named there without a word, and nobody looks at them before another key says so.
 fn arrange_origins(listener: &mut ConfigNode, path: &str, draft: &mut ConfigDraft) {
-    let ConfigTree::Object(fields) = &mut listener.tree else { return };
-    let Some((_, web)) = fields.iter_mut().find(|(key, _)| key == "websocket") else { return };
+    let Some(web) = listener.field_mut("websocket") else { return };
     let is_checked = web.field_text("check_origin_enable") == Some("true");
     let place = web.place.clone();
-    let ConfigTree::Object(fields) = &mut web.tree else { return };
+    let Some(fields) = web.fields_mut() else { return };
     if is_checked {
         if !fields.iter().any(|(key, _)| key == "check_origins") {
             let tree = ConfigTree::Text(USUAL_ORIGINS.to_string());

@@ -157,12 +157,16 @@ pub fn import(
     if let Some(from) = from
         && !PROJECTS.iter().any(|project| project.name == from)
     {
-        let names: Vec<&str> = PROJECTS.iter().map(|project| project.name).collect();
-        let right = config::value::one_of(&names);
+        let right = config::value::one_of(&kinds().collect::<Vec<_>>());
         return Err(vec![format!("--from {from}: unknown kind, use {right}")]);
     }
     let options = ImportOptions { from: from.as_deref(), strict: *strict, has_out: out.is_some() };
     convert_file(file, &options, catalog).and_then(|draft| build_output(draft, file, out))
+}
+
+/// Kinds of configurations, as `ImportRequest::from` takes them.
+pub fn kinds() -> impl Iterator<Item = &'static str> {
+    PROJECTS.iter().map(|project| project.name)
 }
 
 /// Prints the tables as the page `docs/import.md`.

@@ -50,7 +50,7 @@ pub(super) fn recognize(
         return Ok(best[0]);
     }
     by_file_name(file, &best).ok_or_else(|| {
-        let names: Vec<&str> = PROJECTS.iter().map(|project| project.name).collect();
+        let names: Vec<&str> = super::kinds().collect();
         vec![format!(
             "{file}:1: nothing tells whose configuration this is, say it with --from {}",
             names.join(", ")

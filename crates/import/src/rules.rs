@@ -408,11 +408,18 @@ fn pattern_level(level: &str, allows: bool, language: AclLanguage) -> Option<Str
     }
 }
 
+/// Options by which a server says what a client may do, after the rules of the file.
+const RULES_OF_SERVERS: &[&str] =
+    &["acl.http_url", "auth.mysql_rules", "auth.postgres_rules", "auth.redis_rules"];
+
+/// Whether an option has a server or a token say what a client may do.
+pub(super) fn brings_rules(key: &str) -> bool {
+    RULES_OF_SERVERS.contains(&key) || key == "auth.jwt_acl_claim"
+}
+
 /// Adds the decision where no rule applies.
 pub(super) fn finish_rules(draft: &mut ConfigDraft, by_default: bool) {
-    const ASKED_AFTER: &[&str] =
-        &["acl.http_url", "auth.postgres_rules", "auth.mysql_rules", "auth.redis_rules"];
-    let asks = draft.settings.iter().any(|setting| ASKED_AFTER.contains(&setting.key));
+    let asks = draft.settings.iter().any(|setting| RULES_OF_SERVERS.contains(&setting.key));
     narrow_rules(draft);
     let said = draft.no_match.clone();
     let had_sources = draft.chains.had_rules && !by_default;
@@ -453,16 +460,8 @@ fn topic_of_any(topic: &str, variable: &str) -> String {
 
 /// Servers and tokens that go by ids which the client chooses here.
 fn leave_chosen_ids_unresolved(draft: &mut ConfigDraft, note: &str) {
-    const OF_OTHERS: &[&str] = &[
-        "acl.http_url",
-        "auth.jwt_acl_claim",
-        "auth.mysql_rules",
-        "auth.postgres_rules",
-        "auth.redis_rules",
-    ];
-    let goes_by_id = |setting: &&DraftSetting| {
-        OF_OTHERS.contains(&setting.key) || setting.toml.contains("${clientid}")
-    };
+    let goes_by_id =
+        |setting: &&DraftSetting| brings_rules(setting.key) || setting.toml.contains("${clientid}");
     let of_listeners = draft.listeners.iter().flat_map(|listener| &listener.settings);
     let found = draft.settings.iter().chain(of_listeners).find(goes_by_id);
     if let Some(setting) = found {

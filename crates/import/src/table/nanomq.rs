@@ -20,20 +20,16 @@ use super::{
 /// A listener without a name gets one, so that one row is about both.
 pub(crate) fn arrange(mut root: ConfigNode, draft: &mut ConfigDraft) -> ConfigNode {
     lower_keys(&mut root);
-    let ConfigTree::Object(fields) = &mut root.tree else { return root };
-    if let Some((_, auth)) = fields.iter_mut().find(|(key, _)| key == "auth") {
+    if let Some(auth) = root.field_mut("auth") {
         drop_disabled(auth, "auth", draft);
     }
-    if let Some((_, bridges)) = fields.iter_mut().find(|(key, _)| key == "bridges") {
+    if let Some(bridges) = root.field_mut("bridges") {
         super::nanomq_nodes::arrange_bridges(bridges, draft);
     }
-    let listeners = fields.iter_mut().find(|(key, _)| key == "listeners");
-    let Some(ConfigTree::Object(kinds)) = listeners.map(|(_, node)| &mut node.tree) else {
-        return root;
-    };
-    for (_, kind) in kinds {
+    let kinds = root.field_mut("listeners").and_then(ConfigNode::fields_mut);
+    for (_, kind) in kinds.into_iter().flatten() {
         let place = kind.place.clone();
-        let ConfigTree::Object(fields) = &mut kind.tree else { continue };
+        let Some(fields) = kind.fields_mut() else { continue };
         let own = |(_, node): &(String, ConfigNode)| !matches!(node.tree, ConfigTree::Object(_));
         let (own, mut named): (Vec<_>, Vec<_>) = fields.drain(..).partition(own);
         if !own.is_empty() {

@@ -6,9 +6,8 @@ use super::super::draft::{ConfigDraft, UnsupportedKey};
 
 /// Makes of the list what later versions have: `bridges.mqtt.NAME` for each.
 pub(super) fn arrange_bridges(bridges: &mut ConfigNode, draft: &mut ConfigDraft) {
-    let ConfigTree::Object(kinds) = &mut bridges.tree else { return };
-    let mqtt = kinds.iter_mut().find(|(key, _)| key == "mqtt");
-    let Some(ConfigTree::Object(fields)) = mqtt.map(|(_, node)| &mut node.tree) else { return };
+    let mqtt = bridges.field_mut("mqtt").and_then(ConfigNode::fields_mut);
+    let Some(fields) = mqtt else { return };
     let is_list = |(key, node): &(String, ConfigNode)| {
         key == "nodes" && matches!(node.tree, ConfigTree::List(_))
     };
