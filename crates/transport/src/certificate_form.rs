@@ -59,7 +59,7 @@ pub struct TrustedCertificates {
     /// Authorities that are trusted themselves.
     anchors: Vec<TrustAnchorDates>,
     /// Authorities whose issuer stands in the file as well, and has to be good for them to be.
-    pub intermediates: Vec<CertificateDer<'static>>,
+    intermediates: Vec<CertificateDer<'static>>,
 }
 
 /// An authority with the seconds since 1970 between which it is valid.
@@ -120,6 +120,11 @@ impl TrustedCertificates {
     /// Every anchor, whatever its dates are.
     pub fn anchors(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
         self.anchors.iter().map(|anchor| &anchor.certificate)
+    }
+
+    /// The certificates between, of the other end and of the file.
+    pub fn intermediates_with<'a>(&self, sent: &[CertificateDer<'a>]) -> Vec<CertificateDer<'a>> {
+        sent.iter().cloned().chain(self.intermediates.iter().cloned()).collect()
     }
 
     /// Whether an anchor is out of its dates.

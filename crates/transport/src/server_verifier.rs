@@ -41,15 +41,16 @@ impl PrivateCaVerifier {
         name: &ServerName<'_>,
         now: UnixTime,
     ) -> Result<(), Error> {
-        let all: Vec<CertificateDer<'_>> =
-            intermediates.iter().chain(&self.trusted.intermediates).cloned().collect();
+        let intermediates = self.trusted.intermediates_with(intermediates);
         let valid = match self.trusted.has_expired_anchor(now) {
             true => verifier_for_anchors(self.trusted.anchors_at(now), &self.provider)
                 .map_err(Error::General)?,
             false => self.webpki.clone(),
         };
         match valid {
-            Some(webpki) => webpki.verify_server_cert(certificate, &all, name, &[], now).map(drop),
+            Some(webpki) => {
+                webpki.verify_server_cert(certificate, &intermediates, name, &[], now).map(drop)
+            }
             None => Err(CertificateError::UnknownIssuer.into()),
         }
     }

@@ -57,14 +57,7 @@ impl ClientCertificateVerifier {
         let Some(usual) = &self.webpki else {
             return Err(CertificateError::UnknownIssuer.into());
         };
-        let all: Vec<CertificateDer<'_>>;
-        let intermediates = match self.trusted.intermediates.is_empty() {
-            true => intermediates,
-            false => {
-                all = intermediates.iter().chain(&self.trusted.intermediates).cloned().collect();
-                &all
-            }
-        };
+        let intermediates = self.trusted.intermediates_with(intermediates);
         let mut webpki = usual.clone();
         if self.trusted.has_expired_anchor(now) {
             let mut valid = self.trusted.anchors_at(now).peekable();
@@ -76,7 +69,7 @@ impl ClientCertificateVerifier {
             webpki = verifier_for_anchors(valid, &self.lists, &self.provider)
                 .map_err(|why| Error::General(format!("tls.client_ca: {why}")))?;
         }
-        webpki.verify_client_cert(certificate, intermediates, now).map(drop)
+        webpki.verify_client_cert(certificate, &intermediates, now).map(drop)
     }
 
     fn verify(
