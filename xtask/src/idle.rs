@@ -2,12 +2,11 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::shell::release_binary;
+use crate::shell::{free_port, release_binary};
 
 const RESIDENT_KB_MAX: u64 = 3 * 1024;
 /// With an empty store open.
@@ -23,10 +22,7 @@ pub(crate) fn check_idle_memory() -> Result<(), String> {
 }
 
 fn measure_idle(storage: &[&OsStr], how: &str, kb_max: u64) -> Result<(), String> {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .map_err(|e| format!("idle: no free port: {e}"))?
-        .port();
+    let port = free_port().map_err(|why| format!("idle: {why}"))?;
     let mut child = Command::new(release_binary())
         .args(["serve", "--listen", &format!("tcp://127.0.0.1:{port}")])
         .args(storage)

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::shell::{has_program, new_command, output, target_folder};
+use crate::shell::{free_port, has_program, new_command, output, target_folder};
 use crate::start_order::{IDLE, build_profiled, end_child, start_profiled};
 use crate::tree::root;
 
@@ -33,10 +33,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let folder = target_folder().join("publish-path");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let port = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .map_err(|e| format!("publish-path: no free port: {e}"))?
-        .port();
+    let port = free_port().map_err(|why| format!("publish-path: {why}"))?;
     let profile = folder.join("callgrind.out");
     let options = ["--memory", "--set", "shards=1", "--set", "sys.interval_s=off"];
     let mut child = start_profiled(&profile, port, &options)?;

@@ -1,6 +1,7 @@
 //! Running other programs: where they are, how they end, and who we are.
 
 use std::env;
+use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -73,4 +74,10 @@ pub(crate) fn release_binary() -> PathBuf {
 
 pub(crate) fn build_release() -> Result<(), String> {
     run_to_end(cargo().args(["build", "--release", "--package", "godwit"]))
+}
+
+/// A TCP port of the loopback interface that was free a moment ago.
+pub(crate) fn free_port() -> Result<u16, String> {
+    let bound = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    bound.map(|address| address.port()).map_err(|e| format!("no free port: {e}"))
 }

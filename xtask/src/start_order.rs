@@ -10,13 +10,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::shell::{cargo, has_program, new_command, output, run_to_end, target_folder};
+use crate::shell::{cargo, free_port, has_program, new_command, output, run_to_end, target_folder};
 use crate::tree::root;
 
 const SCRIPT: &str = "crates/godwit/start.ld";
@@ -120,10 +120,7 @@ fn functions_of_start(
     storage: &[&str],
     has_clients: bool,
 ) -> Result<BTreeSet<String>, String> {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .map_err(|e| format!("start-order: no free port: {e}"))?
-        .port();
+    let port = free_port().map_err(|why| format!("start-order: {why}"))?;
     let profile = folder.join("callgrind.out");
     let mut child = start_profiled(&profile, port, storage)?;
     sleep(IDLE);
