@@ -375,6 +375,7 @@ impl LinkSupervisor {
         let (mut gone, mut is_subscribed) = (Vec::new(), false);
         if let Some(LinkSettings::Bridge(before)) = before {
             is_subscribed = before.rules.outward == settings.rules.outward
+                && before.watched_filters() == settings.watched_filters()
                 && before.takes_rows == settings.takes_rows;
             let had = before.rules.inward.iter().map(|rule| &rule.map.filter);
             let has = |filter: &&String| {

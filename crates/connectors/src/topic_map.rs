@@ -85,6 +85,31 @@ impl TopicMap {
         check_topic(&name).is_ok().then_some(name)
     }
 
+    /// Returns a filter that matches each name that [`TopicMap::apply`] makes, and perhaps others.
+    pub fn name_filter(&self) -> String {
+        let levels = self.plain_filter().split('/');
+        let wildcards: Vec<&str> = levels.filter(|level| is_wildcard(level)).collect();
+        let pieces = self.template.iter().map(|piece| match piece {
+            TopicMapPart::Text(text) => text.as_str(),
+            TopicMapPart::Topic => self.plain_filter(),
+            TopicMapPart::Wildcard(at) => wildcards[*at],
+        });
+        let name: String = pieces.collect();
+        let mut filter: Vec<&str> = Vec::new();
+        for level in name.split('/') {
+            // A wildcard is a whole level, and `#` stands for whatever follows.
+            filter.push(match level {
+                level if level.contains('#') => "#",
+                level if level.contains('+') => "+",
+                level => level,
+            });
+            if filter.ends_with(&["#"]) {
+                break;
+            }
+        }
+        filter.join("/")
+    }
+
     /// Returns the part of a topic that a wildcard of the filter matches.
     fn capture<'a>(&self, topic: &'a str, wildcard: usize) -> Option<&'a str> {
         let levels = self.plain_filter().split('/').enumerate();
@@ -239,6 +264,25 @@ mod tests {
         }
         assert_eq!(map("a/#", "x/${1}").apply("a").as_deref(), Some("x/"));
         assert_eq!(map("a/#", "${1}").apply("a"), None, "no name is empty");
+    }
+
+    #[test]
+    fn the_filter_of_names_matches_each_name() {
+        for (filter, template, topic, names) in [
+            ("#", "", "a/b", "#"),
+            ("a/#", "site/${topic}", "a/b/c", "site/a/#"),
+            ("a/#", "${topic}/end", "a/b", "a/#"),
+            ("local/#", "remote/${1}", "local/a/b", "remote/#"),
+            ("+/x/+", "${2}/${1}/y", "a/x/b", "+/+/y"),
+            ("+/x/+", "n-${2}/y", "a/x/b", "+/y"),
+            ("+/x/#", "${1}${2}/y", "a/x/b/c", "#"),
+            ("t", "from/${bridge}", "t", "from/b"),
+            ("$share/g/a/+", "${1}", "a/b", "+"),
+        ] {
+            let map = map(filter, template);
+            assert_eq!(map.name_filter(), names, "{filter} {template}");
+            assert!(filter_matches(names, &map.apply(topic).unwrap()), "{filter} {template}");
+        }
     }
 
     #[test]

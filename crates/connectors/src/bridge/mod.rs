@@ -13,7 +13,7 @@ pub mod settings;
 mod tunnel;
 
 use self::connection_pair::{BridgeExit, ConnectionPair};
-use self::relay::{BridgeRule, BridgeSide, FailoverState, PoisonGuard, Relay};
+use self::relay::{BridgeRule, BridgeSide, FailoverState, PoisonGuard, Relay, WATCH_OPTIONS};
 use self::remote_session::{RemoteConnectError, RemoteConnectOptions, RemoteSession};
 use self::server_marks::ServerMarks;
 use self::settings::BridgeSettings;
@@ -178,8 +178,10 @@ impl Bridge {
                 (rule.map.filter.clone(), rule.initial_subscribe_options(qos_max))
             };
             let rows = self.settings.takes_rows.then(|| row_subscription(&link_id, qos_max));
+            let watched = self.settings.watched_filters().into_iter();
+            let watched = watched.map(|filter| (filter, WATCH_OPTIONS));
             let notes = unmet.iter().map(|note| (note.clone(), NOTE_OPTIONS));
-            rules.iter().map(filter).chain(rows).chain(notes).collect()
+            rules.iter().map(filter).chain(watched).chain(rows).chain(notes).collect()
         };
         let fresh = self.local_broker.prepare_session(&link_id, self.is_subscribed, wanted).await?;
         Ok((places, fresh))
@@ -232,6 +234,7 @@ impl Bridge {
             random_seed(),
         );
         pipe.loops = settings.loop_detection(course.server);
+        pipe.watched_filters = settings.watched_filters();
         let mut settled =
             self.record_server_change(course, granted.session_present, &mut local, &mut pipe).await;
         if settled.is_ok() {

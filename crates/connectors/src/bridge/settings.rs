@@ -117,6 +117,23 @@ impl BridgeSettings {
         self.detects_loops.then(detection)
     }
 
+    /// Returns filters of this broker's topics that the inward rules write to and that no outward
+    /// rule subscribes to. A bridge of 3.1.1 has to know what clients here publish there, see
+    /// [`LoopDetection`]. Empty where loops are not detected, and in 5.0, where the path is enough.
+    pub fn watched_filters(&self) -> Vec<String> {
+        if !self.detects_loops || self.version.is_v5() {
+            return Vec::new();
+        }
+        let is_carried =
+            |filter: &String| self.rules.outward.iter().any(|rule| rule.map.filter == *filter);
+        let mut filters: Vec<String> =
+            self.rules.inward.iter().map(|rule| rule.map.name_filter()).collect();
+        filters.sort_unstable();
+        filters.dedup();
+        filters.retain(|filter| !is_carried(filter));
+        filters
+    }
+
     /// Returns the servers at which the other bridge has the same client id.
     pub fn shared_servers(&self, other: &BridgeSettings) -> Vec<ServerUrl> {
         if self.remote_client_id() != other.remote_client_id() {

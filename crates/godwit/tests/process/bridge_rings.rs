@@ -163,6 +163,55 @@ fn rings_that_change_topics_come_to_an_end() {
     }
 }
 
+/// Each broker fetches from the next one, and no rule goes outward. The broker of the publisher
+/// finds the ring.
+#[test]
+fn rings_of_inward_rules_come_to_an_end() {
+    const INWARD: &str = "[[bridge.in]]\nfilter = \"#\"\n";
+    let others = "[[bridge.out]]\nfilter = \"other/#\"\n[[bridge.in]]\nfilter = \"ring/#\"\n";
+    for (name, version, rules, count) in [
+        ("fetched-2", "3.1.1", INWARD, 2),
+        ("fetched-3", "3.1.1", INWARD, 3),
+        ("fetched-5", "5.0", INWARD, 2),
+        ("fetched-others", "3.1.1", others, 2),
+    ] {
+        let brokers = ring_by_rules(name, &vec![(version, rules); count]);
+        let lines = heard(&brokers[0].port(), "2", || {
+            for (at, qos) in ["0", "1", "2"].into_iter().enumerate() {
+                let publisher = brokers[at % count].port();
+                publish(&publisher, &["-t", "ring/t", "-q", qos, "-m", qos]);
+            }
+        });
+        for qos in ["0", "1", "2"] {
+            let came = lines.iter().filter(|line| *line == qos).count();
+            assert!((1..ROUNDS_MAX).contains(&came), "{name}, QoS {qos}: {came}");
+        }
+        assert!(loops(&brokers) > 0, "{name}");
+    }
+}
+
+/// A bridge that only fetches loses no equal message where there is no ring, and clients here that
+/// publish to the topics which it fetches count for nothing else.
+#[test]
+fn a_bridge_that_only_fetches_loses_no_equal_message() {
+    let far = TestBroker::start(&[]);
+    let rules = "[[bridge.in]]\nfilter = \"ring/#\"\ntopic = \"far/${topic}\"\n";
+    let near = link_by_rules("fetch-line", nowhere(), far.address, "3.1.1", rules);
+    wait_until_up(&near);
+    let sub = subscriber(&near.port(), &["-t", "far/#", "-q", "1", "-W", "4"]);
+    publish(&far.port(), &["-t", "ring/t", "-q", "1", "-m", "same", "--repeat", "300"]);
+    for _ in 0..3 {
+        publish(&near.port(), &["-t", "far/ring/u", "-q", "1", "-m", "here"]);
+        publish(&far.port(), &["-t", "ring/u", "-q", "1", "-m", "here", "--repeat", "9"]);
+    }
+    assert_eq!(sub.finish().1.lines().count(), 300 + 3 * 10);
+    for topic in ["dropped/loop", "dropped/no_rule"] {
+        let topic = format!("$SYS/broker/bridge/b/{topic}");
+        let (_, found, _) = run(&["sub", "-p", &near.port(), "-t", &topic, "-C", "1", "-W", "3"]);
+        assert_eq!(found.trim(), "0", "{topic}");
+    }
+}
+
 /// Two of ours, one of which is bridged to the other, and both to mosquitto.
 #[test]
 fn rings_through_mosquitto_come_to_an_end() {

@@ -16,6 +16,9 @@
 //!   with that, and what clients publish goes on, and has twice as long until the next such probe.
 //!   What clients of this broker publish is never taken for
 //!   that, nor is what only ever comes one way.
+//!   A bridge that only fetches from a topic has no outward rule by which such a publication passes
+//!   it, and subscribes to watch them. Most such bridges are in no ring: so it takes
+//!   [`WATCHED_RETURNS_MAX`] more of what came in than was published here.
 //!
 //! A rule that changes topics makes another message each turn, see [`RewrittenTopics`]. Such a rule
 //! also adds the path where so many messages have the payload in common, whatever their topics; and
@@ -31,7 +34,7 @@
 use super::loop_guard::own_mark;
 use super::rewritten_topics::{REMADE_MAX, RewrittenTopics};
 use broker::hop_name;
-use mqtt::{Properties, Property, QoS};
+use mqtt::{Properties, Property, Publish, QoS};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
@@ -41,6 +44,7 @@ pub(super) const PATH: &str = broker::BRIDGE_PATH;
 const UNKNOWN: &str = "@0";
 const PASSES_UNMARKED: u16 = 2;
 const RETURNS_MAX: u32 = 3;
+const WATCHED_RETURNS_MAX: u32 = 32;
 const RETURNS_MANY: u32 = 16;
 /// Equal messages of one way, one after another, before one is stopped as a probe; and so many of
 /// another way show that there is a ring.
@@ -209,7 +213,9 @@ impl CarriedSlot {
     fn is_loop(&self, at: usize, after: Duration) -> bool {
         let [local, first, ..] = self.ways;
         let came = self.ways[at].count;
-        let comes_back = local.count > 0 && came >= local.count + RETURNS_MAX;
+        let is_carried_out = self.passes[BridgeDirection::Out as usize] > 0;
+        let returns_max = if is_carried_out { RETURNS_MAX } else { WATCHED_RETURNS_MAX };
+        let comes_back = local.count > 0 && came >= local.count.saturating_add(returns_max);
         let is_first_there =
             first.count >= RETURNS_MANY && after.saturating_sub(first.last) < RECENT;
         let is_second = at > 1 && came >= RETURNS_MANY && is_first_there;
@@ -243,6 +249,43 @@ impl CarriedMessages {
         Ok(passes.max(rewritten.equal_payloads))
     }
 
+    /// Counts a message that a client here published, or another bridge that passes properties on,
+    /// and that this bridge only watches. The message had any QoS, and comes with QoS 0.
+    pub(super) fn record_local_publish(&mut self, publish: &Publish<'_>, now: Instant) {
+        let path = path_of(publish.properties).unwrap_or_default();
+        if path.ends_with(UNKNOWN) {
+            return;
+        }
+        for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
+            let body = self.hasher.hash_one((publish.payload, qos as u8));
+            let (slot, after) = self.recent_slot(publish.topic, body, now);
+            let local = &mut slot.ways[0];
+            *local = MessageSource { count: local.count.saturating_add(1), last: after, ..*local };
+        }
+    }
+
+    /// Returns the slot of a message, and its age. A slot that is too old, or that another message
+    /// had, begins anew.
+    fn recent_slot(
+        &mut self,
+        topic: &str,
+        body: u64,
+        now: Instant,
+    ) -> (&mut CarriedSlot, Duration) {
+        if self.slots.is_empty() {
+            self.slots = vec![CarriedSlot::FREE; SLOTS];
+        }
+        let hash = self.hasher.hash_one((topic, body));
+        let slot = &mut self.slots[hash as usize % SLOTS];
+        let age = |since| now.saturating_duration_since(since);
+        let after = slot.since.filter(|_| slot.hash == hash).map(age);
+        let after = after.filter(|after| *after < WINDOW).unwrap_or_else(|| {
+            *slot = CarriedSlot { hash, since: Some(now), ..CarriedSlot::FREE };
+            Duration::ZERO
+        });
+        (slot, after)
+    }
+
     /// Counts a message, and returns how often an equal one has passed in this direction.
     /// `body` is the hash of its payload, and `brought_by` the bridge that brought it here, for
     /// paths that do not tell.
@@ -252,18 +295,8 @@ impl CarriedMessages {
         body: u64,
         brought_by: Option<&str>,
     ) -> Result<u16, LoopFound> {
-        if self.slots.is_empty() {
-            self.slots = vec![CarriedSlot::FREE; SLOTS];
-        }
-        let hash = self.hasher.hash_one((message.topic, body));
         let way = brought_by.map_or(LOCAL, |name| self.hasher.hash_one(name) | 1);
-        let slot = &mut self.slots[hash as usize % SLOTS];
-        let age = |since| message.now.saturating_duration_since(since);
-        let after = slot.since.filter(|_| slot.hash == hash).map(age);
-        let after = after.filter(|after| *after < WINDOW).unwrap_or_else(|| {
-            *slot = CarriedSlot { hash, since: Some(message.now), ..CarriedSlot::FREE };
-            Duration::ZERO
-        });
+        let (slot, after) = self.recent_slot(message.topic, body, message.now);
         let at = slot.source_index(way);
         if at > 0 {
             (1..WAYS).filter(|other| *other != at).for_each(|other| slot.ways[other].run = 0);

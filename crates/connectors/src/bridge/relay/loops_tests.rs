@@ -111,6 +111,40 @@ fn what_3_1_1_brings_back_passes_a_few_times() {
     }
 }
 
+/// A client published the message here, and a bridge with inward rules alone fetches it back.
+#[test]
+fn what_a_watching_bridge_fetches_back_is_stopped_after_more_rounds() {
+    let mut one = bridge("one", false);
+    let properties = PropertiesBuf::default();
+    let publish = |path: &PropertiesBuf, one: &mut LoopTestBridge| {
+        let published = Publish {
+            dup: false,
+            qos: QoS::AtMostOnce,
+            retain: false,
+            topic: "t",
+            packet_id: None,
+            properties: path.as_properties(),
+            payload: b"x",
+        };
+        one.carried.record_local_publish(&published, one.now);
+    };
+    publish(&properties, &mut one);
+    let came = (0..100).filter(|_| one.pass(BridgeDirection::In, "x", "").is_ok()).count();
+    assert_eq!(came, 1 + 32, "so many more than were published here");
+    // The equal messages of a remote client, without a publication here or with few more.
+    let mut fetching = bridge("fetching", false);
+    let mut brought = PropertiesBuf::default();
+    brought.push(Property::UserProperty(PATH, "other@0"));
+    publish(&brought, &mut fetching);
+    assert!((0..1000).all(|_| fetching.pass(BridgeDirection::In, "x", "").is_ok()));
+    let mut site = bridge("site", false);
+    for _ in 0..1000 {
+        publish(&properties, &mut site);
+        assert!((0..3).all(|_| site.pass(BridgeDirection::In, "x", "").is_ok()));
+        site.now += SECOND;
+    }
+}
+
 /// As two sites do that each say once a second that they are there, by the same words.
 #[test]
 fn equal_messages_of_two_sites_pass_while_neither_has_many_more() {

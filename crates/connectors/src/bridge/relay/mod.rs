@@ -32,12 +32,12 @@ use self::loops::{BridgeDirection, LoopFound, PATH, PassingMessage};
 pub use self::poison_guard::{PoisonCandidates, PoisonGuard};
 use self::properties::copy_properties;
 use self::requests::RelayRequest;
-pub use self::rules::{BridgeRule, BridgeRules, RetainedPolicy};
+pub use self::rules::{BridgeRule, BridgeRules, RetainedPolicy, WATCH_OPTIONS};
 use crate::local_session::{LocalBrokerLimits, encode_ack, row_name};
 use crate::metrics::{LinkDropReason, LinkMetrics};
 use mqtt::{
     Packet, PacketFrame, PacketId, PacketType, Properties, PropertiesBuf, Property,
-    ProtocolVersion, Publish, PublishAck, QoS, ReasonCode,
+    ProtocolVersion, Publish, PublishAck, QoS, ReasonCode, filter_matches,
 };
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -129,6 +129,8 @@ pub struct Relay {
     suspects: PoisonCandidates,
     /// Unless options switch it off.
     pub loops: Option<LoopDetection>,
+    /// Filters of messages that are counted for [`Relay::loops`] and not carried.
+    pub watched_filters: Vec<String>,
     /// The relay takes nothing more from the local session.
     is_ending: bool,
     /// As late as whoever carries says that it is.
@@ -175,6 +177,7 @@ impl Relay {
             failover: past,
             suspects: PoisonCandidates::default(),
             loops: None,
+            watched_filters: Vec::new(),
             is_ending: false,
             now,
             properties: PropertiesBuf::default(),
@@ -240,6 +243,9 @@ impl Relay {
     fn relay_outbound_publish(&mut self, publish: &Publish<'_>) {
         let OutboundMapping { name, qos, keeps_retain } = match self.map_outbound(publish.topic) {
             Ok(outward) => outward,
+            Err(LinkDropReason::NoRule) if self.is_watched(publish) => {
+                return self.failover.carried.record_local_publish(publish, self.now);
+            }
             Err(loss) => return self.drop_outbound(publish, loss),
         };
         let qos = publish.qos.min(qos).min(self.remote_limits.qos_max);
@@ -323,6 +329,12 @@ impl Relay {
         let rule = matching.ok_or(LinkDropReason::NoRule)?;
         let name = rule.map.apply(topic).ok_or(LinkDropReason::NoName)?;
         Ok(OutboundMapping { name, qos: rule.qos, keeps_retain: rule.keeps_retain })
+    }
+
+    /// Whether a message is only here to be counted, see [`WATCH_OPTIONS`].
+    fn is_watched(&self, publish: &Publish<'_>) -> bool {
+        publish.packet_id.is_none()
+            && self.watched_filters.iter().any(|filter| filter_matches(filter, publish.topic))
     }
 
     /// Whether the other broker will send this back to us. Of a shared subscription nothing can be

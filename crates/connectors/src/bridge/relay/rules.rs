@@ -45,6 +45,15 @@ impl BridgeRule {
     }
 }
 
+/// Subscription options for messages of clients here that a bridge counts and does not carry.
+pub const WATCH_OPTIONS: SubscribeOptions = SubscribeOptions {
+    qos: QoS::AtMostOnce,
+    // The messages that the bridge itself brings are counted where they come in.
+    no_local: true,
+    retain_as_published: true,
+    retain_handling: RetainedPolicy::Never as u8,
+};
+
 /// Retain Handling, by its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
