@@ -11,6 +11,8 @@ pub struct OptionRow<S> {
     /// Whether SIGHUP applies a change, or only a restart. What CONNACK announced to clients that
     /// rely on it cannot change under them.
     pub live: bool,
+    /// Tables besides the broker's own that may have the option for themselves.
+    pub also_for: &'static [OptionScope],
     /// Description in a line, for `--help`.
     pub short: &'static str,
     /// Further description behind `short`; may be empty.
@@ -19,6 +21,31 @@ pub struct OptionRow<S> {
     pub source: &'static str,
     /// Puts the value in its place.
     pub set: fn(&mut S, &OptionValue),
+}
+
+/// Table that may set an option of the broker for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionScope {
+    /// A `[[group]]`, for its clients.
+    Group,
+    /// A `[[bridge]]` or `[[gateway]]`, for its session here.
+    Link,
+    /// A `[[listener]]`, for the clients that connect to it.
+    Listener,
+    /// A `[[sink]]`, for its session here.
+    Sink,
+}
+
+impl OptionScope {
+    /// Returns the name of the table in a file.
+    pub fn table(self) -> &'static str {
+        match self {
+            OptionScope::Group => "group",
+            OptionScope::Link => "bridge or gateway",
+            OptionScope::Listener => "listener",
+            OptionScope::Sink => "sink",
+        }
+    }
 }
 
 /// Implemented by hand, since `S` need not be `Clone`.
@@ -31,6 +58,11 @@ impl<S> Clone for OptionRow<S> {
 impl<S> Copy for OptionRow<S> {}
 
 impl<S> OptionRow<S> {
+    /// Whether another table may set the option for itself.
+    pub fn is_for(&self, scope: OptionScope) -> bool {
+        self.also_for.contains(&scope)
+    }
+
     /// Empty for the keys that stand at the top of a file.
     pub fn section(&self) -> &'static str {
         split_key(self.key).0

@@ -18,20 +18,6 @@ pub struct LinkTlsSettings {
 /// Stores the value of a row.
 type RowSetter<S> = fn(&mut S, &OptionValue);
 
-/// Options of the session here that a link may have for itself, ...
-pub const LIMIT_KEYS: &[&str] = &[
-    "queue.age_s_max",
-    "queue.bytes_max",
-    "queue.messages_max",
-    "queue.policy",
-    "queue.qos0",
-    "session.inflight_max",
-];
-/// ... and the first ones of them, all about the queue, for a link whose batches say how much is
-/// under way.
-#[cfg(feature = "sink")]
-pub const QUEUE_KEYS: &[&str] = LIMIT_KEYS.split_at(5).0;
-
 impl LinkTlsSettings {
     /// `whose` are the servers that speak it.
     pub fn check(&self, is_spoken: bool, whose: &str) -> Result<(), String> {
@@ -60,6 +46,7 @@ pub const fn retry_min_ms<S>(short: &'static str, set: RowSetter<S>) -> OptionRo
         kind: count(10, 3_600_000, "milliseconds"),
         default: "500",
         live: true,
+        also_for: &[],
         short,
         long: "Each further one is twice as long, by a random part shorter, up to `retry_max_s`.",
         source: "",
@@ -73,7 +60,17 @@ pub const fn retry_max_s<S>(
     set: RowSetter<S>,
 ) -> OptionRow<S> {
     let kind = count(1, 86_400, "seconds");
-    OptionRow { key: "retry_max_s", kind, default: "30", live: true, short, long, source: "", set }
+    OptionRow {
+        key: "retry_max_s",
+        kind,
+        default: "30",
+        live: true,
+        also_for: &[],
+        short,
+        long,
+        source: "",
+        set,
+    }
 }
 
 const fn file<S>(
@@ -82,7 +79,17 @@ const fn file<S>(
     long: &'static str,
     set: RowSetter<S>,
 ) -> OptionRow<S> {
-    OptionRow { key, kind: PATH, default: "", live: true, short, long, source: "", set }
+    OptionRow {
+        key,
+        kind: PATH,
+        default: "",
+        live: true,
+        also_for: &[],
+        short,
+        long,
+        source: "",
+        set,
+    }
 }
 
 pub const fn tls_ca<S>(short: &'static str, long: &'static str, set: RowSetter<S>) -> OptionRow<S> {

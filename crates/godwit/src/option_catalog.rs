@@ -4,6 +4,7 @@ use crate::options::table;
 use auth::password_hash::PasswordHash;
 use auth::users;
 use config::catalog::{OptionCatalog, OptionDescription};
+use config::row::OptionScope;
 use std::sync::LazyLock;
 
 static CATALOG: LazyLock<OptionCatalog> = LazyLock::new(|| OptionCatalog {
@@ -23,15 +24,14 @@ fn describe(row: &table::ProgramOption) -> OptionDescription {
     let missing = (row.key == "tls.psk_file" && !cfg!(feature = "psk")).then_some("psk");
     OptionDescription {
         missing_feature: missing,
-        ..OptionDescription::of_row(row, table::is_listener_option(row))
+        ..OptionDescription::of_row(row, row.is_for(OptionScope::Listener))
     }
 }
 
 #[cfg(feature = "bridge")]
 fn bridge_options() -> Vec<OptionDescription> {
     use connectors::bridge::settings::ROWS;
-    use connectors::option_rows::LIMIT_KEYS;
-    let limits = LIMIT_KEYS.iter().filter_map(|key| table::find(key)).map(describe);
+    let limits = table::rows_of(OptionScope::Link).map(describe);
     ROWS.iter().map(|row| OptionDescription::of_row(row, false)).chain(limits).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Options of all servers that are asked who a client is and what it may do.
 
 use super::{AuthOptionTables, AuthOptionTarget};
-use config::row::{OptionRow, PATH, count};
+use config::row::{OptionRow, OptionScope, PATH, count};
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
     /// Options of all servers that are asked.
@@ -11,6 +11,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: PATH,
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "PEM file of the CAs that vouch for the servers that are asked",
             long: "Empty are those that this host trusts. Trust in everyone is not possible.",
             source: "",
@@ -21,6 +22,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: count(1, 1000, "connections"),
             default: "4",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "connections to each server that is asked",
             long: "Questions wait for one, up to `auth.queue_max` of them; whoever comes then is \
                    refused with 0x89, or with 0x87 what `acl.http_url` would be asked about.",
@@ -34,6 +36,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: count(10, 600_000, "milliseconds"),
             default: "3000",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "how long a server has for its answer",
             long: "Who waited so long is refused with 0x88.",
             source: "",

@@ -3,7 +3,7 @@
 use super::{AuthOptionTables, AuthOptionTarget};
 use crate::certificate::CertificateNameField;
 use crate::jwt::TokenLocation;
-use config::row::{ANY, OptionRow, PATH, count};
+use config::row::{ANY, OptionRow, OptionScope, PATH, count};
 use config::value::{NumberUnit, OptionKind};
 
 const KEYS: OptionKind = if cfg!(feature = "http") {
@@ -40,6 +40,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
         kind: PATH,
         default: "",
         live: true,
+        also_for: &[OptionScope::Listener],
         short: "file of rules: who may publish and subscribe what",
         long: "A file whose name ends in `.toml` has our rules, any other is read as an acl_file \
                of mosquitto's. What no rule allows, nor `acl.http_url`, is refused with 0x87. \
@@ -58,6 +59,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: OptionKind::Choice(PARTS),
             default: "off",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "what of a client's certificate is its user name",
             long: "On listeners that ask clients for a certificate. Of alternative names the first \
                    counts. A client without a certificate is for the other means of \
@@ -71,6 +73,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: OptionKind::Choice(PARTS),
             default: "off",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "what of a client's certificate is its client id",
             long: "In place of the one that CONNECT has. Needs `auth.certificate`.",
             source: "MQTT 5.0, 5.4.1",
@@ -86,6 +89,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             },
             default: "20",
             live: true,
+            also_for: &[],
             short: "wrong passwords of one address in a minute",
             long: "After so many the address is refused with 0x9F, whoever it is, and gets one \
                    attempt back every sixtieth of a minute times this number. An IPv6 address \
@@ -99,6 +103,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: ANY,
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "claim of a token that holds the client's own rules",
             long: "A list like `[{\"allow\": \"publish\", \"topic\": [\"a/#\"]}]`, with `qos` and \
                    `retain` as conditions, or as EMQX has it: rules with `permission` and \
@@ -113,6 +118,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: ANY,
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "who a token has to be for (`aud`)",
             long: "Empty takes any.",
             source: "MQTT 5.0, 5.4.1",
@@ -123,6 +129,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: ANY,
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "claim of a token that is the client id",
             long: "In place of the one that CONNECT has; a token without it is refused. Empty \
                    leaves the client its own.",
@@ -134,6 +141,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: OptionKind::Choice(&["password", "user_name"]),
             default: "password",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "where in CONNECT a token is",
             long: "What does not look like a token is left to the other means of authentication.",
             source: "MQTT 5.0, 5.4.1",
@@ -148,6 +156,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: ANY,
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "claim of a token that names the client's groups",
             long: "A list of names, or one; a token without it is of no group. Empty reads none.",
             source: "",
@@ -158,6 +167,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: ANY,
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "who has to have issued a token (`iss`)",
             long: "Empty takes any.",
             source: "MQTT 5.0, 5.4.1",
@@ -168,6 +178,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: KEYS,
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "file or URL of keys: clients may come with a token (JWT)",
             long: "A JWK set, public keys in PEM, or a secret of at least 32 bytes; at a URL \
                    (`https://` or `http://`) a JWK set, see `auth.jwt_refresh_s`. Signatures: \
@@ -183,6 +194,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: count(1, 86_400, "seconds"),
             default: "300",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "how often keys are fetched from a URL",
             long: "Also when a token names a key that is not there, at most every 10 seconds. Keys \
                    stay when others cannot be fetched. Before the first are there, tokens are \
@@ -195,6 +207,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: ANY,
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "claim of a token that is the client's namespace",
             long: "In place of the one that its listener or its group has; a token without it is \
                    refused. Empty reads none.",
@@ -206,6 +219,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: ANY,
             default: "sub",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "claim of a token that is the user name",
             long: "A token without it is refused.",
             source: "MQTT 5.0, 5.4.1",
@@ -221,6 +235,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             },
             default: "300",
             live: true,
+            also_for: &[],
             short: "how long a password that was right is not hashed again",
             long: "For clients that come back all at once. A keyed hash of the stored hash and the \
                    password is kept in memory, of at most 10,000 of them; SIGHUP forgets them. A \
@@ -234,6 +249,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: count(1, 1_000_000, "clients"),
             default: "1000",
             live: true,
+            also_for: &[],
             short: "clients that wait for their password to be checked",
             long: "Where more come, the one that has waited longest is refused with 0x89. A client \
                    that leaves waits no longer. Once somebody has waited for half a second the \
@@ -251,6 +267,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             },
             default: "auto",
             live: true,
+            also_for: &[],
             short: "threads that check passwords",
             long: "They exist while somebody waits. The first one gets up to a third of a core \
                    where shards need all of them, the others what is idle. `auto` is one for each \
@@ -263,6 +280,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: count(100, 600_000, "milliseconds"),
             default: "5000",
             live: true,
+            also_for: &[],
             short: "how long a client waits to be let in",
             long: "A client of whom nobody can say by then whether it may connect is refused with \
                    0x88. What `acl.http_url` is asked about waits as long, and is refused with \
@@ -275,6 +293,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: PATH,
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "file of users and hashed passwords",
             long: "`godwit passwd FILE USER` writes it; files of mosquitto_passwd are read too. \
                    SIGHUP reads it again, for whoever connects from then on.",
@@ -292,6 +311,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: PATH,
             default: "",
             live: true,
+            also_for: &[],
             short: "file of clients, users and addresses that may not come in",
             long: "Tables `[[ban]]` with `client_id`, `user` or `address`, and, if wanted, `until` \
                    and `reason`. A banned address is turned away as it is accepted, anything else \
@@ -305,6 +325,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: count(1, 31_536_000, "seconds"),
             default: "300",
             live: true,
+            also_for: &[],
             short: "how long a client is kept out that comes and goes too often",
             long: "",
             source: "",
@@ -320,6 +341,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             },
             default: "off",
             live: true,
+            also_for: &[],
             short: "how often a client may go within the window before it is kept out",
             long: "Counted by client id, however its connections end. It is refused with 0x8A for \
                    `flapping.ban_s`. Whoever can connect with another's client id can have it kept \
@@ -332,6 +354,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: count(1, 86_400, "seconds"),
             default: "60",
             live: true,
+            also_for: &[],
             short: "the window in which `flapping.count_max` counts",
             long: "",
             source: "",

@@ -4,7 +4,7 @@ use super::{AuthOptionTables, AuthOptionTarget};
 use crate::remote::http_call::{HttpAnswerFormat, HttpParamPlacement};
 use crate::remote::template::AuthTemplate;
 use broker::connection::authentication::SecretBytes;
-use config::row::OptionRow;
+use config::row::{OptionRow, OptionScope};
 use config::value::{NumberUnit, OptionKind, OptionValue};
 use net::http_client::{SCHEMES, check_header};
 use net::server_url::{ServerUrl, has_dot_segments};
@@ -97,6 +97,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: ANSWERS,
             default: "json",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "what of an answer says whether the client may",
             long: "`json`: as `acl.http_url` says. `emqx`: the same without empty answers and \
                    words, which EMQX 5 does not read. `status`: 200 allows whatever stands in it, \
@@ -111,6 +112,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: SECONDS,
             default: "60",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "how long a server's answer is good for the same client and topic",
             long: "Up to 1024 answers for a connection are kept; a client that connects again is \
                    asked about again. SIGHUP forgets them. `off` asks each time.",
@@ -122,6 +124,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: OptionKind::Hidden(&HEADERS),
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "headers of each question",
             long: "Their values are not shown anywhere.",
             source: "",
@@ -132,6 +135,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: METHODS,
             default: "post_json",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "how the parameters are sent",
             long: "In the query of a GET, or in the body of a POST, as a form or an object of \
                    JSON.",
@@ -143,6 +147,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: WISH_PARAMS,
             default: "action=${action},clientid=${clientid},topic=${topic},username=${username}",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "what the server is told of a publish or a subscription",
             long: "Names and text with placeholders: `${topic}` or `%t` (of a subscription its \
                    filter), `${action}` (`publish` or `subscribe`), `${access}` `%A` (2 or 1 for \
@@ -161,6 +166,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: OptionKind::Hidden(&WISH_URL),
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "server that is asked by HTTP what a client may publish and subscribe",
             long: "Asked about what no rule allows or denies, neither the client's own nor one \
                    of `acl.file`. `http://` or `https://`, a user and a password in it are sent \
@@ -186,6 +192,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: OptionKind::Bool,
             default: "false",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "whether answers bring the client's own rules (`acl`)",
             long: "The rules of `acl.file` come after them, and what no rule allows is refused, \
                    also where an answer has none. Without this an answer with rules lets nobody \
@@ -198,6 +205,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: ANSWERS,
             default: "json",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "what of an answer says whether the client may connect",
             long: "`json`: an object with `result`, as EMQX 5 has it, or with `ok`, as \
                    mosquitto-go-auth; or `result` in a form. `emqx`: `result` alone, with \
@@ -214,6 +222,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: SECONDS,
             default: "off",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "how long an answer is good for the same question",
             long: "What was decided stays so for as long, whatever the server would say by then. \
                    At most 10,000 answers are kept, under a keyed hash of the question. SIGHUP \
@@ -226,6 +235,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: OptionKind::Hidden(&HEADERS),
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "headers of each question",
             long: "Their values are not shown anywhere.",
             source: "",
@@ -236,6 +246,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: METHODS,
             default: "post_json",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "how the parameters are sent",
             long: "In the query of a GET, or in the body of a POST, as a form or an object of \
                    JSON.",
@@ -247,6 +258,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: PARAMS,
             default: "clientid=${clientid},password=${password},username=${username}",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "what the server is told of a client",
             long: "Names and text with placeholders: `${username}` or `%u`, `${clientid}` `%c`, \
                    `${password}` `%P`, `${peerhost}` `%a`, `${listener}` `%p` (its port), \
@@ -262,6 +274,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: OptionKind::Hidden(&HTTP_URL),
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "server that is asked by HTTP whether a client may connect",
             long: "`http://` or `https://`, a user and a password in it are sent as Basic \
                    authentication. Behind the host it may have placeholders, as in \

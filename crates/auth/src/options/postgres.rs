@@ -2,7 +2,7 @@
 
 use super::tables::{any_query, query, user_query};
 use super::{AuthOptionTables, AuthOptionTarget};
-use config::row::OptionRow;
+use config::row::{OptionRow, OptionScope};
 use config::value::OptionKind;
 use net::server_url::ServerUrl;
 use net::sql::postgres::{PostgresDatabase, SCHEMES};
@@ -21,6 +21,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: any_query::<PostgresDatabase>(),
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "query for what a client may do",
             long: "A row a rule, in their order: `permission` (allow or deny), `action` (publish, \
                    subscribe or all), `topic` (a filter, which may have `${clientid}` and \
@@ -38,6 +39,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: OptionKind::Bool,
             default: "false",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "whether PostgreSQL is spoken to over TLS",
             long: "Only a server whose certificate `auth.backend_ca` vouches for is asked then. \
                    Without it whoever is on the way reads and changes everything.",
@@ -49,6 +51,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: OptionKind::Hidden(&URL),
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "PostgreSQL server that knows users and their hashed passwords",
             long: "`postgres://USER:PASSWORD@HOST:PORT/DATABASE`; what is special in a URL is \
                    percent-encoded. The environment keeps it out of the file: \
@@ -64,6 +67,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             default: "SELECT password_hash, salt, is_superuser FROM mqtt_user \
                       WHERE username = ${username} LIMIT 2",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "query for a client's hashed password",
             long: "At most one row, with `password_hash` and, if wanted, `salt`, `is_superuser` \
                    and `groups` (with commas between them). `${username}`, `${clientid}`, \

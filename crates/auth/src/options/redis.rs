@@ -2,7 +2,7 @@
 
 use super::{AuthOptionTables, AuthOptionTarget};
 use crate::tables::redis::RedisCommand;
-use config::row::OptionRow;
+use config::row::{OptionRow, OptionScope};
 use config::value::OptionKind;
 use net::redis::SCHEMES;
 use net::server_url::ServerUrl;
@@ -30,6 +30,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: RULES,
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "command for what a client may do",
             long: "`HGETALL KEY`: a field is a topic filter, which may have `${clientid}` and \
                    `${username}`, and its value publish, subscribe or all (or 2, 1 or 3), or an \
@@ -46,6 +47,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: OptionKind::Hidden(&URL),
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "Redis server that knows users and their hashed passwords",
             long: "`redis://USER:PASSWORD@HOST:PORT/NUMBER`, and `rediss://` over TLS, where \
                    `auth.backend_ca` vouches for the server; what is special in a URL is \
@@ -61,6 +63,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: USER,
             default: "HMGET mqtt_user:${username} password_hash salt is_superuser",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "command for a client's hashed password",
             long: "`HMGET KEY FIELD...`, `HGET KEY FIELD`, `HGETALL KEY`, or `GET KEY` of the hash \
                    itself, with the fields `password_hash` and, if wanted, `salt`, `is_superuser` \

@@ -4,7 +4,7 @@ use super::{AuthOptionTables, AuthOptionTarget};
 use crate::password_format::{PasswordHashKind as Hashed, SaltPosition};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use crate::{remote::template::AuthTemplate, tables::sql::SqlQuery};
-use config::row::{OptionRow, count};
+use config::row::{OptionRow, OptionScope, count};
 use config::value::OptionKind;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use config::value::TextCheck;
@@ -24,6 +24,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             ]),
             default: "tagged",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "how passwords are hashed in the tables of other servers",
             long: "`tagged` is a hash that says what it is: `$argon2id$`, `$2b$` (bcrypt), `$7$`, \
                    `$6$` and `PBKDF2$`. The others are hexadecimal digits, with a column `salt` \
@@ -44,6 +45,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: count(1, 10_000_000, "rounds"),
             default: "10000",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "rounds of `pbkdf2_sha256` and `pbkdf2_sha512`",
             long: "",
             source: "",
@@ -54,6 +56,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: OptionKind::Choice(&["prefix", "suffix", "none"]),
             default: "prefix",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "where the salt stands when `sha256` and `sha512` are made",
             long: "",
             source: "",

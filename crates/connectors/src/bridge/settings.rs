@@ -199,6 +199,7 @@ pub const ROWS: &[OptionRow<BridgeSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "what the bridge is called here: in logs, in `$SYS/broker/bridge/` and in the store",
         long: "Its queue belongs to the name. A bridge whose name is gone from the file is gone \
                with its queue.",
@@ -210,6 +211,7 @@ pub const ROWS: &[OptionRow<BridgeSettings>] = &[
         kind: SERVERS,
         default: "",
         live: true,
+        also_for: &[],
         short: "where the other broker is: tcp://, tls://, ws://, wss:// or quic://HOST:PORT",
         long: "Of several the first that answers is taken, in their order. A path counts for ws \
                and wss, and is /mqtt without one.",
@@ -225,6 +227,7 @@ pub const ROWS: &[OptionRow<BridgeSettings>] = &[
         kind: OptionKind::Choice(&["5.0", "3.1.1"]),
         default: "5.0",
         live: true,
+        also_for: &[],
         short: "the version of MQTT that is spoken there",
         long: "With 3.1.1 the connection is marked as a bridge's, as mosquitto has it, so that \
                what goes out does not come back; a broker that refuses the mark is spoken to \
@@ -242,6 +245,7 @@ pub const ROWS: &[OptionRow<BridgeSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "the client id there; empty is this host's name, a dash and the bridge's name",
         long: "",
         source: "MQTT 5.0, 3.1.3.1",
@@ -252,6 +256,7 @@ pub const ROWS: &[OptionRow<BridgeSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "the user name there",
         long: "",
         source: "MQTT 5.0, 3.1.3.5",
@@ -262,6 +267,7 @@ pub const ROWS: &[OptionRow<BridgeSettings>] = &[
         kind: OptionKind::Hidden(&ANY),
         default: "",
         live: true,
+        also_for: &[],
         short: "the password there",
         long: "It is not shown anywhere.",
         source: "MQTT 5.0, 3.1.3.6",
@@ -272,6 +278,7 @@ pub const ROWS: &[OptionRow<BridgeSettings>] = &[
         kind: count(1, 65_535, "seconds"),
         default: "30",
         live: true,
+        also_for: &[],
         short: "silence of the other broker after which it is asked whether it is there",
         long: "",
         source: "MQTT 5.0, 3.1.2.10",
@@ -282,6 +289,7 @@ pub const ROWS: &[OptionRow<BridgeSettings>] = &[
         kind: count(1, 3600, "seconds"),
         default: "10",
         live: true,
+        also_for: &[],
         short: "how long it has for an answer to that",
         long: "So a dead line is noticed `keep_alive_s` and `answer_timeout_s` after the last \
                word that came, whatever is said into it meanwhile. Nothing is lost by a line that \
@@ -294,6 +302,7 @@ pub const ROWS: &[OptionRow<BridgeSettings>] = &[
         kind: count(1, 3600, "seconds"),
         default: "10",
         live: true,
+        also_for: &[],
         short: "how long connecting may take, from the name's lookup to CONNACK",
         long: "",
         source: "",
@@ -315,6 +324,7 @@ pub const ROWS: &[OptionRow<BridgeSettings>] = &[
         },
         default: "60",
         live: true,
+        also_for: &[],
         short: "how often the first of `servers` is tried while another one is used",
         long: "Once it answers, the bridge goes back to it.",
         source: "",
@@ -325,6 +335,7 @@ pub const ROWS: &[OptionRow<BridgeSettings>] = &[
         kind: EXPIRY,
         default: "never",
         live: true,
+        also_for: &[],
         short: "how long the other broker is to keep what it has for us while we are away (5.0)",
         long: "",
         source: "MQTT 5.0, 3.1.2.11.2",
@@ -340,6 +351,7 @@ pub const ROWS: &[OptionRow<BridgeSettings>] = &[
         },
         default: "off",
         live: true,
+        also_for: &[],
         short: "largest packet that is sent there, for brokers that hang up on larger ones",
         long: "What is larger is dropped, and counted as `packet_too_large`. In 5.0 the other \
                broker says what it takes (Maximum Packet Size), and the lower of both counts. In \
@@ -355,6 +367,7 @@ pub const ROWS: &[OptionRow<BridgeSettings>] = &[
         kind: TOPIC,
         default: "",
         live: true,
+        also_for: &[],
         short: "topic there that says whether the bridge is connected: 1 or 0, retained",
         long: "The 0 is the connection's will.",
         source: "MQTT 5.0, 3.1.2.5",
@@ -365,6 +378,7 @@ pub const ROWS: &[OptionRow<BridgeSettings>] = &[
         kind: OptionKind::Bool,
         default: "true",
         live: true,
+        also_for: &[],
         short: "whether messages that come round by other bridges are stopped",
         long: "A message that passes a bridge of a ring again is dropped, counted as `loop` and \
                logged with the bridges that it came by. In 5.0 its path tells: a User Property \
@@ -384,6 +398,7 @@ pub const ROWS: &[OptionRow<BridgeSettings>] = &[
         kind: OptionKind::List { of: "protocol names", check: |_| Ok(()) },
         default: "",
         live: true,
+        also_for: &[],
         short: "protocols that TLS asks for (ALPN)",
         long: "AWS IoT Core wants x-amzn-mqtt-ca on port 443. QUIC asks for mqtt without one.",
         source: "RFC 7301",
@@ -394,6 +409,7 @@ pub const ROWS: &[OptionRow<BridgeSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "the name that the server's certificate must have; empty is the URL's host",
         long: "",
         source: "RFC 6066, 3",
@@ -407,6 +423,7 @@ pub const RULE_ROWS: &[OptionRow<BridgeRuleSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "the topics, as they are called where they come from",
         long: "Of what comes in also a $share/GROUP/FILTER: with one group several bridges share \
                the work. Of rules that overlap the first counts.",
@@ -418,6 +435,7 @@ pub const RULE_ROWS: &[OptionRow<BridgeRuleSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "what they are called on the other side; empty leaves them as they are",
         long: "`${topic}` stands for the whole topic, `${1}`, `${2}` and so on for what stands at \
                the filter's wildcards, `${bridge}` for the bridge's name. A response topic is \
@@ -430,6 +448,7 @@ pub const RULE_ROWS: &[OptionRow<BridgeRuleSettings>] = &[
         kind: count(0, 2, ""),
         default: "2",
         live: true,
+        also_for: &[],
         short: "the highest QoS that they have on the other side",
         long: "",
         source: "MQTT 5.0, 4.3",
@@ -440,6 +459,7 @@ pub const RULE_ROWS: &[OptionRow<BridgeRuleSettings>] = &[
         kind: OptionKind::Choice(&["keep", "clear"]),
         default: "keep",
         live: true,
+        also_for: &[],
         short: "whether a retained message is one on the other side",
         long: "",
         source: "MQTT 5.0, 3.3.1.3",
@@ -450,6 +470,7 @@ pub const RULE_ROWS: &[OptionRow<BridgeRuleSettings>] = &[
         kind: OptionKind::Choice(&["once", "always", "never"]),
         default: "once",
         live: true,
+        also_for: &[],
         short: "whether what is retained already is sent: when the rule is new, always, or not",
         long: "Always is with every connection, where a broker that speaks 3.1.1 knows nothing \
                else.",

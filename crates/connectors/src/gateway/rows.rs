@@ -47,6 +47,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "what the gateway is called here: in logs, in `$SYS/broker/gateway/` and in the \
                store",
         long: "Its queue belongs to the name. A gateway whose name is gone from the file is gone \
@@ -59,6 +60,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: OptionKind::Choice(&["zmq", "sp"]),
         default: "zmq",
         live: true,
+        also_for: &[],
         short: "whose sockets they are: those of ZeroMQ, or of nanomsg and NNG",
         long: "zmq is ZMTP 3.0 and 3.1 with the mechanisms NULL and PLAIN; sp is what nanomsg, \
                NNG and mangos speak.",
@@ -73,6 +75,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: OptionKind::Choice(SocketType::NAMES),
         default: "pub",
         live: true,
+        also_for: &[],
         short: "what kind of socket ours is; the others are of the kind that goes with it",
         long: "pub, sub, push, pull, pair, req and rep are of both; xpub and xsub of zmq; pair1, \
                bus, surveyor and respondent of sp. Clients of MQTT ask by req and surveyor, and \
@@ -87,6 +90,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: PLACES,
         default: "",
         live: true,
+        also_for: &[],
         short: "where sockets connect to it: tcp://HOST:PORT, ipc:///PATH, tls+tcp://, ws:// or \
                wss://",
         long: "zmq has tcp and ipc. Where sockets of other hosts could come in they have to show \
@@ -100,6 +104,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: PLACES,
         default: "",
         live: true,
+        also_for: &[],
         short: "where it connects to; each of them is a peer",
         long: "",
         source: "",
@@ -110,6 +115,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: OptionKind::Choice(&["auto", "frames", "delimited", "json", "raw"]),
         default: "auto",
         live: true,
+        also_for: &[],
         short: "how a topic and a payload become a message of theirs",
         long: "frames: the topic is the first frame, the payload the others. delimited: topic, \
                delimiter and payload in one frame. json: an object with topic, payload, qos, \
@@ -124,6 +130,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: ANY,
         default: "/",
         live: true,
+        also_for: &[],
         short: "what stands between topic and payload in form = \"delimited\"",
         long: "As NanoMQ has it: where it is the separator too, the topic has as many levels as \
                the filter of its rule; else it ends at the first delimiter.",
@@ -135,6 +142,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: WORD,
         default: "/",
         live: true,
+        also_for: &[],
         short: "what stands between the levels of a topic among sockets",
         long: "With \".\" what they call weather.london is weather/london here.",
         source: "",
@@ -145,6 +153,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: OptionKind::Choice(&["join", "json", "refuse"]),
         default: "join",
         live: true,
+        also_for: &[],
         short: "what becomes of a payload of several frames",
         long: "They are joined, or become an array of texts in JSON, or the message is dropped \
                and counted as unreadable.",
@@ -162,6 +171,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "the user name of PLAIN: ours where it connects, and what is asked for where it \
                listens",
         long: "Of zmq alone. PLAIN sends it as it is.",
@@ -173,6 +183,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: OptionKind::Hidden(&ANY),
         default: "",
         live: true,
+        also_for: &[],
         short: "the password of PLAIN",
         long: "It is not shown anywhere.",
         source: "rfc.zeromq.org/spec/24",
@@ -186,6 +197,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: count(1, 3600, "seconds"),
         default: "10",
         live: true,
+        also_for: &[],
         short: "how long connecting may take, and a handshake on either side",
         long: "",
         source: "",
@@ -202,6 +214,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: count(1, 3_600_000, "milliseconds"),
         default: "5000",
         live: true,
+        also_for: &[],
         short: "how long a question waits for its answer, in both directions",
         long: "Of a survey it is how long answers are taken.",
         source: "",
@@ -212,6 +225,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: TOPIC,
         default: "",
         live: true,
+        also_for: &[],
         short: "where clients answer what sockets have asked; empty is gateway/NAME/answers",
         long: "It is the Response Topic of what rep and respondent publish.",
         source: "MQTT 5.0, 4.10",
@@ -222,6 +236,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: bytes(1 << 10, 256 << 20),
         default: "1MiB",
         live: true,
+        also_for: &[],
         short: "largest message in either direction, with all of its frames",
         long: "A socket that sends a larger one is disconnected before that is stored; a larger \
                one of ours is dropped and counted.",
@@ -233,6 +248,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: count(1, 65_535, "sockets"),
         default: "1000",
         live: true,
+        also_for: &[],
         short: "sockets that may be connected to each place of listen",
         long: "",
         source: "",
@@ -243,6 +259,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: bytes(1 << 10, 1 << 31),
         default: "64MiB",
         live: true,
+        also_for: &[],
         short: "bytes of messages that are half-way here and of subscriptions, of all sockets \
                together",
         long: "Beyond it the socket that has most of them is disconnected, and that is counted as \
@@ -258,6 +275,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: count(1, 1_000_000, "messages"),
         default: "1000",
         live: true,
+        also_for: &[],
         short: "messages that wait for one socket",
         long: "What goes to all passes by a socket that is slow, and is counted as peer_slow. \
                What goes to one waits in the session here, under its queue options.",
@@ -269,6 +287,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: bytes(1 << 10, 1 << 30),
         default: "2MiB",
         live: true,
+        also_for: &[],
         short: "bytes that wait for one socket",
         long: "",
         source: "",
@@ -279,6 +298,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "the user as whom the gateway publishes and subscribes here; empty is nobody whom \
                 permissions judge",
         long: "With it `acl.file` and the server of `acl.http_url` decide about each message and \
@@ -294,6 +314,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: GROUPS,
         default: "",
         live: true,
+        also_for: &[],
         short: "groups that this user is in, beside those that `acl.file` has it in",
         long: "",
         source: "",
@@ -307,6 +328,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: count(1, 100_000, "subscriptions"),
         default: "1000",
         live: true,
+        also_for: &[],
         short: "subscriptions of one socket of zmq, of at most 1,024 bytes each",
         long: "A socket that asks for more is disconnected.",
         source: "",
@@ -317,6 +339,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: MODE,
         default: "660",
         live: true,
+        also_for: &[],
         short: "permissions of the files of ipc places that it listens at",
         long: "Who may write to the file may connect.",
         source: "",
@@ -339,6 +362,7 @@ pub const ROWS: &[OptionRow<GatewaySettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "the name that the certificate of who listens must have; empty is the URL's host",
         long: "",
         source: "RFC 6066, 3",
@@ -352,6 +376,7 @@ pub const OUT_ROWS: &[OptionRow<GatewayRuleSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "the topics, as they are called here",
         long: "Of rules that overlap the first counts.",
         source: "MQTT 5.0, 4.7",
@@ -362,6 +387,7 @@ pub const OUT_ROWS: &[OptionRow<GatewayRuleSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "what they are called among sockets; empty leaves them as they are",
         long: "`${topic}` stands for the whole topic, `${1}`, `${2}` and so on for what stands at \
                the filter's wildcards, `${gateway}` for the gateway's name.",
@@ -373,6 +399,7 @@ pub const OUT_ROWS: &[OptionRow<GatewayRuleSettings>] = &[
         kind: count(0, 1, ""),
         default: "1",
         live: true,
+        also_for: &[],
         short: "the QoS that they are subscribed to with",
         long: "With 1 they wait for sockets, where the pattern does, on the disk if there is one.",
         source: "MQTT 5.0, 4.3",
@@ -383,6 +410,7 @@ pub const OUT_ROWS: &[OptionRow<GatewayRuleSettings>] = &[
         kind: OptionKind::Choice(&["once", "always", "never"]),
         default: "once",
         live: true,
+        also_for: &[],
         short: "whether what is retained already is sent: when the rule is new, whenever the \
                gateway starts, or not",
         long: "",
@@ -397,6 +425,7 @@ pub const IN_ROWS: &[OptionRow<GatewayRuleSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "the topics, as sockets call them, with `/` between levels whatever the separator \
                is",
         long: "Sub and xsub ask for what begins like the filter up to its first wildcard. Of \
@@ -409,6 +438,7 @@ pub const IN_ROWS: &[OptionRow<GatewayRuleSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "what they are called here; empty leaves them as they are",
         long: "As of rules outward. What is raw has a topic without ${topic}. No topic becomes \
                one that begins with $ unless this does.",
@@ -420,6 +450,7 @@ pub const IN_ROWS: &[OptionRow<GatewayRuleSettings>] = &[
         kind: count(0, 1, ""),
         default: "1",
         live: true,
+        also_for: &[],
         short: "the QoS that they are published with",
         long: "With 1 no socket is read while this broker acknowledges nothing more.",
         source: "MQTT 5.0, 4.3",
@@ -430,6 +461,7 @@ pub const IN_ROWS: &[OptionRow<GatewayRuleSettings>] = &[
         kind: OptionKind::Bool,
         default: "false",
         live: true,
+        also_for: &[],
         short: "whether they are retained here",
         long: "",
         source: "MQTT 5.0, 3.3.1.3",

@@ -65,6 +65,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "what the sink is called here: in logs, in `$SYS/broker/sink/` and in the store",
         long: "Its queue belongs to the name. A sink whose name is gone from the file is gone \
                with its queue.",
@@ -76,6 +77,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: FILTERS,
         default: "",
         live: true,
+        also_for: &[],
         short: "the topics whose messages it gets",
         long: "",
         source: "MQTT 5.0, 4.7",
@@ -86,6 +88,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::Choice(&["never", "once"]),
         default: "never",
         live: true,
+        also_for: &[],
         short: "whether what is retained already is sent when a filter is new",
         long: "",
         source: "MQTT 5.0, 3.8.3.1",
@@ -96,6 +99,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: EVENTS,
         default: "",
         live: true,
+        also_for: &[],
         short: "what happened to clients, sessions and messages that it gets too; `*` is all of it",
         long: "An event is a message without a topic, whose payload is a JSON object. It is kept \
                in memory only, and when more than `events_max` wait it is dropped and counted. \
@@ -109,6 +113,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: count(1, 1_000_000, "events"),
         default: "4096",
         live: true,
+        also_for: &[],
         short: "events that may wait",
         long: "Also they hold at most 64 MiB of messages: payloads, topics and properties count.",
         source: "",
@@ -119,6 +124,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: count(1, 10_000, "messages"),
         default: "500",
         live: true,
+        also_for: &[],
         short: "how many messages a batch has at most",
         long: "",
         source: "",
@@ -129,6 +135,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::Number { min: 1, max: 1 << 30, unit: NumberUnit::Bytes, word: None },
         default: "1MiB",
         live: true,
+        also_for: &[],
         short: "with how many bytes a batch is full",
         long: "The message that fills it is the last one, however large it is.",
         source: "",
@@ -139,6 +146,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: count(0, 3_600_000, "milliseconds"),
         default: "100",
         live: true,
+        also_for: &[],
         short: "how long its first message waits for others",
         long: "",
         source: "",
@@ -149,6 +157,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: count(10, 3_600_000, "milliseconds"),
         default: "10000",
         live: true,
+        also_for: &[],
         short: "how long connecting may take, and taking a batch",
         long: "A disk of this host that takes longer is told in the log, and waited for.",
         source: "",
@@ -169,6 +178,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: count(1, 1000, "tries"),
         default: "3",
         live: true,
+        also_for: &[],
         short: "how often a batch is tried that is refused for good",
         long: "As by HTTP 400, or for a value that its column does not take. Then halves of it \
                are tried, so that only what is refused by itself is not taken. Who refused \
@@ -182,6 +192,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::Choice(&["skip", "stop"]),
         default: "skip",
         live: true,
+        also_for: &[],
         short: "what becomes of a message that is refused for good",
         long: "It is passed over and counted; or the sink stops and keeps its queue, until SIGHUP \
                has the options read or the broker is started again.",
@@ -194,6 +205,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         default: "timestamp_ms=${timestamp_ms},event=${event},clientid=${clientid},topic=${topic},\
                   qos=${qos},retain=${retain},payload=${payload}",
         live: true,
+        also_for: &[],
         short: "what is written of a message, in this order: to a file, by HTTP, into Redis",
         long: "In JSON a payload that is JSON stays JSON. What is not an UTF-8 becomes a data URL, \
                `data:;base64,...`.",
@@ -205,6 +217,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: TEMPLATE,
         default: "",
         live: true,
+        also_for: &[],
         short: "the file that it appends to",
         long: "With `${topic[1]}` and the like there are several. A value stays within its part \
                of the path: what is no letter, digit, `-`, `_` or `.` is written as %XX.",
@@ -216,6 +229,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::Choice(&["json", "csv", "parquet"]),
         default: "json",
         live: true,
+        also_for: &[],
         short: "a JSON object a line, CSV with the columns' names in its first line, or Parquet",
         long: "A file of Parquet cannot be added to, so each batch is one, with its time in its \
                name, as in `messages.20261122T163000-000.parquet`: make batches large \
@@ -234,6 +248,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::List { of: "NAME=TYPE", check: check_type },
         default: "",
         live: true,
+        also_for: &[],
         short: "types of columns in Parquet: boolean, bytes, double, int64, string, timestamp_ms",
         long: "What is not named is a string. What is not there is null, and a message with a \
                value of another type is refused.",
@@ -245,6 +260,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: never(1024, 1 << 50, NumberUnit::Bytes),
         default: "64MiB",
         live: true,
+        also_for: &[],
         short: "how large a file may be; then it is renamed, and another one begun",
         long: "Its name gets the time, as in `messages.jsonl.20261122T163000-000`.",
         source: "",
@@ -255,6 +271,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: never(1, 366 * 86_400, NumberUnit::Named("seconds")),
         default: "never",
         live: true,
+        also_for: &[],
         short: "how long one file is written: 3600 is from one full hour (UTC) to the next",
         long: "It is renamed when the next message comes.",
         source: "",
@@ -270,6 +287,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         },
         default: "all",
         live: true,
+        also_for: &[],
         short: "how many renamed files stay; older ones are removed",
         long: "",
         source: "",
@@ -280,6 +298,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::Bool,
         default: "true",
         live: true,
+        also_for: &[],
         short: "whether a batch is on the disk before it is acknowledged",
         long: "Without, what was written last may be gone after a power cut.",
         source: "",
@@ -296,6 +315,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         }),
         default: "",
         live: true,
+        also_for: &[],
         short: "the server that gets requests; it may have a user and a password",
         long: "2xx is taken, and everything else is tried again, after Retry-After where the \
                server says so, unless it is one of `http.refused_statuses`. Redirections are not \
@@ -308,6 +328,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::Choice(&["POST", "PUT"]),
         default: "POST",
         live: true,
+        also_for: &[],
         short: "how it is asked",
         long: "",
         source: "",
@@ -322,6 +343,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         }),
         default: "",
         live: true,
+        also_for: &[],
         short: "headers of each request",
         long: "",
         source: "",
@@ -339,6 +361,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         },
         default: "application/json",
         live: true,
+        also_for: &[],
         short: "what the body is, and so how values are written into it",
         long: "Into JSON as JSON, into application/x-www-form-urlencoded percent-encoded, into \
                everything else as they are.",
@@ -350,6 +373,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: TEMPLATE,
         default: "",
         live: true,
+        also_for: &[],
         short: "the body of one message; empty is an object of its columns",
         long: "In JSON, `\"${topic}\"` within quotes becomes a part of the string, and \
                `${payload}` without them a value.",
@@ -361,6 +385,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::Choice(&["array", "lines", "alone"]),
         default: "array",
         live: true,
+        also_for: &[],
         short: "how a batch is sent: as an array of JSON, a line each, or a request each",
         long: "",
         source: "",
@@ -380,6 +405,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         },
         default: "400,409,413,415,422",
         live: true,
+        also_for: &[],
         short: "what the server says of a message that it will never take; InfluxDB, too",
         long: "Such a message is passed over (`refused_tries`, `refused`). Any other status above \
                299 is about who asks and where, as 401, 403 and 404, or it passes: nothing goes \
@@ -403,6 +429,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         }),
         default: "",
         live: true,
+        also_for: &[],
         short: "where InfluxDB, or who speaks its line protocol, takes lines",
         long: "`http://HOST:8086/api/v2/write?org=ORG&bucket=BUCKET` of 2.x; \
                `http://USER:PASSWORD@HOST:8086/write?db=NAME` of 1.x.",
@@ -417,6 +444,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         }),
         default: "",
         live: true,
+        also_for: &[],
         short: "the token of an InfluxDB 2.x",
         long: "",
         source: "",
@@ -431,6 +459,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: TEMPLATE,
         default: "",
         live: true,
+        also_for: &[],
         short: "the measurement of a line",
         long: "",
         source: "",
@@ -441,6 +470,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::List { of: "NAME=${...}", check: check_column },
         default: "",
         live: true,
+        also_for: &[],
         short: "the tags of a line; one that is empty is left out",
         long: "Each value makes a series: take levels of topics that clients cannot choose as \
                they like.",
@@ -455,6 +485,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         },
         default: "",
         live: true,
+        also_for: &[],
         short: "the fields of a line; one that is not there is left out",
         long: "`x=${payload.x}` is what it is in JSON: a number (a float), true or false, or a \
                string. `x=${payload.x}i` is an integer, `x=\"${payload.x}\"` a string whatever \
@@ -468,6 +499,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::Text { of: "${payload.at} and the like", check: check_point_time },
         default: "",
         live: true,
+        also_for: &[],
         short: "the time of a line, from the message; empty: when the sink took the message",
         long: "A number of `influx.time_unit`s since 1970, with a fraction or without, or a time \
                of RFC 3339. A message without the value gets the sink's time; one whose value is \
@@ -481,6 +513,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::Choice(influx_time::UNIT_NAMES),
         default: "ms",
         live: true,
+        also_for: &[],
         short: "what a number of influx.time counts",
         long: "",
         source: "",
@@ -497,6 +530,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         }),
         default: "",
         live: true,
+        also_for: &[],
         short: "the Redis server whose stream gets an entry a message; rediss is with TLS",
         long: "The number behind the host is the database. An entry's fields are the `columns`. \
                A batch is one pipeline. It needs Redis 5.0.",
@@ -508,6 +542,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: TEMPLATE,
         default: "",
         live: true,
+        also_for: &[],
         short: "the key of the stream",
         long: "With `${topic[1]}` and the like there are several.",
         source: "",
@@ -523,6 +558,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         },
         default: "all",
         live: true,
+        also_for: &[],
         short: "how many entries a stream keeps, roughly (MAXLEN ~); older ones go",
         long: "",
         source: "",
@@ -536,6 +572,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         }),
         default: "",
         live: true,
+        also_for: &[],
         short: "the database that gets rows: PostgreSQL, MySQL or MariaDB, or a file of SQLite",
         long: "TimescaleDB is PostgreSQL. A batch is one transaction.",
         source: "",
@@ -546,6 +583,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: TEMPLATE,
         default: "",
         live: true,
+        also_for: &[],
         short: "what inserts one message",
         long: "Placeholders stand without quotes: each is bound as a value of the statement, and \
                never becomes a part of its text. What is not there is NULL.",
@@ -557,6 +595,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::List { of: "statements", check: |_| Ok(()) },
         default: "",
         live: true,
+        also_for: &[],
         short: "statements that every new connection begins with, as CREATE TABLE IF NOT EXISTS",
         long: "",
         source: "",
@@ -567,6 +606,7 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::Bool,
         default: "false",
         live: true,
+        also_for: &[],
         short: "whether the database is asked to speak TLS; one that does not is not spoken to",
         long: "",
         source: "",

@@ -1,7 +1,7 @@
 //! Options of a connection: its greeting, its packets, its bytes.
 
 use super::{EngineOptionTables, EngineOptionTarget};
-use config::row::{ANY, GIB, KIB, OptionRow, bytes, count};
+use config::row::{ANY, GIB, KIB, OptionRow, OptionScope, bytes, count};
 use config::value::{NumberUnit, OptionKind};
 
 impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
@@ -12,6 +12,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: count(23, 65_535, "bytes"),
             default: "1024",
             live: true,
+            also_for: &[],
             short: "longest client id",
             long: "A CONNECT with a longer one is refused with 0x85. Every server must take 23 \
                    bytes.",
@@ -28,6 +29,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             },
             default: "off",
             live: true,
+            also_for: &[],
             short: "longest keep-alive that a client may ask for",
             long: "5.0 clients that ask for more, or for none, get this one as Server Keep Alive. \
                    3.x clients cannot be told of another, so theirs holds, and the log says so \
@@ -41,6 +43,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: ANY,
             default: "",
             live: true,
+            also_for: &[],
             short: "text for clients that ask for Response Information",
             long: "Usually the beginning of a topic under which a client may put its response \
                    topics. Empty sends none.",
@@ -54,6 +57,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: count(100, 600_000, "milliseconds"),
             default: "10000",
             live: true,
+            also_for: &[],
             short: "how long a new connection may take to send its CONNECT",
             long: "A connection that has not sent a whole CONNECT by then is closed.",
             source: "MQTT 5.0, 3.1.4",
@@ -64,6 +68,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: bytes(KIB, 268_435_455),
             default: "2MiB",
             live: true,
+            also_for: &[OptionScope::Listener, OptionScope::Group],
             short: "largest packet that is read",
             long: "Announced as Maximum Packet Size. A larger packet ends the connection with \
                    0x95 before its body is stored. A change holds for a client from its next \
@@ -76,6 +81,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: count(1, 65_535, "messages"),
             default: "16384",
             live: true,
+            also_for: &[OptionScope::Listener, OptionScope::Group],
             short: "QoS 2 messages from one client that may wait for its PUBREL",
             long: "Announced as Receive Maximum, and so what a client or a bridge may have under \
                    way, of QoS 1 as well: over a line with a round trip of 200 ms that is five \
@@ -90,6 +96,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: count(0, 65_535, "aliases"),
             default: "64",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "topic aliases that a client may use towards us",
             long: "Announced as Topic Alias Maximum. Each costs its topic in memory; 0 forbids \
                    them.",
@@ -101,6 +108,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: count(0, 65_535, "aliases"),
             default: "64",
             live: true,
+            also_for: &[],
             short: "topic aliases that we use towards a client",
             long: "Never more than the client allows. 0 uses none.",
             source: "MQTT 5.0, 3.1.2.11.5",
@@ -111,6 +119,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: bytes(KIB, GIB),
             default: "1MiB",
             live: true,
+            also_for: &[],
             short: "unsent bytes after which a connection counts as congested",
             long: "Messages then wait in its session's queue, under the queue's bounds and \
                    policy.",

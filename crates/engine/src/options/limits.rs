@@ -2,7 +2,7 @@
 //! `[[listener]]`, for that one alone, and some in a `[[group]]`.
 
 use super::{EngineOptionTables, EngineOptionTarget};
-use config::row::{GIB, OptionRow};
+use config::row::{GIB, OptionRow, OptionScope};
 use config::value::{NumberUnit, OptionKind};
 
 const fn limit(unit: &'static str) -> OptionKind {
@@ -18,6 +18,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: limit("connections"),
             default: "off",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "connections from one address to one listener",
             long: "Further ones are refused with 0x97; once many are, most are closed without a \
                    word. An IPv6 address counts with its /64, a client of a unix socket as its \
@@ -31,6 +32,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: limit("connections a second"),
             default: "off",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "how fast one address may connect to one listener",
             long: "A second's worth may come at once. Further ones are refused with 0x9F; once \
                    many are, most are closed without a word.",
@@ -47,6 +49,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             },
             default: "off",
             live: true,
+            also_for: &[OptionScope::Listener, OptionScope::Group],
             short: "bytes of messages a second to one client",
             long: "Whole PUBLISH packets count. A second's worth may go at once. What comes faster \
                    waits in the session's queue, under its bounds and policy, as if the client did \
@@ -65,6 +68,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             },
             default: "off",
             live: true,
+            also_for: &[OptionScope::Listener, OptionScope::Group],
             short: "bytes a second from one client",
             long: "Whole packets count. A second's worth may come at once. A client that is ahead \
                    is not read until time has caught up: nothing is dropped, and nobody else \
@@ -77,6 +81,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: limit("connections"),
             default: "off",
             live: true,
+            also_for: &[OptionScope::Listener, OptionScope::Group],
             short: "connections of one listener",
             long: "Further ones are refused with 0x97; once many are, most are closed without a \
                    word, and so are those that would need a TLS handshake to be told. In a \
@@ -90,6 +95,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: limit("connections a second"),
             default: "off",
             live: true,
+            also_for: &[OptionScope::Listener, OptionScope::Group],
             short: "how fast one listener accepts connections",
             long: "A second's worth may come at once. Further ones wait to be accepted. In a \
                    `[[group]]` its clients count, once it is known who they are, and further ones \
@@ -102,6 +108,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: limit("messages a second"),
             default: "off",
             live: true,
+            also_for: &[OptionScope::Listener, OptionScope::Group],
             short: "messages a second to one client",
             long: "Of every QoS. What happens above is as with `limits.bytes_out_per_s`.",
             source: "",
@@ -112,6 +119,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: limit("messages a second"),
             default: "off",
             live: true,
+            also_for: &[OptionScope::Listener, OptionScope::Group],
             short: "messages a second from one client",
             long: "PUBLISH packets count, of every QoS. What happens above is as with \
                    `limits.bytes_per_s`.",

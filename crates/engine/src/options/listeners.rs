@@ -4,7 +4,7 @@
 use super::{EngineOptionTables, EngineOptionTarget};
 use crate::proxy::ProxyVersions;
 use crate::tls::{ClientCertificateMode, TlsVersionMin};
-use config::row::{KIB, MIB, OptionRow, PATH, bytes, count};
+use config::row::{KIB, MIB, OptionRow, OptionScope, PATH, bytes, count};
 use config::value::{OptionKind, file_mode};
 
 const FILES: OptionKind = OptionKind::List { of: "paths", check: |_| Ok(()) };
@@ -17,6 +17,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: FILES,
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "certificates of tls listeners, PEM or DER, each with the chain below it",
             long: "With several a client gets the first that has the name it asks for (SNI) and a \
                    kind of key that it understands; the first is for everyone else. SIGHUP reads \
@@ -33,6 +34,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: FILES,
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "certificates that complete the chain of tls.certificate, PEM or DER",
             long: "A listener shows its certificate and those that lead from it to a CA. Where a \
                    file of `tls.certificate` has only the first of them, the others are looked \
@@ -48,6 +50,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: PATH,
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "certificates of the CAs that may vouch for clients, PEM or DER",
             long: "A certificate here that is not a CA's (basicConstraints CA:FALSE) is accepted \
                    itself and vouches for no other. A client's certificate of X.509 version 1 is \
@@ -60,6 +63,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::Choice(&["off", "optional", "required"]),
             default: "off",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "whether clients show a certificate",
             long: "`optional` lets in who shows none; a certificate that is expired, revoked, \
                    for another use or from another CA ends the handshake all the same. A \
@@ -79,6 +83,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: FILES,
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "lists of revoked client certificates, PEM or DER",
             long: "With any list a client's CA must have one, and an outdated list lets nobody \
                    in: it does not say what was revoked since. SIGHUP reads them again; who is \
@@ -93,6 +98,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: FILES,
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "private keys of the certificates, PEM or DER, in the same order",
             long: "PKCS #8, PKCS #1 or SEC 1, without a password: RSA, ECDSA P-256 or P-384, \
                    Ed25519. ECDSA costs a tenth of RSA's handshake.",
@@ -106,6 +112,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::Text { of: "a path", check: psk_file },
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "keys that clients of tls listeners have too, in place of certificates \
                     (TLS-PSK)",
             long: "Lines `IDENTITY:KEY`, the key in hexadecimal, as in a psk_file of \
@@ -123,6 +130,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::Choice(&["1.2", "1.3"]),
             default: "1.2",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "the oldest version of TLS that is spoken",
             long: "",
             source: "RFC 8996",
@@ -137,6 +145,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::Choice(&["off", "v1", "v2", "auto"]),
             default: "off",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "PROXY protocol header that every connection must begin with",
             long: "The address in it counts as the client's. `auto` takes both versions. Whoever \
                    can reach the listener can claim any address: let only the proxy reach it.",
@@ -155,6 +164,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::Bool,
             default: "false",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "whether a client that comes back may say something in its first datagram \
                     (0-RTT)",
             long: "It saves a round trip. What is said so early has no forward secrecy. Sessions \
@@ -169,6 +179,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: count(0, 86_400_000, "milliseconds"),
             default: "0",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "silence after which a connection of quic ends; 0 is never",
             long: "The client may ask for less. Silence is that of QUIC, which its clients can \
                    break without a packet of MQTT; MQTT's keep-alive counts beside it.",
@@ -180,6 +191,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: count(1, 1000, "streams"),
             default: "10",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "streams of a connection of quic that may be open at once",
             long: "The first one carries CONNECT and what belongs to the connection. On each \
                    other one a client may publish and subscribe as well, with packet ids of its \
@@ -192,6 +204,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: bytes(4 * KIB, 16 * MIB),
             default: "64KiB",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "what a client of quic may send ahead of what is read",
             long: "All streams of a connection together; one stream half of it. So much a round \
                    trip is the most that a client gets through, and so much memory it can make \
@@ -207,6 +220,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             },
             default: "660",
             live: false,
+            also_for: &[OptionScope::Listener],
             short: "permissions of the files of unix listeners",
             long: "Who may write to the file may connect.",
             source: "",
@@ -223,6 +237,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             },
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "request header in which a proxy names its client",
             long: "Of several addresses in it the first counts, as the client's: for bans, \
                    limits, rules and the log. A request without it comes from the address that \
@@ -242,6 +257,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::List { of: "origins like \"https://example.org\"", check: origin },
             default: "",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "whose pages may connect by WebSocket",
             long: "A browser says which page it acts for, as a scheme, a host and a port that is \
                    not the scheme's own, or `null` for a file; `*` stands for every page. \

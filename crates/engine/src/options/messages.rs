@@ -1,7 +1,7 @@
 //! Options of messages: what may be published, under which names, and what is retained.
 
 use super::{EngineOptionTables, EngineOptionTarget};
-use config::row::{OptionRow, TIB, bytes, count};
+use config::row::{OptionRow, OptionScope, TIB, bytes, count};
 use config::value::{NumberUnit, OptionKind};
 
 impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
@@ -12,6 +12,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: bytes(0, TIB),
             default: "64MiB",
             live: true,
+            also_for: &[],
             short: "most bytes of all delayed messages together",
             long: "Each counts with its topic, properties, payload and some 150 bytes. One that \
                    would be too many is refused with 0x97.",
@@ -23,6 +24,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: count(1, 100, "percent"),
             default: "50",
             live: true,
+            also_for: &[],
             short: "how much of `delayed.messages_max` and `delayed.bytes_max` one client may have",
             long: "So none of them fills it for all. One message more is refused with 0x97; a \
                    broker with one client that delays has 100.",
@@ -36,6 +38,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: count(0, u32::MAX as u64, "messages"),
             default: "100000",
             live: true,
+            also_for: &[],
             short: "most messages that wait to be published by `$delayed/`",
             long: "`$delayed/{seconds}/{topic}` is published to `{topic}` after 1 to 4294967 \
                    seconds, see topics.md. A message that would be one too many is refused with \
@@ -48,6 +51,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::Bool,
             default: "false",
             live: true,
+            also_for: &[],
             short: "whether payloads that claim to be UTF-8 text are checked",
             long: "A message that breaks its claim is refused with 0x99.",
             source: "MQTT 5.0, 3.3.2.3.2",
@@ -63,6 +67,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             },
             default: "never",
             live: true,
+            also_for: &[],
             short: "longest that a message may wait to be delivered",
             long: "Shortens a longer Message Expiry Interval and gives one to messages that have \
                    none.",
@@ -74,6 +79,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: count(0, 2, ""),
             default: "2",
             live: false,
+            also_for: &[OptionScope::Listener],
             short: "highest QoS that a client may publish with",
             long: "Announced as Maximum QoS. A PUBLISH or a will above it is refused with 0x9B; a \
                    subscription is granted at most this.",
@@ -85,6 +91,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::Bool,
             default: "true",
             live: false,
+            also_for: &[],
             short: "whether messages may be retained",
             long: "Otherwise a PUBLISH or a will with RETAIN is refused with 0x9A.",
             source: "MQTT 5.0, 3.2.2.3.5",
@@ -95,6 +102,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: bytes(0, TIB),
             default: "1GiB",
             live: true,
+            also_for: &[],
             short: "most bytes of all retained messages together",
             long: "A message that would be one too many is refused with 0x97.",
             source: "",
@@ -105,6 +113,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: count(0, u32::MAX as u64, "messages"),
             default: "10000000",
             live: true,
+            also_for: &[],
             short: "most retained messages",
             long: "A message that would be one too many is refused with 0x97.",
             source: "",
@@ -115,6 +124,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: bytes(1, 65_535),
             default: "65535",
             live: true,
+            also_for: &[OptionScope::Listener, OptionScope::Group],
             short: "longest topic name or filter",
             long: "A longer name is refused with 0x90, a longer filter with 0x8F.",
             source: "MQTT 5.0, 4.7.3",
@@ -125,6 +135,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: count(1, 1024, "levels"),
             default: "128",
             live: true,
+            also_for: &[OptionScope::Listener, OptionScope::Group],
             short: "most levels of a topic name or filter",
             long: "A deeper name is refused with 0x90, a deeper filter with 0x8F.",
             source: "MQTT 5.0, 4.7.3",

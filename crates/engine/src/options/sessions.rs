@@ -2,7 +2,7 @@
 
 use super::{EngineOptionTables, EngineOptionTarget};
 use broker::options::{QueuePolicy, SharedStrategy};
-use config::row::{EXPIRY, KIB, OptionRow, TIB, count};
+use config::row::{EXPIRY, KIB, OptionRow, OptionScope, TIB, count};
 use config::value::{NumberUnit, OptionKind, one_of};
 
 impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
@@ -13,6 +13,12 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: EXPIRY,
             default: "never",
             live: true,
+            also_for: &[
+                OptionScope::Listener,
+                OptionScope::Group,
+                OptionScope::Link,
+                OptionScope::Sink,
+            ],
             short: "how long a message waits in a session's queue",
             long: "Counted from when it was published. An older one is dropped, though nobody \
                    comes for it; what only the store has, after a start, when its turn comes.",
@@ -29,6 +35,12 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             },
             default: "auto",
             live: true,
+            also_for: &[
+                OptionScope::Listener,
+                OptionScope::Group,
+                OptionScope::Link,
+                OptionScope::Sink,
+            ],
             short: "most bytes that wait in the queue of a session or shared group",
             long: "`auto` is 1 GiB for what waits on disk (QoS 1 and 2 messages of a session that \
                    outlives the process, or of a shared group with such a member), and 64 MiB for \
@@ -49,6 +61,12 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             },
             default: "auto",
             live: true,
+            also_for: &[
+                OptionScope::Listener,
+                OptionScope::Group,
+                OptionScope::Link,
+                OptionScope::Sink,
+            ],
             short: "most messages that wait in the queue of a session or shared group",
             long: "`auto` is not a bound but `queue.bytes_max` for what waits on disk, since a \
                    message that was acknowledged is not given up for a number, and 10000 for what \
@@ -62,6 +80,12 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::Choice(&["disconnect", "drop_newest", "drop_oldest"]),
             default: "drop_oldest",
             live: true,
+            also_for: &[
+                OptionScope::Listener,
+                OptionScope::Group,
+                OptionScope::Link,
+                OptionScope::Sink,
+            ],
             short: "what happens when a session's queue is full",
             long: "A message that was acknowledged is lost by this, so every drop is counted by \
                    client and reason, and logged as a warning with the options that decide, at \
@@ -86,6 +110,12 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::Bool,
             default: "false",
             live: true,
+            also_for: &[
+                OptionScope::Listener,
+                OptionScope::Group,
+                OptionScope::Link,
+                OptionScope::Sink,
+            ],
             short: "whether QoS 0 messages wait for a client that is away",
             long: "Those for a client that is only slow always wait.",
             source: "MQTT 5.0, 4.1",
@@ -96,6 +126,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: EXPIRY,
             default: "never",
             live: true,
+            also_for: &[],
             short: "when a session of a 3.x client ends after the client has gone",
             long: "For clients that connect with Clean Session 0; 3.1 and 3.1.1 have no way to \
                    ask. Never longer than `session.expiry_s_max`.",
@@ -107,6 +138,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: EXPIRY,
             default: "never",
             live: true,
+            also_for: &[],
             short: "longest that any session lives after its client has gone",
             long: "A 5.0 client that asks for more is told what it gets.",
             source: "MQTT 5.0, 3.2.2.3.2",
@@ -117,6 +149,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: count(1, 65_000, "messages"),
             default: "1024",
             live: true,
+            also_for: &[OptionScope::Listener, OptionScope::Group, OptionScope::Link],
             short: "unacknowledged QoS 1 and 2 messages towards one client",
             long: "A client that asks for fewer by its Receive Maximum gets fewer. The others wait \
                    in the session's queue. A change holds for a client from its next CONNECT on.",
@@ -128,6 +161,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: count(1, u32::MAX as u64, "subscriptions"),
             default: "100000",
             live: true,
+            also_for: &[OptionScope::Listener, OptionScope::Group],
             short: "subscriptions of one session",
             long: "Further ones are refused with 0x97.",
             source: "",
@@ -138,6 +172,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::Bool,
             default: "true",
             live: true,
+            also_for: &[],
             short: "whether shared subscriptions ($share/group/filter) are offered",
             long: "Otherwise they are refused with 0x9E and 5.0 clients are told so on connecting.",
             source: "MQTT 5.0, 3.2.2.3.13",
@@ -152,6 +187,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             },
             default: "",
             live: true,
+            also_for: &[],
             short: "strategies of single groups, by group name",
             long: "Groups that are not named here go by `shared.strategy`.",
             source: "",
@@ -165,6 +201,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::Choice(STRATEGIES),
             default: "round_robin",
             live: true,
+            also_for: &[],
             short: "how a shared subscription chooses the member that gets a message",
             long: "`sticky` stays with one member as long as it can; `hash_client` and \
                    `hash_topic` give what comes from one publisher, or on one topic, to the same \
@@ -177,6 +214,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::Bool,
             default: "false",
             live: true,
+            also_for: &[],
             short: "whether a client may have a subscription for itself, by `$exclusive/FILTER`",
             long: "While its session has it, `$exclusive/` with the same filter is refused to \
                    others with 0x97; the plain filter is not. Otherwise such a filter is refused \
@@ -189,6 +227,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::Bool,
             default: "true",
             live: true,
+            also_for: &[],
             short: "whether subscription identifiers are offered",
             long: "Otherwise a SUBSCRIBE with one is refused with 0xA1.",
             source: "MQTT 5.0, 3.2.2.3.12",
@@ -199,6 +238,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::Bool,
             default: "true",
             live: true,
+            also_for: &[],
             short: "whether filters with + and # are offered",
             long: "Otherwise they are refused with 0xA2.",
             source: "MQTT 5.0, 3.2.2.3.11",

@@ -18,6 +18,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             },
             default: "none",
             live: false,
+            also_for: &[],
             short: "bytes of disk that the store may use",
             long: "At the limit, and when the disk is full, whatever would have to be kept is \
                    refused with 0x97 (Quota exceeded); the rest goes on, and so does this once \
@@ -33,6 +34,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: count(1, 60_000, "ms"),
             default: "1000",
             live: false,
+            also_for: &[],
             short: "how long what nobody waits for may wait for the disk",
             long: "",
             source: "",
@@ -45,6 +47,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: bytes(64 * KIB, 1024 * MIB),
             default: "1 MiB",
             live: false,
+            also_for: &[],
             short: "memory for what is new in the store",
             long: "Once it is full it becomes a sorted file, so more of it means fewer and larger \
                    files.",
@@ -56,6 +59,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::Bool,
             default: "false",
             live: false,
+            also_for: &[],
             short: "start although the store is damaged, without what is missing",
             long: "Without it a damaged store ends the start, with a list of what is missing. Look \
                    with `godwit store check` first.",
@@ -67,6 +71,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             kind: OptionKind::Map { of: "FILTER", value: "DURABILITY", check: check_durability },
             default: "",
             live: true,
+            also_for: &[],
             short: "durability of single topics, by topic filter; the first that matches counts",
             long: "Topics that no filter matches go by `durability`. With `durability = \
                    \"memory\"` nothing is stored, and this has no effect.",

@@ -4,17 +4,19 @@ use super::file::OptionFileReader;
 use super::links::{LinkOptions, LinkTables, check_name};
 use super::{OptionError, OptionPlan, override_settings};
 use crate::options::settings::ProgramSettings;
+use config::row::OptionScope;
 use connectors::bridge::relay::BridgeRules;
 use connectors::bridge::settings::{
     BridgeRuleSettings, BridgeSettings, ROWS, RULE_ROWS, inflight_max,
 };
 use connectors::local_session;
-use connectors::option_rows::{LIMIT_KEYS, check_retry};
+use connectors::option_rows::check_retry;
 use toml::de::DeTable;
 
 pub(crate) type BridgeOptions = LinkOptions<BridgeSettings>;
 
-const TABLES: LinkTables<BridgeSettings> = LinkTables { rows: ROWS, limit_keys: LIMIT_KEYS };
+const TABLES: LinkTables<BridgeSettings> =
+    LinkTables { rows: ROWS, scope: Some(OptionScope::Link) };
 
 impl OptionFileReader<'_> {
     pub(super) fn read_bridge(&mut self, at: usize, table: &DeTable<'_>) {

@@ -1,10 +1,10 @@
 //! The weakest layer: a TOML file. Every error names its line.
 
 use super::RawOption;
-use super::table::listener_keys::SECTIONS;
 use super::table::{self, ProgramOption};
 use super::{GroupOptions, ListenerOptions, OptionError, OptionOrigin, OptionPlan, unknown_option};
 use config::listen_url::ListenUrl;
+use config::row::OptionScope;
 use config::source::{line_at, parse_toml, text_of};
 use config::value::{OptionKind, ValueError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -135,17 +135,20 @@ impl OptionFileReader<'_> {
                     Err(why) => self.report_error(value.span().start, format!("url: {why}")),
                 },
                 (section, DeValue::Table(options)) => {
-                    let whose =
-                        ("listener", table::is_listener_option as fn(&ProgramOption) -> bool);
-                    self.read_override_section(&mut own.given, whose.0, whose.1, section, options);
+                    self.read_override_section(
+                        &mut own.given,
+                        OptionScope::Listener,
+                        section,
+                        options,
+                    );
                 }
-                (key, _) if table::find(key).is_some_and(table::is_listener_option) => {
+                (key, _) if is_option_of(key, OptionScope::Listener) => {
                     self.read_override(&mut own.given, key, name.span().start, value);
                 }
                 (other, _) => {
                     let why = format!(
                         "a listener has no {other}, use url and options of {} and the like",
-                        SECTIONS.join(", ")
+                        table::listener_sections().join(", ")
                     );
                     self.report_error(name.span().start, why);
                 }
@@ -179,10 +182,14 @@ impl OptionFileReader<'_> {
             match (&**name.get_ref(), value.get_ref()) {
                 ("name", DeValue::String(name)) => own.name = name.to_string(),
                 (section, DeValue::Table(options)) => {
-                    let whose = ("group", table::is_group_option as fn(&ProgramOption) -> bool);
-                    self.read_override_section(&mut own.given, whose.0, whose.1, section, options);
+                    self.read_override_section(
+                        &mut own.given,
+                        OptionScope::Group,
+                        section,
+                        options,
+                    );
                 }
-                (key, _) if table::find(key).is_some_and(table::is_group_option) => {
+                (key, _) if is_option_of(key, OptionScope::Group) => {
                     self.read_override(&mut own.given, key, name.span().start, value);
                 }
                 (other, _) => {
@@ -202,8 +209,7 @@ impl OptionFileReader<'_> {
     fn read_override_section(
         &mut self,
         given: &mut BTreeMap<&'static str, RawOption>,
-        whose: &str,
-        is_one: fn(&ProgramOption) -> bool,
+        scope: OptionScope,
         section: &str,
         options: &DeTable<'_>,
     ) {
@@ -211,10 +217,10 @@ impl OptionFileReader<'_> {
             let (key, at) = (format!("{section}.{}", name.get_ref()), name.span().start);
             match table::find(&key) {
                 None => self.report_error(at, unknown_option(&key)),
-                Some(row) if !is_one(row) => {
+                Some(row) if !row.is_for(scope) => {
                     self.report_error(
                         at,
-                        format!("{key} goes for all, a {whose} has none of its own"),
+                        format!("{key} goes for all, a {} has none of its own", scope.table()),
                     );
                 }
                 Some(_) => self.read_override(given, &key, at, value),
@@ -292,6 +298,10 @@ impl OptionFileReader<'_> {
         let line = line_at(self.source.as_bytes(), at);
         OptionOrigin::File { path: self.path.to_path_buf(), line }
     }
+}
+
+fn is_option_of(key: &str, scope: OptionScope) -> bool {
+    table::find(key).is_some_and(|row| row.is_for(scope))
 }
 
 const EXCERPT_BYTES_MAX: usize = 60;

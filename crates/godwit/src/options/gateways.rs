@@ -5,15 +5,16 @@ use super::links::{LinkOptions, LinkTables, check_name};
 use super::settings::{AnonymousAccess, ProgramSettings};
 use super::{OptionError, OptionPlan, override_settings};
 use config::listen_url::{ListenHost, ListenUrl};
+use config::row::OptionScope;
 use connectors::gateway::settings::{GatewaySettings, IN_ROWS, OUT_ROWS, ROWS};
 use connectors::gateway::{GatewayRuleSettings, SocketAddress};
 use connectors::local_session;
-use connectors::option_rows::LIMIT_KEYS;
 use toml::de::DeTable;
 
 pub(crate) type GatewayOptions = LinkOptions<GatewaySettings>;
 
-const TABLES: LinkTables<GatewaySettings> = LinkTables { rows: ROWS, limit_keys: LIMIT_KEYS };
+const TABLES: LinkTables<GatewaySettings> =
+    LinkTables { rows: ROWS, scope: Some(OptionScope::Link) };
 
 impl OptionFileReader<'_> {
     pub(super) fn read_gateway(&mut self, at: usize, table: &DeTable<'_>) {

@@ -1,8 +1,8 @@
 //! What `[[bridge]]`, `[[gateway]]` and `[[sink]]` have in common in a file.
 
 use super::file::OptionFileReader;
-use super::{OptionOrigin, OptionPlan, RawOption};
-use config::row::{OptionRow, defaults, find_row};
+use super::{OptionOrigin, OptionPlan, RawOption, table};
+use config::row::{OptionRow, OptionScope, defaults, find_row};
 use config::value::{OptionValue, ValueError};
 use std::collections::BTreeMap;
 use toml::Spanned;
@@ -20,8 +20,14 @@ pub(crate) struct LinkOptions<S> {
 /// Options of a link's own, and those of all that it may have for itself.
 pub(super) struct LinkTables<S: 'static> {
     pub(super) rows: &'static [OptionRow<S>],
-    /// Keys of options of the broker that a link may set for its own session.
-    pub(super) limit_keys: &'static [&'static str],
+    /// Names the broker's options that a link may set for its own session, if any.
+    pub(super) scope: Option<OptionScope>,
+}
+
+impl<S> LinkTables<S> {
+    fn limit_keys(&self) -> impl Iterator<Item = &'static str> {
+        self.scope.into_iter().flat_map(table::rows_of).map(|row| row.key)
+    }
 }
 
 impl<S: Clone + Default> LinkOptions<S> {
@@ -72,7 +78,7 @@ impl OptionFileReader<'_> {
         value: &Spanned<DeValue<'_>>,
     ) {
         match value.get_ref() {
-            _ if tables.limit_keys.contains(&key) => {
+            _ if tables.limit_keys().any(|limit| limit == key) => {
                 self.read_override(&mut own.limits, key, at, value)
             }
             DeValue::Table(options) if find_row(tables.rows, key).is_none() => {
@@ -109,13 +115,7 @@ impl OptionFileReader<'_> {
             let mut rule: R = defaults(rows);
             for (name, value) in options {
                 let (key, at) = (name.get_ref(), name.span().start);
-                self.read_link_row(
-                    &mut rule,
-                    &LinkTables { rows, limit_keys: &[] },
-                    key,
-                    at,
-                    value,
-                );
+                self.read_link_row(&mut rule, &LinkTables { rows, scope: None }, key, at, value);
             }
             rules.push((at, rule));
         }
@@ -130,10 +130,10 @@ impl OptionFileReader<'_> {
         at: usize,
         value: &Spanned<DeValue<'_>>,
     ) {
-        let LinkTables { rows, limit_keys } = tables;
+        let rows = tables.rows;
         let Some(row) = find_row(rows, key) else {
-            let names = rows.iter().map(|row| row.key).chain(limit_keys.iter().copied());
-            let why = match config::nearest::nearest_word(key, names.clone()) {
+            let names = rows.iter().map(|row| row.key).chain(tables.limit_keys());
+            let why = match config::nearest::nearest_word(key, names) {
                 Some(meant) => format!("{key} is not an option of it, did you mean {meant}?"),
                 None => {
                     let names: Vec<&str> = rows.iter().map(|row| row.key).collect();

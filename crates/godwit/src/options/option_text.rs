@@ -1,7 +1,7 @@
 //! What the table says in words: `--help`, `docs/options.md`, the sample file.
 
-use super::table::{ProgramOption, is_group_option, is_listener_option, rows};
-use config::row::OptionRow;
+use super::table::{ProgramOption, rows, rows_of};
+use config::row::{OptionRow, OptionScope};
 use std::fmt::Write as _;
 
 /// The options as `--help` lists them.
@@ -106,10 +106,9 @@ fn rules(page: &mut String) {
 #[cfg(feature = "bridge")]
 fn bridges(page: &mut String) {
     use connectors::bridge::settings::{ROWS, RULE_ROWS};
-    use connectors::option_rows::LIMIT_KEYS;
     page.push_str(BRIDGES_HEAD);
     ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
-    page.push_str(&own_limits(LIMIT_KEYS));
+    page.push_str(&own_limits(OptionScope::Link));
     page.push_str("\n### Rules\n\nOptions of `[[bridge.out]]` and `[[bridge.in]]`.\n");
     RULE_ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
 }
@@ -117,22 +116,20 @@ fn bridges(page: &mut String) {
 #[cfg(feature = "sink")]
 fn sinks(page: &mut String) {
     use connectors::events::NAMES;
-    use connectors::option_rows::QUEUE_KEYS;
     use connectors::sink::settings::ROWS;
     page.push_str(SINKS_HEAD);
     let events: Vec<String> = NAMES.iter().map(|name| format!("`{name}`")).collect();
     page.push_str(&wrap(&format!("\nEvents are {}.", events.join(", ")), ""));
     ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
-    page.push_str(&own_limits(QUEUE_KEYS));
+    page.push_str(&own_limits(OptionScope::Sink));
 }
 
 #[cfg(feature = "gateway")]
 fn gateways(page: &mut String) {
     use connectors::gateway::settings::{IN_ROWS, OUT_ROWS, ROWS};
-    use connectors::option_rows::LIMIT_KEYS;
     page.push_str(GATEWAYS_HEAD);
     ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
-    page.push_str(&own_limits(LIMIT_KEYS));
+    page.push_str(&own_limits(OptionScope::Link));
     page.push_str("\n### Rules outward\n\nOptions of `[[gateway.out]]`.\n");
     OUT_ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
     page.push_str("\n### Rules inward\n\nOptions of `[[gateway.in]]`.\n");
@@ -140,8 +137,8 @@ fn gateways(page: &mut String) {
 }
 
 #[cfg(feature = "bridge")]
-fn own_limits(keys: &[&str]) -> String {
-    let limits: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+fn own_limits(scope: OptionScope) -> String {
+    let limits: Vec<String> = rows_of(scope).map(|row| format!("`{}`", row.key)).collect();
     wrap(&format!("\nBeside these it may have {}.", limits.join(", ")), "")
 }
 
@@ -167,7 +164,7 @@ fn markdown_row(row: &ProgramOption) -> String {
         let _ = write!(text, " {}", row.long);
     }
     let mut text = wrap(&text, "");
-    let own = match (is_listener_option(row), is_group_option(row)) {
+    let own = match (row.is_for(OptionScope::Listener), row.is_for(OptionScope::Group)) {
         (true, true) => "Also in a `[[listener]]` or `[[group]]`, for that one alone.\n",
         (true, false) => "Also in a `[[listener]]`, for that one alone.\n",
         (false, true) => "Also in a `[[group]]`, for that one alone.\n",

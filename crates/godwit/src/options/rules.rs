@@ -76,6 +76,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "what the rule is called: in logs and in `$SYS/broker/rule/`",
         long: "",
         source: "",
@@ -86,6 +87,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "what it looks at, when, and what comes out: see rules.md",
         long: "A rule sees each message that a client publishes or leaves as its will, once, with \
                its whole topic name (that of a client in a namespace with the namespace in front), \
@@ -98,6 +100,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: OptionKind::Bool,
         default: "false",
         live: true,
+        also_for: &[],
         short: "whether a message of which there is a row goes nowhere else",
         long: "It is not retained and reaches no subscriber; its publisher hears that it was \
                taken. Other rules see it all the same. A rule that fails on a message, as on one \
@@ -110,6 +113,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: OptionKind::Bool,
         default: "false",
         live: true,
+        also_for: &[],
         short: "whether each row is a line of the log, at most 20 a second of all rules",
         long: "",
         source: "",
@@ -120,6 +124,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: TEMPLATE,
         default: "",
         live: true,
+        also_for: &[],
         short: "where each row is published: `alarms/${room}`",
         long: "Sinks, bridges and clients that subscribe there get it. A row that has not all of \
                it, and what is no topic name, is not published and counted (`failed/topic`). A \
@@ -133,6 +138,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: TEMPLATE,
         default: "${.}",
         live: true,
+        also_for: &[],
         short: "with which payload; `${.}` is the row as JSON",
         long: "What the row does not have is `null`.",
         source: "",
@@ -143,6 +149,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: QOS,
         default: "as_published",
         live: true,
+        also_for: &[],
         short: "at which QoS; `as_published` is that of the message",
         long: "",
         source: "MQTT 5.0, 4.3",
@@ -153,6 +160,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: OptionKind::Choice(&["false", "true", "as_published"]),
         default: "false",
         live: true,
+        also_for: &[],
         short: "whether it is retained; `as_published` is as the message",
         long: "",
         source: "MQTT 5.0, 3.3.1.3",
@@ -169,6 +177,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: OptionKind::Choice(&["none", "keep"]),
         default: "none",
         live: true,
+        also_for: &[],
         short: "whether it has the properties of the message, and expires when that does",
         long: "",
         source: "MQTT 5.0, 3.3.2.3",
@@ -179,6 +188,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: EXPIRY_S,
         default: "0",
         live: true,
+        also_for: &[],
         short: "after how long it expires; 0 is when `publish.properties` says",
         long: "One that is longer than `message.expiry_s_max` is shortened to that.",
         source: "MQTT 5.0, 3.3.2.3.3",
@@ -189,6 +199,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: USER_PROPERTIES,
         default: "",
         live: true,
+        also_for: &[],
         short: "User Properties that it has beside these",
         long: "",
         source: "MQTT 5.0, 3.3.2.3.7",
@@ -199,6 +210,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: LINKS,
         default: "",
         live: true,
+        also_for: &[],
         short: "links to which each row goes: [\"sink/history\", \"bridge/cloud\"]",
         long: "Also gateways. A row is a message in the link's own queue, which no client, no \
                other rule and no other link sees; filters and maps are not asked. It waits \
@@ -212,6 +224,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: TEMPLATE,
         default: "",
         live: true,
+        also_for: &[],
         short: "what it is called there; empty is the message's topic, or the event's name",
         long: "Of a window that is the rule's name. A bridge and a gateway call it so on the other \
                side, a sink's `${topic}` is this.",
@@ -223,6 +236,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: TEMPLATE,
         default: "${.}",
         live: true,
+        also_for: &[],
         short: "with which payload; `${.}` is the row as JSON",
         long: "So that a sink finds the row's columns as `${payload.NAME}`.",
         source: "",
@@ -233,6 +247,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: QOS,
         default: "as_published",
         live: true,
+        also_for: &[],
         short: "at which QoS; `as_published` is that of the message",
         long: "Events without a message and windows have 0: what is to wait for a link that is \
                away needs 1 or 2.",
@@ -244,6 +259,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: OptionKind::Choice(&["none", "keep"]),
         default: "none",
         live: true,
+        also_for: &[],
         short: "whether it has the properties of the message, and expires when that does",
         long: "",
         source: "MQTT 5.0, 3.3.2.3",
@@ -254,6 +270,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: EXPIRY_S,
         default: "0",
         live: true,
+        also_for: &[],
         short: "after how long it expires; 0 is when `send.properties` says",
         long: "One that is longer than `message.expiry_s_max` is shortened to that.",
         source: "MQTT 5.0, 3.3.2.3.3",
@@ -264,6 +281,7 @@ pub(crate) const ROWS: &[OptionRow<RuleOptions>] = &[
         kind: USER_PROPERTIES,
         default: "",
         live: true,
+        also_for: &[],
         short: "User Properties that it has beside these",
         long: "",
         source: "MQTT 5.0, 3.3.2.3.7",
@@ -286,7 +304,7 @@ const RULES_MAX: usize = 4096;
 impl OptionFileReader<'_> {
     pub(super) fn read_rule(&mut self, at: usize, table: &DeTable<'_>) {
         let mut own = LinkOptions::new(self.origin(at), ROWS);
-        let tables = LinkTables { rows: ROWS, limit_keys: &[] };
+        let tables = LinkTables { rows: ROWS, scope: None };
         for (name, value) in table {
             self.read_link_option(&mut own, &tables, name.get_ref(), name.span().start, value);
         }

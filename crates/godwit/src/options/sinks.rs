@@ -5,14 +5,14 @@ use super::links::{LinkOptions, LinkTables, check_name};
 use super::{OptionError, OptionPlan, override_settings};
 use crate::options::settings::ProgramSettings;
 use broker::BrokerOptions;
+use config::row::OptionScope;
 use connectors::local_session;
-use connectors::option_rows::QUEUE_KEYS;
 use connectors::sink::settings::{ROWS, SinkSettings};
 use toml::de::DeTable;
 
 pub(crate) type SinkOptions = LinkOptions<SinkSettings>;
 
-const TABLES: LinkTables<SinkSettings> = LinkTables { rows: ROWS, limit_keys: QUEUE_KEYS };
+const TABLES: LinkTables<SinkSettings> = LinkTables { rows: ROWS, scope: Some(OptionScope::Sink) };
 
 impl OptionFileReader<'_> {
     pub(super) fn read_sink(&mut self, at: usize, table: &DeTable<'_>) {

@@ -38,6 +38,7 @@ pub(crate) const REWRITE: &[OptionRow<RewriteSettings>] = &[
         kind: OptionKind::Choice(&["all", "publish", "subscribe"]),
         default: "all",
         live: true,
+        also_for: &[],
         short: "what it goes for: topics of PUBLISH and wills, filters of SUBSCRIBE and \
                 UNSUBSCRIBE, or both",
         long: "",
@@ -55,6 +56,7 @@ pub(crate) const REWRITE: &[OptionRow<RewriteSettings>] = &[
         kind: FILTER,
         default: "#",
         live: true,
+        also_for: &[],
         short: "which names it is about, as a topic filter",
         long: "A wildcard in a client's filter is taken as it stands: `a/#` matches the filter \
                `a/+`. `#` is not about names that begin with `$`.",
@@ -66,6 +68,7 @@ pub(crate) const REWRITE: &[OptionRow<RewriteSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "the regular expression that a name must match somewhere: `^y/(.+)/z/(.+)$`",
         long: "Its time is linear in the name's length. Backslashes stand as they are between \
                single quotes.",
@@ -77,6 +80,7 @@ pub(crate) const REWRITE: &[OptionRow<RewriteSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "the name in its place: `y/z/$2`",
         long: "`$1` and so on are the groups of `regex`. `%c` or `${clientid}` is the client id, \
                `%u` or `${username}` the user name that was checked, `%h` or `${host}` the \
@@ -111,6 +115,7 @@ pub(crate) const AUTO_SUBSCRIBE: &[OptionRow<AutoSubscribeSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "the topic filter: `clients/${clientid}/#`",
         long: "`%c` or `${clientid}` is the client id, `%u` or `${username}` the user name that \
                was checked, `%h` or `${host}` the address, `${cert_cn}` the common name of the \
@@ -124,6 +129,7 @@ pub(crate) const AUTO_SUBSCRIBE: &[OptionRow<AutoSubscribeSettings>] = &[
         kind: QOS,
         default: "0",
         live: true,
+        also_for: &[],
         short: "the highest QoS that it is sent with",
         long: "",
         source: "MQTT 5.0, 3.8.3.1",
@@ -134,6 +140,7 @@ pub(crate) const AUTO_SUBSCRIBE: &[OptionRow<AutoSubscribeSettings>] = &[
         kind: OptionKind::Bool,
         default: "false",
         live: true,
+        also_for: &[],
         short: "whether what the client publishes itself does not come back to it",
         long: "",
         source: "MQTT 5.0, 3.8.3.1",
@@ -144,6 +151,7 @@ pub(crate) const AUTO_SUBSCRIBE: &[OptionRow<AutoSubscribeSettings>] = &[
         kind: OptionKind::Bool,
         default: "false",
         live: true,
+        also_for: &[],
         short: "whether RETAIN is as it was published",
         long: "",
         source: "MQTT 5.0, 3.8.3.1",
@@ -154,6 +162,7 @@ pub(crate) const AUTO_SUBSCRIBE: &[OptionRow<AutoSubscribeSettings>] = &[
         kind: QOS,
         default: "0",
         live: true,
+        also_for: &[],
         short: "retained messages: 0 at every CONNECT, 1 where the subscription is new, 2 none",
         long: "",
         source: "MQTT 5.0, 3.8.3.1",
@@ -177,6 +186,7 @@ pub(crate) const PRESET: &[OptionRow<PresetSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "whose session it is; of a client that is in no namespace",
         long: "",
         source: "",
@@ -187,6 +197,7 @@ pub(crate) const PRESET: &[OptionRow<PresetSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "the user name that its client must have shown to be its own; empty is anyone's",
         long: "Where clients are asked who they are. Somebody else with this client id gets a \
                session of his own, and the preset one ends.",
@@ -198,6 +209,7 @@ pub(crate) const PRESET: &[OptionRow<PresetSettings>] = &[
         kind: OptionKind::List { of: "FILTER", check: |text| FILTER.read_text(text).map(drop) },
         default: "",
         live: true,
+        also_for: &[],
         short: "its topic filters: [\"commands/7/#\"]",
         long: "",
         source: "",
@@ -208,6 +220,7 @@ pub(crate) const PRESET: &[OptionRow<PresetSettings>] = &[
         kind: QOS,
         default: "1",
         live: true,
+        also_for: &[],
         short: "the highest QoS that its messages are kept with",
         long: "",
         source: "MQTT 5.0, 3.8.3.1",
@@ -218,6 +231,7 @@ pub(crate) const PRESET: &[OptionRow<PresetSettings>] = &[
         kind: EXPIRY,
         default: "never",
         live: true,
+        also_for: &[],
         short: "how long it waits for its client, from when it is made",
         long: "What the client's CONNECT says counts from then on.",
         source: "MQTT 5.0, 3.1.2.11.2",
@@ -242,6 +256,7 @@ pub(crate) const CACHE: &[OptionRow<CacheSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "what the cache is called: it is read by `$cache/{name}`",
         long: "",
         source: "",
@@ -252,6 +267,7 @@ pub(crate) const CACHE: &[OptionRow<CacheSettings>] = &[
         kind: OptionKind::List { of: "FILTER", check: |text| FILTER.read_text(text).map(drop) },
         default: "",
         live: true,
+        also_for: &[],
         short: "the topic filters of what it keeps: [\"sensors/#\"]",
         long: "They go for whole names: those of a client in a namespace with the namespace in \
                front. Names that begin with `$` are in no cache.",
@@ -263,6 +279,7 @@ pub(crate) const CACHE: &[OptionRow<CacheSettings>] = &[
         kind: count(1, CACHE_ANSWER_MESSAGES_MAX as u64, "messages"),
         default: "1",
         live: true,
+        also_for: &[],
         short: "how many messages of each topic it keeps: the newest",
         long: "",
         source: "",
@@ -273,6 +290,7 @@ pub(crate) const CACHE: &[OptionRow<CacheSettings>] = &[
         kind: count(1, u32::MAX as u64, "topics"),
         default: "100000",
         live: true,
+        also_for: &[],
         short: "of how many topics it keeps messages",
         long: "With one more the topic goes that was written longest ago.",
         source: "",
@@ -283,6 +301,7 @@ pub(crate) const CACHE: &[OptionRow<CacheSettings>] = &[
         kind: bytes(1, TIB),
         default: "64MiB",
         live: true,
+        also_for: &[],
         short: "most bytes of all that it keeps together",
         long: "A message counts with its topic, properties, payload and some 120 bytes, a topic \
                with its name and some 190 more. With more the topic goes that was written longest \
@@ -301,6 +320,7 @@ pub(crate) const CACHE: &[OptionRow<CacheSettings>] = &[
         },
         default: "never",
         live: true,
+        also_for: &[],
         short: "how old a message may become in it",
         long: "",
         source: "",
@@ -396,7 +416,7 @@ impl OptionFileReader<'_> {
     ) -> Option<S> {
         let before = self.error_count();
         let mut own = LinkOptions::new(self.origin(at), rows);
-        let tables = LinkTables { rows, limit_keys: &[] };
+        let tables = LinkTables { rows, scope: None };
         for (name, value) in table {
             self.read_link_option(&mut own, &tables, name.get_ref(), name.span().start, value);
         }

@@ -85,6 +85,7 @@ pub(crate) const ROWS: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::List { of: "HOST:PORT", check: |text| parse_server(text).map(drop) },
         default: "",
         live: true,
+        also_for: &[],
         short: "brokers of the Kafka cluster whose topics get a record a message",
         long: "The first that answers says who the others are. A batch is one request to each \
                broker that leads a partition, and all replicas in sync have what is acknowledged \
@@ -103,6 +104,7 @@ pub(crate) const ROWS: &[OptionRow<SinkSettings>] = &[
         },
         default: "",
         live: true,
+        also_for: &[],
         short: "the topic of a record",
         long: "In `${topic}` each `/` is a dot; what a topic of Kafka does not have is `_`. The \
                sink makes no topics, and waits for one that is not there.",
@@ -114,6 +116,7 @@ pub(crate) const ROWS: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::Text { of: "text with ${topic} and the like", check: check_template },
         default: "",
         live: true,
+        also_for: &[],
         short: "the key of a record; those of one key keep their order, in one partition",
         long: "The partition is the one where Kafka's own clients put the key. Without, a record \
                has no key, and each batch goes to another partition; so does a record whose key \
@@ -126,6 +129,7 @@ pub(crate) const ROWS: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::List { of: "NAME=${...}", check: |text| columns::parse(text).map(drop) },
         default: "topic=${topic},event=${event},clientid=${clientid},qos=${qos},retain=${retain}",
         live: true,
+        also_for: &[],
         short: "the headers of a record; one that is empty is left out",
         long: "The record's own timestamp is `${timestamp_ms}`.",
         source: "",
@@ -136,6 +140,7 @@ pub(crate) const ROWS: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::Bool,
         default: "false",
         live: true,
+        also_for: &[],
         short: "whether its brokers are spoken to with TLS",
         long: "",
         source: "",
@@ -146,6 +151,7 @@ pub(crate) const ROWS: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::Choice(&["plain", "scram-sha-256", "scram-sha-512"]),
         default: "plain",
         live: true,
+        also_for: &[],
         short: "how kafka.user proves who it is; plain tells the password",
         long: "",
         source: "RFC 4616, RFC 7677",
@@ -162,6 +168,7 @@ pub(crate) const ROWS: &[OptionRow<SinkSettings>] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "who it is to the brokers; without they do not ask",
         long: "",
         source: "",
@@ -172,6 +179,7 @@ pub(crate) const ROWS: &[OptionRow<SinkSettings>] = &[
         kind: OptionKind::Hidden(&OptionKind::Text { of: "a password", check: |_| Ok(()) }),
         default: "",
         live: true,
+        also_for: &[],
         short: "its password",
         long: "",
         source: "",

@@ -66,6 +66,7 @@ pub(crate) const ROWS: &[OptionRow<SinkSettings>] = &[
         }),
         default: "",
         live: true,
+        also_for: &[],
         short: "the NATS server whose stream (JetStream) gets a message a message; tls is with TLS",
         long: "A user without a password is a token. A batch is under way together, and each \
                message is answered. It needs NATS 2.2.",
@@ -80,6 +81,7 @@ pub(crate) const ROWS: &[OptionRow<SinkSettings>] = &[
         },
         default: "",
         live: true,
+        also_for: &[],
         short: "other servers of the same cluster: each is tried where the one before is not there",
         long: "Scheme, user and password are those of `nats.url`. It stays where it is until that \
                one goes.",
@@ -97,6 +99,7 @@ pub(crate) const ROWS: &[OptionRow<SinkSettings>] = &[
         },
         default: "",
         live: true,
+        also_for: &[],
         short: "the subject of a message",
         long: "In `${topic}` each `/` is a dot. A dot, `*`, `>`, `%` and white space of a value \
                are written as %XX, `$` and `_` where the subject begins with them, and a level \
@@ -110,6 +113,7 @@ pub(crate) const ROWS: &[OptionRow<SinkSettings>] = &[
         default: "topic=${topic},event=${event},clientid=${clientid},qos=${qos},retain=${retain},\
                   timestamp_ms=${timestamp_ms}",
         live: true,
+        also_for: &[],
         short: "the headers of a message; one that is empty is left out",
         long: "Control characters are written as %XX.",
         source: "",

@@ -4,11 +4,10 @@
 //! Invariant: keys are `section.name` (a few have no section), unique, and the rows of one section
 //! stand together.
 
-pub(crate) mod listener_keys;
 mod program;
 
 use super::settings::ProgramSettings;
-use config::row::OptionRow;
+use config::row::{OptionRow, OptionScope};
 
 type EngineTables = engine::options::EngineOptionTables<ProgramSettings>;
 type AuthTables = auth::options::AuthOptionTables<ProgramSettings>;
@@ -16,16 +15,21 @@ type AuthTables = auth::options::AuthOptionTables<ProgramSettings>;
 /// A row of the program's own table.
 pub(crate) type ProgramOption = OptionRow<ProgramSettings>;
 
-/// Whether a `[[listener]]` may have an option for itself.
-pub(crate) fn is_listener_option(row: &ProgramOption) -> bool {
-    listener_keys::SECTIONS.contains(&row.section())
-        || listener_keys::KEYS.contains(&row.key)
-        || listener_keys::is_own(row.key)
+/// Returns the options that a table besides the broker's own may set for itself.
+pub(crate) fn rows_of(scope: OptionScope) -> impl Iterator<Item = &'static ProgramOption> {
+    rows().filter(move |row| row.is_for(scope))
 }
 
-/// Whether a `[[group]]` may.
-pub(crate) fn is_group_option(row: &ProgramOption) -> bool {
-    listener_keys::GROUP_KEYS.contains(&row.key) || listener_keys::KEYS.contains(&row.key)
+/// Returns the sections all of whose options a `[[listener]]` may set for itself.
+pub(crate) fn listener_sections() -> Vec<&'static str> {
+    let mut sections: Vec<&str> = rows_of(OptionScope::Listener).map(|row| row.section()).collect();
+    sections.dedup();
+    let is_whole = |section: &&str| {
+        let mut all = rows().filter(|row| row.section() == *section);
+        !section.is_empty() && all.all(|row| row.is_for(OptionScope::Listener))
+    };
+    sections.retain(is_whole);
+    sections
 }
 
 /// Every option, in the order of the docs and the sample file.

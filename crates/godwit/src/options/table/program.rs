@@ -7,7 +7,7 @@ use broker::limits;
 use broker::routing::namespace::NamespaceTemplate;
 use config::listen_url::ListenUrl;
 use config::nearest::nearest_word;
-use config::row::{ANY, KIB, OptionRow, PATH, TIB, count};
+use config::row::{ANY, KIB, OptionRow, OptionScope, PATH, TIB, count};
 use config::value::{NumberUnit, OptionKind, one_of};
 use std::net::IpAddr;
 use tracing::level_filters::LevelFilter;
@@ -19,6 +19,7 @@ pub(super) const TOP: &[ProgramOption] = &[
         kind: OptionKind::List { of: "URLs", check: |url| ListenUrl::parse(url).map(drop) },
         default: "tcp://127.0.0.1:1883",
         live: false,
+        also_for: &[],
         short: "where clients connect: tcp://ADDRESS:PORT, tls://... or unix:///PATH, several too",
         long: "The address is an IPv4 address, an IPv6 address in brackets or a host name; \
                0.0.0.0 and [::] stand for every interface. Port 0 takes any free one, and no port \
@@ -38,6 +39,7 @@ pub(super) const TOP: &[ProgramOption] = &[
         },
         default: "",
         live: true,
+        also_for: &[OptionScope::Listener, OptionScope::Group],
         short: "the namespace that clients are mounted under, like \"tenant\"",
         long: "What a client calls `a/b` is `tenant/a/b` for whoever is in no namespace, and not \
                there for whoever is in another; client ids, shared groups and sessions are apart \
@@ -55,6 +57,7 @@ pub(super) const TOP: &[ProgramOption] = &[
         kind: count(0, limits::SHARDS_MAX as u64, "threads"),
         default: "0",
         live: false,
+        also_for: &[],
         short: "threads that serve clients; 0 is one a core",
         long: "One is right for a gateway.",
         source: "",
@@ -65,6 +68,7 @@ pub(super) const TOP: &[ProgramOption] = &[
         kind: OptionKind::Bool,
         default: "true",
         live: false,
+        also_for: &[],
         short: "whether the kernel does many writes of one turn in one call",
         long: "Where four connections or more are written to at once that costs less, and the \
                last of them wait less. Where the kernel is older than 5.19, or a sandbox does not \
@@ -77,6 +81,7 @@ pub(super) const TOP: &[ProgramOption] = &[
         kind: ANY,
         default: "godwit-data",
         live: false,
+        also_for: &[],
         short: "folder for what outlives the process",
         long: "Made if it is not there; one process at a time may use it. With `durability = \
                \"memory\"` it is not touched.",
@@ -88,6 +93,7 @@ pub(super) const TOP: &[ProgramOption] = &[
         kind: OptionKind::Choice(engine::options::DURABILITIES),
         default: "sync",
         live: false,
+        also_for: &[],
         short: "how well sessions, queues and retained messages are kept",
         long: "`sync`: PUBACK, PUBREC, PUBCOMP, SUBACK and UNSUBACK leave when the disk has what \
                they promise. `lazy`: it reaches the disk within `store.lazy_ms`, and receipts do \
@@ -103,6 +109,7 @@ pub(super) const TOP: &[ProgramOption] = &[
         kind: OptionKind::Choice(&["loopback", "true", "false"]),
         default: "loopback",
         live: true,
+        also_for: &[OptionScope::Listener],
         short: "whether clients may connect without authentication",
         long: "`loopback` lets them in where only this host can reach us, and refuses to start on \
                any other address. `true` lets everyone in. With authentication (`auth.users` and \
@@ -125,6 +132,7 @@ pub(super) const ROWS: &[ProgramOption] = &[
         kind: PATH,
         default: "",
         live: true,
+        also_for: &[],
         short: "file that `log.target = \"file\"` writes",
         long: "Lines are appended. SIGHUP opens it anew, for log rotation.",
         source: "",
@@ -135,6 +143,7 @@ pub(super) const ROWS: &[ProgramOption] = &[
         kind: OptionKind::Choice(&["json", "text"]),
         default: "text",
         live: true,
+        also_for: &[],
         short: "how a log line is written",
         long: "`json` writes one object a line.",
         source: "",
@@ -148,6 +157,7 @@ pub(super) const ROWS: &[ProgramOption] = &[
         kind: OptionKind::Choice(LEVELS),
         default: "info",
         live: true,
+        also_for: &[],
         short: "what is logged: this and everything graver",
         long: "",
         source: "",
@@ -158,6 +168,7 @@ pub(super) const ROWS: &[ProgramOption] = &[
         kind: OptionKind::Map { of: "MODULE", value: "LEVEL", check: check_module },
         default: "",
         live: true,
+        also_for: &[],
         short: "levels of single modules, over `log.level`",
         long: "Modules: `auth` (who is let in), `conn` (connections), `permission` (what rules \
                forbid), `session`, `subscription`, `drop` (messages that were dropped), \
@@ -174,6 +185,7 @@ pub(super) const ROWS: &[ProgramOption] = &[
         kind: OptionKind::Choice(&["file", "stderr", "syslog"]),
         default: "stderr",
         live: true,
+        also_for: &[],
         short: "where log lines go",
         long: "`file` needs `log.file`. `syslog` writes to /dev/log as `godwit`, facility daemon.",
         source: "",
@@ -195,6 +207,7 @@ pub(super) const ROWS: &[ProgramOption] = &[
         },
         default: "auto",
         live: true,
+        also_for: &[],
         short: "most memory for everything that clients have us hold",
         long: "Connections, partial packets, unsent output, sessions, subscriptions, queued and \
                retained messages of the whole process. A quarter is for partial packets and \
@@ -223,6 +236,7 @@ pub(super) const ROWS: &[ProgramOption] = &[
         },
         default: "10",
         live: true,
+        also_for: &[],
         short: "how often the $SYS/broker/... topics are published",
         long: "",
         source: "MQTT 5.0, 4.7.2",
@@ -233,6 +247,7 @@ pub(super) const ROWS: &[ProgramOption] = &[
         kind: OptionKind::Text { of: "an IP address", check: check_address },
         default: "",
         live: true,
+        also_for: &[],
         short: "logs every packet of clients from this IP address",
         long: "All conditions under `trace` that are given must hold. Lines have the module \
                `trace`, level info.",
@@ -248,6 +263,7 @@ pub(super) const ROWS: &[ProgramOption] = &[
         kind: ANY,
         default: "",
         live: true,
+        also_for: &[],
         short: "logs every packet of the client with this id",
         long: "",
         source: "",
@@ -262,6 +278,7 @@ pub(super) const ROWS: &[ProgramOption] = &[
         kind: OptionKind::Text { of: "a topic filter", check: check_filter },
         default: "",
         live: true,
+        also_for: &[],
         short: "logs every PUBLISH with a topic that this filter matches",
         long: "Behind an alias, too; and no other packets.",
         source: "",
