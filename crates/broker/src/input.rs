@@ -1,4 +1,4 @@
-//! Everything that can happen to a shard, and what it says to the others.
+//! The inputs of a shard, [`ShardInput`], and the messages between shards, [`ShardMessage`].
 
 use crate::authorization::authz::{AuthzDecision, RequestId};
 use crate::caches::CacheShardMessage;
@@ -15,8 +15,8 @@ use crate::statistics::sys::ShardCounters;
 use mqtt::SubscribeOptions;
 use std::sync::Arc;
 
-/// Chosen by the engine: the index of the socket, free again once the engine has reported
-/// `Closed` or acted on `Effect::Close` or `Effect::Move`.
+/// Index of a socket, chosen by the engine. The number is free again once the engine has reported
+/// `ShardInput::Closed` or has performed `Effect::Close` or `Effect::Move`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(pub u32);
 
@@ -26,143 +26,151 @@ pub struct SessionId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardId(pub u8);
 
-/// Milliseconds of a clock that never goes back. It begins at the time of day, so that a time that
-/// was stored still says the same after a restart, and rules can say when something was.
+/// Milliseconds of a clock which never goes back. The clock starts at the time of day (milliseconds
+/// since 1970), so a stored `MonotonicMs` is still valid after a restart and rules can show a date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MonotonicMs(pub u64);
 
 #[derive(Debug)]
 pub enum ShardInput<'a> {
-    /// A transport is ready that was accepted at `since`: its CONNECT is due from then on. `moved`
-    /// says that another shard sent it here, greeting and all, with the peer that it knew.
+    /// A transport is ready which was accepted at `since`; the CONNECT timeout counts from `since`.
+    /// `moved` is set if another shard sent the connection here by `Effect::Move`, with its
+    /// `PeerInfo` and all received bytes.
     Opened {
         conn: ConnId,
         peer: PeerInfo,
         since: MonotonicMs,
         moved: bool,
     },
-    /// A welcomed connection has one more stream.
+    /// Connection `of`, whose CONNECT was accepted, has opened one more stream (QUIC).
     StreamOpened {
         conn: ConnId,
         of: ConnId,
     },
-    /// A transport ended before it was ready.
+    /// A transport ended during its handshake (TLS, WebSocket, QUIC), for the reason `why`.
     NotOpened {
         peer: PeerAddress,
         why: &'a dyn std::error::Error,
     },
-    /// Received bytes, from the first byte that is not yet consumed. `Outbox::consumed` says how
-    /// many were taken: fewer than all if a packet is incomplete, the outbox is full or the
-    /// connection is held.
+    /// Received bytes, from the first byte not yet consumed. `Outbox::consumed` returns how many
+    /// bytes were taken: fewer than all if a packet is incomplete, if the outbox is full or after
+    /// `Effect::Hold`.
     Bytes {
         conn: ConnId,
         bytes: &'a [u8],
     },
-    /// The transport is gone, by the peer's or the network's doing.
+    /// The transport is closed, by the peer or by the network.
     Closed {
         conn: ConnId,
     },
-    /// More bytes than `write_bytes_max` wait to be written to this connection.
+    /// More than `BrokerOptions::write_bytes_max` bytes wait to be written to this connection.
     Congested {
         conn: ConnId,
     },
-    /// There is no memory for what this connection has the engine hold: it ends with 0x97.
+    /// The sockets exceed their share of the memory and the engine chose this connection to be
+    /// closed: the connection ends with 0x97 (Quota exceeded).
     OutOfMemory {
         conn: ConnId,
     },
-    /// A congested connection has written everything.
+    /// A connection reported as `Congested` has written all its bytes.
     Writable {
         conn: ConnId,
     },
-    /// A message of another shard.
+    /// A message from another shard, in the order in which `from` sent its messages.
     ShardMessage {
         from: ShardId,
         cross: ShardMessage,
     },
-    /// The tick is performed: the store has taken its records, under this number if there were any,
-    /// and has everything up to the other one on the disk.
+    /// The engine has performed a tick. The store has taken the tick's records as batch `seq`, if
+    /// there were any, and all batches up to `durable` are on the disk.
     Committed {
         seq: u64,
         durable: u64,
     },
-    /// The store has everything up to this number on the disk.
+    /// All batches of the store up to `seq` are on the disk.
     Durable {
         seq: u64,
     },
-    /// The answer to `Effect::ReadStore`.
+    /// The store, in answer to `Effect::ReadStore`.
     StoreReady {
         reading: StoreReadRequest,
         stored: &'a dyn StoreReader,
     },
-    /// The answer to `Effect::Authorize`.
+    /// The decision in answer to `Effect::Authorize`.
     AuthzAnswered {
         request_id: RequestId,
         answer: AuthzDecision,
     },
-    /// The answer to `Effect::Authenticate`.
+    /// The decision in answer to `Effect::Authenticate`.
     AuthDecided {
         conn: ConnId,
         case: u32,
         verdict: AuthDecision,
     },
-    /// Time moved: fire what is due. Also the turn of whatever waits for room.
+    /// Time has passed: due timers fire, and sessions which wait for room in the outbox continue.
     Tick,
     Command(ShardCommand),
 }
 
-/// From the control plane.
+/// A command from the control plane (options, bridges, shutdown) to a shard.
 #[derive(Clone, Debug)]
 pub enum ShardCommand {
-    /// Options that can change live.
+    /// New options. `Shard` compares them with its present ones and starts all checks which depend
+    /// on a changed value, for example of permissions.
     Reload(Arc<BrokerOptions>),
-    /// Publishes a value of the control plane, retained, below `$SYS/broker/`; an empty value does
-    /// not clear the topic. For shard 0.
+    /// Publishes a value of the control plane as a retained message below `$SYS/broker/`. An empty
+    /// value does not clear the topic. Only shard 0 receives this command.
     PublishSys { topic: Arc<str>, value: Arc<str> },
-    /// Rules may hear of it. For one shard.
+    /// State change of a link (bridge or sink) for the event rules. Only one shard receives this
+    /// command.
     LinkEvent(LinkEvent),
-    /// Shutting down, first step: nobody new, and the wills of everyone, while there is somebody
-    /// left to receive them: every session that does not outlive the process ends here
-    /// [MQTT-3.1.2-8].
+    /// First step of a shutdown. The shard accepts no new connections and publishes all wills while
+    /// subscribers are still connected [MQTT-3.1.2-8]. A delayed will of a persistent session stays
+    /// stored for the next start.
     Drain,
-    /// Shutting down, last step: DISCONNECT 0x8B to 5.0 clients, and every connection closes.
+    /// Last step of a shutdown: DISCONNECT 0x8B (Server shutting down) to MQTT 5.0 clients, then
+    /// every connection closes.
     CloseAll,
 }
 
-/// Names a member of a shared group across shards.
+/// Session of any shard, as the owner of a shared group or of an exclusive filter refers to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionRef {
     pub shard: ShardId,
     pub session: SessionId,
-    /// Sessions are numbered slots: the generation says which tenant is meant.
+    /// Slots of sessions are reused: `generation` tells the present session of a slot from earlier
+    /// ones.
     pub generation: u32,
 }
 
-/// From one shard to another. Order within one pair of shards is kept.
+/// A message from one shard to another. The order of messages between two shards is preserved.
 #[derive(Clone, Debug)]
 pub enum ShardMessage {
-    /// Deliver to whoever here subscribes. Whoever sent it with a ticket wants to hear when what
-    /// came of it is on the disk; 0 asks for nothing. Tickets count up between two shards, and
-    /// `RetainAction` and `Dispatch` have them too.
+    /// Deliver `message` to the subscribers of the receiving shard. A `ticket` other than 0
+    /// requests `TokensCommitted` once the records of the delivery are on the disk. Tickets
+    /// increase between two shards; `Retain` and `DispatchToMember` carry tickets of the same
+    /// sequence.
     Publish {
         message: Message,
         ticket: u64,
-        /// The store's copy of the message, if it must arrive once: see `cross_shard_log`.
+        /// The sender's stored copy, for a message which must survive a power cut: see
+        /// `cross_shard_log`.
         origin: Option<QueueRecordId>,
     },
-    /// The receiver's requests under these tokens are on the disk.
+    /// The records requested by tickets `first` to `last` are on the receiver's disk.
     TokensCommitted {
         first: u64,
         last: u64,
     },
-    /// The retained store of every shard holds the same; an empty payload clears. Delivered to
-    /// whoever subscribes there, like `Publish`.
+    /// Set or clear (empty payload) the retained message of a topic in the receiver's copy of the
+    /// retained store, which is the same on every shard, and deliver the message like `Publish`.
     Retain {
         message: Message,
         stamp: RetainStamp,
         ticket: u64,
         origin: Option<QueueRecordId>,
     },
-    /// A member joins (or changes its options in) the group that the receiver owns.
+    /// `member` joins the shared group which the receiver owns, or changes its options there.
     JoinGroup {
         group: Arc<str>,
         member: SessionRef,
@@ -172,7 +180,7 @@ pub enum ShardMessage {
         /// Whether the member's session outlives the process.
         lasts: bool,
     },
-    /// The SUBACK that waits for it may leave.
+    /// Answer to `JoinGroup`: the SUBACK which waits for the group may be sent.
     GroupJoined {
         group: Arc<str>,
         member: SessionRef,
@@ -181,60 +189,65 @@ pub enum ShardMessage {
         group: Arc<str>,
         member: SessionRef,
     },
-    /// A session asks for a filter alone, which the receiver gives to one at a time.
+    /// A session requests an exclusive filter from the shard which owns the filter. The owner
+    /// grants a filter to a single session at a time.
     ClaimExclusive {
         filter: Arc<str>,
         member: SessionRef,
     },
-    /// The SUBACK that waits for it may leave.
+    /// Answer to `ClaimExclusive`: the SUBACK which waits for the filter may be sent.
     ExclusiveClaimed {
         filter: Arc<str>,
         member: SessionRef,
         is_granted: bool,
     },
-    /// The session has it no more.
+    /// The session has unsubscribed or ended: the owner may grant the filter again.
     ReleaseExclusive {
         filter: Arc<str>,
         member: SessionRef,
     },
-    /// The member's connection came or went, or its window has emptied: it may be given so many
-    /// messages more than before.
+    /// The member connected or disconnected, or messages in its window were acknowledged. The owner
+    /// may dispatch `more` messages to the member in addition to its earlier grants.
     MemberRoom {
         group: Arc<str>,
         member: SessionRef,
         online: bool,
         more: u32,
     },
-    /// The owner chose this member.
+    /// The group's owner dispatched `message` to a member of the receiving shard.
     DispatchToMember {
         group: Arc<str>,
         target: DispatchTarget,
         message: Message,
-        /// The store's copy of the message, until the member has its own.
+        /// The owner's stored copy of the message, to be removed once the member's shard has stored
+        /// its own.
         origin: Option<QueueRecordId>,
         ticket: u64,
     },
-    /// A member ended with this message undelivered: choose another.
+    /// The member's session ended before delivery: the owner dispatches `message` to another
+    /// member.
     ReturnToGroup {
         group: Arc<str>,
         message: Message,
         origin: Option<QueueRecordId>,
     },
-    /// A client came and went too often: nobody lets it in before.
+    /// A client exceeded `BrokerOptions::flapping_count_max`: every shard refuses its CONNECT
+    /// before `until`. `client` is `Shard::client_hash` of the client id.
     BanFlapping {
         client: u64,
         until: MonotonicMs,
     },
-    /// For the window of a rule whose key the receiver owns.
+    /// A row for the window of a rule. The receiver owns the window's key.
     WindowRow(Box<WindowRow>),
-    /// For a cache, or from one.
+    /// A request to a message cache, or the answer of a cache.
     Cache(Box<CacheShardMessage>),
-    /// Once a `$SYS` interval, to shard 0.
+    /// Counters of a shard for the `$SYS` tree, sent to shard 0 once per `$SYS` interval.
     Counters(Box<ShardCounters>),
 }
 
 impl ShardMessage {
-    /// The place in the store that the receiver strikes.
+    /// Record in the sender's queue of the store which the receiver deletes together with its own
+    /// write.
     pub(crate) fn origin(&self) -> Option<QueueRecordId> {
         match self {
             ShardMessage::Publish { origin, .. }
@@ -257,7 +270,7 @@ impl ShardMessage {
     }
 }
 
-/// Orders retained messages for one topic across shards: the highest wins everywhere.
+/// Version of a retained message. For one topic the highest `RetainStamp` wins on every shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RetainStamp {
     pub at: u64,
@@ -266,8 +279,8 @@ pub struct RetainStamp {
 }
 
 impl RetainStamp {
-    /// Higher than this one, whatever the clock says: clocks of shards differ by a tick, and one
-    /// client may answer another within a millisecond.
+    /// Returns a stamp higher than this one, whatever the clock shows: clocks of shards differ by
+    /// up to a tick, and a client may answer another client within a millisecond.
     pub(crate) fn next(self, now: MonotonicMs, shard: ShardId) -> RetainStamp {
         let shard = shard.0;
         match now.0 > self.at {

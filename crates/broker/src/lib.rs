@@ -1,9 +1,9 @@
-//! The brain of one shard: connections, sessions, subscriptions, retained messages and timers of
-//! one core, sans I/O. Whatever happens enters by `Shard::handle(now, input, &mut outbox)`, and
-//! whatever follows leaves by the outbox. No socket, no clock, no thread, no lock: time and chance
-//! are arguments, so every behaviour can be tested in virtual time and repeated from a seed.
+//! The protocol core of one shard: connections, sessions, subscriptions, retained messages and
+//! timers of one CPU core, sans I/O. Every event enters by `Shard::handle(now, input, &mut outbox)`
+//! and every consequence leaves by the [`Outbox`]. The crate has no socket, clock, thread or lock:
+//! time and chance are arguments, so a test can run in virtual time and repeat a run from a seed.
 //!
-//! The groups of modules stand about in the order in which a PUBLISH meets them.
+//! The modules are declared roughly in the order in which a PUBLISH meets them.
 #![forbid(unsafe_code)]
 
 pub mod authorization;

@@ -1,39 +1,39 @@
-//! What the process holds for its clients, against `memory_bytes_max`.
+//! The memory which the process holds for its clients, and its bound `memory_bytes_max`.
 //!
-//! A shard counts its own bytes in plain numbers. Whenever they have moved by a step it adds the
-//! difference to one number for the whole process: no lock, and no write to a shared line while
-//! nothing grows. A quarter of the option is for what the engine holds for sockets, apart from all
-//! else, and an eighth for what cannot be counted: what the allocator keeps, buffers of a tick.
-//! The rest:
+//! A shard counts its own bytes in plain integers. When they have changed by `STEP` the shard adds
+//! the difference to one atomic number of the process: no lock, and no write to a shared cache line
+//! while memory is steady. A quarter of the option is for the sockets of the engine, counted apart.
+//! An eighth is for uncounted memory: the allocator's overhead and buffers of a tick. The rest:
 //!
-//! | from | name | what happens |
+//! | from | pressure | effect |
 //! |--:|---|---|
-//! | 8/16 | crowded | nothing more waits: every queue counts as full, nothing new is retained |
-//! | 9/16 | tight | no new sessions, subscriptions, large aliases, wills or QoS 1 messages: 0x97 |
-//! | 10/16 | full | all QoS 1 and 2 messages are refused with 0x97 |
+//! | 8/16 | elevated | every queue counts as full, and no message is newly retained |
+//! | 9/16 | high | 0x97 for new sessions, subscriptions, aliases, wills, large QoS > 0 messages |
+//! | 10/16 | critical | all QoS 1 and 2 messages are refused with 0x97 |
 //!
-//! Each has some room beyond the one before it, in the order of what hurts least: QoS 0 messages
-//! to whoever reads them always go on, and small QoS 1 and 2 ones up to a small window until it is
-//! full. Who fills the memory pays for it, not who uses none.
+//! Each level has room beyond the one before, in the order of what hurts least: QoS 0 messages to
+//! connected readers always continue, and small QoS 1 and 2 messages continue up to a small window
+//! until the pressure is critical. So clients which fill the memory lose service, and light clients
+//! do not.
 
 use crate::input::ConnId;
 use crate::shard::Shard;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// The process' number. Shards add to it what they hold.
+/// Accounted memory of the process. Each shard adds the changes of its own memory.
 #[derive(Debug, Default)]
 pub struct ProcessMemory {
     held: AtomicI64,
-    /// The part that the engine holds for sockets: partial packets and unsent output.
+    /// The engine's part for sockets: partial packets and unsent output.
     sockets: AtomicI64,
-    /// Messages that are to be published later, and their bytes, to the last one.
+    /// Number of delayed messages of all shards. Exact, unlike `held`, which moves in steps.
     delayed: AtomicU64,
     delayed_bytes: AtomicU64,
 }
 
 impl ProcessMemory {
-    /// Counts one more delayed message. Says whether there are no more now than there may be.
+    /// Counts a delayed message. Returns whether both bounds still hold, the message included.
     fn add_delayed(&self, bytes: u64, messages_max: u64, bytes_max: u64) -> bool {
         let messages = self.delayed.fetch_add(1, Relaxed) + 1;
         let bytes = self.delayed_bytes.fetch_add(bytes, Relaxed) + bytes;
@@ -54,30 +54,30 @@ pub(crate) struct MemoryLedger {
     /// Bytes that the engine holds for this shard's sockets.
     sockets: i64,
     sockets_reported: i64,
-    /// Messages given to other shards less those taken from them: negative where more came in.
+    /// Bytes of messages sent to other shards minus bytes received: negative where more came in.
     pub(crate) crossing: i64,
     pub(crate) conns: u64,
-    /// Bytes that wait for room in the store.
+    /// Bytes of writes which wait because the store refused them.
     parked: u64,
     /// Bytes that transports (TLS, WebSocket, QUIC) need in the engine.
     pub(crate) transports: u64,
-    /// Topics behind the aliases that clients have set.
+    /// Bytes of the topics which clients have set an alias for.
     pub(crate) aliases: u64,
-    /// Messages that are to be published later.
+    /// Bytes of delayed messages, with their `cost::DELAYED`.
     pub(crate) delayed: u64,
 }
 
-/// A shard tells the process once its bytes have moved by so many.
+/// Change in bytes after which a shard updates the process' number.
 const STEP: i64 = 64 * 1024;
 
 /// Memory of objects in addition to the bytes that clients sent, measured with `cargo bench -p
-/// broker`: their entry in a slab that grows by doubling, indexes, and the allocator's overhead.
+/// broker`: an entry in a slab which grows by doubling, indexes, and the allocator's overhead.
 pub(crate) mod cost {
     use crate::connection::conn::Conn;
     use crate::limits;
     use crate::timer::TimerWheel;
 
-    /// With its timer and the engine's socket.
+    /// A connection with its timer and the engine's socket.
     pub(crate) const CONN: u64 =
         (size_of::<Option<Conn>>() + TimerWheel::TIMER_BYTES + limits::SOCKET_BYTES) as u64;
     pub(crate) const SESSION: u64 = 320;
@@ -87,19 +87,19 @@ pub(crate) mod cost {
     pub(crate) const EXCLUSIVE: u64 = 160;
     pub(crate) const FILTER_NODE: u64 = 80;
     pub(crate) const RETAINED_NODE: u64 = 192;
-    /// A retained topic with other topics below it.
+    /// A retained topic with topics below it, in addition to `RETAINED_NODE`.
     pub(crate) const RETAINED_PARENT: u64 = 288;
     pub(crate) const MEMBER: u64 = 512;
     pub(crate) const KEPT: u64 = 64;
     pub(crate) const SLOT: u64 = 48;
     pub(crate) const DELAYED: u64 = 128;
-    /// A message in a cache, and a topic of it.
+    /// A message in a cache, in addition to its bytes.
     pub(crate) const CACHED: u64 = 64;
     pub(crate) const CACHED_TOPIC: u64 = 192;
 }
 
-/// While the memory is crowded a client may have so many messages unacknowledged, large ones only
-/// until it is tight.
+/// Unacknowledged messages of a client while the pressure is elevated. Large messages (see
+/// `SMALL_BYTES_MAX`) are limited in addition once the pressure is high.
 pub(crate) const CROWDED_WINDOW: u16 = 16;
 /// Bytes that a client may use even under memory pressure: a message in flight, aliases, a will.
 pub(crate) const SMALL_BYTES_MAX: usize = 4 * 1024;
@@ -142,7 +142,8 @@ impl MemoryLedger {
     }
 }
 
-/// Adds what moved to the process' number once it is worth it. The number, our own part exact.
+/// Adds a change of at least `STEP` to the process' number. Returns this number with the caller's
+/// own part exact.
 fn add_moved(process: &AtomicI64, told: &mut i64, own: i64) -> i64 {
     let moved = own - *told;
     if moved.abs() < STEP {
@@ -153,7 +154,7 @@ fn add_moved(process: &AtomicI64, told: &mut i64, own: i64) -> i64 {
 }
 
 impl Shard {
-    /// Returns the memory of this shard without its sockets: a sum of counters that are kept up to
+    /// Returns the memory of this shard without its sockets, from counters which are kept up to
     /// date.
     fn memory_bytes(&self) -> i64 {
         let (sessions, ledger) = (&self.sessions, &self.ledger);
@@ -174,14 +175,14 @@ impl Shard {
         held as i64 + ledger.crossing
     }
 
-    /// Compares what the process holds with its bound, for the decisions that follow.
+    /// Compares the memory of the process with its bound and sets the three pressure levels.
     #[inline]
     pub(crate) fn update_memory_pressure(&mut self) {
         let own = self.memory_bytes();
         let held = self.ledger.report_bytes(own);
         let max = self.options.memory_bytes_max;
         let messages = self.sessions.messages.memory_bytes();
-        // As a number of messages' bytes, since those are what grows within one publish.
+        // As bytes of messages, since only messages grow within one publish.
         let at = |sixteenths: u64| (messages + max / 16 * sixteenths).saturating_sub(held);
         self.sessions.elevated_at = at(8);
         self.sessions.high_at = at(9);
@@ -193,12 +194,13 @@ impl Shard {
         self.ledger.sockets = bytes as i64;
     }
 
-    /// Sets the memory of writes that the store has refused and the engine keeps.
+    /// Sets the bytes of writes which the store refused and the engine keeps.
     pub fn set_store_backlog_bytes(&mut self, bytes: usize) {
         self.ledger.parked = bytes as u64;
     }
 
-    /// Whether sockets hold more than their quarter of the bound: then no output waits in a socket.
+    /// Whether the sockets hold more than their quarter of the bound. Output then waits in the
+    /// session's queue, not in a socket.
     pub fn are_sockets_over_budget(&mut self) -> bool {
         self.socket_bytes() >= self.options.memory_bytes_max / 4
     }
@@ -209,8 +211,8 @@ impl Shard {
         held.max(0) as u64
     }
 
-    /// Returns how many bytes of the sockets have to go before anything may grow, with some to
-    /// spare. A shard whose sockets hold less than their share gives up none.
+    /// Returns how many socket bytes this shard must free to bring all sockets down to 7/8 of their
+    /// bound. A shard whose sockets hold less than its share frees none.
     pub fn socket_bytes_excess(&mut self) -> usize {
         let bound = self.options.memory_bytes_max / 4;
         let (all, own) = (self.socket_bytes(), self.ledger.sockets.max(0) as u64);

@@ -1,6 +1,6 @@
-//! Every value that a shard is told from outside. An immutable plan: a reload makes a new one and
-//! swaps it in with a `ShardCommand`. The table in the `godwit` crate gives each its name, range,
-//! default text and documentation; the defaults here are the ones in force.
+//! The options of a shard: an immutable value which a reload replaces as a whole, by
+//! `ShardCommand::Reload`. The option table of the `godwit` crate gives the name, range, default
+//! text and documentation of every option; the defaults in force are here.
 
 use crate::authorization::acl_rules::AclRuleSet;
 use crate::authorization::bans::BanList;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// Action when a session's queue is full. Every dropped message is counted by client and reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueuePolicy {
-    /// The slow client loses its connection, its session stays as it is.
+    /// Close the slow client's connection. The session and its queue stay.
     Disconnect,
     DropNewest,
     #[default]
@@ -39,17 +39,16 @@ pub enum SharedStrategy {
     Sticky,
 }
 
-/// Durability of a message, which decides what its publisher's acknowledgement waits for.
+/// Durability of a message, which decides when the publisher receives its acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Durability {
     /// The message is lost when the process ends.
     #[default]
     Memory,
-    /// The message reaches the disk within `store.lazy_ms`; the acknowledgement does not wait for
-    /// it.
+    /// The message reaches the disk within `store.lazy_ms`. The acknowledgement is sent before.
     Lazy,
-    /// The receipt leaves when it is on the disk.
+    /// The acknowledgement is sent once the message is on the disk.
     Sync,
 }
 
@@ -59,77 +58,78 @@ impl Durability {
     }
 }
 
-/// Traces the packets of whoever matches: every given condition must hold.
+/// Selects the packets to trace. A packet must meet all given conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceFilter {
     pub client_id: Option<String>,
-    /// A topic filter, for packets that carry a topic.
+    /// A topic filter, for packets with a topic.
     pub topic: Option<String>,
     pub address: Option<std::net::IpAddr>,
 }
 
-/// Events that are only recorded if a consumer asks for them.
+/// Optional records of events, each with a cost that is paid only if a consumer is configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventOptions {
-    /// In a User Property, which bridge of 3.1.1 brought a message.
+    /// Adds a User Property which names the MQTT 3.1.1 bridge a message came from: see
+    /// `BRIDGE_PATH`.
     pub bridge_path: bool,
     pub delivery: DeliveryEventOptions,
     pub trace: Option<TraceFilter>,
 }
 
-/// Options of the server that decides where no rule applies.
+/// Options of the authorization backends, which decide where no access rule applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuthzOptions {
-    /// Time for which a decision is valid for the same client and topic.
+    /// Time in milliseconds for which a decision holds for the same client and topic.
     pub cache_ms: u32,
-    /// Whether QoS and RETAIN can make a difference.
+    /// Whether the decision can depend on QoS and RETAIN, which the cache must then distinguish.
     pub uses_qos_or_retain: bool,
 }
 
-/// Access options of a listener, where they differ from the broker's.
+/// Access options of a listener which differ from `BrokerOptions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListenerAccess {
     pub authz: Option<AuthzOptions>,
     pub authenticates: bool,
-    /// Listeners with the same number know the same users; 0 is that of all which have no backends
-    /// of their own. One user name in two domains is two users, whose sessions are apart.
+    /// Number of the listener's set of users. 0 is the set of all listeners without backends of
+    /// their own. The same user name in two domains stands for two users with separate sessions.
     pub identity_domain: u64,
     pub methods: Arc<[Box<str>]>,
     pub permissions: Option<Arc<AclRuleSet>>,
 }
 
-/// Access options by listener.
+/// Access options by listener, read by `authz_at`, `authenticates_at` and similar functions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessByListener {
-    /// Authentication methods of MQTT 5.0 that the judge knows, where a listener has no own ones.
+    /// Authentication methods of MQTT 5.0, for listeners without a `ListenerAccess`.
     pub methods: Arc<[Box<str>]>,
-    /// By `ListenerId`, and only to be read by `authz_at`, `authenticates_at` and their like.
+    /// Indexed by `ListenerId`. Code outside [`BrokerOptions`] reads only `authz_at` and its like.
     pub own: Vec<Option<Arc<ListenerAccess>>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrokerOptions {
     pub access: AccessByListener,
-    /// Connections from one address to one listener; 0 is any number, here and below.
+    /// Connections from one address to one listener. 0 is unlimited, here and below.
     pub address_connections_max: u32,
     pub address_connections_per_s: u32,
-    /// Only where there are `permissions`.
+    /// Asked where no rule of `permissions` applies; ignored without `permissions`.
     pub authz: Option<AuthzOptions>,
-    /// Subscriptions that every client gets.
+    /// Subscriptions which the broker makes for every client.
     pub auto_subscriptions: Arc<[AutoSubscription]>,
-    /// Clients that are refused; `None` refuses no client.
+    /// Clients to refuse; `None` refuses no client.
     pub bans: Option<Arc<BanList>>,
-    /// To one client, and from it; 0 is any number.
+    /// Bytes per second to one client, and from one client. 0 is unlimited.
     pub bytes_out_per_s: u32,
     pub bytes_per_s: u32,
     /// Caches of the last messages of topics.
     pub caches: Arc<[CacheConfig]>,
     pub check_payload_format: bool,
-    /// Groups of users with limits of their own: only to be read by `of_client`.
+    /// Groups of clients with limits of their own. Read only by `options_of_client`.
     pub client_groups: Vec<ClientGroup>,
     pub client_id_bytes_max: u16,
     pub connect_timeout_ms: u32,
-    /// Largest number of connections of a listener or of a group.
+    /// Largest number of connections of a listener or of a `ClientGroup`.
     pub connections_max: u32,
     pub connections_per_s: u32,
     /// Bytes of all delayed messages.
@@ -138,80 +138,84 @@ pub struct BrokerOptions {
     pub delayed_client_percent_max: u8,
     pub delayed_messages_max: u32,
     pub durability: Durability,
-    /// By topic filter, first match wins.
+    /// Durability by topic filter; the first match wins.
     pub durabilities: Vec<(String, Durability)>,
-    /// Whether a session may have a subscription alone.
+    /// Whether clients may make exclusive subscriptions.
     pub exclusive_available: bool,
-    /// Duration of a ban for a client that connects and disconnects too often.
+    /// Seconds of a ban for a client that connects and disconnects too often.
     pub flapping_ban_s: u32,
-    /// Ends of one client's connections within the window that are too often; 0 is never.
+    /// Disconnections of one client within `flapping_window_s` which lead to a ban; 0 disables
+    /// bans.
     pub flapping_count_max: u32,
     pub flapping_window_s: u32,
-    /// Unacknowledged QoS 1 and 2 messages towards one client, where it does not ask for fewer.
+    /// Unacknowledged QoS 1 and 2 messages towards a client; the client's Receive Maximum may lower
+    /// this.
     pub inflight_max: u16,
-    /// Whether a CONNECT waits for a verdict: see `judge`.
+    /// Whether a CONNECT waits for the authenticator: see `Effect::Authenticate`.
     pub authenticates: bool,
-    /// Longest keep-alive in seconds; 0 leaves the client's own. 3.x clients cannot be told, so
-    /// for them only the check is shorter.
+    /// Longest keep-alive in seconds; 0 accepts the client's value. MQTT 3.x has no Server Keep
+    /// Alive, so for its clients only the broker's own timeout is shorter.
     pub keep_alive_s_max: u16,
-    /// Options of listeners with limits of their own, by `ListenerId`; to be read by `of` only.
+    /// Options of listeners with limits of their own, indexed by `ListenerId`. Read only by
+    /// `options_of_listener`.
     pub listeners: Vec<Option<Arc<BrokerOptions>>>,
     /// Bound of all memory that clients cause: see `memory`.
     pub memory_bytes_max: u64,
     pub message_expiry_s_max: u32,
-    /// To one client, and from it; 0 is any number.
+    /// Messages per second to one client, and from one client. 0 is unlimited.
     pub messages_out_per_s: u32,
     pub messages_per_s: u32,
-    /// Whether it takes a verdict to know under which namespace a client is.
+    /// Whether a client's namespace depends on the user which the authenticator returns.
     pub namespace_needs_user: bool,
     pub namespace: Option<NamespaceTemplate>,
     pub event_options: EventOptions,
     pub packet_bytes_max: u32,
     /// Access rules; `None` allows every action.
     pub permissions: Option<Arc<AclRuleSet>>,
-    /// Sessions of clients that were never here.
+    /// Sessions which exist before the client has ever connected.
     pub presets: Arc<[PresetSession]>,
     pub qos_max: u8,
-    /// Longest time that a message waits in a session's queue, in seconds; `u32::MAX` for no limit.
+    /// Longest time that a message waits in a session's queue, in seconds; `u32::MAX` is unlimited.
     pub queue_age_s_max: u32,
-    /// `u64::MAX` is by where the queue is: see `queue_bounds`.
+    /// `u64::MAX` selects a default which depends on where the queue is: see `queue_bounds`.
     pub queue_bytes_max: u64,
-    /// `u32::MAX` is the same.
+    /// `u32::MAX` selects the default of `queue_bounds`.
     pub queue_messages_max: u32,
     pub queue_policy: QueuePolicy,
-    /// Whether QoS 0 messages wait for a client that is away (a congested one's always do).
+    /// Whether QoS 0 messages are queued for a disconnected client. For a congested client they
+    /// always are.
     pub queue_qos0: bool,
-    /// QoS 2 messages from one client that await its PUBREL (announced as Receive Maximum).
+    /// QoS 2 messages from one client that await its PUBREL, announced as Receive Maximum.
     pub receive_maximum: u16,
     pub response_information: String,
     pub retain_available: bool,
     pub retained_bytes_max: u64,
     pub retained_messages_max: u32,
-    /// Names that become others as they come in.
+    /// Rewrites of topics and filters of clients, applied as a packet arrives.
     pub rewrites: Arc<[TopicRewrite]>,
-    /// Rules that see messages and events, in addition to their delivery.
+    /// Rules that receive messages and events, in addition to their delivery.
     pub rules: Arc<[Rule]>,
-    /// Given to 3.x clients with Clean Session 0; `u32::MAX` never expires.
+    /// For 3.x clients with Clean Session 0, in seconds; `u32::MAX` never expires.
     pub session_expiry_s_default: u32,
     pub session_expiry_s_max: u32,
     pub shared_available: bool,
     pub shared_strategy: SharedStrategy,
-    /// Strategies by group name, first match wins.
+    /// Strategies by group name; the first match wins.
     pub shared_strategies: Vec<(String, SharedStrategy)>,
     pub subscription_ids_available: bool,
     pub subscriptions_max: u32,
-    /// 0 turns the `$SYS` tree off.
+    /// Seconds between two `$SYS` rounds; 0 disables the `$SYS` tree.
     pub sys_interval_s: u32,
     pub topic_alias_max: u16,
     pub topic_alias_out_max: u16,
     pub topic_bytes_max: u16,
     pub topic_levels_max: u16,
     /// Longest time that a CONNECT, or another packet, waits for an authentication or authorization
-    /// decision before it is refused.
+    /// decision before the broker refuses it.
     pub verdict_timeout_ms: u32,
     pub wildcard_available: bool,
-    /// Unsent bytes after which a connection counts as congested: messages then wait in its
-    /// session's queue.
+    /// Unsent bytes at which a connection counts as congested: messages then wait in the session's
+    /// queue.
     pub write_bytes_max: u32,
 }
 
@@ -220,17 +224,17 @@ impl BrokerOptions {
         self.access.own.get(usize::from(at.0))?.as_deref()
     }
 
-    /// Whether a CONNECT at a listener waits for a verdict.
+    /// Whether a CONNECT at a listener waits for the authenticator.
     pub(crate) fn authenticates_at(&self, at: ListenerId) -> bool {
         self.access_at(at).map_or(self.authenticates, |own| own.authenticates)
     }
 
-    /// Whether anybody is asked who it is, at any listener.
+    /// Whether any listener has an authenticator.
     pub(crate) fn authenticates_anywhere(&self) -> bool {
         self.authenticates || self.access.own.iter().flatten().any(|own| own.authenticates)
     }
 
-    /// In which domain the user names of a listener's clients are known.
+    /// Returns the identity domain of a listener: see `ListenerAccess::identity_domain`.
     pub(crate) fn identity_domain_at(&self, at: ListenerId) -> u64 {
         self.access_at(at).map_or(0, |own| own.identity_domain)
     }
@@ -244,17 +248,17 @@ impl BrokerOptions {
         }
     }
 
-    /// Whether somebody is asked what the clients of a listener may do.
+    /// Returns the authorization options for clients of a listener; `None` has no backend.
     pub(crate) fn authz_at(&self, at: ListenerId) -> Option<AuthzOptions> {
         self.access_at(at).map_or(self.authz, |own| own.authz)
     }
 
-    /// Whether somebody is asked at any listener.
+    /// Whether any listener has an authorization backend.
     pub(crate) fn uses_authz_anywhere(&self) -> bool {
         self.authz.is_some() || self.access.own.iter().flatten().any(|own| own.authz.is_some())
     }
 
-    /// Whether there are rules for the clients of any listener.
+    /// Whether any listener has access rules.
     pub(crate) fn has_permissions(&self) -> bool {
         let has_own = |own: &Arc<ListenerAccess>| own.permissions.is_some();
         self.permissions.is_some() || self.access.own.iter().flatten().any(has_own)
@@ -265,21 +269,21 @@ impl BrokerOptions {
         self.authenticates_at(at) && methods.iter().any(|known| **known == *method)
     }
 
-    /// Returns the bounds of a queue in messages and bytes. A queue on the disk, whose messages are
-    /// acknowledged, may be larger than one in memory.
+    /// Returns the bounds of a queue in messages and bytes. The default of a stored queue is
+    /// larger, since its messages are on the disk.
     pub fn queue_bounds(&self, is_stored: bool) -> (u64, u64) {
         let (messages, bytes) = match is_stored {
             true => (u64::MAX, limits::STORED_QUEUE_BYTES_MAX),
             false => (limits::MEMORY_QUEUE_MESSAGES_MAX, limits::MEMORY_QUEUE_BYTES_MAX),
         };
-        // One packet has to fit.
+        // The largest packet has to fit.
         let bytes = bytes.max(u64::from(self.packet_bytes_max));
         let set_messages = Some(self.queue_messages_max).filter(|max| *max != u32::MAX);
         let set_bytes = Some(self.queue_bytes_max).filter(|max| *max != u64::MAX);
         (set_messages.map_or(messages, u64::from), set_bytes.unwrap_or(bytes))
     }
 
-    /// The limits of a listener.
+    /// Returns a listener's own options, or these where the listener has none.
     pub(crate) fn options_of_listener(&self, at: ListenerId) -> &BrokerOptions {
         match self.listeners.get(usize::from(at.0)) {
             Some(Some(own)) => own,
@@ -289,7 +293,8 @@ impl BrokerOptions {
 }
 
 impl BrokerOptions {
-    /// Checks a topic that a client names in a PUBLISH or as its will.
+    /// Checks the topic of a PUBLISH or of a will: length, levels and the topics reserved below
+    /// `$`.
     #[inline]
     pub(crate) fn check_topic(&self, topic: &str) -> Result<(), Refusal> {
         if topic.len() > usize::from(self.topic_bytes_max)
@@ -304,8 +309,9 @@ impl BrokerOptions {
     }
 }
 
-/// Whether a topic that begins with `$` is the server's, the root of each tree with what is below:
-/// `$SYS/#` matches `$SYS`, too (MQTT 5.0, 4.7.1.2). The prefixes of filters name no topic.
+/// Refuses topics which begin with `$` and belong to the server, each tree with its root: `$SYS/#`
+/// also matches `$SYS` (MQTT 5.0, 4.7.1.2). `$share/` and the like are prefixes of filters and not
+/// topics.
 fn check_reserved_topic(topic: &str) -> Result<(), Refusal> {
     let is_in = |prefix: &str| {
         let root = prefix.trim_end_matches('/');
@@ -326,7 +332,8 @@ fn check_reserved_topic(topic: &str) -> Result<(), Refusal> {
 
 const SHARE: &str = "$share/";
 
-/// Whether this is a topic where mosquitto's bridges publish their state, also as their will.
+/// Whether mosquitto's bridges publish their state to this topic, at times as their will. This is
+/// the only topic below `$SYS` which a client may publish to.
 fn is_state_of_bridge(topic: &str) -> bool {
     let name = topic.strip_prefix("$SYS/broker/connection/");
     name.and_then(|name| name.strip_suffix("/state"))

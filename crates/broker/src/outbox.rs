@@ -1,9 +1,9 @@
-//! What a tick decided. The broker writes here and nowhere else; the engine performs it once.
+//! The results of a tick. The broker writes only to the [`Outbox`]; the engine performs it once.
 //!
-//! Bytes for a connection are a [`ConnWrite`]: its own bytes, with ranges of the tick's shared
-//! arena put between them. A message that goes to many in the same wire form is encoded once into
-//! the arena and each receiver's `ConnWrite` only names the range; neighbouring ranges grow
-//! together, so a subscriber that takes everything of one topic ends the tick with a single one.
+//! Bytes for a connection are a [`ConnWrite`]: its own bytes with ranges of the tick's shared arena
+//! inserted between them. A message to many receivers in the same wire form is encoded once into
+//! the arena, and each receiver's `ConnWrite` refers to the range. Adjacent ranges are merged, so a
+//! subscriber of a whole topic ends the tick with a single range.
 
 use crate::authorization::authz::{AuthzRequest, RequestId};
 use crate::connection::authentication::AuthRequest;
@@ -28,7 +28,7 @@ impl ArenaRange {
     }
 }
 
-/// A range of the arena that stands before byte `at` of the connection's own bytes.
+/// A range of the arena, inserted before byte `at` of the connection's own bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WriteSegment {
     at: u32,
@@ -39,13 +39,13 @@ impl WriteSegment {
     const EMPTY: WriteSegment = WriteSegment { at: 0, range: ArenaRange { start: 0, end: 0 } };
 }
 
-/// A write to a connection. One cache line long, since a message to a thousand subscribers touches
-/// a thousand of them.
+/// The bytes for a connection in this tick. The size is one cache line, since a message to a
+/// thousand subscribers touches a thousand `ConnWrite`s.
 #[repr(align(64))]
 #[derive(Debug)]
 pub struct ConnWrite {
     pub conn: ConnId,
-    /// The last segment; empty until there is one.
+    /// The last segment. An empty range stands for "no segment yet".
     last: WriteSegment,
     pub own: Vec<u8>,
     segments: Vec<WriteSegment>,
@@ -58,7 +58,7 @@ impl ConnWrite {
         ConnWrite { conn, last: WriteSegment::EMPTY, own: Vec::new(), segments: Vec::new() }
     }
 
-    /// Names a range of the arena as the next bytes.
+    /// Appends a range of the arena. A range which continues the last segment is merged with it.
     #[inline]
     pub fn push_shared(&mut self, range: ArenaRange) {
         let at = self.own.len() as u32;
@@ -96,7 +96,7 @@ impl ConnWrite {
         shared.chain([&self.own[self.last.at as usize..]]).filter(|slice| !slice.is_empty())
     }
 
-    /// No more slices than this.
+    /// Upper bound of the number of `slices`, in constant time.
     pub fn slices_max(&self) -> usize {
         2 * self.segments.len() + 3
     }
@@ -114,41 +114,44 @@ impl ConnWrite {
     }
 }
 
-/// An action of the engine after the writes.
+/// An action which the engine performs after the writes of the tick.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Close after what was written before it. The id is free afterwards: no `Closed` follows.
+    /// Close the connection after its last write. `conn` is free afterwards: no
+    /// `ShardInput::Closed` follows.
     Close {
         conn: ConnId,
     },
-    /// Hand the transport to another shard with every byte that was not consumed, CONNECT
-    /// included, and who its peer is. The id is free afterwards.
+    /// Hand the transport to another shard, with `peer` and all bytes that were not consumed (the
+    /// CONNECT included). `conn` is free afterwards.
     Move {
         conn: ConnId,
         shard: ShardId,
         peer: PeerInfo,
     },
-    /// Read no more from this connection until `Resume`.
+    /// Stop reading from this connection until `Resume`.
     Hold {
         conn: ConnId,
     },
     Resume {
         conn: ConnId,
     },
-    /// Find out whether this client may come in, and say so with `ShardInput::AuthDecided` and the
-    /// same case. The connection is held until then, or until `BrokerOptions::verdict_timeout_ms`.
+    /// Ask the authenticator whether this client may connect. The answer is
+    /// `ShardInput::AuthDecided` with the same `case`. The connection is held until then, at most
+    /// for `BrokerOptions::verdict_timeout_ms`.
     Authenticate {
         conn: ConnId,
         case: u32,
         request: Box<AuthRequest>,
     },
-    /// Find out whether the client may do this, and say so with `ShardInput::AuthzAnswered` and the
-    /// same slip. The connection is held until then, or until `BrokerOptions::verdict_timeout_ms`.
+    /// Ask the authorizer for a decision. The answer is `ShardInput::AuthzAnswered` with the same
+    /// `request_id`. The connection is held until then, at most for
+    /// `BrokerOptions::verdict_timeout_ms`.
     Authorize {
         request_id: RequestId,
         question: Box<AuthzRequest>,
     },
-    /// Hand over the store, to be read, with `ShardInput::StoreReady`.
+    /// Answer with `ShardInput::StoreReady`, which lends the store for reading.
     ReadStore {
         reading: StoreReadRequest,
     },
@@ -160,18 +163,19 @@ pub struct Outbox {
     writes: Vec<ConnWrite>,
     writes_len: usize,
     pub effects: Vec<Effect>,
-    /// For the other shards, in order. The engine takes from the front what the rings hold.
+    /// Messages to each shard, in order. The engine moves messages from the front into the rings.
     pub lanes: Vec<VecDeque<ShardMessage>>,
-    /// Behind each lane, what the store must take something for first.
+    /// For each lane, the messages which wait until the store has written their record.
     held: Vec<VecDeque<ShardMessage>>,
-    /// Number of items at the front of each lane that found no room in its ring. Held messages
-    /// follow them, and precede all later ones.
+    /// Number of messages at the front of each lane which found no room in the ring. `release_held`
+    /// inserts the held messages behind them and before all later messages.
     left: Vec<usize>,
     pub events: Vec<BrokerEvent>,
     /// Number of bytes that the last `ShardInput::Bytes` consumed.
     pub consumed: usize,
     pub deliveries: usize,
-    /// Nodes of the retained tree that cursors looked at this turn.
+    /// Steps of retained cursors and cache requests in this turn: see
+    /// `limits::CURSOR_STEPS_PER_TURN`.
     pub cursor_steps: u32,
     bytes: usize,
 }
@@ -181,9 +185,9 @@ impl Outbox {
         Outbox { lanes: (0..shards).map(|_| Default::default()).collect(), ..Outbox::default() }
     }
 
-    /// The store has refused a batch for now, and `waits` says whether that writes a key. A word
-    /// that names such a key stays here: its receiver could strike it before it is written, and
-    /// what is written then nobody would strike.
+    /// Holds messages back while the store refuses a batch; `waits` returns whether a key is in the
+    /// refused batch. A `ShardMessage` with such a key as its origin stays here: its receiver could
+    /// delete the record before the record is written, and the record would then stay for ever.
     pub fn hold_unwritten(&mut self, waits: impl Fn(RecordSpace, &[u8]) -> bool) {
         self.held.resize_with(self.lanes.len(), VecDeque::new);
         self.left.resize(self.lanes.len(), 0);
@@ -203,7 +207,8 @@ impl Outbox {
         }
     }
 
-    /// The store has taken all that it had refused: what was held is said as `late` would say it.
+    /// Puts held messages back into the lanes, changed by `late`, once the store has taken all
+    /// writes.
     pub fn release_held(&mut self, late: impl Fn(ShardMessage) -> ShardMessage) {
         let left = self.left.iter().copied().chain(std::iter::repeat(0));
         for ((lane, held), left) in self.lanes.iter_mut().zip(self.held.drain(..)).zip(left) {
@@ -213,13 +218,13 @@ impl Outbox {
         }
     }
 
-    /// The rings have taken what they had room for.
+    /// Records the lengths of the lanes after the engine has filled the rings.
     pub fn note_lane_lengths(&mut self) {
         self.left.clear();
         self.left.extend(self.lanes.iter().map(VecDeque::len));
     }
 
-    /// Whether this tick has enough to do.
+    /// Whether the tick has reached its bound of deliveries or bytes.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.deliveries >= limits::OUTBOX_DELIVERIES_MAX
@@ -230,7 +235,7 @@ impl Outbox {
         self.writes_len == 0 && self.effects.is_empty() && self.events.is_empty()
     }
 
-    /// Room that `Outbox::is_full` counts beside the arena's.
+    /// Adds bytes which `is_full` counts in addition to the arena's.
     #[inline]
     pub fn count_bytes(&mut self, bytes: usize) {
         self.bytes += bytes;
@@ -240,8 +245,8 @@ impl Outbox {
         &self.writes[..self.writes_len]
     }
 
-    /// The write of a connection this tick. `slot` is the caller's memory of it: meaningless, and
-    /// checked to be so, from the next tick on.
+    /// Returns the `ConnWrite` of a connection in this tick. `slot` is the caller's cache of the
+    /// index: it is checked here, and outdated from the next tick on.
     #[inline]
     pub fn write(&mut self, conn: ConnId, slot: &mut u32) -> &mut ConnWrite {
         let index = *slot as usize;
@@ -258,8 +263,7 @@ impl Outbox {
         write
     }
 
-    /// Gives back what only a burst needs, where nothing stands in it. Lanes with no more room than
-    /// `lane_kept` stay.
+    /// Frees the memory of empty buffers after a burst. Lanes of at most `lane_kept` capacity stay.
     pub fn free_buffers(&mut self, lane_kept: usize) {
         let all = self.lanes.iter_mut().chain(&mut self.held);
         for lane in all.filter(|lane| lane.is_empty() && lane.capacity() > lane_kept) {
@@ -273,13 +277,13 @@ impl Outbox {
         }
     }
 
-    /// Whether a lane has more room than `lane_kept`.
+    /// Whether a lane has more capacity than `lane_kept`.
     pub fn is_large(&self, lane_kept: usize) -> bool {
         self.lanes.iter().any(|lane| lane.capacity() > lane_kept)
     }
 
-    /// After the engine has performed everything but the lanes. Buffers stay for the next tick;
-    /// those that one burst made large do not.
+    /// Empties the outbox once the engine has performed everything but the lanes. Buffers stay for
+    /// the next tick, except those which a burst made large.
     pub fn clear(&mut self) {
         self.writes[..self.writes_len].iter_mut().for_each(ConnWrite::clear);
         if self.writes.len() > WRITES_KEPT {

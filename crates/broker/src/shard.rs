@@ -1,4 +1,4 @@
-//! One core's whole world. Whatever happens to it enters by `handle`.
+//! The state of one CPU core's share of the broker. All inputs enter by [`Shard::handle`].
 
 mod tick;
 
@@ -73,15 +73,15 @@ pub struct Shard {
     pub(crate) exclusives: ExclusiveFilters,
     pub(crate) rights_generation: u32,
     pub(crate) ban_watch: BanWatch,
-    /// Notes of connections that we ended.
+    /// Limits log events of connections which the broker closed.
     pub(crate) end_log_limiter: LogBurstLimiter,
-    /// Notes of rules.
+    /// Limits log events of rules.
     pub(crate) rule_log_limiter: LogBurstLimiter,
     pub(crate) flapping: FlappingDetector,
-    /// Hasher of client ids where a collision does no harm.
+    /// Hasher of client ids, for uses where a collision is harmless.
     clients: FixedState,
     pub(crate) random: u64,
-    /// The highest stamp given or seen: what is published here later gets a higher one.
+    /// The highest stamp given or received. Later retained messages of this shard get a higher one.
     pub(crate) retain_stamp: RetainStamp,
     pub(crate) draining: bool,
     pub(crate) pending_acks: PendingAcks,
@@ -89,20 +89,20 @@ pub struct Shard {
     /// Records of ended sessions that are still to be removed from the store.
     pub(crate) tombstones: Vec<RecordNumber>,
     pub(crate) garbage_collector: Option<Box<GarbageCollector>>,
-    /// The store refuses to take more.
+    /// Whether the store refuses writes: see `set_store_full`.
     pub(crate) store_is_full: bool,
-    /// More waits for its disk than it likes, ...
+    /// Whether so many writes wait for the disk that connections with stored messages are held.
     pub(crate) store_is_backlogged: bool,
-    /// Whether somebody is asked about what no rule says anything of, ...
+    /// Whether any listener has an authorization backend.
     pub(crate) uses_authz: bool,
-    /// ... and how often somebody was.
+    /// Number of the last authorization request, used as its `RequestId`.
     pub(crate) authz_requests: u32,
-    /// Connections that wait because the store is crowded.
+    /// Connections which are held while `store_is_backlogged`.
     pub(crate) store_waiters: Vec<ConnId>,
     /// The value of `MonotonicMs` at the start.
     pub(crate) started: MonotonicMs,
     sweep_at: Option<MonotonicMs>,
-    /// The last pause of the process.
+    /// The last pause of the process (suspend, stopped container), which timeouts disregard.
     pub(crate) pause: ProcessPause,
     /// Difference between the time of day and `now` in milliseconds.
     pub(crate) time_of_day_offset_ms: i64,
@@ -110,9 +110,9 @@ pub struct Shard {
     pub(crate) sys_at: MonotonicMs,
     pub(crate) not_opened: PeerLog,
     pub(crate) stalls: StallSearch,
-    /// Clients whose windows do not move.
+    /// Limits log events of clients whose windows are stalled.
     pub(crate) stall_log_limiter: LogBurstLimiter,
-    /// When what was withheld is told of.
+    /// When withheld log events are reported next.
     pub(crate) event_flush_at: Option<MonotonicMs>,
     /// Details of the violation that ends a connection next.
     pub(crate) violation_detail: Box<str>,
@@ -120,26 +120,27 @@ pub struct Shard {
     pub(crate) tracer: PacketTracer,
 }
 
-/// The first `$SYS` round after a start or a change of options.
+/// Delay of the first `$SYS` round after a start or a change of options.
 const SYS_FIRST_MS: u64 = 1000;
 
-/// A crowd that comes together is looked at together; the list of it need not stay.
+/// Capacity up to which the list of fired timers is kept; a larger one, left by a burst, is freed.
 pub(crate) const TIMERS_KEPT: usize = 1024;
 
-/// Buffers that live from publish to publish only to keep their allocation.
+/// Buffers which stay allocated from publish to publish.
 #[derive(Debug, Default)]
 pub(crate) struct ScratchBuffers {
     pub(crate) filters: Vec<FilterId>,
     pub(crate) hits: Vec<(Delivery, u32)>,
     pub(crate) levels: Vec<u64>,
     pub(crate) properties: Vec<u8>,
-    /// The whole name of what a client in a namespace publishes.
+    /// The full topic of a message from a client in a namespace.
     pub(crate) name: String,
     timers: Vec<ShardTimer>,
 }
 
 impl Shard {
-    /// `seed` is the same for all shards of a process; `chance` is not.
+    /// `seed` (hashers, owners of groups) is the same for all shards of a process; `chance` (random
+    /// choices) differs.
     #[expect(clippy::too_many_arguments, reason = "what a shard is told once, at its birth")]
     pub fn new(
         id: ShardId,
@@ -256,8 +257,9 @@ impl Shard {
         }
     }
 
-    /// Finishes an input: sessions whose queues overflow under the policy `Disconnect`, messages
-    /// that return to their shared groups, and members whose room changed.
+    /// Work after every input: tombstones, retained cursors, timers, connections to end under
+    /// `QueuePolicy::Disconnect`, messages to return to shared groups, and changes of members'
+    /// room.
     pub(crate) fn finish_input(&mut self, out: &mut Outbox) {
         for RecordNumber(number) in self.tombstones.drain(..) {
             out.effects.push(Effect::ReadStore { reading: StoreReadRequest::Tombstone { number } });
@@ -272,7 +274,7 @@ impl Shard {
         self.set_rate_timers();
         self.set_age_timers();
         while let Some(id) = self.sessions.overruns.pop() {
-            // It may have left meanwhile, session and all.
+            // The session may have ended meanwhile.
             let conn = if self.sessions.contains(id) { self.sessions.get(id).conn() } else { None };
             if let Some(conn) = conn {
                 self.end_connection(conn, CloseReason::Refusal(Refusal::QueueFull), out);
@@ -293,17 +295,19 @@ impl Shard {
         &self.options
     }
 
-    /// While the store has no room, what it would have to keep is refused with 0x97.
+    /// Sets whether the store refuses writes. Requests which need a new record get 0x97 while it
+    /// does.
     pub fn set_store_full(&mut self, is_full: bool) {
         self.store_is_full = is_full;
     }
 
-    /// Nodes that matching has looked at so far: what a publish costs, whatever the host.
+    /// Nodes of the filter trie visited so far: a measure of matching which is the same on every
+    /// machine.
     pub fn nodes_visited(&self) -> u64 {
         self.topics.visited()
     }
 
-    /// When `ShardInput::Tick` is next needed; at once where something is unfinished.
+    /// Returns when `ShardInput::Tick` is next needed: immediately if bounded work is unfinished.
     pub fn next_tick(&self) -> Option<MonotonicMs> {
         let looks = self.reauthorization.is_due(self.now) || self.is_comparing_bans();
         let looks = looks || self.delayed.is_due(self.now) || self.caches.has_requests();
@@ -341,7 +345,7 @@ impl Shard {
         self.timers.set(timer_at, ShardTimer::Conn { index: conn.0, generation });
     }
 
-    /// Puts a connection into its place, and says of which generation it is.
+    /// Stores a connection at its index, counts its memory, and returns its generation.
     pub(crate) fn add_conn(&mut self, conn: ConnId, make: impl FnOnce(u32) -> Conn) -> u32 {
         self.conn_generation = self.conn_generation.wrapping_add(1);
         let made = make(self.conn_generation);
@@ -466,7 +470,7 @@ impl Shard {
         self.clients.hash_one(client_id)
     }
 
-    /// xorshift64*: good enough to choose among equals, and repeatable from a seed.
+    /// xorshift64*: sufficient for a choice between equal members, and repeatable from a seed.
     pub(crate) fn next_random(&mut self) -> u64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;

@@ -1,4 +1,5 @@
-//! A vector whose free places are used again: owners live in it, everyone else holds an index.
+//! A vector that reuses its free places. Owners live in a `Slab`; all references to them are
+//! indexes.
 
 use crate::limits::INDEX_MAX;
 
@@ -8,8 +9,8 @@ pub(crate) struct Slab<T> {
     free: Vec<u32>,
 }
 
-/// So few places are kept even when all are free: a slab that empties with every message would
-/// allocate with every message.
+/// Number of places which `shrink` leaves allocated in an empty `Slab`. Without this minimum, a
+/// slab which empties after every message would allocate for every message.
 const PLACES_KEPT: usize = 64;
 
 impl<T> Default for Slab<T> {
@@ -39,9 +40,9 @@ impl<T> Slab<T> {
         value
     }
 
-    /// After a burst has gone the memory goes back too: trailing free places are cut off once
-    /// nothing is left, or nothing but the first (the root of a tree), which is when it costs
-    /// nothing to find them.
+    /// Returns the memory of a burst: cuts off all free places once the slab is empty or holds only
+    /// index 0 (the root of a tree). `remove` checks only these two cases because both cost
+    /// constant time.
     fn shrink(&mut self) {
         let first = usize::from(self.places.first().is_some_and(Option::is_some));
         if self.len() == first && self.places.len() > PLACES_KEPT {
@@ -60,7 +61,7 @@ impl<T> Slab<T> {
         self.places.get_mut(index as usize)?.as_mut()
     }
 
-    /// Above every index.
+    /// Upper bound of all indexes that `insert` has returned so far.
     pub(crate) fn index_bound(&self) -> usize {
         self.places.len()
     }

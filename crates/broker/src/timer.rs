@@ -1,10 +1,11 @@
-//! One wheel of timers a shard. Nobody cancels one: what fires asks its owner whether it still
-//! means anything, and goes back into the wheel if it came too early. Only a wheel full of dead
-//! ones is swept. Due times are exact to a turn (100 ms) and never early.
+//! A timer wheel per shard. Timers are not cancelled: the owner of a fired timer checks whether the
+//! timer still applies, and sets a new one if it fired too early. `Shard::prune_timers` removes
+//! outdated timers only when they outnumber the live ones. Due times are rounded up to a turn
+//! (100 ms): a timer never fires early.
 //!
-//! Four rings of 64 slots: a slot of the lowest is one turn, of the next 64 turns, and so on. What
-//! lies further away than the highest ring reaches (19 days) waits in its last slot and is put in
-//! again from there.
+//! Four rings of 64 slots: a slot of the lowest ring is one turn, a slot of the next ring 64 turns,
+//! and so on. A timer beyond the reach of the highest ring (19 days) waits in the ring's last slot
+//! and is placed again from there.
 
 use crate::input::{MonotonicMs, SessionId};
 use crate::shard::{Shard, TIMERS_KEPT};
@@ -13,36 +14,36 @@ pub(crate) const TURN_MS: u64 = 100;
 const SLOTS: u64 = 64;
 const RINGS: usize = 4;
 
-/// Purpose of a timer. The generation tells a slot's present user from an earlier one.
+/// Purpose of a timer. `generation` tells the present user of an index from an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShardTimer {
-    /// Messages that wait for a session may have expired.
+    /// Messages in a session's queue may have expired or exceeded `queue_age_s_max`.
     QueueAge { index: u32, generation: u32 },
-    /// The time for an authorization decision about a connection's packet is over.
+    /// The timeout of an authorization decision about a connection's packet.
     AuthzDeadline { index: u32, generation: u32 },
     /// Messages in caches may have expired.
     Caches,
-    /// Keep-alive of a live connection, or the deadline of its greeting.
+    /// Keep-alive of a connection, or the timeout of its CONNECT.
     Conn { index: u32, generation: u32 },
-    /// A message is to be published.
+    /// A delayed message is due.
     Delayed,
-    /// The time for decisions about subscriptions is over, or it is time to ask again.
+    /// The timeout of authorization decisions about subscriptions, or the time of the next check.
     Reauthorization,
-    /// Expiry or will delay of a session that is away.
+    /// Session expiry or will delay of a session without a connection.
     Session { index: u32, generation: u32 },
-    /// A client that was sent what its rate allows may be sent more.
+    /// A client whose outgoing rate was exhausted may receive messages again.
     QueueDrain { index: u32, generation: u32 },
     /// Withheld log events are reported.
     EventFlush,
-    /// The store is scanned for records that nothing refers to.
+    /// The store is scanned for records without a referring record.
     GarbageCollection,
-    /// A connection that was ahead of its rate is read again.
+    /// A connection which exceeded its incoming rate is read again.
     ReadRate { index: u32, generation: u32 },
     /// A `$SYS` round.
     Sys,
-    /// Old retained messages and tombstones are looked for.
+    /// Expired retained messages and old tombstones are removed.
     RetainedSweep,
-    /// A rule's window is over, or its record is old.
+    /// A window of a rule ends, or its stored record is outdated.
     Windows,
 }
 
@@ -54,7 +55,7 @@ struct TimerEntry {
 
 #[derive(Debug)]
 pub(crate) struct TimerWheel {
-    /// The turn that was fired last.
+    /// The turn which `fire` handled last.
     turn: u64,
     rings: [[Vec<TimerEntry>; SLOTS as usize]; RINGS],
     len: usize,
@@ -78,8 +79,9 @@ impl TimerWheel {
         self.len
     }
 
-    /// Forgets the timers that mean nothing any more, told with the turn in which they are due:
-    /// whoever comes and goes, and has a timer set for years each time, would fill the wheel.
+    /// Removes timers for which `keep` returns false; `keep` also receives the turn in which the
+    /// timer is due. Without this, a client which reconnects often and sets a timer for years each
+    /// time would fill the wheel. Timers due in the next turn stay.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(ShardTimer, u64) -> bool) {
         let next = self.turn + 1;
         self.len = 0;
@@ -95,8 +97,9 @@ impl TimerWheel {
         let mut span = SLOTS;
         for ring in 0..RINGS {
             let unit = span / SLOTS;
-            // The slot of the present turn has been emptied for this round. Whatever a lower ring
-            // can take must not come here: it could meet that slot, and wait for a whole round.
+            // The slot of the present turn is already empty for this round. An entry within the
+            // reach of a lower ring must go there: here it could fall into that slot and wait for a
+            // whole round.
             if ahead < span || ring == RINGS - 1 {
                 let due = entry.due.min(self.turn + span - 1);
                 self.rings[ring][(due / unit % SLOTS) as usize].push(entry);
@@ -106,7 +109,8 @@ impl TimerWheel {
         }
     }
 
-    /// Takes out everything that is due.
+    /// Moves all due timers to `into`, and entries of higher rings to lower ones as their turn
+    /// comes.
     pub(crate) fn fire(&mut self, now: MonotonicMs, into: &mut Vec<ShardTimer>) {
         let until = now.0 / TURN_MS;
         if self.len == 0 {
@@ -142,7 +146,8 @@ impl TimerWheel {
         }
     }
 
-    /// When to look again: never later than the next timer, at times earlier.
+    /// Returns when to call `fire` again: never later than the next timer, at times earlier (at
+    /// most 64 turns ahead).
     pub(crate) fn next(&self) -> Option<MonotonicMs> {
         if self.len == 0 {
             return None;
@@ -158,14 +163,15 @@ impl TimerWheel {
     }
 }
 
-/// The first turn that is not early.
+/// The first turn at or after `at`.
 pub(crate) fn turn_of(at: MonotonicMs) -> u64 {
     at.0.div_ceil(TURN_MS)
 }
 
 impl Shard {
-    /// A connection has two timers at most, and so has a session, but those of earlier ones stay
-    /// until they fire.
+    /// Removes outdated timers once there are more than four per connection and session (plus
+    /// `TIMERS_KEPT`). Timers of earlier users of an index otherwise stay in the wheel until they
+    /// fire.
     pub(crate) fn prune_timers(&mut self) {
         let owners = 2 * (self.ledger.conns as usize + self.sessions.len());
         if self.timers.len() <= 2 * owners + TIMERS_KEPT {

@@ -1,4 +1,4 @@
-//! Messages from other shards, each to the method that decides it.
+//! Dispatch of messages from other shards, each to the method that handles it.
 
 use super::*;
 use crate::input::{ShardId, ShardMessage};

@@ -1,4 +1,4 @@
-//! Timers that are due, and work that a tick left for the next one.
+//! Due timers, and work that the previous tick left unfinished.
 
 use super::*;
 use crate::input::SessionId;
@@ -27,7 +27,8 @@ impl Shard {
         self.continue_ban_watch(out);
         self.look_for_stalls(out);
         let mut unfinished = std::mem::take(&mut self.sessions.unfinished);
-        // Another one is first each time: what one may do in a tick is bounded for all together.
+        // Rotate: all sessions share the tick's bounds, so each tick starts with a different
+        // session.
         if !unfinished.is_empty() {
             unfinished.rotate_left(1);
         }
@@ -59,7 +60,7 @@ impl Shard {
                 self.check_authz_deadline(index, generation, out)
             }
             ShardTimer::Caches => self.expire_cached(),
-            // Whatever is due is published below.
+            // `publish_due` below publishes the messages.
             ShardTimer::Delayed => {}
             ShardTimer::Reauthorization => self.check_reauthorization(out),
             ShardTimer::GarbageCollection => self.start_garbage_collection(out),
