@@ -1,5 +1,5 @@
-//! What other brokers' bridges of 3.1.1 bring here says so: this broker's own bridges have to know
-//! it, or a message would go round a ring of them for ever.
+//! Marks messages from MQTT 3.1.1 bridges of other brokers. The broker's own bridges read the mark;
+//! without it a message could circulate in a ring of brokers for ever.
 
 use crate::input::{ConnId, SessionId};
 use crate::shard::Shard;
@@ -7,10 +7,11 @@ use mqtt::Property;
 
 /// User Property with the bridges that a message has passed: `NAME@ID` each, separated by spaces.
 pub const BRIDGE_PATH: &str = "godwit-path";
-/// The name of a hop is as long as a person reads: its last character begins within this.
+/// Bound of a hop's name: its last character begins within this number of bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// A name as it stands in a path: not too long, and without what keeps hops apart.
+/// Returns a name in the form for a path: cut to the bound, with spaces, which separate hops,
+/// replaced.
 pub fn hop_name(name: &str) -> String {
     let begins = |(at, _): &(usize, char)| *at < NAME_BYTES_MAX;
     let name: String = name.char_indices().take_while(begins).map(|(_, c)| c).collect();
@@ -18,8 +19,8 @@ pub fn hop_name(name: &str) -> String {
 }
 
 impl Shard {
-    /// Whether `ScratchBuffers::properties` now holds a path, since a bridge of 3.1.1 publishes. A
-    /// message of 3.1.1 has no properties of its own.
+    /// Writes a path to `ScratchBuffers::properties` if a 3.1.1 bridge publishes, and returns
+    /// whether it did. A message of 3.1.1 has no properties of its own.
     #[inline(never)]
     pub(crate) fn write_bridge_path(&mut self, conn: ConnId, id: SessionId) -> bool {
         let is_bridge = self.conn(conn).is_some_and(|known| known.is_bridge);

@@ -1,8 +1,8 @@
-//! Messages that are to be published later: `$delayed/{seconds}/{topic}`. Each waits on its
-//! publisher's shard until it is due, in the store too where it is to be kept, and then it is
-//! published as if it came in that moment.
+//! Delayed messages: `$delayed/{seconds}/{topic}`. A message waits on its publisher's shard, and
+//! also in the store if its durability demands, until it is due. Then it is published as if it had
+//! just arrived.
 //!
-//! Whether its publisher may say it was decided when it was taken: whoever said it may be gone.
+//! The publisher's permission was checked on arrival, since its connection may have ended by then.
 
 use crate::connection::refusal::Refusal;
 use crate::durability::records::{self, kind};
@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 pub(crate) const PREFIX: &str = "$delayed/";
 
-/// By how many seconds a name delays a message, and the topic behind that: by none where it begins
-/// otherwise.
+/// Splits a name into the delay in seconds and the topic. The delay is 0 without the prefix
+/// `$delayed/`.
 pub(crate) fn split_delay(name: &str) -> Result<(u32, &str), Refusal> {
     let Some(rest) = name.strip_prefix(PREFIX) else { return Ok((0, name)) };
     let (seconds, topic) = rest.split_once('/').ok_or(Refusal::DelayInvalid)?;
@@ -35,15 +35,15 @@ pub(crate) fn split_delay(name: &str) -> Result<(u32, &str), Refusal> {
     }
 }
 
-/// A shard's messages that wait for their time.
+/// The delayed messages of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct DelayedMessages {
-    /// By when they are due, and in the order in which they came.
+    /// By due time, then by order of arrival.
     waiting: BTreeMap<(MonotonicMs, u64), DelayedMessage>,
     came: u64,
     /// Number and bytes of each publisher's delayed messages.
     shares: BTreeMap<Box<str>, DelayedUsage>,
-    /// The only timer that counts.
+    /// Time of the timer in force. Earlier set timers are ignored: see `is_timer_current`.
     timer_at: Option<MonotonicMs>,
 }
 
@@ -94,12 +94,12 @@ impl DelayedMessages {
         self.waiting.first_key_value().is_some_and(|((due, _), _)| *due <= now)
     }
 
-    /// Whether a timer that is due in this turn still means something.
+    /// Whether a timer due in this turn is the one in force.
     pub(crate) fn is_timer_current(&self, turn: u64) -> bool {
         self.timer_at.is_some_and(|at| turn_of(at) == turn)
     }
 
-    /// Whether one client may have one more, where it may have so much of all.
+    /// Whether the publisher's share, `percent` of both bounds `most`, has room for the message.
     fn has_room_for(&self, one: &DelayedMessage, most: (u64, u64), percent: u8) -> bool {
         let part = |whole: u64| (u128::from(whole) * u128::from(percent)).div_ceil(100) as u64;
         let own = self.shares.get(&one.by.client_id).copied().unwrap_or_default();
@@ -129,7 +129,8 @@ impl DelayedMessages {
 }
 
 impl Shard {
-    /// Takes a message that is to be published after so many seconds.
+    /// Stores a message to publish after `delay_s` seconds. Refuses with `DelayedFull` beyond the
+    /// bounds of messages or bytes, of the process or of one client.
     pub(crate) fn delay_message(
         &mut self,
         id: SessionId,
@@ -178,8 +179,8 @@ impl Shard {
         key
     }
 
-    /// Restores a delayed message of the store. The message was acknowledged, so it is kept
-    /// whatever the options say now.
+    /// Restores a delayed message from the store. The message was acknowledged, so no bound
+    /// applies.
     pub(crate) fn restore_delayed(
         &mut self,
         by: DelayedPublisher,
@@ -201,7 +202,7 @@ impl Shard {
         }
     }
 
-    /// Publishes what is due, as far as this tick has room.
+    /// Publishes due messages, at most `DUE_PER_TICK` and while the outbox has room.
     pub(crate) fn publish_due(&mut self, out: &mut Outbox) {
         let mut room = DUE_PER_TICK;
         while room > 0
@@ -215,14 +216,15 @@ impl Shard {
         self.set_delayed_timer();
     }
 
-    /// The batch that has it go is the one in which the store forgets it.
+    /// Publishes a message and removes its record in the same batch, so that a power cut leaves
+    /// either the record or the published message.
     fn publish_delayed(&mut self, one: &DelayedMessage, out: &mut Outbox) {
         if let Some(key) = one.key {
             let key = records::delayed_key(key.0, key.1);
             self.sessions.write_batch.push_change(RecordSpace::Sessions, key, None);
         }
         let mut draft = one.message.view().draft();
-        // It expires that long after it is published.
+        // The Message Expiry Interval starts at publication.
         draft.at = self.now;
         draft.retain =
             draft.retain && self.options.retain_available && self.has_room_to_retain(draft.topic);
@@ -230,7 +232,7 @@ impl Shard {
         draft.exactly_once = needs_durable_ack(&draft);
         let mut ruled = self.run_delayed_rules(&one.by, &draft, out);
         ruled.exactly_once = draft.exactly_once;
-        // [MQTT-3.8.3-3]: to its publisher, if that is here, it is the publisher's own.
+        // [MQTT-3.8.3-3]: No Local applies if the publisher's session is on this shard.
         let from = self.sessions.find(&one.by.client_id);
         self.retain_and_route(&ruled, from, &mut draft, out);
         self.publish_outputs(ruled, out);

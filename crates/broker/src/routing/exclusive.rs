@@ -1,7 +1,7 @@
-//! Subscriptions that one session alone may have: `$exclusive/` in front of a filter. The shard
-//! that the filter's name hashes to knows whose it is; a session of another shard asks, and its
-//! SUBACK waits for the answer. Beside that it is a subscription like any other, and
-//! others may have the plain filter beside it.
+//! Exclusive subscriptions: a filter with the prefix `$exclusive/` belongs to a single session. The
+//! shard which owns the filter's name knows the session. A session of another shard claims the
+//! filter by `ShardMessage::ClaimExclusive`, and the SUBACK waits for the answer. Other clients may
+//! still subscribe to the plain filter.
 
 use crate::connection::conn::ConnState;
 use crate::connection::refusal::Refusal;
@@ -20,24 +20,24 @@ use std::sync::Arc;
 /// Prefix of the filter of an exclusive subscription.
 pub(crate) const EXCLUSIVE: &str = "$exclusive/";
 
-/// The filter itself.
+/// Returns the filter without the prefix `$exclusive/`.
 pub(crate) fn strip_exclusive(filter: &str) -> &str {
     filter.strip_prefix(EXCLUSIVE).unwrap_or(filter)
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct ExclusiveFilters {
-    /// Owners of the exclusive filters that this shard manages.
+    /// Sessions by exclusive filter, for the filters which this shard owns.
     held: HashMap<Arc<str>, SessionRef, FixedState>,
-    /// Filters that sessions of this shard have released, and that other shards still have to hear
-    /// of.
+    /// Filters which sessions of this shard have released, until `report_released` informs the
+    /// owners.
     released: Vec<(Arc<str>, SessionRef)>,
 }
 
 /// A claim to an exclusive filter that a SUBACK waits for.
 #[derive(Debug)]
 pub(crate) struct ExclusiveClaim {
-    /// Its place in the packet.
+    /// Index of the filter in the SUBSCRIBE packet.
     pub(crate) at: usize,
     pub(crate) said: Box<str>,
     pub(crate) filter: Arc<str>,
@@ -57,7 +57,7 @@ impl ExclusiveFilters {
         self.held.len() as u64 * cost::EXCLUSIVE
     }
 
-    /// Says whether it is the member's now.
+    /// Grants the filter to `member` if it is free. Returns whether `member` has the filter now.
     fn assign(&mut self, filter: &Arc<str>, member: SessionRef) -> bool {
         *self.held.entry(filter.clone()).or_insert(member) == member
     }
@@ -80,7 +80,7 @@ impl Shard {
         }
     }
 
-    /// Asks for a filter for a session alone.
+    /// Claims an exclusive filter for a session, from this shard or from the filter's owner.
     pub(crate) fn claim_exclusive(
         &mut self,
         id: SessionId,
@@ -111,7 +111,7 @@ impl Shard {
         extras.is_some_and(|extras| extras.exclusives.iter().any(|own| **own == *known))
     }
 
-    /// A session of another shard asks.
+    /// Answers the claim of a session on another shard.
     pub(crate) fn on_exclusive_claim(
         &mut self,
         filter: Arc<str>,
@@ -123,12 +123,13 @@ impl Shard {
         out.lanes[usize::from(member.shard.0)].push_back(answer);
     }
 
-    /// A session of another shard has it no more.
+    /// Releases the filter of a session on another shard.
     pub(crate) fn on_exclusive_release(&mut self, filter: &str, member: SessionRef) {
         self.exclusives.unassign(filter, member);
     }
 
-    /// The filter's owner has answered. Whoever waited may be gone.
+    /// Handles the answer of the filter's owner. If the session ended or no longer waits, a granted
+    /// filter is released again.
     pub(crate) fn on_claim_answer(
         &mut self,
         filter: &Arc<str>,
@@ -168,7 +169,7 @@ impl Shard {
         }
     }
 
-    /// Takes the claims of a session to this filter that its SUBACK waits for.
+    /// Takes the pending claims of a session to this filter out of its SUBACK.
     fn take_claims(&mut self, id: SessionId, filter: &str) -> Vec<ExclusiveClaim> {
         let conn = self.sessions.get(id).conn().and_then(|conn| self.conn_mut(conn));
         let Some(ConnState::AwaitingSubAck { suback, .. }) = conn.map(|known| &mut known.state)
@@ -194,7 +195,7 @@ impl Shard {
         options.qos as u8
     }
 
-    /// Sends the SUBACK that nothing holds any more.
+    /// Sends the SUBACK once no group or claim is pending.
     pub(crate) fn send_ready_suback(&mut self, id: SessionId, out: &mut Outbox) {
         let Some(conn) = self.sessions.get(id).conn() else { return };
         let Some(known) = self.conn_mut(conn) else { return };
@@ -210,7 +211,7 @@ impl Shard {
         out.effects.push(Effect::Resume { conn });
     }
 
-    /// The session gives a subscription up: if it had it alone, others may have it.
+    /// Releases the filter of an UNSUBSCRIBE, if the session had it exclusively.
     pub(crate) fn release_exclusive(&mut self, id: SessionId, known: &str) {
         let member = self.session_ref(id);
         let Some(extras) = &mut self.sessions.get_mut(id).extras else { return };
@@ -228,7 +229,7 @@ impl Shard {
         self.exclusives.released.extend(all);
     }
 
-    /// Tells the owners what was given up in this tick.
+    /// Reports the filters released in this tick to their owners.
     pub(crate) fn report_released(&mut self, out: &mut Outbox) {
         while let Some((filter, member)) = self.exclusives.released.pop() {
             let owner = self.owner_of(&filter);
@@ -242,7 +243,7 @@ impl Shard {
     }
 }
 
-/// A session has it from an earlier process.
+/// Restores an exclusive subscription of a session from the store.
 pub(crate) fn restore_exclusive(shards: &mut [Shard], at: usize, id: SessionId, filter: &str) {
     let (filter, member) = (Arc::from(filter), shards[at].session_ref(id));
     let owner = usize::from(shards[at].owner_of(&filter).0);

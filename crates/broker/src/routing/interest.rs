@@ -1,13 +1,13 @@
-//! Which shards want a topic: one table for the process, wait-free to read.
+//! The shards with subscribers of a topic: one table for the process, wait-free to read.
 //!
-//! A filter without wildcards sets its shard's bit in the bucket of its hash. A wildcard filter
-//! has a shape (where its `+` stand, how deep it is, whether it ends in `#`) and sets the bit in
-//! the bucket of its literal levels; a topic asks once for every shape in use. A shard counts its
-//! own filters a bucket and is the only writer of its bits. A false hit costs a forward; a miss
-//! is impossible once the bit is set, and SUBACK leaves only after that.
+//! A filter without wildcards sets its shard's bit in the bucket of its hash. A wildcard filter has
+//! a `FilterShape` (positions of `+`, depth, whether it ends in `#`) and sets the bit in the bucket
+//! of its literal levels; a topic is looked up once per shape in use. A shard counts its own
+//! filters per bucket and is the only writer of its bits. A false hit costs a forward; a miss is
+//! impossible once the bit is set, and the broker sends SUBACK only after that.
 //!
-//! The table grows by generations: every shard enters its filters into the next one before
-//! anybody reads from it, and old ones are a third of the memory at most.
+//! The table grows by generations. Every shard enters its filters into the next generation before
+//! any shard reads it. Old generations stay allocated: together a third of the newest.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 const BUCKETS_FIRST: usize = 4096;
 const GENERATIONS: usize = 8;
 const SHAPES_MAX: usize = 64;
-/// A `+` further down than this is not told apart: such filters are rare and forward everything.
+/// Depth up to which a shape records `+`. A filter with a deeper `+` has no shape: such filters are
+/// rare, and their shard receives every message.
 const PLUS_LEVELS: u32 = 32;
 
 #[derive(Debug)]
@@ -27,15 +28,15 @@ pub struct Interest {
     shards: u32,
     tables: [OnceLock<Box<[AtomicU64]>>; GENERATIONS],
     joined: [AtomicU32; GENERATIONS],
-    /// The generation that is read.
+    /// The generation which readers use.
     current: AtomicUsize,
-    /// The generation that shards should have entered their filters into.
+    /// The generation which shards have to enter their filters into.
     wanted: AtomicUsize,
-    /// Shape in the low 56 bits, the number of shards that use it above.
+    /// A `FilterShape` in the low 56 bits, and the number of shards which use the shape above.
     shapes: [AtomicU64; SHAPES_MAX],
-    /// Number of shapes up to the last one in use.
+    /// Number of places in `shapes` up to the last one ever used.
     shapes_len: AtomicUsize,
-    /// Bits of the shards with filters that have no shape here: they get everything.
+    /// Bits of the shards with filters outside `shapes`, which receive every message.
     everything: AtomicU64,
     /// Bits of the shards with sessions that outlive the process.
     persistent: AtomicU64,
@@ -43,8 +44,8 @@ pub struct Interest {
     grouped: AtomicU64,
 }
 
-/// Bits 0..32 the levels with `+`, 32..48 the depth without `#`, 48 whether it ends in `#`, 49 set
-/// always, so that no shape is zero.
+/// Bits 0..32 are the levels with `+`, 32..48 the depth without `#`, 48 is set if the filter ends
+/// in `#`, 49 is always set, so that a shape is never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct FilterShape(u64);
 
@@ -84,15 +85,15 @@ impl FilterShape {
     }
 }
 
-/// The entries of one shard in the shared tables of interest.
+/// The entries of one shard in the shared tables of [`Interest`].
 #[derive(Debug, Default)]
 pub(crate) struct ShardInterest {
-    /// Filters by bucket, in the table that is read and in the one that is being filled.
+    /// Number of filters by bucket, in the present generation and in the next.
     counts: [HashMap<u32, u32, FixedState>; 2],
     shapes: HashMap<u64, u32, FixedState>,
     shapeless: u32,
     generation: usize,
-    /// The generation that `counts[1]` belongs to, once entered.
+    /// The generation of `counts[1]`, once the shard has entered its filters.
     next: Option<usize>,
 }
 
@@ -122,7 +123,8 @@ impl Interest {
         })
     }
 
-    /// The shards that may want this topic, a bit each.
+    /// Returns the shards which may have subscribers of this topic, one bit each. `levels` is a
+    /// scratch buffer.
     pub(crate) fn interested_shards(&self, topic: &str, levels: &mut Vec<u64>) -> u64 {
         let table = self.table(self.current.load(SeqCst));
         let at = |hash: u64| table[(hash as usize) & (table.len() - 1)].load(SeqCst);
@@ -142,7 +144,8 @@ impl Interest {
         shards
     }
 
-    /// Whether any session of the shard outlives the process: visible before its SUBACK.
+    /// Whether any session of the shard outlives the process. The bit is set before the SUBACK of
+    /// the session.
     pub(crate) fn has_persistent(&self, shard: u8) -> bool {
         self.persistent.load(SeqCst) >> shard & 1 == 1
     }
@@ -151,7 +154,7 @@ impl Interest {
         set_shard_bit(&self.persistent, shard, any);
     }
 
-    /// Whether any shard owns a shared group: visible before the SUBACK of its first member.
+    /// Whether any shard owns a shared group. The bit is set before the SUBACK of the first member.
     pub(crate) fn has_groups(&self) -> bool {
         self.grouped.load(SeqCst) != 0
     }
@@ -167,7 +170,7 @@ impl Interest {
         hash_literals(shape, &levels)
     }
 
-    /// This shard wants what matches the filter: visible to every shard on return.
+    /// Adds a filter of this shard. All shards see the interest once the call returns.
     pub(crate) fn add(&self, shard: u8, filter: &str, interest: &mut ShardInterest) {
         let Some(hash) = self.enter_shape(shard, filter, interest) else { return };
         self.count(shard, hash, interest, 0);
@@ -232,14 +235,15 @@ impl Interest {
         }
     }
 
-    /// The hash to count under, or none where the shard has to get everything.
+    /// Returns the hash to count the filter under, or `None` if the shard must receive every
+    /// message.
     fn enter_shape(&self, shard: u8, filter: &str, interest: &mut ShardInterest) -> Option<u64> {
         if !crate::routing::topics::is_wildcard(filter) {
             return Some(self.hash_of(filter, None));
         }
         let shape = FilterShape::of_filter(filter).filter(|&shape| {
-            // Once a filter of a shape found no place, its later ones must not find one either,
-            // or `remove` could not tell them apart.
+            // Once a filter of a shape found no place, later filters of that shape must not get one
+            // either, or `remove` could not distinguish them.
             interest.shapes.contains_key(&shape.0)
                 || (interest.shapeless == 0 && self.claim_shape(shape))
         });
@@ -252,7 +256,7 @@ impl Interest {
         Some(self.hash_of(filter, Some(shape)))
     }
 
-    /// Counts this shard as a user of a shape. Returns `false` if the table is full.
+    /// Counts this shard as a user of a shape. Returns `false` if all `SHAPES_MAX` places are used.
     fn claim_shape(&self, shape: FilterShape) -> bool {
         let mut free = None;
         for (at, place) in self.shapes.iter().enumerate() {
@@ -268,7 +272,7 @@ impl Interest {
             }
         }
         let Some(at) = free else { return false };
-        // Raised first: whoever finds the shape claimed may rely on its being asked for.
+        // Raised first: a reader must look up every shape which another shard has found claimed.
         self.shapes_len.fetch_max(at + 1, SeqCst);
         if self.shapes[at].compare_exchange(0, shape.0 | SHARD_ONE, SeqCst, SeqCst).is_err() {
             return self.claim_shape(shape);
@@ -283,7 +287,7 @@ impl Interest {
             return;
         }
         interest.shapes.remove(&shape.0);
-        // Two shards may have claimed two places for one shape: any one of them is given back.
+        // Two shards may have claimed two places for one shape: releasing either is correct.
         for place in &self.shapes {
             let mut held = place.load(SeqCst);
             while held & SHAPE_BITS == shape.0 {
@@ -297,7 +301,8 @@ impl Interest {
         }
     }
 
-    /// Keeps step with the table's growth. Cheap when nothing grows; called once a tick.
+    /// Enters this shard's filters into the next generation when the table grows. Called once per
+    /// tick, cheap if the table does not grow.
     pub(crate) fn follow_growth<'a>(
         &self,
         shard: u8,

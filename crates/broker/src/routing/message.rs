@@ -1,13 +1,13 @@
-//! An application message: immutable, one buffer, shared by reference count.
+//! An application message: immutable, in a single buffer, shared by reference count.
 //!
 //! ```text
 //! | at u64 | expiry_s u32 | properties len u32 | topic len u16 | flags u8 | publisher u32 |
 //! | topic | properties | payload |
 //! ```
 //!
-//! A [`IncomingPublish`] is the same message before anyone keeps it: borrowed from the read buffer,
-//! made into a `Message` only when the retained store or another shard wants it. Queues and flights
-//! of one shard keep the same bytes as a `PooledMessage`, counted in a plain number.
+//! An [`IncomingPublish`] is the message before it is stored: borrowed from the read buffer, and
+//! copied to a `Message` only for the retained store or another shard. Queues and flights of one
+//! shard hold the same bytes as a `PooledMessage`, whose reference count is not atomic.
 
 use crate::durability::write_batch::RecordNumber;
 use crate::input::MonotonicMs;
@@ -27,10 +27,10 @@ pub struct Message(Arc<[u8]>);
 
 const HEAD: usize = 23;
 const RETAIN: u8 = 4;
-/// Position of the two bits for the durability.
+/// Position of the two bits of `Durability` in the flags.
 const KEEP_AT: u8 = 3;
 const KEEP: u8 = 3;
-/// A rule made it.
+/// Flag of a message which a rule published.
 const MADE: u8 = 1 << 5;
 
 impl Message {
@@ -41,7 +41,7 @@ impl Message {
             draft.write(&mut bytes);
             return Message(bytes.into());
         }
-        // Put together on the stack, it takes one allocation and not two.
+        // Building small messages on the stack saves the allocation of a `Vec`.
         let (mut bytes, mut at) = ([0; SPARE_BYTES_MAX], 0);
         draft.visit_parts(|part| {
             bytes[at..at + part.len()].copy_from_slice(part);
@@ -80,7 +80,7 @@ impl Message {
         self.view().is_expired(now)
     }
 
-    /// From the store. None where the bytes are no message.
+    /// Decodes a message from the store. Returns `None` if the bytes are malformed.
     pub(crate) fn read(bytes: &[u8]) -> Option<Message> {
         MessageView::read(bytes).map(|view| Message(view.0.into()))
     }
@@ -89,19 +89,19 @@ impl Message {
         IncomingPublish { message: Some(self.clone()), ..self.view().draft() }
     }
 
-    /// When it expires, if it does.
+    /// Returns the time of expiry, or `None` for a message without Message Expiry Interval.
     pub(crate) fn expires_at(&self) -> Option<MonotonicMs> {
         let (at, expiry_s) = (self.view().at(), self.view().expiry_s());
         (expiry_s != NO_EXPIRY).then(|| MonotonicMs(at.0 + u64::from(expiry_s) * 1000))
     }
 }
 
-/// A message's bytes, whoever keeps them.
+/// The bytes of a message in the layout above, borrowed from a `Message` or from a `MessagePool`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageView<'a>(&'a [u8]);
 
 impl<'a> MessageView<'a> {
-    /// Bytes that did not come from a `IncomingPublish` of this process.
+    /// Checks bytes from outside this process: lengths, UTF-8 of the topic, durability.
     fn read(bytes: &'a [u8]) -> Option<MessageView<'a>> {
         let view = MessageView(bytes);
         let fits = bytes.len() >= HEAD && view.payload_at() <= bytes.len();
@@ -117,7 +117,7 @@ impl<'a> MessageView<'a> {
         u32::from_le_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])
     }
 
-    /// When it was published.
+    /// Time at which the message was published.
     pub(crate) fn at(self) -> MonotonicMs {
         MonotonicMs(u64::from(self.u32_at(0)) | u64::from(self.u32_at(4)) << 32)
     }
@@ -155,7 +155,7 @@ impl<'a> MessageView<'a> {
         is_expired(self.at(), self.expiry_s(), now)
     }
 
-    /// Whether that was more than so long ago; `u32::MAX` is for ever.
+    /// Whether the message was published at least `age_s` seconds ago; `u32::MAX` is unlimited.
     pub(crate) fn is_older(self, age_s: u32, now: MonotonicMs) -> bool {
         is_expired(self.at(), age_s, now)
     }
@@ -185,14 +185,15 @@ pub(crate) fn is_expired(at: MonotonicMs, expiry_s: u32, now: MonotonicMs) -> bo
     expiry_s != NO_EXPIRY && now.0 >= at.0 + u64::from(expiry_s) * 1000
 }
 
-/// Positions in this tick's arena of the message's encodings so far.
+/// Ranges of this tick's arena which hold an encoding of the message, reused for further receivers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EncodedRanges {
-    /// For clients whose names are so much shorter: see `mount`.
+    /// Prefix length of the receivers' names: an encoding serves one length only. See `namespace`.
     pub(crate) prefix_len: u8,
     /// QoS 0, by version (5.0 or not) and retain flag.
     pub(crate) qos0: [Option<ArenaRange>; 4],
-    /// The first form with a packet id: subscribers in step with it share even that.
+    /// The first encoding with a packet id, by `numbered_key`. Subscribers with the same key
+    /// (packet id, version, QoS) share the range.
     pub(crate) numbered: Option<(u32, ArenaRange)>,
 }
 
@@ -210,29 +211,31 @@ impl EncodedRanges {
 #[derive(Clone, Debug)]
 pub(crate) struct IncomingPublish<'a> {
     pub(crate) topic: &'a str,
-    /// Encoded, only those that are forwarded unaltered.
+    /// Encoded properties, only those which are forwarded unaltered.
     pub(crate) properties: &'a [u8],
     pub(crate) payload: &'a [u8],
     pub(crate) qos: QoS,
     pub(crate) retain: bool,
     pub(crate) expiry_s: u32,
-    /// When it came in.
+    /// Time of arrival, or of publication for a delayed message.
     pub(crate) at: MonotonicMs,
     pub(crate) durability: Durability,
-    /// A hash of the publisher's client id, for shared groups that choose by it.
+    /// Hash of the publisher's client id, for shared groups with the strategy `HashClient`.
     pub(crate) publisher: u32,
-    /// By a rule.
+    /// Whether a rule published the message.
     pub(crate) by_rule: bool,
-    /// Through a power cut too it is to come once: other shards get it by `transit`.
+    /// Whether the message must be delivered exactly once even after a power cut. Other shards then
+    /// receive the message by the log of `cross_shard_log`.
     pub(crate) exactly_once: bool,
     pub(crate) encoded: EncodedRanges,
     pub(crate) message: Option<Message>,
-    /// Taken back by whoever forgets the slot that it was kept for: the place may be free again.
+    /// The kept message, once a queue or flight has stored it. A caller which releases that
+    /// reference must reset this field, since the place may be reused.
     pub(crate) pooled: Option<PooledMessageId>,
 }
 
 impl<'a> IncomingPublish<'a> {
-    /// Plain: no properties, no expiry.
+    /// Makes a QoS 0 message without properties or expiry.
     pub(crate) fn new(topic: &'a str, payload: &'a [u8], now: MonotonicMs) -> IncomingPublish<'a> {
         IncomingPublish {
             topic,
@@ -263,7 +266,7 @@ impl<'a> IncomingPublish<'a> {
         self.visit_parts(|part| to.extend_from_slice(part));
     }
 
-    /// The layout above, from its beginning to its end.
+    /// Passes the parts of the layout above to `put`, in order.
     #[inline]
     fn visit_parts(&self, mut put: impl FnMut(&[u8])) {
         let (topic, properties) = (self.topic.as_bytes(), self.properties);
@@ -291,7 +294,7 @@ impl<'a> IncomingPublish<'a> {
     }
 }
 
-/// A message kept by queues and flights of one shard.
+/// Index of a message in the `MessagePool` of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PooledMessageId(pub(crate) u32);
 
@@ -303,9 +306,9 @@ struct PooledMessage {
 
 #[derive(Debug)]
 pub(crate) enum MessageBytes {
-    /// Only sessions of this shard want it: no atomic count, and a buffer that is used again.
+    /// Bytes used only by sessions of this shard: no atomic count, and a reusable buffer.
     Own(Vec<u8>),
-    /// The retained store or other shards have it too.
+    /// Bytes which the retained store or another shard refers to as well.
     Shared(Message),
 }
 
@@ -319,30 +322,30 @@ impl MessageBytes {
     }
 }
 
-/// The messages that this shard's sessions keep. Who keeps one is counted in a plain number, and
-/// the buffer of a message that is done serves the next.
+/// The messages that the sessions of this shard hold. References are counted in a plain integer,
+/// and the buffer of a released message serves the next.
 #[derive(Debug, Default)]
 pub(crate) struct MessagePool {
     kept: Slab<PooledMessage>,
     spare: Vec<Vec<u8>>,
     pub(crate) bytes: u64,
-    /// Messages that the store keeps once for several sessions.
+    /// Messages with a single record in the store for several sessions, by `PooledMessageId`.
     bodies: HashMap<u32, RecordNumber, FixedState>,
-    /// Stored messages that no session needs any more.
+    /// Stored records which no session refers to any more.
     dead_bodies: Vec<RecordNumber>,
-    /// Messages that a session gives up, until the store has recorded that.
+    /// References of `move_body`, held until the store has written the record of the new place.
     moving: Vec<PooledMessageId>,
     /// Memory of the messages, their entries, the slots in queues and flights that refer to them,
     /// and the spare buffers. A single number, since every delivery reads it.
     held: u64,
 }
 
-/// At most this many buffers of at most so many bytes wait to be used again.
+/// Number of spare buffers, and bound of a spare buffer in bytes.
 const SPARE_MAX: usize = 8 * 1024;
 const SPARE_BYTES_MAX: usize = 512;
 
 impl MessagePool {
-    /// Adds a reference to the draft's message, and keeps the message at the first one.
+    /// Adds a reference to the draft's message. The first call copies the message to the pool.
     #[inline(always)]
     pub(crate) fn keep(&mut self, draft: &mut IncomingPublish<'_>) -> PooledMessageId {
         match draft.pooled {
@@ -383,7 +386,7 @@ impl MessagePool {
         self.kept[id.0].bytes.view()
     }
 
-    /// For those who keep it longer than this shard does.
+    /// Returns the message as a `Message`, for the retained store or another shard.
     pub(crate) fn message(&self, id: PooledMessageId) -> Message {
         match &self.kept[id.0].bytes {
             MessageBytes::Own(bytes) => Message(bytes[..].into()),
@@ -391,7 +394,8 @@ impl MessagePool {
         }
     }
 
-    /// Takes the bytes out, to be read while the sessions change. They come back by `restore`.
+    /// Takes the bytes out, so that a caller can read them while sessions change. `restore` returns
+    /// them.
     pub(crate) fn lend(&mut self, id: PooledMessageId) -> MessageBytes {
         let kept = &mut self.kept[id.0];
         kept.refs += 1;
@@ -458,8 +462,8 @@ impl MessagePool {
         !self.dead_bodies.is_empty()
     }
 
-    /// A message goes on to somebody else. The store may refuse that for now, and takes the
-    /// removal of what it has all the same: so that is not to be removed before.
+    /// Holds a stored message which moves to another queue. The store may postpone the new record,
+    /// yet perform the removal of the old record at once; the extra reference delays the removal.
     pub(crate) fn move_body(&mut self, id: PooledMessageId) {
         if self.bodies.contains_key(&id.0) {
             self.add_reference(id);
@@ -467,7 +471,7 @@ impl MessagePool {
         }
     }
 
-    /// The store has taken all that was written.
+    /// Releases the references of `move_body`, once the store has taken all writes.
     pub(crate) fn end_moves(&mut self) {
         while let Some(id) = self.moving.pop() {
             self.release(id);

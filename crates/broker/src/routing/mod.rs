@@ -1,5 +1,5 @@
-//! Routing: from a published topic to the sessions, groups, shards and retained messages that it is
-//! for.
+//! Routing: from a published topic to the sessions, groups, shards and retained messages which the
+//! message is for.
 
 pub(crate) mod bridge_path;
 pub(crate) mod delayed;

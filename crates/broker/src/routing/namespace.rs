@@ -1,14 +1,14 @@
-//! Namespaces. A client that is mounted under one names things as if it were alone with those that
-//! are there too. In here all names are whole: what a client says is mounted as it comes in, and
-//! what it is sent is cut as it is encoded.
+//! Namespaces. A client in a namespace uses topics and client ids as if the other clients of this
+//! namespace were the only ones. Inside the broker all names are complete: the prefix is added as a
+//! packet arrives and removed as a packet is encoded.
 //!
-//! | the client says | it is known by |
+//! | the client's name | the broker's name |
 //! |---|---|
 //! | topic, filter or response topic `a/b` | `tenant/a/b` |
 //! | `$share/g/a/b` | NUL `7` NUL `$share/g/tenant/a/b`, where 7 is the length of `tenant/` |
 //! | client id `c` | `tenant` NUL `c` |
 //!
-//! No text of MQTT has a NUL in it [MQTT-1.5.4-2], so nobody can say a name that is not its own.
+//! MQTT text never contains NUL [MQTT-1.5.4-2], so no client can send another's name.
 
 use crate::connection::authentication::AuthOutcome;
 use crate::connection::refusal::Refusal;
@@ -19,22 +19,23 @@ use mqtt::{Property, SharedFilter};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A namespace as an option names it: `tenant`, or `tenants/${username}`.
+/// A namespace as an option gives it: `tenant`, or `tenants/${username}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceTemplate {
     text: Box<str>,
 }
 
-/// Its length and one more stand in a byte, ...
+/// Bound of a namespace in bytes, since `Session` holds the prefix length (namespace and `/`) as
+/// `u8`.
 pub const NAMESPACE_BYTES_MAX: usize = 254;
-/// ... and its levels come beside those that options bound.
+/// Levels of a namespace, in addition to the levels which `topic_levels_max` bounds.
 const LEVELS_MAX: usize = 8;
 
 const USER: &str = "${username}";
 const COMMON_NAME: &str = "${cert_cn}";
 
 impl NamespaceTemplate {
-    /// None where there is to be none.
+    /// Parses the option's value. Returns `None` for the empty text, which means no namespace.
     pub fn parse(text: &str) -> Result<Option<NamespaceTemplate>, String> {
         if text.is_empty() {
             return Ok(None);
@@ -50,17 +51,17 @@ impl NamespaceTemplate {
         Ok(Some(NamespaceTemplate { text: text.into() }))
     }
 
-    /// Whether it depends on who the client is.
+    /// Whether the namespace depends on the client: its user name or its certificate.
     pub fn has_variables(&self) -> bool {
         self.text.contains("${")
     }
 
-    /// Whether it takes a user's name.
+    /// Whether the template contains `${username}`.
     pub fn asks_for_user(&self) -> bool {
         self.text.contains(USER)
     }
 
-    /// Returns the namespace of a client, with its name as a single level.
+    /// Returns the namespace of a client, or `None` if a value is missing or is not a single level.
     fn of(&self, user: Option<&str>, common_name: Option<&str>) -> Option<Box<str>> {
         let mut text = self.text.to_string();
         for (variable, value) in [(USER, user), (COMMON_NAME, common_name)] {
@@ -79,7 +80,7 @@ impl fmt::Display for NamespaceTemplate {
     }
 }
 
-/// Whether names can begin with it.
+/// Whether `text` is a valid namespace: levels without wildcards, none empty or with a leading `$`.
 fn is_valid_namespace(text: &str) -> bool {
     let is_level = |level: &str| !level.is_empty() && !level.starts_with('$');
     text.len() <= NAMESPACE_BYTES_MAX
@@ -96,7 +97,7 @@ pub(crate) fn namespaced_id(namespace: &str, client_id: &str) -> Box<str> {
     }
 }
 
-/// The namespace of what a client is known by, if it has one, and what it calls itself.
+/// Splits the broker's name of a client into the namespace, if any, and the client's own id.
 pub fn split_client_id(client_id: &str) -> (Option<&str>, &str) {
     match client_id.split_once('\0') {
         Some((namespace, client_id)) => (Some(namespace), client_id),
@@ -109,9 +110,9 @@ pub(crate) fn prefix_len(namespace: &str) -> usize {
     if namespace.is_empty() { 0 } else { namespace.len() + 1 }
 }
 
-/// Checks a topic that a client of a namespace names. A namespace has no server topics, and clients
-/// may not use names that begin as those do [MQTT 5.0, 4.7.2]. The length limit includes the
-/// namespace [MQTT-4.7.3-3].
+/// Checks a topic of a client in a namespace; `len` is the length of the prefix. A namespace has no
+/// server topics, so names with a leading `$` are refused [MQTT 5.0, 4.7.2]. The length limit
+/// includes the namespace [MQTT-4.7.3-3].
 pub(crate) fn check_name(len: usize, topic: &str) -> Result<(), Refusal> {
     match len {
         0 => Ok(()),
@@ -127,13 +128,13 @@ pub(crate) fn prefix_len_of(client_id: &str) -> u8 {
     u8::try_from(len).unwrap_or(u8::MAX)
 }
 
-/// The group and the filter of a shared subscription, by what it is known by.
+/// Parses a shared subscription from the broker's name, with or without a namespace.
 pub(crate) fn parse_known_share(known: &str) -> Option<SharedFilter<'_>> {
     let text = known.rsplit('\0').next().unwrap_or(known);
     SharedFilter::parse(text).ok().flatten()
 }
 
-/// A client that may come in: what it calls itself, and what it is known by.
+/// Client id of an accepted client: as the client sent it, and as the broker's `key`.
 #[derive(Debug)]
 pub(crate) struct NamespacedClientId {
     pub(crate) client_id: Box<str>,
@@ -175,8 +176,7 @@ impl Session {
         buffer
     }
 
-    /// Returns a filter, which may be a shared one, with the namespace's prefix. `None` if it
-    /// becomes too long.
+    /// Adds the prefix to a filter, shared or not. Returns `None` if the result is too long.
     pub(crate) fn add_filter_prefix<'a>(&self, filter: &'a str) -> Option<Cow<'a, str>> {
         if self.prefix_len == 0 {
             return Some(Cow::Borrowed(filter));
@@ -195,7 +195,8 @@ impl Session {
         known.get(usize::from(self.prefix_len)..).unwrap_or_default()
     }
 
-    /// A property of what the client publishes, as it is known. Says whether it could be.
+    /// Appends a property of a PUBLISH to `to`, with the prefix added to a Response Topic. Returns
+    /// `false` if the Response Topic becomes too long.
     pub(crate) fn add_property_prefix(
         &self,
         property: Property<'_>,
@@ -220,7 +221,8 @@ impl Session {
 }
 
 impl Shard {
-    /// The namespace of a client that is not in yet; empty is none.
+    /// Returns the namespace of a client whose CONNECT is being handled. The empty text is none.
+    /// The namespace of the authenticator takes precedence over the option's.
     pub(crate) fn namespace_at(&self, conn: ConnId) -> Result<Box<str>, Refusal> {
         let Some(known) = self.conn(conn) else { return Ok("".into()) };
         let peer = &known.peer;

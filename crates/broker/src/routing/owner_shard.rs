@@ -1,19 +1,20 @@
-//! Which shard a name is at home on: a client id, a shared group, the topic of a retained message.
+//! The shard which owns a name: a client id, a shared group, the topic of a retained message.
 
 use crate::input::ShardId;
 use std::hash::Hasher;
 
-/// The homes of one process. The store knows those of the last one, since what was on its way when
-/// that ended was on its way to a shard.
+/// Hash of names to shards in one process. The store also holds the previous process'
+/// `ShardHasher`, to attribute messages in the cross-shard log to the shards of that process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShardHasher {
-    /// Drawn anew for every process: names come from strangers.
+    /// Chosen at random for every process, since clients choose the names.
     pub(crate) key: u64,
     pub(crate) shards: u8,
 }
 
 impl ShardHasher {
-    /// docs/store-format.md names the hash: the next process may be another version of this one.
+    /// Returns the owner of a name. docs/store-format.md specifies the hash, since another version
+    /// of the program may read the store.
     pub(crate) fn owner_of(self, name: &str) -> ShardId {
         #[expect(deprecated, reason = "its successor does not say which hash it is")]
         let mut hasher = std::hash::SipHasher::new_with_keys(self.key, 0);

@@ -1,5 +1,5 @@
-//! A PUBLISH becomes a message. The order of the checks is the order of this file's first
-//! function; everything that can refuse stands in it.
+//! From a PUBLISH to a message. `Shard::publish` performs the checks in order and contains every
+//! check which can refuse the packet.
 
 use crate::caches;
 use crate::connection::conn::CloseReason;
@@ -21,14 +21,14 @@ use mqtt::{
     PacketType, Property, ProtocolVersion, Publish, PublishAck, QoS, ReasonCode, Violation,
 };
 
-/// Properties of a PUBLISH that are not forwarded.
+/// Properties of a PUBLISH which the broker evaluates.
 struct PublishProperties {
     alias: Option<u16>,
     expiry_s: u32,
     is_text: bool,
-    /// Its namespace makes the Response Topic longer than a name may be.
+    /// Whether the namespace makes the Response Topic longer than MQTT allows.
     is_too_long: bool,
-    /// Whether `ScratchBuffers::properties` holds the forwarded ones; else all of them are.
+    /// Whether `ScratchBuffers::properties` holds the forwarded properties; else all are.
     filtered: bool,
 }
 
@@ -68,7 +68,7 @@ impl Shard {
         if let Err(refusal) = self.authorize_publish(id, topic, &packet, &said, out) {
             return self.refuse_publish(conn, id, &packet, refusal, out);
         }
-        // From here on it has its whole name.
+        // From here on the topic includes the namespace.
         let mut name = std::mem::take(&mut self.scratch.name);
         let topic = self.sessions.get(id).add_prefix_in(topic, &mut name);
         if let Err(refusal) = self.check_publish_room(topic, &packet) {
@@ -80,7 +80,7 @@ impl Shard {
         draft.qos = packet.qos;
         draft.retain = packet.retain;
         draft.expiry_s = said.expiry_s.min(self.options.message_expiry_s_max);
-        // Only groups ask, and one may belong to another shard.
+        // Only shared groups use the hash. The group may belong to another shard.
         if self.interest.has_groups() {
             draft.publisher = self.publisher_hash(id);
         }
@@ -104,7 +104,7 @@ impl Shard {
         Ok(())
     }
 
-    /// The message is taken: its publisher hears so.
+    /// Acknowledges an accepted PUBLISH with Success or No Matching Subscribers.
     #[inline]
     pub(crate) fn acknowledge_publish(
         &mut self,
@@ -114,8 +114,8 @@ impl Shard {
         matched: bool,
         out: &mut Outbox,
     ) {
-        // Whoever is to have it has it or will get it: now it is ours to answer for [MQTT-4.3.2-4]
-        // [MQTT-4.3.3-8]. Ids of QoS 1 are free again at once [MQTT-4.3.2-5].
+        // The message is routed, so the broker has taken over responsibility [MQTT-4.3.2-4]
+        // [MQTT-4.3.3-8]. Packet ids of QoS 1 are free again at once [MQTT-4.3.2-5].
         if let (QoS::ExactlyOnce, Some(packet_id)) = (packet.qos, packet.packet_id) {
             self.sessions.get_mut(id).flight().received.insert(packet_id);
             self.sessions.write_received(id, packet_id);
@@ -157,7 +157,7 @@ impl Shard {
                     return Err(Violation::SubscriptionIdFromClient.into());
                 }
                 // [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-18]
-                // [MQTT-3.3.2-20]: the rest travels as it came.
+                // [MQTT-3.3.2-20]: the remaining properties are forwarded unaltered.
                 other => {
                     said.is_text |= other == Property::PayloadFormatIndicator(1);
                     said.is_too_long |= !session.add_property_prefix(other, bytes, forwarded);
@@ -172,7 +172,7 @@ impl Shard {
     /// [MQTT-3.2.2-14].
     #[inline]
     fn check_capabilities(&self, id: SessionId, packet: &Publish<'_>) -> Result<(), CloseReason> {
-        // Where no listener has options of its own, the session need not be looked at.
+        // Without listeners that have options of their own, the session need not be read.
         let qos_max = match self.options.listeners.is_empty() {
             true => self.options.qos_max,
             false => self.options.options_of_session(self.sessions.get(id)).qos_max,
@@ -186,8 +186,8 @@ impl Shard {
         Ok(())
     }
 
-    /// A QoS 2 message that we have already and the client has not released: answered again, not
-    /// delivered again [MQTT-4.3.3-10].
+    /// Whether a QoS 2 message is a duplicate: received and not yet released by PUBREL. The broker
+    /// acknowledges duplicates and does not deliver them again [MQTT-4.3.3-10].
     fn is_duplicate(
         &mut self,
         conn: ConnId,
@@ -201,7 +201,7 @@ impl Shard {
         if flight.received.contains(packet_id) {
             return Ok(true);
         }
-        // [MQTT-3.3.4-7]: 3.x clients know of no such maximum.
+        // [MQTT-3.3.4-7]: 3.x has no Receive Maximum.
         if session.version == ProtocolVersion::V5
             && flight.received.len() >= usize::from(receive_maximum)
         {
@@ -210,7 +210,7 @@ impl Shard {
         Ok(false)
     }
 
-    /// Checks the client's permission to publish, and the room for the message.
+    /// Checks topic, payload format, memory and the client's permission, in this order.
     #[inline]
     fn authorize_publish(
         &mut self,
@@ -233,8 +233,7 @@ impl Shard {
         {
             return Err(Refusal::PayloadFormatInvalid);
         }
-        // QoS 0 messages need no memory where somebody reads them, and where nobody does they are
-        // dropped there.
+        // QoS 0 messages are not stored for connected readers, and are dropped elsewhere.
         let large = packet.payload.len() > SMALL_BYTES_MAX;
         if packet.qos != QoS::AtMostOnce
             && (self.sessions.is_pressure_critical() || (large && self.sessions.is_pressure_high()))
@@ -249,7 +248,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Whether there is room for what would be kept under a topic's name.
+    /// Refuses with 0x97 if the retained messages or the store have no room for the message.
     #[inline]
     fn check_publish_room(&mut self, topic: &str, packet: &Publish<'_>) -> Result<(), Refusal> {
         if packet.retain && self.lacks_room_to_retain(topic, packet.payload) {
@@ -261,8 +260,8 @@ impl Shard {
         }
     }
 
-    /// Whether a bound stands against retaining this message. One that takes the place of another
-    /// of its size is let through, and so is a clear, unless it would only leave a tombstone.
+    /// Whether a bound forbids to retain this message. A replacement of at most the same size is
+    /// allowed. A clear is refused if it would only leave a tombstone under high memory pressure.
     #[cold]
     fn lacks_room_to_retain(&self, topic: &str, payload: &[u8]) -> bool {
         if payload.is_empty() {
@@ -273,7 +272,7 @@ impl Shard {
         self.retained_is_full(topic) || (more > 0 && self.sessions.would_elevate_pressure(more))
     }
 
-    /// Whether the store, which is full or crowded, would have to take this message.
+    /// Whether the message needs a record in the store, which is full or backlogged.
     #[cold]
     pub(crate) fn needs_store(&mut self, topic: &str, packet: &Publish<'_>) -> bool {
         if self.durability_of(topic) == Durability::Memory {
@@ -285,7 +284,7 @@ impl Shard {
         packet.qos != QoS::AtMostOnce && self.has_persistent_subscriber(topic)
     }
 
-    /// Returns whether the output of a rule has to be stored.
+    /// Returns whether the output of a rule needs a record in the store.
     #[cold]
     pub(crate) fn rule_output_needs_store(&mut self, draft: &IncomingPublish<'_>) -> bool {
         let keeps = draft.durability != Durability::Memory;
@@ -295,7 +294,7 @@ impl Shard {
                 || (draft.qos != QoS::AtMostOnce && self.has_persistent_subscriber(draft.topic)))
     }
 
-    /// Whether a session that outlives the process wants the topic, or may.
+    /// Whether a persistent session subscribes to the topic, or may do so on another shard.
     fn has_persistent_subscriber(&mut self, topic: &str) -> bool {
         let shards = self.interest.interested_shards(topic, &mut Vec::new()) & !(1 << self.id.0);
         let elsewhere = (0..self.shards as u8)
@@ -310,7 +309,7 @@ impl Shard {
             })
     }
 
-    /// Whether a message that was taken long ago, or that nobody sent, may be retained yet.
+    /// Whether a delayed message, a will or the output of a rule may be retained.
     pub(crate) fn has_room_to_retain(&self, topic: &str) -> bool {
         !self.retained_is_full(topic) && !self.sessions.is_pressure_elevated()
     }
@@ -322,7 +321,7 @@ impl Shard {
         full && self.retained.get(topic).is_none()
     }
 
-    /// The table of `refusal`.
+    /// Counts the drop and answers with the reason, or ends the connection: see `Refusal`.
     #[cold]
     pub(crate) fn refuse_publish(
         &mut self,
@@ -347,8 +346,8 @@ impl Shard {
         if version != ProtocolVersion::V5 && !refusal.is_acknowledged_in_v3() {
             return Err(refusal.into());
         }
-        // In 3.x a QoS 2 exchange goes on: PUBREL will come and be answered. In 5.0 it is over, and
-        // the id is free [MQTT-4.3.3-9].
+        // In 3.x a QoS 2 exchange continues with PUBREL. In 5.0 the exchange ends here, and the
+        // packet id is free [MQTT-4.3.3-9].
         if version != ProtocolVersion::V5
             && let (QoS::ExactlyOnce, Some(packet_id)) = (packet.qos, packet.packet_id)
         {
@@ -358,7 +357,7 @@ impl Shard {
         Ok(())
     }
 
-    /// PUBACK or PUBREC, as the QoS demands [MQTT-3.3.4-1].
+    /// Sends PUBACK or PUBREC, as the QoS requires [MQTT-3.3.4-1].
     #[inline]
     fn send_receipt(
         &mut self,
@@ -377,7 +376,7 @@ impl Shard {
         self.acknowledge_when_durable(conn, kind, packet_id, reason, waits, out);
     }
 
-    /// Refuses a PUBLISH, with a reason string.
+    /// Refuses a PUBLISH, with a reason string if the client wants them.
     #[cold]
     fn send_refusal(
         &mut self,
@@ -413,7 +412,8 @@ impl Shard {
         let message = draft.message().clone();
         let keeper = self.owner_of(draft.topic);
         let own = usize::from(self.id.0);
-        // Of the others only those that want it need what is written for them.
+        // An exactly-once message has a record only for the topic's owner and for interested
+        // shards.
         let wanting = if draft.exactly_once {
             self.interest.interested_shards(draft.topic, &mut Vec::new())
         } else {
@@ -431,7 +431,7 @@ impl Shard {
         self.set_retained(&message, stamp, self.shards > 1);
     }
 
-    /// Here and, where the topic is at home, in the store, unless something later is here.
+    /// Sets the retained message here and, if this shard owns the topic, in the store.
     pub(crate) fn set_retained(
         &mut self,
         message: &Message,
@@ -443,9 +443,9 @@ impl Shard {
         self.write_retained(message, stamp);
     }
 
-    /// Whether a word for another shard still says what it was to say. One that waited may come
-    /// after the tombstone of a clear that it knows nothing of: a retained message that is not the
-    /// topic's newest any more goes on to subscribers alone.
+    /// Updates a held message before it is sent to another shard. A `Retain` which is no longer the
+    /// newest of its topic becomes a `Publish`: it could arrive after the tombstone of a later
+    /// clear.
     pub fn update_late_message(&self, cross: ShardMessage) -> ShardMessage {
         match cross {
             ShardMessage::Retain { message, stamp, ticket, origin }
@@ -458,7 +458,8 @@ impl Shard {
         }
     }
 
-    /// To everyone who wants it, on this shard and on the others. Says whether anyone may.
+    /// Routes to all shards. Returns whether a filter matched, at times by a false hit of
+    /// `Interest`.
     #[inline]
     pub(crate) fn route_message(
         &mut self,
@@ -474,8 +475,8 @@ impl Shard {
         self.scratch.levels = levels;
         let mut others = shards & !(1 << self.id.0);
         let matched = shards != others && self.route_here(from, draft, out) || others != 0;
-        // A retained message went to every shard already, to be stored and delivered at once:
-        // a subscription over there sees it as the one or as the other, never as neither.
+        // `ShardMessage::Retain` went to every shard and stores and delivers in one step: a new
+        // subscription there gets the message as retained or as live, and never misses it.
         while others != 0 && !draft.retain {
             let shard = others.trailing_zeros() as usize;
             others &= others - 1;
@@ -484,7 +485,7 @@ impl Shard {
         matched
     }
 
-    /// To another shard's subscribers. On its way a message takes memory too.
+    /// Sends a message to another shard. The ledger counts the bytes in transit.
     fn forward_to_shard(
         &mut self,
         shard: usize,
@@ -503,8 +504,8 @@ impl Shard {
         out.lanes[shard].push_back(ShardMessage::Publish { message, ticket, origin });
     }
 
-    /// To this shard's subscribers, every one whose filter matches, and the shared groups that it
-    /// owns [MQTT-4.5.0-1] [MQTT-3.3.2-3].
+    /// Delivers to this shard's subscribers with a matching filter, and to the shared groups which
+    /// this shard owns [MQTT-4.5.0-1] [MQTT-3.3.2-3].
     #[inline]
     pub(crate) fn route_here(
         &mut self,
@@ -546,8 +547,8 @@ impl Shard {
         matched
     }
 
-    /// Several filters match: each session gets one copy, at the highest QoS granted and with all
-    /// Subscription Identifiers [MQTT-3.3.4-2] [MQTT-3.3.4-3] [MQTT-3.3.4-4].
+    /// Delivers for several matching filters: each session gets one copy, at the highest QoS
+    /// granted and with all Subscription Identifiers [MQTT-3.3.4-2] [MQTT-3.3.4-3] [MQTT-3.3.4-4].
     pub(crate) fn deliver_overlapping(
         &mut self,
         filters: &[FilterId],
@@ -593,7 +594,7 @@ impl Shard {
     }
 }
 
-/// Whether the publisher is to hear nothing before whoever keeps it has it on the disk.
+/// Whether the acknowledgement must wait until all receivers' records are on the disk.
 pub(crate) fn needs_durable_ack(draft: &IncomingPublish<'_>) -> bool {
     draft.durability == Durability::Sync && draft.qos != QoS::AtMostOnce
 }

@@ -1,9 +1,9 @@
-//! Retained messages: a trie by topic level, ordered, so that a cursor can stop anywhere and go on
-//! later although the store has changed meanwhile. A lookup costs what it matches.
+//! Retained messages: an ordered trie by topic level. A cursor can stop at any topic and continue
+//! later, even if the store has changed meanwhile. The cost of a lookup depends on its matches.
 //!
-//! Every shard holds the same: a retained publish travels to all of them with a stamp, and the
-//! highest stamp wins everywhere, whatever the order of arrival. A cleared topic therefore leaves
-//! a tombstone for a while.
+//! Every shard holds the same messages: a retained publish is sent to all shards with a
+//! `RetainStamp`, and the highest stamp wins on every shard, in any order of arrival. A cleared
+//! topic therefore leaves a tombstone for `TOMBSTONE_MS`.
 
 use crate::input::{MonotonicMs, RetainStamp};
 use crate::limits::NONE;
@@ -25,7 +25,7 @@ struct RetainedNode {
 #[derive(Debug)]
 struct RetainedEntry {
     stamp: RetainStamp,
-    /// None is a tombstone.
+    /// The message, or `None` for a tombstone.
     message: Option<Message>,
 }
 
@@ -37,13 +37,13 @@ pub(crate) struct Retained {
     parents: u32,
     pub(crate) messages: u32,
     pub(crate) bytes: u64,
-    /// Tombstones, oldest first, one a topic.
+    /// Topics of the tombstones with the time of each clear, oldest first, once per topic.
     tombstones: VecDeque<(MonotonicMs, Box<str>)>,
-    /// The nodes whose message expires, by the second in which it does.
+    /// The nodes whose message expires, by the second of expiry.
     expiries: BTreeSet<(u64, u32)>,
 }
 
-/// Result of a search in the retained messages from one topic on.
+/// Result of `Retained::next`.
 #[derive(Debug)]
 pub(crate) enum RetainedMatch<'a> {
     Message(&'a Message),
@@ -53,8 +53,8 @@ pub(crate) enum RetainedMatch<'a> {
     End,
 }
 
-/// Time for which a clear is remembered, against an older retained message that is still on its
-/// way.
+/// Time for which a clear is remembered, against an older retained message that another shard still
+/// has in transit.
 const TOMBSTONE_MS: u64 = 10_000;
 
 impl Retained {
@@ -80,7 +80,7 @@ impl Retained {
             + u64::from(self.parents) * cost::RETAINED_PARENT
     }
 
-    /// Whether a topic's message is newer than all that this shard knew of at a stamp.
+    /// Whether the topic's message or clear has a higher stamp than `than`.
     pub(crate) fn is_later(&self, topic: &str, than: RetainStamp) -> bool {
         self.newest(topic).is_some_and(|(stamp, _)| stamp > than)
     }
@@ -154,7 +154,7 @@ impl Retained {
         }
     }
 
-    /// A message that a node held is gone.
+    /// Subtracts a message which a node held from the counters.
     fn uncount(&mut self, at: u32, old: &Message) {
         self.messages -= 1;
         self.bytes -= old.bytes() as u64;
@@ -163,7 +163,7 @@ impl Retained {
         }
     }
 
-    /// Removes a node without message, and its parents as far as they serve nothing else.
+    /// Removes a node without message, and its parents up to the first with a message or children.
     fn prune_node(&mut self, mut at: u32) {
         self.nodes[at].stored = None;
         while at != self.root {
@@ -181,7 +181,7 @@ impl Retained {
         }
     }
 
-    /// Forgets what expired and tombstones that are old enough. The topics of both.
+    /// Removes expired messages and old tombstones. Returns the topics of both.
     pub(crate) fn sweep(&mut self, now: MonotonicMs) -> Vec<Box<str>> {
         let mut gone = Vec::new();
         while let Some((at, _)) = self.tombstones.front()
@@ -195,7 +195,7 @@ impl Retained {
                 self.prune_node(at);
                 gone.push(topic);
             } else {
-                // Cleared again meanwhile: the last time counts.
+                // Cleared again meanwhile: the last clear counts.
                 self.tombstones.push_back((MonotonicMs(cleared_at), topic));
             }
         }
@@ -212,7 +212,7 @@ impl Retained {
         gone
     }
 
-    /// When `sweep` has something to do.
+    /// Time of the next `sweep` with an effect, or `None`.
     pub(crate) fn next_sweep(&self) -> Option<MonotonicMs> {
         let tombstone = self.tombstones.front().map(|(at, _)| at.0 + TOMBSTONE_MS);
         let expiry = self.expiries.first().map(|(second, _)| second * 1000);
@@ -229,9 +229,9 @@ impl Retained {
         Some((stored.stamp, stored.message.as_ref()))
     }
 
-    /// The next message, in the order of topics, that matches the filter and comes after a topic.
-    /// Looks at no more nodes than `steps` allows, beside those on the way to that topic, and
-    /// takes from it what it used.
+    /// Returns the next message which matches `filter`, in the order of topics, behind the topic
+    /// `after`. Visits at most `steps` nodes, not counting the path to `after`, and subtracts the
+    /// visited nodes from `steps`.
     pub(crate) fn next(
         &self,
         filter: &str,
@@ -275,13 +275,13 @@ fn expiry_second(message: &Message) -> Option<u64> {
 struct RetainedSearch<'a> {
     retained: &'a Retained,
     now: MonotonicMs,
-    /// Nodes that may still be looked at.
+    /// Nodes which the search may still visit.
     steps: Cell<u32>,
-    /// The node that was looked at last: all before it, in the order of topics, are done.
+    /// The node visited last. All nodes before it, in the order of topics, are done.
     last: Cell<u32>,
 }
 
-/// Why a search comes back before the end.
+/// Reason for which a search returns before its end.
 enum RetainedSearchStop<'a> {
     Message(&'a Message),
     OutOfSteps,
@@ -301,8 +301,8 @@ impl<'a> RetainedSearch<'a> {
         true
     }
 
-    /// Looks below a node for the rest of the filter. `after` holds the levels of the topic that
-    /// the search goes on from as far as it lies below this node; an empty slice is this node.
+    /// Searches below a node for the rest of the filter. `after` holds the levels, below this node,
+    /// of the topic where the search continues; an empty slice is this node.
     fn search_below(
         &self,
         at: u32,
@@ -328,7 +328,7 @@ impl<'a> RetainedSearch<'a> {
             return self.search_below(child, rest, after, false);
         }
         let everything = *level == "#";
-        // `a/#` takes `a` too [MQTT-4.7.1-1]; the topic itself comes before what lies below it.
+        // `a/#` matches `a` too [MQTT-4.7.1-1]; the topic itself comes before the topics below it.
         if everything
             && after.is_none()
             && !root

@@ -1,8 +1,8 @@
-//! Topics and filters that get another name as they come in. The first rewrite that speaks of a
-//! name decides, once: from there on the name is as if the client had said it, to permissions too.
+//! Rewrites of topics and filters as packets arrive. The first rewrite whose source and regex match
+//! is applied, once. All later steps, permissions included, see the rewritten name.
 //!
-//! One place does it for a PUBLISH, `coming`; one for SUBSCRIBE and UNSUBSCRIBE, `rewrite_filter`;
-//! one for wills, `rewrite_will_topic`.
+//! `resolve_topic` rewrites for a PUBLISH, `rewrite_filter` for SUBSCRIBE and UNSUBSCRIBE,
+//! `rewrite_will_topic` for wills.
 
 use crate::authorization::authz::AclAction;
 use crate::authorization::placeholders::{NameTemplate, PlaceholderValues};
@@ -18,10 +18,10 @@ use mqtt::{Connect, SharedFilter, filter_matches};
 use regex::{Regex, RegexBuilder};
 use std::borrow::Cow;
 
-/// `[[rewrite]]`
+/// A `[[rewrite]]` section.
 #[derive(Clone, Debug)]
 pub struct TopicRewrite {
-    /// None is both.
+    /// Packets which the rule applies to; `None` is both PUBLISH and SUBSCRIBE.
     action: Option<AclAction>,
     /// Filter of the names that the rule applies to.
     source: Box<str>,
@@ -43,7 +43,7 @@ impl Eq for TopicRewrite {}
 const REGEX_BYTES_MAX: usize = 256 * 1024;
 
 impl TopicRewrite {
-    /// The error says what is wrong and what would be right.
+    /// Parses a rule. The error names the faulty value and a correct example.
     pub fn parse(
         action: Option<AclAction>,
         source: &str,
@@ -67,7 +67,8 @@ impl TopicRewrite {
         }
     }
 
-    /// Returns the rewritten name, if the rule applies.
+    /// Returns `None` if the rule does not apply, and `Some(None)` if a placeholder has no usable
+    /// value.
     fn rewrite(
         &self,
         action: AclAction,
@@ -82,14 +83,15 @@ impl TopicRewrite {
     }
 }
 
-/// Whether a rewritten name would have a special meaning, which is not allowed.
+/// Whether a name has a prefix with a special meaning. The result of a rewrite must not.
 pub(crate) fn is_special(name: &str) -> bool {
     let prefixes = ["$share/", EXCLUSIVE, caches::PREFIX, delayed::PREFIX, LINK_IDS];
     prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
 impl Shard {
-    /// Returns the rewritten topic or filter, if a rule changes it.
+    /// Returns the rewritten topic or filter, or `None` if no rule applies. A result which is not a
+    /// valid name is refused.
     pub(crate) fn rewrite_name(
         &self,
         action: AclAction,
@@ -114,13 +116,13 @@ impl Shard {
         text.map(Some).ok_or(refusal)
     }
 
-    /// A filter with what stands in front of it, under its new name.
+    /// Rewrites a filter. A prefix `$share/GROUP/` or `$exclusive/` stays in front of the new name.
     pub(crate) fn rewrite_filter<'a>(
         &self,
         id: SessionId,
         filter: &'a str,
     ) -> Result<Cow<'a, str>, Refusal> {
-        // Links compare what comes with the filters that they have.
+        // Links compare the topics they receive with the filters they sent.
         let is_link = || self.sessions.get(id).client_id.starts_with(LINK_IDS);
         if self.options.rewrites.is_empty() || is_link() {
             return Ok(Cow::Borrowed(filter));
@@ -136,7 +138,7 @@ impl Shard {
         Ok(made.map_or(Cow::Borrowed(filter), |made| Cow::Owned(front + &made)))
     }
 
-    /// The topic of a client's will, under its new name.
+    /// Rewrites the topic of a client's will and checks the new topic.
     pub(crate) fn rewrite_will_topic(
         &self,
         conn: ConnId,

@@ -1,5 +1,5 @@
-//! The name under which a message comes in: an alias may stand for it, what stands in front of it
-//! may say when it is to be published, and an option may give it another.
+//! From the topic name in a PUBLISH to the topic: resolves the topic alias, the prefix
+//! `$delayed/SECONDS/` and the rewrite rules.
 
 use crate::authorization::authz::AclAction;
 use crate::connection::conn::CloseReason;
@@ -12,16 +12,16 @@ use mqtt::{Property, Publish, Violation};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// A topic name of a PUBLISH, after topic aliases were applied.
+/// A topic name of a PUBLISH after `$delayed/` and the rewrites were applied.
 #[derive(Debug)]
 pub(crate) struct ResolvedTopic<'a> {
     pub(crate) topic: Cow<'a, str>,
-    /// 0 is at once.
+    /// Delay in seconds; 0 publishes at once.
     pub(crate) delay_s: u32,
 }
 
 impl Shard {
-    /// Whether a name is the topic and says nothing more.
+    /// Whether a name needs no resolution: no `$` prefix, and no rewrites are configured.
     #[inline]
     pub(crate) fn is_plain_topic(&self, name: &str) -> bool {
         !name.starts_with('$') && self.options.rewrites.is_empty()
@@ -40,7 +40,8 @@ impl Shard {
         Ok(ResolvedTopic { topic: made.map_or(Cow::Borrowed(topic), Cow::Owned), delay_s })
     }
 
-    /// The topic that an alias stands for, or none where the packet names it itself.
+    /// Returns the topic of an alias, or `None` if the packet contains the topic itself. A packet
+    /// with both sets the alias.
     pub(crate) fn resolve_alias(
         &mut self,
         conn: ConnId,
@@ -75,8 +76,8 @@ impl Shard {
         self.conn(conn)?.aliases.get(alias.checked_sub(1)?)?.clone()
     }
 
-    /// The client counts on every alias that it has set: one that there is no memory for ends the
-    /// connection.
+    /// Sets a topic alias. The client relies on every alias it has set, so lack of memory ends the
+    /// connection: `Refusal::QuotaExceeded` beyond `SMALL_BYTES_MAX` under high memory pressure.
     fn set_alias(&mut self, conn: ConnId, place: usize, topic: &str) -> Result<(), Refusal> {
         let tight = self.sessions.is_pressure_high();
         let Some(known) = self.conn_mut(conn) else { return Ok(()) };

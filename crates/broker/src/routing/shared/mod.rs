@@ -1,6 +1,6 @@
-//! Shared subscriptions. One shard owns a group: it alone knows the members, wherever they are,
-//! and chooses who gets a message, so that exactly one does. Members' shards tell it who has
-//! room; while nobody has, messages wait in the group's own queue.
+//! Shared subscriptions. One shard owns a group: the owner knows all members, on any shard, and
+//! chooses a single member for each message. Members' shards report room to the owner; while no
+//! member has room, messages wait in the group's own queue.
 
 mod persistent_groups;
 mod queue;
@@ -35,43 +35,43 @@ use crate::slab::Slab;
 pub(crate) struct SharedGroups {
     groups: Slab<SharedGroup>,
     by_name: HashMap<Arc<str>, u32, FixedState>,
-    /// Whether there is any group at all: most publishes need to know no more.
+    /// Whether any group exists. Most publishes need no more than this flag.
     pub(crate) any: bool,
     pub(crate) members: u64,
     /// Bytes of the messages in all groups' queues.
     queue_bytes: u64,
-    /// A name may have 64 KiB, of which the filter is one byte.
+    /// Bytes of the groups' names, counted since a group name may take nearly 64 KiB.
     name_bytes: u64,
 }
 
 #[derive(Debug)]
 struct SharedGroup {
-    /// The whole filter, `$share/` and all.
+    /// The whole filter with `$share/GROUP/`.
     name: Arc<str>,
     filter: FilterId,
-    /// Its place among the groups of the filter.
+    /// Index among the groups of the filter.
     place: u32,
     members: Vec<GroupMember>,
     strategy: SharedStrategy,
-    /// The member whose turn it is, or that is stuck to.
+    /// Index of the last chosen member, for `RoundRobin` and `Sticky`.
     turn: usize,
     queue: VecDeque<QueuedMessage>,
     queue_bytes: u64,
     /// The group's queue in the store, once a member is to outlive the process.
     stored_queue: Option<(RecordNumber, PositionAllocator)>,
-    /// The part of the queue that only the store has.
+    /// The part of the queue which is only in the store.
     tail: StoredTail,
     drops: GroupDrops,
 }
 
-/// A message in a group's queue, with its position where the store has it.
+/// A message in a group's queue, with its position if the message is stored.
 #[derive(Clone, Debug)]
 struct QueuedMessage {
     message: Message,
     position: Option<u64>,
 }
 
-/// The member of a shared group that gets a message, and the terms of its subscription.
+/// The member chosen for a message, and the options of its subscription.
 #[derive(Clone, Copy, Debug)]
 pub struct DispatchTarget {
     pub member: SessionRef,
@@ -126,8 +126,8 @@ impl BrokerOptions {
 }
 
 impl GroupMembership {
-    /// Returns how many more messages the owner may send, if that is new. A member with a
-    /// sufficient grant gets no new one for every acknowledgement.
+    /// Returns how many more messages the owner may dispatch, or `None` if no report is needed: a
+    /// member with more than half of its room granted does not report every acknowledgement.
     fn update_grant(&mut self, online: bool, room: u32) -> Option<u32> {
         let came_or_went = self.online != online;
         self.online = online;
@@ -151,7 +151,7 @@ impl SharedGroup {
         position.map(|position| QueueRecordId { number, position })
     }
 
-    /// The member to get a message, among those with room.
+    /// Chooses the member for a message among the connected members with room.
     fn choose_member(&mut self, hash: u64, draw: u64) -> Option<usize> {
         let len = self.members.len();
         let has_room = |at: &usize| self.members[*at].online && self.members[*at].room > 0;
@@ -164,7 +164,7 @@ impl SharedGroup {
                 let start = draw as usize % len.max(1);
                 (0..len).map(|step| (start + step) % len).find(has_room)
             }
-            // The highest of all members' scores: a member that comes or goes moves only its own.
+            // Rendezvous hashing: if a member joins or leaves, only its own messages move.
             SharedStrategy::HashClient | SharedStrategy::HashTopic => {
                 let score = |at: &usize| mix_hash(self.members[*at].client_hash ^ hash);
                 (0..len).filter(has_room).max_by_key(score)
@@ -181,7 +181,7 @@ fn mix_hash(mut hash: u64) -> u64 {
 }
 
 impl Shard {
-    /// A member joins a group that this shard owns, or changes its options.
+    /// Adds a member to a group that this shard owns, or changes the member's options.
     pub(crate) fn join_group(
         &mut self,
         name: &Arc<str>,
@@ -238,7 +238,7 @@ impl Shard {
         at
     }
 
-    /// The options may name other strategies than before.
+    /// Applies the strategies of new options to all groups.
     pub(crate) fn choose_strategies(&mut self) {
         for &at in self.groups.by_name.values() {
             let group = &mut self.groups.groups[at];
@@ -246,7 +246,7 @@ impl Shard {
         }
     }
 
-    /// A member goes; with the last one the group and what waited in it.
+    /// Removes a member. The last member takes the group and its queued messages with it.
     pub(crate) fn leave_group(&mut self, name: &str, member: SessionRef) {
         let Some(&at) = self.groups.by_name.get(name) else { return };
         let group = &mut self.groups.groups[at];
@@ -279,7 +279,7 @@ impl Shard {
         }
     }
 
-    /// A member may be given so many messages more. One that went away may be given none.
+    /// Adds `more` messages to a member's room. A disconnected member has no room.
     pub(crate) fn set_room(
         &mut self,
         name: &str,
@@ -292,7 +292,7 @@ impl Shard {
         let group = &mut self.groups.groups[at];
         let joined = group.members.iter_mut().find(|joined| joined.member == member);
         if let Some(joined) = joined {
-            // Whoever comes back tries again what could not be read.
+            // A member which reconnects retries a failed read of the stored tail.
             group.tail.is_unreadable &= joined.online || !online;
             joined.online = online;
             joined.room = if online { joined.room + more } else { 0 };
@@ -300,7 +300,7 @@ impl Shard {
         self.drain_group_queue(at, out);
     }
 
-    /// Tells the owners of a member's groups what changed.
+    /// Reports changed room of this shard's members to the owners of their groups.
     pub(crate) fn report_rooms(&mut self, out: &mut Outbox) {
         for id in std::mem::take(&mut self.sessions.room_changes) {
             if !self.sessions.contains(id) {
@@ -317,7 +317,8 @@ impl Shard {
             }
             for (group, owner, more) in reports {
                 if owner == self.id {
-                    // Members of its own shard an owner asks.
+                    // For members on its own shard the owner reads the session's room in
+                    // `refresh_rooms`.
                     self.set_room(&group, member, online, 0, out);
                 } else if let Some(more) = more {
                     let report = ShardMessage::MemberRoom { group, member, online, more };
@@ -327,7 +328,7 @@ impl Shard {
         }
     }
 
-    /// Messages whose member ended before it had them.
+    /// Returns messages whose member ended before delivery to their groups.
     pub(crate) fn return_orphans(&mut self, out: &mut Outbox) {
         for (group, message, origin) in std::mem::take(&mut self.sessions.orphans) {
             if self.owner_of(&group) == self.id {
@@ -338,7 +339,7 @@ impl Shard {
         }
     }
 
-    /// Every group of the filters that matched gets the message once.
+    /// Dispatches the message once to every group of the matching filters.
     pub(crate) fn dispatch_to_groups(
         &mut self,
         filters: &[FilterId],
@@ -353,7 +354,8 @@ impl Shard {
         }
     }
 
-    /// Redistributes messages after a start, for groups of a shard that could not do it before.
+    /// Dispatches a restored message, which the last process had in transit, to the groups whose
+    /// owner was the receiving shard, as `was_there` decides.
     pub(crate) fn redispatch_to_groups(
         &mut self,
         filters: &[FilterId],
@@ -370,8 +372,8 @@ impl Shard {
         }
     }
 
-    /// A message that one member could not have: it goes to another, unless it expired meanwhile
-    /// [MQTT-3.3.2-5].
+    /// Dispatches a message which a member could not receive to another member, unless it has
+    /// expired [MQTT-3.3.2-5].
     pub(crate) fn dispatch_to_group(
         &mut self,
         name: &str,
@@ -404,15 +406,14 @@ impl Shard {
         self.remove_moved_record(origin);
     }
 
-    /// Removes the record of a message that came from another queue and is kept by its new one, in
-    /// the same tick.
+    /// Removes the old record of a moved message in the same batch as the record at its new place.
     pub(crate) fn remove_moved_record(&mut self, origin: Option<QueueRecordId>) {
         if let Some(place) = origin {
             self.sessions.write_batch.remove_queue_record(place);
         }
     }
 
-    /// Members of this shard need no report: their sessions are here to be asked.
+    /// Updates the room of members on this shard from their sessions.
     fn refresh_rooms(&mut self, at: u32) {
         for joined in &mut self.groups.groups[at].members {
             if joined.member.shard == self.id {
@@ -422,7 +423,7 @@ impl Shard {
         }
     }
 
-    /// Hands the message to a member with room, if there is one.
+    /// Gives the message to a member with room. Returns `false` if there is none.
     fn give_to_member(
         &mut self,
         at: u32,
@@ -463,8 +464,9 @@ impl Shard {
         true
     }
 
-    /// Stores a message in the group's queue while it is on its way to a member of another shard,
-    /// and a message that a member returned: a removed session's queue is not searched.
+    /// Stores a message in the group's queue while it is in transit to a member of another shard. A
+    /// message which a member returned is stored too, since a removed session's queue is not
+    /// searched.
     fn store_in_group(
         &mut self,
         at: u32,
@@ -474,7 +476,7 @@ impl Shard {
     ) -> Option<QueueRecordId> {
         let own = self.groups.groups[at].stored_queue.map(|(number, _)| number);
         let moves = origin.is_some_and(|before| Some(before.number) != own);
-        // Behind the front it would be read, and given to a member again.
+        // A message behind the front would be read from the tail and dispatched again.
         let has_tail = self.groups.groups[at].tail.stored_from.is_some();
         if has_tail || !moves && (origin.is_some() || !once) {
             return origin;
@@ -496,7 +498,8 @@ impl Shard {
         let hit = Delivery {
             session,
             options: SubscriptionFlags::new(options), // [MQTT-4.8.2-3]
-            // Beside a copy for a subscription of its own, which has another [MQTT-3.3.4-5].
+            // In addition to the copy for a subscription of the session's own, with another id
+            // [MQTT-3.3.4-5].
             ids: if id == 0 { ids::NONE } else { id },
             group,
             from_retained: false,
@@ -509,8 +512,8 @@ impl Shard {
         }
     }
 
-    /// The owner on another shard chose a member here. It may have gone meanwhile, or its client
-    /// has: then another member gets the message.
+    /// Delivers a message dispatched by the owner on another shard. If the session ended or is
+    /// disconnected, the message returns to the owner for another member.
     pub(crate) fn on_dispatched(
         &mut self,
         owner: ShardId,
@@ -523,7 +526,7 @@ impl Shard {
         let member = given.member;
         let known = self.sessions.is_current(member.session, member.generation);
         if !known || self.sessions.get(member.session).conn == NONE {
-            // It stands in the group's queue still, if it does in any.
+            // The group's record, if there is one, is still in the store.
             return self.send_return(owner, group.clone(), message.clone(), origin, out);
         }
         let mut draft = message.draft();

@@ -1,4 +1,5 @@
-//! Groups whose members outlive the process: the store has their queues too.
+//! Persistent groups: a group with a member that outlives the process has its queue in the store
+//! too.
 
 use crate::durability::records::{self, QueueRecord, RecordBody, kind};
 use crate::durability::write_batch::{
@@ -10,7 +11,7 @@ use crate::shard::Shard;
 use mqtt::QoS;
 
 impl Shard {
-    /// A member outlives the process, and so does what waits for it.
+    /// Makes a group persistent, for the first member that outlives the process.
     pub(super) fn make_group_persistent(&mut self, at: u32) {
         if self.groups.groups[at].stored_queue.is_some() || !self.sessions.write_batch.has_store {
             return;
@@ -21,7 +22,8 @@ impl Shard {
         self.write_group(at);
     }
 
-    /// The last member left. What waited goes, and what is still on its way to a member.
+    /// Removes the records of a group whose last member left, and by a tombstone those of its
+    /// queue.
     pub(super) fn forget_group(&mut self, name: &str, number: RecordNumber) {
         self.count_persistent(-1);
         let journal = &mut self.sessions.write_batch;
@@ -34,8 +36,8 @@ impl Shard {
         self.tombstones.push(number);
     }
 
-    /// Makes the groups of restored sessions persistent: a member may be on the disk and its group
-    /// not yet.
+    /// Makes the groups of restored sessions persistent: a power cut may come between the record of
+    /// a member and the record of its group.
     pub(crate) fn make_groups_persistent(&mut self) {
         let all: Vec<u32> = self.groups.by_name.values().copied().collect();
         all.into_iter().for_each(|at| self.make_group_persistent(at));
@@ -49,7 +51,8 @@ impl Shard {
         self.sessions.write_batch.push_change(RecordSpace::Sessions, key, Some(value));
     }
 
-    /// The store's record of a message that waits in a group.
+    /// Stores a message of a group's queue and returns its position. Messages of QoS 0 or
+    /// `Durability::Memory` are not stored.
     pub(super) fn write_group_message(&mut self, at: u32, message: &Message) -> Option<u64> {
         let draft = message.view().draft();
         let (durability, qos, retain) = (draft.durability, draft.qos, draft.retain);
@@ -73,8 +76,8 @@ impl Shard {
         Some(position)
     }
 
-    /// Restores the queue that a group had when the process ended. The queue is read when a member
-    /// has room.
+    /// Restores a group's queue. The messages are read later, when a member has room. Returns
+    /// `false` if the group has no restored member.
     pub(crate) fn restore_group(
         &mut self,
         name: &str,

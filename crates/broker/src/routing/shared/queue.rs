@@ -1,5 +1,5 @@
-//! What waits in a group while no member has room: in memory, and where a member outlives its
-//! connection, behind a front of that, in the store alone.
+//! The queue of a group while no member has room. The front is in memory. Behind the front,
+//! messages of a persistent group are only in the store: see `StoredTail`.
 
 use super::{QueuedMessage, SharedGroup};
 use crate::memory::cost;
@@ -12,7 +12,7 @@ use crate::shard::Shard;
 use crate::statistics::sys::DropReason;
 use mqtt::{QoS, SubscribeOptions};
 
-/// A message that is to join a group's queue.
+/// A message before it joins a group's queue.
 #[derive(Debug)]
 struct PendingEnqueue {
     message: Message,
@@ -21,13 +21,13 @@ struct PendingEnqueue {
 }
 
 impl SharedGroup {
-    /// Whether nothing waits.
+    /// Whether the queue is empty, its stored tail included.
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.tail.stored_from.is_none()
     }
 
-    /// Takes out the oldest that may make room: what the store has was acknowledged, and makes none
-    /// for what only memory has.
+    /// Removes the oldest message to make room. Stored messages were acknowledged, so they do not
+    /// make room for messages without a record.
     fn take_oldest(&mut self, for_stored: bool) -> Option<QueuedMessage> {
         let may_go = |waiting: &QueuedMessage| for_stored || waiting.position.is_none();
         let at = self.queue.iter().position(may_go)?;
@@ -64,7 +64,7 @@ impl Shard {
         let bytes = message.bytes() as u64;
         let joining = PendingEnqueue { message, bytes, is_stored };
         let is_crowded = self.sessions.is_pressure_elevated();
-        // What only the store has is not in the way of memory.
+        // Messages which are only in the store do not count as memory.
         let spools = is_stored && group.continues_in_store(is_crowded);
         if !self.make_room_in_group(at, &joining, is_crowded && !spools, out) {
             return;
@@ -76,7 +76,7 @@ impl Shard {
             group.queue_bytes += bytes;
             self.groups.queue_bytes += bytes + cost::SLOT;
         }
-        // What members get at QoS 0 only is not stored, whatever its publisher said.
+        // Messages which members get at QoS 0 only are not stored, whatever their durability.
         let position =
             if is_stored { self.write_group_message(at, &joining.message) } else { None };
         if !spools {
@@ -85,7 +85,7 @@ impl Shard {
         }
     }
 
-    /// Says whether there is room, which the queue's policy may have made.
+    /// Makes room by the queue policy. Returns whether there is room; else the message is dropped.
     fn make_room_in_group(
         &mut self,
         at: u32,
@@ -114,7 +114,7 @@ impl Shard {
             self.remove_moved_record(self.groups.groups[at].record_id_at(oldest.position));
             self.count_group_drop(at, drop, out);
         }
-        // The next one that may have to go is in memory by then.
+        // Reads the tail, so that the next messages to drop are in memory.
         self.request_group_tail(at, full && is_stored, out);
         if is_full(&self.groups.groups[at]) || (is_crowded && room < bytes) {
             self.count_group_drop(at, drop, out);
@@ -123,7 +123,7 @@ impl Shard {
         true
     }
 
-    /// Counts one message that a group does not get, and says so at most once a second.
+    /// Counts a dropped message of a group. The log reports drops at most once a second.
     fn count_group_drop(&mut self, at: u32, drop: DropReason, out: &mut Outbox) {
         self.sessions.counters.drops[drop as usize] += 1;
         let group = &mut self.groups.groups[at];
@@ -131,7 +131,7 @@ impl Shard {
         group.drops.log_if_due(&group.name, self.now, out);
     }
 
-    /// Gives out what waits, as long as somebody has room.
+    /// Gives queued messages to members while any has room.
     pub(super) fn drain_group_queue(&mut self, at: u32, out: &mut Outbox) {
         loop {
             self.refresh_rooms(at);

@@ -1,5 +1,5 @@
-//! The part of a group's queue that only the store has. It is read a piece at a time, as members
-//! make room, so that memory has but the front of a long queue.
+//! The part of a group's queue which is only in the store. It is read in pieces as members make
+//! room, so that memory holds only the front of a long queue.
 
 use super::{QueuedMessage, SharedGroup};
 use crate::durability::records::{self, RecordBody};
@@ -16,15 +16,15 @@ use crate::statistics::sys::{DROPS, DropReason};
 
 #[derive(Debug, Default)]
 pub(super) struct StoredTail {
-    /// Start of the tail. New stored messages are appended to it.
+    /// First position of the tail, if there is one. New stored messages are appended to the tail.
     pub(super) stored_from: Option<u64>,
-    /// Messages in it that came since the start, and their bytes.
+    /// Messages of the tail since the start of the process, and their bytes.
     pub(super) messages: u64,
     bytes: u64,
     /// First position of this process.
     pub(super) process_from: u64,
     is_reading: bool,
-    /// Reading the tail failed, and is tried again when a member comes back.
+    /// Reading the tail failed. The next attempt follows when a member reconnects.
     pub(super) is_unreadable: bool,
 }
 
@@ -42,7 +42,8 @@ impl GroupDrops {
         self.counts[drop as usize] += 1;
     }
 
-    /// In the log a group stands under its filter, `$share/` and all.
+    /// Reports the drops at most once per `LOG_INTERVAL_MS`, with the group's filter as the client
+    /// id.
     pub(super) fn log_if_due(&mut self, name: &str, now: MonotonicMs, out: &mut Outbox) {
         let is_due = self.logged_at.is_none_or(|at| now.0 >= at.0 + LOG_INTERVAL_MS);
         if !is_due || self.counts == [0; DROPS] {
@@ -60,7 +61,8 @@ impl GroupDrops {
 }
 
 impl SharedGroup {
-    /// Whether what is stored and comes now is better in the store alone.
+    /// Whether the next stored message goes to the store only: behind a tail, under memory
+    /// pressure, or beyond the bounds of the front.
     pub(super) fn continues_in_store(&self, is_crowded: bool) -> bool {
         self.tail.stored_from.is_some()
             || is_crowded
@@ -68,7 +70,7 @@ impl SharedGroup {
             || self.queue_bytes >= QUEUE_FRONT_BYTES
     }
 
-    /// Counts a message, at the next position, that only the store has.
+    /// Counts a message, at the next position, which is only in the store.
     pub(super) fn spool(&mut self, bytes: u64) {
         let next = self.stored_queue.map(|(_, positions)| positions.next());
         let tail = &mut self.tail;
@@ -77,7 +79,8 @@ impl SharedGroup {
         tail.bytes += bytes;
     }
 
-    /// Messages and bytes that count for the bounds of what is stored, or is not.
+    /// Messages and bytes that count for the queue's bounds. The tail counts only for stored
+    /// messages.
     pub(super) fn queued_totals(&self, is_stored: bool) -> (u64, u64) {
         let tail = if is_stored { (self.tail.messages, self.tail.bytes) } else { (0, 0) };
         (self.queue.len() as u64 + tail.0, self.queue_bytes + tail.1)
@@ -85,7 +88,8 @@ impl SharedGroup {
 }
 
 impl Shard {
-    /// Asks for more of what only the store has, where a member has room or `is_wanted` says so.
+    /// Requests a read of the tail if the front is short and a member has room or `is_wanted` is
+    /// set.
     pub(super) fn request_group_tail(&mut self, at: u32, is_wanted: bool, out: &mut Outbox) {
         let group = &mut self.groups.groups[at];
         let has_room = || group.members.iter().any(|joined| joined.online && joined.room > 0);
@@ -136,7 +140,7 @@ impl Shard {
         });
         let tail = &mut group.tail;
         tail.is_unreadable = scanned.is_err();
-        // What came in this very turn is not in the store yet.
+        // Messages of this turn are not in the store yet.
         let is_behind = since_start < tail.messages && !self.sessions.write_batch.is_empty();
         let goes_on = found >= messages_max || bytes >= bytes_max || is_behind;
         tail.stored_from = (goes_on || tail.is_unreadable).then_some(next);
@@ -149,7 +153,7 @@ impl Shard {
     }
 }
 
-/// The message of a record in a group's queue.
+/// Decodes the message of a record in a group's queue.
 pub(super) fn decode_group_message(value: &[u8]) -> Option<Message> {
     match records::read_queue(value)? {
         (_, RecordBody::Inline(bytes)) => Message::read(bytes),

@@ -1,9 +1,9 @@
-//! Who wants what: the filters of one shard and the subscribers of each.
+//! The filters of one shard and the subscribers of each filter.
 //!
-//! A filter without wildcards is found by one hash of the whole topic; the others are a trie whose
-//! edges live in one hash table keyed by (parent, level). Matching costs what matches, whatever
-//! else is subscribed. The subscribers of one filter stand side by side, one that is alone in the
-//! filter itself.
+//! One hash lookup of the whole topic finds a filter without wildcards. Filters with wildcards are
+//! in a trie whose edges are in one hash table keyed by (parent, level). The cost of matching
+//! depends on the matching filters and not on the number of subscriptions. The subscribers of a
+//! filter are stored contiguously, a single subscriber inside the filter.
 
 mod trie;
 
@@ -25,7 +25,7 @@ pub(crate) struct FilterId(pub(crate) u32);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FilterSubscriber {
     pub(crate) session: SessionId,
-    /// Its place in the session's own list.
+    /// Index in the session's own list of subscriptions.
     pub(crate) entry: u32,
     /// Subscription Identifier, 0 for none.
     pub(crate) id: u32,
@@ -43,7 +43,7 @@ impl SubscriptionFlags {
         SubscriptionFlags(options.qos as u8 | flags)
     }
 
-    /// As the store has it.
+    /// The byte which the store holds: QoS in bits 0 and 1, No Local 4, Retain As Published 8.
     pub(crate) fn bits(self) -> u8 {
         self.0
     }
@@ -75,7 +75,7 @@ impl SubscriptionFlags {
         self.0 & 4 != 0
     }
 
-    /// The most that two subscriptions of one session grant together.
+    /// Combines two subscriptions of one session: the higher QoS, and each flag which either sets.
     pub(crate) fn union(self, other: SubscriptionFlags) -> SubscriptionFlags {
         let qos = (self.0 & 3).max(other.0 & 3);
         SubscriptionFlags(qos | (self.0 | other.0) & !3)
@@ -87,8 +87,8 @@ impl SubscriptionFlags {
     }
 }
 
-/// A filter with its subscribers. A short text and a single subscriber stand in the filter itself,
-/// so that a message to one device touches one or two cache lines here.
+/// A filter with its subscribers. A short text and a single subscriber are stored inline, so that a
+/// message to one device touches one or two cache lines here.
 #[derive(Debug)]
 pub(crate) struct Filter {
     pub(crate) text: SmolStr,
@@ -100,20 +100,20 @@ pub(crate) struct Filter {
 const _: () = assert!(size_of::<Option<Filter>>() <= 56);
 
 impl Filter {
-    /// Shared groups that this shard owns and that take this filter's messages.
+    /// Shared groups which subscribe to this filter and are owned by this shard.
     pub(crate) fn groups(&self) -> &[u32] {
         self.groups.as_ref().map_or(&[], |groups| groups)
     }
 
-    /// Says which place it has among them.
+    /// Adds a group and returns its index in `groups`.
     pub(crate) fn add_group(&mut self, at: u32) -> u32 {
         let groups = self.groups.get_or_insert_default();
         groups.push(at);
         groups.len() as u32 - 1
     }
 
-    /// Takes a group out; the last one moves into its place and is returned, so that it can be
-    /// told.
+    /// Removes the group at `place`. The last group moves to `place` and is returned, so that the
+    /// caller can update its index.
     pub(crate) fn remove_group(&mut self, place: u32) -> Option<u32> {
         let groups = self.groups.as_mut()?;
         groups.swap_remove(place as usize);
@@ -157,7 +157,7 @@ impl FilterIndex {
         &mut self.filters[id.0]
     }
 
-    /// The filter, and whether it is new.
+    /// Returns the filter, and whether it is new.
     pub(crate) fn find_or_insert(&mut self, text: &str) -> (FilterId, bool) {
         if let Some(id) = self.find(text) {
             return (id, false);
@@ -186,7 +186,7 @@ impl FilterIndex {
         self.exact.find(hash, |&id| &*self.filters[id].text == text).map(|&id| FilterId(id))
     }
 
-    /// Forgets a filter that nobody wants any more. Says whether it did.
+    /// Removes a filter without subscribers and groups. Returns whether it was removed.
     pub(crate) fn remove_if_unused(&mut self, id: FilterId) -> bool {
         let filter = &self.filters[id.0];
         if !filter.subscribers.is_empty() || filter.groups.is_some() {
@@ -208,7 +208,7 @@ impl FilterIndex {
         true
     }
 
-    /// Every filter that matches the topic, each once.
+    /// Writes every filter which matches the topic to `into`, each once.
     #[inline]
     pub(crate) fn matching(&mut self, topic: &str, into: &mut Vec<FilterId>) {
         into.clear();
@@ -228,8 +228,8 @@ impl FilterIndex {
         subscribers.len() as u32 - 1
     }
 
-    /// Takes a subscriber out; the last one moves into its place and is returned, so that its
-    /// session can be told.
+    /// Removes the subscriber at `place`. The last subscriber moves to `place` and is returned, so
+    /// that the caller can update its session.
     pub(crate) fn remove_subscriber(
         &mut self,
         id: FilterId,
@@ -252,7 +252,7 @@ impl FilterIndex {
             + self.subscriptions * cost::SUBSCRIPTION
     }
 
-    /// Nodes of the trie that all matches together looked at.
+    /// Total number of trie nodes which all matches so far have visited.
     pub(crate) fn visited(&self) -> u64 {
         self.trie.visited()
     }

@@ -1,5 +1,5 @@
-//! The filters with wildcards, level by level. A node's ordinary children are entries of one hash
-//! table for the whole trie; `+` and `#` are fields, since every match asks for them.
+//! The trie of filters with wildcards, one node per level. Named children of all nodes are entries
+//! of one hash table; `+` and `#` are fields of the node, since every match checks both.
 
 use super::FilterId;
 use crate::limits::NONE;
@@ -12,12 +12,12 @@ use std::hash::BuildHasher;
 struct FilterTrieNode {
     parent: u32,
     level: Box<str>,
-    /// Ordinary children, so that an empty node can be told.
+    /// Number of named children, to find out when the node is empty.
     children: u32,
     plus: u32,
-    /// The filter that ends here.
+    /// The filter which ends at this node, or `NONE`.
     filter: u32,
-    /// The filter that ends here with `/#`.
+    /// The filter which ends here with `/#`, or `NONE`.
     hash: u32,
 }
 
@@ -28,9 +28,10 @@ pub(super) struct FilterTrie {
     hasher: FixedState,
     root: u32,
     filters: usize,
-    /// Nodes that all matches together looked at.
+    /// Total number of nodes which all matches so far have visited.
     visited: u64,
-    /// Nodes still to visit with the number of levels behind them; kept for its allocation.
+    /// Nodes still to visit, each with the number of levels matched before it. A field only to
+    /// reuse the allocation.
     stack: Vec<(u32, u32)>,
     levels: Vec<(u32, u32)>,
 }
@@ -154,7 +155,7 @@ impl FilterTrie {
         }
     }
 
-    /// Removes an empty node and says who its parent was.
+    /// Removes an empty node and returns its parent.
     fn prune(&mut self, id: u32) -> u32 {
         let parent = self.nodes[id].parent;
         if self.nodes[parent].plus == id {
@@ -173,7 +174,7 @@ impl FilterTrie {
         parent
     }
 
-    /// Appends every filter that matches.
+    /// Appends every filter which matches the topic.
     pub(super) fn matching(&mut self, topic: &str, into: &mut Vec<FilterId>) {
         let (mut stack, mut levels) =
             (std::mem::take(&mut self.stack), std::mem::take(&mut self.levels));
