@@ -1,4 +1,4 @@
-//! What is in a cache and what became of the rest, below `$SYS/broker/cache/`.
+//! Metrics of caches, published below `$SYS/broker/cache/`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

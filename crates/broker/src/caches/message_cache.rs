@@ -1,5 +1,5 @@
-//! What one cache keeps: the newest messages of each topic, and which topic was written longest
-//! ago. All of it is on one shard, so its bounds hold to the last message.
+//! The contents of one cache: the newest messages of each topic, and the order of last writes. One
+//! shard holds all of it, so the bounds are exact.
 
 use super::CacheConfig;
 use crate::input::MonotonicMs;
@@ -17,15 +17,16 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(super) struct MessageCache {
     pub(super) cache: CacheConfig,
     lines: BTreeMap<Arc<str>, CachedTopic>,
-    /// Topics by the number of what came last.
+    /// Topics by the number of their newest message, for the eviction of the topic written least
+    /// recently.
     written: BTreeMap<u64, Arc<str>>,
-    /// Messages are numbered as they come.
+    /// Number of the newest message. Messages are numbered in the order of arrival.
     number: u64,
     messages: u64,
     pub(super) bytes: u64,
 }
 
-/// The messages of a topic, oldest first. There is at least one.
+/// The messages of a topic, oldest first, at least one.
 #[derive(Debug, Default)]
 struct CachedTopic {
     messages: VecDeque<(u64, Message)>,
@@ -37,10 +38,10 @@ impl CachedTopic {
     }
 }
 
-/// Query of a client.
+/// Query of a `CacheRequest`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CacheQuery {
-    /// As topics are known, and how much of that its client does not say.
+    /// Filter with the namespace, whose prefix has `prefix_len` bytes.
     pub(crate) filter: Box<str>,
     pub(crate) prefix_len: u8,
     /// Largest number of messages of each topic, newest first.
@@ -51,7 +52,7 @@ pub(crate) struct CacheQuery {
     pub(crate) from: Option<CachePosition>,
 }
 
-/// A message in a cache: its number and its topic.
+/// A message in a cache: its number and topic.
 pub(crate) type CachePosition = (u64, Box<str>);
 
 /// Matches found so far.
@@ -59,11 +60,12 @@ pub(crate) type CachePosition = (u64, Box<str>);
 pub(crate) struct CacheMatches {
     pub(crate) messages: Vec<Message>,
     bytes: usize,
-    /// The last message found.
+    /// The last message found, which becomes `next` if the answer is full.
     last: Option<CachePosition>,
-    /// Up to here, because no more fits into one answer.
+    /// End of this answer, if more messages match than `CACHE_ANSWER_MESSAGES_MAX` or
+    /// `CACHE_ANSWER_BYTES_MAX` allow.
     pub(crate) next: Option<CachePosition>,
-    /// The topic that was looked at last.
+    /// The topic visited last, where `collect_matches` continues.
     after: Option<Arc<str>>,
 }
 
@@ -91,12 +93,13 @@ impl MessageCache {
         MessageCache { cache, lines, written, number: 0, messages: 0, bytes: 0 }
     }
 
-    /// Adds a message. Above a bound, messages of the topic that was written longest ago are
-    /// removed first.
+    /// Adds a message. Beyond the bounds, the topics written least recently are removed. If
+    /// `may_grow` is false, the cache must not exceed its present size.
     pub(super) fn put(&mut self, message: Message, now: MonotonicMs, may_grow: bool) {
         let most = if may_grow { self.cache.bytes_max } else { self.bytes };
         let bytes_max = most.min(self.cache.bytes_max);
-        // What has no room at all takes nobody's; and what was there is not the last any more.
+        // A message above the bounds evicts no other topic, but older messages of its topic are
+        // outdated.
         if message_bytes(&message) + topic_bytes(message.topic()) > bytes_max {
             let before = self.messages;
             self.drop_topic(message.topic());
@@ -127,7 +130,7 @@ impl MessageCache {
         self.update_metrics();
     }
 
-    /// Takes away what is too much, or too old, of one topic.
+    /// Removes the messages of a topic beyond `messages_max` and `age_s_max`, except the newest.
     fn trim_topic(&mut self, topic: &str, now: MonotonicMs) {
         let Some(line) = self.lines.get_mut(topic) else { return };
         let (most, age_s) = (self.cache.messages_max as usize, self.cache.age_s_max);
@@ -147,7 +150,7 @@ impl MessageCache {
         let topics_max = self.cache.topics_max as usize;
         while self.lines.len() > topics_max || self.bytes > bytes_max {
             let before = self.messages;
-            // Of a topic that is alone its own older messages make room.
+            // The only topic of a cache makes room with its own older messages.
             let alone = self.lines.len() == 1;
             let line = self
                 .lines
@@ -167,7 +170,7 @@ impl MessageCache {
         self.cache.metrics.evicted.fetch_add(evicted, Relaxed);
     }
 
-    /// The topic that was written longest ago goes.
+    /// Removes the topic written least recently.
     fn drop_oldest_topic(&mut self) {
         if let Some((_, topic)) = self.written.pop_first() {
             self.drop_topic(&topic);
@@ -184,7 +187,7 @@ impl MessageCache {
         self.bytes -= bytes + topic_bytes(topic);
     }
 
-    /// Topics of which nothing is young enough go, a bounded number of them.
+    /// Removes topics whose newest message exceeds `age_s_max`, at most `most` topics.
     pub(super) fn drop_aged(&mut self, now: MonotonicMs, most: usize) {
         let age_s = self.cache.age_s_max;
         for _ in 0..most {
@@ -198,12 +201,12 @@ impl MessageCache {
         self.update_metrics();
     }
 
-    /// Whether time takes something away.
+    /// Whether `age_s_max` applies to a stored message.
     pub(super) fn expires_messages(&self) -> bool {
         self.cache.age_s_max != u32::MAX && !self.lines.is_empty()
     }
 
-    /// Changes the bounds and filters of the cache.
+    /// Applies new bounds and filters of the cache after a reload.
     pub(super) fn reconfigure(&mut self, cache: &CacheConfig, now: MonotonicMs) {
         let others = self.cache.filters != cache.filters;
         self.cache = cache.clone();
@@ -225,8 +228,8 @@ impl MessageCache {
         metrics.bytes.store(self.bytes, Relaxed);
     }
 
-    /// Goes on looking for what is wanted, by some so many topics and messages. Says whether that
-    /// was all.
+    /// Continues a query, by at most `steps` topics and messages. Returns whether the query is
+    /// complete.
     pub(super) fn collect_matches(
         &self,
         wanted: &CacheQuery,
@@ -259,7 +262,7 @@ impl MessageCache {
         true
     }
 
-    /// Collects matches of one topic. Returns how many messages it examined, and whether the answer
+    /// Collects matches of a topic. Returns how many messages were examined, and whether the answer
     /// has room for more.
     fn collect_topic(
         &self,
@@ -304,8 +307,9 @@ impl MessageCache {
 }
 
 impl CacheQuery {
-    /// The topic that is called like a namespace is outside of it, and so is for its clients what
-    /// begins with `$` in there: see `SessionTable::switch_namespace`.
+    /// Whether a topic matches. The topic equal to the namespace's own name is outside of the
+    /// namespace, and its clients do not receive topics which begin with `$` there: see
+    /// `SessionTable::switch_namespace`.
     fn matches_topic(&self, topic: &str) -> bool {
         let said = topic.as_bytes().get(usize::from(self.prefix_len));
         let is_theirs = self.prefix_len == 0 || said.is_some_and(|first| *first != b'$');
@@ -313,10 +317,10 @@ impl CacheQuery {
     }
 }
 
-/// Range of topics, in their order, that a filter may match.
+/// Range of topics, in order, which contains all topics a filter can match.
 struct TopicRange<'a> {
     first: &'a str,
-    /// Common beginning of the topics, except for the first.
+    /// Common prefix of the topics, except for the first.
     front: &'a str,
 }
 
@@ -326,7 +330,7 @@ impl TopicRange<'_> {
             return TopicRange { first: filter, front: filter };
         }
         let front = filter.split(['+', '#']).next().unwrap_or_default();
-        // `a/#` takes `a` too [MQTT-4.7.1-1].
+        // `a/#` matches `a` too [MQTT-4.7.1-1].
         TopicRange { first: front.strip_suffix('/').unwrap_or(front), front }
     }
 

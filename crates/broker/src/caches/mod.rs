@@ -1,9 +1,9 @@
-//! Caches: the last messages of the topics that a `[[cache]]` names, whether RETAIN is set or not,
-//! for whoever asks for them by `$cache/` (see `request`).
+//! Caches: the last messages of the topics in a `[[cache]]` section, with or without RETAIN, for
+//! clients which request them by `$cache/` (see `request`).
 //!
-//! A cache as a whole is at home on one shard, which its name says, as a shared group is: so there
-//! is one order of its messages, its bounds hold exactly, and a read asks one shard. Messages of
-//! other shards come over the ring. `Shard::retain_and_route` is where all pass by that go to
+//! One shard, by the hash of the cache's name, owns the whole cache, as with a shared group. So the
+//! messages have one order, the bounds are exact, and a read involves one shard. Other shards send
+//! their messages over the ring, from `Shard::retain_and_route`, which every routed message passes.
 //! anybody.
 
 mod cache_metrics;
@@ -28,18 +28,18 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Prefix of a cache's name in the topic of a request.
 pub(crate) const PREFIX: &str = "$cache/";
 
-/// `[[cache]]`
+/// A `[[cache]]` section.
 #[derive(Clone, Debug)]
 pub struct CacheConfig {
     pub name: Arc<str>,
     filters: Arc<[Box<str>]>,
-    /// Largest number of messages of each topic.
+    /// Largest number of messages per topic, at most `CACHE_ANSWER_MESSAGES_MAX`.
     messages_max: u32,
     topics_max: u32,
     bytes_max: u64,
-    /// `u32::MAX` is for ever.
+    /// Longest age of a message in seconds; `u32::MAX` is unlimited.
     age_s_max: u32,
-    /// Outlives a reload: it is that of the cache's name.
+    /// Metrics by the cache's name, kept across reloads.
     pub metrics: Arc<CacheMetrics>,
 }
 
@@ -54,7 +54,8 @@ impl PartialEq for CacheConfig {
 impl Eq for CacheConfig {}
 
 impl CacheConfig {
-    /// The error says what is wrong and what would be right.
+    /// Checks the values of a `[[cache]]` section. The error names the faulty value and a correct
+    /// example.
     pub fn parse(
         name: &str,
         filters: &[String],
@@ -86,19 +87,19 @@ impl CacheConfig {
     }
 }
 
-/// Messages between shards about caches.
+/// Messages between shards about caches, sent as `ShardMessage::Cache`.
 #[derive(Clone, Debug)]
 pub enum CacheShardMessage {
-    /// For one that is at home where this goes.
+    /// Add a message to a cache which the receiver owns.
     Insert { cache: Arc<str>, message: Message },
-    /// The response to a request ...
+    /// The response to a request, for the shard of the requesting client.
     Response(CacheResponse),
-    /// ... and that it asks.
+    /// A request to a cache which the receiver owns.
     Request(Box<CacheRequest>),
 }
 
 impl CacheShardMessage {
-    /// Returns the memory of the message on its way.
+    /// Returns the memory of the message in transit between shards.
     fn bytes(&self) -> i64 {
         match self {
             CacheShardMessage::Insert { message, .. } => message.bytes() as i64,
@@ -111,27 +112,29 @@ impl CacheShardMessage {
 /// The caches of a shard, and its requests to caches.
 #[derive(Debug, Default)]
 pub(crate) struct ShardCaches {
-    /// Caches that this shard owns.
+    /// Caches owned by this shard.
     caches: Vec<MessageCache>,
-    /// Requests without a response: to this shard, ...
+    /// Requests to this shard's caches which are not complete.
     reads: VecDeque<(Box<CacheRequest>, CacheMatches)>,
-    /// ... and by clients of this shard.
+    /// Number of requests by clients of this shard without a response, bounded by
+    /// `CACHE_READS_MAX`.
     unanswered: usize,
     timer_at: Option<MonotonicMs>,
 }
 
-/// Interval at which topics are checked for messages that are too old, ...
+/// Interval in which `expire_cached` removes old messages.
 const AGED_EVERY_MS: u64 = 1000;
-/// ... and how many of them.
+/// Topics which `expire_cached` removes per cache and interval.
 const AGED_MAX: usize = 4096;
 
 impl ShardCaches {
-    /// The memory that they take.
+    /// Bytes of all caches of this shard.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.caches.iter().map(|kept| kept.bytes).sum()
     }
 
-    /// Whether somebody waits for an answer.
+    /// Whether a request to this shard's caches is not complete, so that `next_tick` is due at
+    /// once.
     pub(crate) fn has_requests(&self) -> bool {
         !self.reads.is_empty()
     }
@@ -142,8 +145,8 @@ impl ShardCaches {
 }
 
 impl Shard {
-    /// The options may have other caches than before. One of the same name keeps what it has, as
-    /// far as its filters and bounds let it.
+    /// Applies new options. A cache with the same name keeps its messages, within the new filters
+    /// and bounds.
     pub(crate) fn reload_caches(&mut self) {
         let options = self.options.clone();
         let here = |cache: &&CacheConfig| self.owner_of(&cache.name) == self.id;
@@ -161,7 +164,7 @@ impl Shard {
         self.set_cache_timer();
     }
 
-    /// A message that goes to whoever wants it is kept by the caches that want it, too.
+    /// Adds a routed message to each cache with a matching filter, here or at the cache's owner.
     #[cold]
     pub(crate) fn store_in_caches(&mut self, draft: &mut IncomingPublish<'_>, out: &mut Outbox) {
         let options = self.options.clone();
@@ -171,7 +174,7 @@ impl Shard {
             if home == self.id {
                 self.insert_cached(&cache.name, message);
             } else if self.sessions.is_pressure_critical() {
-                // On its way it takes memory too.
+                // A message in transit takes memory too.
                 cache.metrics.missed.fetch_add(1, Relaxed);
             } else {
                 let word = CacheShardMessage::Insert { cache: cache.name.clone(), message };
@@ -194,7 +197,7 @@ impl Shard {
         }
     }
 
-    /// Adds a message at the owner of the cache. A cache that was removed ignores it.
+    /// Adds a message at the owner of the cache. Messages for a removed cache are ignored.
     fn insert_cached(&mut self, name: &str, message: Message) {
         let (now, may_grow) = (self.now, !self.sessions.is_pressure_elevated());
         if let Some(kept) = self.caches.find_mut(name) {
@@ -212,7 +215,7 @@ impl Shard {
         }
     }
 
-    /// Time takes from caches what is too old.
+    /// Removes old messages from all caches of this shard.
     pub(crate) fn expire_cached(&mut self) {
         self.caches.timer_at = None;
         let now = self.now;
@@ -222,14 +225,14 @@ impl Shard {
         self.set_cache_timer();
     }
 
-    /// Queues a request for a cache that this shard owns.
+    /// Queues a request for a cache of this shard.
     fn queue_cache_request(&mut self, read: Box<CacheRequest>, out: &mut Outbox) {
         self.caches.reads.push_back((read, CacheMatches::default()));
         self.continue_cache_requests(out);
     }
 
-    /// Goes on with what was asked, as far as this turn has steps for it: each looks at some
-    /// topics, then the next has its turn.
+    /// Continues the requests in turn, `CACHE_STEPS_PER_READ` steps each, within the steps of this
+    /// turn.
     pub(crate) fn continue_cache_requests(&mut self, out: &mut Outbox) {
         while out.cursor_steps < CURSOR_STEPS_PER_TURN
             && !out.is_full()
@@ -243,7 +246,7 @@ impl Shard {
             let is_done = kept.is_none_or(|kept| {
                 kept.collect_matches(&read.wanted, &mut gathered, now, &mut left)
             });
-            // The search itself is work too.
+            // Starting the search is work too.
             out.cursor_steps += most - left + 1;
             if !is_done {
                 self.caches.reads.push_back((read, gathered));
@@ -277,7 +280,7 @@ impl CacheMetrics {
     }
 }
 
-/// Whether a cache can have what a filter is about.
+/// Whether a cache may store the topics of a filter: a valid filter without a leading `$`.
 fn is_cacheable_filter(filter: &str) -> bool {
     mqtt::topic::check_filter(filter).is_ok() && !filter.starts_with('$')
 }

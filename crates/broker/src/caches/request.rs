@@ -1,13 +1,13 @@
-//! Reading a cache, by MQTT's request and response (MQTT 5.0, 4.10):
+//! Requests to caches, by MQTT's request and response (MQTT 5.0, 4.10):
 //!
-//! | a PUBLISH to | with the payload | asks for |
+//! | a PUBLISH to | with the payload | requests |
 //! |---|---|---|
-//! | `$cache/NAME` | `{"topic":"a/+/c"}` | what the filter matches |
-//! | `$cache/NAME/a/b/c` | nothing, or `{...}` without `topic` | the topic behind the name |
+//! | `$cache/NAME` | `{"topic":"a/+/c"}` | the messages which the filter matches |
+//! | `$cache/NAME/a/b/c` | empty, or `{...}` without `topic` | the topic behind the name |
 //!
-//! Answers go to its Response Topic, one PUBLISH for each message, in the order of topics. The
-//! request itself goes nowhere else. Who asks must be permitted to subscribe to the filter and to
-//! publish to the Response Topic; a filter is judged as a whole, as SUBSCRIBE's are.
+//! Each message of the answer is a PUBLISH to the Response Topic, in the order of topics. The
+//! request itself is not routed. The client needs permission to subscribe to the filter and to
+//! publish to the Response Topic; a filter is authorized as a whole, like that of a SUBSCRIBE.
 
 use super::message_cache::{CacheMatches, CachePosition, CacheQuery};
 use super::{CacheShardMessage, PREFIX, is_cacheable_filter};
@@ -24,7 +24,7 @@ use mqtt::{Properties, PropertiesBuf, Property, Publish, QoS};
 use rules::Value;
 use std::sync::Arc;
 
-/// A request on its way.
+/// A request in transit to the owner of the cache.
 #[derive(Clone, Debug)]
 pub struct CacheRequest {
     pub(super) cache: Arc<str>,
@@ -33,26 +33,26 @@ pub struct CacheRequest {
     to: CacheReplyTarget,
 }
 
-/// Destination of responses.
+/// Destination of responses: Response Topic, Correlation Data and the QoS of the request.
 #[derive(Clone, Debug)]
 struct CacheReplyTarget {
-    /// As it is known.
+    /// The Response Topic with the namespace.
     topic: Box<str>,
     correlation: Option<Box<[u8]>>,
     qos: QoS,
 }
 
-/// Result of a request.
+/// Result of a `CacheRequest`, for the shard of the requesting client.
 #[derive(Clone, Debug)]
 pub struct CacheResponse {
     pub(super) read: Box<CacheRequest>,
     pub(super) gathered: CacheMatches,
-    /// Whether the cache is.
+    /// Whether the cache exists.
     pub(super) is_there: bool,
 }
 
 impl CacheRequest {
-    /// Returns the memory of the response on its way.
+    /// Returns the memory of the request in transit between shards.
     pub(super) fn bytes(&self) -> i64 {
         let own = size_of::<CacheRequest>() + self.wanted.filter.len() + self.to.topic.len();
         (own + self.to.correlation.as_ref().map_or(0, |bytes| bytes.len())) as i64
@@ -65,7 +65,7 @@ impl CacheResponse {
     }
 }
 
-/// Why there is no answer but this.
+/// Error response: the reason code of the acknowledgement, and the text of `cache_error`.
 struct CacheRequestError {
     refusal: Refusal,
     why: String,
@@ -85,7 +85,7 @@ fn request_error(why: String) -> CacheRequestError {
 #[derive(Debug, Default)]
 struct ParsedCacheRequest<'a> {
     cache: &'a str,
-    /// As the client calls it.
+    /// Filter or topic, without the namespace.
     filter: String,
     messages_max: Option<u32>,
     after_ms: Option<u64>,
@@ -178,7 +178,8 @@ fn response_topic<'a>(packet: &Publish<'a>) -> Option<&'a str> {
 }
 
 impl Shard {
-    /// A PUBLISH to `$cache/`: its receipt first, and then what was asked for.
+    /// Handles a PUBLISH to `$cache/`: acknowledges the packet first, then sends the request to the
+    /// cache's owner.
     pub(crate) fn request_from_cache(
         &mut self,
         conn: ConnId,
@@ -265,7 +266,7 @@ impl Shard {
         Ok(Box::new(CacheRequest { cache, asker: self.session_ref(id), wanted, to: to.clone() }))
     }
 
-    /// Returns the access checks of a request, in addition to the one for its own topic.
+    /// Returns the access checks of a request, in addition to the check of the topic `$cache/NAME`.
     pub(crate) fn cache_request_checks(
         &self,
         id: SessionId,
@@ -293,7 +294,7 @@ impl Shard {
         self.send_cache_message(home, CacheShardMessage::Request(read), out);
     }
 
-    /// The answers leave. Whoever asked may be gone.
+    /// Publishes the responses, unless the requesting session has ended.
     pub(super) fn send_cache_replies(&mut self, found: CacheResponse, out: &mut Outbox) {
         self.caches.unanswered -= 1;
         let CacheResponse { read, gathered, is_there } = found;
@@ -331,8 +332,8 @@ impl Shard {
         }
     }
 
-    /// Publishes a response as a message of the client. No rule sees it, no cache keeps it, and it
-    /// is not stored.
+    /// Publishes a response as a message of the client. Rules and caches do not receive the
+    /// response, and the response is not stored.
     fn publish_cache_reply(
         &mut self,
         id: SessionId,
@@ -351,9 +352,9 @@ impl Shard {
         let theirs = Properties::trusted(kept.map_or(&[][..], |kept| kept.properties));
         for property in theirs.iter() {
             match property {
-                // Those of the answer are the request's.
+                // The response has the request's Correlation Data.
                 Property::ResponseTopic(_) | Property::CorrelationData(_) => {}
-                // Only we say these.
+                // Only the broker sets properties of this name.
                 Property::UserProperty(name, _) if name.starts_with("cache_") => {}
                 other => {
                     properties.push(other);
@@ -365,7 +366,7 @@ impl Shard {
         draft.properties = properties.as_properties().as_bytes();
         draft.qos = to.qos;
         if let Some(kept) = kept.filter(|kept| kept.expiry_s != NO_EXPIRY) {
-            // What is left of it [MQTT-3.3.2-6].
+            // The remaining Message Expiry Interval [MQTT-3.3.2-6].
             let waited_s = self.now.0.saturating_sub(kept.at.0) / 1000;
             draft.expiry_s = kept.expiry_s.saturating_sub(waited_s as u32);
         }

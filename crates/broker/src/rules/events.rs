@@ -1,6 +1,7 @@
-//! What happened, for rules that look at events and for sinks. What clients and sessions do is told
-//! by the notes that a shard makes anyway, what becomes of messages where it is decided; both only
-//! where somebody wants it. Rules see it at the end of the input that brought it about.
+//! Events for rules and sinks. Events of clients and sessions are derived from each
+//! [`BrokerEvent`]; events of messages are recorded where the outcome is decided. Both are recorded
+//! only if a consumer is configured. Rules receive the events at the end of the input that caused
+//! them.
 
 use super::{DEPTH_MAX, RuleClient, RuleOutcome, RuleTrigger, STEPS_OF_ALL, host_text};
 use crate::connection::refusal::Refusal;
@@ -20,30 +21,31 @@ use mqtt::{QoS, ReasonCode};
 use rules::{EVENTS, Value};
 use std::sync::Arc;
 
-/// Something that happened.
+/// An event on its way to the rules.
 #[derive(Debug)]
 pub(crate) struct RuleEvent {
-    /// Its place in the table of events.
+    /// Index in `EVENTS`.
     pub(super) event: usize,
     client: RuleClient,
     extra_fields: Vec<(&'static str, Value<'static>)>,
     message: Option<Message>,
     qos: QoS,
-    /// With its namespace, the client id of whom it is about, where that is to be told.
+    /// Client id with its namespace, for a [`BrokerEvent::Delivery`]; `None` if only rules want the
+    /// event.
     reported_client_id: Option<Box<str>>,
 }
 
-/// Delivery events that are reported to consumers other than rules.
+/// Delivery events which sinks want: see `BrokerEvent::Delivery`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryEventOptions {
     pub delivered: bool,
     pub acked: bool,
 }
 
-/// Kinds of message events that a consumer needs.
+/// Kinds of events which rules or sinks need, from `RuleIndex::event_filter`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EventFilter {
-    /// Also those that are about none.
+    /// Whether any event is needed, with a message or without.
     pub(crate) any: bool,
     pub(crate) delivery_options: DeliveryEventOptions,
     pub(crate) delivered: bool,
@@ -63,28 +65,28 @@ impl DeliveryEventOptions {
 }
 
 impl EventFilter {
-    /// Whether every delivery is to be looked at.
+    /// Whether every delivery has to be observed, by `deliver_with_events`.
     #[inline]
     pub(crate) fn wants_deliveries(self) -> bool {
         self.delivered | self.delivery_dropped
     }
 }
 
-/// Events of a shard's sessions that wait for rules.
+/// Events of a shard's sessions, until `emit_events` passes them to the rules.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
     pub(crate) filter: EventFilter,
     events: Vec<RuleEvent>,
-    /// Number of events beyond the bound of one input, by kind.
+    /// Events beyond `EVENTS_PER_INPUT_MAX` in this input, by index in `EVENTS`.
     pub(super) overflow_counts: [u64; EVENTS.len()],
 }
 
-/// Collects the events of a shard for rules.
+/// State for events of a shard which `EventQueue`, a part of the `SessionTable`, cannot hold.
 #[derive(Debug)]
 pub(crate) struct EventCollector {
-    /// Number of the outbox's events that were examined.
+    /// Number of events in `Outbox::events` already examined by `collect_events`.
     pub(crate) events_seen: usize,
-    /// Client id and user name in the CONNECT that is being refused.
+    /// Client id and user name of the CONNECT whose refusal is being reported.
     pub(crate) refused: Option<(Box<str>, Option<Arc<str>>)>,
     pub(super) stopwatch: fn() -> u64,
 }
@@ -98,19 +100,19 @@ impl Default for EventCollector {
 /// An event of a link, from the control plane.
 #[derive(Clone, Debug)]
 pub struct LinkEvent {
-    /// Behind `$events/`.
+    /// Name of the event without the prefix `$events/`.
     pub event: &'static str,
     pub fields: Vec<(&'static str, String)>,
 }
 
-/// Events of one input that rules see. Further ones are counted (`failed/events`).
+/// Events per input for rules. Further events are counted as `failed/events`.
 const EVENTS_PER_INPUT_MAX: usize = 16 * 1024;
 
-/// Steps that each event has in any case: one read may bring thousands of packets, and rules that
-/// examine little must see all of them.
+/// Least number of steps for each event. A single read may bring thousands of packets, and rules
+/// with little work must receive all events.
 const STEPS_OF_EVENT: u64 = 1_000;
 
-/// Its place in the table.
+/// Returns the index of an event in `EVENTS`.
 pub(super) fn event_index(name: &str) -> Option<usize> {
     rules::event_index(name)
 }
@@ -120,7 +122,7 @@ impl RuleEvent {
         self.extra_fields.iter().map(|(name, value)| (*name, value.view())).collect()
     }
 
-    /// For those who hear of it as of anything else that a shard notes.
+    /// Returns the event as a [`BrokerEvent::Delivery`], for sinks.
     fn delivery_event(&self) -> Option<BrokerEvent> {
         let (client_id, message) = (self.reported_client_id.clone()?, self.message.clone()?);
         let (event, user) = (EVENTS[self.event].label, self.client.user.clone());
@@ -129,8 +131,9 @@ impl RuleEvent {
 }
 
 impl Shard {
-    /// Tells what happened since it was asked last, and shows it to the rules, with what follows
-    /// from that. All of it comes from one input, and so shares what a message's rules may cost.
+    /// Runs the rules for the events since the last call, and for the events which their outputs
+    /// cause, up to `DEPTH_MAX` rounds. All rules share `STEPS_OF_ALL`, since the cause is a single
+    /// input.
     #[cold]
     pub(crate) fn emit_events(&mut self, out: &mut Outbox) {
         let mut steps = STEPS_OF_ALL;
@@ -173,7 +176,7 @@ impl Shard {
             None => IncomingPublish::new("", b"", self.now),
         };
         draft.qos = one.qos;
-        // A rule that publishes when its own message is delivered would never end.
+        // Without this check a rule whose own message is delivered would trigger itself for ever.
         if draft.by_rule {
             let all = self.rule_index.all.clone();
             found.retain(|at| {
@@ -197,7 +200,7 @@ impl Shard {
         ruled
     }
 
-    /// Makes events of the notes since it was asked last, while what they are about is still here.
+    /// Queues the events of each new [`BrokerEvent`], while the session still exists.
     #[cold]
     pub(crate) fn collect_events(&mut self, out: &Outbox) {
         let from = std::mem::replace(&mut self.event_collector.events_seen, out.events.len());
@@ -254,7 +257,7 @@ impl Shard {
         }
     }
 
-    /// Handles an event that only the control plane knows.
+    /// Handles an event of a link, which only the control plane observes.
     pub(crate) fn on_link_event(&mut self, told: LinkEvent) {
         let Some(event) =
             event_index(told.event).filter(|at| !self.rule_index.rules_of_event(*at).is_empty())
@@ -275,7 +278,7 @@ impl Shard {
         self.sessions.event_queue.events.push(happened);
     }
 
-    /// Reports a published message that goes nowhere.
+    /// Reports `message/dropped` for a published message without a receiver.
     #[cold]
     pub(crate) fn on_message_dropped(
         &mut self,
@@ -288,7 +291,7 @@ impl Shard {
         }
     }
 
-    /// Reports a publish that is refused before it is a message.
+    /// Reports `message/dropped` for a PUBLISH which was refused before it became a message.
     #[cold]
     pub(crate) fn on_publish_refused(
         &mut self,
@@ -301,7 +304,7 @@ impl Shard {
         self.on_message_dropped(id, &mut draft, drop.name());
     }
 
-    /// Rules see less than happened, and less is told.
+    /// Counts events beyond the bound as failures of their rules, and reports `DeliveriesSkipped`.
     fn count_overflow(&mut self, out: &mut Outbox) {
         for (event, count) in
             std::mem::take(&mut self.sessions.event_queue.overflow_counts).into_iter().enumerate()
@@ -318,8 +321,8 @@ impl Shard {
 }
 
 impl SessionTable {
-    /// Delivers where rules may want to hear of it. What is sent is told by the counters, so that
-    /// the way of a message that no rule hears of is no longer.
+    /// Delivers a message and reports the outcome to rules. The outcome is read from counters, so
+    /// that `deliver` does no work for events.
     pub(crate) fn deliver_with_events(
         &mut self,
         hit: Delivery,
@@ -331,13 +334,13 @@ impl SessionTable {
         self.on_delivered(hit.session, granted_qos(draft.qos, hit.options), before, draft);
     }
 
-    /// Returns the number of messages written to clients, and of those that were too large for
-    /// them.
+    /// Returns the number of messages written to clients, and of messages above Maximum Packet
+    /// Size.
     pub(crate) fn sent_counts(&self) -> (u64, u64) {
         (self.counters.publish_sent, self.counters.drops[DropReason::PacketTooLarge as usize])
     }
 
-    /// Reports deliveries since a count.
+    /// Reports deliveries since the counts `before`.
     pub(crate) fn on_delivered(
         &mut self,
         id: SessionId,
@@ -357,13 +360,13 @@ impl SessionTable {
         }
     }
 
-    /// A message is a client's own from here on.
+    /// Reports `message/acked`: the client has acknowledged a message.
     #[cold]
     pub(crate) fn on_message_acked(&mut self, id: SessionId, draft: &mut IncomingPublish<'_>) {
         self.on_event(id, "message/acked", draft.qos, None, draft);
     }
 
-    /// A message does not reach a client.
+    /// Reports `message/delivery_dropped`: a message does not reach a client.
     #[cold]
     pub(crate) fn on_delivery_dropped(
         &mut self,
@@ -414,7 +417,7 @@ impl SessionTable {
     }
 }
 
-/// The events that a note tells of; none of links, which are nobody's clients.
+/// Returns the events which a [`BrokerEvent`] stands for. Links are not clients and have none.
 fn events_of(event: &BrokerEvent) -> &'static [&'static str] {
     if event.client_id().is_none_or(|id| split_client_id(id).1.starts_with(LINK_IDS)) {
         return &[];
@@ -440,7 +443,7 @@ fn events_of(event: &BrokerEvent) -> &'static [&'static str] {
     }
 }
 
-/// Whether it is who a client is that keeps it out.
+/// Whether a refusal counts as `auth/check_authn_complete`: the client's identity is the reason.
 fn is_about_identity(refusal: Refusal) -> bool {
     matches!(
         refusal,
@@ -453,7 +456,7 @@ fn is_about_identity(refusal: Refusal) -> bool {
     )
 }
 
-/// `BadUserNameOrPassword` as EMQX writes it.
+/// Returns the reason as EMQX writes it: `BadUserNameOrPassword` is `bad_username_or_password`.
 fn snake_case_reason(reason: ReasonCode) -> Value<'static> {
     let plain = format!("{reason:?}").replace("UserName", "Username");
     let mut word = String::new();

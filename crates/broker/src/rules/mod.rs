@@ -1,9 +1,9 @@
-//! Rules: what becomes of a message beside going to whoever wants it. An immutable list that all
-//! shards share and a reload swaps; each shard has an index of the filters that its rules name.
+//! Rules: processing of messages and events in addition to delivery. All shards share an immutable
+//! list, which a reload replaces; each shard has an index of the filters in its rules.
 //!
-//! A rule sees a message once, on the shard where it was published, with its whole name, before it
-//! is stored or delivered; what the rule publishes follows the message. Nothing that a rule does
-//! or fails to do disturbs the message, but for the rules whose business it is to drop it.
+//! A rule receives a message once, on the shard of the publisher, with the namespace in its topic,
+//! before the message is stored or delivered. The rule's outputs follow the input message. Failures
+//! of rules do not affect the input message; only `RuleActions::drops_message` does.
 
 use crate::connection::peer::PeerAddress;
 use crate::input::SessionId;
@@ -40,51 +40,52 @@ use rule_output::{OutputContext, RuleOutputError};
 #[derive(Clone, Debug)]
 pub struct Rule {
     pub name: Arc<str>,
-    /// Its SQL.
+    /// The SQL text of the rule, from which `plan` was compiled.
     pub text: Arc<str>,
     pub plan: Arc<RulePlan>,
     pub actions: RuleActions,
-    /// Outlives a reload: it is that of the rule's name.
+    /// Metrics by the rule's name, kept across reloads.
     pub metrics: Arc<RuleMetrics>,
 }
 
 /// Actions for the rows of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleActions {
-    /// A message of which there is a row goes nowhere else.
+    /// Drop the input message if the rule has a row for it.
     pub drops_message: bool,
-    /// A row is a line in the log.
+    /// Write each row to the log.
     pub logs_rows: bool,
     pub publish: Option<PublishAction>,
     pub send: Option<SendAction>,
 }
 
-/// A message that is made of each row.
+/// The message which a rule publishes for each row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishAction {
     /// Topic of the message; by default see `RuleTrigger::default_topic`.
     pub topic: Option<RowTemplate>,
     pub payload: RowTemplate,
-    /// QoS of the message; by default that of the input message.
+    /// QoS of the output; `None` takes the QoS of the input message.
     pub qos: Option<QoS>,
     pub retain: Option<bool>,
-    /// Whether it has the properties of the message, Message Expiry Interval among them.
+    /// Whether to copy the properties of the input message, Message Expiry Interval included.
     pub keeps_properties: bool,
-    /// Message Expiry Interval that replaces the input message's.
+    /// Message Expiry Interval of the output; `None` takes the input's if `keeps_properties`.
     pub expiry_s: Option<NonZeroU32>,
     pub user_properties: Vec<(Box<str>, RowTemplate)>,
 }
 
-/// A message for links alone.
+/// A message for links only, in addition to `RuleActions::publish`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendAction {
-    /// By the client ids of their sessions.
+    /// Links by the client ids of their sessions.
     pub to: Vec<Box<str>>,
     pub message: PublishAction,
 }
 
 impl RuleActions {
-    /// Returns the publish actions, each with the link that it is for.
+    /// Returns the publish actions: `None` for subscribers, and `Some` with the link of a
+    /// `SendAction`.
     pub(crate) fn publish_actions(&self) -> impl Iterator<Item = (Option<&str>, &PublishAction)> {
         let sends = self.send.iter();
         let sends = sends.flat_map(|sends| sends.to.iter().map(|to| (Some(&**to), &sends.message)));
@@ -92,7 +93,7 @@ impl RuleActions {
     }
 }
 
-/// Rules with the same text and actions are equal.
+/// Rules with the same text and actions are equal; `metrics` do not count.
 impl PartialEq for Rule {
     fn eq(&self, other: &Rule) -> bool {
         (&self.name, &self.text, &self.actions) == (&other.name, &other.text, &other.actions)
@@ -101,13 +102,13 @@ impl PartialEq for Rule {
 
 impl Eq for Rule {}
 
-/// A shard's way from a topic to the rules that want it.
+/// Index of a shard from topics and events to the rules in `BrokerOptions::rules`.
 #[derive(Debug)]
 pub(crate) struct RuleIndex {
     all: Arc<[Rule]>,
     prefix_filter: PrefixFilter,
     topics: FilterIndex,
-    /// By filter: places in `all`.
+    /// Indexes of rules in `all`, by `FilterId`.
     rules_by_filter: Vec<Vec<u32>>,
     filters: Vec<FilterId>,
     runs: u64,
@@ -151,7 +152,7 @@ impl RuleIndex {
         self.all.is_empty()
     }
 
-    /// Whether any rule looks at events.
+    /// Whether any rule uses events.
     pub(crate) fn wants_events(&self) -> bool {
         self.rules_by_event.is_some()
     }
@@ -161,7 +162,7 @@ impl RuleIndex {
         self.rules_by_event.as_ref().map_or(&[], |events| &events[event])
     }
 
-    /// Returns the events that a shard has to record for rules, and for other consumers.
+    /// Returns the events which a shard has to record, for rules and for sinks (`told`).
     pub(crate) fn event_filter(&self, told: DeliveryEventOptions) -> EventFilter {
         let wants = |name: &str| {
             events::event_index(name).is_some_and(|at| !self.rules_of_event(at).is_empty())
@@ -176,7 +177,7 @@ impl RuleIndex {
         }
     }
 
-    /// Returns the rules whose filters match a topic, each once, in their order.
+    /// Returns the indexes of the rules whose filters match a topic, each once, in order.
     #[inline]
     fn rules_of_topic(&mut self, topic: &str) -> Vec<u32> {
         match self.prefix_filter.may_match(topic) {
@@ -200,12 +201,12 @@ impl RuleIndex {
 #[derive(Debug, Default)]
 pub(crate) struct RuleOutcome {
     pub(crate) drops_message: bool,
-    /// Some rule has something of it.
+    /// Whether a rule had a row, or added one to a window.
     passed: bool,
     outputs: Vec<RuleOutput>,
-    /// Budget of all rules that see the message, and of the rules that follow.
+    /// Budget shared by all rules of the message, at first `STEPS_OF_ALL`.
     budget: Budget,
-    /// Through a power cut too what was made is to come, as the message does: see
+    /// Whether the outputs, like the message, must survive a power cut: see
     /// `IncomingPublish::exactly_once`.
     pub(crate) exactly_once: bool,
     /// See `IncomingPublish::publisher`.
@@ -219,11 +220,11 @@ impl RuleOutcome {
     }
 }
 
-/// A message that a rule made.
+/// A message which a rule publishes.
 #[derive(Debug)]
 struct RuleOutput {
     topic: String,
-    /// Start of the topic's part for the link; 0 for a message that every client may get.
+    /// Start of the client's topic behind the link's prefix; 0 for a message to all subscribers.
     link_len: usize,
     payload: Vec<u8>,
     properties: Vec<u8>,
@@ -231,11 +232,11 @@ struct RuleOutput {
     retain: bool,
     expiry_s: u32,
     rule: u32,
-    /// Number of rules before this one in the chain.
+    /// Number of rules before this rule in the chain, at most `DEPTH_MAX`.
     depth: u8,
 }
 
-/// The client that published a message, or that an event is about.
+/// The publisher of a message, or the client of an event.
 #[derive(Debug, Default)]
 pub(crate) struct RuleClient {
     client_id: Box<str>,
@@ -246,18 +247,18 @@ pub(crate) struct RuleClient {
 
 /// Input of the rules: a message or an event.
 struct RuleTrigger<'a> {
-    /// Without topic and payload where it is an event that is about no message.
+    /// The message. Topic and payload are empty for an event without a message.
     draft: &'a IncomingPublish<'a>,
     client: &'a RuleClient,
     is_dup: bool,
-    /// Number of rules before this one in the chain.
+    /// Number of rules before this rule in the chain, at most `DEPTH_MAX`.
     depth: u8,
     event: Option<&'a RuleEvent>,
 }
 
 impl<'a> RuleTrigger<'a> {
-    /// Returns the topic of a row without one of its own: that of the message or event, or the
-    /// rule's name for a window.
+    /// Returns the topic for a row without a topic template: the topic of the message, the name of
+    /// the event, or the rule's name for a window.
     fn default_topic(&self, rule: &'a Rule) -> &'a str {
         match (self.draft.topic, self.event) {
             ("", Some(happened)) => EVENTS[happened.event].name,
@@ -267,18 +268,18 @@ impl<'a> RuleTrigger<'a> {
     }
 }
 
-/// Rules may go on from each other's messages so often.
+/// Longest chain of rules in which each rule receives the output of the rule before it.
 const DEPTH_MAX: u8 = 8;
 
-/// Steps of all rules that see a message or the events of one input: eight times the bound of one
-/// rule, some ten milliseconds.
+/// Steps shared by all rules for a message, or for the events of an input: eight times the `Budget`
+/// of a single rule, about ten milliseconds.
 const STEPS_OF_ALL: u64 = 1_600_000;
 
-/// Number of runs of which a single one is timed.
+/// Number of runs per timed run.
 const RUNS_PER_SAMPLE: u64 = 16;
 
 impl Shard {
-    /// The options may have other rules than before.
+    /// Replaces the index after a reload if `BrokerOptions::rules` changed.
     pub(crate) fn reload_rules(&mut self) {
         if !Arc::ptr_eq(&self.rule_index.all, &self.options.rules) {
             self.rule_index = RuleIndex::new(self.next_random(), self.options.rules.clone());
@@ -292,8 +293,8 @@ impl Shard {
             self.rule_index.event_filter(self.options.event_options.delivery);
     }
 
-    /// To the rules, to what is retained and to whoever wants it; then what rules made of it. Says
-    /// whether anyone wants any of it.
+    /// Applies the rules to a message, stores and routes it, then publishes the rules' outputs.
+    /// Returns whether a subscriber or a rule matched.
     #[inline]
     pub(crate) fn apply_rules_and_route(
         &mut self,
@@ -314,7 +315,8 @@ impl Shard {
         matched
     }
 
-    /// To what is retained and to whoever wants it, if no rule drops it. Says whether anyone does.
+    /// Stores in caches, retains and routes a message, unless `drops_message` is set. Returns
+    /// whether a filter matched.
     #[inline]
     pub(crate) fn retain_and_route(
         &mut self,
@@ -336,7 +338,7 @@ impl Shard {
         self.route_message(from, draft, out)
     }
 
-    /// Shows a message that a client published, or left as its will, to the rules.
+    /// Applies the rules to a PUBLISH or a will of a session.
     pub(crate) fn run_message_rules(
         &mut self,
         from: SessionId,
@@ -347,7 +349,7 @@ impl Shard {
         self.run_topic_rules(draft, is_dup, |shard, found| shard.rule_client_for(from, found), out)
     }
 
-    /// Runs the rules for a message whose publisher may have gone.
+    /// Runs the rules for a delayed message. `by` replaces the session, which may have ended.
     pub(crate) fn run_delayed_rules(
         &mut self,
         by: &DelayedPublisher,
@@ -363,7 +365,7 @@ impl Shard {
         self.run_topic_rules(draft, false, who, out)
     }
 
-    /// Returns the publisher of a message, to be kept with a delayed message.
+    /// Returns the publisher's data to store with a delayed message.
     pub(crate) fn delayed_publisher(&self, id: SessionId) -> DelayedPublisher {
         let RuleClient { user, address, .. } = self.rule_client_of(id);
         let client_id = self.sessions.get(id).client_id.clone();
@@ -404,7 +406,7 @@ impl Shard {
             let seen = RuleInput { chance, ..self.rule_input(looked, &more) };
             rows.clear();
             rule.metrics.matched.fetch_add(1, Relaxed);
-            // One that takes long leaves the others their time.
+            // A bound per rule, so that a slow rule leaves steps for the rules behind it.
             let of_all = ruled.budget.steps;
             ruled.budget.steps = of_all.min(Budget::default().steps);
             let (before, began) = (ruled.budget.steps, self.start_sample());
@@ -422,7 +424,7 @@ impl Shard {
             match done {
                 Err(failed) => self.note_rule_failure(rule, &failed, out),
                 Ok(()) if rows.is_empty() => {}
-                // It would go on, and may not.
+                // The chain has reached its longest allowed depth.
                 Ok(()) if looked.depth >= DEPTH_MAX => rule.metrics.count_failure("loop"),
                 Ok(()) => {
                     rule.metrics.passed.fetch_add(1, Relaxed);
@@ -438,19 +440,19 @@ impl Shard {
         }
     }
 
-    /// Reads the stopwatch if this run is one of those that are timed: two readings take as long as
-    /// some runs.
+    /// Reads the stopwatch if this run is timed. Not every run is, since two readings take as long
+    /// as some runs.
     fn start_sample(&mut self) -> Option<u64> {
         self.rule_index.runs = self.rule_index.runs.wrapping_add(1);
         self.rule_index.runs.is_multiple_of(RUNS_PER_SAMPLE).then(self.event_collector.stopwatch)
     }
 
-    /// Nanoseconds that pass, for what rules take.
+    /// Sets the source of nanoseconds for the time which rules take.
     pub fn time_rules(&mut self, stopwatch: fn() -> u64) {
         self.event_collector.stopwatch = stopwatch;
     }
 
-    /// Whether a rule may make something of a message that the store would have to take.
+    /// Whether an output of a rule may need a record in the store.
     #[cold]
     pub(crate) fn rules_need_store(&mut self, topic: &str, qos: QoS, retain: bool) -> bool {
         let own = self.lasting_sessions > 0;
@@ -458,7 +460,7 @@ impl Shard {
         let found = self.rule_index.rules_of_topic(topic);
         found.iter().any(|&at| {
             let rule = &self.rule_index.all[at as usize];
-            // What a window makes comes later.
+            // The output of a window comes later.
             let mut makes = rule.actions.publish_actions().filter(|_| rule.plan.window().is_none());
             makes.any(|(link, made)| {
                 let waits = made.qos.unwrap_or(qos) != QoS::AtMostOnce;
@@ -539,7 +541,8 @@ impl Shard {
         }
     }
 
-    /// Whether one more line of rules may be told, and how many before it were not.
+    /// Counts a log event of rules. If the event may be reported, returns the number of events
+    /// withheld since the last report.
     fn count_rule_event(&mut self) -> Option<u64> {
         let told = self.rule_log_limiter.count(self.now);
         if told.is_none() {
@@ -556,7 +559,8 @@ impl Shard {
         }
     }
 
-    /// The rest only where one of the rules looks at it.
+    /// Returns the publisher's data. User, address and message id are only looked up if a rule in
+    /// `found` reads them.
     fn rule_client_for(&mut self, id: SessionId, found: &[u32]) -> RuleClient {
         let all = self.rule_index.all.clone();
         let reads = found.iter().any(|&at| all[at as usize].plan.reads().publisher);
@@ -568,7 +572,7 @@ impl Shard {
         RuleClient { id: id_of_message, ..self.rule_client_of(id) }
     }
 
-    /// A session's client, as it calls itself.
+    /// Returns a session's client, with the client id from CONNECT.
     fn rule_client_of(&self, id: SessionId) -> RuleClient {
         let session = self.sessions.get(id);
         let peer = session.conn().and_then(|conn| self.conn(conn)).map(|known| known.peer.address);
@@ -581,7 +585,7 @@ impl Shard {
     }
 }
 
-/// Without its port.
+/// Returns the text of an address without its port.
 fn host_text(address: PeerAddress) -> String {
     match address {
         PeerAddress::Network(address) => address.ip().to_canonical().to_string(),

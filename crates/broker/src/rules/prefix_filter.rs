@@ -1,14 +1,14 @@
-//! What tells nearly every topic that no rule wants from those that one may want, without a look
-//! into the index of the rules' filters.
+//! A quick test of topics: excludes nearly every topic which no rule matches, without a lookup in
+//! the index of the rules' filters.
 
-/// The beginnings of filters as bits: a Bloom filter with one hash.
+/// Prefixes of filters: a Bloom filter with a single hash function.
 #[derive(Debug)]
 pub(super) struct PrefixFilter {
-    /// As many as a power of two.
+    /// The number of bits is a power of two.
     bits: Box<[u64]>,
-    /// Lengths of the beginnings, a bit each: 1, 2, 4, 8, 16 bytes.
+    /// Lengths of the prefixes as bits: 1, 2, 4, 8, 16 bytes.
     lens: u8,
-    /// Some filter begins with a wildcard.
+    /// Whether a filter begins with a wildcard.
     any: bool,
 }
 
@@ -33,7 +33,7 @@ impl PrefixFilter {
         heads
     }
 
-    /// False only where no filter matches the topic.
+    /// Returns `false` only if no filter matches the topic.
     #[inline]
     pub(super) fn may_match(&self, topic: &str) -> bool {
         let mut lens = self.lens;
@@ -47,8 +47,8 @@ impl PrefixFilter {
         self.any
     }
 
-    /// The bit of its first bytes, whose number is a power of two. None of what has less. Whoever
-    /// finds topics of one bit makes rules as slow as they are without this.
+    /// Returns the bit of the first `1 << len` bytes, or `None` if `name` is shorter. The hash has
+    /// no key: topics chosen to collide only cost the lookup in the index.
     #[inline]
     fn bit_position(&self, name: &[u8], len: u32) -> Option<(usize, u64)> {
         let (head, tail) = match len {
@@ -69,9 +69,9 @@ impl PrefixFilter {
     }
 }
 
-/// So few others in a hundred have a bit that is set: six.
+/// Bits per filter: about 6 of 100 unrelated topics then have a bit in `bits`.
 const BITS_A_FILTER: usize = 16;
-/// 16 bytes, as a power of two.
+/// Longest prefix, 16 bytes, as a power of two.
 const LEN_MAX: u32 = 4;
 
 #[cfg(test)]

@@ -1,22 +1,21 @@
-//! What became of what rules saw, below `$SYS/broker/rule/`.
+//! Metrics of rules, published below `$SYS/broker/rule/`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters of a rule. Shards add to them concurrently, which costs little in comparison with a
-/// run.
+/// Counters of a rule. Shards add to them concurrently, which costs little compared with a run.
 #[derive(Debug, Default)]
 pub struct RuleMetrics {
     pub(super) matched: AtomicU64,
     pub(super) passed: AtomicU64,
     pub(super) published: AtomicU64,
-    /// To links.
+    /// Rows sent to links.
     pub(super) sent: AtomicU64,
     pub(super) steps: AtomicU64,
     pub(super) ns: AtomicU64,
     pub(super) failed: [AtomicU64; FAILURES.len()],
 }
 
-/// Why a run, or an action, came to nothing.
+/// Reasons for the failure of a run or of an action, in the order of `RuleMetrics::failed`.
 pub const FAILURES: [&str; 15] = [
     "arithmetic",
     "bytes",
@@ -86,7 +85,8 @@ impl RuleMetrics {
         }
     }
 
-    /// Topics below `$SYS/broker/rule/{name}/` and their values.
+    /// Topics below `$SYS/broker/rule/{name}/` and their values. Failures appear once they are not
+    /// 0.
     pub(crate) fn values(&self) -> impl Iterator<Item = (String, u64)> {
         let rows = RULE_METRIC_ROWS.iter().map(|row| (row.topic.to_string(), (row.value)(self)));
         let failed = FAILURES.iter().zip(&self.failed);

@@ -1,4 +1,4 @@
-//! A message that is made of a rule's row, and where it goes.
+//! From a rule's row to a message: builds the message of a `PublishAction` and routes it.
 
 use super::{PublishAction, Rule, RuleClient, RuleOutcome, RuleOutput, RuleTrigger};
 use crate::input::MonotonicMs;
@@ -13,7 +13,7 @@ use rules::{Budget, RuleInput, RunError, ValueMap};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Why a row is not published.
+/// Reason why a row is not published: an entry of `FAILURES`, or an error of a template.
 pub(super) enum RuleOutputError {
     Rejected(&'static str),
     Failed(RunError),
@@ -25,18 +25,18 @@ impl From<RunError> for RuleOutputError {
     }
 }
 
-/// Context of a row: its input, and the link that it is for.
+/// Context of a row: its input, and the destination link, if any.
 pub(super) struct OutputContext<'a> {
     pub(super) draft: &'a IncomingPublish<'a>,
-    /// Topic of the message, where the rule has none.
+    /// Topic of the message for a `PublishAction` without a topic.
     pub(super) name: &'a str,
     pub(super) link: Option<&'a str>,
 }
 
-/// Result of a row, for a test of a rule.
+/// Output of a row for `Rule::preview`, which tests a rule without publishing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulePreview {
-    /// As rules name it.
+    /// Name of the link as rules spell it, without `LINK_IDS`.
     pub link: Option<Box<str>>,
     pub topic: String,
     pub payload: Vec<u8>,
@@ -45,7 +45,7 @@ pub struct RulePreview {
 }
 
 impl Rule {
-    /// Or why it would become nothing: one of `FAILURES`, or what failed.
+    /// Returns the messages for a row. An error is one of `FAILURES`, or the text of the failure.
     pub fn preview(
         &self,
         row: &ValueMap<'_>,
@@ -79,7 +79,7 @@ impl Rule {
 }
 
 impl PublishAction {
-    /// By which rule, and behind how many, is for the caller to say.
+    /// Builds a message. The caller sets the fields `rule` and `depth`.
     pub(super) fn build_output(
         &self,
         row: &ValueMap<'_>,
@@ -107,7 +107,7 @@ impl PublishAction {
             properties: self.build_properties(row, draft, &payload, budget)?,
             payload,
             qos: self.qos.unwrap_or(draft.qos),
-            // Whoever subscribes to it later is not the link.
+            // A message for a link is never retained: later subscribers are not the link.
             retain: of.link.is_none() && self.retain.unwrap_or(draft.retain),
             expiry_s: expiry_s.min(options.message_expiry_s_max),
             rule: 0,
@@ -115,7 +115,7 @@ impl PublishAction {
         })
     }
 
-    /// Builds the topic, which has to be one that every client could publish to.
+    /// Builds the topic. The result must pass `BrokerOptions::check_topic`, like a client's topic.
     fn build_topic(
         &self,
         row: &ValueMap<'_>,
@@ -151,7 +151,7 @@ impl PublishAction {
             budget.take(draft.properties.len())?;
             for property in Properties::trusted(draft.properties).iter() {
                 let is_text = property == Property::PayloadFormatIndicator(1);
-                // [MQTT-3.3.2-4]: it was said of another payload.
+                // [MQTT-3.3.2-4]: the indicator described the input payload.
                 if !is_text || std::str::from_utf8(payload).is_ok() {
                     properties.push(property);
                 }
@@ -172,12 +172,12 @@ impl PublishAction {
 }
 
 impl Shard {
-    /// Publishes what rules made, and what rules make of that.
+    /// Publishes the outputs of rules, and the further outputs which rules have for them.
     pub(crate) fn publish_outputs(&mut self, ruled: RuleOutcome, out: &mut Outbox) {
         self.publish_outputs_within(ruled, &mut Budget::default().steps, out);
     }
 
-    /// Publishes outputs, with a bound on the steps of all rules that follow.
+    /// Publishes outputs. `steps` bounds all rules which run for the outputs.
     pub(super) fn publish_outputs_within(
         &mut self,
         ruled: RuleOutcome,
@@ -220,7 +220,7 @@ impl Shard {
         *steps = budget.steps;
     }
 
-    /// To the link that it is for, which no rule sees.
+    /// Sends a message to its link. Rules do not receive messages for links.
     fn send_to_link(
         &mut self,
         one: &RuleOutput,
@@ -231,13 +231,13 @@ impl Shard {
         let metrics = &self.rule_index.all[one.rule as usize].metrics;
         match is_taken {
             true => _ = metrics.sent.fetch_add(1, Relaxed),
-            // Its session is not there yet, or not any more.
+            // The link's session does not exist yet, or has ended.
             false => metrics.count_failure("link"),
         }
     }
 }
 
-/// Returns the internal topic by which a message goes to a link.
+/// Returns the topic of a message to a link: `link`, a slash and `topic`.
 fn link_topic(link: &str, topic: &str) -> Result<String, RuleOutputError> {
     debug_assert!(link.starts_with(LINK_IDS), "{link} is not a link");
     let whole = format!("{link}/{topic}");

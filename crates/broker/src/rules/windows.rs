@@ -1,7 +1,7 @@
-//! Rules with a window: what is known under each key, until it goes out. A key has one owner among
-//! the shards, chosen as a client id's home is; rows for it come over the ring. A window that time
-//! closes is closed by the shard's timer. Where there is a store, what changed is written once a
-//! second, and nobody waits for that.
+//! Windows of rules: the values under each key until the window closes. A key has one owner shard,
+//! by `owner_of`; other shards send rows to the owner over the ring. The owner's timer closes
+//! windows that end by time. With a store, changed windows are written once a second, and no
+//! acknowledgement waits for that write.
 
 use super::{DEPTH_MAX, Rule, RuleClient, RuleOutcome, RuleTrigger, STEPS_OF_ALL};
 use crate::durability::records;
@@ -21,14 +21,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A row that a message adds to a window under a key.
+/// A row for a window, on its way to the owner of `key`.
 #[derive(Clone, Debug)]
 pub struct WindowRow {
     rule: Arc<str>,
     text: Arc<str>,
     key: Box<str>,
     values: Vec<Value<'static>>,
-    /// Number of rules before this one in the chain.
+    /// Number of rules before this rule in the chain, at most `DEPTH_MAX`.
     depth: u8,
 }
 
@@ -37,27 +37,27 @@ pub struct WindowRow {
 pub(crate) struct RuleWindows {
     kept: Slab<KeyedWindow>,
     by_rule: HashMap<Arc<str>, WindowKeys, FixedState>,
-    /// Windows by the time at which they close.
+    /// Windows by closing time in milliseconds of `MonotonicMs`.
     due: BTreeSet<(u64, u32)>,
     timer_at: Option<MonotonicMs>,
-    /// More may be due than a turn has time for.
+    /// Whether more windows may be due than the last turn closed: see `check_windows`.
     is_behind: bool,
-    /// Windows whose records are out of date.
+    /// Windows with an outdated record, until `write_windows`.
     dirty: Vec<u32>,
     bytes: u64,
 }
 
-/// The keys of one rule.
+/// The windows of a single rule by key, at most `WINDOW_KEYS_MAX`.
 #[derive(Debug)]
 struct WindowKeys {
     text: Arc<str>,
-    /// Its place among the rules.
+    /// Index of the rule in `RuleIndex::all`.
     at: u32,
     keys: HashMap<Box<str>, u32, FixedState>,
     bytes: usize,
 }
 
-/// State of a window under one key.
+/// State of a window under a key.
 #[derive(Debug)]
 struct KeyedWindow {
     rule: Arc<str>,
@@ -66,17 +66,17 @@ struct KeyedWindow {
     depth: u8,
     due: Option<u64>,
     is_dirty: bool,
-    /// The store has a record of it.
+    /// Whether the store has a record of the window.
     is_stored: bool,
 }
 
 /// Longest time for which a record may be out of date.
 const WRITTEN_EVERY_MS: u64 = 1000;
-/// Windows that close in one turn; further ones close in the next.
+/// Windows which close per turn. Remaining windows close in the next turn.
 const CLOSED_MAX: usize = 4096;
 
 impl WindowRow {
-    /// Returns the memory of the row on its way.
+    /// Returns the memory of the row in transit between shards.
     pub(crate) fn bytes(&self) -> usize {
         let values = self.values.iter().map(|value| value.to_string().len() + 32);
         self.key.len() + values.sum::<usize>() + 96
@@ -84,18 +84,18 @@ impl WindowRow {
 }
 
 impl RuleWindows {
-    /// Keys come from strangers, and are hashed with what they do not know.
+    /// Makes an empty set. Clients choose the keys, so their hash depends on the secret `seed`.
     pub(crate) fn new(seed: u64) -> RuleWindows {
         let by_rule = HashMap::with_hasher(FixedState::with_seed(seed));
         RuleWindows { by_rule, ..RuleWindows::default() }
     }
 
-    /// Whether the next turn has to go on with them.
+    /// Whether `check_windows` must continue in the next turn.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind
     }
 
-    /// The memory that they take.
+    /// Bytes of all windows and their keys.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.bytes
     }
@@ -129,7 +129,7 @@ impl RuleWindows {
         slot
     }
 
-    /// Forgets a key. Its record's key, where the store has one.
+    /// Removes a window. Returns the key of the record if the store has a record.
     fn remove(&mut self, slot: u32) -> Option<Vec<u8>> {
         let kept = self.kept.remove(slot)?;
         if let Some(due) = kept.due {
@@ -147,7 +147,8 @@ impl RuleWindows {
         kept.is_stored.then(|| records::window_key(&kept.rule, &kept.key))
     }
 
-    /// Changes a gathering, and keeps up what follows from it.
+    /// Changes a window's state and updates the due time, the byte counts and the list of dirty
+    /// windows.
     fn change<T>(
         &mut self,
         slot: u32,
@@ -212,7 +213,8 @@ impl Shard {
         out.lanes[usize::from(home.0)].push_back(ShardMessage::WindowRow(Box::new(row)));
     }
 
-    /// From another shard. A rule that is not there any more, or another, has no use for it.
+    /// Adds a row from another shard. A row is ignored if its rule was removed or changed
+    /// meanwhile.
     pub(crate) fn on_window_row(&mut self, row: WindowRow, out: &mut Outbox) {
         self.ledger.crossing -= row.bytes() as i64;
         let is_it = |rule: &Rule| rule.name == row.rule && rule.text == row.text;
@@ -231,7 +233,7 @@ impl Shard {
         out: &mut Outbox,
     ) {
         let rule = &self.rule_index.all.clone()[at as usize];
-        // What time has closed meanwhile is not what this comes into.
+        // A window whose time has ended closes before the row is added.
         let mut steps = STEPS_OF_ALL;
         while let Some(slot) = self.find_window(&row)
             && let Some(kept) = self.windows.kept.get(slot)
@@ -280,8 +282,8 @@ impl Shard {
         self.windows.by_rule.get(&row.rule)?.keys.get(&row.key).copied()
     }
 
-    /// Time has closed a window. It has as much as a run of its own, and takes that from the steps
-    /// of whatever is closed with it, which are to have so much left.
+    /// Closes a window whose time has ended, with the budget of one rule run, and subtracts the
+    /// used steps from `steps`.
     fn close_due_window(
         &mut self,
         slot: u32,
@@ -296,7 +298,7 @@ impl Shard {
         ruled.budget = of_message;
     }
 
-    /// A window is over: its row goes the way of any row.
+    /// Closes a window: runs the rule's actions for its rows.
     fn close_window(&mut self, slot: u32, ruled: &mut RuleOutcome, out: &mut Outbox) {
         let Some(kept) = self.windows.kept.get(slot) else { return };
         let (depth, Some(of)) = (kept.depth, self.windows.by_rule.get(&kept.rule)) else { return };
@@ -311,7 +313,7 @@ impl Shard {
         if let Some(Err(failed)) = closed {
             self.note_rule_failure(rule, &failed, out);
         }
-        // What it publishes is of no message that has a QoS.
+        // The output has no input message to take a QoS from.
         let (draft, who) = (&IncomingPublish::new("", b"", now), &RuleClient::default());
         let looked = RuleTrigger { draft, client: who, is_dup: false, depth, event: None };
         self.run_actions(rule, at, &rows, &looked, ruled, out);
@@ -331,9 +333,8 @@ impl Shard {
         }
     }
 
-    /// Sets the timer that the next window needs, or the next record. Never for longer than a
-    /// second: a wheel forgets no timer, and those of windows that end late would be set again and
-    /// again.
+    /// Sets a timer for the next due window or the next write, at most a second ahead. Timers are
+    /// not cancelled, so late windows would otherwise fill the wheel with outdated timers.
     fn set_window_timer(&mut self) {
         let windows = &mut self.windows;
         let due = windows.due.first().map(|(due, _)| *due);
@@ -348,15 +349,15 @@ impl Shard {
         }
     }
 
-    /// Their timer has fired: this turn closes what is due.
+    /// Handles the timer: `check_windows` runs in this turn.
     pub(crate) fn mark_windows_due(&mut self) {
         self.windows.timer_at = None;
         self.windows.is_behind = true;
     }
 
-    /// Closes what is due, and writes down what changed. What all of that may cost is as much as
-    /// the rules of one message may: many windows end at one time, and whoever is served meanwhile
-    /// does not wait for them. The others are closed in the next turn, which comes at once.
+    /// Closes due windows and writes changed windows. Many windows may end at the same time, so the
+    /// cost is bounded by `STEPS_OF_ALL`. Remaining windows close in the next turn, which follows
+    /// at once.
     pub(crate) fn check_windows(&mut self, out: &mut Outbox) {
         let (mut steps, mut room, run) = (STEPS_OF_ALL, CLOSED_MAX, Budget::default().steps);
         self.windows.is_behind = false;
@@ -399,7 +400,7 @@ impl Shard {
         }
     }
 
-    /// The rules are others: what is the same by its name and its text goes on.
+    /// Applies a reload: removes the windows of rules which were removed or whose text changed.
     pub(super) fn reload_windows(&mut self) {
         let all = self.rule_index.all.clone();
         let mut gone = Vec::new();
@@ -415,7 +416,7 @@ impl Shard {
         }
     }
 
-    /// A record of an earlier process. Says whether a rule has a use for it.
+    /// Restores a window from its record. Returns `false` if no rule has its name and text.
     pub(crate) fn restore_window(&mut self, name: &str, key: &str, value: &[u8]) -> bool {
         let all = self.rule_index.all.clone();
         let Some((hash, depth, bytes)) = records::read_window(value) else { return false };

@@ -1,5 +1,5 @@
-//! What happened that a person may want to read: the engine turns notes into log lines. A note is
-//! made once, where the thing was decided, and carries the connection's and session's names.
+//! Events of the broker for operators: [`BrokerEvent`], which the engine turns into log lines. An
+//! event is recorded once, at the decision, with the names of the connection and the session.
 
 use crate::authorization::acl_rules::DenialCause;
 use crate::connection::peer::PeerAddress;
@@ -24,16 +24,17 @@ pub enum BrokerEvent {
         version: mqtt::ProtocolVersion,
         session_present: bool,
         keep_alive_s: u16,
-        /// Above `keep_alive_s_max`: before 5.0 a client cannot be told another.
+        /// The client's keep-alive exceeds `keep_alive_s_max`: MQTT 3.x cannot announce a lower
+        /// value.
         keeps_own_keep_alive: bool,
     },
-    /// The client said DISCONNECT.
+    /// The client sent DISCONNECT.
     Disconnected {
         client_id: Box<str>,
         conn: ConnId,
         reason: ReasonCode,
     },
-    /// The transport went without one.
+    /// The transport ended without DISCONNECT.
     Lost {
         client_id: Box<str>,
         conn: ConnId,
@@ -47,47 +48,47 @@ pub enum BrokerEvent {
         conn: ConnId,
         peer: PeerAddress,
         violation: Violation,
-        /// Details of how the violation was detected, and the option that decides, where that
-        /// helps.
+        /// Details of the detection, and the deciding option where there is one.
         detail: Box<str>,
-        /// See `LogBurstLimiter`, as below.
+        /// Number of events withheld by `LogBurstLimiter` before this event, here and below.
         withheld: u64,
     },
-    /// A CONNECT, or a connection later, that we would not go on with.
+    /// The broker refused a CONNECT, or ended an accepted connection, with a [`Refusal`].
     Refused {
-        /// As CONNECT has it, where there is no session.
+        /// The client id of CONNECT, if there is no session.
         client_id: Box<str>,
         user: Option<Arc<str>>,
         conn: ConnId,
         peer: PeerAddress,
         refusal: Refusal,
-        /// Whether the client had its CONNACK before.
+        /// Whether the client had received its CONNACK.
         was_in: bool,
         withheld: u64,
     },
-    /// A CONNECT, or a client that is in, of whom the list of bans says no.
+    /// A CONNECT was refused, or an accepted client disconnected, because the `BanList` has its
+    /// value.
     Banned {
         client_id: Box<str>,
         peer: PeerAddress,
-        /// The value that is on the list of bans.
+        /// Kind of the banned value: `address`, `client id` or `user`.
         by: &'static str,
         reason: Arc<str>,
     },
-    /// A client came and went so often that it is kept out for a while.
+    /// A client exceeded `flapping_count_max` and is banned for `ban_s` seconds.
     Flapped {
         client_id: Box<str>,
         count: u32,
         ban_s: u32,
     },
-    /// A connection was closed as it was accepted. At most one a second, with the number since the
-    /// last.
+    /// A connection was closed right after accept. At most one event per second, with the `count`
+    /// since the last event.
     TurnedAway {
         peer: PeerAddress,
         why: Box<str>,
         count: u64,
     },
-    /// A connection ended before its CONNECT could be read: its PROXY header or its handshake was
-    /// wrong, or too slow. At most one a second a shard, with the number since the last.
+    /// A connection ended before its CONNECT: the PROXY header or the handshake was malformed or
+    /// timed out. At most one event per second and shard, with the `count` since the last event.
     NotOpened {
         peer: PeerAddress,
         why: Box<str>,
@@ -111,42 +112,42 @@ pub enum BrokerEvent {
     AcceptFailed {
         fault: Box<str>,
     },
-    /// As many descriptors are open as clients may bring about: connections wait in the
-    /// listener's backlog, and the others are there for the rest of the process.
+    /// The descriptors for clients (`limit`) are used up: connections wait in the listener's
+    /// backlog, and `reserved` descriptors stay free for the rest of the process.
     AcceptPaused {
         limit: u64,
         reserved: u64,
     },
-    /// No connection waits to be accepted any more.
+    /// All connections in the backlog have been accepted, after `AcceptFailed` or `AcceptPaused`.
     AcceptResumed,
-    /// The time of day was changed by so much, forward or back, as NTP does after a start.
+    /// The time of day was changed by `by_ms`, forward or back, as NTP does after a start.
     TimeOfDayStepped {
         by_ms: i64,
     },
-    /// The process did not run for so long: it was stopped, or its host slept.
+    /// The process did not run for `ms`: it was stopped, or the host slept.
     ProcessPaused {
         ms: u64,
     },
-    /// The disk refused what it was given: it is tried again, and what depends on it waits.
+    /// The disk refused a write. The store retries, and acknowledgements wait for the write.
     StoreFailing {
         fault: Box<str>,
     },
     StoreRecovered,
-    /// The store has no room: what it would have to keep is refused.
+    /// The store has no room: requests which need a new record are refused.
     StoreFull,
     StoreHasRoom,
     /// A record of the store could not be read.
     StoreUnreadable {
         fault: Box<str>,
     },
-    /// A client has left a message unacknowledged for long.
+    /// A client has left a message unacknowledged for long: see `StallSearch`.
     WindowStalled {
         client_id: Box<str>,
         packet_id: u16,
         age_s: u64,
-        /// All its messages that are unacknowledged.
+        /// Number of the client's unacknowledged messages.
         unacknowledged: u16,
-        /// There is no room for another.
+        /// Whether the client's window has no room for another message.
         is_full: bool,
         withheld: u64,
     },
@@ -155,20 +156,20 @@ pub enum BrokerEvent {
         what: WithheldKind,
         count: u64,
     },
-    /// A row of a rule that prints.
+    /// A row of a rule with the action `logs_rows`.
     RulePrinted {
         rule: Arc<str>,
         row: Box<str>,
         withheld: u64,
     },
-    /// A rule came to nothing with a message, which that does not disturb.
+    /// A rule failed. The message which triggered the rule is delivered all the same.
     RuleFailed {
         rule: Arc<str>,
         why: Box<str>,
         withheld: u64,
     },
-    /// The rules do not let a client do what it tried. At most once a second a client, with the
-    /// number since the last.
+    /// Access rules denied a client's action. At most one event per second and client, with the
+    /// `count` since the last event.
     Denied {
         client_id: Box<str>,
         user: Option<Arc<str>>,
@@ -177,27 +178,29 @@ pub enum BrokerEvent {
         cause: DenialCause,
         count: u32,
     },
-    /// At most once a second a client, with the number since the last.
+    /// Messages for a client were dropped. At most one event per second and client, with the
+    /// `count` since the last event.
     Dropped {
         client_id: Box<str>,
         drop: crate::statistics::sys::DropReason,
         count: u64,
     },
-    /// The outcome of a message's delivery, reported where `EventOptions::delivery` asks for it.
+    /// The outcome of a message's delivery, reported if `EventOptions::delivery` requests it.
     Delivery {
-        /// As sinks call it.
+        /// Name of the event for sinks, as in `EVENTS`.
         event: &'static str,
         client_id: Box<str>,
         user: Option<Arc<str>>,
         qos: QoS,
         message: Message,
     },
-    /// More of it than one input may bring about.
+    /// Number of delivery events beyond the bound of one input.
     DeliveriesSkipped {
         event: &'static str,
         count: u64,
     },
-    /// Only where `EventOptions::trace` asks. `packet` is a line of the transcript language.
+    /// A packet of a traced connection, if `EventOptions::trace` is set. `packet` is a line of the
+    /// transcript language.
     Traced {
         client_id: Box<str>,
         peer: PeerAddress,
@@ -278,23 +281,23 @@ impl BrokerEvent {
     }
 }
 
-/// Kind of the events of which there were too many to report each.
+/// Kind of the events counted by [`BrokerEvent::Withheld`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithheldKind {
     /// Connections that were refused or ended.
     Connections,
     /// Rows and failures of rules.
     Rules,
-    /// Windows that do not move.
+    /// Clients with a stalled window.
     Stalls,
 }
 
 /// Limits a frequent event to one log line a second, which is enough to notice a flood.
 #[derive(Debug, Default)]
 pub(crate) struct LogIntervalLimiter {
-    /// Since the last note.
+    /// Number of events since the last report.
     withheld: u64,
-    /// When there may be another.
+    /// Time of the next allowed report.
     at: MonotonicMs,
 }
 
@@ -321,7 +324,8 @@ impl LogIntervalLimiter {
     }
 }
 
-/// A line a second about peers that do not get in. What is withheld comes with the first of those.
+/// Limits reports of peers refused before CONNECT to one per second. A report of withheld peers
+/// names the first of them.
 #[derive(Debug, Default)]
 pub(crate) struct PeerLog {
     seldom: LogIntervalLimiter,
@@ -350,12 +354,12 @@ impl PeerLog {
     }
 }
 
-/// Drops of one session that were withheld since one was told of.
+/// Dropped messages of one session, by `DropReason`, since the last report.
 #[derive(Debug, Default)]
 pub(crate) struct WithheldDrops(pub(crate) [u64; crate::statistics::sys::DROPS]);
 
-/// Limits events that strangers can cause to so many reports a second. The next report says how
-/// many were withheld.
+/// Limits events that unauthenticated peers can cause to `LOG_BURST_PER_S` reports a second. The
+/// next report contains the number of withheld events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogBurstLimiter {
     until: MonotonicMs,
@@ -387,7 +391,8 @@ impl LogBurstLimiter {
 }
 
 impl Shard {
-    /// Schedules the report of withheld events in a second, in case no other event brings it.
+    /// Schedules `flush_withheld_events` in a second, for the case that no further event is
+    /// reported.
     pub(crate) fn plan_event_flush(&mut self) {
         if self.event_flush_at.is_none() {
             let at = MonotonicMs(self.now.0 + LOG_INTERVAL_MS);
@@ -396,7 +401,7 @@ impl Shard {
         }
     }
 
-    /// Tells of all that was withheld.
+    /// Reports all withheld events of the shard and of its sessions.
     pub(crate) fn flush_withheld_events(&mut self, out: &mut Outbox) {
         self.event_flush_at = None;
         let now = self.now;
@@ -430,7 +435,7 @@ impl Shard {
 }
 
 impl SessionTable {
-    /// Tells what was withheld of a session. Says whether there was anything.
+    /// Reports the withheld events of a session. Returns whether there were any.
     pub(crate) fn flush_session_events(&mut self, id: SessionId, out: &mut Outbox) -> bool {
         let before = out.events.len();
         let now = self.now;
@@ -440,7 +445,7 @@ impl SessionTable {
             && let Some(drops) = extras.withheld_drops.take()
         {
             out.events.extend(drops.events(client_id));
-            // The next second begins.
+            // Keep the counter for the next second.
             extras.withheld_drops = (out.events.len() > before).then(Box::default);
         }
         if let Some(rights) = &mut session.permissions {

@@ -1,9 +1,9 @@
-//! The packet trace: a note for every packet of whoever `EventOptions::trace` names. Costs one test
-//! of an option where it is off.
+//! The packet trace: an event for every packet which `EventOptions::trace` selects. An unset option
+//! costs one comparison.
 //!
-//! A connection is named here from its CONNECT on, or from when the trace begins, until its last
-//! words are written: refusals and the DISCONNECT of a connection that the shard has let go of
-//! are what one traces for.
+//! A connection is registered here from its CONNECT, or from the start of the trace, until its last
+//! bytes are written: refusals, and the DISCONNECT of a connection which the shard has already
+//! removed, are often the reason for a trace.
 
 use crate::connection::peer::PeerAddress;
 use crate::input::ConnId;
@@ -24,7 +24,7 @@ struct TracedConn {
     client_id: Box<str>,
     peer: PeerAddress,
     version: ProtocolVersion,
-    /// Topics behind aliases, as they were seen: from the client, and to it.
+    /// Topics of the aliases seen so far: set by the client, and set by the broker.
     aliases: [HashMap<u16, Box<str>, FixedState>; 2],
 }
 
@@ -33,7 +33,7 @@ impl Shard {
         self.options.event_options.trace.is_some()
     }
 
-    /// Names a connection, if its packets are to be traced.
+    /// Registers a connection if the trace selects its packets.
     #[cold]
     pub(crate) fn start_trace(&mut self, conn: ConnId, client_id: &str, version: ProtocolVersion) {
         let (Some(trace), Some(known)) = (&self.options.event_options.trace, self.conn(conn))
@@ -51,7 +51,7 @@ impl Shard {
         }
     }
 
-    /// The trace begins, ends or changes.
+    /// Applies a new, changed or removed trace option to all connections.
     pub(crate) fn reload_trace(&mut self) {
         self.tracer = PacketTracer::default();
         if !self.is_tracing() {
@@ -67,7 +67,7 @@ impl Shard {
         }
     }
 
-    /// The connection goes to another shard, which traces it.
+    /// Unregisters a connection which moves to another shard.
     pub(crate) fn stop_trace(&mut self, conn: ConnId) {
         self.tracer.traced.remove(&conn.0);
     }
@@ -86,8 +86,8 @@ impl Shard {
         }
     }
 
-    /// Notes what this tick is going to write. The engine calls it once a tick, and only where
-    /// `is_tracing`.
+    /// Records the packets which this tick is going to write. The engine calls this function once
+    /// per tick, only if `is_tracing`.
     pub fn trace_writes(&mut self, out: &mut Outbox) {
         for at in 0..out.writes().len() {
             let write = &out.writes()[at];
@@ -109,8 +109,8 @@ impl Shard {
 }
 
 impl TracedConn {
-    /// Returns the trace event of a packet. With a topic filter only PUBLISH qualifies; an alias
-    /// from before the trace may stand for its topic.
+    /// Returns the trace event of a packet. A topic filter selects PUBLISH packets only. An unknown
+    /// alias, set before the trace began, matches every filter.
     fn packet_event(
         &mut self,
         frame: PacketFrame<'_>,

@@ -1,26 +1,27 @@
-//! What a shard counts, and the rows of the `$SYS/broker` tree that are made from it. Names are
-//! mosquitto's where it has one for the thing.
+//! The counters of a shard, and the rows of the `$SYS/broker` tree which are computed from them.
+//! Topics have the names of mosquitto where mosquitto has such a value.
 
 mod tree;
 
 pub(crate) use tree::SysTree;
 
-/// Why a message did not reach a session.
+/// Reason why a message did not reach a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DropReason {
-    /// Message Expiry Interval passed while it waited.
+    /// The Message Expiry Interval passed while the message was queued.
     Expired,
-    /// QoS 0 for a client that was away, or a session that ends with its connection.
+    /// QoS 0 for a disconnected client, or for a session that ends with its connection.
     Offline,
     /// Above the client's Maximum Packet Size.
     PacketTooLarge,
     QueueFull,
-    /// `memory_bytes_max`.
+    /// The bound `memory_bytes_max`.
     OutOfMemory,
-    /// The publisher may not say it, or not so; or the subscriber may not have it any more.
+    /// The publisher lacks the permission, or the packet is invalid; or the subscriber lost its
+    /// permission.
     Refused,
-    /// The disk, or what the store may take of it.
+    /// The store is full: its disk, or its bound.
     StoreFull,
 }
 
@@ -47,7 +48,7 @@ impl DropReason {
         DropReason::StoreFull,
     ];
 
-    /// The options that decide, where the client's own words do not.
+    /// Returns the options which cause such drops; `None` if the client's own limit does.
     pub fn options(self) -> Option<&'static str> {
         match self {
             DropReason::Expired => Some("queue.age_s_max"),
@@ -65,13 +66,13 @@ impl DropReason {
     }
 }
 
-/// Plain numbers: a shard adds, the `$SYS` round copies.
+/// Counters in plain integers: a shard adds, and the `$SYS` round copies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardCounters {
     pub bytes_received: u64,
     pub bytes_sent: u64,
     pub messages_received: u64,
-    /// Packets sent beside PUBLISH.
+    /// Packets sent, without PUBLISH.
     pub messages_sent: u64,
     pub publish_received: u64,
     pub publish_bytes_received: u64,
@@ -86,7 +87,7 @@ pub struct ShardCounters {
     pub denied_connects: u64,
     pub denied_publishes: u64,
     pub denied_subscribes: u64,
-    /// Questions whether a client may, and those that nobody answered.
+    /// Requests to authorization backends, and those without an answer in time.
     pub asked: u64,
     pub unanswered: u64,
     pub violations: u64,
@@ -102,18 +103,18 @@ pub struct ShardCounters {
     pub stored_bytes: u64,
     pub delayed_messages: u64,
     pub delayed_bytes: u64,
-    /// Clients whose windows do not move.
+    /// Clients with a stalled window: see `StallSearch`.
     pub stalled: u64,
 }
 
-/// A published value: its topic below `$SYS/broker/`, its documentation, and how it is read.
+/// A published value: its topic below `$SYS/broker/`, its documentation, and its computation.
 pub struct SysRow {
     pub topic: &'static str,
     pub about: &'static str,
     pub value: fn(&ShardCounters) -> u64,
 }
 
-/// Every value of the tree that is a sum over shards.
+/// All values of the tree which are sums over the shards.
 pub const SYS_ROWS: &[SysRow] = &[
     SysRow { topic: "bytes/received", about: "bytes read", value: |c| c.bytes_received },
     SysRow { topic: "bytes/sent", about: "bytes written", value: |c| c.bytes_sent },
@@ -287,7 +288,7 @@ pub const SYS_ROWS: &[SysRow] = &[
     SysRow { topic: "subscriptions/count", about: "subscriptions", value: |c| c.subscriptions },
 ];
 
-/// Values averaged a minute in `load/.../1min`, `5min` and `15min`.
+/// Values published as averages per minute in `load/.../1min`, `5min` and `15min`.
 pub const LOAD_ROWS: &[SysRow] = &[
     SysRow { topic: "load/bytes/received", about: "bytes read", value: |c| c.bytes_received },
     SysRow { topic: "load/bytes/sent", about: "bytes written", value: |c| c.bytes_sent },

@@ -1,4 +1,4 @@
-//! The `$SYS/broker` tree, which shard 0 publishes from the counters of all.
+//! The `$SYS/broker` tree, which shard 0 publishes from the counters of all shards.
 
 use super::{LOAD_ROWS, SYS_ROWS, ShardCounters, SysRow};
 use crate::caches::CacheConfig;
@@ -8,7 +8,7 @@ use crate::routing::message::IncomingPublish;
 use crate::rules::Rule;
 use crate::shard::Shard;
 
-/// Shard 0's memory of the last round, so that only what changed is published.
+/// State of the last round on shard 0, so that a round publishes only changed values.
 #[derive(Debug, Default)]
 pub(crate) struct SysTree {
     pub(crate) shards: Vec<ShardCounters>,
@@ -39,7 +39,7 @@ impl LoadAverage {
 }
 
 impl SysTree {
-    /// The topics and values that changed since the last round.
+    /// Returns the topics and values that changed since the last round. `now` is the uptime.
     pub(crate) fn changes(
         &mut self,
         now: MonotonicMs,
@@ -84,7 +84,7 @@ impl SysTree {
         all
     }
 
-    /// The values of each shard alone.
+    /// Returns the values of each shard separately, below `$SYS/broker/shards/`.
     fn values_by_shard(&self) -> impl Iterator<Item = (String, String)> {
         self.shards.iter().enumerate().flat_map(|(at, counters)| {
             let value = move |row: &SysRow| {
@@ -130,8 +130,9 @@ impl SysTree {
     }
 }
 
-/// Every shard keeps every retained message. With more shards than this their own values, which
-/// grow by the square, are not retained: subscribers get all of them in each round.
+/// Up to this number of shards the values by shard are retained. Their number grows with the square
+/// of the shards, since every shard holds every retained message. With more shards they are
+/// published in each round without RETAIN.
 const RETAINED_SHARDS_MAX: usize = 16;
 
 const VERSION: &str = concat!("godwit version ", env!("CARGO_PKG_VERSION"));
@@ -139,7 +140,7 @@ const VERSION: &str = concat!("godwit version ", env!("CARGO_PKG_VERSION"));
 impl Shard {
     pub(crate) fn sys_round(&mut self, out: &mut Outbox) {
         let interval_s = self.options.sys_interval_s;
-        // A timer that an option has overtaken says nothing.
+        // Ignore a timer set before the options changed.
         if interval_s == 0 || self.now < self.sys_at {
             return;
         }
@@ -176,7 +177,7 @@ impl Shard {
         }
     }
 
-    /// A value of the tree.
+    /// Publishes a value of the tree as a retained message.
     pub(crate) fn publish_sys_value(&mut self, topic: &str, value: &str, out: &mut Outbox) {
         let mut draft = IncomingPublish::new(topic, value.as_bytes(), self.now);
         draft.retain = true;
@@ -184,14 +185,15 @@ impl Shard {
         self.route_message(None, &mut draft, out);
     }
 
-    /// `$SYS/broker/client/{client id}/online` and `.../offline`, for whoever subscribes to them.
+    /// Publishes `$SYS/broker/client/{client id}/online` or `.../offline`, not retained.
     pub(crate) fn publish_presence(&mut self, id: SessionId, online: bool, out: &mut Outbox) {
         if self.options.sys_interval_s == 0 || self.draining {
             return;
         }
         let session = self.sessions.get(id);
         let mut topic = String::from("$SYS/broker/client/");
-        // What a topic name must not hold, and what would add levels, is escaped as in a URL.
+        // Characters which a topic name must not contain, or which add levels, are escaped as in a
+        // URL.
         for letter in session.client_id.chars() {
             match letter {
                 '%' | '/' | '+' | '#' | '\0' => {
