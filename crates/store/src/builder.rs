@@ -1,5 +1,5 @@
-//! A new store that is there as a whole or not at all. It grows in a folder within the data folder
-//! and comes out of it when it is complete, the manifest last: without that there is no store.
+//! Creates a new store atomically. The store is built in a folder within the data folder. `finish`
+//! moves its files into the data folder, the manifest last: without a manifest there is no store.
 
 use crate::files::{LOCK, LockedFolder, StoreFolder};
 use crate::manifest::MANIFEST;
@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Dropped before `finish`, it leaves the data folder as it was; only an empty `lock` stays.
+/// A store under construction. Dropped before `finish`, the data folder returns to its previous
+/// state; in a folder which existed before, an empty `lock` stays.
 pub struct StoreBuilder {
     path: PathBuf,
     host: LockedFolder,
-    /// Folders that were not there before, the innermost first.
+    /// Folders which `begin` had to create, the innermost first.
     made: Vec<PathBuf>,
     disk: Option<DiskStore>,
     failing: Receiver<Fault>,
@@ -24,7 +25,7 @@ pub struct StoreBuilder {
 }
 
 impl StoreBuilder {
-    /// `None` if there is a store already.
+    /// Starts a new store. Returns `None` if the folder already holds a store.
     pub fn begin(path: &Path) -> Result<Option<StoreBuilder>, Fault> {
         let is_missing = |folder: &&Path| folder.components().next().is_some() && !folder.exists();
         let made = path.ancestors().take_while(is_missing).map(Path::to_path_buf).collect();
@@ -39,7 +40,7 @@ impl StoreBuilder {
         build.remove_partial()?;
         let notify = move |event| {
             if let StoreEvent::Failing(fault) = event {
-                // Nobody listens where the store is given up.
+                // The receiver is gone if the builder was dropped.
                 let _ = say.send(fault);
             }
         };
@@ -49,7 +50,7 @@ impl StoreBuilder {
         Ok(Some(build))
     }
 
-    /// Waits where the disk is behind. A disk that fails ends it.
+    /// Commits a batch, and waits while the disk is behind. A failing disk ends the import.
     pub fn commit(&mut self, batch: StoreBatch) -> Result<(), Fault> {
         let mut handle = self.disk.as_ref().map(DiskStore::handle).ok_or(Fault::Closed)?;
         while handle.is_backlogged() {
@@ -64,7 +65,7 @@ impl StoreBuilder {
         self.failing.try_recv().map_or(Ok(()), Err)
     }
 
-    /// After this the store is there, and survives a power cut.
+    /// Completes the store. On return it exists and survives a power cut.
     pub fn finish(mut self) -> Result<(), Fault> {
         let disk = self.disk.take().ok_or(Fault::Closed)?;
         if disk.close() < self.last {
@@ -78,7 +79,7 @@ impl StoreBuilder {
                 self.host.rename(&within(&name), &name)?;
             }
         }
-        // The manifest must not be there before what it names.
+        // The manifest must not exist before the files it names.
         self.host.sync()?;
         self.host.rename(&within(MANIFEST), MANIFEST)?;
         self.is_finished = true;
@@ -86,7 +87,7 @@ impl StoreBuilder {
         Ok(self.host.sync()?)
     }
 
-    /// Removes what grew, also that of a process that was killed.
+    /// Removes the folder `BUILDING`, also that of a killed process.
     fn remove_partial(&self) -> io::Result<()> {
         match fs::remove_dir_all(self.path.join(BUILDING)) {
             Err(fault) if fault.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -101,7 +102,7 @@ impl Drop for StoreBuilder {
         if self.is_finished {
             return;
         }
-        // What cannot be removed is in nobody's way: the next one removes it first.
+        // Leftovers do no harm: the next `begin` removes them first.
         let _ = self.remove_partial();
         if !self.made.is_empty() {
             let _ = fs::remove_file(self.path.join(LOCK));

@@ -1,4 +1,4 @@
-//! The thread that turns memory into tables, and many small tables into few large ones.
+//! The thread which writes memtables to tables, and merges many small tables into few large ones.
 
 use crate::disk::{SealedMemtable, StoreCore, StoreEvent, StoreState};
 use crate::manifest::Manifest;
@@ -12,11 +12,11 @@ pub(crate) struct Compactor {
     shared: Arc<StoreCore>,
     manifest: Manifest,
     failing: bool,
-    /// Whether a merge of all tables, and of the memtables sealed for it, is under way.
+    /// Whether a merge of all tables, and of the memtables sealed for it, is requested or running.
     compacts_all: bool,
-    /// Tables with a block that cannot be read. They stay as they are until an open repairs them.
+    /// Tables with an unreadable block. They stay unchanged until an open with `repair`.
     unreadable_tables: BTreeSet<u64>,
-    /// When the last merge of everything ended, and how long it took.
+    /// End and duration of the last merge of all tables.
     last_full_compaction: Option<(Instant, Duration)>,
 }
 
@@ -56,7 +56,8 @@ impl Compactor {
         }
     }
 
-    /// False when the store ends. What is in memory then is in the log as well.
+    /// Waits for work. Returns `false` when the store ends; memtables need no flush then, since the
+    /// log contains their batches.
     fn wait(&self, pause: Duration) -> bool {
         let mut state = self.shared.lock();
         if self.failing && !state.stop {
@@ -64,7 +65,7 @@ impl Compactor {
             state = woken.expect("nobody panics while holding the state").0;
         }
         while !state.stop && !self.has_work(&mut state) {
-            // Looked at again after a pause only if a merge was put off.
+            // Wakes up by itself only if a merge was postponed.
             let put_off = state.quota_refused || is_mostly_removals(&state.tables);
             let wait = if put_off { RETRY_MIN } else { FOREVER };
             let woken = self.shared.to_keep.wait_timeout(state, wait);
@@ -81,8 +82,8 @@ impl Compactor {
             || is_mostly_removals(&state.tables) && self.can_compact_all(state)
     }
 
-    /// A full store that has removals in it gets room by merging everything, at most a tenth of the
-    /// time. It looks when a batch was refused.
+    /// Whether to merge all tables because the quota refused a batch. A merge makes room if there
+    /// are removals or several tables, and takes at most about a tenth of the time.
     fn should_make_room(&self, state: &mut StoreState) -> bool {
         if !state.quota_refused {
             return false;
@@ -95,19 +96,19 @@ impl Compactor {
         self.can_compact_all(state)
     }
 
-    /// Whether everything may be merged: not too often, and not if that would end at a block that
-    /// cannot be read.
+    /// Whether all tables may be merged: not too often, and not if the merge would stop at an
+    /// unreadable block.
     fn can_compact_all(&self, state: &StoreState) -> bool {
         self.last_full_compaction.is_none_or(|(at, took)| at.elapsed() >= 10 * took)
             && !state.tables.iter().any(|table| self.unreadable_tables.contains(&table.number))
     }
 
-    /// Makes one table of everything that was sealed.
+    /// Writes all sealed memtables to one table.
     fn flush(&mut self) -> Result<(), Fault> {
         let (sealed, tables) = {
             let mut state = self.shared.lock();
             if state.quota_refused && self.can_compact_all(&state) {
-                // What is refused from here on may be for what comes from here on.
+                // Reset first: batches refused from here on may need room for later changes.
                 state.quota_refused = false;
                 self.compacts_all = true;
                 state.seal();
@@ -129,10 +130,10 @@ impl Compactor {
         Ok(())
     }
 
-    /// Merges until nothing is worth it.
+    /// Merges tables until no merge is worthwhile.
     fn compact(&mut self) -> Result<(), Fault> {
         loop {
-            // A flush in the middle of a long merge may ask for the next one.
+            // A `flush` during a long merge may request the next one.
             let sweeps = std::mem::take(&mut self.compacts_all);
             let (span, all) = {
                 let state = self.shared.lock();
@@ -176,7 +177,7 @@ impl Compactor {
         (self.shared.notify)(StoreEvent::Damaged(Fault::Damaged(damage)));
     }
 
-    /// Tables of one tier differ in size by less than what a merge of them makes of it.
+    /// Returns the size class of each table: the logarithm of its size to the base `TIER`.
     fn tiers(&self, tables: &[Arc<SortedTable>]) -> Vec<u32> {
         let unit = (self.shared.options.memory_bytes / TIER).max(1) as u64;
         let tier = |table: &Arc<SortedTable>| match self.unreadable_tables.contains(&table.number) {
@@ -186,7 +187,7 @@ impl Compactor {
         tables.iter().map(tier).collect()
     }
 
-    /// Makes one table of those in `span`; false if the store ends meanwhile.
+    /// Merges the tables in `span` into one. Returns `false` if the store ends meanwhile.
     fn merge(&mut self, span: TableSpan) -> Result<bool, Fault> {
         let old = Arc::clone(&self.shared.lock().tables);
         let old = &old[span.clone()];
@@ -196,7 +197,7 @@ impl Compactor {
             .rev()
             .map(|table| Box::new(table.pairs_from(&[])) as PairSource<'_>)
             .collect();
-        // Memory does not wait for a long merge: tables that are made meanwhile come behind.
+        // Memtables do not wait for a long merge: tables flushed meanwhile are appended behind.
         let mut ended = false;
         let made = self.write_table(sources, last, span.start == 0, |keeper| {
             let (stop, waits) = {
@@ -218,13 +219,14 @@ impl Compactor {
         tables.extend_from_slice(&now[span.end..]);
         self.install_tables(tables, self.manifest.flushed, 0)?;
         for table in old {
-            // A file that stays belongs to no manifest, and is swept at the next open.
+            // A file which stays is in no manifest, and the next open removes it.
             let _ = self.shared.folder.remove(&table::table_file_name(table.number));
         }
         Ok(true)
     }
 
-    /// A new table of what the sources hold. Asks `go_on` now and then.
+    /// Writes the merged sources to a new table. Calls `go_on` every `PAIRS_PER_CHECK` pairs, and
+    /// returns `None` if it returns `false` or if the table would be empty.
     fn write_table(
         &mut self,
         sources: Vec<PairSource<'_>>,
@@ -239,7 +241,7 @@ impl Compactor {
             let mut draft = TableBuilder::create(&*shared.folder, shared.id, number, last)?;
             for (n, pair) in MergeIterator::new(sources)?.enumerate() {
                 let (key, value) = pair?;
-                // Below the oldest table there is nothing that a removal could remove.
+                // Below the oldest table there is no value that a removal could hide.
                 if value.is_some() || !oldest {
                     draft.put(&key, value.as_deref())?;
                 }
@@ -251,14 +253,14 @@ impl Compactor {
         };
         let made = made();
         if !matches!(made, Ok(Some(_))) {
-            // What is left of it is swept at the next open, if not now.
+            // If the removal fails, the next open removes the file.
             let _ = shared.folder.remove(&table::table_file_name(number));
         }
         made
     }
 
-    /// From now on these are the tables, and hold everything up to `flushed`: of what was sealed
-    /// the first `parts`.
+    /// Makes `tables` the tables of the store, which hold all batches up to `flushed`, and drops
+    /// the first `parts` sealed memtables.
     fn install_tables(
         &mut self,
         tables: Vec<Arc<SortedTable>>,
@@ -269,7 +271,7 @@ impl Compactor {
         let manifest = Manifest { flushed, tables: listed, ..self.manifest };
         let folder = &*self.shared.folder;
         if let Err(fault) = manifest.replace(folder) {
-            // What was made for it would else lie there until the next open, more with each try.
+            // Remove the new tables now: each retry would add more files until the next open.
             for table in &manifest.tables {
                 if !self.manifest.tables.contains(table) {
                     let _ = folder.remove(&table::table_file_name(table.0));
@@ -278,13 +280,13 @@ impl Compactor {
             return Err(fault.into());
         }
         folder.sync()?;
-        // Not before: the log goes by what it says.
+        // Not earlier: the removal of log segments depends on the manifest on the disk.
         self.manifest = manifest;
         let mut state = self.shared.lock();
         state.table_bytes = tables.iter().map(|table| table.bytes).sum();
         state.tables = Arc::new(tables);
         state.sealed.drain(..parts);
-        // What could not be sealed while too much waited can be now.
+        // A memtable which could not be sealed while `SEALED_MAX` waited can be sealed now.
         state.seal_if_grown(&self.shared.options);
         let roomy = self.shared.update_backlogged(&state);
         drop(state);
@@ -298,7 +300,7 @@ impl Compactor {
         state.segments.front().is_some_and(|first| first.last <= self.manifest.flushed)
     }
 
-    /// Segments are removed oldest first, so what is left of the log has no gap.
+    /// Removes segments whose batches are in tables, oldest first, so that the log has no gap.
     fn remove_flushed_segments(&self) {
         let mut state = self.shared.lock();
         let mut gone = Vec::new();
@@ -307,14 +309,15 @@ impl Compactor {
         }
         drop(state);
         for segment in gone {
-            // A segment that stays is read at the next open, counts for nothing, and goes then.
+            // A segment which stays is removed by the next open, and its records are not applied
+            // again.
             let _ = self.shared.folder.remove(&log_writer::log_file_name(segment.number));
         }
     }
 }
 
-/// The smallest and then newest neighbours that are about as large as each other, once there are
-/// enough of them. Larger ones are looked at as well: small tables may come faster than they merge.
+/// Chooses the smallest and then newest run of at least `TIER` neighbours of at most one size
+/// class. Larger classes are checked too, since small tables may come faster than merges.
 fn choose_merge(tiers: &[u32]) -> Option<TableSpan> {
     let largest = tiers.iter().filter(|tier| **tier != UNREADABLE_TIER).max()?;
     for tier in 0..=*largest {
@@ -330,24 +333,25 @@ fn choose_merge(tiers: &[u32]) -> Option<TableSpan> {
     None
 }
 
-/// More than a third is removals: merging everything returns at least as much as it writes.
+/// Whether more than a third of the entries are removals. Merging all tables then frees at least as
+/// much space as it writes.
 fn is_mostly_removals(tables: &[Arc<SortedTable>]) -> bool {
     let entries: u64 = tables.iter().map(|table| table.entries).sum();
     let removals: u64 = tables.iter().map(|table| table.removals).sum();
     3 * removals > entries && entries > 0
 }
 
-/// Above all tiers: what is of it is merged with nothing.
+/// Above all size classes: an unreadable table is never merged.
 const UNREADABLE_TIER: u32 = u32::MAX;
 
 /// Number of tables of a tier that are merged into one.
 const TIER: usize = 4;
 
-/// With more tables than this a long merge is not interrupted, and memory waits: the store becomes
-/// crowded rather than slow to read.
+/// Number of tables at which a long merge is no longer interrupted by flushes. Memtables then wait
+/// and the store becomes backlogged, but reads stay fast.
 const TABLES_MAX: usize = 256;
 
-/// Pairs between two looks at whether something else is more urgent.
+/// Number of pairs between two calls of `go_on`.
 const PAIRS_PER_CHECK: usize = 1024;
 
 const RETRY_MIN: Duration = Duration::from_secs(1);

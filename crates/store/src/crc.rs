@@ -1,8 +1,8 @@
-//! CRC-32 (the polynomial of IEEE 802.3, reflected) over parts that do not stand together.
+//! CRC-32 (the polynomial of IEEE 802.3, reflected) over parts which are not contiguous.
 
 use crc32fast::Hasher;
 
-/// The checksum of `parts` as if they stood behind each other.
+/// Returns the checksum of the concatenation of `parts`.
 pub(crate) fn crc(parts: &[&[u8]]) -> u32 {
     let mut sum = Hasher::new();
     parts.iter().for_each(|part| sum.update(part));

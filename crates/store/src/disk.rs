@@ -1,7 +1,7 @@
-//! The store that keeps: a log for what is new, sorted tables for what is old, and in memory what
-//! is in no table yet. Handles put batches into memory and into the inbox, the writer carries the
-//! inbox to the log, the keeper makes tables of what has grown. Nobody holds the lock across a disk
-//! call, so whoever commits waits for no disk.
+//! The store on a disk: a log of recent batches, sorted tables of older ones, and memtables with
+//! the changes which are in no table yet. A [`StoreHandle`] adds batches to the memtable and the
+//! inbox, the log writer writes the inbox to the log, the compactor writes grown memtables to
+//! tables. The lock is never held across a disk call, so a commit does not wait for a disk.
 
 use crate::compactor::Compactor;
 use crate::fault::is_full;
@@ -20,17 +20,17 @@ use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// Bytes of log and tables; above it the store is full. Merging needs up to as much again for
-    /// as long as it runs.
+    /// Bound of log and tables in bytes, beyond which commits fail with [`Fault::Full`]. A merge
+    /// temporarily needs up to the same space again.
     pub bytes_max: u64,
     /// Bytes of the memtable at which it is written as a table.
     pub memory_bytes: usize,
-    /// Bytes that may wait for the disk before the store is crowded. The store is full at twice as
-    /// many.
+    /// Bytes of records waiting for the disk at which the store is backlogged. Commits fail with
+    /// [`Fault::Full`] at twice this number.
     pub inbox_bytes: usize,
     /// Longest delay before a lazy batch is synced: see [`StoreBatch::set_lazy`].
     pub lazy: Duration,
-    /// Open although something is missing, and go on without it.
+    /// Open a damaged store, and continue without the damaged parts.
     pub repair: bool,
 }
 
@@ -51,31 +51,32 @@ impl Default for StoreOptions {
 pub enum StoreEvent {
     /// Every batch up to this one is on the disk.
     Durable(BatchSeq),
-    /// The disk refused; what waits for it is kept, and tried again until it goes.
+    /// The disk refused a write. Unsynced batches stay in memory, and the store retries until a
+    /// write succeeds.
     Failing(Fault),
     Recovered,
     /// A merge found a block that cannot be read.
     Damaged(Fault),
-    /// The store is crowded no longer.
+    /// The store is no longer backlogged: see [`KeyValueStore::is_backlogged`].
     BacklogCleared,
 }
 
 pub type StoreEventHandler = Box<dyn Fn(StoreEvent) + Send + Sync>;
 
-/// An open store. Dropping it writes what waits and ends its threads.
+/// An open store. Dropping it writes the waiting batches and ends the store's threads.
 pub struct DiskStore {
     shared: Arc<StoreCore>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A handle to commit and to read with; each shard has its own.
+/// Access to the store for commits and reads; each shard has its own handle.
 #[derive(Clone)]
 pub struct StoreHandle {
     shared: Arc<StoreCore>,
 }
 
 impl DiskStore {
-    /// Makes the folder if it is not there.
+    /// Opens the store in a folder, and creates both if missing.
     pub fn open(
         path: &Path,
         options: StoreOptions,
@@ -135,7 +136,7 @@ impl DiskStore {
         self.shared.bytes(&self.shared.lock())
     }
 
-    /// Writes what waits, and ends. The Seq is the last that is durable.
+    /// Writes the waiting batches, ends the threads and returns the last durable batch.
     pub fn close(self) -> BatchSeq {
         let shared = Arc::clone(&self.shared);
         drop(self);
@@ -161,11 +162,11 @@ impl Drop for DiskStore {
 }
 
 impl StoreHandle {
-    /// So little is left of the quota that whoever sees this should not promise anybody more. What
-    /// is on its way still has room.
+    /// Whether less than `2 * inbox_bytes` (at most a quarter) of the quota is left. The broker
+    /// should then make no further promises; batches already in preparation still have room.
     pub fn is_nearly_full(&self) -> bool {
         let shared = &*self.shared;
-        // Only what a commit has found is looked at again, so that nobody pays for it otherwise.
+        // Only a flag set by a commit is checked again, so that other calls do not lock.
         if !shared.nearly_full.load(Ordering::Relaxed) {
             return false;
         }
@@ -266,7 +267,8 @@ impl KeyValueStore for StoreHandle {
             let upto = view.known_upto();
             for pair in view.merge_pairs(&start)? {
                 let (key, value) = pair?;
-                // Asked first: where the view knows no more, the prefix may go on all the same.
+                // Compared first: beyond `upto` the snapshot is incomplete, though the prefix may
+                // continue.
                 if upto.as_ref().is_some_and(|upto| key > *upto) {
                     break;
                 }
@@ -286,7 +288,7 @@ impl KeyValueStore for StoreHandle {
     }
 }
 
-/// Changes that are in no table yet and no longer change.
+/// An immutable memtable whose changes are in no table yet.
 #[derive(Debug)]
 pub(crate) struct SealedMemtable {
     pub pairs: Memtable,
@@ -296,11 +298,11 @@ pub(crate) struct SealedMemtable {
 
 pub(crate) type Memtable = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// A file of the log that is not written any more.
+/// A complete file of the log, which is no longer written.
 #[derive(Debug)]
 pub(crate) struct LogSegment {
     pub number: u64,
-    /// No batch after this one stands in it.
+    /// Upper bound of the batches in the file.
     pub last: u64,
     pub bytes: u64,
 }
@@ -323,26 +325,26 @@ pub(crate) struct StoreCore {
 
 #[derive(Default)]
 pub(crate) struct StoreState {
-    /// The last batch that was taken.
+    /// The last committed batch.
     pub last: u64,
     active: Memtable,
     active_bytes: usize,
-    /// Oldest first.
+    /// Memtables to write as tables, oldest first.
     pub sealed: VecDeque<Arc<SealedMemtable>>,
-    /// Oldest first.
+    /// Tables, oldest first.
     pub tables: Arc<Vec<Arc<SortedTable>>>,
     pub table_bytes: u64,
     pub segments: VecDeque<LogSegment>,
-    /// Records that the writer has not taken yet.
+    /// Records which the log writer has not taken yet.
     pub inbox: Vec<u8>,
     /// Whether an inbox record belongs to a batch that is not lazy.
     pub urgent: bool,
     pub writer_waits: bool,
-    /// The keeper wants the segment closed that is being written, to be rid of it.
+    /// Whether the compactor requests the end of the present segment, so that it can be removed.
     pub end_segment: bool,
-    /// The writer cannot write.
+    /// Error of the log writer's last write, until a write succeeds.
     pub failing: Option<io::ErrorKind>,
-    /// The quota refused a batch since the keeper looked last.
+    /// Whether the quota refused a batch, or nearly did, since the compactor last checked.
     pub quota_refused: bool,
     pub stop: bool,
 }
@@ -357,7 +359,8 @@ impl StoreCore {
         state.table_bytes + closed + self.log_bytes.load(Ordering::Relaxed)
     }
 
-    /// A batch that only removes is taken as long as memory allows: it is what makes room.
+    /// Checks whether a batch may be committed. A batch of removals only is refused for lack of
+    /// memory, never for the quota: removals make room.
     fn admit(&self, state: &mut StoreState, batch: &StoreBatch) -> Result<(), Fault> {
         let options = &self.options;
         if state.stop {
@@ -396,7 +399,8 @@ impl StoreCore {
             || state.sealed.len() >= SEALED_MAX && state.active_bytes > self.options.memory_bytes
     }
 
-    /// True if the store was crowded and is no longer; whoever is told that may be asleep.
+    /// Updates the flag `backlogged`. Returns `true` if it was cleared: then the owner, which may
+    /// be idle, needs a [`StoreEvent::BacklogCleared`].
     pub(crate) fn update_backlogged(&self, state: &StoreState) -> bool {
         let crowded = self.is_backlogged(state);
         self.backlogged.swap(crowded, Ordering::Relaxed) && !crowded
@@ -432,7 +436,7 @@ impl StoreState {
         grown
     }
 
-    /// Whether a removal is in memory.
+    /// Whether the active memtable contains a removal.
     pub(crate) fn has_removals(&self) -> bool {
         self.active.values().any(Option::is_none)
     }
@@ -451,8 +455,8 @@ impl StoreState {
     }
 }
 
-/// A consistent view for a scan. Memory that can change is copied, so a snapshot covers a bounded
-/// range of keys.
+/// A consistent view for a scan. The active memtable is copied, `SNAPSHOT_PAIRS` at a time, so a
+/// snapshot covers a bounded range of keys.
 struct ScanSnapshot {
     active: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     sealed: VecDeque<Arc<SealedMemtable>>,
@@ -460,7 +464,7 @@ struct ScanSnapshot {
 }
 
 impl ScanSnapshot {
-    /// The last key that it knows everything about; None if it knows all keys.
+    /// The last key up to which the snapshot is complete, or `None` if it covers all keys.
     fn known_upto(&self) -> Option<Vec<u8>> {
         (self.active.len() == SNAPSHOT_PAIRS)
             .then(|| self.active.last().map(|pair| pair.0.clone()))?
@@ -488,8 +492,8 @@ impl SealedMemtable {
 /// Memory of a pair in addition to its bytes: two vectors, and a share of a tree node.
 const PAIR_BYTES: usize = 64;
 
-/// Parts of the memory that may wait for the keeper.
+/// Number of sealed memtables which may wait for the compactor.
 const SEALED_MAX: usize = 4;
 
-/// Pairs that a scan copies at a time.
+/// Pairs of the active memtable that a scan copies at a time.
 const SNAPSHOT_PAIRS: usize = 256;

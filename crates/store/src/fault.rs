@@ -1,4 +1,4 @@
-//! Our own trouble with what is below us, and what of a store can be damaged.
+//! Errors of the store, [`Fault`], and the parts of a store which can be damaged, [`StoreDamage`].
 
 use crate::BatchSeq;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::path::PathBuf;
 
 #[derive(Debug)]
 pub enum Fault {
-    /// The store has ended; a handle that outlives it takes nothing more.
+    /// The store was closed; a remaining `StoreHandle` accepts no more commits.
     Closed,
-    /// The stored data differ from the data that were written. An open with `repair` goes on
-    /// without the damaged part.
+    /// The stored data differ from the data that were written. An open with `StoreOptions::repair`
+    /// continues without the damaged parts.
     Damaged(Vec<StoreDamage>),
     Disk(io::Error),
-    /// No room: the quota, the disk, or what may wait for the disk. Nothing of the batch was taken,
-    /// and the store has room again by itself once there is some.
+    /// No room: the quota, the disk, or the bound of bytes which wait for the disk. The batch was
+    /// not committed. Later commits succeed once there is room again.
     Full,
-    /// Another process has the folder.
+    /// Another process has locked the folder.
     Locked(PathBuf),
     /// The store was written in a format that this program does not know.
     Version(u32),
@@ -29,12 +29,12 @@ pub enum StoreDamage {
     Batches { from: BatchSeq, to: BatchSeq },
     /// The keys and values of one block.
     Block { table: u64, at: u64 },
-    /// The index of a table. The first `blocks` blocks can be read without it, up to one that does
-    /// not match its checksum.
+    /// The index of a table. The first `blocks` blocks are readable without it, up to the first
+    /// block with a wrong checksum.
     Index { table: u64, blocks: u64 },
-    /// The file that says which tables belong to the store.
+    /// The manifest, which lists the tables of the store.
     Manifest,
-    /// The file with the last durable Seq.
+    /// The file with the last durable `BatchSeq`.
     DurableMark,
     /// A whole table.
     Table { table: u64 },
@@ -100,7 +100,7 @@ impl fmt::Display for StoreDamage {
     }
 }
 
-/// The kinds of a disk, a quota and a file that cannot take more.
+/// Whether an error means that a disk, a quota or a file cannot grow.
 pub(crate) fn is_full(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(kind, FileTooLarge | QuotaExceeded | StorageFull)

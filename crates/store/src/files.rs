@@ -1,5 +1,5 @@
-//! The one seam to the file system. Whatever the store keeps goes through it, so that a test can
-//! stand a disk below the store that forgets, fills up or fails.
+//! The interface to the file system. All files of the store are accessed by [`StoreFolder`], so
+//! that a test can use a simulated disk which loses unsynced data, fills up or fails.
 
 use crate::Fault;
 use crate::manifest::MANIFEST;
@@ -8,36 +8,36 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A flat folder of files. The simulator has its own.
+/// A flat folder of files. The simulator has an implementation of its own.
 pub trait StoreFolder: Send + Sync {
     fn names(&self) -> io::Result<Vec<String>>;
 
-    /// A new file; one of the same name is emptied.
+    /// Creates a file, or empties an existing file of the same name.
     fn create(&self, name: &str) -> io::Result<Box<dyn StoreFile>>;
 
     fn open(&self, name: &str) -> io::Result<Box<dyn StoreFile>>;
 
-    /// Replaces `to`.
+    /// Renames a file, and replaces `to` if it exists.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// After this, names that were created, renamed and removed survive a power cut.
+    /// Syncs the folder: files created, renamed and removed before survive a power cut.
     fn sync(&self) -> io::Result<()>;
 }
 
 pub trait StoreFile: Send + Sync {
     fn bytes(&self) -> io::Result<u64>;
 
-    /// Fills `into`, or fails.
+    /// Fills `into` from the position `at`, or fails with `UnexpectedEof`.
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()>;
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Drops what stands behind the first `len` bytes.
+    /// Cuts the file off behind the first `len` bytes.
     fn truncate(&self, len: u64) -> io::Result<()>;
 
-    /// After this, what was written survives a power cut.
+    /// Syncs the file: bytes written before survive a power cut.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -45,7 +45,7 @@ pub trait StoreFile: Send + Sync {
 #[derive(Debug)]
 pub(crate) struct LockedFolder {
     path: PathBuf,
-    /// The lock goes when this is dropped, however the process ends.
+    /// The operating system releases the lock when the file is closed, however the process ends.
     _lock: fs::File,
 }
 
@@ -121,7 +121,7 @@ impl StoreFile for fs::File {
     }
 }
 
-/// Makes the folder and what is missing above it, so that a power cut leaves them.
+/// Creates a folder with all missing parents, and syncs them against a power cut.
 fn create_folder(path: &Path) -> io::Result<()> {
     if path.is_file() {
         return Err(io::Error::new(io::ErrorKind::NotADirectory, "a file, and no folder"));
@@ -131,12 +131,12 @@ fn create_folder(path: &Path) -> io::Result<()> {
     if exists_or_empty(&path.join(MANIFEST)) {
         return Ok(());
     }
-    // Above a new store once more: who made its folder may have ended before this.
+    // Sync above a new store even if the folder exists: its creator may have ended before the sync.
     for made in path.ancestors().take(missing.max(1)) {
         let above = made.parent().filter(|above| above.components().next().is_some());
         let synced = fs::File::open(above.unwrap_or(Path::new("."))).and_then(|it| it.sync_all());
         if missing > 0 {
-            // Only a folder that others made may refuse.
+            // Folders created by another user may refuse a sync.
             synced?;
         }
     }
@@ -147,7 +147,7 @@ fn exists_or_empty(path: &Path) -> bool {
     path.components().next().is_none() || path.exists()
 }
 
-/// The whole file.
+/// Reads a whole file.
 pub(crate) fn read_file(folder: &dyn StoreFolder, name: &str) -> io::Result<Vec<u8>> {
     let file = folder.open(name)?;
     let len = usize::try_from(file.bytes()?).map_err(io::Error::other)?;
@@ -156,7 +156,7 @@ pub(crate) fn read_file(folder: &dyn StoreFolder, name: &str) -> io::Result<Vec<
     Ok(bytes)
 }
 
-/// The number of a file that is named `kind.number`.
+/// Returns the number of a file named `kind.number`.
 pub(crate) fn file_number(name: &str, kind: &str) -> Option<u64> {
     name.strip_prefix(kind)?.strip_prefix('.')?.parse().ok()
 }

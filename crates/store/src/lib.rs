@@ -1,9 +1,10 @@
-//! What must outlive the process: ordered keys and values in named spaces, written a batch at a
-//! time. Nothing here knows what a packet is; records and recovery stand above.
+//! The persistent store: ordered keys and values in named spaces, written in batches. The crate
+//! knows no MQTT: the records and their recovery are in the `broker` crate.
 //!
-//! A batch is all or nothing, and batches have an order: [`BatchSeq`]. What was committed may be
-//! read at once; it is kept for good once `durable` has reached its `BatchSeq`. [`MemoryStore`]
-//! keeps nothing, [`DiskStore`] everything: docs/store-format.md draws its files.
+//! A batch is atomic, and batches are ordered by [`BatchSeq`]. A committed batch is readable at
+//! once, and survives a crash once [`KeyValueStore::durable`] has reached its `BatchSeq`.
+//! [`MemoryStore`] keeps the data in memory only, [`DiskStore`] in files, whose format is specified
+//! in docs/store-format.md.
 #![forbid(unsafe_code)]
 
 mod builder;
@@ -26,11 +27,11 @@ pub use files::{StoreFile, StoreFolder};
 pub use memory::MemoryStore;
 pub use recovery::{RecoveryReport, check, check_in};
 
-/// The place of a batch in the order of all batches; the first is 1.
+/// The position of a batch in the order of all batches; the first is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BatchSeq(pub u64);
 
-/// Keys of different spaces never meet. The numbers stand on the disk.
+/// A separate set of keys. The numbers are part of the format on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum KeySpace {
@@ -51,7 +52,7 @@ pub struct StoreBatch {
 struct BatchChange {
     space: KeySpace,
     key: Vec<u8>,
-    /// None removes the key.
+    /// The new value, or `None` to remove the key.
     value: Option<Vec<u8>>,
 }
 
@@ -59,14 +60,15 @@ struct BatchChange {
 pub type PairVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
 pub trait KeyValueStore: Send {
-    /// Takes the whole batch or, on a fault, nothing of it. Does not wait for a disk.
+    /// Commits the whole batch or, on a [`Fault`], no part of it. Does not wait for a disk.
     fn commit(&mut self, batch: StoreBatch) -> Result<BatchSeq, Fault>;
 
-    /// The last batch that survives whatever happens now.
+    /// Returns the last batch which survives a crash or a power cut now.
     fn durable(&self) -> BatchSeq;
 
-    /// More waits for the disk than the options allow. Whoever sees this takes in nothing more that
-    /// it would have to commit, until it sees this no longer; who goes on hears [`Fault::Full`].
+    /// Whether more bytes wait for the disk than the options allow. A caller should stop accepting
+    /// input which needs a commit until this is false; further commits may fail with
+    /// [`Fault::Full`].
     fn is_backlogged(&self) -> bool;
 
     fn get(&self, space: KeySpace, key: &[u8]) -> Result<Option<Vec<u8>>, Fault>;
@@ -90,8 +92,8 @@ impl StoreBatch {
         self.changes.push(BatchChange { space, key, value: None });
     }
 
-    /// Marks the batch as lazy: no client waits for it, so it may be synced together with later
-    /// batches.
+    /// Marks the batch as lazy: no client waits for it, so its sync may be delayed, by up to
+    /// [`StoreOptions::lazy`], and shared with later batches.
     pub fn set_lazy(&mut self) {
         self.lazy = true;
     }
@@ -104,7 +106,7 @@ impl StoreBatch {
         self.lazy
     }
 
-    /// Every key that it puts or removes, in order, with its value.
+    /// Returns all keys which the batch puts or removes, in order, with the values.
     pub fn changes(&self) -> impl Iterator<Item = (KeySpace, &[u8], Option<&[u8]>)> {
         self.changes.iter().map(|change| (change.space, &change.key[..], change.value.as_deref()))
     }
@@ -114,12 +116,12 @@ impl StoreBatch {
         self.changes.into_iter().map(|change| (change.space, change.key, change.value))
     }
 
-    /// Whether it puts anything: what only removes makes room.
+    /// Whether the batch puts a key. A batch of removals only makes room and is accepted when full.
     pub fn has_puts(&self) -> bool {
         self.changes.iter().any(|change| change.value.is_some())
     }
 
-    /// Key and value bytes: what a quota counts.
+    /// Bytes of all keys and values, as a quota counts them.
     pub fn bytes(&self) -> usize {
         let value = |change: &BatchChange| change.value.as_ref().map_or(0, Vec::len);
         self.changes.iter().map(|change| change.key.len() + value(change)).sum()
@@ -130,7 +132,7 @@ impl KeySpace {
     pub const ALL: [KeySpace; 4] =
         [KeySpace::Messages, KeySpace::Queues, KeySpace::Retained, KeySpace::Sessions];
 
-    /// A key with its space in front, as it stands in memory and in tables.
+    /// Returns the key with its space as the first byte, the form in memtables and tables.
     fn prefixed_key(self, key: &[u8]) -> Vec<u8> {
         let mut whole = Vec::with_capacity(key.len() + 1);
         whole.push(self as u8);

@@ -1,13 +1,13 @@
-//! One batch as it stands in the log. docs/store-format.md draws it.
+//! The record of one batch in the log, specified in docs/store-format.md.
 
 use crate::crc::crc;
 use crate::{BatchChange, KeySpace, StoreBatch};
 
-/// A record that was read and whose checksum holds.
+/// A record with a valid checksum.
 #[derive(Debug)]
 pub(crate) struct LogRecord<'a> {
     pub seq: u64,
-    /// The last batch that was on the disk when this record was written.
+    /// The last batch that was durable when this record was written.
     pub durable: u64,
     pub body: &'a [u8],
 }
@@ -20,8 +20,8 @@ impl LogRecord<'_> {
 
 pub(crate) fn write_record(out: &mut Vec<u8>, id: u64, seq: u64, durable: u64, batch: &StoreBatch) {
     let start = out.len();
-    // Until the sum is known the id stands in the place of marker and sum, in front of everything
-    // else that the sum is of.
+    // Until the checksum is known, the id is in the place of marker and checksum, where it precedes
+    // all other bytes of the checksum.
     out.extend_from_slice(&id.to_le_bytes());
     out.extend_from_slice(&seq.to_le_bytes());
     out.extend_from_slice(&durable.to_le_bytes());
@@ -41,8 +41,8 @@ pub(crate) fn write_record(out: &mut Vec<u8>, id: u64, seq: u64, durable: u64, b
     out[start + 4..start + 8].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The record at the start of `bytes`. The id of the store is part of the checksum, so that what a
-/// client sends is never taken for a record, whatever it looks like.
+/// Returns the record at the start of `bytes`, if its checksum is valid. The store's id is part of
+/// the checksum, so that the bytes of a client's message are never mistaken for a record.
 pub(crate) fn read_record(bytes: &[u8], id: u64) -> Option<LogRecord<'_>> {
     let mut rest = bytes;
     if take_array::<4>(&mut rest)? != marker(id) {
@@ -57,7 +57,7 @@ pub(crate) fn read_record(bytes: &[u8], id: u64) -> Option<LogRecord<'_>> {
     (crc(&[&id.to_le_bytes(), whole]) == sum).then_some(LogRecord { seq, durable, body })
 }
 
-/// Calls `visit` with what the record changed; false if the body is not what `write` makes.
+/// Calls `visit` with each change of a record. Returns `false` if the body is malformed.
 pub(crate) fn read_changes(mut body: &[u8], mut visit: impl FnMut(BatchChange)) -> bool {
     while let Some(change) = read_change(&mut body) {
         visit(change);
@@ -77,13 +77,13 @@ fn read_change(rest: &mut &[u8]) -> Option<BatchChange> {
     Some(BatchChange { space: KeySpace::from_number(space)?, key, value })
 }
 
-/// The first bytes of every record. They differ from store to store and are never published, so a
-/// client cannot fill its messages with bytes that look like records.
+/// The first bytes of every record. The marker differs between stores and is never published, so a
+/// client cannot send messages which look like records.
 pub(crate) fn marker(id: u64) -> [u8; 4] {
     (id as u32).to_le_bytes()
 }
 
-/// The next `N` bytes.
+/// Takes the next `N` bytes.
 pub(crate) fn take_array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (first, behind) = rest.split_first_chunk::<N>()?;
     *rest = behind;
@@ -92,7 +92,7 @@ pub(crate) fn take_array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 
 pub(crate) const HEAD: usize = 28;
 
-/// Stands in place of a value's length. No value is that long, for a batch is below 4 GiB.
+/// Marks a removal in the place of a value's length. A batch is below 4 GiB, so no value has it.
 pub(crate) const REMOVED: u32 = u32::MAX;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The thread that carries the inbox to the log: everything that has come, in one write and one
-//! sync. What is not synced is kept in memory, so a write that failed is made again in a new file,
-//! and no file is trusted that failed once: after a failed fsync(2) nobody knows what it holds.
+//! The thread which writes the inbox to the log: all waiting records in one write and one sync.
+//! Unsynced records stay in memory, so a failed write is repeated in a new file. A file is not used
+//! again after a failure: after a failed fsync(2) the content of the file is unknown.
 
 use crate::disk::{LogSegment, StoreCore, StoreEvent};
 use crate::files::StoreFile;
@@ -15,15 +15,15 @@ pub(crate) struct LogWriter {
     shared: Arc<StoreCore>,
     file: Option<Box<dyn StoreFile>>,
     number_next: u64,
-    /// Length of the file in bytes, and how many of them are synced.
+    /// Length of the file in bytes, and the length which is synced.
     written: u64,
     synced: u64,
-    /// Records that no sync has covered, and how many of their bytes the file has.
+    /// Records which are not synced, and the number of their bytes already written to the file.
     unsynced: Vec<u8>,
     unsynced_written: usize,
-    /// The last batch that was taken from the inbox.
+    /// The last batch taken from the inbox.
     upto: u64,
-    /// When the first batch came that waits for a sync.
+    /// Time at which the first unsynced batch arrived.
     lazy_since: Option<Instant>,
     failing: bool,
     mark: Box<dyn StoreFile>,
@@ -32,7 +32,7 @@ pub(crate) struct LogWriter {
     turn: u64,
 }
 
-/// Work that the writer takes together with the inbox.
+/// Requests which `take_inbox` returns in addition to the records.
 struct WriterWork {
     urgent: bool,
     end_segment: bool,
@@ -78,7 +78,8 @@ impl LogWriter {
         }
     }
 
-    /// Waits until there is something to do, and takes what has come; nothing while failing.
+    /// Waits for work and takes the inbox. While failing, waits for `RETRY` and takes only the
+    /// request to stop.
     fn take_inbox(&mut self) -> WriterWork {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
@@ -152,7 +153,7 @@ impl LogWriter {
         }
         file.sync()?;
         if self.synced == 0 {
-            // A file of which nobody knows the name is lost.
+            // A file whose name is not synced is lost after a power cut.
             self.shared.folder.sync()?;
         }
         self.synced = self.written;
@@ -178,8 +179,8 @@ impl LogWriter {
         }
     }
 
-    /// Not synced but at the end, so what a power cut leaves may be older than a second. Records
-    /// tell what was durable before them, so that only weakens what is known of the last few.
+    /// Writes the durable mark once a second, synced only at the end. An older mark after a power
+    /// cut does little harm, since each record also contains the last durable batch before it.
     fn write_mark(&mut self, stop: bool) -> io::Result<()> {
         let durable = self.durable();
         let due = stop || self.marked_at.elapsed() >= MARK_EVERY;
@@ -202,7 +203,7 @@ impl LogWriter {
 
     fn note_failure(&mut self, fault: io::Error) {
         if let Some(file) = &self.file {
-            // Whether this goes or not: what stands twice in the log counts once.
+            // A failed truncate does no harm: a batch with two records is applied once.
             let _ = file.truncate(self.synced);
             self.written = self.synced;
             if self.synced == 0
@@ -235,10 +236,11 @@ pub(crate) fn log_file_name(number: u64) -> String {
 
 pub(crate) const KIND: &str = "log";
 
-/// A segment in memories: a few tables are made of it, and then it goes as a whole.
+/// Size of a log segment in units of `StoreOptions::memory_bytes`. A segment is removed as a whole,
+/// once its batches are in tables.
 const SEGMENT: u64 = 4;
 
-/// Largest number of unsynced bytes that are kept for a second try.
+/// Bytes of unsynced lazy records which force a sync.
 const UNSYNCED_MAX: usize = 1 << 20;
 
 const MARK_EVERY: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! The files `store` and `mark`: what belongs to the store, and how far it had come.
-//! docs/store-format.md draws both.
+//! The files `store`, a [`Manifest`] of the tables, and `mark`, the last durable batch. The format
+//! is specified in docs/store-format.md.
 
 use crate::Fault;
 use crate::crc::crc;
@@ -7,27 +7,27 @@ use crate::files::{StoreFile, StoreFolder, read_file};
 use crate::log_record::take_array;
 use std::io;
 
-/// The tables of the store, and the last batch that they hold entirely.
+/// The tables of the store, and the last batch of which they hold all changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// Drawn when the store was made.
+    /// Random number, chosen when the store is created.
     pub id: u64,
     pub flushed: u64,
-    /// The number of the next file.
+    /// The number of the next table.
     pub number_next: u64,
-    /// Numbers and lengths, oldest first.
+    /// Numbers and lengths of the tables, oldest first.
     pub tables: Vec<(u64, u64)>,
 }
 
 impl Manifest {
-    /// Replaces what is there, whole or not at all.
+    /// Replaces the manifest atomically and durably.
     pub(crate) fn save(&self, folder: &dyn StoreFolder) -> io::Result<()> {
         self.replace(folder)?;
         folder.sync()
     }
 
-    /// Replaces the manifest without a sync of the folder: a power cut may bring the old one back.
-    /// On a fault the old one stays.
+    /// Replaces the manifest without a final sync of the folder: a power cut may restore the old
+    /// manifest. On a fault the old manifest stays.
     pub(crate) fn replace(&self, folder: &dyn StoreFolder) -> io::Result<()> {
         let mut body = Vec::new();
         for number in [self.id, self.flushed, self.number_next, self.tables.len() as u64] {
@@ -44,20 +44,20 @@ impl Manifest {
         let file = folder.create(MANIFEST_NEW)?;
         file.write_at(0, &whole)?;
         file.sync()?;
-        // Names need not become durable in their order, and a manifest that is must not name a
-        // table that is not.
+        // The file system may sync names in any order, so the tables' names are synced before the
+        // name of a manifest which lists them.
         folder.sync()?;
         folder.rename(MANIFEST_NEW, MANIFEST)
     }
 
-    /// None if the file is not what `save` wrote.
+    /// Loads the manifest. Returns `None` if the file is malformed.
     pub(crate) fn load(folder: &dyn StoreFolder) -> Result<Option<Manifest>, Fault> {
         let bytes = read_file(folder, MANIFEST).map_err(Fault::Disk)?;
         let mut rest = &bytes[..];
         if take_array(&mut rest) != Some(*MAGIC) {
             return Ok(None);
         }
-        // Asked before the checksum, for another format may have another checksum.
+        // Checked before the checksum, since another format may have another checksum.
         match take_array(&mut rest).map(u32::from_le_bytes) {
             Some(VERSION) => Ok(Manifest::parse(rest)),
             Some(version) => Err(Fault::Version(version)),
@@ -96,7 +96,7 @@ impl DurableMark {
         folder.sync()
     }
 
-    /// Writes one of two slots in turn, so that a torn write leaves the other.
+    /// Writes one of two slots in turn, so that a torn write leaves the other slot intact.
     pub(crate) fn write(self, file: &dyn StoreFile, turn: u64) -> io::Result<()> {
         let mut slot = [0; 24];
         slot[8..16].copy_from_slice(&self.id.to_le_bytes());
@@ -107,7 +107,7 @@ impl DurableMark {
         file.write_at(turn % 2 * SLOT, &slot)
     }
 
-    /// The later of the slots that hold.
+    /// Returns the later of the valid slots.
     pub(crate) fn load(folder: &dyn StoreFolder) -> io::Result<Option<DurableMark>> {
         let bytes = read_file(folder, MARK)?;
         let slots = [bytes.get(..), bytes.get(SLOT as usize..)];
@@ -130,5 +130,5 @@ pub(crate) const MARK: &str = "mark";
 const MAGIC: &[u8; 8] = b"GODWITST";
 const MARK_MAGIC: &[u8; 4] = b"GWMK";
 
-/// A sector of any disk, so that the slots are never written together.
+/// A sector of any disk, so that one write never affects both slots.
 const SLOT: u64 = 4096;

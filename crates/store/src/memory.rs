@@ -1,5 +1,4 @@
-//! The store that forgets: everything is gone with the process, so everything that was committed
-//! is as durable as it will ever be.
+//! A store in memory. All data end with the process, so every committed batch counts as durable.
 
 use crate::{BatchSeq, Fault, KeySpace, KeyValueStore, PairVisitor, StoreBatch};
 use std::collections::BTreeMap;
@@ -13,7 +12,8 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// Refuses what would bring its keys and values above `bytes_max`.
+    /// Makes an empty store. `commit` fails with [`Fault::Full`] beyond `bytes_max` of keys and
+    /// values.
     pub fn new(bytes_max: usize) -> MemoryStore {
         MemoryStore { pairs: BTreeMap::new(), seq: BatchSeq(0), bytes: 0, bytes_max }
     }
@@ -25,8 +25,8 @@ impl MemoryStore {
 
 impl KeyValueStore for MemoryStore {
     fn commit(&mut self, batch: StoreBatch) -> Result<BatchSeq, Fault> {
-        // What the batch removes or replaces is not counted off in advance: a store that is full
-        // takes removals alone, and with them has room again.
+        // Bytes which the batch removes or replaces are not subtracted in advance: a full store
+        // only accepts batches of removals, and has room again afterwards.
         if batch.has_puts() && self.bytes + batch.bytes() > self.bytes_max {
             return Err(Fault::Full);
         }

@@ -1,6 +1,6 @@
-//! What an open finds, what of it is damage, and what is done about it. Of the log, a batch that is
-//! missing is damage if anything says that it was durable: the mark, or a later record. Else it is
-//! the torn tail of a process that ended in the middle of a write, and nobody was promised it.
+//! Recovery at open: finds damage, and resumes or repairs the store. A missing batch of the log is
+//! damage if the durable mark or a later record shows that the batch was durable. Otherwise it
+//! belongs to the torn tail of a process which ended during a write, and was never acknowledged.
 
 use crate::disk::{LogSegment, SealedMemtable};
 use crate::files::{LockedFolder, StoreFolder, file_number, read_file};
@@ -16,18 +16,18 @@ use std::sync::Arc;
 /// Result of an open or a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// The last batch that is there.
+    /// The last batch in the store.
     pub seq: BatchSeq,
-    /// Batches that were read from the log.
+    /// Number of batches read from the log.
     pub batches: u64,
-    /// Bytes at the end of the log that were never promised to anyone, and were cut off.
+    /// Bytes at the end of the log that were never acknowledged, and were cut off.
     pub torn_bytes: u64,
     pub damage: Vec<StoreDamage>,
 }
 
-/// Reads everything and changes nothing.
+/// Reads and verifies the whole store. Changes nothing in it.
 pub fn check(path: &Path) -> Result<RecoveryReport, Fault> {
-    // A check makes no folder.
+    // A check does not create the folder.
     std::fs::metadata(path)?;
     check_in(&LockedFolder::lock(path)?)
 }
@@ -46,7 +46,7 @@ pub fn check_in(folder: &dyn StoreFolder) -> Result<RecoveryReport, Fault> {
 pub(crate) struct RecoveredStore {
     pub manifest: Manifest,
     pub tables: Vec<Arc<SortedTable>>,
-    /// Batches that only the log had.
+    /// Batches which are in the log and in no table.
     pub replayed: Option<SealedMemtable>,
     pub segments: Vec<LogSegment>,
     pub log_number_next: u64,
@@ -105,7 +105,7 @@ struct RecoveryScan {
 }
 
 impl RecoveryScan {
-    /// None if there is no store.
+    /// Reads the folder. Returns `None` if there is no store.
     fn scan_folder(folder: &dyn StoreFolder) -> Result<Option<RecoveryScan>, Fault> {
         let names = folder.names().map_err(Fault::Disk)?;
         let numbers = |kind| {
@@ -119,7 +119,7 @@ impl RecoveryScan {
         let mut damage = Vec::new();
         let manifest = if has(MANIFEST) { Manifest::load(folder)? } else { None };
         let mark = if has(MARK) { DurableMark::load(folder).map_err(Fault::Disk)? } else { None };
-        // A store that was never finished has no manifest, and nothing but a mark at 0 either.
+        // A store whose creation was interrupted has no manifest, and at most a mark at 0.
         let is_new = !has(MANIFEST) && logs.is_empty() && tables.is_empty();
         if is_new && mark.is_none_or(|mark| mark.seq == 0) {
             return Ok(None);
@@ -134,7 +134,7 @@ impl RecoveryScan {
                 damage.push(StoreDamage::Manifest);
                 open_found_tables(folder, mark.id, tables, &mut damage)?
             }
-            // Without the id no record can be told from chance.
+            // Without the id, valid records cannot be distinguished from random bytes.
             (None, None) => {
                 return Err(Fault::Damaged(vec![StoreDamage::Manifest, StoreDamage::DurableMark]));
             }
@@ -162,7 +162,7 @@ impl RecoveryScan {
         Ok(Some(survey))
     }
 
-    /// Finds the records that count, and what is missing between and behind them.
+    /// Finds the records to replay, and the batches missing between and behind them.
     fn read_logs(&mut self, mark: u64) {
         let mut records = Vec::new();
         let mut known = mark;
@@ -172,7 +172,8 @@ impl RecoveryScan {
                 records.push((n, at, record.len(), record.seq));
             });
         }
-        // What a failed write left stands again in a later log, and may have holes where it is.
+        // Records of a failed write are repeated in a later log, and may be incomplete in the
+        // earlier.
         records.sort_by_key(|(.., seq)| *seq);
         let (mut last, mut covered) = (self.manifest.flushed, 0);
         for (n, at, len, seq) in records {
@@ -184,7 +185,7 @@ impl RecoveryScan {
                 self.report.damage.push(StoreDamage::Batches { from, to });
             }
             covered += len as u64;
-            // What stands twice, or in a table already, counts once.
+            // A record which occurs twice, or whose batch is in a table, counts once.
             if seq > last {
                 last = seq;
                 self.logs[n].end = self.logs[n].end.max(at + len);
@@ -198,7 +199,7 @@ impl RecoveryScan {
         }
         let bytes: u64 = self.logs.iter().map(|log| log.bytes.len() as u64).sum();
         let is_missing = |damage: &StoreDamage| matches!(damage, StoreDamage::Batches { .. });
-        // What is not covered is else what is missing.
+        // With missing batches, uncovered bytes may be the missing batches.
         if !self.report.damage.iter().any(is_missing) {
             self.report.torn_bytes = bytes - covered;
         }
@@ -221,7 +222,7 @@ impl RecoveryScan {
                 if log.end < log.bytes.len() {
                     file.truncate(log.end as u64)?;
                 }
-                // What was read may have been in the system's memory alone.
+                // The bytes read may so far be in the page cache only.
                 file.sync()?;
                 segments.push(LogSegment { number: log.number, last, bytes: log.end as u64 });
             }
@@ -233,7 +234,8 @@ impl RecoveryScan {
         Ok(RecoveredStore { manifest, tables, replayed, segments, log_number_next, report })
     }
 
-    /// Something is missing: what is left becomes a store that does not miss it any more.
+    /// Starts a damaged store: writes the readable data as tables, with a manifest without the
+    /// damage.
     fn rewrite(mut self, folder: &dyn StoreFolder) -> Result<RecoveredStore, Fault> {
         let id = self.manifest.id;
         if let Some(sealed) = self.replay() {
@@ -274,7 +276,7 @@ impl RecoveryScan {
         (!pairs.is_empty()).then_some(SealedMemtable { pairs, upto: self.report.seq.0 })
     }
 
-    /// Copies what can be read of tables that have damaged blocks, or no index.
+    /// Copies the readable blocks of tables with damaged blocks or without index to new tables.
     fn salvage(&mut self, folder: &dyn StoreFolder) -> Result<(), Fault> {
         for table in std::mem::take(&mut self.tables) {
             let before = self.report.damage.len();
@@ -295,7 +297,7 @@ impl RecoveryScan {
     }
 }
 
-/// Calls `visit` with every record and where it stands, over whatever lies between them.
+/// Calls `visit` with each valid record and its position. Bytes between records are skipped.
 fn scan_records(bytes: &[u8], id: u64, mut visit: impl FnMut(usize, &log_record::LogRecord<'_>)) {
     let (mut at, marker) = (0, log_record::marker(id));
     while at < bytes.len() {
@@ -309,7 +311,7 @@ fn scan_records(bytes: &[u8], id: u64, mut visit: impl FnMut(usize, &log_record:
     }
 }
 
-/// The tables of a manifest.
+/// Opens the tables of a manifest.
 fn open_listed_tables(
     folder: &dyn StoreFolder,
     manifest: &Manifest,
@@ -334,7 +336,7 @@ fn open_listed_tables(
     Ok(tables)
 }
 
-/// The tables that are there, in the order in which they were made, where no manifest says it.
+/// Opens all tables found in the folder, in the order of their creation, without a manifest.
 fn open_found_tables(
     folder: &dyn StoreFolder,
     id: u64,
@@ -349,7 +351,7 @@ fn open_found_tables(
             None => damage.push(StoreDamage::Table { table: number }),
         }
     }
-    // What was merged has the last batch of the newest that went into it, and a higher number.
+    // A merged table has the last batch of its newest input, and a higher number.
     tables.sort_by_key(|table| (table.last, table.number));
     let flushed = tables.last().map_or(0, |table| table.last);
     Ok((Manifest { id, flushed, number_next, tables: Vec::new() }, tables))
@@ -365,7 +367,7 @@ fn none_if_not_found(
     }
 }
 
-/// Removes what a process that ended in the middle of its work left behind.
+/// Removes tables outside the manifest: leftovers of a process that ended during its work.
 fn remove_unlisted_tables(folder: &dyn StoreFolder, manifest: &Manifest) -> Result<(), Fault> {
     for name in folder.names()? {
         let number = file_number(&name, table::KIND);

@@ -1,5 +1,5 @@
-//! A sorted file of keys and values that is written once, and how several of them are read as one.
-//! docs/store-format.md draws it.
+//! A sorted, immutable file of keys and values, and a [`MergeIterator`] over several sources. The
+//! format is specified in docs/store-format.md.
 
 use crate::crc::crc;
 use crate::files::{StoreFile, StoreFolder};
@@ -9,7 +9,7 @@ use crc32fast::Hasher;
 use std::io;
 use std::sync::Arc;
 
-/// A key, its space in front, and its value; None where the key was removed.
+/// A key with its space as the first byte, and its value; `None` where the key was removed.
 pub(crate) type KeyValuePair = (Vec<u8>, Option<Vec<u8>>);
 
 /// A table whose index is in memory; its blocks stay on the disk.
@@ -18,11 +18,11 @@ pub(crate) struct SortedTable {
     id: u64,
     pub number: u64,
     pub bytes: u64,
-    /// The last batch that has anything in it.
+    /// The last batch with a change in this table.
     pub last: u64,
     pub entries: u64,
     pub removals: u64,
-    /// Whether the file says where the blocks are.
+    /// Whether the index was read from the file, or recovered by `open_without_index`.
     pub has_index: bool,
     blocks: Vec<BlockIndexEntry>,
 }
@@ -34,7 +34,7 @@ struct BlockIndexEntry {
 }
 
 impl SortedTable {
-    /// None if the file is not a whole table of this store.
+    /// Opens a table. Returns `None` if the file is not a complete table of this store.
     pub(crate) fn open(
         folder: &dyn StoreFolder,
         id: u64,
@@ -67,8 +67,8 @@ impl SortedTable {
         Ok(blocks.map(table))
     }
 
-    /// Opens a table whose index is lost: its blocks from the first on, each of which ends where
-    /// its checksum matches. Returns `None` if there is no such block.
+    /// Opens a table whose index is lost, block by block from the start: a block ends where its
+    /// checksum matches. Returns `None` if there is no such block.
     pub(crate) fn open_without_index(
         folder: &dyn StoreFolder,
         id: u64,
@@ -109,7 +109,7 @@ impl SortedTable {
         Ok(None)
     }
 
-    /// The pairs from `key` on.
+    /// Iterates over the pairs from `key` on.
     pub(crate) fn pairs_from(self: &Arc<SortedTable>, key: &[u8]) -> TableCursor {
         let after = self.blocks.partition_point(|block| *block.first <= *key);
         let next = after.saturating_sub(1);
@@ -117,7 +117,7 @@ impl SortedTable {
         TableCursor { table, next, bytes: Vec::new(), at: 0, skip_below: key.to_vec() }
     }
 
-    /// Every block that does not match its checksum.
+    /// Appends all blocks with a wrong checksum to `found`.
     pub(crate) fn verify(&self, found: &mut Vec<StoreDamage>) -> Result<(), Fault> {
         for n in 0..self.blocks.len() {
             match self.block(n) {
@@ -157,7 +157,7 @@ struct ScannedBlock {
     removals: u64,
 }
 
-/// The block that begins there, in a file of so many bytes.
+/// Searches the end of the block at `at`, in a file of `of` bytes.
 fn find_block(file: &dyn StoreFile, id: u64, at: u64, of: u64) -> io::Result<Option<ScannedBlock>> {
     let mut len = 2 * BLOCK as u64;
     loop {
@@ -168,7 +168,7 @@ fn find_block(file: &dyn StoreFile, id: u64, at: u64, of: u64) -> io::Result<Opt
         if found.is_some() || here < len || len > BLOCK_MAX {
             return Ok(found);
         }
-        // A value may be longer than a block is meant to be.
+        // A long value can exceed the target size of a block.
         len *= 4;
     }
 }
@@ -213,10 +213,10 @@ fn read_entry<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], Option<&'a [u8]>)> {
     }
 }
 
-/// Walks a table a block at a time.
+/// Iterates over a table, one block at a time.
 pub(crate) struct TableCursor {
     table: Arc<SortedTable>,
-    /// The block after the one in `bytes`.
+    /// Index of the block after the one in `bytes`.
     next: usize,
     bytes: Vec<u8>,
     at: usize,
@@ -238,7 +238,7 @@ impl Iterator for TableCursor {
             if self.next == self.table.blocks.len() {
                 return None;
             }
-            // A block that cannot be read is passed over by whoever goes on after the fault.
+            // A caller which continues after a fault skips the unreadable block.
             self.next += 1;
             self.at = 0;
             match self.table.block(self.next - 1) {
@@ -252,7 +252,7 @@ impl Iterator for TableCursor {
     }
 }
 
-/// Several sorted sources as one. Of equal keys the first source's wins.
+/// Merges sorted sources. For equal keys the pair of the first source wins.
 pub(crate) struct MergeIterator<'a> {
     sources: Vec<PairSource<'a>>,
     heads: Vec<Option<KeyValuePair>>,
@@ -298,13 +298,13 @@ impl Iterator for MergeIterator<'_> {
     }
 }
 
-/// A table while it is written. A file that is never finished belongs to nobody.
+/// A table while it is written. An unfinished file is in no manifest, and the next open removes it.
 pub(crate) struct TableBuilder {
     file: Box<dyn StoreFile>,
     id: u64,
     number: u64,
     last: u64,
-    /// Bytes that are in the file already, and those that are not.
+    /// Bytes already written to the file, and bytes which are not.
     written: u64,
     bytes: Vec<u8>,
     /// Start in `bytes` of the block that is being filled.
@@ -337,7 +337,7 @@ impl TableBuilder {
         })
     }
 
-    /// Keys come in order.
+    /// Appends a pair. The caller passes the keys in ascending order.
     pub(crate) fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> io::Result<()> {
         self.first.get_or_insert_with(|| key.into());
         self.entries += 1;
@@ -356,7 +356,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// None if nothing was put: then there is no table.
+    /// Writes the index and the footer. Returns `None` for an empty table.
     pub(crate) fn finish(mut self) -> io::Result<Option<SortedTable>> {
         if self.entries == 0 {
             return Ok(None);
@@ -412,8 +412,8 @@ impl TableBuilder {
         self.block = self.bytes.len();
     }
 
-    /// Writes the blocks that are whole, and syncs them: what a file system holds back for one sync
-    /// at the end, a sync of the log waits for as well.
+    /// Writes the complete blocks and syncs them. One sync at the end would write much data at
+    /// once, and syncs of the log would have to wait for it.
     fn write(&mut self) -> io::Result<()> {
         let whole = if self.first.is_some() { self.block } else { self.bytes.len() };
         self.file.write_at(self.written, &self.bytes[..whole])?;
@@ -436,7 +436,7 @@ const FOOT: usize = 48;
 /// Target size of a block in bytes, which one lookup reads.
 const BLOCK: usize = 8 << 10;
 
-/// No value is nearly as long.
+/// Far above the size of any value: `find_block` searches no further.
 const BLOCK_MAX: u64 = 1 << 30;
 
 /// Bytes of a table under construction that are buffered before each write.
