@@ -1,5 +1,5 @@
-//! Whom shards ask what a client may do, as a transcript's header has it: the control plane's
-//! stand-in.
+//! The authorizer in a transcript's header, which decides where no access rule applies.
+//! `TestAuthorizer` replaces the authorization backends of the control plane.
 
 use broker::authorization::authz::{AclAction, AuthzDecision, AuthzRequest, RequestId};
 use mqtt::filter_matches;
@@ -8,11 +8,11 @@ use std::fmt::Write;
 #[derive(Clone, Debug, Default)]
 pub struct TestAuthorizer {
     rules: Vec<TestAuthzRule>,
-    /// Answers wait until `! warden answers`.
+    /// Whether decisions wait until `! warden answers`.
     pub waits: bool,
-    /// A shard, and what it asks.
+    /// Undecided requests, each with the requesting shard.
     pub pending: Vec<(usize, RequestId, AuthzRequest)>,
-    /// A line for each question since they were last told.
+    /// A line for each request since `take_request_log` was last called.
     request_log: Vec<String>,
 }
 
@@ -26,7 +26,8 @@ struct TestAuthzRule {
 }
 
 impl TestAuthorizer {
-    /// `allow a/#; allow publish b; silence c; allow user=ann d`: the first that fits says it.
+    /// Parses rules: `allow a/#; allow publish b; silence c; allow user=ann d`. The first match
+    /// decides.
     pub fn parse(text: &str) -> Result<TestAuthorizer, String> {
         let words = text.split(';').map(str::trim).filter(|word| !word.is_empty());
         Ok(TestAuthorizer {
@@ -35,7 +36,7 @@ impl TestAuthorizer {
         })
     }
 
-    /// Others from now on.
+    /// Replaces the rules; pending requests stay.
     pub fn replace_rules(&mut self, text: &str) -> Result<(), String> {
         self.rules = TestAuthorizer::parse(text)?.rules;
         Ok(())
@@ -68,7 +69,7 @@ impl TestAuthorizer {
         self.rules.iter().find(fits).map_or(AuthzDecision::Deny, |word| word.answer)
     }
 
-    /// In an order that does not depend on shards.
+    /// Takes the log in an order that does not depend on the number of shards.
     pub fn take_request_log(&mut self) -> Vec<String> {
         let mut heard = std::mem::take(&mut self.request_log);
         heard.sort();

@@ -1,5 +1,5 @@
-//! Where connections wait until they are accepted, as they do in a listener's backlog, and who of
-//! them is in.
+//! The connections which wait to be accepted, as in a listener's backlog, and the accepted ones
+//! that count towards `connections_max`.
 
 use crate::world::WireId;
 use broker::connection::admission::{Admission, AdmissionControl};
@@ -23,8 +23,8 @@ pub(crate) struct BacklogConnection {
 }
 
 impl BacklogConnection {
-    /// Returns the peer. A connection that the broker opens itself belongs to a link, which may do
-    /// everything.
+    /// Returns the peer. `ListenerId::NONE` stands for a connection which the broker opens for a
+    /// link, with the rights of a superuser.
     pub(crate) fn peer(&self) -> PeerInfo {
         match self.listener {
             ListenerId::NONE => {
@@ -50,7 +50,8 @@ impl AcceptBacklog {
         self.backlog.iter().any(|waiting| waiting.wire == wire)
     }
 
-    /// The next one that is accepted, and what becomes of it.
+    /// Accepts the next connection. Returns the result of `AdmissionControl::admit_connection` with
+    /// it.
     pub(crate) fn accept(
         &mut self,
         now: MonotonicMs,
@@ -69,14 +70,15 @@ impl AcceptBacklog {
         Some((knock, entry))
     }
 
-    /// The first whose listener need not wait: each has a backlog of its own.
+    /// Returns the first connection whose listener may accept now: each listener has its own
+    /// backlog.
     fn next_acceptable(&mut self, now: MonotonicMs, options: &BrokerOptions) -> Option<usize> {
         let arrivals = &mut self.arrivals;
         let mut all = self.backlog.iter();
         all.position(|knock| arrivals.accepts_again_at(now, knock.listener, options).is_none())
     }
 
-    /// When the next one may be.
+    /// Returns when the next connection may be accepted.
     pub(crate) fn next_accept_at(
         &mut self,
         now: MonotonicMs,

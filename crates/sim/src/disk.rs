@@ -1,5 +1,5 @@
-//! The simulator's disk: it takes every batch at once, or refuses it, keeps it when it syncs, and a
-//! power cut takes the rest.
+//! The simulated disk: commits every batch at once or refuses it, and makes batches durable by a
+//! sync. A power cut loses all others.
 
 use broker::{RecordChange, RecordSpace, StoreReadError, StoreReader};
 use std::collections::{BTreeMap, VecDeque};
@@ -12,13 +12,13 @@ pub struct SimDisk {
     pairs: RecordMap,
     /// Records that survive a power cut.
     synced: RecordMap,
-    /// Taken and not synced.
+    /// Committed batches which are not synced.
     pending: VecDeque<Vec<RecordChange>>,
     accepted: u64,
     durable: u64,
-    /// Up to this batch it was asked to sync.
+    /// Last batch for which a sync was requested.
     urgent_upto: u64,
-    /// The power goes with this batch.
+    /// Number of the batch with which the power fails.
     power_cut_at: Option<u64>,
     pub sync_mode: SyncMode,
     /// Whether the disk refuses writes that grow: always, or most of the time with a random
@@ -33,12 +33,12 @@ pub enum SyncMode {
     Nothing,
     /// Syncs this many further batches.
     Batches(usize),
-    /// Syncs batches that a client waits for, at once; others with them or in their own time.
+    /// Syncs batches for which a client waits at once; other batches with them or after a second.
     Urgent,
 }
 
 impl SimDisk {
-    /// The number of what was taken last. Somebody waits for what is urgent.
+    /// Commits a batch and returns its number. A batch is `urgent` if a client waits for its sync.
     pub fn commit(&mut self, changes: Vec<RecordChange>, urgent: bool) -> u64 {
         apply(&mut self.pairs, &changes);
         self.pending.push_back(changes);
@@ -74,7 +74,7 @@ impl SimDisk {
         }
     }
 
-    /// Keeps so many batches for good.
+    /// Makes the oldest `batches` batches durable.
     pub fn sync(&mut self, batches: usize) {
         if let SyncMode::Batches(left) = &mut self.sync_mode {
             *left = left.saturating_sub(batches);
@@ -85,7 +85,7 @@ impl SimDisk {
         }
     }
 
-    /// The power goes with the so many-th batch from here.
+    /// Schedules a power failure with the batch that is `batches` commits ahead.
     pub fn stop_after(&mut self, batches: usize) {
         self.power_cut_at = Some(self.accepted + batches as u64);
     }
@@ -115,7 +115,7 @@ impl SimDisk {
         self.pending.clear();
     }
 
-    /// The keys of a space: of what is done nothing may stay.
+    /// Returns the keys of a space, to check that finished work leaves no records.
     pub fn keys(&self, space: RecordSpace) -> impl Iterator<Item = &[u8]> {
         self.pairs.keys().filter(move |(of, _)| *of == space).map(|(_, key)| &key[..])
     }

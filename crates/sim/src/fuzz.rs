@@ -1,5 +1,5 @@
-//! What the fuzz targets do with a fuzzer's bytes. The targets are three lines each, so that
-//! `cargo test` replays the corpora here without a fuzzer.
+//! The functions of the fuzz targets. Each target is three lines, so that `cargo test` can replay
+//! the corpora here without a fuzzer.
 
 use crate::rng::SimRng;
 use broker::options::QueuePolicy;
@@ -39,7 +39,7 @@ pub fn roundtrip(bytes: &[u8]) {
         let mut encoded = Vec::new();
         packet.encode(version, &mut encoded);
         if encoded.is_empty() {
-            // 3.x has no words for some of what it understands.
+            // 3.x cannot encode every packet which it decodes.
             assert_ne!(version, ProtocolVersion::V5, "{packet}");
             continue;
         }
@@ -49,10 +49,10 @@ pub fn roundtrip(bytes: &[u8]) {
     }
 }
 
-/// Feeds the bytes to one connection of a broker, whole and in pieces: the broker survives.
+/// Feeds the bytes to one connection of a broker, whole and in pieces. The broker must not panic.
 pub fn conn_bytes(bytes: &[u8]) {
     for (shards, piece) in [(1, usize::MAX), (1, 7), (2, usize::MAX)] {
-        // The `$SYS` tree costs more than all the rest, and bytes do not change it.
+        // The `$SYS` tree costs more than all other work, and the bytes do not influence it.
         let mut table = FuzzHarness::new(
             shards,
             BrokerOptions { sys_interval_s: 0, ..BrokerOptions::default() },
@@ -65,7 +65,7 @@ pub fn conn_bytes(bytes: &[u8]) {
     }
 }
 
-/// Shards with small limits take inputs in any order that an engine could give.
+/// Feeds shards with small limits a sequence of inputs which an engine could produce.
 pub fn shard_inputs(bytes: &[u8]) {
     let mut reader = FuzzInput { bytes };
     let options = BrokerOptions {
@@ -96,7 +96,7 @@ pub fn shard_inputs(bytes: &[u8]) {
 const STEPS_MAX: usize = 2000;
 const CONNS: usize = 6;
 
-/// Takes choices off the fuzzer's bytes; past their end everything is 0.
+/// Choices derived from the fuzzer's bytes. At the end of the bytes every choice is 0.
 struct FuzzInput<'a> {
     bytes: &'a [u8],
 }
@@ -115,7 +115,7 @@ impl<'a> FuzzInput<'a> {
     }
 }
 
-/// Shards with their connections, as an engine that never drops a byte keeps them.
+/// Shards with their connections. All bytes are delivered, as by an engine.
 struct FuzzHarness {
     now: MonotonicMs,
     shards: Vec<Shard>,
@@ -228,7 +228,7 @@ impl FuzzHarness {
         }
     }
 
-    /// Gives a shard the oldest thing that another said.
+    /// Gives a shard the oldest message from another shard. Returns `false` if there is none.
     fn deliver_shard_message(&mut self, at: usize) -> bool {
         let Some((from, cross)) = self.lanes[at].pop_front() else { return false };
         self.give_input(at, ShardInput::ShardMessage { from, cross });
@@ -254,9 +254,9 @@ impl FuzzHarness {
 
     fn perform_effect(&mut self, at: usize, effect: Effect) {
         match effect {
-            // There is no store here.
+            // The harness has no store.
             Effect::ReadStore { .. } => {}
-            // Nobody is asked who it is, or what it may do.
+            // The harness has no authenticator and no authorizer.
             Effect::Authorize { .. } | Effect::Authenticate { .. } => {}
             Effect::Close { conn } => self.conns[at][conn.0 as usize] = None,
             Effect::Hold { conn } | Effect::Resume { conn } => {
@@ -296,7 +296,7 @@ impl FuzzHarness {
 
 const TICKS_MAX: usize = 5000;
 
-/// A packet that is likely to be understood, on few topics and client ids.
+/// Builds a packet which is probably valid, with few topics and client ids.
 fn packet(reader: &mut FuzzInput<'_>) -> Vec<u8> {
     const TOPICS: [&str; 6] = ["a", "a/b", "b/long/topic", "$SYS/x", "", "a/b/c"];
     const FILTERS: [&str; 9] =
@@ -342,7 +342,7 @@ fn packet(reader: &mut FuzzInput<'_>) -> Vec<u8> {
     crate::packet_line::encode(&line, version).unwrap_or_default()
 }
 
-/// A seed corpus: random inputs, for whoever has no better ones.
+/// Returns random inputs of a seed, as a first corpus.
 pub fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = SimRng::new(seed);
     (0..len).map(|_| rng.next_u64() as u8).collect()

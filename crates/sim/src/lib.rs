@@ -1,6 +1,6 @@
-//! The simulator: shards on virtual wires in virtual time, the transcript language that says what
-//! clients send and must get, and the transcripts of the protocol as a table that can be replayed
-//! against any broker.
+//! The simulator: shards with simulated connections in virtual time; the transcript language for
+//! the packets which clients send and must receive; and the transcripts of the protocol as a table
+//! which can be replayed against any broker.
 #![forbid(unsafe_code)]
 
 pub mod authorizer;
@@ -33,7 +33,8 @@ pub struct Transcript {
     pub text: &'static str,
 }
 
-/// Transcripts that are tests where they stand, and rows of a table for whoever replays them.
+/// Declares transcripts as tests and as a table `TRANSCRIPTS`, which `replay` runs against a
+/// broker.
 #[macro_export]
 macro_rules! transcripts {
     ($(fn $name:ident() { $text:literal })*) => {

@@ -1,6 +1,6 @@
-//! Random lives against the oracle: `cargo run -p sim -- SEED [--count N]`. With `--power` the
-//! power is cut at random moments, with `--every-cut` after every batch of a run; `--shards N` runs
-//! those with up to so many.
+//! Random runs against the oracle: `cargo run -p sim -- SEED [--count N]`. `--power` cuts the power
+//! at random moments, `--every-cut` after every batch of a run. `--shards N` is the largest number
+//! of shards for these two modes.
 #![forbid(unsafe_code)]
 
 use sim::random_actions::SimFailure;

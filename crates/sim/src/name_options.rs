@@ -1,4 +1,4 @@
-//! What options say of names, as a transcript's header gives it.
+//! Parses options about names (rewrites, caches, presets) in a transcript's header.
 
 use broker::authorization::authz::AclAction;
 use broker::caches::CacheConfig;
@@ -7,7 +7,7 @@ use broker::session::auto_subscription::AutoSubscription;
 use broker::session::preset::PresetSession;
 use mqtt::{QoS, SubscribeOptions};
 
-/// `ACTION SOURCE REGEX DEST`
+/// Parses a `TopicRewrite`: `ACTION SOURCE REGEX DEST`.
 pub(crate) fn rewrite(text: &str) -> Result<TopicRewrite, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [action, source, regex, dest] = words[..] else {
@@ -22,13 +22,14 @@ pub(crate) fn rewrite(text: &str) -> Result<TopicRewrite, String> {
     TopicRewrite::parse(action, source, regex, dest)
 }
 
-/// `FILTER [qos=N] [no_local] [retain_as_published] [retain_handling=N]`
+/// Parses an `AutoSubscription`: `FILTER [qos=N] [no_local] [retain_as_published]
+/// [retain_handling=N]`.
 pub(crate) fn auto(text: &str) -> Result<AutoSubscription, String> {
     let (filter, options) = subscription(text)?;
     AutoSubscription::parse(filter, options)
 }
 
-/// `CLIENT_ID FILTER... [qos=N] [expiry=N] [user=NAME]`
+/// Parses a `PresetSession`: `CLIENT_ID FILTER... [qos=N] [expiry=N] [user=NAME]`.
 pub(crate) fn preset(text: &str) -> Result<PresetSession, String> {
     let mut words = text.split_whitespace();
     let client_id = words.next().ok_or("whose session?")?;
@@ -48,8 +49,8 @@ pub(crate) fn preset(text: &str) -> Result<PresetSession, String> {
     PresetSession::parse(client_id, user, &filters, qos, expiry_s)
 }
 
-/// `NAME FILTER... [messages_max=N] [topics_max=N] [bytes_max=N] [age_s_max=N]`, with `; ` between
-/// several; `none` is none.
+/// Parses caches separated by `; `: `NAME FILTER... [messages_max=N] [topics_max=N] [bytes_max=N]
+/// [age_s_max=N]`. `none` stands for no cache.
 pub(crate) fn caches(text: &str) -> Result<Vec<CacheConfig>, String> {
     let all = text.split("; ").filter(|one| *one != "none");
     all.map(cache).collect()

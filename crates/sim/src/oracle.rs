@@ -1,5 +1,5 @@
-//! A second broker, naive on purpose: lists and loops, no wire, no queue. It says what each
-//! session must get, and judges what its client really got.
+//! A second, deliberately naive broker without packets and queues. It computes the messages which
+//! each session must receive, and checks the messages which a client did receive.
 
 use mqtt::{QoS, filter_matches};
 
@@ -8,19 +8,19 @@ use mqtt::{QoS, filter_matches};
 pub struct OracleMessage {
     pub number: usize,
     pub publisher: usize,
-    /// With the publisher's namespace.
+    /// Topic with the publisher's namespace.
     pub topic: String,
     pub qos: QoS,
     pub retain: RetainAction,
-    /// 0 for never.
+    /// Message Expiry Interval in seconds; 0 never expires.
     pub expiry_s: u64,
-    /// Whether the broker has certainly read it. A publisher that was cut sends it again.
+    /// Whether the broker has certainly read the message. A publisher that was cut sends it again.
     pub certain: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetainAction {
-    /// The empty message: only what is kept is looked at.
+    /// Clears the retained message. Subscribers of the empty message are not checked.
     Clear,
     Keep,
     No,
@@ -32,19 +32,19 @@ pub struct OracleWill {
     pub delay_s: u64,
 }
 
-/// The right of a session or a group to one sending of a message. A QoS 1 message that its
-/// publisher sends again is another sending: subscribers may rightly get both.
+/// The claim of a session or a group to one sending of a message. A QoS 1 message which the
+/// publisher sends again is a further sending: subscribers may receive both.
 #[derive(Clone, Debug)]
 struct DeliveryClaim {
     message: OracleMessage,
     sending: usize,
     qos: QoS,
-    /// Must arrive; else it may.
+    /// Whether the message must arrive; otherwise it may.
     due: bool,
     expires_at: Option<u64>,
-    /// Bytes may have left in time and be read late.
+    /// Whether a client may read the message after its expiry, as bytes may have left before.
     may_be_late: bool,
-    /// By whom and on which of its connections it was first read or last read again.
+    /// Client and connection of the first delivery, or of the last redelivery.
     read: Option<(usize, usize)>,
     acknowledged: bool,
 }
@@ -75,11 +75,11 @@ struct OracleGroup {
 
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
-    /// Namespace of each client, which it does not see in names.
+    /// Namespace of each client, a prefix which the client does not see.
     namespaces: Vec<&'static str>,
     sessions: Vec<OracleSession>,
     groups: Vec<OracleGroup>,
-    /// The message and when it expires.
+    /// Retained messages with their expiry time.
     retained: Vec<(OracleMessage, Option<u64>)>,
     now: u64,
     sendings: usize,
@@ -94,7 +94,7 @@ impl Oracle {
         Oracle { namespaces, sessions, ..Oracle::default() }
     }
 
-    /// A client connects. Says whether its session must be present.
+    /// Connects a client. Returns whether CONNACK must report a present session.
     pub fn connect(
         &mut self,
         client: usize,
@@ -113,24 +113,24 @@ impl Oracle {
         let present = session.exists;
         (session.exists, session.online, session.stalled) = (true, true, false);
         (session.expiry_s, session.ends_at) = (expiry_s, None);
-        // Who comes back before the delay is over takes the old will back [MQTT-3.1.3-9].
+        // A reconnection before the Will Delay Interval ends discards the old will [MQTT-3.1.3-9].
         (session.will, session.will_at) = (will, None);
         session.connection = self.connections;
         present
     }
 
-    /// The client says goodbye, and so takes its will back [MQTT-3.1.2-10].
+    /// The client sends DISCONNECT, which discards its will [MQTT-3.1.2-10].
     pub fn disconnect(&mut self, client: usize) {
         self.sessions[client].will = None;
         self.on_disconnected(client);
     }
 
-    /// The client's connection is gone.
+    /// Closes the client's connection, which starts session expiry and will delay.
     pub fn on_disconnected(&mut self, client: usize) {
         let now = self.now;
         let session = &mut self.sessions[client];
         (session.online, session.stalled) = (false, false);
-        // QoS 0 that was on its way is gone with the connection.
+        // QoS 0 messages in transit are lost with the connection.
         for claim in &mut session.claims {
             claim.due &= claim.qos != QoS::AtMostOnce || claim.read.is_some();
         }
@@ -158,7 +158,8 @@ impl Oracle {
         self.publish_will(client);
     }
 
-    /// Whether the client reads what comes.
+    /// Sets whether the client stops reading. Messages sent meanwhile may be read after their
+    /// expiry.
     pub fn stall(&mut self, client: usize, stalled: bool) {
         self.sessions[client].stalled = stalled;
         if stalled {
@@ -169,8 +170,8 @@ impl Oracle {
         }
     }
 
-    /// Time passes, and what it ends comes to its end in its order. `prompt` says which clients
-    /// had read and acknowledged everything before.
+    /// Advances the time to `until`; wills and session expiries happen in order. `prompt` contains
+    /// for each client whether it had read and acknowledged everything before.
     pub fn advance(&mut self, until: u64, prompt: &[bool]) {
         while let Some((at, client)) = self.next_event().filter(|(at, _)| *at <= until) {
             self.now = at;
@@ -221,11 +222,11 @@ impl Oracle {
         if !group.members.contains(&client) {
             group.members.push(client);
         }
-        // What waited for a member is written to it now, and may be read late.
+        // Messages which waited for a member are written to it now, and may be read late.
         self.stall(client, self.sessions[client].stalled);
     }
 
-    /// A message is sent, for the first time or again.
+    /// Publishes a message, for the first time or again.
     pub fn publish(&mut self, message: &OracleMessage) {
         let expires_at = (message.expiry_s > 0).then(|| self.now + message.expiry_s * 1000);
         if message.retain != RetainAction::No {
@@ -267,8 +268,8 @@ impl Oracle {
         }
     }
 
-    /// A message arrived at a client. `shared` says that it came through a group. Tells which
-    /// sending it was.
+    /// Checks a message which arrived at a client, through a group if `shared`. Returns the
+    /// sending.
     pub fn on_delivery(
         &mut self,
         client: usize,
@@ -311,7 +312,8 @@ impl Oracle {
             },
         };
         if again.is_some() {
-            // It may as well have been another sending, written but not read before.
+            // The delivery may also have been another sending, which was written before but not
+            // read.
             for at in ours.iter().copied().filter(|at| *at != chosen) {
                 claims[at].due &= claims[at].read.is_some();
             }
@@ -320,7 +322,7 @@ impl Oracle {
         Ok(claims[chosen].sending)
     }
 
-    /// The broker has read the client's acknowledgement: it must not come again.
+    /// The broker has read the client's acknowledgement: a redelivery is wrong from here on.
     pub fn on_ack(&mut self, client: usize, sending: usize, shared: bool) {
         let claims = self.claims(client, shared).into_iter();
         let ours = claims.filter(|claim| {
@@ -337,7 +339,7 @@ impl Oracle {
         groups.flat_map(|group| &mut group.claims).collect()
     }
 
-    /// Once everybody has come back and read everything: what is missing.
+    /// Checks for missing messages, after all clients have reconnected and read all messages.
     pub fn check_missing(&self) -> Result<(), String> {
         for (client, session) in self.sessions.iter().enumerate() {
             if let Some(number) = undelivered(&session.claims) {
@@ -356,7 +358,7 @@ impl Oracle {
         self.sessions[client].exists
     }
 
-    /// Topics and payloads that a new subscriber to everything must get.
+    /// Topics and payloads that a new subscriber to `#` must receive.
     pub fn expected_retained(&self) -> Vec<(String, String)> {
         let kept = self.retained.iter().filter(|(_, at)| at.is_none_or(|at| self.now < at));
         let mut all: Vec<(String, String)> =
@@ -371,7 +373,7 @@ impl DeliveryClaim {
         self.expires_at.is_some_and(|at| now >= at)
     }
 
-    /// Whether it may come with DUP to a client that has read it before: once a connection
+    /// Whether a message may come with DUP to a client that has read it before: once per connection
     /// [MQTT-4.4.0-1], until it was acknowledged.
     fn may_return(&self, client: usize, connection: usize) -> bool {
         let elsewhen = |(by, on)| by == client && on != connection;
@@ -379,13 +381,13 @@ impl DeliveryClaim {
     }
 }
 
-/// Whether a filter that is said in a namespace is for a topic.
+/// Whether a filter of a client in a namespace matches a topic.
 fn filter_takes(namespace: &str, filter: &str, topic: &str) -> bool {
     let name = topic.strip_prefix(namespace).filter(|name| !name.is_empty());
     name.is_some_and(|name| filter_matches(filter, name))
 }
 
-/// The last sending that was read of those which must keep their order with this one
+/// Returns the last sending read in the same order as `one`: of the same publisher, topic and QoS
 /// [MQTT-4.6.0-6].
 fn last_read(claims: &[&mut DeliveryClaim], one: &DeliveryClaim) -> usize {
     let stream =
@@ -394,7 +396,7 @@ fn last_read(claims: &[&mut DeliveryClaim], one: &DeliveryClaim) -> usize {
     same.map(|claim| claim.sending).max().unwrap_or(0)
 }
 
-/// A message that came fewer times than it had to.
+/// Returns a message which arrived fewer times than required.
 fn undelivered(claims: &[DeliveryClaim]) -> Option<usize> {
     let numbers = claims.iter().map(|claim| claim.message.number);
     numbers.into_iter().find(|number| {

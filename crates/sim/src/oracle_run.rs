@@ -1,5 +1,6 @@
-//! One random life: clients on wires and beside each the oracle's word. Clients come, go, are cut,
-//! taken over, slow or silent, publish and subscribe, on one to three shards.
+//! One random run: clients with simulated connections, compared with the oracle. Clients connect,
+//! disconnect, are cut or taken over, are slow or silent, publish and subscribe, on one to three
+//! shards.
 
 use crate::oracle::{FOREVER, Oracle, OracleMessage, OracleWill, RetainAction};
 use crate::packet_line;
@@ -18,7 +19,7 @@ pub struct OracleRun {
     world: SimWorld,
     oracle: Oracle,
     clients: Vec<OracleRunClient>,
-    /// By which listener each comes in, and so under which namespace.
+    /// Listener of each client, which determines its namespace.
     listeners: Vec<usize>,
     /// Payload number of the next publish.
     next: usize,
@@ -34,31 +35,31 @@ struct OracleRunClient {
     stalled: bool,
     /// Acknowledgements held back.
     held_acks: Vec<String>,
-    /// QoS 1 and 2 messages of this connection that are not finished, within the window, and
-    /// which sending each is, through a group or not.
+    /// Unfinished QoS 1 and 2 messages of this connection: packet id, sending, and whether the
+    /// message came through a group. Their number must not exceed `window`.
     open: Vec<(u16, Option<(usize, bool)>)>,
     window: u16,
     expects_present: bool,
-    /// QoS 2 ids that came and were not released.
+    /// Packet ids of received QoS 2 messages before PUBREL.
     received: Vec<u16>,
     pending: Vec<PendingPublish>,
     next_id: u16,
 }
 
-/// A publish that its publisher has not seen finished.
+/// A publish whose acknowledgements are not complete.
 struct PendingPublish {
     packet_id: u16,
     line: String,
     message: OracleMessage,
-    /// PUBREC came.
+    /// Whether PUBREC was received.
     received: bool,
 }
 
-/// Namespaces by listener. One is named like a topic, so that two clients can name the same topic
+/// Namespaces by listener. One is equal to a topic, so that two clients can name the same topic
 /// differently.
 const NAMESPACES: [&str; 3] = ["", "n/", "a/"];
 
-/// Small, so that slow readers are congested soon.
+/// Small, so that connections with slow readers are soon congested.
 const WRITE_BYTES_MAX: u32 = 200;
 
 impl OracleRun {
@@ -119,7 +120,7 @@ impl OracleRun {
         self.read_until_quiet()
     }
 
-    /// Sends an action of a client to the broker.
+    /// Sends the packets of a client's action to the broker.
     fn send_action(&mut self, client: usize, action: &RandomAction) {
         match *action {
             RandomAction::Burst { topic, qos, count, victim, back, .. } => {
@@ -138,7 +139,7 @@ impl OracleRun {
                 self.oracle.join(client, name, filter, qos_of(qos));
             }
             RandomAction::Publish { topic, qos, keep, expiry_s, flaky, .. } => {
-                // Only who has a session to come back to sends again.
+                // Only clients with a session that never expires send again.
                 let known = &self.clients[client];
                 let flaky = flaky && client >= STEADY && qos > 0 && known.pending.is_empty();
                 let window = known.window;
@@ -169,8 +170,8 @@ impl OracleRun {
         }
     }
 
-    /// Whether the broker reads what the client sends: a congested connection waits.
-    /// A burst of a stalled client could be read in part.
+    /// Whether the broker reads the client's packets: a congested connection is not read, and the
+    /// burst of a stalled client could be read in part.
     fn is_read(&self, client: usize, action: &RandomAction) -> bool {
         let whole = !matches!(action, RandomAction::Burst { .. }) || !self.clients[client].stalled;
 
@@ -200,14 +201,15 @@ impl OracleRun {
     }
 
     fn connect(&mut self, client: usize, greeting: &ConnectRequest) {
-        // 3.1.1 sessions end with their connection or never, and know neither window nor delay.
+        // 3.1.1 sessions end with the connection or never, and have no Receive Maximum and will
+        // delay.
         let old = self.clients[client].version == ProtocolVersion::V311;
         let (expiry_s, window) = match (old, greeting.clean) {
             (true, true) => (0, u16::MAX),
             (true, false) => (FOREVER, u16::MAX),
             (false, _) => (greeting.expiry_s, greeting.window),
         };
-        // In each namespace there is a c0.
+        // Client ids are counted per namespace: each namespace has a c0.
         let before =
             self.listeners[..client].iter().filter(|door| **door == self.listeners[client]);
         let id = before.count();
@@ -219,7 +221,7 @@ impl OracleRun {
         let will = greeting.will.map(|(qos, retain, delay_s)| {
             let retain = if retain { RetainAction::Keep } else { RetainAction::No };
             let topic = format!("w/{client}");
-            // Its order with what its client published is nobody's promise.
+            // The order of a will and its client's publishes is not guaranteed.
             let message = OracleMessage { retain, ..self.message(CLIENTS + client, &topic, qos) };
             OracleWill { message, delay_s: if old { 0 } else { delay_s } }
         });
@@ -237,8 +239,8 @@ impl OracleRun {
         self.send_again(client);
     }
 
-    /// Sends again the messages whose exchange the publisher did not finish: at QoS 1 that is
-    /// another sending to subscribers that have the message already.
+    /// Sends messages with incomplete acknowledgements again. At QoS 1 this is a further sending to
+    /// subscribers which already have the message.
     fn send_again(&mut self, client: usize) {
         let mut lines = Vec::new();
         for pending in &mut self.clients[client].pending {
@@ -271,7 +273,7 @@ impl OracleRun {
         (self.clients[client].wire, self.clients[client].stalled) = (None, false);
     }
 
-    /// Publishes without waiting, and lets only some of it happen.
+    /// Publishes a series of messages, and runs only some rounds, so that part of it is in transit.
     fn burst(&mut self, client: usize, topic: &str, qos: u8, count: usize) {
         for _ in 0..count {
             let message = self.message(client, topic, qos);
@@ -284,7 +286,7 @@ impl OracleRun {
         NAMESPACES[self.listeners[client]]
     }
 
-    /// The next message.
+    /// Makes the message with the next number.
     fn message(&mut self, publisher: usize, topic: &str, qos: u8) -> OracleMessage {
         self.next += 1;
         OracleMessage {
@@ -329,7 +331,7 @@ impl OracleRun {
         self.world.write(wire, &bytes);
     }
 
-    /// Sends the acknowledgements that a client owes, unless it keeps silent.
+    /// Sends the pending acknowledgements of a client, unless it is silent.
     fn send_held_acks(&mut self, client: usize) {
         let known = &mut self.clients[client];
         if known.silent || known.wire.is_none() {
@@ -342,7 +344,7 @@ impl OracleRun {
                 let known = &mut self.clients[client];
                 let done = known.open.iter().position(|(open, _)| *open == id);
                 let done = done.map(|at| known.open.remove(at));
-                // A stalled client may be congested: then nobody reads what it says.
+                // The connection of a stalled client may be congested, and is then not read.
                 if let Some((_, Some((sending, shared)))) = done.filter(|_| !known.stalled) {
                     self.oracle.on_ack(client, sending, shared);
                 }
@@ -351,7 +353,7 @@ impl OracleRun {
         }
     }
 
-    /// Lets all clients read and answer until nothing comes any more.
+    /// Lets all clients read and answer until no more packets arrive.
     fn read_until_quiet(&mut self) -> Result<(), String> {
         loop {
             let mut quiet = true;
@@ -439,7 +441,7 @@ impl OracleRun {
         let Some(number) = payload.strip_prefix('m').and_then(|number| number.parse().ok()) else {
             return Ok(());
         };
-        // Retained messages that a subscription asked for are judged at the end, by one who asks.
+        // Retained messages for a new subscription are checked at the end, by `compare_retained`.
         if packet.retain {
             return Ok(());
         }
@@ -455,8 +457,8 @@ impl OracleRun {
         Ok(())
     }
 
-    /// Lets every client with a session come back, read and acknowledge; then nothing may be
-    /// missing.
+    /// Reconnects every client with a session, reads and acknowledges all messages, then checks for
+    /// missing messages.
     pub fn finish(&mut self) -> Result<(), String> {
         for client in 0..CLIENTS {
             self.clients[client].silent = false;
@@ -540,7 +542,7 @@ impl OracleRunClient {
 }
 
 impl PendingPublish {
-    /// Returns the packets that a publisher sends again after it was cut.
+    /// Returns the packet that a publisher sends again after a cut.
     fn resend_line(&self) -> String {
         match self.received {
             true => format!("PUBREL {}", self.packet_id),
@@ -552,13 +554,13 @@ impl PendingPublish {
 }
 
 impl ConnectRequest {
-    /// Returns the request of a client that comes back for its session.
+    /// Returns the CONNECT options of a client that resumes its session.
     fn for_resume(window: u16) -> ConnectRequest {
         ConnectRequest { clean: false, expiry_s: FOREVER, window, will: None }
     }
 }
 
-/// First number of subscriptions to groups.
+/// First Subscription Identifier of subscriptions to groups.
 const SHARED: u32 = 100;
 
 fn qos_of(qos: u8) -> QoS {

@@ -1,5 +1,6 @@
-//! One packet as a line of the transcript language, read: text to bytes, and bytes back to text by
-//! `Display` in the `mqtt` crate. Whatever the language cannot say is written as `HEX 10 0c ...`.
+//! Packets as lines of the transcript language. `encode` turns text into bytes; `decode` turns
+//! bytes into text by `Display` of the `mqtt` crate. `HEX 10 0c ...` stands for bytes which the
+//! language cannot express.
 
 use mqtt::{
     Auth, ConnAck, Connect, Disconnect, FilterListBuf, Packet, PacketId, Properties, PropertiesBuf,
@@ -7,16 +8,16 @@ use mqtt::{
     SubscribeOptions, SubscriptionListBuf, UnsubAck, Unsubscribe, Will,
 };
 
-/// A line's words: `"text"`, `name`, `name=value`, `name="text":"text"`.
+/// A word of a line: `"text"`, `name`, `name=value`, `name="text":"text"`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct LineWord {
     name: String,
-    /// After `=`, or the text where the word is nothing but text.
+    /// The part after `=`, or the text of a word which is only a text.
     value: Option<Vec<u8>>,
     second: Option<Vec<u8>>,
 }
 
-/// Encodes a packet line. `version` is the connection's; CONNECT says its own.
+/// Encodes a packet line. `version` is the connection's; a CONNECT line sets its own.
 pub fn encode(text: &str, version: ProtocolVersion) -> Result<Vec<u8>, String> {
     if let Some(hex) = text.strip_prefix("HEX ") {
         return hex_bytes(hex).ok_or_else(|| format!("not hex: {text}"));
@@ -30,7 +31,7 @@ pub fn encode(text: &str, version: ProtocolVersion) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// The first packet of what the broker sent, as a line, and its length.
+/// Decodes the broker's first packet to a line, and returns the line with the packet's length.
 pub fn decode(bytes: &[u8], version: ProtocolVersion) -> Option<(String, usize)> {
     let hex = |bytes: &[u8]| {
         let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -43,7 +44,7 @@ pub fn decode(bytes: &[u8], version: ProtocolVersion) -> Option<(String, usize)>
     };
     let line = match Packet::decode(frame, version) {
         Ok(packet) => packet.to_string(),
-        // What the broker says to a version that it does not know, in the words of another.
+        // The broker answers an unknown version with a CONNACK of another version.
         Err(_) => match Packet::decode(frame, ProtocolVersion::V311) {
             Ok(packet @ Packet::ConnAck(_)) => format!("{packet} v=311"),
             _ => hex(&bytes[..frame.len]),
@@ -52,7 +53,7 @@ pub fn decode(bytes: &[u8], version: ProtocolVersion) -> Option<(String, usize)>
     Some((line, frame.len))
 }
 
-/// The protocol version that a CONNECT speaks, whatever else is wrong with it.
+/// Returns the protocol version of a CONNECT, even if the packet is otherwise malformed.
 pub fn version_of(connect: &[u8]) -> Option<ProtocolVersion> {
     let frame = mqtt::split_frame(connect, u32::MAX).ok()??;
     let (len, rest) = frame.body.split_first_chunk::<2>()?;
@@ -60,14 +61,15 @@ pub fn version_of(connect: &[u8]) -> Option<ProtocolVersion> {
         return None;
     }
     match rest.get(usize::from(u16::from_be_bytes(*len)))? {
-        // With or without the mark of a bridge.
+        // With or without the bridge bit of mosquitto, 0x80.
         0x03 | 0x83 => Some(ProtocolVersion::V31),
         0x04 | 0x84 => Some(ProtocolVersion::V311),
         _ => Some(ProtocolVersion::V5),
     }
 }
 
-/// Whether what came is what a line asks for, where `*` stands for any value.
+/// Whether a received line matches an expected line. `*` stands for any word, `name=*` for any
+/// value.
 pub fn matches_expected(expected: &str, came: &str) -> bool {
     let split = |text: &str| raw_words(text).unwrap_or_default();
     let (expected, came) = (split(expected), split(came));
@@ -78,7 +80,7 @@ pub fn matches_expected(expected: &str, came: &str) -> bool {
         })
 }
 
-/// The words of a line that are not a value in `names`, put together again.
+/// Returns a line without the words `name=value` of the given `names`.
 pub fn strip_values(text: &str, names: &[&str]) -> String {
     let words = raw_words(text).unwrap_or_default();
     let kept = words.into_iter().filter(|word| {
@@ -93,7 +95,7 @@ fn hex_bytes(text: &str) -> Option<Vec<u8>> {
     pairs.map(|pair| u8::from_str_radix(pair.filter(|pair| pair.len() == 2)?, 16).ok()).collect()
 }
 
-/// Splits at blanks that are not in quotes.
+/// Splits a line at blanks outside of quotes.
 pub(crate) fn raw_words(text: &str) -> Result<Vec<String>, String> {
     let (mut words, mut word, mut quoted, mut escaped) = (Vec::new(), String::new(), false, false);
     for letter in text.chars() {
@@ -136,7 +138,8 @@ impl LineWord {
         Ok(LineWord { name: raw.into(), ..LineWord::default() })
     }
 
-    /// Reads `word`, `"text"`, `"text"*count` or `hex:00ff`, and says what is left.
+    /// Reads `word`, `"text"`, `"text"*count` or `hex:00ff`. Returns the bytes and the rest of the
+    /// word.
     fn value(raw: &str) -> Result<(Vec<u8>, &str), String> {
         if let Some(hex) = raw.strip_prefix("hex:") {
             let bytes = hex_bytes(hex).ok_or_else(|| format!("not hex: {raw}"))?;
@@ -186,7 +189,8 @@ struct PacketLine<'a> {
     version: ProtocolVersion,
 }
 
-/// Names of properties by packet, as `Display` writes them.
+/// Encodes the property of a word. `owner` resolves `expiry`, which differs in PUBLISH and CONNECT.
+/// Returns `None` for a word which is not a property.
 fn property(owner: &str, word: &LineWord) -> Result<Option<PropertiesBuf>, String> {
     let mut buf = PropertiesBuf::default();
     let bytes = word.value.as_deref().unwrap_or_default();
@@ -292,7 +296,7 @@ impl PacketLine<'_> {
         value.map_err(|_| format!("{name} is not text"))
     }
 
-    /// Quoted words that belong to no name.
+    /// Returns the quoted words without a name: topics, filters and the payload.
     fn texts(&self) -> impl Iterator<Item = &[u8]> {
         self.words
             .iter()
@@ -326,7 +330,7 @@ impl PacketLine<'_> {
         Ok(ReasonCode::Success)
     }
 
-    /// `[0 1 0x87]`
+    /// Parses the reason codes of SUBACK and UNSUBACK: `[0 1 0x87]`.
     fn codes(&self) -> Vec<u8> {
         let code = |word: &LineWord| {
             let text = word.name.trim_matches(['[', ']']);

@@ -1,55 +1,55 @@
-//! The transcript language, read: a text becomes lines, each an action or an expectation.
+//! The parser of the transcript language: a text becomes lines, each an action or an expectation.
 //!
 //! ```text
 //!   # options: inflight_max=2 queue_policy=drop_newest
-//!   # listener: 1 queue_messages_max=5    what listener 1 has for itself; the first is 0
-//!   # group: slow messages_per_s=2    what a group of users has for itself, at any listener
-//!   # shards: 2              only with so many; without it with one, two and three
-//!   # connack: whole         print also what CONNACK says of the server's usual limits
-//!   # disk: on               only with a store, which outlives `! power`; `off`: only without
-//!   # user: ann password=x  lets in who is named, and nobody else: see `people`
-//!   # rules: allow topic=a   what they may do
+//!   # listener: 1 queue_messages_max=5    options of listener 1; the first listener is 0
+//!   # group: slow messages_per_s=2    options of a client group, at any listener
+//!   # shards: 2              run with this number of shards; by default with one, two and three
+//!   # connack: whole         print the properties of CONNACK with default values, too
+//!   # disk: on               run only with a store, which outlives `! power`; `off`: without
+//!   # user: ann password=x  a user; clients which match no user are refused: see `users`
+//!   # rules: allow topic=a   access rules
 //!   # rule: NAME ... : SQL   a rule over messages and events: see `rule`
-//!   # warden: allow a/#; silence b   who is asked where no rule says anything: see
-//!                          `authorizer`; `particular` before it: QoS and RETAIN matter
+//!   # warden: allow a/#; silence b   the authorizer, asked where no access rule applies: see
+//!                          `authorizer`; `particular` before the rules: QoS and RETAIN matter
 //!   # rewrite: publish a/# ^a/(.+)$ b/$1   `subscribe` and `all` likewise
-//!   # auto: clients/%c qos=1 no_local retain_handling=2   what everyone has subscribed
-//!   # preset: a t/# u qos=1 expiry=60 user=ann   a session of who was never here
+//!   # auto: clients/%c qos=1 no_local retain_handling=2   subscriptions of every client
+//!   # preset: a t/# u qos=1 expiry=60 user=ann   a session before the client's first connection
 //!   # caches: last t/# u messages_max=2 topics_max=9 bytes_max=999 age_s_max=60; all #
-//!   # bans: id=a for=5s; address=10.0.0.0/8   who may not come in
+//!   # bans: id=a for=5s; address=10.0.0.0/8   clients to refuse
 //!   # sim only               cannot be repeated over TCP
-//!   a> CONNECT id=a v=311    client a sends; it connects first where it has no connection
+//!   a> CONNECT id=a v=311    client a sends; opens a connection first if there is none
 //!   a> PINGREQ &             held back, sent together with a's next line
-//!   a< CONNACK present=0     client a gets; `*` stands for any value
+//!   a< CONNACK present=0     client a receives; `*` stands for any value
 //!   a< CLOSED                the broker closed a's connection
-//!   a! cut                   a's network goes without a word
+//!   a! cut                   a's connection breaks without DISCONNECT
 //!   a! from 10.0.0.7         a's address from its next connection on
-//!   a! by 1                  the same of the listener by which it comes in; `own`: the broker
-//!                          itself opens it, as it does for links
-//!   a! stall, a! resume      a reads nothing; a reads again
+//!   a! by 1                  a's listener from its next connection on; `own`: the broker
+//!                          itself opens the connection, as for links
+//!   a! stall, a! resume      a stops reading; a reads again
 //!   a! trickle               from now on a's bytes arrive one by one
-//!   ! drain, ! close_all     the control plane speaks
+//!   ! drain, ! close_all     a command of the control plane to all shards
 //!   ! reload queue_qos0=true
-//!   ! judge waits, ! judge answers
-//!   ! warden waits, ! warden answers; ! warden answers 1, the first of those who wait
-//!   ! warden asked           says, as the client `authorizer`, what was asked since the last time
-//!   ! warden says allow a    and everyone is told that it is another
-//!   ! rules deny topic=a     others from now on
-//!   ! rule NAME ... : SQL    this one from now on, and no other
-//!   ! bans user=b            others from now on
-//!   ! caches last t/#        others from now on; `none` is none
-//!   ! power                  the machine goes, with all that its disk did not sync, and comes back
-//!   ! disk holds, ! disk syncs; ! disk syncs 1 batch, and holds the others
-//!   ! disk refuses, ! disk takes  what grows; removals it takes always
-//!   ! disk is crowded, ! disk is roomy
+//!   ! judge waits, ! judge answers   authentication decisions wait, or are sent
+//!   ! warden waits, ! warden answers; ! warden answers 1: only the oldest request
+//!   ! warden asked           prints, as the client `warden`, the requests since the last time
+//!   ! warden says allow a    replaces the authorizer's rules, and reloads the options
+//!   ! rules deny topic=a     replaces the access rules
+//!   ! rule NAME ... : SQL    replaces all rules by this rule
+//!   ! bans user=b            replaces the bans
+//!   ! caches last t/#        replaces the caches; `none` for no cache
+//!   ! power                  the broker restarts, without the data that its disk did not sync
+//!   ! disk holds, ! disk syncs; ! disk syncs 1 batch, and holds later batches
+//!   ! disk refuses, ! disk takes  writes which grow; removals are always accepted
+//!   ! disk is crowded, ! disk is roomy   the store is backlogged, or not
 //!   ! disk is full, ! disk has room
-//!   ! disk waits            for a batch for which somebody waits, or a second
-//!   ! stored                 says, as the client `disk`, how many records the store holds
+//!   ! disk waits            syncs a batch once a client waits for it, or after a second
+//!   ! stored                 prints, as the client `disk`, the number of records in the store
 //!   + 5s, + 300ms            time passes
 //! ```
 //!
-//! A line that ends in a backslash goes on in the next. What an action causes stands right after
-//! it: first what the acting client gets, then the others in the order of their first line.
+//! A line that ends in a backslash continues in the next. The lines caused by an action follow it:
+//! first those of the acting client, then the other clients in the order of their first line.
 
 use crate::authorizer::TestAuthorizer;
 use crate::disk::SyncMode;
@@ -67,7 +67,7 @@ use std::sync::Arc;
 pub struct ParsedTranscript {
     pub lines: Vec<ScriptLine>,
     pub options: BrokerOptions,
-    /// The options of the header, as they are written.
+    /// The options of the header, as written.
     pub settings: Vec<(String, String)>,
     /// Options of listeners and groups.
     listeners: Vec<(usize, Vec<(String, String)>)>,
@@ -76,7 +76,7 @@ pub struct ParsedTranscript {
     caches: Option<String>,
     pub shards: Option<usize>,
     pub sim_only: bool,
-    /// Whether there must be a store, or must not.
+    /// Whether the transcript requires a store (`true`) or excludes one (`false`).
     pub disk: Option<bool>,
     pub whole_connack: bool,
     pub users: TestUsers,
@@ -115,7 +115,7 @@ pub enum ScriptAction {
         listener: u8,
     },
     CloseAll,
-    /// More waits for the disk than it likes, or no longer.
+    /// The store becomes backlogged, or no longer is.
     BacklogStore {
         is_crowded: bool,
     },
@@ -126,7 +126,7 @@ pub enum ScriptAction {
         syncs: SyncMode,
     },
     Drain,
-    /// The broker is told that the store has no room, or some again.
+    /// The broker receives `set_store_full`.
     FillStore {
         is_full: bool,
     },
@@ -137,13 +137,13 @@ pub enum ScriptAction {
     Pass {
         ms: u64,
     },
-    /// Some who wait to hear what they may do are told, and whether others wait.
+    /// The authorizer answers `count` requests; `waits` applies to later requests.
     AnswerAuthz {
         count: usize,
         waits: bool,
     },
     Power,
-    /// The disk takes nothing that grows, or everything again.
+    /// The disk refuses writes that grow, or accepts all writes again.
     RefuseGrowth {
         refuses: bool,
     },
@@ -154,14 +154,14 @@ pub enum ScriptAction {
     Resume {
         client: usize,
     },
-    /// Rules in SQL: this one, and no other.
+    /// Replaces the rules over messages and events by a single rule in SQL.
     Rule {
         text: String,
     },
     Rules {
         text: String,
     },
-    /// `held` waits for the client's next line.
+    /// Sends a packet. `held` packets are sent together with the client's next line.
     Send {
         client: usize,
         packet: String,
@@ -211,7 +211,7 @@ impl ScriptAction {
         }
     }
 
-    /// Whether only the simulator can do it.
+    /// Whether only the simulator can perform the action.
     pub fn is_simulated(&self) -> bool {
         match self {
             ScriptAction::AnswerAuth { .. }
@@ -247,7 +247,7 @@ impl ParsedTranscript {
     pub fn parse(text: &str) -> Result<ParsedTranscript, String> {
         let mut script = ParsedTranscript {
             lines: Vec::new(),
-            // The tree of `$SYS` is for the transcripts that ask for it.
+            // The `$SYS` tree is only for transcripts which enable it.
             options: BrokerOptions { sys_interval_s: 0, ..BrokerOptions::default() },
             settings: Vec::new(),
             listeners: Vec::new(),
@@ -280,7 +280,7 @@ impl ParsedTranscript {
         Ok(script)
     }
 
-    /// Listeners and groups have for themselves what the header says, and else what all have.
+    /// Builds the options of listeners and groups: their own values over those of the header.
     fn overrule(&mut self) -> Result<(), String> {
         let rules = self.rules.iter().map(|text| rule::parse(text));
         self.options.rules = rules.collect::<Result<_, String>>()?;
@@ -305,7 +305,7 @@ impl ParsedTranscript {
         Ok(())
     }
 
-    /// Returns the transcript for a world in which no member of a group was seen yet.
+    /// Returns the transcript with fresh `ClientGroup` counters, for a new world.
     pub(crate) fn anew(&self) -> ParsedTranscript {
         let mut script = self.clone();
         script.options.client_groups = Vec::new();
@@ -461,7 +461,7 @@ impl ParsedTranscript {
         self.lines.iter().map(wait).sum()
     }
 
-    /// Whether it means the same against a process of its own.
+    /// Whether the transcript has the same meaning against a real process.
     pub fn is_replayable(&self) -> bool {
         let simulated =
             |line: &ScriptLine| matches!(line, ScriptLine::Act { act, .. } if act.is_simulated());
@@ -479,7 +479,7 @@ fn set_all(options: &mut BrokerOptions, list: &[(String, String)]) -> Result<(),
     list.iter().try_for_each(|(name, value)| settings::set(options, name, value))
 }
 
-/// Ends a line that goes on in the next.
+/// Ends a line which continues in the next.
 pub const CONTINUES: &str = " \\";
 
 fn parse_command(text: &str) -> Result<ScriptAction, String> {

@@ -1,20 +1,20 @@
-//! Random lives against the oracle: what may happen in one is drawn from its seed. A failing life
-//! is made shorter, action by action, as long as it fails.
+//! Random runs against the oracle. The actions of a run are derived from the seed. A failing run is
+//! shortened, action by action, as long as it still fails.
 
 use crate::oracle::FOREVER;
 use crate::oracle_run::OracleRun;
 use crate::rng::SimRng;
 
 pub const CLIENTS: usize = 6;
-/// Clients from here on have sessions that never end, and only they join groups.
+/// First client with a session that never expires. Only such clients join groups.
 pub const STEADY: usize = 4;
 pub const TOPICS: [&str; 5] = ["a", "a/b", "a/b/c", "b", "long/topic/name"];
 pub const FILTERS: [&str; 8] = ["a", "a/#", "+/b", "#", "b", "long/+/name", "a/+/c", "w/+"];
 pub const GROUPS: [(&str, &str, u8); 2] = [("g", "a/#", 1), ("h", "b", 2)];
 const ACTIONS: usize = 120;
 
-/// Times are chosen so that no sum of passes ends when anything else does: an expiry is either
-/// over or not.
+/// The times are chosen so that sums of `PASSES_S` never coincide with an expiry or a delay: at
+/// each check an expiry is clearly over or not.
 const PASSES_S: [u64; 2] = [7, 20];
 const MESSAGE_EXPIRY_S: u64 = 11;
 const SESSION_EXPIRIES_S: [u32; 3] = [0, 31, FOREVER];
@@ -22,7 +22,7 @@ const WILL_DELAYS_S: [u64; 3] = [0, 5, 58];
 
 #[derive(Clone, Debug)]
 pub enum RandomAction {
-    /// Several messages are on their way when another client is cut, or taken over.
+    /// A client publishes several messages while the connection of `victim` is cut, or taken over.
     Burst {
         client: usize,
         topic: usize,
@@ -50,7 +50,8 @@ pub enum RandomAction {
     Pass {
         s: u64,
     },
-    /// A flaky publisher is cut at once, comes back and sends again.
+    /// A client publishes. A `flaky` publisher is cut at once, reconnects and sends the message
+    /// again.
     Publish {
         client: usize,
         topic: usize,
@@ -59,7 +60,7 @@ pub enum RandomAction {
         expiry_s: u64,
         flaky: bool,
     },
-    /// The client acknowledges, or holds back.
+    /// The client stops sending acknowledgements, or sends them again.
     Silence {
         client: usize,
         silent: bool,
@@ -99,7 +100,7 @@ pub struct SimFailure {
     pub actions: usize,
 }
 
-/// Lives through one seed. The failure is as short as it could be made.
+/// Runs a seed. A failure is returned with the shortest list of actions found.
 pub fn check_seed(seed: u64) -> Result<(), SimFailure> {
     let mut actions = actions(seed);
     let Err(mut failure) = run(seed, &actions) else { return Ok(()) };

@@ -1,9 +1,9 @@
-//! The same transcripts against a process: over TCP, in real time, ours or anybody's. This is the
-//! only module of the crate that touches a socket or the clock of the machine.
+//! Replays transcripts against a process over TCP in real time: this broker or any other. No other
+//! module of the crate uses a socket or the machine's clock.
 //!
-//! What a client gets is compared line by line as the text says it; between clients there is no
-//! order on a network. What nobody asked for is found when the next expected line, or the end of
-//! the transcript, finds it in its place.
+//! The lines of each client are compared in order. Lines of different clients have no order on a
+//! network. An unexpected packet is detected when the next expected line, or the end of the
+//! transcript, meets it instead.
 
 use crate::packet_line;
 use crate::parsed_transcript::{ParsedTranscript, ScriptAction, ScriptLine};
@@ -32,7 +32,7 @@ pub struct ReplayOptions {
     pub timeout: Duration,
     /// Time for events that cannot be observed: a cut, a QoS 0 message without subscribers.
     pub pause: Duration,
-    /// Reason strings are each broker's own words, or none.
+    /// Whether to compare reason strings, which every broker may choose or omit.
     pub reason_strings: bool,
 }
 
@@ -43,7 +43,7 @@ impl Default for ReplayOptions {
     }
 }
 
-/// Runs a transcript against a broker. The error says what came instead.
+/// Runs a transcript against a broker. The error contains the lines so far and the unexpected line.
 pub fn replay(
     script: &ParsedTranscript,
     broker: SocketAddr,
@@ -165,13 +165,14 @@ impl ReplayClient {
         let bytes = std::mem::take(&mut self.held);
         let chunk = if self.trickles { 1 } else { bytes.len().max(1) };
         if let Some(stream) = &mut self.stream {
-            // A broker that closes early is seen by what it answers.
+            // A broker which closes early is detected by the missing answer.
             let _ = bytes.chunks(chunk).try_for_each(|bytes| stream.write_all(bytes));
         }
         Ok(())
     }
 
-    /// The next line, as far as `expected` asks for its parts.
+    /// Returns the next line. Properties in `SERVER_LIMITS` appear only if `expected` contains
+    /// them.
     fn next(&mut self, expected: &str) -> String {
         loop {
             if let Some((line, len)) = packet_line::decode(&self.unread, self.version()) {

@@ -1,4 +1,4 @@
-//! A small generator: the same seed, the same run.
+//! A small random number generator (xorshift64*): the same seed gives the same run.
 
 #[derive(Clone, Debug)]
 pub struct SimRng(u64);
@@ -15,7 +15,7 @@ impl SimRng {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 8
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.next_u64() % bound.max(1) as u64) as usize
     }

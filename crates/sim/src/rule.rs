@@ -1,6 +1,7 @@
-//! A rule as a transcript's header gives it: `NAME [publish=TOPIC] [payload=TEMPLATE] [qos=N]
-//! [retain=BOOL] [keep] [expiry=SECONDS] [user=NAME:TEMPLATE] [drop] [print] : SQL`, or in the
-//! place of `publish` `send=LINK,LINK [topic=TEMPLATE]`, whose messages have the words behind it.
+//! Parses a rule in a transcript's header: `NAME [publish=TOPIC] [payload=TEMPLATE] [qos=N]
+//! [retain=BOOL] [keep] [expiry=SECONDS] [user=NAME:TEMPLATE] [drop] [print] : SQL`. With
+//! `send=LINK,LINK [topic=TEMPLATE]` instead of `publish`, the words behind it apply to the links'
+//! message.
 
 use broker::limits::LINK_IDS;
 use broker::rules::{PublishAction, Rule, RuleActions, SendAction};

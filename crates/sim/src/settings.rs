@@ -1,4 +1,4 @@
-//! Broker options by name, as a transcript's header gives them.
+//! Sets broker options by name, from a transcript's header.
 
 use broker::BrokerOptions;
 use broker::options::{Durability, QueuePolicy, SharedStrategy};

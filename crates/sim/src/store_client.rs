@@ -1,5 +1,5 @@
-//! The store client of the engine in small: writes that the disk refuses wait here, and removals
-//! overtake them.
+//! A small version of the engine's store client: writes which the disk refuses wait here, and later
+//! removals overtake them.
 
 use crate::disk::SimDisk;
 use broker::{RecordChange, RecordSpace};
@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
 pub(crate) struct SimStoreClient {
-    /// Values that the disk has refused, by key, ...
+    /// Changes that the disk has refused, by key.
     parked: BTreeMap<(RecordSpace, Vec<u8>), Option<Vec<u8>>>,
-    /// ... and is waited for.
+    /// Whether a client waits for a refused change.
     urgent: bool,
 }
 
@@ -27,8 +27,8 @@ impl SimStoreClient {
         self.parked.contains_key(&(space, key.to_vec()))
     }
 
-    /// The disk's number for what it took; 0 where there was nothing. None while something that it
-    /// refuses is here.
+    /// Commits changes. Returns the disk's batch number, 0 if there were no changes, or `None`
+    /// while changes are refused.
     pub(crate) fn commit(
         &mut self,
         changes: Vec<RecordChange>,

@@ -1,5 +1,5 @@
-//! Runs a transcript in the simulator and compares what came with what it says, as whole texts.
-//! `UPDATE_EXPECT=1` writes what came into the source instead.
+//! Runs a transcript in the simulator and compares the whole output with the expected text. With
+//! `UPDATE_EXPECT=1` the output replaces the text in the source file.
 
 use crate::name_options;
 use crate::packet_line;
@@ -16,17 +16,17 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// Properties of CONNACK with the usual values of our server; left out where they are the default.
+/// Properties of CONNACK with this broker's default values, omitted from the output.
 const USUAL_LIMITS: [&str; 3] =
     ["receive_maximum=16384", "maximum_packet_size=2097152", "topic_alias_maximum=64"];
 
-/// Runs a transcript and panics where something else came than it says.
+/// Runs a transcript. Panics with the first difference if the output differs from the text.
 #[track_caller]
 pub fn check(text: &str) {
     check_at(text, Location::caller().file());
 }
 
-/// Checks a transcript in a file, for errors with its name.
+/// Like [`check`], for the transcripts of `file`, which error messages name.
 pub fn check_at(text: &str, file: &str) {
     let script = match ParsedTranscript::parse(text) {
         Ok(script) => script,
@@ -59,7 +59,7 @@ pub fn check_at(text: &str, file: &str) {
 pub struct WorldSetup {
     pub shards: usize,
     pub seed: u64,
-    /// With a store, that only what needs one can see.
+    /// Whether the world has a store. Most transcripts must not depend on this.
     pub disk: bool,
 }
 
@@ -93,8 +93,8 @@ fn expected(script: &ParsedTranscript) -> String {
     text
 }
 
-/// Without the packet ids of what the broker publishes: with a store they follow the places of a
-/// queue, of which some may never have been sent.
+/// Returns the output without the packet ids of the broker's PUBLISH packets. With a store, ids
+/// follow the positions of the stored queue, which may have gaps.
 fn without_packet_ids(text: &str) -> String {
     let line = |line: &str| match line.split_once("< PUBLISH ") {
         Some((client, packet)) => {
@@ -106,7 +106,7 @@ fn without_packet_ids(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// The lines around the first one that differs.
+/// Returns the lines around the first difference.
 fn difference(expected: &str, came: &str) -> String {
     let (expected, came): (Vec<&str>, Vec<&str>) =
         (expected.lines().collect(), came.lines().collect());
@@ -118,7 +118,7 @@ fn difference(expected: &str, came: &str) -> String {
     format!("expected\n    {}\ncame\n    {}\n", around(&expected), around(&came))
 }
 
-/// The transcript with what really came in the place of what it says.
+/// Returns the transcript with the received lines in place of the expected ones.
 pub fn run(script: &ParsedTranscript, round: WorldSetup) -> String {
     let script = script.anew();
     let mut stage = TranscriptRunner::new(&script, round);
@@ -136,14 +136,14 @@ pub fn run(script: &ParsedTranscript, round: WorldSetup) -> String {
                 stage.apply(act);
                 stage.record_output(act.client(), &wanted);
             }
-            // Without an action before it: nothing can have come.
+            // Expected lines before the first action: no packet can have arrived.
             ScriptLine::Expect { .. } => {}
         }
     }
     std::mem::take(&mut stage.came)
 }
 
-/// Returns the bytes that each client of a transcript sends, all its connections in a row.
+/// Returns the bytes that each client of a transcript sends, over all its connections.
 pub fn sent_bytes(text: &str) -> Vec<Vec<u8>> {
     let Ok(script) = ParsedTranscript::parse(text) else { return Vec::new() };
     let mut all = vec![(ProtocolVersion::V5, Vec::new()); script.clients.len()];
@@ -167,11 +167,11 @@ struct TranscriptRunner<'a> {
     came: String,
 }
 
-/// A client of a transcript, with any transport.
+/// A client of a transcript.
 #[derive(Debug, Default)]
 struct TranscriptClient {
     wire: Option<WireId>,
-    /// Address of the client.
+    /// Address of the client's next connection; by default `SimWorld::HERE`.
     address: Option<IpAddr>,
     listener: ListenerId,
     version: Option<ProtocolVersion>,
@@ -181,7 +181,7 @@ struct TranscriptClient {
 }
 
 impl Drop for TranscriptRunner<'_> {
-    /// A panic in the broker says how far it came.
+    /// After a panic in the broker, prints the output so far.
     fn drop(&mut self) {
         if std::thread::panicking() {
             println!("the broker stopped after\n\n{}", self.came);
@@ -293,7 +293,7 @@ impl<'a> TranscriptRunner<'a> {
         }
     }
 
-    /// The header's options but for one thing.
+    /// Reloads the header's options with a single change.
     fn reload(&mut self, act: &ScriptAction) {
         let mut options = self.script.options.clone();
         match act {
@@ -339,7 +339,7 @@ impl<'a> TranscriptRunner<'a> {
         }
     }
 
-    /// Writes down what every client got, the acting one first.
+    /// Writes the lines which each client received, the acting client first.
     fn record_output(&mut self, first: Option<usize>, wanted: &[(usize, &str)]) {
         let others = (0..self.clients.len()).filter(|client| Some(*client) != first);
         for at in first.into_iter().chain(others).collect::<Vec<_>>() {
@@ -379,7 +379,7 @@ impl<'a> TranscriptRunner<'a> {
     }
 }
 
-/// A CONNACK without the usual.
+/// Returns a CONNACK line without the values in `USUAL_LIMITS`.
 fn without_usual(line: &str) -> String {
     if !line.starts_with("CONNACK ") {
         return line.into();
@@ -387,7 +387,7 @@ fn without_usual(line: &str) -> String {
     USUAL_LIMITS.iter().fold(line.to_string(), |line, usual| line.replace(&format!(" {usual}"), ""))
 }
 
-/// Puts what came where the transcript stands in its file. The text must stand there once.
+/// Replaces a transcript in its source file. Returns `false` unless the text occurs exactly once.
 fn update_source(text: &str, came: &str, file: &str) -> bool {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let Ok(_guard) = ONE_AT_A_TIME.lock() else { return false };
@@ -412,7 +412,7 @@ fn update_source(text: &str, came: &str, file: &str) -> bool {
     std::fs::write(&path, source.replace(text, &new)).is_ok()
 }
 
-/// Breaks a line at blanks outside of quotes, as the parser puts it together again.
+/// Breaks a line at blanks outside of quotes, as the parser joins it again.
 fn wrap(line: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in packet_line::raw_words(line).unwrap_or_default() {

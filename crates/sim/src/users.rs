@@ -1,5 +1,5 @@
-//! Who may come in and what they may do, as a transcript's header names them: the control plane's
-//! stand-in.
+//! The users, access rules and bans in a transcript's header. `TestUsers` replaces the
+//! authentication of the control plane.
 
 use broker::authorization::acl_rules::{
     ANY_QOS, AclRule, AclRuleSet, IpNetwork, NamePattern, TopicPattern,
@@ -12,15 +12,15 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct TestUsers {
     users: Vec<TestUser>,
-    /// Verdicts wait until `! judge answers`.
+    /// Whether decisions wait until `! judge answers`.
     pub waits: bool,
-    /// A shard, a connection of it, its case, and what is claimed.
+    /// Undecided requests: shard, connection, `case` and request.
     pub pending: Vec<(usize, ConnId, u32, AuthRequest)>,
 }
 
 #[derive(Clone, Debug)]
 struct TestUser {
-    /// None for whoever says no name.
+    /// User name, or `None` for clients without a user name.
     name: Option<String>,
     password: Vec<u8>,
     principal: Principal,
@@ -44,7 +44,8 @@ impl TestUsers {
         }
     }
 
-    /// The method `STEPS`: a name, then the password as often as the user has steps.
+    /// Decides a step of the authentication method `STEPS`: the client sends its name, then its
+    /// password `TestUser::steps` times.
     fn next_step(&self, step: &AuthStep) -> AuthDecision {
         let said = String::from_utf8_lossy(&step.data.0);
         let memory = step.memory.as_ref().map(|memory| String::from_utf8_lossy(&memory.0));
@@ -72,9 +73,8 @@ impl TestUsers {
         }
     }
 
-    /// `anonymous`, or `alice password=secret superuser id=x group=ops namespace=n expires=5s
-    /// steps=2`, and
-    /// rules of its own after `:`.
+    /// Adds a user: `anonymous`, or `alice password=secret superuser id=x group=ops namespace=n
+    /// expires=5s steps=2`, with access rules of the user after ` : `.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
         let (text, own) = text.split_once(" : ").map_or((text, None), |(a, b)| (a, Some(b)));
         let mut words = text.split_whitespace();
@@ -107,13 +107,13 @@ impl TestUsers {
     }
 }
 
-/// Rules with `;` between them: `deny topic=a/b; allow publish user=ann topic=a/#`.
+/// Parses access rules separated by `;`: `deny topic=a/b; allow publish user=ann topic=a/#`.
 pub fn rules(text: &str) -> Result<Arc<AclRuleSet>, String> {
     let rules = text.split(';').map(str::trim).filter(|rule| !rule.is_empty());
     Ok(Arc::new(AclRuleSet::new(rules.map(rule).collect::<Result<_, _>>()?)))
 }
 
-/// Bans with `;` between them: `id=a; user=b for=5s; address=10.0.0.0/8`.
+/// Parses bans separated by `;`: `id=a; user=b for=5s; address=10.0.0.0/8`.
 pub fn bans(text: &str) -> Result<Arc<BanList>, String> {
     let bans = text.split(';').map(str::trim).filter(|ban| !ban.is_empty());
     Ok(Arc::new(BanList::new(bans.map(ban).collect::<Result<Vec<_>, _>>()?)))

@@ -1,7 +1,7 @@
-//! The engine's stand-in: shards, a clock that only moves when told, wires that can be cut, slow
-//! or torn at any byte, and lanes between shards that keep their order. It does what the engine
-//! does with inputs and effects, so what holds here holds there. With a seed the order of events
-//! is drawn; without one it is fixed.
+//! A simulated engine: shards, a virtual clock, connections which can be cut, slow or split at any
+//! byte, and ordered lanes between shards. Inputs and effects are handled as in the engine, so
+//! results of the simulator hold there. With a random generator the order of events is random,
+//! otherwise fixed.
 
 mod effects;
 
@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-/// Names one wire for the whole run: connections are never reused.
+/// Identifies one connection of a client for the whole run. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WireId(pub usize);
 
@@ -46,7 +46,7 @@ struct SimShard {
     out: Outbox,
     store: SimStoreClient,
     conns: Vec<Option<WireId>>,
-    /// Messages of other shards, a queue for each sender.
+    /// Messages from other shards, one queue per sender.
     lanes: Vec<VecDeque<ShardMessage>>,
 }
 
@@ -55,24 +55,24 @@ struct SimWire {
     /// The broker's end; `None` once it is closed.
     end: Option<(usize, ConnId)>,
     to_broker: Vec<u8>,
-    /// Unread bytes that the shard has not seen since it last said that it wants more.
+    /// Whether the shard has to look at `to_broker`: unseen bytes, or bytes left by a full outbox.
     ready: bool,
     held: bool,
-    /// Written by the broker, not yet taken by the network.
+    /// Bytes written by the broker and not yet taken by the network.
     unsent: VecDeque<u8>,
-    /// Arrived at the client, not yet read by it.
+    /// Bytes which arrived at the client and are not yet read.
     to_client: VecDeque<u8>,
-    /// The client reads nothing: its socket takes `room` more bytes.
+    /// Whether the client does not read: its socket takes `room` more bytes.
     stalled: bool,
     room: usize,
     congested: bool,
-    /// The client went without a word.
+    /// Whether the client's connection was cut without DISCONNECT.
     cut: bool,
 }
 
 /// Bytes that a client's socket takes while the client does not read.
 const STALLED_ROOM: usize = 1024;
-/// A world that is still busy after this many rounds will never be quiet.
+/// Rounds after which a world that is still busy counts as an endless loop.
 const ROUNDS_MAX: usize = 100_000;
 /// Time after which the disk syncs batches that no client waits for.
 const LAZY_MS: u64 = 1000;
@@ -81,7 +81,7 @@ impl SimWorld {
     /// Default address of clients.
     pub const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    /// `chance` draws the order of events where it is given.
+    /// `rng`, if given, determines the order of events; otherwise the order is fixed.
     pub fn new(options: BrokerOptions, shards: usize, seed: u64, rng: Option<SimRng>) -> SimWorld {
         let write_bytes_max = options.write_bytes_max as usize;
         let options = Arc::new(options);
@@ -112,7 +112,7 @@ impl SimWorld {
         &mut self.authorizer
     }
 
-    /// The first of those who wait to hear what they may do are told.
+    /// Answers the first `count` pending authorization requests.
     pub fn answer_authz(&mut self, count: usize) {
         let count = count.min(self.authorizer.pending.len());
         let told: Vec<_> = self.authorizer.pending.drain(..count).collect();
@@ -130,7 +130,7 @@ impl SimWorld {
         }
     }
 
-    /// Makes stored data outlive `power` and `restart` from here on.
+    /// Adds a disk. From here on stored data survive `cut_power`.
     pub fn enable_disk(&mut self) {
         self.disk = Some(SimDisk::default());
         self.start(self.shards.len());
@@ -140,12 +140,12 @@ impl SimWorld {
         self.disk.as_mut()
     }
 
-    /// Whether the power has gone in the middle of things: nothing happens before `power`.
+    /// Whether the power has failed: no event happens before `cut_power`.
     pub fn is_stopped(&self) -> bool {
         self.disk.as_ref().is_some_and(SimDisk::is_stopped)
     }
 
-    /// The machine goes, with all that was not synced, and comes back with so many shards.
+    /// Restarts the broker with `shards` shards, without unsynced data and without connections.
     pub fn cut_power(&mut self, shards: usize) {
         if let Some(disk) = &mut self.disk {
             disk.lose_unsynced();
@@ -157,7 +157,7 @@ impl SimWorld {
             wire.unsent.clear();
         }
         self.backlog = AcceptBacklog::new(self.seed);
-        // Another process has other keys.
+        // A new process has new hash keys.
         self.seed = self.seed.wrapping_mul(31).wrapping_add(7);
         self.start(shards);
     }
@@ -195,7 +195,8 @@ impl SimWorld {
         self.shards = all.into_iter().map(place).collect();
     }
 
-    /// A client connects: to each shard in turn, so that every one greets and is moved to.
+    /// Opens a connection. The first shard rotates, so that every shard greets and moves
+    /// connections.
     pub fn open(&mut self) -> WireId {
         self.open_at(ListenerId(0), SimWorld::HERE)
     }
@@ -221,7 +222,7 @@ impl SimWorld {
         wire
     }
 
-    /// Lets in who waits, as fast as that may be.
+    /// Accepts waiting connections, as far as rate limits allow.
     fn accept(&mut self) {
         while let Some((knock, entry)) = self.backlog.accept(self.now, &self.options) {
             let mut peer = knock.peer();
@@ -256,7 +257,7 @@ impl SimWorld {
         place.shard.handle(self.now, input, &mut place.out);
     }
 
-    /// The client writes.
+    /// Adds bytes which the client sends. Bytes on a closed connection are lost.
     pub fn write(&mut self, wire: WireId, bytes: &[u8]) {
         let waits = self.backlog.is_waiting(wire);
         let wire = &mut self.wires[wire.0];
@@ -279,12 +280,13 @@ impl SimWorld {
         wire.end.is_none() && wire.unsent.is_empty() && !waits
     }
 
-    /// Whether the broker has more to write than it likes: until that is taken messages wait.
+    /// Whether more than `write_bytes_max` bytes wait to be written: messages then wait in the
+    /// queue.
     pub fn is_congested(&self, wire: WireId) -> bool {
         self.wires[wire.0].congested
     }
 
-    /// The transport goes without a word.
+    /// Cuts the connection without DISCONNECT; bytes in transit are lost.
     pub fn cut(&mut self, wire: WireId) {
         self.backlog.release(wire);
         let wire = &mut self.wires[wire.0];
@@ -297,7 +299,7 @@ impl SimWorld {
         self.give_input(at, ShardInput::Closed { conn });
     }
 
-    /// The client stops reading, or goes on.
+    /// Makes the client stop or resume reading.
     pub fn stall(&mut self, wire: WireId, stalled: bool) {
         let wire = &mut self.wires[wire.0];
         (wire.stalled, wire.room) = (stalled, STALLED_ROOM);
@@ -320,7 +322,7 @@ impl SimWorld {
         self.perform_outbox(at);
     }
 
-    /// More waits for the disk than it likes, or no longer.
+    /// Sets on all shards whether the store is backlogged.
     pub fn set_store_backlogged(&mut self, is_crowded: bool) {
         for at in 0..self.shards.len() {
             let place = &mut self.shards[at];
@@ -329,12 +331,12 @@ impl SimWorld {
         }
     }
 
-    /// The store has no room, or some again.
+    /// Sets on all shards whether the store is full.
     pub fn set_store_full(&mut self, is_full: bool) {
         self.shards.iter_mut().for_each(|place| place.shard.set_store_full(is_full));
     }
 
-    /// Runs until nothing is left to do at this moment.
+    /// Runs until no work is left at this time.
     pub fn run_until_quiet(&mut self) {
         for _ in 0..ROUNDS_MAX {
             if !self.run_round() {
@@ -344,14 +346,14 @@ impl SimWorld {
         panic!("the world does not come to rest at {:?}", self.now);
     }
 
-    /// Runs so many turns, and leaves what is not finished then as it is.
+    /// Runs `rounds` rounds, and leaves further work unfinished.
     pub fn run_rounds(&mut self, rounds: usize) {
         (0..rounds).for_each(|_| {
             self.run_round();
         });
     }
 
-    /// Lets time pass, with every tick that becomes due on the way.
+    /// Advances the time, with every tick that becomes due meanwhile.
     pub fn advance(&mut self, ms: u64) {
         self.run_until_quiet();
         let until = MonotonicMs(self.now.0 + ms);
@@ -384,7 +386,7 @@ impl SimWorld {
         busy
     }
 
-    /// The disk keeps what it took, all or some of it.
+    /// Syncs all pending batches of the disk, or a random number of them.
     fn sync(&mut self) -> bool {
         let Some(disk) = &mut self.disk else { return false };
         let unsynced = disk.unsynced();
@@ -432,7 +434,8 @@ impl SimWorld {
                 busy = true;
             }
         }
-        // Rings come before sockets: what another shard said is known before a client's next word.
+        // Rings come before sockets: messages of shards are handled before the next packet of a
+        // client.
         if self.shards[at].lanes.iter().all(VecDeque::is_empty) {
             for index in self.draw_order(self.shards[at].conns.len()) {
                 busy |= self.give_bytes(at, ConnId(index as u32));
@@ -446,11 +449,11 @@ impl SimWorld {
         let was_full = place.store.has_refused();
         self.perform_outbox(at);
         let is_full = self.shards[at].store.has_refused();
-        // With chance the disk takes it sooner or later.
+        // With a random generator the disk accepts the changes sooner or later.
         busy | (is_full && self.rng.is_some()) | (was_full && !is_full)
     }
 
-    /// Gives the shard what one connection's client has sent.
+    /// Gives the shard the bytes which one connection's client has sent, or a random part.
     fn give_bytes(&mut self, at: usize, conn: ConnId) -> bool {
         let place = &mut self.shards[at];
         let Some(id) = place.conns[conn.0 as usize] else { return false };
@@ -469,13 +472,13 @@ impl SimWorld {
         assert!(consumed <= len, "no more than was given");
         let unseen = wire.to_broker.len() > len;
         wire.to_broker.drain(..consumed);
-        // What was seen and not taken is no whole packet yet, or held: only more bytes or Resume
-        // change that.
+        // Seen bytes which were not consumed are an incomplete packet, or the connection is held:
+        // only more bytes or `Effect::Resume` change that.
         wire.ready = (unseen || place.out.is_full()) && !wire.to_broker.is_empty();
         true
     }
 
-    /// Bytes travel to the clients as far as their sockets take them; congestion comes and goes.
+    /// Moves bytes to the clients as far as their sockets have room, and reports congestion.
     fn move_bytes(&mut self) -> bool {
         let mut busy = false;
         for wire in &mut self.wires {

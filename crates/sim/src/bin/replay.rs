@@ -1,4 +1,4 @@
-//! Replays the transcripts of the protocol against any broker, reason strings aside:
+//! Replays the transcripts of the protocol against any broker, without comparing reason strings:
 //! `cargo run -p sim --bin replay -- --broker host:port [--wait-max SECONDS] [filter]`.
 #![forbid(unsafe_code)]
 

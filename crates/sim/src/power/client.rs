@@ -1,5 +1,5 @@
-//! One client's side of the protocol, as the specification has it: what it has sent and not seen
-//! finished, what it has got and not released, and what it knows of its session.
+//! The protocol state of one client: unfinished publishes, received QoS 2 messages, and its
+//! knowledge of its session.
 
 use crate::world::WireId;
 use std::collections::BTreeMap;
@@ -7,30 +7,30 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(crate) struct PowerClient {
     pub(crate) wire: Option<WireId>,
-    /// CONNACK came.
+    /// Whether CONNACK was received.
     pub(crate) connacked: bool,
-    /// Whether CONNECT asked for a clean start.
+    /// Whether CONNECT requested a clean start.
     pub(crate) clean: bool,
     pub(crate) expiry_s: u32,
-    /// Something came that says that this connection is on the disk.
+    /// Whether an answer was received which proves that this connection's CONNECT is on the disk.
     pub(crate) is_on_disk: bool,
-    /// The shortest and the longest that its session may have, for all that it knows.
+    /// Shortest and longest possible expiry of the session, as far as the client knows.
     pub(crate) expiries_s: (u32, u32),
     pub(crate) unread: Vec<u8>,
     pub(crate) silent: bool,
     /// Acknowledgements held back.
     pub(crate) held_acks: Vec<String>,
-    /// Whether the session is.
+    /// Whether the session certainly exists.
     pub(crate) certain: bool,
-    /// When it sent CONNECT last.
+    /// Time of the last CONNECT.
     pub(crate) connect_sent_at: u64,
-    /// Whether its session may have been over by then.
+    /// Whether the session may have expired before the last CONNECT.
     pub(crate) is_doubtful: bool,
-    /// When it went, at the earliest and at the latest.
+    /// Earliest and latest possible time of the disconnection.
     pub(crate) away_from: u64,
     pub(crate) away_upto: u64,
     pub(crate) pending: Vec<PowerPendingPublish>,
-    /// QoS 2 ids that came and were not released, and the message of each.
+    /// Received QoS 2 messages before PUBREL, by packet id.
     pub(crate) received: BTreeMap<u16, String>,
     /// Unacknowledged QoS 1 messages of this connection.
     pub(crate) open: BTreeMap<u16, String>,
@@ -38,13 +38,13 @@ pub(crate) struct PowerClient {
     pub(crate) window: u16,
 }
 
-/// A publish that its publisher has not seen finished.
+/// A publish whose acknowledgements are not complete.
 #[derive(Debug)]
 pub(crate) struct PowerPendingPublish {
     pub(crate) packet_id: u16,
     pub(crate) number: usize,
     pub(crate) line: String,
-    /// PUBREC came.
+    /// Whether PUBREC was received.
     pub(crate) received: bool,
 }
 
@@ -61,7 +61,7 @@ impl PowerClient {
         self.wire.is_some() && self.connacked
     }
 
-    /// The lowest id that is free, so that ids are used again as soon as they may be.
+    /// Returns the lowest free id, so that ids are reused as early as possible.
     pub(crate) fn packet_id(&self) -> u16 {
         let pending = self.pending.iter().map(|pending| pending.packet_id);
         let used: Vec<u16> =
@@ -69,7 +69,7 @@ impl PowerClient {
         (1..u16::MAX).find(|id| !used.contains(id)).unwrap_or(u16::MAX)
     }
 
-    /// A SUBACK that is still to come for what is unsubscribed by now means nothing.
+    /// Ignores the pending SUBACK of a filter or group that has been unsubscribed meanwhile.
     pub(crate) fn cancel_subscribes(&mut self, is: impl Fn(PendingSubscribe) -> bool) {
         for (_, asked) in self.pending_subscribes.iter_mut().filter(|(_, asked)| is(*asked)) {
             *asked = PendingSubscribe::Nothing;
@@ -86,15 +86,14 @@ impl PowerClient {
         self.pending_subscribes.clear();
     }
 
-    /// An answer came that waits for the disk.
+    /// An answer was received which the broker sends only after a sync: the session is on the disk.
     pub(crate) fn mark_durable(&mut self) {
         self.certain = true;
         self.is_on_disk = true;
         self.expiries_s = (self.expiry_s, self.expiry_s);
     }
 
-    /// Forgets the session and everything that belongs to it. Returns the messages that are given
-    /// up.
+    /// Discards the session and all its state. Returns the numbers of the abandoned messages.
     pub(crate) fn forget_session(&mut self) -> Vec<usize> {
         self.certain = false;
         self.received.clear();
@@ -104,7 +103,7 @@ impl PowerClient {
 }
 
 impl PowerPendingPublish {
-    /// Returns the packets that the publisher sends again when it is back [MQTT-4.4.0-1].
+    /// Returns the packet that the publisher sends again after reconnecting [MQTT-4.4.0-1].
     pub(crate) fn resend_line(&self) -> String {
         match self.received {
             true => format!("PUBREL {}", self.packet_id),

@@ -1,16 +1,15 @@
-//! What the broker promised, and whether it kept it:
+//! The guarantees of the broker across power cuts, and their check:
 //!
 //! 1. A message whose PUBACK or PUBREC reached its publisher arrives at every session whose SUBACK
-//!    came before it was sent, and at one member of every such group.
+//!    came before the message was sent, and at one member of every such group.
 //! 2. At QoS 2 it arrives once: at each session, and at one member of each group.
-//! 3. First arrivals keep the order of publisher, topic and QoS; but for wills, since one that a
-//!    CONNECT replaced is there again if the power goes before the disk has that.
-//! 4. What a topic retains is the last acknowledged message, or one that was sent later.
+//! 3. First deliveries keep the order of publisher, topic and QoS. Wills are excepted: a will
+//!    which a CONNECT replaced exists again if the power fails before the CONNECT is on the disk.
+//! 4. The retained message of a topic is the last acknowledged message, or a later one.
 //!
-//! A delayed message arrives likewise, in no order, and need not once its session has unsubscribed
-//! before that.
+//! A delayed message arrives likewise, without order, unless the session unsubscribed meanwhile.
 //!
-//! Everything else may happen or not.
+//! All other results are allowed.
 
 use super::{CLIENTS, GROUPS, PowerRetain};
 use mqtt::{QoS, filter_matches};
@@ -21,11 +20,11 @@ pub(crate) const DELAYED: usize = 2 * CLIENTS;
 
 #[derive(Debug)]
 pub(crate) struct GuaranteeChecker {
-    /// By number, which is the payload.
+    /// Messages by number, which is the payload.
     messages: Vec<CheckedMessage>,
     sessions: Vec<CheckedSession>,
     groups: Vec<CheckedGroup>,
-    /// Counts what clients do and hear.
+    /// Counter of events, to compare their order.
     clock: usize,
 }
 
@@ -36,9 +35,9 @@ struct CheckedMessage {
     qos: QoS,
     retain: PowerRetain,
     sent: usize,
-    /// When its publisher was told that it is kept.
+    /// `clock` when the publisher received PUBACK or PUBREC.
     acked: Option<usize>,
-    /// When its publisher gave it up.
+    /// `clock` when the publisher abandoned the message.
     given_up: Option<usize>,
     /// Sessions that must get the message if it is acknowledged.
     sessions: Vec<usize>,
@@ -54,20 +53,20 @@ impl CheckedMessage {
 /// Number of deliveries by session and group.
 #[derive(Debug, Default)]
 struct DeliveryCounts {
-    /// Messages, and how often each came at QoS 2.
+    /// Delivered messages, with the number of deliveries at QoS 2.
     came: BTreeMap<usize, usize>,
 }
 
 #[derive(Debug, Default)]
 struct CheckedSession {
-    /// Filter and whether its SUBACK came.
+    /// Filters, and whether the SUBACK was received.
     filters: Vec<(&'static str, bool)>,
-    /// Groups, likewise.
+    /// Groups, and whether the SUBACK was received.
     shares: Vec<(usize, bool)>,
-    /// Groups that may have given it something.
+    /// Groups which may have dispatched messages to the session.
     gave: Vec<usize>,
     inbox: DeliveryCounts,
-    /// The last that arrived first of a publisher, topic and QoS.
+    /// Last new message by publisher, topic and QoS, to check the order.
     last: BTreeMap<(usize, String, u8), usize>,
 }
 
@@ -91,8 +90,8 @@ impl GuaranteeChecker {
         self.clock
     }
 
-    /// A client, or one's will from `CLIENTS` on, sends a message for the first time, or to be
-    /// published later from `DELAYED` on.
+    /// Records a new message of a client. `publisher` is offset by `CLIENTS` for the client's will,
+    /// and by `DELAYED` for a delayed message. Returns the message's number.
     pub(crate) fn publish(
         &mut self,
         publisher: usize,
@@ -148,7 +147,7 @@ impl GuaranteeChecker {
         filters.filter(|(known, _)| *known == filter).for_each(|(_, acked)| *acked = true);
     }
 
-    /// UNSUBSCRIBE is sent: what is not acknowledged yet may not find the subscription any more.
+    /// UNSUBSCRIBE is sent: unacknowledged and delayed messages need not arrive any more.
     pub(crate) fn unsubscribe(&mut self, client: usize, filter: &str) {
         self.sessions[client].filters.retain(|(known, _)| *known != filter);
         let waits = |message: &&mut CheckedMessage| message.acked.is_none() || message.is_delayed();
@@ -178,7 +177,7 @@ impl GuaranteeChecker {
         }
     }
 
-    /// Waives messages that have not arrived at a group.
+    /// Removes the guarantee for messages that have not arrived at a group.
     fn waive_group(&mut self, group: usize, from: QoS) {
         let came = &self.groups[group].inbox.came;
         let qos = |message: &CheckedMessage| message.qos.min(qos_of(GROUPS[group].2));
@@ -189,8 +188,8 @@ impl GuaranteeChecker {
         }
     }
 
-    /// The client's session is over. What a group had sent to it at QoS 2 goes to nobody else
-    /// [MQTT-4.8.2-5].
+    /// Ends a session. QoS 2 messages which a group had sent to the session are not sent to another
+    /// member [MQTT-4.8.2-5].
     pub(crate) fn end_session(&mut self, client: usize) {
         let groups = std::mem::take(&mut self.sessions[client].gave);
         for group in groups {
@@ -201,14 +200,14 @@ impl GuaranteeChecker {
         self.waive_session(client);
     }
 
-    /// Waives messages that have not arrived at a client's session.
+    /// Removes the guarantee for messages that have not arrived at a client's session.
     pub(crate) fn waive_session(&mut self, client: usize) {
         for message in &mut self.messages {
             message.sessions.retain(|session| *session != client);
         }
     }
 
-    /// A message arrives at a client, through one of its groups or not.
+    /// Checks a delivery to a client, through one of its groups or directly.
     pub(crate) fn on_delivery(
         &mut self,
         client: usize,
@@ -231,7 +230,7 @@ impl GuaranteeChecker {
             let through = group.map_or(String::new(), |group| format!(" of {}", GROUPS[group].0));
             return Err(format!("m{number} came to c{client}{through} a second time at QoS 2"));
         }
-        // One that was sent before the subscription may come when it is sent again.
+        // A message sent before the subscription may arrive when the publisher sends it again.
         let is_ordered = group.is_none() && message.publisher < CLIENTS;
         if is_ordered && is_new && message.sessions.contains(&client) {
             let stream = (message.publisher, message.topic.clone(), message.qos as u8);
@@ -243,7 +242,7 @@ impl GuaranteeChecker {
         Ok(())
     }
 
-    /// Once everybody has come back and read everything.
+    /// Checks that all guaranteed messages arrived, after all clients have reconnected and read.
     pub(crate) fn check_missing(&self) -> Result<(), String> {
         for (number, message) in self.messages.iter().enumerate() {
             if message.acked.is_none() {
@@ -263,14 +262,14 @@ impl GuaranteeChecker {
         Ok(())
     }
 
-    /// Judges what a topic retains at the end.
+    /// Checks the retained message of a topic at the end.
     pub(crate) fn check_retained(&self, topic: &str, came: Option<usize>) -> Result<(), String> {
         let all = self.messages.iter().enumerate();
         let all = all.filter(|(_, one)| one.topic == topic && one.retain != PowerRetain::No);
         let kept: Vec<_> = all.filter(|(_, one)| one.qos != QoS::AtMostOnce).collect();
         let latest = kept.iter().filter(|(_, one)| one.acked.is_some()).map(|(_, one)| one.sent);
         let latest = latest.max().unwrap_or(0);
-        // What was over before the latest of the acknowledged was sent is replaced.
+        // A message finished before the latest acknowledged message was sent has been replaced.
         let over = |one: &CheckedMessage| one.acked.or(one.given_up).unwrap_or(usize::MAX);
         let mut legal = kept.iter().filter(|(_, one)| over(one) > latest);
         let is_same = |(number, one): &(usize, &CheckedMessage)| match one.retain {

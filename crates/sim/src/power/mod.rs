@@ -1,6 +1,6 @@
-//! Runs in which the power goes, at random moments and after every single batch that the disk
-//! takes. What clients were promised must hold through any number of cuts; see `judge`. A failing
-//! run is made shorter, action by action, as long as it fails.
+//! Runs with power cuts, at random moments or after every single batch that the disk takes. The
+//! `guarantees` must hold through any number of cuts. A failing run is shortened, action by action,
+//! as long as it still fails.
 
 mod client;
 mod guarantees;
@@ -10,10 +10,10 @@ use crate::random_actions::SimFailure;
 use crate::rng::SimRng;
 use run::PowerRun;
 
-/// Clients up to here publish, the others subscribe.
+/// Number of publishing clients; the clients behind them subscribe.
 pub(crate) const PUBLISHERS: usize = 3;
 pub(crate) const CLIENTS: usize = 7;
-/// Clients from here on have sessions that never expire, and only they join groups.
+/// First client with a session that never expires. Only such clients join groups.
 pub(crate) const STEADY: usize = 5;
 pub(crate) const TOPICS: [&str; 5] = ["a", "a/b", "a/c", "b", "r/s"];
 pub(crate) const FILTERS: [&str; 6] = ["a/#", "b", "#", "a/+", "+", "w/+"];
@@ -33,7 +33,7 @@ pub(crate) const FOREVER: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(crate) struct PowerStep {
     pub(crate) action: PowerAction,
-    /// Number of rounds that the world runs afterwards; `None` until it rests.
+    /// Number of rounds that the world runs afterwards; `None` until no work is left.
     pub(crate) rounds: Option<usize>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum PowerAction {
     Disconnect {
         client: usize,
     },
-    /// The disk syncs nothing until told.
+    /// The disk stops to sync, or syncs again.
     Hold {
         holds: bool,
     },
@@ -73,7 +73,7 @@ pub(crate) enum PowerAction {
         /// Delay of the message in seconds, for messages that are not retained.
         delay_s: u64,
     },
-    /// The client acknowledges, or holds back.
+    /// The client stops sending acknowledgements, or sends them again.
     Silence {
         client: usize,
         silent: bool,
@@ -89,17 +89,17 @@ pub(crate) enum PowerAction {
     },
 }
 
-/// The power goes with the so many-th batch from here, or now.
+/// A power failure with the batch which is `batches` commits ahead; 0 is now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PowerCut {
     pub(crate) batches: usize,
     /// Number of unsynced batches that survive the cut all the same.
     pub(crate) kept: usize,
-    /// Chooses how many shards come back, ...
+    /// Determines the number of shards after the restart.
     pub(crate) shards: usize,
-    /// ... after this time.
+    /// Seconds between the cut and the restart.
     pub(crate) down_s: u64,
-    /// Whether the disk syncs none of the first batches until it is told to.
+    /// Whether the disk does not sync after the restart, until the next `PowerAction::Hold`.
     pub(crate) holds: bool,
 }
 
@@ -125,7 +125,7 @@ pub fn check_seed(seed: u64, shards_max: usize) -> Result<(), SimFailure> {
     shorten(draw_steps(seed, ACTIONS, true), fails)
 }
 
-/// Runs a seed again and again, with a power cut after each batch in turn and with each number of
+/// Runs a seed repeatedly, with a power cut after each batch in turn and with each number of
 /// unsynced batches kept. Returns the number of cuts.
 pub fn check_every_cut(seed: u64, shards_max: usize) -> Result<usize, SimFailure> {
     let mut cuts = 0;
@@ -152,7 +152,7 @@ pub fn check_every_cut(seed: u64, shards_max: usize) -> Result<usize, SimFailure
     Ok(cuts)
 }
 
-/// Lives through the actions. Says how many batches were not synced when `cut` came, if it came.
+/// Runs the actions. Returns the number of unsynced batches at the first cut, if one happened.
 fn run_actions(
     seed: u64,
     shards_max: usize,
@@ -195,7 +195,7 @@ fn shorten(
 
 fn draw_steps(seed: u64, count: usize, cuts: bool) -> Vec<PowerStep> {
     let mut rng = SimRng::new(seed ^ 0xc07);
-    // Everybody is there first, and somebody listens.
+    // All clients connect first, and some subscribe.
     let mut actions: Vec<PowerStep> =
         (0..CLIENTS).map(|client| first_step(client, &mut rng)).collect();
     for client in PUBLISHERS..CLIENTS {

@@ -1,4 +1,4 @@
-//! One run: clients on wires, a broker on a disk that forgets, and the judge.
+//! One run: clients with simulated connections, a broker on a `SimDisk`, and a `GuaranteeChecker`.
 
 use super::client::{PendingSubscribe, PowerClient, PowerPendingPublish};
 use super::guarantees::{DELAYED, GuaranteeChecker, qos_of};
@@ -22,7 +22,7 @@ pub(crate) struct PowerRun {
     clients: Vec<PowerClient>,
     checker: GuaranteeChecker,
     shards_max: usize,
-    /// The cut to come.
+    /// The scheduled cut.
     cut: Option<PowerCut>,
     cut_at: u64,
     /// Number of unsynced batches at the first power cut.
@@ -30,9 +30,9 @@ pub(crate) struct PowerRun {
     pub(crate) log: String,
 }
 
-/// Subscription Identifiers of groups begin here.
+/// First Subscription Identifier of subscriptions to groups.
 const SHARED: u32 = 100;
-/// Times are not judged closer than this.
+/// Tolerance of all checks of times.
 const SLACK_MS: u64 = 1000;
 
 impl PowerRun {
@@ -51,7 +51,7 @@ impl PowerRun {
         let mut world = SimWorld::new(options, shards, seed, Some(SimRng::new(seed)));
         world.enable_disk();
         world.disk().expect("it is kept").refuses = rng.one_in(3);
-        // Everyone is in the same one or in none, which nobody notices.
+        // All clients share one namespace or have none, so the guarantees are the same.
         let listener = ListenerId(u8::from(rng.one_in(2)));
         PowerRun {
             world,
@@ -66,7 +66,7 @@ impl PowerRun {
         }
     }
 
-    /// The power will go with the so many-th batch from here.
+    /// Schedules a power failure: see `SimDisk::stop_after`.
     pub(crate) fn schedule_cut(&mut self, cut: PowerCut) {
         if let Some(disk) = self.world.disk() {
             disk.stop_after(cut.batches);
@@ -201,7 +201,7 @@ impl PowerRun {
         self.world.write(wire, &bytes);
     }
 
-    /// A client that is not sure of its session begins a new one.
+    /// Connects a client, with Clean Start unless its session is `certain`.
     fn connect(&mut self, client: usize, greeting: &PowerConnectRequest) {
         if self.clients[client].wire.is_some() {
             return;
@@ -211,8 +211,8 @@ impl PowerRun {
         (known.clean, known.expiry_s, known.window) = (clean, greeting.expiry_s, greeting.window);
         let (low, high) = known.expiries_s;
         known.connect_sent_at = self.world.now.0;
-        // A session that this CONNECT may find over, and begin anew, is not known by Session
-        // Present if CONNACK gets lost.
+        // This CONNECT may find the session expired and start a new one. If CONNACK is lost, the
+        // client does not learn Session Present.
         known.is_doubtful |= known.connect_sent_at + SLACK_MS >= known.away_from + expiry_ms(low);
         known.expiries_s = (low.min(greeting.expiry_s), high.max(greeting.expiry_s));
         let (expiry_s, window) = (greeting.expiry_s, greeting.window);
@@ -236,7 +236,7 @@ impl PowerRun {
         self.send(client, &line);
     }
 
-    /// The client's session is no more.
+    /// Ends the client's session, with its unfinished publishes.
     fn end_session(&mut self, client: usize) {
         self.checker.end_session(client);
         for number in self.clients[client].forget_session() {
@@ -256,14 +256,14 @@ impl PowerRun {
         let known = &mut self.clients[client];
         known.wire = None;
         known.certain &= !known.is_doubtful;
-        // CONNACK does not say that the disk has seen CONNECT.
+        // CONNACK does not prove that CONNECT is on the disk.
         known.away_upto = self.world.now.0;
         if known.is_on_disk {
             known.away_from = self.world.now.0;
         }
     }
 
-    /// Sends the acknowledgements that a client owes, unless it keeps silent.
+    /// Sends the pending acknowledgements of a client, unless it is silent.
     fn send_held_acks(&mut self, client: usize) {
         let known = &mut self.clients[client];
         if known.silent || known.wire.is_none() {
@@ -278,7 +278,7 @@ impl PowerRun {
         }
     }
 
-    /// Runs, and lets everybody read and answer, until nothing comes any more.
+    /// Lets all clients read and answer until no more packets arrive.
     fn run_until_quiet(&mut self) -> Result<(), String> {
         loop {
             self.world.run_until_quiet();
@@ -348,7 +348,7 @@ impl PowerRun {
             Packet::Publish(publish) => return self.on_publish(client, publish),
             Packet::SubAck(ack) => self.on_suback(client, ack.packet_id.get(), true),
             Packet::UnsubAck(ack) => {
-                // Where there was nothing to forget, nothing waits for the disk.
+                // An UNSUBACK which removes no subscription does not wait for the disk.
                 let found = ack.codes.contains(&ReasonCode::Success.code());
                 self.on_suback(client, ack.packet_id.get(), found);
             }
@@ -374,7 +374,7 @@ impl PowerRun {
             }
             (false, false) if !is_over => return Err(format!("the session of c{client} is lost")),
             (false, false) => self.end_session(client),
-            // It may have ended and come back with a cut, without what came meanwhile.
+            // The session may have expired and returned with a cut, without later messages.
             (true, false) if is_over => self.checker.waive_session(client),
             (true, false) | (false, true) => {}
         }
@@ -440,7 +440,7 @@ impl PowerRun {
                 return Err(format!("c{client} got more than its window of {}", known.window));
             }
         }
-        // Retained messages that a subscription asked for are no arrivals.
+        // Retained messages for a new subscription are not deliveries.
         let number = name.strip_prefix('m').and_then(|number| number.parse().ok());
         match number.filter(|_| !packet.retain) {
             Some(number) => self.checker.on_delivery(client, number, packet.qos, group),
@@ -448,7 +448,7 @@ impl PowerRun {
         }
     }
 
-    /// The power goes, if it was to go with a batch that came.
+    /// Cuts the power, if the disk has stopped at the scheduled batch.
     fn cut_power_if_stopped(&mut self) -> Result<(), String> {
         if !self.world.is_stopped() {
             return Ok(());
@@ -464,7 +464,7 @@ impl PowerRun {
         self.log_line(&format!(
             "! power, {kept} of {pending} batches kept, {shards} shards come back"
         ));
-        // What had arrived by then is read.
+        // Clients read the bytes which arrived before the cut.
         self.read_all()?;
         self.world.cut_power(shards);
         self.hold_disk(holds);
@@ -483,8 +483,8 @@ impl PowerRun {
         self.world.disk().into_iter().for_each(|disk| disk.sync_mode = syncs);
     }
 
-    /// Lets all clients come back, read and acknowledge; then nothing may be missing. Sessions end,
-    /// and none of their records may stay.
+    /// Reconnects all clients, reads and acknowledges, then checks for missing messages. Finally
+    /// ends all sessions and checks that no records are left.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
         self.log_line("# everybody comes back");
         self.hold_disk(false);
@@ -497,7 +497,7 @@ impl PowerRun {
             self.run_until_quiet()?;
             self.cut_power_if_stopped()?;
         }
-        // A cut may still be to come: whoever was there then comes again.
+        // A scheduled cut may still happen: its disconnected clients connect again.
         while self.clients.iter().any(|client| client.wire.is_none()) {
             for client in 0..CLIENTS {
                 let greeting = PowerConnectRequest {
@@ -515,7 +515,7 @@ impl PowerRun {
             self.cut = None;
             self.world.disk().into_iter().for_each(SimDisk::cancel_stop);
         }
-        // What was sent again is delayed again.
+        // Messages which were sent again are delayed again.
         self.world.advance(DELAYS_S[1] * 1000 + SLACK_MS);
         self.run_until_quiet()?;
         self.checker.check_missing()?;
@@ -572,8 +572,8 @@ impl PowerRun {
         let left = |space| disk.keys(space).map(<[u8]>::to_vec).collect::<Vec<_>>();
         let (sessions, queues) = (left(RecordSpace::Sessions), left(RecordSpace::Queues));
         let mut bodies = left(RecordSpace::Messages);
-        // Bodies that queues of an earlier start name, or queues that nobody has read since one,
-        // are for a sweep that is still to be written: nobody in memory counts who wants them.
+        // After a restart, bodies shared by stored queues are not counted in memory. The hourly
+        // scan of `GarbageCollector` may come after the end of this run.
         if self.pending_at_cut.is_some() {
             bodies.clear();
         }

@@ -1,16 +1,16 @@
-//! Performing an outbox: bytes, batches of the store, effects.
+//! Performs an outbox: bytes, batches of the store, effects.
 
 use super::*;
 use broker::{Effect, Outbox, ShardInput, ShardMessage, StoreReadRequest};
 
 impl SimWorld {
-    /// Performs what the shard decided.
+    /// Performs the results of a shard's inputs.
     pub(super) fn perform_outbox(&mut self, at: usize) {
         if !self.is_stopped() {
             self.commit(at);
         }
         if self.is_stopped() {
-            // What was decided with the last batch is not done any more.
+            // The power failed with this batch: its effects do not happen.
             let shards = self.shards.len();
             self.shards[at].out = Outbox::new(shards);
             return;
@@ -35,7 +35,7 @@ impl SimWorld {
     pub(super) fn commit(&mut self, at: usize) {
         let Some(disk) = &mut self.disk else { return };
         let place = &mut self.shards[at];
-        // As in the engine: what is paid at once may write more.
+        // As in the engine: handling `Committed` may write more records.
         while place.shard.has_records() || place.store.has_refused() {
             let (changes, urgent) = place.shard.take_records();
             let rng = self.rng.as_mut();
