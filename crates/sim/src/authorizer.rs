@@ -10,13 +10,14 @@ pub struct TestAuthorizer {
     rules: Vec<TestAuthzRule>,
     /// Whether decisions wait until `! warden answers`.
     pub waits: bool,
-    /// Undecided requests, each with the requesting shard.
+    /// Undecided requests, each with the requesting shard, to be answered by
+    /// `SimWorld::answer_authz`.
     pub pending: Vec<(usize, RequestId, AuthzRequest)>,
     /// A line for each request since `take_request_log` was last called.
     request_log: Vec<String>,
 }
 
-/// A rule of the test authorizer.
+/// A rule of [`TestAuthorizer`]; an absent action or user matches all.
 #[derive(Clone, Debug)]
 struct TestAuthzRule {
     answer: AuthzDecision,
@@ -36,7 +37,7 @@ impl TestAuthorizer {
         })
     }
 
-    /// Replaces the rules; pending requests stay.
+    /// Replaces the rules. Pending requests stay, and are decided by the new rules.
     pub fn replace_rules(&mut self, text: &str) -> Result<(), String> {
         self.rules = TestAuthorizer::parse(text)?.rules;
         Ok(())
@@ -69,7 +70,7 @@ impl TestAuthorizer {
         self.rules.iter().find(fits).map_or(AuthzDecision::Deny, |word| word.answer)
     }
 
-    /// Takes the log in an order that does not depend on the number of shards.
+    /// Takes the log of requests, sorted: the order of arrival depends on the number of shards.
     pub fn take_request_log(&mut self) -> Vec<String> {
         let mut heard = std::mem::take(&mut self.request_log);
         heard.sort();

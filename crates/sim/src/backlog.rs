@@ -14,7 +14,7 @@ pub(crate) struct AcceptBacklog {
     admitted: HashMap<WireId, (ListenerId, Option<PeerSource>)>,
 }
 
-/// A connection that waits to be accepted.
+/// A connection in the backlog. `listener` decides by which limits it is accepted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BacklogConnection {
     pub(crate) wire: WireId,
@@ -70,15 +70,15 @@ impl AcceptBacklog {
         Some((knock, entry))
     }
 
-    /// Returns the first connection whose listener may accept now: each listener has its own
-    /// backlog.
+    /// Returns the index of the first connection whose listener may accept now. A listener at its
+    /// rate limit does not delay the connections of another listener.
     fn next_acceptable(&mut self, now: MonotonicMs, options: &BrokerOptions) -> Option<usize> {
         let arrivals = &mut self.arrivals;
         let mut all = self.backlog.iter();
         all.position(|knock| arrivals.accepts_again_at(now, knock.listener, options).is_none())
     }
 
-    /// Returns when the next connection may be accepted.
+    /// Returns when the next connection may be accepted, for the clock of `SimWorld::advance`.
     pub(crate) fn next_accept_at(
         &mut self,
         now: MonotonicMs,

@@ -8,21 +8,21 @@ type RecordMap = BTreeMap<(RecordSpace, Vec<u8>), Vec<u8>>;
 
 #[derive(Clone, Debug, Default)]
 pub struct SimDisk {
-    /// Records that a reader sees.
+    /// Records that a reader sees: `synced` and all `pending` batches.
     pairs: RecordMap,
     /// Records that survive a power cut.
     synced: RecordMap,
-    /// Committed batches which are not synced.
+    /// Committed batches which are not synced, oldest first.
     pending: VecDeque<Vec<RecordChange>>,
     accepted: u64,
     durable: u64,
-    /// Last batch for which a sync was requested.
+    /// Last batch for which a sync was requested, used by `SyncMode::Urgent`.
     urgent_upto: u64,
-    /// Number of the batch with which the power fails.
+    /// Number of the batch with which the power fails: see `stop_after`.
     power_cut_at: Option<u64>,
     pub sync_mode: SyncMode,
-    /// Whether the disk refuses writes that grow: always, or most of the time with a random
-    /// generator.
+    /// Whether the disk refuses writes that grow: always, or with a random generator in three of
+    /// four attempts.
     pub refuses: bool,
 }
 
@@ -53,7 +53,7 @@ impl SimDisk {
         self.urgent_upto = self.accepted;
     }
 
-    /// Returns the disk with these changes.
+    /// Returns a copy of the disk with further changes, for readers that must see parked changes.
     pub(crate) fn with_changes(&self, changes: &[RecordChange]) -> SimDisk {
         let mut pairs = self.pairs.clone();
         apply(&mut pairs, changes);
@@ -64,7 +64,7 @@ impl SimDisk {
         self.durable
     }
 
-    /// Returns the number of batches that could be synced.
+    /// Returns the number of batches that may be synced now, by `sync_mode`.
     pub fn unsynced(&self) -> usize {
         match self.sync_mode {
             SyncMode::Nothing => 0,
@@ -103,7 +103,8 @@ impl SimDisk {
         self.pending.len()
     }
 
-    /// Discards everything that is not synced.
+    /// Discards everything that is not synced, as a power cut does. `sync_mode` is set to sync
+    /// nothing if it counted batches.
     pub fn lose_unsynced(&mut self) {
         self.power_cut_at = None;
         if let SyncMode::Batches(left) = &mut self.sync_mode {

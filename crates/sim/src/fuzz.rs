@@ -65,7 +65,8 @@ pub fn conn_bytes(bytes: &[u8]) {
     }
 }
 
-/// Feeds shards with small limits a sequence of inputs which an engine could produce.
+/// Feeds shards with small limits a sequence of inputs which an engine could produce, at most
+/// `STEPS_MAX`.
 pub fn shard_inputs(bytes: &[u8]) {
     let mut reader = FuzzInput { bytes };
     let options = BrokerOptions {
@@ -115,7 +116,7 @@ impl<'a> FuzzInput<'a> {
     }
 }
 
-/// Shards with their connections. All bytes are delivered, as by an engine.
+/// Shards with their connections and lanes, without disk, authenticator and authorizer.
 struct FuzzHarness {
     now: MonotonicMs,
     shards: Vec<Shard>,
@@ -124,7 +125,8 @@ struct FuzzHarness {
     conns: Vec<Vec<Option<FuzzConn>>>,
 }
 
-/// The broker's end of one open connection.
+/// The broker's end of one open connection: bytes not consumed, and whether `Effect::Hold` is in
+/// force.
 #[derive(Clone, Default)]
 struct FuzzConn {
     unread: Vec<u8>,
@@ -296,7 +298,8 @@ impl FuzzHarness {
 
 const TICKS_MAX: usize = 5000;
 
-/// Builds a packet which is probably valid, with few topics and client ids.
+/// Builds a packet from a line of the transcript language, valid with high probability. Few topics
+/// and client ids make sessions interact.
 fn packet(reader: &mut FuzzInput<'_>) -> Vec<u8> {
     const TOPICS: [&str; 6] = ["a", "a/b", "b/long/topic", "$SYS/x", "", "a/b/c"];
     const FILTERS: [&str; 9] =

@@ -25,7 +25,7 @@ pub mod world;
 
 pub use transcript::check;
 
-/// A transcript of the protocol's chapters.
+/// A transcript of the protocol's chapters, declared by `transcripts!`.
 #[derive(Clone, Copy, Debug)]
 pub struct Transcript {
     pub chapter: &'static str,

@@ -3,18 +3,19 @@
 
 use mqtt::{QoS, filter_matches};
 
-/// A published message. Its number is its payload.
+/// A published message. The payload of the packet is `m` and `number`.
 #[derive(Clone, Debug)]
 pub struct OracleMessage {
     pub number: usize,
     pub publisher: usize,
-    /// Topic with the publisher's namespace.
+    /// Topic with the publisher's namespace, which makes topics of all clients comparable.
     pub topic: String,
     pub qos: QoS,
     pub retain: RetainAction,
-    /// Message Expiry Interval in seconds; 0 never expires.
+    /// Message Expiry Interval in seconds; 0 stands for none.
     pub expiry_s: u64,
-    /// Whether the broker has certainly read the message. A publisher that was cut sends it again.
+    /// Whether the broker has certainly read the message. If not, the message need not arrive: a
+    /// publisher that was cut sends it again.
     pub certain: bool,
 }
 
@@ -75,7 +76,7 @@ struct OracleGroup {
 
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
-    /// Namespace of each client, a prefix which the client does not see.
+    /// Namespace of each client: a prefix of `OracleMessage::topic` which the client does not see.
     namespaces: Vec<&'static str>,
     sessions: Vec<OracleSession>,
     groups: Vec<OracleGroup>,
@@ -94,7 +95,7 @@ impl Oracle {
         Oracle { namespaces, sessions, ..Oracle::default() }
     }
 
-    /// Connects a client. Returns whether CONNACK must report a present session.
+    /// Connects a client. Returns the Session Present flag that CONNACK must have.
     pub fn connect(
         &mut self,
         client: usize,
@@ -226,7 +227,8 @@ impl Oracle {
         self.stall(client, self.sessions[client].stalled);
     }
 
-    /// Publishes a message, for the first time or again.
+    /// Publishes a message, for the first time or again: replaces the retained message, and adds a
+    /// `DeliveryClaim` to each session and group with a matching filter.
     pub fn publish(&mut self, message: &OracleMessage) {
         let expires_at = (message.expiry_s > 0).then(|| self.now + message.expiry_s * 1000);
         if message.retain != RetainAction::No {
@@ -322,7 +324,8 @@ impl Oracle {
         Ok(claims[chosen].sending)
     }
 
-    /// The broker has read the client's acknowledgement: a redelivery is wrong from here on.
+    /// Records that the broker has read the client's acknowledgement: a redelivery is an error from
+    /// here on.
     pub fn on_ack(&mut self, client: usize, sending: usize, shared: bool) {
         let claims = self.claims(client, shared).into_iter();
         let ours = claims.filter(|claim| {
@@ -381,7 +384,7 @@ impl DeliveryClaim {
     }
 }
 
-/// Whether a filter of a client in a namespace matches a topic.
+/// Whether a client's filter matches a topic. Topics outside of its namespace never match.
 fn filter_takes(namespace: &str, filter: &str, topic: &str) -> bool {
     let name = topic.strip_prefix(namespace).filter(|name| !name.is_empty());
     name.is_some_and(|name| filter_matches(filter, name))

@@ -19,7 +19,7 @@ pub struct OracleRun {
     world: SimWorld,
     oracle: Oracle,
     clients: Vec<OracleRunClient>,
-    /// Listener of each client, which determines its namespace.
+    /// Index in `NAMESPACES` for each client, which is also the listener it connects to.
     listeners: Vec<usize>,
     /// Payload number of the next publish.
     next: usize,
@@ -33,14 +33,15 @@ struct OracleRunClient {
     unread: Vec<u8>,
     silent: bool,
     stalled: bool,
-    /// Acknowledgements held back.
+    /// Acknowledgements that a silent client has not sent yet: see `send_held_acks`.
     held_acks: Vec<String>,
     /// Unfinished QoS 1 and 2 messages of this connection: packet id, sending, and whether the
     /// message came through a group. Their number must not exceed `window`.
     open: Vec<(u16, Option<(usize, bool)>)>,
     window: u16,
     expects_present: bool,
-    /// Packet ids of received QoS 2 messages before PUBREL.
+    /// Packet ids of QoS 2 messages from PUBLISH to PUBREL. A PUBLISH with such an id is a
+    /// duplicate.
     received: Vec<u16>,
     pending: Vec<PendingPublish>,
     next_id: u16,
@@ -59,7 +60,7 @@ struct PendingPublish {
 /// differently.
 const NAMESPACES: [&str; 3] = ["", "n/", "a/"];
 
-/// Small, so that connections with slow readers are soon congested.
+/// Bound of unsent bytes. Small, so that connections with slow readers are soon congested.
 const WRITE_BYTES_MAX: u32 = 200;
 
 impl OracleRun {
@@ -120,7 +121,7 @@ impl OracleRun {
         self.read_until_quiet()
     }
 
-    /// Sends the packets of a client's action to the broker.
+    /// Sends the packets of a client's action to the broker, and the same events to the oracle.
     fn send_action(&mut self, client: usize, action: &RandomAction) {
         match *action {
             RandomAction::Burst { topic, qos, count, victim, back, .. } => {
@@ -286,7 +287,7 @@ impl OracleRun {
         NAMESPACES[self.listeners[client]]
     }
 
-    /// Makes the message with the next number.
+    /// Returns a message of `publisher` with the next number, not retained and without expiry.
     fn message(&mut self, publisher: usize, topic: &str, qos: u8) -> OracleMessage {
         self.next += 1;
         OracleMessage {
@@ -353,7 +354,8 @@ impl OracleRun {
         }
     }
 
-    /// Lets all clients read and answer until no more packets arrive.
+    /// Lets all clients read and answer until no more packets arrive. Fails if a check of the
+    /// oracle fails.
     fn read_until_quiet(&mut self) -> Result<(), String> {
         loop {
             let mut quiet = true;
@@ -560,7 +562,7 @@ impl ConnectRequest {
     }
 }
 
-/// First Subscription Identifier of subscriptions to groups.
+/// Subscription Identifier of subscriptions to groups, by which a client recognizes their messages.
 const SHARED: u32 = 100;
 
 fn qos_of(qos: u8) -> QoS {

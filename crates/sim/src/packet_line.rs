@@ -31,7 +31,8 @@ pub fn encode(text: &str, version: ProtocolVersion) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// Decodes the broker's first packet to a line, and returns the line with the packet's length.
+/// Decodes the first packet of the broker's bytes. Returns its line and length, or `None` if the
+/// packet is incomplete.
 pub fn decode(bytes: &[u8], version: ProtocolVersion) -> Option<(String, usize)> {
     let hex = |bytes: &[u8]| {
         let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -95,7 +96,7 @@ fn hex_bytes(text: &str) -> Option<Vec<u8>> {
     pairs.map(|pair| u8::from_str_radix(pair.filter(|pair| pair.len() == 2)?, 16).ok()).collect()
 }
 
-/// Splits a line at blanks outside of quotes.
+/// Splits a line at blanks outside of quotes. Quotes and escapes stay in the words.
 pub(crate) fn raw_words(text: &str) -> Result<Vec<String>, String> {
     let (mut words, mut word, mut quoted, mut escaped) = (Vec::new(), String::new(), false, false);
     for letter in text.chars() {

@@ -67,9 +67,9 @@ use std::sync::Arc;
 pub struct ParsedTranscript {
     pub lines: Vec<ScriptLine>,
     pub options: BrokerOptions,
-    /// The options of the header, as written.
+    /// The header's `options:`, as written. `replay` leaves out transcripts with any.
     pub settings: Vec<(String, String)>,
-    /// Options of listeners and groups.
+    /// Options by listener and by group, applied by `overrule`.
     listeners: Vec<(usize, Vec<(String, String)>)>,
     groups: Vec<(String, Vec<(String, String)>)>,
     rules: Vec<String>,
@@ -81,7 +81,7 @@ pub struct ParsedTranscript {
     pub whole_connack: bool,
     pub users: TestUsers,
     pub authorizer: TestAuthorizer,
-    /// Clients in the order of their first line.
+    /// Names of the clients in the order of their first line; a `ScriptAction` holds indexes.
     pub clients: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ pub enum ScriptLine {
         client: usize,
         text: String,
     },
-    /// Comments, headers and empty lines.
+    /// Comments, headers and empty lines, kept for `UPDATE_EXPECT`.
     Other(String),
 }
 
@@ -115,7 +115,7 @@ pub enum ScriptAction {
         listener: u8,
     },
     CloseAll,
-    /// The store becomes backlogged, or no longer is.
+    /// Sets whether the store is backlogged: see `SimWorld::set_store_backlogged`.
     BacklogStore {
         is_crowded: bool,
     },
@@ -143,7 +143,7 @@ pub enum ScriptAction {
         waits: bool,
     },
     Power,
-    /// The disk refuses writes that grow, or accepts all writes again.
+    /// Sets `SimDisk::refuses`: the disk refuses writes that grow, or accepts all writes again.
     RefuseGrowth {
         refuses: bool,
     },
@@ -211,7 +211,7 @@ impl ScriptAction {
         }
     }
 
-    /// Whether only the simulator can perform the action.
+    /// Whether only the simulator can perform the action, so that `replay` must leave it out.
     pub fn is_simulated(&self) -> bool {
         match self {
             ScriptAction::AnswerAuth { .. }
@@ -280,7 +280,8 @@ impl ParsedTranscript {
         Ok(script)
     }
 
-    /// Builds the options of listeners and groups: their own values over those of the header.
+    /// Builds the options of listeners and groups: a copy of the header's options with their own
+    /// values.
     fn overrule(&mut self) -> Result<(), String> {
         let rules = self.rules.iter().map(|text| rule::parse(text));
         self.options.rules = rules.collect::<Result<_, String>>()?;
@@ -452,7 +453,8 @@ impl ParsedTranscript {
         self.clients.len() - 1
     }
 
-    /// Returns the total time that the transcript waits, in milliseconds.
+    /// Returns the total time that the transcript waits, in milliseconds: a replay waits in real
+    /// time.
     pub fn waits_ms(&self) -> u64 {
         let wait = |line: &ScriptLine| match line {
             ScriptLine::Act { act: ScriptAction::Pass { ms }, .. } => *ms,
@@ -461,7 +463,8 @@ impl ParsedTranscript {
         self.lines.iter().map(wait).sum()
     }
 
-    /// Whether the transcript has the same meaning against a real process.
+    /// Whether the transcript has the same meaning against a real process: no simulated action, no
+    /// disk.
     pub fn is_replayable(&self) -> bool {
         let simulated =
             |line: &ScriptLine| matches!(line, ScriptLine::Act { act, .. } if act.is_simulated());

@@ -60,7 +60,7 @@ pub enum RandomAction {
         expiry_s: u64,
         flaky: bool,
     },
-    /// The client stops sending acknowledgements, or sends them again.
+    /// The client holds its acknowledgements back, or sends all of them.
     Silence {
         client: usize,
         silent: bool,
@@ -80,19 +80,19 @@ pub enum RandomAction {
     },
 }
 
-/// Options of a client's CONNECT.
+/// Options of a client's CONNECT; MQTT 3.1.1 clients use only `clean` and `will`.
 #[derive(Clone, Debug)]
 pub struct ConnectRequest {
     pub clean: bool,
     pub expiry_s: u32,
     pub window: u16,
-    /// QoS, retain and delay.
+    /// QoS, retain flag and delay in seconds of the will.
     pub will: Option<(u8, bool, u64)>,
 }
 
 pub use crate::oracle::RetainAction as Keep;
 
-/// A failure, and the actions before it.
+/// A failure: the check that failed, the log of packets, and the number of actions left.
 #[derive(Clone, Debug)]
 pub struct SimFailure {
     pub why: String,

@@ -25,10 +25,10 @@ const SERVER_LIMITS: [&str; 9] = [
     "shared_available",
 ];
 
-/// Patience and strictness of a replay.
+/// Timeouts and strictness of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayOptions {
-    /// Longest time for an expected line.
+    /// Longest time to wait for an expected line.
     pub timeout: Duration,
     /// Time for events that cannot be observed: a cut, a QoS 0 message without subscribers.
     pub pause: Duration,

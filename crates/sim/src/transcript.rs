@@ -118,7 +118,8 @@ fn difference(expected: &str, came: &str) -> String {
     format!("expected\n    {}\ncame\n    {}\n", around(&expected), around(&came))
 }
 
-/// Returns the transcript with the received lines in place of the expected ones.
+/// Returns the transcript with the received lines in place of the expected ones, for a comparison
+/// of whole texts.
 pub fn run(script: &ParsedTranscript, round: WorldSetup) -> String {
     let script = script.anew();
     let mut stage = TranscriptRunner::new(&script, round);
@@ -143,7 +144,8 @@ pub fn run(script: &ParsedTranscript, round: WorldSetup) -> String {
     std::mem::take(&mut stage.came)
 }
 
-/// Returns the bytes that each client of a transcript sends, over all its connections.
+/// Returns the bytes that each client of a transcript sends, over all its connections: inputs for
+/// the fuzzer's corpus.
 pub fn sent_bytes(text: &str) -> Vec<Vec<u8>> {
     let Ok(script) = ParsedTranscript::parse(text) else { return Vec::new() };
     let mut all = vec![(ProtocolVersion::V5, Vec::new()); script.clients.len()];
@@ -159,7 +161,7 @@ pub fn sent_bytes(text: &str) -> Vec<Vec<u8>> {
     all.into_iter().map(|(_, bytes)| bytes).filter(|bytes| !bytes.is_empty()).collect()
 }
 
-/// A world with the clients of one script.
+/// Runs the lines of one script in a [`SimWorld`], and collects the output in `came`.
 struct TranscriptRunner<'a> {
     script: &'a ParsedTranscript,
     world: SimWorld,
@@ -167,7 +169,7 @@ struct TranscriptRunner<'a> {
     came: String,
 }
 
-/// A client of a transcript.
+/// A client of a transcript: its connection, if any, and the settings for the next one.
 #[derive(Debug, Default)]
 struct TranscriptClient {
     wire: Option<WireId>,
@@ -274,7 +276,7 @@ impl<'a> TranscriptRunner<'a> {
         self.world.run_until_quiet();
     }
 
-    /// Applies a statement about the authorizer.
+    /// Performs the statements `! warden ...`.
     fn apply_authz(&mut self, act: &ScriptAction) {
         match act {
             ScriptAction::AnswerAuthz { count, waits } => {
@@ -293,7 +295,7 @@ impl<'a> TranscriptRunner<'a> {
         }
     }
 
-    /// Reloads the header's options with a single change.
+    /// Reloads the header's options with a single change. Earlier changes are undone.
     fn reload(&mut self, act: &ScriptAction) {
         let mut options = self.script.options.clone();
         match act {

@@ -24,7 +24,7 @@ struct TestUser {
     name: Option<String>,
     password: Vec<u8>,
     principal: Principal,
-    /// Number of steps of the authentication exchange.
+    /// Number of authentication steps which the method `STEPS` requires of the user.
     steps: usize,
 }
 

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-/// Identifies one connection of a client for the whole run. Numbers are never reused.
+/// Identifies a client's connection for the whole run. Numbers are never reused, unlike [`ConnId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WireId(pub usize);
 
@@ -39,14 +39,14 @@ pub struct SimWorld {
     write_bytes_max: usize,
 }
 
-/// A shard with the state that the engine keeps for it.
+/// A shard with the state that the engine keeps for it: outbox, store client and connections.
 #[derive(Debug)]
 struct SimShard {
     shard: Shard,
     out: Outbox,
     store: SimStoreClient,
     conns: Vec<Option<WireId>>,
-    /// Messages from other shards, one queue per sender.
+    /// Messages from other shards, one queue per sender, in the order of sending.
     lanes: Vec<VecDeque<ShardMessage>>,
 }
 
@@ -58,9 +58,9 @@ struct SimWire {
     /// Whether the shard has to look at `to_broker`: unseen bytes, or bytes left by a full outbox.
     ready: bool,
     held: bool,
-    /// Bytes written by the broker and not yet taken by the network.
+    /// Bytes written by the broker and not yet taken by the network, in the engine's write buffer.
     unsent: VecDeque<u8>,
-    /// Bytes which arrived at the client and are not yet read.
+    /// Bytes which arrived at the client and are not yet read: its socket's receive buffer.
     to_client: VecDeque<u8>,
     /// Whether the client does not read: its socket takes `room` more bytes.
     stalled: bool,
@@ -70,7 +70,7 @@ struct SimWire {
     cut: bool,
 }
 
-/// Bytes that a client's socket takes while the client does not read.
+/// Size of a client's receive buffer, which fills while the client does not read.
 const STALLED_ROOM: usize = 1024;
 /// Rounds after which a world that is still busy counts as an endless loop.
 const ROUNDS_MAX: usize = 100_000;
@@ -78,7 +78,7 @@ const ROUNDS_MAX: usize = 100_000;
 const LAZY_MS: u64 = 1000;
 
 impl SimWorld {
-    /// Default address of clients.
+    /// Default address of clients: 127.0.0.1.
     pub const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     /// `rng`, if given, determines the order of events; otherwise the order is fixed.
@@ -102,12 +102,12 @@ impl SimWorld {
         world
     }
 
-    /// Returns the users, for worlds with authentication.
+    /// Returns the users. Requests reach them only if `BrokerOptions::authenticates` is set.
     pub fn users(&mut self) -> &mut TestUsers {
         &mut self.users
     }
 
-    /// Returns the authorizer, for worlds with authorization.
+    /// Returns the authorizer. Requests reach it only if `BrokerOptions::authz` is set.
     pub fn authorizer(&mut self) -> &mut TestAuthorizer {
         &mut self.authorizer
     }
@@ -122,7 +122,7 @@ impl SimWorld {
         }
     }
 
-    /// Answers every client that waits for authentication.
+    /// Answers all pending authentication requests, by `TestUsers::decide`.
     pub fn answer_auth(&mut self) {
         for (at, conn, case, request) in std::mem::take(&mut self.users.pending) {
             let verdict = self.users.decide(&request);
@@ -201,7 +201,7 @@ impl SimWorld {
         self.open_at(ListenerId(0), SimWorld::HERE)
     }
 
-    /// Opens a connection, which may be closed as soon as it is accepted.
+    /// Opens a connection at a listener. The broker may close it as soon as it is accepted.
     pub fn open_at(&mut self, listener: ListenerId, address: IpAddr) -> WireId {
         let wire = WireId(self.wires.len());
         self.wires.push(SimWire {
@@ -222,7 +222,7 @@ impl SimWorld {
         wire
     }
 
-    /// Accepts waiting connections, as far as rate limits allow.
+    /// Accepts waiting connections, as far as the limits of `AdmissionControl` and the bans allow.
     fn accept(&mut self) {
         while let Some((knock, entry)) = self.backlog.accept(self.now, &self.options) {
             let mut peer = knock.peer();
@@ -273,7 +273,7 @@ impl SimWorld {
         if wire.stalled { Vec::new() } else { wire.to_client.drain(..).collect() }
     }
 
-    /// Whether the broker has closed the connection.
+    /// Whether the broker has closed the connection and all its bytes have arrived.
     pub fn is_closed(&self, wire: WireId) -> bool {
         let waits = self.backlog.is_waiting(wire);
         let wire = &self.wires[wire.0];
@@ -299,7 +299,8 @@ impl SimWorld {
         self.give_input(at, ShardInput::Closed { conn });
     }
 
-    /// Makes the client stop or resume reading.
+    /// Makes the client stop or resume reading. A stalled client's socket takes `STALLED_ROOM`
+    /// bytes more.
     pub fn stall(&mut self, wire: WireId, stalled: bool) {
         let wire = &mut self.wires[wire.0];
         (wire.stalled, wire.room) = (stalled, STALLED_ROOM);
@@ -315,7 +316,7 @@ impl SimWorld {
         }
     }
 
-    /// Gives a shard an input, and performs the effects.
+    /// Gives a shard an input, and performs the resulting outbox.
     fn give_input(&mut self, at: usize, input: ShardInput<'_>) {
         let place = &mut self.shards[at];
         place.shard.handle(self.now, input, &mut place.out);
@@ -336,7 +337,8 @@ impl SimWorld {
         self.shards.iter_mut().for_each(|place| place.shard.set_store_full(is_full));
     }
 
-    /// Runs until no work is left at this time.
+    /// Runs rounds until no work is left at this time. Panics after `ROUNDS_MAX`, which shows an
+    /// endless loop.
     pub fn run_until_quiet(&mut self) {
         for _ in 0..ROUNDS_MAX {
             if !self.run_round() {
@@ -372,7 +374,8 @@ impl SimWorld {
         }
     }
 
-    /// Takes one turn of every shard. Returns whether anything happened.
+    /// Takes one turn: every shard, then the disk, then the network. Returns whether anything
+    /// happened.
     fn run_round(&mut self) -> bool {
         if self.is_stopped() {
             return false;
@@ -386,7 +389,8 @@ impl SimWorld {
         busy
     }
 
-    /// Syncs all pending batches of the disk, or a random number of them.
+    /// Syncs all pending batches of the disk, or a random number of them, and reports `Durable` to
+    /// the shards.
     fn sync(&mut self) -> bool {
         let Some(disk) = &mut self.disk else { return false };
         let unsynced = disk.unsynced();

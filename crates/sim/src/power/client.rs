@@ -7,32 +7,33 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(crate) struct PowerClient {
     pub(crate) wire: Option<WireId>,
-    /// Whether CONNACK was received.
+    /// Whether CONNACK was received on this connection.
     pub(crate) connacked: bool,
     /// Whether CONNECT requested a clean start.
     pub(crate) clean: bool,
     pub(crate) expiry_s: u32,
     /// Whether an answer was received which proves that this connection's CONNECT is on the disk.
     pub(crate) is_on_disk: bool,
-    /// Shortest and longest possible expiry of the session, as far as the client knows.
+    /// Shortest and longest possible expiry of the session: a lost CONNECT may have changed it.
     pub(crate) expiries_s: (u32, u32),
     pub(crate) unread: Vec<u8>,
     pub(crate) silent: bool,
-    /// Acknowledgements held back.
+    /// Acknowledgements that a silent client has not sent yet.
     pub(crate) held_acks: Vec<String>,
-    /// Whether the session certainly exists.
+    /// Whether the session certainly exists: if not, the next CONNECT requests a clean start.
     pub(crate) certain: bool,
-    /// Time of the last CONNECT.
+    /// Time of the last CONNECT, on the world's clock in milliseconds.
     pub(crate) connect_sent_at: u64,
     /// Whether the session may have expired before the last CONNECT.
     pub(crate) is_doubtful: bool,
-    /// Earliest and latest possible time of the disconnection.
+    /// Earliest and latest possible disconnection: after a cut the disk may hold an earlier one.
     pub(crate) away_from: u64,
     pub(crate) away_upto: u64,
     pub(crate) pending: Vec<PowerPendingPublish>,
     /// Received QoS 2 messages before PUBREL, by packet id.
     pub(crate) received: BTreeMap<u16, String>,
-    /// Unacknowledged QoS 1 messages of this connection.
+    /// Unacknowledged QoS 1 messages of this connection, by packet id. Their number must not exceed
+    /// `window`.
     pub(crate) open: BTreeMap<u16, String>,
     pub(crate) pending_subscribes: Vec<(u16, PendingSubscribe)>,
     pub(crate) window: u16,
@@ -48,7 +49,7 @@ pub(crate) struct PowerPendingPublish {
     pub(crate) received: bool,
 }
 
-/// A request that SUBACK or UNSUBACK will answer.
+/// A request whose SUBACK or UNSUBACK is pending. `Nothing` ignores the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PendingSubscribe {
     Filter(&'static str),
@@ -86,7 +87,8 @@ impl PowerClient {
         self.pending_subscribes.clear();
     }
 
-    /// An answer was received which the broker sends only after a sync: the session is on the disk.
+    /// Handles an answer which the broker sends only after a sync: session and expiry are now
+    /// certain.
     pub(crate) fn mark_durable(&mut self) {
         self.certain = true;
         self.is_on_disk = true;

@@ -24,7 +24,7 @@ pub(crate) struct GuaranteeChecker {
     messages: Vec<CheckedMessage>,
     sessions: Vec<CheckedSession>,
     groups: Vec<CheckedGroup>,
-    /// Counter of events, to compare their order.
+    /// Counts publishes, acknowledgements and the like, to compare their order.
     clock: usize,
 }
 
@@ -39,7 +39,7 @@ struct CheckedMessage {
     acked: Option<usize>,
     /// `clock` when the publisher abandoned the message.
     given_up: Option<usize>,
-    /// Sessions that must get the message if it is acknowledged.
+    /// Sessions and groups which must receive the message if it is acknowledged.
     sessions: Vec<usize>,
     groups: Vec<usize>,
 }
@@ -50,7 +50,7 @@ impl CheckedMessage {
     }
 }
 
-/// Number of deliveries by session and group.
+/// Deliveries of one session or group.
 #[derive(Debug, Default)]
 struct DeliveryCounts {
     /// Delivered messages, with the number of deliveries at QoS 2.
@@ -63,10 +63,10 @@ struct CheckedSession {
     filters: Vec<(&'static str, bool)>,
     /// Groups, and whether the SUBACK was received.
     shares: Vec<(usize, bool)>,
-    /// Groups which may have dispatched messages to the session.
+    /// Groups which the session has joined, whose messages may be lost with the session.
     gave: Vec<usize>,
     inbox: DeliveryCounts,
-    /// Last new message by publisher, topic and QoS, to check the order.
+    /// Last new message by publisher, topic and QoS: a lower number afterwards is out of order.
     last: BTreeMap<(usize, String, u8), usize>,
 }
 
@@ -147,7 +147,8 @@ impl GuaranteeChecker {
         filters.filter(|(known, _)| *known == filter).for_each(|(_, acked)| *acked = true);
     }
 
-    /// UNSUBSCRIBE is sent: unacknowledged and delayed messages need not arrive any more.
+    /// Handles an UNSUBSCRIBE when it is sent: unacknowledged and delayed messages need not arrive
+    /// any more.
     pub(crate) fn unsubscribe(&mut self, client: usize, filter: &str) {
         self.sessions[client].filters.retain(|(known, _)| *known != filter);
         let waits = |message: &&mut CheckedMessage| message.acked.is_none() || message.is_delayed();
@@ -207,7 +208,7 @@ impl GuaranteeChecker {
         }
     }
 
-    /// Checks a delivery to a client, through one of its groups or directly.
+    /// Checks a delivery to a client: at most once at QoS 2, and in order for first deliveries.
     pub(crate) fn on_delivery(
         &mut self,
         client: usize,
@@ -242,7 +243,7 @@ impl GuaranteeChecker {
         Ok(())
     }
 
-    /// Checks that all guaranteed messages arrived, after all clients have reconnected and read.
+    /// Checks that all acknowledged messages arrived, after all clients have reconnected and read.
     pub(crate) fn check_missing(&self) -> Result<(), String> {
         for (number, message) in self.messages.iter().enumerate() {
             if message.acked.is_none() {
@@ -262,7 +263,8 @@ impl GuaranteeChecker {
         Ok(())
     }
 
-    /// Checks the retained message of a topic at the end.
+    /// Checks the retained message of a topic at the end; `came` is its number, `None` for no
+    /// message.
     pub(crate) fn check_retained(&self, topic: &str, came: Option<usize>) -> Result<(), String> {
         let all = self.messages.iter().enumerate();
         let all = all.filter(|(_, one)| one.topic == topic && one.retain != PowerRetain::No);

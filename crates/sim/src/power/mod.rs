@@ -17,7 +17,7 @@ pub(crate) const CLIENTS: usize = 7;
 pub(crate) const STEADY: usize = 5;
 pub(crate) const TOPICS: [&str; 5] = ["a", "a/b", "a/c", "b", "r/s"];
 pub(crate) const FILTERS: [&str; 6] = ["a/#", "b", "#", "a/+", "+", "w/+"];
-/// Name, filter and QoS.
+/// Name, filter and QoS of each group.
 pub(crate) const GROUPS: [(&str, &str, u8); 2] = [("g", "a/#", 2), ("h", "b", 1)];
 
 const ACTIONS: usize = 100;
@@ -49,7 +49,7 @@ pub(crate) enum PowerAction {
     Disconnect {
         client: usize,
     },
-    /// The disk stops to sync, or syncs again.
+    /// The disk stops syncing (`SyncMode::Nothing`), or syncs again.
     Hold {
         holds: bool,
     },
@@ -70,10 +70,10 @@ pub(crate) enum PowerAction {
         topic: usize,
         qos: u8,
         keep: PowerRetain,
-        /// Delay of the message in seconds, for messages that are not retained.
+        /// Delay of the message in seconds; 0 publishes at once. Retained messages are not delayed.
         delay_s: u64,
     },
-    /// The client stops sending acknowledgements, or sends them again.
+    /// The client holds its acknowledgements back, or sends all of them.
     Silence {
         client: usize,
         silent: bool,
@@ -95,7 +95,7 @@ pub(crate) struct PowerCut {
     pub(crate) batches: usize,
     /// Number of unsynced batches that survive the cut all the same.
     pub(crate) kept: usize,
-    /// Determines the number of shards after the restart.
+    /// Determines the number of shards after the restart: 1 and the remainder by `shards_max`.
     pub(crate) shards: usize,
     /// Seconds between the cut and the restart.
     pub(crate) down_s: u64,
@@ -115,11 +115,11 @@ pub(crate) struct PowerConnectRequest {
     pub(crate) clean: bool,
     pub(crate) expiry_s: u32,
     pub(crate) window: u16,
-    /// QoS, retain and delay.
+    /// QoS, retain flag and delay in seconds of the will.
     pub(crate) will: Option<(u8, bool, u64)>,
 }
 
-/// Runs a seed with power cuts at random moments.
+/// Runs a seed with power cuts at random moments, on at most `shards_max` shards.
 pub fn check_seed(seed: u64, shards_max: usize) -> Result<(), SimFailure> {
     let fails = |actions: &[PowerStep]| run_actions(seed, shards_max, actions, None).err();
     shorten(draw_steps(seed, ACTIONS, true), fails)

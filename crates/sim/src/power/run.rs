@@ -22,17 +22,17 @@ pub(crate) struct PowerRun {
     clients: Vec<PowerClient>,
     checker: GuaranteeChecker,
     shards_max: usize,
-    /// The scheduled cut.
+    /// The scheduled cut, until `cut_power_if_stopped` performs it.
     cut: Option<PowerCut>,
     cut_at: u64,
-    /// Number of unsynced batches at the first power cut.
+    /// Unsynced batches at the first power cut; `check_every_cut` tries to keep each number.
     pub(crate) pending_at_cut: Option<usize>,
     pub(crate) log: String,
 }
 
-/// First Subscription Identifier of subscriptions to groups.
+/// First Subscription Identifier of subscriptions to groups; each group adds its index.
 const SHARED: u32 = 100;
-/// Tolerance of all checks of times.
+/// Tolerance in milliseconds of all checks of session expiry.
 const SLACK_MS: u64 = 1000;
 
 impl PowerRun {
@@ -113,7 +113,7 @@ impl PowerRun {
         self.cut_power_if_stopped()
     }
 
-    /// Performs an action that needs a connected client.
+    /// Performs an action that needs a connected client; otherwise does nothing.
     fn send_action(&mut self, act: &PowerAction) {
         match *act {
             PowerAction::Publish { client, topic, qos, keep, delay_s }
@@ -236,7 +236,7 @@ impl PowerRun {
         self.send(client, &line);
     }
 
-    /// Ends the client's session, with its unfinished publishes.
+    /// Ends the client's session, and abandons its unfinished publishes.
     fn end_session(&mut self, client: usize) {
         self.checker.end_session(client);
         for number in self.clients[client].forget_session() {
@@ -278,7 +278,7 @@ impl PowerRun {
         }
     }
 
-    /// Lets all clients read and answer until no more packets arrive.
+    /// Runs the world, and lets all clients read and answer, until no more packets arrive.
     fn run_until_quiet(&mut self) -> Result<(), String> {
         loop {
             self.world.run_until_quiet();

@@ -4,7 +4,8 @@ use super::*;
 use broker::{Effect, Outbox, ShardInput, ShardMessage, StoreReadRequest};
 
 impl SimWorld {
-    /// Performs the results of a shard's inputs.
+    /// Performs the outbox of a shard in the engine's order: store, writes, messages to shards,
+    /// effects.
     pub(super) fn perform_outbox(&mut self, at: usize) {
         if !self.is_stopped() {
             self.commit(at);
