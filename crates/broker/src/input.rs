@@ -20,9 +20,12 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(pub u32);
 
+/// Index of a session in its shard. Together with a generation it identifies a session:
+/// `SessionRef`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub u32);
 
+/// Number of a shard. Shard 0 also publishes the `$SYS` tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardId(pub u8);
 
@@ -31,6 +34,7 @@ pub struct ShardId(pub u8);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MonotonicMs(pub u64);
 
+/// An input of `Shard::handle`: an event of the engine, of another shard or of the control plane.
 #[derive(Debug)]
 pub enum ShardInput<'a> {
     /// A transport is ready which was accepted at `since`; the CONNECT timeout counts from `since`.

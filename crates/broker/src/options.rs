@@ -107,6 +107,7 @@ pub struct AccessByListener {
     pub own: Vec<Option<Arc<ListenerAccess>>>,
 }
 
+/// The options of a shard. Listeners and `ClientGroup`s may have copies with values of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrokerOptions {
     pub access: AccessByListener,
@@ -122,7 +123,7 @@ pub struct BrokerOptions {
     /// Bytes per second to one client, and from one client. 0 is unlimited.
     pub bytes_out_per_s: u32,
     pub bytes_per_s: u32,
-    /// Caches of the last messages of topics.
+    /// Caches of the last messages of topics: see `caches`.
     pub caches: Arc<[CacheConfig]>,
     pub check_payload_format: bool,
     /// Groups of clients with limits of their own. Read only by `options_of_client`.
@@ -132,7 +133,7 @@ pub struct BrokerOptions {
     /// Largest number of connections of a listener or of a `ClientGroup`.
     pub connections_max: u32,
     pub connections_per_s: u32,
-    /// Bytes of all delayed messages.
+    /// Bytes of all delayed messages of the process, `cost::DELAYED` included.
     pub delayed_bytes_max: u64,
     /// Share of both bounds of delayed messages that one client may use, in percent.
     pub delayed_client_percent_max: u8,

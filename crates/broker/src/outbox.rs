@@ -16,6 +16,7 @@ use crate::limits;
 use crate::statistics::broker_event::BrokerEvent;
 use std::collections::VecDeque;
 
+/// A range of bytes in `Outbox::arena`, valid until the end of the tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArenaRange {
     pub start: u32,
@@ -85,7 +86,7 @@ impl ConnWrite {
         self.own.is_empty() && self.last.range.len() == 0
     }
 
-    /// The slices to write, in order.
+    /// Returns the slices to write, in order. `arena` is the `Outbox::arena` of the same tick.
     pub fn slices<'a>(&'a self, arena: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let mut from = 0;
         let shared = self.segments().flat_map(move |segment| {
@@ -157,6 +158,8 @@ pub enum Effect {
     },
 }
 
+/// The results of a tick: bytes to write, effects, messages to shards (`lanes`) and events. The
+/// engine performs all but the lanes, then calls `clear`.
 #[derive(Debug, Default)]
 pub struct Outbox {
     pub arena: Vec<u8>,

@@ -46,6 +46,7 @@ use mqtt::{ProtocolVersion, ReasonCode};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+/// One core's share of the broker. Sessions are assigned to shards by `owner_of` their client id.
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) id: ShardId,
@@ -86,7 +87,8 @@ pub struct Shard {
     pub(crate) draining: bool,
     pub(crate) pending_acks: PendingAcks,
     pub(crate) lasting_sessions: i64,
-    /// Records of ended sessions that are still to be removed from the store.
+    /// Records of ended sessions that are still to be removed from the store, by
+    /// `StoreReadRequest::Tombstone`.
     pub(crate) tombstones: Vec<RecordNumber>,
     pub(crate) garbage_collector: Option<Box<GarbageCollector>>,
     /// Whether the store refuses writes: see `set_store_full`.
@@ -99,7 +101,7 @@ pub struct Shard {
     pub(crate) authz_requests: u32,
     /// Connections which are held while `store_is_backlogged`.
     pub(crate) store_waiters: Vec<ConnId>,
-    /// The value of `MonotonicMs` at the start.
+    /// The value of `now` at the start, for the uptime.
     pub(crate) started: MonotonicMs,
     sweep_at: Option<MonotonicMs>,
     /// The last pause of the process (suspend, stopped container), which timeouts disregard.

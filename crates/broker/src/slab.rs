@@ -3,6 +3,7 @@
 
 use crate::limits::INDEX_MAX;
 
+/// Owners in numbered places. An index stays valid until `remove`, and may then be given again.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     places: Vec<Option<T>>,

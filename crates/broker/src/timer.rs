@@ -47,12 +47,14 @@ pub(crate) enum ShardTimer {
     Windows,
 }
 
+/// A timer with the turn in which it is due.
 #[derive(Clone, Copy, Debug)]
 struct TimerEntry {
     due: u64,
     timer: ShardTimer,
 }
 
+/// The timers of a shard, by turns of `TURN_MS`.
 #[derive(Debug)]
 pub(crate) struct TimerWheel {
     /// The turn which `fire` handled last.

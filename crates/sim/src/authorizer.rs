@@ -5,6 +5,7 @@ use broker::authorization::authz::{AclAction, AuthzDecision, AuthzRequest, Reque
 use mqtt::filter_matches;
 use std::fmt::Write;
 
+/// Authorizer of a simulated world. Without a matching rule the decision is `Deny`.
 #[derive(Clone, Debug, Default)]
 pub struct TestAuthorizer {
     rules: Vec<TestAuthzRule>,

@@ -7,6 +7,7 @@ use broker::connection::authentication::Principal;
 use broker::{BrokerOptions, ListenerId, MonotonicMs, PeerAddress, PeerInfo, PeerSource};
 use std::collections::{HashMap, VecDeque};
 
+/// The backlog of all listeners, with the limits of [`AdmissionControl`].
 #[derive(Debug)]
 pub(crate) struct AcceptBacklog {
     arrivals: AdmissionControl,

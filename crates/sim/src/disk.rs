@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 type RecordMap = BTreeMap<(RecordSpace, Vec<u8>), Vec<u8>>;
 
+/// A disk in memory, which is the [`StoreReader`] of the simulated shards.
 #[derive(Clone, Debug, Default)]
 pub struct SimDisk {
     /// Records that a reader sees: `synced` and all `pending` batches.
@@ -26,12 +27,13 @@ pub struct SimDisk {
     pub refuses: bool,
 }
 
+/// Batches which the disk may sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SyncMode {
     #[default]
     Everything,
     Nothing,
-    /// Syncs this many further batches.
+    /// Syncs this many further batches, and then none.
     Batches(usize),
     /// Syncs batches for which a client waits at once; other batches with them or after a second.
     Urgent,
@@ -98,7 +100,7 @@ impl SimDisk {
         self.power_cut_at.is_some_and(|last| self.accepted >= last)
     }
 
-    /// Returns the number of batches that are not synced.
+    /// Returns the number of batches that are not synced, which a power cut would lose.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }

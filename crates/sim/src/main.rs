@@ -6,6 +6,7 @@
 use sim::random_actions::SimFailure;
 use std::process::ExitCode;
 
+/// The kind of runs, chosen by an argument.
 enum SimMode {
     EveryCut,
     Life,

@@ -19,6 +19,7 @@ pub struct OracleMessage {
     pub certain: bool,
 }
 
+/// Effect of a publish on the retained message of its topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetainAction {
     /// Clears the retained message. Subscribers of the empty message are not checked.
@@ -27,6 +28,7 @@ pub enum RetainAction {
     No,
 }
 
+/// A will, published `delay_s` seconds after the connection's end or at the session's end.
 #[derive(Clone, Debug)]
 pub struct OracleWill {
     pub message: OracleMessage,
@@ -50,6 +52,7 @@ struct DeliveryClaim {
     acknowledged: bool,
 }
 
+/// A session as the oracle sees it. `claims` are never removed during the session.
 #[derive(Clone, Debug, Default)]
 struct OracleSession {
     exists: bool,
@@ -64,6 +67,7 @@ struct OracleSession {
     claims: Vec<DeliveryClaim>,
 }
 
+/// A shared group. Each message has one claim, whichever member receives it.
 #[derive(Clone, Debug)]
 struct OracleGroup {
     namespace: &'static str,
@@ -74,6 +78,7 @@ struct OracleGroup {
     claims: Vec<DeliveryClaim>,
 }
 
+/// The naive broker: sessions, groups and retained messages in lists.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     /// Namespace of each client: a prefix of `OracleMessage::topic` which the client does not see.

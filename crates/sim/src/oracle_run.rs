@@ -15,18 +15,20 @@ use mqtt::{Packet, Property, ProtocolVersion, QoS};
 use std::fmt::Write;
 use std::sync::Arc;
 
+/// A run of random actions against both the world and the oracle.
 pub struct OracleRun {
     world: SimWorld,
     oracle: Oracle,
     clients: Vec<OracleRunClient>,
     /// Index in `NAMESPACES` for each client, which is also the listener it connects to.
     listeners: Vec<usize>,
-    /// Payload number of the next publish.
+    /// Number of the next publish, which is its payload.
     next: usize,
     pub log: String,
     rng: SimRng,
 }
 
+/// A client of the run, with the protocol state that a correct client keeps.
 struct OracleRunClient {
     version: ProtocolVersion,
     wire: Option<WireId>,

@@ -185,6 +185,7 @@ fn unescape(letters: &mut std::str::CharIndices<'_>) -> Result<char, String> {
     }
 }
 
+/// The words of a line behind the packet's name.
 struct PacketLine<'a> {
     words: &'a [LineWord],
     version: ProtocolVersion,

@@ -63,6 +63,7 @@ use broker::{BrokerOptions, ListenerId};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+/// A transcript with the options of its header.
 #[derive(Clone, Debug)]
 pub struct ParsedTranscript {
     pub lines: Vec<ScriptLine>,
@@ -85,6 +86,7 @@ pub struct ParsedTranscript {
     pub clients: Vec<String>,
 }
 
+/// A line of a transcript.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptLine {
     Act {
@@ -99,6 +101,7 @@ pub enum ScriptLine {
     Other(String),
 }
 
+/// An action of a transcript: of a client, or with `!` of the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptAction {
     AnswerAuth {

@@ -1,4 +1,4 @@
-//! The chapters of `tests/protocol`, as data.
+//! The chapters of `tests/protocol` as data, for `replay` and for fuzz corpora.
 
 use crate::Transcript;
 

@@ -20,6 +20,7 @@ const MESSAGE_EXPIRY_S: u64 = 11;
 const SESSION_EXPIRIES_S: [u32; 3] = [0, 31, FOREVER];
 const WILL_DELAYS_S: [u64; 3] = [0, 5, 58];
 
+/// An action of a run. Actions which are impossible at their time are skipped.
 #[derive(Clone, Debug)]
 pub enum RandomAction {
     /// A client publishes several messages while the connection of `victim` is cut, or taken over.

@@ -132,6 +132,7 @@ fn act_on(
     Ok(())
 }
 
+/// A client over TCP.
 #[derive(Debug, Default)]
 struct ReplayClient {
     stream: Option<TcpStream>,

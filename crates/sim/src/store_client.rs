@@ -5,6 +5,7 @@ use crate::disk::SimDisk;
 use broker::{RecordChange, RecordSpace};
 use std::collections::BTreeMap;
 
+/// Changes which the disk refused. Later changes of the same keys wait behind them.
 #[derive(Debug, Default)]
 pub(crate) struct SimStoreClient {
     /// Changes that the disk has refused, by key.

@@ -9,6 +9,7 @@ use broker::connection::authentication::{AuthDecision, AuthRequest, Principal, S
 use broker::{AuthStep, ConnId, Refusal};
 use std::sync::Arc;
 
+/// Users and pending decisions of a simulated world.
 #[derive(Clone, Debug, Default)]
 pub struct TestUsers {
     users: Vec<TestUser>,
@@ -18,6 +19,7 @@ pub struct TestUsers {
     pub pending: Vec<(usize, ConnId, u32, AuthRequest)>,
 }
 
+/// A user with the [`Principal`] that authentication returns.
 #[derive(Clone, Debug)]
 struct TestUser {
     /// User name, or `None` for clients without a user name.

@@ -24,6 +24,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WireId(pub usize);
 
+/// Shards with their connections, disk, users and clock. Every random choice comes from `rng`.
 #[derive(Debug)]
 pub struct SimWorld {
     pub now: MonotonicMs,
@@ -50,6 +51,7 @@ struct SimShard {
     lanes: Vec<VecDeque<ShardMessage>>,
 }
 
+/// A client's connection, with the bytes in transit in both directions.
 #[derive(Debug)]
 struct SimWire {
     /// The broker's end; `None` once it is closed.

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The state of the compactor thread. Only this thread writes tables and the manifest.
 pub(crate) struct Compactor {
     shared: Arc<StoreCore>,
     manifest: Manifest,
@@ -20,7 +21,7 @@ pub(crate) struct Compactor {
     last_full_compaction: Option<(Instant, Duration)>,
 }
 
-/// A range of the table list that is merged into one table.
+/// A range of the table list that is merged into one table. Neighbours only, to keep the order.
 type TableSpan = std::ops::Range<usize>;
 
 impl Compactor {
@@ -344,7 +345,7 @@ fn is_mostly_removals(tables: &[Arc<SortedTable>]) -> bool {
 /// Above all size classes: an unreadable table is never merged.
 const UNREADABLE_TIER: u32 = u32::MAX;
 
-/// Number of tables of a tier that are merged into one.
+/// Number of tables of a size class that are merged into one, and the base of the size classes.
 const TIER: usize = 4;
 
 /// Number of tables at which a long merge is no longer interrupted by flushes. Memtables then wait

@@ -18,12 +18,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+/// Bounds and delays of a [`DiskStore`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
     /// Bound of log and tables in bytes, beyond which commits fail with [`Fault::Full`]. A merge
     /// temporarily needs up to the same space again.
     pub bytes_max: u64,
-    /// Bytes of the memtable at which it is written as a table.
+    /// Bytes of the memtable at which it is sealed and written as a table.
     pub memory_bytes: usize,
     /// Bytes of records waiting for the disk at which the store is backlogged. Commits fail with
     /// [`Fault::Full`] at twice this number.
@@ -131,7 +132,7 @@ impl DiskStore {
         StoreHandle { shared: Arc::clone(&self.shared) }
     }
 
-    /// Bytes of log and tables.
+    /// Bytes of log and tables, as compared with `StoreOptions::bytes_max`.
     pub fn bytes(&self) -> u64 {
         self.shared.bytes(&self.shared.lock())
     }
@@ -280,7 +281,7 @@ impl KeyValueStore for StoreHandle {
                 }
             }
             match upto {
-                // The next key in the order of bytes.
+                // The smallest key above `upto`.
                 Some(upto) => start = [&upto[..], &[0]].concat(),
                 None => return Ok(()),
             }
@@ -292,7 +293,7 @@ impl KeyValueStore for StoreHandle {
 #[derive(Debug)]
 pub(crate) struct SealedMemtable {
     pub pairs: Memtable,
-    /// The last batch in it.
+    /// The last batch in it: batches up to this one need no log once the memtable is in a table.
     pub upto: u64,
 }
 
@@ -307,7 +308,7 @@ pub(crate) struct LogSegment {
     pub bytes: u64,
 }
 
-/// The state that the handles, the log writer and the compactor share.
+/// The state that the handles, the `LogWriter` and the `Compactor` share.
 pub(crate) struct StoreCore {
     pub folder: Arc<dyn StoreFolder>,
     pub id: u64,
@@ -316,13 +317,14 @@ pub(crate) struct StoreCore {
     pub durable: AtomicU64,
     backlogged: AtomicBool,
     nearly_full: AtomicBool,
-    /// Bytes of the segment that is being written.
+    /// Bytes of the log segment that is being written, which is not yet in `StoreState::segments`.
     pub log_bytes: AtomicU64,
     state: Mutex<StoreState>,
     pub to_write: Condvar,
     pub to_keep: Condvar,
 }
 
+/// The state below the lock of [`StoreCore`].
 #[derive(Default)]
 pub(crate) struct StoreState {
     /// The last committed batch.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+/// An error of the store: a refused commit, a failed read, or a store that cannot be opened.
 #[derive(Debug)]
 pub enum Fault {
     /// The store was closed; a remaining `StoreHandle` accepts no more commits.
@@ -27,7 +28,7 @@ pub enum Fault {
 pub enum StoreDamage {
     /// Batches that were durable, both ends included.
     Batches { from: BatchSeq, to: BatchSeq },
-    /// The keys and values of one block.
+    /// The keys and values of one block, at byte `at` of the table.
     Block { table: u64, at: u64 },
     /// The index of a table. The first `blocks` blocks are readable without it, up to the first
     /// block with a wrong checksum.
@@ -36,7 +37,7 @@ pub enum StoreDamage {
     Manifest,
     /// The file with the last durable `BatchSeq`.
     DurableMark,
-    /// A whole table.
+    /// A whole table: the file is missing, or neither index nor first block is readable.
     Table { table: u64 },
 }
 

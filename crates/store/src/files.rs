@@ -26,6 +26,7 @@ pub trait StoreFolder: Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
+/// An open file of a [`StoreFolder`], shared by the threads of the store and its readers.
 pub trait StoreFile: Send + Sync {
     fn bytes(&self) -> io::Result<u64>;
 
@@ -41,7 +42,7 @@ pub trait StoreFile: Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A folder of the operating system, locked for this process.
+/// A folder of the operating system, locked for this process by the file `LOCK`.
 #[derive(Debug)]
 pub(crate) struct LockedFolder {
     path: PathBuf,

@@ -48,6 +48,7 @@ pub struct StoreBatch {
     lazy: bool,
 }
 
+/// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct BatchChange {
     space: KeySpace,
@@ -59,6 +60,7 @@ struct BatchChange {
 /// Callback of a scan, called with key and value of each pair. Returning `false` stops the scan.
 pub type PairVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
+/// A store of ordered keys: [`MemoryStore`] or [`StoreHandle`].
 pub trait KeyValueStore: Send {
     /// Commits the whole batch or, on a [`Fault`], no part of it. Does not wait for a disk.
     fn commit(&mut self, batch: StoreBatch) -> Result<BatchSeq, Fault>;

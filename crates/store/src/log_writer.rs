@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+/// The state of the writer thread. Only this thread writes the log and the durable mark.
 pub(crate) struct LogWriter {
     shared: Arc<StoreCore>,
     file: Option<Box<dyn StoreFile>>,

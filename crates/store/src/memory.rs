@@ -3,6 +3,7 @@
 use crate::{BatchSeq, Fault, KeySpace, KeyValueStore, PairVisitor, StoreBatch};
 use std::collections::BTreeMap;
 
+/// Keys and values in a `BTreeMap`, for a broker without persistence.
 #[derive(Debug)]
 pub struct MemoryStore {
     pairs: BTreeMap<(KeySpace, Vec<u8>), Vec<u8>>,

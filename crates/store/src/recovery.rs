@@ -13,7 +13,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Result of an open or a check.
+/// Result of [`DiskStore::open`](crate::DiskStore::open) or [`check`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// The last batch in the store.
@@ -83,19 +83,21 @@ fn create_store(folder: &dyn StoreFolder) -> io::Result<RecoveredStore> {
     })
 }
 
+/// A file of the log, as read at an open.
 struct LogFile {
     number: u64,
     bytes: Vec<u8>,
-    /// End of the last valid record.
+    /// End of the last record that is replayed. Bytes behind it are cut off.
     end: usize,
 }
 
-/// Position of a valid record.
+/// Position of a record to replay.
 struct LogPosition {
     log: usize,
     at: usize,
 }
 
+/// The contents of a folder with a store, before a decision to resume, repair or fail.
 struct RecoveryScan {
     manifest: Manifest,
     tables: Vec<Arc<SortedTable>>,

@@ -27,6 +27,7 @@ pub(crate) struct SortedTable {
     blocks: Vec<BlockIndexEntry>,
 }
 
+/// Position and first key of a block.
 struct BlockIndexEntry {
     at: u64,
     len: u32,
@@ -150,6 +151,7 @@ impl SortedTable {
     }
 }
 
+/// A block found by its checksum, for a table without index.
 struct ScannedBlock {
     len: u32,
     first: Box<[u8]>,
@@ -307,7 +309,7 @@ pub(crate) struct TableBuilder {
     /// Bytes already written to the file, and bytes which are not.
     written: u64,
     bytes: Vec<u8>,
-    /// Start in `bytes` of the block that is being filled.
+    /// Start in `bytes` of the block that is being filled. Complete blocks are before it.
     block: usize,
     blocks: Vec<BlockIndexEntry>,
     first: Option<Box<[u8]>>,
@@ -433,11 +435,11 @@ pub(crate) const KIND: &str = "table";
 const MAGIC: &[u8; 4] = b"GWTB";
 const FOOT: usize = 48;
 
-/// Target size of a block in bytes, which one lookup reads.
+/// Target size of a block in bytes. A lookup reads one block, and an iteration one at a time.
 const BLOCK: usize = 8 << 10;
 
 /// Far above the size of any value: `find_block` searches no further.
 const BLOCK_MAX: u64 = 1 << 30;
 
-/// Bytes of a table under construction that are buffered before each write.
+/// Bytes of a table under construction that are buffered before each write and sync.
 const WRITE: usize = 128 << 10;

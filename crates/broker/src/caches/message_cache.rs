@@ -13,6 +13,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// The contents of one cache, on its owner shard.
 #[derive(Debug)]
 pub(super) struct MessageCache {
     pub(super) cache: CacheConfig,
@@ -55,7 +56,7 @@ pub(crate) struct CacheQuery {
 /// A message in a cache: its number and topic.
 pub(crate) type CachePosition = (u64, Box<str>);
 
-/// Matches found so far.
+/// Matches of a `CacheQuery` found so far; a query may continue in later turns.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CacheMatches {
     pub(crate) messages: Vec<Message>,

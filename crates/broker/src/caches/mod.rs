@@ -4,7 +4,6 @@
 //! One shard, by the hash of the cache's name, owns the whole cache, as with a shared group. So the
 //! messages have one order, the bounds are exact, and a read involves one shard. Other shards send
 //! their messages over the ring, from `Shard::retain_and_route`, which every routed message passes.
-//! anybody.
 
 mod cache_metrics;
 mod message_cache;

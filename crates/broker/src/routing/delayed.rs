@@ -47,12 +47,14 @@ pub(crate) struct DelayedMessages {
     timer_at: Option<MonotonicMs>,
 }
 
+/// Use of the bounds of delayed messages by one publisher, compared with its share.
 #[derive(Clone, Copy, Debug, Default)]
 struct DelayedUsage {
     messages: u64,
     bytes: u64,
 }
 
+/// A delayed message with its publisher. `message` has the due time as its time of publication.
 #[derive(Debug)]
 struct DelayedMessage {
     by: DelayedPublisher,

@@ -25,6 +25,7 @@ pub(crate) fn strip_exclusive(filter: &str) -> &str {
     filter.strip_prefix(EXCLUSIVE).unwrap_or(filter)
 }
 
+/// Exclusive filters owned by this shard, and releases not yet reported to other owners.
 #[derive(Debug, Default)]
 pub(crate) struct ExclusiveFilters {
     /// Sessions by exclusive filter, for the filters which this shard owns.
@@ -45,7 +46,7 @@ pub(crate) struct ExclusiveClaim {
     pub(crate) subscription_id: u32,
 }
 
-/// Result of a claim.
+/// Result of `Shard::claim_exclusive`: `Pending` waits for the answer of the filter's owner.
 pub(crate) enum ClaimOutcome {
     Pending(Arc<str>),
     Granted,

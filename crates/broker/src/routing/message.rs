@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 pub(crate) const NO_EXPIRY: u32 = u32::MAX;
 
+/// A message which several shards or the retained store may hold: a clone copies no bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message(Arc<[u8]>);
 
@@ -208,6 +209,7 @@ impl EncodedRanges {
     }
 }
 
+/// A message on its way to receivers, borrowed from a packet, a stored message or a rule's output.
 #[derive(Clone, Debug)]
 pub(crate) struct IncomingPublish<'a> {
     pub(crate) topic: &'a str,
@@ -255,7 +257,7 @@ impl<'a> IncomingPublish<'a> {
         }
     }
 
-    /// Returns the length of the layout above.
+    /// Returns the number of bytes which `write` appends.
     fn len(&self) -> usize {
         HEAD + self.topic.len() + self.properties.len() + self.payload.len()
     }
@@ -298,12 +300,14 @@ impl<'a> IncomingPublish<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PooledMessageId(pub(crate) u32);
 
+/// A message in the pool, with the number of slots and borrowers which refer to it.
 #[derive(Debug)]
 struct PooledMessage {
     bytes: MessageBytes,
     refs: u32,
 }
 
+/// Bytes of a `PooledMessage`, with or without another owner.
 #[derive(Debug)]
 pub(crate) enum MessageBytes {
     /// Bytes used only by sessions of this shard: no atomic count, and a reusable buffer.
@@ -439,7 +443,7 @@ impl MessagePool {
         }
     }
 
-    /// Adds a reference to a kept message.
+    /// Adds a reference to a kept message, for a further queue or flight.
     #[inline(always)]
     pub(crate) fn add_reference(&mut self, id: PooledMessageId) {
         self.kept[id.0].refs += 1;

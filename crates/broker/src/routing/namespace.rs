@@ -89,7 +89,7 @@ fn is_valid_namespace(text: &str) -> bool {
         && text.split('/').all(is_level)
 }
 
-/// Returns the client id by which the broker knows a client of a namespace.
+/// Returns the broker's client id (`key`), which distinguishes equal ids in different namespaces.
 pub(crate) fn namespaced_id(namespace: &str, client_id: &str) -> Box<str> {
     match namespace {
         "" => client_id.into(),
@@ -105,7 +105,7 @@ pub fn split_client_id(client_id: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Returns the length of the prefix that a namespace adds to names.
+/// Returns the length of the prefix of topics: the namespace and a `/`, or 0 without a namespace.
 pub(crate) fn prefix_len(namespace: &str) -> usize {
     if namespace.is_empty() { 0 } else { namespace.len() + 1 }
 }
@@ -122,7 +122,7 @@ pub(crate) fn check_name(len: usize, topic: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Returns how many bytes longer the client's names are with the namespace.
+/// Returns the length of the prefix of topics, from the broker's client id: NUL replaces the `/`.
 pub(crate) fn prefix_len_of(client_id: &str) -> u8 {
     let len = client_id.bytes().position(|byte| byte == 0).map_or(0, |at| at + 1);
     u8::try_from(len).unwrap_or(u8::MAX)
@@ -148,7 +148,7 @@ impl NamespacedClientId {
 }
 
 impl Session {
-    /// Returns the client id as the client sent it.
+    /// Returns the client id of CONNECT, without the namespace, for everything which clients see.
     pub(crate) fn own_client_id(&self) -> &str {
         &self.client_id[usize::from(self.prefix_len)..]
     }
@@ -157,7 +157,8 @@ impl Session {
         &self.client_id[..usize::from(self.prefix_len).saturating_sub(1)]
     }
 
-    /// Returns a topic or filter of the client with the namespace's prefix.
+    /// Returns a topic or filter of the client with the namespace's prefix, for the use in the
+    /// broker.
     pub(crate) fn add_prefix<'a>(&self, name: &'a str) -> Cow<'a, str> {
         match self.prefix_len {
             0 => Cow::Borrowed(name),
@@ -165,7 +166,7 @@ impl Session {
         }
     }
 
-    /// Does the same as [`add_prefix`](Self::add_prefix), in a buffer that is reused.
+    /// Like `add_prefix`, in a buffer that is reused, for the path of every PUBLISH.
     #[inline]
     pub(crate) fn add_prefix_in<'a>(&self, name: &'a str, buffer: &'a mut String) -> &'a str {
         if self.prefix_len == 0 {
@@ -190,7 +191,7 @@ impl Session {
         (known.len() <= usize::from(u16::MAX)).then_some(known)
     }
 
-    /// Returns a topic or filter as the client named it.
+    /// Returns a topic or filter without the namespace's prefix, for a packet to the client.
     pub(crate) fn strip_prefix<'a>(&self, known: &'a str) -> &'a str {
         known.get(usize::from(self.prefix_len)..).unwrap_or_default()
     }

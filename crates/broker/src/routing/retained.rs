@@ -14,6 +14,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
+/// A level of a topic. `stored` is set if the topic which ends here has a message or tombstone.
 #[derive(Debug)]
 struct RetainedNode {
     parent: u32,
@@ -22,6 +23,7 @@ struct RetainedNode {
     stored: Option<RetainedEntry>,
 }
 
+/// The newest change of a topic, with the stamp by which later changes are compared.
 #[derive(Debug)]
 struct RetainedEntry {
     stamp: RetainStamp,
@@ -29,11 +31,12 @@ struct RetainedEntry {
     message: Option<Message>,
 }
 
+/// The retained messages of all topics. Every shard has a copy.
 #[derive(Debug)]
 pub(crate) struct Retained {
     nodes: Slab<RetainedNode>,
     root: u32,
-    /// Nodes with children.
+    /// Number of nodes with children, which need more memory: see `cost::RETAINED_PARENT`.
     parents: u32,
     pub(crate) messages: u32,
     pub(crate) bytes: u64,
@@ -74,7 +77,7 @@ impl Retained {
         }
     }
 
-    /// Returns the memory of the tree without its messages.
+    /// Returns the memory of the tree without its messages, which `bytes` counts.
     pub(crate) fn index_bytes(&self) -> u64 {
         self.nodes.len() as u64 * cost::RETAINED_NODE
             + u64::from(self.parents) * cost::RETAINED_PARENT
@@ -272,6 +275,7 @@ fn expiry_second(message: &Message) -> Option<u64> {
     message.expires_at().map(|at| at.0 / 1000 + 1)
 }
 
+/// State of a search for one call of `Retained::next`.
 struct RetainedSearch<'a> {
     retained: &'a Retained,
     now: MonotonicMs,

@@ -23,13 +23,13 @@ use std::borrow::Cow;
 pub struct TopicRewrite {
     /// Packets which the rule applies to; `None` is both PUBLISH and SUBSCRIBE.
     action: Option<AclAction>,
-    /// Filter of the names that the rule applies to.
+    /// Filter of the names that the rule applies to. Names which do not match skip the `regex`.
     source: Box<str>,
     regex: Regex,
     dest: NameTemplate,
 }
 
-/// Rules with the same text are equal.
+/// Rules with the same text are equal: `Regex` has no equality of its own.
 impl PartialEq for TopicRewrite {
     fn eq(&self, other: &TopicRewrite) -> bool {
         (self.action, &self.source, self.regex.as_str(), &self.dest)
@@ -39,7 +39,7 @@ impl PartialEq for TopicRewrite {
 
 impl Eq for TopicRewrite {}
 
-/// Memory that a compiled regular expression may take, in bytes.
+/// Memory that a compiled `regex` may take, in bytes.
 const REGEX_BYTES_MAX: usize = 256 * 1024;
 
 impl TopicRewrite {

@@ -15,6 +15,7 @@ use mqtt::{QoS, ReasonCode, Violation};
 use rules::Value;
 use std::sync::Arc;
 
+/// An event for the log, for sinks and for event rules: see `fields` and `rules::events`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BrokerEvent {
     Connected {
@@ -108,7 +109,8 @@ pub enum BrokerEvent {
         filter: Box<str>,
         code: u8,
     },
-    /// The process is out of descriptors or memory: connections wait in the listener's backlog.
+    /// The process is out of descriptors or memory: connections wait in the backlog until
+    /// `AcceptResumed`.
     AcceptFailed {
         fault: Box<str>,
     },
@@ -151,7 +153,7 @@ pub enum BrokerEvent {
         is_full: bool,
         withheld: u64,
     },
-    /// Number of events of a kind that were not reported in the past second.
+    /// Number of events which a `LogBurstLimiter` did not report in the past second.
     Withheld {
         what: WithheldKind,
         count: u64,
@@ -210,7 +212,7 @@ pub enum BrokerEvent {
 }
 
 impl BrokerEvent {
-    /// Returns the client id with its namespace.
+    /// Returns the client id with its namespace, for events about a client.
     pub fn client_id(&self) -> Option<&str> {
         match self {
             BrokerEvent::Connected { client_id, .. }
@@ -229,7 +231,7 @@ impl BrokerEvent {
         }
     }
 
-    /// Returns the fields for sinks and rules, without the client id.
+    /// Returns the fields for sinks and rules, without the client id: see `client_id`.
     pub fn fields(&self) -> Vec<(&'static str, Value<'static>)> {
         let text = |text: &dyn std::fmt::Display| Value::Text(text.to_string().into());
         let number = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
@@ -314,7 +316,8 @@ impl LogIntervalLimiter {
         Some(std::mem::take(&mut self.withheld))
     }
 
-    /// Returns the number of unreported events since the last report, if there are any.
+    /// Returns the number of unreported events since the last report, if there are any, and starts
+    /// a new interval.
     pub(crate) fn flush(&mut self, now: MonotonicMs) -> Option<u64> {
         if self.withheld == 0 {
             return None;
@@ -384,7 +387,7 @@ impl LogBurstLimiter {
         Some(std::mem::take(&mut self.withheld))
     }
 
-    /// Returns the number of withheld events that are not reported yet.
+    /// Returns and resets the number of withheld events that are not reported yet.
     pub fn flush(&mut self) -> Option<u64> {
         Some(std::mem::take(&mut self.withheld)).filter(|withheld| *withheld > 0)
     }

@@ -14,11 +14,13 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use mqtt::{Packet, PacketFrame, Property, ProtocolVersion};
 
+/// The traced connections of a shard, by `ConnId`.
 #[derive(Debug, Default)]
 pub(crate) struct PacketTracer {
     traced: HashMap<u32, TracedConn, FixedState>,
 }
 
+/// A traced connection, with the data which the decoder of its packets needs.
 #[derive(Debug)]
 struct TracedConn {
     client_id: Box<str>,

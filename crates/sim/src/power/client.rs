@@ -4,6 +4,7 @@
 use crate::world::WireId;
 use std::collections::BTreeMap;
 
+/// A client and its knowledge of its session, which power cuts make uncertain.
 #[derive(Debug, Default)]
 pub(crate) struct PowerClient {
     pub(crate) wire: Option<WireId>,

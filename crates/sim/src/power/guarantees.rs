@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 /// First index of the publishers whose messages are delayed, after clients and their wills.
 pub(crate) const DELAYED: usize = 2 * CLIENTS;
 
+/// Records what clients send and receive, and reports a broken guarantee as an error.
 #[derive(Debug)]
 pub(crate) struct GuaranteeChecker {
     /// Messages by number, which is the payload.
@@ -28,6 +29,7 @@ pub(crate) struct GuaranteeChecker {
     clock: usize,
 }
 
+/// A message with the sessions and groups that it is guaranteed to.
 #[derive(Debug)]
 struct CheckedMessage {
     publisher: usize,
@@ -57,6 +59,7 @@ struct DeliveryCounts {
     came: BTreeMap<usize, usize>,
 }
 
+/// Subscriptions and deliveries of one session.
 #[derive(Debug, Default)]
 struct CheckedSession {
     /// Filters, and whether the SUBACK was received.
@@ -70,6 +73,7 @@ struct CheckedSession {
     last: BTreeMap<(usize, String, u8), usize>,
 }
 
+/// Deliveries of one shared group.
 #[derive(Debug, Default)]
 struct CheckedGroup {
     inbox: DeliveryCounts,

@@ -30,6 +30,7 @@ const WILL_DELAYS_S: [u64; 2] = [0, 5];
 pub(crate) const DELAYS_S: [u64; 2] = [1, 10];
 pub(crate) const FOREVER: u32 = u32::MAX;
 
+/// An action, and how far the world runs after it.
 #[derive(Clone, Debug)]
 pub(crate) struct PowerStep {
     pub(crate) action: PowerAction,
@@ -37,6 +38,7 @@ pub(crate) struct PowerStep {
     pub(crate) rounds: Option<usize>,
 }
 
+/// An action of a run. Actions which are impossible at their time are skipped.
 #[derive(Clone, Debug)]
 pub(crate) enum PowerAction {
     Connect {
@@ -103,6 +105,7 @@ pub(crate) struct PowerCut {
     pub(crate) holds: bool,
 }
 
+/// Effect of a publish on the retained message of its topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PowerRetain {
     Clear,
@@ -110,6 +113,7 @@ pub(crate) enum PowerRetain {
     Retain,
 }
 
+/// Options of a client's CONNECT.
 #[derive(Clone, Debug)]
 pub(crate) struct PowerConnectRequest {
     pub(crate) clean: bool,

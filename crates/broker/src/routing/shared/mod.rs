@@ -31,6 +31,7 @@ use std::sync::Arc;
 use self::stored_tail::{GroupDrops, StoredTail};
 use crate::slab::Slab;
 
+/// The shared groups which this shard owns.
 #[derive(Debug)]
 pub(crate) struct SharedGroups {
     groups: Slab<SharedGroup>,
@@ -38,12 +39,13 @@ pub(crate) struct SharedGroups {
     /// Whether any group exists. Most publishes need no more than this flag.
     pub(crate) any: bool,
     pub(crate) members: u64,
-    /// Bytes of the messages in all groups' queues.
+    /// Bytes of the messages in all groups' queues, with `cost::SLOT` each.
     queue_bytes: u64,
     /// Bytes of the groups' names, counted since a group name may take nearly 64 KiB.
     name_bytes: u64,
 }
 
+/// A shared group: the subscriptions of several sessions to `$share/GROUP/FILTER`.
 #[derive(Debug)]
 struct SharedGroup {
     /// The whole filter with `$share/GROUP/`.
@@ -57,7 +59,7 @@ struct SharedGroup {
     turn: usize,
     queue: VecDeque<QueuedMessage>,
     queue_bytes: u64,
-    /// The group's queue in the store, once a member is to outlive the process.
+    /// The group's queue in the store, once a member's session outlives the process.
     stored_queue: Option<(RecordNumber, PositionAllocator)>,
     /// The part of the queue which is only in the store.
     tail: StoredTail,
@@ -80,6 +82,7 @@ pub struct DispatchTarget {
     pub id: u32,
 }
 
+/// A member of a group, on any shard.
 #[derive(Debug)]
 struct GroupMember {
     member: SessionRef,
@@ -87,7 +90,8 @@ struct GroupMember {
     options: SubscribeOptions,
     id: u32,
     online: bool,
-    /// Number of messages that the member has room for.
+    /// Number of messages that may be dispatched to the member: for members on other shards the
+    /// grant of `ShardMessage::MemberRoom`, less the dispatched messages.
     room: u32,
 }
 
@@ -145,7 +149,8 @@ impl GroupMembership {
 }
 
 impl SharedGroup {
-    /// Returns the store's key of the message at this position.
+    /// Returns the store's key of a queued message, or `None` if the message or the group is not
+    /// stored.
     fn record_id_at(&self, position: Option<u64>) -> Option<QueueRecordId> {
         let (number, _) = self.stored_queue?;
         position.map(|position| QueueRecordId { number, position })

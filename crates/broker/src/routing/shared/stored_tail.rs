@@ -14,6 +14,7 @@ use crate::shard::Shard;
 use crate::statistics::broker_event::BrokerEvent;
 use crate::statistics::sys::{DROPS, DropReason};
 
+/// State of the stored part of a queue. `stored_from` is `None` while there is no such part.
 #[derive(Debug, Default)]
 pub(super) struct StoredTail {
     /// First position of the tail, if there is one. New stored messages are appended to the tail.

@@ -18,10 +18,11 @@ use smol_str::SmolStr;
 use std::hash::BuildHasher;
 use trie::FilterTrie;
 
+/// Index of a filter in the `FilterIndex` of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FilterId(pub(crate) u32);
 
-/// Subscription of one session to one filter.
+/// Subscription of one session to one filter, as the filter refers to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FilterSubscriber {
     pub(crate) session: SessionId,
@@ -125,6 +126,7 @@ impl Filter {
     }
 }
 
+/// All filters of a shard: exact filters in a hash table, wildcard filters in a `FilterTrie`.
 #[derive(Debug)]
 pub(crate) struct FilterIndex {
     filters: Slab<Filter>,
@@ -132,7 +134,7 @@ pub(crate) struct FilterIndex {
     trie: FilterTrie,
     hasher: FixedState,
     pub(crate) subscriptions: u64,
-    /// Bytes of the texts of all filters.
+    /// Bytes of the texts of all filters, counted in `memory_bytes`.
     text_bytes: u64,
 }
 

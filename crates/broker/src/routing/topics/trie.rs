@@ -8,6 +8,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
+/// A level of one or more filters.
 #[derive(Debug)]
 struct FilterTrieNode {
     parent: u32,
@@ -21,6 +22,7 @@ struct FilterTrieNode {
     hash: u32,
 }
 
+/// The wildcard filters of a shard. From a node, `matching` continues with the named child and `+`.
 #[derive(Debug)]
 pub(super) struct FilterTrie {
     nodes: Slab<FilterTrieNode>,

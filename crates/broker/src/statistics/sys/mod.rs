@@ -13,7 +13,7 @@ pub enum DropReason {
     Expired,
     /// QoS 0 for a disconnected client, or for a session that ends with its connection.
     Offline,
-    /// Above the client's Maximum Packet Size.
+    /// The packet would exceed the client's Maximum Packet Size (MQTT 5.0, 3.1.2.11.4).
     PacketTooLarge,
     QueueFull,
     /// The bound `memory_bytes_max`.
@@ -83,7 +83,7 @@ pub struct ShardCounters {
     pub connections_turned_away: u64,
     pub clients_flapped: u64,
     pub paced: u64,
-    /// Connections refused by an authentication decision.
+    /// Connections refused by an authentication decision, for `permissions/denied/connect`.
     pub denied_connects: u64,
     pub denied_publishes: u64,
     pub denied_subscribes: u64,
