@@ -46,7 +46,7 @@ use mqtt::{ProtocolVersion, ReasonCode};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// One core's share of the broker. Sessions are assigned to shards by `owner_of` their client id.
+/// A CPU core's share of the broker. Sessions are assigned to shards by `owner_of` their client id.
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) id: ShardId,
