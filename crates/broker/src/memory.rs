@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(two.report_bytes(STEP), 11 * STEP as u64);
         assert_eq!(one.report_bytes(0), STEP as u64);
         assert_eq!(two.report_bytes(0), 0);
-        // Given by one shard, taken by the other.
+        // Sent by one shard, received by the other.
         one.report_bytes(5 * STEP);
         assert_eq!(two.report_bytes(-5 * STEP), 0);
     }

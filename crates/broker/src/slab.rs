@@ -10,8 +10,8 @@ pub(crate) struct Slab<T> {
     free: Vec<u32>,
 }
 
-/// Number of places which `shrink` leaves allocated in an empty `Slab`. Without this minimum, a
-/// slab which empties after every message would allocate for every message.
+/// A slab of at most this many places keeps them when empty. Without this minimum, a slab which
+/// empties after every message would allocate for every message.
 const PLACES_KEPT: usize = 64;
 
 impl<T> Default for Slab<T> {
@@ -62,7 +62,7 @@ impl<T> Slab<T> {
         self.places.get_mut(index as usize)?.as_mut()
     }
 
-    /// Upper bound of all indexes that `insert` has returned so far.
+    /// Exclusive upper bound of the indexes in use.
     pub(crate) fn index_bound(&self) -> usize {
         self.places.len()
     }

@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// Rings meet at every place: each way through them must be on time.
+    /// Timers move through the rings from any start turn, and must be on time in each case.
     #[test]
     fn a_timer_is_on_time_wherever_the_rings_stand() {
         let rounds = [1..=300, 4_000..=4_300, 262_140..=262_147];

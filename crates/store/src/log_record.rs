@@ -99,7 +99,7 @@ pub(crate) const REMOVED: u32 = u32::MAX;
 mod tests {
     use super::*;
 
-    /// A log and its store as they were written when each of their checksums was our own code.
+    /// A log and its manifest as written before `crc32fast` computed the checksums.
     #[test]
     fn a_stored_log_is_written_again_byte_for_byte() {
         let manifest = include_bytes!("../tests/disk/stored/store");

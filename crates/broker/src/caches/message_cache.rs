@@ -363,7 +363,8 @@ mod tests {
         CacheQuery { filter, prefix_len: 0, messages_max: 1000, after_ms, before_ms, from }
     }
 
-    /// All that is found, by so many steps at a time and as many answers as it takes.
+    /// Topics and payloads of all answers to a query, with `steps` steps per call of
+    /// `collect_matches`.
     fn read(kept: &MessageCache, wanted: &CacheQuery, steps: u32) -> Vec<String> {
         let (mut all, mut wanted) = (Vec::new(), wanted.clone());
         loop {
@@ -449,7 +450,7 @@ mod tests {
             }
             (gathered.messages.len(), rounds, left)
         };
-        // Five topics a round, each with all of its messages.
+        // Five topics per round, each with all of its messages.
         let late = CacheQuery { after_ms: Some(1000), ..wanted("#") };
         assert_eq!(steps_of(&late), (0, 3, 0));
         let newest = CacheQuery { messages_max: 1, ..wanted("#") };
@@ -480,7 +481,7 @@ mod tests {
         put(&mut kept, "b", "small", 9);
         check(&kept);
         assert_eq!(read(&kept, &wanted("#"), 9), ["b small"]);
-        // What is larger than everything is not kept, nor what was there before it.
+        // A message above the bounds is not stored, and removes the older messages of its topic.
         put(&mut kept, "c", "other", 9);
         put(&mut kept, "b", &"x".repeat(10_000), 9);
         check(&kept);

@@ -373,7 +373,7 @@ mod tests {
         retained
     }
 
-    /// Every topic in order, found with so many steps at a time.
+    /// Topics of all matches in order, with `steps` steps per call of `next`.
     fn walk(retained: &Retained, filter: &str, steps: u32) -> Vec<String> {
         let (mut found, mut after): (Vec<String>, Option<Box<str>>) = (Vec::new(), None);
         loop {

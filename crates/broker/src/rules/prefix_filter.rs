@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use mqtt::filter_matches;
 
-    /// All names of one to three levels of these.
+    /// All topics of one to three levels with the level names `of`.
     fn names(of: &[&str]) -> Vec<String> {
         let mut all: Vec<String> = of.iter().map(|name| name.to_string()).collect();
         let mut from = 0;

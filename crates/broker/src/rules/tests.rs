@@ -1,4 +1,4 @@
-//! What the rules of a message may cost together, and what of an input is told.
+//! Tests of the bounds which all rules of a message share, and of the events reported per input.
 
 use super::*;
 use crate::options::EventOptions;
@@ -32,7 +32,7 @@ fn counted(metrics: &RuleMetrics, topic: &str) -> u64 {
 
 #[test]
 fn all_rules_of_a_message_together_have_a_bound() {
-    // Each looks at 100 times 3,000 bytes, 18,700 steps.
+    // Each rule examines 100 times 3,000 bytes, 18,700 steps.
     let look = vec!["payload LIKE '%y'"; 100].join(" OR ");
     let mut rules = vec![format!("SELECT * FROM \"t\" WHERE {look}"); 200];
     rules.push("SELECT * FROM \"t\"".to_string());

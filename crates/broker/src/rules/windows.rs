@@ -515,13 +515,14 @@ mod tests {
             let all = counted(&metrics, "steps");
             assert!(all - steps <= STEPS_OF_ALL, "{} steps in one turn", all - steps);
             assert!(all > steps, "a turn closes some");
-            // Whoever is served meanwhile waits for one turn, and the windows for no timer.
+            // Clients are served after one turn, and the remaining windows do not wait for a timer.
             assert!(shard.windows.kept.len() == 0 || shard.next_tick() == Some(MonotonicMs(1000)));
             (steps, turns) = (all, turns + 1);
         }
         assert!(turns > 1 && failed(&metrics, "steps") == 0);
         assert_eq!(counted(&metrics, "published"), KEYS);
-        // What comes for a key whose window is over and waits comes into the next.
+        // A row for a window whose time has ended, and which is not yet closed, belongs to the
+        // next.
         for key in 0..KEYS {
             take(&mut shard, &key.to_string(), "x");
         }

@@ -177,7 +177,7 @@ mod tests {
 
     const NAME: &str = "$share/g/t";
 
-    /// A shard with a store, and a group whose one member is away.
+    /// A shard with a store, and a group whose only member is disconnected.
     fn shard(options: BrokerOptions) -> Shard {
         let (interest, memory) =
             (Arc::new(Interest::new(1, 1)), Arc::new(ProcessMemory::default()));
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// Else it would be given to a member from memory, and again once the rest is read.
+    /// Otherwise a message would be dispatched from memory, and again once the tail is read.
     #[test]
     fn nothing_in_memory_stands_in_the_part_that_only_the_store_has() {
         let options = BrokerOptions { queue_qos0: true, ..BrokerOptions::default() };
@@ -255,7 +255,7 @@ mod tests {
         assert!(positions.iter().all(|position| *position < unread));
     }
 
-    /// What the store has was acknowledged to its publisher.
+    /// Stored messages were acknowledged to their publisher, so others must not replace them.
     #[test]
     fn what_only_memory_has_takes_no_place_of_what_a_group_has_stored() {
         let options =
