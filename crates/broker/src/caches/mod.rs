@@ -3,7 +3,8 @@
 //!
 //! One shard, by the hash of the cache's name, owns the whole cache, as with a shared group. So the
 //! messages have one order, the bounds are exact, and a read involves one shard. Other shards send
-//! their messages over the ring, from `Shard::retain_and_route`, which every routed message passes.
+//! their messages over the ring, from `Shard::retain_and_route`, which all messages of clients and
+//! rules pass.
 
 mod cache_metrics;
 mod message_cache;

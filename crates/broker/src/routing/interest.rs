@@ -22,7 +22,7 @@ const SHAPES_MAX: usize = 64;
 /// rare, and their shard receives every message.
 const PLUS_LEVELS: u32 = 32;
 
-/// The filters of all shards in a process, as a table of bits which every shard reads and writes.
+/// The filters of all shards in a process, as a table of bits. Each shard writes only its own bits.
 #[derive(Debug)]
 pub struct Interest {
     seed: u64,
