@@ -1,13 +1,14 @@
-//! Clients that leave while they wait for a verdict: nothing is read from a connection that is
-//! held, so its end is looked for here once the poller has reported it.
+//! Clients that leave before the decision on their authentication: a held connection is not read,
+//! so `end_abandoned` looks for its end once the poller has reported it.
 
 use crate::ingress::TAIL_COPIED_MAX;
 use crate::shard_driver::ShardDriver;
 
 impl ShardDriver {
-    /// The peer of a held connection sends no more. A client that said nothing behind its CONNECT
-    /// has given up, and its verdict is for nobody. The rest of its bytes is read to know that, and
-    /// kept: a client that published and left without waiting is still served.
+    /// Drops a held connection whose peer has sent its end of stream and only packets which need no
+    /// response after its CONNECT: the pending decision has no receiver. The bytes read to learn
+    /// this stay in `Socket::tail`, so a client which published and left without waiting is still
+    /// served.
     pub(crate) fn end_abandoned(&mut self, index: u32) {
         if !self.pending_auth.awaits_decision(index) {
             return;
@@ -27,7 +28,7 @@ impl ShardDriver {
                 None => socket.tail.extend_from_slice(&buffer[..len]),
                 Some(layers) => {
                     self.sealed.clear();
-                    // A layer that breaks here gives nothing more, as one that ends.
+                    // A layer that fails here gives no more bytes, as a layer whose peer has ended.
                     let _ = layers.decode(&mut buffer[..len], &mut socket.tail, &mut self.sealed);
                 }
             }
@@ -41,8 +42,8 @@ impl ShardDriver {
     }
 }
 
-/// Whether whatever stands behind the first packet needs nobody to answer or to act: a client that
-/// has lost patience may say goodbye.
+/// Whether every whole packet after the first in `bytes` is AUTH, DISCONNECT or PINGREQ: a client
+/// may still send these after losing patience, and no answer or action is due.
 fn needs_no_response(bytes: &[u8]) -> bool {
     let mut rest = bytes;
     let mut is_first = true;

@@ -1,8 +1,8 @@
-//! The writes of one turn, given to the kernel in one call instead of one each.
+//! The writes of one turn, submitted to the kernel in one call instead of one call each.
 //!
-//! What they cost is TCP either way, but between two calls of its own a shard can be interrupted
-//! by the peer that its first write has woken, and the peers of the others wait. In one call they
-//! are not. Where the kernel has no io_uring, or does not let us have it, every write is a call.
+//! TCP costs the same either way, but between two calls of its own a shard can be interrupted by
+//! the peer that the first write has woken, while all other peers wait. One call avoids that. Where
+//! the kernel has no io_uring, or does not permit it, every write is a call of its own.
 #![expect(unsafe_code, reason = "io_uring(7) takes addresses, which has no safe wrapper")]
 
 use io_uring::{IoUring, opcode, types};
@@ -10,9 +10,10 @@ use rustix::net::SendFlags;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Fewer writes than this are no faster together.
+/// Smallest number of writes worth a batch: measured, fewer are not faster together.
 pub(crate) const WRITES_MIN: usize = 4;
-/// Entries of the submission queue; their memory is 24 KiB, from the first call on.
+/// Entries of the submission queue of `IoUring`; the first batch allocates 24 KiB of memory for all
+/// entries.
 const WRITES_MAX: u32 = 256;
 
 /// Result of one write as the kernel reports it: the number of bytes, or a negative error number.
@@ -20,15 +21,15 @@ const WRITES_MAX: u32 = 256;
 pub(crate) struct SendResult(i32);
 
 impl SendResult {
-    /// The write was not submitted, and has to be made by `send(2)`.
+    /// Marks a write which was not submitted: the caller has to use `send(2)`.
     pub(crate) const NOT: SendResult = SendResult(i32::MIN);
 
     pub(crate) fn is_all_of(self, len: usize) -> bool {
         usize::try_from(self.0) == Ok(len)
     }
 
-    /// Returns the number of bytes that the socket took. An error that only asks for another try
-    /// counts as zero bytes.
+    /// Returns the number of bytes taken by the socket. `EAGAIN`, `EINTR` and [`SendResult::NOT`]
+    /// count as zero bytes.
     pub(crate) fn sent_len(self) -> io::Result<usize> {
         let fault = match usize::try_from(self.0) {
             Ok(taken) => return Ok(taken),
@@ -45,29 +46,30 @@ impl SendResult {
 #[derive(Default)]
 pub(crate) struct BatchedSend {
     ring: UringState,
-    /// Results of the writes, in their order.
+    /// Results of the last `send_all`, in the order of its writes.
     sent: Vec<SendResult>,
 }
 
 #[derive(Default)]
 enum UringState {
-    /// No tick had enough writes for a ring yet.
+    /// No turn had [`WRITES_MIN`] writes yet.
     #[default]
     Unopened,
     Open(Box<IoUring>),
-    /// There is none, or it failed.
+    /// The kernel refused to create the ring, or `submit_sends` failed.
     Unavailable,
 }
 
 impl BatchedSend {
-    /// With a ring once it is needed, or one that never asks for it.
+    /// Creates a sender which opens its ring at the first batch; with `io_uring` false every write
+    /// is left to `send(2)`.
     pub(crate) fn new(io_uring: bool) -> BatchedSend {
         let ring = if io_uring { UringState::Unopened } else { UringState::Unavailable };
         BatchedSend { ring, sent: Vec::new() }
     }
 
-    /// Writes each once to its socket, without waiting for room, and says of each how it went.
-    /// `None` is not for us.
+    /// Makes each write once, without waiting for room in the socket, and returns the results in
+    /// the order of `writes`. `None` skips a write, whose result is then [`SendResult::NOT`].
     pub(crate) fn send_all<'a>(
         &mut self,
         writes: impl Iterator<Item = Option<(BorrowedFd<'a>, &'a [u8])>>,
@@ -95,7 +97,8 @@ impl BatchedSend {
 }
 
 impl UringState {
-    /// Removes entries that a panic left in the submission queue, so that they are never submitted.
+    /// Abandons a ring whose submission queue still holds entries after a panic: their buffers may
+    /// be freed, so the kernel must never read the entries.
     fn drop_unsubmitted(&mut self) {
         if let UringState::Open(ring) = self
             && !ring.submission().is_empty()
@@ -106,7 +109,7 @@ impl UringState {
 
     fn open(&mut self) -> Option<&mut IoUring> {
         if matches!(self, UringState::Unopened) {
-            // Kernels before 5.19 do not know both of these, and write one by one.
+            // Kernels before 5.19 do not know both flags: the shard then writes with one call each.
             let ring = IoUring::builder().setup_coop_taskrun().setup_submit_all().build(WRITES_MAX);
             *self = ring.map_or(UringState::Unavailable, |ring| UringState::Open(Box::new(ring)));
         }
@@ -119,13 +122,13 @@ impl UringState {
 
 /// # Safety
 ///
-/// The kernel reads the bytes while `submit_sends` runs and never after it: `fire` borrows all that
-/// it loads until it has called `submit_sends`, and that returns only once the kernel has said of
-/// each write that it took that it is done with it. What it did not take is thrown away with the
-/// ring, there, or where a panic of the iterator came between, before the ring is used again.
+/// The kernel reads the bytes while `submit_sends` runs and never later: `send_all` borrows all
+/// loaded writes until `submit_sends` returns, after the kernel has completed every entry taken.
+/// Entries which the kernel did not take are dropped with the ring, in `submit_sends`, or in
+/// `drop_unsubmitted` where a panic of the iterator came between, before the ring is used again.
 fn queue_send(ring: &mut UringState, socket: BorrowedFd<'_>, bytes: &[u8], at: usize) -> bool {
     let (Some(ring), Ok(len)) = (ring.open(), u32::try_from(bytes.len())) else { return false };
-    // As a flag of send(2) it also keeps the kernel from waiting for room in our place.
+    // As a flag of send(2) this also keeps the kernel from waiting for room on our behalf.
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let entry = opcode::Send::new(types::Fd(socket.as_raw_fd()), bytes.as_ptr(), len)
         .flags(flags.bits().cast_signed())
@@ -135,12 +138,14 @@ fn queue_send(ring: &mut UringState, socket: BorrowedFd<'_>, bytes: &[u8], at: u
     unsafe { ring.submission().push(&entry) }.is_ok()
 }
 
-/// Has the kernel do what was loaded, and returns once it has let go of all of it.
+/// Submits the `loaded` entries and returns after the kernel has completed all of the entries it
+/// took. A failed submission makes the ring [`UringState::Unavailable`].
 fn submit_sends(ring: &mut UringState, sent: &mut [SendResult], loaded: usize) {
     let UringState::Open(open) = ring else { return };
     let mut missing = loaded;
     loop {
-        // Writes that do not wait are done when this returns; asking for it costs nothing then.
+        // Writes that do not wait are done when the call returns, so waiting for them costs
+        // nothing.
         let called = open.submit_and_wait(missing);
         for done in open.completion() {
             if let Some(sent) = sent.get_mut(done.user_data() as usize) {

@@ -1,19 +1,19 @@
-//! What `MonotonicMs` is on this machine.
+//! The source of `MonotonicMs` on this machine.
 //!
 //! | clock | measures |
 //! |---|---|
-//! | `CLOCK_BOOTTIME` | `MonotonicMs`: waits and lifetimes; goes on while the host sleeps |
-//! | `CLOCK_MONOTONIC` | `Instant`: loads, QUIC's timers, what a poller waits for |
+//! | `CLOCK_BOOTTIME` | `MonotonicMs`: waits and lifetimes; also counts while the host sleeps |
+//! | `CLOCK_MONOTONIC` | `Instant`: loads, timers of QUIC, timeouts of pollers |
 //! | `CLOCK_REALTIME` | the time of day, read where it is written |
 //!
-//! No correction of the time of day moves the first two.
+//! No correction of the time of day changes the first two.
 
 use broker::{ClockReading, MonotonicMs};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Tells shards the time. All clones are one clock.
+/// Source of [`MonotonicMs`] for all shards. Clones share one `ClockState`.
 #[derive(Clone, Debug)]
 pub(crate) struct SystemClock(Arc<ClockState>);
 
@@ -21,27 +21,29 @@ pub(crate) struct SystemClock(Arc<ClockState>);
 struct ClockState {
     start: Instant,
     start_ms: AtomicU64,
-    /// Time that the host had slept in all when this clock was made.
+    /// Time that the host had slept before the start of this clock.
     asleep_at_start: Duration,
-    /// Time that the host has slept since, in milliseconds.
+    /// Time slept by the host since then, in milliseconds.
     asleep_ms: AtomicU64,
-    /// The time of day less `MonotonicMs`.
+    /// Time of day minus `MonotonicMs`, in milliseconds; negative if the time of day is behind.
     time_of_day_offset_ms: AtomicI64,
-    /// The other clocks were read last at this time after the start.
+    /// Last reading of `CLOCK_BOOTTIME` and the time of day, in milliseconds of `Instant` since
+    /// `start`.
     read_at_ms: AtomicU64,
-    /// `MonotonicMs` when a shard last kept a reading in the store.
+    /// `MonotonicMs` at the last clock record of a shard in the store.
     kept_at_ms: AtomicU64,
 }
 
-/// The other clocks are read this often, where anything happens.
+/// Shortest interval in milliseconds between two readings of the sleep and the time of day.
 const READ_EVERY_MS: u64 = 100;
-/// The store gets a reading this often together with something else, ...
+/// Interval in milliseconds of clock records while a shard has records to commit anyway, ...
 const KEPT_EVERY_MS: u64 = 60_000;
-/// ... and this often on its own: four times an hour, with each time one page of the log.
+/// ... and without records: each costs a page of the log, so the interval is a quarter of an hour.
 const KEPT_ALONE_EVERY_MS: u64 = 900_000;
 
 impl SystemClock {
-    /// From the time of day on, until `resume`.
+    /// Starts at the time of day; [`SystemClock::resume`] may move the clock before any shard reads
+    /// it.
     pub(crate) fn starting() -> SystemClock {
         let start_ms = time_of_day_ms();
         SystemClock(Arc::new(ClockState {
@@ -55,7 +57,8 @@ impl SystemClock {
         }))
     }
 
-    /// Goes on where the clock of an earlier process was, before any shard has the time.
+    /// Continues the clock of an earlier process from its last record `kept`. Must run before any
+    /// shard has read the time.
     pub(crate) fn resume(&self, kept: &ClockReading) {
         let current = self.reading();
         let start_ms = self.0.start_ms.load(Relaxed);
@@ -64,8 +67,8 @@ impl SystemClock {
         self.read_time_of_day(Instant::now());
     }
 
-    /// Whether the caller is to keep a reading in the store, and nobody else is. If the next
-    /// process cannot trust the time of day, `MonotonicMs` goes on from the last reading.
+    /// Claims the writing of a clock record: only one shard gets true per interval. If the next
+    /// process cannot trust the time of day, its `MonotonicMs` continues from the last record.
     pub(crate) fn claim_clock_record(&self, now: MonotonicMs, has_records: bool) -> bool {
         let kept_at_ms = self.0.kept_at_ms.load(Relaxed);
         let every_ms = if has_records { KEPT_EVERY_MS } else { KEPT_ALONE_EVERY_MS };
@@ -73,7 +76,7 @@ impl SystemClock {
         is_due && self.0.kept_at_ms.compare_exchange(kept_at_ms, now.0, Relaxed, Relaxed).is_ok()
     }
 
-    /// Reads all clocks at once.
+    /// Reads all clocks at once, for a record in the store.
     pub(crate) fn reading(&self) -> ClockReading {
         ClockReading {
             now_ms: self.now().0,
@@ -87,7 +90,7 @@ impl SystemClock {
         self.at(Instant::now())
     }
 
-    /// Nanoseconds since somebody asked first.
+    /// Nanoseconds since the first call in this process, for the timing of rules.
     pub(crate) fn monotonic_ns() -> u64 {
         static FIRST: OnceLock<Instant> = OnceLock::new();
         FIRST.get_or_init(Instant::now).elapsed().as_nanos() as u64
@@ -104,7 +107,7 @@ impl SystemClock {
         self.0.time_of_day_offset_ms.load(Relaxed)
     }
 
-    /// Reads the other clocks, if it is time to.
+    /// Reads the sleep of the host and the time of day, at most once per [`READ_EVERY_MS`].
     pub(crate) fn read_other_clocks(&self, moment: Instant) {
         let clock = &*self.0;
         let awake_ms = (moment - clock.start).as_millis() as u64;
@@ -129,9 +132,9 @@ fn time_of_day_ms() -> u64 {
     today.as_millis() as u64
 }
 
-/// Returns the time that the host has slept since it started: the difference of `CLOCK_BOOTTIME`
-/// and `CLOCK_MONOTONIC`. The clocks are read one after the other, so differences below a
-/// millisecond mean nothing.
+/// Returns the sleep of the host since its start: `CLOCK_BOOTTIME` minus `CLOCK_MONOTONIC`. The two
+/// are read one after another, so differences below a millisecond carry no meaning. Zero on systems
+/// other than Linux.
 fn host_sleep_time() -> Duration {
     #[cfg(target_os = "linux")]
     let awake = read_clock(rustix::time::ClockId::Monotonic);
@@ -140,7 +143,7 @@ fn host_sleep_time() -> Duration {
     uptime().saturating_sub(awake)
 }
 
-/// Returns the time since the host started, its sleep included where the system counts it.
+/// Returns the time since the host started, with its sleep on Linux and without elsewhere.
 fn uptime() -> Duration {
     #[cfg(target_os = "linux")]
     return read_clock(rustix::time::ClockId::Boottime);
@@ -153,7 +156,7 @@ fn read_clock(clock: rustix::time::ClockId) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Returns the random id of this boot of the host [random(4)], zero on systems other than Linux.
+/// Returns the random id of this boot of the host [random(4)], or zero where `/proc` has none.
 fn boot_id() -> [u8; 16] {
     static DRAWN: OnceLock<[u8; 16]> = OnceLock::new();
     *DRAWN.get_or_init(|| {

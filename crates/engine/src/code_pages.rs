@@ -1,27 +1,28 @@
-//! Code and constants that a start needed, or the last message, go from the process's memory when
-//! nobody is there.
+//! Code and constants that only the start or the last message needed leave the memory of an idle
+//! process.
 //!
-//! The kernel maps a program sixteen pages at a time, or many more, around whatever is called
-//! first, and keeps what it has mapped: measured, 4.1 MB of a broker that has told `$SYS` twice,
-//! and 1.1 without it. What is called again is mapped again, from the page cache.
+//! The kernel maps a program sixteen pages at a time, or many more, around the first call, and
+//! keeps the mapping. Measured after two publications of `$SYS`: 4.1 MB with it and 1.1 MB without.
+//! The next call maps its page again from the page cache.
 #![expect(unsafe_code, reason = "madvise(2) has no safe wrapper")]
 
 use std::ops::Range;
 
-/// Takes 0.1 ms, and what runs next finds its code missing.
+/// Unmaps every unmodified page of the program file. Takes 0.1 ms; the code running next pays a
+/// page fault. No effect on systems other than Linux.
 pub fn drop_clean_pages() {
     #[cfg(target_os = "linux")]
     clean_mappings().into_iter().for_each(drop_pages);
 }
 
-/// Returns the mappings of the program's file that are read-only and unmodified: code, and
-/// constants without relocations.
+/// Returns the mappings of `/proc/self/exe` in `/proc/self/smaps` without write permission and
+/// without a changed page: code, and constants without relocations.
 #[cfg(target_os = "linux")]
 fn clean_mappings() -> Vec<Range<usize>> {
     let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     let (mut all, mut mapping) = (Vec::new(), None);
-    // Pages that were changed are anonymous, or swapped out.
+    // A changed page is anonymous or swapped out: such a mapping is skipped.
     for line in maps.lines() {
         let mut words = line.split_ascii_whitespace();
         match (words.next(), words.next()) {
@@ -47,15 +48,15 @@ fn parse_range(text: &str) -> Option<Range<usize>> {
 
 /// # Safety
 ///
-/// The range is a whole mapping of this program's file, private and without the right to write, of
-/// which the kernel says that no page was ever changed. MADV_DONTNEED takes such pages out of the
-/// page table and no more: the next access, by whichever thread and at whatever moment, reads the
-/// same bytes from the same file (madvise(2)). A program that is replaced is another file, and one
-/// that runs cannot be written (ETXTBSY). A debugger's breakpoints are changed pages.
+/// `pages` is a whole private mapping of the program file without write permission, and the kernel
+/// reports no changed page in the mapping. `MADV_DONTNEED` removes the pages from the page table
+/// only: the next access, by any thread at any moment, reads the same bytes from the same file
+/// (madvise(2)). Replacing the program makes another file, and a running program cannot be written
+/// (ETXTBSY). Breakpoints of a debugger are changed pages.
 #[cfg(target_os = "linux")]
 fn drop_pages(pages: Range<usize>) {
     let start = std::ptr::without_provenance_mut(pages.start);
-    // SAFETY: as above; nothing is assumed of what it returns.
+    // SAFETY: see above; the return value is not used.
     unsafe {
         libc::madvise(start, pages.len(), libc::MADV_DONTNEED);
     }

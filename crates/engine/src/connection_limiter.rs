@@ -1,5 +1,5 @@
-//! Connections counted against the limits of their listener and address, from when they are
-//! accepted until their descriptor is closed, on whichever shard that is.
+//! Counts connections against the limits of their listener and address, from the accept until the
+//! descriptor is closed, on any shard.
 
 use crate::shard_driver::ShardDriver;
 use crate::stream::SocketStream;
@@ -8,17 +8,17 @@ use broker::{BrokerOptions, ListenerId, MonotonicMs, PeerAddress, PeerInfo, Peer
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The one place where all shards count. Where there are no limits nobody comes here; else its lock
-/// is taken when a connection comes and when it goes, for the look at two numbers.
+/// The shared counter of all shards. A listener without limits never locks the mutex; with limits
+/// the lock is held at accept and at close, for a comparison of two numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionLimiter(Arc<Mutex<AdmissionControl>>);
 
-/// A connection that is counted, for as long as this is there.
+/// A counted connection; dropping the slot releases the count in [`AdmissionControl`].
 pub(crate) struct ConnectionSlot {
     limiter: ConnectionLimiter,
     listener: ListenerId,
     source: Option<PeerSource>,
-    /// A proxy is to say whose it is.
+    /// The header of a proxy has not named the address yet, so only the listener is counted.
     awaits_address: bool,
 }
 
@@ -28,11 +28,11 @@ impl ConnectionLimiter {
     }
 
     fn lock(&self) -> MutexGuard<'_, AdmissionControl> {
-        // Its numbers are whole between any two statements of ours.
+        // A panic elsewhere cannot leave the counters half changed, so poison is ignored.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the time before which a listener accepts nothing because of its rate.
+    /// Returns the time before which the listener `at` accepts no connection because of its rate.
     pub(crate) fn accepts_again_at(
         &self,
         now: MonotonicMs,
@@ -42,7 +42,8 @@ impl ConnectionLimiter {
         self.lock().accepts_again_at(now, at, options)
     }
 
-    /// A connection was accepted. `address` is none where a proxy is to say it.
+    /// Counts an accepted connection. `address` is `None` where a proxy header will name the
+    /// client; [`ConnectionSlot::admit_address`] counts the address later.
     pub(crate) fn admit_connection(
         &self,
         now: MonotonicMs,
@@ -63,7 +64,7 @@ impl ConnectionLimiter {
 }
 
 impl ConnectionSlot {
-    /// The proxy has said whose connection it is.
+    /// Counts the address named by the proxy header, in addition to the listener.
     pub(crate) fn admit_address(
         &mut self,
         now: MonotonicMs,
@@ -84,7 +85,7 @@ impl ConnectionSlot {
 }
 
 impl ShardDriver {
-    /// When a listener that is above its rate may accept again.
+    /// Returns when the listener `at` may accept again, or `None` if its rate is not exceeded.
     pub(crate) fn accepts_again_at(&self, at: usize) -> Option<MonotonicMs> {
         let (at, options) = (ListenerId(at as u8), self.shard.options());
         if options.limits_accept_rate(at) {
@@ -94,10 +95,11 @@ impl ShardDriver {
         }
     }
 
-    /// A connection was accepted: it goes on, with what it will be told, or ends here.
+    /// Decides on an accepted connection: starts its handshake, starts a handshake which ends in a
+    /// refusal, or drops the stream at once.
     pub(crate) fn admit_accepted(&mut self, at: usize, stream: SocketStream, address: PeerAddress) {
         let listener = ListenerId(at as u8);
-        // Of a proxy's client the address is not known yet.
+        // The address of a proxy's client is not known yet.
         let known = (!self.transports[at].names_client_later()).then_some(address);
         if known.is_some() && self.shard.refuse_banned_address(self.now, address, &mut self.out) {
             return;
@@ -110,7 +112,7 @@ impl ShardDriver {
         let (entry, seat) = self.limiter.admit_connection(self.now, listener, known, options);
         match entry {
             Admission::Admitted(_) => self.start_connection(stream, peer, seat),
-            // A handshake only to say no would cost what letting it in does.
+            // A TLS handshake only for a refusal would cost as much as admitting the client.
             Admission::RefusedAfterConnect(refusal)
                 if !self.transports[at].has_costly_handshake() =>
             {
@@ -123,7 +125,8 @@ impl ShardDriver {
         }
     }
 
-    /// A connection has passed its door, and a proxy may have said whose it is.
+    /// Counts the address of a connection whose transport handshake is complete and whose proxy may
+    /// have named the client. Above the limit the broker refuses the CONNECT.
     pub(crate) fn admit_proxied(&mut self, index: u32, peer: &mut PeerInfo) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         let Some(seat) = socket.slot.as_mut().filter(|seat| seat.awaits_address) else { return };

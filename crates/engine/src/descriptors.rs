@@ -1,6 +1,6 @@
-//! Descriptors of the process. The kernel gives out the lowest number that is free, so a number
-//! says how many there are. Connections of clients never have one at or above a ceiling: the rest
-//! is for the store's next file, logs, links, backends and files that are read again.
+//! Budget of file descriptors. The kernel gives out the lowest free number, so a number tells how
+//! many are open. Client connections always stay below a ceiling; the descriptors above it are for
+//! the next file of the store, logs, links, backends and files that are read again.
 
 use crate::shard_driver::ShardDriver;
 use crate::stream::SocketStream;
@@ -10,7 +10,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-/// Limit of open descriptors, and the ceiling below which connections of clients have to stay.
+/// Limit of open descriptors (`RLIMIT_NOFILE`), and the ceiling below which client connections
+/// stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DescriptorBudget {
     limit: u64,
@@ -18,31 +19,31 @@ pub(crate) struct DescriptorBudget {
     ceiling: RawFd,
 }
 
-/// The ceiling of this process, for whatever else accepts connections.
+/// Ceiling of this process, as set by [`DescriptorBudget::measure`], for [`has_room`].
 static CEILING: AtomicI32 = AtomicI32::new(RawFd::MAX);
 
-/// A descriptor is looked for this often while there is none below the ceiling.
+/// Interval in milliseconds of the search for a descriptor below the ceiling.
 const LOOK_EVERY_MS: u64 = 100;
-/// Interval between two log lines about paused accepting.
+/// Interval in milliseconds between two log lines about paused accepting.
 const WARN_EVERY_MS: u64 = 60_000;
-/// Size of the descriptor table from the start, where the limit allows it: 128 KiB of the kernel's
-/// memory.
+/// Size of the descriptor table after [`raise_descriptor_limit`], where the limit allows: 128 KiB
+/// of kernel memory.
 const DESCRIPTOR_TABLE_MIN: u64 = 16_384;
 
 impl DescriptorBudget {
     pub(crate) const UNLIMITED: DescriptorBudget =
         DescriptorBudget { limit: u64::MAX, reserved: 0, ceiling: RawFd::MAX };
 
-    /// Splits `limit` descriptors, of which `used` are open. Clients get at least half of the
-    /// others, even if `wanted` are to be reserved.
+    /// Splits `limit` descriptors, of which `used` are open. Clients get at least half of the rest,
+    /// even if `wanted` are to be reserved.
     fn new(limit: u64, used: u64, wanted: u64) -> DescriptorBudget {
         let reserved = wanted.min(limit.saturating_sub(used) / 2);
         let ceiling = RawFd::try_from(limit - reserved).unwrap_or(RawFd::MAX);
         DescriptorBudget { limit, reserved, ceiling }
     }
 
-    /// Measures the limits of this process. Descriptors that are open now are expected to stay
-    /// open.
+    /// Measures the limit of this process and stores the ceiling for [`has_room`]. Counts
+    /// descriptors open now as open forever.
     pub(crate) fn measure(wanted: usize) -> DescriptorBudget {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let used = lowest_free_descriptor().map_or(limit, |lowest| lowest as u64);
@@ -55,14 +56,15 @@ impl DescriptorBudget {
         descriptor < self.ceiling
     }
 
-    /// Duplicates a descriptor to a number below the ceiling. Returns `None` if none is free there.
+    /// Duplicates a descriptor to a number below the ceiling. Returns `None` if every number there
+    /// is in use.
     fn duplicate_below_ceiling(self, descriptor: BorrowedFd<'_>) -> Option<OwnedFd> {
         let moved = rustix::io::fcntl_dupfd_cloexec(descriptor, 0).ok()?;
         self.allows(moved.as_raw_fd()).then_some(moved)
     }
 }
 
-/// None where no descriptor is free.
+/// Returns the lowest free descriptor, or `None` if the process has none left.
 fn lowest_free_descriptor() -> Option<RawFd> {
     match rustix::io::fcntl_dupfd_cloexec(io::stderr(), 0) {
         Ok(lowest) => Some(lowest.as_raw_fd()),
@@ -71,36 +73,39 @@ fn lowest_free_descriptor() -> Option<RawFd> {
     }
 }
 
-/// Whether a connection that somebody else makes to this process may be accepted.
+/// Whether another listener of this process, such as a gateway, may accept a connection: the
+/// lowest free descriptor is below the ceiling.
 pub fn has_room() -> bool {
     lowest_free_descriptor().is_some_and(|lowest| lowest < CEILING.load(Relaxed))
 }
 
-/// A connection is a descriptor: as many as the hard limit allows.
+/// Raises the soft limit of descriptors to the hard limit, since every connection needs a
+/// descriptor.
 ///
-/// The kernel doubles a process's table of descriptors when it is full, and where threads share
-/// it waits for all processors each time (`expand_fdtable` in fs/file.c): 10 to 20 ms for everyone
-/// who connects meanwhile. One descriptor far up makes the table wide before anyone does.
+/// The kernel doubles the descriptor table of a process when full, and waits for all processors
+/// each time where threads share the table (`expand_fdtable` in fs/file.c): 10 to 20 ms for every
+/// client connecting meanwhile. Opening a descriptor near [`DESCRIPTOR_TABLE_MIN`] enlarges the
+/// table before the first client.
 pub(crate) fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Where it is refused the old limit stands, and accepting waits when it is reached.
+    // If the kernel refuses, the old limit stands, and accepting pauses when it is reached.
     let _ = setrlimit(Resource::Nofile, limit);
     let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let last = allowed.min(DESCRIPTOR_TABLE_MIN).saturating_sub(1);
     drop(rustix::io::fcntl_dupfd_cloexec(io::stderr(), last as i32));
 }
 
-/// Reasons for which a shard does not accept connections.
+/// Reasons for which a shard pauses `accept_connections`.
 #[derive(Debug)]
 pub(crate) struct AcceptPause {
-    /// Accepting waits until then because the process had no descriptor left.
+    /// End of the pause after the process ran out of descriptors.
     pub(crate) until: MonotonicMs,
-    /// A listener is above its rate, and may accept again then.
+    /// Earliest time at which a listener above its rate may accept again.
     pub(crate) rate_until: Option<MonotonicMs>,
     pub(crate) budget: DescriptorBudget,
-    /// A connection with a descriptor above the ceiling, and its listener. Until it has another
-    /// one nothing is accepted.
+    /// An accepted connection with a descriptor above the ceiling, and its listener. Accepting
+    /// waits until [`ShardDriver::admit_waiting`] has found a lower descriptor.
     waiting: Option<(usize, SocketStream, PeerAddress)>,
     warned_at: Option<MonotonicMs>,
     is_warned: bool,
@@ -120,8 +125,8 @@ impl Default for AcceptPause {
 }
 
 impl ShardDriver {
-    /// Lets a connection in, unless its descriptor is one that is kept; whether the next one may
-    /// be accepted.
+    /// Admits an accepted connection if its descriptor is below the ceiling; otherwise the
+    /// connection waits. Returns whether the next connection may be accepted.
     pub(crate) fn admit_below_ceiling(
         &mut self,
         at: usize,
@@ -139,7 +144,7 @@ impl ShardDriver {
         false
     }
 
-    /// Whether no connection waits for a descriptor any more.
+    /// Retries the connection waiting for a descriptor. Returns whether accepting may go on.
     pub(crate) fn admit_waiting(&mut self) -> bool {
         let Some((at, stream, address)) = self.accept_pause.waiting.take() else { return true };
         let budget = self.accept_pause.budget;
@@ -169,7 +174,7 @@ impl ShardDriver {
         (self.log)(&BrokerEvent::AcceptPaused { limit, reserved });
     }
 
-    /// All who waited are in.
+    /// Marks the accept queues as empty, and logs the end of a logged pause.
     pub(crate) fn finish_accepting(&mut self) {
         self.has_accepts = false;
         if std::mem::take(&mut self.accept_pause.is_warned) {
@@ -177,7 +182,7 @@ impl ShardDriver {
         }
     }
 
-    /// Drops the connection that waits for a descriptor, when accepting ends.
+    /// Drops the connection waiting for a descriptor, when the shard closes its listeners.
     pub(crate) fn drop_waiting_connection(&mut self) {
         self.accept_pause.waiting = None;
     }

@@ -1,4 +1,5 @@
-//! What leaves a shard: connections that we close or that go home, and words to other shards.
+//! Output of a shard other than ordinary writes: closed connections, connections that move to
+//! another shard, and messages to other shards.
 
 use crate::burst_release::{LANE_KEPT, RELEASE_MS};
 use crate::quic::QuicMessage;
@@ -6,16 +7,17 @@ use crate::ring::RingItem;
 use crate::shard_driver::ShardDriver;
 use broker::{MonotonicMs, PeerInfo, ShardId};
 
-/// Time that the peer of a closed connection has to finish before it gets a reset.
+/// Time in milliseconds for the peer of a closed connection to finish, before a reset.
 const LINGER_MS: u64 = 2_000;
 
 impl ShardDriver {
-    /// To the other shards, as much as the rings hold.
+    /// Moves the messages for other shards from `Outbox::lanes` into the rings, as many as fit, and
+    /// wakes the receivers.
     pub(crate) fn push_lanes(&mut self) {
         if self.out.lanes.iter().all(|lane| lane.is_empty()) {
             return self.out.note_lane_lengths();
         }
-        // What a shard hears of may be struck in the store before this shard's next word there.
+        // A receiving shard may delete a record that this shard has not committed: commit first.
         self.commit_records();
         for (to, lane) in self.out.lanes.iter_mut().enumerate() {
             if lane.is_empty() {
@@ -39,8 +41,8 @@ impl ShardDriver {
         self.out.note_lane_lengths();
     }
 
-    /// Our side is done. The peer gets to read our last words, and what the socket had not taken
-    /// before them, before anything resets the stream.
+    /// Closes our side of a connection. The peer can read our last packets, and older unsent bytes,
+    /// before a reset: the socket lingers for `LINGER_MS`.
     pub(crate) fn close_connection(&mut self, index: u32) {
         if self.hosts_relay(index) {
             return self.drop_socket(index);
@@ -56,7 +58,7 @@ impl ShardDriver {
         }
         self.count_socket_bytes(index);
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        // What it had to give up is missing in the stream: nothing may follow.
+        // Released bytes are missing in the stream: nothing may be written after them.
         if socket.out_of_memory && socket.unsent_len() > 0 {
             return self.drop_socket(index);
         }
@@ -68,7 +70,8 @@ impl ShardDriver {
         }
     }
 
-    /// Shuts down our direction of a closed connection, once everything is written.
+    /// Shuts down the write direction of a closed connection once all bytes are written, and then
+    /// discards input until the peer has closed too.
     pub(crate) fn shut_down_write(&mut self, index: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         match socket.stream.shutdown(std::net::Shutdown::Write) {

@@ -1,4 +1,4 @@
-//! How the rest of the process tells shards something and asks them.
+//! Access of the rest of the process to the shards: commands and requests.
 
 use crate::pending_auth::ShardControl;
 use crate::relay::RelayLoan;
@@ -12,7 +12,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
-/// Good for as long as anybody has one; shards that have ended hear nothing.
+/// Sends commands to the shards of a `Server`, also after the owner of the server is gone. A
+/// command to an ended shard has no effect.
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
     controls: Vec<Sender<ShardControl>>,
@@ -31,17 +32,17 @@ impl EngineHandle {
         self.send_to_all(|| ShardControl::Command(command.clone()));
     }
 
-    /// A value below `$SYS/broker/`.
+    /// Publishes `value`, retained, at the full topic `topic` below `$SYS/broker/`.
     pub fn publish_sys(&self, topic: Arc<str>, value: Arc<str>) {
         self.send_to_first_shard(ShardControl::Command(ShardCommand::PublishSys { topic, value }));
     }
 
-    /// Something that rules may hear of.
+    /// Reports a `LinkEvent` to the rules, by shard 0.
     pub fn report_link_event(&self, told: LinkEvent) {
         self.send_to_first_shard(ShardControl::Command(ShardCommand::LinkEvent(told)));
     }
 
-    /// Connects a link of this process: the other end of `stream` speaks MQTT and acts as
+    /// Connects a link of this process: the far end of `stream` speaks MQTT and acts as
     /// `principal`.
     pub fn connect_internal(&self, stream: UnixStream, principal: Principal) -> io::Result<()> {
         stream.set_nonblocking(true)?;
@@ -52,19 +53,19 @@ impl EngineHandle {
         Ok(())
     }
 
-    /// Has the shard of a link's session pass packets on in the link's place. The relay comes back
-    /// at once where the session is not connected.
+    /// Lends a relay to the shard of the link's session, which passes packets on in place of the
+    /// link. If the session is not connected, `LinkRelay::give_back` is called at once.
     pub fn host_relay(&self, loan: RelayLoan) {
         let slot = Arc::new(Mutex::new(Some(loan)));
         self.send_to_all(|| ShardControl::HostRelay(slot.clone()));
     }
 
-    /// Has the relay of a session given back, if a shard has it.
+    /// Makes the shard give the relay of a session back, if a shard hosts the relay.
     pub fn recall_relay(&self, client_id: &Arc<str>) {
         self.send_to_all(|| ShardControl::RecallRelay(client_id.clone()));
     }
 
-    /// Says something to the other broker behind what the relay has said.
+    /// Sends `bytes` to the peer broker, after all pending output of the relay.
     pub fn say_by_relay(&self, client_id: &Arc<str>, bytes: &Arc<[u8]>) {
         self.send_to_all(|| {
             let (client_id, bytes) = (client_id.clone(), bytes.clone());
@@ -72,7 +73,7 @@ impl EngineHandle {
         });
     }
 
-    /// Reports on sessions. Blocks until every shard has answered.
+    /// Collects reports on the sessions selected by `which`. Blocks until every shard has answered.
     pub fn report_sessions(&self, which: SessionSelector) -> Vec<SessionReport> {
         let (to, reports) = channel();
         let which = Arc::new(which);
@@ -82,23 +83,23 @@ impl EngineHandle {
     }
 
     pub(crate) fn send_to_first_shard(&self, control: ShardControl) {
-        // A shard that has ended needs nothing.
+        // An ended shard needs no commands.
         let _ = self.controls[0].send(control);
         self.wakers[0].wake_always();
     }
 
-    /// Waits until every shard has done what it was told before.
+    /// Blocks until every shard has done all earlier commands.
     pub fn wait_for_commands(&self) {
         let (sender, done) = channel();
         self.send_to_all(|| ShardControl::Barrier(sender.clone()));
         drop(sender);
-        // Nothing is ever sent: it ends when the last shard has let go.
+        // No value is ever sent: `recv` fails when the last shard has dropped its sender.
         let _ = done.recv();
     }
 
     pub(crate) fn send_to_all(&self, control: impl Fn() -> ShardControl) {
         for (sender, waker) in self.controls.iter().zip(self.wakers.iter()) {
-            // A shard that has ended needs no commands.
+            // An ended shard needs no commands.
             let _ = sender.send(control());
             waker.wake_always();
         }

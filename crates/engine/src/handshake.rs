@@ -1,9 +1,10 @@
-//! Connections that pass layers: waiting until they are open, and reading through them.
+//! Connections with transport layers: their handshakes, and reading through the layers.
 //!
-//! The broker hears of a connection once it is open. Until then its deadline is kept here, from the
-//! moment it was accepted; from then on the broker's counts, from the same moment. Handshakes are
-//! the only work here that costs a thousand times what its bytes do, so each turn does so much of
-//! it and no more, and whoever was not looked at comes first in the next.
+//! The broker learns of a connection when all layers are open. Until then the engine keeps the
+//! deadline, counted from the accept; later the deadline of the broker counts, from the same
+//! moment. A handshake costs a thousand times as much as the bytes it reads, so each turn spends at
+//! most `HANDSHAKES_PER_TURN` on handshakes, and the sockets it did not reach come first in the
+//! next turn.
 
 use crate::connection_limiter::ConnectionSlot;
 use crate::ingress::TAIL_COPIED_MAX;
@@ -17,14 +18,15 @@ use broker::{ConnId, MonotonicMs, PeerAddress, PeerInfo, ShardInput, limits};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// Spent on handshakes in one turn, and then those that are ready wait.
+/// Time for handshakes in one turn; ready sockets beyond the bound are listed for the next turn.
 pub(crate) const HANDSHAKES_PER_TURN: Duration = Duration::from_millis(1);
-/// Bytes that layers may decode in one turn before all sockets with layers have to wait. Frames of
-/// one byte or none cost work without filling a tick with MQTT.
+/// Bytes that layers may decode in one turn without yielding MQTT before all sockets with layers
+/// have to wait. Frames of no or few bytes cost work without filling a tick with MQTT.
 const LAYER_BYTES_PER_TURN: usize = 64 * 1024;
 
 impl ShardDriver {
-    /// A new connection. Shards take turns where its greeting is work.
+    /// Starts an accepted connection. Shards take turns with costly handshakes: the socket may go
+    /// to another shard by a [`RingItem::Socket`].
     pub(crate) fn start_connection(
         &mut self,
         stream: SocketStream,
@@ -54,7 +56,8 @@ impl ShardDriver {
         }
     }
 
-    /// A connection of this process to itself: no door, no limit of arrivals.
+    /// Opens a connection of this process to itself, without layers and outside all connection
+    /// limits.
     pub(crate) fn open_internal(&mut self, stream: UnixStream, principal: Principal) {
         let user = rustix::process::getuid().as_raw();
         let peer =
@@ -63,8 +66,8 @@ impl ShardDriver {
         self.open_connection(Socket::new(stream, Vec::new()), peer, false);
     }
 
-    /// Registers a socket that came over a ring: either for the shard that owns its client, with
-    /// its peer, or to be opened on this shard.
+    /// Registers a socket received over a ring: with `peer` for the shard owning the client, or
+    /// without for a handshake on this shard.
     pub(crate) fn receive_socket(&mut self, socket: Socket, peer: Option<PeerInfo>) {
         match peer {
             Some(peer) => self.open_connection(socket, peer, true),
@@ -89,8 +92,8 @@ impl ShardDriver {
         self.handshake_deadline(index).is_some()
     }
 
-    /// Closes connections whose handshake took too long. Connections that have opened meanwhile
-    /// leave the list without a wake-up.
+    /// Closes connections whose handshake exceeded `connect.timeout_ms`. Entries of connections
+    /// opened meanwhile leave the list without a wake-up.
     pub(crate) fn time_out_handshakes(&mut self) {
         while let Some(&(until, index)) = self.handshaking.front() {
             let waits = self.handshake_deadline(index) == Some(until);
@@ -104,7 +107,7 @@ impl ShardDriver {
         }
     }
 
-    /// The process ends: nobody greets them any more.
+    /// Drops all connections in a handshake when the process ends.
     pub(crate) fn end_handshakes(&mut self) {
         self.is_shutting_down = true;
         for (until, index) in std::mem::take(&mut self.handshaking) {
@@ -114,7 +117,8 @@ impl ShardDriver {
         }
     }
 
-    /// Reads once, through the layers, and hands over what that says.
+    /// Reads once, decodes through the layers, and delivers the plain bytes. A socket with more to
+    /// read is listed again.
     pub(crate) fn read_through_stack(&mut self, index: u32) {
         let spent = self.handshake_time >= HANDSHAKES_PER_TURN;
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
@@ -146,7 +150,7 @@ impl ShardDriver {
                 self.decode_through_stack(index, &mut buffer[..len])
             }
         };
-        // Closing needs the buffer too.
+        // Closing needs the buffer too, so it goes back first.
         self.buffer = buffer;
         match ended {
             Ok(false) => {}
@@ -155,8 +159,8 @@ impl ShardDriver {
         }
     }
 
-    /// Decodes received bytes through the layers. Returns whether the peer has ended the
-    /// connection.
+    /// Decodes received bytes through the layers and delivers the plain bytes. Returns whether the
+    /// peer has ended the connection.
     pub(crate) fn decode_through_stack(
         &mut self,
         index: u32,
@@ -170,7 +174,7 @@ impl ShardDriver {
         self.sealed.clear();
         let taken = layers.decode(raw, &mut plain, &mut self.sealed);
         self.handshake_time += began.map_or(Duration::ZERO, |began| began.elapsed());
-        // Whether it breaks is found out by the next read.
+        // The next read finds out whether the socket is broken.
         let _ = socket.send_sealed(self.sealed.bytes());
         let waits = socket.unsent_len() > 0;
         let understood = raw.len() - layers.pending_len();
@@ -185,7 +189,7 @@ impl ShardDriver {
             let input = ShardInput::Opened { conn, peer, since, moved: false };
             self.shard.handle(self.now, input, &mut self.out);
         }
-        // A peer can have the layers answer it without end.
+        // A peer can make the layers answer without end: count unsent answers as congestion.
         if congests && !self.is_handshaking(index) {
             self.shard.handle(self.now, ShardInput::Congested { conn }, &mut self.out);
         }
@@ -210,19 +214,19 @@ impl ShardDriver {
         self.keep_partial_packet(index, plain);
     }
 
-    /// The stream ended, in whatever state it was.
+    /// Handles the end of the stream: of an open connection, or of a handshake.
     fn end_peer_stream(&mut self, index: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         let layers = socket.stack.as_ref().filter(|layers| layers.handshake.is_some());
         match layers {
             None => self.drop_lost_connection(index),
-            // A port that somebody only looked at is nothing to tell of.
+            // A peer that connected and sent nothing, as port scanners do, is not worth a log line.
             Some(layers) if !layers.has_received() => self.drop_socket(index),
             Some(_) => self.fail_handshake(index, &TransportError::PeerLeft),
         }
     }
 
-    /// A layer cannot go on.
+    /// Handles an error of a layer: fails the handshake, or closes an open connection.
     fn fail_transport(&mut self, index: u32, broken: &TransportError) {
         if self.is_handshaking(index) {
             return self.fail_handshake(index, broken);
@@ -241,7 +245,7 @@ impl ShardDriver {
         self.close_failed(index);
     }
 
-    /// The alert that says why has gone out; nothing else is said.
+    /// Closes without further output, since the layer has already sent its alert.
     fn close_failed(&mut self, index: u32) {
         if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
             socket.stack = None;
@@ -249,7 +253,7 @@ impl ShardDriver {
         self.close_connection(index);
     }
 
-    /// Last words of the layers, before our side is closed.
+    /// Sends the closing records of the layers, before our side of the stream is shut down.
     pub(crate) fn close_stack(&mut self, index: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         if let Some(mut layers) = socket.stack.take() {
@@ -260,9 +264,9 @@ impl ShardDriver {
     }
 }
 
-/// Returns the buffer for decoded bytes, which begins with the received part of the packet. A large
-/// packet keeps its own buffer and grows in place, which the second value says; the part of a small
-/// one is copied.
+/// Returns the buffer for decoded bytes, starting with the received part of a packet. A part above
+/// `TAIL_COPIED_MAX` is moved and grows in place, reported by `true`; a smaller part is copied into
+/// `spare`.
 pub(crate) fn take_plain_buffer(tail: &mut Vec<u8>, spare: &mut Vec<u8>) -> (Vec<u8>, bool) {
     if tail.len() > TAIL_COPIED_MAX {
         return (std::mem::take(tail), true);

@@ -1,4 +1,5 @@
-//! What comes in: connections, and bytes from them as far as the shard takes them.
+//! Input of a shard from the network: new connections, and their bytes as far as the shard takes
+//! them.
 
 use crate::shard_driver::{LISTENER_FIRST, ShardDriver, socket_token, split_token};
 use crate::socket::Socket;
@@ -8,20 +9,21 @@ use mio::Interest;
 use std::io;
 
 const PUBLISHERS_AT_ONCE: usize = 64;
-/// Accepted in one tick at most.
+/// Rounds over all listeners in one call of `accept_connections`.
 const ACCEPTS_PER_TICK: usize = 256;
-/// Pause of accepting after the process ran out of descriptors or memory.
+/// Pause in milliseconds after accepting failed, for instance for lack of descriptors or memory.
 const ACCEPT_PAUSE_MS: u64 = 1_000;
-/// Number of closed connections after which memory is given back to the system.
+/// Number of sockets of a shard above which the end of the last one trims the heap, ...
 const MANY_CONNECTIONS: usize = 1_000;
-/// ... but not more often than this.
+/// ... though not more often than this interval in milliseconds.
 const TRIM_INTERVAL_MS: u64 = 10_000;
-/// A tail up to here is copied in front of what is read next; a longer one is read into.
+/// Tail length up to which the tail is copied in front of the next read; a longer tail is read
+/// into.
 pub(crate) const TAIL_COPIED_MAX: usize = 16 * 1024;
 
 impl ShardDriver {
     pub(crate) fn accept_connections(&mut self) {
-        // Connections that are dealt wait for the rings like everything else.
+        // Connections that move to other shards wait for room in the rings like every other item.
         if self.now < self.accept_pause.until || !self.pending_items.is_empty() {
             return;
         }
@@ -45,7 +47,7 @@ impl ShardDriver {
                         }
                     }
                     Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {}
-                    // A peer that gave up while it waited: the next one is tried.
+                    // The peer gave up while it waited: try the next connection.
                     Err(fault) if fault.kind() == io::ErrorKind::ConnectionAborted => any = true,
                     Err(fault) => {
                         self.accept_pause.until = MonotonicMs(self.now.0 + ACCEPT_PAUSE_MS);
@@ -61,7 +63,7 @@ impl ShardDriver {
         }
     }
 
-    /// The broker hears of it, and of what it said already.
+    /// Registers the socket, and reports the connection and the bytes already read to the broker.
     pub(crate) fn open_connection(&mut self, socket: Socket, peer: PeerInfo, moved: bool) {
         let has_tail = !socket.tail.is_empty();
         let Some(index) = self.register_socket(socket) else { return };
@@ -72,7 +74,8 @@ impl ShardDriver {
         }
     }
 
-    /// Gives a socket a place, and has the poller tell of it.
+    /// Stores the socket in a free slot and registers it with the poller. Returns `None` if the
+    /// poller refuses.
     pub(crate) fn register_socket(&mut self, mut socket: Socket) -> Option<u32> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.sockets.push(None);
@@ -122,8 +125,9 @@ impl ShardDriver {
         }
     }
 
-    /// After all others: what they have published meanwhile leaves in this turn too. Of many only
-    /// so many at once, so that what they say to other shards gets there while the cache has it.
+    /// Reads publishers after all other sockets, so messages published meanwhile leave in the same
+    /// turn. Reads at most [`PUBLISHERS_AT_ONCE`] per call: messages to other shards leave while
+    /// the cache has them.
     pub(crate) fn read_publishers(&mut self) {
         for _ in 0..PUBLISHERS_AT_ONCE {
             let Some(index) = self.publishers.pop_front() else { break };
@@ -131,15 +135,15 @@ impl ShardDriver {
         }
     }
 
-    /// Reads once and hands over what came.
+    /// Reads once and delivers the bytes, unless the socket is held, congested or out of memory.
     pub(crate) fn read_socket(&mut self, index: u32) {
         let blocked = self.blocked;
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         if socket.is_lingering() {
             return self.discard_input(index);
         }
-        // The peer that does not read our answers is not asked for more: it is listed again once
-        // all is sent. Its pings are heard for longer than its messages flow.
+        // A peer that does not read our answers is not read either; it is listed again once all is
+        // sent. Its pings are read for longer than messages are sent to it.
         if socket.held
             || socket.out_of_memory
             || socket.congested.is_some_and(|max| socket.unsent_len() > max.get() as usize)
@@ -184,7 +188,8 @@ impl ShardDriver {
         self.buffer = buffer;
     }
 
-    /// A large packet grows in place, by what has come and not by what was announced.
+    /// Reads into the tail of a large packet. The buffer at most doubles per read, so its size
+    /// follows the bytes received and not the announced length.
     fn read_into_tail(&mut self, index: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         let have = socket.tail.len();
@@ -211,8 +216,8 @@ impl ShardDriver {
         }
     }
 
-    /// A packet that is not whole yet waits here, but who sends it is not silent: the shard finds
-    /// nothing in it to take, and hears it [MQTT-3.1.2-22].
+    /// Keeps a partial packet. The shard also gets the bytes: it consumes none of them, but counts
+    /// the sender as alive [MQTT-3.1.2-22].
     pub(crate) fn keep_partial_packet(&mut self, index: u32, part: Vec<u8>) {
         let input = ShardInput::Bytes { conn: ConnId(index), bytes: &part };
         self.shard.handle(self.now, input, &mut self.out);
@@ -239,8 +244,8 @@ impl ShardDriver {
         let publishes = self.out.deliveries > before;
         let left = &bytes[self.out.consumed..];
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        // The shard knows it no longer, and would take what a second read brings for the words of
-        // a connection that has ended. Its home reads on.
+        // The shard no longer knows the connection, and would take bytes of a second read for those
+        // of an ended connection. The owner shard reads on.
         if matches!(self.out.effects.get(decided), Some(Effect::Move { .. })) {
             socket.held = true;
         }
@@ -259,7 +264,8 @@ impl ShardDriver {
         }
     }
 
-    /// Whole packets may be left: they come next, before anything new is read.
+    /// Marks the tail as possibly holding whole packets, which are consumed before new bytes are
+    /// read.
     pub(crate) fn resume_later(&mut self, index: u32) {
         if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
             socket.has_unread_tail = true;
@@ -267,7 +273,8 @@ impl ShardDriver {
         }
     }
 
-    /// Its peer has gone, but what that said before, and be it goodbye, may not have been read.
+    /// Handles a failed write: the peer has gone, but unread bytes, such as a DISCONNECT, are still
+    /// read.
     pub(crate) fn end_writes(&mut self, index: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         if socket.held || socket.out_of_memory || socket.stream.quic_connection().is_some() {
@@ -278,7 +285,7 @@ impl ShardDriver {
         self.list_socket(index);
     }
 
-    /// The stream ended or broke.
+    /// Reports the end of a connection to the shard and drops the socket.
     pub(crate) fn drop_lost_connection(&mut self, index: u32) {
         self.shard.handle(self.now, ShardInput::Closed { conn: ConnId(index) }, &mut self.out);
         self.drop_socket(index);
@@ -299,7 +306,8 @@ impl ShardDriver {
         }
     }
 
-    /// Places of connections that ended may be used again.
+    /// Frees the slots of connections ended in this turn. After the last connection all tables are
+    /// freed.
     pub(crate) fn free_slots(&mut self) {
         self.free.append(&mut self.freed);
         if self.free.len() < self.sockets.len() {
@@ -314,9 +322,9 @@ impl ShardDriver {
         }
     }
 
-    /// Gives freed memory back to the system after a burst of connections. The allocator's locks
-    /// are held for milliseconds: connections of this shard have just gone, those of other shards
-    /// may wait, so it happens rarely.
+    /// Trims the heap after a burst of connections. The allocator's locks are held for milliseconds
+    /// and other shards may wait for the locks, so [`TRIM_INTERVAL_MS`] has to pass between two
+    /// calls.
     pub(crate) fn trim_memory(&mut self) {
         if self.has_memory_to_trim && self.now >= self.trim_after {
             self.has_memory_to_trim = false;
@@ -325,7 +333,8 @@ impl ShardDriver {
         }
     }
 
-    /// Throws away what a peer still sends after the close.
+    /// Discards bytes which the peer sends after the close, and drops the socket at the end of the
+    /// stream.
     pub(crate) fn discard_input(&mut self, index: u32) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut done = true;

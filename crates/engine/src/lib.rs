@@ -1,7 +1,7 @@
-//! The body of the broker: shard threads, sockets, rings between shards. It decides nothing that
-//! MQTT knows of: it brings bytes to `broker::Shard`, performs what the outbox says, and tells
-//! time. Only which socket has to go when sockets hold too much is its own choice: see
-//! `socket_memory`.
+//! The runtime of the broker: shard threads, sockets and the rings between shards. The engine makes
+//! no decision of the MQTT protocol: it passes bytes to `broker::Shard`, performs the effects of
+//! its outbox, and supplies the time. Only the choice of the socket to close when sockets hold too
+//! much memory is its own: see `socket_memory`.
 
 mod abandoned_auth;
 mod batched_send;

@@ -1,4 +1,4 @@
-//! Where connections come in: a listener, and what stands behind it before MQTT.
+//! Listeners: the socket that accepts connections, and the transport layers between it and MQTT.
 
 use crate::proxy::ProxyVersions;
 use crate::quic::{QuicConfig, QuicUdpSocket};
@@ -13,7 +13,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
-/// Bound already: an address that is taken is the caller's to explain.
+/// A socket bound by the caller, who reports bind errors, with the layers of its connections.
 #[derive(Debug)]
 pub struct Listener {
     pub socket: ListenerSocket,
@@ -24,22 +24,22 @@ pub struct Listener {
 pub enum ListenerSocket {
     Tcp(TcpListener),
     Unix(UnixListener),
-    /// For QUIC, whose door has `quic`.
+    /// Socket of a QUIC listener, whose options are in [`ListenerTransport::quic`].
     Udp(UdpSocket),
 }
 
-/// The layers of a listener's connections below MQTT. All are off for plain MQTT over TCP.
+/// The layers of a listener's connections below MQTT. All are absent for plain MQTT over TCP.
 #[derive(Clone, Debug, Default)]
 pub struct ListenerTransport {
-    /// A proxy stands before it, and says who its client is.
+    /// Versions of the PROXY header which a connection must begin with to name its client.
     pub proxy: Option<ProxyVersions>,
     pub tls: Option<TlsCredentials>,
-    /// TLS by keys that its clients have. Where there are some, certificates have no part in it.
+    /// Pre-shared keys of TLS clients. With these, `tls` and its certificates are not used.
     #[cfg(feature = "psk")]
     pub psk: Option<PskKeys>,
-    /// MQTT comes over WebSocket.
+    /// MQTT over WebSocket, with the paths and headers of the site.
     pub websocket: Option<Arc<WebSocketSite>>,
-    /// MQTT comes over QUIC, which has a TLS of its own.
+    /// MQTT over QUIC, whose TLS is part of [`QuicConfig`].
     pub quic: Option<QuicConfig>,
 }
 
@@ -68,7 +68,7 @@ impl ListenerSocket {
 }
 
 impl ListenerTransport {
-    /// The layers of a new connection; none where there is nothing to pass.
+    /// Creates the layers of a new connection; `None` for plain MQTT and for QUIC.
     pub(crate) fn new_stack(&self) -> Option<TransportStack> {
         let tls = self.tls.as_ref().map(|credentials| TlsLayer::Silent(credentials.config.clone()));
         #[cfg(feature = "psk")]
@@ -78,13 +78,13 @@ impl ListenerTransport {
         any.then(|| TransportStack::new(self.proxy, tls, self.websocket.clone()))
     }
 
-    /// Whether the address of a connection is known only when a proxy has named its client.
+    /// Whether the address of the client is only known after a PROXY or WebSocket header.
     pub(crate) fn names_client_later(&self) -> bool {
         let web = self.websocket.as_ref();
         self.proxy.is_some() || web.is_some_and(|site| site.address_header.is_some())
     }
 
-    /// Whether the greeting is work, which shards share.
+    /// Whether the handshake computes keys, so shards take turns with new connections.
     pub(crate) fn has_costly_handshake(&self) -> bool {
         #[cfg(feature = "psk")]
         if self.psk.is_some() {

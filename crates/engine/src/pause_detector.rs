@@ -1,8 +1,7 @@
-//! Pauses of the process and changes of the time of day, as a shard's thread finds them out.
+//! Detects pauses of the process and changes of the time of day on the thread of a shard.
 //!
-//! After a pause it wakes later than it wanted to.
-//! Until every socket that has something was read, no timer fires: whoever spoke in time is heard
-//! before the question is asked whether anybody spoke.
+//! After a pause the thread wakes later than planned. No timer fires until every ready socket has
+//! been read, so a client that sent in time is never timed out by a pause of the broker.
 
 use crate::clock::SystemClock;
 use crate::shard_driver::ShardDriver;
@@ -11,40 +10,41 @@ use mio::Events;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Whether a thread runs late, and what it has to do before its timers fire.
+/// Detects a late thread, and delays its timers until all ready sockets are read.
 #[derive(Debug)]
 pub(crate) struct PauseDetector {
     clock: SystemClock,
-    /// When the last turn began.
+    /// Start of the last turn.
     turn_at: MonotonicMs,
-    /// When the thread wanted to wake.
+    /// Planned time of the wake-up; `None` to sleep without a timeout.
     planned: Option<MonotonicMs>,
     catch_up: Option<CatchUp>,
 }
 
-/// A thread is late, and reads sockets before its timers fire.
+/// A thread which woke late, and reads sockets before its timers fire.
 #[derive(Debug)]
 struct CatchUp {
     late_since: MonotonicMs,
-    /// Timers fire then, whatever is still ready.
+    /// Timers fire at this time, even if sockets are still ready.
     ends_at: MonotonicMs,
-    /// The poller has looked at the sockets since.
+    /// The poller has returned since the pause without an interruption.
     is_polled: bool,
     rounds_left: u32,
 }
 
-/// A thread that wakes less late than this had no pause.
+/// Lateness of a wake-up in milliseconds up to which no pause is assumed.
 const LATE_MS: u64 = 50;
-/// A turn that took longer than this kept its sockets waiting as a pause does.
+/// Duration of a turn in milliseconds above which the turn counts as a pause for its sockets.
 const TURN_MS_MAX: u64 = 500;
-/// A pause that is longer than this is logged.
+/// Pauses of at least so many milliseconds are logged by shard 0.
 const LOGGED_MS: u64 = 2_000;
-/// Timers have a resolution of a wheel's turn, and may have been due that much before they fire.
+/// Resolution of the timer wheel in milliseconds: a timer may have been due this long before
+/// firing.
 const TIMER_MS: u64 = 200;
-/// Clients that speak without end cannot hold up timers for more rounds than this, once all that
-/// was ready has been read, ...
+/// Rounds of reading after all ready sockets were read, so clients sending without end cannot delay
+/// timers for ever, ...
 const ROUNDS_MAX: u32 = 8;
-/// ... nor for longer than this.
+/// ... and the longest delay of timers in milliseconds.
 const CATCH_UP_MS_MAX: u64 = 5_000;
 
 impl PauseDetector {
@@ -57,7 +57,7 @@ impl PauseDetector {
         self.clock.clone()
     }
 
-    /// The thread is about to wait for so long; how long it may.
+    /// Plans a wait of `timeout` and returns the timeout for the poller: zero while catching up.
     pub(crate) fn plan_wait(
         &mut self,
         now: Instant,
@@ -83,8 +83,8 @@ impl PauseDetector {
         });
     }
 
-    /// The poller has returned. An interruption says nothing of sockets: whatever stopped the
-    /// process may have interrupted it.
+    /// Records the return of the poller and returns the time. An interrupted call says nothing
+    /// about sockets, and the signal may be the cause of the pause: catching up begins.
     pub(crate) fn record_wake(&mut self, polled: io::Result<()>) -> io::Result<Instant> {
         let is_interrupted = match polled {
             Err(fault) if fault.kind() == io::ErrorKind::Interrupted => true,
@@ -109,12 +109,13 @@ impl PauseDetector {
         Ok(moment)
     }
 
-    /// Whether the thread was late, and still reads sockets before its timers fire.
+    /// Whether the thread woke late and still reads sockets before its timers fire.
     pub(crate) fn is_catching_up(&self) -> bool {
         self.catch_up.is_some()
     }
 
-    /// Whether timers may fire in this turn, whose sockets were read, and what pause is over now.
+    /// Decides whether timers fire in this turn, after its sockets were read. Returns the pause, if
+    /// a catch-up ends here.
     pub(crate) fn check_timers(
         &mut self,
         events: &Events,
@@ -124,7 +125,7 @@ impl PauseDetector {
         let now = self.clock.now();
         let is_quiet = catch_up.is_polled && events.is_empty() && !has_listed;
         if !is_quiet && catch_up.rounds_left > 0 && now < catch_up.ends_at {
-            // With as many events as a poller tells of at once there are more to come.
+            // A full event list means that the poller has more to report.
             let was_all = catch_up.is_polled && events.iter().count() < events.capacity();
             catch_up.rounds_left -= u32::from(was_all);
             return (false, None);
@@ -139,8 +140,8 @@ impl PauseDetector {
 }
 
 impl ShardDriver {
-    /// Ends the catch-up: everything received is read, and deadlines that passed during the pause
-    /// are extended.
+    /// Ends the catch-up: all received bytes are read, and the shard extends deadlines which passed
+    /// during the pause.
     pub(crate) fn end_pause(&mut self, pause: ProcessPause) {
         self.shard.note_pause(pause);
         let ms = pause.until.0 - pause.from.0;
@@ -149,7 +150,8 @@ impl ShardDriver {
         }
     }
 
-    /// The time of day may have been changed since the last turn.
+    /// Passes the offset of the time of day to the shard. Shard 0 logs a step and stores a clock
+    /// record.
     pub(crate) fn check_time_of_day(&mut self) {
         let Some(by_ms) = self.shard.set_time_of_day(self.clock.time_of_day_offset_ms()) else {
             return;
@@ -164,7 +166,7 @@ impl ShardDriver {
         !self.listed.is_empty()
     }
 
-    /// When a connection that is not open yet has to go.
+    /// Returns the deadline `until` of a handshake, extended by the last pause.
     pub(crate) fn extend_handshake(&self, until: MonotonicMs) -> MonotonicMs {
         self.shard.last_pause().extend(until, self.connect_timeout_ms)
     }

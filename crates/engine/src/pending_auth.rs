@@ -1,5 +1,5 @@
-//! What reaches a shard from outside its rings: commands, and the answers to its questions about
-//! clients.
+//! Input of a shard from outside its rings: commands, and decisions about clients that the shard
+//! asked for.
 
 use crate::listener::ListenerTransport;
 use crate::relay::RelaySlot;
@@ -19,54 +19,54 @@ use transport::ConnectionLiveness;
 #[derive(Debug)]
 pub(crate) enum ShardControl {
     Command(ShardCommand),
-    /// Replaces the layers of the same listeners.
+    /// Replaces the layers of all listeners, in the same order.
     ReplaceTransports(Arc<[ListenerTransport]>),
-    /// For shard 0: who knocks is let in from now on.
+    /// For shard 0: registers the listeners with the poller.
     OpenListeners {
         told: Sender<io::Result<()>>,
-        /// Descriptors that are kept from clients.
+        /// Number of descriptors reserved from clients, for `DescriptorBudget::measure`.
         reserved: usize,
     },
-    /// The answer to a question of this shard.
+    /// The decision on an `Effect::Authenticate` of this shard.
     AuthDecided {
         conn: ConnId,
         case: u32,
         verdict: AuthDecision,
     },
-    /// A connection that this process made to itself, for shard 0.
+    /// A connection of this process to itself, for shard 0.
     ConnectInternal {
         stream: UnixStream,
         principal: Box<Principal>,
     },
-    /// A relay of a link, for the shard that has its session.
+    /// A relay of a link, taken by the shard of the link's session.
     HostRelay(RelaySlot),
-    /// The link wants it back.
+    /// Takes the relay back to its link.
     RecallRelay(Arc<str>),
-    /// The link has these bytes for the other broker.
+    /// Bytes of the link for the peer broker.
     SayByRelay {
         client_id: Arc<str>,
         bytes: Arc<[u8]>,
     },
-    /// Asks for reports on sessions.
+    /// Requests a report on the selected sessions.
     ReportSessions {
         which: Arc<SessionSelector>,
         to: Sender<Vec<SessionReport>>,
     },
-    /// The answer to a question of what a client may do.
+    /// The decision on an `Effect::Authorize` of this shard.
     AuthzAnswered {
         request_id: RequestId,
         answer: authz::AuthzDecision,
     },
-    /// Never heard: it goes once all that was told before is done.
+    /// Drops the sender after all earlier commands are done; no value is ever sent.
     Barrier(Sender<Infallible>),
-    /// Leave once everything is written.
+    /// Ends the shard once everything is written, or after 500 ms.
     Stop,
 }
 
-/// Takes questions. It is called on a shard's thread.
+/// Takes authentication requests. Runs on the thread of a shard, so must not block.
 pub type AuthHandler = Arc<dyn Fn(AuthTask) + Send + Sync>;
 
-/// A client that waits for authentication.
+/// An authentication request of a client held until [`AuthResponder::respond`].
 #[derive(Debug)]
 pub struct AuthTask {
     pub request: AuthRequest,
@@ -75,7 +75,7 @@ pub struct AuthTask {
 }
 
 /// Returns the decision to the shard. Without a call the client is refused after
-/// `Options::verdict_timeout_ms`.
+/// `BrokerOptions::verdict_timeout_ms`.
 #[derive(Debug)]
 pub struct AuthResponder {
     control: Sender<ShardControl>,
@@ -88,16 +88,16 @@ pub struct AuthResponder {
 impl AuthResponder {
     pub fn respond(self, verdict: AuthDecision) {
         let (conn, case) = (self.conn, self.case);
-        // A shard that has ended needs no verdicts.
+        // An ended shard needs no decisions.
         let _ = self.control.send(ShardControl::AuthDecided { conn, case, verdict });
         self.wakers[usize::from(self.shard.0)].wake_always();
     }
 }
 
-/// Takes questions of what a client may do. It is called on a shard's thread.
+/// Takes authorization requests. Runs on the thread of a shard, so must not block.
 pub type AuthzHandler = Arc<dyn Fn(AuthzTask) + Send + Sync>;
 
-/// A request of a client that waits for authorization.
+/// An authorization request of a client, which waits for [`AuthzResponder::respond`].
 #[derive(Debug)]
 pub struct AuthzTask {
     pub request: authz::AuthzRequest,
@@ -105,7 +105,7 @@ pub struct AuthzTask {
 }
 
 /// Returns the decision to the shard. Without a call the request is denied after
-/// `Options::verdict_timeout_ms`.
+/// `BrokerOptions::verdict_timeout_ms`.
 #[derive(Debug)]
 pub struct AuthzResponder {
     control: Sender<ShardControl>,
@@ -117,20 +117,20 @@ pub struct AuthzResponder {
 impl AuthzResponder {
     pub fn respond(self, answer: authz::AuthzDecision) {
         let request_id = self.request_id;
-        // A shard that has ended needs no answers.
+        // An ended shard needs no decisions.
         let _ = self.control.send(ShardControl::AuthzAnswered { request_id, answer });
         self.wakers[usize::from(self.shard.0)].wake_always();
     }
 }
 
-/// A shard's end of it.
+/// The requests of a shard to [`AuthHandler`] and [`AuthzHandler`].
 pub(crate) struct PendingAuth {
     auth_handler: Option<AuthHandler>,
     authz_handler: Option<AuthzHandler>,
     control: Sender<ShardControl>,
     wakers: Arc<[ShardWaker]>,
     shard: ShardId,
-    /// By the number of its connection, each client of which a verdict is still to come.
+    /// Clients waiting for a decision, by the number of their connection.
     pending: HashMap<u32, PendingDecision>,
 }
 
@@ -150,7 +150,8 @@ impl PendingAuth {
         PendingAuth { auth_handler, authz_handler, control, wakers, shard, pending: HashMap::new() }
     }
 
-    /// Without anybody to ask the deadline answers.
+    /// Passes a request to the [`AuthHandler`]. Without a handler the client is refused at the
+    /// deadline.
     pub(crate) fn request_auth(&mut self, conn: ConnId, case: u32, request: AuthRequest) {
         let Some(judge) = &self.auth_handler else { return };
         let (control, wakers, shard) = (self.control.clone(), self.wakers.clone(), self.shard);
@@ -164,14 +165,16 @@ impl PendingAuth {
         self.pending.contains_key(&index)
     }
 
-    /// The verdict has come.
+    /// Forgets a request whose decision has come. A decision on an older `case` of the connection
+    /// changes no entry.
     pub(crate) fn resolve(&mut self, conn: ConnId, case: u32) {
         if self.pending.get(&conn.0).is_some_and(|pending| pending.case == case) {
             self.pending.remove(&conn.0);
         }
     }
 
-    /// The connection has ended: a verdict would be for nobody.
+    /// Forgets the request of an ended connection, and closes its `ConnectionLiveness` so the
+    /// handler may stop working on the request.
     pub(crate) fn cancel(&mut self, index: u32) {
         if !self.pending.is_empty()
             && let Some(pending) = self.pending.remove(&index)

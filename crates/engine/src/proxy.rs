@@ -1,14 +1,14 @@
 //! The PROXY protocol, versions 1 and 2, as a receiver
-//! (haproxy.org/download/2.9/doc/proxy-protocol.txt): who a proxy's client is, told before the
-//! first byte of the connection itself.
+//! (haproxy.org/download/2.9/doc/proxy-protocol.txt): a proxy names its client before the first
+//! byte of the connection itself.
 //!
 //! ```text
 //! v1   "PROXY TCP4 192.0.2.1 198.51.100.7 56324 1883\r\n"
 //! v2   signature (12) | version, command | family, protocol | length (2) | addresses | TLVs
 //! ```
 //!
-//! Where a listener expects a header one must come: a client that could leave it out could also
-//! send one of its own.
+//! Where a listener expects a header, a missing one is an error: a client that could omit the
+//! header could also send a header of its own.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,27 +18,28 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub enum ProxyVersions {
     V1,
     V2,
-    /// Whichever comes.
+    /// Accepts a header of either version.
     Both,
 }
 
-/// A whole header.
+/// A complete header, as returned by [`read_header`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyHeader {
     pub len: usize,
-    /// None where the proxy speaks for itself or does not know: the socket's own address stands.
+    /// Address of the client. `None` for the command LOCAL, an unknown family, UDP and unix
+    /// sockets: the address of the socket counts.
     pub source: Option<SocketAddr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyError {
-    /// An address or a port that is none, or not as the header's family writes it.
+    /// An invalid address or port, or an address family unknown to the header's version.
     BadAddress,
-    /// A command that version 2 does not have.
+    /// A version or command which version 2 does not define.
     UnknownCommand,
-    /// The other version, which this listener does not take.
+    /// A header of the version excluded by [`ProxyVersions`].
     WrongVersion,
-    /// Something else came first.
+    /// The bytes begin with neither version's signature.
     NoHeader,
     TooLong,
 }
@@ -59,7 +60,7 @@ impl fmt::Display for ProxyError {
 
 impl std::error::Error for ProxyError {}
 
-/// Reads the header at the beginning of `bytes`; `None` as long as it is not whole.
+/// Reads the header at the beginning of `bytes`; `None` as long as the header is incomplete.
 pub fn read_header(
     bytes: &[u8],
     versions: ProxyVersions,
@@ -82,8 +83,8 @@ pub fn read_header(
     Err(ProxyError::NoHeader)
 }
 
-/// Checks two properties for any bytes: a header never ends beyond them, and more bytes change
-/// neither a complete header nor a refusal. Used by the fuzzer and its corpus.
+/// Checks two properties of [`read_header`] for any bytes: a header never ends beyond the bytes,
+/// and more bytes change neither a complete header nor an error. For the fuzzer and its corpus.
 pub fn probe(bytes: &[u8]) {
     for versions in [ProxyVersions::V1, ProxyVersions::V2, ProxyVersions::Both] {
         let mut before = Ok(None);
@@ -96,7 +97,7 @@ pub fn probe(bytes: &[u8]) {
     }
 }
 
-/// Whether this is a beginning, or the beginning of one.
+/// Whether `bytes` begins with `with`, or is a beginning of `with`.
 fn matches_prefix(bytes: &[u8], with: &[u8]) -> bool {
     let len = bytes.len().min(with.len());
     bytes[..len] == with[..len]
@@ -129,7 +130,7 @@ fn read_v1(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     }
 }
 
-/// Decimal digits without zeros in front.
+/// Parses decimal digits without leading zeros.
 fn port(text: &str) -> Option<u16> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit());
     let padded = text.len() > 1 && text.starts_with('0');
@@ -169,7 +170,7 @@ fn read_v2(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
             };
             Some((IpAddr::from(*ip), rest.get(16..20)))
         }
-        // Unspecified, UDP and unix sockets: nothing that we could name a client by.
+        // Unspecified, UDP and unix sockets carry no usable address of a client.
         0x00 | 0x12 | 0x22 | 0x31 | 0x32 => None,
         _ => return Err(ProxyError::BadAddress),
     };
@@ -185,11 +186,12 @@ fn read_v2(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
 
 const PROBED_MAX: usize = 8 * 1024;
 const V1: &[u8] = b"PROXY ";
-/// With its line end, by the specification.
+/// Length of the longest header of version 1 with its line end, by the specification.
 const V1_BYTES_MAX: usize = 107;
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const V2_HEAD_BYTES: usize = 16;
-/// Addresses take 216 bytes at most; what proxies say beside is names and ids.
+/// Bound of the bytes after the fixed part: addresses take at most 216, the rest are TLVs with
+/// names and ids.
 const V2_REST_BYTES_MAX: usize = 4096;
 
 #[cfg(test)]

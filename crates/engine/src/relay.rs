@@ -1,17 +1,17 @@
-//! Relays of links on the thread of a shard: a link that only passes packets on needs no thread of
-//! its own, and no wake-up of one for each message.
+//! Relays of links on the thread of a shard: a link that only forwards packets needs no thread of
+//! its own, and no thread wake-up for each message.
 //!
-//! A link's session is connected by a pair of sockets, of which the link has one end. While the
-//! shard hosts the relay, the socket to the other broker stands in the place of the pair, and the
-//! relay is its layer:
+//! A link's session is connected by a pair of sockets, of which the link holds one end. While the
+//! shard hosts the relay, the socket to the other broker replaces the pair, and the relay is its
+//! layer:
 //!
 //! ```text
 //! link thread:   session <-> MQTT <-> pair of sockets <-> relay <-> socket to the other broker
 //! shard thread:  session <-> MQTT <----------------------> relay <-> socket to the other broker
 //! ```
 //!
-//! The pair stays, and the session speaks through it again after a recall. Bytes that stand in the
-//! pair or wait for the socket change over too, in their order.
+//! The pair stays open, and the session uses it again after a recall. Bytes in the pair and bytes
+//! waiting for the socket move over too, in their order.
 
 use crate::shard_driver::{ShardDriver, socket_token};
 use crate::socket::Socket;
@@ -26,74 +26,75 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt, io};
 
-/// Passes packets between a session of this process and another broker, sans I/O. The engine calls
-/// [`LinkRelay::give_back`] in the end, whatever happens.
+/// Forwards packets between a session of this process and a peer broker, sans I/O. The engine calls
+/// [`LinkRelay::give_back`] at the end in every case, also when the loan or the socket is dropped.
 pub trait LinkRelay: Send {
-    /// Bytes of the session here; a packet may end in the next ones.
+    /// Takes bytes of the local session; a packet may continue in the next call.
     fn hear_near(&mut self, bytes: &[u8]);
 
-    /// Bytes of the other broker.
+    /// Takes bytes of the peer broker; a packet may continue in the next call.
     fn hear_far(&mut self, bytes: &[u8]);
 
-    /// Whole packets for the session here. The engine empties it.
+    /// Whole packets for the local session. The engine clears the buffer after each use.
     fn to_near(&mut self) -> &mut Vec<u8>;
 
-    /// Packets for the other broker. The engine empties it.
+    /// Whole packets for the peer broker. The engine clears the buffer after each use.
     fn to_far(&mut self) -> &mut Vec<u8>;
 
-    /// The socket has taken all that there was for the other broker.
+    /// Reports that the socket has taken all bytes for the peer broker.
     fn note_sent(&mut self);
 
-    /// Whether the relay cannot go on: the connection of the session ends.
+    /// Whether the relay cannot go on; the engine then closes the session's connection.
     fn is_over(&self) -> bool;
 
-    /// Bytes that the relay keeps until their packet is whole.
+    /// Bytes kept by the relay until their packet is complete, counted as memory of the socket.
     fn held_bytes(&self) -> usize;
 
     fn give_back(self: Box<Self>, socket: RelaySocket);
 }
 
-/// The result of a relay that has ended.
+/// The rest of an ended relay, for [`LinkRelay::give_back`].
 #[derive(Debug, Default)]
 pub struct RelaySocket {
-    /// None where the shard could not go on with it.
+    /// The socket to the peer broker; `None` if the loan was dropped or bytes were lost in
+    /// `out_of_memory`.
     pub stream: Option<std::net::TcpStream>,
-    /// Said to the other broker, and not taken by the socket.
+    /// Bytes for the peer broker which the socket had not taken.
     pub unsent: Vec<u8>,
-    /// Why the socket ended, where it did.
+    /// The error or end of the socket, if there was one.
     pub fault: Option<io::Error>,
 }
 
-/// The parts that a shard needs to run a relay.
+/// The parts which a shard needs to run a [`LinkRelay`].
 pub struct RelayLoan {
     client_id: Box<str>,
     relay: RelayGuard,
     far: std::net::TcpStream,
-    /// The link's end of the pair.
+    /// The end of the socket pair held by the link.
     near: std::os::unix::net::UnixStream,
 }
 
-/// For the shard that has the session: all shards are asked.
+/// A loan offered to all shards; the shard of the link's session takes the [`RelayLoan`].
 pub(crate) type RelaySlot = Arc<Mutex<Option<RelayLoan>>>;
 
-/// A relay that is given back when its holder goes.
+/// Calls `give_back` on drop, so no relay is lost when its holder goes.
 struct RelayGuard(Option<Box<dyn LinkRelay>>);
 
-/// A relay between a socket and MQTT.
+/// A relay as the only layer between the socket to the peer broker and MQTT.
 pub(crate) struct RelayLayer {
     relay: RelayGuard,
-    /// The shard's end of the pair, which no poller watches now.
+    /// The shard's end of the socket pair, not registered with a poller while the relay runs.
     pair: UnixStream,
     fault: Option<io::Error>,
 }
 
-/// Buffers that a burst made larger than this are given back, in bytes.
+/// Capacity in bytes above which `empty` frees a buffer after a burst.
 const KEPT_BYTES: usize = 256 * 1024;
 
 impl RelayLoan {
-    /// Creates a relay for the session with this client id. `near` is a descriptor of the other end
-    /// of the stream given to `EngineHandle::connect_internal`. Only the relay may read and write
-    /// there until it is returned.
+    /// Creates a loan for the session of `client_id`. `near` is a descriptor of the far end of the
+    /// stream given to `EngineHandle::connect_internal`. Only the relay may read and write there
+    /// until `give_back`.
     pub fn new(
         client_id: &str,
         relay: Box<dyn LinkRelay>,
@@ -121,8 +122,8 @@ impl Drop for RelayGuard {
 }
 
 impl RelayLayer {
-    /// Handles bytes from the other broker, and sends the responses. Returns whether the relay is
-    /// over.
+    /// Passes bytes of the peer broker to the relay, and collects the output for both sides.
+    /// Returns whether the relay is over.
     pub(crate) fn take_in(
         &mut self,
         raw: &[u8],
@@ -139,7 +140,7 @@ impl RelayLayer {
         Ok(self.is_over())
     }
 
-    /// Handles bytes from the local session, and sends the responses.
+    /// Passes bytes of the local session to the relay, and collects the output for the peer broker.
     pub(crate) fn seal(
         &mut self,
         bytes: &[u8],
@@ -154,7 +155,7 @@ impl RelayLayer {
         said
     }
 
-    /// Whether there is something for the session here that no event tells of.
+    /// Whether the relay has output for the local session, or is over, without a poller event.
     pub(crate) fn has_words(&mut self) -> bool {
         let is_silent = self.relay.0.as_mut().is_some_and(|relay| relay.to_near().is_empty());
         !is_silent || self.is_over()
@@ -192,8 +193,8 @@ impl fmt::Debug for RelayLoan {
 }
 
 impl ShardDriver {
-    /// Takes the relay, if its session is connected here. Otherwise the loan stays for another
-    /// shard, and goes back when the last one has looked.
+    /// Takes the relay if its session is connected here. Otherwise the [`RelaySlot`] keeps the loan
+    /// for the next shard, and the last drop gives the relay back.
     pub(crate) fn host_relay(&mut self, slot: &RelaySlot) {
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let conn = slot.as_ref().and_then(|loan| self.shard.connection_of(&loan.client_id));
@@ -219,8 +220,8 @@ impl ShardDriver {
         }
     }
 
-    /// A socket has another stream now, which the poller does not know yet. Says whether it does
-    /// in the end.
+    /// Registers the new stream of a socket with the poller and resumes the socket. Returns false,
+    /// after dropping the connection, if the poller refuses.
     fn begin_stream(&mut self, index: u32) -> bool {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return false };
         (socket.watches_writable, socket.peer_closed) = (false, false);
@@ -238,7 +239,7 @@ impl ShardDriver {
         true
     }
 
-    /// The link wants its relay back, and goes on by itself.
+    /// Returns the relay to its link, and puts the session back on the socket pair.
     pub(crate) fn recall_relay(&mut self, client_id: &str) {
         let Some(index) = self.relay_of(client_id) else { return };
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
@@ -253,13 +254,13 @@ impl ShardDriver {
         relay.give_back(RelaySocket { stream: far.into_tcp(), unsent, fault });
     }
 
-    /// A socket is gone: a relay that was its layer goes back to its link.
+    /// Returns the relay of a dropped socket to its link, with the stream and the unsent bytes.
     pub(crate) fn give_back_relay(&self, mut socket: Socket) {
         let layers = socket.stack.take();
         let Some(RelayLayer { relay, fault, .. }) = layers.and_then(|layers| layers.relay) else {
             return;
         };
-        // What a socket had to give up is missing in its stream.
+        // Released bytes are missing in the stream, so the stream is not returned.
         if socket.out_of_memory {
             return relay.give_back(RelaySocket { fault, ..RelaySocket::default() });
         }
@@ -267,14 +268,14 @@ impl ShardDriver {
         relay.give_back(RelaySocket { stream: socket.stream.into_tcp(), unsent, fault });
     }
 
-    /// Something for the other broker that is not the relay's own.
+    /// Sends `bytes` of the link to the peer broker, behind the output of the relay.
     pub(crate) fn say_by_relay(&mut self, client_id: &str, bytes: &[u8]) {
         if let Some(index) = self.relay_of(client_id) {
             self.say_by(index, bytes);
         }
     }
 
-    /// Sends the pending output of the relay to the other broker, followed by `bytes`.
+    /// Sends the pending output of the relay to the peer broker, followed by `bytes`.
     fn say_by(&mut self, index: u32, bytes: &[u8]) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         let Some(relay) = socket.relay() else { return };
@@ -283,7 +284,7 @@ impl ShardDriver {
         if said.is_err() {
             return;
         }
-        // Whether it breaks is found out by the next read.
+        // The next read finds out whether the socket is broken.
         let _ = socket.send_sealed(self.sealed.bytes());
         if socket.unsent_len() > 0 && self.wait_for_room(index) {
             let conn = ConnId(index);
@@ -297,7 +298,7 @@ impl ShardDriver {
         socket.relay().map(|_| index)
     }
 
-    /// After a write to a socket: its relay may have something for the session here because of it.
+    /// Lists the socket after a write if `has_words`: output for the local session has no event.
     #[inline]
     pub(crate) fn list_relay(&mut self, index: u32) {
         let socket = self.sockets.get_mut(index as usize).and_then(Option::as_mut);
@@ -306,7 +307,7 @@ impl ShardDriver {
         }
     }
 
-    /// Reads once from the socket to the other broker. Says whether the connection is over.
+    /// Reads once from the socket to the peer broker. Returns whether the connection is over.
     pub(crate) fn read_by_relay(&mut self, index: u32, buffer: &mut [u8]) -> bool {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return false };
         let (read, fault) = match socket.receive(buffer) {
@@ -326,7 +327,8 @@ impl ShardDriver {
         let is_over =
             self.decode_through_stack(index, &mut buffer[..read]).unwrap_or(true) || is_ended;
         let socket = self.sockets.get(index as usize).and_then(Option::as_ref);
-        // What the other broker said last is done first, and its end is found again.
+        // The last packets of the other broker are handled first; the end is found again by the
+        // next read.
         let is_behind = socket.is_some_and(|socket| socket.has_unread_tail);
         is_over && !is_behind
     }
@@ -337,7 +339,7 @@ impl ShardDriver {
     }
 }
 
-/// Reads everything that a socket has at the moment.
+/// Reads all bytes available now in the socket, without waiting.
 fn drain_socket(socket: &impl AsFd) -> Vec<u8> {
     let (mut all, mut chunk) = (Vec::new(), [0; 4096]);
     while let Ok((len @ 1.., _)) = recv(socket, &mut chunk, RecvFlags::DONTWAIT) {

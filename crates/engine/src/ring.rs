@@ -1,10 +1,10 @@
-//! What travels from one shard to another, and the waking of shards that sleep.
+//! Rings carry items from one shard to another; wakers wake shards that sleep.
 //!
-//! A ring has one producer and one consumer, and is as large as what has stood in it: a producer
-//! that finds it full goes on in a larger one, and says so in the last slot of the old one. Neither
-//! ever waits for the other. Sleeping and waking follow one rule: the consumer says that it sleeps
-//! before it looks into its rings a last time, the producer looks whether the consumer sleeps after
-//! it has pushed. One of the two then sees the other.
+//! A ring has one producer and one consumer, and grows to the size of its load: a producer that
+//! finds it full continues in a larger ring, and names the larger ring in the last slot of the old
+//! one. Neither side ever waits for the other. Sleep and wake-up follow one rule: the consumer
+//! marks itself as asleep before it looks into its rings a last time, and the producer looks at the
+//! mark after its push. One of the two then sees the other.
 
 use crate::quic::QuicMessage;
 use crate::socket::Socket;
@@ -20,24 +20,24 @@ use std::sync::atomic::{
 #[derive(Debug)]
 pub(crate) enum RingItem {
     Message(ShardMessage),
-    /// A connection on its way home, with every byte that was read and not consumed and the
-    /// state of its layers; or one that is to be opened there, whose peer its layers know.
+    /// A socket for its owner shard, with all unconsumed bytes, the state of its layers and its
+    /// `peer`; or, with `peer` absent, a socket whose handshake starts on the receiving shard.
     Socket {
         socket: Box<Socket>,
         peer: Option<PeerInfo>,
     },
     Quic(Box<QuicMessage>),
-    /// The last one of a ring: what follows is in another, of another size.
+    /// The last item of a ring: later items are in the ring named here, of another size.
     Next(Box<Consumer<RingItem>>),
 }
 
-/// The end of a ring where a shard puts what is for another shard.
+/// The producer end of a ring from one shard to another.
 #[derive(Debug)]
 pub(crate) struct RingSender {
     ring: Producer<RingItem>,
-    /// Slots of it in all.
+    /// Capacity of the current ring in items, at most `limits::RING_SLOTS`.
     slots: usize,
-    /// More than a quarter of the slots were in use at some time since `shrink`.
+    /// More than a quarter of the slots were in use at some time since [`RingSender::shrink`].
     is_needed: bool,
 }
 
@@ -47,7 +47,8 @@ impl RingSender {
         (RingSender { ring, slots, is_needed: false }, RingReceiver { ring: end })
     }
 
-    /// Returns how many of `wanted` items have room. One slot is reserved for `RingItem::Next`.
+    /// Returns how many of `wanted` items have room, and grows a full ring. A slot is reserved for
+    /// [`RingItem::Next`].
     #[inline]
     pub(crate) fn room_for(&mut self, wanted: usize) -> usize {
         let free = self.ring.slots();
@@ -68,14 +69,14 @@ impl RingSender {
         self.ring.slots().saturating_sub(1)
     }
 
-    /// Puts a item where `room_for` found room.
+    /// Pushes an item into room found by [`RingSender::room_for`].
     #[inline]
     pub(crate) fn put(&mut self, item: RingItem) {
-        // Nobody else puts anything here.
+        // No other producer can have filled the slot.
         let _ = self.ring.push(item);
     }
 
-    /// Gives the item back where there is no room.
+    /// Pushes an item, or returns it if the ring is full at `limits::RING_SLOTS`.
     pub(crate) fn push(&mut self, item: RingItem) -> Result<(), RingItem> {
         if self.room_for(1) == 0 {
             return Err(item);
@@ -84,7 +85,8 @@ impl RingSender {
         Ok(())
     }
 
-    /// Starts a ring of this size, into which all later items go.
+    /// Starts a ring of `slots` slots for all later items. Returns false if [`RingItem::Next`]
+    /// found no slot.
     fn continue_in(&mut self, slots: usize) -> bool {
         let (next, end) = RingSender::new(slots.min(limits::RING_SLOTS));
         if self.ring.push(RingItem::Next(Box::new(end.ring))).is_err() {
@@ -94,13 +96,13 @@ impl RingSender {
         true
     }
 
-    /// Whether it takes more than it did at the beginning.
+    /// Whether the ring has more slots than [`SLOTS_MIN`].
     pub(crate) fn is_grown(&self) -> bool {
         self.slots > SLOTS_MIN
     }
 
-    /// Gives memory back that was not needed since this was asked last. Says whether the receiver
-    /// has to look.
+    /// Shrinks a grown ring which needed little room since the last call. Returns whether the
+    /// receiver has to be woken, to free the old ring.
     pub(crate) fn shrink(&mut self) -> bool {
         let in_use = self.slots - self.ring.slots();
         let was_needed = std::mem::take(&mut self.is_needed) || in_use > 0;
@@ -108,7 +110,7 @@ impl RingSender {
     }
 }
 
-/// The other end.
+/// The consumer end of a ring.
 #[derive(Debug)]
 pub(crate) struct RingReceiver {
     ring: Consumer<RingItem>,
@@ -133,22 +135,22 @@ impl RingReceiver {
 
 /// Slots of a ring at the start, and after a long time without items.
 const SLOTS_MIN: usize = 16;
-/// Factor by which the next ring is larger.
+/// Factor between the sizes of a full ring and its successor.
 const GROWTH: usize = 8;
 
-/// Wakes the thread that runs one shard. Aligned to 128 bytes: threads write their own wakers
+/// Wakes the thread which runs one shard. Aligned to 128 bytes: threads write their own wakers
 /// often, and processors fetch lines of 64 bytes in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct ShardWaker {
-    /// Waker of the scheduler's poller.
+    /// Waker of the scheduler's poller, shared by all shards.
     scheduler: Arc<mio::Waker>,
-    /// Waker of the shard's own poller, which it uses on a worker thread.
+    /// Waker of the shard's own poller, in use on a worker thread.
     own: mio::Waker,
     sleeps: AtomicU8,
-    /// Whether the host's thread runs the shard. Only that thread says so, and only it asks.
+    /// Whether the scheduler's thread runs the shard. Only this thread writes and reads the flag.
     on_scheduler: AtomicBool,
-    /// Its shard has answers that wait for the disk.
+    /// The shard holds answers until the store reports progress.
     awaits_disk: AtomicBool,
 }
 
@@ -162,8 +164,8 @@ impl ShardWaker {
         ShardWaker { scheduler, own, sleeps, on_scheduler: AtomicBool::new(false), awaits_disk }
     }
 
-    /// The shard is about to sleep. Whoever says so looks into its rings afterwards, and at the
-    /// disk if it waits for that.
+    /// Marks the shard as asleep. The caller then has to look into its rings once more, and at the
+    /// store if `awaits_disk`: an earlier push may have missed the mark.
     pub(crate) fn set_asleep(&self, with_guest: bool, awaits_disk: bool) {
         self.awaits_disk.store(awaits_disk, SeqCst);
         let sleeps = if with_guest { SLEEPS_ON_WORKER } else { SLEEPS_ON_SCHEDULER };
@@ -179,22 +181,22 @@ impl ShardWaker {
         self.on_scheduler.store(hosted, Relaxed);
     }
 
-    /// `ring` for a shard of the host's thread: what it has for a neighbour, the neighbour takes
-    /// before that thread sleeps.
+    /// As [`ShardWaker::wake`], for a call on the scheduler's thread: a shard of the same thread
+    /// takes the items before this thread sleeps and needs no wake-up.
     pub(crate) fn wake_from_scheduler(&self) {
         if !self.on_scheduler.load(Relaxed) {
             self.wake();
         }
     }
 
-    /// Wakes the thread if it sleeps or is about to.
+    /// Wakes the thread of the shard if the thread sleeps or is about to sleep.
     pub(crate) fn wake(&self) {
         // Orders the push before the look, as `set_asleep` orders its store before its caller's.
         fence(SeqCst);
         if self.sleeps.load(Relaxed) == AWAKE {
             return;
         }
-        // A thread that cannot be woken is one that has ended.
+        // A thread that cannot be woken has ended.
         let _ = match self.sleeps.swap(AWAKE, SeqCst) {
             SLEEPS_ON_SCHEDULER => self.scheduler.wake(),
             SLEEPS_ON_WORKER => self.own.wake(),
@@ -202,7 +204,7 @@ impl ShardWaker {
         };
     }
 
-    /// Wakes whoever runs the shard, or is about to, from whatever it does.
+    /// Wakes both possible threads of the shard, whatever their state.
     pub(crate) fn wake_always(&self) {
         let _ = self.scheduler.wake();
         let _ = self.own.wake();
@@ -210,7 +212,7 @@ impl ShardWaker {
 }
 
 impl ShardWaker {
-    /// The disk has more than before.
+    /// Wakes a shard waiting for the store, after progress of the store.
     pub(crate) fn wake_for_disk(&self) {
         if self.awaits_disk.swap(false, SeqCst) {
             self.wake();
@@ -218,7 +220,7 @@ impl ShardWaker {
     }
 }
 
-/// The ends of all rings that belong to one shard.
+/// The ends of all rings which belong to one shard, and the wakers of all shards.
 #[derive(Debug)]
 pub(crate) struct ShardRings {
     pub(crate) inbound: Vec<Option<RingReceiver>>,
@@ -227,7 +229,7 @@ pub(crate) struct ShardRings {
 }
 
 impl ShardRings {
-    /// The rings of all shards, the diagonal left out.
+    /// Creates a ring for each ordered pair of different shards.
     pub(crate) fn all(wakers: Vec<ShardWaker>) -> Vec<ShardRings> {
         let shards = wakers.len();
         let wakers: Arc<[ShardWaker]> = wakers.into();
@@ -257,8 +259,8 @@ impl ShardRings {
         self.outbound.iter().flatten().any(RingSender::is_grown)
     }
 
-    /// Gives memory back that was not needed since this was asked last. Whoever is at the other
-    /// end wakes, to let go of it.
+    /// Shrinks outbound rings unused since the last call, and wakes their receivers to free the old
+    /// rings.
     pub(crate) fn shrink(&mut self) {
         for (ring, waker) in self.outbound.iter_mut().zip(self.wakers.iter()) {
             if ring.as_mut().is_some_and(RingSender::shrink) {

@@ -22,42 +22,44 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The window over which the scheduler measures its load before it gives a shard away. Worker
-/// threads have to deliver more than the scheduler did in it, so chance must not decide.
+/// Window over which the scheduler measures its load before moving a shard to a worker thread. A
+/// single burst must not decide, so the window is long.
 const LOAD_WINDOW: Duration = Duration::from_millis(200);
-/// Busy for more than this much of a window, it does.
+/// Load in percent of [`LOAD_WINDOW`] above which the busiest shard moves to a worker thread.
 const BUSY_PERCENT_MAX: u32 = 80;
 /// Interval at which the scheduler publishes its rate of work to worker threads.
 const RATE_INTERVAL: Duration = Duration::from_millis(50);
-/// Window over which a worker thread compares its work and the scheduler's before it gives its
-/// shard back.
+/// Window over which a worker thread compares its work with the scheduler's before giving its shard
+/// back.
 const WORKER_WINDOW: Duration = Duration::from_millis(100);
-/// The scheduler must be able to do it in so much of its time ...
+/// A shard returns if the scheduler would stay below this load in percent with the shard added, ...
 const FITS_PERCENT_MAX: u32 = 95;
-/// ... and if it takes more than this, it tries no worker thread again for a while.
+/// ... and above this load no shard moves to a worker again for [`WORKER_RETRY_DELAY`].
 const CALM_PERCENT_MAX: u32 = 40;
 const WORKER_RETRY_DELAY: Duration = Duration::from_secs(10);
-/// Retained trees are walked by recursion, which `topic_levels_max` bounds.
+/// Stack of a thread with shards. Retained trees are walked by recursion, bounded by
+/// `topic_levels_max`.
 pub(crate) const STACK_BYTES: usize = 1024 * 1024;
 const EVENTS_MAX: usize = 512;
-/// When nobody is there and nothing is to be done for so long, code that was needed may go.
+/// Length of a sleep without connections after which `drop_clean_pages` may run, and the interval
+/// between two runs.
 const IDLE_BEFORE_DROP: Duration = Duration::from_millis(500);
-/// Rounds through the rings in one turn: a message to another shard arrives in the same turn, and
-/// so does the answer.
+/// Passes over the rings in one turn: a message to another shard arrives in the same turn, and so
+/// does the answer.
 const RING_HOPS_MAX: usize = 2;
 
-/// Work and load of a thread in one window.
+/// Work and load of a thread in one window, measured by [`LoadMeter`].
 #[derive(Clone, Copy, Debug)]
 struct LoadSample {
     /// Processor time of the thread as a percentage of the window. Wall time would count other
     /// processes: on a busy machine a second thread would only add to the load.
     percent: u32,
-    /// `ShardDriver::work` a second.
+    /// Units of [`ShardDriver::take_work`] per second.
     work: u64,
 }
 
 impl LoadSample {
-    /// Returns the percentage of its time that the thread would need for `work` of the same kind.
+    /// Returns the percentage of its time which the thread would need for `work` of the same kind.
     fn percent_for(self, work: u64) -> u32 {
         (u64::from(self.percent) * work / self.work.max(1)).min(u64::from(u32::MAX)) as u32
     }
@@ -74,8 +76,8 @@ impl LoadMeter {
         LoadMeter { since: now, computed: thread_cpu_time(), work }
     }
 
-    /// Returns the load since the last sample, once a window is over. `work` is the total amount
-    /// ever done.
+    /// Returns the load since the last sample, after at least `window`. `work` is the total amount
+    /// so far.
     fn sample(&mut self, now: Instant, window: Duration, work: u64) -> Option<LoadSample> {
         let passed = now - self.since;
         if passed < window {
@@ -90,44 +92,44 @@ impl LoadMeter {
     }
 }
 
-/// Processor time of this thread.
+/// Processor time of the calling thread.
 fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// A shard that comes back.
+/// A shard on its way from a worker thread to the scheduler.
 struct ReturnedShard {
     driver: ShardDriver,
-    /// Load of the scheduler with this shard added, in percent.
+    /// Expected load of the scheduler with this shard added, in percent.
     percent: u32,
 }
 
 pub(crate) struct Scheduler {
-    /// The shards that run here, each with its work in this window.
+    /// The shards of this thread, each with its work in the current load window.
     drivers: Vec<(ShardDriver, u64)>,
-    /// The poller where the sockets of these shards are registered.
+    /// The poller where the sockets of [`Scheduler::drivers`] are registered.
     poll: Poll,
     pub(crate) waker: Arc<mio::Waker>,
-    /// Shards that come back from worker threads.
+    /// Shards returned by worker threads.
     returned: Receiver<ReturnedShard>,
     return_sender: Sender<ReturnedShard>,
-    /// Gives no shard away before.
+    /// No shard moves to a worker thread before this time.
     no_worker_until: Instant,
-    /// Lets no code go before.
+    /// No call of `drop_clean_pages` before this time.
     keeps_code_until: Instant,
     workers: Vec<JoinHandle<()>>,
     /// Total amount of work done by this thread.
     work: u64,
-    /// Work a second in the last window, which worker threads read.
+    /// Work per second in the last [`RATE_INTERVAL`], read by worker threads.
     work_rate: Arc<AtomicU64>,
-    /// Shards that have not ended, wherever they run.
+    /// Number of shards which have not ended, on any thread.
     alive: Arc<AtomicUsize>,
     pauses: PauseDetector,
 }
 
 impl Scheduler {
-    /// For so many shards, which `give` hands to it.
+    /// Creates a scheduler for `shards` shards, added later by [`Scheduler::add_shard`].
     pub(crate) fn new(shards: usize, clock: SystemClock) -> io::Result<Scheduler> {
         let (to_back, back) = channel();
         let poll = Poll::new()?;
@@ -152,7 +154,7 @@ impl Scheduler {
         self.poll.registry().try_clone()
     }
 
-    /// Adds a shard whose sockets are registered with this poller.
+    /// Adds a shard whose sockets are registered with the poller of [`Scheduler::registry`].
     pub(crate) fn add_shard(&mut self, body: ShardDriver) {
         body.waker().set_on_scheduler(true);
         self.drivers.push((body, 0));
@@ -199,12 +201,12 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Sleeps until any shard has something to do, and says when that was.
+    /// Sleeps until any shard has something to do, and returns the time of the wake-up.
     fn wait(&mut self, events: &mut Events, came_back: bool) -> io::Result<Instant> {
         let now = Instant::now();
-        // Shutting down, the last shards may be with worker threads, and end there.
+        // While shutting down, the last shards may be with worker threads, and end there.
         let ends = self.drivers.is_empty().then_some(RATE_INTERVAL);
-        // Each says that it sleeps before its rings are looked into a last time.
+        // Each shard marks itself as asleep before a last look into its rings.
         let timeouts = self.drivers.iter_mut().map(|(body, _)| body.prepare_sleep(now));
         let timeout = timeouts.fold(ends, |soonest, next| soonest.into_iter().chain(next).min());
         let timeout = if came_back { Some(Duration::ZERO) } else { timeout };
@@ -216,8 +218,8 @@ impl Scheduler {
         self.pauses.record_wake(polled)
     }
 
-    /// Unmaps code that an idle broker does not run. The publishing of `$SYS` every ten seconds
-    /// alone maps half of what an idle broker takes.
+    /// Unmaps code not needed by an idle broker. Publishing `$SYS` every ten seconds maps half of
+    /// an idle broker's memory again.
     fn drop_idle_code(&mut self, now: Instant) {
         if self.drivers.iter().all(|(body, _)| body.has_no_connections()) {
             self.keeps_code_until = now + IDLE_BEFORE_DROP;
@@ -225,12 +227,12 @@ impl Scheduler {
         }
     }
 
-    /// Gives each shard that has something to do its turn: first all take in, then they hand each
-    /// other what they have for each other, then all act. So nobody is written to twice.
+    /// Runs one turn of the shards with input: first all take input, then exchange ring items, then
+    /// act. So each connection gets at most one write per turn.
     fn run_turn(&mut self, now: Instant, events: &Events, came_back: bool) {
         let mut ready = 0_u64;
         for event in events {
-            // Whoever rings for one shard may mean any.
+            // A wake-up by the waker may be for any shard.
             let all = event.token() == WAKER;
             ready |= if all { u64::MAX } else { 1 << split_token(event.token()).0 };
         }
@@ -279,7 +281,7 @@ impl Scheduler {
         self.alive.fetch_sub(before - self.drivers.len(), SeqCst);
     }
 
-    /// The busiest shard gets a thread of its own.
+    /// Moves the shard with the most work in this window to a new worker thread.
     fn move_busiest_to_worker(&mut self, did: LoadSample) -> io::Result<()> {
         let busiest = self.drivers.iter().enumerate().max_by_key(|(_, (_, work))| *work);
         let Some((at, _)) = busiest else { return Ok(()) };
@@ -302,17 +304,18 @@ impl Scheduler {
     }
 }
 
-/// Without its poller a shard serves nobody: the process ends, loudly, instead of standing there.
+/// Ends the process by a panic when a thread has failed: a shard without its poller serves no
+/// client.
 pub(crate) fn panic_on_failure(ended: io::Result<()>) {
     if let Err(fault) = ended {
         panic!("a shard cannot go on: {fault}");
     }
 }
 
-/// A thread that runs one shard.
+/// A thread which runs one shard.
 struct WorkerThread {
     driver: ShardDriver,
-    /// Load of the scheduler while it still ran the shard.
+    /// Load of the scheduler in the window before the shard left.
     scheduler_load: LoadSample,
     scheduler_work_rate: Arc<AtomicU64>,
     return_sender: Sender<ReturnedShard>,
@@ -320,7 +323,7 @@ struct WorkerThread {
 }
 
 impl WorkerThread {
-    /// Runs the shard until it ends or the scheduler has room for it.
+    /// Runs the shard until the shard ends or fits on the scheduler's thread again.
     fn run(mut self) -> io::Result<()> {
         self.driver.move_to_worker_poller()?;
         let mut events = Events::with_capacity(EVENTS_MAX);

@@ -1,5 +1,6 @@
-//! What a socket was given and its peer does not have yet. `write` says only that this system has
-//! it: whoever has to know that it arrived, and no answer comes for it, asks here.
+//! Bytes given to a socket that the peer does not have yet. A successful `write` only says that
+//! this system has the bytes; code that must know about their arrival, without an answer of the
+//! peer, asks here.
 #![expect(unsafe_code, reason = "ioctl(2) has no safe wrapper for these")]
 
 use rustix::ioctl::{Getter, Opcode, ioctl};
@@ -7,29 +8,29 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::AsFd;
 
-/// tcp(7), SIOCOUTQ; for a socket of this machine what its peer's program has not read, and some
-/// more (unix(7)).
+/// SIOCOUTQ of tcp(7). For a unix socket the count has some overhead and covers bytes which the
+/// program at the far end has not read (unix(7)).
 const NOT_ACKNOWLEDGED: Opcode = libc::TIOCOUTQ as Opcode;
-/// <linux/sockios.h>, SIOCOUTQNSD: what has not been sent a first time.
+/// SIOCOUTQNSD of <linux/sockios.h>: bytes never sent so far.
 const NOT_SENT: Opcode = 0x894b;
 
-/// Bytes that the peer's system has not acknowledged.
+/// Returns the number of bytes not acknowledged by the system of the peer.
 pub fn unacknowledged_bytes(socket: impl AsFd) -> io::Result<usize> {
     query_socket::<NOT_ACKNOWLEDGED>(socket)
 }
 
-/// Bytes that were not sent yet: the peer has no room for them. Only TCP knows.
+/// Returns the number of bytes not sent yet, because the peer has no room for more. TCP only.
 pub fn unsent_bytes(socket: impl AsFd) -> io::Result<usize> {
     query_socket::<NOT_SENT>(socket)
 }
 
 /// # Safety
 ///
-/// Both requests write one int through the pointer and nothing else (tcp(7)), which is what a
-/// Getter of `c_int` has room for; the descriptor is borrowed for the call. A descriptor that is
-/// none of a socket is an error and no write.
+/// Both requests write one `c_int` through the pointer and touch no more memory (tcp(7)); a
+/// [`Getter`] of `c_int` has room for exactly this. The descriptor is borrowed for the call. A
+/// descriptor of anything but a socket gives an error without a write.
 fn query_socket<const REQUEST: Opcode>(socket: impl AsFd) -> io::Result<usize> {
-    // SAFETY: as above.
+    // SAFETY: see above.
     let bytes = unsafe { ioctl(socket.as_fd(), Getter::<REQUEST, c_int>::new()) }?;
     Ok(usize::try_from(bytes).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! Starting and stopping the shards.
+//! Starts and stops the shards of the broker.
 
 use crate::batched_send::BatchedSend;
 use crate::clock::SystemClock;
@@ -26,43 +26,45 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use store::{DiskStore, StoreEvent};
 
-/// Options of a server.
+/// Options of [`Server::start`].
 pub struct ServerOptions {
     pub listeners: Vec<Listener>,
     pub shards: usize,
-    /// Whether shards may have the kernel do many writes in one call, where it can.
+    /// Whether a shard may submit many writes in one call of io_uring, where the kernel permits.
     pub io_uring: bool,
     pub options: Arc<BrokerOptions>,
-    /// Keys the hashes of what strangers name: drawn by the caller, anew in every process.
+    /// Key of the hashes over names chosen by clients. The caller draws a new value in every
+    /// process.
     pub seed: u64,
-    /// Descriptors that connections of clients do not get, where there are as many.
+    /// Number of descriptors reserved from client connections; fewer if the limit is low.
     pub descriptors_reserved: usize,
-    /// Location of the store that keeps sessions and messages across restarts; `None` keeps them in
+    /// Location of the store for sessions and messages across restarts; `None` keeps both in
     /// memory.
     pub store: Option<StoreLocation>,
-    /// Asked about every CONNECT while `Options::authenticates` holds, on the shard's thread: it
-    /// must not wait for anything.
+    /// Decides about each CONNECT while `BrokerOptions::authenticates` holds. Runs on the shard's
+    /// thread, so must not block.
     pub auth_handler: Option<AuthHandler>,
-    /// Handler of authorization requests, used with `Options::authz`.
+    /// Handler of authorization requests, used with `BrokerOptions::authz`.
     pub authz_handler: Option<AuthzHandler>,
-    /// Told of everything that a person may want to read, on the shard's thread.
+    /// Receives every event of interest to an operator. Runs on the thread of a shard or of the
+    /// store.
     pub log: Box<dyn Fn(&BrokerEvent) + Send + Sync>,
 }
 
-/// A folder for the store.
+/// Folder and options of the store.
 #[derive(Clone, Debug)]
 pub struct StoreLocation {
     pub folder: PathBuf,
     pub options: store::StoreOptions,
 }
 
-/// Our own trouble.
+/// Why [`Server::start`] or [`Server::open_listeners`] failed.
 #[derive(Debug)]
 pub enum ServerFault {
     Store(store::Fault),
-    /// The store cannot be read; an event gives the reason.
+    /// The store cannot be read; the log has the reason as an event.
     Unreadable,
-    /// The store was written by a version with another format.
+    /// The store was written by a version of Godwit with another format.
     OtherFormat,
     Listener(io::Error),
     TooManyListeners(usize),
@@ -94,18 +96,18 @@ impl std::error::Error for ServerFault {}
 pub struct Server {
     scheduler: JoinHandle<()>,
     handle: EngineHandle,
-    /// Ends after the shards, when it has written what they left.
+    /// Dropped after the shards have ended, when the store has written their last records.
     disk: Option<DiskStore>,
     report: Option<(store::RecoveryReport, broker::RestoreStats)>,
     descriptors_reserved: usize,
 }
 
-/// Between the wills of everyone and the end of every connection.
+/// Time in milliseconds between publishing all wills and closing all connections.
 const WILLS_MS: u64 = 100;
 
 impl Server {
-    /// Its shards run, and nobody is let in before `open`: who comes until then waits in the
-    /// kernel.
+    /// Starts the shards. Clients are accepted from [`Server::open_listeners`] on, and wait in the
+    /// kernel until then.
     pub fn start(setup: ServerOptions) -> Result<Server, ServerFault> {
         if setup.listeners.len() > limits::LISTENERS_MAX {
             return Err(ServerFault::TooManyListeners(setup.listeners.len()));
@@ -177,12 +179,13 @@ impl Server {
         Ok(Server { scheduler, handle, disk, report, descriptors_reserved })
     }
 
-    /// Returns the report of the store's recovery, and what was restored from it.
+    /// Returns the report of the store's recovery, and the counts of restored items; `None` without
+    /// a store.
     pub fn report(&self) -> Option<&(store::RecoveryReport, broker::RestoreStats)> {
         self.report.as_ref()
     }
 
-    /// For whoever tells and asks shards beside its owner.
+    /// Handle for threads which send commands to the shards independently of the `Server`.
     pub fn handle(&self) -> &EngineHandle {
         &self.handle
     }
@@ -193,7 +196,7 @@ impl Server {
             told,
             reserved: self.descriptors_reserved,
         });
-        // A shard that has ended lets nobody in.
+        // A shard that has ended accepts no connection, which is not an error.
         opened.recv().unwrap_or(Ok(())).map_err(ServerFault::Listener)
     }
 
@@ -201,19 +204,20 @@ impl Server {
         self.handle.send_command(command);
     }
 
-    /// From now on new connections find this behind the listeners, which are the same and in the
-    /// same order. Nobody who is in notices.
+    /// Replaces the layers of the same listeners, in the same order, for new connections. Open
+    /// connections keep their layers.
     pub fn change_transports(&self, transports: Vec<ListenerTransport>) {
         let transports: Arc<[ListenerTransport]> = transports.into();
         self.handle.send_to_all(|| ShardControl::ReplaceTransports(transports.clone()));
     }
 
-    /// Waits until every shard has done what it was told before.
+    /// Blocks until every shard has done all earlier commands.
     pub fn wait_for_commands(&self) {
         self.handle.wait_for_commands();
     }
 
-    /// Drains and stops: wills while there is somebody to get them, then DISCONNECT to everyone.
+    /// Stops the server: publishes wills while subscribers are connected, waits `WILLS_MS`, sends
+    /// DISCONNECT to all clients, and waits for the shards.
     pub fn stop(self) -> io::Result<()> {
         self.send_command(ShardCommand::Drain);
         thread::sleep(Duration::from_millis(WILLS_MS));
@@ -222,7 +226,7 @@ impl Server {
         self.join()
     }
 
-    /// Waits for the shards to end.
+    /// Waits for the shards to end, and then for the store.
     pub fn join(self) -> io::Result<()> {
         let ended = self.scheduler.join();
         drop(self.disk);
@@ -237,7 +241,7 @@ fn restore_fault(why: RestoreError) -> ServerFault {
     }
 }
 
-/// Fills the shards with what the store has, and says how much that was.
+/// Fills the shards from the store, and returns the counts of restored items.
 fn restore_shards(
     all: &mut [Shard],
     store: &mut StoreClient,
@@ -280,7 +284,7 @@ fn make_shards(
     let interest = Arc::new(Interest::new(seed, shards));
     let memory = Arc::new(ProcessMemory::default());
     let shard = |at: usize| {
-        // Drawn anew in every process: chance that could be replayed would give out the same
+        // A new random seed per process: a seed that could be replayed would give out the same
         // client ids again.
         let chance = RandomState::new().hash_one(at);
         let (interest, memory) = (interest.clone(), memory.clone());

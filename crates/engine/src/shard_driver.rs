@@ -8,8 +8,8 @@
 //! A worker thread waits at the shard's own poller, and the scheduler at its own: the sockets of a
 //! shard are registered with the poller of the thread that runs it, and with no other.
 //!
-//! Sockets are edge-triggered. A socket that has more to give than one tick takes stands in
-//! `listed` and is looked at again in the next, without an event.
+//! Sockets are edge-triggered. A socket with more input than one tick takes stands in `listed` and
+//! is read again in the next tick, without an event.
 
 mod control;
 
@@ -45,23 +45,23 @@ pub(crate) type EventLogger = Arc<dyn Fn(&BrokerEvent) + Send + Sync>;
 pub(crate) struct ShardDriver {
     pub(crate) id: ShardId,
     pub(crate) shard: Shard,
-    /// For when it is with a worker thread.
+    /// The shard's own poller, for its time on a worker thread.
     pub(crate) poll: Poll,
-    /// Registry of the poller where the sockets are registered.
+    /// Registry of the poller where the sockets are registered now.
     pub(crate) registry: Registry,
     pub(crate) on_worker: bool,
-    /// When it wanted to be woken when it last slept.
+    /// Planned end of the last sleep; `None` for a sleep without a timeout.
     pub(crate) wake_at: Option<Instant>,
     /// Work done since the last [`ShardDriver::take_work`].
     pub(crate) work: u64,
     pub(crate) rings: ShardRings,
     pub(crate) control: Receiver<ShardControl>,
     pub(crate) listeners: Vec<SocketAcceptor>,
-    /// The poller tells of them.
+    /// Whether the listeners are registered with the poller.
     accepts_connections: bool,
-    /// QUIC state, once there are QUIC listeners or connections.
+    /// QUIC state, once the shard has a QUIC listener or connection.
     pub(crate) quic: Option<Box<crate::quic::QuicShard>>,
-    /// Layers of all listeners of the process.
+    /// Transport layers of all listeners of the process.
     pub(crate) transports: Arc<[ListenerTransport]>,
     pub(crate) clock: SystemClock,
     pub(crate) store: Option<StoreClient>,
@@ -72,62 +72,63 @@ pub(crate) struct ShardDriver {
     pub(crate) out: Outbox,
     pub(crate) now: MonotonicMs,
     pub(crate) sockets: Vec<Option<Socket>>,
-    /// Bytes that all of them hold: see `holding`.
+    /// Sum of `Socket::counted_bytes`: see `socket_memory`.
     pub(crate) socket_bytes: usize,
-    /// Connections that had to give up what their sockets hold.
+    /// Connections whose sockets had to free their buffers in this turn.
     pub(crate) out_of_memory: Vec<ConnId>,
     pub(crate) free: Vec<u32>,
-    /// Free once this tick's outbox is performed: until then a decision may still name them.
+    /// Slots free once the outbox of this turn is performed: until then an effect may still name
+    /// them.
     pub(crate) freed: Vec<u32>,
-    /// Sockets to look at in the next tick, whatever the poller says.
+    /// Sockets to read in the next turn, independent of the poller.
     pub(crate) listed: Vec<u32>,
-    /// Sockets whose events this turn reads last.
+    /// Publishing sockets, whose events are handled last in a turn.
     pub(crate) publishers: VecDeque<u32>,
-    /// Whether listeners have more to accept.
+    /// Whether a listener may have more connections to accept.
     pub(crate) has_accepts: bool,
     pub(crate) accept_pause: AcceptPause,
-    /// Counter of connections for the listeners' limits.
+    /// Counts connections against the limits of listeners and addresses.
     pub(crate) limiter: ConnectionLimiter,
-    /// Sockets that were closed and whose peers were not done, with the time to forget them. One
-    /// that was forgotten sooner stays here until then.
+    /// Closed sockets whose peers have not finished, with the time of the forced drop. The entry of
+    /// a socket dropped earlier stays until then.
     pub(crate) lingering: VecDeque<(MonotonicMs, u32)>,
-    /// A crowd has gone, and the memory that it had is still here, ...
+    /// A burst of connections has ended and its memory is still allocated, ...
     pub(crate) has_memory_to_trim: bool,
-    /// ... until then.
+    /// ... and the heap is trimmed no earlier than this.
     pub(crate) trim_after: MonotonicMs,
-    /// When what a burst made large is looked at.
+    /// Timer and load for [`ShardDriver::release_burst_memory`].
     pub(crate) release: BurstRelease,
-    /// Sockets that the broker does not know yet, with the time when it must.
+    /// Sockets in a handshake, unknown to the broker, with their deadlines in order.
     pub(crate) handshaking: VecDeque<(MonotonicMs, u32)>,
-    /// The shard that got the last connection whose greeting is work.
+    /// The shard which got the last connection with a costly handshake.
     pub(crate) handshake_shard: usize,
-    /// Spent on handshakes in this turn.
+    /// Time spent on handshakes in this turn.
     pub(crate) handshake_time: Duration,
-    /// Bytes that layers decoded in this turn.
+    /// Bytes decoded by layers in this turn without yielding MQTT.
     pub(crate) layer_bytes: usize,
-    /// Connections that no ring had room for.
+    /// Items without room in a ring, with the index of the receiving shard.
     pub(crate) pending_items: VecDeque<(usize, RingItem)>,
-    /// A ring was full at the end of the last tick. That holds the readers back: nothing is
-    /// dropped, nobody is overtaken.
+    /// A ring was full at the end of the last turn. Sockets are not read until there is room: no
+    /// item is dropped, and order is kept.
     pub(crate) blocked: bool,
-    /// More waits for the disk than the store likes.
+    /// More records wait for the disk than the store allows, so publishers are held.
     pub(crate) store_backlogged: bool,
     pub(crate) buffer: Box<[u8]>,
     pub(crate) gathered: Vec<u8>,
     batched_send: BatchedSend,
-    /// Buffer for the decoded bytes of one read, and for writes through layers.
+    /// Buffer for the decoded bytes of one read.
     pub(crate) plain: Vec<u8>,
     pub(crate) sealed: SealedBuffer,
-    /// Reads of the store that the shard requested.
+    /// Reads of the store requested by the shard, answered after the outbox is performed.
     readings: Vec<StoreReadRequest>,
     pub(crate) stop_at: Option<MonotonicMs>,
-    /// Connections end because the process does.
+    /// The process ends, and connections with it; layers may say so when they close.
     pub(crate) is_shutting_down: bool,
 }
 
-/// Beyond the last socket: the listeners of shard 0.
+/// Socket indices from here on are the listeners of shard 0.
 pub(crate) const LISTENER_FIRST: usize = INDEX_MAX - limits::LISTENERS_MAX;
-/// Time that peers of closed connections have when the whole process ends.
+/// Time in milliseconds for peers of closed connections when the whole process ends.
 const STOP_MS: u64 = 500;
 
 impl ShardDriver {
@@ -220,13 +221,14 @@ impl ShardDriver {
         Ok(())
     }
 
-    /// To its own poller, with a worker thread. What is ready there is told anew.
+    /// Moves the sockets to the shard's own poller, for a worker thread. The new poller reports
+    /// ready sockets again.
     pub(crate) fn move_to_worker_poller(&mut self) -> io::Result<()> {
         let own = self.poll.registry().try_clone()?;
         self.move_to_poller(own, true)
     }
 
-    /// To the scheduler's poller.
+    /// Moves the sockets to the scheduler's poller `host`.
     pub(crate) fn move_to_scheduler_poller(&mut self, host: Registry) -> io::Result<()> {
         self.move_to_poller(host, false)
     }
@@ -253,18 +255,19 @@ impl ShardDriver {
         Ok(())
     }
 
-    /// Returns the work since the last call: received bytes, and the deliveries that they caused.
+    /// Returns the work since the last call: consumed bytes, and [`WORK_OF_DELIVERY`] for each
+    /// delivery.
     pub(crate) fn take_work(&mut self) -> u64 {
         std::mem::take(&mut self.work)
     }
 
-    /// Whether moving it would take long: every socket costs two calls.
+    /// Whether a move to another poller would take long: every socket costs two calls.
     pub(crate) fn has_many_sockets(&self) -> bool {
         self.sockets.len() - self.free.len() > MOVED_BACK_MAX
     }
 
-    /// The first half of a turn: everything that is ready, into the Outbox. Of the events those of
-    /// other shards are left out, and publishers are left to be read.
+    /// First half of a turn: puts all ready input into the [`Outbox`]. Skips events of other
+    /// shards, and leaves publishers for `read_publishers`.
     pub(crate) fn collect_input(&mut self, now: Instant, events: &Events) {
         self.take_ring_input(now);
         self.read_listed_sockets();
@@ -278,7 +281,7 @@ impl ShardDriver {
         !self.publishers.is_empty()
     }
 
-    /// Takes a turn with the rings as its only input.
+    /// Starts or continues a turn with the rings and the store as the only input.
     pub(crate) fn take_ring_input(&mut self, now: Instant) {
         self.now = self.clock.at(now);
         self.check_time_of_day();
@@ -288,13 +291,13 @@ impl ShardDriver {
         self.drive_quic();
     }
 
-    /// Whether the shard has stopped: there will be no further turn. Peers that still read our last
-    /// words are waited for, but not for long.
+    /// Whether the shard has stopped and will have no further turn: all connections are closed, or
+    /// [`STOP_MS`] have passed.
     pub(crate) fn has_ended(&self) -> bool {
         self.stop_at.is_some_and(|at| self.has_no_connections() || self.now >= at)
     }
 
-    /// Whether there is no connection.
+    /// Whether the shard has no socket in use.
     pub(crate) fn has_no_connections(&self) -> bool {
         self.sockets.len() == self.free.len() + self.freed.len()
     }
@@ -353,7 +356,7 @@ impl ShardDriver {
         }
     }
 
-    /// Takes the items of all rings. Rings come before sockets: an item that another shard sent
+    /// Takes the items of all rings. Rings come before sockets: an item sent by another shard
     /// before a peer learned of it is known here before the peer's next packet.
     pub(crate) fn take_ring_items(&mut self) {
         for from in 0..self.rings.inbound.len() {
@@ -369,7 +372,7 @@ impl ShardDriver {
                     }
                     RingItem::Socket { socket, peer } => self.receive_socket(*socket, peer),
                     RingItem::Quic(word) => self.apply_quic_message(*word),
-                    // The ring follows it by itself.
+                    // `RingReceiver::pop` follows such an item itself.
                     RingItem::Next(_) => {}
                 }
             }
@@ -377,7 +380,8 @@ impl ShardDriver {
         }
     }
 
-    /// Fires timers, after everything received is read: no client is late whose bytes have arrived.
+    /// Fires timers, after all received bytes are read: a client whose bytes have arrived is never
+    /// late.
     pub(crate) fn tick(&mut self) {
         if self.shard.next_tick().is_some_and(|at| at <= self.now) {
             self.shard.handle(self.now, ShardInput::Tick, &mut self.out);
@@ -396,9 +400,9 @@ impl ShardDriver {
         }
     }
 
-    /// The second half of a turn: performs the Outbox.
+    /// Second half of a turn: performs the [`Outbox`].
     pub(crate) fn perform_outbox(&mut self) {
-        // First, so that nobody learns from a write what another shard is not yet told.
+        // First, so that no client learns from a write what another shard has not been sent.
         self.commit_records();
         self.push_lanes();
         if self.shard.is_tracing() {
@@ -421,7 +425,7 @@ impl ShardDriver {
         self.out = out;
         self.release_burst_memory();
         self.free_slots();
-        // What the writes found out is the next tick's input, and so is what the store holds.
+        // Results of the writes and reads of the store are input of the next turn.
         for reading in std::mem::take(&mut self.readings) {
             if let Some(stored) = &self.store {
                 self.shard.handle(
@@ -450,7 +454,7 @@ impl ShardDriver {
         self.flush_quic();
     }
 
-    /// Writes once to each touched connection, many of them in one call. Returns the broken and the
+    /// Writes once to each touched connection, with one call for many. Returns the broken and the
     /// congested connections.
     fn write_outbox(&mut self, out: &Outbox) -> (Vec<u32>, Vec<u32>) {
         let (mut broken, mut congested) = (Vec::new(), Vec::new());
@@ -490,7 +494,8 @@ impl ShardDriver {
         (broken, congested)
     }
 
-    /// A socket took less than it was given. Says whether that makes its connection congested.
+    /// Watches a socket which has unsent bytes for writability. Returns whether the connection
+    /// becomes congested.
     pub(crate) fn wait_for_room(&mut self, index: u32) -> bool {
         if self.flushes_to_quic(index) {
             return false;
@@ -540,24 +545,24 @@ impl ShardDriver {
     }
 }
 
-/// The scheduler's poller reports the sockets of several shards: the highest bits of a token name
-/// the shard, the others the socket.
+/// Encodes a shard and its socket index. The scheduler's poller reports sockets of several shards,
+/// so the highest bits of the [`Token`] name the shard.
 pub(crate) fn socket_token(shard: ShardId, index: usize) -> Token {
     Token(usize::from(shard.0) << INDEX_BITS | index)
 }
 
-/// The shard and what is ready of it.
+/// Decodes a [`Token`] into the shard and the socket index.
 pub(crate) fn split_token(token: Token) -> (usize, usize) {
     (token.0 >> INDEX_BITS, token.0 & INDEX_MAX)
 }
 
-/// A message that goes out is about as much work as so many bytes that come in.
+/// Work of one delivered message, as a number of received bytes of about the same cost.
 const WORK_OF_DELIVERY: u64 = 16;
 const INDEX_BITS: u32 = usize::BITS - limits::SHARDS_MAX.ilog2();
 const INDEX_MAX: usize = (1 << INDEX_BITS) - 1;
-/// A poller's own waker. The last shard has no listeners up there.
+/// Token of a poller's own waker. The last shard has no listeners, so no socket has this token.
 pub(crate) const WAKER: Token = Token(usize::MAX);
-/// A worker thread keeps a shard with more sockets than this: to move them stops both threads for
-/// milliseconds.
+/// Number of sockets above which a worker thread keeps its shard: moving more would stop both
+/// threads for milliseconds.
 const MOVED_BACK_MAX: usize = 8 * 1024;
 const _: () = assert!(limits::SHARDS_MAX.is_power_of_two());

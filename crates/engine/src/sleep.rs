@@ -1,4 +1,4 @@
-//! When a shard sleeps, for how long, and how others find out.
+//! When a shard sleeps, for how long, and how other threads learn of it.
 
 use crate::pause_detector::PauseDetector;
 use crate::ring::ShardWaker;
@@ -9,8 +9,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 impl ShardDriver {
-    /// Whether the wait before the next turn may be a sleep, and for how long. A shard that may
-    /// sleep says so to the others first, and then looks into its rings once more.
+    /// Returns how long to wait before the next turn, zero for no sleep. Before a sleep the shard
+    /// marks itself as asleep in its [`ShardWaker`], and then looks into its rings once more.
     pub(crate) fn prepare_sleep(&mut self, now: Instant) -> Option<Duration> {
         let timeout = self.next_timeout(now);
         self.wake_at = timeout.map(|timeout| now + timeout);
@@ -33,14 +33,15 @@ impl ShardDriver {
         &self.rings.wakers[usize::from(self.id.0)]
     }
 
-    /// Whether a turn would find anything that no event tells of.
+    /// Whether a turn would find work without a poller event: ring items, a due timer, or progress
+    /// of the store.
     pub(crate) fn has_due_work(&self, now: Instant) -> bool {
         self.rings.has_input()
             || self.wake_at.is_some_and(|due| due <= now)
             || (self.awaits_disk() && self.has_disk_progress())
     }
 
-    /// Waits with a worker thread, and says when it woke.
+    /// Waits at the shard's own poller, on a worker thread, and returns the time of the wake-up.
     pub(crate) fn wait_on_worker(
         &mut self,
         events: &mut Events,
@@ -58,7 +59,7 @@ impl ShardDriver {
             return Some(Duration::ZERO);
         }
         if self.blocked {
-            // The other shard has no way to say that its ring has room again.
+            // The other shard has no way to report that its ring has room again.
             return Some(Duration::from_millis(1));
         }
         if !self.listed.is_empty() {
@@ -72,7 +73,8 @@ impl ShardDriver {
         let own = leaving.into_iter().chain(opening).chain(self.stop_at);
         let own = own.chain(accepts).chain(again).chain(gives_back).chain(self.release.at);
         let next = self.shard.next_tick().into_iter().chain(own).min();
-        // Whole milliseconds round down: without the one more the last turn would spin.
+        // Milliseconds are rounded down, and the comparison uses the same rounding: without the
+        // extra one the last turn would spin.
         let (instant, now) = (now, self.clock.at(now));
         let next = next.map(|at| Duration::from_millis(at.0.saturating_sub(now.0)));
         let retry = self.store.as_ref().and_then(StoreClient::retry_after);

@@ -1,5 +1,5 @@
-//! One socket as its shard sees it: what was read and not yet consumed, what was decided and
-//! not yet written, both in order and without a gap [MQTT-4.2-1] [MQTT-7.1.1-1].
+//! One socket of a shard: received bytes that are not consumed yet, and bytes to send that are not
+//! written yet, both in order and without a gap [MQTT-4.2-1] [MQTT-7.1.1-1].
 
 use crate::batched_send::SendResult;
 use crate::connection_limiter::ConnectionSlot;
@@ -18,36 +18,36 @@ pub(crate) struct Socket {
     pub(crate) stream: SocketStream,
     /// Layers below MQTT; `None` for plain MQTT.
     pub(crate) stack: Option<Box<TransportStack>>,
-    /// Read, not consumed: the beginning of a packet, or what a full outbox or a hold left over.
+    /// Bytes read and not consumed: a partial packet, or the rest after a full outbox or a hold.
     pub(crate) tail: Vec<u8>,
-    /// Decided, not written: there only while the socket takes no more.
+    /// Bytes not written, while the socket takes no more.
     unsent: Option<Box<UnsentBytes>>,
-    /// `tail` may hold whole packets, which a full outbox or a hold left over.
+    /// `tail` may hold whole packets, left over by a full outbox or a hold.
     pub(crate) has_unread_tail: bool,
-    /// In the list of sockets to be looked at in the next tick.
+    /// The socket is in `ShardDriver::listed`.
     pub(crate) listed: bool,
-    /// The poller, which says it once, or a write has told of the end: it is behind what is still
-    /// to be read.
+    /// The poller or a write has reported the end of the stream: it follows the bytes still to be
+    /// read. The poller reports the end only once.
     pub(crate) peer_closed: bool,
-    /// Whether the last packet of the client was delivered to a subscriber.
+    /// Whether the last bytes of the client caused a delivery.
     pub(crate) is_publisher: bool,
-    /// Whether reading waits for `Resume` of the broker.
+    /// Whether reading waits for `Effect::Resume` of the broker.
     pub(crate) held: bool,
-    /// The broker was told that too much is unsent, and sends no more messages. Our answers to
-    /// what the peer says still grow it: up to here.
+    /// Set while the broker sends no messages because of unsent bytes. Answers to received packets
+    /// may still grow the output, and above this number of bytes reading stops as well.
     pub(crate) congested: Option<NonZeroU32>,
-    /// Registered for writability as well.
+    /// Whether the socket is registered for writability as well.
     pub(crate) watches_writable: bool,
-    /// The broker has let go of it: what still comes in is thrown away until the peer is done, at
-    /// the latest until then; 0 before.
+    /// Time at which a closed socket is dropped, zero before the close. Until then input is
+    /// discarded.
     pub(crate) lingers_until: MonotonicMs,
-    /// Slot in the connection limits, where there are limits.
+    /// Slot in the connection limits, if the listener has limits.
     pub(crate) slot: Option<Box<ConnectionSlot>>,
-    /// The socket had to give up its buffers: it reads and writes no more.
+    /// The socket had to free its buffers, and is neither read nor written any more.
     pub(crate) out_of_memory: bool,
-    /// Bytes of `holds` when they were counted last.
+    /// Value of [`Socket::held_bytes`] at the last count.
     pub(crate) counted_bytes: u32,
-    /// Since when it holds something and has not got on: no packet was completed, no output taken.
+    /// Time of the last progress while the socket holds bytes: a consumed packet or a written byte.
     pub(crate) stuck_since: MonotonicMs,
 }
 
@@ -57,15 +57,15 @@ struct UnsentBytes {
     from: usize,
 }
 
-/// The most slices that one `writev` names; more are copied together first.
+/// Most slices for one `writev(2)`; more are copied together first.
 const SLICES_MAX: usize = 16;
-/// Up to here copying together is cheaper than naming.
+/// Length in bytes up to which copying many slices is cheaper than `writev(2)`.
 const GATHER_BYTES_MAX: usize = 256 * 1024;
 
-/// Encrypted at once: four of the largest records.
+/// Bytes encrypted at once: four of the largest TLS records.
 const SEAL_BYTES_MAX: usize = 64 * 1024;
 
-// Every connection pays for it, and is counted with it.
+// Every connection costs these bytes, and is counted with them.
 const _: () = assert!(size_of::<Option<Socket>>() <= limits::SOCKET_BYTES);
 
 impl Socket {
@@ -90,7 +90,8 @@ impl Socket {
         }
     }
 
-    /// As it is to be placed elsewhere: with its bytes, without what its shard noted of it.
+    /// Returns the socket as it moves to another shard: with its bytes, layers and limits, without
+    /// the state kept for this shard.
     pub(crate) fn into_moved(self) -> Socket {
         let Socket { stream, stack: layers, tail, unsent, slot: seat, .. } = self;
         Socket { stack: layers, unsent, slot: seat, ..Socket::new(stream, tail) }
@@ -101,14 +102,14 @@ impl Socket {
         self.stack.as_mut()?.relay.as_mut()
     }
 
-    /// Why the stream ends, for the link whose it is.
+    /// Records why the stream ends, for the link of a hosted relay.
     pub(crate) fn note_fault(&mut self, fault: io::Error) {
         if let Some(relay) = self.relay() {
             relay.note_fault(fault);
         }
     }
 
-    /// Tells a relay that everything is written.
+    /// Reports to a hosted relay that all bytes are written.
     pub(crate) fn note_sent(&mut self) {
         if let Some(relay) = self.relay() {
             relay.note_sent();
@@ -119,14 +120,15 @@ impl Socket {
         self.lingers_until > MonotonicMs::default()
     }
 
-    /// Bytes of memory that it has taken for what was read and for what is to be written.
+    /// Returns the allocated bytes for input, output and layers, as counted against the memory
+    /// limit.
     pub(crate) fn held_bytes(&self) -> u32 {
         let unsent = self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.capacity());
         let layers = self.stack.as_ref().map_or(0, |layers| layers.held_bytes());
         u32::try_from(self.tail.capacity() + unsent + layers).unwrap_or(u32::MAX)
     }
 
-    /// Whether its peer is why it holds something: it has not sent the rest of a packet, or does
+    /// Whether the socket holds bytes because of its peer: a handshake, a partial packet, or output
     /// not read.
     pub(crate) fn is_stuck(&self) -> bool {
         let opens = self.stack.as_ref().is_some_and(|layers| layers.handshake.is_some());
@@ -135,7 +137,7 @@ impl Socket {
             || (!self.tail.is_empty() && !self.held && !self.has_unread_tail)
     }
 
-    /// Forgets what it holds: its connection ends.
+    /// Frees all buffers of a connection which has to end for lack of memory.
     pub(crate) fn release_memory(&mut self) {
         self.out_of_memory = true;
         self.tail = Vec::new();
@@ -153,7 +155,7 @@ impl Socket {
         self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.len() - unsent.from)
     }
 
-    /// Returns the bytes of a write that a single `send(2)` can make.
+    /// Returns the bytes of a write which a single `send(2)` can make, for `BatchedSend`.
     #[inline]
     pub(crate) fn as_single_send<'a>(
         &'a self,
@@ -168,8 +170,8 @@ impl Socket {
         Some((self.stream.descriptor().ok()?, only))
     }
 
-    /// Writes what `sent` left of one tick's bytes, as many as the socket takes, and keeps the
-    /// rest.
+    /// Writes the rest of one turn's bytes after `sent`, as many as the socket takes, and keeps the
+    /// remainder.
     pub(crate) fn send(
         &mut self,
         write: &ConnWrite,
@@ -208,7 +210,8 @@ impl Socket {
         self.send_slice(gathered)
     }
 
-    /// Gathers, encrypts and writes, so much at a time that the buffers stay small.
+    /// Gathers, encrypts and writes at most [`SEAL_BYTES_MAX`] at a time, so the buffers stay
+    /// small.
     fn send_through_stack(
         &mut self,
         write: &ConnWrite,
@@ -240,7 +243,7 @@ impl Socket {
         self.send_sealed(bytes)
     }
 
-    /// Writes bytes of the layers unchanged.
+    /// Writes encoded bytes of the layers unchanged, behind earlier unsent bytes.
     pub(crate) fn send_sealed(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.unsent {
             Some(unsent) => unsent.bytes.extend_from_slice(bytes),
@@ -287,14 +290,14 @@ impl Socket {
         Ok(())
     }
 
-    /// Goes on with what is unsent. True once nothing is.
+    /// Continues writing unsent bytes. Returns true once all are written.
     pub(crate) fn resend(&mut self) -> io::Result<bool> {
         let Socket { stream, unsent, .. } = self;
         drain_unsent(unsent, |bytes| stream.send(bytes))
     }
 
-    /// Writes the unsent bytes through `take`, which returns how many it took; for streams without
-    /// a descriptor of their own.
+    /// As [`Socket::resend`], through `take`, which returns the number of bytes taken: for QUIC
+    /// streams without a descriptor.
     pub(crate) fn resend_with(
         &mut self,
         take: impl FnMut(&[u8]) -> io::Result<usize>,
@@ -308,13 +311,13 @@ impl Socket {
         unsent.bytes[unsent.from..].to_vec()
     }
 
-    /// Discards the unsent bytes of a connection that cannot take them any more.
+    /// Discards the unsent bytes of a connection which can no longer take them.
     pub(crate) fn drop_unsent(&mut self) {
         self.unsent = None;
         self.congested = None;
     }
 
-    /// Reads once. `None` where there is nothing to read now; zero is the end of the stream.
+    /// Reads once. `None` if no bytes are available now; zero is the end of the stream.
     pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match self.stream.receive(into) {

@@ -1,13 +1,13 @@
-//! What a shard's sockets hold: beginnings of packets, and output that nobody takes. Both are
-//! counted against the memory that the broker may use, and have a quarter of it: beyond it the
-//! socket that has held something longest without getting on has to go.
+//! Memory held by a shard's sockets: partial packets, and output that peers do not read. Both count
+//! against the memory that the broker may use, and may take a quarter of it. Above that the sockets
+//! that have held bytes longest without progress are closed.
 
 use crate::shard_driver::ShardDriver;
 use crate::socket::Socket;
 use broker::ConnId;
 
 impl ShardDriver {
-    /// Counts what the socket holds, after it may have changed.
+    /// Updates the counted bytes of the socket after a change, and sheds sockets above the bound.
     pub(crate) fn count_socket_bytes(&mut self, index: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         let (before, now) = (socket.counted_bytes, socket.held_bytes());
@@ -25,13 +25,13 @@ impl ShardDriver {
         }
     }
 
-    /// The socket is gone, or goes elsewhere.
+    /// Subtracts a socket which is dropped or moves to another shard.
     pub(crate) fn uncount_socket_bytes(&mut self, socket: &Socket) {
         self.socket_bytes -= socket.counted_bytes as usize;
         self.shard.set_socket_bytes(self.socket_bytes);
     }
 
-    /// Ends who holds longest, until the rest has room.
+    /// Closes the sockets stuck longest, in this order, until `socket_bytes_excess` is freed.
     fn shed_sockets(&mut self) {
         let mut excess = self.shard.socket_bytes_excess();
         if excess == 0 {
@@ -48,7 +48,7 @@ impl ShardDriver {
         for (_, at) in stuck {
             let Some(Some(socket)) = self.sockets.get_mut(at) else { continue };
             let held = self.socket_bytes;
-            // The broker has let go of it already.
+            // The broker has already forgotten this connection.
             if socket.is_lingering() {
                 self.drop_socket(at as u32);
             } else {
@@ -65,5 +65,5 @@ impl ShardDriver {
     }
 }
 
-/// Less than this is not worth a connection.
+/// Counted bytes up to which closing a socket frees too little to be worth its connection.
 const SHED_BYTES_MIN: u32 = 64;

@@ -1,8 +1,9 @@
-//! A shard's way to the store: its records go down at the end of a tick, and what the store holds
-//! comes up when the shard asks.
+//! A shard's access to the store: records are committed at the end of a tick, and read when the
+//! shard asks.
 //!
-//! What the store refuses is not lost: it waits here, and with it the answers that promise it,
-//! until there is room. Removals go past it, since they are what makes room.
+//! Records that the store refuses are not lost: they are parked here, and with them the
+//! acknowledgements that promise them, until there is room. Removals go past parked records, since
+//! removals make room.
 
 use crate::shard_driver::ShardDriver;
 use broker::{BrokerEvent, RecordChange, ShardInput, StoreReadError, StoreReader};
@@ -15,17 +16,17 @@ use store::{KeySpace, KeyValueStore, StoreBatch, StoreHandle};
 pub(crate) struct StoreClient {
     handle: StoreHandle,
     log: Arc<dyn Fn(&BrokerEvent) + Send + Sync>,
-    /// Values that the store has refused, by key, ...
+    /// Changes refused by the store, by key, ...
     parked: BTreeMap<(KeySpace, Vec<u8>), Option<Vec<u8>>>,
-    /// ... takes so much memory, ...
+    /// ... their memory in bytes, ...
     parked_bytes: usize,
-    /// ... and is waited for.
+    /// ... and whether a parked batch was urgent, so the retry has to be synced at once.
     parked_urgent: bool,
     first_refused_at: Option<Instant>,
-    /// The last result of `refuses`, ...
+    /// Last result of [`StoreClient::refuses_writes`], ...
     refused: bool,
-    /// ... and how many of all shards' shelves said that they do: the log hears of the first and
-    /// of the last.
+    /// ... and the number of shards whose result is true: only the first and the last change is
+    /// logged.
     refusing: Arc<AtomicUsize>,
 }
 
@@ -35,11 +36,11 @@ const RETRY: Duration = Duration::from_millis(100);
 /// Memory of a parked pair in addition to its bytes: two vectors, and a share of a tree node.
 const PAIR_BYTES: usize = 64;
 
-/// Result of committing the records of a tick.
+/// Result of committing the records of a turn.
 enum CommitOutcome {
-    /// The store's number for them; 0 where there were none.
+    /// Sequence number of the batch in the store; 0 for an empty batch.
     Accepted(u64),
-    /// Not yet.
+    /// The store refused, and the changes wait in `StoreClient::parked`.
     Parked,
 }
 
@@ -65,12 +66,13 @@ impl StoreClient {
         self.handle.durable().0
     }
 
-    /// More waits for the disk than it likes: who reads on adds to it.
+    /// Whether more bytes wait for the disk than the store allows; further reading from clients
+    /// would add to the backlog.
     pub(crate) fn is_backlogged(&self) -> bool {
         self.handle.is_backlogged()
     }
 
-    /// The store refused something, and has not yet taken it.
+    /// Whether refused changes are still parked.
     fn has_refused(&self) -> bool {
         !self.parked.is_empty()
     }
@@ -79,7 +81,7 @@ impl StoreClient {
         self.parked.contains_key(&(key_space(of), key.to_vec()))
     }
 
-    /// Whether nobody is to be promised more. Says so in the log when it begins and when it ends.
+    /// Whether no more writes may be promised to clients. Logs the first and the last such shard.
     pub(crate) fn refuses_writes(&mut self) -> bool {
         let refuses = self.has_refused() || self.handle.is_nearly_full();
         if refuses != self.refused {
@@ -93,7 +95,7 @@ impl StoreClient {
         refuses
     }
 
-    /// When to try again.
+    /// Returns the time until the next attempt, if changes are parked.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         let tried = self.first_refused_at.filter(|_| self.has_refused())?;
         Some(RETRY.saturating_sub(tried.elapsed()))
@@ -101,7 +103,7 @@ impl StoreClient {
 
     /// Commits the changes of a start past the store's bounds, and returns the batch number. A
     /// refused batch, written later, would overwrite newer values of the shards. The batch is
-    /// hardly larger than the records that it replaces.
+    /// hardly larger than the records replaced.
     pub(crate) fn commit_initial(&mut self, changes: Vec<RecordChange>) -> u64 {
         self.handle.commit_initial(batch_of(changes, true)).0
     }
@@ -123,14 +125,15 @@ impl StoreClient {
         }
     }
 
-    /// With something parked: removals go past it where they do not concern it.
+    /// Commits while changes are parked: removals of keys not parked go past, then a due retry
+    /// commits the parked changes.
     fn commit_past_parked(&mut self, mut batch: StoreBatch) -> CommitOutcome {
         let concerns = |(space, key, _): (KeySpace, &[u8], _)| {
             self.parked.contains_key(&(space, key.to_vec()))
         };
         let passes = !batch.has_puts() && !batch.changes().any(concerns);
         if passes && !batch.is_empty() {
-            // What is taken leaves nothing behind, and what is refused stays to be parked.
+            // A commit empties the batch, and a refused batch stays to be parked.
             let _ = self.handle.try_commit(&mut batch);
         }
         if !batch.is_empty() {
@@ -260,13 +263,13 @@ impl StoreReader for StoreClient {
 }
 
 impl ShardDriver {
-    /// The tick's records go down before anything that says so goes out.
+    /// Commits the records of the turn before any message or packet that depends on them is sent.
     pub(crate) fn commit_records(&mut self) {
         let Some(store_client) = &mut self.store else { return };
         if self.clock.claim_clock_record(self.now, self.shard.has_records()) {
             self.shard.keep_clock(&self.clock.reading());
         }
-        // What is paid at once may write more: a message whose turn came may have expired.
+        // An accepted commit may create records: a message whose turn comes may have expired.
         while self.shard.has_records() || store_client.has_refused() {
             let (changes, urgent) = self.shard.take_records();
             let CommitOutcome::Accepted(seq) = store_client.commit(changes, urgent) else {
@@ -280,7 +283,8 @@ impl ShardDriver {
     }
 
     pub(crate) fn awaits_disk(&self) -> bool {
-        // Whom it holds it lets go when it sees that there is room, and not when there is.
+        // A backlogged shard releases its publishers when a turn sees room, not when room appears:
+        // the store has to wake it.
         self.store.as_ref().is_some_and(|store_client| {
             self.shard.waits_for_disk() || self.store_backlogged || store_client.is_backlogged()
         })

@@ -1,4 +1,4 @@
-//! The kinds of sockets that a shard serves, alike in everything that it does with them.
+//! Streams and acceptors of the kinds of sockets that a shard serves, behind one interface.
 
 use crate::quic::QuicUdpSocket;
 use broker::PeerAddress;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(crate) enum SocketStream {
     Tcp(TcpStream),
     Unix(UnixStream),
-    /// A stream of QUIC: it has no descriptor, and its bytes come and go by its connection.
+    /// A QUIC stream: no descriptor, since its connection carries the bytes.
     Quic {
         connection: u32,
     },
@@ -26,7 +26,7 @@ pub(crate) enum SocketStream {
 pub(crate) enum SocketAcceptor {
     Tcp(TcpListener),
     Unix(UnixListener),
-    /// Its datagrams come in by its endpoint.
+    /// A UDP socket, whose datagrams are read by `QuicEndpoint`; never accepts a stream.
     Quic(Arc<QuicUdpSocket>),
 }
 
@@ -35,15 +35,16 @@ impl SocketAcceptor {
         match self {
             SocketAcceptor::Tcp(listener) => {
                 let (stream, from) = listener.accept()?;
-                // Without it a small packet would wait for the last one's ACK.
+                // Without TCP_NODELAY a small packet would wait for the acknowledgement of the last
+                // one.
                 let _ = stream.set_nodelay(true);
-                // On [::] an IPv4 client comes in the clothes of an IPv6 one.
+                // A listener on [::] reports an IPv4 client with an IPv4-mapped IPv6 address.
                 let from = SocketAddr::new(from.ip().to_canonical(), from.port());
                 Ok((SocketStream::Tcp(stream), PeerAddress::Network(from)))
             }
             SocketAcceptor::Unix(listener) => {
                 let (stream, _) = listener.accept()?;
-                // Without one it has gone again.
+                // Without credentials the peer has gone again.
                 let gone = |_| io::Error::from(io::ErrorKind::ConnectionAborted);
                 let process = rustix::net::sockopt::socket_peercred(&stream).map_err(gone)?;
                 let (user, process) = (process.uid.as_raw(), process.pid.as_raw_pid() as u32);
@@ -100,8 +101,8 @@ impl SocketStream {
     }
 }
 
-// The system's calls without the C library's points of cancellation around them: in a process of
-// several threads those cost a delivery to many two hundredths of all its time.
+// rustix makes the system calls without the cancellation points of the C library: in a process of
+// several threads those cost two percent of all time in a delivery to many subscribers.
 impl SocketStream {
     #[inline]
     pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -121,7 +122,7 @@ impl SocketStream {
         Ok(rustix::net::recv(self.descriptor()?, into, RecvFlags::empty())?.0)
     }
 
-    /// Returns the descriptor. A QUIC stream has none, and is not read or written by itself.
+    /// Returns the descriptor. A QUIC stream has none, so reads and writes fail with `WouldBlock`.
     #[inline]
     pub(crate) fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         match self {
@@ -147,7 +148,8 @@ impl Source for SocketStream {
 }
 
 impl SocketAcceptor {
-    /// A UDP socket is shared by all that send from it.
+    /// Calls `call` with the event source; a UDP socket is shared with all its senders, so only its
+    /// descriptor is used.
     fn on_source<T>(&mut self, call: impl FnOnce(&mut dyn Source) -> T) -> T {
         match self {
             SocketAcceptor::Tcp(listener) => call(listener),

@@ -1,4 +1,4 @@
-//! What stands between a socket's bytes and those of MQTT, both ways:
+//! The layers between the bytes of a socket and those of MQTT, in both directions:
 //!
 //! ```text
 //! socket -> [PROXY header] -> [TLS] -> [WebSocket] -> MQTT
@@ -6,8 +6,8 @@
 //! socket to another broker <-> [relay of a link] <-> MQTT
 //! ```
 //!
-//! A plain socket has none of it and pays one look whether it has. Nothing here reads or writes: it
-//! turns bytes into bytes.
+//! A plain socket has no stack and pays one test for it. The layers do no input or output: they
+//! turn bytes into bytes.
 
 use crate::proxy::{self, ProxyVersions};
 use crate::relay::RelayLayer;
@@ -23,15 +23,15 @@ pub(crate) struct TransportStack {
     /// The handshake to report to the broker when all layers are ready; the broker does not know
     /// the connection before.
     pub(crate) handshake: Option<Box<PendingHandshake>>,
-    /// The header is still to come.
+    /// Accepted versions of the PROXY header, until the header is read.
     proxy: Option<ProxyVersions>,
     tls: Option<TlsLayer>,
     web: Option<Box<WebSocketLayer>>,
-    /// The stream is one of a QUIC connection, whose handshake is done before its first byte.
+    /// The stream belongs to a QUIC connection, whose handshake is done before its first byte.
     quic: bool,
-    /// The connection leads to another broker, and has no other layer.
+    /// The relay of a link, which is then the only layer.
     pub(crate) relay: Option<RelayLayer>,
-    /// Read and not whole: the beginning of a header or of a record.
+    /// Bytes read and not decoded: a partial PROXY header or TLS record.
     raw: Vec<u8>,
 }
 
@@ -39,14 +39,14 @@ pub(crate) struct TransportStack {
 pub(crate) struct PendingHandshake {
     pub(crate) peer: PeerInfo,
     pub(crate) since: MonotonicMs,
-    /// When it has to be done.
+    /// Deadline of the handshake.
     pub(crate) until: MonotonicMs,
 }
 
-/// Why a connection cannot go on below MQTT.
+/// Why a connection cannot go on below MQTT; the text goes to the log.
 #[derive(Debug)]
 pub(crate) enum TransportError {
-    /// The peer went in the middle of it.
+    /// The peer closed during the handshake.
     PeerLeft,
     NoMemory,
     Proxy(proxy::ProxyError),
@@ -78,7 +78,7 @@ impl fmt::Display for TransportError {
     }
 }
 
-/// Returns a hint with the option that decides, or an empty text.
+/// Returns a hint with the option responsible, or an empty text.
 fn option_hint(error: &rustls::Error) -> &'static str {
     match error {
         rustls::Error::NoCertificatesPresented => " (tls.client_certificate)",
@@ -152,9 +152,9 @@ impl TransportStack {
         TransportStack { relay: Some(relay), ..TransportStack::new(None, None, None) }
     }
 
-    /// Takes in what came, from the first byte that was not understood yet, and keeps what is not
-    /// whole. What it says goes to `plain`, and what has to be answered to `sealed`. Says whether
-    /// the peer is done.
+    /// Decodes `raw`, which starts with the bytes of [`TransportStack::copy_pending`], and keeps
+    /// the undecoded rest. MQTT bytes go to `plain`, answers of the layers to `sealed`. Returns
+    /// whether the peer has ended the connection.
     pub(crate) fn decode(
         &mut self,
         raw: &mut [u8],
@@ -195,8 +195,7 @@ impl TransportStack {
         Ok(self.take_frames(plain, from, sealed)? || taken.ended)
     }
 
-    /// Decodes the WebSocket frames in the bytes of the layers below. Returns whether the peer
-    /// closes.
+    /// Decodes the WebSocket frames after `from` in `plain`. Returns whether the peer closes.
     fn take_frames(
         &mut self,
         plain: &mut Vec<u8>,
@@ -236,12 +235,12 @@ impl TransportStack {
         Some(*opening)
     }
 
-    /// Whether the connection needs them after the header.
+    /// Whether any layer is left: a PROXY header alone is no longer needed after its decoding.
     pub(crate) fn is_needed(&self) -> bool {
         self.proxy.is_some() || self.tls.is_some() || self.web.is_some() || self.relay.is_some()
     }
 
-    /// Room that has to stand in front of what is sealed.
+    /// Bytes to leave free in front of data for [`TransportStack::seal`], for a WebSocket header.
     pub(crate) fn header_room(&self) -> usize {
         if self.web.is_some() { websocket::HEADER_ROOM } else { 0 }
     }
@@ -264,7 +263,7 @@ impl TransportStack {
         Ok(sealed.bytes())
     }
 
-    /// Words of a layer above TLS.
+    /// Encodes an answer of the WebSocket layer through TLS.
     fn seal_reply(&mut self, bytes: &[u8], sealed: &mut SealedBuffer) -> Result<(), rustls::Error> {
         match &mut self.tls {
             Some(tls) => tls.seal(&mut self.raw, bytes, sealed),
@@ -272,7 +271,8 @@ impl TransportStack {
         }
     }
 
-    /// The last words of each layer. They may say that all connections end here.
+    /// Appends the closing messages of each layer. `goes_down` tells the peer of a shutdown of the
+    /// server.
     pub(crate) fn close(&mut self, goes_down: bool, sealed: &mut SealedBuffer) {
         let mut last = Vec::new();
         if let Some(web) = &self.web {
@@ -292,25 +292,26 @@ impl TransportStack {
         }
     }
 
-    /// Puts what was read before in front, and says how much that is.
+    /// Copies the undecoded bytes to the front of `buffer`, and returns their number.
     pub(crate) fn copy_pending(&self, buffer: &mut [u8]) -> usize {
         buffer[..self.raw.len()].copy_from_slice(&self.raw);
         self.raw.len()
     }
 
-    /// Bytes that wait for the rest of what they begin.
+    /// Number of undecoded bytes, which wait for the rest of a header or record.
     pub(crate) fn pending_len(&self) -> usize {
         self.raw.len()
     }
 
-    /// Whether anything was said before it was ready.
+    /// Whether the peer has sent any byte since the connection began.
     pub(crate) fn has_received(&self) -> bool {
         !self.raw.is_empty()
             || self.tls.as_ref().is_some_and(|tls| !tls.is_silent())
             || self.web.as_ref().is_some_and(|web| web.has_received())
     }
 
-    /// Bytes that come and go; what stays is counted with the connection.
+    /// Returns the temporary memory of the layers in bytes. The lasting part,
+    /// `PeerInfo::transport_bytes`, is counted with the connection.
     pub(crate) fn held_bytes(&self) -> usize {
         let shakes = match &self.tls {
             _ if self.handshake.is_none() => 0,
@@ -323,7 +324,7 @@ impl TransportStack {
         self.raw.capacity() + web + shakes + relay
     }
 
-    /// Its memory is needed elsewhere, and its connection ends.
+    /// Frees the memory of a connection which ends for lack of memory.
     pub(crate) fn release_memory(&mut self) {
         self.raw = Vec::new();
         if self.handshake.is_some() {

@@ -1,11 +1,11 @@
-//! Options of a connection: its greeting, its packets, its bytes.
+//! Options of a connection: its CONNECT, its packets and its write buffer.
 
 use super::{EngineOptionTables, EngineOptionTarget};
 use config::row::{ANY, GIB, KIB, OptionRow, OptionScope, bytes, count};
 use config::value::{NumberUnit, OptionKind};
 
 impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
-    /// Options of connections.
+    /// Rows of the options of a connection, such as `connect.timeout_ms`.
     pub const CONNECTIONS: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "connect.client_id_bytes_max",

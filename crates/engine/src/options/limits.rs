@@ -1,5 +1,5 @@
-//! Options of who and how much may come in by one listener. All of them may also stand in a
-//! `[[listener]]`, for that one alone, and some in a `[[group]]`.
+//! Options that limit rates and connections of a listener. All of them may also stand in a
+//! `[[listener]]`, for this listener alone, and some in a `[[group]]`.
 
 use super::{EngineOptionTables, EngineOptionTarget};
 use config::row::{GIB, OptionRow, OptionScope};
@@ -11,7 +11,7 @@ const fn limit(unit: &'static str) -> OptionKind {
 }
 
 impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
-    /// Limits of rates and connections.
+    /// Rows of the limits on rates and connections, such as `limits.connections_max`.
     pub const LIMITS: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "limits.address_connections_max",

@@ -1,5 +1,6 @@
-//! Options of what stands behind a listener: TLS, a proxy before it, who may use its file. All of
-//! them may also stand in a `[[listener]]`, for that one alone, and so may some of other sections.
+//! Options of the layers below MQTT of a listener: TLS, a PROXY header, QUIC, the permissions of a
+//! unix socket. All of them may also stand in a `[[listener]]`, for this listener alone, and so may
+//! some of other sections.
 
 use super::{EngineOptionTables, EngineOptionTarget};
 use crate::proxy::ProxyVersions;
@@ -10,7 +11,8 @@ use config::value::{OptionKind, file_mode};
 const FILES: OptionKind = OptionKind::List { of: "paths", check: |_| Ok(()) };
 
 impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
-    /// Options of what stands behind a listener.
+    /// Rows of the options of listener transports, such as `tls.certificate`; each sets a field of
+    /// `ListenerTransportSettings`.
     pub const LISTENERS: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "tls.certificate",
@@ -286,7 +288,7 @@ fn psk_file(path: &str) -> Result<(), String> {
     }
 }
 
-/// RFC 9110, 5.1: a name is a token.
+/// Checks the name of a header: a token of at most 100 bytes (RFC 9110, 5.1).
 fn header(text: &str) -> Result<(), String> {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     match text.len() <= 100 && text.bytes().all(legal) {

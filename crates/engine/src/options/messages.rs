@@ -5,7 +5,7 @@ use config::row::{OptionRow, OptionScope, TIB, bytes, count};
 use config::value::{NumberUnit, OptionKind};
 
 impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
-    /// Options of messages and topics.
+    /// Rows of the options of messages and topics, such as `message.qos_max`.
     pub const MESSAGES: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "delayed.bytes_max",

@@ -1,4 +1,4 @@
-//! Rows of the options of the broker, its store and what stands behind a listener.
+//! Rows of the options of the broker, its store and the transports of its listeners.
 
 mod connections;
 mod limits;
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 pub use self::store::{DURABILITIES, durability};
 
-/// Settings of the program that the rows are for.
+/// Settings of a program, as the setters of the rows in [`EngineOptionTables`] reach their fields.
 pub trait EngineOptionTarget {
     fn broker(&mut self) -> &mut BrokerOptions;
 
@@ -26,20 +26,20 @@ pub trait EngineOptionTarget {
     fn transport(&mut self) -> &mut ListenerTransportSettings;
 }
 
-/// Tables of rows for a program whose settings are `S`.
+/// Tables of option rows for a program with settings of type `S`.
 pub struct EngineOptionTables<S>(PhantomData<S>);
 
-/// Layers of a listener's connections below MQTT.
+/// Layers of a listener's connections below MQTT, as the option files name their parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListenerTransportSettings {
     pub proxy: Option<ProxyVersions>,
-    /// Keys of clients, in the place of certificates.
+    /// Keys of TLS clients (`tls.psk_file`), in place of certificates.
     pub psk_file: Option<PathBuf>,
     pub quic: QuicOptions,
     pub tls: TlsFiles,
     pub unix_mode: u32,
-    /// Origins of pages that may connect by WebSocket; `*` allows every page.
+    /// Origins of pages which may connect by WebSocket (`ws.origins`); `*` allows every page.
     pub ws_origins: Vec<String>,
-    /// Header in which a proxy names its client, if one does.
+    /// Header in which a proxy names its client (`ws.address_header`).
     pub ws_address_header: Option<String>,
 }

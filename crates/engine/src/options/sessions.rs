@@ -6,7 +6,7 @@ use config::row::{EXPIRY, KIB, OptionRow, OptionScope, TIB, count};
 use config::value::{NumberUnit, OptionKind, one_of};
 
 impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
-    /// Options of sessions and their queues.
+    /// Rows of the options of sessions and their queues, such as `queue.policy`.
     pub const SESSIONS: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "queue.age_s_max",
@@ -254,7 +254,7 @@ fn check_strategy(name: &str) -> Result<(), String> {
     if known { Ok(()) } else { Err(format!("no such strategy, use {}", one_of(STRATEGIES))) }
 }
 
-/// Returns the strategy of a checked name.
+/// Returns the strategy of a name in `STRATEGIES`, already checked by `check_strategy`.
 fn strategy(name: &str) -> SharedStrategy {
     match name {
         "hash_client" => SharedStrategy::HashClient,

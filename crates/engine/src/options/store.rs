@@ -1,4 +1,4 @@
-//! Options of the store: what it may use of the disk, and what is kept how well.
+//! Options of the store: its use of disk and memory, and the durability of topics.
 
 use super::{EngineOptionTables, EngineOptionTarget};
 use broker::options::Durability;
@@ -6,7 +6,7 @@ use config::row::{KIB, MIB, OptionRow, TIB, bytes, count};
 use config::value::{NumberUnit, OptionKind, one_of};
 
 impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
-    /// Options of the store.
+    /// Rows of the options of the store, such as `store.bytes_max`.
     pub const STORE: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "store.bytes_max",
@@ -86,7 +86,7 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
 
 pub const DURABILITIES: &[&str] = &["lazy", "memory", "sync"];
 
-/// Returns the durability of a checked name.
+/// Returns the durability of a name in [`DURABILITIES`]; an unknown name counts as `sync`.
 pub fn durability(name: &str) -> Durability {
     match name {
         "lazy" => Durability::Lazy,

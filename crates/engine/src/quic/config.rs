@@ -1,4 +1,5 @@
-//! How a listener speaks QUIC: its TLS, and what a peer may have us hold.
+//! QUIC configuration of a listener: its TLS, and the bounds on what a peer may make the broker
+//! hold.
 
 use crate::tls::TlsCredentials;
 use quinn_proto::crypto::rustls::QuicServerConfig;
@@ -10,20 +11,23 @@ use rustls::server::{ProducesTickets, ServerSessionMemoryCache};
 use std::fmt;
 use std::sync::Arc;
 
-/// QUIC options of a listener.
+/// QUIC options of a listener, from the `quic.` section.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuicOptions {
-    /// A client that comes back may say something before its handshake is done (0-RTT).
+    /// Whether a returning client may send data before its handshake is done (0-RTT).
     pub early_data: bool,
-    /// After so much silence a connection ends without a word; 0 leaves that to MQTT's keep-alive.
+    /// Silence in milliseconds after which a connection ends without a packet; 0 leaves the timeout
+    /// to the keep-alive of MQTT.
     pub idle_timeout_ms: u32,
-    /// Flow-control window of a connection in bytes, over all its streams.
+    /// Flow-control window of a connection in bytes, over all its streams; a stream has half of
+    /// `window_bytes`.
     pub window_bytes: u32,
-    /// Streams of a connection that may be open at once, the control stream among them.
+    /// Streams of a connection which may be open at once, the control stream included.
     pub streams_max: u32,
 }
 
-/// Both together, ready for handshakes. Connections keep the one that they began with.
+/// TLS credentials and [`QuicOptions`] of a listener, ready for handshakes. A connection keeps the
+/// configuration of its start.
 #[derive(Clone)]
 pub struct QuicConfig {
     pub(super) config: Arc<ServerConfig>,
@@ -34,10 +38,11 @@ impl QuicConfig {
     pub fn new(credentials: &TlsCredentials, manners: QuicOptions) -> Result<QuicConfig, String> {
         let mut tls = (*credentials.config).clone();
         tls.alpn_protocols = vec![ALPN.to_vec()];
-        // Who comes with a certificate has not shown its key when it speaks early.
+        // A client has not yet proven its key when early data arrives, so there is no early data
+        // with client certificates.
         if manners.early_data && !credentials.asks_clients {
-            // What is said early could be said again by whoever overheard it. A session that is
-            // kept here, and not with the client, is good for once [RFC 8446, 8.1].
+            // A third party could replay early data. Sessions stored here, and not in tickets at
+            // the client, are valid only once [RFC 8446, 8.1].
             tls.max_early_data_size = u32::MAX;
             tls.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
             tls.ticketer = Arc::new(NoSessionTickets);
@@ -54,9 +59,9 @@ impl QuicConfig {
         Ok(QuicConfig { config: Arc::new(config), secret })
     }
 
-    /// Connection ids, and the tokens by which a peer believes that we know nothing of one, come
-    /// from the listener's private key. So a restarted broker tells the peers of the process before
-    /// it that their connections are gone [RFC 9000, 10.3].
+    /// Returns the endpoint's keys for connection ids and stateless resets, derived from the
+    /// private key of the listener. A restarted broker thus resets connections of the former
+    /// process [RFC 9000, 10.3].
     pub(super) fn endpoint_config(&self) -> EndpointConfig {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.secret);
         let mut ids = [0; 8];
@@ -99,7 +104,7 @@ impl ProducesTickets for NoSessionTickets {
 
 fn transport_config(manners: QuicOptions) -> TransportConfig {
     let window = VarInt::from_u32(manners.window_bytes);
-    // One stream that is not read must not take all of it.
+    // A single unread stream must not take the whole window.
     let stream_window = VarInt::from_u32(manners.window_bytes / 2);
     let mut transport = TransportConfig::default();
     transport
@@ -116,12 +121,12 @@ fn transport_config(manners: QuicOptions) -> TransportConfig {
     transport
 }
 
-/// Number of sessions kept for clients that may resume with early data.
+/// Number of sessions kept for clients resuming with early data.
 const SESSIONS_MAX: usize = 4096;
-/// ALPN name of MQTT over QUIC, as EMQX and NanoMQ use it.
+/// ALPN name of MQTT over QUIC, as EMQX and NanoMQ use the protocol.
 const ALPN: &[u8] = b"mqtt";
-/// Largest number of bytes in flight on one connection: the counterpart of a TCP socket's send
-/// buffer.
+/// Bytes in flight on one connection at most: the counterpart of a TCP socket's send buffer.
 const SEND_WINDOW_BYTES: u64 = 256 * 1024;
-/// Bytes that are kept of a peer before its handshake is admitted.
+/// Bytes kept for a peer before its handshake is accepted; [`QuicConfig`] allows 64 times as many
+/// for all.
 const INCOMING_BYTES_MAX: u64 = 16 * 1024;

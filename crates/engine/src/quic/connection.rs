@@ -1,5 +1,5 @@
-//! A QUIC connection, and its streams as sockets: what quinn says of them becomes what the poller
-//! says of others.
+//! A QUIC connection, with its streams as sockets: events of quinn-proto become the reads, writes
+//! and closes that the poller causes for other sockets.
 
 use super::endpoint::canonical_address;
 use super::{QuicConnectionKey, QuicShard, QuicUdpSocket};
@@ -24,40 +24,40 @@ pub(crate) struct QuicConnection {
     pub(super) key: QuicConnectionKey,
     pub(super) conn: Connection,
     udp: Arc<QuicUdpSocket>,
-    /// The current address of the peer.
+    /// The current address of the peer; a change is checked against the bans.
     address: SocketAddr,
-    /// The socket of its control stream: none once the broker has let go of it.
+    /// The socket of the control stream; `None` once the broker has dropped the connection.
     pub(super) control_socket: Option<u32>,
-    /// The first stream that the client opened.
+    /// The first stream opened by the client, with CONNECT.
     control_stream: Option<StreamId>,
-    /// Its other streams, with their sockets, ...
+    /// Further streams of the client, with their sockets, ...
     data_streams: Vec<(StreamId, u32)>,
-    /// ... and those that wait until the client is welcome.
+    /// ... and the streams waiting for the CONNACK in `open_data_streams`.
     pending_streams: Vec<StreamId>,
     pub(super) is_handshaking: bool,
-    /// The connection is gone; what came before that may still be read.
+    /// The connection has ended; bytes received before may still be read.
     lost: bool,
     pub(super) is_to_drive: bool,
     pub(super) is_to_send: bool,
-    /// The key of this connection in the timers.
+    /// The key of this connection in `QuicShard::timers`.
     pub(super) timer: Option<Instant>,
-    /// A datagram that the UDP socket did not take.
+    /// A datagram refused by the UDP socket for lack of room.
     unsent_datagram: Option<Box<(Transmit, Vec<u8>)>>,
 }
 
-/// Time that a connection which we end may take to deliver its last bytes.
+/// Time in milliseconds for a connection closed by the broker to deliver its last bytes.
 const LINGER_MS: u64 = 2_000;
 /// Measured memory of an idle connection in bytes: see docs/benchmarks.md, QUIC.
 pub(super) const STATE_BYTES: u32 = 20 * 1024;
-/// EMQX's words: all is well.
+/// Error code of a normal close, as EMQX sends.
 const NO_ERROR: VarInt = VarInt::from_u32(0);
 
-/// Result of reading a stream.
+/// Result of [`QuicConnection::read_stream`].
 enum StreamReadOutcome {
     /// The stream has no more bytes for now.
     Blocked,
     Ended,
-    /// As much as one may.
+    /// The read limit of the turn is reached.
     Full,
 }
 
@@ -85,7 +85,7 @@ impl QuicConnection {
         }
     }
 
-    /// The stream that a socket is.
+    /// Returns the stream of a socket, or `None` before the client has opened a control stream.
     fn stream_of(&self, index: u32) -> Option<StreamId> {
         if self.control_socket == Some(index) {
             return self.control_stream;
@@ -100,7 +100,7 @@ impl QuicConnection {
         most: usize,
     ) -> StreamReadOutcome {
         let mut stream = self.conn.recv_stream(stream);
-        // A stream that was read to its end is closed.
+        // `read` fails for a stream that was read to its end.
         let Ok(mut chunks) = stream.read(true) else { return StreamReadOutcome::Ended };
         let mut left = most;
         let found = loop {
@@ -116,7 +116,7 @@ impl QuicConnection {
                 Err(ReadError::Blocked) => break StreamReadOutcome::Blocked,
             }
         };
-        // That the window has moved is said with whatever goes out when the turn ends.
+        // A window update leaves with the datagrams at the end of the turn.
         let _ = chunks.finalize();
         found
     }
@@ -127,7 +127,7 @@ impl QuicConnection {
     fn close_data_stream(&mut self, index: u32) {
         let Some(at) = self.data_streams.iter().position(|(_, own)| *own == index) else { return };
         let (id, _) = self.data_streams.swap_remove(at);
-        // Either side may have ended already.
+        // Either side may have ended the stream already, so errors are ignored.
         let _ = self.conn.send_stream(id).finish();
         let _ = self.conn.recv_stream(id).stop(NO_ERROR);
     }
@@ -155,7 +155,7 @@ impl QuicShard {
             else {
                 break;
             };
-            // Anything else is a datagram that was lost.
+            // Any other error counts as a lost datagram.
             if is_full(&connection.udp.send(&transmit, &self.sent)) {
                 connection.unsent_datagram = Some(Box::new((transmit, self.sent.clone())));
                 self.stalled.push(at);
@@ -178,7 +178,7 @@ impl ShardDriver {
         self.quic.as_mut()?.connection(at)
     }
 
-    /// Acts on everything that quinn has to tell of it.
+    /// Handles all pending events of quinn-proto for a connection.
     pub(super) fn drive_quic_connection(&mut self, at: u32) {
         while let Some(connection) = self.quic_connection(at) {
             connection.is_to_drive = false;
@@ -197,7 +197,7 @@ impl ShardDriver {
                         self.resend_unsent(index);
                     }
                 }
-                // Our last words have arrived, or nobody wants them.
+                // The peer has acknowledged our last bytes, or does not want them.
                 Event::Stream(StreamEvent::Finished { id } | StreamEvent::Stopped { id, .. }) => {
                     if let Some(index) = self.stream_socket(at, id) {
                         self.end_quic_stream(index);
@@ -212,7 +212,7 @@ impl ShardDriver {
         self.check_peer_address(at);
     }
 
-    /// The socket of a stream.
+    /// Returns the socket of a stream, as a slot of `ShardDriver::sockets`.
     fn stream_socket(&mut self, at: u32, id: StreamId) -> Option<u32> {
         let connection = self.quic_connection(at)?;
         let control = connection.control_socket.filter(|_| connection.control_stream == Some(id));
@@ -220,7 +220,7 @@ impl ShardDriver {
         control.or_else(|| branch().map(|(_, index)| *index))
     }
 
-    /// The handshake is done: the broker hears of it.
+    /// Reports the connection to the broker after its handshake.
     fn open_quic_connection(&mut self, at: u32) {
         let Some(connection) = self.quic_connection(at) else { return };
         let Some(index) = connection.control_socket else { return };
@@ -254,14 +254,16 @@ impl ShardDriver {
             }
         }
         let Some(index) = connection.control_socket else { return };
-        // Before the handshake is done only early data gets here, which a listener has to allow.
+        // Before the end of the handshake only early data gets here, which the listener has to
+        // permit.
         if connection.is_handshaking {
             self.open_quic_connection(at);
         }
         self.read_socket(index);
     }
 
-    /// Streams that came before the client was welcome, and that it may use from then on.
+    /// Opens streams which the client started before its CONNACK: the client may use data streams
+    /// from the CONNACK on.
     pub(super) fn open_data_streams(&mut self, at: u32) {
         let Some(connection) =
             self.quic_connection(at).filter(|connection| !connection.pending_streams.is_empty())
@@ -282,7 +284,7 @@ impl ShardDriver {
             }
             let input = ShardInput::StreamOpened { conn: ConnId(index), of: ConnId(control) };
             self.shard.handle(self.now, input, &mut self.out);
-            // What it said already tells nobody else that it is there.
+            // No event reports bytes that have already arrived on the stream.
             self.list_socket(index);
         }
     }
@@ -312,7 +314,7 @@ impl ShardDriver {
         }
     }
 
-    /// Reads once, and hands over what that says.
+    /// Reads a stream once, and delivers the bytes. A stream with more to read is listed.
     pub(crate) fn read_quic_stream(&mut self, index: u32, connection: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         if socket.stack.as_ref().is_some_and(|layers| layers.handshake.is_some()) {
@@ -329,7 +331,7 @@ impl ShardDriver {
         let (lost, control) = (own.lost, own.control_socket);
         quic.queue_send(connection);
         let came = plain.len() > before;
-        // A word on any stream is a sign of the client's life.
+        // Bytes on any stream keep the client alive.
         if let Some(control) = control.filter(|own| came && *own != index) {
             let input = ShardInput::Bytes { conn: ConnId(control), bytes: &[] };
             self.shard.handle(self.now, input, &mut self.out);
@@ -337,7 +339,7 @@ impl ShardDriver {
         self.deliver_plain(index, plain, grows, came);
         match found {
             StreamReadOutcome::Full => self.list_socket(index),
-            // What it said before has to be done first, and may have to wait.
+            // Bytes before the end are handled first, and may have to wait.
             StreamReadOutcome::Ended | StreamReadOutcome::Blocked
                 if came && (lost || matches!(found, StreamReadOutcome::Ended)) =>
             {
@@ -349,7 +351,8 @@ impl ShardDriver {
         }
     }
 
-    /// A socket goes on with what is unsent, whatever takes it. True once nothing is.
+    /// Continues writing the unsent bytes of a TCP, unix or QUIC socket. Returns true once all are
+    /// written.
     pub(crate) fn resend_socket(&mut self, index: u32) -> io::Result<bool> {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return Ok(true) };
         match socket.stream.quic_connection() {
@@ -358,7 +361,8 @@ impl ShardDriver {
         }
     }
 
-    /// Whether what a socket did not take by itself was only waiting for its connection.
+    /// Whether unsent bytes of a QUIC socket could all be written to its connection; false for
+    /// every non-QUIC socket.
     pub(crate) fn flushes_to_quic(&mut self, index: u32) -> bool {
         let socket = self.sockets.get(index as usize).and_then(Option::as_ref);
         let connection = socket.and_then(|socket| socket.stream.quic_connection());
@@ -386,8 +390,8 @@ impl ShardDriver {
         sent
     }
 
-    /// Our side is done: the stream ends, and once the peer has it all the connection does, where
-    /// it is the control stream.
+    /// Ends a stream from our side. For the control stream the connection ends too, once the peer
+    /// has acknowledged all bytes or after [`LINGER_MS`].
     pub(crate) fn close_quic_stream(&mut self, index: u32, connection: u32) {
         let sent = self.write_quic_stream(index, connection);
         let finished = self.quic_connection(connection).and_then(|own| {
@@ -406,8 +410,8 @@ impl ShardDriver {
         self.lingering.push_back((at, index));
     }
 
-    /// Its control stream ends, and so do the others: the broker is told when the turn ends, since
-    /// what it decided is being performed.
+    /// Ends all data streams with their control stream. The broker learns of the ends when the turn
+    /// ends, since its effects are being performed now.
     fn end_data_streams(&mut self, connection: u32) {
         let Some(quic) = &mut self.quic else { return };
         let Some(own) = quic.connection(connection).filter(|own| own.control_socket.is_some())
@@ -419,7 +423,7 @@ impl ShardDriver {
         quic.ended_streams.extend(branches);
     }
 
-    /// The socket is gone: so is its stream, and with the control stream the connection.
+    /// Ends the stream of a dropped socket; the control stream ends the connection as well.
     pub(crate) fn release_quic_stream(&mut self, index: u32, connection: u32) {
         let Some(quic) = &mut self.quic else { return };
         let now = quic.now;
@@ -441,7 +445,7 @@ impl ShardDriver {
         quic.queue_send(connection);
     }
 
-    /// Removes the connection to move it to the shard `home`. Later datagrams follow it there.
+    /// Removes the connection to move it to the shard `home`. Later datagrams follow over the ring.
     pub(crate) fn take_quic_connection(
         &mut self,
         at: u32,
@@ -463,7 +467,7 @@ impl ShardDriver {
         }
     }
 
-    /// A peer that is elsewhere now may be where nobody may come from.
+    /// Closes the connection of a peer whose address has changed to a banned address.
     fn check_peer_address(&mut self, at: u32) {
         let now = self.now;
         let Some(connection) = self.quic_connection(at) else { return };

@@ -1,11 +1,11 @@
-//! Where QUIC comes in: a UDP listener, and quinn's endpoint, which tells datagrams apart by their
-//! connection ids and greets who is new.
+//! QUIC listeners: a UDP socket, and quinn-proto's endpoint, which assigns datagrams to connections
+//! by their connection ids and accepts new connections.
 //!
-//! A datagram proves nothing of its sender. Until a peer has shown that it is where it says, it
-//! gets at most three times what it sent [RFC 9000, 8.1], and where many handshakes are under way,
-//! or connections are counted, it is asked to show that before anything is made for it (Retry).
-//! What a handshake costs is bounded by the turn, as it is for TLS; who has to wait for that waits
-//! in a short queue, and beyond that says it again.
+//! A datagram does not prove the address of its sender. Until a peer has validated its address it
+//! gets at most three times the bytes it sent [RFC 9000, 8.1]. With many handshakes under way, or
+//! where connections are counted, the peer has to validate its address first (Retry), before any
+//! state exists for it. Handshakes are bounded per turn, as they are for TLS; connections beyond
+//! the bound wait in a short queue, and beyond the queue the peer retransmits.
 
 use super::connection::QuicConnection;
 use super::{QuicConfig, QuicConnectionKey, QuicShard};
@@ -29,19 +29,19 @@ pub(crate) struct QuicEndpoint {
     pub(super) listener: ListenerId,
     udp: Arc<QuicUdpSocket>,
     pub(super) endpoint: Endpoint,
-    /// Its connections on other shards.
+    /// Connections living on another shard, by their handle.
     pub(super) moved_connections: HashMap<ConnectionHandle, ShardId>,
-    /// Connections whose handshakes wait for their turn.
+    /// Connections whose handshakes wait for a later turn, at most [`WAITING_MAX`].
     waiting: VecDeque<Incoming>,
-    /// The UDP socket may have more.
+    /// The UDP socket may have more datagrams to read.
     readable: bool,
 }
 
-/// Handshakes that wait for their turn; whoever comes then comes again by itself.
+/// Length of [`QuicEndpoint::waiting`]; further attempts are ignored, and the peers retransmit.
 pub(super) const WAITING_MAX: usize = 1024;
-/// With so many under way a peer has to show first that it is where it says.
+/// Handshakes under way above which a new peer has to validate its address first (Retry).
 const RETRY_FROM: usize = 64;
-/// Calls that read, in one turn.
+/// Reads of the UDP socket in one turn.
 const CALLS_PER_TURN: usize = 8;
 
 impl QuicEndpoint {
@@ -61,13 +61,14 @@ impl QuicEndpoint {
     }
 
     fn send_datagram(&self, transmit: &Transmit, bytes: &[u8]) {
-        // Nothing that goes out here is worth waiting for: who does not get it asks again.
+        // No datagram sent here is worth waiting for: the peer retransmits.
         let _ = self.udp.send(transmit, bytes);
     }
 }
 
 impl QuicShard {
-    /// Says whether the listener is one of QUIC, which has something to read then.
+    /// Marks the QUIC endpoint of a listener as readable. Returns false for a listener without
+    /// QUIC.
     pub(crate) fn mark_readable(&mut self, listener: usize) -> bool {
         let endpoint =
             self.endpoints.iter_mut().find(|own| usize::from(own.listener.0) == listener);
@@ -90,7 +91,7 @@ impl QuicShard {
 }
 
 impl ShardDriver {
-    /// Reads datagrams, as many as a turn may, and lets those whom they are for act on them.
+    /// Reads datagrams up to the bound of a turn, and drives their connections.
     #[inline]
     pub(crate) fn read_datagrams(&mut self) {
         if self.quic.as_ref().is_some_and(|quic| quic.endpoints.iter().any(QuicEndpoint::is_busy)) {
@@ -98,7 +99,8 @@ impl ShardDriver {
         }
     }
 
-    /// Apart from what every turn of every broker looks at.
+    /// Kept out of line: [`ShardDriver::read_datagrams`] runs in every turn of brokers without QUIC
+    /// too.
     #[cold]
     #[inline(never)]
     fn read_quic_endpoints(&mut self) {
@@ -119,7 +121,8 @@ impl ShardDriver {
     fn read_quic_endpoint(&mut self, listener: ListenerId, buffer: &mut [u8]) {
         let mut metas = [RecvMeta::default(); SLOTS];
         for _ in 0..CALLS_PER_TURN {
-            // A full ring holds back who reads, and so does a turn that is spent on handshakes.
+            // Reading stops while items wait for a ring, and in a turn whose time for handshakes is
+            // spent.
             if !self.pending_items.is_empty() || self.handshake_time >= 2 * HANDSHAKES_PER_TURN {
                 return;
             }
@@ -135,7 +138,8 @@ impl ShardDriver {
                     endpoint.readable = false;
                     return;
                 }
-                // Of a datagram that we sent: its connection finds out by itself.
+                // An error of an earlier datagram that we sent: its connection detects the loss
+                // itself.
                 Err(_) => continue,
             };
             for (meta, slot) in metas[..came].iter().zip(buffer.chunks_exact(SLOT_BYTES)) {
@@ -171,19 +175,19 @@ impl ShardDriver {
         }
     }
 
-    /// Decides on a connection attempt: ignore, wait, ask for an address validation (Retry), or
-    /// accept.
+    /// Decides on a connection attempt: ignore, wait, request an address validation (Retry), or
+    /// refuse while draining.
     fn screen_incoming(&mut self, listener: ListenerId, incoming: Incoming, answer: &mut Vec<u8>) {
         let address = address_of(&incoming);
         let is_banned = self.shard.refuse_banned_address(self.now, address, &mut self.out);
         let must_wait = self.accepts_again_at(usize::from(listener.0)).is_some();
-        // Else whoever writes another's address on it would use up what that one may.
+        // Otherwise a sender with a forged address could use up the limit of that address.
         let is_counted = self.shard.options().limits_connections(listener);
         let Some(quic) = &mut self.quic else { return };
         let (draining, opening) = (quic.draining, quic.handshakes);
         let Some(endpoint) = quic.endpoint(listener) else { return };
         let waiting = endpoint.waiting.len();
-        // It will say it again: that is its queue.
+        // The peer retransmits: a listener above its rate needs no queue here.
         if is_banned || must_wait || waiting >= WAITING_MAX {
             return endpoint.endpoint.ignore(incoming);
         }
@@ -213,7 +217,8 @@ impl ShardDriver {
         }
     }
 
-    /// Its handshake begins, if limits have a place for it.
+    /// Starts the handshake of a connection within the limits; refuses a connection above the
+    /// limits.
     fn accept_quic_connection(&mut self, listener: ListenerId, incoming: Incoming) {
         let address = address_of(&incoming);
         let (mut answer, options) = (Vec::new(), self.shard.options());
@@ -260,7 +265,8 @@ impl ShardDriver {
     }
 }
 
-/// A socket on `[::]` reports an IPv4 client with an IPv4-mapped IPv6 address.
+/// Returns the address of the client. A socket on `[::]` reports an IPv4 client with an IPv4-mapped
+/// IPv6 address.
 fn address_of(incoming: &Incoming) -> PeerAddress {
     canonical_address(incoming.remote_address())
 }

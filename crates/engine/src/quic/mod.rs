@@ -1,4 +1,4 @@
-//! QUIC on the shard's own loop: quinn-proto speaks the protocol, and this module brings it
+//! QUIC on the shard's own loop: quinn-proto implements the protocol, and this module supplies
 //! datagrams and time.
 //!
 //! ```text
@@ -35,45 +35,46 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A shard's part of it. There is none before the first listener or the first connection.
+/// QUIC state of a shard; created with the first QUIC listener or connection.
 pub(crate) struct QuicShard {
     endpoints: Vec<QuicEndpoint>,
     connections: Vec<Option<Box<QuicConnection>>>,
     free: Vec<u32>,
     slots_by_key: HashMap<QuicConnectionKey, u32>,
-    /// Connections that have heard something ...
+    /// Connections with new events, for `drive_quic_connection` ...
     to_drive: Vec<u32>,
-    /// ... and those that may have something to say.
+    /// ... and connections which may have datagrams to send at the end of the turn.
     to_send: Vec<u32>,
-    /// Sockets of streams whose connection has ended.
+    /// Sockets of data streams whose connection has ended.
     ended_streams: Vec<u32>,
-    /// Connections of which the UDP socket did not take a datagram.
+    /// Connections with a datagram refused by the UDP socket for lack of room.
     stalled: Vec<u32>,
     timers: BTreeSet<(Instant, u32)>,
     now: Instant,
-    /// Buffers for sending and receiving.
+    /// Buffers for sending and receiving datagrams.
     sent: Vec<u8>,
     received: Vec<u8>,
-    /// Connections whose handshake is not done.
+    /// Number of connections whose handshake is not done.
     handshakes: usize,
-    /// No new connections are accepted.
+    /// No new connections are accepted, since the listeners are closed.
     draining: bool,
 }
 
-/// A QUIC connection, whichever shard it is on.
+/// Identifies a QUIC connection on any shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct QuicConnectionKey {
     listener: ListenerId,
     handle: ConnectionHandle,
 }
 
-/// QUIC items that travel in a ring.
+/// QUIC items carried by a [`RingItem`].
 pub(crate) enum QuicMessage {
     /// To a QUIC connection: a datagram, or an answer of its endpoint.
     ConnectionEvent { name: QuicConnectionKey, event: ConnectionEvent },
-    /// To its endpoint.
+    /// To the endpoint on shard 0, from a connection on another shard.
     EndpointEvent { name: QuicConnectionKey, event: EndpointEvent },
-    /// A QUIC connection on its way home, with the socket of its control stream.
+    /// A QUIC connection on its way to the shard of its client, with the socket of the control
+    /// stream.
     MoveConnection { connection: Box<QuicConnection>, socket: Box<Socket>, peer: PeerInfo },
 }
 
@@ -87,7 +88,7 @@ impl fmt::Debug for QuicMessage {
     }
 }
 
-/// While the UDP socket takes no more.
+/// Interval of attempts while a UDP socket takes no datagram.
 const STALLED_RETRY: Duration = Duration::from_millis(1);
 
 impl QuicShard {
@@ -110,7 +111,7 @@ impl QuicShard {
         }
     }
 
-    /// With the endpoints of those listeners that have one.
+    /// Creates the state with the endpoints of all QUIC listeners; `None` without such a listener.
     pub(crate) fn for_listeners(
         listeners: &[SocketAcceptor],
         transports: &[ListenerTransport],
@@ -171,7 +172,7 @@ impl QuicShard {
         Some(connection)
     }
 
-    /// Schedules a connection that received something, to be driven before the turn ends.
+    /// Schedules a connection with new events, to be driven before the turn ends.
     fn queue_drive(&mut self, at: u32) {
         if let Some(connection) = self.connection(at)
             && !connection.is_to_drive
@@ -182,7 +183,7 @@ impl QuicShard {
         self.queue_send(at);
     }
 
-    /// Schedules a connection that may have datagrams to send when the turn ends.
+    /// Schedules a connection which may have datagrams to send when the turn ends.
     fn queue_send(&mut self, at: u32) {
         if let Some(connection) = self.connection(at)
             && !connection.is_to_send
@@ -201,7 +202,7 @@ impl ShardDriver {
         self.transports = transports;
     }
 
-    /// The time of this turn.
+    /// Sets the time of this turn for quinn-proto.
     pub(crate) fn set_quic_time(&mut self, now: Instant) {
         if let Some(quic) = &mut self.quic {
             quic.now = now;
@@ -216,13 +217,13 @@ impl ShardDriver {
         }
     }
 
-    /// Applies an item of a ring. Connections are not driven here, since rings are read in the
-    /// middle of other reads.
+    /// Applies an item of a ring. Connections are not driven here, since rings are also read in the
+    /// middle of reading a socket.
     pub(crate) fn apply_quic_message(&mut self, word: QuicMessage) {
         let quic = self.quic.get_or_insert_with(|| Box::new(QuicShard::new(Instant::now())));
         match word {
             QuicMessage::ConnectionEvent { name, event } => {
-                // Its connection may have gone meanwhile.
+                // The connection may have gone meanwhile.
                 let Some(&at) = quic.slots_by_key.get(&name) else { return };
                 let Some(connection) = quic.connection(at) else { return };
                 connection.conn.handle_event(event);
@@ -264,7 +265,8 @@ impl ShardDriver {
         }
     }
 
-    /// Returns the endpoint's response, if the endpoint is on this shard.
+    /// Passes an event to the endpoint, on this shard or over the ring. Returns the endpoint's
+    /// response, if the endpoint is on this shard.
     fn deliver_endpoint_event(
         &mut self,
         name: QuicConnectionKey,
@@ -283,7 +285,7 @@ impl ShardDriver {
     fn send_quic_message(&mut self, shard: ShardId, word: QuicMessage) {
         let to = usize::from(shard.0);
         let mut item = RingItem::Quic(Box::new(word));
-        // Nothing overtakes what waits for a ring.
+        // Items already waiting for a ring go first, to keep the order.
         if self.pending_items.is_empty()
             && let Some(ring) = &mut self.rings.outbound[to]
         {
@@ -295,7 +297,7 @@ impl ShardDriver {
         self.pending_items.push_back((to, item));
     }
 
-    /// Lets connections that have heard something act on it.
+    /// Drives connections with new events.
     pub(crate) fn drive_quic(&mut self) {
         let Some(quic) = &mut self.quic else { return };
         for at in std::mem::take(&mut quic.to_drive) {
@@ -303,7 +305,7 @@ impl ShardDriver {
         }
     }
 
-    /// Fires what is due, and drives what has heard something since sockets were read.
+    /// Fires due timers, and drives connections with events since sockets were read.
     pub(crate) fn tick_quic(&mut self) {
         self.drive_quic();
         loop {
@@ -322,8 +324,9 @@ impl ShardDriver {
         }
     }
 
-    /// The shard ends: a peer that has not acknowledged our last words yet hears of it all the
-    /// same. What it answers may find nobody, since the endpoint's shard may have ended before.
+    /// Closes all QUIC connections of a shard which ends, so a peer missing our last packets still
+    /// gets a close. Answers of the peer may be lost, since the endpoint's shard may have ended
+    /// before.
     fn drop_quic_connections(&mut self) {
         if !self.has_ended() {
             return;
@@ -335,7 +338,7 @@ impl ShardDriver {
         sockets.into_iter().for_each(|index| self.drop_socket(index));
     }
 
-    /// Sends what connections have to say, once everything else of the turn is done.
+    /// Sends the datagrams of all connections, after all other work of the turn.
     pub(crate) fn flush_quic(&mut self) {
         let Some(quic) = &mut self.quic else { return };
         for at in std::mem::take(&mut quic.stalled) {

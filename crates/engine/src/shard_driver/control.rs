@@ -42,7 +42,7 @@ impl ShardDriver {
                     self.say_by_relay(&client_id, &bytes)
                 }
                 ShardControl::ReportSessions { which, to } => {
-                    // Whoever asked may have gone.
+                    // The receiver may have gone.
                     let _ = to.send(self.shard.report_sessions(&which));
                 }
                 ShardControl::Barrier(told) => drop(told),

@@ -1,4 +1,4 @@
-//! The names in a certificate: its subject, and the alternatives beside it.
+//! The names in a certificate: its subject, and its subject alternative names.
 
 use broker::{AlternativeName, PeerCertificate};
 use std::fmt::Write as _;
@@ -20,8 +20,8 @@ pub(super) fn parse_certificate(der: &[u8]) -> Option<PeerCertificate> {
     Some(PeerCertificate { common_name, subject, alternatives })
 }
 
-/// The CN, and everything as RFC 4514 writes it: the most specific first. Of several CNs none is
-/// the name, since programs differ in which they take.
+/// Returns the CN, and the whole subject in the order of RFC 4514: the most specific part first.
+/// With several CNs there is no common name, since programs differ in their choice.
 fn subject(name: &X509Name<'_>) -> (Option<Box<str>>, Box<str>) {
     let (mut common_names, mut parts) = (Vec::new(), Vec::new());
     for set in name.iter() {
@@ -44,7 +44,8 @@ fn subject(name: &X509Name<'_>) -> (Option<Box<str>>, Box<str>) {
     (common_name, parts.join(",").into())
 }
 
-/// Text without control characters, which would read as another name somewhere.
+/// Decodes a name. `None` for control characters, which other programs may read as another name,
+/// and for string types other than UTF-8, printable, IA5 and BMP.
 fn text(tag: Tag, contents: &[u8]) -> Option<String> {
     let text = match tag {
         Tag::Utf8String | Tag::PrintableString | Tag::Ia5String => {
@@ -76,7 +77,7 @@ fn attribute(kind: &[u8], contents: &[u8], text: Option<String>) -> String {
     }
 }
 
-/// RFC 4514, 2.4.
+/// Escapes the special characters of a value (RFC 4514, 2.4).
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let last = text.chars().count() - 1;
@@ -90,8 +91,8 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// The numbers of an OID; the library takes the first two from one octet, which is wrong from
-/// 2.40 on.
+/// Returns an OID in decimal notation. `x509_parser` decodes the first two numbers from one octet,
+/// which is wrong from 2.40 on.
 fn dotted(oid: &[u8]) -> String {
     let (mut text, mut number, mut first) = (String::new(), 0_u64, true);
     for byte in oid {

@@ -1,5 +1,5 @@
-//! Which of several certificates a client gets: the first that has the name it asks for and a kind
-//! of key that it understands.
+//! Chooses among several certificates for a client: the first with the requested name and a kind of
+//! key that the client supports.
 
 use super::certificate_names;
 use broker::AlternativeName;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) struct CertificateResolver {
-    /// In the order of the options; the first is for whoever asks for no name that we have.
+    /// In the order of the options; the first is for a client without a matching server name (SNI).
     certificates: Vec<NamedCertificate>,
 }
 
@@ -43,8 +43,8 @@ impl CertificateResolver {
         };
         let by_name = self.certificates.iter().filter(has_name);
         let mut all = by_name.chain(&self.certificates);
-        // Without one that the client understands rustls ends the handshake with the alert
-        // handshake_failure [RFC 5246, 7.4.1.3]; without any it would deny access.
+        // If the client supports none of the keys, rustls has to end the handshake with the alert
+        // handshake_failure [RFC 5246, 7.4.1.3]; without a certificate it would send access_denied.
         let found = all.find(|named| understands(&named.key)).or(self.certificates.first());
         found.map(|named| named.key.clone())
     }
@@ -57,7 +57,8 @@ impl ResolvesServerCert for CertificateResolver {
     }
 }
 
-/// RFC 9525, 6.3: a star stands for exactly the leftmost label.
+/// Whether a DNS name of a certificate covers the host `asked`: `*` stands for exactly the leftmost
+/// label (RFC 9525, 6.3).
 fn matches_host(name: &str, asked: &str) -> bool {
     match name.strip_prefix("*.") {
         Some(domain) => asked

@@ -1,18 +1,18 @@
-//! The one thing that a ClientHello says and rustls does not read: how long a record may be for a
-//! device that has no memory for 16 KiB (max_fragment_length, RFC 6066, 4).
+//! Reads the extension of a ClientHello that rustls ignores: the record length of a device without
+//! memory for 16 KiB (max_fragment_length, RFC 6066, 4).
 
-/// Result of a look at the first bytes of a client.
+/// Result of [`preview_hello`] on the first bytes of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HelloPreview {
     /// The first record is not whole yet.
     Incomplete,
-    /// The client takes at most so many bytes of plain text in a record; `None` is the 16 KiB that
-    /// every client takes.
+    /// Bytes of plain text in a record which the client takes at most; `None` is the 16 KiB of
+    /// every client without the extension.
     Fragment(Option<usize>),
 }
 
-/// Looks into the first record of a connection. Whatever is not a ClientHello has no limit: rustls
-/// finds the error.
+/// Looks into the first record of a connection. Bytes other than a ClientHello give no limit:
+/// rustls finds the error.
 pub(super) fn preview_hello(raw: &[u8]) -> HelloPreview {
     match raw {
         [HANDSHAKE, _, _, high, low, body @ ..] => {
@@ -28,7 +28,7 @@ pub(super) fn preview_hello(raw: &[u8]) -> HelloPreview {
     }
 }
 
-/// RFC 8446, 4.1.2.
+/// Returns the limit of the extension in a ClientHello (RFC 8446, 4.1.2), if present and valid.
 fn max_fragment_len(handshake: &[u8]) -> Option<usize> {
     let mut hello = HelloReader(handshake);
     if hello.take(1)? != [CLIENT_HELLO] {
@@ -54,7 +54,7 @@ fn max_fragment_len(handshake: &[u8]) -> Option<usize> {
     }
 }
 
-/// The unread rest of a hello.
+/// The unread rest of a ClientHello.
 struct HelloReader<'a>(&'a [u8]);
 
 impl<'a> HelloReader<'a> {
@@ -64,7 +64,7 @@ impl<'a> HelloReader<'a> {
         Some(taken)
     }
 
-    /// A field behind its length of so many bytes.
+    /// Reads a field preceded by its length in `bytes` bytes.
     fn vector(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let len = self.take(bytes)?.iter().fold(0, |len, byte| len << 8 | usize::from(*byte));
         self.take(len)
@@ -74,7 +74,7 @@ impl<'a> HelloReader<'a> {
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const MAX_FRAGMENT_LENGTH: [u8; 2] = [0, 1];
-/// RFC 5246, 6.2.3: no record is longer.
+/// Length of the longest encrypted record (RFC 5246, 6.2.3).
 const RECORD_BYTES_MAX: usize = (1 << 14) + 2048;
 
 #[cfg(test)]

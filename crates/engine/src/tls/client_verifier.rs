@@ -1,5 +1,5 @@
-//! Which client certificates a listener accepts: webpki's answer, and certificates of version 1 or
-//! that stand in `tls.client_ca` themselves, which OpenSSL accepts and webpki does not.
+//! Verifies client certificates: by webpki, and in addition certificates of version 1 and
+//! certificates in `tls.client_ca` itself, which OpenSSL accepts and webpki does not.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
@@ -19,9 +19,10 @@ use transport::certificate_form::{
 #[derive(Debug)]
 pub(super) struct ClientCertificateVerifier {
     trusted: TrustedCertificates,
-    /// Absent where the file has no CA.
+    /// Verifier for the CAs in the file; `None` where the file has no CA.
     webpki: Option<Arc<dyn ClientCertVerifier>>,
-    /// Names of CAs by which a client may choose its certificate.
+    /// Names of CAs by which a client may choose its certificate (certificate_authorities, RFC
+    /// 8446).
     hints: Vec<DistinguishedName>,
     lists: Vec<CertificateRevocationListDer<'static>>,
     is_optional: bool,
@@ -47,7 +48,8 @@ impl ClientCertificateVerifier {
         Ok(ClientCertificateVerifier { trusted, webpki, hints, lists, is_optional, provider })
     }
 
-    /// webpki's answer by the anchors that are within their dates.
+    /// Verifies by webpki with the anchors which are within their dates; fails if there are none
+    /// left.
     fn verify_by_webpki(
         &self,
         certificate: &CertificateDer<'_>,
@@ -80,7 +82,7 @@ impl ClientCertificateVerifier {
     ) -> Result<(), Error> {
         let answer = self.verify_by_webpki(certificate, intermediates, now);
         let Err(error) = answer else { return Ok(()) };
-        // webpki has looked into the lists, and its word about them stands.
+        // webpki has checked the revocation lists, so its error about them is final.
         if matches!(&error, Error::InvalidCertificate(why) if is_about_lists(why)) {
             return Err(error);
         }
@@ -118,7 +120,7 @@ fn verifier_for_anchors<'a>(
     }
     let mut builder = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
     if !lists.is_empty() {
-        // A list that is out of date says nothing of what was revoked since.
+        // An outdated list does not say what was revoked since, so it counts as an error.
         builder = builder
             .with_crls(lists.to_vec())
             .only_check_end_entity_revocation()

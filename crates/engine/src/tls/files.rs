@@ -1,5 +1,5 @@
-//! From files to what handshakes need. Whatever is wrong with a file is said with its name and what
-//! would be right; nothing is half loaded.
+//! Loads the files of a listener's TLS. An error names its file and the right content; a failed
+//! load has no effect.
 
 use super::certificate_resolver::CertificateResolver;
 use super::client_verifier::ClientCertificateVerifier;
@@ -17,34 +17,35 @@ use std::sync::Arc;
 use transport::certificate_form::{TrustedCertificates, complete_chain, public_key};
 use transport::pem_files::{read_certificates, read_private_key, read_revocation_lists};
 
-/// Files and options of a listener's TLS.
+/// Files and options of a listener's TLS, from the `tls.` section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Each with the chain below it; a client gets the first that has the name it asks for.
+    /// Each file has a certificate and the chain below; a client gets the first with the requested
+    /// name.
     pub certificates: Vec<PathBuf>,
-    /// In the same order.
+    /// Private keys of `certificates`, in the same order.
     pub keys: Vec<PathBuf>,
-    /// Certificates that lead on from those towards a CA, where their own files do not have them.
+    /// Certificates which complete the chains of `certificates` towards a CA.
     pub chain: Vec<PathBuf>,
     pub client: ClientCertificateMode,
-    /// CAs that sign certificates of clients.
+    /// CAs for the certificates of clients (`tls.client_ca`).
     pub client_authorities: Option<PathBuf>,
-    /// Clients' certificates that are no longer good.
+    /// Revocation lists for the certificates of clients (`tls.crl`).
     pub revoked: Vec<PathBuf>,
     pub version_min: TlsVersionMin,
 }
 
-/// Whether clients show a certificate.
+/// Whether a listener requests certificates of clients (`tls.client_certificate`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientCertificateMode {
     #[default]
     Off,
-    /// Clients may show a certificate. An invalid one ends the handshake all the same.
+    /// Clients may show a certificate. An invalid certificate ends the handshake all the same.
     Optional,
     Required,
 }
 
-/// The oldest version of TLS that is spoken.
+/// Oldest version of TLS accepted by a listener (`tls.version_min`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsVersionMin {
     #[default]
@@ -52,11 +53,12 @@ pub enum TlsVersionMin {
     V13,
 }
 
-/// Credentials for handshakes. Connections keep the ones that they began with.
+/// Credentials for handshakes, loaded by [`TlsFiles::load`]. A connection keeps the credentials of
+/// its start.
 #[derive(Clone)]
 pub struct TlsCredentials {
     pub(crate) config: Arc<ServerConfig>,
-    /// A secret that the first private key has, and that is the same whenever the key is.
+    /// Derived from the first private key, and so equal after a restart with the same key.
     pub(crate) secret: [u8; 32],
     /// Whether clients are asked for certificates.
     pub(crate) asks_clients: bool,
@@ -69,14 +71,14 @@ impl fmt::Debug for TlsCredentials {
 }
 
 impl TlsCredentials {
-    /// For who drives handshakes elsewhere.
+    /// The configuration for code doing handshakes outside the shards.
     pub fn config(&self) -> Arc<ServerConfig> {
         self.config.clone()
     }
 }
 
 impl TlsFiles {
-    /// Reads every file. The errors, all of them, are sentences.
+    /// Reads every file. The error lists all problems as sentences.
     pub fn load(&self) -> Result<TlsCredentials, Vec<String>> {
         let provider = Arc::new(default_provider());
         let (mut wrongs, mut keys, mut secrets) = (Vec::new(), Vec::new(), Vec::new());
@@ -165,8 +167,8 @@ fn build_config(
         .with_protocol_versions(versions)?
         .with_client_cert_verifier(verifier);
     let mut config = builder.with_cert_resolver(Arc::new(CertificateResolver::new(keys)));
-    // The state of a session goes to the client, sealed; we keep nothing for those who left. A
-    // ticket is as good as the certificate behind it, so new files come with a new seal.
+    // The state of a session goes to the client in a sealed ticket; the broker stores none. A
+    // ticket is as good as the certificate behind it, so new files come with a new ticket key.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.ticketer = Ticketer::new()?;
     config.send_tls13_tickets = 1;
@@ -210,7 +212,7 @@ fn load_certified_key(
     Ok((CertifiedKey::new(chain, own), secret))
 }
 
-/// Derives a secret from the private key, which nobody without the key can guess.
+/// Derives a secret from a private key, not computable without the key.
 fn secret_of(key: &PrivateKeyDer<'_>) -> [u8; 32] {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key.secret_der());
     let mut secret = [0; 32];

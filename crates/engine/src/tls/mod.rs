@@ -1,5 +1,5 @@
-//! TLS as a layer between a socket and MQTT: rustls does the protocol, the shard's own buffers hold
-//! the bytes. What a connection keeps while it is silent is rustls's state and nothing else.
+//! TLS as a layer between a socket and MQTT: rustls implements the protocol, and buffers of the
+//! shard hold the bytes. A silent connection keeps no memory but the state of rustls.
 
 mod certificate_names;
 mod certificate_resolver;
@@ -28,7 +28,7 @@ const STATE_BYTES: u32 = 4 * 1024;
 pub(crate) const HANDSHAKE_BYTES: usize = 12 * 1024;
 
 pub(crate) enum TlsLayer {
-    /// The peer has not said anything yet: nothing was made for it.
+    /// The peer has not sent a byte yet, so no connection state exists.
     Silent(Arc<ServerConfig>),
     Talking(Box<UnbufferedServerConnection>),
     #[cfg(feature = "psk")]
@@ -41,16 +41,17 @@ impl fmt::Debug for TlsLayer {
     }
 }
 
-/// Progress of a layer through received bytes.
+/// Progress of [`TlsLayer::decode`] through received bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LayerProgress {
-    /// Number of bytes at the front that are consumed.
+    /// Number of bytes consumed at the front.
     pub(crate) consumed: usize,
-    /// The peer said that nothing more comes.
+    /// The peer sent close_notify.
     pub(crate) ended: bool,
 }
 
-/// Records of this moment, for whichever connection: a buffer that keeps its size.
+/// Encoded bytes for the socket, shared by all connections of a shard: the buffer keeps its size up
+/// to `SEALED_BYTES_KEPT`.
 #[derive(Debug, Default)]
 pub(crate) struct SealedBuffer {
     bytes: Vec<u8>,
@@ -78,7 +79,7 @@ impl SealedBuffer {
         })
     }
 
-    /// Appends what `write` puts into the room that it gets; it may ask for more of it once.
+    /// Appends the output of `write`, which may ask for more room by [`SealError::NeedsRoom`].
     fn fill(
         &mut self,
         mut write: impl FnMut(&mut [u8]) -> Result<usize, SealError>,
@@ -96,9 +97,9 @@ impl SealedBuffer {
     }
 }
 
-/// Why nothing was written.
+/// Why [`SealedBuffer::fill`] has no output from its writer.
 enum SealError {
-    /// The buffer needs this much room.
+    /// The buffer needs at least this many bytes of room.
     NeedsRoom(usize),
     /// The keys have reached their encryption limit.
     Exhausted,
@@ -123,8 +124,8 @@ impl From<EncryptError> for SealError {
 }
 
 impl TlsLayer {
-    /// Takes the whole records at the front of `raw`: what they say goes to `plain`, what they ask
-    /// us to answer to `sealed`. After an error `sealed` has the alert that says why.
+    /// Decodes the whole records at the front of `raw`: payload goes to `plain`, answers of the
+    /// protocol to `sealed`. After an error `sealed` has the alert for the peer.
     pub(crate) fn decode(
         &mut self,
         raw: &mut [u8],
@@ -139,7 +140,7 @@ impl TlsLayer {
             match preview_hello(raw) {
                 HelloPreview::Incomplete => return Ok(LayerProgress::default()),
                 HelloPreview::Fragment(None) => {}
-                // Devices that ask for short records are few: each has a configuration of its own.
+                // Few devices ask for short records, so each has a configuration of its own.
                 HelloPreview::Fragment(limit) => {
                     Arc::make_mut(config).max_fragment_size = limit;
                 }
@@ -168,7 +169,8 @@ impl TlsLayer {
         }
     }
 
-    /// Encrypts. `raw` is what of the peer's last record is there: it stays.
+    /// Encrypts `bytes` into `sealed`. `raw` is the received part of the peer's next record, and is
+    /// kept.
     pub(crate) fn seal(
         &mut self,
         raw: &mut Vec<u8>,
@@ -182,13 +184,13 @@ impl TlsLayer {
         self.write_records(raw, sealed, |traffic, room| traffic.encrypt(bytes, room))
     }
 
-    /// Says that nothing more comes from us.
+    /// Appends a close_notify to `sealed`.
     pub(crate) fn close(&mut self, raw: &mut Vec<u8>, sealed: &mut SealedBuffer) {
         #[cfg(feature = "psk")]
         if let TlsLayer::Psk(keyed) = self {
             return keyed.close(sealed);
         }
-        // A peer that never finished its handshake has nobody to say it to.
+        // A peer that never finished its handshake cannot receive a close_notify.
         let _ = self.write_records(raw, sealed, |traffic, room| traffic.queue_close_notify(room));
     }
 
@@ -236,7 +238,7 @@ impl TlsLayer {
         }
     }
 
-    /// Returns the memory that the connection keeps as long as it lasts.
+    /// Returns the memory in bytes kept for the whole lifetime of the connection.
     pub(crate) fn state_bytes(&self) -> u32 {
         match self {
             TlsLayer::Silent(_) | TlsLayer::Talking(_) => STATE_BYTES,
@@ -245,7 +247,8 @@ impl TlsLayer {
         }
     }
 
-    /// Returns the memory that the handshake needs in addition.
+    /// Returns the memory in bytes needed by the handshake in addition to
+    /// [`TlsLayer::state_bytes`].
     pub(crate) fn handshake_bytes(&self) -> usize {
         match self {
             TlsLayer::Silent(_) => 0,
@@ -257,7 +260,8 @@ impl TlsLayer {
         }
     }
 
-    /// Returns the parsed certificate of the peer, if it has shown one.
+    /// Returns the parsed certificate of the peer, if the peer has shown a certificate. For
+    /// pre-shared keys see `PskLayer::certificate`.
     pub(crate) fn certificate(&self) -> Option<Arc<PeerCertificate>> {
         #[cfg(feature = "psk")]
         if let TlsLayer::Psk(keyed) = self {
@@ -279,7 +283,7 @@ impl TlsLayer {
     }
 }
 
-/// Parses the first certificate of a chain.
+/// Parses the first certificate of a chain; a certificate which cannot be parsed has no names.
 pub(crate) fn peer_certificate(chain: &[CertificateDer<'_>]) -> Option<Arc<PeerCertificate>> {
     let own = chain.first()?;
     Some(Arc::new(certificate_names::parse_certificate(own).unwrap_or_default()))
@@ -318,8 +322,8 @@ fn apply_state(
     Ok(RecordStep::Continue)
 }
 
-/// The alert that an error left behind. What waits to be written is given out before anything is
-/// read; reading on after an error is a bug to rustls.
+/// Appends the alert left behind by an error. rustls hands out pending output before input is read;
+/// reading after an error is a bug for rustls.
 fn take_alert(conn: &mut UnbufferedServerConnection, raw: &mut [u8], sealed: &mut SealedBuffer) {
     while conn.wants_write() {
         let UnbufferedStatus { state, .. } = conn.process_tls_records(raw);

@@ -1,6 +1,6 @@
-//! TLS by keys that both sides have (RFC 4279, RFC 5489) in the place of certificates. rustls has
-//! no such suites, so OpenSSL does the protocol. It reads and writes memory, whole records at a
-//! time: what a connection keeps while it is silent is OpenSSL's state and nothing else.
+//! TLS with pre-shared keys (RFC 4279, RFC 5489) in place of certificates. rustls has no such
+//! suites, so OpenSSL implements the protocol. OpenSSL reads and writes memory, whole records at a
+//! time: a silent connection keeps no memory but the state of OpenSSL.
 
 #[cfg(test)]
 mod tests;
@@ -16,8 +16,8 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-/// The longest identity and the longest key; the first is the least that RFC 4279, 5.3 lets
-/// everyone support.
+/// Longest identity in bytes, the minimum which RFC 4279, 5.3 requires of every implementation;
+/// [`KEY_BYTES_MAX`] bounds the key.
 pub const IDENTITY_BYTES_MAX: usize = 128;
 pub const KEY_BYTES_MAX: usize = 256;
 
@@ -26,7 +26,7 @@ pub(super) const STATE_BYTES: u32 = 14 * 1024;
 /// Measured memory of a handshake in bytes.
 pub(super) const HANDSHAKE_BYTES: usize = 44 * 1024;
 
-/// The keys of a listener. Connections keep those that they began with.
+/// The keys of a listener by identity. A connection keeps the keys of its start.
 #[derive(Clone)]
 pub struct PskKeys {
     by_identity: Arc<HashMap<Box<str>, Box<[u8]>>>,
@@ -40,7 +40,7 @@ impl fmt::Debug for PskKeys {
 }
 
 impl PskKeys {
-    /// The error is a sentence of OpenSSL's.
+    /// Creates the keys and their OpenSSL context. An error is the text of OpenSSL.
     pub fn new(by_identity: HashMap<Box<str>, Box<[u8]>>) -> Result<PskKeys, String> {
         let by_identity = Arc::new(by_identity);
         let context = build_ssl(&by_identity).map_err(|errors| errors.to_string())?;
@@ -48,13 +48,13 @@ impl PskKeys {
     }
 }
 
-/// Builds the OpenSSL context that all clients share.
+/// Builds the OpenSSL context shared by all clients.
 fn build_ssl(keys: &Arc<HashMap<Box<str>, Box<[u8]>>>) -> Result<SslContext, ErrorStack> {
     let mut context = SslContextBuilder::new(SslMethod::tls_server())?;
     context.set_min_proto_version(Some(SslVersion::TLS1_2))?;
-    // Of 1.3 a second ClientHello could be asked for, whose announced length nobody bounds.
+    // TLS 1.3 permits a second ClientHello, whose announced length would not be bounded here.
     context.set_max_proto_version(Some(SslVersion::TLS1_2))?;
-    // Without tickets and a cache nobody comes back by a key that was taken away.
+    // Without tickets and a session cache no client can resume with a key that was removed.
     context.set_options(
         SslOptions::NO_TICKET
             | SslOptions::NO_COMPRESSION
@@ -65,8 +65,8 @@ fn build_ssl(keys: &Arc<HashMap<Box<str>, Box<[u8]>>>) -> Result<SslContext, Err
     context.set_mode(SslMode::RELEASE_BUFFERS);
     context.set_cipher_list(SUITES)?;
     context.set_groups_list(GROUPS)?;
-    // An identity that nobody has gets a key that nobody has: what follows is what follows a wrong
-    // key, so a peer does not learn which identities there are (RFC 4279, 2).
+    // An unknown identity gets a random key, so the handshake fails as with a wrong key: a peer
+    // does not learn which identities exist (RFC 4279, 2).
     let mut nobodys = [0; 32];
     openssl::rand::rand_bytes(&mut nobodys)?;
     let keys = keys.clone();
@@ -81,7 +81,7 @@ fn build_ssl(keys: &Arc<HashMap<Box<str>, Box<[u8]>>>) -> Result<SslContext, Err
     Ok(context.build())
 }
 
-/// Why a handshake or a record was not taken.
+/// Why a handshake or a record failed.
 #[derive(Debug)]
 pub(crate) enum PskError {
     /// The keys differ, or a third party changed the handshake.
@@ -102,9 +102,9 @@ impl fmt::Display for PskError {
     }
 }
 
-/// A connection's TLS.
+/// TLS of a connection by pre-shared keys, as a variant of `TlsLayer`.
 pub(crate) enum PskLayer {
-    /// The peer has not said anything yet: nothing was made for it.
+    /// The peer has not sent a byte yet, so no connection state exists.
     Silent(PskKeys),
     Talking(Box<PskConnection>),
 }
@@ -114,7 +114,7 @@ pub(crate) struct PskConnection {
     stream: SslStream<RecordBuffers>,
 }
 
-/// The socket that OpenSSL reads and writes: buffers for the records of one call.
+/// The socket of OpenSSL: buffers for the records of one call.
 #[derive(Default)]
 struct RecordBuffers {
     incoming: Vec<u8>,
@@ -168,7 +168,7 @@ impl PskLayer {
             RecordBuffers { incoming: raw[..consumed].to_vec(), ..RecordBuffers::default() };
         let ended = connection.advance(plain, consumed);
         let wire = std::mem::take(connection.stream.get_mut());
-        // After an error this is the alert that says why.
+        // After an error the output is the alert with the reason.
         sealed.push(&wire.outgoing)?;
         let ended = ended.map_err(|error| connection.explain(&error, was_ready))?;
         Ok(LayerProgress { consumed, ended })
@@ -192,7 +192,7 @@ impl PskLayer {
 
     pub(super) fn close(&mut self, sealed: &mut SealedBuffer) {
         let PskLayer::Talking(connection) = self else { return };
-        // A peer that never finished its handshake has nobody to say it to.
+        // A peer that never finished its handshake cannot receive a close_notify.
         let _ = connection.stream.shutdown();
         let _ = sealed.push(&std::mem::take(connection.stream.get_mut()).outgoing);
     }
@@ -208,8 +208,8 @@ impl PskLayer {
         }
     }
 
-    /// The identity whose key the peer has, as if a certificate had it for its common name: it is
-    /// the one name that the transport vouches for.
+    /// Returns the identity of the peer's key as the common name of a certificate: the only name
+    /// verified by the transport.
     pub(super) fn certificate(&self) -> Option<Arc<PeerCertificate>> {
         let PskLayer::Talking(connection) = self else { return None };
         let identity = std::str::from_utf8(connection.stream.ssl().psk_identity()?).ok()?;
@@ -234,7 +234,8 @@ impl PskLayer {
 }
 
 impl PskConnection {
-    /// Takes what is on the wire; whether the peer said that nothing more comes.
+    /// Continues the handshake, or reads records into `plain`. Returns whether the peer sent
+    /// close_notify.
     fn advance(&mut self, plain: &mut Vec<u8>, sealed_len: usize) -> Result<bool, ssl::Error> {
         if !self.stream.ssl().is_init_finished() {
             match self.stream.accept() {
@@ -243,7 +244,7 @@ impl PskConnection {
             }
         }
         let mut at = plain.len();
-        // What a record says is shorter than the record.
+        // The payload of a record is shorter than the record.
         plain.resize(at + sealed_len, 0);
         let ended = loop {
             match self.stream.ssl_read(&mut plain[at..]) {
@@ -257,7 +258,8 @@ impl PskConnection {
         ended
     }
 
-    /// The log may know what the peer may not: whether there is such an identity.
+    /// Returns an error for the log, which may tell whether the identity exists; the peer must not
+    /// learn this.
     fn explain(&self, error: &ssl::Error, was_ready: bool) -> PskError {
         let asked = self.stream.ssl().psk_identity().filter(|_| !was_ready);
         let Some(asked) = asked else {
@@ -277,7 +279,7 @@ fn openssl_reason(errors: &ErrorStack) -> &'static str {
 }
 
 /// Returns the length of the whole records at the front. OpenSSL would keep a partial record in a
-/// buffer of its own. Bytes that cannot be a record count as whole: OpenSSL chooses the alert.
+/// buffer of its own. Bytes which cannot be a record count as whole: OpenSSL chooses the alert.
 fn whole_records(raw: &[u8]) -> usize {
     let mut at = 0;
     while let Some(header) = raw.get(at..at + RECORD_HEADER) {
@@ -294,8 +296,8 @@ fn whole_records(raw: &[u8]) -> usize {
     if is_none { raw.len() } else { at }
 }
 
-/// Whether it begins with a ClientHello that one record could hold. OpenSSL makes room for as many
-/// bytes as are announced, which may be 128 KiB, before any of them has come.
+/// Whether `raw` begins with a ClientHello fitting in one record. OpenSSL allocates the announced
+/// length, up to 128 KiB, before the bytes have come.
 fn is_client_hello(raw: &[u8]) -> bool {
     let Some(&[22, 3, _, record_high, record_low, 1, high, middle, low]) = raw.first_chunk() else {
         return false;
@@ -305,9 +307,9 @@ fn is_client_hello(raw: &[u8]) -> bool {
     (4..=HELLO_BYTES_MAX).contains(&u32::from(record)) && len <= HELLO_BYTES_MAX
 }
 
-/// Forward secrecy first. Without it are those that small devices have (RFC 7925, 4.2), for whom an
-/// exchange of keys would be too much. No suite needs a certificate, and none is of DHE-PSK: with
-/// it anyone could ask for ten times the work of ECDHE before it has to know a key.
+/// Cipher suites, forward secrecy first. The suites without are for small devices (RFC 7925, 4.2),
+/// where a key exchange would cost too much. No suite needs a certificate, and DHE-PSK is absent:
+/// any peer could cause ten times the work of ECDHE before proving a key.
 const SUITES: &str = "ECDHE-PSK-CHACHA20-POLY1305:\
     ECDHE-PSK-AES256-CBC-SHA384:ECDHE-PSK-AES128-CBC-SHA256:\
     PSK-AES256-GCM-SHA384:PSK-AES128-GCM-SHA256:PSK-CHACHA20-POLY1305:\
@@ -316,8 +318,8 @@ const SUITES: &str = "ECDHE-PSK-CHACHA20-POLY1305:\
 const NO_REASON: &str = "it cannot go on";
 const GROUPS: &str = "X25519:P-256:P-384";
 const RECORD_HEADER: usize = 5;
-/// RFC 5246, 6.2.3.
+/// Length of the longest encrypted record (RFC 5246, 6.2.3).
 const RECORD_BYTES_MAX: usize = (1 << 14) + 2048;
 const HELLO_BYTES_MAX: u32 = 1 << 14;
-/// A fatal alert.
+/// A fatal alert unexpected_message in a whole record.
 const UNEXPECTED_MESSAGE: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
