@@ -1,20 +1,22 @@
-//! What a run may cost, and why it may fail.
+//! Bounds on the cost of a run, and the errors of a run.
 
 use std::fmt;
 
-/// Remaining resources of a run. A caller may share one budget among all rules that see a message.
+/// Remaining resources of a run of a [`crate::RulePlan`]. A caller may share one budget among all
+/// rules for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Some ten nanoseconds each: an operation, an element of a loop or of what is compared or
-    /// hashed, 16 bytes looked at.
+    /// Units of about ten nanoseconds: an operation, an element iterated, compared or hashed, or 16
+    /// bytes scanned.
     pub steps: u64,
-    /// Memory that the run allocates, including its rows, in bytes. Freed memory is not given back.
+    /// Memory in bytes allocated by the run, rows included. Freed memory is not given back.
     pub bytes: u64,
-    /// Rows that come out.
+    /// Number of rows which the run may still append.
     pub rows: u32,
 }
 
-/// For any rule on a message of up to some hundred kilobytes; at most a few milliseconds.
+/// Enough for any rule on a message of up to some hundred kilobytes; bounds a run to a few
+/// milliseconds.
 impl Default for Budget {
     fn default() -> Budget {
         Budget { steps: 200_000, bytes: 4 << 20, rows: 1000 }
@@ -32,12 +34,12 @@ impl Budget {
         }
     }
 
-    /// Looking through so many bytes.
+    /// Charges `steps` for scanning so many bytes.
     pub(crate) fn scan(&mut self, bytes: usize) -> Result<(), RunError> {
         self.step(1 + bytes as u64 / 16)
     }
 
-    /// Memory, and the time to fill it. Asked for before it is taken.
+    /// Charges memory, and the steps to fill the memory. Must be called before the allocation.
     pub fn take(&mut self, bytes: usize) -> Result<(), RunError> {
         self.step(bytes as u64 / 64)?;
         match self.bytes.checked_sub(bytes as u64) {
@@ -60,23 +62,23 @@ impl Budget {
     }
 }
 
-/// Why a run gave up. Rows that were out before it did are the caller's to drop.
+/// Why a run gave up. The caller has to drop rows appended before the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunError {
-    /// An argument that a function cannot work with; they count from 1.
+    /// An argument of a wrong kind; `at` counts from 1.
     Argument {
         function: &'static str,
         at: usize,
         wants: &'static str,
         got: &'static str,
     },
-    /// Arithmetic without a result: by what, and why.
+    /// Arithmetic without a result, such as an overflow, with the operator and the reason.
     Arithmetic {
         operator: &'static str,
         why: &'static str,
     },
     Bytes,
-    /// A function with good arguments and no result.
+    /// A function without a result for arguments of the right kinds.
     Function {
         function: &'static str,
         why: &'static str,
@@ -86,16 +88,16 @@ pub enum RunError {
         left: &'static str,
         right: &'static str,
     },
-    /// A column goes below `payload`, and that is no JSON.
+    /// A column has an alias below `payload`, and the payload is not JSON with fields.
     PayloadNotJson,
     Rows,
     Steps,
-    /// A window has as many values of one key as it may keep.
+    /// A window keeps as many values for this key as `VALUES_MAX` allows.
     Values,
 }
 
 impl RunError {
-    /// Returns the reason in one word, for counters.
+    /// Returns the kind of error in one word, as a label for counters.
     pub fn reason(&self) -> &'static str {
         match self {
             RunError::Argument { .. } | RunError::Operands { .. } | RunError::PayloadNotJson => {

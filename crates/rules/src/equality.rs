@@ -1,19 +1,19 @@
-//! Whether two values are the same, and a hash that those which are the same share. What is looked
-//! at is paid for.
+//! Equality of two values, and a hash shared by equal values. Comparing and hashing is charged to
+//! the budget.
 
 use crate::budget::{Budget, RunError};
 use crate::value::{Number, Value, ValueMap};
 use std::cmp::Ordering;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Differences that two equal values may have.
+/// Differences allowed between two equal values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EqualityMode {
     /// No difference: 1 is not equal to 1.0.
     Exact,
-    /// A text may say the other value, a number or a boolean.
+    /// A text may be equal to a number or a boolean of the same text.
     Loose,
-    /// An integer may be the float of the same size.
+    /// An integer may be equal to a float of the same size.
     Numeric,
 }
 
@@ -50,7 +50,7 @@ impl Value<'_> {
             _ => {
                 let looked = match (self.as_bytes(), other.as_bytes()) {
                     (Some(one), Some(two)) => one.len().min(two.len()),
-                    // The number that it says takes all of it.
+                    // To read a text as a number all of it is scanned.
                     (Some(text), None) | (None, Some(text)) => text.len(),
                     (None, None) => 0,
                 };
@@ -60,7 +60,8 @@ impl Value<'_> {
         })
     }
 
-    /// Whether values of these kinds may be the same where a text is no other value.
+    /// Whether values of these kinds may be equal in the modes where a text is only equal to text
+    /// or bytes.
     fn can_equal(&self, other: &Value<'_>, sameness: EqualityMode) -> bool {
         let number = |value: &Value<'_>| matches!(value, Value::Int(_) | Value::Float(_));
         if sameness == EqualityMode::Numeric && number(self) && number(other) {
@@ -70,8 +71,8 @@ impl Value<'_> {
         bytes || std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
-    /// Values that are equal have the same. It needs no key: whoever makes two of one hash on
-    /// purpose has them compared, and pays for that.
+    /// Returns a hash equal for all values which [`EqualityMode::Loose`] calls equal. The hash has
+    /// no secret key: a client making collisions on purpose pays for the comparisons.
     pub(crate) fn hash(&self, budget: &mut Budget) -> Result<u64, RunError> {
         let mut hasher = DefaultHasher::new();
         self.feed_hasher(&mut hasher, budget)?;
@@ -86,7 +87,7 @@ impl Value<'_> {
             Value::Int(_) | Value::Float(_) => {
                 feed_number(self.number().map_or(f64::NAN, Number::float), to);
             }
-            // A text beside a number is the number that it says.
+            // A text is equal to the number in it, so both have one hash.
             Value::Text(text) => match self.number() {
                 Some(number) => feed_number(number.float(), to),
                 None => feed_bytes(text.as_bytes(), to),
@@ -103,7 +104,7 @@ impl Value<'_> {
                 }
             }
             Value::Map(map) => {
-                // A sum, since the order of names is nothing.
+                // A sum, since the order of the names does not matter.
                 let mut all = 0_u64;
                 for (name, value) in map.iter() {
                     budget.scan(name.len())?;
@@ -125,7 +126,8 @@ fn feed_bytes(bytes: &[u8], to: &mut DefaultHasher) {
     bytes.hash(to);
 }
 
-/// As a float, since an integer may be equal to one; and the zeros are equal.
+/// Hashes a number as a float, since an integer may equal a float; adding 0.0 makes both zeros
+/// equal.
 fn feed_number(number: f64, to: &mut DefaultHasher) {
     to.write_u8(b'd');
     to.write_u64((number + 0.0).to_bits());
@@ -135,8 +137,8 @@ fn bool_text(truth: bool) -> &'static str {
     if truth { "true" } else { "false" }
 }
 
-/// In whichever order the names stand. Most maps that are compared come from one program and have
-/// one order; only what is behind the first difference of names is sorted.
+/// Compares two maps independent of the order of names. Most maps compared come from the same
+/// program with the same order, so only the rest behind the first difference is sorted.
 fn same_maps(
     one: &ValueMap<'_>,
     two: &ValueMap<'_>,
@@ -166,7 +168,7 @@ fn same_maps(
     Ok(true)
 }
 
-/// By name, from a place on. Of a name that stands twice the order stays.
+/// Returns the entries from `from` on, sorted by name. Entries of an equal name keep their order.
 fn sorted<'m, 'a>(
     map: &'m ValueMap<'a>,
     from: usize,
@@ -176,7 +178,7 @@ fn sorted<'m, 'a>(
     if count == 0 {
         return Ok(Vec::new());
     }
-    // Sorting takes half as much again.
+    // A stable sort uses half as much memory again.
     budget.take(count * size_of::<(&str, &Value<'_>)>() * 3 / 2)?;
     let mut rest: Vec<_> = map.iter().skip(from).collect();
     let looked = rest.iter().map(|(name, _)| 1 + name.len() as u64 / 32).sum::<u64>();

@@ -1,5 +1,5 @@
-//! A plan run on what was seen. Everything is paid for by the budget before it is done, and
-//! nothing recurses deeper than the plan's text or a document nests.
+//! Runs a plan on a message or event. Every operation is charged to the budget before it is done,
+//! and the recursion is no deeper than the nesting of the plan's text or of a document.
 
 mod paths;
 
@@ -14,8 +14,8 @@ use crate::windows::WindowState;
 use std::borrow::Cow;
 
 impl RulePlan {
-    /// Runs the plan and appends a row for whatever it selects, none where WHERE says so. What it
-    /// appended before it failed stays there.
+    /// Runs the plan on `seen` and appends a row for each selection, no row where WHERE is not
+    /// true. Rows appended before an error stay in `out`.
     pub fn run<'a>(
         &'a self,
         seen: &RuleInput<'a>,
@@ -28,7 +28,7 @@ impl RulePlan {
         EvalFrame::new(self, *seen, budget, Vec::new()).run(self, out)
     }
 
-    /// A rule with a window, as if it had this message and no other.
+    /// Runs a rule with a window on one message, as if the window had no further message.
     fn run_alone<'a>(
         &'a self,
         seen: &RuleInput<'a>,
@@ -42,40 +42,40 @@ impl RulePlan {
     }
 }
 
-/// State of a run: its input, the parts of it that were parsed so far, and the row under
+/// State of a run: its [`RuleInput`], the parsed parts of the input, and the row under
 /// construction.
 pub(crate) struct EvalFrame<'r, 'a> {
     pub(crate) input: RuleInput<'a>,
     pub(crate) budget: &'r mut Budget,
-    /// The payload as JSON once somebody looked; `Some(None)` where it is none.
+    /// The payload as JSON, read at the first use; `Some(None)` for a payload other than JSON.
     tape: Option<Option<JsonTape<'a>>>,
     item: ForeachElement<'a>,
     row: ValueMap<'a>,
-    /// The values that stand before FOREACH's array.
+    /// The values before the array of FOREACH, by alias.
     before: ValueMap<'a>,
     rule_id: &'a str,
-    /// Emptied lists of arguments, for the next calls.
+    /// Empty argument vectors, reused by later calls of functions.
     spare: Vec<Vec<Value<'a>>>,
     pub(crate) chance: fastrand::Rng,
-    /// Totals of a window.
+    /// Finished totals of a window, for `PathRoot::Total`.
     totals: Vec<Value<'a>>,
 }
 
-/// The element that FOREACH is at.
+/// The current element of FOREACH.
 enum ForeachElement<'a> {
     None,
-    /// In the payload as it came.
+    /// An element of the payload, as an index of its [`JsonTape`].
     Place(TapeIndex),
     Value(Value<'a>),
 }
 
-/// Value that a path leads to.
+/// Result of resolving a path: a place in the payload or a copied value.
 enum PathTarget<'a> {
     Place(TapeIndex),
     Value(Value<'a>),
 }
 
-/// A step whose index or key is known.
+/// A `PathStep` whose index or key has been evaluated.
 enum ResolvedStep<'a> {
     At(i64),
     Key(Cow<'a, str>),
@@ -103,7 +103,7 @@ impl<'r, 'a> EvalFrame<'r, 'a> {
         }
     }
 
-    /// The row of a window that is over.
+    /// Appends the row of a closed window, if HAVING is true.
     pub(crate) fn window_row(
         &mut self,
         plan: &'a RulePlan,
@@ -165,8 +165,8 @@ impl<'r, 'a> EvalFrame<'r, 'a> {
         }
     }
 
-    /// Returns the elements that FOREACH iterates over; none if the value is not an array. Elements
-    /// of the payload are indexes into it.
+    /// Returns the elements for FOREACH; empty if the value is not an array. Elements of the
+    /// payload are indexes of its tape.
     fn elements(&mut self, array: &'a Expr) -> Result<Vec<ForeachElement<'a>>, RunError> {
         let spot = match array {
             Expr::Path { root: PathRoot::Field(RuleField::Payload), steps } if steps.is_empty() => {
@@ -195,7 +195,8 @@ impl<'r, 'a> EvalFrame<'r, 'a> {
         }
     }
 
-    /// The row of an element where FOREACH has no DO.
+    /// Builds the row of an element in a FOREACH without DO: all fields, the values before the
+    /// array, and the element.
     fn message_and_item(&mut self, name: &'a str) -> Result<(), RunError> {
         self.row = ValueMap::with_room(FIELDS.len() + 1);
         self.all_fields()?;
@@ -243,7 +244,7 @@ impl<'r, 'a> EvalFrame<'r, 'a> {
 
     pub(crate) fn field(&mut self, field: RuleField) -> Result<Value<'a>, RunError> {
         if field == RuleField::Payload {
-            // To know whether it is UTF-8 all of it has to be looked at.
+            // The check for UTF-8 scans all of the payload.
             self.budget.scan(self.input.payload.len())?;
         }
         if field == RuleField::PubProps {
@@ -282,7 +283,7 @@ impl<'r, 'a> EvalFrame<'r, 'a> {
                 self.spare.push(values);
                 result
             }
-            // What is no boolean is no truth either way.
+            // NOT of a value other than a boolean is false.
             Expr::Not(of) => Ok(Value::Bool(self.eval(of)? == Value::Bool(false))),
             Expr::Negative(of) => {
                 let of = self.eval(of)?;
@@ -372,7 +373,7 @@ impl<'r, 'a> EvalFrame<'r, 'a> {
         otherwise.map_or(Ok(Value::Null), |otherwise| self.eval(otherwise))
     }
 
-    /// A value again, of what stays where it is.
+    /// Returns a view of a constant, charging arrays and maps for their elements.
     fn copy(&mut self, value: &'a Value<'static>) -> Result<Value<'a>, RunError> {
         if let Value::Array(_) | Value::Map(_) = value {
             let (steps, bytes) = value.size();
@@ -397,7 +398,7 @@ impl<'r, 'a> EvalFrame<'r, 'a> {
         Ok(self.tape.as_ref().and_then(Option::as_ref))
     }
 
-    /// Returns the value in the payload under a path of names with dots.
+    /// Returns the value of the payload at a path of names separated by dots, or null.
     pub(crate) fn payload_under(&mut self, path: &str) -> Result<Value<'a>, RunError> {
         if self.payload()?.is_none() {
             return Ok(Value::Null);

@@ -1,17 +1,16 @@
-//! Events that a rule may look at, by the names that EMQX has for them: the newer ones, and the
-//! older ones as the same.
+//! Events for rules, by the names used by EMQX: the newer names, and the older ones as aliases.
 
-/// Documentation of an event.
+/// A row of [`EVENTS`], with its documentation.
 #[derive(Debug)]
 pub struct EventRow {
-    /// Behind `$events/`.
+    /// Name in FROM, after `$events/`.
     pub name: &'static str,
-    /// Other names of the event.
+    /// Older names of the event in FROM.
     pub aliases: &'static [&'static str],
     /// Value of the field `event`.
     pub label: &'static str,
     pub description: &'static str,
-    /// Whether it is about a message, so that it has the fields of one.
+    /// Whether the event is about a message, and so has the fields of a message.
     pub has_message: bool,
     /// Fields in addition to `event`, `clientid`, `username`, `peerhost`, `node` and `timestamp`.
     pub fields: &'static [&'static str],
@@ -171,7 +170,7 @@ pub const EVENTS: &[EventRow] = &[
     },
 ];
 
-/// The place in the table of an event, under whichever of its names, without `$events/`.
+/// Returns the index in [`EVENTS`] of a name or alias, given without `$events/`.
 pub fn event_index(name: &str) -> Option<usize> {
     EVENTS.iter().position(|row| row.name == name || row.aliases.contains(&name))
 }

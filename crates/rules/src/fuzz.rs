@@ -1,9 +1,9 @@
-//! What the fuzz targets do with a fuzzer's bytes, so that `cargo test` replays their corpora
-//! without a fuzzer.
+//! Bodies of the fuzz targets of rules; `cargo test` replays their corpora without a fuzzer.
 
 use crate::{Budget, RuleInput, RulePlan, Value, WindowState};
 
-/// Parses any text: it is a rule, which runs, or it is refused with a location.
+/// Parses any text with [`RulePlan::parse`]: a valid rule runs, and an error must have a location
+/// in the text.
 pub fn text(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     assert!(crate::split(text).iter().all(|(start, rule)| text[*start..].starts_with(rule)));
@@ -18,7 +18,7 @@ pub fn text(bytes: &[u8]) {
     }
 }
 
-/// A rule of the table on whatever the payload is; the first byte says which.
+/// Runs a rule of `RULES`, chosen by the first byte, on the rest as payload.
 pub fn run(bytes: &[u8]) {
     let Some((which, payload)) = bytes.split_first() else { return };
     let rule = RULES[usize::from(*which) % RULES.len()];
@@ -27,7 +27,8 @@ pub fn run(bytes: &[u8]) {
     run_windows(payload);
 }
 
-/// Payloads with line feeds between them come together in windows, of whatever record as well.
+/// Adds payloads separated by line feeds to windows. The first state is decoded from the same
+/// bytes.
 fn run_windows(payloads: &[u8]) {
     for rule in WINDOWS {
         let plan = RulePlan::parse(rule).expect("the rules of the table are rules");
@@ -74,7 +75,7 @@ fn run_plan(plan: &RulePlan, payload: &[u8]) {
         let ran = plan.run(&seen, &mut budget, &mut rows);
         assert!(budget.steps <= whole.steps && rows.len() <= 50);
         for row in rows {
-            // What a rule writes is JSON that a rule reads.
+            // The output of a rule is JSON, which a rule can read.
             let text = row.to_string();
             let mut plenty = Budget { steps: u64::MAX, bytes: u64::MAX, rows: 1 };
             let read = crate::json::JsonTape::read(text.as_bytes(), &mut plenty);

@@ -1,6 +1,7 @@
-//! Places of arrays as rules count them: from 1, or from the end from -1.
+//! Positions in arrays as rules count them: from 1, or backwards from -1.
 
-/// Returns the zero-based position of an element that is counted from 1, or from the end from -1.
+/// Returns the zero-based position of an element counted from 1, or backwards from -1; `None` for 0
+/// and positions outside of `len` elements.
 pub(crate) fn position(index: i64, len: usize) -> Option<usize> {
     let at = match index {
         0 => return None,
@@ -10,7 +11,8 @@ pub(crate) fn position(index: i64, len: usize) -> Option<usize> {
     (at < len).then_some(at)
 }
 
-/// From one element to another, both among them; what is not there is left out.
+/// Returns the positions between two elements, both included; positions outside of the array are
+/// left out.
 pub(crate) fn range(from: i64, to: i64, len: usize) -> std::ops::Range<usize> {
     let edge = |index: i64| match index {
         0.. => usize::try_from(index).unwrap_or(usize::MAX),

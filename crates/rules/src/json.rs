@@ -1,15 +1,15 @@
-//! JSON as it came, read once: where each value begins and ends, and where the one after it stands.
-//! Looking a field up follows these places, and only what a rule selects becomes a [`Value`].
+//! Indexes JSON text in one pass: where each value begins and ends, and where the next value
+//! starts. A path follows these indexes, and only a selected value becomes a [`Value`].
 
 use crate::budget::{Budget, RunError};
 use crate::value::{Number, Value, ValueMap};
 use std::borrow::Cow;
 
-/// Values within values; what is deeper is no JSON to a rule.
+/// Deepest nesting of arrays and maps; a deeper document does not count as JSON.
 const DEPTH_MAX: u32 = 64;
 
-/// All values of a document in the order in which they stand there, the keys of a map before
-/// their values. The document is checked as a whole.
+/// All values of a document in text order, each key of a map before its value. [`JsonTape::read`]
+/// has validated the whole document.
 pub(crate) struct JsonTape<'a> {
     text: &'a str,
     nodes: Vec<JsonNode>,
@@ -20,14 +20,14 @@ struct JsonNode {
     kind: JsonKind,
     start: u32,
     end: u32,
-    /// The first node that is not part of this one.
+    /// Index of the first node outside of this value.
     next: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum JsonKind {
     Array,
-    /// Text with escapes; `start` and `end` are without the quotes.
+    /// Text with escapes; `start` and `end` exclude the quotes.
     Escaped,
     False,
     Map,
@@ -37,7 +37,7 @@ enum JsonKind {
     True,
 }
 
-/// A value of a [`JsonTape`].
+/// Index of a value in a [`JsonTape`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TapeIndex(u32);
 
@@ -46,7 +46,7 @@ impl TapeIndex {
 }
 
 impl<'a> JsonTape<'a> {
-    /// `None` for what is no JSON.
+    /// Reads a document. `None` for bytes which are not UTF-8 or not JSON, and for 4 GiB or more.
     pub(crate) fn read(
         bytes: &'a [u8],
         budget: &mut Budget,
@@ -83,7 +83,7 @@ impl<'a> JsonTape<'a> {
         matches!(self.node(at).kind, JsonKind::Escaped | JsonKind::Text)
     }
 
-    /// The value of a map under a key.
+    /// Returns the value of a map under a key; `None` for values other than maps.
     pub(crate) fn find_key(
         &self,
         map: TapeIndex,
@@ -115,7 +115,7 @@ impl<'a> JsonTape<'a> {
         Ok(None)
     }
 
-    /// The values of an array, or nothing.
+    /// Iterates over the values of an array; empty for values other than arrays.
     pub(crate) fn elements(&self, array: TapeIndex) -> impl Iterator<Item = TapeIndex> {
         let node = self.node(array);
         let end = if node.kind == JsonKind::Array { node.next } else { 0 };
@@ -127,7 +127,7 @@ impl<'a> JsonTape<'a> {
         })
     }
 
-    /// As a value of its own; texts without escapes stay where they are.
+    /// Converts the value at `at` into a [`Value`]; text without escapes is borrowed.
     pub(crate) fn value(&self, at: TapeIndex, budget: &mut Budget) -> Result<Value<'a>, RunError> {
         let node = self.node(at);
         Ok(match node.kind {
@@ -184,9 +184,9 @@ impl<'a> JsonTape<'a> {
     }
 }
 
-/// Why reading stops before the end.
+/// Why [`JsonReader`] stops before the end.
 enum JsonError {
-    /// As many values as the budget has memory for.
+    /// The document has more values than the budget has memory for.
     Full,
     NotJson,
 }
@@ -195,7 +195,7 @@ struct JsonReader<'a> {
     bytes: &'a [u8],
     at: usize,
     nodes: Vec<JsonNode>,
-    /// Number of nodes that may still be added.
+    /// Number of nodes which may still be added.
     room: usize,
 }
 
@@ -302,7 +302,7 @@ impl JsonReader<'_> {
         self.push(kind, start, at)
     }
 
-    /// `-`, digits without a zero before them, a fraction, an exponent.
+    /// Reads a number: an optional `-`, digits without a leading zero, a fraction, an exponent.
     fn number(&mut self) -> Result<(), JsonError> {
         let start = self.at;
         let byte = |at: usize| self.bytes.get(at).copied().unwrap_or(0);
@@ -326,7 +326,7 @@ impl JsonReader<'_> {
     }
 }
 
-/// Returns the length of the escape sequence that begins with a backslash.
+/// Returns the length of the escape sequence after a backslash at the start; `None` if invalid.
 fn escape_len(bytes: &[u8]) -> Option<usize> {
     match bytes.get(1)? {
         b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
@@ -335,7 +335,7 @@ fn escape_len(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Decodes a checked text with escapes. Half of a surrogate pair becomes a replacement character.
+/// Decodes a validated text with escapes. Half of a surrogate pair becomes U+FFFD.
 fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -357,7 +357,8 @@ fn unescape(text: &str) -> String {
     out
 }
 
-/// `uXXXX`, and the second half after it where it is the first of two.
+/// Decodes `uXXXX`, together with a second `\uXXXX` if both form a surrogate pair. Returns the
+/// length read.
 fn surrogates(text: &str) -> (char, usize) {
     let unit = |text: Option<&str>| text.and_then(|hex| u32::from_str_radix(hex, 16).ok());
     let first = unit(text.get(1..5)).unwrap_or(0xfffd);

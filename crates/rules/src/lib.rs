@@ -1,5 +1,5 @@
-//! Rules in SQL: text to a [`RulePlan`], and a plan run on a message. A function of its arguments:
-//! no I/O, no clock, no thread, no chance of its own.
+//! Rules in SQL: parses a text into a [`RulePlan`], and runs a plan on a message. The crate is free
+//! of I/O, clocks, threads and random seeds: all of these are arguments.
 //!
 //! ```
 //! use rules::{Budget, RuleInput, RulePlan};
@@ -12,30 +12,29 @@
 //! # Ok::<(), rules::RuleParseError>(())
 //! ```
 //!
-//! # For whoever runs rules in a broker
+//! # Running rules in a broker
 //!
-//! * **A plan is immutable and `Send + Sync`.** Parse on the control plane, put it into an `Arc`
-//!   and hand that to all shards. Parsing takes some ten microseconds and is bounded by the length
-//!   of the text (32 KB), so a reload may parse a thousand rules at once.
-//! * **Which rules want a message** is the caller's to find out: [`RulePlan::filters`] are checked
-//!   topic filters to enter into an index beside those of sessions, so that a rule that does not
-//!   match costs nothing. `run` does not look at them again. A rule with two filters that both
-//!   match runs once. Names that begin with `$events/` are no filters but events, which
-//!   [`RulePlan::events`] tells apart; `RuleInput::event` is the label of one.
-//! * **What a plan reads** of a message says [`RulePlan::reads`]: where nothing needs the time, the
-//!   publisher or the properties, a shard need not look them up.
-//! * **What a run may cost** is its [`Budget`]. It pays for all that it does before it does it, so
-//!   steps bound its time, and bytes its memory and all that it appends to the rows. Hand one
-//!   budget to all rules of a message, or each its own; rows of a failed run are the caller's to
-//!   drop (`rows.truncate`). A failed run leaves nothing else behind; [`RunError::reason`] is a
-//!   label for counters.
-//! * **Rows borrow** from the plan and the message. Write them out ([`ValueMap::write_json`], or
+//! * **A plan is immutable and `Send + Sync`.** Parse on the control plane, put the plan into an
+//!   `Arc` and share it with all shards. Parsing takes some ten microseconds and is bounded by the
+//!   length of the text (32 KB), so a reload may parse a thousand rules at once.
+//! * **The caller selects the rules for a message**: [`RulePlan::filters`] are checked topic
+//!   filters for an index, like those of sessions, so that a rule that does not match costs
+//!   nothing. `run` does not check them again. A rule with two filters that both match runs once.
+//!   Names that begin with `$events/` are events and not filters: [`RulePlan::events`] returns
+//!   their indexes, and `RuleInput::event` is the label of one.
+//! * **[`RulePlan::reads`] tells which parts of a message a plan reads**: where no plan needs the
+//!   time, the publisher or the properties, a shard need not look them up.
+//! * **A [`Budget`] bounds the cost of a run.** Every operation is charged before it is done, so
+//!   steps bound the time, and bytes the memory and the rows. Pass one budget to all rules of a
+//!   message, or one to each; the caller has to drop the rows of a failed run (`rows.truncate`). A
+//!   failed run has no other effect; [`RunError::reason`] is a label for counters.
+//! * **Rows borrow** from the plan and the message. Write them ([`ValueMap::write_json`], or
 //!   [`ValueMap::get`] for templates) before the message goes, or keep them by
 //!   [`ValueMap::into_owned`].
-//! * **Nothing is remembered** between two runs. A rule with a window ([`RulePlan::window`]) is not
-//!   run but asked what a message brings into it ([`RulePlan::offer`]); what comes together under a
-//!   key is a [`WindowState`], which the caller keeps, bounds in number, closes when it is due, and
-//!   may write down.
+//! * **A plan keeps no state** between two runs. A rule with a window ([`RulePlan::window`]) is not
+//!   run: [`RulePlan::offer`] computes the contribution of a message, and a [`WindowState`] for
+//!   each key collects the contributions. The caller keeps the states, bounds their number, closes
+//!   them when they are due, and may store them.
 #![forbid(unsafe_code)]
 
 mod budget;

@@ -14,7 +14,8 @@ pub(crate) enum Operator {
     Greater,
     GreaterOrEqual,
     IntDivide,
-    /// `= NULL`: whether there is nothing, or JSON's null. The right side is not looked at.
+    /// `<> NULL`: whether the left side is neither absent nor the null of JSON. The right side is
+    /// not evaluated.
     IsNotNull,
     IsNull,
     Less,
@@ -53,7 +54,8 @@ impl Operator {
     }
 }
 
-/// Every operator but AND and OR, which do not always look at both sides.
+/// Applies an operator other than AND, OR and the tests for null, which do not always evaluate both
+/// sides.
 pub(crate) fn apply_operator<'a>(
     operator: Operator,
     left: Value<'a>,
@@ -61,7 +63,7 @@ pub(crate) fn apply_operator<'a>(
     budget: &mut Budget,
 ) -> Result<Value<'a>, RunError> {
     if let Operator::Equal | Operator::NotEqual = operator {
-        // What is not there is neither equal nor unequal to anything but what is not there.
+        // An absent value is neither equal nor unequal to any value but another absent value.
         if left.is_absent() || right.is_absent() {
             let both = left.is_absent() && right.is_absent();
             return Ok(Value::Bool(both && operator == Operator::Equal));
@@ -95,7 +97,7 @@ pub(crate) fn apply_operator<'a>(
     })
 }
 
-/// Whether a topic matches a filter; an invalid filter matches no topic.
+/// Whether a topic matches a filter (`=~`); an invalid filter matches no topic.
 pub(crate) fn matches_filter(filter: &str, topic: &str) -> bool {
     mqtt::topic::check_filter(filter).is_ok() && mqtt::filter_matches(filter, topic)
 }
@@ -112,14 +114,14 @@ fn concatenate<'a>(
     Ok(Value::Text(out.into()))
 }
 
-/// A value as text, paid for before it is written.
+/// Appends a value as text, charged before the writing.
 pub(crate) fn write_text(
     value: &Value<'_>,
     out: &mut String,
     budget: &mut Budget,
 ) -> Result<(), RunError> {
     match value.as_bytes() {
-        // What is no character takes three bytes where it was one.
+        // An invalid byte becomes a replacement character of three bytes.
         Some(bytes) => budget.take(bytes.len() * 3)?,
         None => charge_json(value, budget)?,
     }
@@ -127,8 +129,8 @@ pub(crate) fn write_text(
     Ok(())
 }
 
-/// A value as `str` has it: a float with at most ten decimals, and `undefined` for what is not
-/// there.
+/// Appends a value as the function `str` does: a float with at most ten decimals, and `undefined`
+/// for an absent value.
 pub(crate) fn write_string(
     value: &Value<'_>,
     out: &mut String,
@@ -151,10 +153,12 @@ pub(crate) fn write_string(
 
 const UNDEFINED: &str = "undefined";
 
-/// The largest float has 309 digits, and at most 253 decimals are said.
+/// Upper bound of the length of [`decimal`]: 309 digits of the largest float and at most 253
+/// decimals.
 pub(crate) const FLOAT_DIGITS_MAX: usize = 570;
 
-/// A float with at most so many decimals, of which one stays where all are zeros.
+/// Writes a float with at most so many decimals, without trailing zeros but with at least one
+/// decimal.
 pub(crate) fn decimal(of: f64, decimals: usize) -> String {
     let text = fixed(of, decimals);
     let Some((whole, part)) = text.split_once('.') else { return text };
@@ -164,8 +168,8 @@ pub(crate) fn decimal(of: f64, decimals: usize) -> String {
     }
 }
 
-/// A float with so many decimals. Rounded as Erlang's `float_to_list` rounds, half away from zero
-/// as far as 53 bits tell.
+/// Writes a float with exactly so many decimals, rounded as by Erlang's `float_to_list`: half away
+/// from zero, as far as 53 bits tell.
 pub(crate) fn fixed(of: f64, decimals: usize) -> String {
     let (size, whole) = (of.abs(), of.abs().floor());
     if size >= EXACT_MAX || decimals > EXACT_DECIMALS_MAX {
@@ -182,9 +186,9 @@ pub(crate) fn fixed(of: f64, decimals: usize) -> String {
     format!("{sign}{}.{:0>decimals$}", whole as u64, part as u64)
 }
 
-/// Above it a float has no fraction.
+/// 2^53: from this size on a float has no fraction.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
-/// More of them would not be whole numbers of a float.
+/// Most decimals whose scaled fraction still fits in a `u64` for [`fixed`].
 const EXACT_DECIMALS_MAX: usize = 18;
 
 /// Charges the budget for the JSON text of a value.
@@ -214,7 +218,7 @@ fn calculate<'a>(
     right: &Value<'_>,
 ) -> Result<Value<'a>, RunError> {
     let sign = operator.sign();
-    // A text is no number here: `'1' + 1` is more often a mistake than a wish.
+    // A text is not a number here: `'1' + 1` is more often a mistake than intended.
     let number = |value: &Value<'_>| match value {
         Value::Int(of) => Some(Number::Int(*of)),
         Value::Float(of) => Some(Number::Float(*of)),
@@ -254,7 +258,8 @@ fn integer_result(operator: Operator, one: i64, two: i64) -> Result<i64, &'stati
     result.ok_or("overflow")
 }
 
-/// `%` is any text, `_` any one character, and what stands behind a backslash is itself.
+/// A pattern of LIKE: `%` matches any text, `_` any one character, and the escape character makes
+/// the next character literal.
 #[derive(Debug)]
 pub(crate) struct LikePattern {
     parts: Box<[LikePart]>,
@@ -283,8 +288,8 @@ impl LikePattern {
         LikePattern { parts: parts.into() }
     }
 
-    /// At most as many comparisons as text and pattern have characters, multiplied: only the last
-    /// `%` is ever tried again. All of them are paid for.
+    /// Takes at most as many comparisons as the product of both lengths, since only the last `%` is
+    /// retried. Charges all comparisons.
     pub(crate) fn matches(&self, text: &str, budget: &mut Budget) -> Result<bool, RunError> {
         let (mut at, mut rest) = (0, text);
         let mut again: Option<(usize, &str)> = None;

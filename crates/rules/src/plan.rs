@@ -1,5 +1,5 @@
-//! A rule that has been read: what it looks at, in which order, and what comes out. Immutable;
-//! names of fields and functions are resolved and patterns compiled.
+//! A parsed rule: its sources, its condition and its columns. A plan is immutable; names of fields
+//! and functions are resolved and patterns compiled.
 
 use crate::events::event_index;
 use crate::functions::{RegexMatcher, RuleFunction};
@@ -8,29 +8,29 @@ use crate::rule_input::RuleField;
 use crate::value::Value;
 use crate::windows::WindowPlan;
 
-/// A rule, ready to run. `Send + Sync`: all shards share one behind an `Arc`.
+/// A rule, ready for [`RulePlan::run`]. `Send + Sync`: all shards share a plan behind an `Arc`.
 #[derive(Debug)]
 pub struct RulePlan {
     pub(crate) filters: Vec<Box<str>>,
-    /// The name that `metadata.rule_id` tells.
+    /// Value of `metadata.rule_id`.
     pub(crate) rule_id: Box<str>,
     pub(crate) shape: PlanShape,
     pub(crate) condition: Option<Expr>,
-    /// The condition says an alias, so that columns come first.
+    /// The condition refers to an alias, so the columns have to be evaluated first.
     pub(crate) condition_uses_alias: bool,
     pub(crate) reads: PlanReads,
-    /// Plan of the window, for a rule with one.
+    /// Window, keys and totals of a rule with GROUP BY.
     pub(crate) window_plan: Option<Box<WindowPlan>>,
 }
 
-/// Parts of a message that a plan reads, so that the caller need not supply the others.
+/// Parts of a message read by a plan; the caller need not supply the rest of [`crate::RuleInput`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlanReads {
     pub payload: bool,
     pub properties: bool,
-    /// User name, address, id or node.
+    /// User name, address, message id or node.
     pub publisher: bool,
-    /// `now_ms`, for functions that say the time.
+    /// `now_ms`, for functions of the time of day.
     pub now: bool,
     pub chance: bool,
 }
@@ -39,12 +39,12 @@ pub struct PlanReads {
 pub(crate) enum PlanShape {
     Select(Box<[PlanColumn]>),
     Foreach {
-        /// Values with names of their own, which come before the array.
+        /// Values before the array, each with an alias.
         before: Box<[PlanColumn]>,
         array: Expr,
         /// Name of an element in DO and INCASE.
         item: Box<str>,
-        /// Without DO a row has the fields of the message, and the element.
+        /// Columns of DO. `None` selects all fields of the message, and the element.
         columns: Option<Box<[PlanColumn]>>,
         incase: Option<Expr>,
     },
@@ -52,16 +52,16 @@ pub(crate) enum PlanShape {
 
 #[derive(Debug)]
 pub(crate) enum PlanColumn {
-    /// `*`
+    /// `*`: all fields.
     All,
-    /// An expression and where it stands in the row: more than one name is a map in a map.
+    /// An expression and its place in the row: several names nest maps.
     One { expr: Expr, under: Box<[AliasStep]> },
 }
 
-/// A part of the place where a column stands: `payload.list[2].x`.
+/// A step of an alias such as `payload.list[2].x`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum AliasStep {
-    /// From 1, or from the end from -1.
+    /// Position counted from 1, or backwards from -1.
     At(i64),
     /// A new element before the first, written `[0]`.
     Head,
@@ -89,7 +89,7 @@ pub(crate) enum Expr {
         arms: Box<[(Expr, Expr)]>,
         otherwise: Option<Box<Expr>>,
     },
-    /// Operators of one precedence from left to right, so that a long chain is not a deep one.
+    /// Operators of one precedence from left to right, so a long chain does not nest deeply.
     Chain {
         first: Box<Expr>,
         rest: Box<[(Operator, Expr)]>,
@@ -117,50 +117,51 @@ pub(crate) enum Expr {
     },
 }
 
-/// First part of a path.
+/// Start of a path.
 #[derive(Debug)]
 pub(crate) enum PathRoot {
-    /// A column of this row that stands before it, or a value that stands before FOREACH's array.
+    /// An earlier column of this row, or a value before the array of FOREACH.
     Alias(Box<str>),
-    /// The value of an expression: `split(topic, '/')[1]`.
+    /// The value of an expression, such as `split(topic, '/')[1]`.
     Expr(Box<Expr>),
     Field(RuleField),
-    /// The element of FOREACH.
+    /// The current element of FOREACH.
     Item,
-    /// A field of an event.
+    /// A field of an event other than the fields of messages, by name.
     EventField(Box<str>),
-    /// A total of a window, by its index.
+    /// A total of a window, as an index into [`WindowPlan`]'s aggregates.
     Total(usize),
 }
 
 #[derive(Debug)]
 pub(crate) enum PathStep {
-    /// From 1, or from the end from -1.
+    /// Position counted from 1, or backwards from -1.
     At(i64),
-    /// Index or key, known when it runs.
+    /// Index or key, evaluated in each run.
     Computed(Expr),
     Key(Box<str>),
     Range(i64, i64),
 }
 
 impl RulePlan {
-    /// Sets the rule's name, which `metadata.rule_id` returns.
+    /// Sets the rule's name, returned by `metadata.rule_id`.
     #[must_use]
     pub fn with_rule_id(self, name: &str) -> RulePlan {
         RulePlan { rule_id: name.into(), ..self }
     }
 
-    /// The topic filters of FROM, in their order. All are valid; one may be said twice.
+    /// Returns the topic filters of FROM, in their order. All are valid; duplicates stay.
     pub fn topics(&self) -> impl Iterator<Item = &str> {
         self.filters().filter(|filter| !filter.starts_with("$events/"))
     }
 
-    /// Returns the filters of FROM, with events as `$events/` and their names.
+    /// Returns the topic filters and events of FROM, events as `$events/` and their canonical
+    /// names.
     pub fn filters(&self) -> impl Iterator<Item = &str> {
         self.filters.iter().map(|filter| &**filter)
     }
 
-    /// Returns the events of FROM as indexes of the event table.
+    /// Returns the events of FROM as indexes of [`crate::EVENTS`].
     pub fn events(&self) -> impl Iterator<Item = usize> {
         self.filters().filter_map(|filter| event_index(filter.strip_prefix("$events/")?))
     }
@@ -169,7 +170,7 @@ impl RulePlan {
         self.reads
     }
 
-    /// Whether a message may become more than one row.
+    /// Whether a message may become more than one row, as `PlanShape::Foreach` allows.
     pub fn is_foreach(&self) -> bool {
         matches!(self.shape, PlanShape::Foreach { .. })
     }

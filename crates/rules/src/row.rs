@@ -1,5 +1,5 @@
-//! Where the value of a column goes in a row: under a name, in a map in a map, or to a place of an
-//! array. What stands there already stays, as far as the value does not take its place.
+//! Places the value of a column in a row: under a name, in nested maps, or at a position of an
+//! array. Existing values stay, unless the new value replaces them.
 
 use crate::budget::{Budget, RunError};
 use crate::index::position;
@@ -7,12 +7,12 @@ use crate::plan::AliasStep;
 use crate::value::{Value, ValueMap};
 use std::borrow::Cow;
 
-/// The field whose text is JSON as a rule.
+/// The field whose text may be JSON.
 const PAYLOAD: &str = "payload";
 
 impl<'a> ValueMap<'a> {
-    /// Puts a value where the steps lead. A JSON text on the way becomes the map or the array that
-    /// it says, so that what it has beside the value is kept.
+    /// Sets the value at the alias `under`. JSON text on the way is parsed into its map or array,
+    /// so its other values are kept.
     pub(crate) fn put_under(
         &mut self,
         under: &'a [AliasStep],
@@ -35,7 +35,8 @@ impl<'a> ValueMap<'a> {
     }
 }
 
-/// A payload that is no JSON would be lost, so the rule fails.
+/// Parses a payload as JSON before a value is set inside. A payload other than JSON would be lost,
+/// so the rule fails with [`RunError::PayloadNotJson`].
 fn open_payload<'a>(slot: &mut Value<'a>, budget: &mut Budget) -> Result<(), RunError> {
     if slot.as_bytes().is_none() {
         return Ok(());
@@ -48,7 +49,8 @@ fn open_payload<'a>(slot: &mut Value<'a>, budget: &mut Budget) -> Result<(), Run
     Ok(())
 }
 
-/// `None` where the array has no such place.
+/// Returns the place of a step inside of `slot`, creating maps and arrays; `None` if the array has
+/// no such position.
 fn step_into<'s, 'a>(
     slot: &'s mut Value<'a>,
     step: &'a AliasStep,
@@ -67,7 +69,7 @@ fn step_into<'s, 'a>(
             Ok(Some(map.entry(Cow::Borrowed(name))))
         }
         AliasStep::At(0) => Ok(None),
-        // Where there is no array, one with this element begins.
+        // A value other than an array is replaced by an array with this element.
         _ if !matches!(slot, Value::Array(_)) => {
             *slot = Value::Array(vec![Value::Null]);
             let Value::Array(values) = slot else { return Ok(None) };

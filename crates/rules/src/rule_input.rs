@@ -1,20 +1,20 @@
-//! What a rule sees: one message, or one event, as fields. Nothing is copied and nothing is asked
-//! for: time, chance and ids are among the fields.
+//! Input of a rule: the fields of one message or one event. Values are borrowed, and time, random
+//! seed and ids are fields too, so a run needs no further source.
 
 use crate::value::{Value, ValueMap};
 use mqtt::{Properties, Property};
 use std::borrow::Cow;
 
-/// A message as it was published, or an event about a client, session, message or link.
+/// A message as published, or an event about a client, session, message or link.
 ///
-/// For an event `topic`, `payload` and the others are what the event is about, where it is about
-/// a message, and else null; what it has beside them, or in their stead, stands in `more` under the
-/// names that the rule says.
+/// For an event about a message `topic`, `payload` and the rest of the message fields describe the
+/// message; for all remaining events rules read these fields as null, unless `extra_fields` has a
+/// value of the same name.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleInput<'a> {
-    /// `message.publish`, or the event's label.
+    /// `message.publish`, or the `label` of the event.
     pub event: &'a str,
-    /// Whether it is a message, or about one.
+    /// Whether the input is a message, or an event about a message.
     pub has_message: bool,
     pub topic: &'a str,
     pub payload: &'a [u8],
@@ -23,19 +23,19 @@ pub struct RuleInput<'a> {
     pub dup: bool,
     pub clientid: &'a str,
     pub username: Option<&'a str>,
-    /// The address without its port.
+    /// Address of the client without its port.
     pub peerhost: Option<&'a str>,
     pub properties: Properties<'a>,
-    /// An id of the message, hexadecimal as a rule.
+    /// Id of the message, usually hexadecimal.
     pub id: &'a str,
-    /// When the publisher's packet was read, in ms since 1970.
+    /// When the publisher's packet was read, in milliseconds since 1970.
     pub timestamp_ms: i64,
-    /// The time of day, in ms since 1970.
+    /// The time of day, in milliseconds since 1970.
     pub now_ms: i64,
     pub node: &'a str,
-    /// Seed of `random()` and `uuid_v4()` in this run; another number for every run.
+    /// Seed of `random()` and `uuid_v4()` in this run; the caller draws a new number for every run.
     pub chance: u64,
-    /// Fields that only some events have.
+    /// Fields specific to an event, by name.
     pub extra_fields: &'a [(&'a str, Value<'a>)],
 }
 
@@ -63,10 +63,10 @@ impl Default for RuleInput<'_> {
     }
 }
 
-/// The event of a message that a client publishes.
+/// Value of `event` for a message published by a client.
 const MESSAGE: &str = "message.publish";
 
-/// A field by its name in a rule.
+/// A field of messages, as a rule names it. [`FIELDS`] has the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleField {
     ClientId,
@@ -74,7 +74,7 @@ pub enum RuleField {
     Event,
     Flags,
     Id,
-    /// Metadata of the rule: a map of `rule_id`.
+    /// A map with the name of the rule as `rule_id`.
     Metadata,
     Node,
     Payload,
@@ -87,13 +87,13 @@ pub enum RuleField {
     Username,
 }
 
-/// Documentation of a field.
+/// A row of [`FIELDS`], with its documentation.
 pub struct RuleFieldRow {
     pub name: &'static str,
     pub field: RuleField,
-    /// Whether it is among those that `*` stands for.
+    /// Whether `*` includes the field.
     pub in_star: bool,
-    /// Whether events have it that are about no message.
+    /// Whether events without a message have the field too.
     pub in_all_events: bool,
     pub description: &'static str,
 }
@@ -157,7 +157,7 @@ impl RuleField {
 }
 
 impl<'a> RuleInput<'a> {
-    /// Returns the value of a field, and the bytes of memory that it took.
+    /// Returns the value of a field, and the bytes of memory allocated for the value.
     pub(crate) fn field(&self, field: RuleField) -> (Value<'a>, usize) {
         if !self.has_message
             && let Some(row) = FIELDS.iter().find(|row| row.field == field && !row.in_all_events)
@@ -177,7 +177,7 @@ impl<'a> RuleInput<'a> {
                 return (Value::Map(flags), 128);
             }
             RuleField::Id => Value::text(self.id),
-            // The run knows the rule.
+            // `EvalFrame::field` knows the rule and handles this field.
             RuleField::Metadata => Value::Null,
             RuleField::Node => Value::text(self.node),
             RuleField::Payload => Value::of_bytes(self.payload),
@@ -192,7 +192,7 @@ impl<'a> RuleInput<'a> {
         (value, 0)
     }
 
-    /// A field of an event, null where it has none of the name; and its size.
+    /// Returns a field of an event and its [`Value::size`]; null if the event has no such field.
     pub(crate) fn extra_field(&self, name: &str) -> (Value<'a>, (u64, u64)) {
         let found = self.extra_fields.iter().find(|(known, _)| *known == name);
         found.map_or((Value::Null, (1, 0)), |(_, value)| (value.view(), value.size()))
@@ -203,7 +203,7 @@ impl<'a> RuleInput<'a> {
         let (mut users, mut pairs) = (ValueMap::default(), Vec::new());
         for property in self.properties.iter() {
             if let Property::UserProperty(name, value) = property {
-                // A map has each name once, so the last of a name is seen there.
+                // A map has each name once, so the last value of a name is in the map.
                 users.put(name, Value::text(value));
                 let mut pair = ValueMap::with_room(2);
                 pair.push("key".into(), Value::text(name));

@@ -1,5 +1,5 @@
-//! What a rule works with: JSON's values, integers apart from floats, and bytes. Texts and bytes
-//! are borrowed from the message or the plan wherever they stand there already.
+//! Values of rules: the kinds of JSON, with integers and floats apart, and bytes. Text and bytes
+//! are borrowed from the message or the plan where possible.
 
 use crate::budget::{Budget, RunError};
 use crate::json::{JsonTape, TapeIndex};
@@ -9,11 +9,11 @@ use std::fmt::{self, Write as _};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Value<'a> {
-    /// An absent value: a field that a message does not have, or an alias before its definition.
+    /// An absent value: a field which a message does not have, or an alias before its definition.
     #[default]
     Null,
-    /// The null that a JSON text says. Only the functions that tell a missing value from it see a
-    /// difference, and the comparison of two values.
+    /// The null of a JSON text. Only comparisons and the functions for missing values, such as
+    /// `coalesce`, distinguish `JsonNull` from `Null`.
     JsonNull,
     Bool(bool),
     Int(i64),
@@ -24,20 +24,20 @@ pub enum Value<'a> {
     Map(ValueMap<'a>),
 }
 
-/// Names and their values in the order in which they came. Of a name that stands twice, as JSON
-/// allows, the first counts.
+/// Names and their values in order of insertion. For a name which occurs twice, as JSON allows, the
+/// first value counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ValueMap<'a> {
     entries: Vec<(Cow<'a, str>, Value<'a>)>,
 }
 
 impl<'a> Value<'a> {
-    /// A text of the caller's, as it stands.
+    /// Borrows a text as a value.
     pub fn text(text: &'a str) -> Value<'a> {
         Value::Text(Cow::Borrowed(text))
     }
 
-    /// Text where the bytes are UTF-8, bytes where not.
+    /// Returns text if the bytes are UTF-8, and bytes otherwise.
     pub fn of_bytes(bytes: &'a [u8]) -> Value<'a> {
         match std::str::from_utf8(bytes) {
             Ok(text) => Value::text(text),
@@ -45,14 +45,14 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value that a JSON text says, `None` for what is none.
+    /// Parses JSON text without a budget; `None` if invalid.
     pub fn from_json(text: &'a str) -> Option<Value<'a>> {
         let mut plenty = Budget { steps: u64::MAX, bytes: u64::MAX, rows: 0 };
         let tape = JsonTape::read(text.as_bytes(), &mut plenty).ok().flatten()?;
         tape.value(TapeIndex::ROOT, &mut plenty).ok()
     }
 
-    /// Parses JSON within a budget.
+    /// Parses JSON text within a budget; `None` if invalid.
     pub(crate) fn of_json(
         text: &'a str,
         budget: &mut Budget,
@@ -61,7 +61,8 @@ impl<'a> Value<'a> {
         tape.value(TapeIndex::ROOT, budget).map(Some)
     }
 
-    /// Parses a JSON text into its map or array, for a path that continues into it.
+    /// Parses JSON text into its map or array, for a path which continues inside; null for JSON of
+    /// another kind.
     pub(crate) fn open_json(self, budget: &mut Budget) -> Result<Value<'a>, RunError> {
         let inside = match self {
             Value::Text(Cow::Borrowed(text)) => Value::of_json(text, budget)?,
@@ -81,7 +82,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns the name of the value's kind for messages.
+    /// Returns the kind of the value for error messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Value::Null | Value::JsonNull => "null",
@@ -99,12 +100,12 @@ impl<'a> Value<'a> {
         matches!(self, Value::Null | Value::JsonNull)
     }
 
-    /// Whether nothing is there, not even JSON's null.
+    /// Whether the value is [`Value::Null`], and not the null of JSON.
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Value::Null)
     }
 
-    /// Returns the value with texts and bytes borrowed from this one.
+    /// Returns the value with texts and bytes borrowed from `self`.
     pub fn view(&'a self) -> Value<'a> {
         match self {
             Value::Null => Value::Null,
@@ -138,7 +139,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The number that it is, or that its text says.
+    /// Returns the value as a number; a text counts if its trimmed content is a number.
     pub(crate) fn number(&self) -> Option<Number> {
         match self {
             Value::Int(of) => Some(Number::Int(*of)),
@@ -169,7 +170,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Steps that it takes to look at all of it, and bytes that it has beside what it borrows.
+    /// Returns the steps to visit the whole value, and the bytes of memory of all parts not
+    /// borrowed.
     pub(crate) fn size(&self) -> (u64, u64) {
         let each = std::mem::size_of::<Value>() as u64;
         match self {
@@ -181,8 +183,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Appends it as JSON. Bytes that are not UTF-8 become text with the usual mark for what is
-    /// no character; a float that JSON cannot say becomes null.
+    /// Appends the value as JSON. Invalid UTF-8 becomes U+FFFD; NaN and infinities become null.
     pub fn write_json(&self, out: &mut String) {
         match self {
             Value::Null | Value::JsonNull => out.push_str("null"),
@@ -220,7 +221,7 @@ fn sum(sizes: impl Iterator<Item = (u64, u64)>) -> (u64, u64) {
     sizes.fold((1, each), |one, two| (one.0 + two.0, one.1 + two.1))
 }
 
-/// As JSON.
+/// Writes the value as JSON.
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = String::new();
@@ -229,7 +230,7 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-/// As JSON.
+/// Writes the map as JSON.
 impl fmt::Display for ValueMap<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = String::new();
@@ -243,7 +244,7 @@ impl<'a> ValueMap<'a> {
         ValueMap { entries: Vec::with_capacity(entries) }
     }
 
-    /// Steps that it takes to look at all of it, and bytes that it has beside what it borrows.
+    /// Returns the steps to visit the whole map, and the bytes of memory of all parts not borrowed.
     pub(crate) fn size(&self) -> (u64, u64) {
         sum(self.iter().map(|(key, value)| {
             let (steps, bytes) = value.size();
@@ -276,7 +277,7 @@ impl<'a> ValueMap<'a> {
         self.entries
     }
 
-    /// Returns the entry of a name, which is null if it is new.
+    /// Returns the value of a name, after inserting null for a new name.
     pub(crate) fn entry(&mut self, key: Cow<'a, str>) -> &mut Value<'a> {
         let at = self.entries.iter().position(|(name, _)| *name == key);
         let at = at.unwrap_or_else(|| {
@@ -290,7 +291,7 @@ impl<'a> ValueMap<'a> {
         *self.entry(key.into()) = value;
     }
 
-    /// For names that cannot stand there yet.
+    /// Appends a name which the map does not have yet, without a search.
     pub(crate) fn push(&mut self, key: Cow<'a, str>, value: Value<'a>) {
         self.entries.push((key, value));
     }
@@ -315,7 +316,7 @@ impl<'a> ValueMap<'a> {
     }
 }
 
-/// Two integers stay integers; with a float beside it each becomes one.
+/// A number of an operand: two integers give an integer, and a float makes both operands floats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Number {
     Int(i64),
@@ -323,7 +324,8 @@ pub(crate) enum Number {
 }
 
 impl Number {
-    /// As JSON writes numbers, with a sign as well.
+    /// Parses a number as in JSON, also with `+` or a leading dot; an integer beyond `i64` becomes
+    /// a float.
     pub(crate) fn parse(text: &str) -> Option<Number> {
         let first = text.trim_start_matches(['-', '+']).bytes().next()?;
         if !first.is_ascii_digit() && first != b'.' {

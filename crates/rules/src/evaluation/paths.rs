@@ -1,4 +1,4 @@
-//! Paths such as `payload.a[1].b`: resolved in JSON text where it is possible, else in values.
+//! Resolves paths such as `payload.a[1].b`: in JSON text where possible, otherwise in values.
 
 use super::*;
 use crate::budget::{Budget, RunError};
@@ -50,7 +50,7 @@ impl<'r, 'a> EvalFrame<'r, 'a> {
         self.descend(value, steps).map(PathTarget::Value)
     }
 
-    /// Along the payload as it came, as far as steps lead to one value each.
+    /// Follows steps in the JSON text of the payload as far as each step leads to a single value.
     pub(super) fn walk_payload(
         &mut self,
         from: TapeIndex,
@@ -105,13 +105,14 @@ impl<'r, 'a> EvalFrame<'r, 'a> {
     }
 
     /// Resolves a path in the row so far, or in an element outside the payload: only the value at
-    /// its end is copied.
+    /// the end is copied.
     pub(super) fn resolve_borrowed(
         &mut self,
         alias: Option<&str>,
         steps: &'a [PathStep],
     ) -> Result<PathTarget<'a>, RunError> {
-        // Steps may run functions, so they are known before anything is borrowed.
+        // Steps may call functions, which need `&mut self`, so they are evaluated before anything
+        // is borrowed.
         let mut moves = Vec::with_capacity(steps.len());
         for step in steps {
             moves.push(self.resolve_step(step)?);
@@ -182,14 +183,14 @@ impl<'r, 'a> EvalFrame<'r, 'a> {
             PathStep::Computed(expr) => match self.eval(expr)? {
                 Value::Text(key) => ResolvedStep::Key(key),
                 Value::Int(index) => ResolvedStep::At(index),
-                // No array has it.
+                // Index 0 does not exist in any array.
                 _ => ResolvedStep::At(0),
             },
         })
     }
 }
 
-/// A text on the way is looked into as JSON, as a payload is.
+/// Takes one step into a value. A text is parsed as JSON first, as a payload is.
 pub(super) fn step_into<'a>(
     from: Value<'a>,
     step: &ResolvedStep<'_>,

@@ -1,4 +1,4 @@
-//! Arrays. The first element is 1.
+//! Functions of arrays. The first element has index 1.
 
 use super::{CallArguments, EvalResult, RuleFunction, charge_output, row};
 use crate::equality::EqualityMode;

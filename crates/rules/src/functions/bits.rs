@@ -1,4 +1,4 @@
-//! Bits of integers and of bytes.
+//! Functions of the bits of integers and bytes.
 
 use super::{CallArguments, EvalResult, RuleFunction, charge_output, row};
 use crate::evaluation::EvalFrame;
@@ -78,7 +78,7 @@ fn shift<'a>(a: &CallArguments<'_, 'a>, at: usize, direction: i64) -> EvalResult
     if count <= 0 {
         return Ok(Value::Int(of.checked_shr(places).unwrap_or(if of < 0 { -1 } else { 0 })));
     }
-    // What would not come back is an overflow, and not another number.
+    // A shift that loses bits is an overflow, and not another number.
     let shifted = of.checked_shl(places).filter(|shifted| shifted >> places == of);
     match shifted {
         _ if of == 0 => Ok(Value::Int(0)),
@@ -100,7 +100,7 @@ fn subbits<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> Eval
     let all = bytes.len() * 8;
     let first = usize::try_from(start).ok().and_then(|start| start.checked_sub(1));
     let Some(first) = first.filter(|first| *first < all) else { return Ok(Value::Null) };
-    // Where there are not so many, or it is no length, what is left is taken.
+    // If fewer bits are left, or the length is negative, the rest is taken.
     let left = all - first;
     let len = usize::try_from(len).ok().filter(|len| *len <= left).unwrap_or(left);
     charge_output(f.budget, len / 8 + 1)?;
@@ -124,7 +124,7 @@ fn subbits<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> Eval
     }
 }
 
-/// Some of the bits of bytes; all of them are there.
+/// A range of bits within `bytes`, never beyond the end.
 struct BitRange<'b> {
     bytes: &'b [u8],
     first: usize,
@@ -136,7 +136,7 @@ impl BitRange<'_> {
         self.bytes[at / 8] >> (7 - at % 8) & 1
     }
 
-    /// Eight of them each, fewer in the last.
+    /// Iterates over octets, each with its number of bits: eight, or fewer in the last.
     fn octets(&self) -> impl DoubleEndedIterator<Item = (u64, usize)> {
         let end = self.first + self.len;
         (0..self.len.div_ceil(8)).map(move |at| {
@@ -147,7 +147,8 @@ impl BitRange<'_> {
         })
     }
 
-    /// At most 64 of them as a number. In little order the last octet is the highest.
+    /// Returns a range of at most 64 bits as a number. In little order the last octet is the
+    /// highest.
     fn number(&self, is_little: bool) -> u64 {
         let join = |number: u64, (octet, bits): (u64, usize)| {
             number.checked_shl(bits as u32).unwrap_or(0) | octet
@@ -168,7 +169,7 @@ impl BitRange<'_> {
         }
     }
 
-    /// As bytes, with zeros before the first bit where they are not whole.
+    /// Returns the bits as bytes, with leading zeros up to a whole number of bytes.
     fn aligned(&self) -> Vec<u8> {
         let missing = (8 - self.len % 8) % 8;
         let mut out = vec![0; self.len.div_ceil(8)];
@@ -180,7 +181,7 @@ impl BitRange<'_> {
     }
 }
 
-/// IEEE 754's binary16.
+/// Converts a binary16 of IEEE 754.
 fn half(bits: u16) -> f64 {
     let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff) / 1024.0);

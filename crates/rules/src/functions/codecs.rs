@@ -1,4 +1,4 @@
-//! Base64, hexadecimal, JSON and Erlang's terms.
+//! Functions for base64, hexadecimal, JSON and Erlang's terms.
 
 use super::conversion::json;
 use super::{CallArguments, EvalResult, RuleFunction, charge_output, row};
@@ -90,7 +90,7 @@ pub(super) const ROWS: &[RuleFunction] = &[
     ),
 ];
 
-/// Base64 alphabet and padding, as the options select them.
+/// Base64 alphabet and padding, as the options of a call select.
 struct Base64Options {
     is_urlsafe: bool,
     is_padded: bool,
@@ -125,7 +125,7 @@ fn base64_decode<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -
     let text = a.text(0)?;
     charge_output(f.budget, 2 * text.len())?;
     let text: String = text.chars().filter(|c| !matches!(c, ' ' | '\t' | '\r' | '\n')).collect();
-    // Without padding is what may have none.
+    // Without `no_padding` the padding is required; with it, padding is removed where present.
     let text = if alphabet.is_padded { &*text } else { text.trim_end_matches('=') };
     let decode = match (alphabet.is_urlsafe, alphabet.is_padded) {
         (false, true) => Base64::decode_vec,
@@ -147,7 +147,7 @@ pub(super) fn hex(bytes: &[u8]) -> Value<'static> {
     Value::Text(out.into())
 }
 
-/// In capitals, where hashes have small letters.
+/// Writes capital hexadecimal digits, unlike [`hex`], which writes hashes in small letters.
 fn digits<'a>(f: &mut EvalFrame<'_, 'a>, bytes: &[u8], prefix: &str) -> EvalResult<'a> {
     charge_output(f.budget, prefix.len() + 2 * bytes.len())?;
     f.budget.step(bytes.len() as u64)?;
@@ -174,7 +174,7 @@ fn hexstr2bin<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> E
     };
     let digits = digits.as_bytes();
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|of| of as u8);
-    // An odd number of them lacks the first zero.
+    // With an odd number of digits the first zero is missing.
     let (first, pairs) = digits.split_at(digits.len() % 2);
     let first = first.iter().map(|low| digit(*low));
     let pairs = pairs.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?));

@@ -1,5 +1,5 @@
-//! DEFLATE bare, in gzip's frame (RFC 1952) and in zlib's. What comes out has a bound before it
-//! does: a few bytes may say very many.
+//! DEFLATE without a header, and with the headers of gzip (RFC 1952) and zlib. Output is bounded
+//! before it is produced, since a few bytes may inflate to very many.
 
 use super::{CallArguments, RuleFunction, charge_output, row};
 use crate::budget::RunError;
@@ -94,18 +94,19 @@ pub(super) const ROWS: &[RuleFunction] = &[
 
 const NOT_SUCH: &str = "the bytes are not compressed so, or not whole";
 const LEVEL: u8 = 6;
-/// DEFLATE, no flags, no time, and the system that the examples of EMQX's documentation show.
+/// DEFLATE, no flags, no time, and the system used in the examples of EMQX's documentation.
 const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0x13];
-/// The tables that a run of DEFLATE begins with.
+/// Memory for the tables of a DEFLATE run, in bytes.
 const DEFLATE_BYTES: usize = 330 * 1024;
 
-/// Some thirty nanoseconds a byte, and a little more than it had where nothing repeats.
+/// Charges for compressing: about thirty nanoseconds a byte, and slightly more output than input
+/// for bytes without repetition.
 fn charge_deflate(f: &mut EvalFrame<'_, '_>, bytes: usize) -> Result<(), RunError> {
     f.budget.step(3 * bytes as u64)?;
     charge_output(f.budget, DEFLATE_BYTES + bytes + bytes / 8 + 64)
 }
 
-/// As much as is left to pay for, which is known before it is made.
+/// Inflates at most as many bytes as the budget can still pay for; more is [`RunError::Bytes`].
 fn inflate_within(
     f: &mut EvalFrame<'_, '_>,
     a: &CallArguments<'_, '_>,
@@ -120,7 +121,7 @@ fn inflate_within(
         Ok(out) => (out.len(), false),
         Err(failed) => (failed.output.len(), failed.status == TINFLStatus::HasMoreOutput),
     };
-    // A vector that grows has been copied.
+    // A vector that grows has been copied once.
     f.budget.step(len as u64 / STEP_BYTES)?;
     f.budget.take(2 * len)?;
     match inflated {
@@ -130,10 +131,10 @@ fn inflate_within(
     }
 }
 
-/// Bytes that a step inflates.
+/// Bytes inflated per step.
 const STEP_BYTES: u64 = 4;
 
-/// Splits gzip data into the compressed data, their CRC and their length [RFC 1952, 2.3].
+/// Splits gzip data into the compressed data, its CRC and its uncompressed length [RFC 1952, 2.3].
 fn gzip_parts(bytes: &[u8]) -> Option<(&[u8], u32, u32)> {
     let (header, mut rest) = bytes.split_at_checked(10)?;
     let flags = header[3];
@@ -144,7 +145,7 @@ fn gzip_parts(bytes: &[u8]) -> Option<(&[u8], u32, u32)> {
         let (len, behind) = rest.split_at_checked(2)?;
         rest = behind.get(usize::from(u16::from_le_bytes([len[0], len[1]]))..)?;
     }
-    // A name, and a comment.
+    // Skip a file name, and a comment.
     for flag in [8, 16] {
         if flags & flag != 0 {
             let end = rest.iter().position(|byte| *byte == 0)?;

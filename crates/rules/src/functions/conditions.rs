@@ -1,4 +1,4 @@
-//! What a value is, and what to take in its place.
+//! Tests of the kind of a value, and defaults for missing values.
 
 use super::{CallArguments, EvalResult, RuleFunction, row};
 use crate::budget::{Budget, RunError};
@@ -111,7 +111,7 @@ pub(super) const ROWS: &[RuleFunction] = &[
     }),
 ];
 
-/// Returns the first suitable argument, or element if there is a single argument.
+/// Returns the first suitable argument, or the first suitable element of a single array argument.
 fn first_wanted<'a>(
     budget: &mut Budget,
     a: &mut CallArguments<'_, 'a>,

@@ -1,4 +1,4 @@
-//! One kind of value into another.
+//! Conversion between kinds of values.
 
 use super::maths::to_int;
 use super::{CallArguments, EvalResult, RuleFunction, charge_output, row};
@@ -137,7 +137,7 @@ fn map<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResu
     }
 }
 
-/// Parses a JSON text. A text in the message or in the plan is not copied.
+/// Parses JSON text. A text in the message or in the plan is not copied.
 pub(super) fn json<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let text = a.bytes(0)?;
     let value = match &text {

@@ -1,15 +1,15 @@
-//! The Gregorian calendar: moments written in a format of `strftime`'s kind, and read again.
+//! The Gregorian calendar: writes and reads moments in a format like that of `strftime`.
 
 use std::fmt::Write as _;
 
-/// A moment since 1970: whole seconds, and the nanoseconds after them.
+/// A moment relative to 1970: whole seconds, and the nanoseconds after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EpochTime {
     pub(super) seconds: i64,
     pub(super) nanos: u32,
 }
 
-/// Units of a timestamp, with the number of each in a second.
+/// Units of a timestamp, with the number of units in a second.
 pub(super) const UNITS: &[(&str, i64)] = &[
     ("second", 1),
     ("millisecond", 1_000),
@@ -18,7 +18,7 @@ pub(super) const UNITS: &[(&str, i64)] = &[
 ];
 
 const DAY: i64 = 86_400;
-/// The years 0 to 9999, which is what four digits say.
+/// First and last second of the years 0 to 9999, the range of four digits.
 const FIRST: i64 = -719_528 * DAY;
 const LAST: i64 = 2_932_897 * DAY - 1;
 
@@ -34,7 +34,7 @@ impl EpochTime {
     }
 }
 
-/// Seconds east of Greenwich: `Z`, `+08:00`, `-0530`, or `+08:00:30`.
+/// Parses an offset from UTC into seconds: `Z`, `+08:00`, `-0530`, or `+08:00:30`.
 pub(super) fn offset(text: &str) -> Option<i64> {
     if text.eq_ignore_ascii_case("z") {
         return Some(0);
@@ -64,8 +64,8 @@ fn number(digits: &str) -> Option<i64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
-/// Writes a moment as clocks `offset` seconds east of Greenwich show it. `None` for a year that
-/// has more than four digits. A letter that means nothing stays as it is.
+/// Writes a moment in local time, `offset` seconds east of UTC. `None` for years outside of four
+/// digits. An unknown letter after `%` is copied.
 pub(super) fn write(moment: EpochTime, offset: i64, format: &str) -> Option<String> {
     let local = moment.seconds.checked_add(offset).filter(|s| (FIRST..=LAST).contains(s))?;
     let (days, second) = (local.div_euclid(DAY), local.rem_euclid(DAY));
@@ -112,9 +112,9 @@ fn write_offset(offset: i64, colons: usize, out: &mut String) {
     };
 }
 
-/// Reads a moment in a format. The offset in the text counts, and `offset` where it has none. Only
-/// parts of the format are looked at: between them stands whatever has the same length, and the
-/// text may end before the format does, or behind it, as far as it says a day.
+/// Reads a moment in a format; `offset` counts if the text has none. Only the directives are
+/// compared: text between directives may be anything of the same length. The text may end before
+/// the format, or continue behind, if year, month and day are complete.
 pub(super) fn read(text: &str, offset: i64, format: &str) -> Option<EpochTime> {
     read_between(text, offset, format, |text, between| {
         Some(text.char_indices().nth(between.chars().count()).map_or("", |(at, _)| &text[at..]))
@@ -132,7 +132,7 @@ fn read_between(
     while let Some(at) = rest.find('%') {
         let (before, after) = (&rest[..at], &rest[at + 1..]);
         let part = PARTS.iter().find(|(name, _)| after.starts_with(name));
-        // A letter that means nothing is between the parts.
+        // An unknown letter counts as text between the directives.
         let (before, behind) = match part {
             Some((name, _)) => (before, &after[name.len()..]),
             None => (&rest[..=at], after),
@@ -149,8 +149,8 @@ fn read_between(
     fields.moment()
 }
 
-/// `2026-11-22T10:00:00.123+08:00`; the fraction may have any number of digits or be missing, and
-/// a space may stand for the T.
+/// Reads `2026-11-22T10:00:00.123+08:00`; the fraction may have any number of digits or be missing,
+/// and a space may replace the T.
 pub(super) fn read_rfc3339(text: &str) -> Option<EpochTime> {
     let (date, time) = text.split_once(['T', 't', ' '])?;
     let (clock, behind) = (time.get(..8)?, time.get(8..)?);
@@ -185,7 +185,7 @@ struct DateFields {
 }
 
 impl DateFields {
-    /// Takes what a part of the format says off the text's start.
+    /// Reads the value of one directive at the start of the text. Returns the rest of the text.
     fn read<'t>(&mut self, part: DatePart, text: &'t str) -> Option<&'t str> {
         let digits = |len: usize| {
             let number = text.get(..len).and_then(number)?;
@@ -225,7 +225,7 @@ impl DateFields {
     }
 }
 
-/// A number at the start of a text, and the text behind it.
+/// Digits at the start of a text, and the text behind.
 struct DigitPrefix<'t> {
     number: i64,
     rest: &'t str,
@@ -256,7 +256,7 @@ enum DatePart {
     Percent,
 }
 
-/// Conversions that may follow `%`; longer names precede the names that they begin with.
+/// Directives after `%`; a name stands before its own prefixes.
 const PARTS: &[(&str, DatePart)] = &[
     ("Y", DatePart::Year),
     ("m", DatePart::Month),
@@ -273,8 +273,8 @@ const PARTS: &[(&str, DatePart)] = &[
     ("%", DatePart::Percent),
 ];
 
-/// The day of the Gregorian calendar, counted in years that begin in March, so that the leap day
-/// is the last of its year.
+/// Converts days since 1970 into year, month and day. The calculation counts years from March, so
+/// the leap day is the last of its year.
 fn date_of_days(days_since_1970: i64) -> (i64, i64, i64) {
     let days = days_since_1970 + 719_468; // since 0000-03-01
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -287,7 +287,7 @@ fn date_of_days(days_since_1970: i64) -> (i64, i64, i64) {
     (era * 400 + year_of_era + i64::from(month <= 2), month, day)
 }
 
-/// The other way round.
+/// Converts year, month and day into days since 1970, the inverse of [`date_of_days`].
 fn days_of_date(year: i64, month: i64, day: i64) -> i64 {
     let (year, march_month) = (year - i64::from(month <= 2), (month + 9) % 12);
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);

@@ -1,5 +1,5 @@
-//! Texts in a format of Erlang's `io_lib:format`: `~s ~p ~w ~b ~B ~f ~e ~g ~c ~n ~~`, each with a
-//! width, a precision and a character to fill with.
+//! Text in a format of Erlang's `io_lib:format`: `~s ~p ~w ~b ~B ~f ~e ~g ~c ~n ~~`, each with a
+//! width, a precision and a fill character.
 
 use super::{CallArguments, EvalResult, RuleFunction, charge_output, row};
 use crate::budget::{Budget, RunError};
@@ -37,10 +37,10 @@ pub(super) const ROWS: &[RuleFunction] = &[
     ),
 ];
 
-/// Columns that one value may be told to fill.
+/// Largest width of a directive in characters.
 const WIDTH_MAX: usize = 4096;
 
-/// `~F.P.PadModC`
+/// A directive of the form `~F.P.PadModC`.
 struct FormatDirective {
     width: Option<usize>,
     is_left: bool,
@@ -101,13 +101,13 @@ impl FormatDirective {
                 directive.filler = chars.next()?;
             }
         }
-        // The modifiers tell how Erlang prints its lists and maps, which makes no difference here.
+        // The modifiers select how Erlang prints lists and maps, which makes no difference here.
         while chars.next_if(|c| matches!(c, 't' | 'l' | 'k' | 'K')).is_some() {}
         directive.control = chars.next()?;
         Some(directive)
     }
 
-    /// `None` where the value is of another kind, or the letter is not known.
+    /// Formats a value. `None` if the control character does not fit the value, or is unknown.
     fn write(&self, value: &Value<'_>, budget: &mut Budget) -> Result<Option<String>, RunError> {
         let float = |value: &Value<'_>| match value {
             Value::Float(of) => Some(*of),
@@ -151,7 +151,7 @@ impl FormatDirective {
         })
     }
 
-    /// In the base that stands as the precision.
+    /// Writes an integer in the base given as the precision, 10 by default, 2 to 36.
     fn integer(&self, of: i64) -> Option<String> {
         let base = u64::try_from(self.precision.unwrap_or(10)).ok()?;
         if !(2..=36).contains(&base) {
@@ -170,7 +170,8 @@ impl FormatDirective {
         Some(digits.into_iter().rev().collect())
     }
 
-    /// A text to the width; one that is longer is stars, as in Erlang, and a text is cut.
+    /// Pads a text to the width. As in Erlang, longer output is replaced by `*`, and longer text of
+    /// `~s` is cut.
     fn write_padded(
         &self,
         text: &str,
@@ -198,7 +199,8 @@ impl FormatDirective {
     }
 }
 
-/// Digits, if there are any. `None` for a number that no text has room for.
+/// Reads digits; `Some(None)` without any. `None` for numbers above 253, a bound of width and
+/// precision.
 fn number(chars: &mut Peekable<Chars<'_>>) -> Option<Option<usize>> {
     let mut digits = String::new();
     while let Some(digit) = chars.next_if(char::is_ascii_digit) {
@@ -210,7 +212,7 @@ fn number(chars: &mut Peekable<Chars<'_>>) -> Option<Option<usize>> {
     digits.parse().ok().filter(|number| *number <= WIDTH_MAX.min(253)).map(Some)
 }
 
-/// `1.50000e+0`: so many digits in all.
+/// Writes a float as `1.50000e+0`, with so many digits in total.
 fn scientific(of: f64, digits: usize) -> String {
     let text = format!("{of:.decimals$e}", decimals = digits.saturating_sub(1));
     match text.split_once('e') {
@@ -220,7 +222,7 @@ fn scientific(of: f64, digits: usize) -> String {
     }
 }
 
-/// A value as Erlang writes a term.
+/// Writes a value as Erlang writes a term, for `~p` and `~w`.
 fn term(value: &Value<'_>, out: &mut String, budget: &mut Budget) -> Result<(), RunError> {
     charge_output(budget, 8)?;
     match value {

@@ -1,4 +1,4 @@
-//! Hashes, as hexadecimal digits, and numbers that come of one.
+//! Hashes in hexadecimal digits, and numbers derived from hashes.
 
 use super::codecs::hex;
 use super::{CallArguments, EvalResult, RuleFunction, charge_output, row};
@@ -7,7 +7,7 @@ use crate::evaluation::EvalFrame;
 use crate::value::Value;
 use std::borrow::Cow;
 
-/// An algorithm of `hash`, with all its names.
+/// An algorithm of the function `hash`, with all its names.
 struct HashAlgorithm {
     names: &'static [&'static str],
     digest: fn(&[u8]) -> Vec<u8>,
@@ -125,7 +125,7 @@ fn hash_argument<'a>(
     digest: fn(&[u8]) -> Vec<u8>,
 ) -> EvalResult<'a> {
     let bytes = a.bytes(at)?;
-    // Some nanoseconds a byte.
+    // About four bytes per step of some ten nanoseconds.
     f.budget.step(20 + bytes.len() as u64 / 4)?;
     charge_output(f.budget, 192)?;
     Ok(hex(&digest(&bytes)))
@@ -145,10 +145,10 @@ fn range(a: &CallArguments<'_, '_>) -> Result<(i64, i128), RunError> {
     if count > 0 { Ok((from, count)) } else { a.fail("the range ends before it begins") }
 }
 
-/// The place in the range of a number of many bytes.
+/// Maps bytes, read as one large number, into the range of arguments 1 and 2.
 fn map_into_range<'a>(a: &CallArguments<'_, 'a>, number: &[u8]) -> EvalResult<'a> {
     let (from, count) = range(a)?;
     let left = number.iter().fold(0, |left: i128, byte| (left * 256 + i128::from(*byte)) % count);
-    // What is left is below the count of the range, so the sum is within it.
+    // The remainder is below the count of the range, so the sum is within it.
     Ok(Value::Int((i128::from(from) + left) as i64))
 }

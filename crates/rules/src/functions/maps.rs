@@ -1,4 +1,5 @@
-//! Maps, and JSON texts that say one. A key of `map_get` and `map_put` may be a path: `a.b.c`.
+//! Functions of maps, and of JSON text with a map. A key of `map_get` and `map_put` may be a path
+//! such as `a.b.c`.
 
 use super::{CallArguments, EvalResult, RuleFunction, charge_output, row};
 use crate::budget::RunError;
@@ -7,7 +8,7 @@ use crate::operators::{FLOAT_DIGITS_MAX, decimal};
 use crate::value::{Value, ValueMap};
 use std::borrow::Cow;
 
-/// Names in a path.
+/// Most names in a path.
 const PATH_MAX: usize = 32;
 
 pub(super) const ROWS: &[RuleFunction] = &[
@@ -92,7 +93,7 @@ pub(super) const ROWS: &[RuleFunction] = &[
     ),
 ];
 
-/// A map, or the map that a JSON text says; an array without elements is one, too.
+/// Takes argument `at` as a map: a map, JSON text of a map, or an empty array.
 fn map<'a>(
     f: &mut EvalFrame<'_, 'a>,
     a: &mut CallArguments<'_, 'a>,
@@ -110,7 +111,8 @@ fn map<'a>(
     }
 }
 
-/// The names of a path: those between dots, one that may have dots, or those of an array.
+/// Returns the names of the path in argument 0: separated by dots with `dots`, otherwise a single
+/// name or an array of names.
 fn names<'a>(
     f: &mut EvalFrame<'_, 'a>,
     a: &mut CallArguments<'_, 'a>,
@@ -179,7 +181,7 @@ fn put<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>, dots: bool)
     Ok(map)
 }
 
-/// Names and values as the command has them; a float with at most six decimals.
+/// Returns names and values as arguments of HSET; floats have at most six decimals.
 fn map_to_redis_hset_args<'a>(
     f: &mut EvalFrame<'_, 'a>,
     a: &mut CallArguments<'_, 'a>,
@@ -206,7 +208,7 @@ fn map_to_redis_hset_args<'a>(
     Ok(Value::Array(arguments))
 }
 
-/// An array with an element for each name of a map.
+/// Returns an array with an element for each entry of a map.
 fn each<'a>(
     f: &mut EvalFrame<'_, 'a>,
     a: &mut CallArguments<'_, 'a>,

@@ -1,10 +1,10 @@
-//! Numbers.
+//! Functions of numbers.
 
 use super::{CallArguments, EvalResult, RuleFunction, row};
 use crate::evaluation::EvalFrame;
 use crate::value::{Number, Value};
 
-/// A function of one number into a float; what has no result is an error.
+/// A row for a function from one number to a float; a result which is not finite is an error.
 macro_rules! float {
     ($name:literal, $says:literal, $example:expr, $of:expr) => {
         row($name, 1..=1, "number", $says, $example, |_, a| {
@@ -108,7 +108,7 @@ fn whole<'a>(a: &CallArguments<'_, 'a>, rounded: fn(f64) -> f64) -> EvalResult<'
     }
 }
 
-/// Floats of 64 bits reach further than integers.
+/// Converts a whole float; `None` outside the range of `i64`.
 pub(super) fn to_int<'a>(of: f64) -> Option<Value<'a>> {
     let fits = of >= i64::MIN as f64 && of < i64::MAX as f64;
     fits.then_some(Value::Int(of as i64))

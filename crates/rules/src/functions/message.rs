@@ -1,4 +1,4 @@
-//! What the message itself says, topics, and chance.
+//! Functions of the message, of topics, and of chance.
 
 use super::{CallArguments, EvalResult, FunctionNeeds, RuleFunction, charge_output, row};
 use crate::evaluation::EvalFrame;
@@ -222,7 +222,7 @@ fn random<'a>(f: &mut EvalFrame<'_, 'a>, _: &mut CallArguments<'_, 'a>) -> EvalR
     Ok(Value::Float(f.chance.f64()))
 }
 
-/// RFC 9562, section 5.4.
+/// Returns a UUID of version 4 (RFC 9562, section 5.4) from the run's random generator.
 fn uuid<'a>(f: &mut EvalFrame<'_, 'a>, between: &str) -> EvalResult<'a> {
     charge_output(f.budget, 36)?;
     let of = f.chance.u128(..);

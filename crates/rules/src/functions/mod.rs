@@ -1,5 +1,5 @@
-//! The functions of rules: one row each, of which parser, evaluation, tests and `docs/rules.md`
-//! come. Names and order of arguments are EMQX's.
+//! The functions of rules, one row each: the parser, the evaluation, tests and `docs/rules.md` use
+//! the same rows. Names and the order of arguments are those of EMQX.
 
 mod arrays;
 mod bits;
@@ -26,23 +26,23 @@ pub(crate) use regexes::{RegexMatcher, compile};
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
-/// Implementation of a function.
+/// Implementation of a function, as stored in [`RuleFunction`].
 pub(crate) type FunctionBody =
     for<'a> fn(&mut EvalFrame<'_, 'a>, &mut CallArguments<'_, 'a>) -> EvalResult<'a>;
 pub(crate) type EvalResult<'a> = Result<Value<'a>, RunError>;
 
-/// A function with its documentation.
+/// A function with its documentation, a row of [`GROUPS`].
 pub struct RuleFunction {
     pub name: &'static str,
     pub arity: RangeInclusive<usize>,
-    /// The arguments as a person writes them, optional ones in brackets.
+    /// The arguments in the notation of the documentation, optional arguments in brackets.
     pub parameters: &'static str,
     /// Description in one sentence.
     pub description: &'static str,
-    /// An expression and its result as JSON; each is a test.
+    /// An expression and its result as JSON; every example is run as a test.
     pub example: (&'static str, &'static str),
     pub(crate) run: FunctionBody,
-    /// Parts of a message that the function reads in addition to its arguments.
+    /// Parts of a message read in addition to the arguments.
     pub(crate) needs: FunctionNeeds,
 }
 
@@ -50,10 +50,10 @@ pub struct RuleFunction {
 pub(crate) enum FunctionNeeds {
     Nothing,
     Chance,
-    /// A field that the rule does not name.
+    /// A field which the text of the rule does not name.
     Field(RuleField),
     Now,
-    /// Its second argument is a regular expression, compiled with the plan where it is a literal.
+    /// Argument 1 is a regular expression, compiled with the plan if constant.
     Pattern,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn by_name(name: &str) -> Option<&'static RuleFunction> {
     all().find(|function| function.name.eq_ignore_ascii_case(name))
 }
 
-/// Whether it says something of the message without being given it.
+/// Whether a function, such as `payload`, reads the message without an argument for it.
 pub(crate) fn reads_message(name: &str) -> bool {
     message::ROWS.iter().any(|function| function.name.eq_ignore_ascii_case(name))
 }
@@ -113,7 +113,7 @@ const fn row(
     }
 }
 
-/// The values that a function is called with. Taking one leaves null.
+/// The arguments of a call. Taking a value leaves [`Value::Null`].
 pub(crate) struct CallArguments<'v, 'a> {
     function: &'static str,
     values: &'v mut [Value<'a>],
@@ -157,7 +157,7 @@ impl<'v, 'a> CallArguments<'v, 'a> {
         }
     }
 
-    /// The text that a function of texts is about: a boolean is the word for it.
+    /// Returns the text argument of a text function; a boolean counts as `true` or `false`.
     fn subject(&mut self, at: usize) -> Result<Cow<'a, str>, RunError> {
         match self.values[at] {
             Value::Bool(truth) => Ok(if truth { "true".into() } else { "false".into() }),
@@ -165,7 +165,7 @@ impl<'v, 'a> CallArguments<'v, 'a> {
         }
     }
 
-    /// Text and bytes alike.
+    /// Returns text or bytes as bytes.
     fn bytes(&mut self, at: usize) -> Result<Cow<'a, [u8]>, RunError> {
         Ok(match &mut self.values[at] {
             Value::Bytes(bytes) => std::mem::take(bytes),
@@ -184,7 +184,7 @@ impl<'v, 'a> CallArguments<'v, 'a> {
         }
     }
 
-    /// A count or a length.
+    /// Returns a count or length, an integer from 0 on.
     fn size(&self, at: usize) -> Result<usize, RunError> {
         match self.values[at] {
             Value::Int(of) if of >= 0 => Ok(usize::try_from(of).unwrap_or(usize::MAX)),
@@ -217,7 +217,7 @@ impl<'v, 'a> CallArguments<'v, 'a> {
     }
 }
 
-/// Pays for a text that a function makes.
+/// Charges the budget for the output of a function.
 fn charge_output(budget: &mut Budget, bytes: usize) -> Result<(), RunError> {
     budget.step(1)?;
     budget.take(bytes)

@@ -1,5 +1,5 @@
-//! Regular expressions without back references and look-around, so that matching is linear in the
-//! text.
+//! Regular expressions without back references and look-around, so matching takes time linear in
+//! the length of the text.
 
 use super::{CallArguments, EvalResult, FunctionNeeds, RuleFunction, charge_output, row};
 use crate::budget::RunError;
@@ -43,29 +43,30 @@ const fn pattern(of: RuleFunction) -> RuleFunction {
     RuleFunction { needs: FunctionNeeds::Pattern, ..of }
 }
 
-/// Bytes that a compiled pattern may have. One that a message brings has less.
+/// Bound of a compiled pattern in bytes, for a constant; a pattern from a message has
+/// [`ARGUMENT_BYTES_MAX`].
 const LITERAL_BYTES_MAX: usize = 256 * 1024;
 const ARGUMENT_BYTES_MAX: usize = 16 * 1024;
 const ARGUMENT_TEXT_MAX: usize = 256;
-/// Steps to compile a small regular expression.
+/// Steps charged to compile a regular expression from a message.
 const COMPILE_STEPS: u64 = 5_000;
 
-/// A compiled pattern, and what a byte of text may cost that it is matched against.
+/// A compiled pattern, and its cost per byte of text.
 #[derive(Clone, Debug)]
 pub(crate) struct RegexMatcher {
     regex: Regex,
-    /// Steps: at each of the characters that a pattern has, repetitions counted, a match may be
-    /// under way.
+    /// Steps per byte: a match may be under way at each character of the pattern, repetitions
+    /// multiplied.
     weight: u64,
 }
 
-/// For a pattern that stands in the rule.
+/// Compiles a constant pattern of a rule. The error is one line for the user.
 pub(crate) fn compile(text: &str) -> Result<RegexMatcher, String> {
     build(text, LITERAL_BYTES_MAX).map_err(|wrong| match wrong {
         regex::Error::CompiledTooBig(_) => {
             "the pattern is too large; repeat fewer characters fewer times".to_string()
         }
-        // The last of its lines says what is wrong, the others where.
+        // The last line has the error, and the lines before it the place.
         other => {
             let told = other.to_string();
             told.lines().last().unwrap_or("").trim_start_matches("error: ").to_string()
@@ -76,13 +77,14 @@ pub(crate) fn compile(text: &str) -> Result<RegexMatcher, String> {
 fn build(text: &str, bytes_max: usize) -> Result<RegexMatcher, regex::Error> {
     let regex = RegexBuilder::new(text).size_limit(bytes_max).nest_limit(50).build()?;
     let hir = regex_syntax::parse(text).map_err(|wrong| regex::Error::Syntax(wrong.to_string()))?;
-    // What groups catch is carried along with every place.
+    // The matcher carries the captures of groups for every state.
     let groups = regex.captures_len() as u64;
     let weight = 1 + characters(&hir).saturating_mul(groups) / 4;
     Ok(RegexMatcher { regex, weight })
 }
 
-/// The pattern nests no deeper than `build` lets it.
+/// Counts the characters of a pattern, repetitions multiplied. The recursion is bounded by the nest
+/// limit in [`build`].
 fn characters(hir: &Hir) -> u64 {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => 0,
@@ -99,8 +101,8 @@ fn characters(hir: &Hir) -> u64 {
     }
 }
 
-/// The plan's pattern, or what the arguments bring; and a text that is about to be searched, at
-/// the price of it.
+/// Returns the matcher, from the plan or compiled from argument 1, and the text of argument 0,
+/// after charging for the search.
 fn prepare_search<'a>(
     f: &mut EvalFrame<'_, 'a>,
     a: &mut CallArguments<'_, 'a>,
@@ -153,11 +155,11 @@ fn regex_replace<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -
     let mut written = 0;
     for caught in matcher.regex.captures_iter(&text) {
         let Some(whole) = caught.get(0) else { continue };
-        // Each match begins a new search, which may look at all that is left. Few do, so a part
-        // of that is paid, enough to bound the worst.
+        // Each match begins a new search over the rest of the text. Few searches read all of it, so
+        // a sixteenth is charged, enough to bound the worst case.
         let left = (text.len() - whole.end()) as u64;
         f.budget.step(8 + matcher.weight.saturating_mul(left) / 16)?;
-        // `&&&` may be long, but not longer than this.
+        // Upper bound of the replacement: every `&` or `\` may insert the whole match.
         let most = by.len().saturating_add(places.saturating_mul(whole.len()));
         charge_output(f.budget, most.saturating_add(whole.start() - written))?;
         out.push_str(&text[written..whole.start()]);
@@ -169,7 +171,7 @@ fn regex_replace<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -
     Ok(Value::Text(out.into()))
 }
 
-/// Writes the replacement of a match, in the syntax of Erlang's `re`. A group that does not exist,
+/// Writes the replacement of a match, in the syntax of Erlang's `re`. A group which does not exist,
 /// or caught no text, is empty.
 fn write_replacement(by: &str, caught: &Captures<'_>, out: &mut String) {
     let mut rest = by;
@@ -192,7 +194,8 @@ fn write_replacement(by: &str, caught: &Captures<'_>, out: &mut String) {
     out.push_str(rest);
 }
 
-/// The number of a group, and what is behind it.
+/// Parses a group reference such as `&`, `\1` or `\g{1}`. Returns the group number and the text
+/// behind.
 fn group(text: &str) -> Option<(&str, &str)> {
     if let Some(after) = text.strip_prefix('&') {
         return Some(("0", after));
@@ -207,7 +210,7 @@ fn group(text: &str) -> Option<(&str, &str)> {
         Some(digits) => (true, digits),
         None => (false, after),
     };
-    // `\0` is a zero.
+    // `\0` is the character 0, not a group.
     let is_group = digits.starts_with(|c: char| c.is_ascii_digit() && (named || c != '0'));
     is_group.then(|| digits.split_at(number(digits)))
 }

@@ -1,5 +1,5 @@
-//! Erlang's external term format, as far as values of rules go: what `term_to_binary` of OTP 26
-//! writes, and what `binary_to_term` reads of it.
+//! Erlang's external term format for the values of rules: writes as `term_to_binary` of OTP 26, and
+//! reads the corresponding part of the format.
 
 use super::{CallArguments, EvalResult, charge_output};
 use crate::budget::{Budget, RunError};
@@ -9,7 +9,7 @@ use crate::value::{Value, ValueMap};
 use std::borrow::Cow;
 
 const VERSION: u8 = 131;
-/// Terms in terms, as deep as JSON's.
+/// Deepest nesting of terms, the same as for JSON.
 const DEPTH_MAX: u32 = 64;
 
 pub(super) fn term_encode<'a>(
@@ -41,7 +41,7 @@ pub(super) fn term_decode<'a>(
 
 fn put_len(tag: u8, len: usize, out: &mut Vec<u8>) {
     out.push(tag);
-    // A run has no value of 4 GB.
+    // No value of a run has 4 GB.
     out.extend_from_slice(&(len as u32).to_be_bytes());
 }
 
@@ -104,7 +104,8 @@ fn put(value: &Value<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// A list of bytes, which has a form of its own.
+/// Returns the bytes of a list of integers below 256, for STRING_EXT (tag 107), which holds at most
+/// 65535.
 fn small_integers(values: &[Value<'_>]) -> Option<Vec<u8>> {
     let byte = |value: &Value<'_>| match value {
         Value::Int(of) => u8::try_from(*of).ok(),
@@ -132,13 +133,14 @@ impl<'r> ErlangTermReader<'r, '_> {
         self.take(1).map(|byte| byte[0])
     }
 
-    /// A number of so many bytes.
+    /// Reads a big-endian number of so many bytes.
     fn number(&mut self, bytes: usize) -> Option<usize> {
         let bytes = self.take(bytes)?;
         Some(bytes.iter().fold(0, |number, byte| number << 8 | usize::from(*byte)))
     }
 
-    /// `None` for what is no term, or has no value.
+    /// Reads a term. `None` for invalid bytes, nesting beyond `depth`, and terms without a
+    /// counterpart in [`Value`].
     fn term<'v>(&mut self, depth: u32) -> Result<Option<Value<'v>>, RunError> {
         self.budget.step(1)?;
         let (Some(tag), Some(deeper)) = (self.byte(), depth.checked_sub(1)) else {
@@ -193,7 +195,7 @@ impl<'r> ErlangTermReader<'r, '_> {
         Ok(Some(Value::Array(bytes.iter().map(|byte| Value::Int(i64::from(*byte))).collect())))
     }
 
-    /// Each element has a byte at least.
+    /// Reads the number of elements, each of which takes at least a byte.
     fn count(&mut self) -> Option<usize> {
         self.number(4).filter(|count| *count <= self.rest.len())
     }
@@ -206,7 +208,7 @@ impl<'r> ErlangTermReader<'r, '_> {
             let Some(value) = self.term(depth)? else { return Ok(None) };
             values.push(value);
         }
-        // The end of a proper list is an empty one.
+        // The end of a proper list is an empty list.
         Ok((self.byte() == Some(106)).then_some(Value::Array(values)))
     }
 
@@ -237,7 +239,7 @@ fn atom<'v>(name: &[u8]) -> Value<'v> {
 }
 
 impl Value<'_> {
-    /// JSON has no other floats.
+    /// Rejects NaN and infinities, which JSON does not have.
     fn finite(self) -> Option<Self> {
         match self {
             Value::Float(of) if !of.is_finite() => None,

@@ -1,4 +1,4 @@
-//! Texts. Positions count characters from 1, unless the function says otherwise.
+//! Functions of text. Positions count characters from 1, unless the function says otherwise.
 
 use super::{CallArguments, EvalResult, RuleFunction, charge_output, row};
 use crate::evaluation::EvalFrame;
@@ -163,7 +163,7 @@ fn concat<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalR
     Ok(Value::Text(out.into()))
 }
 
-/// A part of a text, which is not copied where the text is not.
+/// Returns a part of a text, borrowed if the text is borrowed.
 fn slice_text<'a>(text: Cow<'a, str>, of: impl Fn(&str) -> &str) -> Value<'a> {
     Value::Text(match text {
         Cow::Borrowed(text) => Cow::Borrowed(of(text)),
@@ -293,7 +293,7 @@ fn rm_prefix<'a>(_: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> Ev
     Ok(slice_text(a.subject(0)?, |text| text.strip_prefix(&*prefix).unwrap_or(text)))
 }
 
-/// Returns the parts of a text between the places where it is cut.
+/// Returns the parts of a text between `cuts`, the byte ranges of separators.
 fn split_at_cuts<'a>(
     f: &mut EvalFrame<'_, 'a>,
     text: Cow<'a, str>,
@@ -350,7 +350,7 @@ fn tokens<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalR
     split_at_cuts(f, text, cuts, false)
 }
 
-/// EMQX's `substr(text, start)` counts from 0.
+/// Counts the start from 0, as EMQX does.
 fn substr<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let start = a.size(1)?;
     let len = if a.len() == 3 { a.size(2)? } else { usize::MAX };
@@ -390,7 +390,7 @@ fn unescape<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> Eva
                 let end = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
                 let (digits, behind) = rest.split_at(end);
                 chars = behind.chars();
-                // Leading zeros do not make a number larger.
+                // Leading zeros do not change the value.
                 let kept = digits.trim_start_matches('0');
                 let kept = if kept.is_empty() { digits.get(..1).unwrap_or("") } else { kept };
                 match u32::from_str_radix(kept, 16).ok().and_then(char::from_u32) {

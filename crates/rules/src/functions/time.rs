@@ -1,4 +1,5 @@
-//! Times: numbers since 1970, RFC 3339, and formats with `%Y %m %d %H %M %S %3N %6N %N %z %:z`.
+//! Functions of time: numbers since 1970, RFC 3339, and formats with `%Y %m %d %H %M %S %3N %6N %N
+//! %z %:z`.
 
 use super::dates::{EpochTime, UNITS, offset, read, read_rfc3339, write};
 use super::{CallArguments, EvalResult, FunctionNeeds, RuleFunction, charge_output, row};
@@ -75,7 +76,7 @@ pub(super) const ROWS: &[RuleFunction] = &[
             let per_second = if a.len() == 2 { unit(a, 1)? } else { 1 };
             let text = a.text(0)?;
             f.budget.scan(text.len())?;
-            // No moment is longer, whatever digits its fraction has.
+            // 64 bytes hold every moment with nine decimals of a second and more.
             let read = if text.len() <= 64 { read_rfc3339(&text) } else { None };
             count(a, read, per_second)
         },
@@ -120,7 +121,7 @@ fn unit(a: &CallArguments<'_, '_>, at: usize) -> Result<i64, RunError> {
     a.keyword(at, &names, wants).map(|at| UNITS[at].1)
 }
 
-/// Texts and, as with EMQX, numbers of seconds.
+/// Returns an offset from UTC in seconds: text, a number of seconds as in EMQX, or 0 for null.
 fn zone(a: &CallArguments<'_, '_>, at: usize) -> Result<i64, RunError> {
     let of = match a.peek(at) {
         Value::Int(seconds) => Some(*seconds).filter(|seconds| seconds.unsigned_abs() < 86_400),
@@ -164,7 +165,7 @@ fn format_date<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> 
         _ => EpochTime::of(f.input.now_ms, 1000),
     };
     let format = a.text(2)?;
-    // No part of a format becomes more than nine digits.
+    // No directive of a format becomes more than nine characters per byte.
     charge_output(f.budget, 9 * format.len())?;
     match moment.and_then(|moment| write(moment, zone, &format)) {
         Some(text) => Ok(Value::Text(text.into())),

@@ -1,8 +1,8 @@
-//! The dialect: which words and signs an expression of a rule may have, and what binds them.
+//! The SQL dialect of rules: the words and signs allowed in an expression, and their precedence.
 //!
-//! A prefix (what an expression may begin with) is read here and never by sqlparser, which knows
-//! types, intervals and sub-queries, tries them one after another, and would take `timestamp` or
-//! `floor` for something else. So reading is linear, and a wrong word is refused where it stands.
+//! The prefix of an expression is parsed here and never by sqlparser, which tries types, intervals
+//! and sub-queries one after another, and would read `timestamp` or `floor` as something else. So
+//! parsing is linear, and an unknown word is refused at its place.
 
 use sqlparser::ast::{
     Array, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
@@ -34,10 +34,10 @@ impl Dialect for RuleDialect {
     }
 }
 
-/// Between a message and its hint in what sqlparser hands on as one text.
+/// Separates a message from its hint in the single text of a `ParserError`.
 pub(super) const HINT: char = '\u{1f}';
 
-/// Words that end an expression or join two, and so are no names.
+/// Words which end or join expressions, and so cannot be names.
 pub(super) const RESERVED: &[&str] = &[
     "and", "as", "between", "by", "case", "do", "else", "end", "foreach", "from", "group",
     "having", "in", "incase", "is", "join", "like", "limit", "not", "or", "order", "select",
@@ -54,8 +54,8 @@ fn is_reserved(word: &Word) -> bool {
     word.quote_style.is_none() && RESERVED.iter().any(|known| value.eq_ignore_ascii_case(known))
 }
 
-/// Operators that SQL does not have as one token each: `div`, `mod`, `=~` and the `..` of a range.
-/// `div` and `mod` are operators only behind an operand; `payload.mod` is a name.
+/// Merges operators which SQL does not have as one token: `div`, `mod`, `=~` and the `..` of a
+/// range. `div` and `mod` are operators only after an operand; `payload.mod` is a name.
 pub(super) fn merge_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
     let mut operand = false;
@@ -113,7 +113,7 @@ pub(super) fn merge_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> 
     out
 }
 
-/// Signs and words that join two expressions, some of them commas of the same look.
+/// Counts tokens which may join two expressions. `*` is counted even where it is not an operator.
 pub(super) fn count_operators(tokens: &[TokenWithSpan]) -> usize {
     let joins = |token: &&TokenWithSpan| match &token.token {
         Token::Word(word) => matches!(word.keyword, Keyword::AND | Keyword::OR | Keyword::IS),
@@ -170,7 +170,8 @@ fn prefix(parser: &mut Parser) -> Result<Expr, ParserError> {
     let at = next.span.start;
     match next.token {
         Token::Word(word) if word.quote_style.is_none() => prefix_word(parser, word, &next.span),
-        // As EMQX reads them; names in quotes stand only behind a dot or AS.
+        // As EMQX reads them, text in double quotes is text; names in quotes stand only behind a
+        // dot or AS.
         Token::Word(word) => {
             Ok(Expr::Value(Value::DoubleQuotedString(word.value).with_span(next.span)))
         }
@@ -258,7 +259,7 @@ fn prefix_word(
     }))
 }
 
-/// Expressions with commas between them, and what ends them.
+/// Parses expressions separated by commas up to the token `end`, which is consumed.
 fn list(parser: &mut Parser, end: &Token) -> Result<Vec<Expr>, ParserError> {
     let mut exprs = Vec::new();
     if parser.consume_token(end) {
@@ -291,7 +292,7 @@ fn error_at<T>(at: Location, message: &str, hint: &str) -> Result<T, ParserError
     )))
 }
 
-/// sqlparser's words in ours.
+/// Rewrites a message of sqlparser in plain words.
 pub(super) fn plain_message(message: &str) -> String {
     let Some((expected, found)) =
         message.strip_prefix("Expected: ").and_then(|rest| rest.split_once(", found: "))

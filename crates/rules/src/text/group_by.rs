@@ -1,5 +1,5 @@
-//! Rules with a window: GROUP BY and HAVING, and what columns mean behind them. Totals are what
-//! they say; a field outside of one is that of the last message.
+//! Rules with a window: GROUP BY and HAVING, and the meaning of columns with them. A total is
+//! computed over the window; a field outside of a total is that of the last message.
 
 use super::RuleParseError;
 use super::planner::NameScope;
@@ -12,7 +12,7 @@ use crate::windows::{
 use sqlparser::ast;
 use sqlparser::tokenizer::Location;
 
-/// Parts of a statement with a window, without the window itself.
+/// Clauses of a statement with GROUP BY or HAVING.
 pub(super) struct GroupedStatement {
     pub(super) columns: Option<Vec<ColumnClause>>,
     pub(super) condition: Option<ast::Expr>,
@@ -29,9 +29,9 @@ const WINDOWS: &[(&str, &str)] = &[
     ("countwindow", "COUNTWINDOW(100)"),
 ];
 
-/// Shorter ones than a shard's timers tell apart make no sense, ...
+/// Shortest length in milliseconds: below this the timers of a shard are too coarse, ...
 const MS_MIN: u64 = 100;
-/// ... and nobody waits longer.
+/// ... and the longest, 31 days.
 const MS_MAX: u64 = 31 * 24 * 3_600_000;
 const COUNT_MAX: u64 = 1_000_000;
 
@@ -83,7 +83,8 @@ impl GroupedStatement {
     }
 }
 
-/// The window that an expression of GROUP BY is, if it is one.
+/// Returns the window described by an expression of GROUP BY; `None` for an expression which is a
+/// key.
 fn read_window(
     scope: &NameScope,
     expr: &ast::Expr,
@@ -151,7 +152,8 @@ fn read_window(
 }
 
 impl NameScope {
-    /// A function of a window.
+    /// Plans the call of an aggregate function. Errors outside of a window and within another
+    /// total.
     pub(super) fn aggregate_call(
         &mut self,
         row: &'static AggregateFunction,
@@ -196,7 +198,8 @@ impl NameScope {
             .add_aggregate(before, AggregateCall { function: row, argument: of, percentile: part }))
     }
 
-    /// Takes message fields in a window's row from the last message.
+    /// Plans an expression with message fields in a window's row as `last_value` of the expression.
+    /// Aliases of columns are read from the row itself.
     pub(super) fn in_last_value(
         &mut self,
         read: impl FnOnce(&mut NameScope) -> Result<Expr, RuleParseError>,

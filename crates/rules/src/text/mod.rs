@@ -1,6 +1,6 @@
-//! The text of a rule to a plan. sqlparser cuts it into tokens and reads expressions, in a dialect
-//! of ours; the clauses around them are read here, since SQL has no FOREACH and its FROM knows
-//! no topics. What a rule cannot mean is refused with its place.
+//! Parses the text of a rule into a plan. sqlparser splits it into tokens and parses expressions,
+//! in our dialect; the clauses are parsed here, since SQL has no FOREACH and no topics in FROM.
+//! Anything without a meaning in a rule is refused with its place.
 
 mod dialect;
 mod group_by;
@@ -14,10 +14,10 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Tokenizer};
 use std::fmt;
 
-/// Why a text is no rule.
+/// Why a text is not a valid rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleParseError {
-    /// Both from 1; columns count characters.
+    /// Line and `column` count from 1; columns count characters.
     pub line: u32,
     pub column: u32,
     pub message: String,
@@ -32,10 +32,11 @@ impl RuleParseError {
         RuleParseError { line, column, message: message.into(), hint: hint.into() }
     }
 
-    /// The place, the line of the text with a caret below it, and the hint.
+    /// Returns the error for a terminal: place, message and hint, the line of the text, and a caret
+    /// below.
     pub fn show(&self, text: &str) -> String {
         let line = text.lines().nth(self.line as usize - 1).unwrap_or("");
-        // A tab before the caret stays one, so that the caret stands where it should.
+        // A tab before the caret stays a tab, so that the caret stands in the right column.
         let before = line.chars().chain(std::iter::repeat(' ')).take(self.column as usize - 1);
         let before: String = before.map(|c| if c == '\t' { c } else { ' ' }).collect();
         format!("{self}\n    {line}\n    {before}^")
@@ -51,16 +52,18 @@ impl fmt::Display for RuleParseError {
 
 impl std::error::Error for RuleParseError {}
 
-/// Length of a rule's text in bytes. Both bounds are far above what a person writes.
+/// Bound of the length of a rule in bytes. This and [`TOKENS_MAX`] are far above rules written by
+/// people.
 const TEXT_BYTES_MAX: usize = 32 * 1024;
 const TOKENS_MAX: usize = 8192;
-/// sqlparser nests them, and a stack has an end.
+/// Bound of operators: sqlparser nests expressions of operators, and recursion over the tree needs
+/// stack.
 const OPERATORS_MAX: usize = 1000;
-/// Brackets in brackets, CASE in CASE.
+/// Bound of the nesting of brackets and CASE.
 const DEPTH_MAX: usize = 40;
 
 impl RulePlan {
-    /// Reads a rule. A byte order mark before it, as editors write it, is left out.
+    /// Parses a rule. A byte order mark at the start, as editors write, is skipped.
     pub fn parse(text: &str) -> Result<RulePlan, RuleParseError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let start = Location::new(1, 1);
@@ -96,13 +99,13 @@ impl RulePlan {
     }
 }
 
-/// The rules of a text that has several, with `;` behind each but the last: where each begins,
-/// and what it says. What is empty but for blanks and comments is left out.
+/// Splits a text of several rules separated by `;`: where each begins, and its text. Parts with
+/// only white space and comments are left out.
 pub fn split(text: &str) -> Vec<(usize, &str)> {
     let mut rules = Vec::new();
     let (mut start, mut at, mut said) = (0, 0, false);
     let bytes = text.as_bytes();
-    // All that is looked for is ASCII, so no cut is within a character.
+    // All characters looked for are ASCII, so no cut is within a character.
     while at < bytes.len() {
         let rest = &text[at..];
         let skip = |end: &str, from: usize| {
@@ -154,7 +157,7 @@ fn parse_error(wrong: ParserError, parser: &Parser<'_>) -> RuleParseError {
         None => (&*text, here),
     };
     let (message, hint) = said.split_once(dialect::HINT).unwrap_or((said, ""));
-    // The end of the text has no place.
+    // The end of the text has no location of its own.
     let at = if at.line == 0 { dialect::end(parser) } else { at };
     RuleParseError::new(at, dialect::plain_message(message), hint)
 }

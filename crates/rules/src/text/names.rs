@@ -1,13 +1,12 @@
-//! What things are called: where a column without AS stands in the row, and functions with a name
-//! like one that there is not.
+//! Default aliases of columns without AS, and suggestions for unknown functions.
 
 use super::statement::NAMES_MAX;
 use crate::functions;
 use crate::plan::AliasStep;
 use sqlparser::ast::{self, AccessExpr, BinaryOperator, Expr, Subscript, UnaryOperator};
 
-/// Returns the name in the row of a column without AS: the path of names and indexes as in the
-/// message, a text for a constant text, and for any other expression its own text.
+/// Returns the alias of a column without AS: the path of names and indexes as in the message, a
+/// constant text, and for any other expression the text of the expression.
 pub(super) fn default_alias(expr: &Expr) -> Vec<AliasStep> {
     let key = |name: &str| AliasStep::Key(name.into());
     let path = match expr {
@@ -30,7 +29,8 @@ pub(super) fn default_alias(expr: &Expr) -> Vec<AliasStep> {
     path.unwrap_or_else(|| vec![key(&expr.to_string())])
 }
 
-/// A range is what stands under the path before it.
+/// Returns the steps of a path. A range ends the alias: its elements stand at the path before the
+/// range.
 fn steps(root: AliasStep, chain: &[AccessExpr]) -> Option<Vec<AliasStep>> {
     let mut steps = vec![root];
     for access in chain {
@@ -70,7 +70,8 @@ fn integer(index: &Expr) -> Option<i64> {
     }
 }
 
-/// `1..3`, and `-3..-1`, which is read as the negative of `3..-1`.
+/// Whether an index is a range such as `1..3`, or `-3..-1`, which sqlparser reads as the negative
+/// of `3..-1`.
 pub(super) fn is_range(index: &Expr) -> bool {
     match index {
         Expr::BinaryOp { op: BinaryOperator::Custom(sign), .. } => sign == "..",
@@ -81,7 +82,7 @@ pub(super) fn is_range(index: &Expr) -> bool {
     }
 }
 
-/// Functions with a name like one that there is not.
+/// Returns a hint with at most six functions whose names are similar to an unknown name.
 pub(super) fn suggest_functions(name: &str) -> String {
     let name = name.to_lowercase();
     let head: String = name.chars().take(3).collect();

@@ -1,5 +1,5 @@
-//! What sqlparser read to what a plan runs: names become fields, functions and columns, and
-//! chains of operators become flat. What has no meaning here is refused.
+//! Converts the syntax tree of sqlparser into a plan: names become fields, functions and columns,
+//! and chains of operators become flat. Expressions without a meaning in a rule are refused.
 
 mod paths;
 
@@ -79,19 +79,19 @@ impl RuleStatement {
 
 /// Meaning of names at a place of the rule.
 pub(super) struct NameScope {
-    /// The aliases of the columns so far, each with all of its names.
+    /// The aliases of the columns so far, each with all of its leading names.
     pub(super) aliases: Vec<Vec<String>>,
-    /// Name of an element, in a FOREACH.
+    /// Name of an element, inside of FOREACH.
     item: Option<String>,
-    /// Events of FROM, which have fields of their own.
+    /// Events of FROM as indexes of [`EVENTS`], each with fields of its own.
     events: Vec<usize>,
-    /// FROM has something that is a message, or is about one.
+    /// Whether a source of FROM is a message or an event about a message.
     has_message: bool,
     pub(super) reads: PlanReads,
     uses_alias: bool,
-    /// Totals in the row of a window, when one is being planned.
+    /// Totals in the row of a window, while such a row is planned.
     pub(super) aggregates: Option<Vec<AggregateCall>>,
-    /// Start of the part that is being planned, for errors without a location of their own.
+    /// Start of the part being planned, for errors without a location of their own.
     at: Location,
 }
 
@@ -101,7 +101,7 @@ impl NameScope {
         foreach: ForeachClause,
         columns: Option<Vec<ColumnClause>>,
     ) -> Result<PlanShape, RuleParseError> {
-        // The array and WHERE are looked at before there is an element.
+        // The array and WHERE are planned before the name of the element is known.
         let before = self.columns(foreach.before)?;
         let named = self.aliases.len();
         let array = self.expr(foreach.array)?;
@@ -225,7 +225,8 @@ impl NameScope {
         })
     }
 
-    /// In double quotes stands a name where there is such a field, and a text where not.
+    /// Plans a constant. Text in double quotes is a name if a field or alias of this name exists,
+    /// and text otherwise.
     fn value(&mut self, value: ast::ValueWithSpan, at: Location) -> Result<Expr, RuleParseError> {
         match value {
             ast::ValueWithSpan { value: ast::Value::DoubleQuotedString(name), span }
@@ -254,7 +255,7 @@ impl NameScope {
         Ok(Expr::In { of: self.boxed(of)?, list, negated })
     }
 
-    /// Refuses an expression that sqlparser parses and a rule does not have.
+    /// Refuses an expression which sqlparser parses and rules do not have.
     fn refuse_foreign(&self, expr: &ast::Expr, at: Location) -> Result<Expr, RuleParseError> {
         use ast::Expr as Sql;
         let hint = match expr {
@@ -312,7 +313,7 @@ impl NameScope {
         }
     }
 
-    /// Operators that follow each other, however many.
+    /// Plans a chain of binary operators without recursion over its length.
     fn chain(&mut self, expr: ast::Expr) -> Result<Expr, RuleParseError> {
         let mut rest = Vec::new();
         let mut left = expr;
@@ -333,7 +334,7 @@ impl NameScope {
             };
             let operator = null_operator(operator, &right);
             let right = self.expr(right)?;
-            // The spine holds weaker operators to the right of stronger ones: a + b = c.
+            // The left spine holds operators of any precedence in evaluation order: a + b = c.
             chain.push((operator, right));
         }
         if chain.len() == 1
@@ -400,7 +401,7 @@ impl NameScope {
         Ok(Expr::Call { function, arguments: arguments.into(), regex })
     }
 
-    /// Whether a name alone means something here.
+    /// Whether a name alone refers to an element, an alias or a field here.
     fn has_name(&self, name: &str) -> bool {
         let is_alias = |alias: &Vec<String>| alias.len() == 1 && alias[0] == name;
         let has_field = |row: &crate::rule_input::RuleFieldRow| {
@@ -421,7 +422,7 @@ impl NameScope {
             return Ok(PathRoot::Item);
         }
         let field = RuleField::by_name(&name);
-        // An alias is meant where all of its names are said. One that begins with a field's name
+        // An alias is meant if all of its names match. An alias that begins with a field's name
         // does not hide the rest of the field.
         let said = |alias: &Vec<String>| {
             let keys = steps.iter().map(|step| match step {
@@ -469,7 +470,7 @@ impl NameScope {
     }
 }
 
-/// `x = NULL` asks whether there is nothing.
+/// Turns `x = NULL` and `x <> NULL` into tests for null.
 fn null_operator(operator: Operator, right: &ast::Expr) -> Operator {
     let is_null = matches!(right, ast::Expr::Value(of) if of.value == ast::Value::Null);
     match operator {
@@ -509,7 +510,7 @@ fn operator(op: &BinaryOperator) -> Option<Operator> {
     })
 }
 
-/// The names of an alias as far as an index.
+/// The names of an alias before its first index.
 fn leading_keys(alias: &[AliasStep]) -> Vec<String> {
     let key = |step: &AliasStep| match step {
         AliasStep::Key(name) => Some(name.to_string()),

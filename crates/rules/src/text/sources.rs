@@ -1,10 +1,10 @@
-//! What stands in FROM: topic filters and events, and the topics that no rule ever sees.
+//! Sources in FROM: topic filters and events, and topics which no rule ever sees.
 
 use super::RuleParseError;
 use crate::events::{EVENTS, event_index};
 use sqlparser::tokenizer::Location;
 
-/// Topics that only the broker uses: no message has them.
+/// Topics used only between clients and the broker, with hints: no message has these topics.
 const NEVER_SEEN: [(&str, &str); 4] = [
     ("$delayed/", "a rule sees the message when it is due, under the topic behind the seconds"),
     ("$cache/", "what is asked of a cache goes to nobody else"),
@@ -12,7 +12,8 @@ const NEVER_SEEN: [(&str, &str); 4] = [
     ("$sources/", "what a bridge or a gateway brings is a message: say the topic of it"),
 ];
 
-/// The event that it names, if it names one; those and filters have to be valid.
+/// Returns the index of an event in [`EVENTS`], or `None` for a valid topic filter; refuses unknown
+/// events and invalid filters.
 pub(super) fn parse_source(filter: &str, at: Location) -> Result<Option<usize>, RuleParseError> {
     if let Some(name) = filter.strip_prefix("$events/") {
         let names = || EVENTS.iter().map(|row| row.name).collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! The clauses of a rule, as they stand in its text.
+//! Parses the clauses of a rule, in the order of its text.
 
 use super::dialect::{RESERVED, end, is_word};
 use super::{RuleParseError, parse_error};
@@ -8,7 +8,7 @@ use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Location, Token};
 
 pub(super) struct RuleStatement {
-    /// SELECT or DO; DO may be left out.
+    /// Columns of SELECT or DO; `None` without DO.
     pub(super) columns: Option<Vec<ColumnClause>>,
     pub(super) foreach: Option<ForeachClause>,
     pub(super) filters: Vec<(String, Location)>,
@@ -18,7 +18,7 @@ pub(super) struct RuleStatement {
 }
 
 pub(super) struct ForeachClause {
-    /// The expressions before the array, each with its name.
+    /// The expressions before the array, each with its alias.
     pub(super) before: Vec<ColumnClause>,
     pub(super) array: Expr,
     pub(super) item: String,
@@ -30,7 +30,7 @@ pub(super) enum ColumnClause {
     All,
     One {
         expr: Box<Expr>,
-        /// The names behind AS.
+        /// The names after AS; empty without AS.
         alias: Vec<AliasStep>,
         at: Location,
     },
@@ -165,7 +165,7 @@ impl StatementParser<'_> {
         Ok(ColumnClause::One { expr, alias, at })
     }
 
-    /// Names with dots between them, and places of arrays in brackets behind them.
+    /// Parses an alias: names separated by dots, with indexes in brackets after each.
     fn names(&mut self) -> Result<Vec<AliasStep>, RuleParseError> {
         let mut names = Vec::new();
         loop {
@@ -253,10 +253,10 @@ impl StatementParser<'_> {
     }
 }
 
-/// Names of one column, which is a map in a map for each of them.
+/// Most names in one alias, which nests a map for each name.
 pub(super) const NAMES_MAX: usize = 16;
 
-/// Clauses of SQL that a rule does not have, by their first word.
+/// Clauses of SQL which a rule does not have, by their first word, with hints.
 const FOREIGN: &[(&str, &str)] = &[
     ("cross", JOIN),
     ("full", JOIN),
@@ -272,7 +272,7 @@ const FOREIGN: &[(&str, &str)] = &[
 
 const JOIN: &str = "a rule sees one message; republish what has to come together";
 
-/// Returns the start of an expression, as far as sqlparser records it.
+/// Returns the start of an expression, or `otherwise` if sqlparser did not record a start.
 pub(super) fn start_of(expr: &Expr, otherwise: Location) -> Location {
     let start = expr.span().start;
     if start.line == 0 { otherwise } else { start }

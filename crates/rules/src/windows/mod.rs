@@ -1,6 +1,6 @@
-//! Windows: what of many messages comes together under one key. A [`WindowState`] is what is known
-//! of a key; whoever keeps them adds to them, closes them when they are due, and keeps their
-//! records. Time is an argument, and a gathering is bounded in values and bytes.
+//! Windows collect values of many messages under one key. A [`WindowState`] is the state of one
+//! key; the caller keeps the states, adds messages to them, closes them when they are due, and
+//! stores their records. Time is an argument, and a state is bounded in values and bytes.
 
 mod state_record;
 mod totals;
@@ -15,18 +15,18 @@ pub(crate) use totals::{AggregateFunction, AggregateKind, RunningTotal, by_name}
 
 pub use totals::{AGGREGATES, AggregateFunction as AggregateRow};
 
-/// When what has come together goes out. Times are milliseconds.
+/// When a window is closed, and which messages its row covers. Times are in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowSpec {
-    /// After so many messages.
+    /// Closed after so many messages.
     Count { messages: u64 },
-    /// Covers the last `long` milliseconds, every `hop` milliseconds.
+    /// Covers the last `long` milliseconds, closed every `hop` milliseconds.
     Hopping { long: u64, hop: u64 },
-    /// After a pause of `gap`, and after `long` at the latest.
+    /// Closed after a pause of `gap`, and after `long` at the latest.
     Session { long: u64, gap: u64 },
-    /// Covers the last `long` milliseconds, with each message.
+    /// Covers the last `long` milliseconds, closed with each message.
     Sliding { long: u64 },
-    /// Every `long`, and nothing is in two of them.
+    /// Closed every `long` milliseconds; each message belongs to a single window.
     Tumbling { long: u64 },
 }
 
@@ -39,26 +39,26 @@ pub(crate) struct WindowPlan {
     pub(crate) having: Option<Expr>,
 }
 
-/// A total that a column or HAVING says.
+/// A call of an [`AggregateFunction`] in a column or HAVING.
 #[derive(Debug)]
 pub(crate) struct AggregateCall {
     pub(crate) function: &'static AggregateFunction,
-    /// None counts messages.
+    /// `None` for `count(*)`, and for the start and end of the window.
     pub(crate) argument: Option<Expr>,
     pub(crate) percentile: f64,
 }
 
-/// Contribution of a message to a window.
+/// Contribution of a message to a window, from [`RulePlan::offer`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct WindowInput {
-    /// The values of GROUP BY, as JSON.
+    /// The values of GROUP BY, as JSON separated by commas.
     pub key: Box<str>,
-    /// Values, one for each total.
+    /// Values, one for each total of the plan.
     pub values: Vec<Value<'static>>,
 }
 
-/// When something happens to a window: by the clock that its length is measured by, which nobody
-/// changes, and what the time of day is beside that.
+/// Time of an operation on a window: `now` is monotonic and measures the window; the offset gives
+/// the time of day for columns.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowTime {
     pub now: u64,
@@ -74,7 +74,7 @@ impl WindowTime {
 /// State of a window for one key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WindowState {
-    /// Parts of the window that come and go as wholes.
+    /// Parts of the window, each added and forgotten as a whole.
     panes: VecDeque<WindowPane>,
     /// When the next hopping window ends.
     next: u64,
@@ -92,19 +92,19 @@ struct WindowPane {
     bytes: usize,
 }
 
-/// Largest number of values that `collect` and similar totals keep for a key, and of messages in a
-/// sliding window.
+/// Most values kept for a key by `collect` and similar totals, and most messages in a sliding
+/// window.
 pub const VALUES_MAX: usize = 1000;
-/// Largest length of a key in bytes.
+/// Most bytes of a key, `WindowInput::key`.
 const KEY_BYTES_MAX: usize = 1024;
 /// Memory of a window's state in addition to its values.
 const GROUP_BYTES: usize = 256;
-/// Memory of a pane in addition to its values, and of each total in it.
+/// Memory of a [`WindowPane`] in addition to its values; [`TOTAL_BYTES`] is that of a total.
 const PANE_BYTES: usize = 64;
 const TOTAL_BYTES: usize = 64;
 
 impl RulePlan {
-    /// The window of a rule that has one.
+    /// Returns the window of a rule with GROUP BY.
     pub fn window(&self) -> Option<WindowSpec> {
         self.window_plan.as_ref().map(|grouping| grouping.window)
     }
@@ -145,8 +145,8 @@ impl RulePlan {
 }
 
 impl WindowState {
-    /// Adds a message. Returns whether the window has to be closed at once. Windows that are due
-    /// must be closed before.
+    /// Adds the values of a [`WindowInput`]. Returns whether the window has to be closed at once.
+    /// Windows which are due must be closed before.
     pub fn add(
         &mut self,
         plan: &RulePlan,
@@ -205,7 +205,8 @@ impl WindowState {
         })
     }
 
-    /// When it is to be closed, if time alone closes it.
+    /// Returns when the window has to be closed; `None` if empty, or closed by the number of
+    /// messages.
     pub fn due(&self, plan: &RulePlan) -> Option<u64> {
         let (first, last) = (self.panes.front()?, self.panes.back()?);
         match plan.window()? {
@@ -219,7 +220,7 @@ impl WindowState {
         }
     }
 
-    /// Closes a window, with `now` as a time of day.
+    /// Closes a window as [`WindowState::close_at`], with `now` also as the time of day.
     pub fn close<'a>(
         &mut self,
         plan: &'a RulePlan,
@@ -230,7 +231,8 @@ impl WindowState {
         self.close_at(plan, WindowTime { now, time_of_day_offset_ms: 0 }, budget, out)
     }
 
-    /// The window is over: appends its row, if HAVING holds, and keeps what the next needs.
+    /// Closes a window: appends its row if HAVING is true, and keeps the panes needed by the next
+    /// window.
     pub fn close_at<'a>(
         &mut self,
         plan: &'a RulePlan,
@@ -311,12 +313,12 @@ impl WindowState {
         }
     }
 
-    /// Whether there is nothing left of it to keep.
+    /// Whether the state has no message left, and may be dropped.
     pub fn is_empty(&self) -> bool {
         self.panes.is_empty()
     }
 
-    /// Roughly the memory that it takes.
+    /// Returns roughly the memory of the state in bytes.
     pub fn bytes(&self) -> usize {
         GROUP_BYTES + self.bytes
     }
@@ -333,7 +335,7 @@ impl WindowPlan {
 }
 
 impl WindowSpec {
-    /// Returns the start of the pane that a message of this time belongs to.
+    /// Returns the start of the pane for a message of this time.
     fn pane_of(self, now: u64) -> u64 {
         match self {
             WindowSpec::Count { .. } | WindowSpec::Session { .. } | WindowSpec::Sliding { .. } => {
@@ -345,7 +347,7 @@ impl WindowSpec {
     }
 }
 
-/// The greatest that both have.
+/// Returns the greatest common divisor, at least 1.
 pub(crate) fn gcd(one: u64, other: u64) -> u64 {
     if other == 0 { one.max(1) } else { gcd(other, one % other) }
 }

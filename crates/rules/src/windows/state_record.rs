@@ -1,4 +1,4 @@
-//! A gathering as bytes, for whoever keeps it over a restart. docs/store-format.md draws them.
+//! A window's state as bytes, to be kept over a restart. docs/store-format.md draws the record.
 
 use super::{PANE_BYTES, RunningTotal, TOTAL_BYTES, WindowPane, WindowState};
 use crate::plan::RulePlan;
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 const FORMAT: u8 = 1;
 
-/// Values in values, as deep as JSON's.
+/// Deepest nesting of values, the same as for JSON.
 const DEPTH_MAX: u32 = 64;
 
 impl WindowState {
@@ -25,7 +25,8 @@ impl WindowState {
         }
     }
 
-    /// None where the bytes are none of a gathering of this plan.
+    /// Decodes a record of [`WindowState::encode`]. `None` for bytes which are not a state of this
+    /// plan.
     pub fn decode(plan: &RulePlan, bytes: &[u8]) -> Option<WindowState> {
         let kinds: Vec<_> =
             plan.window_plan.as_ref()?.aggregates.iter().map(|one| one.function.kind).collect();

@@ -1,17 +1,18 @@
-//! What is made of the values that came into a window: a table of rows, and one running total for
-//! each that a rule asks for. Two totals of one kind, the earlier first, merge into one.
+//! Totals of a window: a table of the functions, and a running total for each call in a rule. Two
+//! totals of one kind, the earlier first, merge into one.
 
 use crate::budget::{Budget, RunError};
 use crate::value::{Number, Value};
 
-/// A function of a window, and all that users read of it.
+/// A function of a window with its documentation, a row of [`AGGREGATES`].
 #[derive(Debug)]
 pub struct AggregateFunction {
     pub name: &'static str,
-    /// Its arguments as a person writes them.
+    /// The arguments in the notation of the documentation.
     pub parameters: &'static str,
     pub description: &'static str,
-    /// An expression and its result as JSON, where `payload.v` was 3, 1, 2, 2 and null; a test.
+    /// An expression and its result as JSON, for `payload.v` of 3, 1, 2, 2 and null; every example
+    /// is run as a test.
     pub example: (&'static str, &'static str),
     pub(crate) kind: AggregateKind,
 }
@@ -153,7 +154,7 @@ impl AggregateKind {
         matches!(self, Avg | PercentileCont | PercentileDisc | Stddev | Sum)
     }
 
-    /// Whether it has all of its values still.
+    /// Whether the total keeps its values, which count against `VALUES_MAX`.
     pub(super) fn keeps_values(self) -> bool {
         use AggregateKind::{Collect, CountDistinct, Distinct, PercentileCont, PercentileDisc};
         matches!(self, Collect | CountDistinct | Distinct | PercentileCont | PercentileDisc)
@@ -174,7 +175,7 @@ impl AggregateKind {
         }
     }
 
-    /// A total that has seen nothing.
+    /// Creates an empty total.
     pub(crate) fn total(self) -> RunningTotal {
         match self {
             AggregateKind::CountDistinct | AggregateKind::Distinct => {
@@ -190,7 +191,7 @@ impl AggregateKind {
     }
 }
 
-/// State of a total.
+/// State of an [`AggregateKind`] over the messages so far.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RunningTotal {
     Distinct(DistinctValues),
@@ -199,7 +200,7 @@ pub(crate) enum RunningTotal {
     Sum(RunningSum),
 }
 
-/// Values of which none is equal to another.
+/// Values of which no two are equal by [`Value::equals`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DistinctValues {
     values: Vec<Value<'static>>,
@@ -207,7 +208,7 @@ pub(crate) struct DistinctValues {
     hashes: Vec<u64>,
 }
 
-/// A value on its way into a total.
+/// A value charged by [`RunningTotal::charge_value`], ready to be added.
 pub(crate) struct WeighedValue {
     value: Value<'static>,
     place: ValuePlacement,
@@ -216,7 +217,7 @@ pub(crate) struct WeighedValue {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ValuePlacement {
     Unchecked,
-    /// Its equal is there.
+    /// An equal value is already in the total.
     Duplicate,
     New {
         hash: u64,
@@ -224,7 +225,7 @@ enum ValuePlacement {
 }
 
 impl DistinctValues {
-    /// Restores the values of a record.
+    /// Restores the values of a record, and computes their hashes.
     pub(super) fn of(values: Vec<Value<'static>>) -> Option<DistinctValues> {
         let mut plenty = Budget { steps: u64::MAX, bytes: u64::MAX, rows: 0 };
         let hashes = values.iter().map(|value| value.hash(&mut plenty).ok());
@@ -269,13 +270,13 @@ impl DistinctValues {
     }
 }
 
-/// Integers are summed apart, so that they stay exact.
+/// Sum, mean and variance of numbers. Integers are summed in `ints`, so integer sums stay exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct RunningSum {
     pub(crate) ints: i128,
     pub(crate) floats: f64,
-    /// Squares of how far each is from the mean, summed: squares of the numbers themselves would
-    /// leave nothing of what differs in large ones (Welford, Technometrics 4:3, 1962).
+    /// Sum of the squared distances from the mean, updated with every number: a sum of the squares
+    /// themselves would lose the differences of large numbers (Welford, Technometrics 4:3, 1962).
     pub(crate) deviations: f64,
     pub(crate) count: u64,
     pub(crate) has_floats: bool,
@@ -317,8 +318,8 @@ impl RunningSum {
 }
 
 impl RunningTotal {
-    /// Pays for a value that comes into it. Nothing is changed before all values of a message are
-    /// paid for.
+    /// Charges for a value to be added. A total is only changed after all values of the message are
+    /// charged.
     pub(crate) fn charge_value(
         &self,
         value: Value<'static>,
@@ -366,7 +367,7 @@ impl RunningTotal {
         }
     }
 
-    /// Returns the memory of the last value, the only one that a further value may replace.
+    /// Returns the memory of the last value, the only one which [`RunningTotal::add`] may replace.
     pub(crate) fn last_bytes(&self) -> usize {
         let last = match self {
             RunningTotal::Distinct(known) => known.values.last(),
@@ -445,7 +446,7 @@ impl RunningTotal {
     }
 }
 
-/// Whether a value that comes later takes the place of the one that is known.
+/// Whether a later value replaces the known value.
 fn replaces(kind: AggregateKind, value: &Value<'_>, known: &Value<'_>) -> bool {
     match kind {
         AggregateKind::First => false,

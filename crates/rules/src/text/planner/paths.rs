@@ -1,4 +1,4 @@
-//! Paths such as `payload.a[1].b` in the text of a rule, and ranges of arrays.
+//! Plans paths such as `payload.a[1].b` in the text of a rule, and ranges of arrays.
 
 use super::super::RuleParseError;
 use super::super::names::is_range;
@@ -53,7 +53,7 @@ impl NameScope {
         Ok(Expr::Path { root, steps: steps.into() })
     }
 
-    /// `[1..4]`: the integers from one to another.
+    /// Plans `[1..4]` as a call of the function `range`.
     pub(super) fn range(
         &mut self,
         elements: Vec<ast::Expr>,
