@@ -1,10 +1,12 @@
-//! A packet as one line of the transcript language, for traces and for tests that compare lines.
+//! Writes a packet as one line of the transcript language, for traces and for tests that compare
+//! lines.
 //!
 //! ```text
 //!   PUBLISH 7 "a/b" qos=1 dup "payload" expiry=60 user="name":"value"
 //! ```
 //!
-//! Names are short where the packet makes them clear; the parser in the `sim` crate reads the same.
+//! Names are short where the packet makes them clear; the parser in the `sim` crate reads the same
+//! language.
 
 use crate::packet::*;
 use crate::property::{Properties, Property};
@@ -86,7 +88,7 @@ impl Display for Connect<'_> {
         if let Some(user_name) = self.user_name {
             write!(f, " user_name={}", BareOrQuoted(user_name))?;
         }
-        // A trace is read by people: that there is a password is all they need.
+        // A trace is read by people: the presence of a password is all they need.
         if self.password.is_some() {
             f.write_str(" password=*")?;
         }
@@ -136,7 +138,8 @@ fn write_ack(f: &mut Formatter<'_>, name: &str, packet: &PublishAck<'_>) -> fmt:
     write_reason(f, packet.reason, packet.properties)
 }
 
-/// Granted QoS as a number, everything from 0x10 on in hex, as the specification writes them.
+/// Writes the codes of SUBACK and UNSUBACK: granted QoS as a number, codes from 0x10 on in
+/// hexadecimal, as the specification does.
 fn write_codes(f: &mut Formatter<'_>, name: &str, id: PacketId, codes: &[u8]) -> fmt::Result {
     write!(f, "{name} {id}")?;
     if codes.is_empty() {
@@ -209,7 +212,7 @@ impl Display for Property<'_> {
     }
 }
 
-/// Bare where it is a plain word, else quoted.
+/// Writes text of letters, digits and `-_./` bare, and all remaining text as [`QuotedBytes`].
 struct BareOrQuoted<'a>(&'a str);
 
 impl Display for BareOrQuoted<'_> {
@@ -222,8 +225,8 @@ impl Display for BareOrQuoted<'_> {
     }
 }
 
-/// Text in quotes, printable ASCII and escapes only; `hex:` for what is not text; and where one
-/// byte goes on for long, the byte and how often.
+/// Writes text in quotes, with printable ASCII and escapes only; bytes other than UTF-8 as `hex:`;
+/// and at least 41 equal bytes as the byte and its count.
 struct QuotedBytes<'a>(&'a [u8]);
 
 impl Display for QuotedBytes<'_> {

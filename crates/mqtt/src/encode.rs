@@ -1,8 +1,9 @@
-//! Packets to bytes, appended to a buffer. Nothing here can fail or panic.
+//! Encodes packets as bytes appended to a buffer. No function here can fail or panic.
 //!
-//! What a version cannot say is left out: properties and reason codes in 3.x, and whole packets
-//! that do not exist there. Text or binary above 65,535 bytes is cut and a packet above the
-//! protocol's maximum is not written; callers never hold either, since both come out of checks.
+//! Parts that a version does not have are left out: properties and reason codes in 3.x, and whole
+//! packets that do not exist there. Text or binary data above 65,535 bytes is truncated, and a
+//! packet above the protocol's maximum is not written; callers hold neither, since both come out of
+//! checks.
 
 use crate::frame::VARINT_MAX;
 use crate::packet::*;
@@ -12,7 +13,8 @@ use crate::reason_code::ReasonCode;
 pub const PINGREQ: [u8; 2] = [PacketType::PingReq.first_byte(), 0];
 pub const PINGRESP: [u8; 2] = [PacketType::PingResp.first_byte(), 0];
 
-/// Bit of the protocol version by which a bridge marks itself in a CONNECT of 3.1.1.
+/// Bit of the protocol level with which a bridge marks its CONNECT in 3.x, see
+/// [`Connect::is_bridge`].
 pub(crate) const BRIDGE: u8 = 0x80;
 
 impl Packet<'_> {
@@ -38,7 +40,8 @@ impl Packet<'_> {
 }
 
 impl Connect<'_> {
-    /// `version` decides the bytes; it is the packet's own unless a client tries an older one.
+    /// Encodes as `version`, which differs from the packet's own if a client tries an older
+    /// version.
     pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
         // [3.1.1:MQTT-3.1.2-22]
         let password = self.password.filter(|_| version.is_v5() || self.user_name.is_some());
@@ -71,7 +74,8 @@ impl Connect<'_> {
 }
 
 impl ConnAck<'_> {
-    /// Writes nothing when 3.x has no return code for the reason: then the connection just closes.
+    /// Appends no bytes if 3.x has no return code for the reason ([`ReasonCode::connack_v3`]): the
+    /// connection is then closed without a CONNACK.
     pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
         let code = match version {
             ProtocolVersion::V5 => Some(self.reason.code()),
@@ -107,7 +111,7 @@ impl Publish<'_> {
         encode_remaining_len(len, out);
         text(topic, out);
         if has_id {
-            // A missing id is the caller's mistake; 1 keeps the packet whole.
+            // A missing id is a mistake of the caller; 1 keeps the packet valid.
             u16(self.packet_id.map_or(1, PacketId::get), out);
         }
         properties(self.properties, version, out);
@@ -116,7 +120,7 @@ impl Publish<'_> {
 }
 
 impl PublishAck<'_> {
-    /// `kind` is PUBACK, PUBREC, PUBREL or PUBCOMP.
+    /// Encodes PUBACK, PUBREC, PUBREL or PUBCOMP, as `kind` says.
     #[inline]
     pub fn encode(&self, kind: PacketType, version: ProtocolVersion, out: &mut Vec<u8>) {
         let [high, low] = self.packet_id.get().to_be_bytes();
@@ -185,8 +189,9 @@ impl UnsubAck<'_> {
 }
 
 impl Disconnect<'_> {
-    /// In 3.x only a client's normal disconnection exists. Any other reason, which a server or a
-    /// client that wants its will published would give, writes nothing: closing says it.
+    /// Appends no bytes for a 3.x version and a reason other than
+    /// [`ReasonCode::NormalDisconnection`]: such a server or client closes the connection without a
+    /// DISCONNECT.
     pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
         if !version.is_v5() && self.reason != ReasonCode::NormalDisconnection {
             return;
@@ -204,7 +209,7 @@ impl Disconnect<'_> {
 }
 
 impl Auth<'_> {
-    /// Writes nothing in 3.x.
+    /// Appends no bytes in 3.x.
     pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
         if !version.is_v5() {
             return;
@@ -218,10 +223,10 @@ impl Auth<'_> {
     }
 }
 
-/// A fixed header around what `body` writes.
+/// Appends a fixed header and the output of `body`, or no bytes if the body exceeds [`VARINT_MAX`].
 fn write_framed(kind: PacketType, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
-    // One byte of length is what nearly every such packet needs; the rest move their body.
+    // One byte of length is enough for nearly every such packet; larger packets move their body.
     out.extend_from_slice(&[kind.first_byte(), 0]);
     body(out);
     let (len_bytes, len_len) = varint_bytes(out.len() - start - 2);
@@ -232,7 +237,8 @@ fn write_framed(kind: PacketType, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<
     out.splice(start + 1..start + 2, len_bytes.into_iter().take(len_len));
 }
 
-/// Appends a fixed header's length. Above [`VARINT_MAX`] there is no encoding: it writes that.
+/// Appends the remaining length of a fixed header; values above [`VARINT_MAX`] are written as
+/// [`VARINT_MAX`].
 #[inline]
 pub fn encode_remaining_len(len: usize, out: &mut Vec<u8>) {
     if len < 0x80 {
@@ -256,7 +262,7 @@ pub fn varint_len(n: u32) -> usize {
     }
 }
 
-/// The encoding and how many of its bytes count. [MQTT-1.5.5-1]
+/// Returns the encoding and its number of bytes. [MQTT-1.5.5-1]
 fn varint_bytes(len: usize) -> ([u8; 4], usize) {
     let value = u32::try_from(len).map_or(VARINT_MAX, |len| len.min(VARINT_MAX));
     let len_len = varint_len(value);
@@ -289,7 +295,7 @@ pub(crate) fn binary(value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// Length and properties; in 3.x neither. [MQTT-2.2.2-1]
+/// Appends the length and the properties; no bytes in 3.x. [MQTT-2.2.2-1]
 #[inline]
 fn properties(properties: Properties<'_>, version: ProtocolVersion, out: &mut Vec<u8>) {
     if version.is_v5() {
@@ -307,7 +313,7 @@ fn properties_len(properties: Properties<'_>, version: ProtocolVersion) -> usize
     len + u32::try_from(len).map_or(4, varint_len)
 }
 
-/// Whole characters of as much as a length of two bytes can announce.
+/// Truncates a text to at most 65,535 bytes, at a character boundary.
 #[inline]
 fn truncate_text(text: &str) -> &str {
     if text.len() <= FIELD_BYTES_MAX {

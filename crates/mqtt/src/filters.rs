@@ -1,6 +1,6 @@
-//! The payloads of SUBSCRIBE and UNSUBSCRIBE: checked bytes, read by iterating.
+//! The payloads of SUBSCRIBE and UNSUBSCRIBE: checked bytes, read by iteration.
 //!
-//! Invariant: the bytes are whole entries with text that was checked, so reading cannot fail.
+//! Invariant: the bytes are whole entries with checked text, so reading cannot fail.
 
 use crate::encode;
 use crate::packet::{FilterList, ProtocolVersion, QoS, SubscribeOptions, SubscriptionList};
@@ -8,7 +8,7 @@ use crate::text::PacketReader;
 use crate::violation::Violation;
 
 impl SubscribeOptions {
-    /// In 3.x the byte is the QoS and nothing else.
+    /// Decodes the options of a filter; in 3.x all bits but the QoS are reserved.
     #[inline]
     pub(crate) fn from_byte(
         byte: u8,
@@ -44,7 +44,7 @@ impl SubscribeOptions {
 }
 
 impl<'a> SubscriptionList<'a> {
-    /// Walks over `bytes` once.
+    /// Checks all entries of a SUBSCRIBE payload, which must have at least one filter.
     pub(crate) fn check(bytes: &'a [u8], version: ProtocolVersion) -> Result<Self, Violation> {
         if bytes.is_empty() {
             // [MQTT-3.8.3-2] [3.1.1:MQTT-3.8.3-3]
@@ -92,14 +92,14 @@ impl<'a> Iterator for SubscriptionListIter<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let filter = self.reader.text().ok()?;
-        // What 3.x allows means the same in 5.0.
+        // Bytes valid in 3.x have the same meaning in 5.0.
         let options =
             SubscribeOptions::from_byte(self.reader.u8().ok()?, ProtocolVersion::V5).ok()?;
         Some((filter, options))
     }
 }
 
-/// A payload of SUBSCRIBE that is being put together.
+/// Builds a [`SubscriptionList`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubscriptionListBuf {
     bytes: Vec<u8>,
@@ -119,7 +119,7 @@ impl SubscriptionListBuf {
 }
 
 impl<'a> FilterList<'a> {
-    /// Walks over `bytes` once.
+    /// Checks all filters of an UNSUBSCRIBE payload, which must have at least one.
     pub(crate) fn check(bytes: &'a [u8]) -> Result<Self, Violation> {
         if bytes.is_empty() {
             return Err(Violation::UnsubscribeWithoutFilter); // [MQTT-3.10.3-2]
@@ -168,7 +168,7 @@ impl<'a> Iterator for FilterListIter<'a> {
     }
 }
 
-/// A payload of UNSUBSCRIBE that is being put together.
+/// Builds a [`FilterList`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FilterListBuf {
     bytes: Vec<u8>,

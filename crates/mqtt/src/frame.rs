@@ -8,7 +8,7 @@
 
 use crate::violation::Violation;
 
-/// A whole packet, still encoded, as [`split_frame`] cuts it out of a buffer.
+/// A whole packet, still encoded, cut out of a buffer by [`split_frame`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketFrame<'a> {
     pub first: u8,
@@ -18,17 +18,18 @@ pub struct PacketFrame<'a> {
 }
 
 impl PacketFrame<'_> {
-    /// The upper half of the first byte.
+    /// Returns the number of the [`PacketType`](crate::packet::PacketType), the upper half of the
+    /// first byte.
     #[inline]
     pub fn packet_type(&self) -> u8 {
         self.first >> 4
     }
 }
 
-/// Cuts the first packet off `bytes`; `None` if it is not all there yet.
+/// Cuts the first packet off `bytes`; `None` if incomplete.
 ///
-/// The header alone is enough to refuse a packet above `packet_bytes_max`, so that nothing waits
-/// for, or stores, a body that no one will take.
+/// The header alone is enough to refuse a packet above `packet_bytes_max`, so no caller waits for a
+/// body, or stores a body, only to refuse the packet.
 #[inline]
 pub fn split_frame(
     bytes: &[u8],
@@ -50,7 +51,8 @@ pub fn split_frame(
     Ok(Some(PacketFrame { first, body, len }))
 }
 
-/// The whole first packet's length, once its fixed header is complete and well formed.
+/// Returns the length of the first packet in bytes, once its fixed header is complete and valid;
+/// `None` for an invalid header too.
 #[inline]
 pub fn expected_len(bytes: &[u8]) -> Option<usize> {
     let (_, after_first) = bytes.split_first()?;
@@ -58,7 +60,8 @@ pub fn expected_len(bytes: &[u8]) -> Option<usize> {
     Some(1 + len_len + body_len as usize)
 }
 
-/// Reads a variable byte integer: its value and its size. `None` if it is cut off.
+/// Reads a variable byte integer: its value and its size in bytes. `None` if the bytes end before
+/// the integer.
 #[inline]
 pub(crate) fn split_varint(bytes: &[u8]) -> Result<Option<(u32, usize)>, Violation> {
     match bytes.first() {
@@ -68,7 +71,7 @@ pub(crate) fn split_varint(bytes: &[u8]) -> Result<Option<(u32, usize)>, Violati
     }
 }
 
-/// For a first byte that is not the last; so a zero comes later, and adds nothing.
+/// Reads an integer of more than one byte, in which a zero byte is padding.
 fn split_varint_long(bytes: &[u8]) -> Result<Option<(u32, usize)>, Violation> {
     let mut value = 0;
     for (i, &byte) in bytes.iter().take(VARINT_BYTES_MAX).enumerate() {
@@ -88,7 +91,7 @@ fn split_varint_long(bytes: &[u8]) -> Result<Option<(u32, usize)>, Violation> {
 
 const VARINT_BYTES_MAX: usize = 4;
 
-/// The largest variable byte integer, and so the largest body.
+/// The largest variable byte integer, and so the largest length of a packet's body.
 pub const VARINT_MAX: u32 = 268_435_455;
 
 #[cfg(test)]

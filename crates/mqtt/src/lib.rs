@@ -1,9 +1,8 @@
-//! MQTT 3.1, 3.1.1 and 5.0: bytes to packets and back, in one path.
+//! MQTT 3.1, 3.1.1 and 5.0: decodes and encodes packets, in one path for all versions.
 //!
-//! No I/O, no clock, no thread: a function of its arguments. Decoding borrows from the bytes it is
-//! given and allocates nothing; every length is checked before it is used. The version is data:
-//! 3.1.1 is MQTT 5 without properties and with fewer reason codes, and only `decode` and `encode`
-//! know the difference.
+//! The crate is free of I/O, clocks and threads. Decoding borrows from its input and allocates
+//! nothing; every length is checked before use. The version is data: 3.1.1 is MQTT 5 without
+//! properties and with fewer reason codes, and only `decode` and `encode` know the difference.
 #![forbid(unsafe_code)]
 
 pub mod encode;

@@ -1,14 +1,14 @@
-//! The fifteen packets, as the specification names their fields.
+//! The fifteen packets, with the field names of the specification.
 //!
-//! Everything borrows from the bytes that were received (or are about to be sent). Properties stay
-//! in their encoded form, checked once by `decode`: whoever needs one reads it from there, and
-//! whoever forwards them copies a slice.
+//! Packets borrow from the received bytes, or from the bytes to send. Properties stay in their
+//! encoded form, checked once by `decode`: a reader iterates over the bytes, and a forwarder copies
+//! a slice.
 
 use crate::property::Properties;
 use crate::reason_code::ReasonCode;
 use std::num::NonZeroU16;
 
-/// The protocol level byte of CONNECT.
+/// The protocol level of CONNECT [MQTT 5.0, 3.1.2.2].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum ProtocolVersion {
@@ -45,7 +45,7 @@ impl std::fmt::Display for ProtocolVersion {
 }
 
 impl QoS {
-    /// `None` for 3, which no packet may carry.
+    /// Returns the QoS of two bits; `None` for 3, which is invalid in every packet.
     #[inline]
     pub const fn from_bits(bits: u8) -> Option<QoS> {
         match bits {
@@ -59,7 +59,7 @@ impl QoS {
 
 pub type PacketId = NonZeroU16;
 
-/// The upper half of a packet's first byte.
+/// The type of a [`Packet`], the upper half of the first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum PacketType {
@@ -81,7 +81,8 @@ pub enum PacketType {
 }
 
 impl PacketType {
-    /// The type in a packet's first byte, whatever its flags; `None` for the reserved type 0.
+    /// Returns the type in a packet's first byte, ignoring the flags; `None` for the reserved type
+    /// 0.
     #[inline]
     pub const fn from_byte(first: u8) -> Option<PacketType> {
         Some(match first >> 4 {
@@ -104,7 +105,8 @@ impl PacketType {
         })
     }
 
-    /// The type and its fixed flags; those of PUBLISH are not fixed and 0 here.
+    /// Returns the first byte: the type and its fixed flags. PUBLISH has no fixed flags, so its
+    /// flags are 0 here.
     #[inline]
     pub const fn first_byte(self) -> u8 {
         // [MQTT-2.1.3-1]
@@ -115,7 +117,7 @@ impl PacketType {
         (self as u8) << 4 | flags
     }
 
-    /// Its place in a set of packet types.
+    /// Returns the bit of the type in a set such as `ReasonCodeRow::packets`.
     #[inline]
     pub const fn bit(self) -> u16 {
         1 << self as u16
@@ -144,8 +146,8 @@ pub enum Packet<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connect<'a> {
     pub version: ProtocolVersion,
-    /// The version has its highest bit set, by which brokers know each other's bridges: a custom
-    /// of mosquitto's for 3.x, where no subscription can say that it wants nothing of its own.
+    /// The highest bit of the protocol level is set, an extension of mosquitto for bridges in 3.x,
+    /// where a subscription has no No Local option.
     pub is_bridge: bool,
     /// Clean Session in 3.x.
     pub clean_start: bool,
@@ -166,7 +168,7 @@ pub struct Will<'a> {
     pub properties: Properties<'a>,
 }
 
-/// In 3.x `reason` is written as the return code of [`ReasonCode::connack_v3`].
+/// CONNACK. In 3.x `reason` is encoded as the return code of [`ReasonCode::connack_v3`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnAck<'a> {
     pub session_present: bool,
@@ -179,7 +181,7 @@ pub struct Publish<'a> {
     pub dup: bool,
     pub qos: QoS,
     pub retain: bool,
-    /// Empty only where a topic alias stands for it (5.0).
+    /// Empty only if a topic alias replaces the topic (5.0).
     pub topic: &'a str,
     /// Present exactly when `qos` is above 0.
     pub packet_id: Option<PacketId>,
@@ -187,8 +189,8 @@ pub struct Publish<'a> {
     pub payload: &'a [u8],
 }
 
-/// The fields of a PUBLISH that is not valid: their lengths fit the packet, and their contents are
-/// not checked.
+/// The fields of a PUBLISH which may be invalid: their lengths fit the packet, and their contents
+/// are not checked. See [`Publish`] for a valid packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishOutline<'a> {
     pub qos: QoS,
@@ -198,7 +200,7 @@ pub struct PublishOutline<'a> {
     pub properties: &'a [u8],
 }
 
-/// PUBACK, PUBREC, PUBREL and PUBCOMP. In 3.x only the packet id travels.
+/// PUBACK, PUBREC, PUBREL and PUBCOMP. 3.x transmits only `packet_id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishAck<'a> {
     pub packet_id: PacketId,
@@ -221,11 +223,11 @@ pub struct SubscribeOptions {
     pub qos: QoS,
     pub no_local: bool,
     pub retain_as_published: bool,
-    /// 0 send retained, 1 only for a new subscription, 2 never.
+    /// 0 sends retained messages, 1 only for a new subscription, 2 never.
     pub retain_handling: u8,
 }
 
-/// The payload of SUBSCRIBE: checked bytes, read by iterating over `(filter, options)`.
+/// The payload of SUBSCRIBE: checked bytes, read by iteration over `(filter, options)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubscriptionList<'a> {
     pub(crate) bytes: &'a [u8],
@@ -248,13 +250,13 @@ pub struct Unsubscribe<'a> {
     pub filters: FilterList<'a>,
 }
 
-/// The payload of UNSUBSCRIBE: checked bytes, read by iterating over filters.
+/// The payload of UNSUBSCRIBE: checked bytes, read by iteration over filters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterList<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// In 3.x `codes` do not travel: they decode as empty and are not encoded.
+/// UNSUBACK. 3.x transmits no `codes`: decoding gives none, and encoding writes none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnsubAck<'a> {
     pub packet_id: PacketId,
@@ -262,7 +264,7 @@ pub struct UnsubAck<'a> {
     pub codes: &'a [u8],
 }
 
-/// In 3.x a client's DISCONNECT is two bytes, and a server has none.
+/// DISCONNECT. In 3.x a client sends two bytes without a reason, and a server sends none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disconnect<'a> {
     pub reason: ReasonCode,

@@ -1,9 +1,10 @@
-//! The reason codes of MQTT 5, as one table: code, name, and the packets that may carry it.
+//! The reason codes of MQTT 5 in one table: code, name, and the packets in which each is allowed.
 
 use crate::packet::PacketType;
 use std::fmt;
 
-/// Why something was done, refused or ended. From 0x80 on it is an error.
+/// Result of an operation, or reason of a refusal or a disconnection. Codes from 0x80 on are
+/// errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum ReasonCode {
@@ -63,10 +64,10 @@ impl ReasonCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReasonCodeRow {
     pub reason: ReasonCode,
-    /// As the specification writes it.
+    /// Name in the notation of the specification.
     pub name: &'static str,
     pub code: u8,
-    /// The [`PacketType::bit`]s of the packets that may carry it.
+    /// The [`PacketType::bit`]s of the packets in which the code is allowed.
     pub packets: u16,
 }
 
@@ -95,8 +96,8 @@ impl ReasonCode {
         self.code() >= 0x80
     }
 
-    /// The return code of a 3.x CONNACK; `None` means that no code fits and the connection closes
-    /// without one.
+    /// Returns the return code of a 3.x CONNACK; `None` if no code fits, and the connection has to
+    /// be closed without a CONNACK.
     pub fn connack_v3(self) -> Option<u8> {
         match self {
             ReasonCode::Success => Some(0),
@@ -153,7 +154,7 @@ const fn row(reason: ReasonCode, packets: u16, name: &'static str) -> ReasonCode
     ReasonCodeRow { reason, name, code: reason as u8, packets }
 }
 
-/// Every reason code, in the order of codes: table 2-6 of the specification.
+/// Every reason code in the order of codes: table 2-6 of the specification.
 // [MQTT-3.2.2-8] [MQTT-3.4.2-1] [MQTT-3.5.2-1] [MQTT-3.6.2-1] [MQTT-3.7.2-1] [MQTT-3.9.3-2]
 // [MQTT-3.11.3-2] [MQTT-3.14.2-1] [MQTT-3.15.2-1]
 pub const REASONS: &[ReasonCodeRow] = &[

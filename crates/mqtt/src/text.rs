@@ -1,13 +1,13 @@
-//! UTF-8 text as MQTT has it, and the reader that takes every body apart.
+//! Text of MQTT, and the reader that decodes the bodies of packets.
 //!
-//! Invariant: a [`PacketReader`] never reads past the bytes it was given; running out is a
+//! Invariant: a [`PacketReader`] never reads past the end of its bytes; a field beyond the end is a
 //! violation.
 
 use crate::frame::split_varint;
 use crate::packet::PacketId;
 use crate::violation::Violation;
 
-/// Text is well-formed UTF-8 without surrogates and without U+0000. A byte order mark is text.
+/// Checks text: UTF-8 without surrogates and without U+0000. A byte order mark is allowed.
 #[inline]
 pub fn check_text(bytes: &[u8]) -> Result<&str, Violation> {
     // [MQTT-1.5.4-1] [MQTT-1.5.4-3]
@@ -18,7 +18,7 @@ pub fn check_text(bytes: &[u8]) -> Result<&str, Violation> {
     Ok(text)
 }
 
-/// Takes fields off the front of a body.
+/// Reads fields from the front of a packet's body.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketReader<'a> {
     rest: &'a [u8],
@@ -30,7 +30,7 @@ impl<'a> PacketReader<'a> {
         PacketReader { rest: bytes }
     }
 
-    /// Returns the bytes that are still unread.
+    /// Returns the unread bytes.
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
@@ -41,7 +41,8 @@ impl<'a> PacketReader<'a> {
         self.rest.is_empty()
     }
 
-    /// A body ends with its last field.
+    /// Checks that the body ends with its last field; otherwise
+    /// [`Violation::MalformedTrailingBytes`].
     #[inline]
     pub fn finish(self) -> Result<(), Violation> {
         if self.rest.is_empty() { Ok(()) } else { Err(Violation::MalformedTrailingBytes) }
@@ -87,12 +88,12 @@ impl<'a> PacketReader<'a> {
         check_text(self.binary()?)
     }
 
-    /// Text without wildcards. Whether it may be empty depends on the packet.
+    /// Reads text without wildcards. Whether an empty topic is valid depends on the packet.
     #[inline]
     pub fn topic(&mut self) -> Result<&'a str, Violation> {
         let bytes = self.binary()?;
         let text = std::str::from_utf8(bytes).map_err(|_| Violation::MalformedUtf8)?;
-        // One scan for the three bytes that no topic has; which of them it was is the rare case.
+        // One scan finds the three bytes that no topic has; telling them apart is the rare case.
         if contains_any(bytes, [0, b'+', b'#']) {
             check_text(bytes)?;
             return Err(Violation::TopicNameInvalid);
@@ -114,8 +115,8 @@ impl<'a> PacketReader<'a> {
     }
 }
 
-/// Whether any of `needles` is in `bytes`, eight bytes at a time: topics are too short for the
-/// vector loops that the standard library would start.
+/// Whether `bytes` contains any of `needles`, testing eight bytes at a time: topics are too short
+/// for the vector loops of the standard library.
 #[inline]
 pub(crate) fn contains_any<const N: usize>(bytes: &[u8], needles: [u8; N]) -> bool {
     let found_in = |word: u64| {
@@ -137,7 +138,7 @@ pub(crate) fn contains_any<const N: usize>(bytes: &[u8], needles: [u8; N]) -> bo
     words.iter().fold(found(tail), |sum, word| sum | found(word)) != 0
 }
 
-/// Not zero exactly when a byte of `word` is zero.
+/// Nonzero if and only if a byte of `word` is zero.
 #[inline]
 fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(u64::from_le_bytes([0x01; 8])) & !word & u64::from_le_bytes([0x80; 8])

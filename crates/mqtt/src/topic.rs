@@ -1,11 +1,11 @@
-//! Topic names and topic filters: what they may look like and when they match.
+//! Topic names and topic filters: their syntax, and matching.
 //!
-//! Matching here is naive and right. The broker's index must agree with it.
+//! Matching here is simple and correct. The broker's index must agree with it.
 
 use crate::text::{check_text, contains_any};
 use crate::violation::Violation;
 
-/// A topic name is not empty and has no wildcard and no U+0000.
+/// Checks a topic name: not empty, at most 65,535 bytes, without wildcards and U+0000.
 #[inline]
 pub fn check_topic(topic: &str) -> Result<(), Violation> {
     // [MQTT-4.7.0-1] [MQTT-4.7.3-1] [MQTT-4.7.3-2] [MQTT-4.7.3-3]
@@ -16,7 +16,7 @@ pub fn check_topic(topic: &str) -> Result<(), Violation> {
     Err(Violation::TopicNameInvalid)
 }
 
-/// Returns what is wrong with bytes that are not a topic name, to be read behind the topic.
+/// Returns the error in bytes which are not a topic name, as a phrase to follow the topic.
 pub fn topic_error(bytes: &[u8]) -> Option<&'static str> {
     match check_text(bytes) {
         Err(Violation::MalformedNul) => Some("has a NUL character, which no topic may have"),
@@ -29,7 +29,8 @@ pub fn topic_error(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// A topic filter is not empty, has no U+0000, `+` only as a whole level and `#` only as the last.
+/// Checks a topic filter: not empty, at most 65,535 bytes, no U+0000, `+` only as a whole level and
+/// `#` only as the last level. Shared filters are parsed by [`SharedFilter::parse`].
 pub fn check_filter(filter: &str) -> Result<(), Violation> {
     match unshared_filter_error(filter) {
         None => Ok(()),
@@ -37,7 +38,7 @@ pub fn check_filter(filter: &str) -> Result<(), Violation> {
     }
 }
 
-/// Returns what is wrong with a text that is not a topic filter, shared or not, to be read behind
+/// Returns the error in a text which is not a topic filter, shared or not, as a phrase to follow
 /// the filter.
 pub fn filter_error(filter: &str) -> Option<&'static str> {
     let shared = filter.strip_prefix("$share/");
@@ -95,7 +96,7 @@ pub struct SharedFilter<'a> {
 }
 
 impl<'a> SharedFilter<'a> {
-    /// `None` for a filter that does not start with `$share/`; such a filter is not checked here.
+    /// Parses a shared filter. `None` for a filter without `$share/`, which is not checked here.
     pub fn parse(filter: &'a str) -> Result<Option<SharedFilter<'a>>, Violation> {
         let Some(shared) = filter.strip_prefix("$share/") else {
             return Ok(None);
@@ -110,7 +111,7 @@ impl<'a> SharedFilter<'a> {
     }
 }
 
-/// Whether a checked filter (not a shared one) selects a checked topic, byte for byte.
+/// Whether a checked filter without `$share/` matches a checked topic, byte for byte.
 pub fn filter_matches(filter: &str, topic: &str) -> bool {
     // [MQTT-4.7.2-1]
     if topic.starts_with('$') && filter.starts_with(['+', '#']) {
@@ -131,13 +132,13 @@ pub fn filter_matches(filter: &str, topic: &str) -> bool {
     names.next().is_none()
 }
 
-/// The parts between the slashes; an empty part is a level too.
+/// Iterates over the parts between slashes; an empty part is a level too.
 #[inline]
 pub fn levels(name: &str) -> std::str::Split<'_, char> {
     name.split('/')
 }
 
-/// The longest text that a length of two bytes can announce.
+/// Longest text for a length field of two bytes.
 const TOPIC_BYTES_MAX: usize = 65_535;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! All the ways a peer breaks the protocol. The connection ends with the reason given here.
+//! All violations of the protocol by a peer. The connection ends with the reason given here.
 //!
-//! Both matches are exhaustive without `_`: a new violation does not compile until someone says
-//! what goes on the wire and what goes in the log.
+//! Both matches are exhaustive without `_`: a new violation does not compile without a reason code
+//! and a text for the log.
 
 use crate::reason_code::ReasonCode;
 use std::fmt;
@@ -59,8 +59,8 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// Returns the reason code for the peer: of the DISCONNECT, or of the CONNACK while the
-    /// connection is not established. Only MQTT 5.0 sends it.
+    /// Returns the reason code for the peer, in a DISCONNECT, or in a CONNACK before the connection
+    /// is established. Only MQTT 5.0 transmits the code.
     pub fn reason(self) -> ReasonCode {
         match self {
             Violation::ConnAckFlagsInvalid
@@ -116,7 +116,7 @@ impl Violation {
         }
     }
 
-    /// A fragment that reads on after "the client ...", for logs and reason strings.
+    /// Returns a phrase to follow "the client ...", for logs and reason strings.
     pub fn description(self) -> &'static str {
         match self {
             Violation::AckMismatched => {

@@ -1,4 +1,4 @@
-//! CONNECT and CONNACK.
+//! Decodes CONNECT and CONNACK.
 
 use super::check_flags;
 use crate::encode::BRIDGE;
@@ -32,7 +32,7 @@ impl<'a> Connect<'a> {
             0 => None,                                   // [3.1.1:MQTT-3.1.2-11]
             _ => Some(will(&mut body, flags, version)?), // [MQTT-3.1.2-9]
         };
-        // 3.1 lets both be missing in spite of their flags, for clients older than itself.
+        // 3.1 permits both to be missing in spite of their flags, for clients older than 3.1.
         let may_miss = version == ProtocolVersion::V31;
         let user_name = match flags & USER_NAME {
             0 => None, // [MQTT-3.1.2-16]
@@ -59,7 +59,7 @@ impl<'a> Connect<'a> {
     }
 }
 
-/// And whether it is a bridge's.
+/// Reads the protocol name and level. The second value is true for a bridge.
 fn version(body: &mut PacketReader<'_>) -> Result<(ProtocolVersion, bool), Violation> {
     let name = body.binary()?;
     if name != b"MQTT" && name != b"MQIsdp" {
@@ -115,7 +115,7 @@ impl<'a> ConnAck<'a> {
         check_flags(frame, PacketType::ConnAck, version)?;
         let mut body = PacketReader::new(frame.body);
         let flags = match (version, body.u8()?) {
-            // 3.1 has no flags here and says nothing about the byte.
+            // 3.1 has no flags here and leaves the byte undefined.
             (ProtocolVersion::V31, _) => 0,
             (ProtocolVersion::V311 | ProtocolVersion::V5, flags) => flags,
         };

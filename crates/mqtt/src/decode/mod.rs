@@ -1,6 +1,6 @@
-//! Frames to packets. Strict: every flag, length, value and trailing byte is checked.
+//! Decodes frames into packets. Strict: every flag, length, value and trailing byte is checked.
 //!
-//! Each packet's `decode` expects a frame of its own type: whoever calls one has read the type.
+//! Each packet's `decode` expects a frame of its own type: the caller has checked the type.
 
 mod connect;
 mod outline;
@@ -50,7 +50,7 @@ fn ping<'a>(
     Ok(packet)
 }
 
-/// The fixed flags of every packet but PUBLISH.
+/// Checks the fixed flags of every packet but PUBLISH.
 #[inline]
 fn check_flags(
     frame: PacketFrame<'_>,
@@ -67,7 +67,8 @@ fn check_flags(
 }
 
 impl<'a> PacketReader<'a> {
-    /// Length and properties; in 3.x neither is there.
+    /// Reads the properties of `owner`, preceded by their length; empty in 3.x, where neither
+    /// exists.
     #[inline]
     fn properties(
         &mut self,

@@ -1,5 +1,5 @@
-//! A PUBLISH by its lengths alone, for a receiver that has to pass over what it cannot take: the
-//! contents of the fields are not checked.
+//! Reads the fields of a PUBLISH by their lengths alone, for a receiver that has to skip a message
+//! that it cannot accept: the contents of the fields are not checked.
 
 use crate::frame::PacketFrame;
 use crate::packet::{ProtocolVersion, PublishOutline, QoS};
@@ -8,8 +8,8 @@ use crate::text::PacketReader;
 use crate::violation::Violation;
 
 impl<'a> PublishOutline<'a> {
-    /// Fails where the packet's own fields do not fit it, or where nobody could acknowledge it:
-    /// such a peer and we do not agree on where a packet ends.
+    /// Fails if the fields do not fit the packet, or if the packet cannot be acknowledged: peer and
+    /// receiver then disagree about the end of the packet.
     pub fn decode(
         frame: PacketFrame<'a>,
         version: ProtocolVersion,
@@ -31,7 +31,8 @@ impl<'a> PublishOutline<'a> {
         Ok(PublishOutline { qos, topic, packet_id, properties })
     }
 
-    /// The Topic Alias, unless it stands behind a property whose length nobody knows.
+    /// Returns the Topic Alias; `None` if absent, or behind an unknown property, whose length is
+    /// unknown.
     pub fn topic_alias(&self) -> Option<u16> {
         let mut rest = PacketReader::new(self.properties);
         loop {

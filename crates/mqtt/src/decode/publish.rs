@@ -1,4 +1,4 @@
-//! PUBLISH and its acknowledgements: the packets that most traffic consists of.
+//! Decodes PUBLISH and its acknowledgements, the packets of most traffic.
 
 use super::check_flags;
 use crate::frame::PacketFrame;
@@ -43,7 +43,7 @@ impl<'a> Publish<'a> {
 }
 
 impl<'a> PublishAck<'a> {
-    /// PUBACK, PUBREC, PUBREL or PUBCOMP, by the frame's first byte.
+    /// Decodes PUBACK, PUBREC, PUBREL or PUBCOMP; the first byte of the frame tells which.
     #[inline]
     pub fn decode(
         frame: PacketFrame<'a>,

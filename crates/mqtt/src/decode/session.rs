@@ -1,4 +1,4 @@
-//! DISCONNECT and AUTH, which say little more than a reason.
+//! Decodes DISCONNECT and AUTH, which carry little more than a reason.
 
 use super::check_flags;
 use crate::frame::PacketFrame;

@@ -1,4 +1,4 @@
-//! SUBSCRIBE, UNSUBSCRIBE and their acknowledgements.
+//! Decodes SUBSCRIBE, UNSUBSCRIBE and their acknowledgements.
 
 use super::check_flags;
 use crate::frame::PacketFrame;
@@ -9,7 +9,7 @@ use crate::text::PacketReader;
 use crate::violation::Violation;
 
 impl<'a> Subscribe<'a> {
-    /// Filters are checked as text here; what they ask for is the broker's to judge.
+    /// Checks filters as text only; the broker checks their syntax with `check_filter`.
     pub fn decode(
         frame: PacketFrame<'a>,
         version: ProtocolVersion,
@@ -25,7 +25,7 @@ impl<'a> Subscribe<'a> {
 }
 
 impl<'a> Unsubscribe<'a> {
-    /// Filters are checked as text here; what they ask for is the broker's to judge.
+    /// Checks filters as text only; the broker checks their syntax with `check_filter`.
     pub fn decode(
         frame: PacketFrame<'a>,
         version: ProtocolVersion,
@@ -78,8 +78,8 @@ impl<'a> UnsubAck<'a> {
     }
 }
 
-/// Checks that there is at least one code, and that `kind` allows each of them: a request has at
-/// least one filter.
+/// Checks that there is at least one code, since a request has at least one filter, and that all
+/// codes are allowed in `kind`.
 fn check_codes(codes: &[u8], kind: PacketType) -> Result<(), Violation> {
     if codes.is_empty() {
         return Err(Violation::MalformedTruncated);

@@ -1,6 +1,6 @@
-//! The properties of MQTT 5. They stay in their encoded form, checked once.
+//! The properties of MQTT 5, kept in their encoded form and checked once.
 //!
-//! Invariant: a [`Properties`] holds whole, legal properties, so reading it cannot fail.
+//! Invariant: a [`Properties`] holds whole, valid properties, so reading it cannot fail.
 
 mod table;
 
@@ -44,7 +44,7 @@ pub enum Property<'a> {
     SharedSubscriptionAvailable(u8),
 }
 
-/// Checked properties without the length that precedes them on the wire.
+/// Checked properties without the length field before them on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Properties<'a> {
     bytes: &'a [u8],
@@ -59,7 +59,7 @@ impl<'a> Properties<'a> {
         Ok(Properties { bytes })
     }
 
-    /// For bytes that came out of a checked `Properties`.
+    /// Wraps bytes of an already checked `Properties`, without a new check.
     #[inline]
     pub fn trusted(bytes: &'a [u8]) -> Properties<'a> {
         Properties { bytes }
@@ -80,7 +80,7 @@ impl<'a> Properties<'a> {
         self.iter_with_bytes().map(|(property, _)| property)
     }
 
-    /// Each property beside its encoded form, for whoever forwards some of them.
+    /// Iterates over properties with their encoded form, for a caller forwarding some of them.
     #[inline]
     pub fn iter_with_bytes(
         &self,
@@ -95,14 +95,14 @@ impl<'a> Properties<'a> {
     }
 }
 
-/// Properties that are being put together.
+/// Builds [`Properties`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PropertiesBuf {
     bytes: Vec<u8>,
 }
 
 impl PropertiesBuf {
-    /// Whether the property may stand in the packet is the caller's business.
+    /// Appends a property. The caller has to know that the packet may carry the property.
     pub fn push(&mut self, property: Property<'_>) -> &mut PropertiesBuf {
         property.encode(&mut self.bytes);
         self
@@ -118,7 +118,7 @@ impl PropertiesBuf {
     }
 }
 
-/// Walks over the properties of `owner` and returns which identifiers there are, one bit each.
+/// Checks the properties of `owner`, and returns the set of their identifiers.
 pub(crate) fn check(bytes: &[u8], owner: u16) -> Result<PropertySet, Violation> {
     let mut seen = PropertySet(0);
     let mut reader = PacketReader::new(bytes);
@@ -139,7 +139,7 @@ pub(crate) fn check(bytes: &[u8], owner: u16) -> Result<PropertySet, Violation> 
     Ok(seen)
 }
 
-/// The identifiers that a walk met.
+/// A set of property identifiers, one bit each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PropertySet(u64);
 
@@ -190,7 +190,7 @@ impl<'a> Property<'a> {
         })
     }
 
-    /// The value ranges that the encoding alone does not give.
+    /// Checks value ranges which the encoding alone does not enforce.
     fn check_value(self) -> Result<(), Violation> {
         match self {
             Property::TopicAlias(0) => Err(Violation::AliasOutOfRange), // [MQTT-3.3.2-8]
@@ -264,7 +264,7 @@ impl<'a> Property<'a> {
     }
 }
 
-/// A value by how it is encoded.
+/// The value of a [`Property`] by its encoding.
 enum PropertyEncoding<'a> {
     U8(u8),
     U16(u16),

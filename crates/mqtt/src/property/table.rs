@@ -1,14 +1,14 @@
-//! The 27 properties of MQTT 5 as one table: identifier, encoding, where each may stand, how often.
+//! The 27 properties of MQTT 5 in one table: identifier, encoding, packets and repetition.
 
 use crate::packet::PacketType;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PropertyRow {
     pub id: u8,
-    /// As the specification writes it.
+    /// Name in the notation of the specification.
     pub name: &'static str,
     pub kind: PropertyKind,
-    /// The [`PacketType::bit`]s of the packets that may carry it, and [`WILL`].
+    /// The [`PacketType::bit`]s of the packets in which the property is allowed, and [`WILL`].
     pub packets: u16,
     pub repeats: PropertyRepeats,
 }
@@ -16,7 +16,7 @@ pub struct PropertyRow {
 /// Encoding of a property's value [MQTT 5.0, 2.2.2.2].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertyKind {
-    /// A byte, 0 or 1: no property of one byte allows other values.
+    /// A byte, 0 or 1: no property of one byte allows more values.
     Flag,
     U16,
     U32,
@@ -30,11 +30,12 @@ pub enum PropertyKind {
 pub enum PropertyRepeats {
     Once,
     Many,
-    /// Subscription Identifier: one in SUBSCRIBE, any number in a PUBLISH from the server.
+    /// Subscription Identifier: once in SUBSCRIBE, any number of times in a PUBLISH from the
+    /// server.
     ManyInPublish,
 }
 
-/// The owner of the properties of a will: bit 0, where no packet type is.
+/// Owner of the properties of a will: bit 0, which is not the bit of a packet type.
 pub const WILL: u16 = 1 << 0;
 
 pub(crate) const CONNECT: u16 = PacketType::Connect.bit();
@@ -60,7 +61,7 @@ const fn row(id: u8, kind: PropertyKind, packets: u16, name: &'static str) -> Pr
     PropertyRow { id, name, kind, packets, repeats: PropertyRepeats::Once }
 }
 
-/// Every property, in the order of identifiers: table 2-4 of the specification.
+/// Every property in the order of identifiers: table 2-4 of the specification.
 #[rustfmt::skip]
 pub const PROPERTIES: &[PropertyRow] = &[
     row(0x01, PropertyKind::Flag, MESSAGE, "Payload Format Indicator"),
@@ -94,15 +95,15 @@ pub const PROPERTIES: &[PropertyRow] = &[
     row(0x2A, PropertyKind::Flag, CONNACK, "Shared Subscription Available"),
 ];
 
-/// The parts of a table row that the decoder checks, indexed by property identifier.
+/// The parts of a [`PropertyRow`] for the decoder, indexed by property identifier.
 #[derive(Clone, Copy)]
 pub(crate) struct PropertyRule {
     pub(crate) packets: u16,
-    /// The packets in which it may stand more than once.
+    /// The packets in which the property may occur more than once.
     pub(crate) many: u16,
 }
 
-/// `None` for an identifier that no property has.
+/// Returns the rule of an identifier; `None` for an unknown identifier.
 #[inline]
 pub(crate) fn property_rule(id: u8) -> Option<PropertyRule> {
     PROPERTY_RULES.get(usize::from(id)).copied().filter(|place| place.packets != 0)
