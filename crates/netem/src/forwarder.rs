@@ -1,5 +1,5 @@
-//! What carries packets from one end to the other: out of the device, into a heap by when they are
-//! due, and back into the device with the addresses of the other end.
+//! Carries packets between the two ends: from the device into a heap ordered by due time, and back
+//! into the device with the addresses of the other end.
 
 use crate::rng::NetemRng;
 use crate::{CLIENT_ADDRESS, NetworkConditions, PacketCounts, lock_conditions};
@@ -18,17 +18,19 @@ pub(crate) struct PacketForwarder {
     delay_queue: DelayQueue,
 }
 
-/// Packets that have left one end and are not at the other.
+/// Packets on their way, ordered by due time.
 struct DelayQueue {
     rng: NetemRng,
-    /// By when they are due and, of those that are due at once, in their order.
+    /// Packets with their due time and sequence number, which keeps the order of packets due at the
+    /// same time.
     packets: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
     accepted: u64,
-    /// Each way: when what was let go so far will have left, where there is a limit.
+    /// For each direction: when the packets accepted so far will have left, under the limit
+    /// `bytes_per_s`.
     free_at: [Instant; 2],
 }
 
-/// Decision about one packet.
+/// Decision of [`DelayQueue::enqueue`] about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PacketFate {
     OnTime,
@@ -36,10 +38,10 @@ enum PacketFate {
     Lost,
 }
 
-/// Interval at which the forwarder checks whether it has to stop.
+/// Interval at which the forwarder checks whether to stop.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// A packet that would wait longer than this for a slow line is dropped, as by a router whose queue
-/// is full.
+/// Longest wait for a slow line; beyond this a packet is dropped, as by a router whose queue is
+/// full.
 const QUEUE_MAX: Duration = Duration::from_millis(500);
 const PACKET_BYTES_MAX: usize = 64 * 1024;
 
@@ -58,7 +60,7 @@ impl PacketForwarder {
         }
     }
 
-    /// Waits for a packet or for when one is due, and carries what there is.
+    /// Waits for a packet, or until a packet is due, and forwards all packets that are due.
     pub(crate) fn forward_packets(&mut self) {
         let left = self.delay_queue.next_due().map(|due| due.saturating_duration_since(now()));
         let left = left.map_or(STOP_CHECK_INTERVAL, |left| left.min(STOP_CHECK_INTERVAL));
@@ -75,8 +77,8 @@ impl PacketForwarder {
             }
         }
         while let Some(packet) = self.delay_queue.pop_due(now()) {
-            // What is under way when the line is cut does not arrive either. What the kernel does
-            // not take is lost, as anywhere.
+            // Packets on their way are lost as well when the line is cut. A packet refused by the
+            // kernel counts as lost.
             let is_there = !weather.is_cut && self.tun.send(&packet).is_ok();
             let count = if is_there { &self.counts.carried } else { &self.counts.lost };
             count.fetch_add(1, Relaxed);
@@ -138,9 +140,10 @@ impl DelayQueue {
     }
 }
 
-/// The packet as the other end gets it, and whether it comes from `HERE`. The third byte of each
-/// address says whose it is: 0 is here, 1 there, and 2 more is how the other one is called. One
-/// goes up by as much as the other goes down, so the sums over both stay what they were.
+/// Returns the packet with the addresses of the far end, and whether its source is
+/// [`CLIENT_ADDRESS`]; `None` for packets outside of the line. The third byte of an address is 0
+/// for the client, 1 for the server, and 2 more for their aliases across the line. Source and
+/// destination change by opposite amounts, so checksums over both stay valid.
 fn readdress(packet: &[u8]) -> Option<(bool, Vec<u8>)> {
     let is_version_4 = packet.first().is_some_and(|byte| byte >> 4 == 4);
     let from = packet.get(12..16)?;

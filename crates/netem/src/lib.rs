@@ -1,7 +1,7 @@
-//! A bad line, for tests and measurements: IP packets are late, lost, out of order, slowed down or
-//! cut off, so that TCP and QUIC themselves have to make up for it.
+//! A bad network line for tests and measurements: IP packets are delayed, lost, reordered, slowed
+//! down or cut off, so that TCP and QUIC themselves have to recover.
 //!
-//! A kernel without netem can still do that with a network of its own and one tun device:
+//! Works on kernels without netem, by a network namespace and one tun device:
 //!
 //! ```text
 //!   client at HERE                                          server at THERE
@@ -11,9 +11,10 @@
 //!   [ tun ] ------> shuttle: late? lost? turned? ----------> [ tun ]
 //! ```
 //!
-//! Both ends are on one host. Whoever connects to `ACROSS` meets the server that listens at
-//! `THERE`, by the line; whoever connects to `THERE` meets it without the line. The shuttle gives
-//! each packet the addresses of the other end, and the four are such that no checksum changes.
+//! Both ends are on one host. A client of `IMPAIRED_SERVER_ADDRESS` (ACROSS) reaches the server
+//! listening at `SERVER_ADDRESS` (THERE) through the line; a client of `SERVER_ADDRESS` reaches it
+//! directly. The shuttle is the forwarder: it gives each packet the addresses of the other end, and
+//! the addresses are chosen so that no checksum changes.
 #![forbid(unsafe_code)]
 
 mod forwarder;
@@ -32,30 +33,30 @@ use std::time::Duration;
 use tappers::Interface;
 use tappers::linux::Tun;
 
-/// Source address of connections through the line, ...
+/// Source address of connections through the line (`HERE`), ...
 pub const CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// ... where a server listens, ...
+/// ... the address where a server listens (`THERE`), ...
 pub const SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
-/// ... and what it is called from here.
+/// ... and its address through the line (`ACROSS`).
 pub const IMPAIRED_SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 3, 1);
 
 /// Conditions of the line, the same in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NetworkConditions {
     pub delay: Duration,
-    /// Percentage of packets that are lost, ...
+    /// Percentage of packets lost, ...
     pub loss_percent: f64,
-    /// ... and so many are later than the others, ...
+    /// ... percentage of packets delayed in addition, ...
     pub reorder_percent: f64,
-    /// ... by so much: those behind them overtake them.
+    /// ... and the additional delay, by which later packets overtake.
     pub reorder_delay: Duration,
-    /// 0 is no limit.
+    /// Bytes per second in each direction; 0 is no limit.
     pub bytes_per_s: u64,
     /// The line drops every packet without an error to either side.
     pub is_cut: bool,
 }
 
-/// The line, for as long as this is kept.
+/// An impaired line; dropping the value stops its forwarder.
 #[derive(Debug)]
 pub struct ImpairedNetwork {
     conditions: Arc<Mutex<NetworkConditions>>,
@@ -64,7 +65,7 @@ pub struct ImpairedNetwork {
     forwarder: Option<JoinHandle<()>>,
 }
 
-/// Packets.
+/// Number of packets by their result, over both directions.
 #[derive(Debug, Default)]
 pub struct PacketCounts {
     pub carried: AtomicU64,
@@ -72,7 +73,8 @@ pub struct PacketCounts {
     pub late: AtomicU64,
 }
 
-/// Why this host cannot have one, if it cannot.
+/// Returns why this host cannot run an [`ImpairedNetwork`]: root, the tun device or `ip` is
+/// missing. `None` if the host can.
 pub fn unavailable_reason() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("bad lines need root".to_string());
@@ -85,11 +87,11 @@ pub fn unavailable_reason() -> Option<String> {
 }
 
 impl ImpairedNetwork {
-    /// The calling thread, and every thread and process that it starts from then on, is in a
-    /// network of its own, whose loopback is up, and in which there is this line. That network goes
-    /// with the last of them.
+    /// Moves the calling thread, and all threads and processes started by this thread later, into a
+    /// new network namespace with a loopback device and the line. The namespace goes with the last
+    /// of the processes.
     pub fn open(weather: NetworkConditions, seed: u64) -> Result<ImpairedNetwork, String> {
-        // What is unsafe about it is only to share no descriptors, which this does not ask for.
+        // Unsharing is unsafe only for flags that share file descriptors, which are not used here.
         #[expect(deprecated, reason = "its successor is unsafe, for flags that are not used here")]
         let own = rustix::thread::unshare(UnshareFlags::NEWNET);
         own.map_err(|error| format!("no network of its own: {error}"))?;
@@ -112,7 +114,7 @@ impl ImpairedNetwork {
         Ok(ImpairedNetwork { conditions: weather, counts, stops: ends, forwarder: Some(shuttle) })
     }
 
-    /// From now on it is like this.
+    /// Replaces the conditions, for all packets from now on.
     pub fn set_conditions(&self, weather: NetworkConditions) {
         *lock_conditions(&self.conditions) = weather;
     }
@@ -168,5 +170,5 @@ fn lock_conditions(weather: &Mutex<NetworkConditions>) -> MutexGuard<'_, Network
 
 const TUN: &str = "/dev/net/tun";
 const DEVICE: &str = "line";
-/// `ACROSS`, and what a server sees as the other end.
+/// Subnet of [`IMPAIRED_SERVER_ADDRESS`], and of the client's address as seen by the server.
 const IMPAIRED_SUBNET: &str = "198.18.2.0/23";

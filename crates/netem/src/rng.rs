@@ -1,4 +1,4 @@
-//! Chance from a seed, so that the same packets in the same order meet the same weather.
+//! Random decisions from a seed, so that the same packets in the same order have the same fate.
 
 #[derive(Debug)]
 pub(crate) struct NetemRng(fastrand::Rng);
@@ -8,7 +8,7 @@ impl NetemRng {
         NetemRng(fastrand::Rng::with_seed(seed))
     }
 
-    /// In so many of a hundred cases.
+    /// Returns true with a probability of `percent` percent.
     pub(crate) fn occurs(&mut self, percent: f64) -> bool {
         self.0.f64() < percent / 100.0
     }

@@ -1,4 +1,4 @@
-//! What stands before a request and its answer, so that the answer finds its way back.
+//! The routing header before a request and its reply, by which the reply finds the requester.
 //!
 //! ```text
 //! ZeroMQ   any frames | an empty frame | the request's frames
@@ -9,9 +9,11 @@
 use crate::socket_type::SocketType;
 use crate::{MultipartMessage, SocketEvent};
 
-/// Largest number of devices that a request may pass through before it is dropped.
+/// Largest number of devices on the way of a request; a message with more is
+/// [`SocketEvent::Unroutable`].
 const HOPS_MAX: usize = 15;
-/// A routing id has at most so many bytes (ZeroMQ RFC 28): an envelope is kept until its answer.
+/// Largest routing id in bytes (ZeroMQ RFC 28): an envelope is kept until its reply, so its size is
+/// bounded.
 const ID_BYTES_MAX: usize = 255;
 const HOP_BYTES: usize = 4;
 const LAST_HOP: u8 = 0x80;
@@ -25,7 +27,7 @@ pub(crate) fn decode_zmq(pattern: SocketType, mut frames: Vec<Vec<u8>>) -> Socke
         Some(at) if at <= HOPS_MAX && frames[..at].iter().all(is_id) => {
             let body = frames.split_off(at + 1);
             frames.truncate(at);
-            // It is kept until its answer, and the room of what stood behind it shall not be.
+            // The envelope is kept until the reply, so the spare capacity is freed.
             frames.shrink_to_fit();
             SocketEvent::Message(MultipartMessage { envelope: frames, frames: body })
         }
@@ -34,7 +36,7 @@ pub(crate) fn decode_zmq(pattern: SocketType, mut frames: Vec<Vec<u8>>) -> Socke
 }
 
 /// Returns the length of the SP header before the message in `body`, and `None` if the header is
-/// incomplete.
+/// incomplete or invalid.
 fn sp_header(pattern: SocketType, body: &[u8]) -> Option<usize> {
     if pattern == SocketType::Pair1 {
         let hops = body.get(..HOP_BYTES)?;
@@ -56,7 +58,7 @@ pub(crate) fn decode_sp(pattern: SocketType, body: &[u8]) -> SocketEvent {
     SocketEvent::Message(MultipartMessage { envelope, frames: vec![body.to_vec()] })
 }
 
-/// Returns the bytes that an SP socket sends before the first frame of a message.
+/// Returns the bytes sent by an SP socket before the first frame of a message.
 pub(crate) fn sp_header_bytes(pattern: SocketType, message: &MultipartMessage) -> &[u8] {
     match (pattern, message.envelope.first()) {
         (SocketType::Pair1, _) => &[0, 0, 0, 1],
@@ -65,18 +67,18 @@ pub(crate) fn sp_header_bytes(pattern: SocketType, message: &MultipartMessage) -
     }
 }
 
-/// A question's number, as it stands in front of it in both families.
+/// Encodes the id of a request, the same in both families: the highest bit marks the last word.
 pub(crate) fn encode_request_id(number: u32) -> Vec<u8> {
     (number | u32::from(LAST_HOP) << 24).to_be_bytes().to_vec()
 }
 
 impl MultipartMessage {
-    /// A question with so many before it: the number is less than 2^31.
+    /// Creates a request with the id `number`, which must be below 2^31.
     pub fn new_request(number: u32, frames: Vec<Vec<u8>>) -> MultipartMessage {
         MultipartMessage { envelope: vec![encode_request_id(number)], frames }
     }
 
-    /// Returns the id of the request that this message is, or that it answers.
+    /// Returns the id of the request, for a request or its reply.
     pub fn request_id(&self) -> Option<u32> {
         let number: [u8; HOP_BYTES] = self.envelope.last()?.as_slice().try_into().ok()?;
         let number = u32::from_be_bytes(number);

@@ -1,9 +1,9 @@
-//! What sockets of ZeroMQ and of nanomsg say to each other, sans I/O: bytes that came become
-//! messages, and messages become bytes. `zmtp` is ZeroMQ's protocol (ZMTP 3.0 and 3.1), `sp` that
-//! of nanomsg and NNG, `pattern` which kinds of sockets go together.
+//! The protocols of ZeroMQ and nanomsg, sans I/O: received bytes become messages, and messages
+//! become bytes. `zmtp` is the protocol of ZeroMQ (ZMTP 3.0 and 3.1), `sp` that of nanomsg and NNG,
+//! and `socket_type` lists the kinds of sockets and their peers.
 //!
-//! Invariants: whatever a peer sends, nothing is kept of it whose length was not checked before;
-//! before hands are shaken that is a greeting or one short command; and a broken peer is told apart
+//! Invariants: of a peer's data only bytes with a checked length are kept; before the handshake is
+//! complete these are a greeting or one short command; and a broken peer is reported differently
 //! from a silent one.
 
 #![forbid(unsafe_code)]
@@ -26,59 +26,59 @@ pub use zmtp::PlainCredentials;
 use std::collections::VecDeque;
 use std::fmt;
 
-/// A message of several frames, which a socket sends and receives as a unit.
+/// A message of several frames, sent and received as a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MultipartMessage {
-    /// Address of the peer that a request came from or that a response goes to; empty for patterns
-    /// without requests.
+    /// Address of the requester, for a request or its reply; empty for socket types without
+    /// requests.
     pub envelope: Vec<Vec<u8>>,
     /// Frames of the message: exactly one for nanomsg and NNG, at least one for ZeroMQ.
     pub frames: Vec<Vec<u8>>,
 }
 
-/// An event that [`SocketProtocol`] decodes from received bytes.
+/// An event decoded by [`SocketProtocol::decode`] from received bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketEvent {
-    /// Hands are shaken: messages may go both ways.
+    /// The handshake is complete: messages may go both ways.
     Open,
     Message(MultipartMessage),
-    /// The peer subscribes to messages that begin with these bytes, ...
+    /// The peer subscribes to messages with this prefix, ...
     Subscribe(Vec<u8>),
-    /// ... or no longer, ...
+    /// ... or cancels the subscription.
     Cancel(Vec<u8>),
-    /// A whole message that says nobody whom it is for.
+    /// A complete message whose [`MultipartMessage::envelope`] is missing or invalid.
     Unroutable,
 }
 
-/// Limits on the size of what a peer may send.
+/// Bounds on the data of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageLimits {
-    /// All frames of a message together.
+    /// Largest sum of the frames of a message, in bytes.
     pub message_bytes_max: usize,
 }
 
-/// Frames of one message: each of them costs more than its bytes.
+/// Bound of [`MultipartMessage::frames`]: each frame costs more memory than its bytes.
 pub const FRAMES_MAX: usize = 256;
 
-/// Why it cannot go on with a peer.
+/// Why a connection has to be closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketError {
-    /// The greeting is not one of this protocol.
+    /// The greeting is not of this protocol.
     Greeting,
     Version(u8),
     Mechanism(String),
-    /// The kind of socket that it says it is.
+    /// Name of the peer's socket type, which is not a valid peer of our [`SocketType`].
     SocketType(String),
     Credentials,
-    /// The peer refused the connection for this reason.
+    /// The peer refused the connection, with this reason.
     Refused(String),
     TooLarge,
     TooManyFrames,
-    /// A command that the protocol does not allow at this point.
+    /// A command not allowed at this point of the protocol.
     Command(&'static str),
-    /// Frames of WebSocket that are none.
+    /// Invalid frames of WebSocket.
     WebSocket(&'static str),
-    /// The peer closed the connection in the protocol's own way.
+    /// The peer closed the WebSocket connection.
     Closed,
 }
 
@@ -113,7 +113,7 @@ pub enum SocketProtocol {
 }
 
 impl SocketProtocol {
-    /// Creates a connection of nanomsg or NNG over the given transport.
+    /// Creates a connection of nanomsg or NNG over `transport`.
     pub fn sp(
         pattern: SocketType,
         transport: SpTransport,
@@ -122,7 +122,7 @@ impl SocketProtocol {
         SocketProtocol::Sp(sp::SpCodec::new(pattern, transport, limits))
     }
 
-    /// Creates a connection of ZeroMQ. With passwords the listening side is the server of PLAIN
+    /// Creates a connection of ZeroMQ. With `plain` the listening side is the server of PLAIN
     /// [ZMTP 3.1].
     pub fn zmtp(
         pattern: SocketType,
@@ -133,7 +133,7 @@ impl SocketProtocol {
         SocketProtocol::Zmtp(Box::new(zmtp::ZmtpCodec::new(pattern, plain, listens, limits)))
     }
 
-    /// Our first words.
+    /// Appends the greeting, which has to be sent first.
     pub fn write_greeting(&self, out: &mut Vec<u8>) {
         match self {
             SocketProtocol::Sp(sp) => sp.write_greeting(out),
@@ -141,8 +141,8 @@ impl SocketProtocol {
         }
     }
 
-    /// Takes what is whole from the front of `bytes`, and says how much. What has to be answered
-    /// at once goes to `out`, even where it is broken.
+    /// Decodes whole units at the front of `bytes` and returns the number of bytes consumed.
+    /// Immediate answers are appended to `out`, also before an error.
     pub fn decode(
         &mut self,
         bytes: &[u8],
@@ -155,7 +155,7 @@ impl SocketProtocol {
         }
     }
 
-    /// Bytes of a message of which more is to come, beside those that were not taken.
+    /// Returns the bytes kept of an incomplete message, in addition to those not consumed.
     pub fn pending_bytes(&self) -> usize {
         match self {
             SocketProtocol::Sp(sp) => sp.pending_bytes(),
@@ -170,7 +170,8 @@ impl SocketProtocol {
         }
     }
 
-    /// Asks for what begins so. Sockets of nanomsg get everything and choose themselves.
+    /// Subscribes to messages with the prefix. Sends no bytes for nanomsg and NNG, whose
+    /// subscribers receive every message and filter it.
     pub fn write_subscribe(&self, prefix: &[u8], out: &mut Vec<u8>) {
         if let SocketProtocol::Zmtp(zmtp) = self {
             zmtp.write_subscribe(prefix, out);
@@ -178,9 +179,9 @@ impl SocketProtocol {
     }
 }
 
-/// Checks two properties for any bytes: the events do not depend on how the bytes are split, and
-/// they never hold more bytes than were received. Used by the fuzzer and its corpus. The first byte
-/// of `bytes` selects the socket type, the second the length of the pieces.
+/// Checks two properties of [`SocketProtocol::decode`] for any bytes: the events do not depend on
+/// how the bytes are split, and never hold more bytes than were received. The first byte selects
+/// the socket type, the second the length of the pieces. For the fuzzer and its corpus.
 pub fn probe(bytes: &[u8]) {
     let [which, piece, bytes @ ..] = bytes else { return };
     let whole = decode_in_pieces(*which, bytes, bytes.len());

@@ -1,8 +1,8 @@
-//! What one peer wants: beginnings of messages, each as often as it asked for it.
+//! The subscriptions of one peer: prefixes of messages, each with the number of its subscriptions.
 //!
-//! A radix tree with counts: asking, taking back and looking cost what the bytes asked about cost,
-//! however many others there are. Invariant: but for the root, where nothing ends there is more
-//! than one way on.
+//! A radix tree with counts: adding, removing and matching cost time by the length of the prefix or
+//! message, independent of the number of prefixes. Invariant: except for the root, a node without
+//! subscriptions has at least two children.
 //!
 //! ```text
 //!   "sensors/" x1, "sensors/a" x2, "status" x1
@@ -20,22 +20,23 @@ pub struct PrefixSubscriptions {
 
 #[derive(Debug, Default)]
 struct PrefixNode {
-    /// Bytes on the edge from the parent node to this one.
+    /// Bytes on the edge from the parent node.
     part: Box<[u8]>,
     /// Number of subscriptions whose prefix ends at this node.
     count: u32,
-    /// In the order of their first bytes, of which each has another.
+    /// Children in the order of their first bytes, which are distinct.
     next: Vec<PrefixNode>,
 }
 
-/// Longer ones are refused: no topic that MQTT has begins so.
+/// Longest prefix in bytes; a longer prefix is refused by [`PrefixSubscriptions::add`].
 const PREFIX_BYTES_MAX: usize = 1024;
-/// Upper bound of the memory of one prefix in addition to its bytes: its node, and the node where
-/// its edge splits another one.
+/// Upper bound of the memory of a prefix in addition to its bytes: its node, and the node where its
+/// edge splits another edge.
 const NODES_BYTES: usize = 256;
 
 impl PrefixSubscriptions {
-    /// Says whether there was room.
+    /// Adds a subscription. Returns false if `most` prefixes exist already, or the prefix is too
+    /// long.
     pub fn add(&mut self, prefix: &[u8], most: usize) -> bool {
         let is_new = self.root.count_of(prefix) == 0;
         if is_new && (self.prefixes >= most || prefix.len() > PREFIX_BYTES_MAX) {
@@ -66,14 +67,14 @@ impl PrefixSubscriptions {
         true
     }
 
-    /// Upper bound of the memory of all prefixes in bytes.
+    /// Returns an upper bound of the memory of all prefixes in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// Not by the way that nodes would be dropped by themselves: each from within the one above takes
-/// more stack than a thread may have.
+/// Drops the nodes in a loop: the default recursion over a deep tree takes more stack than a thread
+/// may have.
 impl Drop for PrefixSubscriptions {
     fn drop(&mut self) {
         let mut all = std::mem::take(&mut self.root.next);
@@ -88,7 +89,7 @@ fn cost(prefix: &[u8]) -> usize {
 }
 
 impl PrefixNode {
-    /// Returns the child on the path of `rest`, and the part of `rest` behind it.
+    /// Returns the child on the path of `rest`, and the part of `rest` behind the child's edge.
     fn descend<'r>(&self, rest: &'r [u8]) -> Option<(usize, &'r [u8])> {
         let at = self.child_index(*rest.first()?).ok()?;
         Some((at, rest.strip_prefix(&*self.next[at].part)?))
@@ -107,7 +108,7 @@ impl PrefixNode {
         node.count
     }
 
-    /// The count of what ends behind this way, which is there from now on.
+    /// Returns the count of the node at `prefix`, creating the node if missing.
     fn insert(&mut self, prefix: &[u8]) -> &mut u32 {
         let (mut node, mut rest) = (self, prefix);
         while let Some(first) = rest.first() {
@@ -126,7 +127,8 @@ impl PrefixNode {
         &mut node.count
     }
 
-    /// Removes one subscription to `prefix`, which must exist. Returns whether it was the last one.
+    /// Removes a subscription to `prefix`, which must exist. Returns whether no subscription to
+    /// `prefix` is left.
     fn remove(&mut self, prefix: &[u8]) -> bool {
         let (mut node, mut rest) = (self, prefix);
         while let Some((at, left)) = node.descend(rest) {
@@ -139,7 +141,7 @@ impl PrefixNode {
         node.count == 0
     }
 
-    /// Removes one subscription that ends at the child `at`. Returns whether it was the last one.
+    /// Removes a subscription at the child `at`. Returns whether no subscription is left there.
     fn release_child(&mut self, at: usize) -> bool {
         let next = &mut self.next[at];
         next.count -= 1;
@@ -168,7 +170,8 @@ impl PrefixNode {
         *self = PrefixNode { part, count: 0, next: vec![below] };
     }
 
-    /// Merges a node without subscriptions into its only child.
+    /// Merges a node without subscriptions into its only child; leaves all remaining nodes as they
+    /// are.
     fn merge_only_child(&mut self) {
         let is_root = self.part.is_empty();
         if is_root || self.count > 0 || self.next.len() != 1 {

@@ -1,6 +1,6 @@
-//! The kinds of sockets, and which goes with which.
+//! The kinds of sockets, and their valid peers.
 
-/// Family of protocols that a socket type belongs to.
+/// Family of protocols of a socket type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProtocolFamily {
     /// nanomsg and NNG: scalability protocols.
@@ -27,14 +27,14 @@ pub enum SocketType {
     Xsub,
 }
 
-/// Rule by which a socket distributes the messages that it sends.
+/// Rule for the distribution of sent messages to peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoutingStrategy {
-    /// Every peer that wants the message gets it; a slow peer misses it.
+    /// Every peer subscribed to the message; a slow peer misses the message.
     All,
-    /// A single peer gets the message, which waits until a peer has room.
+    /// A single peer; the message waits until a peer has room.
     One,
-    /// The peer that sent the request gets the message.
+    /// The peer which sent the request.
     Requester,
     /// The socket sends no messages.
     None,
@@ -45,9 +45,9 @@ struct SocketTypeRow {
     name: &'static str,
     routing: RoutingStrategy,
     receives: bool,
-    /// Its name in ZMTP, and those of its peers (rfc.zeromq.org 28, 29, 30, 31).
+    /// Name in ZMTP, and the names of valid peers (rfc.zeromq.org 28, 29, 30, 31).
     zmq: Option<(&'static str, &'static [&'static str])>,
-    /// Its number and that of its peers (sp-protocol-ids-01), and its name in WebSocket.
+    /// Number and the number of the peer (sp-protocol-ids-01), and the name in WebSocket.
     sp: Option<(u16, u16, &'static str)>,
 }
 
@@ -158,7 +158,7 @@ const ROWS: &[SocketTypeRow] = &[
     },
 ];
 
-/// In the order of the table; `ProtocolFamily::has` says which of them are whose.
+/// Names in the order of [`ROWS`]; [`SocketType::is_in_family`] tells their family.
 pub(crate) const NAMES: [&str; ROWS.len()] = {
     let mut names = [""; ROWS.len()];
     let mut at = 0;
@@ -170,7 +170,7 @@ pub(crate) const NAMES: [&str; ROWS.len()] = {
 };
 
 impl SocketType {
-    /// The names of all.
+    /// The names of all socket types of both families.
     pub const NAMES: &'static [&'static str] = &NAMES;
 
     fn row(self) -> &'static SocketTypeRow {
@@ -201,32 +201,32 @@ impl SocketType {
         self.row().routing
     }
 
-    /// Whether messages come by it.
+    /// Whether the socket receives messages.
     pub fn receives(self) -> bool {
         self.row().receives
     }
 
-    /// Asks, and hears answers.
+    /// Whether the socket sends requests and receives replies: `Req` and `Surveyor`.
     pub fn sends_requests(self) -> bool {
         matches!(self, SocketType::Req | SocketType::Surveyor)
     }
 
-    /// Is asked, and answers.
+    /// Whether the socket receives requests and sends replies: `Rep` and `Respondent`.
     pub fn sends_replies(self) -> bool {
         matches!(self, SocketType::Rep | SocketType::Respondent)
     }
 
-    /// Has one peer, and turns away whoever comes next.
+    /// Whether the socket has a single peer, and refuses further peers: `Pair` and `Pair1`.
     pub fn is_pair(self) -> bool {
         matches!(self, SocketType::Pair | SocketType::Pair1)
     }
 
-    /// Its peers say what they want, where they are ZeroMQ's.
+    /// Whether ZeroMQ peers send [`crate::SocketEvent::Subscribe`] to the socket.
     pub fn receives_subscriptions(self) -> bool {
         matches!(self, SocketType::Pub | SocketType::Xpub)
     }
 
-    /// Says what it wants, where its peers are ZeroMQ's.
+    /// Whether the socket sends subscriptions to ZeroMQ peers: `Sub` and `Xsub`.
     pub fn subscribes(self) -> bool {
         matches!(self, SocketType::Sub | SocketType::Xsub)
     }
@@ -247,8 +247,8 @@ impl SocketType {
         self.row().sp.map_or(0, |(_, peer, _)| peer)
     }
 
-    /// Returns the WebSocket subprotocol: of our socket type if the peer listens, and of the
-    /// listener's peer if we do.
+    /// Returns the WebSocket subprotocol, which names the socket type of the listening side: ours
+    /// if we listen, otherwise the peer's.
     pub fn web_protocol(self, listens: bool) -> String {
         let number = if listens { self.sp_number() } else { self.sp_peer() };
         let named = ROWS.iter().find_map(|row| row.sp.filter(|(own, _, _)| *own == number));

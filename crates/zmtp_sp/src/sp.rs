@@ -1,18 +1,18 @@
-//! nanomsg's and NNG's protocol over a stream, a unix socket and WebSocket (sp-tcp-mapping-01,
+//! The protocol of nanomsg and NNG over a stream, a unix socket and WebSocket (sp-tcp-mapping-01,
 //! sp-ipc-mapping-01, sp-websocket-mapping-01). TLS is a stream.
 //!
 //! ```text
 //! header    0 'S' 'P' 0 | number of the kind of socket (2) | 0 0
 //! message   a byte 1 over unix sockets | length (8) | header of a request | body
 //! ```
-//! Over WebSocket there is neither: a message is one of WebSocket's.
+//! WebSocket has neither header nor length: a message is a WebSocket message.
 
 use crate::socket_type::SocketType;
 use crate::websocket::WebSocketCodec;
 use crate::{MessageLimits, MultipartMessage, SocketError, SocketEvent, envelope};
 use std::collections::VecDeque;
 
-/// Transport below an SP connection.
+/// Transport below an `SpCodec`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpTransport {
     Stream,
@@ -85,7 +85,8 @@ impl SpCodec {
         Ok(taken)
     }
 
-    /// Whether the whole header is there. One that is wrong is so from its first byte on.
+    /// Whether the whole header has been received. A wrong header is an error from its first wrong
+    /// byte on.
     fn read_header(&self, bytes: &[u8]) -> Result<bool, SocketError> {
         let begun = &bytes[..bytes.len().min(HEADER_BYTES)];
         let right = header(self.pattern.sp_peer());
@@ -105,7 +106,7 @@ impl SpCodec {
         Ok(true)
     }
 
-    /// The first message, if it is whole, and how long it is with what stands around it.
+    /// Returns the body of the first message, if complete, and the length with its header.
     fn next_message<'b>(&self, bytes: &'b [u8]) -> Result<Option<(&'b [u8], usize)>, SocketError> {
         let front = match self.carrier {
             SpTransport::Ipc if bytes.first().is_some_and(|kind| *kind != IN_BAND) => {

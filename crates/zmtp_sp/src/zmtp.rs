@@ -1,4 +1,5 @@
-//! ZeroMQ's protocol (rfc.zeromq.org/spec/23 and /37) with the mechanisms NULL and PLAIN (/24).
+//! The protocol of ZeroMQ (rfc.zeromq.org/spec/23 and /37) with the mechanisms NULL and PLAIN
+//! (/24).
 //!
 //! ```text
 //! greeting  FF, 8 bytes, 7F | version 3, 1 | mechanism (20) | as server (1) | zeros (31)
@@ -10,7 +11,7 @@ use crate::socket_type::SocketType;
 use crate::{FRAMES_MAX, MessageLimits, MultipartMessage, SocketError, SocketEvent, envelope};
 use std::collections::VecDeque;
 
-/// User name and password of PLAIN: those that a server accepts, or those that a client sends.
+/// User name and password of PLAIN: accepted by a server, sent by a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlainCredentials {
     pub user_name: Box<str>,
@@ -24,14 +25,14 @@ pub struct ZmtpCodec {
     listens: bool,
     limits: MessageLimits,
     stage: ZmtpStage,
-    /// Whether it knows commands that subscribe (3.1).
+    /// Whether the peer knows the command SUBSCRIBE (ZMTP 3.1).
     knows_subscribe: bool,
-    /// Frames of a message whose last has not come, and their bytes.
+    /// Frames of a message whose last frame has not come, and their bytes.
     frames: Vec<Vec<u8>>,
     frames_bytes: usize,
 }
 
-/// The part of the handshake that is expected next.
+/// The part of the handshake expected next by `read_command`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ZmtpStage {
     Greeting,
@@ -45,7 +46,7 @@ enum ZmtpStage {
 struct ZmtpFrame<'b> {
     flags: u8,
     body: &'b [u8],
-    /// With its header.
+    /// Length of header and `body` in bytes.
     len: usize,
 }
 
@@ -56,10 +57,10 @@ const LONG: u8 = 2;
 const COMMAND: u8 = 4;
 const NULL: &str = "NULL";
 const PLAIN: &str = "PLAIN";
-/// Commands are names, sizes and a few words.
+/// Longest command in bytes: commands are names, sizes and a few words.
 const COMMAND_BYTES_MAX: usize = 4096;
-/// The ERROR command of libzmq 4.3.5 for a wrong password. libzmq writes "\\x5ERROR" in C, where
-/// the `E` is taken as a part of the number.
+/// The ERROR command of libzmq 4.3.5 for a wrong password. libzmq writes "\\x5ERROR" in C, whose
+/// compiler reads the `E` as a part of the number.
 const LIBZMQ_ERROR: &[u8] = b"^RROR";
 const SUBSCRIBE: u8 = 1;
 const CANCEL: u8 = 0;
@@ -126,7 +127,8 @@ impl ZmtpCodec {
         Ok(taken)
     }
 
-    /// Whether the whole greeting is there.
+    /// Whether the whole greeting has been received; a [`SocketError`] for another protocol,
+    /// version or mechanism.
     fn read_greeting(&mut self, bytes: &[u8]) -> Result<bool, SocketError> {
         let is_wrong = |at: usize, wanted: u8| bytes.get(at).is_some_and(|byte| *byte != wanted);
         if is_wrong(0, 0xFF) || is_wrong(SIGNATURE - 1, 0x7F) {
@@ -145,7 +147,7 @@ impl ZmtpCodec {
         Ok(true)
     }
 
-    /// Our part after the greetings.
+    /// Sends the first command after the greetings: READY with NULL, HELLO as the client of PLAIN.
     fn start_handshake(&mut self, out: &mut Vec<u8>) {
         self.stage = match (&self.plain, self.listens) {
             (None, _) => {
@@ -172,14 +174,15 @@ impl ZmtpCodec {
         data
     }
 
-    /// The frame in front, if it is whole. What it may be long it says in its first bytes.
+    /// Returns the frame at the front, if complete. Flags and length are checked as soon as they
+    /// have come.
     fn next_frame<'b>(&self, bytes: &'b [u8]) -> Result<Option<ZmtpFrame<'b>>, SocketError> {
         let Some(flags) = bytes.first().copied() else { return Ok(None) };
         let is_command = flags & COMMAND != 0;
         if flags & !(MORE | LONG | COMMAND) != 0 || is_command && flags & MORE != 0 {
             return Err(SocketError::Command("it sent a frame with unknown flags"));
         }
-        // Nothing weighs what waits of somebody who has not shown a password yet.
+        // Data of a peer without a verified password is not counted against any memory limit.
         if !is_command && self.stage != ZmtpStage::Open {
             return Err(SocketError::Command("it sent a message before hands were shaken"));
         }
@@ -269,7 +272,7 @@ impl ZmtpCodec {
                 self.finish_handshake(heard);
             }
             (ZmtpStage::Open, b"PING") => {
-                // Behind the time that it gives us stands what it wants to hear back.
+                // The TTL of the peer comes first, and the context behind it goes into the PONG.
                 let context = data.get(2..).unwrap_or_default();
                 write_command("PONG", &context[..context.len().min(16)], out);
             }
@@ -288,7 +291,7 @@ impl ZmtpCodec {
         heard.push_back(SocketEvent::Open);
     }
 
-    /// Whether the peer's kind of socket goes with ours.
+    /// Checks that the socket type in the peer's metadata fits ours; otherwise answers with ERROR.
     fn check_peer_type(&self, mut data: &[u8], out: &mut Vec<u8>) -> Result<(), SocketError> {
         let mut kind = None;
         while !data.is_empty() {
@@ -362,7 +365,8 @@ fn write_error(why: &str, out: &mut Vec<u8>) {
     write_command("ERROR", &data, out);
 }
 
-/// Names and passwords are no longer than that; the options see to it.
+/// Appends a string with a length of one byte; longer strings are cut. The options bound names and
+/// passwords to 255 bytes.
 fn write_short_string(bytes: &[u8], out: &mut Vec<u8>) {
     let len = bytes.len().min(usize::from(u8::MAX));
     out.push(len as u8);
@@ -375,19 +379,20 @@ fn write_property(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// Splits off a string with a length of one byte. Returns the string and the bytes behind it.
+/// Splits off a string with a length of one byte. Returns the string and the bytes behind.
 fn read_short_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first()?;
     rest.split_at_checked(usize::from(*len))
 }
 
-/// For people: what a peer calls something, and not more of it than a line has room for.
+/// Returns at most 64 bytes of a peer's text for a log line, bytes which are not printable ASCII as
+/// spaces.
 fn printable(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(64)];
     bytes.iter().map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { ' ' }).collect()
 }
 
-/// In a time that does not tell how much of it is right.
+/// Compares in a time independent of the position of the first difference.
 fn constant_time_eq(given: &[u8], own: &[u8]) -> bool {
     let differs = given.iter().zip(own).fold(0, |differs, (given, own)| differs | (given ^ own));
     differs == 0 && given.len() == own.len()
