@@ -1,4 +1,5 @@
-//! `cargo x certs`: a test CA and what it vouches for, good and bad, for trying TLS by hand.
+//! `cargo x certs`: writes a test CA and certificates signed by it, valid and invalid, for testing
+//! TLS by hand.
 
 use std::env;
 

@@ -1,12 +1,12 @@
-//! `cargo x crash`: the crash tests of the program with more rounds and images than `cargo test`
-//! has: rounds of a process that is killed, images of what a disk holds when the power goes.
+//! `cargo x crash`: the crash tests of the program with more rounds and images than in `cargo
+//! test`: rounds kill a process, images are possible contents of a disk after a power cut.
 
 use crate::shell::{cargo, run_to_end};
 
 const ROUNDS: &str = "100";
 const IMAGES: &str = "1000";
 
-/// Runs both kinds of crash tests, or the named one alone.
+/// Runs both kinds of crash tests, or the kind named by `--rounds` or `--images`.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let mut command = cargo();
     command.args(["test", "--package", "godwit", "--test", "crash", "--", "--nocapture"]);

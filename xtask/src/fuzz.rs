@@ -1,5 +1,5 @@
-//! `cargo x fuzz`: the fuzz targets under cargo-fuzz. Their corpora are replayed by `cargo test`
-//! too, so this is for finding new inputs, not for guarding old ones.
+//! `cargo x fuzz`: runs the fuzz targets under cargo-fuzz to find new inputs. `cargo test` replays
+//! the known inputs of their corpora.
 
 use std::fs;
 
@@ -22,13 +22,13 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     };
     for name in targets {
         println!("== fuzz {name}, {seconds} s");
-        // New inputs go to the first corpus: what belongs into the repository is chosen by hand.
+        // New inputs go to the first corpus; inputs for the repository are chosen by hand.
         let (found, kept) =
             (target_folder().join("fuzz").join(&name), format!("fuzz/corpus/{name}"));
         fs::create_dir_all(&found).map_err(|e| format!("fuzz: {}: {e}", found.display()))?;
         let limit = format!("-max_total_time={seconds}");
         let mut command = new_command("cargo");
-        // The variables of the cargo that runs us would overrule `+nightly`.
+        // The variables of the calling cargo would override `+nightly`.
         command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
         command.args(["+nightly", "fuzz", "run", &name]).arg(found).arg(kept);
         run_to_end(command.args(["--", &limit]))?;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// A target is a file in `fuzz/fuzz_targets`.
+/// Returns the names of the files in `fuzz/fuzz_targets`, which are the targets.
 fn fuzz_targets() -> Result<Vec<String>, String> {
     let folder = root().join("fuzz/fuzz_targets");
     let entries = fs::read_dir(&folder).map_err(|e| format!("fuzz: {}: {e}", folder.display()))?;

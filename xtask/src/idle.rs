@@ -1,4 +1,5 @@
-//! The idle check: what the broker takes when nobody talks to it, as promised to small hosts.
+//! The idle check: the memory of a broker without clients must stay below the figures promised for
+//! small hosts.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use crate::shell::{free_port, release_binary};
 
 const RESIDENT_KB_MAX: u64 = 3 * 1024;
-/// With an empty store open.
+/// Bound in kilobytes with an empty store open, instead of [`RESIDENT_KB_MAX`].
 const STORE_KB_MAX: u64 = 4 * 1024;
 
 pub(crate) fn check_idle_memory() -> Result<(), String> {
@@ -30,11 +31,12 @@ fn measure_idle(storage: &[&OsStr], how: &str, kb_max: u64) -> Result<(), String
         .stderr(Stdio::null())
         .spawn()
         .map_err(|e| format!("idle: {} cannot be run: {e}", release_binary().display()))?;
-    // Everything that start-up touches is touched by then, and what $SYS touches each time, which
-    // comes after a second and then every ten: a real wait for a real process.
+    // By then the start has touched all its pages, and so has the publishing of `$SYS`, which comes
+    // after one second and then every ten: a real wait for a real process.
     sleep(Duration::from_secs(13));
     let resident = resident_kb(&mut child);
-    // It may have ended by itself, which `resident_kb` has told; then there is nothing to end.
+    // The broker may have ended by itself, which `resident_kb` reports; then kill fails, without
+    // harm.
     let _ = child.kill();
     let _ = child.wait();
     let resident = resident?;

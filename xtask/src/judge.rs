@@ -1,5 +1,5 @@
-//! `cargo x judge`: the project's benchmark, `judge/judge.py`, against the release build. What it
-//! is not told (`--peers`, `--only`, `--rounds`, `--json`) it decides itself.
+//! `cargo x judge`: runs the project's benchmark, `judge/judge.py`, against the release build. The
+//! benchmark has defaults for `--peers`, `--only`, `--rounds` and `--json`.
 
 use crate::shell::{build_release, has_program, new_command, release_binary, run_to_end};
 use crate::tools;
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     run_to_end(new_command("python3").arg("judge/judge.py").args(["--broker", &broker]).args(rest))
 }
 
-/// `--shards N` is for the broker, everything else for the judge.
+/// Splits off `--shards N`, an option of the broker; all remaining arguments are for `judge.py`.
 fn take_shards(args: &[String]) -> Result<(Option<u16>, Vec<String>), String> {
     let Some(at) = args.iter().position(|arg| arg == "--shards") else {
         return Ok((None, args.to_vec()));

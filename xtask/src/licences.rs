@@ -1,6 +1,6 @@
-//! Licences and bans of every package that any build of ours may pull in, held against deny.toml.
-//! This reads the part of deny.toml that needs no network, so it runs everywhere and at once;
-//! `cargo deny check` reads the same file, and advisories too.
+//! Checks the licences and bans in deny.toml for every package of any build. The check needs no
+//! network, so it runs everywhere and at once; `cargo deny check` reads the same file, and also
+//! checks advisories.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,19 +8,19 @@ use std::fs;
 use crate::shell::{cargo, output};
 use crate::tree::root;
 
-/// The parts of deny.toml that are read here.
+/// The parts of deny.toml which this check reads.
 #[derive(Debug, Default, PartialEq)]
 struct LicencePolicy {
     allow: Vec<String>,
     banned: Vec<String>,
-    /// Packages that a feature may bring, if no default does.
+    /// Packages allowed by a feature, but banned in the default build.
     optional: Vec<String>,
 }
 
-/// Packages that are checked.
+/// Set of packages for [`packages`].
 #[derive(Clone, Copy, PartialEq)]
 enum BuildScope {
-    /// Any that could be.
+    /// All packages of all features.
     All,
     /// Packages in the default build.
     Default,
@@ -33,7 +33,7 @@ pub(crate) fn run(_args: &[String]) -> Result<(), String> {
     let mut bad = 0;
     for build in [BuildScope::All, BuildScope::Default] {
         let tree = packages(build)?;
-        // A package that was printed before ends in ` (*)`, which is no part of its licence.
+        // A package that was printed before ends in ` (*)`, which is not part of its licence.
         let packages: BTreeSet<&str> =
             tree.lines().map(|line| line.trim_end_matches(" (*)")).collect();
         for line in packages.iter().filter(|line| !line.is_empty()) {
@@ -67,7 +67,7 @@ impl LicencePolicy {
                 (table, list) = (line, "");
                 continue;
             }
-            // A row of a list may have a list, too.
+            // A row of a list may contain a list, too.
             if let Some((key, _)) = line.split_once(" = [").filter(|_| !line.starts_with('{')) {
                 list = key;
             }
@@ -101,7 +101,8 @@ impl LicencePolicy {
         (!allowed).then(|| format!("licence {licence} is not allowed by deny.toml"))
     }
 
-    /// An SPDX expression: OR of ANDs of names and brackets. `/` is how old crates write OR.
+    /// Whether an SPDX expression (OR of ANDs of names and brackets) is satisfied by `allow`. Old
+    /// crates write `/` for OR.
     fn allows(&self, licence: &str) -> bool {
         let spaced = licence.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
         let tokens: Vec<&str> = spaced.split_whitespace().collect();

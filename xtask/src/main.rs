@@ -1,4 +1,4 @@
-//! `cargo x`: everything that is done to this project, in one program without dependencies.
+//! `cargo x`: all development tasks of this project, in one program without dependencies.
 
 mod certs;
 mod crash;
@@ -19,7 +19,7 @@ mod tree;
 
 use std::process::ExitCode;
 
-/// A command of `cargo x`.
+/// A command of `cargo x`, a row of [`COMMANDS`].
 struct XtaskCommand {
     name: &'static str,
     summary: &'static str,

@@ -1,5 +1,5 @@
-//! `cargo x publish-path`: the files whose code runs for one PUBLISH, counted in the optimised
-//! program under callgrind and written into docs/publish-path.md.
+//! `cargo x publish-path`: counts the files whose code runs for one PUBLISH, in the optimised
+//! program under callgrind, and writes them into docs/publish-path.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,9 +17,9 @@ use crate::tree::root;
 const DOCUMENT: &str = "docs/publish-path.md";
 const BEGIN: &str = "<!-- files of a PUBLISH, by cargo x publish-path -->\n";
 const END: &str = "<!-- end of the files -->\n";
-/// Pause in which all that was begun ends.
+/// Pause before a command to callgrind, in which running work ends.
 const REST: Duration = Duration::from_secs(3);
-/// Time of each count, so that timers run as often in all of them.
+/// Duration of each count, so that timers run equally often in all counts.
 const SPAN: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
@@ -51,7 +51,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
 
 type CountedFiles = (&'static str, BTreeSet<String>);
 
-/// Messages of a case. What runs without any, for a timer, is taken off.
+/// Messages of a case. A file counts if it runs at least `MESSAGES` instructions more than without
+/// messages.
 const MESSAGES: u64 = 500;
 
 fn count_cases(child: &Child, profile: &Path, port: u16) -> Result<Vec<CountedFiles>, String> {
@@ -71,7 +72,7 @@ fn count_cases(child: &Child, profile: &Path, port: u16) -> Result<Vec<CountedFi
         let text = fs::read_to_string(&dump).map_err(|e| format!("{}: {e}", dump.display()))?;
         Ok::<_, String>(instructions_by_file(&text))
     };
-    // The first messages make buffers that later ones find.
+    // The first messages allocate buffers that later messages reuse.
     instructions(Some(0)).and_then(|_| instructions(Some(1)))?;
     let idle = instructions(None)?;
     let mut counted = Vec::new();
@@ -91,7 +92,7 @@ fn control(child: &Child, flag: &str) -> Result<(), String> {
     output(new_command("callgrind_control").args([flag, &child.id().to_string()])).map(|_| ())
 }
 
-/// A publisher and a subscriber to one topic.
+/// A publisher and a subscriber of one topic, connected by MQTT 3.1.1.
 struct PublishClients {
     publisher: TcpStream,
     subscriber: TcpStream,
@@ -136,8 +137,9 @@ fn expect(stream: &mut TcpStream, wanted: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Instructions of each file of ours in a dump of callgrind. `fl=` begins a function of a file,
-/// `fi=` and `fe=` code that is inlined from one; the line behind `calls=` counts what was called.
+/// Sums the instructions of each file of this project in a dump of callgrind. `fl=` begins a
+/// function of a file, `fi=` and `fe=` inlined code of a file; the line after `calls=` is the cost
+/// of the called function and does not count.
 fn instructions_by_file(dump: &str) -> BTreeMap<String, u64> {
     let (mut counted, mut file, mut is_call) = (BTreeMap::new(), None, false);
     for line in dump.lines() {
@@ -156,7 +158,7 @@ fn instructions_by_file(dump: &str) -> BTreeMap<String, u64> {
     counted
 }
 
-/// A line of the program with its instructions: `12 345`, `+3 9` or `* 2`.
+/// Returns the instructions of a cost line such as `12 345`, `+3 9` or `* 2`.
 fn cost_of_line(line: &str) -> Option<u64> {
     line.starts_with(|c: char| c.is_ascii_digit() || "+-*".contains(c)).then_some(())?;
     line.split_whitespace().nth(1)?.parse().ok()

@@ -1,4 +1,4 @@
-//! Running other programs: where they are, how they end, and who we are.
+//! Runs other programs, and finds paths and tools.
 
 use std::env;
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::tree::root;
 
-/// `cargo x up`: the release build, run in our place so that signals reach it.
+/// `cargo x up`: runs the release build in place of this process, so signals reach the broker.
 pub(crate) fn run_broker(args: &[String]) -> Result<(), String> {
     let mut command = cargo();
     command.args(["run", "--release", "--package", "godwit", "--", "serve"]).args(args);
@@ -18,7 +18,7 @@ pub(crate) fn run_broker(args: &[String]) -> Result<(), String> {
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
-    // Set by the cargo that runs us, and not true of the packages that ours builds.
+    // Set by the calling cargo, and wrong for the packages of a nested cargo.
     command.env_remove("CARGO_MANIFEST_DIR");
     command
 }
@@ -29,7 +29,7 @@ pub(crate) fn new_command(name: &str) -> Command {
     command
 }
 
-/// Runs to the end, output and all going where ours goes.
+/// Runs `command` to its end with inherited output. A nonzero exit status is an error.
 pub(crate) fn run_to_end(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     match command.status() {
@@ -39,7 +39,7 @@ pub(crate) fn run_to_end(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// Runs to the end and gives what it printed.
+/// Runs `command` to its end and returns its standard output; the error contains standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|e| format!("{name} cannot be run: {e}"))?;
@@ -50,7 +50,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     String::from_utf8(output.stdout).map_err(|_| format!("{name} printed what is not UTF-8"))
 }
 
-/// Is there such a program? Debian keeps some where only root looks.
+/// Whether a program is in `PATH` or in the `sbin` folders, where Debian installs some programs.
 pub(crate) fn has_program(name: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -61,13 +61,13 @@ pub(crate) fn is_root() -> bool {
     output(new_command("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }
 
-/// Returns the folder that cargo builds to.
+/// Returns the folder that cargo builds to, respecting `CARGO_TARGET_DIR`.
 pub(crate) fn target_folder() -> PathBuf {
     let named = env::var_os("CARGO_TARGET_DIR").or_else(|| env::var_os("CARGO_BUILD_TARGET_DIR"));
     root().join(named.map_or_else(|| "target".into(), PathBuf::from))
 }
 
-/// The broker as users get it. Built by `build_release`.
+/// Returns the path of the release build, made by [`build_release`].
 pub(crate) fn release_binary() -> PathBuf {
     target_folder().join("release/godwit")
 }
@@ -76,7 +76,7 @@ pub(crate) fn build_release() -> Result<(), String> {
     run_to_end(cargo().args(["build", "--release", "--package", "godwit"]))
 }
 
-/// A TCP port of the loopback interface that was free a moment ago.
+/// Returns a TCP port of the loopback interface, free a moment ago.
 pub(crate) fn free_port() -> Result<u16, String> {
     let bound = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     bound.map(|address| address.port()).map_err(|e| format!("no free port: {e}"))

@@ -1,5 +1,5 @@
-//! `cargo x soak`: the release build for a long time, under sessions that come and go. Its memory
-//! and its folder must not grow.
+//! `cargo x soak`: runs the release build for a long time under sessions that come and go. Its
+//! memory and its folder must not grow.
 
 use crate::shell::{cargo, run_to_end};
 

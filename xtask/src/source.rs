@@ -1,16 +1,16 @@
-//! One Rust file as the checks see it: its lines thrice, with everything but code, comments or
-//! nothing blanked out, and what of it is test code. Blanking keeps every byte's place, so a line
-//! number found in one view is right in all of them.
+//! A Rust file as the checks see it: its text, its code without comments and literals, its comments
+//! alone, and which lines are test code. Blanking keeps every byte's position, so a line number
+//! found in one view is right in all of them.
 
-/// A file that was read and split; lines are counted from 0 here and from 1 in messages.
+/// A parsed file; lines count from 0 here and from 1 in findings.
 pub(crate) struct SourceFile {
     pub(crate) path: String,
     pub(crate) text: String,
-    /// Code only: comments and the insides of strings and characters are spaces.
+    /// Code only: comments and the contents of strings and characters are spaces.
     pub(crate) code: String,
     /// Comments only.
     pub(crate) comments: String,
-    /// Per line: is it test code?
+    /// For each line, whether it is test code.
     pub(crate) test: Vec<bool>,
 }
 
@@ -35,7 +35,7 @@ impl SourceFile {
         source
     }
 
-    /// Every function with a body, in order; nested ones follow the one they are in.
+    /// Returns every function with a body, in order; a nested function follows its outer function.
     pub(crate) fn functions(&self) -> Vec<FunctionSpan> {
         let mut found = Vec::new();
         for at in word_positions(&self.code, "fn") {
@@ -53,7 +53,7 @@ impl SourceFile {
         found
     }
 
-    /// Names of `#[cfg(test)] mod name;`: the file of that name is test code.
+    /// Returns the names in `#[cfg(test)] mod name;`: a file of this name is test code.
     pub(crate) fn test_modules(&self) -> Vec<String> {
         let mut names = Vec::new();
         for at in match_positions(&self.code, "#[cfg(test)]") {
@@ -87,7 +87,7 @@ impl SourceFile {
     }
 }
 
-/// Files that hold nothing but tests, by where they stand.
+/// Whether the path alone marks a file as test code.
 fn is_test_path(path: &str) -> bool {
     let in_folder = |name: &str| path.starts_with(name) || path.contains(&format!("/{name}"));
     let stem = path.rsplit('/').next().unwrap_or(path);
@@ -97,7 +97,8 @@ fn is_test_path(path: &str) -> bool {
         || stem.ends_with("_tests.rs")
 }
 
-/// The opening and closing brace of the item that begins at `from`, if it has a body.
+/// Returns the positions of the opening and closing brace of the item at `from`, if the item has a
+/// body.
 fn body_range(code: &str, from: usize) -> Option<(usize, usize)> {
     let (mut round, mut depth, mut open) = (0i32, 0i32, None);
     for (at, byte) in code.bytes().enumerate().skip(from) {
@@ -152,7 +153,7 @@ fn blank(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().map(|b| if *b == b'\n' { b'\n' } else { b' ' }).collect()
 }
 
-/// Bytes outside ASCII become `?`, so that cutting at any byte is safe.
+/// Replaces bytes outside ASCII by `?`, so cutting at any byte is safe.
 fn printable(bytes: Vec<u8>) -> String {
     bytes.into_iter().map(|b| if b.is_ascii() { char::from(b) } else { '?' }).collect()
 }
@@ -176,7 +177,7 @@ fn block_comment_len(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// The length of the string or character literal that begins at `at`, if one does.
+/// Returns the length of a string or character literal at `at`, or `None` without a literal.
 fn literal_len(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = &bytes[at..];
     let after_word = at > 0 && is_word(bytes[at - 1]);
@@ -188,7 +189,7 @@ fn literal_len(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// A raw string with whatever prefix: `r"`, `r#"`, `br##"`, `cr"`.
+/// Returns the length of a raw string with any prefix: `r"`, `r#"`, `br##"`, `cr"`.
 fn raw_string_len(rest: &[u8]) -> Option<usize> {
     let r = rest.iter().take(2).position(|b| *b == b'r')?;
     let hashes = rest[r + 1..].iter().take_while(|b| **b == b'#').count();
@@ -214,7 +215,7 @@ fn quoted_len(rest: &[u8], quote: u8) -> usize {
     rest.len()
 }
 
-/// A character literal, as opposed to a lifetime, which has no closing quote.
+/// Returns the length of a character literal; `None` for a lifetime, which has no closing quote.
 fn char_literal_len(rest: &[u8]) -> Option<usize> {
     if rest.get(1) == Some(&b'\\') {
         return Some(quoted_len(rest, b'\''));
@@ -247,7 +248,7 @@ pub(crate) fn word_positions(code: &str, text: &str) -> Vec<usize> {
     match_positions(code, text).into_iter().filter(|at| starts(*at) && ends(*at)).collect()
 }
 
-/// The line, from 0, of a byte's place.
+/// Returns the line of a byte position, counted from 0.
 pub(crate) fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes()[..at].iter().filter(|b| **b == b'\n').count()
 }

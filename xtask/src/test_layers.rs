@@ -1,5 +1,5 @@
-//! `cargo x test`: every layer of tests in turn. A layer that fails stops nothing; the table at
-//! the end tells all, and the exit code is the worst of them.
+//! `cargo x test`: runs every layer of tests in turn. A failed layer does not stop the run; the
+//! table at the end shows all layers, and the exit code is a failure if any layer failed.
 
 use std::process::Command;
 use std::time::Instant;
@@ -10,8 +10,8 @@ use crate::shell::{
 use crate::tree::root;
 use crate::{docs, idle, licences, start_order, tidy, tools};
 
-/// A kind of test. A layer is left out, and does not fail, where `needs` names something that is
-/// missing.
+/// A kind of test. A layer is skipped, and does not fail, where `needs` returns a missing
+/// requirement.
 struct TestLayer {
     name: &'static str,
     needs: fn() -> Option<String>,
@@ -79,13 +79,13 @@ fn install_tools() -> Result<(), String> {
     if missing.is_empty() || !requires_all() { Ok(()) } else { Err(missing.join("; ")) }
 }
 
-/// Root can install what tests need, and CI has to: there what is missing is a failure. With others
-/// it is left out.
+/// Whether a missing tool is a failure: root can install tools, and CI has to. For all remaining
+/// users the layer is skipped.
 fn requires_all() -> bool {
     is_root() || std::env::var_os("CI").is_some()
 }
 
-/// Makes tests fail where a server is missing.
+/// Makes tests fail if a server is missing, where [`requires_all`] holds.
 fn require_all_servers(command: &mut Command) {
     if requires_all() {
         command.env("TEST_ALL_SERVERS", "1");
@@ -106,15 +106,14 @@ fn run_clippy() -> Result<(), String> {
     }
 }
 
-/// Returns the features by which tests and clippy see the code that needs OpenSSL, where it is
-/// installed.
+/// Returns the features for tests and clippy of code with OpenSSL, where OpenSSL is installed.
 fn psk_features() -> &'static [&'static str] {
     if tools::has_static_openssl() { &["--features", "engine/psk,godwit/psk"] } else { &[] }
 }
 
 fn run_tests() -> Result<(), String> {
-    // Built first and apart, so that compiling is seen and the tests' own lines stand together.
-    // Keys in the place of certificates add to the code, so one build serves all tests.
+    // Built first and apart, so that compiling is visible and the lines of the tests stand
+    // together. The PSK features only add code, so one build serves all tests.
     if psk_features().is_empty() {
         println!("without OpenSSL's libraries its tests are left out: psk");
     }
@@ -137,7 +136,8 @@ fn check_generated() -> Result<(), String> {
     docs::run(&["--check".into(), "--godwit".into(), godwit])
 }
 
-/// Checks that the default build contains no OpenSSL, and says how to have it.
+/// Checks that the default build contains no OpenSSL, and that its error names the feature to build
+/// with.
 fn check_without_psk() -> Result<(), String> {
     let bytes = std::fs::read(release_binary()).map_err(|e| format!("release build: {e}"))?;
     if bytes.windows(OPENSSL.len()).any(|window| window == OPENSSL) {
@@ -152,7 +152,7 @@ fn check_without_psk() -> Result<(), String> {
     }
 }
 
-/// The name of a variable that nobody but OpenSSL looks for.
+/// Name of a variable read only by OpenSSL, as a mark in the binary.
 const OPENSSL: &[u8] = b"OPENSSL_CONF";
 
 fn needs_clients() -> Option<String> {

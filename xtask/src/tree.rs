@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use crate::source::SourceFile;
 
-/// The files that the checks look at.
+/// All files which the checks read; Rust files are also parsed, as `sources`.
 pub(crate) struct SourceTree {
     pub(crate) files: Vec<TreeFile>,
     pub(crate) sources: Vec<SourceFile>,
 }
 
-/// A file of any kind; `text` is absent where it is not UTF-8 or larger than a source ever is.
+/// A file of any kind; `text` is `None` if the file is not UTF-8 or larger than [`TEXT_BYTES_MAX`].
 pub(crate) struct TreeFile {
     pub(crate) path: String,
     pub(crate) bytes: u64,
@@ -43,7 +43,7 @@ impl SourceTree {
     }
 }
 
-/// The folder that holds the workspace: xtask's own parent, wherever cargo was called.
+/// Returns the folder of the workspace: the parent of xtask, independent of the current folder.
 pub(crate) fn root() -> PathBuf {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let from_cargo = manifest.and_then(|path| path.parent().map(Path::to_path_buf));
@@ -73,7 +73,7 @@ fn read(root: &Path, path: &Path) -> io::Result<TreeFile> {
     Ok(TreeFile { path, bytes, text })
 }
 
-/// `#[cfg(test)] mod name;` makes a file beside it test code from its first line.
+/// Marks files declared by `#[cfg(test)] mod name;` as test code from their first line.
 fn mark_test_files(sources: &mut [SourceFile]) {
     let mut stems = Vec::new();
     for source in sources.iter() {
@@ -95,6 +95,6 @@ fn mark_test_files(sources: &mut [SourceFile]) {
     }
 }
 
-/// Folders that hold what was built or fetched, never what was written.
+/// Folders with built or downloaded files, which are not checked.
 const SKIPPED: [&str; 6] = [".git", "target", "node_modules", "artifacts", "__pycache__", ".venv"];
 const TEXT_BYTES_MAX: u64 = 4 << 20;

@@ -1,13 +1,13 @@
 //! The normative statements of the MQTT specifications, as listed in `docs/clauses`, and the tags
-//! by which code and tests claim them: `[MQTT-3.3.1-8]` for 5.0, with `3.1.1:` before it for
-//! 3.1.1, and `, -9` after it for a neighbour.
+//! with which code and tests claim them: `[MQTT-3.3.1-8]` for 5.0, with `3.1.1:` in front for
+//! 3.1.1, and `, -9` behind for a further number of the section.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::tree::SourceTree;
 
-/// A statement's name: the specification that makes it, and its number there.
+/// Name of a [`NormativeStatement`]: the specification, and the number there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClauseId {
     pub(crate) version: SpecVersion,
@@ -26,19 +26,19 @@ impl fmt::Display for SpecVersion {
     }
 }
 
-/// A statement of a list.
+/// A row of a list of statements.
 pub(crate) struct NormativeStatement {
     pub(crate) clause: ClauseId,
     pub(crate) binds: String,
     pub(crate) paraphrase: String,
 }
 
-/// All lists together.
+/// The statements of both versions, from `docs/clauses`.
 pub(crate) struct StatementLists {
     pub(crate) statements: Vec<NormativeStatement>,
-    /// Equivalents in 5.0 of a 3.1.1 statement, one or several.
+    /// Statements of 5.0 equivalent to a statement of 3.1.1, by the latter.
     pub(crate) equivalents: BTreeMap<ClauseId, Vec<ClauseId>>,
-    /// Statements that no server can keep or break, and why.
+    /// Statements which a server can neither keep nor break, with the reason.
     pub(crate) not_applicable: BTreeMap<ClauseId, String>,
 }
 
@@ -118,7 +118,7 @@ fn read_rows<'a>(tree: &'a SourceTree, path: &str) -> Result<Vec<StatementRow<'a
     Ok(lines.map(row).collect())
 }
 
-/// The clauses that a text claims, each with the line, from 0, where it does.
+/// Returns the clauses claimed in a text, each with its line, counted from 0.
 pub(crate) fn claimed_clauses(text: &str) -> Vec<(ClauseId, usize)> {
     let mut found = Vec::new();
     for (at, line) in text.lines().enumerate() {
@@ -129,7 +129,8 @@ pub(crate) fn claimed_clauses(text: &str) -> Vec<(ClauseId, usize)> {
     found
 }
 
-/// `MQTT-4.8.2-4, -5]` as its two clauses; nothing where it is no tag.
+/// Parses a tag without its bracket, such as `MQTT-4.8.2-4, -5]`, into its clauses; empty for text
+/// other than a tag.
 fn parse_tag(text: &str) -> Vec<ClauseId> {
     let Some((inside, _)) = text.split_once(']') else {
         return Vec::new();

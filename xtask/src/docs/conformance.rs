@@ -1,6 +1,7 @@
-//! docs/conformance.md: for every normative statement the code that keeps it and the tests that
-//! show it. Places are files and functions, never lines, so that an edit elsewhere changes nothing.
-//! A statement that lost its code or its test has no row to stand in: then there is no document.
+//! Writes docs/conformance.md: for every normative statement the code that keeps it and the tests
+//! that show it. Places are files and functions, never lines, so an edit elsewhere does not change
+//! the document. A statement without code or without a test is an error: then no document is
+//! written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -9,14 +10,14 @@ use super::clauses::{ClauseId, NormativeStatement, SpecVersion, StatementLists, 
 use crate::source::{FunctionSpan, SourceFile};
 use crate::tree::SourceTree;
 
-/// Places that claim a clause.
+/// Places which claim a clause.
 #[derive(Clone, Default)]
 struct ClauseEvidence {
     code: BTreeSet<CodeLocation>,
     tests: BTreeSet<CodeLocation>,
 }
 
-/// A file, and the function in it if it is one's.
+/// A file, and the function in the file if the tag belongs to a function.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct CodeLocation {
     path: String,
@@ -40,13 +41,13 @@ pub(super) fn write(tree: &SourceTree) -> Result<String, String> {
     if bare.is_empty() { Ok(document(&lists, &rows)) } else { Err(bare.join("\n")) }
 }
 
-/// The 5.0 statements that say what a 3.1.1 statement says; none for one of 5.0.
+/// Returns the 5.0 statements equivalent to a 3.1.1 statement; empty for a 5.0 statement.
 fn equivalent_clauses(statement: &NormativeStatement, lists: &StatementLists) -> Vec<ClauseId> {
     lists.equivalents.get(&statement.clause).cloned().unwrap_or_default()
 }
 
-/// Returns what a statement lacks. Its own tag shows it, or all the statements that say the same in
-/// other words.
+/// Returns the evidence missing for a statement. A statement is shown by its own tag, or by the
+/// tags of all its `equivalents`.
 fn missing_evidence(
     statement: &NormativeStatement,
     own: &ClauseEvidence,
@@ -77,7 +78,7 @@ fn merge_evidence<'a>(
     })
 }
 
-/// All tags of the crates, gathered; a tag that names no statement is refused.
+/// Collects the tags of all crates as [`ClauseEvidence`]; a tag without a statement is an error.
 fn collect_evidence(
     tree: &SourceTree,
     lists: &StatementLists,
@@ -93,10 +94,11 @@ fn collect_evidence(
             }
             let place = code_location(source, &functions, line);
             let places = claimed.entry(clause).or_default();
-            // A comment above a test function speaks for it, though it stands outside.
+            // A comment above a test function counts for the test, though it stands outside of it.
             let test = source.test[line] || source.test.get(line + 1) == Some(&true);
             if !test && source.path.starts_with("crates/sim/") {
-                // The oracle knows the rules too, but keeps none for a client.
+                // The oracle of the simulator knows the rules too, but does not keep them for a
+                // client.
                 continue;
             }
             if test { &mut places.tests } else { &mut places.code }.insert(place);
@@ -117,7 +119,7 @@ fn unknown_at(path: &str, line: usize, clause: &ClauseId) -> String {
     format!("{path}:{}: no statement {} in the lists", line + 1, clause.id)
 }
 
-/// Returns the clauses that packets in bytes show: the tags in their files' comments.
+/// Returns the clauses shown by packet vectors: the tags in comments of `vectors/*.txt`.
 fn vector_claims(tree: &SourceTree) -> impl Iterator<Item = (&str, ClauseId, usize)> {
     let is = |path: &str| {
         path.starts_with("crates/") && path.contains("/vectors/") && path.ends_with(".txt")
@@ -129,7 +131,7 @@ fn vector_claims(tree: &SourceTree) -> impl Iterator<Item = (&str, ClauseId, usi
     })
 }
 
-/// Code claims in comments. Tests may do so in their tables and transcripts, too.
+/// Returns the tags of a file: in comments, and in tests also in strings.
 fn claims_in(source: &SourceFile) -> Vec<(ClauseId, usize)> {
     let mut found = claimed_clauses(&source.comments);
     let inside = claimed_clauses(&source.text).into_iter().filter(|(_, line)| source.test[*line]);
@@ -137,7 +139,7 @@ fn claims_in(source: &SourceFile) -> Vec<(ClauseId, usize)> {
     found
 }
 
-/// The file, and the function that the line is in or right above.
+/// Returns the file, and the function around the line or right below.
 fn code_location(source: &SourceFile, functions: &[FunctionSpan], line: usize) -> CodeLocation {
     let inside = functions.iter().rev().find(|f| (f.first..=f.last).contains(&line));
     let below =
@@ -146,7 +148,7 @@ fn code_location(source: &SourceFile, functions: &[FunctionSpan], line: usize) -
     CodeLocation { path: source.path.clone(), function: function.unwrap_or_default() }
 }
 
-/// Between a comment and the function that it is about stand only more comments and attributes.
+/// Whether the lines between a comment and a function hold only comments and attributes.
 fn only_comments(source: &SourceFile, from: usize, to: usize) -> bool {
     let between = source.code.lines().skip(from).take(to - from).map(str::trim);
     between.into_iter().all(|line| line.is_empty() || line.starts_with('#'))
@@ -198,7 +200,7 @@ fn location_links(places: &BTreeSet<CodeLocation>) -> String {
 }
 
 impl CodeLocation {
-    /// A link to the file, and the function's name.
+    /// Returns a Markdown link to the file, and the function's name.
     fn link(&self) -> String {
         let CodeLocation { path, function } = self;
         let short = path.trim_start_matches("crates/").replace("/src/", "/");

@@ -1,4 +1,4 @@
-//! `cargo x gen`: documents that are made from the code, so that they cannot say anything else.
+//! `cargo x gen`: documents generated from the code, so that both always agree.
 
 mod clauses;
 mod conformance;
@@ -9,16 +9,16 @@ use std::path::PathBuf;
 use crate::shell::{cargo, new_command, output};
 use crate::tree::{SourceTree, root};
 
-/// A document: its path and its text.
+/// A document: its path and the function for its text.
 struct GeneratedDocument {
     path: &'static str,
     text: fn(&DocumentSources) -> Result<String, String>,
 }
 
-/// Sources of the documents.
+/// Sources of all [`DOCUMENTS`].
 struct DocumentSources {
     tree: SourceTree,
-    /// The broker to ask; without one it is built.
+    /// The broker to run for its documents; `None` runs the broker by cargo.
     godwit: Option<PathBuf>,
 }
 
@@ -43,7 +43,7 @@ const DOCUMENTS: &[GeneratedDocument] = &[
     },
 ];
 
-/// Writes all documents; with `--check` only tells which of them are stale.
+/// Writes all documents; with `--check` stale documents are an error and stay as they are.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let check = args.iter().any(|arg| arg == "--check");
     let named = args.iter().position(|arg| arg == "--godwit");
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if bad.is_empty() { Ok(()) } else { Err(bad.join("\n")) }
 }
 
-/// Runs the broker for a description of its options.
+/// Runs the broker and returns its output.
 fn run_godwit(from: &DocumentSources, args: &[&str]) -> Result<String, String> {
     match &from.godwit {
         Some(path) => output(new_command(&path.to_string_lossy()).args(args)),

@@ -1,11 +1,11 @@
-//! Words that must not stand in the code of a crate, each with what to use instead.
+//! Words not allowed in the code of a crate, each with a replacement.
 
 use super::TidyFinding;
 use super::size::is_product;
 use crate::source::{SourceFile, line_of, match_positions, word_positions as whole};
 use crate::tree::SourceTree;
 
-/// Files that may hold `unsafe`, each for a reason that it states itself.
+/// Files with permission for `unsafe`, each with the reason in its header.
 const UNSAFE_FILES: &[&str] = &[
     "crates/engine/src/batched_send.rs",
     "crates/engine/src/code_pages.rs",
@@ -13,18 +13,18 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/engine/src/send_queue.rs",
 ];
 
-/// The one file of the simulator that speaks to real processes: it replays transcripts.
+/// Files of the simulator which may use sockets: they replay transcripts against real processes.
 const WIRE_FILES: &[&str] = &["crates/sim/src/replay.rs"];
 
-/// Files that a row of the table applies to.
+/// Files to which a row of [`WORDS`] applies.
 enum RuleScope {
-    /// The code of these crates that is not test code.
+    /// The code of these crates, without test code.
     Code(&'static [&'static str]),
-    /// The code of these crates, without some files.
+    /// The code of these crates, except these files and test code.
     CodeBut(&'static [&'static str], &'static [&'static str]),
-    /// All product code that is not test code.
+    /// All product code, without test code.
     Product,
-    /// Unit tests and transcripts, which live in virtual time.
+    /// Unit tests and transcripts, which run in virtual time.
     FastTests,
     Everywhere,
 }
@@ -166,7 +166,7 @@ fn starts_with_path(path: &str, word: &str) -> bool {
     word.contains("::") && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// `use std::{fs, time::{Duration, Instant}}` as the full paths that it stands for, with lines.
+/// Expands `use std::{fs, time::{Duration, Instant}}` into its full paths, each with a line.
 fn grouped_imports(code: &str) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     for at in match_positions(code, "use ") {

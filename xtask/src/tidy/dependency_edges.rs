@@ -1,17 +1,18 @@
-//! Which crate may depend on which: a crate exists only to forbid a dependency, so the table of
-//! the house is the reason for every crate.
+//! Allowed dependencies between crates: a crate exists only to forbid a dependency, so the table
+//! [`CRATE_RULES`] is the reason for every crate.
 
 use super::TidyFinding;
 use crate::tree::SourceTree;
 
-/// Rule of a crate: the crates of ours that it may use, and others that it may not.
+/// Rule of a crate: the project's crates in `may` are allowed, and external crates in `never` are
+/// banned.
 struct CrateRule {
     name: &'static str,
     may: &'static [&'static str],
     never: &'static [&'static str],
 }
 
-/// Crates that read clocks, open files or sockets, or share memory: not allowed in a pure crate.
+/// Crates which read clocks, open files or sockets, or share memory: not allowed in a pure crate.
 const IMPURE: &[&str] =
     &["async-std", "crossbeam", "mio", "parking_lot", "rand", "rayon", "serde", "smol", "tokio"];
 const RUNTIMES: &[&str] = &["async-std", "axum", "hyper", "smol", "tokio"];
@@ -68,7 +69,7 @@ const CRATE_RULES: &[CrateRule] = &[
     CrateRule { name: "xtask", may: &[], never: RUNTIMES },
 ];
 
-/// Tests may look at more: transcripts are replayed by any crate that wants them.
+/// Further crates allowed as dev-dependencies: transcripts are replayed by many crates.
 const TESTS_MAY: &[&str] = &["godwit", "mqtt", "netem", "sim", "transport"];
 
 pub(super) fn find(tree: &SourceTree) -> Vec<TidyFinding> {
@@ -117,7 +118,7 @@ struct DependencyEdge {
     dev: bool,
 }
 
-/// The dependencies that a Cargo.toml names, in all its tables and both ways to write them.
+/// Returns the dependencies named by a Cargo.toml, in all its tables and both notations.
 fn edges(text: &str) -> Vec<DependencyEdge> {
     let (mut found, mut inside) = (Vec::new(), None);
     for (at, line) in text.lines().enumerate() {

@@ -5,7 +5,7 @@ use super::TidyFinding;
 use crate::source::SourceFile;
 use crate::tree::SourceTree;
 
-/// Openings that stand for a noun.
+/// Openings which stand for a noun.
 const OPENINGS: &[&str] = &[
     "All that",
     "Beside",

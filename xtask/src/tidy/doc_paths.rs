@@ -1,4 +1,4 @@
-//! Module paths in documents: `broker::routing::publish` has to be there, or the map leads nowhere.
+//! Module paths in documents: a path such as `broker::routing::publish` has to exist.
 
 use super::TidyFinding;
 use crate::tree::SourceTree;
@@ -9,7 +9,7 @@ pub(super) fn find(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut found = Vec::new();
     for file in documents {
         for (at, line) in file.text.iter().flat_map(|text| text.lines()).enumerate() {
-            // What stands between backticks is every second piece.
+            // Text between backticks is every second piece.
             for path in line.split('`').skip(1).step_by(2) {
                 let Some((name, _)) = path.split_once("::") else { continue };
                 if crates.contains(&name) && is_path(path) && !exists(tree, path) {
@@ -34,7 +34,7 @@ fn is_path(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':')
 }
 
-/// Whether the words of a path are modules, down to an item of the crate.
+/// Whether the words of a path name modules, down to an item of the crate.
 fn exists(tree: &SourceTree, path: &str) -> bool {
     let mut words = path.split("::").peekable();
     let name = words.next().unwrap_or_default();

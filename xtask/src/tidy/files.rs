@@ -1,4 +1,4 @@
-//! What any file must look like, whatever it says.
+//! Checks for files of any content: header, ASCII, tabs and size.
 
 use super::TidyFinding;
 use crate::tree::SourceTree;

@@ -1,5 +1,5 @@
 //! `cargo x tidy`: the house rules that a machine can check, as one table of checks. Each finding
-//! says where, what is wrong and what would be right. Each check has its snapshot in `tests.rs`.
+//! has a place, the error and the correct form. Each check has its snapshot in `tests.rs`.
 
 mod banned_words;
 mod dependency_edges;
@@ -17,14 +17,15 @@ use std::fmt;
 
 use crate::tree::{SourceTree, root};
 
-/// A rule: its name in `cargo x tidy --list`, and the function that finds the places that break it.
+/// A rule: its name in `cargo x tidy --list`, and the function returning a [`TidyFinding`] for each
+/// violation.
 pub(crate) struct TidyCheck {
     pub(crate) name: &'static str,
     pub(crate) rule: &'static str,
     pub(crate) find: fn(&SourceTree) -> Vec<TidyFinding>,
 }
 
-/// A place that breaks a rule; lines count from 1.
+/// A violation of a rule; lines count from 1.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TidyFinding {
     pub(crate) path: String,
@@ -44,7 +45,7 @@ impl fmt::Display for TidyFinding {
     }
 }
 
-/// Runs every check and prints what it finds.
+/// Runs every check and prints the findings; any finding is an error.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if args.iter().any(|arg| arg == "--list") {
         for check in CHECKS {

@@ -1,16 +1,16 @@
-//! Names: words of the domain, none of plumbing. Functions, types and files are looked at.
+//! Names consist of words of the domain. Checks functions, types and files.
 
 use super::TidyFinding;
 use crate::source::{SourceFile, identifier, line_of, word_positions};
 use crate::tree::SourceTree;
 
-/// A part of a name that says nothing, and what to write instead.
+/// A part of a name without meaning, and a suggestion for the name.
 struct BannedName {
     part: &'static str,
     instead: &'static str,
 }
 
-/// Beginnings that a function's name must not have; `handle` alone is the one entry of the Shard.
+/// Prefixes not allowed in a function's name; `handle` alone is the one entry of the Shard.
 const PREFIXES: &[BannedName] = &[
     BannedName {
         part: "process_",
@@ -25,7 +25,7 @@ const PREFIXES: &[BannedName] = &[
     BannedName { part: "_", instead: "drop the underscore, or delete what is not used" },
 ];
 
-/// Words that no type, file or function has in its name.
+/// Words not allowed in the name of a type, file or function.
 const WORDS: &[BannedName] = &[
     BannedName { part: "manager", instead: "name what it owns" },
     BannedName { part: "helper", instead: "name what it does" },
@@ -39,7 +39,7 @@ const WORDS: &[BannedName] = &[
     BannedName { part: "inner", instead: "one owner needs no inner part; name what it is" },
 ];
 
-/// Names that others gave: the standard library and sqlparser.
+/// Names given by the standard library and sqlparser.
 const FOREIGN_NAMES: &[&str] = &["get_mut", "get_next_precedence", "get_ref"];
 
 pub(super) fn find(tree: &SourceTree) -> Vec<TidyFinding> {
@@ -85,7 +85,7 @@ fn word_in(snake: &str) -> Option<&'static BannedName> {
     WORDS.iter().find(|banned| snake.split('_').any(|part| part == banned.part))
 }
 
-/// `TopicInfo` as `topic_info`.
+/// Returns `TopicInfo` as `topic_info`.
 fn snake(camel: &str) -> String {
     let mut name = String::new();
     for c in camel.chars() {

@@ -1,4 +1,4 @@
-//! How long things may be: files, functions and lines.
+//! Bounds of the length of files, functions and lines.
 
 use super::TidyFinding;
 use crate::source::SourceFile;
@@ -8,7 +8,7 @@ const FILE_LINES_MAX: usize = 600;
 const FN_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 100;
 
-/// Product files, counted without their tests.
+/// Checks product files against `FILE_LINES_MAX`, not counting test code.
 pub(super) fn files(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut found = Vec::new();
     for source in tree.sources.iter().filter(|source| is_product(source)) {
@@ -23,7 +23,7 @@ pub(super) fn files(tree: &SourceTree) -> Vec<TidyFinding> {
     found
 }
 
-/// Product functions, from `fn` to the closing brace.
+/// Checks product functions against `FN_LINES_MAX`, from `fn` to the closing brace.
 pub(super) fn fns(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut found = Vec::new();
     for source in tree.sources.iter().filter(|source| is_product(source)) {
@@ -42,7 +42,7 @@ pub(super) fn fns(tree: &SourceTree) -> Vec<TidyFinding> {
     found
 }
 
-/// Every Rust line; one with an address may be as long as the address needs.
+/// Checks Rust lines against `COLUMNS_MAX`; a line with an address may be longer.
 pub(super) fn columns(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut found = Vec::new();
     for source in &tree.sources {
@@ -57,7 +57,8 @@ pub(super) fn columns(tree: &SourceTree) -> Vec<TidyFinding> {
     found
 }
 
-/// Whether the caps apply: to the sources of the crates and of xtask, without files for tests only.
+/// Whether the bounds apply: to sources of the crates and of xtask, including files with only
+/// tests, whose lines are marked as test code.
 pub(super) fn is_product(source: &SourceFile) -> bool {
     let path = &source.path;
     let in_crate = path.starts_with("crates/") && path.contains("/src/");

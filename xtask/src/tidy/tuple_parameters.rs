@@ -1,5 +1,5 @@
-//! Parameters packed into a tuple: they hide from the limit of a function's arguments, and their
-//! types stand apart from their names.
+//! Parameters packed into a tuple avoid the limit of a function's arguments, and separate types
+//! from names.
 
 use super::TidyFinding;
 use crate::source::{SourceFile, identifier, line_of, word_positions};
@@ -30,7 +30,7 @@ fn tuples_of_file(source: &SourceFile) -> Vec<TidyFinding> {
     found
 }
 
-/// Returns the text between the parentheses of a signature that follows `fn`.
+/// Returns the text between the parentheses of a signature, given the text after `fn`.
 fn parameter_list(rest: &str) -> Option<&str> {
     let open = signature_parenthesis(rest)?;
     let mut depth = 0_usize;
@@ -47,8 +47,8 @@ fn parameter_list(rest: &str) -> Option<&str> {
     None
 }
 
-/// Returns the start of the parameters: behind the name and its generics, in which `Fn(A)` may
-/// stand.
+/// Returns the start of the parameters: behind the name and its generics, which may contain
+/// `Fn(A)`.
 fn signature_parenthesis(rest: &str) -> Option<usize> {
     let mut angles = 0_usize;
     let mut last = ' ';
@@ -65,8 +65,8 @@ fn signature_parenthesis(rest: &str) -> Option<usize> {
     None
 }
 
-/// Whether a parameter's pattern is a tuple: a parenthesis at the start or behind a comma, whose
-/// closing one is followed by a colon.
+/// Whether a parameter's pattern is a tuple: a parenthesis at the start or behind a comma, closed
+/// before a colon.
 fn has_tuple_pattern(parameters: &str) -> bool {
     let mut depth = 0_usize;
     let mut tuple_start = false;

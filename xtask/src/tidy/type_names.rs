@@ -1,5 +1,5 @@
-//! Names of types: a phrase of two words or more that stands for one thing in the whole workspace,
-//! or a single word that readers know from MQTT, Rust, operating systems or databases.
+//! Names of types: a phrase of two words or more for a single thing in the whole workspace, or a
+//! single word known from MQTT, Rust, operating systems or databases.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use super::TidyFinding;
 use crate::source::{SourceFile, identifier, line_of, word_positions};
 use crate::tree::SourceTree;
 
-/// Single words that may name a type: terms of the field, and terms that the glossary of
-/// ARCHITECTURE.md explains.
+/// Single words allowed as type names: terms of the field, and terms in the glossary of
+/// ARCHITECTURE.md.
 const SINGLE_WORDS: &[&str] = &[
     // Packets and parts of packets: MQTT 5.0 chapters 2 and 3.
     "Auth",
@@ -24,7 +24,7 @@ const SINGLE_WORDS: &[&str] = &[
     "Subscription",
     "Unsubscribe",
     "Will",
-    // Sessions and access: MQTT 5.0 chapter 4 and the brokers of others.
+    // Sessions and access: MQTT 5.0 chapter 4 and other brokers.
     "Admission",
     "Authenticator",
     "Authorizer",
@@ -73,7 +73,7 @@ const SINGLE_WORDS: &[&str] = &[
     "Violation",
 ];
 
-/// Pronouns, question words and bare participles, which say nothing of what a type holds.
+/// Pronouns, question words and bare participles, which carry no meaning as the name of a type.
 const EMPTY_WORDS: &[&str] = &[
     "Asked", "Came", "Done", "Few", "Form", "Found", "Fresh", "Given", "Gone", "Half", "Heard",
     "Held", "Here", "Kept", "Known", "Left", "Less", "Made", "Meant", "Missing", "More", "Noted",
@@ -82,7 +82,7 @@ const EMPTY_WORDS: &[&str] = &[
     "Who", "Whole", "Whom", "Whose", "Word", "Words", "Wrong",
 ];
 
-/// A definition of a type that stands outside of functions, traits and impls.
+/// A definition of a type outside of functions, traits and impls.
 struct TypeDefinition<'a> {
     path: &'a str,
     line: usize,
@@ -119,8 +119,8 @@ pub(super) fn find(tree: &SourceTree) -> Vec<TidyFinding> {
     found
 }
 
-/// Returns the error in the words of a name, if there is one; a test may use any single word that
-/// is not empty.
+/// Returns the error in the words of a name, if any; tests may use single words not in
+/// [`EMPTY_WORDS`].
 fn wrong_word(name: &str, is_test: bool) -> Option<&'static str> {
     if EMPTY_WORDS.contains(&name) {
         return Some("a pronoun or participle says nothing; name what it holds");
@@ -132,12 +132,13 @@ fn wrong_word(name: &str, is_test: bool) -> Option<&'static str> {
     )
 }
 
-/// `cfg` may give one name two definitions in one file; a file of tests is compiled by itself.
+/// Whether `place` reuses the name of `first`. `cfg` may give a name two definitions in one file,
+/// and a file of tests is compiled by itself.
 fn is_duplicate(first: &TypeDefinition<'_>, place: &TypeDefinition<'_>) -> bool {
     first.path != place.path && !place.is_test
 }
 
-/// Names and lines of the types that a file defines at the level of its modules; lines from 1.
+/// Returns names and lines of the types defined at module level; lines count from 1.
 fn type_definitions(source: &SourceFile) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     for keyword in ["struct", "enum", "trait", "union", "type"] {
