@@ -20,7 +20,8 @@ use crate::tree::root;
 
 const SCRIPT: &str = "crates/godwit/start.ld";
 const PROFILE: &str = "profiling";
-/// Disables the vDSO in rustix, since valgrind hides the vDSO of the kernel.
+/// Makes rustix call the C library: without it rustix calls the vDSO of the kernel, which valgrind
+/// hides.
 const RUSTFLAGS: &str = "--cfg=rustix_use_libc";
 /// Time until the program is idle: slow under callgrind, and `$SYS` comes after one second and
 /// every ten.

@@ -10,7 +10,7 @@ use rustix::net::SendFlags;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Smallest number of writes worth a batch: measured, fewer are not faster together.
+/// Smallest number of writes worth a batch: fewer are not faster together.
 pub(crate) const WRITES_MIN: usize = 4;
 /// Entries of the submission queue of `IoUring`; the first batch allocates 24 KiB of memory for all
 /// entries.
@@ -171,7 +171,8 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
-    /// None where the kernel does not let us, which CI's does.
+    /// Opens a ring; `None` where the kernel refuses, except in CI, whose kernel has to permit
+    /// io_uring.
     fn ready() -> Option<BatchedSend> {
         let mut salvo = BatchedSend::default();
         let is_open = salvo.ring.open().is_some();

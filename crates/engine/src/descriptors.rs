@@ -99,7 +99,7 @@ pub(crate) fn raise_descriptor_limit() {
 /// Reasons for which a shard pauses `accept_connections`.
 #[derive(Debug)]
 pub(crate) struct AcceptPause {
-    /// End of the pause after the process ran out of descriptors.
+    /// End of the pause after a failed accept, or for lack of a descriptor below the ceiling.
     pub(crate) until: MonotonicMs,
     /// Earliest time at which a listener above its rate may accept again.
     pub(crate) rate_until: Option<MonotonicMs>,
@@ -192,7 +192,7 @@ impl ShardDriver {
 mod tests {
     use super::*;
 
-    /// FDSize of proc_pid_status(5).
+    /// Reads the size of the descriptor table: FDSize of proc_pid_status(5).
     #[test]
     fn the_table_of_descriptors_is_wide_before_anyone_connects() {
         raise_descriptor_limit();
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_descriptor_above_the_ceiling_moves_below_it_where_one_is_free() {
         raise_descriptor_limit();
-        // Above all that other tests of this process have open meanwhile.
+        // Above every descriptor opened by other tests of this process meanwhile.
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let middle = (limit.min(DESCRIPTOR_TABLE_MIN) / 2) as RawFd;
         let high = rustix::io::fcntl_dupfd_cloexec(io::stderr(), middle).expect("one is free");

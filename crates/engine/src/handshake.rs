@@ -245,7 +245,7 @@ impl ShardDriver {
         self.close_failed(index);
     }
 
-    /// Closes without further output, since the layer has already sent its alert.
+    /// Closes a failed connection without output of its layers: an alert, if any, has been sent.
     fn close_failed(&mut self, index: u32) {
         if let Some(Some(socket)) = self.sockets.get_mut(index as usize) {
             socket.stack = None;

@@ -224,7 +224,7 @@ mod tests {
         assert!(watch.check_timers(&Events::with_capacity(8), false).1.is_some());
     }
 
-    /// An interrupted poller has not looked at sockets, however short the time was.
+    /// An interrupted poller has not looked at sockets, whatever the duration of the wait.
     #[test]
     fn timers_wait_for_one_more_look_after_an_interruption() {
         let (mut watch, none) = (watch(), Events::with_capacity(8));

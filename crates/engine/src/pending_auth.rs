@@ -59,7 +59,7 @@ pub(crate) enum ShardControl {
     },
     /// Drops the sender after all earlier commands are done; no value is ever sent.
     Barrier(Sender<Infallible>),
-    /// Ends the shard once everything is written, or after 500 ms.
+    /// Ends the shard once all connections are closed, or after 500 ms.
     Stop,
 }
 

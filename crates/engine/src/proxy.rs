@@ -206,7 +206,8 @@ mod tests {
         bytes
     }
 
-    /// Whole, the header is read; of every part of it more is awaited; what follows is left alone.
+    /// Checks that a complete header is read, that each part of the header gives `None`, and that
+    /// bytes behind it are not consumed.
     fn check(header: &[u8], source: Option<&str>) {
         let source = source.map(|source| source.parse().unwrap());
         let mut bytes = header.to_vec();

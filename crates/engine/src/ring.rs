@@ -47,8 +47,8 @@ impl RingSender {
         (RingSender { ring, slots, is_needed: false }, RingReceiver { ring: end })
     }
 
-    /// Returns how many of `wanted` items have room, and grows a full ring. A slot is reserved for
-    /// [`RingItem::Next`].
+    /// Returns how many of `wanted` items have room, after growing a ring too small for all. A slot
+    /// is reserved for [`RingItem::Next`].
     #[inline]
     pub(crate) fn room_for(&mut self, wanted: usize) -> usize {
         let free = self.ring.slots();
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(receiver.ring.buffer().capacity(), SLOTS_MIN);
     }
 
-    /// Both ends on threads of their own, while the ring changes all the time.
+    /// Runs both ends on threads of their own, while the ring grows and shrinks all the time.
     #[test]
     fn nothing_is_lost_or_overtaken_between_two_threads() {
         const PARCELS: u64 = 200_000;

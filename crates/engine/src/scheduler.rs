@@ -41,8 +41,8 @@ const WORKER_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// `topic_levels_max`.
 pub(crate) const STACK_BYTES: usize = 1024 * 1024;
 const EVENTS_MAX: usize = 512;
-/// Length of a sleep without connections after which `drop_clean_pages` may run, and the interval
-/// between two runs.
+/// Length of a planned sleep from which a broker without connections runs `drop_clean_pages`, and
+/// the shortest interval between two runs.
 const IDLE_BEFORE_DROP: Duration = Duration::from_millis(500);
 /// Passes over the rings in one turn: a message to another shard arrives in the same turn, and so
 /// does the answer.

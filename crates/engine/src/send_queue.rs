@@ -51,7 +51,7 @@ mod tests {
         }
     }
 
-    /// As much as fits.
+    /// Writes as many bytes as fit, and returns their number.
     fn fill(mut socket: impl Write) -> usize {
         let mut all = 0;
         while let Ok(len) = socket.write(&[7; 65_536]) {

@@ -303,7 +303,8 @@ impl TransportStack {
         self.raw.len()
     }
 
-    /// Whether the peer has sent any byte since the connection began.
+    /// Whether a layer has received bytes: a peer which only connected, as port scanners do, is not
+    /// logged.
     pub(crate) fn has_received(&self) -> bool {
         !self.raw.is_empty()
             || self.tls.as_ref().is_some_and(|tls| !tls.is_silent())

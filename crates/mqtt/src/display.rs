@@ -226,7 +226,7 @@ impl Display for BareOrQuoted<'_> {
 }
 
 /// Writes text in quotes, with printable ASCII and escapes only; bytes other than UTF-8 as `hex:`;
-/// and at least 41 equal bytes as the byte and its count.
+/// and at least 41 equal printable bytes as the byte and its count.
 struct QuotedBytes<'a>(&'a [u8]);
 
 impl Display for QuotedBytes<'_> {

@@ -191,7 +191,8 @@ mod tests {
         assert_eq!(sum(&answer), sum(&came));
     }
 
-    /// What arrives, of bytes 0, 1, 2 and so on that are said every millisecond, and when.
+    /// Sends bytes 0, 1, 2 and so on, one per millisecond, and returns the bytes that arrive, each
+    /// with its time in milliseconds.
     fn arrivals(weather: NetworkConditions, count: u8) -> Vec<(u8, u64)> {
         let from = Instant::now();
         let mut under_way = DelayQueue::new(1, from);
@@ -224,7 +225,7 @@ mod tests {
         );
         let overtaken = came.windows(2).filter(|pair| pair[0].0 > pair[1].0).count();
         assert!(came.len() == 200 && (10..30).contains(&overtaken), "{came:?}");
-        // Ten milliseconds for each, and half a second's worth may wait.
+        // 10 ms for each packet, and at most half a second of packets waits.
         let came = arrivals(NetworkConditions { bytes_per_s: 10_000, ..fair }, 200);
         assert!(came.windows(2).all(|pair| pair[1].1 - pair[0].1 == 10), "{came:?}");
         assert!((50..75).contains(&came.len()), "{}", came.len());

@@ -91,7 +91,7 @@ impl ImpairedNetwork {
     /// new network namespace with a loopback device and the line. The namespace goes with the last
     /// of the processes.
     pub fn open(weather: NetworkConditions, seed: u64) -> Result<ImpairedNetwork, String> {
-        // Unsharing is unsafe only for flags that share file descriptors, which are not used here.
+        // Unsharing is unsafe only for the flag that unshares file descriptors, not used here.
         #[expect(deprecated, reason = "its successor is unsafe, for flags that are not used here")]
         let own = rustix::thread::unshare(UnshareFlags::NEWNET);
         own.map_err(|error| format!("no network of its own: {error}"))?;

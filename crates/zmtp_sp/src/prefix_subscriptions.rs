@@ -209,7 +209,7 @@ mod tests {
         assert!(topics.add(b"", 2) && topics.matches(b"") && topics.matches(b"zz"));
     }
 
-    /// Against looking at each of them.
+    /// Compares random operations with a linear search over all prefixes.
     #[test]
     fn it_is_what_looking_at_each_says() {
         let (mut topics, mut all, mut chance) = (PrefixSubscriptions::default(), Vec::new(), 7_u32);
@@ -239,7 +239,7 @@ mod tests {
         assert!(topics.root.next.is_empty() && topics.bytes() == 0);
     }
 
-    /// The counts, and that no node is there for nothing.
+    /// Checks the counts, and that no node is superfluous.
     fn check(topics: &PrefixSubscriptions, all: &[Vec<u8>]) {
         let own: BTreeSet<&Vec<u8>> = all.iter().collect();
         let bytes: usize = own.iter().map(|prefix| cost(prefix)).sum();
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(counts, all.len());
     }
 
-    /// What stands for all others comes and goes.
+    /// Measures adding and removing prefixes which all the rest share, alone and among 20,000.
     #[test]
     fn churn_costs_no_more_among_many() {
         let churn = |topics: &mut PrefixSubscriptions| {
@@ -289,7 +289,7 @@ mod tests {
         thread.expect("there is room for a thread").join().expect("it has stack enough");
     }
 
-    /// Prefixes of every length, none of which the message begins with.
+    /// Prefixes of every length, none of which is a prefix of the message.
     #[test]
     fn many_cost_no_more_than_few() {
         let look = |ends: u8| {

@@ -1,4 +1,4 @@
-//! Two of ours talk to each other, and to bytes that the documents have.
+//! Tests of two of our sockets against each other, and against bytes from the specifications.
 
 use super::*;
 
@@ -12,11 +12,11 @@ fn probe_takes_its_corpus() {
 
 const LIMITS: MessageLimits = MessageLimits { message_bytes_max: 100_000 };
 
-/// Two that are connected: what each has said, and heard.
+/// Two connected sockets, with the events and the output of each.
 struct SocketPair {
     sides: [SocketProtocol; 2],
     heard: [VecDeque<SocketEvent>; 2],
-    /// From each to the other.
+    /// Bytes on their way from each socket to the other.
     wires: [Vec<u8>; 2],
 }
 
@@ -28,7 +28,7 @@ impl SocketPair {
         SocketPair { sides: [one, other], heard: Default::default(), wires }
     }
 
-    /// Until nobody has anything to say.
+    /// Exchanges bytes until both sockets have no more output.
     fn run(&mut self) -> Result<(), SocketError> {
         let mut rounds = 0;
         while rounds < 2 {
@@ -74,7 +74,7 @@ fn message(frames: &[&[u8]]) -> MultipartMessage {
     MultipartMessage { envelope: Vec::new(), frames }
 }
 
-/// Each pattern with one that goes with it.
+/// Returns each socket type with a valid peer.
 fn couples(family: ProtocolFamily) -> Vec<(SocketType, SocketType)> {
     use SocketType::*;
     let all = [
@@ -138,7 +138,7 @@ fn subscriptions_come_as_commands_and_as_messages() {
     pair.sides[1].write_subscribe(b"a/", &mut pair.wires[1]);
     pair.run().expect("understood");
     assert_eq!(pair.heard[0].pop_front(), Some(SocketEvent::Subscribe(b"a/".to_vec())));
-    // As 3.0 has it.
+    // Subscriptions in the form of ZMTP 3.0.
     pair.wires[1].extend_from_slice(b"\x00\x03\x01b/\x00\x03\x00b/");
     pair.run().expect("understood");
     let expected = [SocketEvent::Subscribe(b"b/".to_vec()), SocketEvent::Cancel(b"b/".to_vec())];
@@ -176,7 +176,7 @@ fn who_does_not_go_with_us_is_told_apart() {
     assert_eq!(pair.run(), Err(SocketError::SocketType("pull".into())));
 }
 
-/// What a peer's bytes are taken for, after the greetings where `greeted`.
+/// Returns the error for these bytes of a peer, after a greeting.
 fn broken(mut speech: SocketProtocol, greeting: &[u8], bytes: &[u8]) -> SocketError {
     let (mut heard, mut out) = (VecDeque::new(), Vec::new());
     let said = [greeting, bytes].concat();
@@ -236,7 +236,7 @@ fn what_no_socket_says_ends_it() {
     assert_eq!(broken(pull(), &opened, &long), SocketError::TooLarge, "both frames together");
 }
 
-/// Sockets of ZeroMQ that wait for a command before hands are shaken, in each stage of that.
+/// Returns ZeroMQ sockets in each stage before the end of the handshake.
 fn unshaken() -> Vec<SocketProtocol> {
     let plain =
         || Some(PlainCredentials { user_name: "ann".into(), password: b"right"[..].into() });

@@ -1,4 +1,4 @@
-//! One snapshot a check: a bad tree and the message that it must get.
+//! One snapshot per check: a bad tree and the finding that the check must return.
 
 use super::{CHECKS, TidyFinding};
 use crate::tree::{SourceTree, TreeFile};

@@ -39,7 +39,7 @@ pub(crate) struct QuicEndpoint {
 
 /// Length of [`QuicEndpoint::waiting`]; further attempts are ignored, and the peers retransmit.
 pub(super) const WAITING_MAX: usize = 1024;
-/// Handshakes under way above which a new peer has to validate its address first (Retry).
+/// Number of handshakes under way from which a new peer has to validate its address (Retry).
 const RETRY_FROM: usize = 64;
 /// Reads of the UDP socket in one turn.
 const CALLS_PER_TURN: usize = 8;

@@ -169,7 +169,7 @@ mod tests {
         der(SET, &[&der(SEQUENCE, &[&der(OID, &[oid]), &der(tag, &[value])])])
     }
 
-    /// A certificate as far as names go.
+    /// Encodes a certificate with these names, and with the minimum of all other fields.
     fn named(subject: &[Vec<u8>], alternatives: &[Vec<u8>]) -> Vec<u8> {
         let subject: Vec<&[u8]> = subject.iter().map(Vec::as_slice).collect();
         let alternatives: Vec<&[u8]> = alternatives.iter().map(Vec::as_slice).collect();

@@ -72,7 +72,7 @@ fn check(properties: &[Property<'_>], owner: u16) -> Result<(), Violation> {
     Properties::check(&encoded(properties), owner).map(|_| ())
 }
 
-/// The sample, with the method without which authentication data is not legal.
+/// Returns the sample, preceded by the method where authentication data requires a method.
 fn complete(sample: Property<'static>) -> Vec<Property<'static>> {
     match sample {
         Property::AuthenticationData(_) => {

@@ -1,8 +1,8 @@
-//! What is refused, where and in which words; and that no text is too much for the stack.
+//! Errors of invalid rules with their places and texts, and tests that no text exhausts the stack.
 
 use super::*;
 
-/// Each rule is refused, at this line and column, in these words.
+/// Checks that the rule is refused with exactly this error, which includes line and column.
 #[track_caller]
 fn refuses(rule: &str, expected: &str) {
     match RulePlan::parse(rule) {
@@ -126,7 +126,7 @@ fn texts_are_bounded_in_length_breadth_and_depth() {
     begins(&select(&"CASE WHEN ".repeat(100)), "too deep");
     begins(&select(&"payload[".repeat(100)), "too deep");
     begins(&select(&"1 IN (".repeat(100)), "too deep");
-    // What is allowed is run, too: the deepest and the longest chain fit the smallest stack.
+    // Valid rules are also run: the deepest and the longest chain fit the smallest stack.
     for expr in [
         format!("1{}", "+1".repeat(900)),
         format!("payload{}", ".a".repeat(3000)),

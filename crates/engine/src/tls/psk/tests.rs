@@ -1,4 +1,4 @@
-//! A client of OpenSSL's on the other side of nothing but memory.
+//! Tests against a client of OpenSSL, connected by memory.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn client(identity: &'static [u8], key: &'static [u8], suites: &str) -> SslStrea
     SslStream::new(ssl, RecordBuffers::default()).unwrap()
 }
 
-/// Our side, with the bytes that wait for the rest of their record, as `TransportStack` keeps them.
+/// The server side, with the partial record that `TransportStack` keeps.
 struct PskServerSide {
     keyed: PskLayer,
     raw: Vec<u8>,
@@ -60,7 +60,7 @@ impl PskServerSide {
         answer
     }
 
-    /// To the end of the handshake, so many bytes at a time.
+    /// Runs the handshake to its end, passing on `step` bytes at a time.
     fn shake(
         &mut self,
         client: &mut SslStream<RecordBuffers>,
@@ -88,7 +88,7 @@ fn shaken(suites: &str) -> (PskServerSide, SslStream<RecordBuffers>) {
     (ours, client)
 }
 
-/// What the client says, sealed.
+/// Returns the records in which the client sends `words`.
 fn sealed(client: &mut SslStream<RecordBuffers>, words: &[u8]) -> Vec<u8> {
     client.write_all(words).unwrap();
     std::mem::take(&mut client.get_mut().outgoing)
@@ -204,7 +204,7 @@ fn what_is_no_hello_is_not_begun_with() {
         b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01c".to_vec(),
         b"GET / HTTP/1.1\r\n".to_vec(),
         b"\x80\x2e\x01\x03\x03".to_vec(),
-        // No handshake; another message; one of 64 KiB; a record that none can be.
+        // Not a handshake; another message; a message of 64 KiB; an impossible record.
         changed(0, 23),
         changed(5, 2),
         changed(6, 1),
