@@ -1,16 +1,16 @@
-//! How many connections there are and how fast they come, by listener and by address, against what
-//! the options allow. The engine asks as it accepts, before anything is read, and says when one has
-//! gone. One of these is for all shards, since all listeners are with one.
+//! Admission: bounds on the number and the rate of connections, by listener and by address. The
+//! engine asks as it accepts, before anything is read, and reports the end of each connection. All
+//! shards share one [`AdmissionControl`], because the listeners are in one place.
 //!
 //! | above | what happens |
 //! |---|---|
-//! | a listener's rate | nothing is accepted there for a while: who comes waits in the kernel |
-//! | a listener's number | 0x97, and nobody inside notices |
+//! | a listener's rate | the listener accepts nothing for a while: clients wait in the kernel |
+//! | a listener's number | 0x97, and no shard takes part |
 //! | an address' number | 0x97 |
-//! | an address' rate | 0x9F: in the kernel's queue it would keep others waiting |
+//! | an address' rate | 0x9F: in the kernel's queue the client would delay others |
 //!
-//! An answer needs a CONNECT to be answered (MQTT 5.0, 3.2), so only a few a second get one; the
-//! others are closed at once, which a server may always do.
+//! An answer needs a CONNECT (MQTT 5.0, 3.2), so only `ANSWERS_PER_S` connections a second get one;
+//! the rest are closed at once, as a server may always do.
 
 use crate::connection::leaky_bucket::LeakyBucket;
 use crate::connection::peer::{ListenerId, PeerSource};
@@ -22,17 +22,17 @@ use hashbrown::HashMap;
 
 #[derive(Debug)]
 pub struct AdmissionControl {
-    /// By listener.
+    /// Counts by listener, indexed by [`ListenerId`].
     listeners: Vec<ListenerAdmission>,
     addresses: HashMap<(ListenerId, PeerSource), ConnectionCount, FixedState>,
-    /// Addresses that nothing is known of any more are taken out once there are so many.
+    /// Number of entries in `addresses` from which idle entries are removed.
     sweep_at: usize,
 }
 
 #[derive(Clone, Debug, Default)]
 struct ListenerAdmission {
     counted: ConnectionCount,
-    /// Limits how often a refused connection gets an answer.
+    /// Limits how many refused connections per second get an answer.
     answers: LeakyBucket,
 }
 
@@ -49,21 +49,21 @@ pub enum Admission {
     ClosedAtOnce(Refusal),
     /// The connection is admitted and counted, as is the named source.
     Admitted(Option<PeerSource>),
-    /// The connection may send a CONNECT, and gets this refusal as its answer.
+    /// The connection may send a CONNECT, and gets this refusal as the answer.
     RefusedAfterConnect(Refusal),
 }
 
-/// Refused connections of a listener that get an answer, a second.
+/// Refused connections per second and listener that get an answer.
 const ANSWERS_PER_S: u32 = 64;
 const SWEEP_MIN: usize = 16 * 1024;
 
 impl BrokerOptions {
-    /// Whether a listener may have to wait before it accepts.
+    /// Whether a rate limit may make this listener wait before the next accept.
     pub fn limits_accept_rate(&self, at: ListenerId) -> bool {
         self.options_of_listener(at).connections_per_s > 0
     }
 
-    /// Whether arrivals have to be counted at this listener.
+    /// Whether connections have to be counted at this listener, because some limit is set.
     pub fn limits_connections(&self, at: ListenerId) -> bool {
         let own = self.options_of_listener(at);
         own.connections_max > 0
@@ -74,7 +74,8 @@ impl BrokerOptions {
 }
 
 impl AdmissionControl {
-    /// The seed keys what strangers may choose.
+    /// Creates the state without connections. `seed` keys the hash of addresses, which strangers
+    /// choose.
     pub fn new(seed: u64) -> AdmissionControl {
         AdmissionControl {
             listeners: Vec::new(),
@@ -83,7 +84,7 @@ impl AdmissionControl {
         }
     }
 
-    /// Returns the time before which a listener accepts nothing because of its rate.
+    /// Returns the time before which a listener accepts nothing because of the rate limit.
     pub fn accepts_again_at(
         &mut self,
         now: MonotonicMs,
@@ -97,7 +98,8 @@ impl AdmissionControl {
         self.listener(at).counted.pace.blocked_until(now, per_s)
     }
 
-    /// A connection was accepted. Behind a proxy its address is not known yet: see `admit_address`.
+    /// Counts an accepted connection against the limits of the listener and, if known, the source.
+    /// Behind a proxy the source is `None`, and [`admit_address`](Self::admit_address) follows.
     pub fn admit_connection(
         &mut self,
         now: MonotonicMs,
@@ -121,7 +123,7 @@ impl AdmissionControl {
         entry
     }
 
-    /// The address of a connection that is in is known now.
+    /// Counts the source of an admitted connection against the limits per address.
     pub fn admit_address(
         &mut self,
         now: MonotonicMs,
@@ -149,7 +151,7 @@ impl AdmissionControl {
         Admission::Admitted(Some(source))
     }
 
-    /// A connection that was in has gone; the source is the one that was counted, if any was.
+    /// Counts the end of an admitted connection. `source` is the value of [`Admission::Admitted`].
     pub fn release(&mut self, at: ListenerId, source: Option<PeerSource>) {
         let counted = &mut self.listener(at).counted;
         counted.present = counted.present.saturating_sub(1);
@@ -205,7 +207,7 @@ mod tests {
         let mut arrivals = AdmissionControl::new(1);
         for at in 0..2 * SWEEP_MIN as u64 {
             let source = PeerSource::Network(u128::from(at).to_be_bytes().into());
-            // So many a second that the first are long forgotten when the last ones come.
+            // Enough arrivals that the first sources are idle again when the last sources arrive.
             let Admission::Admitted(counted) =
                 arrivals.admit_connection(MonotonicMs(at), AT, Some(source), &options)
             else {

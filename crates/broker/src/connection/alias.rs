@@ -1,16 +1,16 @@
-//! Topic aliases towards one client: the topics sent to it most often get the numbers that it
-//! allows. Only clients that announced Topic Alias Maximum have one of these.
+//! Topic aliases towards one client: the topics sent most often get the alias numbers that the
+//! client allows. Only clients that announced a Topic Alias Maximum have an [`OutboundAliases`].
 
 use crate::limits::NONE;
 use hashbrown::HashMap;
 
 #[derive(Debug)]
 pub(crate) struct OutboundAliases {
-    /// Alias `n` stands at `n - 1`.
+    /// Assigned topics: alias `n` is at index `n - 1`.
     topics: Vec<AssignedAlias>,
     by_topic: HashMap<Box<str>, u32, foldhash::fast::FixedState>,
-    /// Topics without an alias, with how often they were sent lately: a small cache that
-    /// collisions overwrite, the rarer one first.
+    /// Counts of recent topics without an alias: a cache in which the rarer topic is overwritten on
+    /// a collision.
     candidates: [AliasCandidate; CANDIDATES],
     max: u16,
     sent: u32,
@@ -31,14 +31,14 @@ struct AliasCandidate {
 }
 
 const CANDIDATES: usize = 64;
-/// After this many messages all counts are halved, so that old habits fade.
+/// Number of messages after which all counts are halved, so recent messages weigh more.
 const DECAY_EVERY: u32 = 4096;
 
 /// Encoding of a topic in an outgoing PUBLISH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AliasChoice {
     Known(u16),
-    /// Sent beside the topic, for the next time.
+    /// The alias is sent in addition to the topic, for use in later messages.
     New(u16),
     None,
 }
@@ -56,7 +56,7 @@ impl OutboundAliases {
         }
     }
 
-    /// Returns by how many bytes the table has grown since the last call; negative if it has
+    /// Returns by how many bytes the table has grown since the last call; negative if the table has
     /// shrunk.
     pub(crate) fn growth(&mut self) -> i64 {
         let known = self.topics.len() * size_of::<AssignedAlias>() * 4;
@@ -69,15 +69,16 @@ impl OutboundAliases {
         self.counted
     }
 
-    /// Gives up the numbers: what the client knows already stays good, we only use it no more.
+    /// Frees the table. Aliases already sent stay valid for the client but are not used again.
     pub(crate) fn retire(&mut self) {
         self.topics = Vec::new();
         self.by_topic = HashMap::default();
         (self.topic_bytes, self.max) = (0, 0);
     }
 
-    /// Decides for the message that is sent now [MQTT-3.3.2-11]. A new alias only where it may be
-    /// remembered.
+    /// Chooses the encoding of the topic of the next message [MQTT-3.3.2-11]. With `may_learn`
+    /// false no new alias is assigned. A topic needs two hits for a free number, and more hits than
+    /// the rarest assigned topic to replace a topic.
     pub(crate) fn choose(&mut self, topic: &str, may_learn: bool) -> AliasChoice {
         self.decay_counts();
         if let Some(&at) = self.by_topic.get(topic) {
@@ -115,11 +116,12 @@ impl OutboundAliases {
         AliasChoice::New(at as u16 + 1)
     }
 
-    /// Counts a topic without alias and says how often it was seen.
+    /// Counts a topic without alias. Returns the number of recent messages with the topic.
     fn count_candidate(&mut self, topic: &str) -> u32 {
         use std::hash::BuildHasher;
         let hash = self.by_topic.hasher().hash_one(topic) as u32;
-        // Two places each: topics that take turns in one would push each other out for ever.
+        // Each topic has two places, because alternating topics in a single place would evict each
+        // other.
         let (one, two) = (hash as usize % CANDIDATES, (hash >> 16) as usize % CANDIDATES);
         let at_one = self.candidates[one];
         let stays = at_one.hash == hash
@@ -184,7 +186,7 @@ mod tests {
             let known = |topic: &&String| aliases.by_topic.contains_key(topic.as_str());
             missed += 3 - topics.iter().filter(known).count();
         }
-        // With one place each about twenty would be.
+        // With one place per topic about twenty topics would miss.
         assert!(missed < 10, "{missed} of 600");
     }
 }

@@ -1,15 +1,15 @@
-//! Extended authentication: who a client is, found out in several steps (MQTT 5.0, 4.12).
+//! Extended authentication in several steps (MQTT 5.0, 4.12).
 //!
 //! ```text
-//!         CONNECT, method                  Verdict::Challenge
-//! Greeting ----------------> Asked, held ---------------------> Challenged, AUTH 0x18 sent
-//!                               ^                                   |
-//!                               +-----------------------------------+
+//!         CONNECT, method                 AuthDecision::Challenge
+//! AwaitingConnect -------> Authenticating ----------------> Challenged, AUTH 0x18 sent
+//!                               ^                                  |
+//!                               +----------------------------------+
 //!                                  AUTH 0x18 came: asked again
 //! ```
 //!
-//! CONNECT stays unread in the transport until the last verdict, and the client's answers behind
-//! it. A client that is in may begin again (0x19): nothing else of its connection waits meanwhile.
+//! CONNECT and the client's AUTH packets stay unread in the transport until the last decision. An
+//! accepted client may re-authenticate (0x19); no other packet of the connection waits meanwhile.
 
 use crate::connection::authentication::{
     AuthDecision, AuthOutcome, AuthRequest, Principal, SecretBytes,
@@ -31,7 +31,7 @@ use mqtt::{
 pub struct AuthStep {
     pub method: Box<str>,
     pub data: SecretBytes,
-    /// State that the backend returned with its last challenge; `None` in the first step.
+    /// State that the backend returned with the last challenge; `None` in the first step.
     pub memory: Option<SecretBytes>,
 }
 
@@ -39,17 +39,17 @@ pub struct AuthStep {
 #[derive(Clone, Debug)]
 pub(crate) struct AuthExchange {
     pub(crate) method: Box<str>,
-    /// The client's Maximum Packet Size.
+    /// The client's Maximum Packet Size in bytes.
     packet_bytes_max: u32,
-    /// There while the client owes an answer to a challenge.
+    /// State of the backend while the client owes the response to a challenge.
     memory: Option<SecretBytes>,
-    /// Packets of the client behind its CONNECT that were understood already.
+    /// Number of AUTH packets behind CONNECT that are handled but not yet consumed.
     auth_packets: u8,
-    /// A client that is in waits for a verdict.
+    /// Whether an accepted client waits for the decision on a re-authentication.
     asked: bool,
 }
 
-/// No method that there is takes more.
+/// Largest number of AUTH packets in one exchange. No known method needs more.
 const ANSWERS_MAX: u8 = 8;
 
 impl AuthExchange {
@@ -63,7 +63,7 @@ impl AuthExchange {
         }
     }
 
-    /// Creates the state for an accepted client, whose re-authentication may follow.
+    /// Creates the state for an accepted client, for a later re-authentication.
     pub(crate) fn for_accepted(method: &str, packet_bytes_max: u32, answers: u8) -> AuthExchange {
         AuthExchange { auth_packets: answers, ..AuthExchange::new(method, packet_bytes_max) }
     }
@@ -72,8 +72,8 @@ impl AuthExchange {
         self.auth_packets
     }
 
-    /// AUTH from us, unless the client would not take it [MQTT-3.1.2-24]. It says nothing that the
-    /// client could do without [MQTT-3.15.2-2] [MQTT-3.15.2-3].
+    /// Encodes an AUTH packet. `Refusal::AnswerTooLarge` above the client's Maximum Packet Size
+    /// [MQTT-3.1.2-24]. Optional properties are left out [MQTT-3.15.2-2] [MQTT-3.15.2-3].
     fn encode_auth(&self, reason: ReasonCode, data: Option<&[u8]>) -> Result<Vec<u8>, Refusal> {
         let (mut properties, mut bytes) = (PropertiesBuf::default(), Vec::new());
         push_auth_properties(&self.method, data, &mut properties);
@@ -87,14 +87,14 @@ impl AuthExchange {
 }
 
 impl AuthStep {
-    /// The first one of a CONNECT, where that names a method.
+    /// Returns the first step of the exchange if CONNECT has an Authentication Method.
     pub(crate) fn of_connect(properties: Properties<'_>) -> Option<AuthStep> {
         let (method, data) = auth_properties(properties);
         Some(AuthStep { method: method?.into(), data: SecretBytes(data.into()), memory: None })
     }
 }
 
-/// Authentication Method and Authentication Data.
+/// Returns Authentication Method and Authentication Data.
 fn auth_properties(properties: Properties<'_>) -> (Option<&str>, &[u8]) {
     let (mut method, mut data): (_, &[u8]) = (None, &[]);
     for property in properties.iter() {
@@ -107,7 +107,8 @@ fn auth_properties(properties: Properties<'_>) -> (Option<&str>, &[u8]) {
     (method, data)
 }
 
-/// Writes the properties of AUTH and CONNACK: the method is the one of CONNECT [MQTT-4.12.0-5].
+/// Writes the properties of AUTH and CONNACK. The method must be the method of CONNECT
+/// [MQTT-4.12.0-5].
 pub(crate) fn push_auth_properties(method: &str, data: Option<&[u8]>, into: &mut PropertiesBuf) {
     into.push(Property::AuthenticationMethod(method));
     if let Some(data) = data {
@@ -116,7 +117,8 @@ pub(crate) fn push_auth_properties(method: &str, data: Option<&[u8]>, into: &mut
 }
 
 impl Shard {
-    /// The backend wants to know more of a client that is not in yet [MQTT-4.12.0-2].
+    /// Sends a challenge of the backend to a client before CONNACK [MQTT-4.12.0-2]. The deadline of
+    /// the request stays in force.
     pub(crate) fn send_challenge(
         &mut self,
         conn: ConnId,
@@ -128,7 +130,7 @@ impl Shard {
         let Some(exchange) = &mut known.exchange else { return Ok(()) };
         exchange.memory = Some(memory);
         let bytes = exchange.encode_auth(ReasonCode::ContinueAuthentication, Some(data))?;
-        // The deadline of the question goes on.
+        // The deadline of the request goes on.
         known.state = ConnState::Challenged;
         let mut slot = NONE;
         out.write(conn, &mut slot).own.extend_from_slice(&bytes);
@@ -138,8 +140,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Looks behind the CONNECT for the answer to a challenge. Nothing is consumed: who comes in
-    /// has its CONNECT read again.
+    /// Looks behind the CONNECT for the AUTH packet that answers a challenge. No byte is consumed,
+    /// because CONNECT is read again after the decision.
     pub(crate) fn read_auth_answer(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
         match self.find_auth_packet(conn, bytes, out) {
             Ok(()) => {}
@@ -192,7 +194,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Parses an AUTH packet, if one is allowed at this point.
+    /// Parses an AUTH packet. A [`Violation`] if no method is agreed, the method differs, or no
+    /// AUTH is due in this state.
     fn parse_auth_step(
         &mut self,
         conn: ConnId,
@@ -218,7 +221,8 @@ impl Shard {
         Ok(AuthStep { method: exchange.method.clone(), data: SecretBytes(data.into()), memory })
     }
 
-    /// AUTH from a client that is in.
+    /// Handles AUTH from an accepted client: skips packets of the initial exchange, else requests a
+    /// decision on the re-authentication.
     pub(crate) fn auth(
         &mut self,
         conn: ConnId,
@@ -254,7 +258,7 @@ impl Shard {
         Ok(())
     }
 
-    /// The verdict on a client that is in, which began again.
+    /// Handles the decision on a re-authentication. A denial ends the connection.
     pub(crate) fn on_reauthentication(
         &mut self,
         conn: ConnId,
@@ -278,7 +282,7 @@ impl Shard {
                     self.renew_principal(conn, id, principal, out).map(|()| answer)
                 })
             }
-            // 0x86 is CONNACK's alone.
+            // 0x86 is valid in CONNACK only.
             AuthDecision::Deny(_) => Err(Refusal::NotRenewed),
         };
         match answer {
@@ -288,7 +292,8 @@ impl Shard {
         }
     }
 
-    /// Replaces the principal of a client that re-authenticated itself as the same user.
+    /// Replaces the principal of a client that has re-authenticated. `Refusal::NotRenewed` if the
+    /// user or the namespace differs.
     fn renew_principal(
         &mut self,
         conn: ConnId,
@@ -304,7 +309,7 @@ impl Shard {
             expires,
             auth_packets: 0,
         });
-        // The session stays where it is, and so has to its client.
+        // The session keeps the namespace, so the client must too.
         let is_elsewhere = match self.namespace_at(conn) {
             Ok(namespace) => *namespace != *self.sessions.get(id).namespace(),
             Err(_) => true,
@@ -313,7 +318,7 @@ impl Shard {
         if is_elsewhere || self.belongs_to_other_user(id, rights.as_deref()) {
             return Err(Refusal::NotRenewed);
         }
-        // Its place in its class stays its own.
+        // The client keeps the place in the client group and the decision on the will.
         let before = self.sessions.get_mut(id).permissions.as_mut();
         if let (Some(rights), Some(before)) = (&mut rights, before) {
             rights.group_guard = before.group_guard.take();

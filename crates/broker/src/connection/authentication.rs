@@ -1,14 +1,14 @@
-//! Who is there: the question that a CONNECT raises where the broker is told to ask, and what
-//! becomes of the answer.
+//! Authentication: the request to a backend for each CONNECT on a listener with authentication, and
+//! the effects of the decision.
 //!
 //! ```text
-//!            CONNECT, asked for                     Input::Verdict, or the deadline: deny
-//! Greeting ----------------------> Asked, held ----------------------------------------> Greeting
-//!            Effect::Judge                          Effect::Resume
+//!            CONNECT                          ShardInput::AuthDecided, or the deadline: deny
+//! AwaitingConnect --------> Authenticating ---------------------------------> AwaitingConnect
+//!            Effect::Authenticate, Effect::Hold                      Effect::Resume
 //! ```
 //!
-//! The CONNECT stays unread in the transport. It is decoded again when the verdict is there, so
-//! whatever followed it keeps its order, and a refusal has one way.
+//! The CONNECT stays unread in the transport and is decoded again after the decision, so the
+//! packets behind CONNECT keep their order, and every refusal takes the same path.
 
 use crate::authorization::acl_rules::AclRuleSet;
 use crate::connection::auth_exchange::{AuthExchange, AuthStep};
@@ -24,23 +24,22 @@ use mqtt::{Connect, Property, ProtocolVersion};
 use std::fmt;
 use std::sync::Arc;
 
-/// A request to authenticate a client: the credentials of its CONNECT, and facts about its
-/// transport.
+/// A request to authenticate a client: the credentials of CONNECT, and facts from the transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthRequest {
     pub peer: PeerAddress,
     pub version: ProtocolVersion,
-    /// Empty where the client wants one to be assigned.
+    /// Empty if the client requests an assigned client id.
     pub client_id: Box<str>,
     pub user_name: Option<Box<str>>,
     pub password: Option<SecretBytes>,
     pub listener: ListenerId,
     pub certificate: Option<Arc<PeerCertificate>>,
-    /// The step of an authentication exchange, where there is one.
+    /// Step of an authentication exchange; `None` without Authentication Method.
     pub step: Option<AuthStep>,
 }
 
-/// Bytes that no log and no panic shows.
+/// Secret bytes: the `Debug` output is `***`, so neither logs nor panics show the contents.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretBytes(pub Box<[u8]>);
 
@@ -53,7 +52,8 @@ impl fmt::Debug for SecretBytes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthDecision {
     Allow(Box<Principal>),
-    /// The client has to continue with AUTH. `memory` is passed back with its next step.
+    /// The client has to continue with AUTH. The backend gets `memory` back in the next
+    /// [`AuthStep`].
     Challenge {
         data: Box<[u8]>,
         memory: SecretBytes,
@@ -61,35 +61,36 @@ pub enum AuthDecision {
     Deny(Refusal),
 }
 
-/// An authenticated client: name, client id, namespace and rights from now on.
+/// An authenticated client: name, client id, namespace and permissions from now on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Principal {
     /// User name; `None` for an anonymous client.
     pub user: Option<Arc<str>>,
-    /// Client id that replaces the one of CONNECT.
+    /// Client id that replaces the client id of CONNECT.
     pub client_id: Option<Box<str>>,
-    /// Namespace that replaces the one of the listener or the group; empty for none.
+    /// Namespace that replaces the namespace of the listener or the group; empty for none.
     pub namespace: Option<Box<str>>,
     pub groups: Vec<Arc<str>>,
-    /// May do everything.
+    /// The client may publish and subscribe to every topic.
     pub is_superuser: bool,
-    /// Its own rules, which are asked before everyone's.
+    /// Rules of this client, checked before the rules for all clients.
     pub permissions: Option<Arc<AclRuleSet>>,
-    /// When it has to go.
+    /// Time in milliseconds until the broker ends the connection with `Refusal::Expired`.
     pub expires_in_ms: Option<u64>,
-    /// The connection receives responses only: messages wait for another connection of its session.
+    /// The connection receives responses only: messages wait for another connection of the session.
     pub is_quiet: bool,
-    /// The last word of an authentication exchange, for the client.
+    /// Authentication Data for CONNACK, or for AUTH 0x00 after a re-authentication.
     pub auth_data: Option<Box<[u8]>>,
 }
 
-/// The result of authentication, as the peer carries it from shard to shard.
+/// The result of an authentication. [`PeerInfo`](crate::connection::peer::PeerInfo) holds the
+/// result, so a move to another shard does not lose the decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AuthOutcome {
     pub(crate) decision: Result<Box<Principal>, Refusal>,
-    /// When the client has to go.
+    /// Time at which the broker ends the connection with `Refusal::Expired`.
     pub(crate) expires: Option<MonotonicMs>,
-    /// AUTH packets behind the CONNECT that led to it.
+    /// Number of AUTH packets behind CONNECT that belong to the exchange.
     pub(crate) auth_packets: u8,
 }
 
@@ -105,7 +106,8 @@ impl Shard {
         self.conn(conn)?.peer.auth_outcome().map(|pass| &pass.decision)
     }
 
-    /// The connection waits for a verdict.
+    /// Requests a decision from the backend by `Effect::Authenticate` and stops reading from the
+    /// client. The deadline is `BrokerOptions::verdict_timeout_ms` from now.
     pub(crate) fn request_authentication(
         &mut self,
         conn: ConnId,
@@ -141,7 +143,8 @@ impl Shard {
         out.effects.push(Effect::Authenticate { conn, case, request: Box::new(request) });
     }
 
-    /// The answer, unless the connection has gone or the deadline has answered.
+    /// Handles the backend's decision. A decision for an earlier generation of the connection, or
+    /// after the deadline, has no effect.
     pub(crate) fn on_auth_decision(
         &mut self,
         conn: ConnId,
@@ -180,7 +183,9 @@ impl Shard {
         out.effects.push(Effect::Resume { conn });
     }
 
-    /// Applies the decision to a client whose client id is admitted.
+    /// Applies the decision to a CONNECT with an admitted client id. Returns the client id of the
+    /// [`Principal`] if present, or an assigned id, after a check of length, reserved prefix and
+    /// bans.
     pub(crate) fn apply_auth_decision(
         &mut self,
         conn: ConnId,
@@ -215,7 +220,7 @@ impl Shard {
         Ok(admitted)
     }
 
-    /// Whether the verdict gave the client another id than it asked for.
+    /// Whether the decision replaced the client id of CONNECT.
     pub(crate) fn has_other_client_id(&self, conn: ConnId) -> bool {
         let grant = self
             .conn(conn)

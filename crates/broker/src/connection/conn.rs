@@ -1,4 +1,4 @@
-//! One socket's protocol state, and the way of its packets to where they are decided.
+//! The protocol state of one connection, and the dispatch of received packets to their handlers.
 
 mod close;
 
@@ -20,38 +20,40 @@ use mqtt::{
 };
 use std::sync::Arc;
 
-/// Protocol state of a connection. Fields that every packet uses stand first, and together.
+/// Protocol state of a connection. Fields that every packet uses come first, side by side.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) state: ConnState,
     pub(crate) last_activity: MonotonicMs,
-    /// Meter of the client's rate, where there are limits.
+    /// Meter of the packets from the client; absent without a rate limit.
     pub(crate) meter: Option<Box<RateMeter>>,
-    /// [MQTT-3.2.2-15]
+    /// Bytes of the largest packet accepted from the client [MQTT-3.2.2-15].
     pub(crate) packet_bytes_max: u32,
-    /// Answers to it that wait for the disk.
+    /// Acknowledgements to the client, held until the store has committed a batch.
     pub(crate) pending_acks: u32,
     pub(crate) generation: u32,
-    /// Longest silence of the client in milliseconds, one and a half times its keep-alive; 0 for no
-    /// limit [MQTT 5.0, 3.1.2.10].
+    /// Longest allowed silence of the client in milliseconds: one and a half times the keep-alive,
+    /// or 0 for no limit [MQTT 5.0, 3.1.2.10].
     pub(crate) silence_ms_max: u32,
-    /// When the only timer that counts is due.
+    /// Due time of the only valid `ShardTimer::Conn`; a timer that fires earlier is ignored.
     pub(crate) timer_at: MonotonicMs,
     pub(crate) peer: PeerInfo,
-    /// State of the authentication exchange, where CONNECT named a method.
+    /// State of the authentication exchange; absent if CONNECT had no Authentication Method.
     pub(crate) exchange: Option<Box<AuthExchange>>,
-    /// Alias `n` stands at `n - 1`. Gone with the connection [MQTT-3.3.2-7].
+    /// Topics of the client's aliases: alias `n` is at index `n - 1`. The list ends with the
+    /// connection [MQTT-3.3.2-7].
     pub(crate) aliases: Vec<Option<Arc<str>>>,
-    /// Memory of the topic aliases in bytes.
+    /// Bytes of memory of the topics in `aliases`.
     pub(crate) alias_bytes: u32,
     pub(crate) topic_alias_max: u16,
-    /// As CONNACK said, whatever the options say since.
+    /// Receive Maximum as sent in CONNACK, even if the options have changed since.
     pub(crate) receive_maximum: u16,
     pub(crate) version: ProtocolVersion,
-    /// Messages of this client are not sent back to it.
+    /// Whether the client is a bridge, to which the broker does not return the bridge's own
+    /// messages.
     pub(crate) is_bridge: bool,
-    /// Came here from another shard: this one is its home.
+    /// Whether the connection came from another shard; a connection moves at most once.
     pub(crate) moved: bool,
 }
 
@@ -59,48 +61,51 @@ pub(crate) struct Conn {
 pub(crate) enum ConnState {
     /// Only CONNECT is allowed [MQTT-3.1.0-1].
     AwaitingConnect,
-    /// CONNECT came, and waits for a verdict.
+    /// CONNECT has arrived and waits for an authentication decision.
     Authenticating,
-    /// The backend wants to know more, and the client was told: nothing but AUTH and DISCONNECT may
-    /// come.
+    /// The backend has asked for a further step, and the client has received AUTH 0x18: only AUTH
+    /// and DISCONNECT are allowed.
     Challenged,
     Live {
         session: SessionId,
     },
-    /// CONNACK waits until the disk has forgotten the client's last session: what the client says
-    /// meanwhile stays unread.
+    /// CONNACK waits for the commit that erases the client's previous session. Packets from the
+    /// client stay unread until then.
     AwaitingCommit {
         session: SessionId,
     },
-    /// The store is crowded, and the client's next packet would add to it: it stays unread.
+    /// The store has a backlog, and the next packet would add to the backlog: the packet stays
+    /// unread.
     StoreBacklogged {
         session: SessionId,
     },
-    /// The client is ahead of its rate: what it says next stays unread for a while.
+    /// The client has exceeded the rate limit: the next packet stays unread until
+    /// `resume_rate_limited`.
     RateLimited {
         session: SessionId,
     },
-    /// The next packet waits, unread, for a decision of the authorization server.
+    /// The next packet stays unread until a decision of the authorization server, or the deadline.
     Authorizing {
         session: SessionId,
         inquiry: Box<PendingAuthz>,
     },
-    /// A CONNECT with a will waits for a decision of the authorization server.
+    /// A CONNECT with a will stays unread until a decision of the authorization server on the will.
     AuthorizingWill {
         inquiry: Box<PendingAuthz>,
     },
-    /// The authorization server has decided about the will of the CONNECT that is read next.
+    /// The authorization server has decided on the will of the CONNECT to be read next.
     WillAuthorized {
         is_allowed: bool,
     },
-    /// A SUBACK waits until the owners of shared groups have answered: the same.
+    /// SUBACK waits for answers from the shards that own the shared groups or exclusive filters.
+    /// Packets from the client stay unread until then.
     AwaitingSubAck {
         session: SessionId,
         suback: Box<PendingSubAck>,
     },
 }
 
-// Each connection has one.
+// Every connection has a `Conn`, so the size is a cost for idle clients.
 const _: () = assert!(size_of::<ConnState>() == 16 || size_of::<usize>() != 8);
 const _: () = assert!(size_of::<Option<Conn>>() <= 152);
 
@@ -108,17 +113,17 @@ const _: () = assert!(size_of::<Option<Conn>>() <= 152);
 pub(crate) struct PendingSubAck {
     pub(crate) packet_id: PacketId,
     pub(crate) codes: Vec<u8>,
-    /// The first refusal among the codes, in words.
+    /// Description of the first refusal among `codes`, for the Reason String.
     pub(crate) what: Option<&'static str>,
     pub(crate) groups: Vec<Arc<str>>,
-    /// Filters that it asks for alone, where another shard knows whose they are.
+    /// Exclusive filters whose owner is known to another shard.
     pub(crate) claims: Vec<ExclusiveClaim>,
 }
 
-/// Why we end a connection.
+/// Reason for which the broker ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// The client said so; its will is gone or not as it said.
+    /// The client sent DISCONNECT with this reason code; the will has been handled accordingly.
     ClientDisconnect(ReasonCode),
     Violation(Violation),
     Refusal(Refusal),
@@ -153,32 +158,36 @@ impl Conn {
         }
     }
 
-    /// Whether it is we who do not listen.
+    /// Whether the broker has stopped reading from the client, in which case silence is not the
+    /// client's fault.
     pub(crate) fn is_read_blocked(&self) -> bool {
         use ConnState::{Authorizing, RateLimited, StoreBacklogged};
         matches!(self.state, StoreBacklogged { .. } | RateLimited { .. } | Authorizing { .. })
     }
 
-    /// When keep-alive ends it, if nothing more is heard.
+    /// Returns the time at which keep-alive ends the connection unless a packet arrives; `None`
+    /// without a keep-alive.
     pub(crate) fn keep_alive_deadline(&self) -> Option<MonotonicMs> {
         let ms = u64::from(self.silence_ms_max);
         (ms > 0).then_some(MonotonicMs(self.last_activity.0 + ms))
     }
 
-    /// The session of one that has had its CONNACK: nothing else goes before that
-    /// [MQTT-3.2.0-1] [MQTT-3.14.0-1].
+    /// Returns the session if the client has received CONNACK, which must be the first packet to a
+    /// client [MQTT-3.2.0-1] [MQTT-3.14.0-1].
     pub(crate) fn connacked_session(&self) -> Option<SessionId> {
         self.session().filter(|_| !matches!(self.state, ConnState::AwaitingCommit { .. }))
     }
 }
 
 impl Shard {
-    /// Takes packets until the bytes, the outbox or the connection's patience end.
+    /// Handles the packets in `bytes` until the bytes are used up, the outbox is full, or the
+    /// connection has to wait in a [`ConnState`] without reading. `out.consumed` is the number of
+    /// bytes handled.
     pub(crate) fn read_packets(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
         out.consumed = 0;
         self.note_activity(conn);
         while !out.is_full() {
-            // Nothing is read after what ended the connection [MQTT-3.1.4-6].
+            // Bytes after the end of the connection are discarded [MQTT-3.1.4-6].
             let Some(known) = self.conn(conn) else {
                 out.consumed = bytes.len();
                 return;
@@ -187,7 +196,7 @@ impl Shard {
                 ConnState::Challenged => return self.read_auth_answer(conn, bytes, out),
                 ConnState::AwaitingConnect | ConnState::WillAuthorized { .. } => None,
                 ConnState::Live { session } => Some(session),
-                // It waits for somebody.
+                // Every other state waits for a decision, a commit or a timer.
                 _ => return,
             };
             let (is_metered, bytes_max) = (known.meter.is_some(), known.packet_bytes_max);
@@ -253,8 +262,8 @@ impl Shard {
         }
     }
 
-    /// Handles the acknowledgements at the front that only have to be counted. Returns their length
-    /// in bytes.
+    /// Handles the acknowledgements at the front of `bytes` that need no decoding, because their
+    /// form is the shortest. Returns the length in bytes.
     #[inline]
     fn read_acks(
         &mut self,
@@ -273,7 +282,8 @@ impl Shard {
         }
     }
 
-    /// A CONNECT that goes with its connection, or waits: it is read, and counted, again.
+    /// Takes back the count of a CONNECT that moves to another shard or waits: the packet is read
+    /// and counted again later.
     fn uncount_packet(&mut self, len: usize) {
         self.sessions.counters.messages_received -= 1;
         self.sessions.counters.bytes_received -= len as u64;
@@ -341,7 +351,8 @@ impl Shard {
         }
     }
 
-    /// Holds a connection before a packet that has to wait. Says whether it has to.
+    /// Stops reading from a connection whose next packet has to wait for the store, a rate limit or
+    /// an authorization decision. Returns whether the packet waits.
     #[cold]
     fn hold_packet(
         &mut self,
@@ -360,8 +371,8 @@ impl Shard {
         waits
     }
 
-    /// Holds a connection whose next packet the crowded store would have to take. Says whether it
-    /// is such a one.
+    /// Stops reading from a connection whose next packet is a PUBLISH that the store would have to
+    /// take during a backlog. Returns whether the packet waits.
     fn hold_for_store(
         &mut self,
         conn: ConnId,
@@ -374,7 +385,7 @@ impl Shard {
         if PacketType::from_byte(frame.first) != Some(PacketType::Publish) {
             return false;
         }
-        // What is wrong with it is found out by whoever takes it.
+        // The normal path reports the violation of a malformed packet.
         let Ok(packet) = Publish::decode(frame, version) else { return false };
         let aliased = match packet.topic {
             "" => self.topic_of_alias(conn, &packet),
@@ -408,7 +419,9 @@ impl Shard {
         Ok(())
     }
 
-    /// DISCONNECT from the client. Its Session Expiry Interval replaces CONNECT's.
+    /// Handles DISCONNECT from the client. The Session Expiry Interval replaces the value of
+    /// CONNECT, bounded by `session_expiry_s_max`; `Violation::SessionExpiryRaised` if CONNECT had
+    /// 0 or none.
     fn disconnect(&mut self, id: SessionId, packet: &Disconnect<'_>) -> Result<(), CloseReason> {
         let max = self.options.session_expiry_s_max;
         let session = self.sessions.get_mut(id);
@@ -425,7 +438,8 @@ impl Shard {
             && self.sessions.set_will(id, None).is_some()
             && self.sessions.get(id).persistent.is_some()
         {
-            // A power cut would bring it back: it is to be short of a sync, and not of a second.
+            // A power cut before the sync would restore the will: request the sync now instead of
+            // waiting up to a second.
             self.sessions.request_sync();
         }
         Err(CloseReason::ClientDisconnect(packet.reason))
@@ -437,12 +451,12 @@ impl Shard {
 pub(crate) enum ConnectOutcome {
     OtherShard,
     Accepted,
-    /// The client waits for the authentication decision.
+    /// The client waits for an authentication or authorization decision.
     Pending,
 }
 
 impl SessionTable {
-    /// A packet that is not PUBLISH to a connected client: no window holds it back
+    /// Sends a packet other than PUBLISH to a connected client, without regard to the window
     /// [MQTT-3.3.4-10] [MQTT-4.9.0-3].
     pub(crate) fn send_packet(&mut self, id: SessionId, bytes: &[u8], out: &mut Outbox) {
         let session = self.get_mut(id);
@@ -453,8 +467,8 @@ impl SessionTable {
         self.counters.bytes_sent += bytes.len() as u64;
     }
 
-    /// DISCONNECT, which only 5.0 has from a server [MQTT-3.14.4-1]. A reason and its words are all
-    /// that it says [MQTT-3.14.2-2].
+    /// Sends DISCONNECT to a client of 5.0, the only version in which the server may
+    /// [MQTT-3.14.4-1]. The packet has at most a reason code and a Reason String [MQTT-3.14.2-2].
     pub(crate) fn send_disconnect(
         &mut self,
         id: SessionId,
@@ -463,7 +477,7 @@ impl SessionTable {
         out: &mut Outbox,
     ) {
         let session = self.get(id);
-        // A stream just ends: the connection goes on.
+        // A data stream ends without DISCONNECT, because the connection goes on.
         if session.version == ProtocolVersion::V5 && !session.is_data_stream {
             let bytes = encode_with_reason(what, session.packet_bytes_max, |properties, bytes| {
                 Disconnect { reason, properties }.encode(ProtocolVersion::V5, bytes);

@@ -1,4 +1,5 @@
-//! CONNECT: who is let in, where it is at home, and how its session begins or goes on.
+//! CONNECT: admission of a client, the choice of the shard that owns the client id, and the start
+//! or resumption of the session.
 
 use crate::authorization::client_permissions::ClientPermissions;
 use crate::connection::alias::OutboundAliases;
@@ -22,8 +23,9 @@ use crate::timer::ShardTimer;
 use mqtt::{ConnAck, Connect, Packet, PacketFrame, ProtocolVersion, ReasonCode, Violation};
 
 impl Shard {
-    /// The first packet of a connection. What the specification asks of a client is all that we
-    /// ask [MQTT-7.0.0-2].
+    /// Handles the first packet of a connection, which must be CONNECT. The broker requires no more
+    /// of a client than the specification does [MQTT-7.0.0-2]. `ConnectOutcome::Pending` leaves the
+    /// packet unread until a decision on the client or the will arrives.
     pub(crate) fn connect(
         &mut self,
         conn: ConnId,
@@ -54,7 +56,7 @@ impl Shard {
             Ok(agreed) => agreed,
             Err(refusal) => return Err(self.refuse_client(conn, &packet, &asked, refusal, out)),
         };
-        // A client without an id is at home wherever chance sends it.
+        // The client id of such a client is assigned later, so any shard may own the session.
         let home = match packet.client_id {
             "" if !self.has_other_client_id(conn) => self.random_shard(),
             _ => self.owner_of(&key),
@@ -97,7 +99,8 @@ impl Shard {
         ShardId((self.next_random() % self.shards as u64) as u8)
     }
 
-    /// Hands a connection to the shard that owns its client id, once; false where it stays.
+    /// Moves a connection to the shard `home` that owns the client id. Returns `false` if the
+    /// connection stays: `home` is this shard, or the connection has moved once already.
     fn move_home(&mut self, conn: ConnId, home: ShardId, out: &mut Outbox) -> bool {
         if home == self.id || self.conn(conn).is_none_or(|known| known.moved) {
             return false;
@@ -108,7 +111,8 @@ impl Shard {
         true
     }
 
-    /// Whether there is room for this client.
+    /// Checks for room for this client. `Refusal::QuotaExceeded` under memory pressure,
+    /// `Refusal::StoreFull` for a new persistent session while the store is full.
     fn check_session_room(
         &self,
         packet: &Connect<'_>,
@@ -125,8 +129,9 @@ impl Shard {
         }
     }
 
-    /// Whether a tight memory has room for this client: a session that is there already costs
-    /// nothing, and its client may take from us what waits for it.
+    /// Whether the memory allows this client in. Under pressure only a client with an existing
+    /// session and at most `SMALL_BYTES_MAX` bytes of will may enter: the session needs no more
+    /// memory, and the client can drain the queue.
     fn has_memory_for(&self, packet: &Connect<'_>, client_id: &str) -> bool {
         let will = packet.will.as_ref();
         let small = will.is_none_or(|will| {
@@ -136,7 +141,7 @@ impl Shard {
         !self.sessions.is_pressure_high() || (small && self.sessions.find(client_id).is_some())
     }
 
-    /// CONNACK with why not [MQTT-4.12.0-4].
+    /// Counts the refusal and answers with a CONNACK that carries the reason [MQTT-4.12.0-4].
     fn refuse_client(
         &mut self,
         conn: ConnId,
@@ -153,7 +158,8 @@ impl Shard {
         refusal.into()
     }
 
-    /// The client id to go on with, or why not [MQTT-3.1.4-2].
+    /// Checks a CONNECT against the limits of the listener before any authentication. Returns the
+    /// namespaced client id, or the refusal for the CONNACK [MQTT-3.1.4-2].
     fn check_connect(
         &mut self,
         conn: ConnId,
@@ -193,11 +199,12 @@ impl Shard {
             return Ok(NamespacedClientId::new(&namespace, packet.client_id.into()));
         }
         // [MQTT-3.1.3-6] [MQTT-3.1.3-8] [3.1.1:MQTT-3.1.3-7] [3.1.1:MQTT-3.1.3-8]: 3.1 has no
-        // assigned ids, and 3.1.1 cannot say which one a session got that is to be kept.
+        // assigned ids, and the CONNACK of 3.1.1 cannot report the id assigned to a persistent
+        // session.
         match packet.version {
             ProtocolVersion::V31 => Err(Refusal::ClientIdMissing),
             ProtocolVersion::V311 if !packet.clean_start => Err(Refusal::ClientIdMissing),
-            // A verdict may bring another one.
+            // The authentication decision may name another client id or namespace.
             ProtocolVersion::V311 | ProtocolVersion::V5 if self.authenticates_at(conn) => {
                 Ok(NamespacedClientId::new("", "".into()))
             }
@@ -207,13 +214,15 @@ impl Shard {
         }
     }
 
-    /// Whether a connection's CONNECT waits for a verdict.
+    /// Whether a CONNECT of this connection waits for an authentication decision, by
+    /// `authenticates_at` of [`BrokerOptions`](crate::options::BrokerOptions).
     pub(crate) fn authenticates_at(&self, conn: ConnId) -> bool {
         let listener = self.conn(conn).map_or(ListenerId::NONE, |known| known.peer.listener);
         self.options.authenticates_at(listener)
     }
 
-    /// Sessions of links are nobody else's to take.
+    /// `Refusal::ClientIdReserved` for a client id with the prefix `LINK_IDS` from outside:
+    /// sessions of links belong to connections from this process only.
     pub(crate) fn check_reserved(&self, conn: ConnId, client_id: &str) -> Result<(), Refusal> {
         let is_own = self.conn(conn).is_some_and(|known| known.peer.is_internal());
         match client_id.starts_with(LINK_IDS) && !is_own {
@@ -222,7 +231,7 @@ impl Shard {
         }
     }
 
-    /// Unique, and at home on this shard.
+    /// Returns a new random client id, unique in the namespace and owned by this shard.
     pub(crate) fn assign_client_id(&mut self, namespace: &str) -> Box<str> {
         loop {
             let client_id =
@@ -234,9 +243,9 @@ impl Shard {
         }
     }
 
-    /// A protocol level that we do not speak is told so, in the words of the nearest one that we
-    /// do [MQTT-3.1.2-2] [3.1.1:MQTT-3.1.2-2]. Anything else wrong with a CONNECT of 3.x just
-    /// closes [3.1.1:MQTT-3.1.4-1].
+    /// Answers a CONNECT that cannot be decoded. An unknown protocol level gets a CONNACK in the
+    /// nearest supported version [MQTT-3.1.2-2] [3.1.1:MQTT-3.1.2-2], a malformed 5.0 CONNECT the
+    /// reason; a malformed CONNECT of 3.x just closes the connection [3.1.1:MQTT-3.1.4-1].
     fn refuse_undecodable(
         &mut self,
         conn: ConnId,
@@ -296,7 +305,7 @@ impl Shard {
         let mut kept = self.sessions.find(client_id);
         if let Some(old) = kept {
             self.take_over(old, peer, out);
-            // Its session may have ended with its connection.
+            // The takeover may have ended the session as well.
             kept = self.sessions.find(client_id);
         }
         // [MQTT-3.1.2-4] [MQTT-3.1.4-4] [3.1.1:MQTT-3.1.2-6]
@@ -325,7 +334,7 @@ impl Shard {
             keep_alive_s: agreed.keep_alive_s,
             keeps_own_keep_alive,
         });
-        // The first packet, before whatever waits, and the only one of its kind [MQTT-3.1.4-5]
+        // CONNACK is the first packet, before any queued message, and is sent once [MQTT-3.1.4-5]
         // [MQTT-3.2.0-1] [MQTT-3.2.0-2].
         let mut bytes = Vec::with_capacity(64);
         accepting_connack(packet.version, present, agreed).encode(packet.version, &mut bytes);
@@ -336,7 +345,7 @@ impl Shard {
                 self.auto_subscribe(id, out);
             }
         }
-        // What an earlier connection subscribed to this one may not have.
+        // The client's permissions may exclude filters from an earlier connection.
         if present && self.options.permissions_at(self.sessions.get(id).listener).is_some() {
             self.reauthorize_session(id, out);
         }
@@ -351,7 +360,7 @@ impl Shard {
         }
     }
 
-    /// The session takes this connection and what was agreed on.
+    /// Attaches the connection to the session `id` and stores the negotiated options in both.
     fn begin_session(
         &mut self,
         conn: ConnId,
@@ -381,11 +390,11 @@ impl Shard {
         // [MQTT-3.1.2-27]
         let aliases = asked.topic_alias_max.min(options.topic_alias_out_max);
         if let Some(extras) = &mut session.extras {
-            // [MQTT-3.1.3-9]: back before the delay was over.
+            // [MQTT-3.1.3-9]: the client is back before the will delay has passed.
             extras.will_at = None;
             extras.ends_at = None;
         }
-        // A CONNECT without a will leaves none [MQTT-3.1.2-7] [3.1.1:MQTT-3.1.2-12].
+        // A CONNECT without a will removes an earlier will [MQTT-3.1.2-7] [3.1.1:MQTT-3.1.2-12].
         let session = self.sessions.get(id);
         let will = packet.will.as_ref().map(|will| Box::new(SessionWill::of(session, will)));
         self.sessions.set_will(id, will);
@@ -421,14 +430,15 @@ impl Shard {
     }
 }
 
-/// Replaces the will's topic, as if the client had sent that name.
+/// Replaces the topic of the will by `name`, the result of a topic rewrite.
 fn set_will_topic<'a>(will: Option<&mut mqtt::Will<'a>>, name: Option<&'a str>) {
     if let (Some(will), Some(name)) = (will, name) {
         will.topic = name;
     }
 }
 
-/// The level byte that follows the protocol name, in a CONNECT that could not be decoded.
+/// Returns the protocol level, the byte after the protocol name, of a CONNECT that could not be
+/// decoded; 0 if the body is too short.
 fn protocol_level(body: &[u8]) -> u8 {
     let name_len = match body {
         [high, low, ..] => usize::from(u16::from_be_bytes([*high, *low])),

@@ -1,7 +1,7 @@
-//! Streams beside the one that a client connected on, where its transport has several. Each is a
-//! session of its own that ends with its stream: packet ids, windows and subscriptions of one have
-//! nothing to do with those of another, so a loss on one keeps nobody else waiting. Who its client
-//! is and what it may do it has from the connection.
+//! Data streams: further streams of a transport with several (QUIC), in addition to the control
+//! stream that carried CONNECT. Each data stream has a session of its own, with separate packet
+//! ids, window and subscriptions, so packet loss on one stream does not delay the rest. The session
+//! ends with the stream and takes the client's identity and permissions from the control stream.
 
 use crate::connection::conn::{Conn, ConnState};
 use crate::connection::rate_meter::RateMeter;
@@ -12,7 +12,7 @@ use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Whether a connection has had its CONNACK: before that it has no data streams.
+    /// Whether the connection has received CONNACK; no data stream may be opened before.
     pub fn is_connacked(&self, conn: ConnId) -> bool {
         self.conn(conn).and_then(Conn::connacked_session).is_some()
     }
@@ -53,8 +53,8 @@ impl Shard {
         self.sessions.get_mut(session).conn = conn.0;
     }
 
-    /// Ends a data stream. No event reports it: the client's own connection is still there, or
-    /// reports its own end.
+    /// Ends a data stream without a will and without an event: the control connection of the client
+    /// either lives on or reports the end.
     pub(crate) fn end_data_stream(&mut self, id: SessionId, out: &mut Outbox) {
         self.sessions.get_mut(id).conn = NONE;
         self.end_session(id, false, out);
@@ -62,7 +62,8 @@ impl Shard {
 }
 
 impl SessionTable {
-    /// Another stream of a client's: whoever asks for the client finds its session and not this.
+    /// Creates the session of a data stream with the settings and permissions of the session `of`.
+    /// A lookup by client id still finds `of`.
     fn create_data_stream(&mut self, of: SessionId) -> SessionId {
         let from = self.get(of);
         let (client_id, version) = (from.client_id.clone(), from.version);

@@ -1,4 +1,5 @@
-//! What a log says of a connection that we end: how it was seen and which option decides.
+//! Log details for a connection that the broker ends: the cause as seen in the packet, and the
+//! option that decides.
 
 use crate::connection::conn::CloseReason;
 use crate::connection::peer::PeerAddress;
@@ -11,14 +12,14 @@ use mqtt::text::{PacketReader, check_text};
 use mqtt::topic::{filter_error, topic_error};
 use mqtt::{PacketFrame, PacketType, ProtocolVersion, TextExcerpt, Violation};
 
-/// With which TLS begins. As MQTT it would be a CONNECT with reserved flags.
+/// First byte of a TLS record with a handshake. In MQTT: a CONNECT with reserved flags.
 const TLS_HANDSHAKE: u8 = 0x16;
 
 fn may_be_connect(first: u8) -> bool {
     first != TLS_HANDSHAKE && PacketType::from_byte(first) == Some(PacketType::Connect)
 }
 
-/// Names the protocol that a connection begins with.
+/// Describes the protocol that the first bytes of a connection belong to.
 fn describe_first_bytes(bytes: &[u8]) -> String {
     let first = bytes.first().copied().unwrap_or_default();
     if is_proxy_header(bytes) {
@@ -38,15 +39,15 @@ fn describe_first_bytes(bytes: &[u8]) -> String {
     }
 }
 
-/// Whether the bytes begin as a PROXY header of version 1 or 2 does.
+/// Whether the bytes start with a PROXY header of version 1 or 2.
 fn is_proxy_header(bytes: &[u8]) -> bool {
     bytes.starts_with(b"PROXY ") || bytes.starts_with(b"\r\n\r\n\0\r\nQUIT\n")
 }
 
-/// Protocol levels, as a CONNECT names them.
+/// The accepted protocol levels of CONNECT, for the log.
 const LEVELS: &str = "3 (MQTT 3.1, named MQIsdp), 4 (3.1.1) and 5 (5.0) are accepted";
 
-/// Describes the protocol name and level of a CONNECT that has an unknown one.
+/// Describes the protocol name and level of a CONNECT with an unknown protocol.
 fn describe_protocol(body: &[u8]) -> Option<String> {
     let mut reader = PacketReader::new(body);
     let name = quoted(reader.binary().ok()?);
@@ -54,18 +55,19 @@ fn describe_protocol(body: &[u8]) -> Option<String> {
     Some(format!("asked for protocol {name} with level {level}: {LEVELS}"))
 }
 
-/// Describes a topic that breaks the protocol, of a PUBLISH or of a will.
+/// Describes the error in the topic of a PUBLISH or will; `None` if the topic is valid.
 fn describe_topic(field: &str, topic: &[u8], violation: Violation) -> Option<String> {
     let why = topic_error(topic)?;
     Some(format!("{}: {field} {} {why}", violation.description(), quoted(topic)))
 }
 
-/// The topic of a PUBLISH.
+/// Returns the topic of a PUBLISH, unchecked.
 fn publish_topic(body: &[u8]) -> Option<&[u8]> {
     PacketReader::new(body).binary().ok()
 }
 
-/// The topic of a CONNECT's will, where everything before the topic is readable and there is one.
+/// Returns the topic of a CONNECT's will, unchecked; `None` without a will or if an earlier field
+/// is malformed.
 fn will_topic(body: &[u8]) -> Option<&[u8]> {
     let mut reader = PacketReader::new(body);
     reader.binary().ok()?;
@@ -86,7 +88,7 @@ fn will_topic(body: &[u8]) -> Option<&[u8]> {
     reader.binary().ok()
 }
 
-/// Whether a topic may be what broke the protocol.
+/// Whether an invalid topic is a possible cause of the violation.
 fn is_of_text(violation: Violation) -> bool {
     matches!(
         violation,
@@ -99,7 +101,7 @@ fn skip_properties(reader: &mut PacketReader<'_>) -> Option<()> {
     reader.bytes(len as usize).ok().map(|_| ())
 }
 
-/// The flag of a CONNECT with a will.
+/// The Will Flag of CONNECT.
 const WILL_FLAG: u8 = 0b0000_0100;
 
 /// Describes the first invalid filter of a SUBSCRIBE or UNSUBSCRIBE.
@@ -122,12 +124,12 @@ fn describe_filter(frame: PacketFrame<'_>, version: ProtocolVersion) -> Option<S
     None
 }
 
-/// A text of the peer in quotes.
+/// Returns a text of the peer in quotes, as [`TextExcerpt`] shortens and escapes the bytes.
 fn quoted(bytes: &[u8]) -> String {
     format!("\"{}\"", TextExcerpt(bytes))
 }
 
-/// The option that decides over what a client broke, where one does.
+/// Returns the option whose value the client exceeded; `None` for a breach of the protocol alone.
 fn deciding_option(violation: Violation) -> Option<&'static str> {
     match violation {
         Violation::AliasOutOfRange => Some("connection.topic_alias_max"),
@@ -137,7 +139,8 @@ fn deciding_option(violation: Violation) -> Option<&'static str> {
     }
 }
 
-/// Returns the text that the log adds to a violation's name.
+/// Returns the log text for a violation: `detail`, or the description and option if `detail` is
+/// empty.
 pub(crate) fn describe_violation(violation: Violation, detail: Box<str>) -> Box<str> {
     if !detail.is_empty() {
         return detail;
@@ -147,7 +150,8 @@ pub(crate) fn describe_violation(violation: Violation, detail: Box<str>) -> Box<
 }
 
 impl Shard {
-    /// Notes what was wrong with the packet that ended a connection: the first one, or a topic.
+    /// Stores the cause of the end in `violation_detail`, from the last packet: first bytes of
+    /// another protocol, an unknown protocol level, or an invalid topic or filter.
     #[cold]
     pub(crate) fn detail_packet(
         &mut self,
@@ -190,7 +194,8 @@ impl Shard {
         }
     }
 
-    /// A transport ended before it was ready.
+    /// Counts a transport that failed before the first MQTT byte, for example in the TLS handshake,
+    /// and reports the failure within the limits of `PeerLog`.
     pub(crate) fn note_not_opened(
         &mut self,
         peer: PeerAddress,
@@ -206,7 +211,8 @@ impl Shard {
         }
     }
 
-    /// Whether one more end may be told of, and how many before it were not.
+    /// Counts the end of a connection. Returns the number of withheld reports if this end may be
+    /// reported, and `None` if `LogBurstLimiter` withholds the report.
     pub(crate) fn count_end_event(&mut self) -> Option<u64> {
         let told = self.end_log_limiter.count(self.now);
         if told.is_none() {
@@ -215,7 +221,7 @@ impl Shard {
         told
     }
 
-    /// Notes the error in a packet's fixed header.
+    /// Stores the error in a packet's fixed header in `violation_detail`.
     #[cold]
     pub(crate) fn detail_frame(&mut self, bytes: &[u8], bytes_max: u32, is_live: bool) {
         let first = bytes.first().copied().unwrap_or_default();

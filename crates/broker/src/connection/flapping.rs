@@ -1,8 +1,8 @@
-//! Clients that come and go too often are kept out for a while: each of their connections costs
-//! what a hundred messages do, whoever is wrong.
+//! Flapping: clients that connect and disconnect too often are banned for a while, because each
+//! connection costs as much as a hundred messages.
 //!
-//! A client id's home counts the ends of its connections. All shards hear of a ban, so that it is
-//! known where the client greets, before anybody is asked who it is.
+//! The shard that owns the client id counts the disconnects. A ban goes to all shards, so the shard
+//! that reads CONNECT can refuse the client before any authentication.
 
 use crate::input::{MonotonicMs, SessionId, ShardMessage};
 use crate::limits::LINK_IDS;
@@ -12,14 +12,14 @@ use crate::statistics::broker_event::BrokerEvent;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// Clients are known by the hash of their id: it is keyed, and nobody can look for a second one
-/// with the same.
+/// Disconnect counts and bans by hash of the client id. The hash is keyed, so an attacker cannot
+/// construct a second client id with the same hash. Both maps are bounded by `CLIENTS_MAX`.
 #[derive(Debug, Default)]
 pub(crate) struct FlappingDetector {
     seen: HashMap<u64, DisconnectCount, FixedState>,
     /// End of the ban, by hash of the client id.
     banned: HashMap<u64, MonotonicMs, FixedState>,
-    /// When those that mean nothing any more were taken out last.
+    /// Time of the last removal of counts with an expired window.
     swept: MonotonicMs,
 }
 
@@ -30,14 +30,15 @@ struct DisconnectCount {
     since: MonotonicMs,
 }
 
-/// Clients that are counted at a time, and that are kept out at a time.
+/// Largest number of counted clients, and of banned clients, per shard.
 const CLIENTS_MAX: usize = 16 * 1024;
-/// Between two looks for those that need no place any more, while there is none.
+/// Shortest time in milliseconds between two sweeps of `FlappingDetector::seen` while the map is
+/// full.
 const SWEEP_MS: u64 = 1000;
 
 impl FlappingDetector {
-    /// Counts a disconnect of a client. Returns whether there are more than `max` within
-    /// `window_ms`.
+    /// Counts a disconnect of a client. Returns whether the count has reached `max` within
+    /// `window_ms`. A client without room in the map is not counted.
     fn count(&mut self, client: u64, now: MonotonicMs, max: u32, window_ms: u64) -> bool {
         if self.seen.len() >= CLIENTS_MAX && now.0 >= self.swept.0 + SWEEP_MS {
             self.swept = now;
@@ -73,7 +74,8 @@ impl FlappingDetector {
 }
 
 impl Shard {
-    /// A connection of the client has ended.
+    /// Counts the end of a connection, and bans the client on all shards once `flapping_count_max`
+    /// is reached. Sessions of links are exempt.
     pub(crate) fn count_disconnect(&mut self, id: SessionId, out: &mut Outbox) {
         let max = self.options.flapping_count_max;
         let is_link = self.sessions.get(id).client_id.starts_with(LINK_IDS);
@@ -97,7 +99,7 @@ impl Shard {
         }
     }
 
-    /// Here or on another shard a client was banned.
+    /// Stores a ban from this shard or, by `ShardMessage::BanFlapping`, from another shard.
     pub(crate) fn ban_flapping(&mut self, client: u64, until: MonotonicMs) {
         self.flapping.ban(client, until, self.now);
     }
@@ -107,7 +109,7 @@ impl Shard {
             && self.flapping.is_banned(self.client_hash(client_id), self.now)
     }
 
-    /// Without detection nobody is kept out any more.
+    /// Lifts all bans if the options have turned the detection off.
     pub(crate) fn clear_flapping_bans(&mut self) {
         if self.options.flapping_count_max == 0 {
             self.flapping = FlappingDetector::default();

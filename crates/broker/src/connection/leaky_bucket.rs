@@ -1,5 +1,5 @@
-//! So many a second, and as many at once as come in one: a bucket that empties with time. It is
-//! one number, the moment when what was taken has been paid for.
+//! A leaky bucket: a rate per second, with a burst of at most one second's worth. The state is one
+//! number, the time at which all units taken so far are paid for.
 
 use crate::input::MonotonicMs;
 
@@ -12,20 +12,22 @@ const SECOND_NS: u64 = 1_000_000_000;
 const MS_NS: u64 = 1_000_000;
 
 impl LeakyBucket {
-    /// When the next one may be taken, if it has to wait. `per_s` is not 0.
+    /// Returns the time at which the next unit may be taken, or `None` for at once. `per_s` must
+    /// not be 0.
     pub(crate) fn blocked_until(self, now: MonotonicMs, per_s: u32) -> Option<MonotonicMs> {
         let ready_ns = self.paid_ns + SECOND_NS / u64::from(per_s);
         let ready = ready_ns.saturating_sub(SECOND_NS).div_ceil(MS_NS);
         (ready > now.0).then_some(MonotonicMs(ready))
     }
 
-    /// Takes so many, be they more than there are: whoever comes next waits for them.
+    /// Takes `count` units without a check, even more than a second's worth: `blocked_until` makes
+    /// later callers wait for the debt.
     pub(crate) fn charge(&mut self, now: MonotonicMs, count: u64, per_s: u32) {
         let cost = count.saturating_mul(SECOND_NS) / u64::from(per_s);
         self.paid_ns = self.paid_ns.max(now.0 * MS_NS).saturating_add(cost);
     }
 
-    /// Whether it is as if nothing had ever been taken.
+    /// Whether the bucket is in its initial state: every unit taken so far is paid for.
     pub(crate) fn is_empty(self, now: MonotonicMs) -> bool {
         self.paid_ns <= now.0 * MS_NS
     }

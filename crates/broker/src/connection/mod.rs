@@ -1,5 +1,5 @@
-//! The connection: CONNECT and its negotiation, each packet's way to where it is decided, limits of
-//! a client and the reason for which a connection ends.
+//! The connection: CONNECT and the negotiation of options, the dispatch of packets, the limits of a
+//! client, and the reasons for which a connection ends.
 
 pub mod admission;
 pub(crate) mod alias;

@@ -1,4 +1,5 @@
-//! What a CONNECT asks for, what is in force for its connection then, and what CONNACK says of it.
+//! Negotiation: the options that a CONNECT requests, the options in force for the connection, and
+//! the properties of the CONNACK that reports the difference.
 
 use crate::connection::auth_exchange::{self, AuthExchange};
 use crate::connection::authentication::AuthOutcome;
@@ -8,7 +9,7 @@ use crate::routing::namespace::NamespacedClientId;
 use crate::shard::Shard;
 use mqtt::{ConnAck, Connect, Properties, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
 
-/// Properties of a CONNECT, with the defaults of the specification.
+/// Properties of a CONNECT. An absent property has the default of MQTT 5.0, section 3.1.2.11.
 pub(crate) struct ConnectProperties<'a> {
     pub(crate) session_expiry_s: Option<u32>,
     pub(crate) receive_maximum: u16,
@@ -48,7 +49,7 @@ impl<'a> ConnectProperties<'a> {
     }
 }
 
-/// The options in force for a connection, as CONNACK reports them.
+/// The options in force for a connection, and the CONNACK properties to report them.
 pub(crate) struct NegotiatedOptions {
     pub(crate) keep_alive_s: u16,
     pub(crate) session_expiry_s: u32,
@@ -57,8 +58,9 @@ pub(crate) struct NegotiatedOptions {
 }
 
 impl Shard {
-    /// Negotiates the options of a connection. A client whose Maximum Packet Size is too small for
-    /// a CONNACK is refused [MQTT-3.1.2-24]; every other response of fixed length is shorter.
+    /// Negotiates the options of a connection. `Refusal::AnswerTooLarge` for a client whose Maximum
+    /// Packet Size is below the size of CONNACK [MQTT-3.1.2-24]; later responses of fixed length
+    /// are shorter.
     pub(crate) fn negotiate_options(
         &self,
         conn: ConnId,
@@ -67,10 +69,10 @@ impl Shard {
         admitted: &NamespacedClientId,
     ) -> Result<NegotiatedOptions, Refusal> {
         let options = self.limits_at(conn);
-        // [MQTT-3.2.2-22]: the client's own unless CONNACK says another.
+        // [MQTT-3.2.2-22]: the client's value applies unless CONNACK has Server Keep Alive.
         let keep_alive_s = match (packet.keep_alive_s, options.keep_alive_s_max) {
             (asked, 0) => asked,
-            // Before 5.0 a client goes by its own, whatever the server would like.
+            // CONNACK of 3.x cannot change the keep-alive, so the client's value applies.
             (asked, _) if packet.version != ProtocolVersion::V5 => asked,
             (0, max) => max,
             (asked, max) => asked.min(max),
@@ -92,7 +94,7 @@ impl Shard {
         if packet.version == ProtocolVersion::V5 {
             self.add_connack_properties(conn, packet, asked, &admitted.client_id, &mut agreed);
         }
-        // Without a method in CONNECT there is none in CONNACK [MQTT-4.12.0-6].
+        // CONNACK has Authentication Method only if CONNECT had the property [MQTT-4.12.0-6].
         if let Some(method) = asked.method {
             let pass = self.conn(conn).and_then(|known| known.peer.auth_outcome());
             let says =
@@ -110,7 +112,8 @@ impl Shard {
         Ok(agreed)
     }
 
-    /// CONNACK's properties: what differs from the specification's defaults or from what was asked.
+    /// Writes the CONNACK properties: values that differ from the default of the specification or
+    /// from the request in `asked`.
     fn add_connack_properties(
         &self,
         conn: ConnId,
@@ -159,7 +162,8 @@ impl Shard {
     }
 }
 
-/// CONNACK for a client that is welcome. In 3.1 the byte of Session Present is reserved.
+/// Returns the CONNACK for an accepted client. `present` is ignored for 3.1, where the byte of
+/// Session Present is reserved.
 pub(crate) fn accepting_connack(
     version: ProtocolVersion,
     present: bool,

@@ -1,5 +1,5 @@
-//! Who is at the other end of a transport: what the transport itself can tell, and what was decided
-//! of it. All of it goes with the connection from shard to shard.
+//! The peer of a transport: facts from the transport (address, certificate) and the result of the
+//! authentication. A connection that moves to another shard takes the whole [`PeerInfo`] along.
 
 use crate::connection::authentication::{AuthOutcome, Principal};
 use crate::connection::refusal::Refusal;
@@ -10,11 +10,12 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
     pub address: PeerAddress,
-    /// Listener that accepted the connection.
+    /// Listener that accepted the connection; `ListenerId::NONE` for connections of this process.
     pub listener: ListenerId,
-    /// Memory that the engine needs for the transport as long as it lasts, beside the socket.
+    /// Bytes of memory that the transport (TLS, WebSocket, QUIC) needs in the engine, socket
+    /// excluded.
     pub transport_bytes: u32,
-    /// Identity of the client, where it was authenticated.
+    /// Certificate and authentication result; absent for a peer with neither.
     proof: Option<Box<PeerIdentity>>,
 }
 
@@ -24,7 +25,7 @@ struct PeerIdentity {
     pass: Option<AuthOutcome>,
 }
 
-/// A listener's place among the program's.
+/// Index of a listener in the list of configured listeners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerId(pub u8);
 
@@ -36,27 +37,28 @@ impl ListenerId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerAddress {
     Network(SocketAddr),
-    /// The process at the other end of a unix socket, as the kernel names it.
+    /// Process at the far end of a Unix socket, as reported by the kernel.
     Unix {
         user: u32,
         process: u32,
     },
 }
 
-/// The source that attempts and connections are counted by. A host with one IPv6 address has 2^64
-/// of them, and a local user can start many processes, so each counts as one.
+/// Source by which attempts and connections are counted. A host has up to 2^64 IPv6 addresses and a
+/// local user any number of processes, so an IPv6 /64 network and a Unix user count as one source
+/// each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerSource {
     Network(IpAddr),
     User(u32),
 }
 
-/// The names in a client's certificate (RFC 5280).
+/// Names in a client's certificate (RFC 5280).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerCertificate {
-    /// The last CN of the subject, which is its most specific.
+    /// Last CN of the subject, the most specific.
     pub common_name: Option<Box<str>>,
-    /// The whole subject as RFC 4514 writes it.
+    /// Whole subject in the notation of RFC 4514.
     pub subject: Box<str>,
     pub alternatives: Vec<AlternativeName>,
 }
@@ -75,7 +77,7 @@ impl PeerInfo {
         PeerInfo { address, listener, transport_bytes: 0, proof: None }
     }
 
-    /// Creates the peer of a connection that this process made to itself, without authentication.
+    /// Creates the peer of a connection from this process to itself, authenticated as `principal`.
     pub fn internal(address: PeerAddress, principal: Principal) -> PeerInfo {
         let mut peer = PeerInfo::new(address, ListenerId::NONE);
         peer.set_auth_outcome(AuthOutcome {
@@ -90,19 +92,19 @@ impl PeerInfo {
         self.listener == ListenerId::NONE
     }
 
-    /// Creates a peer of which only the address is known.
+    /// Creates a peer with an address only, on listener 0.
     pub fn from_address(address: SocketAddr) -> PeerInfo {
         PeerInfo::new(PeerAddress::Network(address), ListenerId::default())
     }
 
-    /// Returns the peer for another stream of the same transport, whose memory the first one
-    /// counts.
+    /// Returns the peer for a data stream of the same transport. `transport_bytes` is 0, since the
+    /// control stream counts the memory.
     pub(crate) fn for_data_stream(&self) -> PeerInfo {
         PeerInfo { transport_bytes: 0, ..self.clone() }
     }
 
-    /// Returns the client's certificate. The listener's CAs have signed every certificate that gets
-    /// here.
+    /// Returns the client's certificate. The TLS handshake has verified the chain up to a CA of the
+    /// listener.
     pub fn certificate(&self) -> Option<&Arc<PeerCertificate>> {
         self.proof.as_ref()?.certificate.as_ref()
     }
@@ -111,7 +113,8 @@ impl PeerInfo {
         self.proof.get_or_insert_default().certificate = Some(certificate);
     }
 
-    /// There from the verdict on, until the session has what it says.
+    /// Returns the result of the authentication: present from the decision until
+    /// `Shard::take_permissions` has moved the contents to the session.
     pub(crate) fn auth_outcome(&self) -> Option<&AuthOutcome> {
         self.proof.as_ref()?.pass.as_ref()
     }
@@ -120,7 +123,7 @@ impl PeerInfo {
         self.proof.get_or_insert_default().pass = Some(pass);
     }
 
-    /// Marks the connection as above a limit: its CONNECT is answered with this refusal, without
+    /// Marks the connection as above a limit: CONNECT is answered with `refusal` and without
     /// authentication.
     pub fn refuse(&mut self, refusal: Refusal) {
         self.set_auth_outcome(AuthOutcome {

@@ -1,5 +1,5 @@
 //! Pauses of the process: times in which no shard ran, because the process was stopped or the host
-//! slept. What clients wait for and what the broker waits for must not end because of them.
+//! was suspended. Timeouts for clients and for backends must not expire because of a pause.
 
 use crate::input::{MonotonicMs, SessionId};
 use crate::shard::Shard;
@@ -7,16 +7,16 @@ use crate::shard::Shard;
 /// The last time span in which no timer could fire and no socket could be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessPause {
-    /// The first timer that was late was due at this time or later.
+    /// Earliest due time among the timers that fired late.
     pub from: MonotonicMs,
-    /// Every socket has been read by this time.
+    /// Time by which every socket has been read.
     pub until: MonotonicMs,
 }
 
 impl ProcessPause {
-    /// When a wait ends that was to end at `due` and lasts `whole_ms` in all. A wait that the
-    /// pause cut short lasts as long after the pause as the pause was, and never longer than it
-    /// lasts in all: a peer that needs a round trip gets the time for it.
+    /// Returns the deadline of a wait of `whole_ms` in all that was due at `due`. A wait that ends
+    /// within the pause or its extension is extended to the end of the pause plus the length of the
+    /// pause, at most `whole_ms`: a peer needs time for a round trip.
     pub fn extend(self, due: MonotonicMs, whole_ms: u32) -> MonotonicMs {
         let length_ms = self.until.0.saturating_sub(self.from.0);
         let extended = MonotonicMs(self.until.0 + length_ms.min(u64::from(whole_ms)));
@@ -25,8 +25,9 @@ impl ProcessPause {
 }
 
 impl Shard {
-    /// The process did not run for a while. Keep-alives, greetings and questions wait longer;
-    /// what has a lifetime, as sessions and messages have, does not.
+    /// Records a pause of the process. Keep-alives, connect timeouts and deadlines of
+    /// authentication and authorization are extended by [`ProcessPause::extend`]; lifetimes of
+    /// sessions and messages are not.
     pub fn note_pause(&mut self, pause: ProcessPause) {
         self.pause = pause;
     }
@@ -35,19 +36,21 @@ impl Shard {
         self.pause
     }
 
-    /// The deadline of a question, as `ProcessPause::extend` has it.
+    /// Extends the deadline of a request to the authorization server by the last pause, within
+    /// `BrokerOptions::verdict_timeout_ms`.
     pub(crate) fn extend_authz_deadline(&self, deadline: MonotonicMs) -> MonotonicMs {
         self.pause.extend(deadline, self.options.verdict_timeout_ms)
     }
 
-    /// When the timer of a connection without a session, or with one, really is due.
+    /// Extends the due time of a connection's timer by the last pause. With a session the time is
+    /// unchanged, because `check_conn_timer` extends the keep-alive separately.
     pub(crate) fn extend_conn_deadline(
         &self,
         due: MonotonicMs,
         session: Option<SessionId>,
     ) -> MonotonicMs {
         match session {
-            // Keep-alive is looked at apart from what else may end the session.
+            // Keep-alive is extended separately from expiry, the second reason for this timer.
             Some(_) => due,
             None => {
                 let options = &self.options;

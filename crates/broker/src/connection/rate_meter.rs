@@ -1,7 +1,7 @@
-//! How fast a client may talk, and be talked to: so many messages and bytes a second. Above that
-//! it is not read until time has paid for what it said: nothing is dropped, and nobody else waits.
-//! What is for it waits in its session's queue, under the queue's policy, as if its window were
-//! full.
+//! Rate limits of a client: messages and bytes per second, in each direction. A client above the
+//! limit is not read until the rate allows more; no message is dropped and no other client waits.
+//! Messages to a client above the limit wait in the session's queue, under the policy of the queue,
+//! as with a full window.
 
 use crate::connection::conn::ConnState;
 use crate::connection::leaky_bucket::LeakyBucket;
@@ -19,18 +19,18 @@ use mqtt::{PacketFrame, PacketType};
 pub(crate) struct RateMeter {
     messages: LeakyBucket,
     bytes: LeakyBucket,
-    /// 0 is any number, here and below.
+    /// PUBLISH packets per second; 0 for no limit, as in `bytes_per_s`.
     messages_per_s: u32,
     bytes_per_s: u32,
 }
 
 impl RateMeter {
-    /// Creates the meter for packets from the client.
+    /// Creates the meter for packets from the client; `None` without a limit.
     pub(crate) fn of_reads(options: &BrokerOptions) -> Option<Box<RateMeter>> {
         RateMeter::new(options.messages_per_s, options.bytes_per_s)
     }
 
-    /// Creates the meter for packets to the client.
+    /// Creates the meter for packets to the client; `None` without a limit.
     pub(crate) fn of_writes(options: &BrokerOptions) -> Option<Box<RateMeter>> {
         RateMeter::new(options.messages_out_per_s, options.bytes_out_per_s)
     }
@@ -49,7 +49,8 @@ impl RateMeter {
         waits(self.messages, self.messages_per_s).max(waits(self.bytes, self.bytes_per_s))
     }
 
-    /// A packet that is larger than a second's worth is taken whole.
+    /// Counts a packet, and a message if `publishes`. A packet larger than a second's worth is
+    /// charged whole and delays later packets.
     fn charge(&mut self, now: MonotonicMs, publishes: bool, bytes: u64) {
         if self.messages_per_s > 0 && publishes {
             self.messages.charge(now, 1, self.messages_per_s);
@@ -61,7 +62,8 @@ impl RateMeter {
 }
 
 impl Shard {
-    /// Holds a connection that is ahead of its rate. Says whether it is.
+    /// Stops reading from a connection above the rate limit until a `ShardTimer::ReadRate` is due.
+    /// Returns whether the connection is above the limit.
     pub(crate) fn hold_for_rate(
         &mut self,
         conn: ConnId,
@@ -80,7 +82,7 @@ impl Shard {
         true
     }
 
-    /// Counts the next packet of a connection that has a limit.
+    /// Charges the next packet to the meter of a connection with a limit.
     pub(crate) fn charge_packet(&mut self, conn: ConnId, frame: PacketFrame<'_>) {
         let now = self.now;
         if let Some(known) = self.conn_mut(conn)
@@ -91,7 +93,7 @@ impl Shard {
         }
     }
 
-    /// Time has paid for what the connection said.
+    /// Resumes reading from a connection in `ConnState::RateLimited` when the timer is due.
     pub(crate) fn resume_rate_limited(&mut self, index: u32, generation: u32, out: &mut Outbox) {
         let (now, conn) = (self.now, ConnId(index));
         let Some(known) = self.conn_mut(conn) else { return };
@@ -99,13 +101,14 @@ impl Shard {
             && let ConnState::RateLimited { session } = known.state
         {
             known.state = ConnState::Live { session };
-            // Until now it was we who did not listen.
+            // The broker did not read until now, so the silence does not count for keep-alive.
             known.last_activity = now;
             out.effects.push(Effect::Resume { conn });
         }
     }
 
-    /// When what waits for clients that are ahead of their rates goes on.
+    /// Sets the timers for the sessions that `is_rate_limited` has stopped; `SessionTable` cannot
+    /// set timers.
     pub(crate) fn set_rate_timers(&mut self) {
         while let Some((id, until)) = self.sessions.rate_limited.pop() {
             if self.sessions.contains(id) {
@@ -117,7 +120,7 @@ impl Shard {
 }
 
 impl SessionTable {
-    /// Sets the meter of messages to a client that has connected.
+    /// Sets the meter for messages to a client that has connected, and the gate bit `METERED`.
     pub(crate) fn set_meter(&mut self, id: SessionId, meter: Option<Box<RateMeter>>) {
         let session = self.get_mut(id);
         session.gate.set(SendGate::METERED, meter.is_some());
@@ -126,7 +129,8 @@ impl SessionTable {
         }
     }
 
-    /// Whether a client was sent what its rate allows for now. Time will pay for it.
+    /// Whether a client has received as much as the rate limit allows for now. If so, sets the gate
+    /// bit `AHEAD`, and the queue goes on at a timer.
     #[cold]
     pub(crate) fn is_rate_limited(&mut self, id: SessionId) -> bool {
         let now = self.now;
@@ -138,7 +142,7 @@ impl SessionTable {
         true
     }
 
-    /// A client that has a rate was sent a message.
+    /// Charges a sent message to the meter of the client, if present.
     #[cold]
     pub(crate) fn charge_sent(&mut self, id: SessionId, bytes: u64) {
         let now = self.now;
@@ -148,7 +152,8 @@ impl SessionTable {
         }
     }
 
-    /// Time has paid for what a client was sent. A timer of an earlier connection says nothing.
+    /// Drains the queue of a client once the rate allows more. A timer of an earlier generation of
+    /// the session has no effect.
     pub(crate) fn resume_drain(&mut self, id: SessionId, generation: u32, out: &mut Outbox) {
         if !self.is_current(id, generation) || !self.get(id).gate.has(SendGate::AHEAD) {
             return;

@@ -1,10 +1,11 @@
-//! Reason Strings: the sentence beside a reason code, for the person who reads a client's log.
+//! Reason Strings: a sentence in addition to the reason code, for a person who reads a client's
+//! log.
 
 use mqtt::{Properties, PropertiesBuf, Property};
 
-/// Encodes a packet with its Reason String or, where the client would not take that, without: a
-/// string must never make a packet larger than the client's Maximum Packet Size [MQTT-3.2.2-19]
-/// [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.9.2-1] [MQTT-3.14.2-3].
+/// Encodes a packet with a Reason String, or without if the packet would exceed the client's
+/// Maximum Packet Size [MQTT-3.2.2-19] [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.9.2-1]
+/// [MQTT-3.14.2-3]. Returns no bytes if even the packet without the string is too large.
 pub(crate) fn encode_with_reason(
     text: Option<&str>,
     packet_bytes_max: u32,
@@ -21,7 +22,7 @@ pub(crate) fn encode_with_reason(
         bytes.clear();
     }
     encode(Properties::default(), &mut bytes);
-    // Not even the code fits: the client asked for less than it can be told.
+    // The client's Maximum Packet Size is below the size of the packet without properties.
     if bytes.len() > packet_bytes_max as usize {
         bytes.clear();
     }

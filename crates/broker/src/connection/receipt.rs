@@ -1,4 +1,5 @@
-//! The four acknowledgements: a client's, which end handshakes here, and our own, written.
+//! The four acknowledgements: handling of received PUBACK, PUBREC, PUBREL and PUBCOMP, and writing
+//! of the broker's own.
 
 use crate::input::SessionId;
 use crate::outbox::Outbox;
@@ -7,8 +8,8 @@ use crate::session::session_table::{Session, SessionTable};
 use mqtt::{PacketId, PacketType, Properties, PublishAck, QoS, ReasonCode, Violation};
 
 impl SessionTable {
-    /// A run of PUBACKs without a reason, which is what a busy subscriber sends. How many bytes it
-    /// takes; the first that is anything else is left to the codec.
+    /// Handles a run of PUBACKs without reason code, the usual traffic of a busy subscriber.
+    /// Returns the number of bytes handled; the first different packet is left to the codec.
     pub(crate) fn pubacks(&mut self, id: SessionId, bytes: &[u8], out: &mut Outbox) -> usize {
         let mut taken = self.pubacks_in_order(id, bytes);
         while let Some(packet_id) = ack_id(PUBACK, &bytes[taken..])
@@ -22,8 +23,8 @@ impl SessionTable {
         taken
     }
 
-    /// Handles PUBACKs that arrive in the order of the messages, as long as no other message waits
-    /// for one: the session is looked up once for all.
+    /// Handles PUBACKs in the order of the messages, with one lookup of the session for the whole
+    /// run. Returns 0 unless `in_order_flight` finds a flight without waiting messages.
     fn pubacks_in_order(&mut self, id: SessionId, bytes: &[u8]) -> usize {
         if self.event_queue.filter.acked {
             return 0;
@@ -40,8 +41,9 @@ impl SessionTable {
         taken
     }
 
-    /// A run of PUBRECs without a reason, each answered with PUBREL, as far as each is for a
-    /// message that is not released. Nothing that was said before waits for the disk.
+    /// Answers a run of PUBRECs without reason code by PUBRELs, as long as each is for a QoS 2
+    /// message in state `SlotState::Sent`. Returns 0 for a persistent session, whose PUBRELs may
+    /// wait for the store.
     pub(crate) fn pubrecs(&mut self, id: SessionId, bytes: &[u8], out: &mut Outbox) -> usize {
         if self.event_queue.filter.acked {
             return 0;
@@ -76,8 +78,8 @@ impl SessionTable {
         taken
     }
 
-    /// A run of PUBCOMPs without a reason, as far as they come in the order of the messages and
-    /// nothing waits for any of them.
+    /// Handles a run of PUBCOMPs without reason code, in the order of the messages. Returns the
+    /// number of bytes, and 0 unless `in_order_flight` finds a flight without waiting messages.
     pub(crate) fn pubcomps(&mut self, id: SessionId, bytes: &[u8]) -> usize {
         let Some(flight) = in_order_flight(self.get_mut(id)) else { return 0 };
         let mut taken = 0;
@@ -91,8 +93,8 @@ impl SessionTable {
         taken
     }
 
-    /// A QoS 1 message is unacknowledged until here [MQTT-4.3.2-3], and no longer, whatever the
-    /// reason says [MQTT-4.4.0-2] [MQTT-4.8.2-6].
+    /// Ends the handshake of a QoS 1 message, which is unacknowledged until here [MQTT-4.3.2-3] and
+    /// done whatever the reason code [MQTT-4.4.0-2] [MQTT-4.8.2-6].
     #[inline]
     pub(crate) fn puback(
         &mut self,
@@ -103,11 +105,12 @@ impl SessionTable {
         self.finish(id, packet_id, SlotState::Sent, QoS::AtLeastOnce, out)
     }
 
-    /// The message is the client's now, and is not sent again [MQTT-4.3.3-3] [MQTT-4.3.3-6]. A
-    /// reason from 0x80 on ends the exchange [MQTT-4.4.0-2] [MQTT-4.8.2-6].
+    /// Handles PUBREC: the client owns the message, which is not sent again [MQTT-4.3.3-3]
+    /// [MQTT-4.3.3-6]. A reason code of 0x80 or above ends the exchange [MQTT-4.4.0-2]
+    /// [MQTT-4.8.2-6].
     ///
-    /// PUBREL's reason, if one is owed, and whether it waits for the disk: once the client has it
-    /// the id may come again, and a message sent again under it would be a second one.
+    /// Returns the reason code of PUBREL, if one is due, and whether PUBREL waits for the store.
+    /// After PUBREL the client may see the id as new, so a restart must not send the message again.
     pub(crate) fn pubrec(
         &mut self,
         id: SessionId,
@@ -140,7 +143,7 @@ impl SessionTable {
         Ok(Some((ReasonCode::Success, waits))) // [MQTT-4.3.3-4]
     }
 
-    /// PUBREL is unacknowledged until here [MQTT-4.3.3-5].
+    /// Ends the handshake of a QoS 2 message: PUBREL is unacknowledged until here [MQTT-4.3.3-5].
     pub(crate) fn pubcomp(
         &mut self,
         id: SessionId,
@@ -150,12 +153,12 @@ impl SessionTable {
         self.finish(id, packet_id, SlotState::Released, QoS::ExactlyOnce, out)
     }
 
-    /// The client forgets the id of its QoS 2 message: from here on the id is a new message
-    /// [MQTT-4.3.3-11] [MQTT-4.3.3-12]. What became of the old one, expired or not, does not matter
+    /// Handles PUBREL: the client discards the id of a QoS 2 message, so the next PUBLISH with this
+    /// id is a new message [MQTT-4.3.3-11] [MQTT-4.3.3-12], even if the old message has expired
     /// [MQTT-4.3.3-13].
     ///
-    /// PUBCOMP's reason, and whether it waits for the disk: from then on the client may use the id
-    /// for another message, which must not be taken for this one.
+    /// Returns the reason code of PUBCOMP and whether PUBCOMP waits for the store. After PUBCOMP
+    /// the client may reuse the id, and a restart must not take the new message for a duplicate.
     pub(crate) fn pubrel(&mut self, id: SessionId, packet_id: PacketId) -> (ReasonCode, bool) {
         let flight = self.get_mut(id).flight();
         if !flight.received.remove(packet_id) {
@@ -164,9 +167,10 @@ impl SessionTable {
         (ReasonCode::Success, self.erase_received(id, packet_id))
     }
 
-    /// A slot in the given state is done; what waited for its place may go. An acknowledgement
-    /// under an id that is not in use changes nothing, since it may come twice; one that the id's
-    /// message cannot have is the client's mistake.
+    /// Frees the slot of a message in the given state and drains the queue into the window. An
+    /// unused id changes nothing, since an acknowledgement may arrive twice;
+    /// `Violation::AckMismatched` for an acknowledgement that does not fit the state or QoS of the
+    /// message.
     #[inline]
     fn finish(
         &mut self,
@@ -210,8 +214,8 @@ impl SessionTable {
         }
     }
 
-    /// Writes one of the four acknowledgements under the id that it answers [MQTT-2.2.1-5], in its
-    /// shortest form. 3.x knows no reasons.
+    /// Writes one of the four acknowledgements in the shortest form, with the packet id of the
+    /// answered packet [MQTT-2.2.1-5]. 3.x has no reason codes.
     #[inline]
     pub(crate) fn acknowledge(
         &mut self,
@@ -240,7 +244,8 @@ pub(crate) const PUBREC: u8 = (PacketType::PubRec as u8) << 4;
 pub(crate) const PUBCOMP: u8 = (PacketType::PubComp as u8) << 4;
 const PUBREL: u8 = (PacketType::PubRel as u8) << 4 | 2; // [MQTT-3.6.1-1]
 
-/// The flight of a session in which nothing waits for an acknowledgement, here or in the store.
+/// Returns the flight of a session in which an acknowledgement only frees a slot: no waiting
+/// message, no shared group, no retained messages still to send, no persistence.
 #[inline]
 fn in_order_flight(session: &mut Session) -> Option<&mut Flight> {
     let feeds = session.extras.as_ref().is_some_and(|extras| !extras.cursors.is_empty());
@@ -248,8 +253,8 @@ fn in_order_flight(session: &mut Session) -> Option<&mut Flight> {
     session.flight.as_deref_mut().filter(|flight| !is_bound && flight.waiting.is_empty())
 }
 
-/// Returns the packet id of the next four bytes if they are such an acknowledgement without a
-/// reason code.
+/// Returns the packet id if the next four bytes are the acknowledgement `first` without a reason
+/// code.
 #[inline]
 fn ack_id(first: u8, bytes: &[u8]) -> Option<PacketId> {
     let [kind, 2, high, low, ..] = *bytes else { return None };

@@ -1,12 +1,13 @@
-//! A legal request that we decline. The connection lives (a CONNECT excepted); the answer carries
-//! the reason. What a 3.x client gets instead, which knows no such reasons, is the table below.
+//! A refusal: the request is legal and the broker declines. The connection lives on, except after
+//! CONNECT, and the answer carries the reason. A 3.x client, whose protocol has fewer reason codes,
+//! receives an answer by this table:
 //!
 //! | refused | 5.0 | 3.1 and 3.1.1 |
 //! |---|---|---|
 //! | CONNECT | CONNACK with the reason | CONNACK 1 to 5 where one fits, else closed |
 //! | PUBLISH QoS 0 | dropped and counted | the same |
-//! | PUBLISH QoS 1, 2, not permitted | PUBACK or PUBREC with it | acknowledged, dropped |
-//! | PUBLISH QoS 1, 2, no room | PUBACK or PUBREC with it | closed, not acknowledged |
+//! | PUBLISH QoS 1, 2, not permitted | PUBACK or PUBREC with the reason | acknowledged, dropped |
+//! | PUBLISH QoS 1, 2, no room | PUBACK or PUBREC with the reason | closed, not acknowledged |
 //! | SUBSCRIBE, per filter | the reason | 0x80 |
 //! | SUBSCRIBE, UNSUBSCRIBE whose answer is too large | DISCONNECT with 0x95 | cannot be |
 
@@ -62,7 +63,7 @@ impl Refusal {
             Refusal::AuthMethodUnsupported => ReasonCode::BadAuthenticationMethod,
             Refusal::BadCredentials => ReasonCode::BadUserNameOrPassword,
             Refusal::Banned | Refusal::Flapping => ReasonCode::Banned,
-            // 0x8A is CONNACK's alone [MQTT-3.14.2-1].
+            // 0x8A is valid in CONNACK only [MQTT-3.14.2-1].
             Refusal::BannedMeanwhile => ReasonCode::AdministrativeAction,
             Refusal::ClientIdMissing | Refusal::ClientIdReserved | Refusal::ClientIdTooLong => {
                 ReasonCode::ClientIdentifierNotValid
@@ -99,7 +100,8 @@ impl Refusal {
         }
     }
 
-    /// The options that decide, where any do.
+    /// Returns the names of the options that lead to this refusal; `None` if the protocol alone
+    /// does.
     pub fn options(self) -> Option<&'static str> {
         Some(match self {
             Refusal::AuthMethodUnsupported
@@ -148,7 +150,7 @@ impl Refusal {
         })
     }
 
-    /// A sentence for Reason Strings and logs.
+    /// Returns a sentence for Reason Strings and logs.
     pub fn description(self) -> &'static str {
         match self {
             Refusal::AnswerTooLarge => "the answer is above the client's Maximum Packet Size",
@@ -196,8 +198,9 @@ impl Refusal {
         }
     }
 
-    /// Whether a 3.x client's QoS 1 or 2 PUBLISH is acknowledged all the same: what it may not say
-    /// is not said, but what we have no room for must not look kept [3.1.1:MQTT-3.3.5-2].
+    /// Whether a refused QoS 1 or 2 PUBLISH of a 3.x client is acknowledged. A forbidden message is
+    /// acknowledged and dropped; a message without room must not look stored, so the connection is
+    /// closed [3.1.1:MQTT-3.3.5-2].
     pub(crate) fn is_acknowledged_in_v3(self) -> bool {
         match self {
             Refusal::CacheRequestInvalid

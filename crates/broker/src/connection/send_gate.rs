@@ -1,25 +1,27 @@
-//! What stands between a session's messages and its socket: one byte that a delivery looks at.
+//! Reasons that keep a session's messages off the socket, as bits of one byte that each delivery
+//! checks.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SendGate(u8);
 
 impl SendGate {
-    /// More unsent bytes than `write_bytes_max`.
+    /// The connection has more unsent bytes than `write_bytes_max`.
     pub(crate) const CONGESTED: SendGate = SendGate(1);
-    /// The client has been sent what its rate allows for now.
+    /// The client has received as much as the rate limit allows for now.
     pub(crate) const AHEAD: SendGate = SendGate(2);
-    /// The client has a rate limit: every message goes through the queue.
+    /// The client has a rate limit: every message passes the queue, so `RateMeter` counts each.
     pub(crate) const METERED: SendGate = SendGate(4);
-    /// Its connection is not there for messages.
+    /// The connection receives responses only (`Principal::is_quiet`).
     pub(crate) const QUIET: SendGate = SendGate(8);
 
-    /// Whether messages go straight to the socket.
+    /// Whether a message may be written to the socket without a detour through the queue.
     #[inline]
     pub(crate) fn is_open(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether messages wait in the queue.
+    /// Whether messages have to wait in the queue. [`METERED`](SendGate::METERED) alone does not
+    /// stop the queue.
     #[inline]
     pub(crate) fn is_shut(self) -> bool {
         self.0 & (SendGate::CONGESTED.0 | SendGate::AHEAD.0 | SendGate::QUIET.0) != 0

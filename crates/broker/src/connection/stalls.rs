@@ -1,6 +1,6 @@
-//! Windows that do not move: clients that have left a message unacknowledged for long, whether the
-//! others go on or wait. Looked for after each `$SYS` round, some sessions a tick, so that nothing
-//! is counted for a message.
+//! Stalled windows: clients that leave a message unacknowledged for `STALL_S` seconds or longer,
+//! whether later messages are acknowledged or not. The search follows each `$SYS` round,
+//! `SESSIONS_PER_TICK` sessions a tick, so a delivery pays nothing for the detection.
 
 use crate::input::{MonotonicMs, SessionId};
 use crate::limits::NONE;
@@ -10,12 +10,13 @@ use crate::shard::Shard;
 use crate::statistics::broker_event::BrokerEvent;
 use mqtt::PacketId;
 
-/// Since when the present connection's oldest message is unacknowledged, as far as was looked.
+/// The oldest unacknowledged message of the present connection, and the time at which the search of
+/// [`StallSearch`] first saw the message in that position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OldestUnacked {
     id: PacketId,
     since: MonotonicMs,
-    /// Age at which the stall is reported.
+    /// Age in milliseconds at which the next `WindowStalled` event is due.
     tell_at_ms: u64,
 }
 
@@ -23,13 +24,13 @@ pub(crate) struct OldestUnacked {
 #[derive(Debug, Default)]
 pub(crate) struct StallSearch {
     next: Option<u32>,
-    /// Found by the search that runs.
+    /// Stalled sessions found by the running search.
     found: u64,
-    /// Found by the last one that was whole.
+    /// Stalled sessions found by the last completed search; the figure for `$SYS` topics.
     pub(crate) stalled: u64,
 }
 
-/// Time for which a message may be unacknowledged before it is reported, in seconds.
+/// Age in seconds from which an unacknowledged message counts as stalled.
 pub(crate) const STALL_S: u64 = 30;
 const SESSIONS_PER_TICK: u32 = 8192;
 
@@ -46,8 +47,8 @@ impl StallSearch {
 }
 
 impl Flight {
-    /// Returns the oldest unacknowledged message, its age, and whether it has to be reported. The
-    /// next report is due at twice the age.
+    /// Returns the oldest unacknowledged message, the age in seconds, and whether a report is due;
+    /// `None` below `STALL_S`. Each report doubles the age for the next report.
     fn look_at_oldest(&mut self, now: MonotonicMs) -> Option<(PacketId, u64, bool)> {
         let Some(id) = self.oldest_id() else {
             self.oldest = None;

@@ -12,8 +12,9 @@ use crate::timer::ShardTimer;
 use mqtt::Violation;
 
 impl Shard {
-    /// We end a connection: what the version allows us to say about it, then the close
-    /// [MQTT-4.13.1-1] [MQTT-4.13.2-1] [MQTT-3.2.2-7] [MQTT-3.14.4-2].
+    /// Ends a connection: reports an event, sends the reason if the version has a packet for the
+    /// purpose, and closes the transport [MQTT-4.13.1-1] [MQTT-4.13.2-1] [MQTT-3.2.2-7]
+    /// [MQTT-3.14.4-2].
     pub(crate) fn end_connection(&mut self, conn: ConnId, end: CloseReason, out: &mut Outbox) {
         let detail = std::mem::take(&mut self.violation_detail);
         let Some(known) = self.conn(conn) else { return };
@@ -67,7 +68,7 @@ impl Shard {
             }
             CloseReason::Refusal(refusal) => Some((refusal.reason(), refusal.description())),
         };
-        // Before CONNACK there is no DISCONNECT [MQTT-3.14.0-1].
+        // Before CONNACK no DISCONNECT may be sent [MQTT-3.14.0-1].
         if let (Some(id), Some((reason, what))) = (welcomed, said) {
             self.sessions.send_disconnect(id, reason, Some(what), out);
         }
@@ -75,8 +76,9 @@ impl Shard {
         self.forget_conn(conn, out);
     }
 
-    /// The greeting's deadline, then the keep-alive: one timer a connection counts, and it moves
-    /// only when it fires and finds that something was heard since.
+    /// Handles the timer of a connection: the connect timeout, the deadline of a decision, then
+    /// keep-alive and the expiry of credentials. The timer is not moved by activity; when it fires,
+    /// the handler compares `last_activity` and sets the timer anew.
     pub(crate) fn check_conn_timer(&mut self, index: u32, generation: u32, out: &mut Outbox) {
         let (now, conn) = (self.now, ConnId(index));
         let Some(known) = self.conn_mut(conn) else { return };
@@ -109,7 +111,7 @@ impl Shard {
             );
         };
         if known.is_read_blocked() {
-            // It is we who do not listen.
+            // The broker has stopped reading, so the silence does not count.
             known.last_activity = now;
         }
         let silent_at =
@@ -133,7 +135,7 @@ impl Shard {
         self.sessions.get_mut(session).free_idle_flight();
     }
 
-    /// The transport went by itself.
+    /// Handles the end of the transport without a DISCONNECT.
     pub(crate) fn on_closed(&mut self, conn: ConnId, out: &mut Outbox) {
         let Some(known) = self.conn(conn) else { return };
         if let Some(id) = known.session() {
