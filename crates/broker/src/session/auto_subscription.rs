@@ -1,5 +1,5 @@
-//! Subscriptions that a client has without asking for them: made when it connects, as if it had
-//! sent a SUBSCRIBE, permissions included.
+//! Automatic subscriptions: made when a client connects, as if the client had sent a SUBSCRIBE,
+//! permissions included.
 
 use crate::authorization::placeholders::NameTemplate;
 use crate::input::SessionId;
@@ -11,7 +11,7 @@ use crate::shard::Shard;
 use crate::statistics::broker_event::BrokerEvent;
 use mqtt::{SharedFilter, SubscribeOptions};
 
-/// `[[auto_subscribe]]`
+/// An `[[auto_subscribe]]` table of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AutoSubscription {
     filter: NameTemplate,
@@ -19,7 +19,7 @@ pub struct AutoSubscription {
 }
 
 impl AutoSubscription {
-    /// The error says what is wrong and what would be right.
+    /// Parses the values of a table. The error names the wrong value and shows a valid one.
     pub fn parse(filter: &str, options: SubscribeOptions) -> Result<AutoSubscription, String> {
         let filter = NameTemplate::parse(filter, 0).map_err(|why| format!("topic: {why}"))?;
         let example = filter.example();
@@ -39,12 +39,12 @@ impl AutoSubscription {
 const NO_FILTER: &str = "topic is not a topic filter, use one like \"clients/${clientid}/#\"";
 
 impl Shard {
-    /// A client is in and has heard so.
+    /// Makes the automatic subscriptions of a client that has received CONNACK. Links are exempt.
     pub(crate) fn auto_subscribe(&mut self, id: SessionId, out: &mut Outbox) {
         if self.options.auto_subscriptions.is_empty() {
             return;
         }
-        // Links say themselves what they want.
+        // Links make all subscriptions themselves.
         if self.sessions.get(id).client_id.starts_with(LINK_IDS) {
             return;
         }
@@ -53,7 +53,8 @@ impl Shard {
             let Some(filter) = filter.fill(&self.placeholder_values(id), |_| "") else { continue };
             let options = self.subscribed_options_or(id, &filter, *options);
             let granted = self.subscribe_filter(id, &filter, true, options.0, options.1, out);
-            // What is wrong with a name is its client's, and nobody waits for an answer.
+            // No answer is due, so an invalid name, filled from the client's own values, is
+            // skipped.
             let Ok(granted) = granted else { continue };
             let code = match granted {
                 Ok(SubscribeOutcome::Own { known, qos, is_new }) => {
@@ -70,7 +71,8 @@ impl Shard {
         self.sessions.wake_cursors(id);
     }
 
-    /// A session that comes back keeps what it has subscribed: the options, with the identifier.
+    /// Returns the options and the Subscription Identifier of an existing subscription to the
+    /// filter, so a resumed session keeps both; else `options` and 0.
     fn subscribed_options_or(
         &self,
         id: SessionId,

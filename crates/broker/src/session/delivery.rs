@@ -1,5 +1,6 @@
-//! One message to one session: sent at once where its window and socket have room, queued where
-//! not, dropped and counted where the queue's policy says so. The one door out.
+//! Delivery of one message to one session: sent at once if the window and the socket have room,
+//! queued if not, dropped and counted if the policy of the queue requires. Every PUBLISH to a
+//! client passes this module.
 
 use crate::connection::alias::AliasChoice;
 use crate::connection::send_gate::SendGate;
@@ -21,18 +22,20 @@ use mqtt::{PacketId, ProtocolVersion, QoS};
 pub(crate) struct Delivery {
     pub(crate) session: SessionId,
     pub(crate) options: SubscriptionFlags,
-    /// Packed Subscription Identifiers, owned by whoever takes the hit.
+    /// Packed Subscription Identifiers; a list is owned by the receiver of the [`Delivery`].
     pub(crate) ids: u32,
-    /// Name of the shared group, or `NONE`.
+    /// Index of the name of the shared group, or `NONE`.
     pub(crate) group: u32,
-    /// Sent for a new subscription: the RETAIN flag stays [3.1.1:MQTT-3.3.1-8].
+    /// The message is a retained one for a new subscription: the RETAIN flag stays
+    /// [3.1.1:MQTT-3.3.1-8].
     pub(crate) from_retained: bool,
-    /// The only subscriber of this message here: no form of it is worth sharing.
+    /// Whether the session is the only subscriber on this shard, so encoded bytes need not be
+    /// shared.
     pub(crate) alone: bool,
 }
 
 impl Session {
-    /// Puts a slot into the flight, under the next packet id.
+    /// Adds a slot to the flight, under the next packet id or the id of the queue position.
     #[inline(always)]
     pub(crate) fn number_slot(&mut self, slot: FlightSlot) -> PacketId {
         match &self.persistent {
@@ -44,7 +47,7 @@ impl Session {
         }
     }
 
-    /// Whether bytes made for another may go to it as they are.
+    /// Whether bytes encoded for another session may be sent to this session unchanged.
     #[inline]
     fn can_share_bytes(&self, range: ArenaRange, hit: Delivery) -> bool {
         self.aliases.is_none()
@@ -83,7 +86,7 @@ impl SessionTable {
         // [MQTT-3.3.1-12] [MQTT-3.3.1-13]
         let retain = draft.retain && (hit.from_retained || hit.options.retain_as_published());
         let online = session.conn != NONE && session.gate.is_open();
-        // What waits goes first [MQTT-4.6.0-5] [MQTT-4.6.0-6].
+        // Queued messages go first [MQTT-4.6.0-5] [MQTT-4.6.0-6].
         if qos == QoS::AtMostOnce {
             let behind = session.flight.as_ref().is_some_and(|flight| flight.waiting_qos0 > 0);
             if !online || behind {
@@ -107,10 +110,9 @@ impl SessionTable {
         self.send_slot(hit, slot, draft, out);
     }
 
-    /// The next subscriber is in another namespace than the last, and so are the forms from here
-    /// on. Says whether it is to have the message at all: the topic that is called like the
-    /// namespace is outside of it (`tenant/#` matches it), and what began with `$` in there would
-    /// be for no wildcard [MQTT-4.7.2-1].
+    /// Switches the shared encodings to the namespace of the next subscriber. Returns whether the
+    /// session receives the message: a topic equal to the namespace itself is outside (`tenant/#`
+    /// matches it), and after the prefix a topic with `$` must not match a wildcard [MQTT-4.7.2-1].
     #[cold]
     fn switch_namespace(&mut self, hit: Delivery, draft: &mut IncomingPublish<'_>) -> bool {
         let mount = self.get(hit.session).prefix_len;
@@ -123,7 +125,7 @@ impl SessionTable {
         true
     }
 
-    /// Into the flight, and on its way.
+    /// Adds a slot to the flight and sends the message.
     #[inline(always)]
     pub(crate) fn send_slot(
         &mut self,
@@ -135,7 +137,7 @@ impl SessionTable {
         let (qos, retain) = (slot.qos, slot.retain);
         let session = self.get_mut(hit.session);
         let id = session.number_slot(slot);
-        // Subscribers in step share every byte: for them nothing is composed.
+        // Subscribers with equal packet ids share the bytes, without any encoding.
         let known = draft.encoded.numbered_as(numbered_key(session.version, qos, retain, id));
         if let Some(range) = known.filter(|range| session.can_share_bytes(*range, hit)) {
             out.write(ConnId(session.conn), &mut session.write).push_shared(range);
@@ -174,7 +176,7 @@ impl SessionTable {
         self.count_sent(hit.session, sent, out);
     }
 
-    /// Releases a delivery that is not kept, with its references.
+    /// Releases the references of a delivery that is not kept.
     pub(crate) fn release_delivery(&mut self, hit: Delivery) {
         self.release_ids(hit.ids);
         if hit.group != NONE {
@@ -182,7 +184,7 @@ impl SessionTable {
         }
     }
 
-    /// A QoS 1 or 2 message whose slot is in the flight.
+    /// Sends a QoS 1 or 2 message whose slot is in the flight.
     pub(crate) fn send_numbered(
         &mut self,
         id: SessionId,
@@ -196,7 +198,8 @@ impl SessionTable {
             version: ProtocolVersion::V311,
             qos: numbered.qos,
             retain: numbered.retain,
-            // Ours, whatever the publisher's said [MQTT-3.3.1-3] [MQTT-4.3.2-2] [MQTT-4.3.3-2].
+            // DUP is the broker's, independent of the publisher's [MQTT-3.3.1-3] [MQTT-4.3.2-2]
+            // [MQTT-4.3.3-2].
             dup: numbered.dup,
             id: Some(numbered.id),
             subscription_ids: list.as_slice(),
@@ -210,7 +213,7 @@ impl SessionTable {
             self.count_aliases(id);
         }
         if sent.is_none() {
-            // [MQTT-3.1.2-25]: as if it had been delivered.
+            // [MQTT-3.1.2-25]: too large for the client, so as if delivered.
             let DeliveryHeader { id: packet_id, qos, .. } = numbered;
             if let Some(slot) = self.get_mut(id).flight().finish(packet_id, SlotState::Sent, qos) {
                 self.remove_record(id, &slot);
@@ -233,8 +236,9 @@ impl SessionTable {
         }
     }
 
-    /// Into the session's queue, by its policy. A message that expires is not worth another's
-    /// place: the oldest goes first, whatever it is.
+    /// Adds a message to the session's queue. If the queue is full, expired messages are dropped
+    /// first, then `QueuePolicy` decides: the oldest message is dropped, the new message, or the
+    /// connection.
     pub(crate) fn enqueue(
         &mut self,
         hit: Delivery,
@@ -243,12 +247,12 @@ impl SessionTable {
         draft: &mut IncomingPublish<'_>,
         out: &mut Outbox,
     ) {
-        // Nobody reads it, but somebody has gone through the subscribers for it.
+        // The message is not sent, but the work counts for the tick.
         out.deliveries += 1;
         let session = self.get_mut(hit.session);
         let away = session.conn == NONE;
         let clean_and_away = away && session.expiry_s == 0;
-        // QoS 1 and 2 wait for who is away [3.1.1:MQTT-3.1.2-5].
+        // QoS 1 and 2 messages wait for an offline client [3.1.1:MQTT-3.1.2-5].
         if clean_and_away || (qos == QoS::AtMostOnce && away && !self.keeps_qos0(hit.session)) {
             self.release_delivery(hit);
             self.on_delivery_dropped(hit.session, DropReason::Offline, draft);
@@ -299,7 +303,9 @@ impl SessionTable {
         }
     }
 
-    /// Whether a message with room in the client's window may be kept until it is acknowledged.
+    /// Whether memory allows a message with room in the window to be kept until the
+    /// acknowledgement. Under pressure at most `CROWDED_WINDOW` messages, and larger ones only
+    /// below high pressure.
     #[inline]
     pub(crate) fn has_memory_for(&self, id: SessionId, draft: &IncomingPublish<'_>) -> bool {
         if !self.is_pressure_elevated() {
@@ -312,7 +318,7 @@ impl SessionTable {
         room && flight.is_none_or(|flight| flight.unacknowledged < CROWDED_WINDOW)
     }
 
-    /// Drops expired messages at the front of a queue, so that they take no room.
+    /// Drops expired messages at the front of a queue to make room.
     pub(crate) fn drop_stale(&mut self, id: SessionId, out: &mut Outbox) {
         loop {
             let flight = self.get(id).flight.as_ref();
@@ -323,7 +329,7 @@ impl SessionTable {
         }
     }
 
-    /// A slot that is out of its queue goes no further.
+    /// Drops a slot taken from the queue: event, record, references and counters.
     pub(crate) fn drop_slot(
         &mut self,
         id: SessionId,
@@ -344,7 +350,8 @@ impl SessionTable {
         self.options.options_of_session(self.get(id)).queue_qos0
     }
 
-    /// Whether a message waits in the store too, under the bounds for what does.
+    /// Whether a queued message has a record in the store, and counts against the bounds for stored
+    /// messages.
     pub(crate) fn is_stored(&self, id: SessionId, qos: QoS, draft: &IncomingPublish<'_>) -> bool {
         let lasts = self.get(id).persistent.is_some();
         lasts && qos != QoS::AtMostOnce && draft.durability != Durability::Memory
@@ -364,8 +371,8 @@ impl SessionTable {
         has_any && (messages + more >= messages_max || sum + more_bytes + bytes > bytes_max)
     }
 
-    /// Makes room for one message of so many bytes: in the session's own queue, since there it is
-    /// that messages come in faster than they go. False where nothing waits that could make room.
+    /// Makes room for `bytes` in the session's own queue by dropping messages from the front.
+    /// Returns `false` if no message may be dropped and the room is still missing.
     pub(crate) fn drop_oldest(
         &mut self,
         id: SessionId,
@@ -376,14 +383,15 @@ impl SessionTable {
     ) -> bool {
         let mut room = 0;
         loop {
-            // What only the disk has is not in the way of memory.
+            // A message only in the store needs no memory.
             let is_short = !is_stored || drop == DropReason::OutOfMemory;
             let crowded = is_short && self.is_pressure_elevated() && room < bytes;
             if !crowded && !self.queue_is_full(id, bytes, is_stored) {
                 return true;
             }
             let flight = self.get(id).flight.as_ref();
-            // What the store has was acknowledged, and makes no room for what only memory has.
+            // A message with a record in the store is acknowledged, so a message only in memory
+            // must not replace it.
             let may_go = |slot: &FlightSlot| {
                 slot.may_be_dropped() && (is_stored || !slot.marks.has(SlotMarks::STORED))
             };
@@ -436,7 +444,7 @@ pub(crate) fn waited_s(now: crate::MonotonicMs, draft: &IncomingPublish<'_>) -> 
     (now.0.saturating_sub(draft.at.0) / 1000) as u32
 }
 
-/// Writes one copy. `None` where the client's Maximum Packet Size forbids it [MQTT-3.1.2-24].
+/// Writes one copy. `None` above the client's Maximum Packet Size [MQTT-3.1.2-24].
 #[inline]
 fn send_copy(
     session: &mut Session,
@@ -457,7 +465,7 @@ fn send_copy(
     let range = match find_range(form, draft) {
         Some(range) => range,
         None => {
-            // Packet ids out of step: a copy of its own, unless it is the first.
+            // The packet ids differ, so later copies are separate; only the first is shared.
             if form.id.is_some() && draft.encoded.numbered.is_some() {
                 return send_own_copy(session, form, may_learn, draft, out);
             }
@@ -492,7 +500,8 @@ fn send_own_copy(
         form.alias = aliases.choose(form.strip.topic(draft), may_learn);
         if form.alias != AliasChoice::None {
             len = form.len(draft);
-            // The first use of an alias makes the packet longer. A client so narrow does without.
+            // The first use of an alias makes the packet longer. Above the client's Maximum Packet
+            // Size the aliases are given up.
             if len > session.packet_bytes_max as usize {
                 aliases.retire();
                 form.alias = AliasChoice::None;

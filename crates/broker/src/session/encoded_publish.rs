@@ -1,5 +1,5 @@
-//! PUBLISH towards a subscriber, from a draft's parts: the header differs per subscriber, the
-//! property tail and the payload are copied as they came.
+//! Encoding of PUBLISH to a subscriber, from the parts of an [`IncomingPublish`]: the header
+//! differs per subscriber; properties and payload are copied unchanged.
 
 use crate::connection::alias::AliasChoice;
 use crate::routing::message::IncomingPublish;
@@ -7,7 +7,7 @@ use mqtt::{
     PacketId, Properties, Property, ProtocolVersion, QoS, encode_remaining_len, varint_len,
 };
 
-/// The parts in which two subscribers' copies of one message differ.
+/// The parts in which the copies of one message for two subscribers differ.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EncodedPublish<'a> {
     pub(crate) version: ProtocolVersion,
@@ -17,22 +17,22 @@ pub(crate) struct EncodedPublish<'a> {
     pub(crate) id: Option<PacketId>,
     pub(crate) subscription_ids: &'a [u32],
     pub(crate) alias: AliasChoice,
-    /// Seconds that the message waited here [MQTT-3.3.2-6].
+    /// Seconds since the broker received the message, subtracted from the expiry [MQTT-3.3.2-6].
     pub(crate) waited_s: u32,
     pub(crate) strip: NamespaceStrip,
 }
 
-/// The parts of a message that a client in a namespace does not see: see `namespace`. A few bytes,
-/// since every delivery has one.
+/// The parts of a message hidden from a client in a namespace: see `namespace`. Kept small, since
+/// every delivery has a `NamespaceStrip`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NamespaceStrip {
-    /// Bytes in front of the topic.
+    /// Length in bytes of the namespace prefix of the topic.
     topic: u32,
-    /// The Response Topic's place among the properties; it ends at 0 where there is none.
+    /// Start of the Response Topic among the properties. `end` is 0 without a Response Topic.
     start: u32,
     end: u32,
-    /// Start of the topic's rest behind the namespace. At the end of the topic if the client cannot
-    /// reach it, and the topic is hidden.
+    /// Start of the Response Topic behind the namespace prefix. Equal to `end` for a topic outside
+    /// of the namespace, which is hidden.
     name_at: u32,
 }
 
@@ -67,12 +67,12 @@ impl NamespaceStrip {
         cut
     }
 
-    /// Returns the topic as the client names it.
+    /// Returns the topic without the namespace prefix.
     pub(crate) fn topic<'a>(&self, draft: &IncomingPublish<'a>) -> &'a str {
         &draft.topic[self.topic as usize..]
     }
 
-    /// Returns the number of bytes by which the properties are shorter.
+    /// Returns the number of bytes by which the properties become shorter.
     #[inline]
     fn properties_cut(&self) -> usize {
         match self.name_at < self.end {
@@ -115,7 +115,7 @@ impl EncodedPublish<'_> {
         expiry + ids + alias + draft.properties.len() - self.strip.properties_cut()
     }
 
-    /// Remaining Length and, in 5.0, Property Length.
+    /// Returns Remaining Length and, in 5.0, Property Length.
     #[inline]
     fn lengths(&self, draft: &IncomingPublish<'_>) -> (usize, usize) {
         let id = if self.id.is_some() { 2 } else { 0 };
@@ -127,7 +127,7 @@ impl EncodedPublish<'_> {
         (plain + varint_len(properties as u32) + properties, properties)
     }
 
-    /// The whole packet's length.
+    /// Returns the length of the whole packet in bytes.
     #[inline]
     pub(crate) fn len(&self, draft: &IncomingPublish<'_>) -> usize {
         let (remaining, _) = self.lengths(draft);

@@ -1,16 +1,16 @@
-//! What one session has not finished: messages sent and not acknowledged, messages that wait for
-//! their turn, and the QoS 2 ids that a client has sent and not released.
+//! The flight of one session: messages sent and not acknowledged, messages in the queue, and the
+//! packet ids of QoS 2 messages from the client without PUBREL.
 //!
 //! ```text
-//!              send            PUBACK (QoS 1), or a reason from 0x80 on
-//!   waiting ----------> Sent -------------------------------------------> gone
+//!              send            PUBACK (QoS 1), or a reason of 0x80 or above
+//!   waiting ----------> Sent -------------------------------------------> finished
 //!                        |  PUBREC                        PUBCOMP          ^
 //!                        +----------> Released ----------------------------+
 //! ```
 //!
-//! Packet ids count up with the places of `sent`: an id names its slot without a search, and the
-//! front of `sent` is not done. What stays unacknowledged while many others are done stands in
-//! `overdue_slots`, and its id is passed over.
+//! Packet ids count up with the places in `sent`, so an id gives the place without a search, and
+//! the slot at the front of `sent` is unfinished. A message that stays unacknowledged while many
+//! later messages are finished moves to `overdue_slots`, and new messages skip the id.
 
 use crate::connection::stalls::OldestUnacked;
 use crate::limits::FLIGHT_SPAN_MAX;
@@ -24,9 +24,9 @@ use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotState {
-    /// PUBLISH sent, unanswered.
+    /// PUBLISH sent, without an answer.
     Sent,
-    /// PUBREC came, PUBREL sent.
+    /// PUBREC received, PUBREL sent.
     Released,
 }
 
@@ -34,11 +34,11 @@ pub(crate) enum SlotState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlightSlot {
     pub(crate) message: PooledMessageId,
-    /// Subscription Identifiers, packed as `session::ids` says.
+    /// Subscription Identifiers, packed as in `session_table::ids`.
     pub(crate) ids: u32,
-    /// The shared group that chose this session, or `NONE`.
+    /// Index of the shared group that chose this session, or `NONE`.
     pub(crate) group: u32,
-    /// The low half of its place in the queue of a session that lasts: see `PersistentSession`.
+    /// Low half of the position in the queue of a persistent session: see `PersistentSession`.
     pub(crate) position: u32,
     pub(crate) state: SlotState,
     pub(crate) qos: QoS,
@@ -51,13 +51,13 @@ pub(crate) struct FlightSlot {
 pub(crate) struct SlotMarks(u8);
 
 impl SlotMarks {
-    /// The message's bytes were released already (after PUBREC).
+    /// The message was released after PUBREC; [`FlightSlot::message`] is invalid.
     pub(crate) const RELEASED: SlotMarks = SlotMarks(1);
-    /// The store has it.
+    /// The store has a record of the message.
     pub(crate) const STORED: SlotMarks = SlotMarks(2);
-    /// The message is not sent before it is on the disk.
+    /// The message may be sent only after the store has committed the record.
     pub(crate) const WAITS: SlotMarks = SlotMarks(4);
-    /// The message waits, and according to the store it was sent before the process started.
+    /// The message waits; according to the store an earlier process may have sent the message.
     pub(crate) const WAS_SENT: SlotMarks = SlotMarks(8);
 
     pub(crate) const fn none() -> SlotMarks {
@@ -74,37 +74,37 @@ impl SlotMarks {
     }
 }
 
-/// The messages in flight to a session. Fields that a delivery touches stand together.
+/// The messages in flight to a session. Fields used by each delivery are next to each other.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     sent: SentSlots,
-    /// Number of the last slots of `sent` that the present connection has not received yet: its
-    /// Receive Maximum may be smaller than that of the one before.
+    /// Number of slots at the end of `sent` that the present connection has not received yet. The
+    /// Receive Maximum may be smaller than on the previous connection.
     unseen: u32,
-    /// Overdue ones may have to be sent again first.
+    /// Whether overdue messages may have to be sent again first.
     resends_overdue: bool,
-    /// Zero-based id of the front of `sent`.
+    /// Zero-based packet id of the front of `sent`.
     first: u16,
-    /// Messages that are not done: what Receive Maximum bounds [MQTT-3.3.4-9].
+    /// Number of unfinished messages, bounded by Receive Maximum [MQTT-3.3.4-9].
     pub(crate) unacknowledged: u16,
     /// Number of unseen slots that are not finished.
     unseen_open: u16,
-    /// With fewer slots than this in `sent` the next id is free.
+    /// Length of `sent` below which the next id is known to be free.
     straight_max: u16,
     pub(crate) waiting: VecDeque<FlightSlot>,
     pub(crate) waiting_bytes: u64,
     pub(crate) waiting_qos0: u32,
-    /// Packet ids of QoS 2 messages that we took and the client has not released.
+    /// Packet ids of received QoS 2 messages without PUBREL.
     pub(crate) received: PacketIds,
     overdue: Option<Box<OverdueSlots>>,
-    /// As `stalls` saw it last.
+    /// Result of the last check by `StallSearch`.
     pub(crate) oldest: Option<OldestUnacked>,
 }
 
 pub(crate) const IDS: u32 = u16::MAX as u32;
 
-/// Number of slots above which unacknowledged ones behind the window are looked for.
+/// Length of `sent` from which a sparse window is split and old slots become overdue.
 const SPARSE_FROM: usize = 4096;
 
 impl Flight {
@@ -119,7 +119,7 @@ impl Flight {
         self.unseen > 0 || self.resends_overdue
     }
 
-    /// A new connection has seen nothing yet.
+    /// Marks all slots as unseen, for a new connection.
     pub(crate) fn forget_seen(&mut self) {
         self.unseen = self.sent.len() as u32;
         self.unseen_open = self.unacknowledged;
@@ -130,7 +130,7 @@ impl Flight {
         }
     }
 
-    /// The next slot to send again, as far as the window goes [MQTT-3.3.4-9].
+    /// Returns the next slot to send again, within the window [MQTT-3.3.4-9].
     pub(crate) fn resend(&mut self, window: u16) -> Option<(PacketId, FlightSlot)> {
         loop {
             let seen = usize::from(self.unacknowledged - self.unseen_open);
@@ -155,13 +155,13 @@ impl Flight {
         }
     }
 
-    /// Slots that were sent and are not done, the oldest first.
+    /// Iterates over the sent and unfinished slots, the oldest first.
     pub(crate) fn unfinished(&self) -> impl Iterator<Item = FlightSlot> {
         let overdue = self.overdue.iter().flat_map(|overdue| overdue.in_order());
         overdue.map(|(_, slot)| slot).chain(self.sent.iter())
     }
 
-    /// Whether the window has none that is sent and not done.
+    /// Whether the window has no sent and unfinished slot; overdue slots do not count.
     pub(crate) fn is_window_empty(&self) -> bool {
         self.sent.is_empty()
     }
@@ -182,15 +182,16 @@ impl Flight {
         PacketId::MIN.saturating_add(self.zero_based(place))
     }
 
-    /// The zero-based id of a place, which is below `IDS`.
+    /// Returns the zero-based id of a place, below [`IDS`].
     #[inline]
     fn zero_based(&self, place: usize) -> u16 {
         let straight = u32::from(self.first) + place as u32;
         (if straight < IDS { straight } else { straight - IDS }) as u16
     }
 
-    /// The next id is unused, since all those in use lie behind it or are passed over
-    /// [MQTT-2.2.1-4] [MQTT-4.3.2-1] [MQTT-4.3.3-1].
+    /// Adds a slot under the next packet id. The id is unused: ids in use are behind the next id,
+    /// or [`find_free_id`](Self::find_free_id) skips them [MQTT-2.2.1-4] [MQTT-4.3.2-1]
+    /// [MQTT-4.3.3-1].
     #[inline(always)]
     pub(crate) fn send(&mut self, slot: FlightSlot) -> PacketId {
         if self.sent.len() >= usize::from(self.straight_max) {
@@ -202,7 +203,8 @@ impl Flight {
         id
     }
 
-    /// Makes the next id one that is free, and keeps the window from coming round to its front.
+    /// Moves the next id to a free one, and bounds the window to `FLIGHT_SPAN_MAX` places so that
+    /// ids do not wrap around to the front.
     #[cold]
     #[inline(never)]
     fn find_free_id(&mut self) {
@@ -227,7 +229,7 @@ impl Flight {
         self.straight_max = if self.overdue.is_some() { 0 } else { next as u16 };
     }
 
-    /// The slots before a place leave the window, those that are done and the others.
+    /// Removes the slots before a place from the window; unfinished slots become overdue.
     fn set_overdue(&mut self, upto: usize) {
         let seen = self.sent.len() - self.unseen as usize;
         for place in 0..upto {
@@ -242,7 +244,7 @@ impl Flight {
         self.straight_max = 0;
     }
 
-    /// Moves all sent messages out of the window: the next id may be any that is free.
+    /// Moves all sent messages out of the window, so that any free id may be next.
     pub(crate) fn set_all_overdue(&mut self) {
         self.set_overdue(self.sent.len());
     }
@@ -254,9 +256,9 @@ impl Flight {
         self.first = self.zero_based(dropped);
     }
 
-    /// Whether a message of a lasting session may be the next to be sent under this zero-based id.
-    /// It follows from the message's position, which jumps at a start of the process: it must be
-    /// neither among those in use nor so far from the oldest of them that it comes round to it.
+    /// Whether a message of a persistent session may be sent next under this zero-based id. The id
+    /// follows from the queue position, which jumps at a start of the process: the id must not be
+    /// in use, nor `FLIGHT_SPAN_MAX` or more after the front of the window.
     pub(crate) fn can_use_id(&self, id: u16) -> bool {
         let free = self.sent.len()..FLIGHT_SPAN_MAX;
         (self.sent.is_empty() || free.contains(&self.place_at(id))) && !self.is_overdue(id)
@@ -292,8 +294,8 @@ impl Flight {
         self.send(slot)
     }
 
-    /// Adds a message of the store that an earlier connection was sent. It is sent again, and
-    /// messages that this connection already has are not [MQTT-4.4.0-1].
+    /// Adds a message of the store that was sent on an earlier connection, to be sent again.
+    /// Messages already sent on this connection are not repeated [MQTT-4.4.0-1].
     pub(crate) fn resend_stored(&mut self, id: u16, slot: FlightSlot) {
         if self.sent.is_empty() {
             self.first = id;
@@ -317,13 +319,13 @@ impl Flight {
         usize::from(zero_based) + IDS as usize - usize::from(first)
     }
 
-    /// The slot of an id, unless it is done.
+    /// Returns the slot of an id; `None` for a finished message.
     #[inline]
     pub(crate) fn find(&self, id: PacketId) -> Option<FlightSlot> {
         self.sent.get(self.place_of(id)).or_else(|| self.overdue.as_ref()?.get(id.get() - 1))
     }
 
-    /// Whether the present connection has been sent the message of an id that is not done.
+    /// Whether the present connection has received the unfinished message of an id.
     pub(crate) fn has_seen(&self, id: PacketId) -> bool {
         let place = self.place_of(id);
         if self.sent.get(place).is_some() {
@@ -332,7 +334,7 @@ impl Flight {
         self.overdue.as_ref().is_some_and(|overdue| !overdue.is_unseen(id.get() - 1))
     }
 
-    /// PUBREC came for it: its message is the client's.
+    /// Handles PUBREC: marks the slot as released.
     pub(crate) fn release(&mut self, id: PacketId) {
         let place = self.place_of(id);
         match &mut self.overdue {
@@ -341,7 +343,8 @@ impl Flight {
         }
     }
 
-    /// The slot is done if it is in the given state: its id is free once everything before it is.
+    /// Finishes and returns the slot of an id if state and QoS match. The id becomes free once all
+    /// earlier slots are finished.
     #[inline]
     pub(crate) fn finish(
         &mut self,
@@ -370,7 +373,7 @@ impl Flight {
         Some(slot)
     }
 
-    /// The slot at a place, which is not done yet, is.
+    /// Finishes the unfinished slot at a place.
     #[inline]
     fn complete_slot(&mut self, place: usize) {
         self.sent.finish(place);
@@ -381,8 +384,8 @@ impl Flight {
         self.drop_done();
     }
 
-    /// The message of the oldest slot, which is done, if this is its id and there is nothing else
-    /// about it: what a subscriber that keeps up acknowledges.
+    /// Finishes the oldest slot and returns the message, if `id` is the oldest id and the slot has
+    /// no extra fields: the fast path for a subscriber that acknowledges in order.
     #[inline]
     pub(crate) fn finish_oldest(&mut self, id: PacketId) -> Option<PooledMessageId> {
         if self.place_of(id) != 0 || self.unseen != 0 {
@@ -395,13 +398,13 @@ impl Flight {
         Some(message)
     }
 
-    /// PUBREC came for it: its message, if it was not released before.
+    /// Handles PUBREC for an unreleased QoS 2 slot: returns the message and releases the slot.
     #[inline]
     pub(crate) fn release_sent(&mut self, id: PacketId) -> Option<PooledMessageId> {
         self.sent.release_plain(self.place_of(id))
     }
 
-    /// Finishes the oldest message if it was released (PUBREL). Returns whether it was.
+    /// Handles PUBCOMP for the oldest slot. Returns `false` if `id` or the state does not match.
     #[inline]
     pub(crate) fn finish_oldest_released(&mut self, id: PacketId) -> bool {
         if self.place_of(id) != 0 || self.unseen != 0 || !self.sent.pop_released() {
@@ -413,28 +416,28 @@ impl Flight {
         true
     }
 
-    /// The first QoS 1 or 2 message that waits.
+    /// Returns the first QoS 1 or 2 message in the queue.
     pub(crate) fn first_waiting(&self) -> Option<&FlightSlot> {
         self.waiting.iter().find(|slot| slot.qos != QoS::AtMostOnce)
     }
 
-    /// Whether no QoS 1 or 2 message is on its way.
+    /// Whether no QoS 1 or 2 message is sent and unfinished, or in the queue.
     pub(crate) fn has_no_inflight(&self) -> bool {
         self.sent.is_empty() && self.has_no_overdue() && self.first_waiting().is_none()
     }
 
-    /// Whether forgetting it loses nothing but the place where ids go on.
+    /// Whether the flight holds no message and no received id. Only `first_id` would be lost.
     pub(crate) fn is_idle(&self) -> bool {
         let is_done = self.sent.is_empty() && self.overdue.is_none();
         is_done && self.waiting.is_empty() && self.received.is_empty()
     }
 
-    /// Returns the id at which an idle flight goes on.
+    /// Returns the zero-based id at which an idle flight goes on.
     pub(crate) fn first_id(&self) -> u16 {
         self.first
     }
 
-    /// The zero-based id of the next to be sent.
+    /// Returns the zero-based id of the next message to be sent.
     pub(crate) fn next_id(&self) -> u16 {
         self.zero_based(self.sent.len())
     }
@@ -444,7 +447,7 @@ impl Flight {
     }
 }
 
-/// The zero-based id that comes so many later.
+/// Returns the zero-based id that is `by` later, modulo [`IDS`].
 pub(crate) fn add_to_id(id: u16, by: u16) -> u16 {
     ((u32::from(id) + u32::from(by)) % IDS) as u16
 }
@@ -461,20 +464,21 @@ impl FlightSlot {
         FlightSlot { message, ids, group, position: 0, state, qos, retain, marks }
     }
 
-    /// Whether it may be forgotten while it waits. Of a QoS 2 message that may have been sent the
-    /// client may hold the id, and would take the next one under it for this [MQTT-4.3.3-10].
+    /// Whether the slot may be dropped from the queue. The client may hold the id of a QoS 2
+    /// message that may have been sent, and would take a later message under the id for a duplicate
+    /// [MQTT-4.3.3-10].
     pub(crate) fn may_be_dropped(&self) -> bool {
         self.may_move(false) && !self.marks.has(SlotMarks::RELEASED)
     }
 
-    /// Whether it may go to another session in this one's stead. What may have been sent at QoS 2
-    /// may not [MQTT-4.8.2-5].
+    /// Whether the message may go to another session. A QoS 2 message that may have been sent must
+    /// stay [MQTT-4.8.2-5].
     pub(crate) fn may_move(&self, was_sent: bool) -> bool {
         self.qos != QoS::ExactlyOnce || !(was_sent || self.marks.has(SlotMarks::WAS_SENT))
     }
 }
 
-/// The QoS a subscriber gets: the lower of the two [MQTT-3.8.4-8].
+/// Returns the QoS for a subscriber, the lower of the published and the granted QoS [MQTT-3.8.4-8].
 #[inline]
 pub(crate) fn granted_qos(published: QoS, options: SubscriptionFlags) -> QoS {
     published.min(options.qos())
@@ -519,7 +523,7 @@ mod tests {
     fn a_queue_that_is_read_in_pieces_is_sent_again_once() {
         let mut flight = Flight::default();
         let mut sent_again = Vec::new();
-        // Position 2 is a hole.
+        // Position 2 has no message.
         for piece in [&[0, 1][..], &[3, 4]] {
             piece.iter().for_each(|id| flight.resend_stored(*id, slot()));
             sent_again.extend(std::iter::from_fn(|| flight.resend(10)).map(|(id, _)| id.get()));

@@ -1,13 +1,13 @@
-//! Packet ids of a lasting session follow from positions in its queue, so that after a crash a
-//! message has the id that it had, without having been written for each. Where a position's id
-//! belongs to a message that is not done, ids shift from there on; that is written, and nothing
-//! goes out under a shifted id before the disk has it.
+//! Packet ids of a persistent session. An id follows from the position in the queue, so after a
+//! crash a message has the same id without a write per id. Where the id of a position belongs to an
+//! unfinished message, the ids of all later positions shift; the store records the shift, and no
+//! message is sent under a shifted id before the commit.
 
 use crate::input::SessionId;
 use crate::session::flight::{IDS, add_to_id};
 use crate::session::session_table::SessionTable;
 
-/// From a position on ids are so many later than the position alone says.
+/// A shift: from position `from` on, packet ids are `by` higher than the position alone gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdShift {
     pub(crate) from: u64,
@@ -17,9 +17,8 @@ pub(crate) struct IdShift {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IdShifts(Vec<IdShift>);
 
-/// Whenever there are twice as many as at the last time, and at least so many, those are forgotten
-/// that no outstanding message needs. So there are less than twice as many as messages in flight,
-/// or fewer than this.
+/// Length of [`IdShifts`] from which unneeded shifts are removed, at each power of two. The list
+/// has fewer than twice as many entries as messages in flight, or fewer than `SHIFTS_KEPT`.
 const SHIFTS_KEPT: usize = 16;
 
 impl IdShifts {
@@ -31,7 +30,7 @@ impl IdShifts {
         &self.0
     }
 
-    /// The zero-based packet id of a position.
+    /// Returns the zero-based packet id of a position.
     #[inline]
     pub(crate) fn id_of(&self, position: u64) -> u16 {
         let plain = (position % u64::from(IDS)) as u16;
@@ -58,7 +57,7 @@ impl IdShifts {
         self.0.len() >= SHIFTS_KEPT && self.0.len().is_power_of_two()
     }
 
-    /// Forgets those that neither these positions need nor any from `next` on.
+    /// Removes the shifts that neither `positions` nor any position from `next` on need.
     fn forget_unused(&mut self, positions: impl Iterator<Item = u64>, next: u64) {
         let mut is_used = vec![false; self.0.len()];
         let used = positions.chain([next]).filter_map(|position| self.place_of(position));
@@ -72,8 +71,8 @@ impl IdShifts {
 }
 
 impl SessionTable {
-    /// The id of the first message that waits is in use, or comes round to the window's front: it
-    /// gets another, and goes once the disk has that.
+    /// Gives the first waiting message another id, if the id of the position is in use or too far
+    /// ahead of the window. The message is sent after the store has committed the shift.
     #[cold]
     pub(crate) fn free_front_id(&mut self, id: SessionId) {
         let session = self.get_mut(id);
@@ -137,8 +136,8 @@ mod tests {
         assert_eq!(shifts.as_slice().len(), 4);
     }
 
-    /// Every second message is never acknowledged, and ids come round: from then on each message
-    /// passes an id by. Those in flight change all the time.
+    /// Every second message is never acknowledged and ids wrap around, so each further message
+    /// skips one id, and the messages in flight change all the time.
     #[test]
     fn there_are_less_than_twice_as_many_shifts_as_messages_in_flight() {
         let in_flight_max = usize::from(u16::MAX / 2);

@@ -1,4 +1,5 @@
-//! The session: what MQTT keeps of a client, its subscriptions, queue and messages in flight.
+//! The session: the state that MQTT keeps for a client, with subscriptions, queue and messages in
+//! flight.
 
 pub mod auto_subscription;
 pub(crate) mod delivery;

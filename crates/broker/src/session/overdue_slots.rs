@@ -1,9 +1,9 @@
-//! Sent messages whose acknowledgement is overdue: the window has gone on past them, so they stand
-//! apart from it under their packet ids. An id that stands here is passed over when ids are given.
+//! Overdue slots: sent messages without an acknowledgement that the window has moved past. The
+//! slots are kept apart, by packet id, and new messages skip these ids.
 //!
-//! A message that the store has leaves its id behind when it is done, until ids have gone past it
-//! once: after a power cut the store may still have that message, and a later one must not have
-//! had its id.
+//! A finished message with a record in the store leaves the id reserved until ids have passed it
+//! once: after a power cut the store may still have the record, so a later message must not have
+//! used the id.
 
 use crate::limits::NONE;
 use crate::routing::message::PooledMessageId;
@@ -12,22 +12,22 @@ use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Debug, Default)]
 pub(crate) struct OverdueSlots {
-    /// By zero-based packet id.
+    /// Slots by zero-based packet id.
     by_id: BTreeMap<u16, OverdueSlot>,
     /// Number of unfinished messages in the list.
     open: usize,
     next_order: u64,
-    /// Ids of those that are to be sent again to the present connection, the oldest first.
+    /// Packet ids to be sent again to the present connection, the oldest first.
     unseen: VecDeque<u16>,
 }
 
 #[derive(Debug)]
 struct OverdueSlot {
-    /// The messages were sent in this order.
+    /// Sequence number of the slot in sending order.
     order: u64,
-    /// None once it is done.
+    /// The unfinished slot; `None` after the acknowledgement, while the id stays reserved.
     slot: Option<FlightSlot>,
-    /// The present connection has not been sent it yet.
+    /// Whether the present connection has not received the message yet.
     is_unseen: bool,
 }
 
@@ -42,7 +42,7 @@ impl OverdueSlots {
         }
     }
 
-    /// Whether the id may not be given.
+    /// Whether the id is reserved, for an unfinished message or a record in the store.
     pub(crate) fn contains(&self, id: u16) -> bool {
         self.by_id.contains_key(&id)
     }
@@ -63,7 +63,7 @@ impl OverdueSlots {
         self.by_id.get(&id).is_some_and(|known| known.is_unseen)
     }
 
-    /// PUBREC came for it.
+    /// Handles PUBREC: marks the slot as released.
     pub(crate) fn release(&mut self, id: u16) {
         if let Some(slot) = self.by_id.get_mut(&id).and_then(|known| known.slot.as_mut()) {
             slot.state = SlotState::Released;
@@ -72,7 +72,7 @@ impl OverdueSlots {
         }
     }
 
-    /// The message is done. Says whether the present connection had not seen it yet.
+    /// Finishes a message. Returns whether the present connection had not received the message yet.
     pub(crate) fn finish(&mut self, id: u16) -> bool {
         let Some(known) = self.by_id.get_mut(&id) else { return false };
         let was_unseen = std::mem::take(&mut known.is_unseen);
@@ -85,14 +85,15 @@ impl OverdueSlots {
         was_unseen
     }
 
-    /// Ids go past this one. It may be given the next time if its message is done.
+    /// Passes over an id. The reservation ends if the message is finished, so the id is free on the
+    /// next round.
     pub(crate) fn skip_id(&mut self, id: u16) {
         if self.by_id.get(&id).is_some_and(|known| known.slot.is_none()) {
             self.by_id.remove(&id);
         }
     }
 
-    /// A new connection has seen none of them.
+    /// Marks all unfinished messages as unseen, for a new connection.
     pub(crate) fn forget_seen(&mut self) {
         self.unseen = self.in_order().map(|(id, _)| id).collect();
         for known in self.by_id.values_mut() {
@@ -100,12 +101,12 @@ impl OverdueSlots {
         }
     }
 
-    /// Whether `next_unseen` has to be asked.
+    /// Whether [`next_unseen`](Self::next_unseen) may return a slot.
     pub(crate) fn may_resend(&self) -> bool {
         !self.unseen.is_empty()
     }
 
-    /// The next one to be sent again.
+    /// Returns the next slot to send again, and marks the slot as seen.
     pub(crate) fn next_unseen(&mut self) -> Option<(u16, FlightSlot)> {
         loop {
             let id = self.unseen.pop_front()?;
@@ -123,7 +124,7 @@ impl OverdueSlots {
         open.min_by_key(|(_, known)| known.order).map(|(id, _)| *id)
     }
 
-    /// The messages with their ids, the oldest first.
+    /// Returns the unfinished messages with zero-based packet ids, the oldest first.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (u16, FlightSlot)> + use<> {
         let open =
             self.by_id.iter().filter_map(|(id, known)| Some((known.order, *id, known.slot?)));

@@ -1,5 +1,5 @@
-//! Packet ids in their order. Who gives them counts them up, so that a new one belongs at the end
-//! and one that is released stands near the beginning, however many there are.
+//! A sorted set of packet ids. A client counts ids up, so a new id belongs at the end and a
+//! released id is near the front, whatever the size of the set.
 
 use mqtt::PacketId;
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ impl PacketIds {
         }
     }
 
-    /// Whether it was one of them.
+    /// Removes an id. Returns whether the id was present.
     pub(crate) fn remove(&mut self, id: PacketId) -> bool {
         let place = self.0.binary_search(&id);
         place.is_ok_and(|place| self.0.remove(place).is_some())
@@ -51,7 +51,7 @@ mod tests {
             draw ^= draw << 13;
             draw ^= draw >> 7;
             draw ^= draw << 17;
-            // Mostly counted up, as clients do, over the end and on from 1.
+            // Ids mostly count up, as clients do, past the maximum and on from 1.
             let counted = (turn + 60_000) as u16;
             let id = if draw.is_multiple_of(4) { (draw >> 32) as u16 % 64 } else { counted };
             let Some(id) = PacketId::new(id) else { continue };

@@ -1,5 +1,6 @@
-//! Sessions of clients that were never here: made when the process begins or its options change,
-//! and from then on like any that a client left. One that exists is never touched.
+//! Preset sessions, for clients that have not connected yet: created when the process starts or the
+//! options change, and from then on the same as any session of an offline client. An existing
+//! session is never changed.
 
 use crate::authorization::client_permissions::ClientPermissions;
 use crate::input::MonotonicMs;
@@ -10,7 +11,7 @@ use crate::shard::Shard;
 use crate::timer::ShardTimer;
 use mqtt::{ProtocolVersion, QoS, SubscribeOptions};
 
-/// `[[preset]]`
+/// A `[[preset]]` table of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PresetSession {
     client_id: Box<str>,
@@ -21,7 +22,7 @@ pub struct PresetSession {
 }
 
 impl PresetSession {
-    /// The error says what is wrong and what would be right.
+    /// Parses the values of a table. The error names the wrong value and shows a valid one.
     pub fn parse(
         client_id: &str,
         user: Option<&str>,
@@ -60,7 +61,8 @@ impl PresetSession {
 }
 
 impl Shard {
-    /// Makes those that are not there and belong here. Nobody may have connected yet.
+    /// Creates the preset sessions that this shard owns and that do not exist. Called before
+    /// clients may connect.
     pub fn make_presets(&mut self) {
         let presets = self.options.presets.clone();
         for preset in presets.iter() {
@@ -73,7 +75,7 @@ impl Shard {
     }
 
     fn make_preset(&mut self, preset: &PresetSession) {
-        // Its client says at CONNECT which version it speaks.
+        // The client's version replaces this one at CONNECT.
         let id = self.sessions.create(&preset.client_id, ProtocolVersion::V5);
         let session = self.sessions.get_mut(id);
         session.expiry_s = preset.expiry_s;

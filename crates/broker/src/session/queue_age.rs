@@ -1,5 +1,5 @@
-//! The age limit of queues (`queue_age_s_max`): what has waited for longer goes when its time has
-//! come, though nobody publishes anything and nobody comes for it.
+//! The age limit of queues (`queue_age_s_max`): messages that wait longer are dropped by a timer,
+//! even if no new message arrives and the client stays offline.
 
 use crate::input::{MonotonicMs, SessionId};
 use crate::outbox::Outbox;
@@ -8,7 +8,7 @@ use crate::shard::Shard;
 use crate::timer::ShardTimer;
 
 impl Shard {
-    /// When queues are looked at whose age is limited.
+    /// Sets the timers for queues in `SessionTable::aging`.
     pub(crate) fn set_age_timers(&mut self) {
         while let Some((id, at)) = self.sessions.aging.pop() {
             if self.sessions.contains(id) {
@@ -20,7 +20,8 @@ impl Shard {
 }
 
 impl SessionTable {
-    /// A message was put into the queue. One timer is enough, that of the oldest.
+    /// Watches the age of a queue after a message was added. One timer per queue is enough, due for
+    /// the oldest message.
     #[inline]
     pub(crate) fn watch_age(&mut self, id: SessionId) {
         if self.options.options_of_session(self.get(id)).queue_age_s_max != u32::MAX {
@@ -39,14 +40,15 @@ impl SessionTable {
         let oldest = waiting.filter(|slot| slot.may_be_dropped()).map(|slot| slot.message).next();
         let Some(oldest) = oldest else { return };
         let at = self.messages.get(oldest).at().0 + u64::from(age_s_max) * 1000;
-        // What is too old and stays, since it stands behind what may not be dropped, is not looked
-        // at in every tick.
+        // A message above the limit may have to stay behind a message that must not be dropped. The
+        // check then repeats after `AGE_RECHECK_MS`, not every tick.
         let at = MonotonicMs(at.max(self.now.0 + AGE_RECHECK_MS));
         self.get_mut(id).extras().ages_at = Some(at);
         self.aging.push((id, at));
     }
 
-    /// Drops what has become too old. A timer of an earlier session says nothing.
+    /// Drops the messages above the age limit at the front of a queue. A timer of an earlier
+    /// generation of the session has no effect.
     pub(crate) fn drop_aged(&mut self, id: SessionId, generation: u32, out: &mut Outbox) {
         if !self.is_current(id, generation) {
             return;

@@ -1,4 +1,4 @@
-//! What waits for a session goes on: out of its queue, or again to a client that came back.
+//! Sending of waiting messages: from a session's queue, and again to a client that has reconnected.
 
 use crate::connection::alias::AliasChoice;
 use crate::connection::send_gate::SendGate;
@@ -15,7 +15,8 @@ use crate::statistics::sys::DropReason;
 use mqtt::{PacketId, PacketType, QoS, ReasonCode};
 
 impl SessionTable {
-    /// Sends what waits, as far as the window, the socket and the tick have room.
+    /// Sends queued messages, bounded by the window, the socket's backlog, the rate limit and the
+    /// tick.
     pub(crate) fn drain_queue(&mut self, id: SessionId, out: &mut Outbox) {
         self.resend(id, out);
         self.read_stored_if_connected(id, out);
@@ -38,7 +39,7 @@ impl SessionTable {
                     break;
                 }
                 if !self.can_send(id, &front) {
-                    // Once the disk has it this is called again.
+                    // The commit of the record calls this function again.
                     if self.is_committed(id, &front) {
                         self.free_front_id(id);
                     }
@@ -56,7 +57,7 @@ impl SessionTable {
                 self.charge_sent(id, self.counters.bytes_sent - before);
             }
         }
-        // What was dropped and not sent is followed by no acknowledgement that would read on.
+        // A message dropped here brings no acknowledgement that would continue the reading.
         if has_taken {
             self.read_stored_if_connected(id, out);
         }
@@ -76,7 +77,8 @@ impl SessionTable {
         }
     }
 
-    /// Whether the disk has what this slot waits for, and its id is free.
+    /// Whether the store has committed the record of the slot, if necessary, and the packet id is
+    /// free.
     #[inline]
     fn can_send(&self, id: SessionId, slot: &FlightSlot) -> bool {
         let session = self.get(id);
@@ -87,16 +89,17 @@ impl SessionTable {
         reaches && persistent.is_before_barrier(position) && self.is_committed(id, slot)
     }
 
-    /// Whether it has waited for longer than its publisher or the queue's age limit has it.
+    /// Whether a message has waited beyond the Message Expiry Interval or `queue_age_s_max`.
     pub(crate) fn is_stale(&self, id: SessionId, slot: &FlightSlot) -> bool {
         let message = self.messages.get(slot.message);
         let age_s_max = self.options.options_of_session(self.get(id)).queue_age_s_max;
         message.is_expired(self.now) || message.is_older(age_s_max, self.now)
     }
 
-    /// A message whose turn has come.
+    /// Sends a message taken from the queue, or only PUBREL for a released slot of the store. An
+    /// expired message is dropped.
     fn send_waiting(&mut self, id: SessionId, mut slot: FlightSlot, out: &mut Outbox) {
-        // PUBREL is all that is left of it, and had no place beside what was sent.
+        // A restored slot after PUBREC: PUBREL is left, and the window had no place.
         if slot.marks.has(SlotMarks::RELEASED) {
             let packet_id = self.get_mut(id).number_slot(slot);
             return self.acknowledge(id, PacketType::PubRel, packet_id, ReasonCode::Success, out);
@@ -131,7 +134,7 @@ impl SessionTable {
         self.messages.restore(slot.message, bytes);
     }
 
-    /// Retained messages that wait for this session may have room now.
+    /// Continues the retained messages of this session, for which the window may have room now.
     pub(crate) fn wake_cursors(&mut self, id: SessionId) {
         let waits = self.get(id).extras.as_ref().is_some_and(|extras| !extras.cursors.is_empty());
         if waits {
@@ -139,7 +142,7 @@ impl SessionTable {
         }
     }
 
-    /// Goes on with this session in the next tick.
+    /// Continues with this session in the next tick.
     pub(crate) fn postpone(&mut self, id: SessionId) {
         let session = self.get_mut(id);
         if !session.unfinished {
@@ -148,8 +151,8 @@ impl SessionTable {
         }
     }
 
-    /// Sends all unfinished messages again after the client came back, in order [MQTT-4.4.0-1], as
-    /// far as its new window allows.
+    /// Sends all unfinished messages again after a reconnect, in order [MQTT-4.4.0-1] and within
+    /// the new window.
     pub(crate) fn resend(&mut self, id: SessionId, out: &mut Outbox) {
         let session = self.get_mut(id);
         let window = session.window;
@@ -172,7 +175,7 @@ impl SessionTable {
         }
     }
 
-    /// Once sent, a message no longer expires [MQTT-4.3.3-7].
+    /// Sends a PUBLISH again. A message no longer expires after the first send [MQTT-4.3.3-7].
     fn resend_publish(&mut self, id: SessionId, at: PacketId, slot: FlightSlot, out: &mut Outbox) {
         let bytes = self.messages.lend(slot.message);
         self.resend_copy(id, at, slot, &bytes.view().draft(), out);

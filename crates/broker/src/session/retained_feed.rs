@@ -1,6 +1,6 @@
-//! Retained messages on their way to new subscriptions: a cursor a subscription, fed as the window,
-//! the socket and the tick have room. What is left waits for an acknowledgement, the socket or the
-//! next tick.
+//! Retained messages for new subscriptions: one cursor per subscription, continued as the window,
+//! the socket and the tick have room. A stopped cursor goes on after an acknowledgement, with the
+//! socket or in the next tick.
 
 use crate::input::{RetainStamp, SessionId};
 use crate::limits::{CURSOR_STEPS_PER_TURN, NONE};
@@ -15,19 +15,20 @@ use hashbrown::HashMap;
 use mqtt::QoS;
 use std::collections::BTreeMap;
 
-/// A subscription that is being fed: what it asks for and where it has got to.
+/// State of a search for retained messages: the filter, the options of the subscription, and the
+/// last topic in `after`.
 #[derive(Debug)]
 pub(crate) struct RetainedCursor {
     pub(crate) filter: FilterId,
     pub(crate) after: Option<Box<str>>,
-    /// Newest change at the time when a connection began to wait for the topic. Later messages come
-    /// by the subscription, and wait too.
+    /// Newest change of the retained messages when a connection began to wait (`SendGate::QUIET`).
+    /// Later messages arrive by the subscription, in the queue.
     pub(crate) waits_since: Option<RetainStamp>,
     pub(crate) options: SubscriptionFlags,
     pub(crate) id: u32,
 }
 
-/// The cursors of one session in the order of its subscriptions, at most one a filter.
+/// The cursors of one session in the order of the subscriptions, at most one per filter.
 #[derive(Debug, Default)]
 pub(crate) struct RetainedCursors {
     by_turn: BTreeMap<u64, RetainedCursor>,
@@ -62,7 +63,8 @@ impl RetainedCursors {
 }
 
 impl Shard {
-    /// Sends retained messages to new subscriptions, as far as there is room.
+    /// Sends retained messages to new subscriptions within the window, the outbox and
+    /// [`CURSOR_STEPS_PER_TURN`].
     pub(crate) fn feed_cursors(&mut self, id: SessionId, out: &mut Outbox) {
         let keeps_qos0 = self.sessions.keeps_qos0(id);
         loop {
@@ -81,7 +83,8 @@ impl Shard {
             let before = CURSOR_STEPS_PER_TURN - out.cursor_steps;
             let mut left = before;
             let found = self.retained.next(text, cursor.after.as_deref(), self.now, &mut left);
-            // The search itself is work too, or a filter that no message matches would be free.
+            // The search counts as a step too; a filter without matches would otherwise cost
+            // nothing.
             out.cursor_steps += before - left + 1;
             let message = match found {
                 RetainedMatch::Message(message) => message.clone(),

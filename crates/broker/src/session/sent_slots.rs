@@ -1,6 +1,6 @@
-//! The slots of what one session was sent, as small as they can be: a busy shard writes and
-//! forgets millions of them a second, in turn for hundreds of sessions, and what that costs is
-//! lines of the cache. Most slots are nothing but a message at QoS 1 or 2, which is one word.
+//! The slots of the messages sent to one session, packed for the cache: a busy shard writes and
+//! frees millions of slots a second, in turn for hundreds of sessions. A slot with only a message
+//! and QoS 1 or 2, the usual case, is one 32-bit word.
 //!
 //! ```text
 //!   31    30 ............ 0
@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(crate) struct SentSlots {
     words: VecDeque<u32>,
-    /// Extra fields of the slots: one entry for each slot, once a slot uses any.
+    /// Extra fields of the slots: one entry for each slot, once any slot needs one.
     #[expect(
         clippy::box_collection,
         reason = "a word here, so that the flight's numbers share the line"
@@ -26,13 +26,13 @@ pub(crate) struct SentSlots {
 }
 
 const QOS_2: u32 = 1 << 31;
-/// PUBREC came: what is left is the id, and that it was QoS 2.
+/// After PUBREC: the message is released, the packet id and the QoS are left.
 const RELEASED: u32 = QOS_2 - 2;
 const DONE: u32 = QOS_2 - 1;
 
 const _: () = assert!(INDEX_MAX <= RELEASED);
 
-/// Fields that few slots use.
+/// Fields that few slots use, with `NOTHING` as the usual value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SlotExtras {
     ids: u32,
@@ -83,7 +83,7 @@ impl SentSlots {
         self.words.push_back(what | qos);
     }
 
-    /// Keeps the place of an id that no message has.
+    /// Adds a finished slot for a packet id without a message.
     pub(crate) fn push_hole(&mut self) {
         if self.rests.is_some() {
             self.push_rest(SlotExtras::NOTHING);
@@ -93,7 +93,7 @@ impl SentSlots {
 
     #[inline(never)]
     fn push_beside_rests(&mut self, rest: SlotExtras) {
-        // The next slots are most likely as plain as this one.
+        // The next slots probably have no extra fields either.
         if rest == SlotExtras::NOTHING && self.words.is_empty() {
             self.rests = None;
         } else {
@@ -108,7 +108,7 @@ impl SentSlots {
         rests.push_back(rest);
     }
 
-    /// `None` too where the slot is done.
+    /// Returns the slot at a place; `None` beyond the end and for a finished slot.
     #[inline]
     pub(crate) fn get(&self, place: usize) -> Option<FlightSlot> {
         let word = *self.words.get(place)?;
@@ -142,7 +142,7 @@ impl SentSlots {
         }
     }
 
-    /// The caller has taken what the slot held.
+    /// Finishes a slot after the caller has taken the contents.
     #[inline]
     pub(crate) fn finish(&mut self, place: usize) {
         if let Some(word) = self.words.get_mut(place) {
@@ -150,7 +150,8 @@ impl SentSlots {
         }
     }
 
-    /// The message of the oldest slot, if that is all it is, at QoS 1.
+    /// Removes the oldest slot and returns the message, if the slot is an unreleased QoS 1 message
+    /// and no slot has extra fields.
     #[inline]
     pub(crate) fn pop_plain(&mut self) -> Option<PooledMessageId> {
         let word = *self.words.front()?;
@@ -161,7 +162,8 @@ impl SentSlots {
         Some(PooledMessageId(word))
     }
 
-    /// The message at a place, if it is one of QoS 2 that is not released: it is from here on.
+    /// Marks the slot at a place as released and returns the message, if the slot is an unreleased
+    /// QoS 2 message.
     #[inline]
     pub(crate) fn release_plain(&mut self, place: usize) -> Option<PooledMessageId> {
         let word = self.words.get_mut(place)?;
@@ -171,7 +173,7 @@ impl SentSlots {
         Some(PooledMessageId(std::mem::replace(word, QOS_2 | RELEASED) & !QOS_2))
     }
 
-    /// Takes the oldest slot, if all that it is is a released one.
+    /// Removes the oldest slot if the slot is released and no slot has extra fields.
     #[inline]
     pub(crate) fn pop_released(&mut self) -> bool {
         let is_plain = self.words.front() == Some(&(QOS_2 | RELEASED)) && self.rests.is_none();
@@ -181,7 +183,7 @@ impl SentSlots {
         is_plain
     }
 
-    /// Takes the done ones off the front; how many.
+    /// Removes the finished slots at the front. Returns the number of removed slots.
     #[inline(always)]
     pub(crate) fn drop_done(&mut self) -> usize {
         match self.words.front() {
@@ -201,7 +203,7 @@ impl SentSlots {
             rests.drain(..dropped);
         }
         if self.words.is_empty() {
-            // The next one takes the first place again, which is still in the cache.
+            // The next slot starts at the first place again, which is still in the cache.
             self.words.clear();
             if self.words.capacity() > SLOTS_KEPT {
                 self.words.shrink_to(SLOTS_KEPT);

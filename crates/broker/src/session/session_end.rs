@@ -1,4 +1,5 @@
-//! How a session is left: taken over, away, ended.
+//! The ways a connection leaves a session: takeover by a new connection, disconnect, and the end of
+//! the session.
 
 use crate::connection::conn::Conn;
 use crate::connection::peer::PeerAddress;
@@ -13,7 +14,7 @@ use crate::statistics::broker_event::BrokerEvent;
 use crate::timer::ShardTimer;
 use mqtt::{QoS, ReasonCode};
 
-/// A session that never ends.
+/// Session Expiry Interval of a session that never expires (MQTT 5.0, 3.1.2.11.2).
 const EXPIRY_NEVER: u32 = u32::MAX;
 
 impl Shard {
@@ -34,7 +35,8 @@ impl Shard {
         self.detach_session(id, out);
     }
 
-    /// A session's connection is gone.
+    /// Detaches a session from a connection that has ended: publishes or arms the will, then ends
+    /// the session or sets the timer of the Session Expiry Interval.
     pub(crate) fn detach_session(&mut self, id: SessionId, out: &mut Outbox) {
         self.sessions.online -= 1;
         let now = self.now;
@@ -77,7 +79,8 @@ impl Shard {
         }
     }
 
-    /// A timer of a session whose client may be away fired.
+    /// Handles a timer of an offline session: publishes the will if the delay has passed, and ends
+    /// the session if the expiry has.
     pub(crate) fn check_away_timers(&mut self, id: SessionId, out: &mut Outbox) {
         let now = self.now;
         let Some(extras) = &self.sessions.get(id).extras else { return };
@@ -92,8 +95,8 @@ impl Shard {
         }
     }
 
-    /// The session is over: its will, if one waits, its subscriptions, its messages. Retained
-    /// messages are no part of it [3.1.1:MQTT-3.1.2-7].
+    /// Ends a session: publishes a waiting will and removes subscriptions and messages. Retained
+    /// messages are not part of the session [3.1.1:MQTT-3.1.2-7].
     pub(crate) fn end_session(&mut self, id: SessionId, expired: bool, out: &mut Outbox) {
         self.publish_will(id, out);
         while let Some(last) = self.sessions.get(id).subscriptions.len().checked_sub(1) {
@@ -126,8 +129,8 @@ impl Shard {
 }
 
 impl SessionTable {
-    /// Returns messages of shared groups that a member did not get before it went away, for another
-    /// member. Messages that were sent stay with the member [MQTT-4.8.2-4].
+    /// Returns queued messages of shared groups to the group when a member goes offline, for
+    /// another member. Messages that were sent stay with the member [MQTT-4.8.2-4].
     fn return_group_messages(&mut self, id: SessionId) {
         let Some(flight) = &mut self.get_mut(id).flight else { return };
         if flight.waiting.iter().all(|slot| slot.group == NONE) {

@@ -1,4 +1,4 @@
-//! What is to be known of sessions, for whoever asks from outside: a copy of numbers.
+//! Reports on sessions for the management interfaces: a copy of counters and names.
 
 use crate::input::ConnId;
 use crate::session::flight::SlotMarks;
@@ -12,18 +12,19 @@ use mqtt::PacketId;
 pub struct SessionReport {
     pub client_id: Box<str>,
     pub is_online: bool,
-    /// Sent and not acknowledged.
+    /// Number of QoS 1 and 2 messages sent and not acknowledged.
     pub in_flight: u32,
-    /// Waiting, and their bytes. Of what only the store has, what came since the start counts.
+    /// Number and bytes of queued messages. Of messages that only the store has, those added since
+    /// the start of the process count.
     pub queued: u64,
     pub queued_bytes: u64,
-    /// Age of the oldest waiting message, where it is in memory.
+    /// Age of the oldest queued message; `None` if the message is only in the store.
     pub oldest_age_ms: Option<u64>,
-    /// By `sys::DropReason`.
+    /// Dropped messages, indexed by `sys::DropReason`.
     pub drops: [u64; DROPS],
-    /// QoS 2 messages that it sent and has not released.
+    /// Packet ids of QoS 2 messages received from the client, without PUBREL.
     pub received: Vec<PacketId>,
-    /// Filters of the session's own subscriptions.
+    /// Filters of the session: own subscriptions, then shared groups, without the namespace prefix.
     pub filters: Vec<Box<str>>,
 }
 
@@ -36,7 +37,7 @@ pub enum SessionSelector {
 }
 
 impl Shard {
-    /// Reports on the sessions that this shard owns.
+    /// Returns reports on the selected sessions that this shard owns.
     pub fn report_sessions(&self, which: &SessionSelector) -> Vec<SessionReport> {
         match which {
             SessionSelector::ClientIds(all) => {
@@ -51,7 +52,7 @@ impl Shard {
         }
     }
 
-    /// The connection of a session that is at home here.
+    /// Returns the connection of a session that this shard owns; `None` for an offline client.
     pub fn connection_of(&self, client_id: &str) -> Option<ConnId> {
         self.sessions.get(self.sessions.find(client_id)?).conn()
     }

@@ -1,5 +1,5 @@
-//! What MQTT keeps of a client when the socket goes, and the table of all sessions of a shard.
-//! What most sessions never have is boxed.
+//! Sessions: the state of a client that outlives a connection, and the table of all sessions of a
+//! shard. State that few sessions have is boxed.
 
 use crate::authorization::client_permissions::ClientPermissions;
 use crate::connection::alias::OutboundAliases;
@@ -28,76 +28,75 @@ use std::hash::BuildHasher;
 use std::mem::offset_of;
 use std::sync::Arc;
 
-/// State of a session. Fields that a delivery or a publish touches stand first, within a cache
-/// line.
+/// State of a session. Fields used by each delivery or publish come first, within a cache line.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// The connection, or `NONE` while the client is away.
+    /// The [`ConnId`] of the connection, or `NONE` while the client is offline.
     pub(crate) conn: u32,
-    /// Its place among the writes of this tick: see `Outbox::write`.
+    /// Slot in the writes of this tick for `Outbox::write`, or `NONE`.
     pub(crate) write: u32,
     pub(crate) packet_bytes_max: u32,
-    /// The client's Receive Maximum or ours, whichever is lower.
+    /// The lower of the client's Receive Maximum and `inflight_max` of the broker.
     pub(crate) window: u16,
     pub(crate) version: ProtocolVersion,
     pub(crate) gate: SendGate,
-    /// Listener of the last connection: its limits apply to the queue while the client is away.
+    /// Listener of the last connection, whose limits apply to the queue while the client is
+    /// offline.
     pub(crate) listener: ListenerId,
-    /// Bytes by which names are longer than the client's own, because of its namespace: see
-    /// `namespace`.
+    /// Length in bytes of the namespace prefix in front of topics and filters: see `namespace`.
     pub(crate) prefix_len: u8,
-    /// Waits in `Shard::unfinished` for a tick with room.
+    /// Whether the session is in [`SessionTable::unfinished`].
     pub(crate) unfinished: bool,
-    /// Member of a shared group: its room is reported.
+    /// Whether the session is a member of a shared group, whose owner needs reports of free room.
     pub(crate) is_member: bool,
-    /// Another stream of a connection, which has its own: see `data_stream`.
+    /// Whether the session belongs to a data stream of a connection: see `data_stream`.
     pub(crate) is_data_stream: bool,
     /// Request Problem Information [MQTT-3.1.2-29].
     pub(crate) problem_information: bool,
-    /// CONNECT's Session Expiry Interval was not 0: only then may DISCONNECT name another than 0,
-    /// whatever was granted.
+    /// Whether the Session Expiry Interval of CONNECT was above 0: only then may DISCONNECT set a
+    /// value above 0, whatever CONNACK granted.
     pub(crate) asked_to_stay: bool,
     pub(crate) flight: Option<Box<Flight>>,
     pub(crate) aliases: Option<Box<OutboundAliases>>,
-    /// State in the store, if the session is to outlive the process.
+    /// State in the store; absent for a session that ends with the process.
     pub(crate) persistent: Option<Box<PersistentSession>>,
-    /// Identity and permissions of the client, where they are checked.
+    /// Identity and permissions of the client, where permissions are checked.
     pub(crate) permissions: Option<Box<ClientPermissions>>,
     pub(crate) extras: Option<Box<SessionExtras>>,
-    /// Client id with its namespace: see `namespace`.
+    /// Client id with the namespace prefix: see `namespace`.
     pub(crate) client_id: Box<str>,
     pub(crate) subscriptions: SmallVec<[Subscription; 2]>,
     pub(crate) expiry_s: u32,
     pub(crate) generation: u32,
-    /// Next packet id while there is no flight.
+    /// Next packet id while `flight` is absent.
     pub(crate) first_id: u16,
 }
 
 const _: () = assert!(offset_of!(Session, permissions) <= 48);
-// Each client has one: what few clients need belongs into a box.
+// Every client has a `Session`, so state for few clients belongs in a box.
 const _: () = assert!(size_of::<Option<Session>>() <= 120);
 
 #[derive(Debug, Default)]
 pub(crate) struct SessionExtras {
     pub(crate) will: Option<Box<SessionWill>>,
-    /// When the will of a client that is away is due.
+    /// Due time of the will of an offline client (Will Delay Interval).
     pub(crate) will_at: Option<MonotonicMs>,
-    /// When the session of a client that is away ends.
+    /// Time at which the session of an offline client expires.
     pub(crate) ends_at: Option<MonotonicMs>,
-    /// When what waits is looked at, where its age is limited.
+    /// Due time of the next check of the queue against `queue_age_s_max`.
     pub(crate) ages_at: Option<MonotonicMs>,
     pub(crate) shares: Vec<GroupMembership>,
-    /// Filters that it alone has.
+    /// Exclusive filters held by the session.
     pub(crate) exclusives: Vec<Arc<str>>,
-    /// Retained messages still to be sent.
+    /// Retained messages still to be sent, as searches that go on.
     pub(crate) cursors: RetainedCursors,
-    /// Meter of messages to the client, where there is a limit.
+    /// Meter of the messages to the client; absent without a rate limit.
     pub(crate) meter: Option<Box<RateMeter>>,
     pub(crate) drops: [u64; DROPS],
-    /// Within a second after one was told of.
+    /// Counts of drops within the second after a reported drop, for the next report.
     pub(crate) withheld_drops: Option<Box<WithheldDrops>>,
-    /// Subscriptions by filter, once there are too many to look through.
+    /// Index into `subscriptions` by filter, used above `LOOKED_THROUGH_MAX` subscriptions.
     pub(crate) by_filter: HashMap<u32, u32, FixedState>,
 }
 
@@ -117,20 +116,19 @@ impl SessionExtras {
     }
 }
 
-/// Membership of a shared group, as the member's shard knows it.
+/// Membership of a shared group, in the state of the member's shard.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupMembership {
     pub(crate) group: Arc<str>,
-    /// The group's name among `SessionTable::group_names`.
+    /// Index of the group's name in `SessionTable::group_names`.
     pub(crate) name: u32,
-    /// The shard that has the group.
+    /// The shard that owns the group.
     pub(crate) owner: ShardId,
     pub(crate) options: SubscribeOptions,
     pub(crate) id: u32,
-    /// State that was last reported to an owner on another shard: whether the member is connected,
-    /// ...
+    /// Last state reported to an owner on another shard: whether the member is connected, ...
     pub(crate) online: bool,
-    /// ... and how many messages it may still be given.
+    /// ... and the number of messages the member may still receive.
     pub(crate) granted: u32,
 }
 
@@ -139,8 +137,7 @@ impl Session {
         (self.conn != NONE).then_some(ConnId(self.conn))
     }
 
-    /// Whether it wants Reason Strings beside the codes of its acknowledgements
-    /// [MQTT-3.1.2-29].
+    /// Whether acknowledgements to the client may have a Reason String [MQTT-3.1.2-29].
     pub(crate) fn wants_reason_strings(&self) -> bool {
         self.version == ProtocolVersion::V5 && self.problem_information
     }
@@ -154,14 +151,15 @@ impl Session {
         self.flight.get_or_insert_with(|| Box::new(Flight::starting_at(first)))
     }
 
-    /// Gives the memory of what is rare back once there is none of it left.
+    /// Frees the memory of [`SessionExtras`] once every field is empty.
     pub(crate) fn free_empty_extras(&mut self) {
         if self.extras.as_ref().is_some_and(|extras| extras.is_empty()) {
             self.extras = None;
         }
     }
 
-    /// Gives the flight's memory back once nothing is under way.
+    /// Frees the memory of the [`Flight`] once no message is in flight, and keeps the next packet
+    /// id.
     pub(crate) fn free_idle_flight(&mut self) {
         if let Some(flight) = &self.flight
             && flight.is_idle()
@@ -171,12 +169,12 @@ impl Session {
         }
     }
 
-    /// Returns how many QoS 1 messages can be sent at once.
+    /// Returns the number of QoS 1 messages that can be sent at once; at most 1 with a rate limit.
     pub(crate) fn free_window(&self) -> u32 {
         if !self.has_room() {
             return 0;
         }
-        // With a rate each may be the last for a while.
+        // With a rate limit, any message may be the last for a while.
         if self.gate.has(SendGate::METERED) {
             return 1;
         }
@@ -184,14 +182,14 @@ impl Session {
         u32::from(self.window - unacknowledged)
     }
 
-    /// Connected, and what comes now is not only put into the queue.
+    /// Whether the client is connected and a message can be sent now, without regard to the window.
     pub(crate) fn can_send_now(&self) -> bool {
         let waits = self.flight.as_ref().is_some_and(|flight| !flight.waiting.is_empty());
         let is_queued = waits && self.gate.has(SendGate::METERED);
         self.conn != NONE && !self.gate.is_shut() && !is_queued
     }
 
-    /// Connected, with room for one more QoS 1 message right now.
+    /// Whether the client is connected and one more QoS 1 message can be sent now.
     pub(crate) fn has_room(&self) -> bool {
         self.conn != NONE
             && !self.gate.is_shut()
@@ -202,14 +200,14 @@ impl Session {
     }
 }
 
-/// Subscription Identifiers of one delivery: none, one, or the index of a list.
+/// Subscription Identifiers of one delivery, packed in a `u32`: none, one, or the index of a list.
 pub(crate) mod ids {
     pub(crate) const NONE: u32 = 0;
-    /// Identifiers end at 268,435,455, so this bit is free.
+    /// Marks the index of a list. Subscription Identifiers end at 268,435,455, so the bit is free.
     pub(crate) const LIST: u32 = 1 << 31;
 }
 
-/// Subscription identifiers of a delivery, unpacked. Only several of them need an allocation.
+/// Subscription Identifiers of a delivery, unpacked. Two or more need an allocation.
 pub(crate) enum SubscriptionIdList {
     None,
     One([u32; 1]),
@@ -226,7 +224,7 @@ impl SubscriptionIdList {
     }
 }
 
-/// The name of a shared group that slots refer to.
+/// Name of a shared group, with the number of slots and memberships that refer to the name.
 #[derive(Debug)]
 struct GroupName {
     name: Arc<str>,
@@ -247,36 +245,36 @@ pub(crate) struct SessionTable {
     pub(crate) event_queue: EventQueue,
     pub(crate) options: Arc<crate::BrokerOptions>,
     pub(crate) now: MonotonicMs,
-    /// Sessions with something to send that this tick had no room for.
+    /// Sessions with messages to send, postponed because the tick had no room.
     pub(crate) unfinished: Vec<SessionId>,
-    /// Group messages of members that ended or went away, with where the store has them.
+    /// Group messages of members that ended or went offline, with the key of the store's record.
     pub(crate) orphans: Vec<(Arc<str>, crate::Message, Option<QueueRecordId>)>,
     /// Records that this tick adds to the store.
     pub(crate) write_batch: WriteBatch,
     /// Sessions whose record is to be written.
     pub(crate) dirty: Vec<SessionId>,
-    /// Sessions with QoS 2 messages below a position that wait for the disk.
+    /// Sessions with QoS 2 messages below a queue position whose answers wait for the store.
     pub(crate) unsettled: Vec<(SessionId, u64)>,
-    /// Sessions whose retained cursors may go on.
+    /// Sessions whose [`RetainedCursors`] may go on.
     pub(crate) cursors_ready: Vec<SessionId>,
-    /// Sessions whose queues have an age to be looked at, and when.
+    /// Sessions whose queues need a timer for the age limit, and the due time.
     pub(crate) aging: Vec<(SessionId, MonotonicMs)>,
-    /// Sessions that were sent what their rate allows, and until when they wait.
+    /// Sessions above the rate limit, and the time until which the queue waits.
     pub(crate) rate_limited: Vec<(SessionId, MonotonicMs)>,
-    /// Sessions whose queue overflowed under the policy `Disconnect`.
+    /// Sessions whose queue overflowed under `QueuePolicy::Disconnect`.
     pub(crate) overruns: Vec<SessionId>,
-    /// Sessions of which something was told that may be withheld for a second.
+    /// Sessions with a reported event; repetitions within a second are withheld.
     pub(crate) withholding: Vec<SessionId>,
-    /// Events that report withheld events of sessions that ended.
+    /// Events with the withheld counts of sessions that ended.
     pub(crate) late_notes: Vec<BrokerEvent>,
-    /// Members whose room may have changed in this tick.
+    /// Members of shared groups whose free room may have changed in this tick.
     pub(crate) room_changes: Vec<SessionId>,
     pub(crate) online: u64,
-    /// Sessions that are a stream beside another one's.
+    /// Number of sessions of data streams.
     pub(crate) data_streams: u64,
-    /// Client ids, wills, rights and the aliases towards clients.
+    /// Bytes of client ids, wills, permissions and topic aliases towards clients.
     texts: u64,
-    /// From how many bytes of messages on the process' memory is crowded, tight, full.
+    /// Bytes of messages at which memory pressure is elevated, high and critical.
     pub(crate) elevated_at: u64,
     pub(crate) high_at: u64,
     pub(crate) critical_at: u64,
@@ -348,7 +346,7 @@ impl SessionTable {
         self.slab.len()
     }
 
-    /// Above every index of a session.
+    /// Returns a bound above every index of a session.
     pub(crate) fn index_bound(&self) -> u32 {
         self.slab.index_bound() as u32
     }
@@ -376,7 +374,7 @@ impl SessionTable {
         self.messages.memory_bytes() >= self.elevated_at
     }
 
-    /// Whether so many bytes more would make it so.
+    /// Whether `bytes` more would elevate the memory pressure.
     pub(crate) fn would_elevate_pressure(&self, bytes: u64) -> bool {
         self.messages.memory_bytes() + bytes >= self.elevated_at
     }
@@ -391,7 +389,7 @@ impl SessionTable {
         self.messages.memory_bytes() >= self.critical_at
     }
 
-    /// Replaces the will. The one before, where there was one.
+    /// Replaces the will and counts the bytes. Returns the previous will.
     pub(crate) fn set_will(
         &mut self,
         id: SessionId,
@@ -407,7 +405,8 @@ impl SessionTable {
         before
     }
 
-    /// Replaces what is known of the client.
+    /// Replaces the permissions of the client and counts the bytes. Withheld denials of the
+    /// previous permissions go to [`SessionTable::late_notes`].
     pub(crate) fn set_permissions(
         &mut self,
         id: SessionId,
@@ -427,7 +426,7 @@ impl SessionTable {
         self.texts = self.texts + after - before;
     }
 
-    /// Replaces the aliases towards the client.
+    /// Replaces the topic aliases towards the client and counts the bytes.
     pub(crate) fn set_aliases(&mut self, id: SessionId, aliases: Option<Box<OutboundAliases>>) {
         let before = std::mem::replace(&mut self.slab[id.0].aliases, aliases);
         let less = before.map_or(0, |aliases| aliases.counted());
@@ -435,7 +434,7 @@ impl SessionTable {
         self.count_aliases(id);
     }
 
-    /// After the aliases towards a client have changed.
+    /// Counts the growth of the topic aliases towards a client, after each change.
     pub(crate) fn count_aliases(&mut self, id: SessionId) {
         if let Some(aliases) = &mut self.slab[id.0].aliases {
             self.texts = self.texts.saturating_add_signed(aliases.growth());
@@ -480,8 +479,8 @@ impl SessionTable {
         })
     }
 
-    /// Forgets a session whose subscriptions are gone. Messages that a shared group had given to
-    /// it go back to the group [MQTT-4.8.2-5].
+    /// Removes a session after the subscriptions are gone. Messages of shared groups that were not
+    /// delivered go back to the group [MQTT-4.8.2-5].
     pub(crate) fn remove(&mut self, id: SessionId) -> Option<Session> {
         let hash = self.hasher.hash_one(&*self.slab[id.0].client_id);
         if let Ok(entry) = self.by_id.find_entry(hash, |&other| other == id.0) {
@@ -513,8 +512,8 @@ impl SessionTable {
         Some(session)
     }
 
-    /// A slot of a session that ends or goes away. A group's message goes back to it where `again`
-    /// says so, and stays in the store until somebody else has it there.
+    /// Releases a slot of a session that ends or goes offline. With `again`, a group message
+    /// becomes an orphan for another member; the store keeps the record until then.
     pub(crate) fn abandon_slot(
         &mut self,
         persistent: Option<&PersistentSession>,
@@ -536,7 +535,7 @@ impl SessionTable {
         self.group_names[at].name.clone()
     }
 
-    /// Drops what a slot holds.
+    /// Releases the message, the identifiers and the group name of a slot.
     #[inline]
     pub(crate) fn release_slot(&mut self, slot: FlightSlot) {
         if slot.group != NONE {
@@ -574,7 +573,7 @@ impl SessionTable {
         }
     }
 
-    /// Adds a reference to a group's name.
+    /// Adds a reference to the name of a group. Returns the index for [`FlightSlot::group`].
     pub(crate) fn keep_group(&mut self, group: &Arc<str>) -> u32 {
         if let Some(&at) = self.groups_by_name.get(group) {
             self.group_names[at].refs += 1;

@@ -22,12 +22,12 @@ use std::sync::Arc;
 
 /// Returns the options that a bridge of MQTT 3.x would request if the protocol had them.
 fn bridge_options(filter: &str, options: SubscribeOptions) -> SubscribeOptions {
-    // Of a shared one it would be an error [MQTT-3.8.3-4].
+    // No Local is an error for a shared subscription [MQTT-3.8.3-4].
     let no_local = !filter.starts_with("$share/");
     SubscribeOptions { no_local, retain_as_published: true, ..options }
 }
 
-/// Whether a link asks for what rules send it.
+/// Whether a link subscribes to topics below the link's own client id, to which rules publish.
 pub(crate) fn is_own_link_topic(client_id: &str, filter: &str) -> bool {
     let rest = filter.strip_prefix(client_id).filter(|_| client_id.starts_with(LINK_IDS));
     rest.is_some_and(|rest| rest.starts_with('/'))
@@ -50,7 +50,7 @@ impl Shard {
         }
         let (mut codes, mut groups, mut claims) = (Vec::new(), Vec::new(), Vec::new());
         let mut what = None;
-        // [MQTT-3.8.4-5]: as if each had come alone, with one SUBACK for all.
+        // [MQTT-3.8.4-5]: as in separate packets, with one SUBACK for all filters.
         let is_bridge = self.conn(conn).is_some_and(|known| known.is_bridge);
         let most = self.filters_per_tick();
         for (at, (filter, options)) in packet.filters.iter().enumerate() {
@@ -102,7 +102,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Starts to send retained messages to a subscription, if its options ask for them.
+    /// Starts to send retained messages to a subscription, if Retain Handling asks for them.
     pub(crate) fn start_retained_feed(
         &mut self,
         id: SessionId,
@@ -126,7 +126,8 @@ impl Shard {
         }
     }
 
-    /// [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]
+    /// Sends SUBACK, once the subscriptions are durable [MQTT-3.8.4-1] [MQTT-3.8.4-2]
+    /// [MQTT-2.2.1-6].
     pub(crate) fn send_suback(
         &mut self,
         conn: ConnId,
@@ -145,8 +146,8 @@ impl Shard {
         self.sessions.wake_cursors(id);
     }
 
-    /// SUBACK and UNSUBACK carry a byte a filter: they alone can outgrow the Maximum Packet Size of
-    /// a client that took CONNACK [MQTT-3.1.2-24].
+    /// Checks the size of SUBACK or UNSUBACK, which have a byte per filter: no other answer can
+    /// exceed the Maximum Packet Size of a client that received CONNACK [MQTT-3.1.2-24].
     fn check_ack_size(&self, id: SessionId, filters: usize) -> Result<(), Refusal> {
         // Packet id, no properties, codes.
         let remaining = 2 + 1 + filters;
@@ -155,7 +156,8 @@ impl Shard {
         if fits { Ok(()) } else { Err(Refusal::AnswerTooLarge) }
     }
 
-    /// The owner of a shared group on another shard has entered a member.
+    /// Handles `ShardMessage::GroupJoined`: the owner of a shared group has added a member of this
+    /// shard.
     pub(crate) fn on_group_joined(&mut self, group: &str, member: SessionRef, out: &mut Outbox) {
         if !self.sessions.is_current(member.session, member.generation) {
             return;
@@ -167,7 +169,8 @@ impl Shard {
         self.send_ready_suback(member.session, out);
     }
 
-    /// The outer error ends the connection, the inner one is this filter's code.
+    /// Subscribes to one filter. The outer error ends the connection; the inner error is the reason
+    /// code of this filter in SUBACK. With `has_room` false the result is `Refusal::QuotaExceeded`.
     pub(crate) fn subscribe_filter(
         &mut self,
         id: SessionId,
@@ -196,7 +199,8 @@ impl Shard {
         }
         let named = alone.unwrap_or(&named);
         let inner = mqtt::SharedFilter::parse(named)?.map_or(named, |share| share.filter);
-        // What the client says is judged, and what it is known by from here on is kept.
+        // Permissions are checked for the client's name of the filter, the namespaced name is
+        // stored.
         let Some(known) = self.sessions.get(id).add_filter_prefix(named) else {
             return Ok(Err(Refusal::TopicFilterInvalid));
         };
@@ -271,7 +275,7 @@ impl Shard {
             || crowd
             || self.sessions.is_pressure_high()
         {
-            // Replacing one needs no room.
+            // A replacement needs no room.
             let replaces = match is_shared {
                 true => shares.iter().any(|share| *share.group == *known),
                 false => {
@@ -286,7 +290,7 @@ impl Shard {
         Ok(())
     }
 
-    /// The highest QoS of a session's listener.
+    /// Returns the maximum QoS of the session's listener.
     pub(crate) fn qos_max_of(&self, id: SessionId) -> QoS {
         let own = self.options.options_of_session(self.sessions.get(id));
         QoS::from_bits(own.qos_max).unwrap_or(QoS::ExactlyOnce)
@@ -296,8 +300,8 @@ impl Shard {
         QoS::from_bits(self.options.qos_max).unwrap_or(QoS::ExactlyOnce)
     }
 
-    /// A session's own subscription, new or in place of the same filter's [MQTT-3.8.4-3]. Says
-    /// which filter it is, and whether the subscription is new.
+    /// Adds a session's own subscription, or replaces the subscription to the same filter
+    /// [MQTT-3.8.4-3]. Returns the filter, and whether the subscription is new.
     pub(crate) fn subscribe_own(
         &mut self,
         id: SessionId,
@@ -326,7 +330,7 @@ impl Shard {
         (filter, true)
     }
 
-    /// A filter came up on this shard: others forward to it from now on.
+    /// Registers interest in a filter that is new on this shard, so other shards forward messages.
     pub(crate) fn add_interest(&mut self, filter: &str) {
         if self.shards > 1 {
             self.interest.add(self.id.0, filter, &mut self.shard_interest);
@@ -339,8 +343,8 @@ impl Shard {
         }
     }
 
-    /// Takes an entry out of the session's list and out of its filter's, where two others may
-    /// have moved into its places.
+    /// Removes a subscription from the session's list and the filter's list. The last entry of each
+    /// list may move into the free place, and the indexes are corrected.
     pub(crate) fn drop_subscription(&mut self, id: SessionId, at: u32) {
         let session = self.sessions.get_mut(id);
         let Subscription { filter, place } = session.subscriptions[at as usize];
@@ -359,7 +363,8 @@ impl Shard {
         }
     }
 
-    /// Enters the session into a shared group. The group, if its owner has yet to answer.
+    /// Adds the session to a shared group. Returns the group if the owner is another shard, whose
+    /// answer SUBACK has to await.
     fn subscribe_shared(
         &mut self,
         id: SessionId,
@@ -383,7 +388,7 @@ impl Shard {
                     owner,
                     options,
                     id: subscription_id,
-                    // What `join` supposes.
+                    // The state that `join` assumes.
                     online: true,
                     granted: 0,
                 });
@@ -432,7 +437,7 @@ impl Shard {
                 // [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1]
                 mqtt::topic::check_filter(filter)?;
             }
-            // What is longer than a name may be nobody has subscribed, nor what has no name.
+            // A filter too long for a name, or without a name, cannot be subscribed.
             let named = self.rewrite_filter(id, filter).unwrap_or_default();
             let known = self
                 .sessions
@@ -464,15 +469,15 @@ impl Shard {
         Ok(())
     }
 
-    /// The subscription goes, with what was still to come for it; what is in the session's queue
-    /// or flight stays [MQTT-3.10.4-1] [MQTT-3.10.4-2] [MQTT-3.10.4-3].
+    /// Removes a subscription and the cursor of the retained messages. Messages in the queue or in
+    /// flight stay [MQTT-3.10.4-1] [MQTT-3.10.4-2] [MQTT-3.10.4-3].
     pub(crate) fn unsubscribe_own(&mut self, id: SessionId, text: &str) -> bool {
         let Some(filter) = self.topics.find(text) else { return false };
         let Some(at) = self.sessions.get(id).subscription(filter) else { return false };
         self.erase_filter(id, text);
         self.release_exclusive(id, text);
         self.drop_subscription(id, at);
-        // Retained messages that were on their way for it are no longer asked for.
+        // Retained messages not yet sent for the subscription are not sent any more.
         if let Some(extras) = &mut self.sessions.get_mut(id).extras {
             extras.cursors.remove(filter);
         }
@@ -516,7 +521,7 @@ pub(crate) enum SubscribeOutcome {
         qos: QoS,
         awaited: Option<Arc<str>>,
     },
-    /// Another shard knows whether it may have the filter alone.
+    /// Another shard decides whether the session may have the exclusive filter.
     Pending {
         filter: Arc<str>,
         options: SubscribeOptions,

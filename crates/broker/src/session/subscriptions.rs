@@ -1,19 +1,19 @@
-//! What one session has subscribed to, found by filter: a list that is looked through while it is
-//! short, and a map beside it from then on.
+//! The subscriptions of one session, found by filter: a list for up to `LOOKED_THROUGH_MAX`
+//! entries, and a map in addition above that number.
 
 use crate::routing::topics::FilterId;
 use crate::session::session_table::Session;
 use hashbrown::HashMap;
 
-/// An entry of a session's list of subscriptions. It refers to its entry in the filter's list, and
-/// that entry refers back.
+/// A subscription of a session. `place` is the index of the subscriber in the filter's list; the
+/// subscriber has the index of this entry, so removal needs no search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subscription {
     pub(crate) filter: FilterId,
     pub(crate) place: u32,
 }
 
-/// Subscriptions beyond this many are found through a map.
+/// Number of subscriptions above which lookups use the map `SessionExtras::by_filter`.
 const LOOKED_THROUGH_MAX: usize = 16;
 
 impl Session {
@@ -37,7 +37,8 @@ impl Session {
         }
     }
 
-    /// Takes an entry out; the last one moves into its place and is returned.
+    /// Removes an entry. Returns the last entry, which moves into the free place, unless the
+    /// removed entry was the last.
     pub(crate) fn take_subscription(&mut self, at: u32) -> Option<Subscription> {
         let gone = self.subscriptions.swap_remove(at as usize);
         let moved = self.subscriptions.get(at as usize).copied();

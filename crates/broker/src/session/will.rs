@@ -1,4 +1,4 @@
-//! The will: what is published for a client that goes without saying so.
+//! The will: a message published when a client's connection ends without DISCONNECT.
 
 use crate::input::{MonotonicMs, SessionId};
 use crate::memory::cost;
@@ -15,7 +15,7 @@ use mqtt::{Property, QoS};
 pub(crate) struct SessionWill {
     pub(crate) topic: Box<str>,
     pub(crate) payload: Box<[u8]>,
-    /// Encoded, those that are forwarded, in order [MQTT-3.1.3-10].
+    /// Encoded properties for subscribers, in the client's order [MQTT-3.1.3-10].
     pub(crate) properties: Box<[u8]>,
     pub(crate) qos: QoS,
     pub(crate) retain: bool,
@@ -24,7 +24,7 @@ pub(crate) struct SessionWill {
 }
 
 impl SessionWill {
-    /// Creates the will of a session's client, with the names as the broker knows them.
+    /// Creates the will of a session's client, with the namespace prefix in the names.
     pub(crate) fn of(session: &Session, will: &mqtt::Will<'_>) -> SessionWill {
         let (mut delay_s, mut expiry_s, mut properties) = (0, NO_EXPIRY, Vec::new());
         for (property, bytes) in will.properties.iter_with_bytes() {
@@ -53,8 +53,9 @@ impl SessionWill {
 }
 
 impl Shard {
-    /// The connection of a session ended and its will was not taken back: publish it, now or when
-    /// its delay is over, whichever is first of that and the session's end [MQTT-3.1.2-8].
+    /// Publishes the will of a session after the end of the connection, or sets a timer for the
+    /// Will Delay Interval. The will is published at the end of the delay or of the session,
+    /// whichever is first [MQTT-3.1.2-8].
     pub(crate) fn arm_will(&mut self, id: SessionId, out: &mut Outbox) {
         let now = self.now;
         let session = self.sessions.get_mut(id);
@@ -69,14 +70,15 @@ impl Shard {
         self.timers.set(at, ShardTimer::Session { index: id.0, generation });
     }
 
-    /// Whether its delay goes on when the process is gone.
+    /// Whether the will of a persistent session has a delay, which goes on while the process is
+    /// down.
     pub(crate) fn has_delayed_will(&self, id: SessionId) -> bool {
         let session = self.sessions.get(id);
         let will = session.extras.as_ref().and_then(|extras| extras.will.as_ref());
         session.persistent.is_some() && will.is_some_and(|will| will.delay_s > 0)
     }
 
-    /// Publishes the will, if there is one left, and forgets it [MQTT-3.1.2-10].
+    /// Publishes the will, if present, and removes it from the session [MQTT-3.1.2-10].
     pub(crate) fn publish_will(&mut self, id: SessionId, out: &mut Outbox) {
         let publisher = self.publisher_hash(id);
         let session = self.sessions.get_mut(id);
@@ -84,7 +86,7 @@ impl Shard {
         extras.will_at = None;
         let Some(will) = self.sessions.set_will(id, None) else { return };
         self.sessions.make_dirty(id);
-        // The rules may be others than when it was accepted.
+        // The rules may have changed since CONNECT.
         let session = self.sessions.get(id);
         let has_rules = self.options.permissions_at(session.listener).is_some();
         if has_rules && session.permissions.is_some() {
@@ -101,10 +103,10 @@ impl Shard {
         draft.expiry_s = will.expiry_s.min(self.options.message_expiry_s_max);
         draft.publisher = publisher;
         draft.durability = self.durability_of(&will.topic);
-        // The batch that has it go is the one in which the store forgets it.
+        // The batch with the will also erases the will from the session's record.
         draft.exactly_once = needs_durable_ack(&draft) && self.waits_for_store(id);
-        // [MQTT-3.1.2-14] [MQTT-3.1.2-15]: but a will was accepted long before there was no room
-        // for it, and then is sent and not stored.
+        // [MQTT-3.1.2-14] [MQTT-3.1.2-15]: the will was accepted at CONNECT; without room to retain
+        // it now, the message is sent and not retained.
         draft.retain = will.retain && self.has_room_to_retain(&will.topic);
         let mut ruled = self.run_message_rules(id, &draft, false, out);
         ruled.exactly_once = self.waits_for_store(id);
