@@ -1,5 +1,5 @@
-//! What rules said of the topics that one client publishes to: a thousand rules are looked through
-//! once a topic and not once a message.
+//! Cached decisions of the rules on the topics to which one client publishes, so the rules are
+//! evaluated once per topic and not once per message.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 #[derive(Debug, Default)]
 pub(crate) struct AclDecisionCache {
     young: AclDecisionMap,
-    /// Goes when there are too many young ones. Who is asked for is young again.
+    /// Previous generation, dropped when `young` is full. A hit moves the entry to `young`.
     old: AclDecisionMap,
     /// Bytes of all cached topics.
     topic_bytes: usize,
@@ -15,20 +15,20 @@ pub(crate) struct AclDecisionCache {
 
 type AclDecisionMap = HashMap<Box<str>, AclDecisionBits, FixedState>;
 
-/// A bit for each QoS and RETAIN, where they matter.
+/// Decisions on one topic: a bit for each QoS and RETAIN if any rule uses them, else bit 0.
 #[derive(Clone, Copy, Debug, Default)]
 struct AclDecisionBits {
     asked: u8,
     allowed: u8,
 }
 
-/// A gateway has some hundred topics.
+/// Number of entries per generation. A gateway has some hundred topics.
 const YOUNG_MAX: usize = 256;
 
 impl AclDecisionCache {
     pub(crate) fn bytes(&self) -> u64 {
         let places = self.young.capacity() + self.old.capacity();
-        // Tables are at most 7/8 full, and have a byte a place beside it.
+        // Hash tables are at most 7/8 full, and have one control byte per place.
         let place = (size_of::<(Box<str>, AclDecisionBits)>() + 1) * 8 / 7;
         (size_of::<AclDecisionCache>() + places * place + self.topic_bytes) as u64
     }

@@ -1,10 +1,10 @@
-//! Who may publish and subscribe what: rules in order, of which the first that speaks of the case
-//! decides. Compiled outside, immutable here.
+//! Access rules for publish and subscribe, in order: the first rule that applies decides. Rules are
+//! compiled outside of the shards and immutable here.
 //!
-//! A topic is matched by a rule's filter. A subscription's filter stands for every topic that it
-//! matches: a rule allows it only if the rule's filter covers all of them, and denies it if the two
-//! have a single topic in common. So whatever a granted subscription brings may be had, and nothing
-//! is looked at again when a message is delivered.
+//! A publish is compared with a rule by `filter_matches`. A subscription stands for every topic
+//! matched by its filter: an allowing rule applies only if the rule's filter covers all of these
+//! topics, a denying rule if both filters share a single topic. So a granted subscription may
+//! receive every matching message, and delivery needs no further check.
 
 use crate::connection::peer::ListenerId;
 use mqtt::filter_matches;
@@ -17,38 +17,38 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclRuleSet {
     rules: Vec<AclRule>,
-    /// Rules for single users, by name, ...
+    /// Indexes of rules for exact user names, sorted by name, ...
     by_user: Vec<(Box<str>, Vec<u32>)>,
-    /// ... and all others.
+    /// ... and of all remaining rules.
     others: Vec<u32>,
-    /// Whether any rule asks for a QoS or for RETAIN.
+    /// Whether any rule has a condition on QoS or RETAIN.
     uses_qos_or_retain: bool,
     members: UserGroups,
 }
 
-/// The groups that a user is in, beside those that are known of a client already. Whoever leaves
-/// one has left it with the next `AclRuleSet`.
+/// Groups of users, in addition to the groups from authentication. A member leaves a group with the
+/// next [`AclRuleSet`].
 pub type UserGroups = BTreeMap<Box<str>, Vec<Arc<str>>>;
 
-/// Every condition that is given must hold; of a list one.
+/// A rule: every condition must hold, and of a list one entry. An empty list is no condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AclRule {
     pub allows: bool,
     pub publish: bool,
     pub subscribe: bool,
-    /// Only clients that are nobody in particular.
+    /// Only clients without an authenticated user name.
     pub anonymous_only: bool,
     pub users: Vec<NamePattern>,
     pub client_ids: Vec<NamePattern>,
     pub groups: Vec<Box<str>>,
     pub addresses: Vec<IpNetwork>,
     pub listeners: Vec<ListenerId>,
-    /// Empty is every topic.
+    /// Empty for every topic.
     pub topics: Vec<TopicPattern>,
     /// Bit n for QoS n.
     pub qos: u8,
     pub retain: Option<bool>,
-    /// Only clients whose user name or client id has a wildcard in it.
+    /// Only clients with a wildcard in the user name or client id.
     pub wildcard_names_only: bool,
 }
 
@@ -77,7 +77,7 @@ impl Default for AclRule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamePattern {
     Exactly(Box<str>),
-    /// `sensor-*`
+    /// A prefix, written `sensor-*`.
     StartingWith(Box<str>),
 }
 
@@ -119,13 +119,13 @@ impl IpNetwork {
         Some(IpNetwork { address, bits })
     }
 
-    /// The only address in it, if it has no other.
+    /// Returns the address of a network with a single address.
     pub(crate) fn single_address(self) -> Option<IpAddr> {
         let width = if self.address.is_ipv4() { 32 } else { 128 };
         (self.bits == width).then_some(self.address)
     }
 
-    /// An IPv4 address that came over an IPv6 socket is the IPv4 address.
+    /// Whether the address is in the network. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn contains(self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
@@ -141,27 +141,27 @@ impl IpNetwork {
     }
 }
 
-/// A topic filter that may name the client: `sensors/${clientid}/#`.
+/// A topic filter, optionally with placeholders for client names: `sensors/${clientid}/#`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicPattern {
     text: Box<str>,
     has_variables: bool,
-    /// The rule is about exactly this filter, and not about the topics that the filter matches.
+    /// Whether the rule applies to this filter or topic only, not to matching topics.
     is_exact: bool,
-    /// The first bytes of every topic that it matches, as far as they are the same, ...
+    /// Common first bytes of every matching topic, at most eight, ...
     head: u64,
-    /// ... and which bits of eight bytes that are.
+    /// ... and the mask of the valid bits.
     mask: u64,
 }
 
-/// Eight bytes, or zeros after a shorter text: what most rules are told apart by.
+/// Returns the first eight bytes of a text, padded with zeros, for a quick comparison with `head`.
 fn head_bytes(text: &str) -> u64 {
     let bytes = text.bytes().chain(std::iter::repeat(0)).take(8);
     bytes.fold(0, |head, byte| head << 8 | u64::from(byte))
 }
 
 /// Returns the bytes with which every topic that a filter matches begins, at most eight, and a mask
-/// of the bits that count.
+/// of the valid bits.
 fn head_of_matching_topics(filter: &str) -> (u64, u64) {
     let literal = filter.split(['+', '#']).next().unwrap_or_default();
     // "a/#" matches "a".
@@ -176,9 +176,9 @@ fn head_of_matching_topics(filter: &str) -> (u64, u64) {
 /// A pattern with the placeholders filled in for one client.
 enum ResolvedPattern<'a> {
     Resolved(Cow<'a, str>),
-    /// The client has no such name: the pattern is not about it.
+    /// The client has no value for a placeholder, so the pattern does not apply.
     NoValue,
-    /// The name would say more than a name: `+`, `#` or several levels.
+    /// A value is not a single topic level: wildcards, several levels, or `$`.
     UnsafeValue,
 }
 
@@ -191,7 +191,7 @@ impl fmt::Display for TopicPattern {
 }
 
 impl TopicPattern {
-    /// The error says what is wrong and what would be right.
+    /// Parses a pattern. The error names the wrong part and shows a valid filter.
     pub fn parse(text: &str) -> Result<TopicPattern, String> {
         let plain = VARIABLES.iter().fold(text.to_string(), |text, name| text.replace(name, "x"));
         if plain.contains("${") {
@@ -207,8 +207,8 @@ impl TopicPattern {
         Ok(TopicPattern { text: text.into(), has_variables, is_exact: false, head, mask })
     }
 
-    /// A pattern that is about a subscription with this very filter, or a publish to this topic,
-    /// as EMQX's `{eq, "#"}` is.
+    /// Parses a pattern that applies to a subscription with this very filter, or a publish to this
+    /// very topic, as with EMQX's `{eq, "#"}`.
     pub fn exactly(text: &str) -> Result<TopicPattern, String> {
         TopicPattern::parse(text).map(|pattern| TopicPattern { is_exact: true, ..pattern })
     }
@@ -233,17 +233,17 @@ impl TopicPattern {
     }
 }
 
-/// Whether a client's name can stand for one level of a filter, and for no more than that.
+/// Whether a client's name can stand for exactly one level of a filter.
 pub(crate) fn is_one_level(name: &str) -> bool {
     !name.is_empty() && !name.contains(['+', '#', '/', '\0', '$'])
 }
 
-/// The client about which the rules are asked.
+/// The client whose action is checked.
 #[derive(Clone, Debug)]
 pub(crate) struct AclSubject {
     pub(crate) user: Option<Arc<str>>,
     pub(crate) groups: Box<[Arc<str>]>,
-    /// None over a unix socket: no rule for addresses is about it.
+    /// `None` over a Unix socket, so that rules with `addresses` do not apply.
     pub(crate) address: Option<IpAddr>,
     pub(crate) listener: ListenerId,
     pub(crate) common_name: Option<Box<str>>,
@@ -251,7 +251,7 @@ pub(crate) struct AclSubject {
     pub(crate) own: Option<Arc<AclRuleSet>>,
 }
 
-/// The action about which the rules are asked.
+/// The action to be checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AclQuery<'a> {
     Publish { topic: &'a str, qos: u8, retain: bool },
@@ -351,14 +351,14 @@ impl AclRuleSet {
     }
 }
 
-/// The rule that denies an action, for the log.
+/// Cause of a denial, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DenialCause {
-    /// A rule denies it: the first of its topics, if it is about topics.
+    /// A rule denies the action; the first topic of the rule, if present.
     Denied(Option<Box<str>>),
-    /// The filter is wider than a rule that allows a part of it: that rule's topic.
+    /// The filter is wider than the given topic of an allowing rule.
     WiderThan(Box<str>),
-    /// No rule is about it.
+    /// No rule applies.
     NoRule,
 }
 
@@ -376,7 +376,7 @@ impl fmt::Display for DenialCause {
 }
 
 impl AclRuleSet {
-    /// Why something is not allowed. For the log: it looks at every rule.
+    /// Returns the cause of a denial. Slow, for the log only: every rule is compared.
     pub(crate) fn denial_cause(
         &self,
         who: &AclSubject,
@@ -417,7 +417,7 @@ impl AclRule {
         fits && self.matches_topics(deed, who, id) && self.matches_subject(who, groups, id)
     }
 
-    /// Not for most topics and filters, told from their first bytes.
+    /// Whether the rule may apply to topics with these first bytes. Sorts out most rules quickly.
     #[inline]
     fn may_match(&self, head: u64, mask: u64) -> bool {
         let fits = |pattern: &TopicPattern| (head ^ pattern.head) & pattern.mask & mask == 0;
@@ -441,8 +441,8 @@ impl AclRule {
             && (self.listeners.is_empty() || self.listeners.contains(&who.listener))
     }
 
-    /// Whether its topics are about the deed's. A rule that denies and cannot say what it would
-    /// mean for this client denies.
+    /// Whether the rule's topics apply to the action. A denying rule with an unsafe placeholder
+    /// value applies, to be on the safe side.
     fn matches_topics(&self, deed: AclQuery<'_>, who: &AclSubject, client_id: &str) -> bool {
         self.topics.is_empty()
             || self.topics.iter().any(|pattern| match pattern.of(who, client_id) {
@@ -461,7 +461,7 @@ impl AclRule {
     }
 }
 
-/// Whether every topic that `inner` matches is matched by `outer`.
+/// Whether `outer` matches every topic that `inner` matches.
 fn covers(outer: &str, inner: &str) -> bool {
     // [MQTT-4.7.2-1]
     if outer.starts_with(['+', '#']) && inner.starts_with('$') {
@@ -478,7 +478,7 @@ fn covers(outer: &str, inner: &str) -> bool {
     }
 }
 
-/// Whether there is a topic that both match.
+/// Whether some topic is matched by both filters.
 fn overlaps(one: &str, other: &str) -> bool {
     let is_wild = |filter: &str| filter.starts_with(['+', '#']);
     // [MQTT-4.7.2-1]

@@ -1,15 +1,14 @@
-//! Permission that somebody else gives: where rules say nothing of what a client wants, a server
-//! may be asked that knows.
+//! External authorization: a server decides about an action to which no rule applies.
 //!
 //! ```text
-//!       PUBLISH, SUBSCRIBE, nothing known       the last Input::Answered, or the deadline
-//! Live ----------------------------------> Unpermitted, held -----------------------> Live
-//!       Effect::Ask for each topic                       Effect::Resume
+//!       PUBLISH, SUBSCRIBE, no decision     the last ShardInput::AuthzAnswered, or the deadline
+//! Live --------------------------------> Authorizing -------------------------------------> Live
+//!       Effect::Hold, Effect::Authorize for each topic             Effect::Resume
 //! ```
 //!
-//! The packet stays unread in the transport and is read again when the answers are there, so
-//! whatever follows it keeps its order. Only its own connection waits. A CONNECT with a will waits
-//! likewise. Who does not answer in time has said no.
+//! The packet stays unread in the transport and is read again after the decisions, so later packets
+//! keep their order. Only this connection waits. A CONNECT with a will waits likewise. A missing
+//! decision at the deadline denies the action.
 
 use crate::authorization::acl_rules::{AclQuery, AclSubject};
 use crate::authorization::authz_cache::AuthzCache;
@@ -30,10 +29,10 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthzRequest {
     pub client_id: Box<str>,
-    /// Empty where it is in none. The topic is what the client calls it.
+    /// Namespace of the client; empty for none. `topic` has no namespace prefix.
     pub namespace: Box<str>,
     pub user: Option<Arc<str>>,
-    /// None over a unix socket.
+    /// Address of the client; `None` over a Unix socket.
     pub address: Option<IpAddr>,
     pub listener: ListenerId,
     pub common_name: Option<Box<str>>,
@@ -57,16 +56,16 @@ pub enum AuthzDecision {
     Unavailable,
 }
 
-/// The number of a question, which comes back with its answer.
+/// Identifies a request; returned with the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId {
-    /// None where it is about what a session has already.
+    /// Connection that waits; `None` for a reauthorization of existing subscriptions.
     pub(crate) conn: Option<ConnId>,
     pub(crate) number: u32,
     pub(crate) at: u32,
 }
 
-/// A topic or a filter, and what a client wants with it.
+/// An action on a topic or filter, to be checked by rules and server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessCheck<'a> {
     pub(crate) action: AclAction,
@@ -119,7 +118,7 @@ impl PendingCheck {
 
 /// Largest number of requests for one packet. Further filters of a SUBSCRIBE are refused, ...
 const QUESTIONS_MAX: usize = 256;
-/// ... and so are longer topics.
+/// ... and so are topics longer than this number of bytes.
 const QUESTION_BYTES_MAX: usize = 4 * 1024;
 
 impl ConnState {
@@ -134,8 +133,8 @@ impl ConnState {
 }
 
 impl Shard {
-    /// Holds a connection before a packet of which somebody else has to be asked. Says whether it
-    /// is such a one.
+    /// Stops reading from a connection whose next packet needs a decision of the authorization
+    /// server. Returns whether the packet waits.
     pub(crate) fn hold_for_authz(
         &mut self,
         conn: ConnId,
@@ -186,8 +185,8 @@ impl Shard {
         true
     }
 
-    /// Returns the access checks of a PUBLISH. Errors in the packet are left to the code that
-    /// handles it.
+    /// Returns the access checks of a PUBLISH for the server. Errors in the packet are left to the
+    /// code that handles the packet.
     fn publish_checks(
         &mut self,
         conn: ConnId,
@@ -217,12 +216,13 @@ impl Shard {
         self.needs_authz(id, &wish).then(|| vec![PendingCheck::new(wish)])
     }
 
-    /// Whether somebody has to be asked.
+    /// Whether the authorization server has to decide, and the topic fits in a request.
     fn needs_authz(&mut self, id: SessionId, wish: &AccessCheck<'_>) -> bool {
         self.decide_access(id, wish).is_none() && wish.topic.len() <= QUESTION_BYTES_MAX
     }
 
-    /// Each filter once, and no more than somebody is asked about.
+    /// Returns the access checks of a SUBSCRIBE for the server: each filter once, and at most
+    /// `QUESTIONS_MAX` requests per packet.
     fn filter_checks(&mut self, id: SessionId, frame: PacketFrame<'_>) -> Vec<PendingCheck> {
         let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
         let version = self.sessions.get(id).version;
@@ -260,14 +260,14 @@ impl Shard {
         Box::new(PendingAuthz { number, generation, deadline, all, unanswered })
     }
 
-    /// A number for questions, and by when they have to be answered.
+    /// Returns a new request number and the deadline, `BrokerOptions::verdict_timeout_ms` from now.
     pub(crate) fn next_authz_request(&mut self) -> (u32, MonotonicMs) {
         self.authz_requests = self.authz_requests.wrapping_add(1);
         (self.authz_requests, MonotonicMs(self.now.0 + u64::from(self.options.verdict_timeout_ms)))
     }
 
-    /// Holds a connection before a CONNECT with a will of which somebody else has to be asked. Says
-    /// whether it is such a one.
+    /// Stops reading from a connection whose CONNECT has a will without a decision. Returns whether
+    /// the CONNECT waits.
     pub(crate) fn hold_for_will_authz(
         &mut self,
         conn: ConnId,
@@ -292,7 +292,8 @@ impl Shard {
         let deadline = inquiry.deadline;
         let Some(known) = self.conn_mut(conn) else { return false };
         known.state = ConnState::AuthorizingWill { inquiry };
-        // It is at home here, whatever chance says when it is read again.
+        // This shard owns the session, even if the client id is assigned again on the second
+        // reading.
         known.moved = true;
         known.timer_at = deadline;
         let timer = ShardTimer::Conn { index: conn.0, generation: known.generation };
@@ -309,7 +310,8 @@ impl Shard {
         }
     }
 
-    /// The answer, unless nobody waits for it any more.
+    /// Handles a decision of the authorization server. A decision for an earlier request has no
+    /// effect.
     pub(crate) fn on_authz_decision(
         &mut self,
         request_id: RequestId,
@@ -333,7 +335,7 @@ impl Shard {
         }
     }
 
-    /// A connection's timer has fired. It may have been set for an earlier packet.
+    /// Handles the timer of a connection, which may have been set for an earlier packet.
     pub(crate) fn check_authz_deadline(&mut self, index: u32, generation: u32, out: &mut Outbox) {
         let (now, conn) = (self.now, ConnId(index));
         let Some(known) = self.conn(conn) else { return };
@@ -353,7 +355,7 @@ impl Shard {
         }
     }
 
-    /// Reads the packet again, after every decision has arrived or the time is over.
+    /// Reads the packet again, after every decision has arrived or the deadline has passed.
     pub(crate) fn resume_after_authz(&mut self, conn: ConnId, out: &mut Outbox) {
         let now = self.now;
         let is_outdated = |inquiry: &PendingAuthz| inquiry.generation != self.rights_generation;
@@ -366,18 +368,18 @@ impl Shard {
         let all = std::mem::take(&mut inquiry.all);
         let allows = |open: &PendingCheck| open.answer == Some(AuthzDecision::Allow);
         if session.is_none() {
-            // It is read in a moment, and not too late.
+            // CONNECT is read again in a moment; a new deadline applies.
             known.timer_at = MonotonicMs(now.0 + u64::from(self.options.connect_timeout_ms));
             let timer = ShardTimer::Conn { index: conn.0, generation: known.generation };
             self.timers.set(known.timer_at, timer);
         }
         known.state = match session {
             Some(session) => ConnState::Live { session },
-            // By other rules it is asked anew.
+            // Under new rules the will needs a new check.
             None if outdated => ConnState::AwaitingConnect,
             None => ConnState::WillAuthorized { is_allowed: all.iter().all(allows) },
         };
-        // Until now it was we who did not listen.
+        // The broker did not read until now, so the silence does not count for keep-alive.
         known.last_activity = now;
         out.effects.push(Effect::Resume { conn });
         let silent =
@@ -395,7 +397,7 @@ impl Shard {
         });
     }
 
-    /// Changes what is remembered of a session's answers, which is counted.
+    /// Changes the cached decisions of a session and counts the change of memory.
     fn update_authz_cache(&mut self, id: SessionId, change: impl FnOnce(&mut AuthzCache)) {
         let generation = self.rights_generation;
         let Some(rights) = &mut self.sessions.get_mut(id).permissions else { return };
@@ -406,7 +408,7 @@ impl Shard {
         self.sessions.count_permissions(before, after);
     }
 
-    /// Changes the cached decisions of a session, if it has any.
+    /// Changes the cached decisions of a session, if the session has any.
     fn update_existing_authz_cache(&mut self, id: SessionId, change: impl FnOnce(&mut AuthzCache)) {
         let rights = self.sessions.get(id).permissions.as_ref();
         if rights.is_some_and(|rights| rights.authz_cache.is_some()) {
@@ -415,12 +417,12 @@ impl Shard {
     }
 }
 
-/// The filter behind what may stand in front of it.
+/// Returns the filter without a `$share/` or `$exclusive/` prefix.
 fn strip_filter_prefix(filter: &str) -> Result<&str, Violation> {
     Ok(mqtt::SharedFilter::parse(filter)?.map_or(strip_exclusive(filter), |share| share.filter))
 }
 
-/// Builds the request from the client's name, id and namespace.
+/// Builds a request from the client's identity, client id and namespace.
 pub(crate) fn authz_request(
     who: &AclSubject,
     client_id: &str,

@@ -1,5 +1,5 @@
-//! What somebody who was asked said of one session: each answer for as long as the option says,
-//! and, whatever that says, for the packet that asked.
+//! Cached decisions of the authorization server for one session: valid for `cache_ms`, and in any
+//! case for the packet that caused the request.
 
 use crate::authorization::authz::{AccessCheck, AclAction};
 use crate::authorization::client_permissions::TOPIC_BYTES_MAX;
@@ -8,17 +8,17 @@ use crate::options::AuthzOptions;
 
 #[derive(Debug, Default)]
 pub(crate) struct AuthzCache {
-    /// In the order of their topics.
+    /// Decisions valid for `cache_ms`, sorted by topic.
     cached: Vec<AuthzCacheEntry>,
-    /// For the packet that is read next, in the same order, ...
+    /// Decisions for the packet to be read next, sorted by topic, ...
     for_packet: Vec<AuthzCacheEntry>,
-    /// ... unless it was read already.
+    /// ... unless the packet has been read already.
     is_read: bool,
-    /// Questions of the packet.
+    /// Number of requests for the packet.
     question_count: usize,
-    /// Bytes of all topics.
+    /// Bytes of all topics in both lists.
     topic_bytes: usize,
-    /// When the timer fires that looks whether somebody has waited too long.
+    /// Time at which the `ShardTimer::AuthzDeadline` of the connection fires.
     pub(crate) timer_at: Option<MonotonicMs>,
 }
 
@@ -26,12 +26,13 @@ pub(crate) struct AuthzCache {
 struct AuthzCacheEntry {
     topic: Box<str>,
     until: MonotonicMs,
-    /// The action, QoS and RETAIN of the request, as far as the parameters use them.
+    /// The action, and QoS and RETAIN if the server's parameters use them.
     manner: u8,
     allows: bool,
 }
 
-/// Answers of one session: a gateway has some hundred topics. The one that ends first goes first.
+/// Number of cached decisions per session; a gateway has some hundred topics. The decision with the
+/// earliest end makes room.
 const KEPT_MAX: usize = 1_024;
 
 impl AuthzCache {
@@ -54,7 +55,8 @@ impl AuthzCache {
         kept.filter(|said| now < said.until).or_else(fresh).map(|said| said.allows)
     }
 
-    /// `keeps` is false where the answer is for the packet alone that asked.
+    /// Stores a decision. With `keeps` false, or a topic above `TOPIC_BYTES_MAX`, the decision is
+    /// valid for one packet only.
     pub(crate) fn store_decision(
         &mut self,
         wish: &AccessCheck<'_>,
@@ -102,7 +104,7 @@ impl AuthzCache {
         self.question_count += count;
     }
 
-    /// A packet is looked at, whose answers those of an earlier one are not.
+    /// Drops the decisions for the previous packet once that packet has been read.
     pub(crate) fn begin_packet(&mut self) {
         if self.is_read {
             (self.is_read, self.question_count) = (false, 0);
@@ -113,7 +115,7 @@ impl AuthzCache {
         }
     }
 
-    /// The packet is read.
+    /// Marks the packet as read.
     pub(crate) fn end_packet(&mut self) {
         self.is_read = true;
     }
@@ -132,7 +134,7 @@ fn find_entry(list: &[AuthzCacheEntry], topic: &str, manner: u8) -> Result<usize
     list.binary_search_by(|said| (&*said.topic, said.manner).cmp(&(topic, manner)))
 }
 
-/// QoS and RETAIN only where they make a difference.
+/// Returns the key of a check within a topic. QoS and RETAIN count only if parameters use them.
 fn check_key(wish: &AccessCheck<'_>, asks: AuthzOptions) -> u8 {
     let manner = match asks.uses_qos_or_retain {
         true => wish.qos | u8::from(wish.retain) << 2,
@@ -173,7 +175,7 @@ mod tests {
         assert!(known.eq(10_000 - KEPT_MAX as u64..10_000), "the newest stay");
         let topics: usize = answers.cached.iter().map(|said| said.topic.len()).sum();
         assert_eq!(answers.topic_bytes, topics);
-        // What has ended makes room for all others at once.
+        // Expired entries make room for several new ones at once.
         take(&mut answers, "x", 2_000, true);
         assert_eq!((answers.cached.len(), answers.topic_bytes), (1, 1));
         assert!(!knows(&answers, "x", 3_000) && knows(&answers, "x", 2_999));

@@ -1,6 +1,6 @@
-//! Who may not come in, whoever they can prove to be: a list from outside, and clients that came
-//! and went too often (`flapping`). An address is turned away as it is accepted, before a byte of
-//! it is read; a client id and a user name at CONNECT, before anybody is asked who it is.
+//! Bans: clients refused regardless of authentication, by a list from outside or for flapping
+//! (`flapping`). An address is refused at accept, before any byte is read; a client id and a user
+//! name at CONNECT, before authentication.
 
 use crate::authorization::acl_rules::{IpNetwork, NamePattern};
 use crate::connection::conn::CloseReason;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Never changed: a reload brings another one.
+/// A list of bans. Immutable: a reload creates another list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BanList {
     client_ids: BannedNames,
@@ -29,9 +29,10 @@ pub struct BanList {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ban {
     pub whom: BanTarget,
-    /// From the moment when shards are told of the list; none is for good.
+    /// Duration in milliseconds from the time at which the shards receive the list; `None` for a
+    /// permanent ban.
     pub for_ms: Option<u64>,
-    /// For the log.
+    /// Reason, for the log.
     pub reason: Arc<str>,
 }
 
@@ -42,7 +43,7 @@ pub enum BanTarget {
     User(NamePattern),
 }
 
-/// Exact names are found, however many there are; the others are looked through.
+/// Banned names. Exact names are looked up in a map, prefixes are compared one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct BannedNames {
     exact: BTreeMap<Box<str>, BanTerm>,
@@ -55,7 +56,7 @@ struct BanTerm {
     reason: Arc<str>,
 }
 
-/// A client as far as it is known: by its CONNECT, or after authentication.
+/// Properties of a client compared with the bans: of the CONNECT, or after authentication.
 #[derive(Clone, Copy, Debug, Default)]
 struct BanSubject<'a> {
     client_id: Option<&'a str>,
@@ -63,17 +64,17 @@ struct BanSubject<'a> {
     address: Option<IpAddr>,
 }
 
-/// A shard's part of it.
+/// State of a shard for the current [`BanList`].
 #[derive(Debug, Default)]
 pub(crate) struct BanWatch {
-    /// Since when the list counts.
+    /// Time from which the durations of the list count.
     since: MonotonicMs,
-    /// The next connection to be compared with a new list.
+    /// Index of the next connection to be compared with a new list; `None` when done.
     next: Option<usize>,
     pub(crate) turned_away: PeerLog,
 }
 
-/// Connections that are compared with a new list in one tick.
+/// Connections compared with a new list in one tick.
 const LOOKED_AT_PER_TICK: usize = 4096;
 
 impl BannedNames {
@@ -132,7 +133,7 @@ impl BanList {
         self.len == 0
     }
 
-    /// By what it is banned, and why.
+    /// Returns the property by which the client is banned, and the reason.
     fn find(&self, suspect: BanSubject<'_>, age_ms: u64) -> Option<(&'static str, &Arc<str>)> {
         let address = suspect.address.map(|address| address.to_canonical());
         let address = address.and_then(|address| {
@@ -167,7 +168,8 @@ impl Shard {
         bans.find(suspect, age_ms).map(|(by, reason)| (by, reason.clone()))
     }
 
-    /// Whether a connection from this address ends as it is accepted.
+    /// Whether an accepted connection from this address is refused by a ban. If so, counts the
+    /// connection.
     pub fn refuse_banned_address(
         &mut self,
         now: MonotonicMs,
@@ -188,7 +190,7 @@ impl Shard {
         true
     }
 
-    /// A connection was closed as it was accepted.
+    /// Counts a connection refused at accept, by `AdmissionControl`.
     pub fn note_refused_connection(
         &mut self,
         now: MonotonicMs,
@@ -212,18 +214,19 @@ impl Shard {
         }
     }
 
-    /// Checks the values of a CONNECT against the bans, before they are authenticated.
+    /// Checks client id, user name and address of a CONNECT against the bans, before
+    /// authentication.
     pub(crate) fn check_connect_bans(
         &mut self,
         conn: ConnId,
         packet: &Connect<'_>,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        // Who it is under another namespace is somebody else, who may not have flapped.
+        // Under another namespace the client id means another client, which may not have flapped.
         let waits = self.options.namespace_needs_user && self.authenticates_at(conn);
         let is_known = !waits || self.auth_decision(conn).is_some();
         let namespace = if is_known { self.namespace_at(conn) } else { Ok("".into()) };
-        // Whoever has none is told so later, in the words that are for that.
+        // A later check refuses a client without a namespace, with a refusal for the purpose.
         let claimed =
             NamespacedClientId::new(&namespace.unwrap_or_default(), packet.client_id.into());
         match is_known {
@@ -232,7 +235,8 @@ impl Shard {
         }
     }
 
-    /// Behind a proxy this is where the address is met for the first time.
+    /// Checks a client against flapping and the ban list. The address is included, since behind a
+    /// proxy CONNECT is the first check with the real address.
     pub(crate) fn check_bans(
         &mut self,
         conn: ConnId,
@@ -263,8 +267,8 @@ impl Shard {
         Err(Refusal::Banned)
     }
 
-    /// There is a new list, or time has passed that the last one does not know of: it counts from
-    /// now on, and whoever is in is compared with it tick by tick.
+    /// Starts the durations of the ban list, after a new list or an unmeasured time, and the
+    /// comparison of present connections with the list, `LOOKED_AT_PER_TICK` a tick.
     pub(crate) fn restart_ban_watch(&mut self) {
         self.ban_watch.since = self.now;
         self.ban_watch.next = self.options.bans.is_some().then_some(0);
@@ -274,7 +278,7 @@ impl Shard {
         self.ban_watch.next.is_some()
     }
 
-    /// Goes on comparing. Connections that come meanwhile have met the new list at CONNECT.
+    /// Compares further connections with the list. New connections are checked at CONNECT.
     pub(crate) fn continue_ban_watch(&mut self, out: &mut Outbox) {
         let Some(first) = self.ban_watch.next else { return };
         let end = self.conns.len().min(first + LOOKED_AT_PER_TICK);

@@ -1,7 +1,7 @@
-//! Classes: groups of users that have limits of their own, and how many of each are here.
+//! Client groups: groups of users with limits of their own, and the number of connections of each.
 //!
-//! The more particular wins: what a class says goes before what its listener says, and that before
-//! what is said for all. A client that is in several classes is of the first.
+//! Options of a group override options of the listener, which override the options of the broker. A
+//! client in several groups has the options of the first group in the configuration.
 
 use crate::authorization::client_permissions::ClientPermissions;
 use crate::connection::leaky_bucket::LeakyBucket;
@@ -17,28 +17,28 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientGroup {
-    /// Name of the group, as the authentication backends return it.
+    /// Name of the group, as returned by the authentication backends.
     pub name: Arc<str>,
     pub options: Arc<BrokerOptions>,
     pub present: ClientGroupCounter,
 }
 
-/// Index of a group. The groups are the same and in the same order at every listener.
+/// Index of a group. Every listener has the same groups in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientGroupId(u8);
 
-/// Counts the connections of a group and their rate, for all shards of the process.
+/// Counts the connections of a group and the connection rate, for all shards of the process.
 #[derive(Clone, Debug, Default)]
 pub struct ClientGroupCounter(Arc<ClientGroupCounts>);
 
 #[derive(Debug, Default)]
 struct ClientGroupCounts {
     present: AtomicU32,
-    /// A `LeakyBucket`.
+    /// State of a [`LeakyBucket`].
     paid_ns: AtomicU64,
 }
 
-/// A counted connection of a group, until it is dropped.
+/// Counts a connection of a group as present until dropped.
 #[derive(Debug)]
 pub(crate) struct ClientGroupGuard(ClientGroupCounter);
 
@@ -50,7 +50,7 @@ impl ClientGroupCounter {
         Some(ClientGroupGuard(self.clone()))
     }
 
-    /// Whether one more may come now, which counts then.
+    /// Whether the rate allows one more connection now. If so, the connection is charged.
     fn admit_rate(&self, now: MonotonicMs, per_s: u32) -> bool {
         let one_more = |paid_ns| {
             let mut pace = LeakyBucket { paid_ns };
@@ -78,7 +78,7 @@ impl Drop for ClientGroupGuard {
 }
 
 impl BrokerOptions {
-    /// The limits of a client that came in by a listener and is of a class.
+    /// Returns the options of a client with this listener and group.
     #[inline]
     pub(crate) fn options_of_client(
         &self,
@@ -92,11 +92,11 @@ impl BrokerOptions {
         }
     }
 
-    /// The limits of a session, by where its client was last.
+    /// Returns the options of a session, by the listener and group of the last connection.
     #[inline]
     pub(crate) fn options_of_session(&self, session: &Session) -> &BrokerOptions {
         let own = self.options_of_listener(session.listener);
-        // Where there are none, one line of the cache less is touched.
+        // Without groups, the cache line of the permissions is not touched.
         if own.client_groups.is_empty() {
             return own;
         }
@@ -104,14 +104,15 @@ impl BrokerOptions {
         self.options_of_client(session.listener, class)
     }
 
-    /// By the groups that are known of a client, and those that the rules say its user is in.
+    /// Returns the group of a client, by the groups from authentication and the members listed in
+    /// the rules of the listener; `None` without a group.
     pub(crate) fn client_group_of(
         &self,
         at: ListenerId,
         user: Option<&str>,
         groups: &[Arc<str>],
     ) -> Option<ClientGroupId> {
-        // A link that acts as somebody has its own limits nevertheless.
+        // A link that acts as another user keeps the limits of the link.
         if let Some(link) = groups.first().filter(|group| group.starts_with(LINK_IDS)) {
             return self.find_client_group(|class| class.name == *link);
         }
@@ -126,7 +127,7 @@ impl BrokerOptions {
         u8::try_from(at).ok().map(ClientGroupId)
     }
 
-    /// The limits of a client that is not in yet, as far as it is known who that is.
+    /// Returns the options of a client before CONNACK, by the group if the `Principal` is known.
     pub(crate) fn options_of_peer(&self, peer: &PeerInfo) -> &BrokerOptions {
         let principal = peer.auth_outcome().and_then(|pass| pass.principal());
         let class = principal.and_then(|principal| {
@@ -141,8 +142,9 @@ impl Shard {
         self.conn(conn).map_or(&self.options, |known| self.options.options_of_peer(&known.peer))
     }
 
-    /// Counts a client with its class, if that may have only so many, or so many a second. The one
-    /// before it on the same session, which goes now, makes room for it.
+    /// Counts a client in the group, if the group has a limit. `Refusal::QuotaExceeded` above
+    /// `connections_max`, `Refusal::TooFast` above `connections_per_s`. An earlier connection of
+    /// the same session passes its guard on.
     pub(crate) fn join_client_group(
         &mut self,
         conn: ConnId,
@@ -162,7 +164,7 @@ impl Shard {
         let is_new = max > 0 && before.is_none();
         let place =
             if is_new { Some(present.admit(max).ok_or(Refusal::QuotaExceeded)?) } else { None };
-        // Whoever there is no room for does not use up others' turn.
+        // A client refused for lack of room does not use up the rate.
         if per_s > 0 && !present.admit_rate(self.now, per_s) {
             return Err(Refusal::TooFast);
         }
@@ -177,7 +179,7 @@ impl Shard {
         self.options.options_of_client(listener.unwrap_or_default(), class)
     }
 
-    /// The options may have other classes than before.
+    /// Assigns the groups of all sessions again, after a change of the options.
     pub(crate) fn reassign_client_groups(&mut self) {
         let options = self.options.clone();
         self.sessions.each_mut(|session| {

@@ -1,4 +1,4 @@
-//! What one session may do. What happens when the rules change under it stands in `doubts`.
+//! The permissions of one session. `reauthorization` handles a change of the rules.
 
 use crate::authorization::acl_cache::AclDecisionCache;
 use crate::authorization::acl_rules::{AclQuery, AclRuleSet, AclSubject, DenialCause};
@@ -18,8 +18,7 @@ use crate::shard::Shard;
 use crate::statistics::broker_event::BrokerEvent;
 use std::borrow::Cow;
 
-/// Identity of a session's client, and recent decisions about it. Absent where every client may do
-/// everything.
+/// Identity of a session's client, and recent decisions. Absent if every client may do everything.
 #[derive(Debug)]
 pub(crate) struct ClientPermissions {
     pub(crate) subject: AclSubject,
@@ -27,29 +26,29 @@ pub(crate) struct ClientPermissions {
     identity_domain: u64,
     /// The group of the client, if the group has limits of its own, ...
     pub(crate) client_group: Option<ClientGroupId>,
-    /// ... and where there may be only so many the place that the connection has.
+    /// ... and the connection's guard, if the group limits the number of connections.
     pub(crate) group_guard: Option<ClientGroupGuard>,
-    /// When the client has to go.
+    /// Time at which the credentials expire and the connection ends.
     expires: Option<MonotonicMs>,
     /// Generation of the rules from which `acl_cache` was filled.
     generation: u32,
     acl_cache: Option<Box<AclDecisionCache>>,
-    /// Whether somebody who was asked allowed its will.
+    /// Whether the authorization server allowed the client's will at CONNECT.
     pub(crate) will_is_allowed: bool,
-    /// Its messages wait for another connection.
+    /// Whether the connection receives no messages: see `Principal::is_quiet`.
     pub(crate) is_quiet: bool,
     denials: u32,
-    /// The first of those that were withheld.
+    /// The first withheld denial since the last report.
     withheld_denial: Option<(&'static str, Box<str>, DenialCause)>,
-    /// When a denial may be noted again.
+    /// Time from which a denial may be reported again.
     denial_noted: MonotonicMs,
-    /// Decisions of an external server, where one is asked.
+    /// Decisions of the authorization server, if present.
     pub(crate) authz_cache: Option<Box<AuthzCache>>,
 }
 
 /// Longest topic whose decision is cached, in bytes.
 pub(crate) const TOPIC_BYTES_MAX: usize = 256;
-/// Interval between two reports of denials of one client.
+/// Interval in milliseconds between two reports of denials of one client.
 const NOTED_EVERY_MS: u64 = 1_000;
 
 impl ClientPermissions {
@@ -70,7 +69,7 @@ impl ClientPermissions {
         let grant = peer.auth_outcome().and_then(AuthOutcome::principal);
         let certificate = peer.certificate();
         let who = AclSubject {
-            // A name that nobody has checked is nobody's.
+            // A user name without authentication does not count.
             user: grant.and_then(|grant| grant.user.clone()),
             groups: grant.map(|grant| grant.groups.clone().into()).unwrap_or_default(),
             address: peer.address.ip(),
@@ -91,7 +90,7 @@ impl ClientPermissions {
         }
     }
 
-    /// Creates the permissions of a user that is not connected.
+    /// Creates the permissions of a user that is not connected, for a `PresetSession`.
     pub(crate) fn of_absent_user(user: &str) -> ClientPermissions {
         ClientPermissions::of_subject(AclSubject {
             user: Some(user.into()),
@@ -122,7 +121,7 @@ impl ClientPermissions {
         }
     }
 
-    /// Returns the permissions for another stream of the same client.
+    /// Returns the permissions for a data stream of the same client, with empty caches.
     pub(crate) fn for_data_stream(&self) -> ClientPermissions {
         ClientPermissions {
             subject: self.subject.clone(),
@@ -137,12 +136,13 @@ impl ClientPermissions {
             denial_noted: MonotonicMs(0),
             authz_cache: None,
             client_group: self.client_group,
-            // Its client is counted once.
+            // The control stream's guard counts the client.
             group_guard: None,
         }
     }
 
-    /// The user in its domain; no user name has the character between them.
+    /// Returns the user name and the domain, separated by NUL, which no user name contains; empty
+    /// for an anonymous client.
     fn owner(&self) -> Cow<'_, str> {
         match (self.subject.user.as_deref(), self.identity_domain) {
             (None, _) => Cow::Borrowed(""),
@@ -151,7 +151,7 @@ impl ClientPermissions {
         }
     }
 
-    /// Returns the memory of the permissions in addition to the session's.
+    /// Returns the memory of the permissions in bytes, in addition to the session's.
     pub(crate) fn bytes(&self) -> u64 {
         let user = self.subject.user.as_ref().map_or(0, |user| user.len());
         let decided = self.acl_cache.as_ref().map_or(0, |decided| decided.bytes());
@@ -159,7 +159,8 @@ impl ClientPermissions {
         (size_of::<ClientPermissions>() + user) as u64 + decided + answers
     }
 
-    /// Returns the decision of the rules, and `None` if no rule applies.
+    /// Returns the decision of the client's own rules, then of `all`; `None` if no rule applies. A
+    /// superuser may do everything.
     pub(crate) fn decide(&self, all: &AclRuleSet, id: &str, deed: AclQuery<'_>) -> Option<bool> {
         let who = &self.subject;
         let own = || who.own.as_ref().and_then(|own| own.decide(who, id, deed));
@@ -178,7 +179,7 @@ impl ClientPermissions {
         self.acl_cache = None;
     }
 
-    /// Clears decisions that were made by older rules.
+    /// Clears the caches if the decisions are from an older generation of the rules.
     pub(crate) fn follow_generation(&mut self, generation: u32) {
         if self.generation != generation {
             self.generation = generation;
@@ -189,7 +190,8 @@ impl ClientPermissions {
         }
     }
 
-    /// Returns the decision of rules and server about a publish, from the cache if possible.
+    /// Returns the decision of rules and server about a publish, from the cache if possible. `None`
+    /// if the server has to be asked.
     fn decide_publish(
         &mut self,
         all: &AclRuleSet,
@@ -228,7 +230,7 @@ impl ClientPermissions {
 }
 
 impl Session {
-    /// When its client has to go.
+    /// Returns the time at which the client's credentials expire.
     pub(crate) fn expires(&self) -> Option<MonotonicMs> {
         self.permissions.as_ref()?.expires
     }
@@ -242,31 +244,32 @@ impl Session {
 }
 
 impl Shard {
-    /// The client of a connection, as far as rules ask: none where there are no rules and nobody
-    /// was asked who it is.
+    /// Returns the permissions of a connection's client. `None` if the listener has no rules, no
+    /// listener authenticates and the peer has no `Principal`.
     pub(crate) fn permissions_of(&self, peer: &PeerInfo) -> Option<Box<ClientPermissions>> {
         let needed = self.options.permissions_at(peer.listener).is_some()
-            // Where another listener asks who somebody is, nobody in particular is no match for it.
+            // If another listener authenticates, an anonymous client must not match an owner there.
             || self.options.authenticates_anywhere()
             || peer.auth_outcome().is_some_and(|pass| pass.principal().is_some());
         needed.then(|| Box::new(ClientPermissions::new(peer, &self.options)))
     }
 
-    /// Takes the permissions that authentication left at the connection, for its new session.
+    /// Takes the result of authentication from the connection, as permissions for the new session.
     pub(crate) fn take_permissions(&mut self, conn: ConnId) -> Option<Box<ClientPermissions>> {
         let rights = self.permissions_of(&self.conn(conn)?.peer);
         self.conn_mut(conn)?.peer.clear_auth_outcome();
         rights
     }
 
-    /// Whether a kept session is of somebody else, whose messages are not this client's to read.
+    /// Whether an existing session belongs to another user, so that this client must not read the
+    /// messages. Always `false` for sessions of links.
     pub(crate) fn belongs_to_other_user(
         &self,
         kept: SessionId,
         rights: Option<&ClientPermissions>,
     ) -> bool {
         let session = self.sessions.get(kept);
-        // A link may act as somebody else from now on; its queue is the link's.
+        // A link may act as another user from now on, but the queue is the link's.
         if session.client_id.starts_with(LINK_IDS) {
             return false;
         }
@@ -276,8 +279,8 @@ impl Shard {
         }
     }
 
-    /// Whether rules stand against the will of a client that is not in yet. Where they say nothing
-    /// somebody was asked.
+    /// Checks the will of a CONNECT. Without a matching rule, `answered` has the decision of the
+    /// authorization server; no decision denies.
     pub(crate) fn authorize_will(
         &mut self,
         answered: Option<bool>,
@@ -298,7 +301,8 @@ impl Shard {
         Err(Refusal::NotPermitted)
     }
 
-    /// Whether the rules of today let a will go out that was accepted when its client came.
+    /// Whether the current rules allow a will that was accepted at CONNECT. Without a matching
+    /// rule, the server's decision at CONNECT applies.
     pub(crate) fn may_publish_will(
         &mut self,
         id: SessionId,
@@ -314,7 +318,8 @@ impl Shard {
         (was_asked && was_allowed) || self.may_publish(id, topic, manner, out)
     }
 
-    /// Returns how many filters may be compared with the rules in one tick.
+    /// Returns how many filters may be compared with the rules in one tick: `RULES_PER_TICK`
+    /// divided by the number of rules.
     pub(crate) fn filters_per_tick(&self) -> usize {
         let own = self.options.access.own.iter().flatten().map(|own| &own.permissions);
         let all = own.chain([&self.options.permissions]).flatten();
@@ -325,18 +330,18 @@ impl Shard {
     /// Returns the decision about an access check, and `None` if an external server has to be
     /// asked.
     pub(crate) fn decide_access(&mut self, id: SessionId, wish: &AccessCheck<'_>) -> Option<bool> {
-        // Long before queues have to do without the room.
+        // Caching stops at half of the memory at which queues count as full.
         let keeps = self.sessions.messages.memory_bytes() < self.sessions.elevated_at / 2;
         let session = self.sessions.get_mut(id);
         let listener = session.listener;
         let Some(all) = self.options.permissions_at(listener) else { return Some(true) };
         let asked = self.options.authz_at(listener).map(|asks| (asks, self.now));
-        // What rules of the broker send to a link they were told to by who wrote the options.
+        // Messages from rules to a link are allowed, since the options name the link.
         let is_subscribe = wish.action == AclAction::Subscribe;
         if is_subscribe && is_own_link_topic(&session.client_id, wish.topic) {
             return Some(true);
         }
-        // Without any its client has not been here since there are rules.
+        // Without permissions the client has not connected since the first rules.
         let Some(rights) = &mut session.permissions else { return Some(false) };
         let before = rights.bytes();
         rights.follow_generation(self.rights_generation);
@@ -360,7 +365,8 @@ impl Shard {
         decided
     }
 
-    /// Whether a session may publish. There are rules, and who was to be asked was asked.
+    /// Whether a session may publish, by rules and server; a denial is counted and reported. No
+    /// decision denies, since `hold_for_authz` has requested one before.
     pub(crate) fn may_publish(
         &mut self,
         id: SessionId,
@@ -378,7 +384,8 @@ impl Shard {
         allows
     }
 
-    /// Returns the decision about a subscription.
+    /// Returns the decision about a subscription. `Refusal::QuotaExceeded` if the SUBSCRIBE had
+    /// more filters than requests allowed.
     pub(crate) fn may_subscribe(
         &mut self,
         id: SessionId,
@@ -389,7 +396,7 @@ impl Shard {
         let refusal = match self.decide_access(id, &AccessCheck::subscribe(filter, qos)) {
             Some(true) => return Ok(()),
             Some(false) => Refusal::NotPermitted,
-            // A packet with more filters than questions.
+            // More filters in one packet than `QUESTIONS_MAX` requests.
             None => Refusal::QuotaExceeded,
         };
         self.sessions.counters.denied_subscribes += 1;

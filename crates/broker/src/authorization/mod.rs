@@ -1,4 +1,5 @@
-//! Authorization: what a client may do, by rules, groups, bans and answers of servers.
+//! Authorization: the permissions of a client, by rules, groups, bans and decisions of
+//! authorization servers.
 
 pub(crate) mod acl_cache;
 pub mod acl_rules;

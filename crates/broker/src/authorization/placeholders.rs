@@ -1,5 +1,5 @@
-//! Names that options give and clients complete: `devices/${clientid}/#`. What stands for a client
-//! in one is one level of it, whatever the client calls itself.
+//! Name templates of options, completed per client: `devices/${clientid}/#`. The value of a
+//! placeholder is exactly one topic level, whatever name the client has.
 
 use crate::authorization::acl_rules::is_one_level;
 use crate::authorization::client_permissions::ClientPermissions;
@@ -10,7 +10,7 @@ use crate::shard::Shard;
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-/// A name with gaps.
+/// A name with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameTemplate {
     parts: Vec<NameTemplatePart>,
@@ -19,7 +19,7 @@ pub struct NameTemplate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum NameTemplatePart {
     Variable(NameVariable),
-    /// A group of a regular expression.
+    /// Capture group of a regular expression, by number.
     Group(usize),
     Text(String),
 }
@@ -32,7 +32,7 @@ enum NameVariable {
     User,
 }
 
-/// As rules for permissions spell them, and as EMQX does.
+/// The placeholders as spelled in permission rules, and as in EMQX.
 const VARIABLES: [(&str, NameVariable); 7] = [
     ("${clientid}", NameVariable::ClientId),
     ("${username}", NameVariable::User),
@@ -47,7 +47,7 @@ const VARIABLES: [(&str, NameVariable); 7] = [
 #[derive(Debug)]
 pub(crate) struct PlaceholderValues<'a> {
     pub(crate) client_id: &'a str,
-    /// A name that nobody has checked is nobody's.
+    /// User name; `None` for a name without authentication.
     user: Option<&'a str>,
     common_name: Option<&'a str>,
     host: Option<IpAddr>,
@@ -80,7 +80,8 @@ impl<'a> PlaceholderValues<'a> {
 }
 
 impl NameTemplate {
-    /// Groups are written `$1` and so on, where there are any. The error says what would be right.
+    /// Parses a template. With `groups` above 0, `$1` to `$groups` are capture groups. The error
+    /// names the wrong part and shows valid ones.
     pub fn parse(text: &str, groups: usize) -> Result<NameTemplate, String> {
         let (mut parts, mut rest) = (Vec::new(), text);
         let mut plain = String::new();
@@ -123,7 +124,8 @@ impl NameTemplate {
         Ok(NameTemplate { parts })
     }
 
-    /// None where the client has no such name, or one that would say more than a name.
+    /// Returns the text for a client. `None` if a value is missing or is not a single topic level,
+    /// by `is_one_level`.
     pub(crate) fn fill<'a>(
         &self,
         whom: &PlaceholderValues<'_>,
@@ -143,7 +145,7 @@ impl NameTemplate {
         Some(text)
     }
 
-    /// Returns the text for a client whose every name is `x`.
+    /// Returns the text with `x` as every value, for a syntax check.
     pub fn example(&self) -> String {
         let part = |part: &NameTemplatePart| match part {
             NameTemplatePart::Text(plain) => plain.clone(),

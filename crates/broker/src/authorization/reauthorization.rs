@@ -1,7 +1,7 @@
-//! What happens when the rules change under a session, or its client comes back: subscriptions are
-//! compared with them tick by tick, whether or not anybody answers. Those of which they say nothing
-//! are asked about where somebody is asked, a batch at a time, in turn with those of which nobody
-//! could say anything. A subscription stays until somebody says no.
+//! Reauthorization: existing subscriptions are compared with the rules again when the rules change
+//! or the client reconnects, a bounded number per tick. Without a matching rule the authorization
+//! server is asked, one batch at a time, where new subscriptions alternate with retries. A
+//! subscription stays until a rule or the server denies it.
 
 use crate::authorization::authz::{AccessCheck, AuthzDecision, RequestId, authz_request};
 use crate::input::{MonotonicMs, SessionId};
@@ -18,22 +18,23 @@ use std::ops::Bound;
 
 #[derive(Debug, Default)]
 pub(crate) struct ReauthorizationQueue {
-    /// Sessions that are still to be compared with the rules.
+    /// Sessions still to be compared with the rules.
     unchecked: ReauthorizationRound,
     /// Sessions with subscriptions to which no rule applies.
     unresolved: ReauthorizationRound,
-    /// Requests that are under way.
+    /// Requests to the authorization server in progress.
     batch: Option<ReauthorizationBatch>,
-    /// Subscriptions without a decision, which are asked about again, ...
+    /// Subscriptions without a decision, requested again ...
     retries: VecDeque<PendingSubscription>,
-    /// ... after a while.
+    /// ... after this time.
     pause: Option<MonotonicMs>,
-    /// The last batch had no decision at all: further requests wait until the pause is over.
+    /// Whether the last batch had no decision at all: further requests wait until the pause is
+    /// over.
     is_silent: bool,
     timer_at: Option<MonotonicMs>,
 }
 
-/// Sessions that have their turn one after the other, once each.
+/// Sessions processed in turn, once each, in the order of [`SessionId`].
 #[derive(Debug, Default)]
 struct ReauthorizationRound {
     all: BTreeMap<SessionId, ReauthorizationTask>,
@@ -54,8 +55,8 @@ impl ReauthorizationRound {
     }
 }
 
-/// A session, and how many of its subscriptions and shares are not compared yet. They are taken
-/// from the end, so that one that goes moves none of those.
+/// A session with the number of own and shared subscriptions still to compare. Subscriptions are
+/// taken from the end, so a removal moves no entry that is still to come.
 #[derive(Clone, Copy, Debug)]
 struct ReauthorizationTask {
     session: SessionId,
@@ -72,29 +73,30 @@ struct ReauthorizationBatch {
     unanswered: usize,
 }
 
-/// A subscription of which somebody is asked.
+/// A subscription with a request to the authorization server.
 #[derive(Debug)]
 struct PendingSubscription {
     session: SessionId,
     generation: u32,
-    /// As it is known here.
+    /// Filter with the namespace prefix, including `$share/`.
     filter: String,
     qos: u8,
     answer: Option<AuthzDecision>,
 }
 
-/// Subscriptions that are compared with new rules in one tick, if the rules are not too many.
+/// Largest number of subscriptions compared with the rules in one tick, fewer with many rules.
 const REAUTHORIZED_PER_TICK: usize = 1_024;
-/// Questions of a shard about them at a time: clients that wait for theirs wait behind no more.
+/// Largest number of requests in a batch, so that requests for clients' packets wait behind no
+/// more.
 const BATCH_MAX: usize = 32;
-/// Number of subscriptions without a decision that are remembered one by one; of further ones only
-/// the session.
+/// Number of subscriptions without a decision in `retries`. Beyond the bound only the session is
+/// remembered, in `unresolved`.
 const RETRIES_MAX: usize = 1_024;
-/// Pause after a batch without a decision.
+/// Pause in milliseconds after a batch with missing decisions.
 const PAUSE_MS: u64 = 1_000;
 
 impl ReauthorizationQueue {
-    /// Whether something is to be done now, and not when an answer or the time comes.
+    /// Whether work is due now, without an answer or a timer.
     pub(crate) fn is_due(&self, now: MonotonicMs) -> bool {
         !self.unchecked.all.is_empty() || self.can_request(now)
     }
@@ -117,8 +119,8 @@ impl ReauthorizationTask {
 }
 
 impl Shard {
-    /// The rules are others, or whoever is asked: what was decided is forgotten at once, and
-    /// subscriptions are compared with them tick by tick.
+    /// Restarts the comparison of all subscriptions, after a change of the rules or of the
+    /// authorization server. Cached decisions are invalid at once, by `rights_generation`.
     pub(crate) fn reauthorize_all(&mut self) {
         self.rights_generation = self.rights_generation.wrapping_add(1);
         for index in 0..self.conns.len() {
@@ -139,7 +141,7 @@ impl Shard {
         }
     }
 
-    /// Goes on comparing.
+    /// Compares further subscriptions with the rules and starts the next batch of requests.
     pub(crate) fn continue_reauthorization(&mut self, out: &mut Outbox) {
         if !self.reauthorization.is_due(self.now) {
             return;
@@ -166,7 +168,8 @@ impl Shard {
         self.filters_per_tick().clamp(1, REAUTHORIZED_PER_TICK)
     }
 
-    /// The next batch: half of it is for those that nobody could say anything about.
+    /// Requests the next batch. Retries get at most half of the batch while sessions are in
+    /// `unresolved`.
     fn request_next_batch(&mut self, mut left: usize, out: &mut Outbox) {
         let again = if self.reauthorization.is_pause_over(self.now) {
             self.reauthorization.retries.len()
@@ -195,8 +198,9 @@ impl Shard {
         self.request_authz(asked, out);
     }
 
-    /// Takes away the subscriptions of a session that its client may not have any more: all at once
-    /// where they are not too many. Of some of them somebody may have to be asked.
+    /// Revokes the subscriptions of a session that the rules deny, at once up to
+    /// `reauthorized_per_tick` and the rest in later ticks. Subscriptions without a rule are put in
+    /// `unresolved`.
     pub(crate) fn reauthorize_session(&mut self, id: SessionId, out: &mut Outbox) {
         let mut doubt = ReauthorizationTask::new(id, self.sessions.get(id).generation);
         self.recheck_session(&mut doubt, self.reauthorized_per_tick(), out);
@@ -205,8 +209,8 @@ impl Shard {
         }
     }
 
-    /// Compares a session's subscriptions with the rules, and remembers the session if the server
-    /// has to be asked.
+    /// Compares a session's subscriptions with the rules, and puts the session in `unresolved` if
+    /// the server has to be asked. Returns the number of compared subscriptions.
     fn recheck_session(
         &mut self,
         doubt: &mut ReauthorizationTask,
@@ -222,7 +226,8 @@ impl Shard {
         looked
     }
 
-    /// Compares so many subscriptions of a session with the rules. How many it looked at.
+    /// Compares up to `most` subscriptions of a session with the rules, and calls `ask` for each
+    /// without a decision. Returns the number of compared subscriptions.
     fn recheck_subscriptions(
         &mut self,
         doubt: &mut ReauthorizationTask,
@@ -272,7 +277,7 @@ impl Shard {
             let session = session.map(|id| self.sessions.get(id));
             let Some((session, rights)) = session.and_then(|s| Some((s, s.permissions.as_ref()?)))
             else {
-                // It went while nobody could say.
+                // The session ended or lost the permissions while the retry waited.
                 held.answer = Some(AuthzDecision::Allow);
                 batch.unanswered -= 1;
                 continue;
@@ -322,7 +327,7 @@ impl Shard {
         }
     }
 
-    /// The timer has fired, which may have been set for an earlier batch.
+    /// Handles the timer, which may have been set for an earlier batch.
     pub(crate) fn check_reauthorization(&mut self, out: &mut Outbox) {
         self.reauthorization.timer_at = None;
         let deadline = self.reauthorization.batch.as_ref().map(|batch| batch.deadline);
@@ -337,7 +342,8 @@ impl Shard {
         }
     }
 
-    /// The batch is answered, or it is too late.
+    /// Applies the decisions of a batch after the last answer or the deadline. Subscriptions
+    /// without a decision are requested again after `PAUSE_MS`.
     fn finish_reauthorization_batch(&mut self, out: &mut Outbox) {
         let Some(batch) = self.reauthorization.batch.take() else { return };
         let is_said = |held: &PendingSubscription| {
@@ -375,7 +381,8 @@ impl Shard {
         }
     }
 
-    /// The client may not have it any more, if it still has it.
+    /// Removes a subscription that the client may not keep, if still present, and reports the
+    /// denial.
     fn revoke_subscription(&mut self, id: SessionId, filter: &str, out: &mut Outbox) {
         let found = match parse_known_share(filter) {
             Some(_) => self.unsubscribe_shared(id, filter, out),
@@ -395,10 +402,10 @@ impl Shard {
 }
 
 impl Shard {
-    /// Drops what waits for a session only by a subscription that it may not keep. Messages that
-    /// were sent to its client before stay in its window.
+    /// Drops queued messages that only a revoked subscription matches. Messages that may have been
+    /// sent stay in the window.
     fn drop_revoked(&mut self, id: SessionId, filter: &str, out: &mut Outbox) {
-        // A link may act as somebody else from now on; its queue is the link's.
+        // A link may act as another user from now on, but the queue is the link's.
         if self.sessions.get(id).client_id.starts_with(LINK_IDS) {
             return;
         }
@@ -425,14 +432,14 @@ impl Shard {
         }
     }
 
-    /// Whether a subscription of the session's own matches a topic.
+    /// Whether a subscription of the session, shared groups excluded, matches a topic.
     pub(crate) fn has_subscription_for(&self, id: SessionId, topic: &str) -> bool {
         let own = &self.sessions.get(id).subscriptions;
         own.iter().any(|one| filter_matches(&self.topics.filter(one.filter).text, topic))
     }
 }
 
-/// The filter in what a subscription is known by.
+/// Returns the filter without the `$share/` prefix.
 fn filter_behind_share(filter: &str) -> &str {
     parse_known_share(filter).map_or(filter, |share| share.filter)
 }
@@ -451,7 +458,7 @@ mod tests {
         for _ in 0..10 {
             let doubt = round.take().expect("all want their turn");
             seen.push(doubt.session.0);
-            // The first is back at once, twice, and there once.
+            // The first is taken again at once, twice, and is present once.
             round.put(ReauthorizationTask::new(SessionId(0), 0));
             round.put(ReauthorizationTask::new(SessionId(0), 0));
         }

@@ -1,4 +1,4 @@
-//! Which rule is about a case, and what it says of filters.
+//! Which rule applies to a query, and how rules apply to filters.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn covering_and_overlapping_agree_with_matching() {
             if covers(one, other) {
                 assert_eq!(common, inner, "{one} covers {other}");
             } else {
-                // The one that is not seen.
+                // The only case that `covers` does not detect.
                 assert!(common < inner || (one, other) == ("+/#", "#"), "{one} {other}");
             }
         }
