@@ -1,11 +1,12 @@
-//! What is on its way to another shard and must come there once, through any power cut.
+//! Cross-shard logs: messages on the way to another shard that must arrive exactly once, whatever
+//! power cuts happen.
 //!
-//! A message stands in the sender's transit, a queue of its own in the store, from the batch in
-//! which the sender took it; the receiver strikes it there in the batch that says what came of it.
-//! The disk keeps batches in their order, and a word leaves a shard after the batch that was
-//! written with it: so a cut leaves the message in one of the two places and never in both. What is
-//! left in transits when a process ends goes on at the next start, to the same sessions and groups,
-//! wherever they are then.
+//! The sender writes the message to the log, a queue of its own in the store, in the batch that
+//! accepts the message; the receiver removes the record in the batch that stores the result. The
+//! store keeps the order of batches, and a message leaves a shard after the batch with the record,
+//! so after a power cut the message is in exactly one of the two places. At the next start, the
+//! entries left in a log are delivered to the same sessions and groups, on the shards that own them
+//! then.
 
 use crate::durability::persistent_session::QueueRecordId;
 use crate::durability::records::{self, CrossShardRoute, QueueRecord, RecordBody};
@@ -20,7 +21,7 @@ use crate::shard::Shard;
 use crate::statistics::sys::DropReason;
 use std::sync::Arc;
 
-/// An entry of the cross-shard log that a start reads.
+/// An entry of a cross-shard log, read by [`restore_cross_shard_logs`] at a start.
 struct CrossShardEntry {
     way: CrossShardRoute,
     group: Option<Arc<str>>,
@@ -28,8 +29,9 @@ struct CrossShardEntry {
 }
 
 impl Shard {
-    /// Asks another shard to keep a message. The message stays in the cross-shard log until that
-    /// shard has answered the ticket.
+    /// Prepares a request to another shard to store a message. Returns a token to be confirmed, or
+    /// for `exactly_once` the key of a record in the cross-shard log, which the other shard
+    /// removes; neither without `asks`.
     pub(crate) fn request_commit(
         &mut self,
         to: ShardId,
@@ -49,7 +51,8 @@ impl Shard {
         }
     }
 
-    /// Returns a message from a group's member to the group's own shard.
+    /// Returns a message from a group's member to the shard that owns the group, by `send_return`,
+    /// with a record in the cross-shard log if the message had a queue record.
     pub(crate) fn return_to_group(
         &mut self,
         group: Arc<str>,
@@ -58,7 +61,7 @@ impl Shard {
         out: &mut Outbox,
     ) {
         let to = self.owner_of(&group);
-        // Where it stood nobody would look for it, once its session is over.
+        // The old record would be lost with the session of the member, so the log takes over.
         let origin = origin.map(|before| {
             self.sessions.write_batch.remove_queue_record(before);
             self.write_cross_shard_record(
@@ -70,7 +73,8 @@ impl Shard {
         self.send_return(to, group, message, origin, out);
     }
 
-    /// Tells the shard that owns a group that a member did not have the message.
+    /// Sends `ShardMessage::ReturnToGroup` to the owner of a group, for a message that a member did
+    /// not receive.
     pub(crate) fn send_return(
         &mut self,
         owner: ShardId,
@@ -106,7 +110,8 @@ impl Shard {
         origin
     }
 
-    /// A message of another shard to whoever wants it here.
+    /// Routes a message of another shard to the subscribers here, and removes the record in the
+    /// cross-shard log.
     pub(crate) fn route_remote_message(
         &mut self,
         message: &Message,
@@ -119,10 +124,11 @@ impl Shard {
         self.remove_moved_record(origin);
     }
 
-    /// To the sessions and groups here that were at home where it was going.
+    /// Delivers a restored message to sessions and groups here that were owned by the message's
+    /// destination, as `was_there` tells for a client id.
     fn reroute_restored(&mut self, message: &Message, was_there: impl Fn(&str) -> bool) {
         let (mut draft, mut filters) = (message.draft(), Vec::new());
-        // Nobody is connected yet, so nothing leaves.
+        // No client is connected yet, so the outbox stays empty.
         let out = &mut Outbox::new(self.shards);
         self.topics.matching(draft.topic, &mut filters);
         let takes = |sessions: &SessionTable, one: &FilterSubscriber| {
@@ -155,12 +161,12 @@ pub(crate) fn restore_cross_shard_logs(
     for left in &found {
         resume_entry(shards, left, homes, now);
     }
-    // What shards retained at the same time was ordered by stamps and not by who said it.
+    // The order of retained messages is by stamps, not by sending shard.
     found.retain(|left| left.group.is_none() && left.message.view().draft().retain);
     found.sort_by_key(|left| left.way.stamp);
     for CrossShardEntry { way: CrossShardRoute { to, stamp }, message, .. } in &found {
-        // Only the topic's home has it to come: to the others it goes for their subscribers. What
-        // has expired counts too, since what it replaced is not to come back.
+        // Only the record to the topic's owner counts; records to other shards are for subscribers.
+        // An expired message counts too, so that the replaced message does not come back.
         if homes.owner_of(message.topic()) == *to {
             shards.iter_mut().for_each(|shard| shard.set_retained(message, *stamp, false));
         }
@@ -237,7 +243,7 @@ mod tests {
         })
     }
 
-    /// What a start makes of a topic that the store has at time 5, and a transit at another.
+    /// Restores a topic with a record at time 5 and an entry of a cross-shard log at another time.
     fn start(in_transit: &Message, at: u64) -> (Option<Vec<u8>>, bool) {
         start_with(&retained(b"stored", u32::MAX), in_transit, at)
     }

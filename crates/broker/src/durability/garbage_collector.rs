@@ -1,7 +1,7 @@
-//! Messages that stand once for several queues, where nobody counts who still wants them: those of
-//! an earlier process, and those that joined queues which only the store has. From time to time the
-//! queues are looked through, a piece a turn, and what none of them names goes. All references to a
-//! message are made with it, so what was not seen once is not wanted any more.
+//! Garbage collection of shared message bodies without a count of references: bodies of an earlier
+//! process, and bodies referred to by queues that only the store has. From time to time all queues
+//! are scanned in pieces, and bodies without a reference are removed. All references to a body are
+//! written together with the body, so a body without references stays so.
 
 use crate::durability::records::{self, RecordBody};
 use crate::durability::stored_queue::StoreReadRequest;
@@ -13,29 +13,30 @@ use crate::timer::ShardTimer;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 
-/// A scan of the store for records that nothing refers to.
+/// A scan of the store for message bodies ([`RecordSpace::Messages`]) without references.
 #[derive(Debug, Default)]
 pub(crate) struct GarbageCollector {
-    /// The next key.
+    /// The next key of the scan, in [`RecordSpace::Queues`] or then [`RecordSpace::Messages`].
     from: Vec<u8>,
-    /// Messages of this shard from here on are too new.
+    /// Bodies of this shard with this number or above are too new.
     upto: RecordNumber,
-    /// Messages that a queue names.
+    /// Numbers of the bodies that a queue record refers to by [`RecordBody::Shared`].
     wanted: HashSet<u64, FixedState>,
-    /// The queues are done.
+    /// Whether all queues are scanned and bodies are removed now.
     removes: bool,
-    /// A queue could not be read, and may name anything: nothing is removed.
+    /// Whether a queue could not be read. The queue may refer to any body, so nothing is removed.
     is_blind: bool,
 }
 
-/// Records that are scanned in a turn.
+/// Records scanned in one turn.
 const RECORDS_PER_SCAN: usize = 1024;
-/// After the start, and from then on.
+/// Delay of the first scan after the start, and interval of later scans, in milliseconds.
 const FIRST_SCAN_MS: u64 = 1_000;
 const SCAN_INTERVAL_MS: u64 = 3_600_000;
 
 impl Shard {
-    /// Every shard looks for what it made itself, and the first for what earlier processes left.
+    /// Sets `ShardTimer::GarbageCollection` for the first scan. Every shard collects bodies written
+    /// by the shard itself, and shard 0 also bodies of earlier processes.
     pub(crate) fn plan_garbage_collection(&mut self) {
         self.sessions.write_batch.uncounted = u64::from(self.id == ShardId(0));
         self.timers.set(MonotonicMs(self.now.0 + FIRST_SCAN_MS), ShardTimer::GarbageCollection);
@@ -61,7 +62,8 @@ impl Shard {
     ) {
         let Some(mut search) = self.garbage_collector.take() else { return };
         if self.store_is_full {
-            // What has moved here is still there in the store, and removals pass that by.
+            // In a full store, new queue records wait and removals overtake them, so a scan would
+            // miss references.
             return self.sessions.write_batch.uncounted += 1;
         }
         let done = match search.removes {
@@ -70,7 +72,7 @@ impl Shard {
         };
         match (done, search.removes) {
             _ if search.is_blind => return self.sessions.write_batch.uncounted += 1,
-            // What is still wanted is looked for again.
+            // Bodies still referred to are scanned again next time.
             (true, true) => {
                 return self.sessions.write_batch.uncounted += search.wanted.len() as u64;
             }
@@ -81,7 +83,7 @@ impl Shard {
         out.effects.push(Effect::ReadStore { reading: StoreReadRequest::GarbageScan });
     }
 
-    /// Says whether there are no more.
+    /// Removes unwanted bodies, up to `RECORDS_PER_SCAN`. Returns whether the scan is complete.
     fn remove_unwanted(&mut self, search: &mut GarbageCollector, stored: &dyn StoreReader) -> bool {
         let (mut seen, mut last) = (0, Vec::new());
         let (is_first, journal) = (self.id == ShardId(0), &mut self.sessions.write_batch);
@@ -103,7 +105,8 @@ impl Shard {
 }
 
 impl GarbageCollector {
-    /// Says whether there are no more.
+    /// Collects the references of queue records, up to `RECORDS_PER_SCAN`. Returns whether the scan
+    /// is complete or has failed.
     fn mark_wanted(&mut self, stored: &dyn StoreReader) -> bool {
         let (mut seen, mut last) = (0, Vec::new());
         let wanted = &mut self.wanted;
@@ -128,7 +131,7 @@ mod tests {
     use crate::{BrokerOptions, Interest, ProcessMemory};
     use std::sync::Arc;
 
-    /// A message that no queue names any more.
+    /// A message body that no queue refers to any more.
     #[derive(Debug)]
     struct OneMessageReader;
 

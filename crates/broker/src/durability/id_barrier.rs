@@ -1,6 +1,7 @@
-//! Positions jump at a start of the process, and packet ids with them: a message of this process
-//! may have the id of one that an earlier process sent. It waits until the disk knows which of
-//! those are done; the ids of the others are passed over.
+//! The barrier against equal packet ids. Queue positions jump at a start of the process, and packet
+//! ids with them, so a new message may get the id of a message sent by an earlier process. The new
+//! message waits until the store knows which old messages are finished; the ids of the rest are
+//! skipped.
 
 use crate::durability::persistent_session::PersistentSession;
 use crate::durability::write_batch::POSITIONS_PER_BLOCK;
@@ -8,7 +9,7 @@ use crate::input::SessionId;
 use crate::session::session_table::SessionTable;
 
 impl PersistentSession {
-    /// Whether its id is free of the messages of earlier processes.
+    /// Whether the id of a position cannot belong to a message of an earlier process.
     pub(crate) fn is_before_barrier(&self, position: u64) -> bool {
         self.barrier.is_none_or(|barrier| position < barrier)
     }
@@ -17,7 +18,8 @@ impl PersistentSession {
         self.barrier.is_some()
     }
 
-    /// The next messages to go begin at this position.
+    /// Sets the barrier for a queue whose next message has this position: after the positions of
+    /// the process that allocated `position`, or none for a position from `process_from` on.
     pub(crate) fn set_barrier_after(&mut self, position: Option<u64>) {
         let old = position.filter(|position| *position < self.process_from);
         self.barrier = old.map(|position| {
@@ -29,7 +31,8 @@ impl PersistentSession {
 }
 
 impl SessionTable {
-    /// 0 says that the disk knows what is done of the old messages.
+    /// Handles the commit of a position in `SessionTable::unsettled`. Position 0 reports that the
+    /// store knows the finished old messages, and moves the barrier.
     pub(crate) fn settle_position(&mut self, id: SessionId, position: u64) {
         let session = self.get_mut(id);
         let Some(persistent) = &mut session.persistent else { return };
@@ -41,8 +44,8 @@ impl SessionTable {
         }
     }
 
-    /// Lifts the barrier once the disk knows what was done so far, if all that is old was sent.
-    /// Nothing else waits for what of it stays unacknowledged.
+    /// Lifts the barrier with the next commit, once all messages before the barrier were sent.
+    /// Messages still unacknowledged become overdue, so that later messages do not wait.
     pub(crate) fn lift_barrier(&mut self, id: SessionId) {
         let session = self.get_mut(id);
         let (window, is_here) = (session.window, session.conn().is_some());
@@ -69,12 +72,12 @@ impl SessionTable {
         self.lift_barrier_when_durable(id);
     }
 
-    /// The barrier lifts when the disk has what was written so far.
+    /// Lifts the barrier with the commit of this tick's records.
     pub(crate) fn lift_barrier_when_durable(&mut self, id: SessionId) {
         let Some(persistent) = &mut self.get_mut(id).persistent else { return };
         persistent.is_lifting_barrier = true;
         self.unsettled.push((id, 0));
-        // The client waits, and without a record in this tick the disk would not be asked.
+        // The client waits, and without a record in this tick no commit would follow.
         self.make_dirty(id);
         self.write_batch.mark_urgent();
     }

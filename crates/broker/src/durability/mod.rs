@@ -1,5 +1,5 @@
-//! Durability: what is written to the store, which acknowledgements wait for it, and how a shard
-//! is restored from it.
+//! Durability: the records for the store, the acknowledgements that wait for a commit, and the
+//! restoration of a shard from the store.
 
 pub(crate) mod cross_shard_log;
 pub(crate) mod garbage_collector;

@@ -1,10 +1,10 @@
-//! Answers that wait until what they promise is on the disk: here, and on the shards that were
-//! asked to keep something.
+//! Pending acknowledgements: answers that wait for a commit of this shard, and of shards that were
+//! requested to store a message.
 //!
-//! Those to clients wait by tick, and ticks are released in their order: so a connection hears its
-//! answers in the order in which it asked [MQTT-4.6.0-2] [MQTT-4.6.0-3] [MQTT-4.6.0-4]. Those to
-//! shards wait for nothing but what was done for their question: if they waited for each other, or
-//! for clients' answers, two shards could wait for each other for ever.
+//! Answers to clients wait per tick, and ticks are released in order, so a connection receives
+//! answers in the order of the requests [MQTT-4.6.0-2] [MQTT-4.6.0-3] [MQTT-4.6.0-4]. Confirmations
+//! to shards wait for the records of their request only: if they waited for each other or for
+//! answers to clients, two shards could wait for each other forever.
 
 use crate::connection::conn::ConnState;
 use crate::input::{ConnId, MonotonicMs, SessionId, ShardId, ShardMessage};
@@ -19,29 +19,30 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(crate) struct PendingAcks {
     ticks: VecDeque<TickAcks>,
-    /// Whether the last of them is the present one.
+    /// Whether the last of `ticks` is the present tick.
     is_open: bool,
     confirmations: Vec<ShardConfirmation>,
-    /// The last ticket for each shard.
+    /// The last token returned by `next_commit_token`, for each shard.
     last_tokens: Vec<u64>,
-    /// Tokens of requests to other shards since the last call that took them.
+    /// Tokens of requests to other shards, until [`ShardConfirmation`] or [`TickAcks`] awaits them.
     pub(crate) requested: Vec<TokenRange>,
     durable: u64,
-    /// The last number that the store gave for something that an answer waits for.
+    /// Number of the last batch that an answer waits for.
     last: u64,
-    /// Whether the next batch for the store contains an acknowledgement that a client waits for.
+    /// Whether the next batch has a record that a client waits for, by `WriteBatch::is_urgent`.
     pub(crate) urgent: bool,
-    /// Whether a commit that was waited for continues in this tick.
+    /// Whether `await_returned` was called in this tick: the returned message is not in a batch
+    /// yet.
     has_returned: bool,
     session_ends: UncommittedSessionEnds,
 }
 
-/// Clients, hashed, whose sessions ended, while the disk does not know.
+/// Clients, by hash of the client id, whose session has ended without a commit yet.
 #[derive(Debug, Default)]
 struct UncommittedSessionEnds {
-    /// In order, with the store's number; none in the present tick.
+    /// Hashes in order, with the number of the batch; `None` in the present tick.
     ends: VecDeque<(u64, Option<u64>)>,
-    /// Number of occurrences of each entry.
+    /// Number of occurrences of each hash in `ends`.
     times: HashMap<u64, u32, FixedState>,
 }
 
@@ -72,7 +73,7 @@ impl UncommittedSessionEnds {
     }
 }
 
-/// Tickets of one shard in a row, and how many of them are not answered.
+/// Consecutive tokens of one shard, and the number of missing confirmations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokenRange {
     shard: ShardId,
@@ -81,27 +82,27 @@ pub(crate) struct TokenRange {
     missing: u64,
 }
 
-/// The acknowledgements that one tick promised to clients.
+/// The answers to clients of one tick, sent once batch `seq` is durable and `awaits` is empty.
 #[derive(Debug, Default)]
 struct TickAcks {
-    /// The store's number for what had been written when the tick ended.
+    /// Number of the batch with the records written up to the end of the tick.
     seq: u64,
     awaits: Vec<TokenRange>,
     answers: Vec<PendingAck>,
 }
 
-/// A confirmation for the shard that made a request.
+/// A [`ShardMessage::TokensCommitted`] for the shard that made the requests `first` to `last`.
 #[derive(Debug)]
 struct ShardConfirmation {
     to: ShardId,
     first: u64,
     last: u64,
-    /// As for a tick; none in the present one.
+    /// Number of the batch as in [`TickAcks`]; `None` in the present tick.
     seq: Option<u64>,
     awaits: Vec<TokenRange>,
 }
 
-/// Notes one more answer that is awaited.
+/// Adds a token to the awaited confirmations.
 fn await_token(awaits: &mut Vec<TokenRange>, shard: ShardId, ticket: u64) {
     match awaits.iter_mut().find(|known| known.shard == shard && known.last + 1 == ticket) {
         Some(known) => (known.last, known.missing) = (ticket, known.missing + 1),
@@ -109,7 +110,7 @@ fn await_token(awaits: &mut Vec<TokenRange>, shard: ShardId, ticket: u64) {
     }
 }
 
-/// Notes the answers that came.
+/// Removes the confirmed tokens `first` to `last`.
 fn complete_tokens(awaits: &mut Vec<TokenRange>, by: ShardId, first: u64, last: u64) {
     for known in awaits.iter_mut().filter(|known| known.shard == by) {
         let from = known.first.max(first);
@@ -127,17 +128,17 @@ pub(crate) enum PendingAck {
         packet_id: PacketId,
         reason: ReasonCode,
     },
-    /// Already encoded.
+    /// An encoded packet.
     Bytes {
         conn: ConnId,
         bytes: Box<[u8]>,
     },
-    /// The disk has forgotten the client's last session: CONNACK, and what the client says next.
+    /// CONNACK after the commit that erases the client's previous session; reading then resumes.
     ConnAck {
         conn: ConnId,
         bytes: Box<[u8]>,
     },
-    /// The changes of an earlier connection of the session are on the disk: the flight continues.
+    /// The changes of the session's previous connection are committed: `resend` may begin.
     ResumeFlight {
         conn: ConnId,
     },
@@ -150,19 +151,20 @@ pub(crate) enum PendingAck {
 }
 
 impl Shard {
-    /// While more waits for the disk than the store likes, whoever would add to it is not read.
+    /// Records whether the store has a backlog. At the end of a backlog, reading resumes from the
+    /// connections in `ConnState::StoreBacklogged`.
     pub fn set_store_backlogged(&mut self, now: MonotonicMs, is_crowded: bool, out: &mut Outbox) {
         self.store_is_backlogged = is_crowded;
         if is_crowded || self.store_waiters.is_empty() {
             return;
         }
         for conn in std::mem::take(&mut self.store_waiters) {
-            // Another connection may be there by now.
+            // The id may belong to another connection by now.
             if let Some(known) = self.conn_mut(conn)
                 && let ConnState::StoreBacklogged { session } = known.state
             {
                 known.state = ConnState::Live { session };
-                // Until now it was we who did not listen.
+                // The broker did not read until now, so the silence does not count for keep-alive.
                 known.last_activity = now;
                 out.effects.push(Effect::Resume { conn });
             }
@@ -176,7 +178,7 @@ impl Shard {
             && self.conn(conn).is_some_and(|known| known.pending_acks > 0)
     }
 
-    /// Holds an answer back until everything of this tick is kept.
+    /// Defers an answer until the commit of all records of this tick, in [`TickAcks`].
     pub(crate) fn defer_ack(&mut self, answer: PendingAck) {
         if let PendingAck::Ack { conn, .. }
         | PendingAck::Bytes { conn, .. }
@@ -198,7 +200,8 @@ impl Shard {
         owed.ticks.back_mut().expect("it was just pushed")
     }
 
-    /// The number under which a shard is asked to say when it has kept what it is sent.
+    /// Returns a new token, under which a shard confirms a commit by
+    /// [`ShardMessage::TokensCommitted`].
     pub(crate) fn next_commit_token(&mut self, shard: ShardId) -> u64 {
         let place = usize::from(shard.0);
         if self.pending_acks.last_tokens.is_empty() {
@@ -210,7 +213,8 @@ impl Shard {
         ticket
     }
 
-    /// The present tick's answers to clients wait for whatever was asked meanwhile.
+    /// Makes the present tick's answers wait for the tokens in `PendingAcks::requested`. Returns
+    /// whether there are any.
     pub(crate) fn await_requested_commits(&mut self) -> bool {
         let asked = std::mem::take(&mut self.pending_acks.requested);
         let any = !asked.is_empty();
@@ -220,14 +224,13 @@ impl Shard {
         any
     }
 
-    /// Sets the batch number of the start's changes. Everything that the shards promise from now on
-    /// waits for that batch too.
+    /// Sets the batch number of the start's changes. Every later answer waits for that batch too.
     pub fn set_initial_commit(&mut self, seq: u64) {
         self.pending_acks.last = self.pending_acks.last.max(seq);
     }
 
-    /// Something that another shard sent has been handled: it hears when that is kept, and what
-    /// was asked for it.
+    /// Confirms a token to a shard after the request is handled: once the records of this tick are
+    /// committed, and requests to further shards confirmed. Token 0 needs no confirmation.
     pub(crate) fn confirm_token(&mut self, to: ShardId, ticket: u64) {
         let awaits = std::mem::take(&mut self.pending_acks.requested);
         if ticket == 0 {
@@ -247,8 +250,8 @@ impl Shard {
         self.pending_acks.confirmations.push(answer);
     }
 
-    /// A message that a shard could not keep came back and is kept in this tick, or asked for
-    /// again: whoever waits for that shard's answer waits for this too.
+    /// Extends all pending answers to a message that a shard could not store: the message came back
+    /// and is stored in this tick, or `PendingAcks::requested` has new tokens.
     pub(crate) fn await_returned(&mut self) {
         let asked = std::mem::take(&mut self.pending_acks.requested);
         for tick in &mut self.pending_acks.ticks {
@@ -260,7 +263,8 @@ impl Shard {
         self.pending_acks.has_returned = true;
     }
 
-    /// A shard has kept what it was asked for under these tickets.
+    /// Handles [`ShardMessage::TokensCommitted`]: a shard has committed the requests of these
+    /// tokens.
     pub(crate) fn on_tokens_committed(
         &mut self,
         by: ShardId,
@@ -277,7 +281,7 @@ impl Shard {
         self.release_acks(out);
     }
 
-    /// Whether the tick has something for the store, or answers that wait for it.
+    /// Whether the tick has records for the store, or answers that wait for a commit.
     pub fn has_records(&self) -> bool {
         self.pending_acks.is_open
             || self.pending_acks.confirmations.last().is_some_and(|answer| answer.seq.is_none())
@@ -288,21 +292,22 @@ impl Shard {
             || !self.sessions.unsettled.is_empty()
     }
 
-    /// Whether anybody waits for the disk.
+    /// Whether any answer waits for a commit.
     pub fn waits_for_disk(&self) -> bool {
         !self.pending_acks.ticks.is_empty() || !self.pending_acks.confirmations.is_empty()
     }
 
-    /// Returns the last durable batch that the shard has learned of.
+    /// Returns the last batch that the shard knows as durable, from `on_committed` or `on_durable`.
     pub fn durable_seen(&self) -> u64 {
         self.pending_acks.durable
     }
 
-    /// The tick is over and the store has taken what it wrote.
+    /// Handles the end of a tick: the store has accepted the records as batch `seq`.
     pub(crate) fn on_committed(&mut self, seq: u64, durable: u64, out: &mut Outbox) {
         self.pending_acks.durable = self.pending_acks.durable.max(durable);
         self.sessions.messages.end_moves();
-        // What nobody waits for would hold up by a second what needs none of it.
+        // A batch without a waiting client is synced up to a second later, so later answers do not
+        // wait for that batch.
         if std::mem::take(&mut self.pending_acks.urgent) {
             self.pending_acks.last = self.pending_acks.last.max(seq);
         }
@@ -324,14 +329,14 @@ impl Shard {
         self.release_acks(out);
     }
 
-    /// Handles the report that all batches up to this number are on the disk.
+    /// Handles the report that all batches up to this number are durable.
     pub(crate) fn on_durable(&mut self, seq: u64, out: &mut Outbox) {
         self.pending_acks.durable = self.pending_acks.durable.max(seq);
         self.release_acks(out);
     }
 
     fn release_acks(&mut self, out: &mut Outbox) {
-        // What came back for somebody who waits stands in no batch yet.
+        // A returned message that an answer waits for is not in a batch yet.
         if self.pending_acks.has_returned {
             return;
         }
@@ -404,7 +409,8 @@ impl Shard {
         known.session()
     }
 
-    /// A connection that goes hears nothing of what it is owed; what was kept stays kept.
+    /// Drops the pending answers of a connection that ends, but not `PositionsCommitted`. The
+    /// records stay.
     pub(crate) fn drop_pending_acks(&mut self, conn: ConnId) {
         if !self.has_pending_acks(conn) {
             return;
@@ -439,8 +445,9 @@ impl Shard {
         }
     }
 
-    /// The client of a session is back. What it repeats is not answered, and PUBREL not sent again,
-    /// before the disk has what its last connection did: an answer promises the same each time.
+    /// Defers [`PendingAck::ResumeFlight`] on a new connection of a persistent session until the
+    /// changes of the previous connection are committed: a repeated packet must get the same answer
+    /// after a power cut.
     pub(crate) fn resume_when_durable(&mut self, conn: ConnId, id: SessionId) {
         let lasts = self.sessions.get(id).persistent.is_some();
         let waits = lasts && !self.pending_acks.ticks.is_empty();
@@ -458,14 +465,15 @@ impl Shard {
         self.pending_acks.session_ends.push(client);
     }
 
-    /// Whether a session of the client ended, and may be there again after a power cut.
+    /// Whether a session of the client has ended without a commit, so that a power cut would
+    /// restore the session.
     pub(crate) fn has_uncommitted_end(&self, client_id: &str) -> bool {
         let client = self.client_hash(client_id);
         self.pending_acks.session_ends.times.contains_key(&client)
     }
 
-    /// The client is not told that it has no session before that is so for good. Nor is it read,
-    /// so that nothing comes before its CONNACK.
+    /// Defers CONNACK in `ConnState::AwaitingCommit` until the end of the client's previous session
+    /// is committed, since CONNACK reports that no session is present. Reading stops meanwhile.
     pub(crate) fn accept_when_durable(
         &mut self,
         conn: ConnId,
@@ -480,7 +488,7 @@ impl Shard {
         self.defer_ack(PendingAck::ConnAck { conn, bytes: bytes.into() });
     }
 
-    /// Sends another packet, already encoded, when the records of this tick are durable.
+    /// Sends an encoded packet, at once or when the records of this tick are durable.
     pub(crate) fn send_when_durable(
         &mut self,
         conn: ConnId,
@@ -538,7 +546,7 @@ mod tests {
         });
         shard.await_requested_commits();
         shard.on_committed(0, 0, &mut out);
-        // A message of a group returns, and the answer to the ticket comes right behind it.
+        // A message of a group returns, and the confirmation of the token follows directly.
         shard.await_returned();
         shard.on_tokens_committed(other, ticket, ticket, &mut out);
         assert!(shard.waits_for_disk() && shard.has_records());

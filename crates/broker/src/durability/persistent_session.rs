@@ -1,6 +1,5 @@
-//! Sessions that outlive the process: what the store knows of them, and their queues, which it
-//! holds in full. What is in memory is the front of the queue: after a start nothing of it, until
-//! the client comes back.
+//! Persistent sessions: the state in the store, and queues that the store holds in full. Memory has
+//! the front of the queue only; after a start nothing, until the client reconnects.
 
 mod session_records;
 
@@ -22,7 +21,7 @@ use crate::shard::Shard;
 use crate::statistics::sys::DropReason;
 use mqtt::{PacketId, QoS};
 
-/// The state of a session in the store.
+/// The state of a session in the store, for [`SessionTable`] and the records of `records`.
 #[derive(Debug)]
 pub(crate) struct PersistentSession {
     pub(crate) number: RecordNumber,
@@ -31,44 +30,44 @@ pub(crate) struct PersistentSession {
     /// Start of the part of the queue that only the store has. New messages are appended to that
     /// part.
     pub(crate) stored_from: Option<u64>,
-    /// Whether that is since there is so much of it, and not since the client has not come back
-    /// after a start.
+    /// Whether that part exists by [`continue_in_store`](SessionTable::continue_in_store), because
+    /// the queue is long, and not because the client has been offline since the start.
     is_left_unread: bool,
-    /// Messages of that part that came since the start, and their bytes.
+    /// Number and bytes of the messages added to that part since the start.
     pub(crate) spooled: u32,
     pub(crate) spooled_bytes: u64,
-    /// Whether it is being read.
+    /// Whether a `StoreReadRequest::Queue` is in progress.
     pub(crate) is_reading: bool,
-    /// Reading that part failed, and is tried again when the client comes back.
+    /// Whether reading that part failed; the next connection of the client tries again.
     pub(crate) is_unreadable: bool,
     /// No message from this position on was ever sent.
     unsent: u64,
     /// In the part that only the store has, no message from this position on was ever sent.
     pub(crate) unsent_unread: u64,
-    /// QoS 2 messages from this position on wait for the disk.
+    /// QoS 2 messages from this position on wait for the commit (`PendingAck::PositionsCommitted`).
     pub(crate) settled: u64,
     /// First queue position of this process.
     pub(crate) process_from: u64,
     /// End of the positions of the process whose messages are in flight. Later messages would get
-    /// the same packet ids. They wait until the store knows which of the earlier ones are finished:
-    /// otherwise a message repeated after a power cut could be taken for another one.
+    /// the same packet ids, so a message repeated after a power cut could be mistaken for another.
+    /// Later messages therefore wait until the store knows which earlier ones are finished.
     pub(crate) barrier: Option<u64>,
-    /// The messages before the barrier are finished or overdue, and the store is about to record
-    /// that.
+    /// Whether the messages before the barrier are finished or overdue, and a commit of this fact
+    /// is due.
     pub(crate) is_lifting_barrier: bool,
-    /// Messages sent before are not sent again yet: see `Shard::resume_when_durable`.
+    /// Whether unfinished messages are not sent again yet: see `Shard::resume_when_durable`.
     pub(crate) suspended: bool,
     /// User that owned the session when the store was read: see `Shard::belongs_to_other_user`.
     pub(crate) owner: Option<Box<str>>,
-    /// The part of the queue that only the store has may hold messages of subscriptions that the
-    /// client may not keep.
+    /// Whether the part of the queue that only the store has may hold messages of revoked
+    /// subscriptions.
     pub(crate) may_hold_revoked: bool,
-    /// Its record is to be written.
+    /// Whether the session is in `SessionTable::dirty`, so the record will be written.
     dirty: bool,
 }
 
-/// Key of a stored message that moves to another queue. The shard that keeps it next removes the
-/// record.
+/// Key of a stored message that moves to another queue. The shard that stores the message next
+/// removes the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueRecordId {
     pub(crate) number: RecordNumber,
@@ -100,15 +99,15 @@ impl PersistentSession {
         }
     }
 
-    /// As the store has it: nothing of its queue is in memory.
+    /// Creates the state of a restored session, with the whole queue in the store only.
     pub(crate) fn restored(number: RecordNumber, mark: u64, unsent: u64) -> PersistentSession {
         let new = PersistentSession::new(number, mark);
-        // No position from the mark on was given before.
+        // No position from the mark on was allocated before.
         PersistentSession {
             stored_from: Some(0),
             unsent,
             unsent_unread: unsent.min(mark),
-            // The rules may be others than those of the process before.
+            // The rules may have changed since the previous process.
             may_hold_revoked: true,
             ..new
         }
@@ -120,10 +119,10 @@ impl PersistentSession {
 }
 
 impl SessionTable {
-    /// To a session that lasts. Every QoS 1 and 2 message has a position in its queue, from which
-    /// its packet id follows; the store gets those that are to be kept. A QoS 2 message whose
-    /// publisher waits for the disk waits for it too: were it forgotten and sent again, it would
-    /// have another id.
+    /// Delivers a QoS 1 or 2 message to a persistent session. Every message has a queue position,
+    /// from which the packet id follows, and durable messages a record. A QoS 2 message whose
+    /// publisher waits for the commit waits too: after a crash, the repeated message would have
+    /// another id.
     pub(crate) fn deliver_persistent(
         &mut self,
         hit: Delivery,
@@ -153,7 +152,7 @@ impl SessionTable {
             }
             self.enqueue(hit, qos, retain, draft, out);
             if room && !reaches {
-                // Whatever is in flight may stay unacknowledged.
+                // Messages in flight may stay unacknowledged for long.
                 self.drain_queue(hit.session, out);
             }
             return;
@@ -164,7 +163,8 @@ impl SessionTable {
         self.send_slot(hit, slot, draft, out);
     }
 
-    /// Gives a slot its position and the store its record.
+    /// Gives a slot a queue position, and adds a record to the batch unless the message has
+    /// `Durability::Memory`.
     pub(crate) fn assign_position(
         &mut self,
         id: SessionId,
@@ -193,7 +193,7 @@ impl SessionTable {
         Some(position)
     }
 
-    /// The journal takes over one reference to the message.
+    /// Adds a queue record to the batch, which takes over one reference to the message.
     fn write_queue_record(
         &mut self,
         id: SessionId,
@@ -222,7 +222,7 @@ impl SessionTable {
             self.write_batch.mark_urgent();
             self.write_batch.stores_routed = true;
         }
-        // Whatever comes back from the store at QoS 2 waits until the disk has it.
+        // A QoS 2 message read back from the store must not be sent before the commit.
         if slot.qos == QoS::ExactlyOnce && (is_synced || is_spooled) {
             self.unsettled.push((id, position + 1));
         }
@@ -238,7 +238,8 @@ impl SessionTable {
         }
     }
 
-    /// Whether so much of the queue is in memory that what comes now is better on the disk alone.
+    /// Whether memory has enough of the queue, by `QUEUE_FRONT_MESSAGES`, `QUEUE_FRONT_BYTES` or
+    /// memory pressure, so that new messages go to the store only.
     fn has_long_front(&self, id: SessionId) -> bool {
         let Some(flight) = &self.get(id).flight else { return self.is_pressure_elevated() };
         flight.waiting.len() >= QUEUE_FRONT_MESSAGES
@@ -246,7 +247,7 @@ impl SessionTable {
             || self.is_pressure_elevated()
     }
 
-    /// Continues the queue in the store only, from here on.
+    /// Continues the queue in the store only: later messages go through [`spool`](Self::spool).
     fn continue_in_store(&mut self, id: SessionId) {
         let Some(persistent) = &mut self.get_mut(id).persistent else { return };
         let next = persistent.positions.next();
@@ -256,8 +257,9 @@ impl SessionTable {
         persistent.is_unreadable = false;
     }
 
-    /// Makes room in a queue that goes on in the store alone. Its oldest messages are in memory
-    /// unless the client has not come back since the start: then the newest is not taken.
+    /// Makes room in a queue that continues in the store only, by the policy of the queue. The
+    /// oldest messages are in memory, unless the client has been offline since the start: then
+    /// nothing can be dropped, and the new message is refused.
     fn make_stored_room(&mut self, id: SessionId, bytes: u64, out: &mut Outbox) -> bool {
         if !self.queue_is_full(id, bytes, true) {
             return true;
@@ -287,7 +289,8 @@ impl SessionTable {
         }
     }
 
-    /// Behind the part of the queue that only the store has.
+    /// Appends a message to the part of the queue that only the store has, or drops the message if
+    /// the queue is full.
     fn spool(
         &mut self,
         hit: Delivery,
@@ -326,7 +329,7 @@ impl SessionTable {
         }
     }
 
-    /// Whether this slot may be sent as far as the disk is concerned.
+    /// Whether the slot may be sent: only a QoS 2 slot marked `WAITS` waits for the commit.
     pub(crate) fn is_committed(&self, id: SessionId, slot: &FlightSlot) -> bool {
         let Some(persistent) = &self.get(id).persistent else { return true };
         slot.qos != QoS::ExactlyOnce
@@ -340,7 +343,8 @@ impl SessionTable {
         }
     }
 
-    /// The slot's message is out of this session's queue.
+    /// Removes the record of a slot that has left the session's queue, if the slot is marked
+    /// `STORED`.
     #[inline]
     pub(crate) fn remove_record(&mut self, id: SessionId, slot: &FlightSlot) {
         if slot.marks.has(SlotMarks::STORED) {
@@ -354,8 +358,8 @@ impl SessionTable {
         }
     }
 
-    /// The client has it: what is left to be kept is that PUBREL was owed. Says whether the store
-    /// is to know before the client does.
+    /// Replaces the record of a message after PUBREC: only the state for PUBREL is kept. Returns
+    /// whether PUBREL has to wait for the commit.
     pub(crate) fn release_stored(&mut self, id: SessionId, slot: &FlightSlot) -> bool {
         if !slot.marks.has(SlotMarks::STORED) {
             return false;
@@ -373,8 +377,8 @@ impl SessionTable {
         self.request_sync()
     }
 
-    /// An answer that depends on what was just written waits for it, unless the option says that
-    /// none does.
+    /// Requests a sync for the records of this tick. Returns whether an answer has to wait for the
+    /// sync, which is so only with `Durability::Sync`.
     pub(crate) fn request_sync(&mut self) -> bool {
         let waits = self.options.durability == Durability::Sync;
         if waits {
@@ -392,7 +396,8 @@ impl SessionTable {
         }
     }
 
-    /// Returns the store's key of the message in a slot, for a session that ends or goes away.
+    /// Returns the store's key of the message in a slot marked `STORED`, for a session that ends or
+    /// goes offline.
     pub(crate) fn record_id_of(
         &self,
         persistent: Option<&PersistentSession>,
@@ -412,7 +417,7 @@ impl SessionTable {
         }
     }
 
-    /// Says whether there is anything to be forgotten.
+    /// Erases a received packet id. Returns whether PUBCOMP has to wait for the commit.
     pub(crate) fn erase_received(&mut self, id: SessionId, packet_id: PacketId) -> bool {
         let Some(persistent) = &self.get(id).persistent else { return false };
         let key = records::received_key(persistent.number, packet_id);
@@ -420,8 +425,8 @@ impl SessionTable {
         self.request_sync()
     }
 
-    /// The messages of a session that ended: those of groups go back, the others go from the
-    /// store.
+    /// Erases the record of an ended session. If part of the queue is only in the store, writes a
+    /// tombstone and returns the number, for `collect_tombstone`.
     pub(crate) fn write_tombstone(
         &mut self,
         persistent: &PersistentSession,
@@ -444,7 +449,9 @@ impl Shard {
             crate::durability::write_batch::WriteBatch::open(boot, self.id.0);
     }
 
-    /// Returns the durability of messages of a topic.
+    /// Returns the durability of messages of a topic: the first match in
+    /// `BrokerOptions::durabilities`, else the general option; `Durability::Memory` without a
+    /// store.
     pub(crate) fn durability_of(&self, topic: &str) -> Durability {
         if !self.sessions.write_batch.has_store {
             return Durability::Memory;
@@ -455,7 +462,8 @@ impl Shard {
         special.map_or(options.durability, |(_, durability)| *durability)
     }
 
-    /// A session that stays when its client goes is written down.
+    /// Makes a session persistent if the session outlives the connection and the options ask for a
+    /// durable store. An existing persistent session is marked as online.
     pub(crate) fn make_persistent(&mut self, id: SessionId) {
         let lasts = self.sessions.write_batch.has_store
             && self.options.durability != Durability::Memory
@@ -466,7 +474,7 @@ impl Shard {
             }
             let number = self.sessions.write_batch.allocate_number();
             let session = self.sessions.get_mut(id);
-            // Ids go on where they were.
+            // Packet ids go on where they were.
             let flight = session.flight.as_ref();
             let used = flight.map_or(session.first_id, |flight| flight.next_id());
             session.persistent = Some(Box::new(PersistentSession::new(number, u64::from(used))));
@@ -484,7 +492,8 @@ impl Shard {
         self.interest.set_persistent(self.id.0, any);
     }
 
-    /// The client went: from here on nothing is sent.
+    /// Records that a client is offline, and in `unsent` the position from which on no message was
+    /// sent.
     pub(crate) fn note_away(&mut self, id: SessionId) {
         let session = self.sessions.get_mut(id);
         let flight = session.flight.as_ref();
@@ -503,12 +512,13 @@ impl Shard {
         self.sessions.make_dirty(id);
     }
 
-    /// Whether what a session is told of its subscriptions waits for the disk.
+    /// Whether SUBACK and UNSUBACK of a session wait for the commit.
     pub(crate) fn waits_for_store(&self, id: SessionId) -> bool {
         self.sessions.get(id).persistent.is_some() && self.options.durability == Durability::Sync
     }
 
-    /// Returns the records of this tick, and whether a client waits for them.
+    /// Returns the records of this tick for the store, and whether a client waits for any record.
+    /// `on_committed` follows with the number of the batch.
     pub fn take_records(&mut self) -> (Vec<RecordChange>, bool) {
         for (session, position) in std::mem::take(&mut self.sessions.unsettled) {
             if self.sessions.contains(session) {

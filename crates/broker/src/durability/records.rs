@@ -1,6 +1,7 @@
-//! What the store's keys and values say, byte by byte. docs/store-format.md draws them.
+//! Encoding of the store's keys and values, byte by byte; docs/store-format.md has the diagrams.
 //!
-//! Numbers in keys are big-endian, so that they are in order; those in values are little-endian.
+//! Numbers in keys are big-endian, so that keys sort by number; numbers in values are
+//! little-endian.
 
 use crate::durability::write_batch::RecordNumber;
 use crate::input::{RetainStamp, ShardId};
@@ -12,31 +13,32 @@ use crate::session::id_shifts::{IdShift, IdShifts};
 use crate::session::will::SessionWill;
 use mqtt::{PacketId, ProtocolVersion, QoS};
 
-/// The first byte of a key among the sessions.
+/// First byte of a key in `RecordSpace::Sessions`.
 pub(crate) mod kind {
-    /// Number of starts of the store, and the layout of its last process.
+    /// Number of starts of the store, and the [`ShardHasher`](super::ShardHasher) of the last
+    /// process.
     pub(crate) const BOOT: u8 = b'b';
-    /// Readings of the clocks at the start of a process, or when the time of day was last changed.
+    /// Readings of the clocks at the start of a process, or at the last change of the time of day.
     pub(crate) const CLOCK: u8 = b'c';
-    /// A message that is to be published later, as format 4 had it: its number.
+    /// A delayed message in format 4 or older; key: number.
     pub(crate) const DELAYED_FORMAT_4: u8 = b'd';
-    /// A subscription: the session's number, the filter.
+    /// A subscription; key: number of the session, filter.
     pub(crate) const FILTER: u8 = b'f';
-    /// Tombstone of a session that ended: its queue has to be removed.
+    /// Tombstone of a session or group that ended, whose queue has to be removed; key: number.
     pub(crate) const TOMBSTONE: u8 = b'g';
-    /// A message that is to be published later, with who said it: its number.
+    /// A delayed message with the publisher; key: number.
     pub(crate) const DELAYED_WITH_PUBLISHER: u8 = b'l';
-    /// A shared group with a queue of its own: its filter.
+    /// A shared group with a queue; key: filter.
     pub(crate) const GROUP: u8 = b'q';
-    /// A QoS 2 message that we took and the client has not released: number, packet id.
+    /// A received QoS 2 message without PUBREL; key: number of the session, packet id.
     pub(crate) const RECEIVED: u8 = b'r';
-    /// A session: its client id.
+    /// A session; key: client id.
     pub(crate) const SESSION: u8 = b's';
-    /// State of a rule's window for a key: the rule's name, NUL, the key.
+    /// State of a rule's window for a key; key: name of the rule, NUL, window key.
     pub(crate) const WINDOW: u8 = b'w';
 }
 
-/// A place in a queue, beside the message.
+/// A slot of a queue, without the message: see [`RecordBody`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueueRecord {
     pub(crate) qos: QoS,
@@ -44,7 +46,7 @@ pub(crate) struct QueueRecord {
     pub(crate) state: SlotState,
     pub(crate) ids: Box<[u32]>,
     pub(crate) group: Option<std::sync::Arc<str>>,
-    /// Route of a record in a cross-shard log.
+    /// Route of a record in a cross-shard log; `None` in a session's or group's queue.
     pub(crate) route: Option<CrossShardRoute>,
 }
 
@@ -74,14 +76,16 @@ pub(crate) struct CrossShardRoute {
 pub(crate) enum RecordBody<'a> {
     Inline(&'a [u8]),
     Shared(RecordNumber),
-    /// The client has it; only the end of the handshake is missing.
+    /// The client has received the message; only PUBREL and PUBCOMP are missing
+    /// (`SlotState::Released`).
     None,
 }
 
-/// Version of all formats here; the record that is read first contains it.
+/// Version of all formats here, stored in the [`kind::BOOT`] record, which is read first.
 const FORMAT: u8 = 6;
-/// 5 knew no shifts of packet ids; 4 knew of a delayed message only its publisher's client id; 3
-/// did not know what rules made, and no windows, 2 no owners of sessions either.
+/// Older formats that can be read. Format 5 has no [`IdShifts`]; 4 has only the client id of a
+/// delayed message's publisher; 3 has no outputs of rules and no windows; 2 has no owners of
+/// sessions.
 const FORMATS_BEFORE: [u8; 4] = [2, 3, 4, 5];
 
 const RETAIN: u8 = 1 << 2;
@@ -89,7 +93,7 @@ const RELEASED: u8 = 1 << 3;
 const ELSEWHERE: u8 = 1 << 4;
 const GROUPED: u8 = 1 << 5;
 const ON_ITS_WAY: u8 = 1 << 6;
-/// In the level of a session's version.
+/// Bit in the byte of a session's protocol version: `owner` is present. [`SHIFTED`]: shifts are.
 const OWNED: u8 = 1 << 7;
 const SHIFTED: u8 = 1 << 6;
 
@@ -103,7 +107,7 @@ pub(crate) fn queue_key(number: RecordNumber, position: u64) -> Vec<u8> {
     key
 }
 
-/// The position in a queue's key.
+/// Returns the position in the key of a queue record.
 pub(crate) fn position_of(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(key.get(8..16)?.try_into().ok()?))
 }
@@ -159,7 +163,7 @@ pub(crate) fn read_queue(value: &[u8]) -> Option<(QueueRecord, RecordBody<'_>)> 
     Some((entry, body))
 }
 
-/// A topic's retained message.
+/// Encodes the retained message of a topic.
 pub(crate) fn retained_value(stamp: RetainStamp, message: &[u8]) -> Vec<u8> {
     let mut value = Vec::new();
     put_stamp(&mut value, stamp);
@@ -180,7 +184,7 @@ pub(crate) fn boot_value(boot: u32, homes: ShardHasher) -> Vec<u8> {
     value
 }
 
-/// None where it is of another format, and so may be all others.
+/// Decodes the `BOOT` record. `None` for an unknown format, in which all records may be unreadable.
 pub(crate) fn read_boot(value: &[u8]) -> Option<(u32, ShardHasher)> {
     let mut from = RecordReader(value);
     let format = from.byte()?;
@@ -189,23 +193,23 @@ pub(crate) fn read_boot(value: &[u8]) -> Option<(u32, ShardHasher)> {
     (is_known && from.0.is_empty()).then_some((boot, ShardHasher { key, shards }))
 }
 
-/// Stored state of a session without its subscriptions and its queue.
+/// Stored state of a session without subscriptions and queue.
 #[derive(Debug)]
 pub(crate) struct SessionRecord {
     pub(crate) number: RecordNumber,
-    /// See `PositionAllocator`.
+    /// Mark of the [`PositionAllocator`](crate::durability::write_batch::PositionAllocator).
     pub(crate) mark: u64,
     pub(crate) shifts: IdShifts,
     /// No message from this position on was ever sent.
     pub(crate) unsent: u64,
     pub(crate) version: ProtocolVersion,
     pub(crate) expiry_s: u32,
-    /// Since when the client is away; none while it is here.
+    /// Time at which the client went offline; `None` while online.
     pub(crate) away_at: Option<u64>,
     pub(crate) will_at: Option<u64>,
     /// User that owns the session, if one does.
     pub(crate) owner: Option<Box<str>>,
-    /// Read; what is written is lent.
+    /// The will as read from the store; `session_value` takes the will as an argument instead.
     pub(crate) will: Option<Box<SessionWill>>,
 }
 
@@ -217,7 +221,7 @@ pub(crate) fn filter_key(number: RecordNumber, filter: &str) -> Vec<u8> {
     [&[kind::FILTER], &number.0.to_be_bytes()[..], filter.as_bytes()].concat()
 }
 
-/// Encodes a subscription. An exclusive one has a byte more.
+/// Encodes a subscription. An exclusive subscription has one byte more, see `read_filter`.
 pub(crate) fn filter_value(options: u8, id: u32, is_exclusive: bool) -> Vec<u8> {
     let mut value = vec![options];
     value.extend_from_slice(&id.to_le_bytes());
@@ -225,7 +229,7 @@ pub(crate) fn filter_value(options: u8, id: u32, is_exclusive: bool) -> Vec<u8> 
     value
 }
 
-/// A group's number and mark.
+/// Encodes the number and the mark of a group.
 pub(crate) fn group_value(number: RecordNumber, mark: u64) -> Vec<u8> {
     [number.0.to_le_bytes(), mark.to_le_bytes()].concat()
 }
@@ -240,12 +244,14 @@ pub(crate) fn read_filter(value: &[u8]) -> Option<(u8, u32, bool)> {
     Some((from.byte()?, from.u32()?, !from.0.is_empty()))
 }
 
-/// `LATER`, or `DELAYED` of what a format before has left.
+/// Returns the key of a delayed message, of [`kind::DELAYED_WITH_PUBLISHER`] or
+/// [`kind::DELAYED_FORMAT_4`].
 pub(crate) fn delayed_key(kind: u8, number: RecordNumber) -> Vec<u8> {
     [&[kind], &number.0.to_be_bytes()[..]].concat()
 }
 
-/// A message that says as its own time when it is due, behind who said it; empty is nobody.
+/// Encodes a delayed message after the publisher. The time in the message is the due time; an empty
+/// user or address stands for none.
 pub(crate) fn delayed_value(by: &DelayedPublisher, message: &[u8]) -> Vec<u8> {
     let mut value = Vec::new();
     put_text(&mut value, &by.client_id);
@@ -283,7 +289,7 @@ pub(crate) fn window_key(rule: &str, key: &str) -> Vec<u8> {
     [&[kind::WINDOW], rule.as_bytes(), &[0], key.as_bytes()].concat()
 }
 
-/// The rule's name, and the key.
+/// Returns the rule's name and the window key, the arguments of [`window_key`].
 pub(crate) fn read_window_key(key: &[u8]) -> Option<(&str, &str)> {
     std::str::from_utf8(key.get(1..)?).ok()?.split_once('\0')
 }
@@ -300,7 +306,7 @@ pub(crate) fn read_window(value: &[u8]) -> Option<(u64, u8, &[u8])> {
     Some((from.u64()?, from.byte()?, from.0))
 }
 
-/// The number that follows the kind in a key, and what follows the number.
+/// Returns the number after the kind in a key, and the rest of the key.
 pub(crate) fn read_number(key: &[u8]) -> Option<(RecordNumber, &[u8])> {
     let (number, rest) = key.get(1..)?.split_first_chunk::<8>()?;
     Some((RecordNumber(u64::from_be_bytes(*number)), rest))
@@ -315,7 +321,7 @@ pub(crate) fn session_value(record: &SessionRecord, will: Option<&SessionWill>) 
     let shifted = if shifts.is_empty() { 0 } else { SHIFTED };
     value.push(record.version as u8 | owned | shifted);
     value.extend_from_slice(&record.expiry_s.to_le_bytes());
-    // Times are never the largest number: it stands for none.
+    // No valid time is `u64::MAX`, which stands for none.
     value.extend_from_slice(&record.away_at.unwrap_or(u64::MAX).to_le_bytes());
     value.extend_from_slice(&record.will_at.unwrap_or(u64::MAX).to_le_bytes());
     if let Some(owner) = &record.owner {
@@ -483,7 +489,7 @@ mod tests {
         }
     }
 
-    /// What a format before did not have is not there, and the rest is as it was.
+    /// Fields that an older format lacks are empty, and the rest is unchanged.
     #[test]
     fn a_store_of_a_format_before_is_read_and_others_are_not() {
         let homes = ShardHasher { key: 5, shards: 2 };
@@ -512,7 +518,7 @@ mod tests {
             read(kind::DELAYED_WITH_PUBLISHER, &delayed_value(&nobody, bytes)),
             Some(nobody.clone())
         );
-        // What a format before has written.
+        // Written by an older format.
         let mut before = Vec::new();
         put_text(&mut before, "c");
         before.extend_from_slice(bytes);

@@ -1,5 +1,5 @@
-//! What the store held when the process began: sessions, subscriptions and retained messages come
-//! back, queues when their clients do.
+//! Restoration from the store at the start of the process: sessions, subscriptions and retained
+//! messages are restored at once, queues when the clients reconnect.
 
 use crate::durability::cross_shard_log::restore_cross_shard_logs;
 use crate::durability::persistent_session::PersistentSession;
@@ -32,7 +32,7 @@ pub struct RestoreStats {
 /// Reason for which a restore failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestoreError {
-    /// Another version of this program wrote it.
+    /// The store has a format that this version cannot read.
     OtherFormat,
     Unreadable,
 }
@@ -45,9 +45,9 @@ impl From<StoreReadError> for RestoreError {
 
 type SessionLocations = HashMap<u64, (usize, SessionId), FixedState>;
 
-/// Fills all shards of a process that begins. They are handed over before any of them runs, so
-/// that what one session wants of another shard's group is done at once. What they have for the
-/// store is one batch, the first of all: `Shard::set_initial_commit` hears its number.
+/// Restores all shards of a process before any shard runs, so sessions can join groups of other
+/// shards directly. The returned changes must be the store's first batch, whose number goes to
+/// [`Shard::set_initial_commit`].
 pub fn restore(
     shards: &mut [Shard],
     stored: &dyn StoreReader,
@@ -129,7 +129,7 @@ fn restore_filter(
     let (Some((&(at, id), filter)), Some((bits, given, is_exclusive))) =
         (found, records::read_filter(value))
     else {
-        // Its session ended in the batch that this record outlived.
+        // The session ended in an earlier batch, which this record outlived.
         shards[0].sessions.write_batch.push_change(RecordSpace::Sessions, key.to_vec(), None);
         return false;
     };
@@ -145,7 +145,7 @@ fn restore_filter(
     let (member, client_id) = shards[at].restore_share(id, &group, options, given);
     let owner = usize::from(shards[at].owner_of(&group).0);
     let mut out = Outbox::new(shards.len());
-    // What the store knows of the group comes later.
+    // `restore_groups` reads the group's own records later.
     shards[owner].join_group(&group, member, &client_id, options, given, false);
     shards[owner].set_room(&group, member, false, 0, &mut out);
     true
@@ -163,7 +163,7 @@ fn restore_groups(shards: &mut [Shard], stored: &dyn StoreReader) -> Result<(), 
     for (name, number, mark) in groups {
         let owner = usize::from(shards[0].owner_of(&name).0);
         if !shards[owner].restore_group(&name, number, mark, stored)? {
-            // The last member left in the batch before the end.
+            // The last member left in the last batch before the end of the process.
             let journal = &mut shards[owner].sessions.write_batch;
             journal.push_change(RecordSpace::Sessions, records::text_key(kind::GROUP, &name), None);
             journal.push_change(
@@ -178,7 +178,7 @@ fn restore_groups(shards: &mut [Shard], stored: &dyn StoreReader) -> Result<(), 
     Ok(())
 }
 
-/// Each to where its publisher is at home.
+/// Restores each delayed message on the shard that owns the publisher's client id.
 fn restore_delayed(shards: &mut [Shard], stored: &dyn StoreReader) -> Result<(), StoreReadError> {
     for kind in [kind::DELAYED_FORMAT_4, kind::DELAYED_WITH_PUBLISHER] {
         stored.scan(RecordSpace::Sessions, &[kind], &[], &mut |key, value| {
@@ -218,7 +218,7 @@ fn restore_retained(shards: &mut [Shard], key: &[u8], value: &[u8], now: Monoton
         shards[0].sessions.write_batch.push_change(RecordSpace::Retained, key.to_vec(), None);
         return false;
     };
-    // What has expired goes with the next sweep: until then it is known what came after it.
+    // An expired message is removed by the next sweep; until then its stamp orders later messages.
     for shard in shards {
         shard.retain_stamp = shard.retain_stamp.max(stamp);
         shard.retained.set(message.clone(), stamp, now, true);
@@ -227,8 +227,8 @@ fn restore_retained(shards: &mut [Shard], key: &[u8], value: &[u8], now: Monoton
 }
 
 impl Shard {
-    /// A session whose client was here when the process ended is away from now on: how long it
-    /// has been away nobody knows, so its time begins anew.
+    /// Restores a session as offline. If the client was connected at the end of the process,
+    /// `away_at` is absent and the expiry starts anew.
     fn restore_session(
         &mut self,
         client_id: &str,
@@ -300,7 +300,8 @@ impl Shard {
         }
     }
 
-    /// The store forgets a session that ends.
+    /// Erases the records of a session that ends; `write_tombstone` leaves a queue in the store to
+    /// `collect_tombstone`.
     pub(crate) fn forget_persistent(&mut self, id: SessionId) {
         let session = self.sessions.get_mut(id);
         let Some(persistent) = session.persistent.take() else { return };

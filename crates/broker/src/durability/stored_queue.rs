@@ -1,5 +1,5 @@
-//! What only the store has: queues that nobody has read since the start, and what sessions that
-//! ended left there. Both are read a piece at a time.
+//! Reads of the store in pieces: queues that only the store has, and records left by ended
+//! sessions.
 
 use crate::durability::persistent_session::QueueRecordId;
 use crate::durability::records::{self, QueueRecord, RecordBody};
@@ -14,34 +14,35 @@ use crate::shard::Shard;
 use crate::statistics::sys::DropReason;
 use mqtt::QoS;
 
-/// A read of the store.
+/// A read of the store, requested by `Effect::ReadStore`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreReadRequest {
     Queue {
         session: SessionId,
         generation: u32,
     },
-    /// The queue of a shared group, by its place and its number.
+    /// The queue of a shared group, by index and record number.
     Group {
         group: u32,
         number: u64,
     },
-    /// Records of an ended session, to be removed.
+    /// The queue of an ended session or group, to be removed by `collect_tombstone`.
     Tombstone {
         number: u64,
     },
-    /// Messages that nobody wants any more.
+    /// The next piece of a [`GarbageCollector`](crate::durability::garbage_collector) scan.
     GarbageScan,
 }
 
-/// Messages of a queue that are read at a time, ...
+/// Messages of a queue read at a time, bounded by [`READ_BYTES`] too, ...
 pub(crate) const READ_MESSAGES: usize = 1024;
 pub(crate) const READ_BYTES: usize = 1024 * 1024;
-/// ... and more once fewer than this wait.
+/// ... and the number of waiting messages below which more are read.
 pub(crate) const LOW_WATER: usize = 256;
 
 impl SessionTable {
-    /// Asks for more of what only the store has.
+    /// Requests the next piece of a queue that only the store has, if fewer than [`LOW_WATER`]
+    /// messages wait.
     pub(crate) fn request_stored_queue(&mut self, id: SessionId, out: &mut Outbox) {
         let session = self.get_mut(id);
         let generation = session.generation;
@@ -58,7 +59,7 @@ impl SessionTable {
 }
 
 impl Shard {
-    /// The engine answers `Effect::ReadStore` with the store.
+    /// Handles the engine's response to `Effect::ReadStore`.
     pub(crate) fn on_store_ready(
         &mut self,
         reading: StoreReadRequest,
@@ -86,7 +87,7 @@ impl Shard {
         let Some(persistent) = &mut self.sessions.get_mut(id).persistent else { return };
         persistent.is_reading = false;
         let Some(from) = persistent.stored_from else { return };
-        // Only what joined the queue since the start was counted.
+        // Only messages added since the start are counted.
         let (number, begins) = (persistent.number, persistent.process_from);
         let (mut found, mut bytes) = (Vec::new(), 0);
         let (messages_max, bytes_max) = match is_crowded {
@@ -103,11 +104,11 @@ impl Shard {
                 found.len() < messages_max && bytes < bytes_max
             },
         );
-        // Said by the engine. What stands behind it, and what comes, waits: nothing overtakes what
-        // a repair may bring.
+        // The engine has logged the error. Later messages wait behind the unreadable part, so that
+        // order is kept after a repair.
         let is_unreadable = scanned.is_err();
-        // What came in this very turn is not in the store yet. Only what came since the start is
-        // counted, and of what was found the same.
+        // Messages of this turn are not in the store yet. Counted are messages added since the
+        // start, in `spooled` and among the found ones.
         let since_start = found.iter().filter(|(position, _)| *position >= begins).count();
         let is_behind =
             since_start < persistent.spooled as usize && !self.sessions.write_batch.is_empty();
@@ -134,8 +135,8 @@ impl Shard {
         self.sessions.drain_queue(id, out);
     }
 
-    /// Restores one record of a session's queue to memory. Returns the bytes of its message, as
-    /// they were counted when it joined the queue; 0 without a message.
+    /// Restores one record of a session's queue to memory. Returns the bytes of the message, as
+    /// counted in `spooled_bytes`; 0 without a message.
     fn load_queue_record(
         &mut self,
         id: SessionId,
@@ -145,12 +146,13 @@ impl Shard {
         out: &mut Outbox,
     ) -> u64 {
         let Some((mut entry, body)) = records::read_queue(value) else { return 0 };
-        // Said by the engine. The record stays: what cannot be read is not gone.
+        // The engine has logged the error. The record stays, since an unreadable message is not
+        // lost.
         let Ok(message) = read_body(body, stored) else { return 0 };
         let message_bytes = message.as_ref().map_or(0, |message| message.bytes() as u64);
         if message.is_none() && entry.state != SlotState::Released {
-            // It went when nobody waited for it any more, and the store took that before it took
-            // what else was known: at QoS 2 the client may be waiting for PUBREL.
+            // The body was removed with the last reference, and the store has that change without a
+            // later change of this record: at QoS 2 the client may be waiting for PUBREL.
             let Some(persistent) = &self.sessions.get(id).persistent else { return 0 };
             if entry.qos != QoS::ExactlyOnce || position >= persistent.unsent_unread {
                 let number = persistent.number;
@@ -207,7 +209,8 @@ impl Shard {
         message_bytes
     }
 
-    /// Whether a stored message that was never sent is of a subscription that the rules took away.
+    /// Whether a stored and never sent message only matched a subscription that the rules have
+    /// revoked (`may_hold_revoked`).
     fn is_revoked(&self, id: SessionId, position: u64, topic: &str) -> bool {
         let session = self.sessions.get(id);
         let is_doubtful = session.persistent.as_ref().is_some_and(|persistent| {
@@ -238,8 +241,8 @@ impl Shard {
         true
     }
 
-    /// Removes what a session left, a piece at a time. Messages of groups go back to them. If
-    /// anything cannot be read it stays, and so does the tombstone, until the next start.
+    /// Removes the queue of an ended session in pieces. Messages of groups go back to the groups.
+    /// An unreadable record and the tombstone stay until the next start.
     fn collect_tombstone(
         &mut self,
         number: RecordNumber,
@@ -291,7 +294,7 @@ impl Shard {
     }
 }
 
-/// None where there is none any more.
+/// Returns the message of a queue record; `None` for a released record or a removed body.
 fn read_body(
     body: RecordBody<'_>,
     stored: &dyn StoreReader,
@@ -316,7 +319,7 @@ mod tests {
 
     const GRAVE: RecordNumber = RecordNumber(7);
 
-    /// One place in a queue, whose message stands elsewhere and is gone, or cannot be read.
+    /// A queue with one record, whose shared body is missing or cannot be read.
     #[derive(Debug)]
     struct OneRecordReader {
         is_readable: bool,
@@ -418,7 +421,7 @@ mod tests {
         assert!(asks(&mut out));
     }
 
-    /// A queue of five messages of an earlier process, and all of it can be read.
+    /// A readable queue of five messages of an earlier process.
     #[derive(Debug)]
     struct OldQueue;
 

@@ -1,7 +1,6 @@
-//! The time of day beside `MonotonicMs`. `MonotonicMs` is what waits and lifetimes are measured by:
-//! it goes on in the store from one process to the next, and no correction of the clock moves it.
-//! The time of day is `MonotonicMs` and an offset, which the engine keeps right, and is looked at
-//! where it is written.
+//! The time of day, as an offset to `MonotonicMs`. Timers and lifetimes use `MonotonicMs`, which
+//! continues in the store from one process to the next and is not moved by corrections of the
+//! clock. The engine keeps the offset right; the time of day is used only in output.
 
 use crate::durability::records::{self, kind};
 use crate::durability::restore::RestoreError;
@@ -14,30 +13,30 @@ pub struct ClockReading {
     pub now_ms: u64,
     /// Milliseconds since 1970.
     pub time_of_day_ms: u64,
-    /// Since the host has started, its sleep included.
+    /// Milliseconds since the start of the host, including suspended time.
     pub uptime_ms: u64,
-    /// Drawn anew whenever the host starts; zero where there is none.
+    /// Random id of the start of the host; zero if the host has none.
     pub host_start: [u8; 16],
 }
 
-/// A correction of the time of day that is smaller is not one that anybody has to learn of.
+/// Smallest change of the time of day that [`Shard::set_time_of_day`] reports, in milliseconds.
 const STEP_MS: u64 = 500;
-/// 2026-01-01. No clock that is right says less: hosts without a clock of their own start in 1970,
-/// or at the date of their firmware. A constant does not age: it has to be below every time that is
-/// right, not close to it. A later bound, the date of the build or the newest time in the store,
-/// would find more clocks that are wrong, but after a clock that was ahead once, it would take the
-/// right time for a wrong one.
+/// 2026-01-01, a lower bound for a plausible clock: hosts without a battery-backed clock start in
+/// 1970 or at the date of the firmware. The bound need not be close to the present. A later bound,
+/// as the date of the build or the newest time in the store, would detect more wrong clocks, but
+/// after a clock that once ran ahead would reject the right time.
 const PLAUSIBLE_FROM_MS: u64 = 1_767_225_600_000;
 const RECORD_LEN: usize = 40;
 
 impl ClockReading {
     /// Returns the value of `MonotonicMs` with which a process continues after this reading of an
-    /// earlier one, which its store has. `current` is the present reading; its own `now_ms` is
+    /// earlier process, read from the store. `current` is the present reading; `current.now_ms` is
     /// ignored.
     ///
-    /// Within one boot of the host the elapsed time is known exactly, whatever the time of day was
-    /// or is. Over a boot of the host only the time of day can tell. If it is implausible at either
-    /// end, or has gone back, no time has passed: stored data live longer, and never shorter.
+    /// Within one start of the host the elapsed time is known exactly, whatever the time of day.
+    /// Across a restart of the host only the time of day can tell. If either time is implausible,
+    /// or time has gone back, the result is no elapsed time: stored data then live longer, and
+    /// never shorter.
     pub fn resume(&self, current: &ClockReading) -> u64 {
         let is_same_start = self.host_start != [0; 16] && self.host_start == current.host_start;
         let passed_ms = match current.uptime_ms.checked_sub(self.uptime_ms) {
@@ -78,8 +77,8 @@ impl ClockReading {
 /// Returns the clock readings that an earlier process wrote to the store. `None` if there are none
 /// and the time of day may be right.
 ///
-/// Earlier versions kept no such record: the times in their stores are times of day. Where the time
-/// of day cannot be right, `MonotonicMs` continues from the newest of them.
+/// Earlier versions stored no such record, and their times are times of day. If the present time of
+/// day is implausible, `MonotonicMs` continues from the newest stored time.
 pub fn stored_clock(
     stored: &dyn StoreReader,
     current: &ClockReading,
@@ -96,7 +95,7 @@ pub fn stored_clock(
     Ok((newest_ms > current.now_ms).then(|| reading(newest_ms)))
 }
 
-/// The newest time at which a client went away or a retained message came.
+/// Returns the newest time at which a client went offline or a retained message was received.
 fn newest_time(stored: &dyn StoreReader) -> Result<u64, RestoreError> {
     let mut newest_ms = 0;
     stored.scan(RecordSpace::Sessions, &[kind::SESSION], &[], &mut |_, value| {
@@ -113,15 +112,16 @@ fn newest_time(stored: &dyn StoreReader) -> Result<u64, RestoreError> {
 }
 
 impl Shard {
-    /// The time of day is `MonotonicMs` and so much. Says by how much it was changed, where
-    /// somebody did.
+    /// Sets the offset of the time of day to `MonotonicMs`. Returns the change if at least
+    /// `STEP_MS`, because a person or service has then set the clock.
     pub fn set_time_of_day(&mut self, offset_ms: i64) -> Option<i64> {
         let changed = offset_ms.wrapping_sub(self.time_of_day_offset_ms);
         self.time_of_day_offset_ms = offset_ms;
         (changed.unsigned_abs() >= STEP_MS).then_some(changed)
     }
 
-    /// Keeps a reading for the next process, where there is a store.
+    /// Writes a reading to the store for [`stored_clock`] of the next process, if the broker has a
+    /// store.
     pub fn keep_clock(&mut self, reading: &ClockReading) {
         if self.sessions.write_batch.has_store {
             let journal = &mut self.sessions.write_batch;
@@ -167,7 +167,7 @@ mod tests {
     fn over_a_start_of_the_host_plausible_times_of_day_tell_what_has_passed() {
         let kept = reading(NOON, NOON, 50, 1);
         assert_eq!(resumed(kept, NOON + HOUR, 10, 2), NOON + HOUR);
-        // `MonotonicMs` began elsewhere.
+        // `MonotonicMs` began at another value.
         let kept = reading(500, NOON, 50, 1);
         assert_eq!(resumed(kept, NOON + HOUR, 10, 2), 500 + HOUR);
     }
@@ -178,13 +178,13 @@ mod tests {
         assert_eq!(resumed(from_1970, NOON, 10, 2), 90_000);
         assert_eq!(resumed(reading(NOON, NOON, 50, 1), 90_000, 10, 2), NOON);
         assert_eq!(resumed(reading(NOON, NOON, 50, 1), NOON - HOUR, 10, 2), NOON, "it went back");
-        // A host that does not say when it started; one whose uptime is another's.
+        // A host without an id of the start, and a host whose uptime belongs to another start.
         assert_eq!(resumed(reading(9, 9, 50, 0), NOON, 60, 0), 9);
         assert_eq!(resumed(reading(9, NOON, 50, 1), NOON + HOUR, 40, 1), 9 + HOUR);
     }
 
-    /// A store of a version without a reading: a client went away at one time, and a retained
-    /// message came at another.
+    /// A store of a version without a reading, with the times at which a client went offline and a
+    /// retained message was received.
     #[derive(Debug)]
     struct OlderStore {
         away_at_ms: u64,

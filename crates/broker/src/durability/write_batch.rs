@@ -1,8 +1,9 @@
-//! What must outlive the process, as it changes: a shard writes here, the outbox carries it to the
-//! store at the end of the tick. Nothing here waits for a disk; `owed` holds the answers that do.
+//! The write batch: the records of a tick that must outlive the process. The outbox carries the
+//! batch to the store at the end of the tick. No code here waits for the disk; `pending_acks` holds
+//! the answers that wait.
 //!
-//! A message that one session wants stands in that session's queue record; one that several want in
-//! the same tick stands once, and their records name it.
+//! A message for one session is part of that session's queue record; a message for several sessions
+//! in the same tick is one shared body, and the queue records refer to the body.
 
 use crate::durability::persistent_session::QueueRecordId;
 use crate::durability::records::{self, QueueRecord, RecordBody};
@@ -27,12 +28,13 @@ pub struct RecordChange {
     pub value: Option<Vec<u8>>,
 }
 
-/// Read access of a shard to the store.
+/// Read access of a shard to the store, for the time of one `ShardInput::StoreReady` or of
+/// `restore`.
 pub trait StoreReader: std::fmt::Debug {
     fn get(&self, space: RecordSpace, key: &[u8]) -> Result<Option<Vec<u8>>, StoreReadError>;
 
-    /// Visits the keys that begin with `prefix` and are not below `from`, in order, until told
-    /// false.
+    /// Visits the keys with the given prefix from `from` on, in order, until `visit` returns
+    /// `false`.
     fn scan(
         &self,
         space: RecordSpace,
@@ -42,12 +44,12 @@ pub trait StoreReader: std::fmt::Debug {
     ) -> Result<(), StoreReadError>;
 }
 
-/// The store could not read, and has said why to whoever owns it.
+/// The store could not be read. The owner of the store has reported the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreReadError;
 
-/// Names a session, a group or a message for as long as the store keeps it: the start of the
-/// process that made it, the shard, and a count.
+/// Identifies a session, a group or a message body for as long as the store has the record: the
+/// start of the process, the shard, and a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct RecordNumber(pub(crate) u64);
 
@@ -55,19 +57,19 @@ const BOOT_AT: u32 = 44;
 const SHARD_AT: u32 = 38;
 
 impl RecordNumber {
-    /// Counts begin at 1: before them stands what is on its way from a shard to the others.
+    /// Returns the number of a shard's cross-shard log: count 0, since other counts begin at 1.
     pub(crate) fn of_cross_shard_log(boot: u32, shard: u8) -> RecordNumber {
         RecordNumber(first_record_number(boot) | u64::from(shard) << SHARD_AT)
     }
 }
 
-/// The first of the numbers that belong to a start of the process.
+/// Returns the first number that belongs to a start of the process.
 pub(crate) fn first_record_number(boot: u32) -> u64 {
     u64::from(boot) << BOOT_AT
 }
 
-/// Positions of one queue, given upwards. A crash must not give one twice, so the store knows a
-/// mark above all that were given, and moves it a block at a time.
+/// Allocates the positions of one queue, upwards. A crash must not lead to a repeated position, so
+/// the store has a mark above all allocated positions, moved by [`POSITIONS_PER_BLOCK`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PositionAllocator {
     next: u64,
@@ -77,12 +79,13 @@ pub(crate) struct PositionAllocator {
 pub(crate) const POSITIONS_PER_BLOCK: u64 = 1 << 16;
 
 impl PositionAllocator {
-    /// Continues the positions of a queue, or begins them at mark 0.
+    /// Continues the positions of a queue at the stored mark, or begins at mark 0.
     pub(crate) fn from_mark(mark: u64) -> PositionAllocator {
         PositionAllocator { next: mark, mark }
     }
 
-    /// The next position, and whether the mark has moved.
+    /// Allocates a position. Returns the position, and whether the mark has moved and must be
+    /// stored.
     pub(crate) fn allocate(&mut self) -> (u64, bool) {
         let moves = self.next == self.mark;
         self.mark += if moves { POSITIONS_PER_BLOCK } else { 0 };
@@ -98,13 +101,15 @@ impl PositionAllocator {
         self.mark
     }
 
-    /// The position with this low half that was given last.
+    /// Returns the newest allocated position with this low half, as stored in
+    /// `FlightSlot::position`.
     pub(crate) fn full_position(&self, low: u32) -> u64 {
         self.next - u64::from((self.next as u32).wrapping_sub(low))
     }
 }
 
-/// Number of queues up to which a message is copied instead of shared, as is one of few bytes.
+/// Number of queues up to which a message is copied and not shared; a message of at most
+/// `COPY_BYTES_MAX` bytes is always copied.
 const COPIES_MAX: u32 = 4;
 const COPY_BYTES_MAX: usize = 256;
 
@@ -114,7 +119,7 @@ enum BatchOp {
     InsertInQueue(QueueInsert),
 }
 
-/// References of a tick's queue records to one message.
+/// References of a tick's [`QueueInsert`]s to one message.
 #[derive(Debug, Default)]
 struct BodyDemand {
     times: u32,
@@ -124,36 +129,37 @@ struct BodyDemand {
     body: Option<RecordNumber>,
 }
 
-/// A message joins a queue.
+/// A message added to a queue.
 #[derive(Debug)]
 pub(crate) struct QueueInsert {
     pub(crate) number: RecordNumber,
     pub(crate) position: u64,
     pub(crate) entry: QueueRecord,
     pub(crate) message: PooledMessageId,
-    /// The part of the queue that only the store has: nobody in memory counts this one.
+    /// Whether only the store has this part of the queue, so memory does not count the reference.
     pub(crate) is_unread: bool,
     /// Whether a record takes a copy because its queue is long: see `write_queue`.
     pub(crate) takes_copy: bool,
 }
 
-/// Records of this tick, and what a publish knows of the sessions that keep its message.
+/// Records of this tick, and facts about the message that is being routed.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBatch {
-    /// Whether there is a store at all.
+    /// Whether the broker has a store.
     pub(crate) has_store: bool,
     ops: Vec<BatchOp>,
     /// Whether a client waits for one of the records.
     urgent: bool,
-    /// A session here keeps the message that is being routed.
+    /// Whether a session on this shard stores the message that is being routed.
     pub(crate) stores_routed: bool,
     next: u64,
-    /// The first number of this process, and of this shard.
+    /// The first number of this process, from [`first_record_number`], and of this shard.
     process_from: u64,
     own_from: u64,
-    /// Messages that stand once for several queues of which memory has not all.
+    /// Number of shared bodies without a full count of references in memory, for the garbage
+    /// collector.
     pub(crate) uncounted: u64,
-    /// The next position in the transit.
+    /// Last allocated position in the cross-shard log.
     cross_shard_next: u64,
 }
 
@@ -170,12 +176,12 @@ impl WriteBatch {
         }
     }
 
-    /// Whether an earlier process gave this number.
+    /// Whether an earlier process allocated this number (below `process_from`).
     pub(crate) fn is_old(&self, number: RecordNumber) -> bool {
         number.0 < self.process_from
     }
 
-    /// Whether this shard gave it.
+    /// Whether this shard allocated this number in this process.
     pub(crate) fn is_own(&self, number: RecordNumber) -> bool {
         number.0 > self.own_from && number.0 <= self.next
     }
@@ -189,7 +195,7 @@ impl WriteBatch {
         RecordNumber(self.next)
     }
 
-    /// A place for what is on its way to another shard.
+    /// Allocates a key in the cross-shard log.
     pub(crate) fn allocate_cross_shard_id(&mut self) -> QueueRecordId {
         self.cross_shard_next += 1;
         QueueRecordId { number: RecordNumber(self.own_from), position: self.cross_shard_next }
@@ -200,17 +206,17 @@ impl WriteBatch {
         self.ops.push(BatchOp::Change(RecordChange { space, key, value }));
     }
 
-    /// An answer will wait for what is written in this tick.
+    /// Marks the batch as urgent: an answer waits for the records of this tick.
     pub(crate) fn mark_urgent(&mut self) {
         self.urgent = true;
     }
 
-    /// The caller's reference to the message is kept until the tick ends.
+    /// Adds a message to a queue. The caller's reference to the message is released with the batch.
     pub(crate) fn insert_in_queue(&mut self, joins: QueueInsert) {
         self.ops.push(BatchOp::InsertInQueue(joins));
     }
 
-    /// A place of a queue is free.
+    /// Removes a queue record.
     pub(crate) fn remove_queue_record(&mut self, place: QueueRecordId) {
         self.push_change(
             RecordSpace::Queues,
@@ -227,7 +233,8 @@ impl WriteBatch {
         self.ops.is_empty()
     }
 
-    /// The tick's changes, in order.
+    /// Returns the tick's changes, in order, and begins a new batch. Each [`QueueInsert`] becomes a
+    /// record and releases one reference to the message.
     pub(crate) fn take_changes(&mut self, messages: &mut MessagePool) -> Vec<RecordChange> {
         self.urgent = false;
         let mut wanted: HashMap<u32, BodyDemand, FixedState> = HashMap::default();
@@ -256,12 +263,11 @@ impl WriteBatch {
         changes
     }
 
-    /// A long queue of which only the store has the rest takes copies of messages, unless they are
-    /// large and many queues want them: what is shared with it is found to be left over only from
-    /// time to time.
+    /// Writes a queue record, and the shared body if necessary. With `takes_copy` the record gets a
+    /// copy, unless the message is large and wanted by more than [`COPIES_MAX`] queues: only the
+    /// garbage collector finds bodies left over by long queues.
     ///
-    /// A body that a record names is removed by the last in memory that wants it, unless queues
-    /// that only the store has want it too.
+    /// The last reference in memory removes a shared body, unless counted in `uncounted`.
     fn write_queue(
         &mut self,
         joins: QueueInsert,

@@ -11,7 +11,7 @@ use crate::shard::Shard;
 use mqtt::QoS;
 
 impl Shard {
-    /// A subscription was made or changed.
+    /// Writes a subscription after a change.
     pub(crate) fn write_filter(
         &mut self,
         id: SessionId,
@@ -33,9 +33,9 @@ impl Shard {
         self.sessions.request_sync();
     }
 
-    /// The retained message of a topic is stored by the topic's home alone, in the order in which
-    /// it decided: so the store and every shard agree. A clear is stored where its stamp is known,
-    /// until what is older and still on its way can no longer come.
+    /// Writes the retained message of a topic, on the topic's owner shard only and in the order of
+    /// its decisions, so the store and every shard agree. A cleared topic keeps a record with the
+    /// stamp until no older message can arrive any more.
     pub(crate) fn write_retained(&mut self, message: &Message, stamp: RetainStamp) {
         let draft = message.view().draft();
         if draft.durability == Durability::Memory || self.owner_of(message.topic()) != self.id {
@@ -44,8 +44,8 @@ impl Shard {
         let newest = self.retained.newest(message.topic());
         let waits = draft.durability == Durability::Sync && draft.qos != QoS::AtMostOnce;
         let value = match newest {
-            // Something later has taken its place, maybe in a batch that nobody waits for. Whoever
-            // waits for this message waits for that one.
+            // A later message has replaced this one, perhaps in a batch that no answer waits for.
+            // The publisher of this message then waits for the later one.
             Some((later, _)) if later != stamp && !waits => return,
             Some((later, Some(newest))) => {
                 Some(records::retained_value(later, newest.view().as_bytes()))
@@ -90,7 +90,7 @@ impl Shard {
             expiry_s: session.expiry_s,
             away_at: away.then_some(away_at),
             will_at: extras.and_then(|extras| extras.will_at).map(|at| at.0),
-            // What is nobody's is whoever's comes.
+            // A session without an owner belongs to the next client.
             owner: session.owner().filter(|owner| !owner.is_empty()).map(Box::from),
             will: None,
         };
