@@ -80,7 +80,7 @@ impl<'a> PlaceholderValues<'a> {
 }
 
 impl NameTemplate {
-    /// Parses a template. With `groups` above 0, `$1` to `$groups` are capture groups. The error
+    /// Parses a template. With `groups` above 0, `$1`, `$2` and so on are capture groups. The error
     /// names the wrong part and shows valid ones.
     pub fn parse(text: &str, groups: usize) -> Result<NameTemplate, String> {
         let (mut parts, mut rest) = (Vec::new(), text);

@@ -37,7 +37,7 @@ impl LeakyBucket {
 mod tests {
     use super::*;
 
-    /// How many are taken at a moment, one by one.
+    /// Takes units one by one at the time `now`. Returns their number.
     fn taken(pace: &mut LeakyBucket, now: u64, per_s: u32) -> usize {
         let mut taken = 0;
         while pace.blocked_until(MonotonicMs(now), per_s).is_none() {

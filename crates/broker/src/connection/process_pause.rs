@@ -67,13 +67,13 @@ mod tests {
     #[test]
     fn a_wait_that_a_pause_cut_short_goes_on_after_it() {
         let pause = ProcessPause { from: MonotonicMs(10_000), until: MonotonicMs(13_000) };
-        // As long as the pause, ...
+        // Extended by the length of the pause, ...
         assert_eq!(pause.extend(MonotonicMs(10_000), 60_000), MonotonicMs(16_000));
         assert_eq!(pause.extend(MonotonicMs(12_999), 60_000), MonotonicMs(16_000));
         assert_eq!(pause.extend(MonotonicMs(15_999), 60_000), MonotonicMs(16_000));
-        // ... or as long as the wait is in all.
+        // ... or by the length of the whole wait.
         assert_eq!(pause.extend(MonotonicMs(12_000), 1_500), MonotonicMs(14_500));
-        // It is extended once.
+        // A second call extends no further.
         assert_eq!(
             pause.extend(pause.extend(MonotonicMs(12_000), 1_500), 1_500),
             MonotonicMs(14_500)

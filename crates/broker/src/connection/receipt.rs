@@ -105,12 +105,10 @@ impl SessionTable {
         self.finish(id, packet_id, SlotState::Sent, QoS::AtLeastOnce, out)
     }
 
-    /// Handles PUBREC: the client owns the message, which is not sent again [MQTT-4.3.3-3]
-    /// [MQTT-4.3.3-6]. A reason code of 0x80 or above ends the exchange [MQTT-4.4.0-2]
-    /// [MQTT-4.8.2-6].
-    ///
-    /// Returns the reason code of PUBREL, if one is due, and whether PUBREL waits for the store.
-    /// After PUBREL the client may see the id as new, so a restart must not send the message again.
+    /// Handles PUBREC: the message is not sent again [MQTT-4.3.3-3] [MQTT-4.3.3-6]. A reason code
+    /// of 0x80 or above ends the exchange [MQTT-4.4.0-2] [MQTT-4.8.2-6]. Returns the reason code of
+    /// PUBREL, if due, and whether PUBREL waits for the store: after PUBREL the client treats the
+    /// id as new, so a restart must not send the message again.
     pub(crate) fn pubrec(
         &mut self,
         id: SessionId,
@@ -154,11 +152,9 @@ impl SessionTable {
     }
 
     /// Handles PUBREL: the client discards the id of a QoS 2 message, so the next PUBLISH with this
-    /// id is a new message [MQTT-4.3.3-11] [MQTT-4.3.3-12], even if the old message has expired
-    /// [MQTT-4.3.3-13].
-    ///
-    /// Returns the reason code of PUBCOMP and whether PUBCOMP waits for the store. After PUBCOMP
-    /// the client may reuse the id, and a restart must not take the new message for a duplicate.
+    /// id is new [MQTT-4.3.3-11] [MQTT-4.3.3-12], even if the old message has expired
+    /// [MQTT-4.3.3-13]. Returns the reason code of PUBCOMP, and whether PUBCOMP waits for the
+    /// store: a restart must not take a new message for a duplicate.
     pub(crate) fn pubrel(&mut self, id: SessionId, packet_id: PacketId) -> (ReasonCode, bool) {
         let flight = self.get_mut(id).flight();
         if !flight.received.remove(packet_id) {

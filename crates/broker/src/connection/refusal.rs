@@ -100,7 +100,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the names of the options that lead to this refusal; `None` if the protocol alone
+    /// Returns the names of the options that lead to this refusal, for the log; `None` if no option
     /// does.
     pub fn options(self) -> Option<&'static str> {
         Some(match self {

@@ -1,5 +1,5 @@
-//! Cross-shard logs: messages on the way to another shard that must arrive exactly once, whatever
-//! power cuts happen.
+//! Cross-shard logs: messages on the way to another shard that must arrive exactly once, even
+//! across power cuts.
 //!
 //! The sender writes the message to the log, a queue of its own in the store, in the batch that
 //! accepts the message; the receiver removes the record in the batch that stores the result. The
@@ -139,8 +139,9 @@ impl Shard {
     }
 }
 
-/// Restores the messages that were on their way between the shards of the last process. All changes
-/// are in one batch with the start's own number: a power cut before it leaves the log as it was.
+/// Restores the messages that were on the way between the shards of the last process. All changes
+/// are in one batch with the new number of the start: a power cut before that batch leaves the logs
+/// unchanged.
 pub(crate) fn restore_cross_shard_logs(
     shards: &mut [Shard],
     stored: &dyn StoreReader,

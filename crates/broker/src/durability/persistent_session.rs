@@ -518,7 +518,7 @@ impl Shard {
     }
 
     /// Returns the records of this tick for the store, and whether a client waits for any record.
-    /// `on_committed` follows with the number of the batch.
+    /// `on_committed` follows once the store has accepted the batch.
     pub fn take_records(&mut self) -> (Vec<RecordChange>, bool) {
         for (session, position) in std::mem::take(&mut self.sessions.unsettled) {
             if self.sessions.contains(session) {

@@ -30,7 +30,7 @@ pub enum StoreReadRequest {
     Tombstone {
         number: u64,
     },
-    /// The next piece of a [`GarbageCollector`](crate::durability::garbage_collector) scan.
+    /// The next piece of a `GarbageCollector` scan.
     GarbageScan,
 }
 

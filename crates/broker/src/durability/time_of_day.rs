@@ -29,14 +29,11 @@ const PLAUSIBLE_FROM_MS: u64 = 1_767_225_600_000;
 const RECORD_LEN: usize = 40;
 
 impl ClockReading {
-    /// Returns the value of `MonotonicMs` with which a process continues after this reading of an
-    /// earlier process, read from the store. `current` is the present reading; `current.now_ms` is
-    /// ignored.
-    ///
-    /// Within one start of the host the elapsed time is known exactly, whatever the time of day.
-    /// Across a restart of the host only the time of day can tell. If either time is implausible,
-    /// or time has gone back, the result is no elapsed time: stored data then live longer, and
-    /// never shorter.
+    /// Returns the value of `MonotonicMs` with which a process continues after this reading, stored
+    /// by an earlier process; `current.now_ms` is ignored. Within one start of the host,
+    /// `uptime_ms` gives the elapsed time. Across a restart only the time of day can: if
+    /// implausible, or gone back, no time has elapsed, so stored data live longer and never
+    /// shorter.
     pub fn resume(&self, current: &ClockReading) -> u64 {
         let is_same_start = self.host_start != [0; 16] && self.host_start == current.host_start;
         let passed_ms = match current.uptime_ms.checked_sub(self.uptime_ms) {
@@ -74,11 +71,9 @@ impl ClockReading {
     }
 }
 
-/// Returns the clock readings that an earlier process wrote to the store. `None` if there are none
-/// and the time of day may be right.
-///
-/// Earlier versions stored no such record, and their times are times of day. If the present time of
-/// day is implausible, `MonotonicMs` continues from the newest stored time.
+/// Returns the clock readings that an earlier process wrote to the store; `None` if there are none
+/// and the time of day is plausible. A store of an earlier version has no reading, only times of
+/// day: if the present time is implausible, `MonotonicMs` continues from the newest stored time.
 pub fn stored_clock(
     stored: &dyn StoreReader,
     current: &ClockReading,

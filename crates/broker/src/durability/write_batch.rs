@@ -108,8 +108,8 @@ impl PositionAllocator {
     }
 }
 
-/// Number of queues up to which a message is copied and not shared; a message of at most
-/// `COPY_BYTES_MAX` bytes is always copied.
+/// For a long queue (`takes_copy`), number of queues up to which a message is copied and not
+/// shared; a message of at most `COPY_BYTES_MAX` bytes is always copied.
 const COPIES_MAX: u32 = 4;
 const COPY_BYTES_MAX: usize = 256;
 
@@ -265,9 +265,8 @@ impl WriteBatch {
 
     /// Writes a queue record, and the shared body if necessary. With `takes_copy` the record gets a
     /// copy, unless the message is large and wanted by more than [`COPIES_MAX`] queues: only the
-    /// garbage collector finds bodies left over by long queues.
-    ///
-    /// The last reference in memory removes a shared body, unless counted in `uncounted`.
+    /// garbage collector finds bodies left over by long queues. The last reference in memory
+    /// removes a shared body, unless counted in `uncounted`.
     fn write_queue(
         &mut self,
         joins: QueueInsert,
