@@ -146,8 +146,7 @@ impl Shard {
         out: &mut Outbox,
     ) -> u64 {
         let Some((mut entry, body)) = records::read_queue(value) else { return 0 };
-        // The engine has logged the error. The record stays, since an unreadable message is not
-        // lost.
+        // The engine has logged the error. The record stays: unreadable is not lost.
         let Ok(message) = read_body(body, stored) else { return 0 };
         let message_bytes = message.as_ref().map_or(0, |message| message.bytes() as u64);
         if message.is_none() && entry.state != SlotState::Released {
