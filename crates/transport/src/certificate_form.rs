@@ -10,14 +10,18 @@ use rustls::crypto::{
     CryptoProvider, verify_tls12_signature, verify_tls13_signature,
     verify_tls13_signature_with_raw_key,
 };
-use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
+};
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::oid_registry::{OID_PKCS1_SHA1WITHRSA, OID_SHA1_WITH_RSA};
 use x509_parser::prelude::FromDer;
+use x509_parser::revocation_list::CertificateRevocationList;
 use x509_parser::time::ASN1Time;
 use x509_parser::x509::X509Version;
 
@@ -57,30 +61,40 @@ pub struct TrustedCertificates {
     /// Certificates that are trusted themselves and may sign nothing [RFC 5280, 4.2.1.9].
     pub pinned: Vec<CertificateDer<'static>>,
     /// Authorities that are trusted themselves.
-    anchors: Vec<TrustAnchorDates>,
+    anchors: Vec<TrustAnchorLimits>,
     /// Authorities whose issuer stands in the file as well, and has to be good for them to be.
     intermediates: Vec<CertificateDer<'static>>,
+    /// Certificates of CAs whose extended key usage is another one: they vouch for nobody here.
+    unfit: Vec<CertificateDer<'static>>,
 }
 
-/// An authority with the seconds since 1970 between which it is valid.
+/// An authority with what webpki does not hold against anchors.
 #[derive(Clone, Debug)]
-struct TrustAnchorDates {
+struct TrustAnchorLimits {
     certificate: CertificateDer<'static>,
+    /// Seconds since 1970 between which it is valid.
     validity: std::ops::RangeInclusive<i64>,
+    /// Number of intermediate certificates that may follow it [RFC 5280, 4.2.1.9].
+    path_len_max: Option<u32>,
 }
 
 impl TrustedCertificates {
-    /// Sorts the certificates of a file. A certificate that cannot be read is an error.
-    pub fn sort(all: Vec<CertificateDer<'static>>) -> Result<TrustedCertificates, String> {
+    /// Sorts the certificates of a file by what they may do for certificates of this use. A
+    /// certificate that cannot be read is an error.
+    pub fn sort(
+        all: Vec<CertificateDer<'static>>,
+        usage: CertificateUse,
+    ) -> Result<TrustedCertificates, String> {
         let mut sorted = TrustedCertificates::default();
         for certificate in all {
-            let is_authority = {
+            let (is_authority, is_fit) = {
                 let parsed = parse(&certificate)
                     .ok_or("a certificate cannot be read: it is not X.509 in DER")?;
-                may_sign(&parsed)
+                (may_sign(&parsed), check_extended_use(&parsed, usage).is_ok())
             };
             match is_authority {
-                true => sorted.authorities.push(certificate),
+                true if is_fit => sorted.authorities.push(certificate),
+                true => sorted.unfit.push(certificate),
                 false => sorted.pinned.push(certificate),
             }
         }
@@ -94,27 +108,43 @@ impl TrustedCertificates {
             self.authorities.iter().filter_map(|der| Some((der, parse(der)?))).collect();
         let (mut anchors, mut intermediates) = (Vec::new(), Vec::new());
         for (der, own) in &parsed {
-            let issuer = own.issuer().as_raw();
-            let is_issued = own.subject().as_raw() != issuer
-                && parsed.iter().any(|(_, other)| other.subject().as_raw() == issuer);
+            let is_issued = !is_self_issued(own)
+                && parsed
+                    .iter()
+                    .any(|(_, other)| other.subject().as_raw() == own.issuer().as_raw());
+            if is_issued {
+                intermediates.push((*der).clone());
+                continue;
+            }
             let dates = own.validity();
             let validity = dates.not_before.timestamp()..=dates.not_after.timestamp();
-            match is_issued {
-                true => intermediates.push((*der).clone()),
-                false => {
-                    anchors.push(TrustAnchorDates { certificate: (*der).clone(), validity });
-                }
-            }
+            let constraints = own.basic_constraints().ok().flatten();
+            let path_len_max = constraints.and_then(|own| own.value.path_len_constraint);
+            let certificate = (*der).clone();
+            anchors.push(TrustAnchorLimits { certificate, validity, path_len_max });
         }
         (self.anchors, self.intermediates) = (anchors, intermediates);
     }
 
-    /// The anchors that are valid at this time; webpki looks at the dates of all other certificates
-    /// of a chain.
-    pub fn anchors_at(&self, now: UnixTime) -> impl Iterator<Item = &CertificateDer<'static>> {
-        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        let valid = self.anchors.iter().filter(move |anchor| anchor.validity.contains(&seconds));
-        valid.map(|anchor| &anchor.certificate)
+    /// The anchors that are valid at this time and allow every chain that the names make possible;
+    /// webpki looks at the dates and limits of all other certificates of a chain.
+    pub fn anchors_for(
+        &self,
+        chain: &CandidateChain<'_>,
+        now: UnixTime,
+    ) -> Vec<&CertificateDer<'static>> {
+        let fits = |anchor: &&TrustAnchorLimits| {
+            is_within(&anchor.validity, now)
+                && anchor
+                    .path_len_max
+                    .is_none_or(|most| chain.longest_below(&anchor.certificate) <= most as usize)
+        };
+        self.anchors.iter().filter(fits).map(|anchor| &anchor.certificate).collect()
+    }
+
+    /// Whether an anchor is within its dates.
+    pub fn has_valid_anchor(&self, now: UnixTime) -> bool {
+        self.anchors.iter().any(|anchor| is_within(&anchor.validity, now))
     }
 
     /// Every anchor, whatever its dates are.
@@ -122,14 +152,17 @@ impl TrustedCertificates {
         self.anchors.iter().map(|anchor| &anchor.certificate)
     }
 
+    /// Subjects of certificates that are trusted themselves and that another one has issued:
+    /// OpenSSL trusts none of these unless it leads to a root of the file.
+    pub fn subjects_without_root(&self) -> Vec<String> {
+        let named = self.anchors().chain(&self.pinned);
+        let parsed = named.filter_map(|der| parse(der));
+        parsed.filter(|own| !is_self_issued(own)).map(|own| own.subject().to_string()).collect()
+    }
+
     /// The certificates between, of the other end and of the file.
     pub fn intermediates_with<'a>(&self, sent: &[CertificateDer<'a>]) -> Vec<CertificateDer<'a>> {
         sent.iter().cloned().chain(self.intermediates.iter().cloned()).collect()
-    }
-
-    /// Whether an anchor is out of its dates.
-    pub fn has_expired_anchor(&self, now: UnixTime) -> bool {
-        self.anchors_at(now).count() < self.anchors.len()
     }
 
     /// Accepts a certificate that stands in the file itself, or one of version 1 that a CA of the
@@ -145,6 +178,12 @@ impl TrustedCertificates {
         let parsed = parse(certificate)?;
         if is_named {
             return Some(check_validity(&parsed, now).and_then(|()| check_purpose(&parsed, usage)));
+        }
+        let mut unfit = self.unfit.iter().filter_map(|der| parse(der));
+        if unfit.any(|other| other.subject().as_raw() == parsed.issuer().as_raw()) {
+            return Some(Err(CertificateRefusal::tls_error(
+                "the extended key usage of its CA is another one: use a CA that may vouch for it",
+            )));
         }
         if parsed.version() == X509Version::V3 {
             return None;
@@ -165,14 +204,36 @@ impl TrustedCertificates {
             ));
         }
         let signed = issuers.any(|issuer| {
-            !has_name_constraints(&issuer)
-                && check_validity(&issuer, now).is_ok()
-                && is_signed_by(certificate, &issuer)
+            is_signed_by(certificate, &issuer) && self.leads_to_anchor(&issuer, 0, now)
         });
         match signed {
             true => Ok(()),
             false => Err(Error::InvalidCertificate(CertificateError::BadSignature)),
         }
+    }
+
+    /// Whether an authority of the file is an anchor or issued by one, each of them within its
+    /// dates and without limits of names. `below` counts the authorities under it.
+    fn leads_to_anchor(&self, own: &X509Certificate<'_>, below: usize, now: UnixTime) -> bool {
+        let constraints = own.basic_constraints().ok().flatten();
+        let path_len_max = constraints.and_then(|own| own.value.path_len_constraint);
+        let is_good = below < CHAIN_MAX
+            && path_len_max.is_none_or(|most| below <= most as usize)
+            && !has_name_constraints(own)
+            && check_validity(own, now).is_ok();
+        if !is_good || is_self_issued(own) {
+            return is_good;
+        }
+        let mut issuers = self.authorities.iter().filter_map(|der| parse(der));
+        let names = |other: &X509Certificate<'_>| other.subject().as_raw() == own.issuer().as_raw();
+        let is_anchor =
+            !self.authorities.iter().filter_map(|der| parse(der)).any(|one| names(&one));
+        is_anchor
+            || issuers.any(|other| {
+                names(&other)
+                    && is_signed_by(own, &other)
+                    && self.leads_to_anchor(&other, below + 1, now)
+            })
     }
 }
 
@@ -191,7 +252,7 @@ fn is_before_version_3(certificate: &CertificateDer<'_>) -> bool {
 /// version 1 cannot say so and counts as a CA where it is self-issued, as OpenSSL counts it.
 fn may_sign(certificate: &X509Certificate<'_>) -> bool {
     if certificate.version() != X509Version::V3 {
-        return certificate.subject().as_raw() == certificate.issuer().as_raw();
+        return is_self_issued(certificate);
     }
     let key_usage = certificate.key_usage().ok().flatten();
     let signs = key_usage.is_none_or(|usage| usage.value.key_cert_sign());
@@ -213,6 +274,14 @@ fn has_name_constraints(certificate: &X509Certificate<'_>) -> bool {
     !matches!(certificate.name_constraints(), Ok(None))
 }
 
+fn is_self_issued(certificate: &X509Certificate<'_>) -> bool {
+    certificate.subject().as_raw() == certificate.issuer().as_raw()
+}
+
+fn is_within(validity: &std::ops::RangeInclusive<i64>, now: UnixTime) -> bool {
+    validity.contains(&i64::try_from(now.as_secs()).unwrap_or(i64::MAX))
+}
+
 fn check_validity(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), Error> {
     let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
     let validity = certificate.validity();
@@ -224,8 +293,118 @@ fn check_validity(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<()
     Err(Error::InvalidCertificate(wrong))
 }
 
-/// RFC 5280, 4.2.1.12: where uses are named, ours must be among them.
+/// Compares the uses that a certificate names with this one: a client signs the handshake, so its
+/// key usage has to allow signatures [RFC 8446, 4.4.2.2], or key agreement as OpenSSL reads it.
 fn check_purpose(certificate: &X509Certificate<'_>, usage: CertificateUse) -> Result<(), Error> {
+    check_extended_use(certificate, usage)?;
+    if usage == CertificateUse::Server {
+        return Ok(());
+    }
+    let may_sign = match certificate.key_usage() {
+        Ok(usage) => {
+            usage.is_none_or(|own| own.value.digital_signature() || own.value.key_agreement())
+        }
+        Err(_) => false,
+    };
+    let netscape = certificate.extensions().iter().find_map(|one| match one.parsed_extension() {
+        ParsedExtension::NSCertType(types) => Some(types.ssl_client()),
+        _ => None,
+    });
+    match (may_sign, netscape.unwrap_or(true)) {
+        (true, true) => Ok(()),
+        (false, _) => Err(CertificateRefusal::tls_error(
+            "its key usage allows no signature: a client's has to have digitalSignature",
+        )),
+        (true, false) => Err(CertificateRefusal::tls_error(
+            "its Netscape certificate type is that of a server: a client's has to be client",
+        )),
+    }
+}
+
+/// Holds against a client's certificate what webpki does not look at: its key usage, its Netscape
+/// type, and the name constraints of its CAs, which webpki compares with alternative names alone.
+pub fn check_client(
+    trusted: &TrustedCertificates,
+    chain: &CandidateChain<'_>,
+) -> Result<(), Error> {
+    let unreadable = || Error::InvalidCertificate(CertificateError::BadEncoding);
+    let own = chain.steps.first().and_then(|step| step.first()).ok_or_else(unreadable)?;
+    check_purpose(own, CertificateUse::Client)?;
+    let anchors = trusted.anchors().filter(|der| chain.has_below(der));
+    let anchors: Vec<_> = anchors.filter_map(|der| parse(der)).collect();
+    let above = chain.steps.iter().skip(1).flatten().chain(&anchors);
+    let is_limited = above.into_iter().any(has_name_constraints);
+    match is_limited && has_names_in_subject(own) {
+        false => Ok(()),
+        true => Err(CertificateRefusal::tls_error(
+            "a CA of it has name constraints, and they are not compared with a host name or an \
+             email address in a subject: such names belong into alternative names",
+        )),
+    }
+}
+
+/// Whether the subject has an email address, or a common name with a dot where no host stands in
+/// the alternative names.
+fn has_names_in_subject(certificate: &X509Certificate<'_>) -> bool {
+    let alternatives = match certificate.subject_alternative_name() {
+        Ok(found) => found.map_or(&[][..], |found| &found.value.general_names),
+        Err(_) => return true,
+    };
+    let has_host = alternatives.iter().any(|name| matches!(name, GeneralName::DNSName(_)));
+    let subject = certificate.subject();
+    let mut common_names = subject.iter_common_name();
+    subject.iter_email().next().is_some()
+        || !has_host && common_names.any(|name| name.attr_value().data.contains(&b'.'))
+}
+
+/// The certificates that the names make possible between one and its anchor: that one, those that
+/// may have issued it, those that may have issued these. Self-issued ones do not count.
+pub struct CandidateChain<'a> {
+    steps: Vec<Vec<X509Certificate<'a>>>,
+}
+
+impl<'a> CandidateChain<'a> {
+    pub fn new(
+        certificate: &'a CertificateDer<'_>,
+        intermediates: &'a [CertificateDer<'_>],
+    ) -> CandidateChain<'a> {
+        let mut steps: Vec<Vec<X509Certificate<'a>>> =
+            vec![parse(certificate).into_iter().collect()];
+        let between: Vec<X509Certificate<'a>> =
+            intermediates.iter().filter_map(|der| parse(der)).collect();
+        while steps.len() < CHAIN_MAX {
+            let Some(below) = steps.last().filter(|step| !step.is_empty()) else { break };
+            let issued = |own: &X509Certificate<'_>| {
+                below.iter().any(|one| one.issuer().as_raw() == own.subject().as_raw())
+            };
+            let next = between.iter().filter(|own| !is_self_issued(own) && issued(own));
+            steps.push(next.cloned().collect());
+        }
+        CandidateChain { steps }
+    }
+
+    /// Largest number of intermediate certificates between an anchor and the certificate.
+    fn longest_below(&self, anchor: &CertificateDer<'_>) -> usize {
+        let Some(anchor) = parse(anchor) else { return usize::MAX };
+        let issued = |step: &Vec<X509Certificate<'_>>| {
+            step.iter().any(|one| one.issuer().as_raw() == anchor.subject().as_raw())
+        };
+        self.steps.iter().rposition(issued).unwrap_or(0)
+    }
+
+    /// Whether an anchor may have issued any of them.
+    fn has_below(&self, anchor: &CertificateDer<'_>) -> bool {
+        let Some(anchor) = parse(anchor) else { return true };
+        let mut all = self.steps.iter().flatten();
+        all.any(|one| one.issuer().as_raw() == anchor.subject().as_raw())
+    }
+}
+
+/// RFC 5280, 4.2.1.12: where uses are named, ours must be among them.
+fn check_extended_use(
+    certificate: &X509Certificate<'_>,
+    usage: CertificateUse,
+) -> Result<(), Error> {
     let good = match certificate.extended_key_usage() {
         Ok(None) => true,
         Ok(Some(named)) => {
@@ -257,6 +436,12 @@ fn is_signed_by(certificate: &X509Certificate<'_>, issuer: &X509Certificate<'_>)
 pub fn public_key(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
     let parsed = parse(certificate)?;
     Some(SubjectPublicKeyInfoDer::from(parsed.public_key().raw.to_vec()))
+}
+
+/// Seconds since 1970 at which a revocation list was issued; the newest of a CA counts.
+pub fn list_time(list: &CertificateRevocationListDer<'_>) -> i64 {
+    let parsed = CertificateRevocationList::from_der(list);
+    parsed.map_or(i64::MIN, |(_, list)| list.last_update().timestamp())
 }
 
 /// The subject of a certificate as a Name in DER.

@@ -2,8 +2,8 @@
 //! CAs, the forms that private CAs make (see [`certificate_form`](crate::certificate_form)).
 
 use crate::certificate_form::{
-    CertificateRefusal, CertificateUse, TrustedCertificates, is_subject_name, limits_names,
-    verify_tls12_message, verify_tls13_message,
+    CandidateChain, CertificateRefusal, CertificateUse, TrustedCertificates, is_subject_name,
+    limits_names, verify_tls12_message, verify_tls13_message,
 };
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
@@ -28,7 +28,7 @@ impl PrivateCaVerifier {
         all: Vec<CertificateDer<'static>>,
         provider: Arc<CryptoProvider>,
     ) -> Result<PrivateCaVerifier, String> {
-        let trusted = TrustedCertificates::sort(all)?;
+        let trusted = TrustedCertificates::sort(all, CertificateUse::Server)?;
         let webpki = verifier_for_anchors(trusted.anchors(), &provider)?;
         Ok(PrivateCaVerifier { trusted, webpki, provider })
     }
@@ -42,9 +42,12 @@ impl PrivateCaVerifier {
         now: UnixTime,
     ) -> Result<(), Error> {
         let intermediates = self.trusted.intermediates_with(intermediates);
-        let valid = match self.trusted.has_expired_anchor(now) {
-            true => verifier_for_anchors(self.trusted.anchors_at(now), &self.provider)
-                .map_err(Error::General)?,
+        let chain = CandidateChain::new(certificate, &intermediates);
+        let anchors = self.trusted.anchors_for(&chain, now);
+        let valid = match anchors.len() < self.trusted.anchors().count() {
+            true => {
+                verifier_for_anchors(anchors.into_iter(), &self.provider).map_err(Error::General)?
+            }
             false => self.webpki.clone(),
         };
         match valid {

@@ -12,8 +12,8 @@ use rustls::{
 };
 use std::sync::Arc;
 use transport::certificate_form::{
-    CertificateRefusal, CertificateUse, TrustedCertificates, subject, verify_tls12_message,
-    verify_tls13_message,
+    CandidateChain, CertificateRefusal, CertificateUse, TrustedCertificates, check_client, subject,
+    verify_tls12_message, verify_tls13_message,
 };
 
 #[derive(Debug)]
@@ -60,18 +60,25 @@ impl ClientCertificateVerifier {
             return Err(CertificateError::UnknownIssuer.into());
         };
         let intermediates = self.trusted.intermediates_with(intermediates);
+        let chain = CandidateChain::new(certificate, &intermediates);
+        let anchors = self.trusted.anchors_for(&chain, now);
+        if !self.trusted.has_valid_anchor(now) {
+            return Err(CertificateRefusal::tls_error(
+                "each CA of tls.client_ca is out of its own dates: use one that is valid",
+            ));
+        }
+        if anchors.is_empty() {
+            return Err(CertificateRefusal::tls_error(
+                "its CA allows no such chain of intermediate certificates (path length)",
+            ));
+        }
         let mut webpki = usual.clone();
-        if self.trusted.has_expired_anchor(now) {
-            let mut valid = self.trusted.anchors_at(now).peekable();
-            if valid.peek().is_none() {
-                return Err(CertificateRefusal::tls_error(
-                    "each CA of tls.client_ca is out of its own dates: use one that is valid",
-                ));
-            }
-            webpki = verifier_for_anchors(valid, &self.lists, &self.provider)
+        if anchors.len() < self.trusted.anchors().count() {
+            webpki = verifier_for_anchors(anchors.into_iter(), &self.lists, &self.provider)
                 .map_err(|why| Error::General(format!("tls.client_ca: {why}")))?;
         }
-        webpki.verify_client_cert(certificate, &intermediates, now).map(drop)
+        webpki.verify_client_cert(certificate, &intermediates, now)?;
+        check_client(&self.trusted, &chain)
     }
 
     fn verify(

@@ -11,10 +11,13 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SupportedProtocolVersion, version};
+use std::cmp::Reverse;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use transport::certificate_form::{TrustedCertificates, complete_chain, public_key};
+use transport::certificate_form::{
+    CertificateUse, TrustedCertificates, complete_chain, list_time, public_key,
+};
 use transport::pem_files::{read_certificates, read_private_key, read_revocation_lists};
 
 /// Files and options of a listener's TLS, from the `tls.` section.
@@ -119,6 +122,17 @@ impl TlsFiles {
         made.map_err(|error| vec![error.to_string()])
     }
 
+    /// Subjects of the certificates in `tls.client_ca` that are not roots and lead to none of the
+    /// file. A file that cannot be read has none: loading it is an error of its own.
+    pub fn authorities_without_root(&self) -> Vec<String> {
+        if self.client == ClientCertificateMode::Off {
+            return Vec::new();
+        }
+        let read = self.client_authorities.as_deref().and_then(|file| read_certificates(file).ok());
+        let sorted = TrustedCertificates::sort(read.unwrap_or_default(), CertificateUse::Client);
+        sorted.map(|trusted| trusted.subjects_without_root()).unwrap_or_default()
+    }
+
     fn verifier(
         &self,
         authorities: Vec<CertificateDer<'static>>,
@@ -130,11 +144,14 @@ impl TlsFiles {
             ]);
         };
         let in_file = |why: String| vec![format!("{}: {why}", file.display())];
-        let trusted = TrustedCertificates::sort(authorities).map_err(in_file)?;
+        let trusted =
+            TrustedCertificates::sort(authorities, CertificateUse::Client).map_err(in_file)?;
         let mut lists = Vec::new();
         for file in &self.revoked {
             lists.extend(read_revocation_lists(file).map_err(|why| vec![why])?);
         }
+        // webpki takes the first list of a CA.
+        lists.sort_by_key(|list| Reverse(list_time(list)));
         let is_optional = self.client == ClientCertificateMode::Optional;
         let verifier =
             ClientCertificateVerifier::new(trusted, lists, is_optional, provider.clone());

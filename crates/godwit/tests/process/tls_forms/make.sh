@@ -98,3 +98,34 @@ touch index.txt; echo 01 > crlnumber
 printf '[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\ncrlnumber=crlnumber\ndefault_md=sha256\ndefault_crl_days=30\n' > ca.cnf
 openssl ca -config ca.cnf -gencrl -keyfile ca.key -cert ca.pem -out crl.pem
 openssl crl -in crl.pem -outform DER -out crl.der
+
+# CAs with limits, and clients whose certificates are for something else.
+CA='basicConstraints=critical,CA:TRUE'
+root() {
+  ec "$1"; request "$1" "$2"; printf '%b\n' "$3" > "$1.ext"
+  openssl x509 -req -in "$1.csr" -signkey "$1.key" -days 30 -extfile "$1.ext" -out "$1.pem"
+}
+root server-ca '/CN=A CA for servers' "$CA\nextendedKeyUsage=serverAuth"
+one client-of-server-ca /CN=ann server-ca "$LEAF"
+root client-ca '/CN=A CA for clients' "$CA\nextendedKeyUsage=clientAuth"
+one client-of-client-ca /CN=ann client-ca "$LEAF"
+root flat-ca '/CN=A CA with nothing between' "$CA,pathlen:0"
+one client-of-flat-ca /CN=ann flat-ca "$LEAF"
+one flat-mid '/CN=A CA between that is one too many' flat-ca "$CA"
+one client-of-flat-mid /CN=ann flat-mid "$LEAF"
+cat client-of-flat-mid.pem flat-mid.pem > client-of-flat-mid-whole.pem
+cat flat-mid.pem flat-ca.pem > flat-both.pem
+one client-v1-of-flat-mid /CN=ann flat-mid ''
+one client-v1-of-past-mid /CN=ann past-mid ''
+root named-ca '/CN=A CA for names' "$CA\nnameConstraints=critical,permitted;DNS:partner.example,permitted;email:partner.example"
+one client-named-host /CN=ann.other.example named-ca "$LEAF"
+one client-named-mail /CN=ann/emailAddress=ann@other.example named-ca "$LEAF"
+one client-named /CN=ann named-ca "$LEAF"
+one client-enciphers /CN=ann ca "$LEAF\nkeyUsage=critical,keyEncipherment"
+one client-agrees /CN=ann ca "$LEAF\nkeyUsage=critical,digitalSignature,keyAgreement"
+one client-netscape-server /CN=ann ca "$LEAF\nnsCertType=server"
+one client-revoked /CN=ann ca "$LEAF"
+openssl ca -config ca.cnf -gencrl -keyfile ca.key -cert ca.pem -crl_lastupdate 20250101000000Z -crldays 3650 -out crl-before.pem
+openssl ca -config ca.cnf -revoke client-revoked.pem -keyfile ca.key -cert ca.pem
+openssl ca -config ca.cnf -gencrl -keyfile ca.key -cert ca.pem -out crl-after.pem
+cat crl-before.pem crl-after.pem > crl-two.pem

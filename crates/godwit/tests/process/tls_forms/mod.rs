@@ -3,6 +3,8 @@
 //! as there, or refused in words that name the form and the way out. `docs/security.md` has the
 //! same as a table.
 
+mod limited;
+
 use crate::bridges::mosquitto_with;
 use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
 use crate::doors::{CONNACK, ListenerBroker, s_client};
@@ -422,7 +424,7 @@ fn every_form_of_a_clients_certificate_is_accepted_or_refused_in_words() {
     }
     let folder = folder("tls-forms-clients");
     let file = |name: &str| path(&folder, name);
-    for (at, form) in CLIENTS.iter().enumerate() {
+    for (at, form) in CLIENTS.iter().chain(limited::CLIENTS).enumerate() {
         let name = format!("{} by {} with list {:?}", form.certificate, form.trusted, form.list);
         let (certificate, key) = (file(form.certificate), file(form.key));
         let shown = |version: &'static str| {
