@@ -375,6 +375,7 @@ impl ConfigDraft {
             client_certificate: listener.demands_certificate() || listener.has("tls.psk_file"),
             namespace: listener.has("namespace") || self.setting("namespace").is_some(),
             rules: !self.rules.is_empty()
+            roots: listener.has("tls.client_certificate"),
                 || RULES.iter().any(|key| self.setting(key).is_some() || listener.has(key)),
             unresolved: Vec::new(),
         };

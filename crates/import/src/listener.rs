@@ -16,6 +16,8 @@ pub(super) struct ClientRequirements {
     pub(super) credentials: bool,
     /// Clients show a certificate, or have a pre-shared key.
     pub(super) client_certificate: bool,
+    /// Only roots vouch for clients, and what these lead to.
+    pub(super) roots: bool,
     /// Clients see only the topics of a mount point.
     pub(super) namespace: bool,
     /// Rules say what they may publish and subscribe.
@@ -33,6 +35,7 @@ impl ClientRequirements {
         ClientRequirements {
             credentials: self.credentials || other.credentials,
             client_certificate: self.client_certificate || other.client_certificate,
+            roots: self.roots || other.roots,
             namespace: self.namespace || other.namespace,
             rules: self.rules || other.rules,
             unresolved,

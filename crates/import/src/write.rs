@@ -77,6 +77,7 @@ fn write_imported(text: &mut String, draft: &ConfigDraft, listener: &DraftListen
     for (key, is_demanded) in [
         ("credentials", demands.credentials),
         ("client_certificate", demands.client_certificate),
+        ("roots", demands.roots),
         ("namespace", demands.namespace),
         ("rules", demands.rules),
     ] {

@@ -19,6 +19,7 @@ pub(crate) struct ImportedListener {
     pub(super) listener: String,
     pub(super) credentials: bool,
     pub(super) client_certificate: bool,
+    pub(super) roots: bool,
     pub(super) namespace: bool,
     pub(super) rules: bool,
     pub(super) unresolved: Vec<String>,
@@ -61,6 +62,18 @@ pub(crate) const IMPORTED: &[OptionRow<ImportedListener>] = &[
         long: "Then the listener needs `tls.client_certificate = \"required\"` or `tls.psk_file`.",
         source: "",
         set: |own, value| own.client_certificate = value.bool(),
+    },
+    OptionRow {
+        key: "roots",
+        kind: OptionKind::Bool,
+        default: "false",
+        live: true,
+        short: "whether only roots, and CAs that lead to one, vouched for clients there",
+        long: "Then `tls.client_ca` must not have a certificate that another one has issued \
+               without that other one. OpenSSL, and with it mosquitto, trusts none of these; here \
+               whatever stands in the file is trusted itself.",
+        source: "",
+        set: |own, value| own.roots = value.bool(),
     },
     OptionRow {
         key: "namespace",
@@ -185,6 +198,16 @@ impl ImportedListener {
                  client_certificate = false here to accept it"
             ));
         }
+        let rootless = match self.roots {
+            true => listener.transport.tls.authorities_without_root(),
+            false => Vec::new(),
+        };
+        all.extend(rootless.first().map(|subject| {
+            format!(
+                "{url} trusts {subject} of tls.client_ca itself, and before the import it trusted \
+                 roots alone: put the root into the file, or set roots = false here to accept it"
+            )
+        }));
         let options = listener.broker.as_deref().unwrap_or(&settings.broker);
         if self.namespace && options.namespace.is_none() {
             all.push(format!(
@@ -208,6 +231,7 @@ fn shared_requirements(entries: &[(OptionOrigin, ImportedListener)]) -> Imported
     ImportedListener {
         credentials: all(|one| one.credentials),
         client_certificate: all(|one| one.client_certificate),
+        roots: all(|one| one.roots),
         namespace: all(|one| one.namespace),
         rules: all(|one| one.rules),
         ..ImportedListener::default()
