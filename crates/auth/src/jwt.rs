@@ -54,6 +54,14 @@ pub struct JwtClaimNames {
     pub permissions: String,
     pub issuer: String,
     pub audience: String,
+    pub matched: MatchedNames,
+}
+
+/// Names of CONNECT that have to be those of the token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MatchedNames {
+    pub user: bool,
+    pub client_id: bool,
 }
 
 /// Clocks of two hosts differ: so much earlier a token may be used.
@@ -80,7 +88,10 @@ impl JwtValidator {
         let Some(token) = self.find_token(request) else { return BackendOutcome::Ignore };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         match self.validate(keys, &token, now) {
-            Ok(principal) => BackendOutcome::Allow(Box::new(principal)),
+            Ok(principal) => match self.claims.matched.differing_name(&principal, request) {
+                None => BackendOutcome::Allow(Box::new(principal)),
+                Some(why) => BackendOutcome::Deny(why),
+            },
             Err(why) => BackendOutcome::Deny(why),
         }
     }
@@ -155,6 +166,18 @@ impl JwtValidator {
             }
         }
         Err(NO_KEY)
+    }
+}
+
+impl MatchedNames {
+    /// Why CONNECT has another name than the token; a token without a client id has every one.
+    fn differing_name(self, of: &Principal, request: &AuthRequest) -> Option<&'static str> {
+        let id = of.client_id.as_deref();
+        if self.user && request.user_name.as_deref() != of.user.as_deref() {
+            return Some("the token is for another user name than that of CONNECT");
+        }
+        (self.client_id && id.is_some_and(|id| *id != *request.client_id))
+            .then_some("the token is for another client id than that of CONNECT")
     }
 }
 
@@ -402,6 +425,31 @@ pub mod tests {
         let rules = r#","acl":[{"allow":"publish","topic":"a/${clientid}"},
             {"deny":"all","topic":["b","c/#"]}]"#;
         assert_eq!(read(HS256, &body(rules)).unwrap().permissions.unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_name_of_connect_is_that_of_the_token_where_it_has_to_be() {
+        let all = |user, client_id| MatchedNames { user, client_id };
+        let token = signed(HS256, &body(""));
+        for (matched, user, id, is_in) in [
+            (all(false, false), Some("bob"), "x", true),
+            (all(true, false), Some("ann"), "x", true),
+            (all(true, false), Some("bob"), "d1", false),
+            (all(true, false), None, "d1", false),
+            (all(false, true), Some("bob"), "d1", true),
+            (all(false, true), Some("ann"), "d2", false),
+            (all(false, true), Some("ann"), "", false),
+            (all(true, true), Some("ann"), "d1", true),
+        ] {
+            let claims = JwtClaimNames { matched, ..reading().claims };
+            let reading = JwtValidator { place: TokenLocation::Password, claims };
+            let request = AuthRequest {
+                client_id: id.into(),
+                ..crate::contract::claim(user, Some(token.as_bytes()))
+            };
+            let outcome = reading.check(&KeySet::from_secret(SECRET), &request);
+            assert_eq!(matches!(outcome, BackendOutcome::Allow(_)), is_in, "{user:?} {id}");
+        }
     }
 
     #[test]

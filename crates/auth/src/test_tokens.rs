@@ -37,6 +37,7 @@ pub(super) fn reading() -> JwtValidator {
         permissions: "acl".into(),
         issuer: "us".into(),
         audience: "mqtt".into(),
+        ..JwtClaimNames::default()
     };
     JwtValidator { place: TokenLocation::Password, claims }
 }

@@ -98,6 +98,14 @@ pub(super) fn read_claims(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> R
         keys.push(key);
         draft.push_option(key, ImportValue::Text(if is_name { claim } else { text }), entry);
     }
+    let has = |key: &str| keys.contains(&key);
+    let matched = match (has("auth.jwt_user_claim"), has("auth.jwt_client_id_claim")) {
+        (true, true) => "both",
+        (true, false) => "user_name",
+        (false, true) => "client_id",
+        (false, false) => return Ok(()),
+    };
+    draft.push_option("auth.jwt_match", ImportValue::Text(matched.into()), entry);
     Ok(())
 }
 

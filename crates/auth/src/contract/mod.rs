@@ -66,7 +66,7 @@ const LIMITS: AuthenticatorLimits =
 const SOON: Duration = Duration::from_secs(60);
 const NEVER: Duration = Duration::from_millis(100);
 
-fn claim(user_name: Option<&str>, password: Option<&[u8]>) -> AuthRequest {
+pub(crate) fn claim(user_name: Option<&str>, password: Option<&[u8]>) -> AuthRequest {
     AuthRequest {
         peer: PeerAddress::Network(([192, 0, 2, 1], 1).into()),
         version: ProtocolVersion::V5,

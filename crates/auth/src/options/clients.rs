@@ -2,7 +2,7 @@
 
 use super::{AuthOptionTables, AuthOptionTarget};
 use crate::certificate::CertificateNameField;
-use crate::jwt::TokenLocation;
+use crate::jwt::{MatchedNames, TokenLocation};
 use config::row::{ANY, OptionRow, OptionScope, PATH, count};
 use config::value::{NumberUnit, OptionKind};
 
@@ -201,6 +201,23 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
                    refused with 0x88.",
             source: "",
             set: |settings, value| settings.security().jwt_refresh_s = value.u32(),
+        },
+        OptionRow {
+            key: "auth.jwt_match",
+            kind: OptionKind::Choice(&["off", "user_name", "client_id", "both"]),
+            default: "off",
+            live: true,
+            short: "which names of CONNECT have to be those of the token",
+            long: "Without it a client is whom its token names, whatever CONNECT says. With it a \
+                   CONNECT with another name than the token's is refused.",
+            source: "MQTT 5.0, 5.4.1",
+            set: |settings, value| {
+                let text = value.text();
+                settings.security().jwt_claims.matched = MatchedNames {
+                    user: ["user_name", "both"].contains(&text),
+                    client_id: ["client_id", "both"].contains(&text),
+                };
+            },
         },
         OptionRow {
             key: "auth.jwt_namespace_claim",

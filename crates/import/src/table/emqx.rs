@@ -134,7 +134,7 @@ pub(crate) const ROWS: &[ImportRow] = &[
     global_row("authentication.jwt.acl_claim_name", "auth.jwt_acl_claim", read_text),
     custom_row(
         "authentication.jwt.verify_claims",
-        "`auth.jwt_issuer`, `auth.jwt_audience`",
+        "`auth.jwt_issuer`, `auth.jwt_audience`, claims of names, `auth.jwt_match`",
         emqx::read_claims,
     ),
     custom_row("authentication.jwt.headers", "nothing", emqx_access::note_headers),
