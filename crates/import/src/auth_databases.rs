@@ -124,8 +124,28 @@ pub(super) fn read_query(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Re
     let kind = database_kind(entry)?;
     let is_users = entry.key.starts_with("authentication.");
     let key = if is_users { kind.user } else { kind.rules };
+    let text = match kind.name {
+        "redis" => text,
+        _ => unquote_placeholders(&text),
+    };
     draft.push_option(key, ImportValue::Text(convert_placeholders(&text)), entry);
     Ok(())
+}
+
+/// A question of SQL without the double quotes around placeholders, which EMQX takes away. Single
+/// ones make a text of a placeholder there, which names nobody, and are refused here.
+fn unquote_placeholders(text: &str) -> String {
+    let (mut unquoted, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find("\"${") {
+        let (before, quoted) = rest.split_at(at);
+        unquoted.push_str(before);
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "._".contains(c);
+        let name = quoted[3..].find(|c| !is_part(c)).unwrap_or(quoted.len() - 3) + 3;
+        let ends = quoted[name..].starts_with("}\"");
+        unquoted.push_str(if ends { &quoted[1..=name] } else { &quoted[..name] });
+        rest = &quoted[if ends { name + 2 } else { name }..];
+    }
+    unquoted + rest
 }
 
 /// Placeholders of EMQX's in our words.
@@ -220,14 +240,42 @@ pub(super) fn read_map(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
         return Err("use { NAME = VALUE }".to_string());
     };
     let pair = |(name, node): &(String, ConfigNode)| {
-        let text = node.text().ok_or_else(|| format!("{name} is not text"))?;
-        Ok((name.clone(), convert_placeholders(text)))
+        Some((name.clone(), convert_placeholders(node.text()?)))
     };
-    Ok(ImportValue::Map(fields.iter().map(pair).collect::<Result<_, String>>()?))
+    let pairs: Option<Vec<_>> = fields.iter().map(pair).collect();
+    Ok(pairs.map_or(
+        ImportValue::Unsupported("parameters have no parts of their own here, each is a text"),
+        ImportValue::Map,
+    ))
+}
+
+/// Parameters of a question of NanoMQ's by HTTP. `%m`, which the file of its packages has, is a
+/// mount point there and always empty.
+pub(super) fn read_params(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
+    let mut said = match entry.node.text() {
+        Some(_) => read_pairs(entry)?,
+        None => read_map(entry)?,
+    };
+    if let ImportValue::Map(pairs) = &mut said {
+        pairs.retain(|(name, value)| {
+            let is_sent = value != "%m";
+            if !is_sent {
+                let why = "clients there have no mount point: it is not sent";
+                draft.notes.push(format!("{}.{name}: {why}", entry.note()));
+            }
+            is_sent
+        });
+    }
+    let key = match entry.key.contains("acl_req") {
+        true => "acl.http_params",
+        false => "auth.http_params",
+    };
+    draft.push_option(key, said, entry);
+    Ok(())
 }
 
 /// Reads parameters in the form `a=%u,b=%c`.
-pub(super) fn read_pairs(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
+fn read_pairs(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     let pair = |pair: &str| {
         let pair = pair.trim().split_once('=');
         pair.map(|(name, value)| (name.to_string(), value.to_string()))
@@ -271,7 +319,10 @@ pub(super) fn read_method(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> R
 }
 
 pub(super) fn read_headers(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
-    let ImportValue::Map(mut pairs) = read_map(entry)? else { return Ok(()) };
+    let ImportValue::Map(mut pairs) = read_map(entry)? else {
+        draft.report_unsupported(entry, "a header is a text");
+        return Ok(());
+    };
     if pairs.iter().any(|(_, value)| value.contains("${")) {
         let why = "names of the client in headers are not filled in here: send them in the body";
         draft.report_unsupported(entry, why);
@@ -354,4 +405,23 @@ pub(super) fn numbered_user(
         user.password = text
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unquote_placeholders;
+
+    #[test]
+    fn double_quotes_around_placeholders_fall_away() {
+        for (there, here) in [
+            ("u = \"${username}\" and c = ${clientid}", "u = ${username} and c = ${clientid}"),
+            ("u = '${username}'", "u = '${username}'"),
+            ("u = \"${username}x\"", "u = \"${username}x\""),
+            ("\"${a}\"\"${b.c}\"", "${a}${b.c}"),
+            ("\"${", "\"${"),
+            ("\"${\u{fc}}\"", "\"${\u{fc}}\""),
+        ] {
+            assert_eq!(unquote_placeholders(there), here);
+        }
+    }
 }

@@ -517,6 +517,8 @@ fn carry_own_chain(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Option<V
     finish_authentication(&mut own);
     emqx_access::imply_answers(&mut own);
     draft.wrongs.append(&mut own.wrongs);
+    draft.notes.append(&mut own.notes);
+    draft.listener_of_entry(entry).demands.unresolved.append(&mut own.demands.unresolved);
     for missing in own.missing {
         let inside = missing.key.strip_prefix("authentication").unwrap_or(&missing.key);
         let key = format!("{}{inside}", entry.key);

@@ -163,7 +163,9 @@ impl ConfigDraft {
             let why = "not UTF-8 text, which it has to be: save the file as UTF-8";
             return self.wrongs.push(format!("{place}: {key}: {why}"));
         }
-        let tunes = ["mqtt.", "auth.cache."].iter().any(|part| entry.key.starts_with(part));
+        let tunes = ["mqtt.", "auth.cache.", "stream_plugin"]
+            .iter()
+            .any(|part| entry.key.starts_with(part));
         // With a blank behind them these leave the default, which lets in no fewer.
         let is_word = entry.node.text().is_some_and(|text| {
             ["allow", "deny", "disconnect", "false", "ignore", "true"].contains(&text)
@@ -373,9 +375,9 @@ impl ConfigDraft {
             credentials: is("allow_anonymous", "false")
                 || self.requires_authentication() && !is("allow_anonymous", "true"),
             client_certificate: listener.demands_certificate() || listener.has("tls.psk_file"),
+            roots: listener.has("tls.client_certificate"),
             namespace: listener.has("namespace") || self.setting("namespace").is_some(),
             rules: !self.rules.is_empty()
-            roots: listener.has("tls.client_certificate"),
                 || RULES.iter().any(|key| self.setting(key).is_some() || listener.has(key)),
             unresolved: Vec::new(),
         };

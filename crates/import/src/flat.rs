@@ -123,6 +123,20 @@ pub(super) fn score_text(rows: RowTables, text: &str) -> usize {
     lines.filter_map(key).map(|path| row_weight(rows, &path)).sum()
 }
 
+/// A key of the text that these rows know, and the rows of another project have no part for.
+pub(super) fn foreign_key(known: RowTables, others: RowTables, text: &str) -> Option<String> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    let paths = lines.filter_map(|line| line.split_once('=').map(|(key, _)| key_path(key)));
+    let has_part = |first: &str| {
+        let mut rows = others.iter().copied().flatten();
+        rows.any(|row| row.key.split('.').next() == Some(first))
+    };
+    let is_foreign = |path: &Vec<String>| {
+        row_weight(known, path) > 0 && path.first().is_some_and(|first| !has_part(first))
+    };
+    paths.into_iter().find(is_foreign).map(|path| path.join("."))
+}
+
 fn is_key(key: &str) -> bool {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     !key.is_empty() && key.len() < 256 && key.bytes().all(legal)

@@ -43,7 +43,10 @@ pub(super) fn recognize(
         _ => {}
     }
     if let [project] = best[..] {
-        return Ok(project);
+        return match mixed_key(project, text) {
+            Some(why) => Err(vec![format!("{file}:1: {why}")]),
+            None => Ok(project),
+        };
     }
     // Nothing is of 4.x only.
     if best.iter().all(|project| project.name.starts_with("emqx")) && most > 0 {
@@ -56,6 +59,20 @@ pub(super) fn recognize(
             names.join(", ")
         )]
     })
+}
+
+/// Why a file of lines is not clearly one project's: one of its keys is another's.
+fn mixed_key(project: &SourceProject, text: &str) -> Option<String> {
+    let is_flat = |one: &&SourceProject| matches!(one.form, ConfigSyntax::Flat);
+    let mut others = PROJECTS.iter().filter(|one| is_flat(one) && one.name != project.name);
+    let foreign = |other: &SourceProject| {
+        let key = flat::foreign_key(other.rows, project.rows, text)?;
+        let (own, other) = (project.name, other.name);
+        Some(format!(
+            "most keys are of {own}, and {key} is of {other}: say with --from which it is"
+        ))
+    };
+    is_flat(&project).then(|| others.find_map(foreign)).flatten()
 }
 
 fn by_file_name(file: &str, among: &[&'static SourceProject]) -> Option<&'static SourceProject> {

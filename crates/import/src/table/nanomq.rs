@@ -1,6 +1,8 @@
 //! NanoMQ's nanomq.conf, in HOCON.
 
-use super::super::auth_databases::{plain_user, read_headers, read_map, read_method, status_url};
+use super::super::auth_databases::{
+    plain_user, read_headers, read_method, read_params, status_url,
+};
 use super::super::bridge;
 use super::super::config_tree::{ConfigEntry, ConfigNode, ConfigTree};
 use super::super::draft::{ConfigDraft, UnsupportedKey};
@@ -213,7 +215,7 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "`auth.http_headers`, `auth.http_method`",
         read_headers,
     ),
-    global_row("auth.http_auth.auth_req.params", "auth.http_params", read_map),
+    custom_row("auth.http_auth.auth_req.params", "`auth.http_params`", read_params),
     unsupported_row(
         "auth.http_auth.super_req.**",
         "the answer about a client says who is a superuser: is_superuser",
@@ -225,7 +227,7 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "`acl.http_headers`, `acl.http_method`",
         read_headers,
     ),
-    global_row("auth.http_auth.acl_req.params", "acl.http_params", read_map),
+    custom_row("auth.http_auth.acl_req.params", "`acl.http_params`", read_params),
     global_row("auth.http_auth.cache_ttl", "auth.http_cache_s", seconds),
     global_row("auth.http_auth.timeout", "auth.backend_timeout_ms", seconds_in_ms),
     unsupported_row(
@@ -394,6 +396,7 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "write each as a [[preset]]: client_id, subscriptions (docs/topics.md)",
     ),
     unsupported_row("exchange_client.**", "streams are still to come"),
+    unsupported_row("stream_plugin.**", "streams are still to come"),
     unsupported_row(
         "parquet.**",
         "a [[sink]] with file.format = \"parquet\" writes them (docs/sinks.md)",
@@ -496,10 +499,27 @@ pub(crate) fn imply(draft: &mut ConfigDraft) {
     draft.imply_once("delayed.messages_max", "0", super::NO_DELAYED);
     ask_the_server(is_closed, draft);
     close_lost_rules(draft);
+    note_usual_listener(draft);
     let target = draft.setting("log.target").map(|there| there.value.text() == "file");
     if target == Some(true) {
         draft.imply_once("log.file", "nanomq.log", note);
     }
+}
+
+/// Says what a file without any listener, or with none for TCP that can be written, does there.
+pub(super) fn note_usual_listener(draft: &mut ConfigDraft) {
+    let note = match draft.listeners.iter().any(|one| !one.is_off) {
+        true => return,
+        false if draft.listeners.is_empty() => {
+            "listeners: NanoMQ listens on 0.0.0.0:1883 without a word: write it as a [[listener]], \
+             or this listens on 127.0.0.1:1883 alone"
+        }
+        false => {
+            "listeners: each that is named is off, and versions of NanoMQ differ in whether they \
+             listen on 0.0.0.0:1883 then: write that as a [[listener]] where it does"
+        }
+    };
+    draft.notes.push(note.to_string());
 }
 
 /// A server is asked about every client there, those without a name included, and only after the

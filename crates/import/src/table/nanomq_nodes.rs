@@ -8,6 +8,11 @@ use super::super::draft::{ConfigDraft, UnsupportedKey};
 pub(super) fn arrange_bridges(bridges: &mut ConfigNode, draft: &mut ConfigDraft) {
     let mqtt = bridges.field_mut("mqtt").and_then(ConfigNode::fields_mut);
     let Some(fields) = mqtt else { return };
+    for (_, bridge) in fields.iter_mut() {
+        if let ConfigTree::Object(parts) = &mut bridge.tree {
+            parts.iter_mut().for_each(|(key, node)| arrange_topics(key, node));
+        }
+    }
     let is_list = |(key, node): &(String, ConfigNode)| {
         key == "nodes" && matches!(node.tree, ConfigTree::List(_))
     };
@@ -48,15 +53,10 @@ fn bridge_of_node(node: ConfigNode) -> ConfigNode {
         match (key.as_str(), node.tree) {
             ("name", _) => {}
             ("connector", ConfigTree::Object(inside)) => made.extend(inside),
-            ("forwards", ConfigTree::List(topics)) => {
-                let topics = topics.into_iter().map(|topic| topic_field(topic, "local_topic"));
-                let tree = ConfigTree::List(topics.collect());
-                made.push((key, ConfigNode { place: node.place, tree }));
-            }
-            ("subscription", ConfigTree::List(topics)) => {
-                let topics = topics.into_iter().map(rename_topic);
-                let tree = ConfigTree::List(topics.collect());
-                made.push((key, ConfigNode { place: node.place, tree }));
+            ("forwards" | "subscription", tree @ ConfigTree::List(_)) => {
+                let mut topics = ConfigNode { place: node.place, tree };
+                arrange_topics(&key, &mut topics);
+                made.push((key, topics));
             }
             (word, tree) => {
                 let word = match word {
@@ -70,6 +70,20 @@ fn bridge_of_node(node: ConfigNode) -> ConfigNode {
         }
     }
     ConfigNode { place, tree: ConfigTree::Object(made) }
+}
+
+/// Topics of a bridge as later versions write them: each in an object of its own.
+fn arrange_topics(key: &str, node: &mut ConfigNode) {
+    let ConfigTree::List(topics) = &mut node.tree else { return };
+    for topic in topics {
+        let place = topic.place.clone();
+        let whole = std::mem::replace(topic, ConfigNode::text_at(&place, ""));
+        *topic = match key {
+            "forwards" => topic_field(whole, "local_topic"),
+            "subscription" => rename_topic(topic_field(whole, "remote_topic")),
+            _ => whole,
+        };
+    }
 }
 
 /// A topic alone, as the field of an object.

@@ -1,7 +1,7 @@
 //! NanoMQ's old nanomq.conf, `NAME=VALUE` by lines.
 
 use super::super::auth_databases::{
-    numbered_user, read_header, read_method, read_pairs, status_url,
+    numbered_user, read_header, read_method, read_params, status_url,
 };
 use super::super::bridge;
 use super::super::config_tree::ConfigEntry;
@@ -91,7 +91,7 @@ pub(crate) const ROWS: &[ImportRow] = &[
         "`auth.http_headers`, `auth.http_method`",
         read_header,
     ),
-    global_row("auth.http.auth_req.params", "auth.http_params", read_pairs),
+    custom_row("auth.http.auth_req.params", "`auth.http_params`", read_params),
     unsupported_row(
         "auth.http.super_req.**",
         "the answer about a client says who is a superuser: is_superuser",
@@ -99,7 +99,7 @@ pub(crate) const ROWS: &[ImportRow] = &[
     custom_row("auth.http.acl_req.url", "`acl.http_url`, `acl.http_answer`", status_url),
     custom_row("auth.http.acl_req.method", "`acl.http_method`", read_method),
     custom_row("auth.http.acl_req.headers.*", "`acl.http_headers`, `acl.http_method`", read_header),
-    global_row("auth.http.acl_req.params", "acl.http_params", read_pairs),
+    custom_row("auth.http.acl_req.params", "`acl.http_params`", read_params),
     global_row("auth.http.timeout", "auth.backend_timeout_ms", seconds_in_ms),
     unsupported_row(
         "auth.http.connect_timeout",
