@@ -34,6 +34,8 @@ pub(super) const CLIENTS: &[ClientForm] = &[
     },
     refused("client-of-flat-mid-whole.pem", "client-of-flat-mid.key", "flat-ca.pem", "path length"),
     refused("client-of-flat-mid.pem", "client-of-flat-mid.key", "flat-both.pem", "path length"),
+    refused("client-of-idle-mid-whole.pem", "client-of-idle-mid.key", "ca.pem", ""),
+    refused("client-of-flat-sent-whole.pem", "client-of-flat-sent.key", "ca.pem", ""),
     // Version 1 asks for the same of those that signed it.
     refused("client-v1-of-flat-mid.pem", "client-v1-of-flat-mid.key", "flat-both.pem", ""),
     refused("client-v1-of-past-mid.pem", "client-v1-of-past-mid.key", "past-both.pem", ""),

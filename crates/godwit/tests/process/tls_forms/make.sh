@@ -129,3 +129,11 @@ openssl ca -config ca.cnf -gencrl -keyfile ca.key -cert ca.pem -crl_lastupdate 2
 openssl ca -config ca.cnf -revoke client-revoked.pem -keyfile ca.key -cert ca.pem
 openssl ca -config ca.cnf -gencrl -keyfile ca.key -cert ca.pem -out crl-after.pem
 cat crl-before.pem crl-after.pem > crl-two.pem
+# A CA between whose key usage is not that of a CA, and what it has signed.
+one idle-mid '/CN=A CA between that may not sign' ca "$CA\nkeyUsage=critical,digitalSignature"
+one client-of-idle-mid /CN=ann idle-mid "$LEAF"
+cat client-of-idle-mid.pem idle-mid.pem > client-of-idle-mid-whole.pem
+one flat-sent '/CN=A CA between with nothing below' ca "$CA,pathlen:0"
+one flat-sent-mid '/CN=A CA below that' flat-sent "$CA"
+one client-of-flat-sent /CN=ann flat-sent-mid "$LEAF"
+cat client-of-flat-sent.pem flat-sent-mid.pem flat-sent.pem > client-of-flat-sent-whole.pem
