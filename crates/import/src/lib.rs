@@ -233,6 +233,9 @@ fn convert(
             if is_nanomq && table::nanomq::is_user_file(&file, &root) {
                 (root, is_part) = (table::nanomq::user_file(root), true);
             }
+            if is_nanomq {
+                is_part |= table::nanomq_nodes::arrange_rule_file(&mut root);
+            }
             let root = (project.arrange)(root, &mut draft);
             row::apply_rows(project.rows, &root, &mut draft);
         }

@@ -43,7 +43,7 @@ pub(super) fn recognize(
         _ => {}
     }
     if let [project] = best[..] {
-        return match mixed_key(project, text) {
+        return match mixed_key(project, text).or_else(|| other_name(project, file)) {
             Some(why) => Err(vec![format!("{file}:1: {why}")]),
             None => Ok(project),
         };
@@ -73,6 +73,16 @@ fn mixed_key(project: &SourceProject, text: &str) -> Option<String> {
         ))
     };
     is_flat(&project).then(|| others.find_map(foreign)).flatten()
+}
+
+/// Why a file of NanoMQ's lines may be one of a plugin of EMQX 4, which has the same keys and reads
+/// answers in another way: its name says so.
+fn other_name(project: &SourceProject, file: &str) -> Option<String> {
+    let name = Path::new(file).file_name()?.to_string_lossy().to_lowercase();
+    let is_other = project.name == "nanomq-old" && name.contains("emqx") && !name.contains("nano");
+    is_other.then(|| {
+        "its keys are of nanomq-old, and its name of emqx4: say with --from which it is".to_string()
+    })
 }
 
 fn by_file_name(file: &str, among: &[&'static SourceProject]) -> Option<&'static SourceProject> {

@@ -6,7 +6,7 @@ pub(super) mod emqx4;
 pub(super) mod mosquitto;
 pub(super) mod mosquitto_access;
 pub(super) mod nanomq;
-mod nanomq_nodes;
+pub(crate) mod nanomq_nodes;
 pub(super) mod nanomq_old;
 
 use super::bridge;

@@ -72,6 +72,33 @@ fn bridge_of_node(node: ConfigNode) -> ConfigNode {
     ConfigNode { place, tree: ConfigTree::Object(made) }
 }
 
+/// Makes of a file of rules about clients a part of the main file, which has them under `auth.acl`.
+/// Returns whether it is one; beside anything else NanoMQ does not read such rules.
+pub(crate) fn arrange_rule_file(root: &mut ConfigNode) -> bool {
+    let says_permit = |rule: &ConfigNode| match &rule.tree {
+        ConfigTree::Object(parts) => {
+            parts.iter().any(|(key, _)| key.eq_ignore_ascii_case("permit"))
+        }
+        _ => false,
+    };
+    let is_rule_file = match &root.tree {
+        ConfigTree::Object(fields) => match &fields[..] {
+            [(key, ConfigNode { tree: ConfigTree::List(rules), .. })] => {
+                key == "rules" && rules.iter().any(says_permit)
+            }
+            _ => false,
+        },
+        _ => false,
+    };
+    if is_rule_file {
+        for key in ["acl", "auth"] {
+            let inside = std::mem::replace(root, ConfigNode::text_at(&root.place.clone(), ""));
+            root.tree = ConfigTree::Object(vec![(key.to_string(), inside)]);
+        }
+    }
+    is_rule_file
+}
+
 /// Topics of a bridge as later versions write them: each in an object of its own.
 fn arrange_topics(key: &str, node: &mut ConfigNode) {
     let ConfigTree::List(topics) = &mut node.tree else { return };
