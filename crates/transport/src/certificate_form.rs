@@ -160,8 +160,8 @@ impl TrustedCertificates {
         parsed.filter(|own| !is_self_issued(own)).map(|own| own.subject().to_string()).collect()
     }
 
-    /// The certificates between, of the other end and of the file. One of the other end that may not
-    /// sign is left out: webpki does not look at its key usage.
+    /// The certificates between, of the other end and of the file. One of the other end that may
+    /// not sign is left out: webpki does not look at its key usage.
     pub fn intermediates_with<'a>(&self, sent: &[CertificateDer<'a>]) -> Vec<CertificateDer<'a>> {
         let signing = sent.iter().filter(|der| parse(der).is_some_and(|own| may_sign(&own)));
         signing.cloned().chain(self.intermediates.iter().cloned()).collect()
