@@ -207,6 +207,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             kind: OptionKind::Choice(&["off", "user_name", "client_id", "both"]),
             default: "off",
             live: true,
+            also_for: &[OptionScope::Listener],
             short: "which names of CONNECT have to be those of the token",
             long: "Without it a client is whom its token names, whatever CONNECT says. With it a \
                    CONNECT with another name than the token's is refused.",

@@ -68,6 +68,7 @@ pub(crate) const IMPORTED: &[OptionRow<ImportedListener>] = &[
         kind: OptionKind::Bool,
         default: "false",
         live: true,
+        also_for: &[],
         short: "whether only roots, and CAs that lead to one, vouched for clients there",
         long: "Then `tls.client_ca` must not have a certificate that another one has issued \
                without that other one. OpenSSL, and with it mosquitto, trusts none of these; here \
