@@ -16,6 +16,7 @@
 )]
 
 pub mod acl;
+pub mod auth_resources;
 pub mod backend;
 pub mod bans;
 pub mod certificate;
@@ -42,6 +43,7 @@ pub mod psk_file;
 mod queue;
 #[cfg(feature = "remote")]
 pub mod remote;
+pub mod security_state;
 pub mod settings;
 #[cfg(feature = "tables")]
 pub mod tables;

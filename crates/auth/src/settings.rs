@@ -16,6 +16,7 @@ use crate::tables::redis::RedisAuthSettings;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use crate::tables::sql::SqlAuthSettings;
 use broker::options::AuthzOptions;
+use config::listen_url::ListenUrl;
 #[cfg(feature = "http")]
 use net::http_client::SCHEMES;
 #[cfg(feature = "remote")]
@@ -61,6 +62,38 @@ pub struct SecuritySettings {
     #[cfg(feature = "remote")]
     pub remote: RemoteSettings,
     pub users: PathBuf,
+}
+
+/// Access without authentication. With authentication `Loopback` means `Never`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AnonymousAccess {
+    Always,
+    #[default]
+    Loopback,
+    Never,
+}
+
+/// Access options that a listener has for itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListenerAccessFlags {
+    pub anonymous: bool,
+    pub backends: bool,
+    pub rules: bool,
+}
+
+impl ListenerAccessFlags {
+    pub fn any(self) -> bool {
+        self.anonymous || self.backends || self.rules
+    }
+}
+
+/// Access settings of one listener.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenerAccessSettings<'a> {
+    pub listener: &'a ListenUrl,
+    pub anonymous: AnonymousAccess,
+    pub security: &'a SecuritySettings,
+    pub own_access: ListenerAccessFlags,
 }
 
 /// Each thread that hashes takes the memory that a hash asks for.

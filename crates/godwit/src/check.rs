@@ -3,9 +3,8 @@
 
 use crate::flags::{self, CliFlag};
 use crate::options::{OptionPlan, option_text};
-use crate::process_resources::ProcessResources;
-use crate::security::SecurityState;
 use crate::{fail_with_usage_error, print, serve};
+use auth::auth_resources::AuthResources;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -32,11 +31,8 @@ fn check_files(plan: &OptionPlan) -> Result<(), Vec<String>> {
     let settings = plan.settings(0);
     let mut wrongs = serve::load_listener_transports(&settings).err().unwrap_or_default();
     let ports: Vec<Option<u16>> = settings.listeners.iter().map(|own| own.url.port()).collect();
-    wrongs.extend(
-        SecurityState::load(&settings, &ports, &ProcessResources::default())
-            .err()
-            .unwrap_or_default(),
-    );
+    let security = settings.load_security(&ports, &AuthResources::default());
+    wrongs.extend(security.err().unwrap_or_default());
     if wrongs.is_empty() { Ok(()) } else { Err(wrongs) }
 }
 

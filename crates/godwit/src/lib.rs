@@ -29,7 +29,6 @@ mod process_resources;
 mod reference;
 mod rule_tester;
 mod rules_reference;
-mod security;
 mod serve;
 mod store_command;
 

@@ -1,66 +1,27 @@
-//! What the program keeps of the world outside when its options are read again: the thread that
-//! asks others, and keys that somebody published.
+//! State of the program that outlives a reload of its options.
 
-#[cfg(feature = "http")]
-use auth::acl::authorizer::Authorizer;
-#[cfg(feature = "http")]
-use auth::jwks::RemoteJwks;
+use auth::auth_resources::AuthResources;
 #[cfg(feature = "sink")]
 use connectors::events::EventHub;
-#[cfg(feature = "remote")]
-use net::control_runtime::ControlRuntime;
-#[cfg(feature = "remote")]
+#[cfg(feature = "sink")]
 use std::sync::Arc;
-#[cfg(feature = "http")]
-use std::sync::{Mutex, PoisonError};
 
 #[derive(Default)]
 pub(crate) struct ProcessResources {
+    pub(crate) access: AuthResources,
     /// Distributes events about clients and sessions to sinks.
     #[cfg(feature = "sink")]
     pub(crate) hub: Arc<EventHub>,
-    #[cfg(feature = "remote")]
-    pub(crate) runtime: Arc<ControlRuntime>,
-    /// Asks servers for permissions of clients.
-    #[cfg(feature = "http")]
-    pub(crate) authorizer: Arc<Authorizer>,
-    #[cfg(feature = "http")]
-    keys: Mutex<Vec<Arc<RemoteJwks>>>,
 }
 
+#[cfg(feature = "bridge")]
 impl ProcessResources {
-    /// Returns what links share with others.
-    #[cfg(feature = "bridge")]
+    /// Returns what links share with the backends of authentication, and with each other.
     pub(crate) fn links(&self) -> connectors::LinkResources {
         connectors::LinkResources {
-            runtime: self.runtime.clone(),
+            runtime: self.access.runtime.clone(),
             #[cfg(feature = "sink")]
             hub: self.hub.clone(),
         }
-    }
-
-    /// Returns the handler of the shards' authorization requests.
-    pub(crate) fn authz_handler(&self) -> Option<engine::AuthzHandler> {
-        #[cfg(not(feature = "http"))]
-        return None;
-        #[cfg(feature = "http")]
-        {
-            let (permits, runtime) = (self.authorizer.clone(), self.runtime.clone());
-            Some(Arc::new(move |engine::AuthzTask { request: question, responder: reply }| {
-                permits.authorize(&runtime, question, move |answer| reply.respond(answer));
-            }))
-        }
-    }
-}
-
-#[cfg(feature = "http")]
-impl ProcessResources {
-    /// Returns the key servers in use, so that a reload keeps their keys.
-    pub(crate) fn remote_key_sets(&self) -> Vec<Arc<RemoteJwks>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn set_remote_key_sets(&self, keys: Vec<Arc<RemoteJwks>>) {
-        *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = keys;
     }
 }

@@ -7,9 +7,9 @@ use crate::options::flags::OptionFlag;
 use crate::options::settings::{ListenerSettings, ProgramSettings};
 use crate::options::{OptionPlan, OptionSources, environment};
 use crate::process_resources::ProcessResources;
-use crate::security::SecurityState;
 use crate::{VERSION, event_log, fail, fail_with_usage_error, host, print};
 use auth::Authenticator;
+use auth::security_state::SecurityState;
 use broker::options::Durability;
 use broker::{BrokerOptions, ShardCommand};
 use config::source::absolute_path;
@@ -145,14 +145,13 @@ impl RunningBroker {
         let mut bound = bind_listeners(&settings)?;
         let ports: Vec<Option<u16>> = bound.iter().map(|bound| bound.port).collect();
         let resources = ProcessResources::default();
-        let security = SecurityState::load(&settings, &ports, &resources)?;
+        let security = settings.load_security(&ports, &resources.access)?;
         let shards = shard_count(&settings);
         let folder = settings.data.clone();
         let banner = banner(&sources, &settings, &security, &bound, shards);
         let indexes: Vec<usize> = bound.iter().map(|bound| bound.spec_index).collect();
         let options = effective_options(&settings, &security, &indexes);
-        #[cfg(feature = "http")]
-        resources.authorizer.replace_servers(security.authz_pools(&indexes));
+        resources.access.replace_authz_servers(&security, &indexes);
         let chains = security.chains(&indexes);
         let authenticator = Authenticator::new(chains, settings.security.limits());
         let files = bound.iter_mut().filter_map(|bound| bound.file.take()).collect();
@@ -169,7 +168,7 @@ impl RunningBroker {
             options: Arc::new(options),
             seed: random_seed().map_err(|error| vec![format!("/dev/urandom: {error}")])?,
             auth_handler: Some(auth_handler(authenticator.clone())),
-            authz_handler: resources.authz_handler(),
+            authz_handler: resources.access.authz_handler(),
             log: event_logger(&resources),
         });
         let server = server.map_err(|fault| vec![describe_start_error(&fault, &folder)])?;
@@ -254,7 +253,7 @@ impl RunningBroker {
         let before = self.plan.clone();
         let changes = self.plan.reload(next);
         let settings = self.plan.settings(self.memory_bytes);
-        let security = || SecurityState::load(&settings, &self.ports, &self.resources);
+        let security = || settings.load_security(&self.ports, &self.resources.access);
         let read = load_listener_transports(&settings)
             .and_then(|transports| Ok((transports, security()?)));
         #[cfg(feature = "bridge")]
@@ -284,8 +283,7 @@ impl RunningBroker {
         let options = effective_options(&settings, &security, &self.listener_indexes);
         self.authenticator
             .replace_backends(security.chains(&self.listener_indexes), settings.security.limits());
-        #[cfg(feature = "http")]
-        self.resources.authorizer.replace_servers(security.authz_pools(&self.listener_indexes));
+        self.resources.access.replace_authz_servers(&security, &self.listener_indexes);
         let _sys_interval_s = options.sys_interval_s;
         self.server.send_command(ShardCommand::Reload(Arc::new(options)));
         #[cfg(feature = "bridge")]

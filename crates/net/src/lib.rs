@@ -33,3 +33,14 @@ pub mod table_row;
 pub mod timestamp;
 pub mod tunnel;
 pub mod unix_socket;
+
+#[cfg(feature = "runtime")]
+use std::sync::Arc;
+
+/// Returns the TLS configuration for servers whose certificates these authorities vouch for: a file
+/// in PEM, or those of this host.
+#[cfg(feature = "runtime")]
+pub fn tls_client_config(authorities: Option<String>) -> Result<Arc<rustls::ClientConfig>, String> {
+    let options = transport::TlsClientOptions { authorities, ..Default::default() };
+    options.client_config()
+}

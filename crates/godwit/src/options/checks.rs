@@ -1,8 +1,9 @@
 //! What no row can check alone: options that must fit each other, and the ones that this version
 //! does not support yet.
 
-use super::settings::{AnonymousAccess, ListenerSettings, LogTarget, ProgramSettings};
+use super::settings::{ListenerSettings, LogTarget, ProgramSettings};
 use super::{OptionError, OptionPlan};
+use auth::settings::AnonymousAccess;
 use broker::options::Durability;
 use broker::{BrokerOptions, limits};
 use engine::tls::{ClientCertificateMode, TlsVersionMin};

@@ -2,8 +2,9 @@
 
 use super::file::OptionFileReader;
 use super::links::{LinkOptions, LinkTables, check_name};
-use super::settings::{AnonymousAccess, ProgramSettings};
+use super::settings::ProgramSettings;
 use super::{OptionError, OptionPlan, override_settings};
+use auth::settings::AnonymousAccess;
 use config::listen_url::{ListenHost, ListenUrl};
 use config::row::OptionScope;
 use connectors::gateway::settings::{GatewaySettings, IN_ROWS, OUT_ROWS, ROWS};

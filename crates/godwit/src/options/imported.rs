@@ -5,8 +5,9 @@
 //! and by a reload, until the entry is changed or taken out.
 
 use super::file::OptionFileReader;
-use super::settings::{AnonymousAccess, ListenerSettings, ProgramSettings};
+use super::settings::{ListenerSettings, ProgramSettings};
 use super::{OptionError, OptionOrigin, OptionPlan};
+use auth::settings::AnonymousAccess;
 use config::listen_url::{ListenHost, ListenUrl};
 use config::row::OptionRow;
 use config::value::OptionKind;

@@ -25,6 +25,7 @@ pub(crate) mod topics;
 #[cfg(test)]
 mod tests;
 
+use auth::settings::ListenerAccessFlags;
 use broker::authorization::client_groups::{ClientGroup, ClientGroupCounter};
 use config::listen_url::ListenUrl;
 use config::value::OptionValue;
@@ -34,7 +35,7 @@ use connectors::gateway::settings::GatewaySettings;
 use connectors::{bridge::settings::BridgeSettings, local_session};
 #[cfg(feature = "sink")]
 use connectors::{events::needed_delivery_events, sink::settings::SinkSettings};
-use settings::{ListenerAccessFlags, ListenerSettings, ProgramSettings};
+use settings::{ListenerSettings, ProgramSettings};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;

@@ -1,7 +1,11 @@
 //! What the options mean once they are read: the plan that the program runs by. The rows of the
 //! table fill it, one field each.
 
-use auth::settings::SecuritySettings;
+use auth::auth_resources::AuthResources;
+use auth::security_state::SecurityState;
+use auth::settings::{
+    AnonymousAccess, ListenerAccessFlags, ListenerAccessSettings, SecuritySettings,
+};
 use broker::options::{BrokerOptions, TraceFilter};
 use broker::routing::namespace::NamespaceTemplate;
 use config::listen_url::ListenUrl;
@@ -55,20 +59,6 @@ pub(crate) struct ListenerSettings {
     pub(crate) own_access: ListenerAccessFlags,
 }
 
-/// Access options that a listener has for itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ListenerAccessFlags {
-    pub(crate) anonymous: bool,
-    pub(crate) backends: bool,
-    pub(crate) rules: bool,
-}
-
-impl ListenerAccessFlags {
-    pub(crate) fn any(self) -> bool {
-        self.anonymous || self.backends || self.rules
-    }
-}
-
 impl ListenerSettings {
     /// Whether everyone who gets in has shown a certificate, or that it has a key.
     pub(crate) fn requires_credentials(&self) -> bool {
@@ -80,15 +70,6 @@ impl ListenerSettings {
     pub(crate) fn accepts_other_hosts(&self) -> bool {
         self.anonymous == AnonymousAccess::Always || self.security.requires_authentication()
     }
-}
-
-/// Access without authentication. With authentication `Loopback` means `Never`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum AnonymousAccess {
-    Always,
-    #[default]
-    Loopback,
-    Never,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,6 +119,23 @@ impl ProgramSettings {
             sinks: Vec::new(),
             store: store::StoreOptions::default(),
         }
+    }
+
+    /// Reads the files of the access options, or returns every error. `ports` are those of all
+    /// listeners.
+    pub(crate) fn load_security(
+        &self,
+        ports: &[Option<u16>],
+        resources: &AuthResources,
+    ) -> Result<SecurityState, Vec<String>> {
+        let access = self.listeners.iter().map(|listener| ListenerAccessSettings {
+            listener: &listener.url,
+            anonymous: listener.anonymous,
+            security: &listener.security,
+            own_access: listener.own_access,
+        });
+        let access: Vec<_> = access.collect();
+        SecurityState::load(&self.security, self.allow_anonymous, &access, ports, resources)
     }
 
     /// Whether it takes a verdict to know under which namespace a client is.

@@ -2,7 +2,8 @@
 
 use super::ProgramOption;
 use crate::logs::MODULES;
-use crate::options::settings::{AnonymousAccess, LogFormat, LogTarget};
+use crate::options::settings::{LogFormat, LogTarget};
+use auth::settings::AnonymousAccess;
 use broker::limits;
 use broker::routing::namespace::NamespaceTemplate;
 use config::listen_url::ListenUrl;

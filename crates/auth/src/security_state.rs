@@ -1,27 +1,27 @@
-//! What the options say of identity and permission, read from its files and ready to be used.
+//! Access options of a process, loaded from files and ready for use: who clients are, what they may
+//! do, and who is banned.
 
-use crate::options::settings::{AnonymousAccess, ListenerSettings, ProgramSettings};
-use crate::process_resources::ProcessResources;
 #[cfg(feature = "http")]
-use auth::acl::authorizer::{HttpAuthzServer, ListenerAuthzPools};
-use auth::backend::{AuthBackend, BackendChain, ListenerChains};
-use auth::certificate::CertificateBackend;
+use crate::acl::authorizer::{HttpAuthzServer, ListenerAuthzPools};
+use crate::auth_resources::AuthResources;
+use crate::backend::{AuthBackend, BackendChain, ListenerChains};
+use crate::certificate::CertificateBackend;
 #[cfg(feature = "http")]
-use auth::http::HttpAuthServer;
+use crate::http::HttpAuthServer;
 #[cfg(feature = "http")]
-use auth::jwks::RemoteJwks;
-use auth::jwt::{JwtBackend, JwtKeySource};
-use auth::key_set::KeySet;
+use crate::jwks::RemoteJwks;
+use crate::jwt::{JwtBackend, JwtKeySource};
+use crate::key_set::KeySet;
 #[cfg(feature = "remote")]
-use auth::remote::RemoteBackend;
-use auth::settings::SecuritySettings;
+use crate::remote::RemoteBackend;
+use crate::settings::{AnonymousAccess, ListenerAccessSettings, SecuritySettings};
 #[cfg(feature = "redis")]
-use auth::tables::redis::RedisAuthServer;
+use crate::tables::redis::RedisAuthServer;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-use auth::tables::sql::{SqlAuthServer, SqlAuthSettings};
-use auth::users::UserFile;
-use auth::verified_cache::VerifiedCache;
-use auth::{acl, bans};
+use crate::tables::sql::{SqlAuthServer, SqlAuthSettings};
+use crate::users::UserFile;
+use crate::verified_cache::VerifiedCache;
+use crate::{acl, bans};
 use broker::authorization::acl_rules::AclRuleSet;
 use broker::authorization::bans::BanList;
 use broker::options::{AccessByListener, AuthzOptions, BrokerOptions, ListenerAccess};
@@ -37,15 +37,15 @@ use net::sql::mysql::MysqlDatabase;
 use net::sql::postgres::PostgresDatabase;
 use net::timestamp::UnixTimestamp;
 #[cfg(feature = "remote")]
+use net::tls_client_config;
+#[cfg(feature = "remote")]
 use rustls::ClientConfig;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-#[cfg(feature = "remote")]
-use transport::TlsClientOptions;
 
 /// Loaded access options of a listener, or of all listeners without their own.
 #[derive(Default)]
-pub(crate) struct LoadedAccess {
+pub struct LoadedAccess {
     chain: Arc<BackendChain>,
     permissions: Option<Arc<AclRuleSet>>,
     asks: Option<AuthzOptions>,
@@ -57,39 +57,42 @@ pub(crate) struct LoadedAccess {
     permits: Option<Arc<ConnectionPool<HttpAuthzServer>>>,
 }
 
-pub(crate) struct SecurityState {
+/// Loaded access options, by listener.
+pub struct SecurityState {
     all: LoadedAccess,
     /// By the place among the settings' listeners.
     own: Vec<Option<LoadedAccess>>,
-    pub(crate) bans: Option<Arc<BanList>>,
+    pub bans: Option<Arc<BanList>>,
     /// A line for each part, for whoever started us.
-    pub(crate) banner: Vec<(&'static str, String)>,
+    pub banner: Vec<(&'static str, String)>,
 }
 
 impl SecurityState {
-    /// Reads every file, or tells everything that is wrong. `ports` are those of the listeners.
-    /// No other server is asked yet.
-    pub(crate) fn load(
-        settings: &ProgramSettings,
+    /// Reads every file, or returns every error. `ports` are those of all listeners. No server is
+    /// asked yet.
+    pub fn load(
+        settings: &SecuritySettings,
+        anonymous: AnonymousAccess,
+        listeners: &[ListenerAccessSettings<'_>],
         ports: &[Option<u16>],
-        outside: &ProcessResources,
+        resources: &AuthResources,
     ) -> Result<SecurityState, Vec<String>> {
         let mut load = SecurityLoader {
-            own: &settings.security,
-            resources: outside,
+            own: settings,
+            resources,
             chain: BackendChain::default(),
             permissions: None,
             #[cfg(feature = "http")]
             permits: None,
             banner: Vec::new(),
-            verified: VerifiedCache::new(settings.security.password_cache_s).map(Arc::new),
+            verified: VerifiedCache::new(settings.password_cache_s).map(Arc::new),
             wrongs: Vec::new(),
             #[cfg(feature = "http")]
             keys: Vec::new(),
         };
-        let all = load.load_access(settings.allow_anonymous, ports);
+        let all = load.load_access(anonymous, ports);
         let bans = load.load_bans();
-        let own = settings.listeners.iter().map(|listener| {
+        let own = listeners.iter().map(|listener| {
             let own = listener.own_access;
             own.any().then(|| load.load_listener_access(listener, settings, &all, ports))
         });
@@ -102,7 +105,7 @@ impl SecurityState {
             return Err(wrongs);
         }
         #[cfg(feature = "http")]
-        outside.set_remote_key_sets(load.keys);
+        resources.set_remote_key_sets(load.keys);
         Ok(SecurityState { all, own, bans, banner: load.banner })
     }
 
@@ -115,23 +118,19 @@ impl SecurityState {
         wishes.iter().map(move |at| self.own.get(*at)?.as_ref().map(&part))
     }
 
-    pub(crate) fn chains(&self, wishes: &[usize]) -> ListenerChains {
+    pub fn chains(&self, wishes: &[usize]) -> ListenerChains {
         let own = self.map_listeners(wishes, |own| own.chain.clone()).collect();
         ListenerChains { all: self.all.chain.clone(), own }
     }
 
     #[cfg(feature = "http")]
-    pub(crate) fn authz_pools(&self, wishes: &[usize]) -> ListenerAuthzPools {
+    pub fn authz_pools(&self, wishes: &[usize]) -> ListenerAuthzPools {
         let own = self.map_listeners(wishes, |own| own.permits.clone()).collect();
         ListenerAuthzPools { all: self.all.permits.clone(), own }
     }
 
     /// Replaces the access options in the broker's `options`.
-    pub(crate) fn apply_to_options(
-        &self,
-        wishes: &[usize],
-        options: BrokerOptions,
-    ) -> BrokerOptions {
+    pub fn apply_to_options(&self, wishes: &[usize], options: BrokerOptions) -> BrokerOptions {
         let LoadedAccess { asks, judges, ref chain, ref permissions, .. } = self.all;
         let own = self.map_listeners(wishes, |own| {
             let (methods, permissions) = (own.chain.methods(), own.permissions.clone());
@@ -157,7 +156,7 @@ impl SecurityState {
 /// not lie among the code of every start.
 struct SecurityLoader<'a> {
     own: &'a SecuritySettings,
-    resources: &'a ProcessResources,
+    resources: &'a AuthResources,
     /// A new one with each reload; all listeners share it.
     verified: Option<Arc<VerifiedCache>>,
     chain: BackendChain,
@@ -194,26 +193,26 @@ impl<'a> SecurityLoader<'a> {
     #[cold]
     fn load_listener_access(
         &mut self,
-        listener: &'a ListenerSettings,
-        settings: &ProgramSettings,
+        listener: &ListenerAccessSettings<'a>,
+        settings: &SecuritySettings,
         all: &LoadedAccess,
         ports: &[Option<u16>],
     ) -> LoadedAccess {
-        self.own = &listener.security;
-        let ListenerSettings { anonymous, own_access, .. } = *listener;
+        let ListenerAccessSettings { listener, anonymous, security, own_access } = *listener;
+        self.own = security;
         if own_access.backends || own_access.rules {
             let said = self.banner.len();
             let mut own = self.load_access(anonymous, ports);
             for (_, text) in &mut self.banner[said..] {
-                text.push_str(&format!(", at {}", listener.url));
+                text.push_str(&format!(", at {listener}"));
             }
             if !own_access.backends {
                 // The same files and servers: they are asked by one chain for all.
                 let backends = all.chain.backends.clone();
                 own.chain = Arc::new(BackendChain { backends, anonymous: own.chain.anonymous });
             } else {
-                let domain = listener.security.identity_domain();
-                let is_that_of_all = domain == settings.security.identity_domain();
+                let domain = security.identity_domain();
+                let is_that_of_all = domain == settings.identity_domain();
                 own.identity_domain = if is_that_of_all { 0 } else { domain };
             }
             return own;
@@ -315,7 +314,7 @@ impl SecurityLoader<'_> {
     fn load_jwks(&mut self) {
         let Some(url) = &self.own.jwt_url else { return };
         let tls = self.tls_config(url.scheme == "https");
-        let ProcessResources { runtime, .. } = self.resources;
+        let runtime = &self.resources.runtime;
         let refresh = self.own.jwt_refresh_s;
         let before = self.resources.remote_key_sets();
         let bounds = self.own.remote_limits();
@@ -402,13 +401,10 @@ impl SecurityLoader<'_> {
         let file = &self.own.remote.authorities;
         let authorities = (!file.as_os_str().is_empty()).then(|| file.display().to_string());
         let is_ours = authorities.is_some();
-        let config = TlsClientOptions { authorities, ..TlsClientOptions::default() }
-            .client_config()
-            .map_err(|why| {
-                let hint =
-                    "this host has no file of CAs, name one with auth.backend_ca".to_string();
-                vec![if is_ours { why } else { hint }]
-            });
+        let config = tls_client_config(authorities).map_err(|why| {
+            let hint = "this host has no file of CAs, name one with auth.backend_ca".to_string();
+            vec![if is_ours { why } else { hint }]
+        });
         self.collect_errors(config)
     }
 }

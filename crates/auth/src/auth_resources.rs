@@ -1,0 +1,64 @@
+//! State of access that outlives a reload of the options: the runtime on which answers of servers
+//! are awaited, the authorizer, and keys that a server published.
+
+#[cfg(feature = "http")]
+use crate::acl::authorizer::Authorizer;
+#[cfg(feature = "http")]
+use crate::jwks::RemoteJwks;
+#[cfg(feature = "http")]
+use crate::security_state::SecurityState;
+#[cfg(feature = "remote")]
+use net::control_runtime::ControlRuntime;
+#[cfg(feature = "remote")]
+use std::sync::Arc;
+#[cfg(feature = "http")]
+use std::sync::{Mutex, PoisonError};
+
+/// What loaded access options share with those that were loaded before.
+#[derive(Default)]
+pub struct AuthResources {
+    #[cfg(feature = "remote")]
+    pub runtime: Arc<ControlRuntime>,
+    /// Asks servers for permissions of clients.
+    #[cfg(feature = "http")]
+    authorizer: Arc<Authorizer>,
+    #[cfg(feature = "http")]
+    keys: Mutex<Vec<Arc<RemoteJwks>>>,
+}
+
+impl AuthResources {
+    /// Returns the handler of the shards' authorization requests; none where no server is asked.
+    pub fn authz_handler(&self) -> Option<engine::AuthzHandler> {
+        #[cfg(not(feature = "http"))]
+        return None;
+        #[cfg(feature = "http")]
+        {
+            let (permits, runtime) = (self.authorizer.clone(), self.runtime.clone());
+            Some(Arc::new(move |engine::AuthzTask { request: question, responder: reply }| {
+                permits.authorize(&runtime, question, move |answer| reply.respond(answer));
+            }))
+        }
+    }
+
+    /// Sends further authorization requests to the servers of these options. `indexes` says which
+    /// of the settings' listeners each socket belongs to.
+    #[cfg(feature = "http")]
+    pub fn replace_authz_servers(&self, security: &SecurityState, indexes: &[usize]) {
+        self.authorizer.replace_servers(security.authz_pools(indexes));
+    }
+
+    #[cfg(not(feature = "http"))]
+    pub fn replace_authz_servers(&self, _: &crate::security_state::SecurityState, _: &[usize]) {}
+}
+
+#[cfg(feature = "http")]
+impl AuthResources {
+    /// Returns the key servers in use, so that a reload keeps their keys.
+    pub(crate) fn remote_key_sets(&self) -> Vec<Arc<RemoteJwks>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_remote_key_sets(&self, keys: Vec<Arc<RemoteJwks>>) {
+        *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = keys;
+    }
+}
