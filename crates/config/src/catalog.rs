@@ -1,60 +1,62 @@
-//! Options as those see them who write options for others: without what a row sets.
+//! Descriptions of options, without the settings type of their rows, for code which writes options:
+//! generated documents, the sample file and imported configurations.
 
 use crate::row::{OptionRow, split_key};
 use crate::value::OptionKind;
 
-/// An option, without what it sets.
+/// An option without the setter of its [`OptionRow`].
 #[derive(Clone, Copy)]
 pub struct OptionDescription {
     pub key: &'static str,
     pub kind: OptionKind,
-    /// As an environment variable would say it.
+    /// Default as text, in the form of an environment variable. See [`OptionKind::read_text`].
     pub default: &'static str,
-    /// Whether a `[[listener]]` may have it for itself.
+    /// Whether a `[[listener]]` may set the option for its own clients.
     pub has_listener_scope: bool,
-    /// Cargo feature without which the program refuses it, where the build has not got it.
+    /// Cargo feature which the option needs and this build lacks. The program refuses the option
+    /// then.
     pub missing_feature: Option<&'static str>,
 }
 
-/// Every option of the program as it was built, and what decides whether a value fits it.
+/// Every option of the program as built, with the checks which decide whether a value is valid.
 pub struct OptionCatalog {
-    /// In the order of the docs and the sample file.
+    /// Options in the order of the documents and the sample file.
     pub options: Vec<OptionDescription>,
-    /// Options of a `[[bridge]]`; none in a build without bridges.
+    /// Options of a `[[bridge]]`; empty in a build without bridges.
     pub bridge_options: Vec<OptionDescription>,
-    /// Checks filter, template and bridge name of a topic that a bridge carries.
+    /// Checks the filter, the template and the bridge name of a topic rule of a bridge.
     pub check_bridge_topic: fn(&str, &str, &str) -> Result<(), String>,
-    /// Checks the name of a user in a file of users.
+    /// Checks a user name for a file of users.
     pub check_user_name: fn(&str) -> Result<(), String>,
-    /// Hashes a password as a file of users has it.
+    /// Hashes a password for a file of users.
     pub hash_password: fn(&[u8]) -> Result<String, String>,
 }
 
 impl OptionDescription {
-    /// Describes a row; `has_listener_scope` says whether a `[[listener]]` may have it.
+    /// Describes a row. `has_listener_scope` tells whether a `[[listener]]` may set the option.
     pub fn of_row<S>(row: &OptionRow<S>, has_listener_scope: bool) -> OptionDescription {
         let OptionRow { key, kind, default, .. } = *row;
         OptionDescription { key, kind, default, has_listener_scope, missing_feature: None }
     }
 
-    /// Empty for the keys that stand at the top of a file.
+    /// Returns the section of the key, or "" for keys at the top of a file.
     pub fn section(&self) -> &'static str {
         split_key(self.key).0
     }
 
-    /// The key without its section.
+    /// Returns the key without its section.
     pub fn name(&self) -> &'static str {
         split_key(self.key).1
     }
 }
 
 impl OptionCatalog {
-    /// Returns the option of a key, if this build has it.
+    /// Returns the option of a key, or `None` if this build lacks the option.
     pub fn find(&self, key: &str) -> Option<&OptionDescription> {
         self.options.iter().find(|option| option.key == key)
     }
 
-    /// Returns the option of a bridge, if this build has it.
+    /// Returns the option of a `[[bridge]]`, or `None` if this build lacks the option.
     pub fn find_bridge_option(&self, key: &str) -> Option<&OptionDescription> {
         self.bridge_options.iter().find(|option| option.key == key)
     }

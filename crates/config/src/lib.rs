@@ -1,7 +1,7 @@
-//! Options from files, the environment and flags: rows, values, and errors with their line.
+//! Options from files, the environment and flags: rows, values, and errors with line numbers.
 //!
-//! The crate knows no option. Each owner of options writes its rows, and the program assembles
-//! them.
+//! This crate defines no options. Each crate with options writes its rows (`row::OptionRow`), and
+//! the program assembles the rows.
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,15 @@
-//! URLs of listeners: where clients connect.
+//! URLs of listeners: the addresses to which clients connect.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// `tcp://host:port`, `tls://` and `quic://` alike, `ws://host:port/path`, `wss://` alike or
-/// `unix:///path`, checked.
+/// A checked URL of a listener: `tcp://host:port`, `tls://`, `quic://`, `ws://host:port/path`,
+/// `wss://` or `unix:///path`. Ports have defaults, see [`ListenUrl::parse`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenUrl {
-    /// Only of WebSocket has a path, and one without takes every path.
+    /// A listener on TCP or UDP. Only WebSocket schemes have a `path`; an empty `path` accepts
+    /// every request path.
     Network {
         scheme: ListenScheme,
         host: ListenHost,
@@ -20,6 +21,7 @@ pub enum ListenUrl {
     },
 }
 
+/// Scheme of a network listener. `port_default` gives the port of a URL without a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenScheme {
     Quic,
@@ -29,6 +31,7 @@ pub enum ListenScheme {
     Wss,
 }
 
+/// Address to bind: an IP address, or a host name which the program resolves when it binds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenHost {
     Address(IpAddr),
@@ -62,7 +65,8 @@ impl ListenScheme {
 }
 
 impl ListenUrl {
-    /// The error says what is wrong and what would be right.
+    /// Parses and checks a URL. An error names the mistake and a correct form, for example `tcp://`
+    /// for `mqtt://`.
     pub fn parse(text: &str) -> Result<ListenUrl, String> {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(format!("{text:?} is not a URL, use one like tcp://127.0.0.1:1883"));
@@ -88,6 +92,7 @@ impl ListenUrl {
         Ok(ListenUrl::Network { scheme, host, port, path: path.to_string() })
     }
 
+    /// Whether the transport uses TLS. QUIC always does.
     pub fn is_tls(&self) -> bool {
         use ListenScheme::{Quic, Tls, Wss};
         matches!(self, ListenUrl::Network { scheme: Quic | Tls | Wss, .. })
@@ -97,7 +102,8 @@ impl ListenUrl {
         matches!(self, ListenUrl::Network { scheme: ListenScheme::Quic, .. })
     }
 
-    /// The path of a WebSocket listener; empty is every path.
+    /// Returns the request path of a WebSocket listener, or `None` for other transports. An empty
+    /// path accepts every request path.
     pub fn web_path(&self) -> Option<&str> {
         match self {
             ListenUrl::Network { scheme, path, .. } if scheme.is_web() => Some(path),
@@ -113,8 +119,8 @@ impl ListenUrl {
         }
     }
 
-    /// Whether only this host can reach it. A name counts only if it is `localhost`: what other
-    /// names stand for is known when they are bound.
+    /// Whether only clients on this host can connect. Of host names, only `localhost` counts, since
+    /// other names are resolved when the listener binds.
     pub fn is_loopback(&self) -> bool {
         match self {
             ListenUrl::Network { host: ListenHost::Address(address), .. } => address.is_loopback(),
@@ -123,7 +129,7 @@ impl ListenUrl {
         }
     }
 
-    /// As it was asked for: 0 is any, and a unix socket has none.
+    /// Returns the port in the URL. Port 0 lets the kernel choose a port; a Unix socket has none.
     pub fn port(&self) -> Option<u16> {
         match self {
             ListenUrl::Network { port, .. } => Some(*port),
@@ -162,7 +168,7 @@ fn split_path(scheme: ListenScheme, rest: &str) -> Result<(&str, &str), String> 
     if !scheme.is_web() {
         return Err(format!("a {} listener has no path, leave out {path:?}", scheme.name()));
     }
-    // What a request's line could not hold would never be asked for.
+    // A request line cannot contain other bytes, so no client could ask for the path.
     let legal = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
     if !path.bytes().all(legal) {
         return Err(format!("{path:?} is not a path, use visible ASCII without ? and #"));
@@ -172,7 +178,7 @@ fn split_path(scheme: ListenScheme, rest: &str) -> Result<(&str, &str), String> 
 
 fn split_port(scheme: ListenScheme, rest: &str) -> Result<(&str, u16), String> {
     let (name, port_default) = (scheme.name(), scheme.port_default());
-    // The colons of a bare IPv6 address would be taken for the port's.
+    // The colons of an IPv6 address in brackets are not the colon of the port.
     let after_bracket = rest.rfind(']').map_or(0, |at| at + 1);
     let (host, port) = match rest[after_bracket..].rfind(':') {
         Some(colon) => {

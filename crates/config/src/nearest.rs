@@ -1,6 +1,8 @@
-//! "Did you mean this?": the known word that a mistyped one is closest to.
+//! Suggestions for mistyped words ("did you mean ...?").
 
-/// `None` when nothing is close enough to be a likely typing mistake.
+/// Returns the known word with the smallest [edit
+/// distance](https://en.wikipedia.org/wiki/Edit_distance) to `typed`, or `None` if each known word
+/// differs in more than a third of the letters (at least one, at most four letters).
 pub fn nearest_word<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let mistakes_max = (typed.chars().count() / 3).clamp(1, 4);
     known
@@ -10,7 +12,8 @@ pub fn nearest_word<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Op
         .map(|(_, word)| word)
 }
 
-/// Letters to change, add, leave out, or swap with their neighbour.
+/// Returns the number of letters to change, insert, delete or swap with their neighbour to turn `a`
+/// into `b`.
 fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before_last = vec![0; b.len() + 1];

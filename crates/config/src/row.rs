@@ -1,43 +1,47 @@
-//! Rows of option tables: what an option is called, what it may hold, and where its value goes.
+//! Rows of option tables: the key of an option, the values it accepts, and the setter which stores
+//! the value.
 
 use crate::value::{NumberUnit, OptionKind, OptionValue};
 
-/// `S` is what it sets.
+/// An option, with a setter for the settings type `S`. Tables are constant slices of rows.
 pub struct OptionRow<S> {
     pub key: &'static str,
     pub kind: OptionKind,
-    /// As an environment variable would say it.
+    /// Default as text, in the form of an environment variable. [`OptionRow::default_value`] parses
+    /// the text.
     pub default: &'static str,
-    /// Whether SIGHUP applies a change, or only a restart. What CONNACK announced to clients that
-    /// rely on it cannot change under them.
+    /// Whether SIGHUP applies a change. Values which CONNACK has announced to connected clients
+    /// change only with a restart.
     pub live: bool,
-    /// Tables besides the broker's own that may have the option for themselves.
+    /// Tables, in addition to the broker's own, which may set the option for their clients or
+    /// sessions.
     pub also_for: &'static [OptionScope],
-    /// Description in a line, for `--help`.
+    /// Description in one line, for `--help`.
     pub short: &'static str,
-    /// Further description behind `short`; may be empty.
+    /// Further description, printed after `short`; may be empty.
     pub long: &'static str,
-    /// The clause that it follows; empty where it is our own idea.
+    /// Clause of the specification which the option implements, or "" if the option has no such
+    /// source.
     pub source: &'static str,
-    /// Puts the value in its place.
+    /// Stores the value in the settings. The value has the kind of `kind`.
     pub set: fn(&mut S, &OptionValue),
 }
 
-/// Table that may set an option of the broker for itself.
+/// Table which may set an option of the broker for its own clients or session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionScope {
-    /// A `[[group]]`, for its clients.
+    /// A `[[group]]`, for the clients of the group.
     Group,
-    /// A `[[bridge]]` or `[[gateway]]`, for its session here.
+    /// A `[[bridge]]` or `[[gateway]]`, for the link's session at this broker.
     Link,
-    /// A `[[listener]]`, for the clients that connect to it.
+    /// A `[[listener]]`, for the clients which connect to the listener.
     Listener,
-    /// A `[[sink]]`, for its session here.
+    /// A `[[sink]]`, for the sink's session at this broker.
     Sink,
 }
 
 impl OptionScope {
-    /// Returns the name of the table in a file.
+    /// Returns the name of the table in a configuration file, for errors and documents.
     pub fn table(self) -> &'static str {
         match self {
             OptionScope::Group => "group",
@@ -48,7 +52,7 @@ impl OptionScope {
     }
 }
 
-/// Implemented by hand, since `S` need not be `Clone`.
+/// Implemented by hand: the derived `Clone` would require `S: Clone`.
 impl<S> Clone for OptionRow<S> {
     fn clone(&self) -> OptionRow<S> {
         *self
@@ -58,43 +62,46 @@ impl<S> Clone for OptionRow<S> {
 impl<S> Copy for OptionRow<S> {}
 
 impl<S> OptionRow<S> {
-    /// Whether another table may set the option for itself.
+    /// Whether the table `scope` may set the option.
     pub fn is_for(&self, scope: OptionScope) -> bool {
         self.also_for.contains(&scope)
     }
 
-    /// Empty for the keys that stand at the top of a file.
+    /// Returns the section of the key, or "" for keys at the top of a file.
     pub fn section(&self) -> &'static str {
         split_key(self.key).0
     }
 
-    /// The key without its section.
+    /// Returns the key without its section.
     pub fn name(&self) -> &'static str {
         split_key(self.key).1
     }
 
-    /// `GODWIT_SECTION__KEY`
+    /// Returns the environment variable of the option: `GODWIT_SECTION__KEY`.
     pub fn environment(&self) -> String {
         format!("GODWIT_{}", self.key.replace('.', "__").to_uppercase())
     }
 
+    /// Parses the default. Panics if the default does not fit `kind`; a test reads the defaults of
+    /// every table.
     pub fn default_value(&self) -> OptionValue {
         self.kind.read_text(self.default).expect("a default fits its own row")
     }
 }
 
-/// Splits a key into section and name; the section of a key at the top of a file is empty.
+/// Splits a key into section and name. The section of a key at the top of a file is "".
 pub(crate) fn split_key(key: &'static str) -> (&'static str, &'static str) {
     key.split_once('.').unwrap_or(("", key))
 }
 
-/// Any path: what is there is looked at when it is read.
+/// Kind of a path. The file is checked when the program reads it, not when the option is read.
 pub const PATH: OptionKind = OptionKind::Text { of: "a path", check: |_| Ok(()) };
 
-/// Any text.
+/// Kind of a text without a check.
 pub const ANY: OptionKind = OptionKind::Text { of: "text", check: |_| Ok(()) };
 
-/// Seconds as MQTT 5 counts them, where the largest number means for ever.
+/// Seconds, where "never" stands for 4,294,967,295 as in the Session Expiry Interval [MQTT 5.0,
+/// 3.1.2.11.2].
 pub const EXPIRY: OptionKind = OptionKind::Number {
     min: 0,
     max: u32::MAX as u64,
@@ -102,10 +109,12 @@ pub const EXPIRY: OptionKind = OptionKind::Number {
     word: Some(("never", u32::MAX as u64)),
 };
 
+/// Kind of a size from `min` to `max` bytes, also written with a suffix: "64KiB".
 pub const fn bytes(min: u64, max: u64) -> OptionKind {
     OptionKind::Number { min, max, unit: NumberUnit::Bytes, word: None }
 }
 
+/// Kind of a number from `min` to `max`, with `unit` for errors and documents.
 pub const fn count(min: u64, max: u64, unit: &'static str) -> OptionKind {
     OptionKind::Number { min, max, unit: NumberUnit::Named(unit), word: None }
 }
@@ -115,7 +124,7 @@ pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
 pub const TIB: u64 = 1 << 40;
 
-/// With every row's default.
+/// Returns settings in which every row has stored its default.
 pub fn defaults<S: Default>(rows: &[OptionRow<S>]) -> S {
     let mut settings = S::default();
     for row in rows {
@@ -124,7 +133,7 @@ pub fn defaults<S: Default>(rows: &[OptionRow<S>]) -> S {
     settings
 }
 
-/// Returns the row of a key, if the table has it.
+/// Returns the row of a key, or `None` if the table has no such row.
 pub fn find_row<S>(rows: &'static [OptionRow<S>], key: &str) -> Option<&'static OptionRow<S>> {
     rows.iter().find(|row| row.key == key)
 }

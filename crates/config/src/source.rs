@@ -1,15 +1,17 @@
-//! Files that people write: read as a whole, and every error with its line.
+//! Readers of files which people write. A file is read as a whole, and every error carries the
+//! number of its line.
 
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Lines that are wrong, and why.
+/// Errors of a file: the line, counted from 1, and the reason.
 pub type LineErrors = Vec<(usize, String)>;
+/// A value in a TOML document with its position, for [`TomlReader::report_error`].
 pub type TomlValue<'a> = Spanned<DeValue<'a>>;
 
-/// Reads and parses a file, or returns every error as a sentence. `name` is the common name of the
-/// file, and `why_text` continues "not UTF-8 text, which".
+/// Reads and parses a file, or returns every error as a sentence with path and line. `name` is the
+/// common name of the file, and `why_text` continues the sentence "not UTF-8 text, which".
 pub fn read<T>(
     path: &Path,
     name: &str,
@@ -25,16 +27,18 @@ pub fn read<T>(
     })
 }
 
-/// Returns an absolute path, which does not depend on the current folder.
+/// Returns an absolute path, so a message does not depend on the current folder. An empty path
+/// stays empty.
 pub fn absolute_path(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// `name` is what people call the file, with its option.
+/// Describes a failure to read a file. `name` is the common name of the file, with its option.
 pub fn describe_read_error(path: &Path, name: &str, error: &std::io::Error) -> String {
     format!("{}: the {name} cannot be read: {error}", absolute_path(path).display())
 }
 
+/// Decodes UTF-8, without a byte order mark. The error has the line of the first invalid byte.
 pub fn text_of<'a>(bytes: &'a [u8], why_text: &str) -> Result<&'a str, (usize, String)> {
     // Editors on some systems begin a file with a byte order mark.
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
@@ -46,12 +50,13 @@ pub fn text_of<'a>(bytes: &'a [u8], why_text: &str) -> Result<&'a str, (usize, S
     })
 }
 
+/// Returns the number of the line, from 1, at byte offset `at`.
 pub fn line_at(source: &[u8], at: usize) -> usize {
     1 + source[..at.min(source.len())].iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// The document, or where and why it is not TOML. What follows a syntax error may have been
-/// understood wrongly, so it is one or the other.
+/// Parses TOML, or returns syntax errors with byte offsets. The parser may misread the text after a
+/// syntax error, so a document with errors is not returned.
 pub fn parse_toml(source: &str) -> Result<Spanned<DeTable<'_>>, Vec<(usize, String)>> {
     let (document, errors) = DeTable::parse_recoverable(source);
     let why = |error: &toml::de::Error| {
@@ -61,14 +66,15 @@ pub fn parse_toml(source: &str) -> Result<Spanned<DeTable<'_>>, Vec<(usize, Stri
     if errors.is_empty() { Ok(document) } else { Err(errors.iter().map(why).collect()) }
 }
 
-/// Reads what stands in a document, and remembers what is wrong in it.
+/// Reader of a TOML document which collects errors instead of stopping at the first.
 pub struct TomlReader<'a> {
     source: &'a str,
     wrongs: LineErrors,
 }
 
 impl<'a> TomlReader<'a> {
-    /// Hands the document to `understand`; what that makes of it counts if nothing was wrong.
+    /// Parses `source` and passes the document to `understand`. Returns the result of `understand`
+    /// only if no error was reported.
     pub fn read<T>(
         source: &'a str,
         understand: impl FnOnce(&mut TomlReader<'a>, &DeTable<'_>) -> T,
@@ -87,6 +93,7 @@ impl<'a> TomlReader<'a> {
         }
     }
 
+    /// Records an error at byte offset `at`; the line is computed here.
     pub fn report_error(&mut self, at: usize, why: impl Into<String>) {
         self.wrongs.push((line_at(self.source.as_bytes(), at), why.into()));
     }
@@ -95,7 +102,7 @@ impl<'a> TomlReader<'a> {
         !self.wrongs.is_empty()
     }
 
-    /// Reads a text or a list of texts; an empty list is an error.
+    /// Reads a text or a list of texts. An empty list and an empty text are errors.
     pub fn read_texts(&mut self, value: &TomlValue<'_>, of: &str) -> Vec<String> {
         let one = |value: &TomlValue<'_>| match value.get_ref() {
             DeValue::String(text) if !text.is_empty() => Some(text.to_string()),
@@ -117,7 +124,8 @@ impl<'a> TomlReader<'a> {
         }
     }
 
-    /// Reads a text or a list of texts, and parses each.
+    /// Reads a text or a list of texts, and parses each text. An error has the position of the
+    /// whole list.
     pub fn read_parsed<T>(
         &mut self,
         value: &TomlValue<'_>,

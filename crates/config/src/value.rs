@@ -1,19 +1,22 @@
-//! What an option may hold: its kind, how text and TOML become a value, how a value is written
-//! back. Reading never guesses: what does not fit is an error that says what would.
+//! Kinds of option values: parsing from text and TOML, and formatting. Parsing never guesses: a
+//! value which does not fit is an error which describes valid values.
 
 use crate::nearest::nearest_word;
 use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 
-/// Says why a text does not fit, and what would.
+/// Checks a text. The error gives the reason, and a text which would be valid.
 pub type TextCheck = fn(&str) -> Result<(), String>;
 
+/// The kind of an option: the values which [`OptionKind::read_text`] and [`OptionKind::read_toml`]
+/// accept.
 #[derive(Clone, Copy)]
 pub enum OptionKind {
     Bool,
     /// A choice of words.
     Choice(&'static [&'static str]),
-    /// Like another, but there may be a secret in it: what is written of it leaves that out.
+    /// A kind whose value may contain a secret. [`OptionKind::format_value`] replaces the secret by
+    /// `***`, and errors do not quote the value.
     Hidden(&'static OptionKind),
     List {
         of: &'static str,
@@ -24,7 +27,8 @@ pub enum OptionKind {
         value: &'static str,
         check: fn(&str, &str) -> Result<(), String>,
     },
-    /// `word` stands for one special number, inside the range or not.
+    /// A number from `min` to `max`. `word` stands for a special number, inside or outside the
+    /// range.
     Number {
         min: u64,
         max: u64,
@@ -37,13 +41,16 @@ pub enum OptionKind {
     },
 }
 
+/// Unit of an [`OptionKind::Number`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberUnit {
-    /// Also written with a suffix: "64KiB".
+    /// Bytes, also written with a suffix: "64KiB".
     Bytes,
     Named(&'static str),
 }
 
+/// A parsed value. The accessors `bool`, `number`, `text`, `list` and `map` rely on the kind of the
+/// row: another variant is a programming error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OptionValue {
     Bool(bool),
@@ -53,7 +60,7 @@ pub enum OptionValue {
     Text(String),
 }
 
-/// A value in a file that does not fit: where it stands (a byte offset) and why.
+/// A value in a file which does not fit: its position, a byte offset, and the reason.
 #[derive(Debug)]
 pub struct ValueError {
     pub at: usize,
@@ -110,7 +117,8 @@ impl OptionKind {
         }
     }
 
-    /// Returns the given text for an error; nothing of a secret, whose text could not be parsed.
+    /// Returns the given text for an error message, or "" for a secret. A secret which cannot be
+    /// parsed cannot be redacted either.
     pub fn excerpt(self, given: &str) -> String {
         match self {
             OptionKind::Hidden(_) => String::new(),
@@ -118,7 +126,7 @@ impl OptionKind {
         }
     }
 
-    /// From an environment variable or a flag: lists as `a,b`, maps as `a=1,b=2`.
+    /// Parses a value from an environment variable or a flag: lists as `a,b`, maps as `a=1,b=2`.
     pub fn read_text(self, text: &str) -> Result<OptionValue, String> {
         match self {
             OptionKind::Bool => read_bool(text),
@@ -150,6 +158,7 @@ impl OptionKind {
         }
     }
 
+    /// Parses a value of a TOML document. Numbers accept text only for sizes and special words.
     pub fn read_toml(self, given: &Spanned<DeValue<'_>>) -> Result<OptionValue, ValueError> {
         let misfit = |why| ValueError { at: given.span().start, why };
         match (self, given.get_ref()) {
@@ -185,7 +194,7 @@ impl OptionKind {
         }
     }
 
-    /// Returns the description of correct values, for errors and for the docs.
+    /// Returns the description of valid values, for errors and documents.
     pub fn expected(self) -> String {
         match self {
             OptionKind::Bool => "true or false".to_string(),
@@ -207,7 +216,7 @@ impl OptionKind {
         }
     }
 
-    /// As it stands in a file.
+    /// Formats a value as TOML, with secrets replaced by `***`.
     pub fn format_value(self, value: &OptionValue) -> String {
         match (self, value) {
             (OptionKind::Hidden(kind), _) => kind.format_value(&redact_value(value)),
@@ -236,6 +245,7 @@ impl OptionKind {
         }
     }
 
+    /// Whether a number may also be text in TOML: a size with a suffix, or a special word.
     fn takes_words(self) -> bool {
         matches!(
             self,
@@ -269,7 +279,7 @@ impl OptionKind {
     }
 }
 
-/// Values of a table are hidden whole, of a URL the password.
+/// Replaces secrets: all values of a map, and the password in a URL.
 fn redact_value(value: &OptionValue) -> OptionValue {
     match value {
         OptionValue::Map(map) => {
@@ -316,7 +326,7 @@ fn parse_bytes(text: &str) -> ParsedNumber {
     }
 }
 
-/// Sizes in the largest unit that says them exactly.
+/// Formats a size in the largest unit of `SUFFIXES` which divides the number.
 fn write_number(number: u64, unit: NumberUnit) -> String {
     let whole = |(_, bytes): &&(&str, u64)| number != 0 && number.is_multiple_of(*bytes);
     match SUFFIXES.iter().find(whole) {
@@ -325,7 +335,8 @@ fn write_number(number: u64, unit: NumberUnit) -> String {
     }
 }
 
-/// TOML writes one number in many ways; errors and ranges see the decimal one.
+/// Returns the decimal form of a TOML integer, which may be hexadecimal, octal or binary. Ranges
+/// and errors use the decimal form.
 fn decimal(integer: &DeInteger<'_>) -> String {
     let digits = integer.as_str().trim_start_matches('+');
     match u64::from_str_radix(digits, integer.radix()) {
@@ -379,7 +390,7 @@ fn describe_toml_type(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// `"a", "b" or "c"`
+/// Returns a list of choices for an error: `"a", "b" or "c"`.
 pub fn one_of(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
     match quoted.split_last() {
@@ -388,13 +399,13 @@ pub fn one_of(words: &[&str]) -> String {
     }
 }
 
-/// A TOML key: quoted only where it must be.
+/// Returns a TOML key, quoted only if necessary.
 fn bare_key(key: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if !key.is_empty() && key.bytes().all(plain) { key.to_string() } else { quote(key) }
 }
 
-/// A TOML basic string.
+/// Returns a TOML basic string.
 pub fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for char in text.chars() {
@@ -409,11 +420,11 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
-/// Largest first: a size is written in the first that divides it.
+/// Units from largest to smallest, so `write_number` finds the largest unit which divides a size.
 const SUFFIXES: &[(&str, u64)] =
     &[("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
-/// Reads the mode of a file, in octal digits.
+/// Parses the mode of a file: octal digits, at most `777`.
 pub fn file_mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 && text.len() <= 4 => Ok(mode),

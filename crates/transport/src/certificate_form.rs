@@ -266,8 +266,8 @@ fn may_sign(certificate: &X509Certificate<'_>) -> bool {
     }
 }
 
-/// Whether a certificate limits the names below it, which a common name would pass over
-/// [RFC 5280, 4.2.1.10]. One that cannot be read counts as if it did.
+/// Whether a certificate has name constraints [RFC 5280, 4.2.1.10], which a common name would
+/// bypass. A certificate which cannot be parsed counts as constrained.
 pub fn limits_names(certificate: &CertificateDer<'_>) -> bool {
     parse(certificate).is_none_or(|parsed| has_name_constraints(&parsed))
 }
@@ -425,7 +425,7 @@ fn check_extended_use(
     }
 }
 
-/// SHA-1 is not a signature any more, whoever made it.
+/// Whether the key of `issuer` made the signature. SHA-1 signatures are refused.
 fn is_signed_by(certificate: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> bool {
     let algorithm = &certificate.signature_algorithm.algorithm;
     let is_sha1 = *algorithm == OID_PKCS1_SHA1WITHRSA || *algorithm == OID_SHA1_WITH_RSA;
@@ -451,8 +451,9 @@ pub fn subject(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
     Some(parse(certificate)?.subject().as_raw().to_vec())
 }
 
-/// Adds to a chain the certificates of `pool` that lead on towards a root, which stays out: its
-/// peers have it. OpenSSL completes a chain from its file of CAs in the same way.
+/// Appends certificates of `pool` to a chain, up to `CHAIN_MAX`, in the direction of a root. The
+/// root itself is left out, since peers have it. OpenSSL completes a chain from its file of CAs in
+/// the same way.
 pub fn complete_chain(chain: &mut Vec<CertificateDer<'static>>, pool: &[CertificateDer<'static>]) {
     while chain.len() < CHAIN_MAX {
         let next = chain.last().and_then(|last| {
@@ -475,9 +476,8 @@ pub fn complete_chain(chain: &mut Vec<CertificateDer<'static>>, pool: &[Certific
     }
 }
 
-/// Compares the common name of a certificate that has no alternative names with the name that a
-/// client asked for. `None` says that the certificate has alternative names: only they count
-/// [RFC 9525, 2].
+/// Compares the common name of a certificate without alternative names with the name of the server.
+/// `None` means the certificate has alternative names, and only these count [RFC 9525, 2].
 pub fn is_subject_name(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> Option<bool> {
     let parsed = parse(certificate)?;
     if !matches!(parsed.subject_alternative_name(), Ok(None)) {
@@ -494,7 +494,7 @@ pub fn is_subject_name(certificate: &CertificateDer<'_>, name: &ServerName<'_>) 
     })
 }
 
-/// RFC 9525, 6.3: a star stands for exactly the leftmost label.
+/// Compares host names. A star stands for exactly the leftmost label [RFC 9525, 6.3].
 fn matches_host(name: &str, asked: &str) -> bool {
     match name.strip_prefix("*.") {
         Some(domain) if domain.contains('.') => asked
@@ -505,7 +505,7 @@ fn matches_host(name: &str, asked: &str) -> bool {
     }
 }
 
-/// Checks a signature of a TLS 1.2 handshake by the key of a certificate of any version.
+/// Verifies a handshake signature of TLS 1.2, for certificates of any version.
 pub fn verify_tls12_message(
     message: &[u8],
     certificate: &CertificateDer<'_>,

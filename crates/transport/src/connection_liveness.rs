@@ -1,10 +1,10 @@
-//! Whether the connection still exists for which work is done elsewhere.
+//! A flag which tells other threads whether a connection still exists.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether a connection that waits for a verdict is still there. Work for one that has gone lets
-/// nobody in.
+/// Whether a connection still waits for an authentication result. Workers skip jobs for closed
+/// connections. Clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionLiveness {
     is_closed: Arc<AtomicBool>,
@@ -15,7 +15,7 @@ impl ConnectionLiveness {
         !self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// The connection has ended, or its deadline has answered.
+    /// Marks the connection as closed, or its deadline as passed. Later results are discarded.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
     }

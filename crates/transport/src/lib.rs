@@ -1,8 +1,8 @@
-//! What carries a client's bytes to its broker: TCP, TLS, WebSocket and QUIC, and whom the client
-//! trusts. Our own clients and the load tester go out by it, and the broker has its UDP sockets
-//! of it.
+//! Transports between an MQTT client and a broker: TCP, TLS, WebSocket and QUIC, and the
+//! verification of servers. The client commands, bridges and the load tester use the client side;
+//! the broker uses [`QuicUdpSocket`].
 //!
-//! Nothing here blocks, and nothing here knows a packet of MQTT or anything of a broker.
+//! Functions do not block, and this crate does not depend on MQTT packets or on the broker.
 
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,13 @@
-//! Certificates, private keys and revocation lists as files that people have: PEM as editors and
-//! openssl write it, or DER. An error names the file, the form that was found and the command that
-//! makes a good one of it.
+//! Reader of certificates, private keys and revocation lists in PEM, as editors and openssl write
+//! it, or in DER. An error names the file, the detected format, and the command which converts the
+//! file.
 
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use std::path::Path;
 
-/// The certificates of a file, at least one, in their order.
+/// Returns the certificates of a file in file order, at least one. PKCS #7, PKCS #12 and OpenSSL's
+/// `TRUSTED CERTIFICATE` are errors which name the command to convert them.
 pub fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let bytes = read(file, "file of certificates")?;
     if is_der(&bytes) {
@@ -36,7 +37,8 @@ pub fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, St
     })
 }
 
-/// The first private key of a file: PKCS #8, PKCS #1 or SEC 1, without a password.
+/// Returns the first private key of a file: PKCS #8, PKCS #1 or SEC 1. An encrypted key is an
+/// error.
 pub fn read_private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let bytes = read(file, "private key")?;
     let name = file.display();
@@ -63,7 +65,7 @@ pub fn read_private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
     })
 }
 
-/// The revocation lists of a file, at least one.
+/// Returns the revocation lists of a file, at least one.
 pub fn read_revocation_lists(
     file: &Path,
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
@@ -82,7 +84,8 @@ pub fn read_revocation_lists(
     }
 }
 
-/// `what` is what people call it.
+/// Reads a file without a byte order mark; UTF-16 is an error. `what` is the common name of the
+/// file.
 fn read(file: &Path, what: &str) -> Result<Vec<u8>, String> {
     let bytes = std::fs::read(file).map_err(|error| {
         let whole = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
@@ -94,20 +97,20 @@ fn read(file: &Path, what: &str) -> Result<Vec<u8>, String> {
             file.display()
         ));
     }
-    // A byte order mark stands before the first line and would hide it.
+    // A byte order mark before the first line would hide the line from the PEM parser.
     Ok(match bytes.strip_prefix(b"\xef\xbb\xbf") {
         Some(rest) => rest.to_vec(),
         None => bytes,
     })
 }
 
-/// A SEQUENCE with a long length: every certificate and key of DER begins with it.
+/// Whether the file is DER: a SEQUENCE with a long length, or a short one which fills the file.
 fn is_der(bytes: &[u8]) -> bool {
     matches!(bytes, [0x30, 0x81 | 0x82, ..])
         || matches!(bytes, [0x30, len, ..] if usize::from(*len) + 2 == bytes.len())
 }
 
-/// RFC 7292, 4: a SEQUENCE that begins with version 3.
+/// Whether the file is PKCS #12: a SEQUENCE which begins with version 3 [RFC 7292, 4].
 fn is_pkcs12(bytes: &[u8]) -> bool {
     matches!(bytes, [0x30, 0x82, _, _, 2, 1, 3, ..])
 }

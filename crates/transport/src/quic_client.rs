@@ -1,13 +1,14 @@
-//! QUIC connections to one address: a UDP socket, and quinn's endpoint behind it.
+//! QUIC connections to one address: a UDP socket and quinn's endpoint.
 //!
 //! ```text
-//! datagrams in -> turn -> connections that woke -> read, write -> send -> datagrams out
+//! datagrams in -> poll -> woken connections -> read, write -> send_pending -> datagrams out
 //! ```
 //!
-//! Each connection has one stream, which carries MQTT. Datagrams leave in `send` alone and timers
-//! fire in `turn` alone; `next_at` says until when `turn` may wait. The socket is connected, so
-//! that the kernel reports a port where no process listens: all connections are lost then. One
-//! connection pings now and then for all of them, so that such a port is noticed in a silence too.
+//! Each connection has one stream, which carries MQTT. Only `send_pending` sends datagrams and only
+//! `poll` fires timers; `next_poll_at` bounds the time between two calls of `poll`. The socket is
+//! connected, so the kernel reports a port without a listening process; all connections are lost
+//! then. One connection pings regularly for all connections, so a closed port is also noticed while
+//! no data flows.
 
 use crate::udp::{QuicUdpSocket, SLOT_BYTES, SLOTS, ecn_of};
 use bytes::Bytes;
@@ -26,29 +27,31 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Options of outgoing QUIC connections: TLS, and transport parameters.
+/// Options of outgoing QUIC connections: the TLS configuration and transport parameters.
 #[derive(Clone, Debug)]
 pub struct QuicClientOptions(ClientConfig);
 
-/// A QUIC connection of one outlet, until it is closed.
+/// A QUIC connection of one [`QuicClientEndpoint`], until the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuicConnectionHandle(ConnectionHandle);
 
+/// All QUIC connections from one UDP socket to one address. The caller polls the socket; no
+/// function blocks.
 #[derive(Debug)]
 pub struct QuicClientEndpoint {
     to: SocketAddr,
     udp: QuicUdpSocket,
     endpoint: Endpoint,
     connections: HashMap<ConnectionHandle, QuicClientConnection>,
-    /// Connections that have heard something, ...
+    /// Connections with new events, to be polled by `poll_connection`.
     to_poll: Vec<ConnectionHandle>,
-    /// ... and those that may have something to say.
+    /// Connections which may have datagrams to send, see `send_pending`.
     to_send: Vec<ConnectionHandle>,
     timers: BTreeSet<(Instant, usize)>,
     pings_every: Duration,
     ping_at: Instant,
     ping_all_at: Instant,
-    /// A datagram that the socket did not take, kept for the next try.
+    /// A datagram which the socket did not accept, kept for the next call of `send_pending`.
     unsent: Option<(Transmit, Vec<u8>)>,
     sent: Vec<u8>,
     received: Vec<u8>,
@@ -57,12 +60,13 @@ pub struct QuicClientEndpoint {
 #[derive(Debug)]
 struct QuicClientConnection {
     conn: Connection,
-    /// The owner to wake; `None` once the connection is closed.
+    /// The owner to wake; `None` after [`QuicClientEndpoint::close`].
     owner: Option<u32>,
     stream: Option<StreamId>,
     timer: Option<Instant>,
     loss: Option<ConnectionLoss>,
-    /// The last that the endpoint hears of it.
+    /// The last event of a drained connection. The endpoint receives the event when the owner has
+    /// closed the connection.
     drained: Option<EndpointEvent>,
     is_to_poll: bool,
     is_to_send: bool,
@@ -70,7 +74,7 @@ struct QuicClientConnection {
 
 #[derive(Clone, Debug)]
 enum ConnectionLoss {
-    /// No process listens on the port.
+    /// No process listens on the port: see `mark_all_refused`.
     Refused,
     Failed(ConnectionError),
 }
@@ -85,8 +89,8 @@ impl QuicClientOptions {
         Ok(QuicClientOptions(config))
     }
 
-    /// Sets the idle timeout: a connection that receives nothing for `silence` is lost, even while
-    /// it sends. The caller has to ping more often than that.
+    /// Sets the idle timeout: a connection which receives no datagrams for `silence` is lost, even
+    /// while sending. The caller has to ping more often than that.
     pub fn with_idle_timeout(mut self, silence: Duration) -> Result<QuicClientOptions, String> {
         let silence = IdleTimeout::try_from(silence).map_err(|error| error.to_string())?;
         let mut transport = transport_config();
@@ -104,7 +108,7 @@ fn transport_config() -> TransportConfig {
         .max_concurrent_uni_streams(none)
         .datagram_receive_buffer_size(None)
         .send_window(SEND_WINDOW_BYTES)
-        // MQTT's keep-alive says who is gone.
+        // The MQTT keep alive detects dead peers.
         .max_idle_timeout(None);
     transport
 }
@@ -121,7 +125,7 @@ impl QuicClientEndpoint {
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         socket.bind(&SocketAddr::new(from.unwrap_or(anywhere), 0).into())?;
-        // Many connections share it; less is no fault.
+        // Many connections share the socket. A smaller buffer is not an error.
         let _ = socket.set_recv_buffer_size(BUFFER_BYTES);
         let _ = socket.set_send_buffer_size(BUFFER_BYTES);
         socket.connect(&to.into())?;
@@ -143,7 +147,8 @@ impl QuicClientEndpoint {
         })
     }
 
-    /// Begins a handshake; `turn` wakes the owner when there is something to look at.
+    /// Begins a handshake to the server name `host`. `poll` reports `owner` when the state of the
+    /// connection changes.
     pub fn connect(
         &mut self,
         manner: &QuicClientOptions,
@@ -168,7 +173,8 @@ impl QuicClientEndpoint {
         Ok(QuicConnectionHandle(handle))
     }
 
-    /// Whether MQTT may begin.
+    /// Whether the handshake is done and the stream is open, so MQTT may begin. Returns the error
+    /// of a lost connection.
     pub fn poll_open(
         &mut self,
         QuicConnectionHandle(handle): QuicConnectionHandle,
@@ -182,7 +188,7 @@ impl QuicClientEndpoint {
         }
     }
 
-    /// `None` where there is nothing to read now; zero is the end.
+    /// Reads from the stream: `None` means no data for now, and 0 the end.
     pub fn read(&mut self, id: QuicConnectionHandle, into: &mut [u8]) -> io::Result<Option<usize>> {
         let QuicConnectionHandle(handle) = id;
         let Some(connection) = self.connections.get_mut(&handle) else {
@@ -193,7 +199,8 @@ impl QuicClientEndpoint {
         Ok(found)
     }
 
-    /// `None` where nothing is taken now.
+    /// Writes to the stream and returns the accepted bytes; `None` means flow control accepts no
+    /// bytes now.
     pub fn write(&mut self, id: QuicConnectionHandle, bytes: &[u8]) -> io::Result<Option<usize>> {
         let QuicConnectionHandle(handle) = id;
         let Some(connection) = self.connections.get_mut(&handle) else {
@@ -212,18 +219,19 @@ impl QuicClientEndpoint {
         Ok(Some(written))
     }
 
-    /// Says that nothing more comes from us.
+    /// Ends the sending direction of the stream.
     pub fn finish_stream(&mut self, QuicConnectionHandle(handle): QuicConnectionHandle) {
         if let Some(connection) = self.connections.get_mut(&handle)
             && let Some(stream) = connection.stream
         {
-            // The peer may have stopped listening.
+            // The peer may have stopped reading, and finishing fails then.
             let _ = connection.conn.send_stream(stream).finish();
             self.queue_send(handle);
         }
     }
 
-    /// Ends the connection. It is forgotten once the peer has had the time to hear of it.
+    /// Closes the connection. The endpoint keeps the connection until the closing period of QUIC is
+    /// over.
     pub fn close(&mut self, QuicConnectionHandle(handle): QuicConnectionHandle) {
         if let Some(connection) = self.connections.get_mut(&handle) {
             connection.owner = None;
@@ -234,13 +242,13 @@ impl QuicClientEndpoint {
         }
     }
 
-    /// Connections that have an owner.
+    /// Returns the number of connections with an owner.
     pub fn connection_count(&self) -> usize {
         self.connections.values().filter(|connection| connection.owner.is_some()).count()
     }
 
-    /// Reads the datagrams that one call takes and fires timers. Adds the owners of connections
-    /// that changed to `woken`, and returns whether more datagrams may wait.
+    /// Receives the datagrams of one system call and fires timers. Adds the owners of changed
+    /// connections to `woken`, and returns whether more datagrams may wait.
     pub fn poll(&mut self, woken: &mut Vec<u32>) -> io::Result<bool> {
         let now = Instant::now();
         let more = self.receive_datagrams(now)?;
@@ -265,14 +273,14 @@ impl QuicClientEndpoint {
         Ok(more)
     }
 
-    /// When `turn` wants to be called at the latest.
+    /// Returns the latest time for the next call of [`QuicClientEndpoint::poll`].
     pub fn next_poll_at(&self) -> Instant {
         let timer = self.timers.first().map(|(at, _)| *at);
         let again = self.unsent.as_ref().map(|_| Instant::now() + SEND_RETRY);
         timer.into_iter().chain(again).fold(self.ping_at, Instant::min)
     }
 
-    /// Lets every connection that was touched say what it has to say.
+    /// Sends the datagrams of all connections in `to_send`, until the socket accepts no more.
     pub fn send_pending(&mut self) {
         if let Some((transmit, bytes)) = self.unsent.take() {
             match self.udp.send(&transmit, &bytes) {
@@ -291,7 +299,7 @@ impl QuicClientEndpoint {
         }
     }
 
-    /// False where the socket takes no more.
+    /// Returns false if the socket accepts no more datagrams; the datagram waits in `unsent`.
     fn send_connection(&mut self, handle: ConnectionHandle) -> bool {
         let (now, train) = (Instant::now(), self.udp.train_len_max());
         loop {
@@ -321,8 +329,8 @@ impl QuicClientEndpoint {
         true
     }
 
-    /// Notes a port where no process listens. Other errors mean that the datagram is lost, and QUIC
-    /// sends its content again.
+    /// Handles the error of a port without a listening process. After other errors the datagram is
+    /// lost, and QUIC sends its content again.
     fn note_send_result(&mut self, done: &io::Result<()>) {
         if done.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             self.mark_all_refused();
@@ -350,7 +358,8 @@ impl QuicClientEndpoint {
                     self.mark_all_refused();
                     Ok(true)
                 }
-                // Of a datagram that we sent, such as one that was too long for the way.
+                // An error of an earlier sent datagram, for example a datagram larger than the
+                // path's MTU.
                 _ => Ok(true),
             },
         }
@@ -371,14 +380,14 @@ impl QuicClientEndpoint {
             Some(DatagramEvent::Response(transmit)) => {
                 let _ = self.udp.send(&transmit, &answer);
             }
-            // Nobody connects to us.
+            // The endpoint of a client does not accept connections.
             Some(DatagramEvent::NewConnection(incoming)) => self.endpoint.ignore(incoming),
             None => {}
         }
         self.sent = answer;
     }
 
-    /// The kernel says that nobody listens there.
+    /// Marks all connections as refused: the kernel reported a port without a listening process.
     fn mark_all_refused(&mut self) {
         for (handle, connection) in &mut self.connections {
             connection.loss.get_or_insert(ConnectionLoss::Refused);
@@ -402,7 +411,8 @@ impl QuicClientEndpoint {
         }
     }
 
-    /// Finds out what is new with a QUIC connection.
+    /// Handles the events of a connection: opens the stream, records a loss, and adds the owner to
+    /// `woken`.
     fn poll_connection(&mut self, handle: ConnectionHandle, woken: &mut Vec<u32>) {
         let Some(connection) = self.connections.get_mut(&handle) else { return };
         connection.is_to_poll = false;
@@ -429,15 +439,15 @@ impl QuicClientEndpoint {
         self.forward_endpoint_events(handle);
         let now = Instant::now();
         if is_reset && self.ping_all_at <= now {
-            // Who forgot one may have started anew, and forgot them all: they hear it when they
-            // speak. A ping that nobody answers is repeated, so one is enough.
+            // A stateless reset means the peer may have restarted without any connection. A ping
+            // makes the peer reset the rest too. QUIC retransmits a lost ping, so one is enough.
             self.ping_all_at = now + self.pings_every;
             self.ping(usize::MAX);
         }
     }
 
-    /// Passes the events of a QUIC connection to the endpoint. A drained connection is removed once
-    /// its owner has read it to the end and closed it.
+    /// Passes the events of a connection to the endpoint. A drained connection is removed after its
+    /// owner has closed the connection.
     fn forward_endpoint_events(&mut self, handle: ConnectionHandle) {
         let Some(connection) = self.connections.get_mut(&handle) else { return };
         while let Some(event) = connection.conn.poll_endpoint_events() {
@@ -479,7 +489,7 @@ impl QuicClientConnection {
         let mut is_end = false;
         if let Some(stream) = self.stream {
             let mut stream = self.conn.recv_stream(stream);
-            // A stream that was read to its end is closed.
+            // quinn returns an error for a stream which was read to the end.
             let Ok(mut chunks) = stream.read(true) else { return Ok(Some(0)) };
             while read < into.len() && !is_end {
                 match chunks.next(into.len() - read) {
@@ -491,7 +501,7 @@ impl QuicClientConnection {
                     Err(ReadError::Blocked) => break,
                 }
             }
-            // That the window has moved is said by `send`.
+            // `send_pending` sends the updated flow control window.
             let _ = chunks.finalize();
         }
         match &self.loss {
@@ -504,7 +514,7 @@ impl QuicClientConnection {
 }
 
 impl ConnectionLoss {
-    /// Whether the peer ended it as it should end.
+    /// Whether the peer closed the connection with `NO_ERROR`.
     fn is_clean_close(&self) -> bool {
         let ConnectionLoss::Failed(ConnectionError::ApplicationClosed(close)) = self else {
             return false;
@@ -530,18 +540,18 @@ impl AsFd for QuicClientEndpoint {
     }
 }
 
-/// Returns the error of a QUIC connection that was closed.
+/// Returns the error for a handle whose connection was removed.
 fn not_connected() -> io::Error {
     io::ErrorKind::NotConnected.into()
 }
 
-/// ALPN name of MQTT over QUIC, as EMQX and NanoMQ use it.
+/// ALPN name of MQTT over QUIC, the same as in EMQX and NanoMQ.
 const ALPN: &[u8] = b"mqtt";
-/// EMQX's words: all is well.
+/// Application error code of a normal close, as EMQX sends it.
 const NO_ERROR: VarInt = VarInt::from_u32(0);
-/// Largest number of bytes in flight on one connection: the counterpart of a TCP socket's send
-/// buffer.
+/// Largest number of bytes in flight on one connection: the counterpart of the send buffer of a TCP
+/// socket.
 const SEND_WINDOW_BYTES: u64 = 256 * 1024;
 const BUFFER_BYTES: usize = 2 * 1024 * 1024;
-/// Delay before a datagram is offered again to a socket that did not take it.
+/// Delay before a datagram which the socket did not accept is sent again.
 const SEND_RETRY: Duration = Duration::from_millis(1);

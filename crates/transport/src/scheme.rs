@@ -1,12 +1,12 @@
-//! How a URL says what carries the bytes.
+//! Schemes of broker URLs, and their transports.
 
 use std::sync::Arc;
 
-/// A scheme of a broker's URL, and the transport that the scheme stands for.
+/// A scheme of a broker's URL, with the default port and the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UrlScheme {
     pub name: &'static str,
-    /// Other names of the same scheme.
+    /// Other accepted names of the same scheme, for example `mqtts` for `tls`.
     aliases: &'static [&'static str],
     pub port: u16,
     pub is_tls: bool,
@@ -15,7 +15,7 @@ pub struct UrlScheme {
 }
 
 impl UrlScheme {
-    /// Returns the default path of WebSocket, and `None` for other transports.
+    /// Returns the default request path of WebSocket, `/mqtt`, or `None` for other transports.
     pub fn websocket_path(self) -> Option<Arc<str>> {
         self.is_websocket.then(|| "/mqtt".into())
     }
@@ -24,7 +24,7 @@ impl UrlScheme {
         SCHEMES.iter().find(|one| one.name == name || one.aliases.contains(&name)).copied()
     }
 
-    /// Returns the scheme of the same transport with TLS.
+    /// Returns the scheme of the same transport with TLS, or `self` if there is none.
     pub fn with_tls(self) -> UrlScheme {
         let is_same = |one: &&UrlScheme| {
             one.is_tls && one.is_websocket == self.is_websocket && one.is_quic == self.is_quic
@@ -32,7 +32,7 @@ impl UrlScheme {
         SCHEMES.iter().find(is_same).copied().unwrap_or(self)
     }
 
-    /// The names of all, for whoever wrote one that is none.
+    /// Returns the names of all schemes, for an error about an unknown scheme.
     pub fn names() -> String {
         SCHEMES.map(|one| one.name).join(", ")
     }

@@ -13,12 +13,13 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use std::sync::Arc;
 
-/// Accepts what webpki accepts by the CAs of a file that the user named, and certificates of
-/// version 1, without alternative names, or that stand in the file themselves.
+/// Verifier for a file of trusted CAs. Accepts certificates which webpki accepts, and in addition
+/// certificates of version 1, without alternative names, or contained in the file: see
+/// `certificate_form`.
 #[derive(Debug)]
 pub(crate) struct PrivateCaVerifier {
     trusted: TrustedCertificates,
-    /// Absent where the file has no CA.
+    /// `None` if the file contains no CA.
     webpki: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
@@ -33,7 +34,7 @@ impl PrivateCaVerifier {
         Ok(PrivateCaVerifier { trusted, webpki, provider })
     }
 
-    /// webpki's answer by the anchors that are within their dates.
+    /// Returns webpki's result, with the anchors which are valid at `now`.
     fn verify_by_webpki(
         &self,
         certificate: &CertificateDer<'_>,
@@ -58,7 +59,8 @@ impl PrivateCaVerifier {
         }
     }
 
-    /// webpki checks the chain before the name, so a wrong name says that the chain is good.
+    /// Verifies the chain and the name. webpki checks the chain before the name, so an error about
+    /// the name means a valid chain.
     fn verify_chain(
         &self,
         certificate: &CertificateDer<'_>,
@@ -69,7 +71,7 @@ impl PrivateCaVerifier {
         let answer = self.verify_by_webpki(certificate, intermediates, name, now);
         let Err(error) = answer else { return Ok(()) };
         if is_wrong_name(&error) {
-            // webpki holds name constraints against alternative names alone.
+            // webpki applies name constraints only to alternative names.
             let mut chain = intermediates.iter().chain(&self.trusted.authorities);
             return match chain.any(limits_names) {
                 true => Err(error),
@@ -84,7 +86,7 @@ impl PrivateCaVerifier {
     }
 }
 
-/// `None` where there are no anchors.
+/// Returns `None` if there are no anchors.
 fn verifier_for_anchors<'a>(
     anchors: impl Iterator<Item = &'a CertificateDer<'static>>,
     provider: &Arc<CryptoProvider>,
@@ -112,7 +114,7 @@ fn is_wrong_name(error: &Error) -> bool {
 fn verify_name(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<(), Error> {
     let by_alternatives = match ParsedCertificate::try_from(certificate) {
         Ok(parsed) => verify_server_name(&parsed, name),
-        // Only a certificate of version 1 comes here, and has no alternative names.
+        // Only a certificate of version 1 fails to parse here; version 1 has no alternative names.
         Err(_) => Err(CertificateError::NotValidForName.into()),
     };
     match by_alternatives {
@@ -121,8 +123,8 @@ fn verify_name(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> Resul
     }
 }
 
-/// The CA of a certificate without alternative names was chosen by the user, so its common name is
-/// as good as the CA.
+/// Accepts the common name of a certificate without alternative names. The user chose the CA, so
+/// the common name is as trustworthy as the CA.
 fn accept_by_subject(
     certificate: &CertificateDer<'_>,
     name: &ServerName<'_>,

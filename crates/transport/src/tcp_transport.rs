@@ -1,4 +1,4 @@
-//! One connection's bytes, whatever carries them: TCP, TLS over it, and WebSocket over either.
+//! The byte stream of one connection over TCP, optionally with TLS, and with WebSocket over either.
 
 use crate::websocket::WebSocketClient;
 use rustls::{ClientConfig, ClientConnection};
@@ -8,24 +8,27 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-/// The layers between TCP and MQTT.
+/// The layers between TCP and MQTT, for [`TcpTransport::connect`].
 #[derive(Clone, Debug, Default)]
 pub struct TransportLayers {
     pub tls: Option<Arc<ClientConfig>>,
-    /// The path that WebSocket asks for, where that is spoken.
+    /// Request path of WebSocket, or `None` without WebSocket.
     pub websocket: Option<Arc<str>>,
 }
 
+/// A nonblocking client connection with its layers. After each event the caller polls, reads,
+/// writes and flushes.
 #[derive(Debug)]
 pub struct TcpTransport {
     stream: TcpStream,
-    /// Neither costs a plain connection more than the room for a pointer.
+    /// Boxed, so a plain connection pays only two pointers.
     tls: Option<Box<ClientConnection>>,
     websocket: Option<Box<WebSocketClient>>,
 }
 
 impl TcpTransport {
-    /// Begins to connect; the socket becomes writable when that is done.
+    /// Begins to connect, from the address `from` if given. The socket becomes writable when the
+    /// connection is established or has failed.
     pub fn connect(
         to: SocketAddr,
         from: Option<IpAddr>,
@@ -45,7 +48,7 @@ impl TcpTransport {
         TcpTransport::from_stream(socket.into(), host, layers)
     }
 
-    /// By a socket that waits for nothing.
+    /// Builds the layers on a nonblocking socket. `host` is the server name for TLS and WebSocket.
     pub fn from_stream(
         stream: TcpStream,
         host: &str,
@@ -64,7 +67,8 @@ impl TcpTransport {
         Ok(TcpTransport { stream, tls, websocket })
     }
 
-    /// Whether MQTT may begin. Asked again with every event until it is so.
+    /// Whether all layers are open, so MQTT may begin. The caller calls again after each event
+    /// until the result is true.
     pub fn poll_open(&mut self) -> io::Result<bool> {
         if let Some(error) = self.stream.take_error()? {
             return Err(error);
@@ -90,7 +94,7 @@ impl TcpTransport {
         }
     }
 
-    /// `None` where there is nothing to read now; zero is the end.
+    /// Reads from the top layer: `None` means no data for now, and 0 the end.
     #[inline]
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         let TcpTransport { stream, tls, websocket } = self;
@@ -100,13 +104,13 @@ impl TcpTransport {
             (Some(websocket), _) => websocket.read(&mut LowerStream { stream, tls }, into),
         };
         match none_if_blocked(read) {
-            // Without a farewell of TLS it is the end all the same.
+            // A peer which closes TCP without TLS's close_notify ends the stream too.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Some(0)),
             read => read,
         }
     }
 
-    /// `None` where nothing can be written now.
+    /// Writes to the top layer; `None` means the socket accepts no bytes for now.
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         let TcpTransport { stream, tls, websocket } = self;
@@ -115,11 +119,12 @@ impl TcpTransport {
             (None, Some(_)) => LowerStream { stream, tls }.write(bytes),
             (Some(websocket), _) => websocket.write(&mut LowerStream { stream, tls }, bytes),
         };
-        // A full layer takes nothing until the socket is writable again.
+        // A full layer accepts no bytes until the socket is writable again.
         none_if_blocked(written).map(|written| written.filter(|written| *written > 0))
     }
 
-    /// Writes what a layer has taken and not yet passed on.
+    /// Writes the bytes which a layer has accepted and not yet passed on. A blocked socket is not
+    /// an error: see [`TcpTransport::has_pending`].
     pub fn flush(&mut self) -> io::Result<()> {
         let TcpTransport { stream, tls, websocket } = self;
         let mut layer = LowerStream { stream, tls };
@@ -133,7 +138,7 @@ impl TcpTransport {
         }
     }
 
-    /// Says that nothing more comes from us.
+    /// Ends the sending direction: WebSocket close frame, TLS close_notify, then TCP FIN.
     pub fn shut_down(&mut self) -> io::Result<()> {
         if let Some(websocket) = &mut self.websocket {
             websocket.queue_close();
@@ -146,7 +151,7 @@ impl TcpTransport {
         self.stream.shutdown(Shutdown::Write)
     }
 
-    /// Whether a layer has something that the socket did not take.
+    /// Whether a layer has bytes which the socket did not accept.
     pub fn has_pending(&self) -> bool {
         self.websocket.as_ref().is_some_and(|websocket| websocket.has_pending())
             || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
@@ -156,8 +161,8 @@ impl TcpTransport {
         self.tls.is_some() || self.websocket.is_some()
     }
 
-    /// Whether a read that did not fill its buffer took everything: then the poller tells of more
-    /// (epoll(7), question 9).
+    /// Whether a read which did not fill its buffer has emptied the socket, so the poller reports
+    /// further bytes (epoll(7), question 9). Layers may hold more bytes.
     #[inline]
     pub fn short_read_is_all(&self) -> bool {
         !self.has_layers()
@@ -206,8 +211,8 @@ fn is_in_progress(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(in_progress)
 }
 
-/// Interrupted is tried again with the next event, as if there were nothing now: signals are taken
-/// by another thread, so it does not happen in practice.
+/// Maps `WouldBlock` to `None`. `Interrupted` stays an error: another thread handles signals,
+/// so no call here is interrupted in practice.
 #[inline]
 fn none_if_blocked(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {

@@ -1,4 +1,5 @@
-//! Whom a client trusts over TLS and QUIC, and how it says who it is.
+//! TLS options of a client, for TLS over TCP and for QUIC: trusted CAs and the client's own
+//! certificate.
 
 use crate::certificate_form::{
     complete_chain, public_key, verify_tls12_message, verify_tls13_message,
@@ -21,12 +22,12 @@ pub struct TlsClientOptions {
     pub authorities: Option<String>,
     pub certificate: Option<String>,
     pub key: Option<String>,
-    /// Anyone will do.
+    /// Accepts any server certificate, see `InsecureVerifier`.
     pub insecure: bool,
 }
 
 impl TlsClientOptions {
-    /// Whether a flag was given that only makes sense with TLS.
+    /// Whether any option was set; each of them needs TLS.
     pub fn is_given(&self) -> bool {
         let TlsClientOptions { authorities, certificate, key, insecure } = self;
         *insecure || authorities.is_some() || certificate.is_some() || key.is_some()
@@ -36,7 +37,8 @@ impl TlsClientOptions {
         self.client_config_for(rustls::DEFAULT_VERSIONS)
     }
 
-    /// Builds the configuration for the given versions of TLS only.
+    /// Builds the configuration for the given versions of TLS. Reads the files now; an error names
+    /// the file.
     pub fn client_config_for(
         &self,
         versions: &[&'static SupportedProtocolVersion],
@@ -66,7 +68,8 @@ impl TlsClientOptions {
         Ok(Arc::new(config))
     }
 
-    /// The certificate that a client shows, with the chain that the file of CAs completes.
+    /// Loads the client's certificate and key. The CAs of the file of trusted CAs complete the
+    /// chain. A key which does not belong to the first certificate is an error.
     fn own_certificate(
         &self,
         certificate: &str,
@@ -90,7 +93,8 @@ impl TlsClientOptions {
     }
 }
 
-/// The CAs that the host trusts; a few of them are usually too old for us.
+/// Returns the CAs of the host, from `SSL_CERT_FILE` or the first readable file of `BUNDLES`. CAs
+/// which webpki cannot parse are skipped.
 fn host_roots() -> Result<RootCertStore, String> {
     let own = std::env::var("SSL_CERT_FILE").ok();
     let found = own.iter().map(String::as_str).chain(BUNDLES.iter().copied());
@@ -111,7 +115,7 @@ const BUNDLES: &[&str] = &[
     "/etc/ssl/cert.pem",
 ];
 
-/// Takes any certificate whose owner holds the key.
+/// Accepts every certificate; the peer still has to prove possession of the private key.
 #[derive(Debug)]
 struct InsecureVerifier {
     provider: Arc<CryptoProvider>,

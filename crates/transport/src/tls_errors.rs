@@ -1,8 +1,8 @@
-//! Errors of TLS handshakes in words that name the form of what was shown and the way out.
+//! Descriptions of TLS handshake errors, with the form of the presented certificate and a remedy.
 
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 
-/// Describes why a handshake with a client failed, for the log of a listener.
+/// Describes a failed handshake with a client, for the log of a listener.
 pub fn describe_client_error(error: &Error) -> String {
     use PeerIncompatible as P;
     match error {
@@ -49,7 +49,7 @@ pub fn describe_client_error(error: &Error) -> String {
     }
 }
 
-/// Describes why a handshake with a server failed, for a client, a bridge or a backend.
+/// Describes a failed handshake with a server, for a client, a bridge or a backend.
 pub fn describe_server_error(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(error) => {
@@ -73,12 +73,14 @@ pub fn describe_server_error(error: &Error) -> String {
     }
 }
 
-/// Describes an I/O error of a connection to a server, with the TLS error inside if there is one.
+/// Describes an I/O error of a connection to a server, with the TLS [`Error`] inside if there is
+/// one.
 pub fn describe_io_error(error: &std::io::Error) -> String {
     describe_io(error, describe_server_error)
 }
 
-/// Describes an I/O error of a connection from a client, with the TLS error inside if there is one.
+/// Describes an I/O error of a connection from a client, with the TLS [`Error`] inside if there is
+/// one.
 pub fn describe_client_io_error(error: &std::io::Error) -> String {
     describe_io(error, describe_client_error)
 }
@@ -88,7 +90,7 @@ fn describe_io(error: &std::io::Error, describe: fn(&Error) -> String) -> String
     inner.map_or_else(|| error.to_string(), describe)
 }
 
-/// Alerts that a client sends are about us.
+/// Describes an alert from a client: certificate alerts concern the certificate of this server.
 fn describe_alert(alert: AlertDescription) -> String {
     use AlertDescription as A;
     match alert {
@@ -144,7 +146,7 @@ fn is_algorithm(error: &CertificateError) -> bool {
     )
 }
 
-/// webpki's own names of forms, which rustls passes on.
+/// Describes webpki errors which rustls passes on only as text.
 fn describe_form(text: &str, trusted: &str) -> String {
     if text.contains("CaUsedAsEndEntity") {
         return format!(

@@ -1,4 +1,5 @@
-//! A UDP socket as quinn-udp drives it: several datagrams a call both ways where the kernel can.
+//! A UDP socket driven by quinn-udp: several datagrams per system call in both directions where the
+//! kernel supports this.
 
 use quinn_proto::{EcnCodepoint, Transmit};
 use quinn_udp::{RecvMeta, UdpSocketState};
@@ -6,7 +7,8 @@ use std::io::{self, IoSliceMut};
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-/// Shared by every shard that has a QUIC connection of it: whoever sends needs nobody's leave.
+/// A UDP socket for QUIC. All shards with connections of a QUIC listener share the socket, and
+/// sending takes no lock.
 #[derive(Debug)]
 pub struct QuicUdpSocket {
     socket: UdpSocket,
@@ -19,7 +21,7 @@ impl AsFd for QuicUdpSocket {
     }
 }
 
-/// Buffers that one call fills: each with a train of datagrams of one sender.
+/// Number of buffers of one receive call. Each buffer holds a train of datagrams from one sender.
 pub const SLOTS: usize = 16;
 pub const SLOT_BYTES: usize = 64 * 1024;
 
@@ -53,7 +55,8 @@ impl QuicUdpSocket {
         self.state.try_send((&self.socket).into(), &transmit)
     }
 
-    /// Fills slots of `buffer`, and says how many.
+    /// Receives datagrams into slots of `buffer`, `SLOT_BYTES` each, and returns the number of
+    /// filled slots.
     pub fn receive(&self, buffer: &mut [u8], metas: &mut [RecvMeta; SLOTS]) -> io::Result<usize> {
         let mut slots = buffer.chunks_exact_mut(SLOT_BYTES);
         let mut slices: [IoSliceMut<'_>; SLOTS] =

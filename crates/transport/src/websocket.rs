@@ -64,15 +64,17 @@ pub fn accept_key_of(key: &str) -> String {
 
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Zeros on a system that has no randomness: what they are for is no secret of ours.
+/// Returns random bytes, or zeros if the system's generator fails: keys and masks do not protect
+/// secrets.
 fn random<const LEN: usize>() -> [u8; LEN] {
     let mut bytes = [0; LEN];
     let _ = SystemRandom::new().fill(&mut bytes);
     bytes
 }
 
-/// Generates a masking key for each frame. The keys cannot be predicted from payloads, so that no
-/// payload passes for a request at a proxy [RFC 6455, 5.3]. The seed is of the system's randomness.
+/// Generates the masking key of each frame. The keys cannot be predicted from payloads, so a
+/// payload cannot imitate a request at a proxy [RFC 6455, 5.3]. The seed comes from the system's
+/// random generator.
 #[derive(Debug)]
 struct MaskGenerator(fastrand::Rng);
 
@@ -195,7 +197,8 @@ impl WebSocketClient {
         !self.out.is_empty()
     }
 
-    /// False where nothing is there now. At the end it adds nothing.
+    /// Reads bytes from the lower layer into `input`. Returns false if no bytes are available. At
+    /// the end of the stream adds no bytes and returns true.
     fn fill(&mut self, below: &mut impl Read) -> io::Result<bool> {
         let mut buffer = [0; 16 * 1024];
         match below.read(&mut buffer) {
