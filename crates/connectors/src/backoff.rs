@@ -1,9 +1,10 @@
-//! How long a link waits before it tries again.
+//! Pause of a link between two attempts to connect or to deliver.
 
 use std::time::Duration;
 
-/// Twice as long each time, by a random part shorter: links that lost one server do not come back
-/// in one moment.
+/// Returns the pause after `failures` failed attempts: `first`, doubled each time up to `longest`,
+/// and shortened by a random part of up to half. The random part spreads the retries of links which
+/// lost the same server.
 pub(crate) fn retry_delay(failures: u32, first: Duration, longest: Duration) -> Duration {
     if failures == 0 {
         return first;
@@ -12,10 +13,11 @@ pub(crate) fn retry_delay(failures: u32, first: Duration, longest: Duration) -> 
     pause.mul_f64(1.0 - f64::from(random_seed() % 256) / 512.0)
 }
 
-/// Different each time.
+/// Returns a random number for `retry_delay` and for first request ids.
 pub(crate) fn random_seed() -> u16 {
     let mut bytes = [0; 2];
-    // Without it ids of requests are less unlikely to be in use, and waits alike.
+    // A failure of the generator leaves zeros: ids of requests are then easier to guess, and pauses
+    // have no random part.
     let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes);
     u16::from_ne_bytes(bytes)
 }

@@ -1,4 +1,4 @@
-//! A connection of a link while bytes go both ways.
+//! A connection of a link while bytes go in both directions.
 
 use std::io;
 use std::pin::Pin;
@@ -6,17 +6,20 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// A connection with the bytes that were read and not yet parsed.
+/// A connection with received bytes which are not parsed yet, and the times of the last read and
+/// write.
 pub(crate) struct LinkConnection<S> {
     pub stream: S,
     pub read: UnreadBytes,
     pub read_at: Instant,
     pub written_at: Instant,
-    /// Whether written bytes may still be in a layer of the stream.
+    /// Whether a layer of the stream, for example TLS, may still hold written bytes. See
+    /// `poll_write`.
     unflushed: bool,
 }
 
-/// Bytes that were read and not understood yet.
+/// Received bytes which are not parsed yet. `taken` counts the parsed bytes at the front; `take`
+/// frees parsed bytes when all are parsed or more than `READ_BYTES` have gathered.
 #[derive(Debug, Default)]
 pub(crate) struct UnreadBytes {
     bytes: Vec<u8>,
@@ -53,7 +56,8 @@ impl UnreadBytes {
         }
     }
 
-    /// Has all bytes heard, these behind those that are here, and keeps what is not taken.
+    /// Passes the unread bytes and then `bytes` to `hear`, which returns how many bytes it has
+    /// parsed. The rest stays for the next call. Copies nothing if `hear` parses all of `bytes`.
     pub(crate) fn pass<E>(
         &mut self,
         bytes: &[u8],
@@ -70,7 +74,7 @@ impl UnreadBytes {
         Ok(())
     }
 
-    /// Bytes of memory.
+    /// Returns the allocated bytes, for accounting of memory.
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
@@ -92,12 +96,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LinkConnection<S> {
     }
 
     #[cfg(feature = "gateway")]
-    /// Whether a layer of the stream, as TLS is, keeps nothing of what was written.
+    /// Whether no layer of the stream holds written bytes. A gateway treats a flushed message as
+    /// sent.
     pub(crate) fn is_flushed(&self) -> bool {
         !self.unflushed
     }
 
-    /// Says whether anything came.
+    /// Reads at most `buffer.len()` bytes and returns whether bytes arrived. The end of the stream
+    /// is the error `UnexpectedEof`.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -118,7 +124,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LinkConnection<S> {
         }
     }
 
-    /// Writes from the front of `bytes`, and says whether any of it went.
+    /// Writes from the front of `bytes`, removes the written part and flushes the stream. Returns
+    /// whether any byte was written.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,8 +1,8 @@
-//! What happens to clients, sessions and messages, for sinks that want to hear of it.
+//! Events about clients, sessions and messages, for sinks whose option asks for them.
 //!
-//! Shards note it anyway, but for what becomes of messages, which they note where a sink wants it
-//! (`needed_delivery_events`). What is noted goes into the bounded channel of each sink that asked
-//! for it, and where that is full it is dropped and counted: no shard waits.
+//! Shards report most events in any case. They report deliveries and acknowledgements only if a
+//! sink needs them, see [`needed_delivery_events`]. Each sink has a bounded channel; an event which
+//! finds the channel full is dropped and counted, so a shard never waits.
 
 use super::lock;
 use super::metrics::{LinkDropReason, LinkMetrics};
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// All events, as EMQX calls them where it has the same.
+/// Names of all events. Events which EMQX also has carry EMQX's names.
 pub const NAMES: &[&str] = &[
     "client.connack",
     "client.connected",
@@ -35,13 +35,15 @@ pub const NAMES: &[&str] = &[
     "session.unsubscribed",
 ];
 
+/// Distributes [`BrokerEvent`]s of the shards to the channels of sinks.
 #[derive(Default)]
 pub struct EventHub {
-    /// Whether anybody listens.
+    /// Whether any sink subscribes to events; lets shards skip the mutex.
     has_subscribers: AtomicBool,
     subscribers: Mutex<Vec<SinkEventSubscriber>>,
 }
 
+/// The sending end of the channel to a sink, with the events which the sink wants.
 struct SinkEventSubscriber {
     sink: Arc<str>,
     wants: Vec<String>,
@@ -50,17 +52,18 @@ struct SinkEventSubscriber {
     bytes: Arc<AtomicUsize>,
 }
 
-/// A note, and when it was made.
+/// An event and the time at which a shard reported the event, in Unix milliseconds.
 struct SinkEvent {
     name: &'static str,
     broker_event: BrokerEvent,
     at_ms: u64,
 }
 
-/// The other end of a sink's channel, and how many bytes of messages what is in it holds.
+/// The receiving end of a sink's channel, and the bytes of messages in the channel. `None` for a
+/// sink without events.
 pub struct SinkEventReceiver(Option<(Receiver<SinkEvent>, Arc<AtomicUsize>)>);
 
-/// Bytes of messages in the events that wait for one sink.
+/// Largest number of bytes of messages in the events which wait for one sink.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 
 impl EventHub {
@@ -88,7 +91,8 @@ impl EventHub {
         SinkEventReceiver(heard)
     }
 
-    /// From a shard's thread.
+    /// Sends an event to the sinks which want the event's name. Runs on a shard's thread and never
+    /// waits; a full channel counts [`LinkDropReason::EventsFull`].
     pub fn on_event(&self, broker_event: &BrokerEvent) {
         if !self.has_subscribers.load(Relaxed) {
             return;
@@ -113,7 +117,7 @@ impl EventHub {
     }
 }
 
-/// Returns the delivery events that shards have to record for these sinks.
+/// Returns the delivery events which shards have to record for `sinks`.
 pub fn needed_delivery_events(sinks: &[SinkSettings]) -> DeliveryEventOptions {
     let is_wanted = |name| sinks.iter().any(|sink| is_selected(&sink.events, name));
     DeliveryEventOptions {
@@ -127,7 +131,8 @@ fn is_selected(events: &[String], name: &str) -> bool {
 }
 
 impl SinkEventSubscriber {
-    /// Whether there is room for it, or nobody who would come for it any more.
+    /// Returns false if the channel holds `events_max` events or `BYTES_MAX` bytes. A closed
+    /// channel counts as sent.
     fn send(&self, event: SinkEvent) -> bool {
         let bytes = event.byte_size();
         if self.bytes.fetch_add(bytes, Relaxed) + bytes <= BYTES_MAX
@@ -141,7 +146,7 @@ impl SinkEventSubscriber {
 }
 
 impl SinkEventReceiver {
-    /// Never, where nobody asked for any.
+    /// Returns the next event as a [`SinkMessage`]. Never returns for a sink without events.
     pub async fn next_message(&mut self) -> SinkMessage {
         let event = match &mut self.0 {
             Some((heard, bytes)) => heard.recv().await.inspect(|event| {
@@ -180,7 +185,8 @@ impl SinkEvent {
     }
 }
 
-/// None of links, which are nobody's clients.
+/// Returns the name of an event for sinks. Events of links and without a client id have none, since
+/// links are not clients.
 fn event_name(broker_event: &BrokerEvent) -> Option<&'static str> {
     if broker_event.client_id()?.starts_with(LINK_IDS) {
         return None;

@@ -1,6 +1,6 @@
-//! Links: what the broker connects to by itself. Each has a session here, see `local_session`,
-//! whose queue is all the queue that there is, and a task on the control plane's runtime that
-//! empties it.
+//! Links: connections which the broker opens by itself (bridges, gateways and sinks). Each link has
+//! a session at this broker, see `local_session`, and a task on the control plane's runtime. The
+//! session holds the whole queue of the link; the task empties the queue.
 
 #![forbid(unsafe_code)]
 
@@ -47,7 +47,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-/// Process resources that links share with others.
+/// Process resources for all links, passed to [`LinkSupervisor::start`].
 pub struct LinkResources {
     pub runtime: Arc<ControlRuntime>,
     /// Distributes events about clients and sessions to sinks.
@@ -55,36 +55,40 @@ pub struct LinkResources {
     pub hub: Arc<EventHub>,
 }
 
-/// All links of the process.
+/// All links of the process. [`LinkSupervisor::apply`] starts, replaces and ends links as the
+/// options say.
 pub struct LinkSupervisor {
     runtime: Arc<ControlRuntime>,
     home: Arc<LocalBroker>,
     #[cfg(feature = "sink")]
     hub: Arc<EventHub>,
-    /// By the client ids of their sessions.
+    /// Running links by the client ids of their sessions, see [`LinkKind::link_id`].
     running: BTreeMap<String, RunningLink>,
-    /// Sessions that are being ended, by their names: who comes after them waits.
+    /// Sessions whose end is in progress, by client id. A new link of the same client id waits for
+    /// the end of the task.
     leaving: BTreeMap<String, LinkTaskEnd>,
     reporter: LinkReporter,
 }
 
-/// Instruction to a link.
+/// Instruction to the task of a link, sent over a watch channel. `wait_for_stop` waits for an
+/// instruction to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkStop {
     No,
-    /// The link will come back: the session at the other side stays.
+    /// The link will come back: the session at the remote server stays.
     ForNow,
-    /// The session at the other side is removed, except at servers where another link continues
-    /// with it.
+    /// The link ends the session at the remote server, except at the servers in `kept`, where
+    /// another link continues the session.
     ForEver {
         kept: Vec<ServerUrl>,
     },
 }
 
-/// Closed when a task has ended.
+/// Receiver without values: the task of a link drops the sender when the task ends. See
+/// `wait_for_end`.
 type LinkTaskEnd = watch::Receiver<()>;
 
-/// Kind of a link.
+/// Kind of a link: part of the client id, of topics below `$SYS/broker/` and of log targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkKind {
     #[default]
@@ -93,7 +97,7 @@ pub enum LinkKind {
     Sink,
 }
 
-/// Settings of a link.
+/// Settings of a link. `is_same` decides whether a reload leaves the link running.
 #[derive(Clone, Debug)]
 pub enum LinkSettings {
     Bridge(Box<BridgeSettings>),
@@ -103,39 +107,43 @@ pub enum LinkSettings {
     Sink(Box<SinkSettings>),
 }
 
-/// A running link.
+/// A running link, with the handles by which `apply` changes or ends the task.
 struct RunningLink {
     settings: LinkSettings,
     tls: ClientTlsCell,
     served: ServerTlsCell,
     link_metrics: Arc<LinkMetrics>,
     stop: watch::Sender<LinkStop>,
-    /// Options were read again, of which its own are the same.
+    /// Notified when options are read again and the settings of this link stay the same.
     again: Arc<Notify>,
     ended: LinkTaskEnd,
 }
 
-/// TLS configuration of a link's next outgoing connection.
+/// TLS configuration of a link's next outgoing connection. `apply` replaces the content while the
+/// link runs.
 pub type ClientTlsCell = Arc<Mutex<Option<Arc<ClientConfig>>>>;
 
-/// TLS configuration for the next incoming connection.
+/// TLS configuration for the next incoming connection of a gateway. `apply` replaces the content
+/// while the link runs.
 pub type ServerTlsCell = Arc<Mutex<Option<Arc<ServerConfig>>>>;
 
-/// A link's options with what their files hold.
+/// Settings of a link, with the TLS configurations made from the files which the settings name.
 pub struct LinkDefinition {
     pub settings: LinkSettings,
     pub tls: Option<Arc<ClientConfig>>,
-    /// TLS configuration for incoming connections.
+    /// TLS configuration for incoming connections. Only a [`LinkKind::Gateway`] accepts
+    /// connections.
     pub served: Option<Arc<ServerConfig>>,
 }
 
-/// Time that links have to disconnect when the process ends.
+/// Longest wait of [`LinkSupervisor::stop`] for links to disconnect when the process ends.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// Between two attempts to end a session here.
+/// Pause between two attempts of `end_session` to end a session at this broker.
 const RETRY: Duration = Duration::from_millis(200);
 
 impl LinkStop {
-    /// Whether a server is to forget it.
+    /// Whether the link has to end the session at `server`: only for `ForEver`, and not for servers
+    /// in `kept`.
     pub fn ends_session_at(&self, server: &ServerUrl) -> bool {
         matches!(self, LinkStop::ForEver { kept } if !kept.contains(server))
     }
@@ -150,7 +158,8 @@ impl LinkKind {
         }
     }
 
-    /// Returns the client id of a link's session.
+    /// Returns the client id of the session of a link. `LINK_IDS` is a prefix which clients cannot
+    /// use.
     pub fn link_id(self, name: &str) -> String {
         format!("{LINK_IDS}{}/{name}", self.word())
     }
@@ -193,7 +202,8 @@ impl LinkSettings {
         }
     }
 
-    /// Returns the servers at which the other link has the same client id, and so the same session.
+    /// Returns the servers at which `other` has the same client id, and so the same session. Only
+    /// bridges have sessions at servers.
     fn shared_servers(&self, other: &LinkSettings) -> Vec<ServerUrl> {
         match (self, other) {
             (LinkSettings::Bridge(one), LinkSettings::Bridge(other)) => one.shared_servers(other),
@@ -202,7 +212,8 @@ impl LinkSettings {
         }
     }
 
-    /// Whether the other one goes on where this one writes, and so has to wait for its end.
+    /// Whether `other` continues the file or the remote session of this link, and so has to wait
+    /// for the end of this link's task.
     fn must_wait_for_end(&self, other: &LinkSettings) -> bool {
         match (self, other) {
             #[cfg(feature = "sink")]
@@ -213,7 +224,7 @@ impl LinkSettings {
         }
     }
 
-    /// Returns the addresses of the servers without secrets.
+    /// Returns the addresses of the servers, without secrets, for `ReportedLink::servers`.
     fn servers(&self) -> Vec<String> {
         match self {
             LinkSettings::Bridge(bridge) => {
@@ -257,8 +268,10 @@ impl LinkSupervisor {
         }
     }
 
-    /// From now on there are these, each with its options: what has not changed goes on as it is.
-    /// Their sessions are there when it returns.
+    /// Makes the running links those of `wanted`. A link with unchanged settings keeps running and
+    /// gets the new TLS configurations; a changed link restarts; a missing link ends, with its
+    /// session. Returns when the sessions are prepared, or after the bound of
+    /// `LocalBroker::wait_for_sessions`.
     pub fn apply(&mut self, wanted: Vec<LinkDefinition>, interval_s: u32) {
         let is_wanted = |id: &String| wanted.iter().any(|one| one.settings.link_id() == *id);
         let gone: Vec<_> = self.running.keys().filter(|id| !is_wanted(id)).cloned().collect();
@@ -295,7 +308,8 @@ impl LinkSupervisor {
         self.home.wait_for_sessions();
     }
 
-    /// Links of other names that end, by who goes on where they were.
+    /// Returns pairs of a link's client id and the end of a task with another client id, for which
+    /// the link has to wait: see `must_wait_for_end`.
     fn successors(&self, wanted: &[LinkDefinition]) -> Vec<(String, LinkTaskEnd)> {
         let mut heirs = Vec::new();
         for (id, link) in &self.running {
@@ -352,7 +366,8 @@ impl LinkSupervisor {
                 Box::pin(sink.run(stopped))
             }
         };
-        // Two of one name would take the session from each other, here or there.
+        // Two tasks of the same client id would take over the session from each other, at this
+        // broker or at the remote server.
         let leaving = self.leaving.remove(&settings.link_id());
         let earlier = before.map(|before| before.ended).into_iter().chain(leaving).chain(after);
         self.runtime.spawn(async move {
@@ -393,7 +408,8 @@ impl LinkSupervisor {
         }
     }
 
-    /// Ends the session of a link that is no more, with what waits in it.
+    /// Ends the session of a removed link and discards its queue, after the link's task has ended.
+    /// Retries every `RETRY` until the session is gone.
     fn end_session(&mut self, link_id: String, task: Option<LinkTaskEnd>) {
         let home = self.home.clone();
         let (ends, ended) = watch::channel(());
@@ -411,7 +427,7 @@ impl LinkSupervisor {
         });
     }
 
-    /// Sessions of links that were taken out of the options while nobody ran.
+    /// Ends sessions of links which were removed from the options while the process did not run.
     fn end_orphaned_sessions(&mut self) {
         let known: Vec<String> = self.running.keys().cloned().collect();
         for report in
@@ -423,7 +439,7 @@ impl LinkSupervisor {
         }
     }
 
-    /// Has all say goodbye, and waits for that, but not for long.
+    /// Stops all links with [`LinkStop::ForNow`] and waits at most `GOODBYE` for their tasks.
     pub fn stop(&mut self) {
         if self.running.is_empty() {
             return;
@@ -443,17 +459,18 @@ impl LinkSupervisor {
     }
 }
 
-/// Comes back when it is to stop, or nobody could say so any more.
+/// Waits for an instruction to stop, or until the sender is dropped.
 pub async fn wait_for_stop(stop: &mut watch::Receiver<LinkStop>) {
     let _ = stop.wait_for(|stop| *stop != LinkStop::No).await;
 }
 
+/// Waits until the task has dropped the sender of `task`.
 async fn wait_for_end(mut task: LinkTaskEnd) {
     while task.changed().await.is_ok() {}
 }
 
-/// Locks a mutex. A panic of another thread cannot leave the content half-written, so a poisoned
-/// lock is taken as well.
+/// Locks a mutex, poisoned or not. Holders in this crate do not leave the content half-written when
+/// their thread panics.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,6 @@
-//! A link's session here: the process connects to itself, and who speaks for the link is a client
-//! like any other, whose name nobody else can have. Its queue is the session's, with the session's
-//! bounds, on the disk where sessions are; what it does not acknowledge is its again.
+//! The session of a link at this broker. The process connects to itself, and the link is a client
+//! with a client id which no other client can use. The session is the queue of the link: it has the
+//! bounds and the storage of sessions, and messages without an acknowledgement are sent again.
 
 use super::lock;
 use super::new_filters::NewLinkFilters;
@@ -39,7 +39,7 @@ pub struct LocalBroker {
 /// Longer than it takes with any disk that is not broken.
 const BEGIN_MAX: Duration = Duration::from_secs(10);
 
-/// A session that is connected.
+/// A connected session of a link. Returned by `LocalBroker::connect`.
 pub struct LocalSession {
     pub stream: UnixStream,
     /// Bytes received behind CONNACK.
@@ -63,28 +63,28 @@ pub struct LinkIdentity {
     pub groups: Vec<Arc<str>>,
 }
 
-/// A filter that this broker does not let a link have, and why.
+/// A text about a filter which this broker refused to a link: the filter and the reason.
 pub type FilterRefusal = String;
 
-/// A session that is there.
+/// A session which exists and has its subscriptions, see `prepare_session_as`.
 pub struct PreparedSession {
     pub refused: Vec<FilterRefusal>,
     pub new_filters: NewLinkFilters,
 }
 
-/// Options of a link's session.
+/// Parameters of the CONNECT of a link's session.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalSessionRequest<'a> {
     pub link_id: &'a str,
     pub receive_maximum: u16,
-    /// Otherwise it goes on, and stays.
+    /// Ends the session: Clean Start is 1 and Session Expiry Interval is 0. Otherwise the session
+    /// continues and does not expire.
     pub is_last: bool,
-    /// No messages come.
+    /// The connection receives no messages, only acknowledgements: see `Principal::is_quiet`.
     pub is_quiet: bool,
 }
 
-/// Returns the subscription by which a link gets the rows of rules, with the largest QoS of a
-/// message.
+/// Returns the subscription by which a link receives rows of rules. Rows have at most `qos_max`.
 pub fn row_subscription(link_id: &str, qos_max: QoS) -> (String, SubscribeOptions) {
     let options = SubscribeOptions {
         qos: qos_max,
@@ -95,13 +95,14 @@ pub fn row_subscription(link_id: &str, qos_max: QoS) -> (String, SubscribeOption
     (format!("{link_id}/#"), options)
 }
 
-/// Returns the prefix of filters that are notes of a link's session: they stay, whatever the link
-/// subscribes to.
+/// Returns the prefix of filters which are notes of a link's session. Notes stay when the link
+/// changes its subscriptions.
 pub fn note_prefix(link_id: &str) -> String {
     format!("{link_id}/.notes/")
 }
 
-/// A filter that stands for something about this text, which may be longer than a filter.
+/// Returns the note about `text`, as a filter of bounded length: the text, which may be longer than
+/// a filter, is represented by 8 bytes of its SHA-256 digest.
 pub fn note_filter(link_id: &str, what: &str, text: &str) -> String {
     let digest = digest(&SHA256, text.as_bytes());
     let beginning = digest.as_ref().iter().take(8);
@@ -109,7 +110,7 @@ pub fn note_filter(link_id: &str, what: &str, text: &str) -> String {
     format!("{}{what}/{digits}", note_prefix(link_id))
 }
 
-/// Subscription options of a note. No client publishes there.
+/// Subscription options of a note. Clients do not publish to topics of notes.
 pub const NOTE_OPTIONS: SubscribeOptions = SubscribeOptions {
     qos: QoS::AtMostOnce,
     no_local: true,
@@ -117,13 +118,13 @@ pub const NOTE_OPTIONS: SubscribeOptions = SubscribeOptions {
     retain_handling: 2,
 };
 
-/// Returns the topic that a rule gave its row, from the internal topic of a link.
+/// Returns the topic which a rule gave to a row, from the internal topic of a link.
 pub fn row_name(topic: &str) -> Option<&str> {
-    // The kind of link and its name, which has no levels.
+    // The first two levels are the kind and the name of the link; a name has no levels.
     topic.strip_prefix(LINK_IDS)?.splitn(3, '/').nth(2)
 }
 
-/// The class in which a link's session has limits of its own.
+/// Returns the [`ClientGroup`] through which the session of a link has its own `limits`.
 pub fn client_group(link_id: &str, limits: &Arc<BrokerOptions>) -> ClientGroup {
     ClientGroup {
         name: link_id.into(),
@@ -132,7 +133,8 @@ pub fn client_group(link_id: &str, limits: &Arc<BrokerOptions>) -> ClientGroup {
     }
 }
 
-/// A session of ours obeys what its link says and nothing that is meant for clients.
+/// Returns the options for sessions of links: limits meant for clients (rates, keep alive, expiry,
+/// number of subscriptions, namespaces) do not apply.
 pub fn session_limits(all: &BrokerOptions) -> BrokerOptions {
     BrokerOptions {
         bytes_out_per_s: 0,
@@ -162,13 +164,13 @@ impl LocalBroker {
         }
     }
 
-    /// This link's session is waited for.
+    /// Registers a session for which [`LocalBroker::wait_for_sessions`] waits.
     pub fn expect_session(&self, link_id: String) {
         lock(&self.starting).insert(link_id);
     }
 
-    /// Waits until the expected sessions are subscribed, or have failed for now: messages that
-    /// clients publish from then on wait for their links.
+    /// Waits until the expected sessions are subscribed or have failed once, at most `BEGIN_MAX`.
+    /// Messages published afterwards wait in the sessions of their links.
     pub fn wait_for_sessions(&self) {
         let beginning = lock(&self.starting);
         let waited = self.fewer.wait_timeout_while(beginning, BEGIN_MAX, |all| !all.is_empty());
@@ -178,8 +180,8 @@ impl LocalBroker {
         }
     }
 
-    /// Reports on these sessions. Shards answer between two ticks, so a thread of its own waits for
-    /// them: the threads that resolve host names may be busy for long.
+    /// Returns reports on the sessions of `link_ids`. Shards answer between two ticks, so a
+    /// separate thread waits: the runtime's blocking threads may be busy with name resolution.
     pub async fn report_sessions(&self, link_ids: Vec<Box<str>>) -> Vec<SessionReport> {
         let (handle, (told, reports)) = (self.handle.clone(), oneshot::channel());
         let asks = thread::Builder::new().name("survey".into()).spawn(move || {
@@ -191,8 +193,9 @@ impl LocalBroker {
         }
     }
 
-    /// The session is there, and subscribes to what is wanted where a message may have so much QoS,
-    /// and to nothing else: what is published from now on waits, and so does what is retained.
+    /// Creates the session of a link if needed and makes its subscriptions equal to `wanted`, a
+    /// function of the largest QoS here. Messages and retained messages wait from then on. The
+    /// first refused filter is an error.
     pub async fn prepare_session(
         &self,
         link_id: &str,
@@ -204,7 +207,8 @@ impl LocalBroker {
         refused.into_iter().next().map_or(Ok(fresh), Err)
     }
 
-    /// Prepares a session that may lack permissions. Returns the refused filters.
+    /// Prepares a session which acts as `identity` and may lack permissions. Returns the refused
+    /// filters; see [`LocalBroker::prepare_session`].
     pub async fn prepare_session_as(
         &self,
         link_id: &str,
@@ -252,7 +256,7 @@ impl LocalBroker {
         Ok(PreparedSession { refused, new_filters: fresh })
     }
 
-    /// Ends a session and what waits in it.
+    /// Ends the session of a link and discards its queue.
     pub async fn end_session(&self, link_id: &str) -> Result<(), String> {
         let wish =
             LocalSessionRequest { link_id, receive_maximum: 1, is_last: true, is_quiet: true };
@@ -263,7 +267,8 @@ impl LocalBroker {
         self.connect_as(wish, None).await
     }
 
-    /// Without an identity nobody's permissions judge it, and only its maps bound what it does.
+    /// Connects as `identity`. Without an identity the link has all permissions, and only its topic
+    /// maps restrict it.
     pub async fn connect_as(
         &self,
         wish: LocalSessionRequest<'_>,
@@ -276,7 +281,7 @@ impl LocalBroker {
         let principal = Principal {
             user: Some(identity.map_or(wish.link_id.into(), |own| own.user.clone())),
             namespace: Some("".into()),
-            // The first is the class of its limits.
+            // The first group is the class of the session's limits, see `client_group`.
             groups: iter::once(wish.link_id.into()).chain(groups).collect(),
             is_superuser: identity.is_none(),
             is_quiet: wish.is_quiet,
@@ -366,7 +371,7 @@ impl LocalSession {
         let (reason, properties) = (ReasonCode::NormalDisconnection, Properties::default());
         Disconnect { reason, properties }.encode(ProtocolVersion::V5, &mut bytes);
         self.write_all(&bytes).await?;
-        // It has heard that once it closes.
+        // The broker closes the connection when it has processed DISCONNECT.
         while self.stream.read(&mut [0; 4096]).await.is_ok_and(|len| len > 0) {}
         Ok(())
     }
@@ -377,7 +382,7 @@ impl LocalSession {
     }
 }
 
-/// Asks for these.
+/// Appends a SUBSCRIBE with the filters `wanted` to `out`.
 pub fn encode_subscribe<'a>(
     packet_id: PacketId,
     wanted: impl Iterator<Item = (&'a str, SubscribeOptions)>,
@@ -402,7 +407,7 @@ pub fn encode_unsubscribe(
     Unsubscribe { packet_id, properties, filters }.encode(version, out);
 }
 
-/// Returns the filters that SUBACK refuses.
+/// Returns the filters which SUBACK refuses, with the names of the reason codes.
 pub fn refused_filters<'a>(
     wanted: impl Iterator<Item = &'a str>,
     codes: &[u8],
@@ -436,19 +441,21 @@ fn encode_connect(wish: LocalSessionRequest<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Says to this broker what became of a message.
+/// Appends an acknowledgement of `kind` (PUBACK, PUBREC, PUBREL or PUBCOMP) with a reason code to
+/// `out`.
 pub fn encode_ack(kind: PacketType, packet_id: PacketId, reason: ReasonCode, out: &mut Vec<u8>) {
     let properties = Properties::default();
     PublishAck { packet_id, reason, properties }.encode(kind, ProtocolVersion::V5, out);
 }
 
-/// Decodes the packet at the front, if it is complete.
+/// Decodes the packet at the front of `read`, or returns `None` if it is incomplete or malformed.
 pub fn first_packet(read: &[u8], version: ProtocolVersion) -> Option<Packet<'_>> {
     let frame = mqtt::split_frame(read, u32::MAX).ok().flatten()?;
     Packet::decode(frame, version).ok()
 }
 
-/// Reads until a whole packet stands at the front, and says how long it is.
+/// Reads until a whole packet stands at the front of `read`, and returns the packet's length in
+/// bytes.
 pub async fn read_frame(
     stream: &mut (impl tokio::io::AsyncRead + Unpin),
     read: &mut Vec<u8>,

@@ -7,40 +7,41 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// Why a message went no further.
+/// Reason why a link did not pass on a message. `LOSSES` has the names in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum LinkDropReason {
-    /// No rule, or no longer one, has a name for its topic.
+    /// No rule of the link covers the topic; perhaps a rule was removed.
     NoRule,
-    /// The rule makes no topic name of it.
+    /// The rule's `TopicMap` does not yield a valid topic name.
     NoName,
-    /// Above the other side's Maximum Packet Size.
+    /// Above the Maximum Packet Size of the receiving side.
     TooLarge,
-    /// The other side does not take it.
+    /// The remote side refused the message.
     Refused,
-    /// This broker does not take it.
+    /// This broker refused the message.
     RefusedHere,
-    /// The message was sent to the other side, and came back.
+    /// The link sent this message to the remote side, and received a copy of it. See
+    /// [`LinkMetrics::count_echo`].
     Echo,
-    /// More events than a sink may keep in memory.
+    /// The channel of events of a sink was full: see `events_max` and `EventHub`.
     EventsFull,
-    /// A peer takes less than there is for it.
+    /// A peer reads more slowly than messages for it arrive.
     PeerSlow,
-    /// There is no topic in it, or it is not as the options say.
+    /// The message has no topic, or does not have the format of the options.
     Unreadable,
-    /// No response came in time.
+    /// No response arrived in time.
     NoAnswer,
-    /// The response belongs to no pending request, or to another peer's.
+    /// The response matches no pending request, or a request to another peer.
     NoQuestion,
-    /// There was no room for a half-received message, a subscription or a request.
+    /// No room for a partly received message, a subscription or a request.
     NoRoom,
-    /// The requester or the last peer was gone, or the gateway stopped, and no session keeps the
-    /// message.
+    /// The requester or the last peer disconnected, or the gateway stopped, and no session keeps
+    /// the message.
     NoPeer,
-    /// The other broker's PUBLISH is not valid.
+    /// The remote broker sent an invalid PUBLISH.
     InvalidPublish,
-    /// The message has passed this bridge before, and came round through other brokers.
+    /// The message passed this bridge before and came back through other brokers.
     Loop,
 }
 
@@ -86,6 +87,8 @@ const OF_GATEWAYS: &[LinkDropReason] = &[
 ];
 const OF_SINKS: &[LinkDropReason] = &[LinkDropReason::Refused, LinkDropReason::EventsFull];
 
+/// Figures of a link, shared by the link's task, [`LinkReporter`](super::report::LinkReporter) and
+/// readers of metrics.
 #[derive(Debug, Default)]
 pub struct LinkMetrics {
     pub kind: LinkKind,
@@ -93,7 +96,7 @@ pub struct LinkMetrics {
     /// Index of the server of the present or last connection.
     pub server: AtomicUsize,
     pub connects: AtomicU64,
-    /// Batches that a sink's far side took, and times that it did not take one.
+    /// Batches which the destination of a sink accepted; `failures` counts failed attempts.
     pub batches: AtomicU64,
     pub failures: AtomicU64,
     pub messages_out: AtomicU64,
@@ -147,6 +150,7 @@ impl LinkMetrics {
         pace.rates
     }
 
+    /// Counts a message of `bytes` bytes of payload to the other side.
     pub fn count_out(&self, bytes: usize) {
         self.messages_out.fetch_add(1, Relaxed);
         self.bytes_out.fetch_add(bytes as u64, Relaxed);
@@ -157,12 +161,13 @@ impl LinkMetrics {
         self.bytes_in.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Counts an echo, which is not a loss.
+    /// Counts an echo. An echo is not a loss, so there is no log line.
     pub fn count_echo(&self) {
         self.losses[LinkDropReason::Echo as usize].fetch_add(1, Relaxed);
     }
 
-    /// `about` is the message's topic, or what the other side says of it.
+    /// Counts a dropped message and logs the drop, at most `LINES_PER_SECOND` for each reason.
+    /// `about` is the topic of the message, or the reason given by the other side.
     pub fn count_drop(&self, link: &str, loss: LinkDropReason, about: &str) {
         self.count_drops(link, loss, about, 1);
     }
@@ -212,7 +217,7 @@ impl LinkMetrics {
         lock(&self.last_error).clone()
     }
 
-    /// By their names, those that a link of this kind may have.
+    /// Returns the drops by name, for the reasons which exist for this kind of link.
     pub fn drop_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let count = move |loss: &LinkDropReason| {
             let at = *loss as usize;

@@ -1,37 +1,40 @@
-//! Filters of a link that are new, until somebody comes for what is retained.
+//! New filters of a link, until the link has requested their retained messages.
 //!
-//! A session is prepared by a quiet connection: what is retained for a new filter waits in the
-//! session, as its place in the tree, for the first connection that carries. A process that ends
-//! before forgets that place, but not a note in the session, below its own name: the next one asks
-//! again for what is retained.
+//! A connection with `is_quiet` prepares the session. The position of a new filter in the tree of
+//! retained messages waits in the session for the first connection without `is_quiet`. A process
+//! which ends earlier loses the position. A note, a subscription below the link's own name, is
+//! stored with the session, so the next process requests the retained messages again.
 
 use super::local_session::{LocalSession, NOTE_OPTIONS, note_filter, note_prefix};
 use mqtt::SubscribeOptions;
 use std::collections::HashSet;
 
+/// New filters of a session whose retained messages are still to be requested, see
+/// [`LocalSession::request_retained`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct NewLinkFilters {
-    /// The filters and their notes.
+    /// The filters and the notes which stand for them, see `note_filter`.
     all: Vec<(String, String)>,
 }
 
 const FRESH: &str = "fresh";
 
 impl NewLinkFilters {
-    /// Returns the filters that a session is to have and does not have yet.
+    /// Returns the filters of `wanted` with Retain Handling 1 which are not in `had`, or whose note
+    /// still is: the retained messages of these filters were not requested yet.
     pub(super) fn new_since(
         link_id: &str,
         wanted: &[(String, SubscribeOptions)],
         had: &HashSet<&str>,
     ) -> NewLinkFilters {
-        // With other Retain Handlings nobody has to remember anything.
+        // Other values of Retain Handling do not depend on whether a subscription is new.
         let once = wanted.iter().filter(|(_, options)| options.retain_handling == 1);
         let noted = once.map(|(filter, _)| (filter.clone(), note_filter(link_id, FRESH, filter)));
         let is_fresh = |one: &(String, String)| !had.contains(&*one.0) || had.contains(&*one.1);
         NewLinkFilters { all: noted.filter(is_fresh).collect() }
     }
 
-    /// Whether it is a note of this kind, whatever it stands for.
+    /// Whether `filter` is a note of a new filter of this link.
     pub(super) fn is_note(link_id: &str, filter: &str) -> bool {
         filter.strip_prefix(&note_prefix(link_id)).is_some_and(|rest| rest.starts_with(FRESH))
     }
@@ -40,8 +43,9 @@ impl NewLinkFilters {
         self.all.iter().map(|(_, note)| &**note)
     }
 
-    /// Returns the subscriptions that prepare a session. Filters that are not new are included
-    /// where the process that was to request their retained messages has ended.
+    /// Returns the subscriptions which prepare a session: a note for each new filter, and `wanted`.
+    /// A filter for which `is_left` finds the note of an ended process gets Retain Handling 0, so
+    /// the broker sends the retained messages again.
     pub(super) fn initial_subscriptions<'a>(
         &'a self,
         wanted: &'a [(String, SubscribeOptions)],
@@ -53,13 +57,14 @@ impl NewLinkFilters {
             true => (&**filter, SubscribeOptions { retain_handling: 0, ..*options }),
             false => (&**filter, *options),
         });
-        // Whatever comes into force has been written down.
+        // The notes come first, so a subscription in force always has a stored note.
         self.notes().map(|note| (note, NOTE_OPTIONS)).chain(wanted).collect()
     }
 }
 
 impl LocalSession {
-    /// Requests the retained messages of new filters, once.
+    /// Removes the notes of new filters, once: the caller's connection delivers the retained
+    /// messages.
     pub async fn request_retained(&mut self, fresh: &mut NewLinkFilters) -> Result<(), String> {
         if !fresh.all.is_empty() {
             self.subscribe(&[], &fresh.notes().collect::<Vec<_>>()).await?;

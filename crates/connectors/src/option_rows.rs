@@ -1,11 +1,12 @@
-//! Options that bridges, gateways and sinks have alike: their rows, and how they fit each other.
-//! What only some words of differ says them itself.
+//! Option rows which bridges, gateways and sinks share, and checks of their values. Texts which
+//! differ between the kinds of links are parameters.
 
 use config::row::{OptionRow, PATH, count};
 use config::value::OptionValue;
 use std::path::PathBuf;
 
-/// TLS options of a link.
+/// TLS options of a link, as paths and names; `LinkDefinition` holds the configuration made from
+/// the files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkTlsSettings {
     pub authorities: PathBuf,
@@ -15,11 +16,12 @@ pub struct LinkTlsSettings {
     pub server_name: String,
 }
 
-/// Stores the value of a row.
+/// Stores the value of a row in the settings `S`.
 type RowSetter<S> = fn(&mut S, &OptionValue);
 
 impl LinkTlsSettings {
-    /// `whose` are the servers that speak it.
+    /// Checks that certificate and key are both set or both empty. `is_spoken`: whether any server
+    /// uses TLS; if none does, TLS files are an error, which names `whose` servers need them.
     pub fn check(&self, is_spoken: bool, whose: &str) -> Result<(), String> {
         let is_empty = |path: &PathBuf| path.as_os_str().is_empty();
         if is_empty(&self.certificate) != is_empty(&self.key) {
@@ -32,7 +34,7 @@ impl LinkTlsSettings {
     }
 }
 
-/// Whether the waits between two attempts fit each other.
+/// Checks that the first pause between two attempts is not longer than the longest pause.
 pub fn check_retry(min_ms: u32, max_s: u32) -> Result<(), String> {
     match u64::from(min_ms) > u64::from(max_s) * 1000 {
         true => Err("retry_min_ms is more than retry_max_s".to_string()),
@@ -105,6 +107,6 @@ pub const fn tls_key<S>(set: RowSetter<S>) -> OptionRow<S> {
     file("tls.key", "its private key, PEM", "", set)
 }
 
-/// Text on the default of trusted CAs.
+/// Default text of options which name trusted CAs.
 pub const HOST_CAS: &str =
     "Empty are those that this host trusts. Trust in everyone is not possible.";

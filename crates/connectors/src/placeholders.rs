@@ -1,14 +1,16 @@
-//! Text with `${...}` in it, taken apart. What a name means is its reader's business.
+//! Parser of text with placeholders `${...}`. Callers decide which names exist: see `topic_map` and
+//! `sink::template`.
 
-/// A part of such a text.
+/// A part of a text with placeholders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlaceholderPart<'a> {
-    /// Never empty.
+    /// Text between placeholders, never empty.
     Text(&'a str),
-    /// The text between `${` and `}`.
+    /// The text between `${` and `}`; may be empty.
     Name(&'a str),
 }
 
+/// Splits `text` into plain text and placeholders. Fails if a `${` has no `}`.
 pub fn parts(text: &str) -> Result<Vec<PlaceholderPart<'_>>, String> {
     let (mut parts, mut rest) = (Vec::new(), text);
     while let Some((before, inside)) = rest.split_once("${") {

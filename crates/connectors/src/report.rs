@@ -1,5 +1,5 @@
-//! How links are: numbers of their tasks and of their sessions, for `$SYS/broker/bridge/`,
-//! `gateway/` and `sink/`, and for whoever else asks.
+//! States of links: figures of their tasks and sessions, published below `$SYS/broker/bridge/`,
+//! `gateway/` and `sink/`, and read by the metrics and the administration interface.
 
 use super::local_session::LocalBroker;
 use super::metrics::LinkMetrics;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// A link as it is now.
+/// State of a link at one time: figures of its [`LinkMetrics`] and of its [`SessionReport`].
 #[derive(Clone, Debug, Default)]
 pub struct LinkState {
     pub is_up: bool,
@@ -33,14 +33,15 @@ pub struct LinkState {
     pub queued: u64,
     pub queued_bytes: u64,
     pub oldest_age_ms: u64,
-    /// By the queue, and by the link.
+    /// Messages dropped by the queue, in the order of `DROP_NAMES`; `losses` holds the drops of the
+    /// link's task by reason.
     pub drops: [u64; DROPS],
     pub losses: Vec<(&'static str, u64)>,
 }
 
 /// A value below `$SYS/broker/bridge/{name}/`, or below the topic of another kind of link.
 pub struct LinkMetricRow {
-    /// Kinds of links with this value; empty for all.
+    /// Kinds of links with this value; empty means all kinds.
     pub only: &'static [LinkKind],
     pub topic: &'static str,
     pub about: &'static str,
@@ -156,16 +157,17 @@ pub const ROWS: &[LinkMetricRow] = &[
     },
 ];
 
-/// Returns the rows for a kind of link.
+/// Returns the rows of [`ROWS`] for a kind of link.
 pub fn metric_rows(kind: LinkKind) -> impl Iterator<Item = &'static LinkMetricRow> {
     ROWS.iter().filter(move |row| row.only.is_empty() || row.only.contains(&kind))
 }
 
-/// Why messages of a link were dropped: by its queue, then by the link.
+/// Returns dropped messages of a link by reason: first the reasons of the queue, then further
+/// reasons of the link's task. Counts of equal names are added.
 pub fn drop_counts(state: &LinkState) -> impl Iterator<Item = (&'static str, u64)> {
     let by_queue = DROP_NAMES.into_iter().zip(state.drops);
     let mut all: Vec<(&'static str, u64)> = by_queue.collect();
-    // The queue has a name for some of these too, and they mean the same.
+    // Queue and task have some names in common, with the same meaning.
     for (name, count) in &state.losses {
         match all.iter_mut().find(|(known, _)| known == name) {
             Some((_, sum)) => *sum += count,
@@ -175,7 +177,7 @@ pub fn drop_counts(state: &LinkState) -> impl Iterator<Item = (&'static str, u64
     all.into_iter()
 }
 
-/// Facts about a link that are known without asking.
+/// Facts about a link which need no request to a shard.
 #[derive(Clone)]
 pub struct ReportedLink {
     pub name: Arc<str>,
@@ -183,10 +185,10 @@ pub struct ReportedLink {
     pub servers: Vec<String>,
 }
 
-/// By the client ids of their sessions.
+/// Links by the client ids of their sessions.
 type ReportedLinks = BTreeMap<String, ReportedLink>;
 
-/// Says every so often how all of them are.
+/// Publishes the states of all links below `$SYS/broker/`, every `interval_s` seconds.
 pub struct LinkReporter {
     runtime: Arc<ControlRuntime>,
     home: Arc<LocalBroker>,
@@ -200,13 +202,14 @@ struct ReportPlan {
     is_running: bool,
 }
 
-/// The values published last.
+/// The values published last, by topic. [`LinkReporter`] publishes only values which changed.
 #[derive(Default)]
 struct PublishedValues {
     published: HashMap<String, String>,
 }
 
-/// While nothing is to be said.
+/// Shortest pause of the reporter; also the pause while the interval is 0 and values are not
+/// published.
 const IDLE: Duration = Duration::from_secs(1);
 
 impl LinkReporter {
@@ -238,7 +241,7 @@ impl LinkReporter {
     }
 }
 
-/// Returns the states of these links.
+/// Returns the states of `links` by client id. Asks the shards for reports on the sessions.
 pub async fn link_states(home: &LocalBroker, links: &ReportedLinks) -> BTreeMap<String, LinkState> {
     let ids = links.keys().map(|id| id.as_str().into()).collect();
     let reports = home.report_sessions(ids).await;
@@ -294,7 +297,8 @@ impl PublishedValues {
                 home.handle.publish_sys(topic.as_str().into(), value.as_str().into());
             }
         }
-        // A retained message without a payload clears what a link that is gone said.
+        // A retained message without a payload removes the values of a link which does not exist
+        // any more.
         for topic in self.published.keys().filter(|topic| !all.contains_key(*topic)) {
             home.handle.publish_sys(topic.as_str().into(), "".into());
         }

@@ -1,23 +1,24 @@
-//! Topic maps of a link: which topics go to the other side, and what they are called there.
+//! Topic maps of a link: the filter of the topics which go to the other side, and the template of
+//! their names there.
 //!
-//! A rule has a filter on the side where a message comes from and a template for its name on the
-//! other one:
+//! A rule has a filter on the side which sends a message and a template for the name on the
+//! receiving side:
 //!
 //! | in a template | stands for |
 //! |---|---|
 //! | `${topic}` | the whole topic |
-//! | `${1}`, `${2}`, ... | what stands where the filter has its first, second, ... wildcard |
-//! | `${bridge}`, `${gateway}` | the name of the link, by what it is |
+//! | `${1}`, `${2}`, ... | the levels which the first, second, ... wildcard of the filter matches |
+//! | `${bridge}`, `${gateway}` | the name of the link, by its kind |
 
 use crate::placeholders::{PlaceholderPart, parts};
 use mqtt::topic::{check_topic, filter_error};
 use mqtt::{SharedFilter, filter_matches};
 use std::fmt;
 
-/// Topics of one filter, and their names on the other side.
+/// Topics of one filter and their names on the other side of a link, see [`TopicMap::apply`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicMap {
-    /// As it is subscribed to; it may be a shared one.
+    /// The filter as the link subscribes to it; may be a shared filter, `$share/{group}/{filter}`.
     pub filter: String,
     template: Vec<TopicMapPart>,
 }
@@ -26,13 +27,14 @@ pub struct TopicMap {
 enum TopicMapPart {
     Text(String),
     Topic,
-    /// The part that a wildcard matched; wildcards are numbered from 0.
+    /// The levels which a wildcard matched; wildcards are numbered from 0.
     Wildcard(usize),
 }
 
 impl TopicMap {
-    /// An empty template leaves names as they are.
-    /// `own` is what the link is, and its name.
+    /// Parses a rule. An empty template means `${topic}` and leaves names unchanged. `own` holds
+    /// the kind of the link, a placeholder, and the link's name. Fails if the template cannot yield
+    /// valid topic names.
     pub fn parse(filter: &str, template: &str, own: (&str, &str)) -> Result<TopicMap, String> {
         if let Some(why) = filter_error(filter) {
             return Err(format!(
@@ -46,7 +48,7 @@ impl TopicMap {
             filter: filter.into(),
             template: parse_template(template, wildcards, own.0, own.1)?,
         };
-        // With something harmless in every place it must be a name.
+        // A topic with "x" for each wildcard must map to a valid topic name.
         let topic = plain.replace(['+', '#'], "x");
         match map.apply(&topic) {
             Some(_) => Ok(map),
@@ -59,7 +61,7 @@ impl TopicMap {
         }
     }
 
-    /// Without the group, where it is a shared one.
+    /// Returns the filter without `$share/{group}/`.
     fn plain_filter(&self) -> &str {
         SharedFilter::parse(&self.filter).ok().flatten().map_or(&self.filter, |share| share.filter)
     }
@@ -72,7 +74,8 @@ impl TopicMap {
         filter_matches(self.plain_filter(), topic)
     }
 
-    /// The name on the other side of a topic that matches; none where that would be no name.
+    /// Returns the name on the other side of a topic which matches the filter, or `None` if the
+    /// name is not a valid topic name.
     pub fn apply(&self, topic: &str) -> Option<String> {
         let mut name = String::with_capacity(topic.len());
         for piece in &self.template {
@@ -85,7 +88,8 @@ impl TopicMap {
         check_topic(&name).is_ok().then_some(name)
     }
 
-    /// Returns a filter that matches each name that [`TopicMap::apply`] makes, and perhaps others.
+    /// Returns a filter which matches each name made by [`TopicMap::apply`], and perhaps more
+    /// names.
     pub fn name_filter(&self) -> String {
         let levels = self.plain_filter().split('/');
         let wildcards: Vec<&str> = levels.filter(|level| is_wildcard(level)).collect();
@@ -97,7 +101,7 @@ impl TopicMap {
         let name: String = pieces.collect();
         let mut filter: Vec<&str> = Vec::new();
         for level in name.split('/') {
-            // A wildcard is a whole level, and `#` stands for whatever follows.
+            // A wildcard has to be a whole level, and `#` matches all following levels.
             filter.push(match level {
                 level if level.contains('#') => "#",
                 level if level.contains('+') => "+",
@@ -110,7 +114,7 @@ impl TopicMap {
         filter.join("/")
     }
 
-    /// Returns the part of a topic that a wildcard of the filter matches.
+    /// Returns the part of a topic which a wildcard of the filter matches.
     fn capture<'a>(&self, topic: &'a str, wildcard: usize) -> Option<&'a str> {
         let levels = self.plain_filter().split('/').enumerate();
         let (at, level) = levels.filter(|(_, level)| is_wildcard(level)).nth(wildcard)?;
@@ -123,7 +127,8 @@ impl TopicMap {
         if level == "#" { Some(rest) } else { rest.split('/').next() }
     }
 
-    /// Returns the topic that maps to this name, if there is a single one.
+    /// Returns the only topic for which [`TopicMap::apply`] returns `name`, if a single topic
+    /// exists.
     pub fn invert(&self, name: &str) -> Option<String> {
         let wildcards = self.plain_filter().split('/').filter(|level| is_wildcard(level)).count();
         let mut found: Vec<Option<&str>> = vec![None; wildcards];
@@ -135,12 +140,13 @@ impl TopicMap {
             }
             let len = match self.template.get(at + 1) {
                 None => rest.len(),
-                // A topic may have what follows it in it, a level is shorter.
+                // The whole topic may contain the following text, so the last occurrence ends it. A
+                // wildcard ends at the first.
                 Some(TopicMapPart::Text(text)) if *piece == TopicMapPart::Topic => {
                     rest.rfind(text.as_str())?
                 }
                 Some(TopicMapPart::Text(text)) => rest.find(text.as_str())?,
-                // Two that stand together could be cut anywhere.
+                // Two adjacent placeholders have no unique boundary.
                 Some(_) => return None,
             };
             let (taken, after) = rest.split_at(len);
@@ -158,7 +164,8 @@ impl TopicMap {
         is_right.then_some(topic)
     }
 
-    /// The filter with something in place of each wildcard.
+    /// Returns the filter with the text of `found` for each wildcard, or `None` if a wildcard has
+    /// no text.
     fn fill_wildcards(&self, found: &[Option<&str>]) -> Option<String> {
         let mut found = found.iter();
         let levels = self.plain_filter().split('/');
@@ -170,7 +177,8 @@ impl TopicMap {
     }
 }
 
-/// The template that was probably meant by one with wildcards: each of the filter in its place.
+/// Returns a template for an error message: `template` with `${1}`, `${2}` and so on for wildcards,
+/// or `site/${topic}` if the result would not be valid.
 fn example_template(template: &str, wildcards: usize) -> String {
     let mut at = 0;
     let levels = template.split('/').map(|level| match is_wildcard(level) {
