@@ -1,7 +1,8 @@
-//! The two connections of a bridge while both are there: bytes in, through the pipe, bytes out.
+//! The two connections of a bridge, to this broker and to the remote broker, and the relay between
+//! them.
 //!
-//! Over plain TCP that is the work of the shard that has the session, see `loan`, from when the
-//! other broker has answered what it was asked until the end, or until the bridge is to stop.
+//! Over plain TCP the shard with the local session runs the relay (see `loan`), from the time when
+//! the remote broker has answered all requests until the connection ends or the bridge stops.
 
 use super::loan::{LineActivity, LineLoan, PipeReturn};
 use super::relay::{BridgeSide, FailoverState, PoisonCandidates, Relay, RelayEnd};
@@ -31,10 +32,11 @@ pub struct ConnectionPair {
     local: LinkConnection<UnixStream>,
     remote: LinkConnection<FarStream>,
     send_progress: SendProgress,
-    /// There when it is not lent.
+    /// The relay, or `None` while a shard runs it.
     relay: Option<Box<Relay>>,
     loan: Option<LineLoan>,
-    /// Not before it is answered, nor twice.
+    /// Whether the relay may be lent to a shard. Set only for plain TCP; cleared by `lend`, so a
+    /// relay is lent once.
     is_lendable: bool,
     handle: EngineHandle,
     link_id: Arc<str>,
@@ -48,7 +50,7 @@ pub struct ConnectionPair {
     paused_until: Instant,
 }
 
-/// Why it is over.
+/// Reason for the end of a connection pair.
 pub enum BridgeExit {
     Stopped,
     /// The preferred server has accepted a connection.
@@ -57,7 +59,7 @@ pub enum BridgeExit {
 }
 
 impl BridgeExit {
-    /// Why, for whoever hears of it.
+    /// Returns the reason as text, for events and logs.
     pub fn describe(&self) -> &str {
         match self {
             BridgeExit::Stopped => "stopped",
@@ -67,12 +69,14 @@ impl BridgeExit {
     }
 }
 
-/// Bytes waiting to be written above which reading stops, so that the slower side sets the pace.
+/// Bytes waiting to be written above which reading stops, so the slower side sets the pace.
 const UNSENT_BYTES_MAX: usize = 256 * 1024;
-/// Multiple of the response timeout that a ping may take behind earlier bytes.
+/// Multiple of the response timeout which a ping may wait behind earlier bytes.
 const BEHIND: u32 = 3;
-/// So often, within the time for an answer, it is seen whether what was said before still leaves.
+/// Number of checks within the response timeout whether earlier bytes still leave: see
+/// `SendProgress`.
 const LOOKS: u32 = 8;
+/// Longest time to finish exchanges, and to disconnect, when a connection ends.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 impl ConnectionPair {
@@ -102,9 +106,10 @@ impl ConnectionPair {
         }
     }
 
-    /// Relays until the end. `returns` completes when a preferred server is reachable. Exchanges
-    /// that the other broker has completed are completed here too, however the connection ends, or
-    /// their messages would come again.
+    /// Relays until the connection ends, `stop` is signalled, or `returns` completes with a
+    /// connection to the preferred server. Exchanges which the remote broker has completed are
+    /// completed at this broker too, however the connection ends: otherwise their messages would be
+    /// sent again.
     pub async fn relay_until_end(
         &mut self,
         stop: &mut watch::Receiver<LinkStop>,
@@ -143,7 +148,8 @@ impl ConnectionPair {
                     return BridgeExit::Stopped;
                 }
                 end = poll_fn(|cx| self.poll(cx)) => {
-                    // It has answered, and from now on another time counts.
+                    // A ping was answered or the relay can be lent, so the deadline is computed
+                    // again.
                     let Some(end) = end else { continue };
                     if matches!(end, RelayEnd::Closed(_) | RelayEnd::NoRoom(_)) {
                         self.disconnect(false).await;
@@ -167,18 +173,18 @@ impl ConnectionPair {
         }
     }
 
-    /// For the next one; there once it has ended.
+    /// Returns the state for the next connection, or `None` if a shard kept the relay.
     pub fn into_failover_state(self) -> Option<FailoverState> {
         self.relay.map(|pipe| pipe.into_failover_state())
     }
 
-    /// Returns the messages that may have made the other broker disconnect.
+    /// Returns the messages which may have made the remote broker disconnect.
     pub fn poison_candidates(&self) -> Option<&PoisonCandidates> {
         self.relay.as_ref().map(|pipe| pipe.poison_candidates())
     }
 
-    /// Whether the other broker has answered what it was asked at the beginning, as it had when the
-    /// pipe was lent.
+    /// Whether the remote broker has answered the requests of [`Relay::send_requests`]. A lent
+    /// relay was answered before.
     pub fn is_answered(&self) -> bool {
         self.relay.as_ref().is_none_or(|pipe| pipe.is_answered())
     }
@@ -187,7 +193,8 @@ impl ConnectionPair {
         self.is_lendable && self.relay.as_ref().is_some_and(|pipe| pipe.is_ready())
     }
 
-    /// To the shard that has the session here. Should it not take the pipe, that comes back.
+    /// Lends the relay to the shard with the local session. Should the shard refuse, `PipeReturn`
+    /// comes back at once.
     fn lend(&mut self) {
         self.is_lendable = false;
         let Ok(near) = self.local.stream.as_fd().try_clone_to_owned() else { return };
@@ -196,7 +203,7 @@ impl ConnectionPair {
         else {
             return;
         };
-        // Without the stream the next read says that it is not connected.
+        // Without the stream the next read fails with `NotConnected`.
         let (Ok(far), Some(pipe)) = (far.into_std(), self.relay.take()) else { return };
         let activity = LineActivity::new(self.remote.read_at, self.remote.written_at);
         let (near_read, far_read) =
@@ -206,7 +213,7 @@ impl ConnectionPair {
         self.handle.host_relay(RelayLoan::new(&self.link_id, relay, far, near.into()));
     }
 
-    /// Has the pipe here again.
+    /// Takes the relay back from the shard, and waits for it.
     async fn recall(&mut self) {
         let Some(loan) = &mut self.loan else { return };
         loan.is_recalled = true;
@@ -216,7 +223,7 @@ impl ConnectionPair {
         }
     }
 
-    /// Says why it ended, where it did.
+    /// Restores the state which a shard returned. Returns the reason if the connection has ended.
     fn take_back(&mut self, returned: PipeReturn) -> Option<RelayEnd> {
         let PipeReturn { mut pipe, near_read, far_read, socket, end } = returned;
         (self.local.read, self.remote.read) = (near_read, far_read);
@@ -235,8 +242,8 @@ impl ConnectionPair {
         end.or(far_end).or(near_end)
     }
 
-    /// Does everything that is possible at the moment. Returns the end, or `None` when a ping is
-    /// answered.
+    /// Relays all available bytes. Ready with the end, or with `None` when a ping is answered or
+    /// the relay can be lent.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<RelayEnd>> {
         if let Some(loan) = &mut self.loan {
             return match Pin::new(&mut loan.returned).poll(cx) {
@@ -277,7 +284,8 @@ impl ConnectionPair {
                 moves |= taken > 0;
             }
         }
-        // What cannot go on yet is not made longer.
+        // Bytes which wait for `is_ready` stay in the socket, so the local session sees
+        // back-pressure.
         let waits = !pipe.is_ready() && !self.local.unread().is_empty();
         if pipe.to_remote.len() < UNSENT_BYTES_MAX && !waits {
             moves |= self.local.poll_read(cx, &mut self.buffer).map_err(near)?;
@@ -290,7 +298,7 @@ impl ConnectionPair {
         Ok(moves)
     }
 
-    /// When there is something to do that no byte tells of.
+    /// Returns the time of the next check in `check_timeouts`, independent of arriving bytes.
     fn next_deadline(&self) -> Instant {
         let due = match self.unanswered_since() {
             Some(at) => {
@@ -302,12 +310,12 @@ impl ConnectionPair {
         self.last_answer_at().map_or(due, |answered| due.min(self.answer_deadline(answered)))
     }
 
-    /// When an answer is late that was asked for at `at`.
+    /// Returns the deadline for an answer to a request sent at `at`.
     fn answer_deadline(&self, at: Instant) -> Instant {
         (at + self.answer_timeout).max(self.paused_until)
     }
 
-    /// When it last answered something, where there is more to answer.
+    /// Returns when the remote broker last answered a request, if more requests are pending.
     fn last_answer_at(&self) -> Option<Instant> {
         let pipe = self.relay.as_ref().filter(|pipe| !pipe.is_answered())?;
         Some(Instant::from_std(pipe.last_answer))
@@ -331,8 +339,8 @@ impl ConnectionPair {
         Some(asked.max(moved.min(asked + BEHIND * self.answer_timeout)))
     }
 
-    /// A broker that says nothing is asked whether it is there, and so is one to which we say
-    /// nothing, which would think us gone [MQTT-3.1.2-20].
+    /// Sends a ping if the remote broker was silent for the keep alive, or if this bridge was: the
+    /// remote broker would close the connection [MQTT-3.1.2-20]. Fails if an answer is late.
     fn check_timeouts(&mut self) -> Result<(), String> {
         let now = Instant::now();
         if self.last_answer_at().is_some_and(|answered| now >= self.answer_deadline(answered)) {
@@ -362,7 +370,8 @@ impl ConnectionPair {
         }
     }
 
-    /// Gives exchanges in flight a moment to complete, since no other server could complete them.
+    /// Waits at most `GOODBYE` for exchanges in flight to complete, since another server could not
+    /// complete them.
     async fn finish_inflight(&mut self) {
         let finished = poll_fn(|cx| match (self.end_pipe(), self.poll(cx)) {
             (_, Poll::Ready(Some(_))) => Poll::Ready(()),
@@ -376,7 +385,8 @@ impl ConnectionPair {
         self.relay.as_mut().is_none_or(|pipe| pipe.drain())
     }
 
-    /// Says what is left, and that it was all.
+    /// Sends the remaining bytes, the status 0 and DISCONNECT, within `GOODBYE`. `is_last` ends the
+    /// remote session.
     async fn disconnect(&mut self, is_last: bool) {
         let Some(pipe) = &mut self.relay else { return };
         pipe.publish_status(&self.status_topic, false);

@@ -1,6 +1,6 @@
-//! The pipe of a bridge on the thread of the shard that has its session: while nothing but packets
-//! passes, no other thread wakes for them. The bridge's task keeps the time and all that is rare,
-//! and has the pipe again when the connection ends or the task wants it back.
+//! The relay of a bridge on the thread of the shard with its session: while only packets pass, no
+//! other thread wakes. The bridge's task keeps timeouts and rare work, and gets the relay back when
+//! the connection ends or the task recalls it.
 
 use super::relay::{Relay, RelayEnd};
 use crate::connection::UnreadBytes;
@@ -11,34 +11,35 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// The task's end.
+/// The task's half of a loan: receives the relay when the loan ends.
 pub(super) struct LineLoan {
     pub(super) returned: oneshot::Receiver<PipeReturn>,
     pub(super) activity: Arc<LineActivity>,
-    /// The task has asked for the pipe.
+    /// The task has recalled the relay, so the end of the loan is not an error.
     pub(super) is_recalled: bool,
 }
 
-/// The result of a relay in a shard.
+/// State which a shard returns at the end of a loan.
 pub(super) struct PipeReturn {
     pub(super) pipe: Box<Relay>,
     pub(super) near_read: UnreadBytes,
     pub(super) far_read: UnreadBytes,
     pub(super) socket: RelaySocket,
-    /// Why it ended, where the pipe found that out.
+    /// The end, if [`Relay`] detected it; `None` for a recall or a fault of the socket.
     pub(super) end: Option<RelayEnd>,
 }
 
-/// When the other broker last said something, and when something was last said to it.
+/// Times of the last bytes from and to the remote broker. The shard writes them, and the task reads
+/// them for its timeouts.
 #[derive(Debug)]
 pub(super) struct LineActivity {
     since: Instant,
-    /// In microseconds after `since`.
+    /// Microseconds after `since`.
     heard_us: AtomicU64,
     said_us: AtomicU64,
 }
 
-/// The shard's end.
+/// The shard's half of a loan: implements [`LinkRelay`].
 struct HostedPipe {
     pipe: Box<Relay>,
     near_read: UnreadBytes,
@@ -49,7 +50,7 @@ struct HostedPipe {
 }
 
 impl LineLoan {
-    /// With what a shard is to have.
+    /// Returns the task's half, and the relay for the shard.
     pub(super) fn new(
         pipe: Box<Relay>,
         near_read: UnreadBytes,
@@ -85,7 +86,8 @@ impl LineActivity {
         self.said_us.store(self.us_at(now), Relaxed);
     }
 
-    /// Rounded up, so that what comes right after a question is an answer to it.
+    /// Returns microseconds after `since`, plus one: bytes which arrive right after a ping then
+    /// count as later than the ping.
     fn us_at(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.since).as_micros() as u64 + 1
     }
@@ -133,7 +135,7 @@ impl LinkRelay for HostedPipe {
 
     fn give_back(self: Box<Self>, socket: RelaySocket) {
         let HostedPipe { pipe, near_read, far_read, end, back, .. } = *self;
-        // The task may have gone with the process.
+        // The task ends before the shard when the process stops.
         let _ = back.send(PipeReturn { pipe, near_read, far_read, socket, end });
     }
 }

@@ -1,7 +1,7 @@
-//! A bridge: a session here and one at another broker, and a pipe between them.
+//! A bridge: a session at this broker, a session at a remote broker, and a relay between them.
 //!
-//! The task connects, carries, and begins again when a connection ends. It keeps nothing that
-//! would be lost with it: what is on its way is in one of the two sessions, see `pipe`.
+//! The task connects, relays, and reconnects when a connection ends. Messages in flight are in one
+//! of the two sessions, so the end of a connection loses nothing: see `relay`.
 
 pub mod connection_pair;
 mod loan;
@@ -34,51 +34,55 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-/// A running bridge.
+/// A bridge with the resources of its task. [`Bridge::run`] is the task.
 pub struct Bridge {
     pub settings: BridgeSettings,
-    /// TLS configuration for servers.
+    /// TLS configuration for the next connection to a server; replaced when options are read again.
     pub tls: ClientTlsCell,
     pub local_broker: Arc<LocalBroker>,
     pub metrics: Arc<LinkMetrics>,
-    /// Filters that it had before its options changed, and asks for no more.
+    /// Filters of rules which the options no longer have; the bridge unsubscribes from them at the
+    /// remote broker.
     pub removed_filters: Vec<String>,
-    /// Its session has what its rules ask for.
+    /// Whether the local session already has the subscriptions of the rules.
     pub is_subscribed: bool,
 }
 
 /// State of a bridge's task between connections.
 #[derive(Default)]
 struct BridgeRetryState {
-    /// Index of the next server, ...
+    /// Index of the next server.
     server: usize,
-    /// ... and one that has let us in already.
+    /// A connection to `server` which is already open.
     ready: Option<RemoteSession>,
-    /// Number of failures in a row, ...
+    /// Failures in a row at remote servers; determines the pause, see `retry_delay`.
     failures: u32,
-    /// ... or something here was the reason.
+    /// Failures in a row at this broker.
     own_failures: u32,
-    /// The session here has to be begun, and to subscribe.
+    /// The local session has to be created and subscribed.
     is_unprepared: bool,
-    /// Filters whose retained messages have not begun to come.
+    /// Filters whose retained messages are not requested yet.
     new_filters: NewLinkFilters,
     server_marks: ServerMarks,
     removed_filters: Vec<String>,
     failover: FailoverState,
     poison_guard: PoisonGuard,
-    /// Server that was told of the last connection's end.
+    /// Server which has received the end of the session in DISCONNECT.
     ended_at_server: Option<usize>,
 }
 
-/// Longest time for which the next bridge with this name waits.
+/// Bound of the time to end the sessions at all servers, for which the next bridge of this name
+/// waits.
 const END_SESSION_MAX: Duration = Duration::from_secs(5);
-/// A connection that lasted so long was one.
+/// A connection of this length resets the counts of failures.
 const STABLE_AFTER: Duration = Duration::from_secs(5);
-/// This broker is ours: if it does not answer it is busy stopping or starting.
+/// Pause between attempts to prepare the local session. This broker fails to answer only while it
+/// starts or stops.
 const LOCAL_RETRY: Duration = Duration::from_millis(200);
 
 impl Bridge {
-    /// Runs until `stop` is signalled.
+    /// Relays until `stop` is signalled. If the bridge was removed, then ends its sessions at the
+    /// servers.
     pub async fn run(mut self, mut stop: watch::Receiver<LinkStop>) {
         let course = self.run_connections(&mut stop).await;
         let stop = stop.borrow().clone();
@@ -120,7 +124,8 @@ impl Bridge {
         }
     }
 
-    /// Has its servers forget it, as far as they answer: nobody comes for what they would keep.
+    /// Ends the sessions at the servers which [`LinkStop`] names, as far as they answer within
+    /// `END_SESSION_MAX`: no bridge would receive their messages.
     async fn end_remote_sessions(&self, course: BridgeRetryState, stop: &LinkStop) {
         let (settings, count) = (&self.settings, self.settings.servers.len());
         let connecting = Duration::from_secs(u64::from(settings.connect_timeout_s));
@@ -142,8 +147,8 @@ impl Bridge {
         }
     }
 
-    /// The session here exists, and is subscribed to what goes out, before anybody is called: what
-    /// is published from now on waits.
+    /// Creates and subscribes the local session before the bridge connects, so messages published
+    /// from now on wait for the bridge. Retries until done.
     async fn prepare_local_session(&self, course: &mut BridgeRetryState) {
         loop {
             match self.try_prepare_local_session().await {
@@ -187,7 +192,8 @@ impl Bridge {
         Ok((places, fresh))
     }
 
-    /// Both ends, and what is unfinished between them.
+    /// Connects to the server and to the local session, and builds the relay from the state of the
+    /// earlier connection.
     async fn connect(
         &self,
         course: &mut BridgeRetryState,
@@ -249,18 +255,19 @@ impl Bridge {
         Ok(ConnectionPair::new(local, remote, pipe, settings, self.local_broker.handle.clone()))
     }
 
-    /// A session there remembers ids of QoS 2 messages that one before this one here gave.
+    /// Whether the session at `server` has to begin anew: a session of an earlier bridge may hold
+    /// packet ids of QoS 2 messages.
     fn needs_clean_start(&self, course: &BridgeRetryState, server: usize) -> bool {
         course.server_marks.is_unvisited(&self.settings.servers[server]) && self.sends_qos2()
     }
 
-    /// Whether QoS 2 may go out.
+    /// Whether a rule, or a row of the broker's rules, may send with QoS 2.
     fn sends_qos2(&self) -> bool {
         let mut rules = self.settings.rules.outward.iter();
         rules.any(|rule| rule.qos == QoS::ExactlyOnce) || self.settings.takes_rows
     }
 
-    /// Records a change of the server, before anything is carried there or from there: open
+    /// Records a change of the server in the local session, before any message passes. Open
     /// exchanges of the local session belong to the server where they began.
     async fn record_server_change(
         &self,
@@ -291,7 +298,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// As a bridge, where the other broker knows what that is.
+    /// Connects with the bridge mark in 3.1.1, and without the mark if the server refuses it.
     async fn connect_with_fallback(
         &self,
         server: usize,
@@ -300,7 +307,7 @@ impl Bridge {
         let manner =
             RemoteConnectOptions { clean_start, is_marked: !self.settings.version.is_v5() };
         match self.connect_once(server, manner).await {
-            // Without the mark it is a client like any other.
+            // Without the mark the bridge is a client like any other.
             Err(RemoteConnectError::Mark) => {
                 self.connect_once(server, RemoteConnectOptions { is_marked: false, ..manner }).await
             }
@@ -308,7 +315,7 @@ impl Bridge {
         }
     }
 
-    /// Lets itself in at a server, where the session begins anew if that is to be.
+    /// Connects to a server. `anew` discards the server's session first.
     async fn connect_clean(&self, server: usize, anew: bool) -> Result<RemoteSession, String> {
         let settings = &self.settings;
         let remote =
@@ -316,10 +323,11 @@ impl Bridge {
         if !anew || settings.version.is_v5() {
             return Ok(remote);
         }
-        // In 3.1.1 a session that begins anew ends with its connection.
+        // In 3.1.1 a session with Clean Session 1 ends with its connection, so a second connection
+        // begins the lasting session.
         let is_marked = remote.grants.is_marked;
         let within = Duration::from_secs(u64::from(settings.connect_timeout_s));
-        // One that does not close has heard it all the same.
+        // A server which does not close the connection in time has still received DISCONNECT.
         let _ = timeout(within, remote.end_session(settings.version)).await;
         let again =
             self.connect_once(server, RemoteConnectOptions { clean_start: false, is_marked }).await;
@@ -377,14 +385,14 @@ impl Bridge {
         let servers = settings.servers.len();
         course.failover =
             line.into_failover_state().unwrap_or_else(|| FailoverState::for_servers(servers));
-        // Who is thrown out again and again, as by another with its client id, waits longer and
-        // longer too.
+        // Short connections do not reset the counts: a client id which two clients fight over leads
+        // to longer pauses.
         if since.elapsed() >= STABLE_AFTER {
             (course.failures, course.own_failures) = (0, 0);
         }
         match ended {
             BridgeExit::Stopped => {
-                // In 3.1.1 nobody can say in the end that a session ends too.
+                // MQTT 3.1.1 has no way to end a session in DISCONNECT.
                 course.ended_at_server = settings.version.is_v5().then_some(course.server);
                 info!(target: "godwit::bridge", bridge = name, "stopped");
             }
@@ -396,7 +404,7 @@ impl Bridge {
         }
     }
 
-    /// For rules.
+    /// Reports a [`LinkEvent`] for the rules of this broker.
     fn emit_event(&self, event: &'static str, server: &str, reason: Option<&str>) {
         let (bridge, server) = (self.settings.name.to_string(), server.to_string());
         let reason = reason.map(|reason| ("reason", reason.to_string()));
@@ -404,7 +412,8 @@ impl Bridge {
         self.local_broker.handle.report_link_event(LinkEvent { event, fields });
     }
 
-    /// Comes back with the first server once that lets us in, if that is not where we are.
+    /// Tries the first server every `return_s` seconds and returns its connection. Never returns if
+    /// the bridge is at the first server, or `return_s` is 0.
     async fn wait_for_first_server(&self, is_elsewhere: bool, anew: bool) -> RemoteSession {
         if !is_elsewhere {
             return std::future::pending().await;
@@ -417,8 +426,8 @@ impl Bridge {
         }
     }
 
-    /// The next server in the list, and from the first one on again after a wait. What is wrong
-    /// here would be wrong with each of them.
+    /// Counts a failure and selects the next server. A failure at this broker would occur with each
+    /// server, so `server` stays.
     fn on_failure(&self, course: &mut BridgeRetryState, side: BridgeSide, why: String) {
         let (name, server) = (&*self.settings.name, &self.settings.servers[course.server]);
         warn!(target: "godwit::bridge", bridge = name, %server, "not connected: {why}");
@@ -432,7 +441,8 @@ impl Bridge {
         course.failures += 1;
     }
 
-    /// Servers of the list are tried one after the other, and then there is a wait.
+    /// Returns the pause before the next attempt: none between the servers of the list, and
+    /// [`backoff::retry_delay`] after each round.
     fn retry_delay(&self, course: &BridgeRetryState) -> Duration {
         let first = Duration::from_millis(u64::from(self.settings.retry_min_ms));
         let longest = Duration::from_secs(u64::from(self.settings.retry_max_s));

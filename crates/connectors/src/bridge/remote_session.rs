@@ -1,4 +1,4 @@
-//! The way to the other broker: a name, a transport, CONNECT and what CONNACK grants.
+//! The connection to the remote broker: name lookup, transport, CONNECT and the limits in CONNACK.
 
 use super::relay::{ALIASES_IN_MAX, RemoteBrokerLimits};
 use super::send_progress::SendProgress;
@@ -27,20 +27,20 @@ use tokio::net::TcpStream;
 use transport::TlsClientOptions;
 use transport::{TCP, UrlScheme};
 
-/// A connection that was let in.
+/// A connection after a successful CONNACK.
 pub struct RemoteSession {
     pub stream: FarStream,
     pub send_progress: SendProgress,
-    /// Bytes received behind CONNACK.
+    /// Bytes received after CONNACK.
     pub read: Vec<u8>,
     pub grants: ConnAckGrants,
 }
 
-/// Transport to the other broker.
+/// Transport to the remote broker.
 pub enum FarStream {
-    /// By TLS or a tunnel.
+    /// TLS, or a tunnel for WebSocket and QUIC.
     Layered(Box<dyn AsyncStream>),
-    /// A shard has it, or had it last.
+    /// A shard has the socket, or did not give it back.
     Lent,
     Plain(TcpStream),
 }
@@ -55,27 +55,28 @@ pub struct ConnAckGrants {
     pub limits: RemoteBrokerLimits,
 }
 
-/// Options of a CONNECT in addition to the settings.
+/// Options of a CONNECT in addition to [`BridgeSettings`].
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteConnectOptions {
     pub clean_start: bool,
-    /// Says that it is a bridge, in the highest bit of the protocol version: a custom of brokers
-    /// that 3.1.1 does not know.
+    /// Marks the client as a bridge by the highest bit of the protocol version. Brokers such as
+    /// mosquitto support this; MQTT 3.1.1 does not define the bit.
     pub is_marked: bool,
 }
 
-/// Why a broker did not let us in.
+/// Reason for a failed connection to a remote broker.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RemoteConnectError {
-    /// The broker does not know the mark of a bridge.
+    /// The broker does not support the bridge mark.
     Mark,
     Why(String),
 }
 
-/// Messages that may arrive before one of them has to be acknowledged.
+/// Receive Maximum of the bridge.
 const RECEIVE_MAXIMUM: u16 = 1024;
 
-/// The files of `tls`, read.
+/// Loads the files of `tls` into a client configuration. Empty `authorities` mean the CAs of the
+/// host.
 pub fn load_client_tls(tls: &LinkTlsSettings) -> Result<Arc<ClientConfig>, String> {
     let named = |path: &Path| (!path.as_os_str().is_empty()).then(|| path.display().to_string());
     let trust = TlsClientOptions {
@@ -98,7 +99,7 @@ pub fn load_client_tls(tls: &LinkTlsSettings) -> Result<Arc<ClientConfig>, Strin
 }
 
 impl RemoteSession {
-    /// Opens a transport and says CONNECT.
+    /// Opens a transport, sends CONNECT and waits for CONNACK. The caller bounds the time.
     pub async fn connect(
         settings: &BridgeSettings,
         server: &ServerUrl,
@@ -117,7 +118,7 @@ impl RemoteSession {
         let mut read = Vec::new();
         let answer = read_frame(&mut stream, &mut read).await;
         let len = answer.map_err(|why| match manner.is_marked {
-            // Not every broker says why it does not like a version.
+            // Some brokers close the connection instead of refusing the protocol version.
             true => RemoteConnectError::Mark,
             false => RemoteConnectError::Why(format!("no answer to CONNECT: {why}")),
         })?;
@@ -143,13 +144,14 @@ impl RemoteSession {
 }
 
 impl RemoteSession {
-    /// Says goodbye at once, and that its session is to end.
+    /// Sends DISCONNECT with Session Expiry Interval 0, and waits until the broker closes the
+    /// connection.
     pub(super) async fn end_session(mut self, version: ProtocolVersion) {
         let mut bytes = Vec::new();
         encode_disconnect(version, true, &mut bytes);
         let _ = self.stream.write_all(&bytes).await;
         let _ = self.stream.shutdown().await;
-        // Once it closes, it has heard that.
+        // The broker closes the connection when it has processed DISCONNECT.
         let mut rest = [0; 512];
         while self.stream.read(&mut rest).await.is_ok_and(|len| len > 0) {}
     }
@@ -268,18 +270,19 @@ pub(super) async fn open_transport(
 }
 
 /// Sets the time after which the kernel gives up a connection whose bytes are not acknowledged [RFC
-/// 5482]. Only the kernel can notice it, since its buffer takes bytes in any case.
+/// 5482]. Writes succeed while the kernel has buffer space, so only the kernel notices.
 pub fn set_user_timeout(socket: &impl AsFd, patience: Duration) {
-    // A kernel that does not know it has a longer time of its own.
+    // An old kernel without the option uses its own, longer timeout.
     let _ = SockRef::from(socket).set_tcp_user_timeout(Some(patience));
 }
 
-/// The settings take no other.
+/// Returns the scheme of a server. The option's check has refused unknown schemes, so `TCP` is
+/// never used as a default.
 pub(super) fn scheme(server: &ServerUrl) -> UrlScheme {
     UrlScheme::from_name(&server.scheme).unwrap_or(TCP)
 }
 
-/// Returns the endpoint of a server.
+/// Returns the endpoint of a server, with the default port of its scheme.
 fn endpoint(server: &ServerUrl) -> ServerEndpoint {
     let port = server.port.unwrap_or(scheme(server).port);
     ServerEndpoint { host: server.host.clone(), port, tls: None }
@@ -321,7 +324,8 @@ fn encode_connect(
     bytes
 }
 
-/// `is_last`: what the other broker would keep nobody will come for. 3.1.1 cannot say that.
+/// Appends a DISCONNECT. `is_last` ends the session at the remote broker; MQTT 3.1.1 cannot express
+/// this.
 pub(super) fn encode_disconnect(version: ProtocolVersion, is_last: bool, out: &mut Vec<u8>) {
     let (reason, mut properties) = (ReasonCode::NormalDisconnection, PropertiesBuf::default());
     if is_last {

@@ -1,18 +1,18 @@
-//! Whether what was said still gets on. A system takes hundreds of kilobytes at once, so on a slow
-//! line a question may stand long behind what nobody sees leaving.
+//! Progress of sent bytes. The kernel buffers hundreds of kilobytes, so on a slow line a ping may
+//! wait for a long time behind earlier bytes.
 
 use engine::send_queue::unacknowledged_bytes;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use tokio::time::Instant;
 
-/// The sockets between us and the other broker's system.
+/// The sockets between the bridge and the remote host, and the bytes which they have not delivered.
 #[derive(Debug, Default)]
 pub struct SendProgress {
     sockets: Vec<OwnedFd>,
     left: usize,
     looked: Option<Instant>,
-    /// When some of it was last seen to have left.
+    /// Time when `update` last saw fewer bytes left.
     moved: Option<Instant>,
 }
 
@@ -23,7 +23,7 @@ impl SendProgress {
     }
 
     pub(super) fn update(&mut self, now: Instant) {
-        // Who cannot say what it has left has nothing left.
+        // A socket which cannot report its unsent bytes counts as empty.
         let each = |socket| unacknowledged_bytes(socket).unwrap_or_default();
         let left = self.sockets.iter().map(each).sum();
         if left < self.left {

@@ -1,33 +1,32 @@
-//! What a bridge's session remembers of the servers: at which of them it is, so of whose session
-//! the QoS 2 messages are that it has taken and that are not released; which of them may have a
-//! session that is of one before it; and at which of them a message may have been half-way when it
-//! was left.
+//! Notes of a bridge's session about its servers: the server of the open QoS 2 exchanges (`at`),
+//! servers which may have a session of an earlier bridge (`unmet`), and servers which were left
+//! while a message may have been in flight (`left`).
 //!
-//! Only the session here can know that through a restart. It knows it by subscriptions to what
-//! nobody publishes, below its own name, so that this is kept with it and goes with it.
+//! Only the local session survives a restart. The notes are subscriptions below the session's own
+//! name, where no client publishes, so they are stored and removed with the session.
 
 use crate::local_session::{note_filter, note_prefix};
 use net::server_url::ServerUrl;
 
-/// Filters that the session has.
+/// The notes of a bridge's session.
 #[derive(Default)]
 pub(super) struct ServerMarks {
     link_id: String,
-    /// With another client id it is another session there.
+    /// Part of the notes: another client id means another session at the server.
     client_id: String,
     notes: Vec<String>,
 }
 
-/// A change to record before anything is carried.
+/// A change of the notes to record before any message passes.
 pub(super) struct ServerMarksChange {
     pub(super) added: Vec<String>,
     pub(super) removed: Vec<String>,
-    /// Whether messages come from another server now.
+    /// Whether messages now come from another server.
     pub(super) moves: bool,
 }
 
 impl ServerMarks {
-    /// Reads the marks of an existing session.
+    /// Reads the notes of an existing session from its filters.
     pub(super) fn from_filters(
         link_id: &str,
         client_id: &str,
@@ -39,8 +38,7 @@ impl ServerMarks {
         ServerMarks { link_id: link_id.into(), client_id: client_id.into(), notes }
     }
 
-    /// Returns the marks of a new session, for which each server may have messages of an earlier
-    /// one.
+    /// Returns the notes of a new session: each server may have messages of an earlier session.
     pub(super) fn for_new_session(
         link_id: &str,
         client_id: &str,
@@ -59,13 +57,14 @@ impl ServerMarks {
         self.notes.contains(&self.note("unmet", server))
     }
 
-    /// The note that it was left, where there is one.
+    /// Returns the note `left` of a server, if there is one.
     pub(super) fn left_note(&self, server: &ServerUrl) -> Option<String> {
         let left = self.note("left", server);
         self.notes.contains(&left).then_some(left)
     }
 
-    /// Once it is at this server. `has_two` where QoS 2 may be half-way at the one that it leaves.
+    /// Returns the change for a connection to `server`. `has_two`: the server left behind may have
+    /// QoS 2 messages in flight.
     pub(super) fn move_to(&self, server: &ServerUrl, has_two: bool) -> ServerMarksChange {
         let (here, unmet) = (self.note("at", server), self.note("unmet", server));
         let beginning = format!("{}at/", note_prefix(&self.link_id));
@@ -87,13 +86,13 @@ impl ServerMarks {
         change
     }
 
-    /// The session has it.
+    /// Applies a change after the session has recorded it.
     pub(super) fn apply(&mut self, change: ServerMarksChange) {
         self.notes.retain(|note| !change.removed.contains(note) && !change.added.contains(note));
         self.notes.extend(change.added);
     }
 
-    /// Notes that a server has no open exchange of an earlier time.
+    /// Removes the note `left`: the server has no open exchange of an earlier connection.
     pub(super) fn is_released(&mut self, server: &ServerUrl) {
         let left = self.note("left", server);
         self.notes.retain(|note| *note != left);

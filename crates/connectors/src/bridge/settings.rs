@@ -1,4 +1,4 @@
-//! Options of a `[[bridge]]` and of its rules: a table as the other options have one.
+//! Options of a `[[bridge]]` and of its rules, as tables of [`OptionRow`].
 
 use super::relay::{BridgeRule, BridgeRules, LoopDetection, RetainedPolicy};
 use super::remote_session::scheme;
@@ -15,7 +15,7 @@ use net::server_url::ServerUrl;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Settings of a bridge.
+/// Settings of a bridge, from [`ROWS`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeSettings {
     pub name: Arc<str>,
@@ -29,20 +29,21 @@ pub struct BridgeSettings {
     pub connect_timeout_s: u32,
     pub retry_min_ms: u32,
     pub retry_max_s: u32,
-    /// 0 stays wherever it is.
+    /// Seconds between attempts to return to the first server; 0 means never.
     pub return_s: u32,
     pub session_expiry_s: u32,
-    /// 0 is what the other broker says.
+    /// Largest packet to the remote broker in bytes; 0 means the remote broker's Maximum Packet
+    /// Size alone.
     pub packet_bytes_max: u32,
     pub status_topic: String,
     pub tls: LinkTlsSettings,
     pub rules: Arc<BridgeRules>,
-    /// Rules of the broker send to it.
+    /// Whether rules of this broker send rows to the bridge.
     pub takes_rows: bool,
     pub detects_loops: bool,
-    /// This process has other bridges too.
+    /// Whether this process has further bridges.
     pub has_neighbours: bool,
-    /// Limits of its session here.
+    /// Limits of the local session.
     pub limits: Arc<broker::BrokerOptions>,
 }
 
@@ -75,19 +76,21 @@ impl Default for BridgeSettings {
 }
 
 impl BridgeSettings {
-    /// Whether the other one is the same bridge: limits of its queue change without it.
+    /// Whether a reload can keep the bridge running: the same settings, apart from limits of the
+    /// queue which change in place.
     pub fn is_same(&self, other: &BridgeSettings) -> bool {
         let limits = |one: &BridgeSettings| (one.limits.inflight_max, one.limits.packet_bytes_max);
         let plain = |one: &BridgeSettings| BridgeSettings { limits: Arc::default(), ..one.clone() };
         plain(self) == plain(other) && limits(self) == limits(other)
     }
 
-    /// Returns the bound of outgoing packets in bytes, in addition to the other broker's.
+    /// Returns the bound of outgoing packets in bytes, in addition to the remote broker's.
     pub fn packet_bytes_max(&self) -> u32 {
         if self.packet_bytes_max == 0 { u32::MAX } else { self.packet_bytes_max }
     }
 
-    /// After so much silence of the other broker it counts as gone.
+    /// Returns the silence of the remote broker after which the connection is lost: keep alive plus
+    /// response timeout.
     pub fn silence_limit(&self) -> Duration {
         let answer_timeout = Duration::from_secs(u64::from(self.answer_timeout_s));
         Duration::from_secs(u64::from(self.keep_alive_s)) + answer_timeout
@@ -98,7 +101,8 @@ impl BridgeSettings {
         LinkKind::Bridge.link_id(&self.name)
     }
 
-    /// Returns the client id at the other broker.
+    /// Returns the client id at the remote broker: the option, or the host's name and the bridge's
+    /// name.
     pub fn remote_client_id(&self) -> String {
         if !self.client_id.is_empty() {
             return self.client_id.clone();
@@ -107,7 +111,7 @@ impl BridgeSettings {
         format!("{}-{}", host.nodename().to_string_lossy(), self.name)
     }
 
-    /// Returns how the bridge recognizes a message that has passed it, at this server.
+    /// Returns the loop detection for a connection to this server, or `None` if the option is off.
     pub fn loop_detection(&self, server: usize) -> Option<LoopDetection> {
         let url = &self.servers[server];
         let remote = format!("{}:{}", url.host, url.port.unwrap_or(scheme(url).port));
@@ -117,9 +121,9 @@ impl BridgeSettings {
         self.detects_loops.then(detection)
     }
 
-    /// Returns filters of this broker's topics that the inward rules write to and that no outward
-    /// rule subscribes to. A bridge of 3.1.1 has to know what clients here publish there, see
-    /// [`LoopDetection`]. Empty where loops are not detected, and in 5.0, where the path is enough.
+    /// Returns filters of local topics to which inward rules write and which no outward rule
+    /// subscribes. A bridge of 3.1.1 has to count the messages of local clients there, see
+    /// [`LoopDetection`]. Empty without loop detection, and in 5.0, where the path is enough.
     pub fn watched_filters(&self) -> Vec<String> {
         if !self.detects_loops || self.version.is_v5() {
             return Vec::new();
@@ -134,7 +138,8 @@ impl BridgeSettings {
         filters
     }
 
-    /// Returns the servers at which the other bridge has the same client id.
+    /// Returns the servers at which `other` has the same client id. Schemes and paths are not
+    /// compared.
     pub fn shared_servers(&self, other: &BridgeSettings) -> Vec<ServerUrl> {
         if self.remote_client_id() != other.remote_client_id() {
             return Vec::new();
@@ -146,7 +151,7 @@ impl BridgeSettings {
     }
 }
 
-/// A rule as its options give it.
+/// A rule as given by its options, before the checks of `build_rule`.
 #[derive(Clone, Debug, Default)]
 pub struct BridgeRuleSettings {
     filter: String,
@@ -170,14 +175,14 @@ impl BridgeRuleSettings {
     }
 }
 
-/// Schemes of servers, and their ports.
+/// Schemes of servers.
 pub const SCHEMES: [&str; 5] = ["tcp", "tls", "ws", "wss", "quic"];
 
-/// `session.inflight_max` of a bridge that has none for itself: of what it sends to a broker far
-/// away much is under way at once, if that can say how much it takes.
+/// Returns the default of `session.inflight_max` for a bridge: many messages in flight hide a long
+/// round trip, if the remote broker can limit their number.
 pub fn inflight_max(version: ProtocolVersion) -> u16 {
-    // In 3.1.1 nobody says, and who gets more QoS 2 than it takes hangs up: mosquitto above 20
-    // that are unfinished, EMQX above 100.
+    // In 3.1.1 a broker cannot announce a limit, and closes the connection above its own: mosquitto
+    // above 20 unfinished QoS 2 messages, EMQX above 100.
     if version.is_v5() { 16_384 } else { 20 }
 }
 

@@ -1,5 +1,5 @@
-//! WebSocket and QUIC to another broker: a thread of the bridge's own drives them, as for our small
-//! clients, and the bridge has one end of a pair of sockets.
+//! WebSocket and QUIC to a remote broker: a separate thread drives the transport, as for the client
+//! commands, and the bridge has one end of a socket pair.
 
 use super::remote_session::{scheme, set_user_timeout};
 use super::send_progress::SendProgress;
@@ -19,10 +19,10 @@ use tokio::net::{UnixStream, lookup_host};
 use tokio::sync::oneshot;
 use transport::{QuicClientEndpoint, QuicClientOptions, TcpTransport as Carried, TransportLayers};
 
-/// Whether somebody there is still there QUIC asks at least so often.
+/// Longest interval between two QUIC pings.
 const PINGS_EVERY: Duration = Duration::from_secs(10);
 
-/// Transport to the remote broker, with its timeouts.
+/// Transport to the remote broker, with the time after which a silent connection is lost.
 enum RemoteTransport {
     Stream(TransportLayers, Duration),
     Quic(QuicClientOptions, Duration),
@@ -65,7 +65,8 @@ pub(super) async fn open_tunnel(
     Ok((Box::new(TunnelEnd { stream, fate }), under_way))
 }
 
-/// The first of the addresses that answers.
+/// Connects to the first address which answers before `deadline`. Returns the error of the last
+/// address otherwise.
 fn connect_first_address(
     all: &[SocketAddr],
     name: &str,
@@ -86,7 +87,8 @@ fn connect_first_address(
 }
 
 impl RemoteTransport {
-    /// With the socket of it that says what is under way; QUIC keeps that for itself.
+    /// Begins to connect. Also returns the socket whose unsent bytes [`SendProgress`] watches; QUIC
+    /// has none to watch.
     fn connect(&self, to: SocketAddr, name: &str) -> io::Result<(TunnelTransport, SendProgress)> {
         match self {
             RemoteTransport::Stream(layers, patience) => {
@@ -96,7 +98,7 @@ impl RemoteTransport {
                 Ok((TunnelTransport::Stream(wire), under_way))
             }
             RemoteTransport::Quic(manner, patience) => {
-                // So that two of them may get lost.
+                // With a quarter of the timeout, two lost pings are tolerated.
                 let mut outlet = QuicClientEndpoint::new(to, None, PINGS_EVERY.min(*patience / 4))?;
                 let connection = outlet.connect(manner, name, 0)?;
                 Ok((TunnelTransport::Quic(Box::new(outlet), connection), SendProgress::default()))
@@ -105,7 +107,7 @@ impl RemoteTransport {
     }
 }
 
-/// Ours of the tunnel: when it ends it says why.
+/// The bridge's end of a tunnel. A read after the end returns the failure of the transport.
 struct TunnelEnd {
     stream: UnixStream,
     fate: Arc<OnceLock<String>>,

@@ -1,5 +1,5 @@
-//! Where sockets are: `tcp://host:port`, `ipc:///path`, `tls+tcp://`, `ws://host:port/path` and
-//! `wss://` alike.
+//! Addresses of sockets: `tcp://host:port`, `ipc:///path`, `tls+tcp://`, `ws://host:port/path` and
+//! `wss://`.
 
 use net::endpoint::ServerEndpoint;
 use net::server_url::ServerUrl;
@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+/// Address on which a gateway listens or to which it connects. Parsed by [`SocketAddress::parse`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketAddress {
     Ipc(PathBuf),
@@ -14,7 +15,7 @@ pub enum SocketAddress {
         scheme: &'static str,
         host: String,
         port: u16,
-        /// Path of WebSocket, never empty there.
+        /// Request path of WebSocket, "/" by default; empty for other schemes.
         path: String,
     },
 }
@@ -33,7 +34,7 @@ impl SocketAddress {
             }
             return Ok(SocketAddress::Ipc(path.into()));
         }
-        // Sockets of ZeroMQ call every address of a host so.
+        // ZeroMQ writes a star for all addresses of a host.
         let url = ServerUrl::parse(&text.replacen("://*:", "://0.0.0.0:", 1), &SCHEMES);
         let url = url.map_err(|why| format!("{why} or ipc:///PATH"))?;
         if url.user.is_some() || url.password.is_some() {
@@ -55,7 +56,7 @@ impl SocketAddress {
         matches!(self, SocketAddress::Net { scheme: "tls+tcp" | "wss", .. })
     }
 
-    /// The path of WebSocket, where that is spoken.
+    /// Returns the request path of WebSocket, or `None` for other schemes.
     pub fn web_path(&self) -> Option<&str> {
         match self {
             SocketAddress::Net { scheme: "ws" | "wss", path, .. } => Some(path),
@@ -63,12 +64,13 @@ impl SocketAddress {
         }
     }
 
-    /// Without TLS and WebSocket.
+    /// Whether the address uses neither TLS nor WebSocket.
     pub fn is_plain(&self) -> bool {
         matches!(self, SocketAddress::Ipc(_) | SocketAddress::Net { scheme: "tcp", .. })
     }
 
-    /// Whether nobody can listen at both. What a name stands for is known when it is bound.
+    /// Whether two listeners cannot have both addresses. Host names are compared as text, since
+    /// names are resolved only when a listener binds.
     pub fn conflicts_with(&self, other: &SocketAddress) -> bool {
         match (self, other) {
             (SocketAddress::Ipc(own), SocketAddress::Ipc(other)) => own == other,
@@ -80,7 +82,7 @@ impl SocketAddress {
         }
     }
 
-    /// Whether only processes of this host get there.
+    /// Whether only processes on this host can connect.
     pub fn is_local(&self) -> bool {
         match self {
             SocketAddress::Ipc(_) => true,
@@ -91,13 +93,13 @@ impl SocketAddress {
     }
 }
 
-/// Whether one of them takes ports of the other one.
+/// Whether listeners on both hosts would need the same port of an interface.
 fn hosts_conflict(one: &str, other: &str) -> bool {
     let address = |host: &str| host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
     let (Some(one), Some(other)) = (address(one), address(other)) else {
         return one.eq_ignore_ascii_case(other);
     };
-    // [::] has IPv4 too.
+    // The address `[::]` also accepts IPv4.
     let has = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
     one == other || has(one, other) || has(other, one)
 }

@@ -1,4 +1,4 @@
-//! How sockets are reached: who connects to a gateway, and whom it connects to.
+//! Listeners and outgoing connections of a gateway.
 
 use super::address::SocketAddress;
 use super::peer::{GatewayPeer, GatewayShared};
@@ -22,7 +22,7 @@ use tracing::{debug, info};
 use transport::tls_errors::describe_client_io_error;
 use zmtp_sp::{ProtocolFamily, SocketProtocol, SpTransport};
 
-/// TLS configuration of a gateway.
+/// TLS configurations of a gateway for outgoing (`dials`) and incoming (`serves`) connections.
 #[derive(Clone)]
 pub(super) struct GatewayTls {
     pub(super) dials: ClientTlsCell,
@@ -34,7 +34,8 @@ enum GatewayListener {
     Unix(UnixListener, #[expect(dead_code, reason = "it goes with the socket")] SocketFile),
 }
 
-/// Permit of one of the peers that may be connected at once.
+/// Place of one connected peer in the bound `peers_max` of a listener. Dropping the permit frees
+/// the place.
 struct PeerPermit(Arc<AtomicU32>);
 
 impl Drop for PeerPermit {
@@ -43,19 +44,19 @@ impl Drop for PeerPermit {
     }
 }
 
-/// Descriptors may come back.
+/// Pause after a failed accept: file descriptors may become free.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// A peer that was there for so long was one.
+/// A connection of this length resets the count of failures.
 const STEADY: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// A connection, and the count of its bytes that the peer has not acknowledged.
+/// A connection with the count of written bytes without an acknowledgement by the peer's host.
 struct ConnectedSocket {
     stream: Box<dyn AsyncStream>,
     unacked: Arc<UnackedBytes>,
 }
 
-/// Accepts peers until the gateway stops.
+/// Accepts peers at `place` until the gateway stops. Retries to bind the address until it succeeds.
 pub(super) async fn listen(shared: GatewayShared, place: SocketAddress, trusted: GatewayTls) {
     let settings = shared.settings.clone();
     let mut failures = 0;
@@ -71,7 +72,7 @@ pub(super) async fn listen(shared: GatewayShared, place: SocketAddress, trusted:
     shared.metrics.is_up.store(true, Relaxed);
     let (mut guests, present) = (JoinSet::new(), Arc::new(AtomicU32::new(0)));
     loop {
-        // Peers wait as clients do, and leave the store what it needs.
+        // New peers wait while file descriptors are short: the store needs some.
         if !engine::descriptors::has_room() {
             let what = "peers wait for a file descriptor: raise LimitNOFILE";
             shared.metrics.set_error(format!("{place}: {what}"));
@@ -121,7 +122,8 @@ async fn serve_connection(
     GatewayPeer::establish(shared, stream, socket.unacked, read, speech).await?.run().await
 }
 
-/// Adds the layers between the socket and the protocol.
+/// Accepts TLS and WebSocket on a new connection. Returns the stream and the bytes received after
+/// the upgrade.
 async fn wrap_transport(
     shared: &GatewayShared,
     place: &SocketAddress,
@@ -141,7 +143,7 @@ async fn wrap_transport(
     Ok((wire, read))
 }
 
-/// Connects there, again and again, until the gateway stops.
+/// Connects to `place` again and again, with pauses of [`retry_delay`], until the gateway stops.
 pub(super) async fn dial(shared: GatewayShared, place: SocketAddress, trusted: GatewayTls) {
     let (name, metrics) = (shared.settings.name.clone(), shared.metrics.clone());
     let mut failures = 0;
@@ -215,11 +217,11 @@ fn meter_socket(socket: impl AsyncStream + AsFd + 'static) -> io::Result<Connect
     Ok(ConnectedSocket { stream: Box::new(stream), unacked })
 }
 
-/// A host that is gone without a word keeps no place, where nothing is said either: it is asked
-/// after a minute of silence, three times ten seconds apart.
+/// Enables TCP keepalive, which finds a peer whose host disappeared while no data flows: the first
+/// probe after 60 s of silence, then three more, 10 s apart.
 fn keep_alive(socket: &TcpStream) {
     let asks = TcpKeepalive::new().with_time(SILENCE).with_interval(SILENCE / 6).with_retries(3);
-    // Where a system knows none of it such a place is kept.
+    // Without keepalive a dead connection stays until the gateway sends.
     let _ = SockRef::from(socket).set_tcp_keepalive(&asks);
 }
 

@@ -1,4 +1,4 @@
-//! How a message of MQTT becomes one of sockets, and back.
+//! Conversion between messages of MQTT and messages of sockets.
 //!
 //! | form | of a topic and a payload |
 //! |---|---|
@@ -16,9 +16,10 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 
+/// Form of socket messages, from the option `form`; see the table of the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum GatewayFormat {
-    /// Ends the topic.
+    /// Topic, delimiter and payload in one frame; the text ends the topic.
     Delimited(String),
     #[default]
     Frames,
@@ -26,17 +27,17 @@ pub enum GatewayFormat {
     Raw,
 }
 
-/// Conversion of a message with several frames.
+/// Conversion of a payload with several frames, from the option `multipart`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MultipartPolicy {
     #[default]
     Join,
-    /// An array of their texts.
+    /// A JSON array of texts.
     Json,
     Refuse,
 }
 
-/// A message of a socket, as it is published.
+/// A message of a socket, decoded for publication at this broker.
 #[derive(Debug)]
 pub(super) struct InboundMessage {
     pub(super) topic: String,
@@ -49,10 +50,11 @@ pub(super) struct InboundMessage {
 /// A JSON object with unparsed values. Of a repeated name the last value counts.
 type RawJsonObject<'a> = BTreeMap<String, &'a RawValue>;
 
-/// A data URL, as what is no text is written elsewhere too (RFC 2397).
+/// Prefix of a data URL, the form of bytes which are not UTF-8 [RFC 2397].
 const DATA: &str = "data:;base64,";
 
-/// The frames of a message whose topic has this name among sockets.
+/// Encodes a message for sockets in the configured form. `name` is the mapped topic, with "/"
+/// between levels.
 pub(super) fn encode_outbound(
     settings: &GatewaySettings,
     name: &str,
@@ -69,7 +71,7 @@ pub(super) fn encode_outbound(
     }
 }
 
-/// The answer to a socket that has asked: it knows what it asked for.
+/// Encodes a response to a socket. The requester needs no topic, so only JSON contains one.
 pub(super) fn encode_response(settings: &GatewaySettings, publish: &Publish<'_>) -> Vec<Vec<u8>> {
     match settings.form {
         GatewayFormat::Json => vec![encode_json(publish.topic, publish).to_string().into_bytes()],
@@ -77,7 +79,8 @@ pub(super) fn encode_response(settings: &GatewaySettings, publish: &Publish<'_>)
     }
 }
 
-/// Decodes a message of a socket by the first rule that matches.
+/// Decodes a message of a socket and maps its topic by the first matching [`InboundRule`]. An error
+/// has the reason and a text for the log.
 pub(super) fn decode_inbound(
     settings: &GatewaySettings,
     frames: Vec<Vec<u8>>,
@@ -110,7 +113,8 @@ pub(super) fn decode_inbound(
     }
 }
 
-/// Decodes a response of a socket, whose topic is not used.
+/// Decodes a response of a socket. A topic in the response is ignored: the request decides the
+/// topic.
 pub(super) fn decode_response(
     settings: &GatewaySettings,
     frames: Vec<Vec<u8>>,
@@ -138,13 +142,14 @@ fn find_rule<'r>(
     found.ok_or_else(|| (LinkDropReason::NoRule, truncate_topic(topic)))
 }
 
-/// Returns the topic here. A socket cannot use the broker's own topics, unless its rule names them.
+/// Returns the topic at this broker. A socket cannot publish to topics with "$" unless the template
+/// of the rule begins with "$".
 fn local_topic(rule: &InboundRule, topic: &str) -> Result<String, (LinkDropReason, String)> {
     let name = rule.map.apply(topic).filter(|name| !name.starts_with('$') || rule.is_dollar);
     name.ok_or_else(|| (LinkDropReason::NoName, truncate_topic(topic)))
 }
 
-/// For people, and not more of it than a line has room for.
+/// Returns at most 100 characters of a topic, for the log.
 fn truncate_topic(topic: &str) -> String {
     topic.chars().take(100).collect()
 }
@@ -173,8 +178,8 @@ fn join_frames(
     }
 }
 
-/// The topic ends at the first delimiter; where that also separates levels, after as many levels
-/// as a rule has.
+/// Decodes topic, delimiter and payload. The topic ends at the first delimiter. If the delimiter is
+/// also the separator of levels, the topic has as many levels as the filter of a rule.
 fn decode_delimited(
     settings: &GatewaySettings,
     whole: &[u8],
@@ -236,7 +241,7 @@ fn read(value: &RawValue) -> Option<Json> {
     serde_json::from_str(value.get()).ok()
 }
 
-/// Text as it is, everything else of JSON as it is written.
+/// Returns the payload: a JSON string as its text, and other JSON values as written.
 fn payload(object: &RawJsonObject<'_>) -> Result<Vec<u8>, (LinkDropReason, String)> {
     let Some(value) = object.get("payload") else { return Ok(Vec::new()) };
     if !value.get().starts_with('"') {
@@ -255,13 +260,13 @@ fn bytes(text: &str) -> Vec<u8> {
 
 fn text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
-        // One that looks like a data URL would be read as what it stands for.
+        // A text which looks like a data URL would be decoded as one, so it is encoded too.
         Ok(text) if !text.starts_with(DATA) => text.to_string(),
         _ => format!("{DATA}{}", Base64::encode_string(bytes)),
     }
 }
 
-/// A message with everything that MQTT says of it.
+/// Encodes a message as JSON, with the properties of PUBLISH which matter to a socket.
 fn encode_json(name: &str, publish: &Publish<'_>) -> Json {
     let (mut all, mut user) = (Map::new(), Map::new());
     for property in publish.properties.iter() {
@@ -291,7 +296,8 @@ fn encode_json(name: &str, publish: &Publish<'_>) -> Json {
     })
 }
 
-/// A name that comes again has a list: an object has each of its names once.
+/// Adds a User Property. A repeated name gets a list of values, since names in a JSON object are
+/// unique.
 fn push_user_property(user: &mut Map<String, Json>, name: &str, value: &str) {
     match user.get_mut(name) {
         None => _ = user.insert(name.to_string(), value.into()),
@@ -300,15 +306,15 @@ fn push_user_property(user: &mut Map<String, Json>, name: &str, value: &str) {
     }
 }
 
-/// Reads the properties of an object that MQTT has; invalid ones are left out.
+/// Reads the MQTT properties of a JSON object; invalid ones are left out.
 fn read_properties(settings: &GatewaySettings, object: &RawJsonObject<'_>) -> PropertiesBuf {
     let mut found = PropertiesBuf::default();
     let all = object.get("properties").and_then(|value| read(value));
     let Some(Json::Object(all)) = all else { return found };
     let fits = |text: &&str| text.len() <= usize::from(u16::MAX) && !text.contains('\0');
     let word = |key: &str| all.get(key).and_then(Json::as_str).filter(fits);
-    // Questions and answers have those that bring the answer back, and each no more than once
-    // [MQTT-3.3.2-13].
+    // The gateway sets the routing properties of requests and responses itself, and each at most
+    // once [MQTT-3.3.2-13].
     let own = settings.pattern.sends_requests() || settings.pattern.sends_replies();
     let routing = |key: &str| word(key).filter(|_| !own);
     if let Some(value) = all.get("payload_format_indicator").and_then(Json::as_u64) {

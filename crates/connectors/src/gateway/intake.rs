@@ -1,13 +1,14 @@
-//! What peers have said and the session here was not told yet. Each of them has its turn, so that
-//! whoever says much, or may say no more for now, keeps nobody else waiting.
+//! Received messages which the local session does not have yet. The peers take turns, so a peer
+//! with many messages, or a blocked one, does not delay the other peers.
 
 use super::peer_message::{PeerId, cost};
 use std::collections::{BTreeMap, VecDeque};
 use zmtp_sp::MultipartMessage;
 
+/// Received messages by peer, bounded in messages and bytes, and taken round robin.
 #[derive(Default)]
 pub(super) struct PeerIntake {
-    /// Backlogs by peer, also of peers that have gone.
+    /// Backlogs by peer, including departed peers.
     by_peer: BTreeMap<PeerId, PeerBacklog>,
     round: VecDeque<PeerId>,
     messages: usize,
@@ -20,7 +21,7 @@ struct PeerBacklog {
     bytes: usize,
 }
 
-/// Peers that have something to say and had no room for it.
+/// Peers which may have waited for the room that a taken message frees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockedPeers {
     All,
@@ -30,11 +31,12 @@ pub(super) enum BlockedPeers {
 
 const MESSAGES_MAX: usize = 4096;
 const BYTES_MAX: usize = 1 << 20;
-/// Bytes beyond the bound for first messages of peers without a backlog, in all.
+/// Bound of all bytes when first messages of peers without a backlog are added to `BYTES_MAX`.
 const ALL_BYTES_MAX: usize = 16 << 20;
 
 impl PeerIntake {
-    /// Whether there is room for one more of this peer. None has more than half of it.
+    /// Whether there is room for a message of this peer. A peer may use half of each bound; the
+    /// first message of a peer has the larger bound `ALL_BYTES_MAX`.
     pub(super) fn has_room(&self, id: PeerId) -> bool {
         match self.by_peer.get(&id) {
             None => self.bytes < ALL_BYTES_MAX,
@@ -70,7 +72,8 @@ impl PeerIntake {
         self.bytes += bytes;
     }
 
-    /// The next of somebody who may say it, each in turn; and who may have been waiting for that.
+    /// Takes a message of the next peer for which `may` returns true. Also returns which peers may
+    /// have waited for room.
     pub(super) fn take_next(
         &mut self,
         may: impl Fn(PeerId) -> bool,

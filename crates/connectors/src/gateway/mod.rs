@@ -1,11 +1,11 @@
-//! A gateway: a session here, and sockets of ZeroMQ, nanomsg or NNG.
+//! A gateway: a session at this broker, and sockets of ZeroMQ, nanomsg or NNG.
 //!
-//! The session's queue is all the queue that waits for sockets: what goes to one of them (push,
-//! pair, req) is acknowledged when that socket took it, and while nobody is there, or nobody takes
-//! anything, it stays in the session. What goes to all of them (pub, bus) passes by who is slow,
-//! and is counted. What comes from sockets is published here; while this broker acknowledges
-//! nothing more, no socket is read. When it stops it reads none of them any more, and says here
-//! what it has read before it ends.
+//! The local session is the queue for sockets. A message to one socket (push, pair, req) is
+//! acknowledged when the socket has received it, and stays in the session while no socket accepts
+//! messages. A message to all sockets (pub, bus) skips slow sockets, and each skip is counted.
+//! Messages from sockets are published at this broker; while the broker acknowledges no more,
+//! sockets are not read. A stopping gateway first stops reading from sockets, then publishes the
+//! messages already read.
 
 mod address;
 mod dialer;
@@ -60,25 +60,27 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::info;
 
+/// A gateway with the resources of its task. [`Gateway::run`] is the task.
 pub struct Gateway {
     shared: GatewayShared,
     home: Arc<LocalBroker>,
     trusted: GatewayTls,
-    /// The options were read again.
+    /// Notified when the options are read again; permissions may have changed.
     again: Arc<Notify>,
 }
 
-/// Why the connection to the session here ends.
+/// Reason for the end of a connection to the local session.
 enum GatewayExit {
     Stopped,
-    /// No socket is there that could take anything, or for a moment none was.
+    /// No peer can accept a message, or peers were absent for a moment.
     NoReadyPeer,
     Failed(String),
 }
 
-/// This broker is ours: if it does not answer it is busy stopping or starting.
+/// Pause between attempts to connect to this broker, which fails to answer only while it starts or
+/// stops.
 const NEAR_RETRY: Duration = Duration::from_millis(200);
-/// Time for the last messages to this broker when the gateway stops.
+/// Time for the last messages to this broker when a gateway stops.
 const FINISH: Duration = Duration::from_secs(1);
 const LAST_WORD: Duration = Duration::from_millis(200);
 
@@ -96,7 +98,8 @@ impl Gateway {
         Gateway { shared, home, trusted: GatewayTls { dials, serves }, again }
     }
 
-    /// Runs until `stop` is signalled.
+    /// Runs until `stop` is signalled: prepares the session, starts listeners and dialers, and
+    /// connects to the session while there is work.
     pub async fn run(self, mut stop: watch::Receiver<LinkStop>) {
         let GatewayShared { settings, metrics, .. } = self.shared.clone();
         let mut told = stop.clone();
@@ -115,10 +118,11 @@ impl Gateway {
         loop {
             tokio::select! {
                 biased;
-                // Who is there may have said something that is to be finished.
+                // Messages already received from peers are published before a stop.
                 () = self.wait_for_work(&session) => {}
                 () = self.wait_for_permission_change(session.next_resubscribe_at()) => {
-                    // To its end, whoever comes: who carries has to know what was asked for.
+                    // Not interrupted by arriving peers: the session has to know which filters were
+                    // requested.
                     tokio::select! {
                         prepared = self.prepare_session(true) => session.on_prepared(prepared),
                         () = wait_for_stop(&mut told) => break,
@@ -136,7 +140,7 @@ impl Gateway {
                         self.warn_unconfirmed(&session, "it stopped");
                         break;
                     }
-                    // What was said has one more connection to be said over when it stops.
+                    // While stopping, one more connection publishes the received messages.
                     tokio::select! {
                         () = sleep(NEAR_RETRY) => {}
                         () = wait_for_stop(&mut told) => {}
@@ -162,7 +166,8 @@ impl Gateway {
         roads
     }
 
-    /// The session here exists, and is subscribed, before any socket is there.
+    /// Creates and subscribes the local session before any socket connects. Retries until done.
+    /// `is_again` requests no retained messages.
     async fn prepare_session(&self, is_again: bool) -> PreparedSession {
         let settings = &self.shared.settings;
         let (link_id, identity) = (settings.link_id(), settings.identity());
@@ -179,16 +184,16 @@ impl Gateway {
         }
     }
 
-    /// Comes back when there is somebody for whom the session here is wanted, or something that it
-    /// does not have: until then its queue grows where sessions are, and not in memory.
+    /// Waits until a peer needs the local session, or a received message has to be published. Until
+    /// then the queue grows in the session, and not in this task's memory.
     async fn wait_for_work(&self, session: &GatewaySession) {
         while session.is_idle() {
             self.shared.peers.changed.notified().await;
         }
     }
 
-    /// Comes back when its permissions may have changed while nobody was there for whom it works,
-    /// or at the time that is given.
+    /// Waits until permissions may have changed, or until `due`. Only a gateway with an identity
+    /// has permissions.
     async fn wait_for_permission_change(&self, due: Option<Instant>) {
         let is_judged = self.shared.settings.identity().is_some();
         let told = async {
@@ -221,7 +226,7 @@ impl Gateway {
             Ok(local) if local.session_present => local,
             Ok(local) => {
                 let _ = local.disconnect().await;
-                // What was said has time to be said over when it stops, and not longer.
+                // While stopping, the received messages have `FINISH` to be published.
                 let late = async {
                     wait_for_stop(stop).await;
                     sleep(FINISH).await;
@@ -277,7 +282,7 @@ impl Gateway {
                 }
                 () = peers.changed.notified() => {}
                 () = self.again.notified() => {
-                    // Who answers that knows the new permissions.
+                    // The shards answer with the new permissions already in force.
                     self.home.report_sessions(vec![settings.link_id().into()]).await;
                     session.subscribe_again();
                 }
@@ -286,9 +291,9 @@ impl Gateway {
         }
     }
 
-    /// Stops reading from sockets, and waits until this broker has everything that was read, before
-    /// a peer may assume that. Then the peers are closed, and messages that they take until then
-    /// are acknowledged.
+    /// Stops reading from sockets and waits, at most `FINISH`, until this broker has acknowledged
+    /// all received messages. Then closes the peers, and acknowledges messages which arrive at
+    /// peers until their end.
     async fn drain(&self, session: &mut GatewaySession, way: &mut LinkConnection<UnixStream>) {
         let peers = &self.shared.peers;
         peers.stop_reading();
@@ -302,14 +307,14 @@ impl Gateway {
                 self.warn_unconfirmed(session, &format!("no answer within {} s", FINISH.as_secs()))
             }
         }
-        // Nobody takes anything behind the end, but who did it just before has to say so.
+        // A peer which received a message just before its end still has to report the arrival.
         let end = self.close_peers() + LAST_WORD;
         let have_gone =
             |session: &GatewaySession| peers.len() == 0 && session.is_fully_acknowledged();
         let _ = timeout_at(end, self.relay_until(have_gone, session, way)).await;
     }
 
-    /// Says when all sockets have gone at the latest.
+    /// Closes all peers and counts lost messages. Returns the latest time of the peers' end.
     fn close_peers(&self) -> Instant {
         let (end, lost) = self.shared.peers.close();
         count_lost(&self.shared, lost);
@@ -335,7 +340,7 @@ impl Gateway {
         }
     }
 
-    /// Says so where it is not known what came of what sockets said.
+    /// Reports received messages without an acknowledgement by this broker.
     fn warn_unconfirmed(&self, session: &GatewaySession, why: &str) {
         let GatewayShared { settings, peers, metrics } = &self.shared;
         let count = session.unacknowledged_count() + peers.unrelayed_count();
@@ -353,7 +358,7 @@ async fn wait_for_deadline(due: Option<Instant>) {
     }
 }
 
-/// Does everything that is possible at the moment. Completes when anything happened.
+/// Exchanges all available bytes and messages. Ready when anything moved.
 fn poll(
     session: &mut GatewaySession,
     way: &mut LinkConnection<UnixStream>,
@@ -367,7 +372,7 @@ fn poll(
     Poll::Pending
 }
 
-/// Exchanges bytes with the local session. Returns whether there were any.
+/// Exchanges bytes with the local session. Returns whether any moved.
 fn exchange_bytes(
     session: &mut GatewaySession,
     way: &mut LinkConnection<UnixStream>,
@@ -381,14 +386,14 @@ fn exchange_bytes(
         way.consume(taken);
         moved |= taken > 0;
     }
-    // What cannot go on yet is not made longer, but a packet that is not whole is.
+    // While the session has back-pressure only an incomplete packet is read to its end.
     if way.unread().is_empty() || !session.has_backpressure() {
         moved |= way.poll_read(cx, buffer).map_err(near)?;
     }
     Ok(moved)
 }
 
-/// This broker has heard it once it closes the connection.
+/// Sends DISCONNECT and waits, at most `FINISH`, until this broker closes the connection.
 async fn disconnect(session: &mut GatewaySession, way: &mut LinkConnection<UnixStream>) {
     session.take_receipts();
     session.stop_delivering();

@@ -1,20 +1,21 @@
-//! PUBLISHes of the session here that find no room among sockets, in their order. They stand aside
-//! so that what this broker acknowledges behind them is heard: sockets that talk until they are
-//! heard, and read only then, would wait for it.
+//! Messages of the local session for which sockets have no room, in order. Holding them lets the
+//! gateway read the acknowledgements behind them: a peer which sends until it is acknowledged, and
+//! reads only then, would wait forever otherwise.
 //!
-//! What finds no room here either is left to the session where it has a QoS, with all that comes
-//! behind it, and comes again over the next connection. That one begins once what was taken up
-//! before is acknowledged, so that no socket has anything twice.
+//! A message with QoS for which there is no room here either is left to the session, with all
+//! following messages, and is sent again over the next connection. The next connection begins when
+//! earlier messages are acknowledged, so a socket gets no duplicates.
 //!
-//! Invariant: beyond `HELD_BYTES_MAX` nothing is held but the rest of one packet.
+//! Invariant: beyond `HELD_BYTES_MAX` only the rest of one packet is held.
 
 use std::collections::VecDeque;
 
+/// Held PUBLISH packets, with the state which decides about further ones.
 #[derive(Default)]
 pub(super) struct OverflowQueue {
     frames: VecDeque<Box<[u8]>>,
     bytes: usize,
-    /// Number of messages with a QoS that are not acknowledged.
+    /// Number of accepted messages with QoS, not yet acknowledged to the session.
     unacknowledged: usize,
     /// Whether new messages are left to the session.
     leaves_to_session: bool,
@@ -29,12 +30,13 @@ impl OverflowQueue {
         self.frames.is_empty()
     }
 
-    /// Whether what comes had better wait where it is.
+    /// Whether incoming packets should stay in the socket.
     pub(super) fn is_full(&self) -> bool {
         !self.leaves_to_session && self.bytes >= HELD_BYTES_MAX
     }
 
-    /// Whether one that comes now is taken up.
+    /// Decides about a new message: true holds or forwards it. A refused message with QoS leaves
+    /// all later ones to the session too.
     pub(super) fn admits(&mut self, has_qos: bool) -> bool {
         let is_taken = !self.leaves_to_session && !self.is_full();
         self.leaves_to_session |= has_qos && !is_taken;
@@ -46,12 +48,12 @@ impl OverflowQueue {
         self.unacknowledged = self.unacknowledged.saturating_sub(1);
     }
 
-    /// Whether only messages left to the session remain.
+    /// Whether all accepted messages are acknowledged and only messages left to the session remain.
     pub(super) fn is_finished(&self) -> bool {
         self.leaves_to_session && self.unacknowledged == 0 && self.is_empty()
     }
 
-    /// A whole packet.
+    /// Holds a whole packet.
     pub(super) fn push(&mut self, frame: &[u8]) {
         self.bytes += cost(frame);
         self.frames.push_back(frame.into());
@@ -63,14 +65,14 @@ impl OverflowQueue {
         Some(frame)
     }
 
-    /// The session sends again what has a QoS; the others nobody else has.
+    /// Drops messages with QoS, which the session sends again. QoS 0 messages stay.
     pub(super) fn drop_resendable(&mut self) {
         (self.unacknowledged, self.leaves_to_session) = (0, false);
         self.frames.retain(|frame| !has_qos(frame));
         self.bytes = self.frames.iter().map(|frame| cost(frame)).sum();
     }
 
-    /// Says how many of them nobody has now.
+    /// Drops all messages. Returns the number of lost QoS 0 messages.
     pub(super) fn drop_all(&mut self) -> usize {
         self.drop_resendable();
         self.bytes = 0;
@@ -82,7 +84,7 @@ fn cost(frame: &[u8]) -> usize {
     frame.len() + FRAME_BYTES
 }
 
-/// [MQTT-3.3.1]: bits 2 and 1 of a PUBLISH's first byte.
+/// Whether bits 2 and 1 of a PUBLISH's first byte give a QoS above 0 [MQTT-3.3.1].
 fn has_qos(frame: &[u8]) -> bool {
     frame.first().is_some_and(|first| first & 0x06 != 0)
 }

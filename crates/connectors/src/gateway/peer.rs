@@ -1,4 +1,4 @@
-//! One connected socket: its handshake, and then what goes to it and comes from it.
+//! One connected socket: its handshake, then outgoing and incoming messages.
 
 use super::peer_message::{PeerId, PeerMessage, cost};
 use super::peer_set::{PeerCutReason, PeerSet, STALLED};
@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::debug;
 use zmtp_sp::{MultipartMessage, RoutingStrategy, SocketEvent, SocketProtocol};
 
-/// State that all peers of a gateway share.
+/// State which all peers of a gateway share.
 #[derive(Clone)]
 pub(super) struct GatewayShared {
     pub(super) settings: Arc<GatewaySettings>,
@@ -32,6 +32,7 @@ pub(super) struct GatewayShared {
     pub(super) metrics: Arc<LinkMetrics>,
 }
 
+/// The task of one peer after [`GatewayPeer::establish`].
 pub(super) struct GatewayPeer {
     shared: GatewayShared,
     way: LinkConnection<Box<dyn AsyncStream>>,
@@ -39,31 +40,31 @@ pub(super) struct GatewayPeer {
     id: PeerId,
     wake: Arc<Notify>,
     heard: VecDeque<SocketEvent>,
-    /// Decoded messages without room.
+    /// Decoded messages for which `PeerIntake` has no room.
     said: VecDeque<MultipartMessage>,
-    /// Why it goes, once what it said has found room.
+    /// Reason for the end of the peer; reported when `said` is empty.
     broken: Option<String>,
-    /// Whether the peer ended the connection.
+    /// Whether the peer closed the connection or the connection failed.
     has_hung_up: bool,
     out: Vec<u8>,
-    /// Bytes from the front of `out` that are in a layer and may not be flushed yet.
+    /// Bytes taken from the front of `out` which a layer of the stream may still hold.
     unflushed: usize,
-    /// Messages in `out`, or unflushed before it, with their ends there.
+    /// Messages in `out`, or unflushed before it, with the offset of their end.
     begun: VecDeque<(usize, Arc<PeerMessage>)>,
     gauge: Arc<UnackedBytes>,
-    /// Written messages that the session waits for, with their ends in the stream.
+    /// Written messages with a receipt, with the position of their end in the byte stream.
     sent: VecDeque<(u64, Arc<PeerMessage>)>,
     looks: AckProbe,
 }
 
-/// When a peer's system is asked what it has.
+/// Schedule of the checks how many bytes have arrived at the peer's host.
 struct AckProbe {
     next: Instant,
-    /// Number of probes since more bytes have arrived.
+    /// Number of checks since more bytes arrived.
     count: u32,
-    /// Bytes that had arrived at the last progress, or at a write with nothing before it.
+    /// Arrived bytes at the last progress, or at a write to an idle connection.
     arrived: u64,
-    /// Time since which bytes are under way and none have arrived.
+    /// Time since which bytes are in flight without any arriving.
     since: Instant,
 }
 
@@ -72,7 +73,8 @@ impl AckProbe {
         AckProbe { next: now, count: 0, arrived, since: now }
     }
 
-    /// Says whether more has arrived. While its system has no room nothing is on its way.
+    /// Records a check. Returns whether more bytes arrived. Time counts only while bytes are in
+    /// flight: a peer without room in its buffer receives none.
     fn record_look(&mut self, arrived: u64, is_in_flight: bool, now: Instant) -> bool {
         let has_moved = arrived != self.arrived;
         if has_moved {
@@ -88,17 +90,18 @@ impl AckProbe {
     }
 }
 
-/// While so much waits to be written nothing is taken from the queue.
+/// Bytes waiting to be written above which no message is taken from the queue.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
-/// So often at once, when others had their turn: who reads has it by then.
+/// Number of checks without a pause, after other tasks had a turn: a fast peer has read by then.
 const LOOKS_AT_ONCE: u32 = 3;
 const LOOK_LAST: Duration = Duration::from_millis(100);
-/// Time after which a peer counts as gone if none of the sent bytes arrive. A peer without room is
-/// sent nothing, and may take its time.
+/// Time after which a peer counts as gone if none of the bytes in flight arrive. A peer whose
+/// buffer is full has no bytes in flight and may take its time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl GatewayPeer {
-    /// Shakes hands, and takes a place. `read` is what came before.
+    /// Performs the handshake, within `connect_timeout`, and adds the peer to the set. `read` holds
+    /// bytes received after a WebSocket upgrade.
     pub(super) async fn establish(
         shared: GatewayShared,
         wire: Box<dyn AsyncStream>,
@@ -153,7 +156,7 @@ impl GatewayPeer {
                 return Poll::Ready(Ok(()));
             }
             if let Some(why) = self.broken.take() {
-                // It may hear why.
+                // The peer may still receive the reason.
                 let _ = self.way.poll_write(cx, &mut self.out);
                 return Poll::Ready(Err(why));
             }
@@ -168,10 +171,10 @@ impl GatewayPeer {
         }
     }
 
-    /// Runs until the peer or the gateway is gone.
+    /// Runs until the peer disconnects or the gateway stops.
     pub(super) async fn run(mut self) -> Result<(), String> {
         let ended = self.relay_until_end().await;
-        // What it had when it went is not another's.
+        // Messages which arrived before the end are acknowledged, and not given to another peer.
         self.probe_arrival().await;
         match (ended, self.leave_set()) {
             (Err(why), Some(doubt)) => Err(format!("{why}; {doubt}")),
@@ -211,11 +214,11 @@ impl GatewayPeer {
         }
     }
 
-    /// Comes back when something went or came.
+    /// Writes and reads. Ready when anything moved.
     fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<Result<(), String>> {
         let mut moved = self.write(cx).map_err(describe_io_error)?;
-        // Who asks for answers without reading them waits, and so does who says more than there is
-        // room for.
+        // A peer which requests without reading the responses is not read, nor one with messages
+        // which found no room.
         let has_room = self.said.is_empty() && self.out.len() < 2 * UNSENT_BYTES_MAX;
         let hears = has_room && !self.shared.peers.has_stopped_reading();
         if hears && self.way.poll_read(cx, buffer).map_err(describe_io_error)? {
@@ -260,8 +263,8 @@ impl GatewayPeer {
         peers.accept_inbound(self.id, &mut self.said);
     }
 
-    /// Counts the peer's half-received messages and subscriptions towards the bound of all peers.
-    /// The peer with the most is disconnected.
+    /// Charges the peer's partly received messages and subscriptions to the bound `peers_bytes_max`
+    /// of all peers. Above the bound the peer with the most bytes is disconnected.
     fn check_held_bytes(&self) -> Result<(), String> {
         let GatewayShared { settings, peers, metrics } = &self.shared;
         let said: usize = self.said.iter().map(cost).sum();
@@ -284,10 +287,11 @@ impl GatewayPeer {
         }
     }
 
-    /// Encodes the messages that wait for the peer.
+    /// Encodes queued messages into `out` up to `UNSENT_BYTES_MAX`.
     fn fill_output(&mut self) {
         let GatewayShared { settings, peers, .. } = &self.shared;
-        // What one write gave to a socket of this host counts as unread until all of it is read.
+        // For a socket of this host, a write counts as unread until all of it is read, so each
+        // message is a write of its own.
         let most = if self.gauge.is_local() { 1 } else { UNSENT_BYTES_MAX };
         while self.out.len() < most {
             let Some(message) = peers.next_for_peer(self.id, settings) else { return };
@@ -297,7 +301,7 @@ impl GatewayPeer {
         peers.mark_stuck(self.id, settings);
     }
 
-    /// Says whether its socket, or a layer before it, took anything.
+    /// Writes `out`. Returns whether the socket, or a layer above it, accepted any byte.
     fn write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let before = self.out.len();
         if self.has_unarrived() {
@@ -307,7 +311,8 @@ impl GatewayPeer {
         if !self.has_unarrived() {
             self.looks = AckProbe::new(self.gauge.arrived(), Instant::now());
         }
-        // Where more and more is written a layer never has nothing, and all of it would be kept.
+        // Under a steady flow a layer always holds bytes; without this bound all written messages
+        // would stay in `begun`.
         let waits = self.unflushed >= UNSENT_BYTES_MAX;
         let out = if waits { &mut Vec::new() } else { &mut self.out };
         let mut moved = self.way.poll_write(cx, out)?;
@@ -322,7 +327,8 @@ impl GatewayPeer {
         Ok(moved)
     }
 
-    /// Its socket took so many bytes from the front.
+    /// Records that the socket has accepted `len` bytes of `out`. Messages with a receipt then wait
+    /// for their arrival.
     fn advance_output(&mut self, len: usize) {
         for (end, _) in &mut self.begun {
             *end = end.saturating_sub(len);
@@ -338,8 +344,8 @@ impl GatewayPeer {
         }
     }
 
-    /// Acknowledges the messages that have arrived. Only then the local session forgets them: bytes
-    /// in the kernel's buffer are lost with the connection.
+    /// Acknowledges messages which have arrived at the peer's host. The local session drops a
+    /// message only then: bytes in the kernel's send buffer are lost with the connection.
     fn acknowledge_arrived(&mut self) {
         let arrived = self.gauge.arrived();
         if self.looks.record_look(arrived, self.gauge.is_in_flight(), Instant::now()) {
@@ -350,7 +356,7 @@ impl GatewayPeer {
         {
             self.count_sent(&message);
             let GatewayShared { settings, peers, .. } = &self.shared;
-            // Who asks waits for the answer.
+            // A request keeps its receipt until the response.
             let receipt = message.receipt.filter(|_| !settings.pattern.sends_requests());
             peers.record_arrival(self.id, receipt);
         }
@@ -361,12 +367,12 @@ impl GatewayPeer {
         self.shared.metrics.count_out(payload);
     }
 
-    /// Something was written that has not arrived.
+    /// Whether written bytes have not arrived yet.
     fn has_unarrived(&self) -> bool {
         self.gauge.written() > self.gauge.arrived()
     }
 
-    /// Checks how many bytes have arrived, since no event reports that.
+    /// Checks how many bytes have arrived, since the kernel reports no event for this.
     async fn probe_arrival(&mut self) {
         self.looks.count += 1;
         if let Some(over) = self.looks.count.checked_sub(LOOKS_AT_ONCE) {
@@ -386,9 +392,9 @@ impl GatewayPeer {
         Err(format!("nothing arrives there since {} s", PATIENCE.as_secs()))
     }
 
-    /// Waits until everything sent has arrived and the peer has closed the connection. Received
-    /// bytes are discarded: a connection that is closed with unread bytes is reset, and the other
-    /// end loses what it has not read.
+    /// Waits until all sent bytes have arrived and the peer has closed the connection. Received
+    /// bytes are discarded: closing a socket with unread bytes resets the connection, and the peer
+    /// loses bytes which it has not read.
     async fn drain(&mut self, buffer: &mut [u8]) {
         let mut has_shut = false;
         loop {
@@ -421,8 +427,8 @@ impl GatewayPeer {
         if written || read { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    /// Takes the peer out of the set, and gives the messages that its socket did not take to
-    /// another peer if there is one. Returns the message that may have ended the connection.
+    /// Removes the peer from the set. Messages which have not arrived go to another peer if the
+    /// pattern allows it. Returns the log text about a message which may have ended the connection.
     fn leave_set(&mut self) -> Option<String> {
         let id = std::mem::take(&mut self.id);
         if id == 0 {
@@ -439,8 +445,8 @@ impl GatewayPeer {
         doubt
     }
 
-    /// Returns the largest message in flight to a peer that closed the connection without an error.
-    /// If a message was too long for the peer, it was that one.
+    /// Returns the largest message in flight to a peer which closed the connection. If a message
+    /// was too long for the peer, then this one.
     fn poison_candidate(&self) -> Option<Arc<PeerMessage>> {
         let GatewayShared { settings, peers, .. } = &self.shared;
         let goes_on =
@@ -458,7 +464,8 @@ impl GatewayPeer {
         half_way.min_by_key(|message| Reverse(message.message.len())).cloned()
     }
 
-    /// Returns the log text about a message after which too many peers disconnected.
+    /// Returns the log text about a message in flight when several connections ended, see
+    /// [`PeerMessage::is_suspect`].
     fn describe_poison(&self, message: &PeerMessage) -> Option<String> {
         let GatewayShared { settings, peers, metrics } = &self.shared;
         let (count, len, topic) =
@@ -479,14 +486,14 @@ impl GatewayPeer {
     }
 }
 
-/// However it ends.
+/// Runs also when the task is aborted.
 impl Drop for GatewayPeer {
     fn drop(&mut self) {
         self.leave_set();
     }
 }
 
-/// Counts messages that are lost.
+/// Counts messages which are lost when a gateway stops.
 pub(super) fn count_lost(shared: &GatewayShared, count: usize) {
     let about = "it waited for a socket when the gateway stopped";
     shared.metrics.count_drops(&shared.settings.name, LinkDropReason::NoPeer, about, count as u64);

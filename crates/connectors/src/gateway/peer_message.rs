@@ -1,15 +1,16 @@
-//! A message on its way to sockets.
+//! Messages on their way to sockets.
 
 use mqtt::PacketId;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use zmtp_sp::MultipartMessage;
 
-/// A message on its way to a peer, or to several.
+/// A message on its way to one peer or several.
 #[derive(Debug)]
 pub(super) struct PeerMessage {
     pub(super) message: MultipartMessage,
-    /// Receipt for the local session: that the message is written, or that it has a response.
+    /// Receipt for the local session, due when the message has arrived, or for a request with its
+    /// response.
     pub(super) receipt: Option<SessionReceipt>,
     /// Topic of the message here, if it goes to one peer.
     pub(super) topic: Box<str>,
@@ -23,7 +24,7 @@ impl PeerMessage {
     }
 }
 
-/// An acknowledgement that a connection to the session here owes. The number is the connection's.
+/// A due acknowledgement: the number of the connection to the local session, and the packet id.
 pub(super) type SessionReceipt = (u64, PacketId);
 
 pub(super) type PeerId = u64;
@@ -35,7 +36,7 @@ pub(super) fn cost(message: &MultipartMessage) -> usize {
     message.len() + PARCEL_BYTES * (1 + message.envelope.len() + message.frames.len())
 }
 
-/// Creates a message that is not named in logs.
+/// Creates a message without a topic for the log.
 pub(super) fn parcel(
     message: MultipartMessage,
     receipt: Option<SessionReceipt>,
@@ -43,7 +44,7 @@ pub(super) fn parcel(
     named("", message, receipt)
 }
 
-/// Creates a message that goes to one peer.
+/// Creates a message to one peer, with the topic for the log.
 pub(super) fn named(
     topic: &str,
     message: MultipartMessage,

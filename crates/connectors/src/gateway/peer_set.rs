@@ -1,8 +1,8 @@
-//! The peers that are connected now, and what waits for each and from all of them.
+//! The connected peers, with the messages to each and from all of them.
 //!
-//! Invariant: nothing here grows without a bound. A peer's queue has one in messages and bytes;
-//! what came from peers has one (`intake`), and while it is reached none of them is read; what is
-//! half-way here and what they subscribe to have one, of all of them.
+//! Invariant: all memory is bounded. The queue of a peer has a bound in messages and bytes.
+//! Received messages have the bounds of [`PeerIntake`]; peers are not read while they are reached.
+//! Partly received messages and subscriptions have one bound for all peers.
 
 mod stalled;
 
@@ -20,10 +20,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use zmtp_sp::{MultipartMessage, PrefixSubscriptions, ProtocolFamily, RoutingStrategy};
 
+/// The connected peers of a gateway, shared by the session task and the tasks of the peers.
 #[derive(Default)]
 pub(super) struct PeerSet {
     state: Mutex<PeerSetState>,
-    /// Notified when a peer comes or goes, has room, or sends a message.
+    /// Notified when a peer connects, disconnects, has room, or sends a message.
     pub(super) changed: Notify,
 }
 
@@ -31,72 +32,73 @@ pub(super) struct PeerSet {
 struct PeerSetState {
     peers: BTreeMap<PeerId, PeerEntry>,
     next: PeerId,
-    /// Number of peers that have left.
+    /// Number of peers which have disconnected.
     departed: u64,
-    /// Peer that was given the last message.
+    /// Peer which got the last message; the next peer is served next.
     last_assigned: PeerId,
     intake: PeerIntake,
-    /// Bytes of half-received messages and of subscriptions of all peers.
+    /// Bytes of partly received messages and subscriptions of all peers.
     held: usize,
-    /// Messages that a departed peer was not given.
+    /// Messages of departed or stuck peers, which go to another peer before new messages.
     unassigned: VecDeque<Arc<PeerMessage>>,
-    /// Messages that wait behind all of those.
+    /// Suspect messages, retried with pauses.
     aside: QuarantineQueue,
     receipts: Vec<SessionReceipt>,
-    /// Messages with a receipt that were given to peers and have not arrived.
+    /// Number of messages with a receipt given to peers and not arrived.
     owed: usize,
-    /// Whether no peer is read any more.
+    /// Whether reading from all peers has stopped.
     is_deaf: bool,
-    /// When everyone has ended, once that is to be.
+    /// Latest time of the end of all peers, once the gateway closes them.
     end: Option<Instant>,
 }
 
-/// Why one has to go.
+/// Reason to disconnect a peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PeerCutReason {
-    /// The peer held the most when all together held too much.
+    /// The peer held the most bytes when all peers together held more than `peers_bytes_max`.
     HeldMost,
-    /// The peer had most of all messages and took none, while others had none.
+    /// The peer had the most messages in flight and received none for [`STALLED`], while another
+    /// peer had none.
     TookNothing,
 }
 
 struct PeerEntry {
     queue: VecDeque<Arc<PeerMessage>>,
     queue_bytes: usize,
-    /// Subscriptions; `None` for patterns where every peer gets everything.
+    /// Subscriptions; `None` for patterns without subscriptions, where every peer gets everything.
     topics: Option<PrefixSubscriptions>,
-    /// Bytes of its half-received message and of its subscriptions.
+    /// Bytes of the peer's partly received message and subscriptions.
     held: usize,
-    /// Number of its messages for which there was no room.
+    /// Number of the peer's messages for which the intake had no room.
     blocked_messages: usize,
     cut: Option<PeerCutReason>,
-    /// Number of messages with a receipt that were sent to it and have not arrived.
+    /// Number of messages with a receipt sent to the peer and not arrived.
     unarrived: usize,
-    /// When anything of them arrived last, or the first was begun.
+    /// Time of the last arrival, or of the first message in flight.
     last_progress: Instant,
-    /// Time since which the peer takes none of the messages that wait for it.
+    /// Time since which the peer accepts none of its queued messages.
     stuck_since: Option<Instant>,
     wake: Arc<Notify>,
 }
 
-/// Time for messages that wait for sockets when the gateway stops.
+/// Time for queued messages when the gateway stops.
 const FINISH: Duration = Duration::from_secs(1);
-/// A peer that takes nothing for so long gives what waits for it to one that has nothing.
+/// Time after which the queue of a stuck peer goes to a peer with an empty queue.
 const STUCK: Duration = Duration::from_millis(200);
-/// Time after which a peer that takes nothing is disconnected, if its messages keep the window from
-/// the other peers.
+/// Time after which a peer without progress is disconnected, if its messages in flight keep the
+/// receive window from other peers.
 pub(super) const STALLED: Duration = Duration::from_secs(10);
 
 impl PeerEntry {
-    /// A message that is alone always has room.
+    /// Whether the queue has room for a message. An empty queue has room for any message.
     fn has_room(&self, bytes: usize, settings: &GatewaySettings) -> bool {
         self.queue.is_empty()
             || self.queue.len() < settings.queue_messages_max as usize
                 && self.queue_bytes + bytes <= settings.queue_bytes_max as usize
     }
 
-    /// Whether the peer takes nothing of messages that another peer could get; messages to all
-    /// peers and responses are not among them. Returns whether that is new.
+    /// Marks the peer as stuck if its queue has messages which another peer could get; broadcasts
+    /// and responses could not. Returns whether the peer was not stuck before.
     fn is_stuck(&mut self, settings: &GatewaySettings) -> bool {
         let could = settings.pattern.routing() == RoutingStrategy::One && !self.queue.is_empty();
         let is_new = could && self.stuck_since.is_none();
@@ -114,7 +116,7 @@ impl PeerEntry {
 }
 
 impl PeerSet {
-    /// A place for one more, unless there is none.
+    /// Adds a peer. Fails if the gateway stops, or for a second peer of a pair.
     pub(super) fn add_peer(
         &self,
         settings: &GatewaySettings,
@@ -150,8 +152,8 @@ impl PeerSet {
         Ok(id)
     }
 
-    /// `begun` is what it was sent and does not have as a whole. Says how many messages nobody has
-    /// any more because everyone ends.
+    /// Removes a peer. `begun` has the messages which have not arrived as a whole; if `keeps`, they
+    /// go to other peers. Returns the number of messages lost because the gateway closes.
     pub(super) fn remove_peer(
         &self,
         id: PeerId,
@@ -168,7 +170,7 @@ impl PeerSet {
         if present.end.is_some() {
             lost = left.filter(|message| message.receipt.is_none()).count();
         } else if keeps {
-            // It was given before what waits for anybody.
+            // These messages are older than the unassigned ones.
             let behind = std::mem::take(&mut present.unassigned);
             let (doubted, left): (Vec<_>, Vec<_>) = left.partition(|message| message.is_suspect());
             present.unassigned = left.into_iter().chain(behind).collect();
@@ -179,7 +181,8 @@ impl PeerSet {
         lost
     }
 
-    /// A peer is about to leave for its own reasons with this half-way to it. Says how many have.
+    /// Counts a connection which ended with this message in flight. Returns the number of such
+    /// connections.
     pub(super) fn count_disconnect(&self, message: &PeerMessage) -> u32 {
         lock(&self.state).aside.count_disconnect(message)
     }
@@ -189,7 +192,7 @@ impl PeerSet {
         lock(&self.state).aside.len()
     }
 
-    /// Says whether there was room.
+    /// Adds a subscription. Returns false if the peer would have more than `most`.
     pub(super) fn subscribe(&self, id: PeerId, prefix: &[u8], most: usize) -> bool {
         let mut present = lock(&self.state);
         let topics = present.peers.get_mut(&id).and_then(|seat| seat.topics.as_mut());
@@ -203,7 +206,7 @@ impl PeerSet {
         }
     }
 
-    /// Whether no peer is left, and all their messages are taken in.
+    /// Whether there are no peers and the local session has all received messages.
     pub(super) fn is_drained(&self) -> bool {
         let present = lock(&self.state);
         present.peers.is_empty() && present.intake.is_empty()
@@ -217,23 +220,24 @@ impl PeerSet {
         lock(&self.state).peers.contains_key(&id)
     }
 
-    /// Returns how many peers have left so far.
+    /// Returns the number of peers which have disconnected so far.
     pub(super) fn departed_count(&self) -> u64 {
         lock(&self.state).departed
     }
 
-    /// Returns which of these peers are gone.
+    /// Returns which of the given peers have disconnected.
     pub(super) fn departed_of(&self, ids: impl Iterator<Item = PeerId>) -> BTreeSet<PeerId> {
         let present = lock(&self.state);
         ids.filter(|id| !present.peers.contains_key(id)).collect()
     }
 
-    /// The last that came, whether it is there or not: whoever comes has a larger number.
+    /// Returns the id of the newest peer, connected or not. Later peers have larger ids.
     pub(super) fn newest(&self) -> PeerId {
         lock(&self.state).next
     }
 
-    /// To all who want it. Says to how many, and past how many who had no room.
+    /// Queues a message for all subscribed peers. Returns the number of peers which got it, and of
+    /// slow peers without room.
     pub(super) fn broadcast(
         &self,
         message: &Arc<PeerMessage>,
@@ -256,7 +260,7 @@ impl PeerSet {
         (given, slow)
     }
 
-    /// Whether somebody could take a message of any size.
+    /// Whether a peer has room for a message of `message_bytes_max`, and no returned message waits.
     pub(super) fn has_room(&self, settings: &GatewaySettings) -> bool {
         let present = lock(&self.state);
         let most = settings.message_bytes_max as usize;
@@ -264,13 +268,14 @@ impl PeerSet {
             && present.peers.values().any(|seat| seat.has_room(most, settings))
     }
 
-    /// Gives returned messages to the connected peers as far as they have room, before new ones.
-    /// Returns which peer has which request now.
+    /// Assigns returned messages to connected peers with room, before new messages. Returns the
+    /// peers which now have a request, by request id.
     pub(super) fn redistribute(&self, settings: &GatewaySettings) -> Vec<(u32, PeerId)> {
         lock(&self.state).redistribute(settings)
     }
 
-    /// To one of them, each in turn; somebody has room. Says to whom.
+    /// Queues a message for one peer, in turn. Returns the peer, or `None` if the message waits, in
+    /// quarantine or for a peer with room.
     pub(super) fn assign(
         &self,
         message: Arc<PeerMessage>,
@@ -290,7 +295,7 @@ impl PeerSet {
         }
     }
 
-    /// To this one, or why not.
+    /// Queues a message for this peer, or returns why that fails.
     pub(super) fn send_to(
         &self,
         id: PeerId,
@@ -306,8 +311,8 @@ impl PeerSet {
         Ok(())
     }
 
-    /// Returns the next message for a peer. A peer leaves as much of the session's Receive Maximum
-    /// to others as it has in flight itself, so that a stuck one does not keep the messages of all.
+    /// Takes the next message for a peer. A peer leaves as much of the session's Receive Maximum to
+    /// other peers as it has in flight itself, so a stuck peer does not hold the whole window.
     pub(super) fn next_for_peer(
         &self,
         id: PeerId,
@@ -323,7 +328,7 @@ impl PeerSet {
             }
             return None;
         }
-        // Who asks for more has room, also for what waits for others.
+        // A peer which asks for a message has room, also for messages queued for stuck peers.
         if seat.stuck_since.take().is_some() {
             self.changed.notify_one();
         }
@@ -340,15 +345,15 @@ impl PeerSet {
         Some(message)
     }
 
-    /// Marks a peer without room for the messages that wait for it.
+    /// Marks a peer without room for its queued messages.
     pub(super) fn mark_stuck(&self, id: PeerId, settings: &GatewaySettings) {
         if lock(&self.state).peers.get_mut(&id).is_some_and(|seat| seat.is_stuck(settings)) {
             self.changed.notify_one();
         }
     }
 
-    /// When what waits for one that takes nothing goes to another, or it goes itself; or when what
-    /// stands aside is tried.
+    /// Returns the next time at which `redistribute` has work: a stuck queue moves, a stalled peer
+    /// is disconnected, or a message in quarantine is retried.
     pub(super) fn next_relief_at(&self, settings: &GatewaySettings) -> Option<Instant> {
         let present = lock(&self.state);
         let is_stuck = |seat: &&PeerEntry| !seat.queue.is_empty();
@@ -359,7 +364,7 @@ impl PeerSet {
         first.into_iter().chain(stalled).chain(tried).min()
     }
 
-    /// When this one is to end at the latest, which it is once everything is written.
+    /// Returns the latest time of the end of all peers, or `None` while the gateway runs.
     pub(super) fn close_deadline(&self) -> Option<Instant> {
         lock(&self.state).end
     }
@@ -368,14 +373,14 @@ impl PeerSet {
         std::mem::take(&mut lock(&self.state).receipts)
     }
 
-    /// A peer has more of what it was sent, and be it a part of one message.
+    /// Records that more bytes arrived at the peer, perhaps a part of a message.
     pub(super) fn record_progress(&self, id: PeerId) {
         if let Some(seat) = lock(&self.state).peers.get_mut(&id) {
             seat.last_progress = Instant::now();
         }
     }
 
-    /// A peer has something that it was sent.
+    /// Records that a message has arrived at the peer, and queues its receipt.
     pub(super) fn record_arrival(&self, id: PeerId, receipt: Option<SessionReceipt>) {
         let mut present = lock(&self.state);
         let present = &mut *present;
@@ -391,7 +396,7 @@ impl PeerSet {
         self.changed.notify_one();
     }
 
-    /// Hands on what a peer said, as far as there is room for it.
+    /// Moves received messages of a peer to the intake, as far as there is room.
     pub(super) fn accept_inbound(&self, id: PeerId, said: &mut VecDeque<MultipartMessage>) {
         if said.is_empty() {
             return;
@@ -418,25 +423,26 @@ impl PeerSet {
         lock(&self.state).is_deaf
     }
 
-    /// Whether no peer can send a new message: there is none, or none is read any more.
+    /// Whether no peer can send a new message: there is none, or reading has stopped.
     pub(super) fn is_quiet(&self) -> bool {
         let present = lock(&self.state);
         present.is_deaf || present.peers.is_empty()
     }
 
-    /// The session here was told all that was read.
+    /// Whether the local session has all received messages.
     pub(super) fn has_relayed_all(&self) -> bool {
         self.unrelayed_count() == 0
     }
 
-    /// Returns how many received messages the local session does not have yet.
+    /// Returns the number of received messages which the local session does not have yet.
     pub(super) fn unrelayed_count(&self) -> usize {
         let present = lock(&self.state);
         let waiting: usize = present.peers.values().map(|seat| seat.blocked_messages).sum();
         present.intake.len() + waiting
     }
 
-    /// Takes a received message of the peer whose turn it is.
+    /// Takes a received message of the peer whose turn it is, and wakes peers for which there is
+    /// room now.
     pub(super) fn take_inbound(
         &self,
         may: impl Fn(PeerId) -> bool,
@@ -453,9 +459,9 @@ impl PeerSet {
         Some((id, message))
     }
 
-    /// A peer has so many bytes here of what it has begun to say, beside what it subscribes to.
-    /// Where all together have too many those that have most are to go; says why this one may not
-    /// stay.
+    /// Records the bytes of a peer's partly received messages. Above `peers_bytes_max` the peers
+    /// with the most bytes are marked for disconnection. Returns the reason if this peer has to
+    /// disconnect.
     pub(super) fn charge_bytes(
         &self,
         id: PeerId,
@@ -481,13 +487,13 @@ impl PeerSet {
         present.peers.get(&id).and_then(|seat| seat.cut).map_or(Ok(()), Err)
     }
 
-    /// Drops receipts for a connection to the local session that has ended.
+    /// Drops the receipts of a connection to the local session which has ended.
     pub(super) fn drop_receipts(&self) {
         lock(&self.state).receipts.clear();
         self.recall_queued();
     }
 
-    /// No peer begins what the session here has again.
+    /// Drops queued messages with a receipt, which the local session sends again.
     pub(super) fn recall_queued(&self) {
         let mut present = lock(&self.state);
         present.unassigned.retain(|message| message.receipt.is_none());
@@ -498,7 +504,8 @@ impl PeerSet {
         }
     }
 
-    /// Closes all peers until the returned time. Returns how many messages are lost as well.
+    /// Closes all peers. Returns the latest time of their end, and the number of lost messages
+    /// without a peer.
     pub(super) fn close(&self) -> (Instant, usize) {
         let mut present = lock(&self.state);
         let end = *present.end.get_or_insert_with(|| Instant::now() + FINISH);
@@ -509,7 +516,8 @@ impl PeerSet {
 }
 
 impl PeerSetState {
-    /// Returns the size of the window of messages in flight, without those in quarantine.
+    /// Returns the number of messages which may be in flight: the Receive Maximum without messages
+    /// in quarantine.
     fn window(&self, settings: &GatewaySettings) -> usize {
         usize::from(settings.limits.inflight_max).saturating_sub(self.aside.len())
     }
@@ -525,7 +533,7 @@ impl PeerSetState {
         let mut round = round.filter(|(_, seat)| seat.has_room(bytes, settings));
         let first = round.next();
         let is_stuck = |seat: &PeerEntry| seat.stuck_since.is_some();
-        // One that takes nothing has its turn where nobody else has room.
+        // A stuck peer gets a message only if no other peer has room.
         let other = first
             .filter(|(_, seat)| is_stuck(seat))
             .and_then(|_| round.find(|(_, seat)| !is_stuck(seat)));
@@ -560,7 +568,7 @@ impl PeerSetState {
         given
     }
 
-    /// Whether any responsive peer has an empty queue.
+    /// Whether a responsive peer has an empty queue.
     fn has_idle_peer(&self) -> bool {
         self.peers.values().any(|seat| seat.queue.is_empty() && seat.stuck_since.is_none())
     }

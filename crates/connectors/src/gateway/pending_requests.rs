@@ -1,6 +1,6 @@
-//! Questions that are under way, in both directions, with what is needed to bring the answer back.
+//! Pending requests in both directions, with the data needed to deliver their responses.
 //!
-//! Invariant: those of either direction have a bound of bytes, whoever asks and goes.
+//! Invariant: each direction has a bound in bytes, even if requesters disconnect.
 
 use super::peer_message::{PeerId, SessionReceipt};
 use super::peer_set::PeerSet;
@@ -8,25 +8,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use tokio::time::Instant;
 
-/// A client of MQTT asks sockets.
+/// A request of an MQTT client to sockets.
 pub(super) struct OutboundRequest {
     pub(super) topic: Box<str>,
     pub(super) response: Option<Box<str>>,
     pub(super) correlation: Option<Box<[u8]>>,
-    /// The session here is done with the question when it has the answer, or it is too late.
+    /// Receipt for the local session, due with the response or at the timeout.
     pub(super) receipt: Option<SessionReceipt>,
     pub(super) due: Instant,
-    /// Peer that has the request; for a survey the last of all peers.
+    /// Peer which has the request; for a survey the newest peer at the time of the request.
     pub(super) assigned_peer: Option<PeerId>,
 }
 
-/// A socket asks clients of MQTT.
+/// A request of a socket to MQTT clients.
 pub(super) struct InboundRequest {
     pub(super) peer: PeerId,
     pub(super) envelope: Vec<Vec<u8>>,
     pub(super) due: Instant,
 }
 
+/// Pending requests with their deadlines. Request ids are random, see `random_number`.
 #[derive(Default)]
 pub(super) struct PendingRequests {
     outbound: BTreeMap<u32, OutboundRequest>,
@@ -39,8 +40,8 @@ pub(super) struct PendingRequests {
     inbound_by_peer: BTreeMap<PeerId, usize>,
     /// Memory of the requests of peers.
     inbound_bytes: usize,
-    /// Requests of sockets that have gone. They are kept while there is room, so that a response to
-    /// them is counted as such.
+    /// Requests of departed sockets. They stay while there is room, so a response is counted as
+    /// `NoPeer` and not as an unknown one.
     abandoned: BTreeSet<(Instant, u64)>,
     /// Number of departed peers at the last search for abandoned requests.
     left: u64,
@@ -48,15 +49,15 @@ pub(super) struct PendingRequests {
     random: RandomState,
 }
 
-/// While there are so many of a kind nobody else asks, ...
+/// Largest number of requests of each direction, ...
 const MOST: usize = 4096;
-/// ... but for sockets that have fewer than this, while there are bytes.
+/// ... apart from requests of sockets with fewer pending than this, while there are bytes.
 const MOST_OF_ONE: usize = 16;
 /// Memory of a request in addition to its bytes.
 const QUESTION_BYTES: usize = 256;
 /// Memory of a frame of an envelope in addition to its bytes.
 const FRAME_BYTES: usize = 48;
-/// Number of request ids.
+/// Number of request ids: SP and ZeroMQ requests use 31 bits.
 const NUMBERS: u64 = 1 << 31;
 
 impl OutboundRequest {
@@ -74,24 +75,23 @@ impl InboundRequest {
 }
 
 impl PendingRequests {
-    /// A question that is alone always has room.
+    /// Whether requests to sockets have reached a bound. A first request always has room.
     pub(super) fn is_full(&self, bytes_max: usize) -> bool {
         self.outbound.len() >= MOST || self.outbound_bytes >= bytes_max
     }
 
-    /// Whether a socket may ask one more.
+    /// Whether a socket may send one more request.
     pub(super) fn has_room_for_peer(&self, peer: PeerId, bytes_max: usize) -> bool {
         let has_few = self.inbound_by_peer.get(&peer).is_none_or(|own| *own < MOST_OF_ONE);
         !self.is_above_half(bytes_max) || has_few && self.inbound_bytes < bytes_max
     }
 
-    /// Whether the peer with large requests has to wait: half of the bytes are for peers with small
-    /// ones.
+    /// Whether only peers with few requests may send more: half of the bytes are reserved for them.
     fn is_above_half(&self, bytes_max: usize) -> bool {
         self.inbound.len() >= MOST || self.inbound_bytes >= bytes_max / 2
     }
 
-    /// Forgets requests of departed peers if there is no room for the next one.
+    /// Drops requests of departed peers if there is no room for the next request.
     pub(super) fn make_room(&mut self, bytes_max: usize, peers: &PeerSet) {
         if !self.is_above_half(bytes_max) {
             return;
@@ -112,21 +112,21 @@ impl PendingRequests {
         }
     }
 
-    /// Notes that the requester is gone.
+    /// Records that the requester has disconnected.
     pub(super) fn mark_requester_gone(&mut self, number: u64) {
         if let Some(told) = self.inbound.get(&number) {
             self.abandoned.insert((told.due, number));
         }
     }
 
-    /// A number that nobody can guess, and that each gateway draws anew.
+    /// Returns a random number, different for each gateway, so peers cannot guess request ids.
     fn random_number(&mut self) -> u64 {
         self.drawn += 1;
         self.random.hash_one(self.drawn)
     }
 
-    /// The question's number. Sockets keep what they have to say over a new connection, and what
-    /// answers a gateway before this one, or another process, must fit no question here.
+    /// Adds a request and returns its random id. Sockets may send responses over a new connection;
+    /// a response to an earlier gateway or another process must not match a request.
     pub(super) fn add_outbound(&mut self, asked: OutboundRequest) -> u32 {
         let number = loop {
             let number = (self.random_number() % NUMBERS) as u32;
@@ -140,13 +140,13 @@ impl PendingRequests {
         number
     }
 
-    /// Returns the proof by which a peer shows that it was sent the request, over another
-    /// connection.
+    /// Returns the proof of a request. A peer which reconnects shows by the proof that it got the
+    /// request.
     pub(super) fn proof(&self, number: u32) -> [u8; 8] {
         self.random.hash_one(("asked", number)).to_be_bytes()
     }
 
-    /// A socket was given the question, or has it in the place of another.
+    /// Records which peer has the request now.
     pub(super) fn assign_peer(&mut self, number: u32, peer: PeerId) {
         if let Some(asked) = self.outbound.get_mut(&number) {
             asked.assigned_peer = Some(peer);
@@ -157,7 +157,8 @@ impl PendingRequests {
         self.outbound.get(&number)?.assigned_peer
     }
 
-    /// Takes the request of a response. A survey stays for further responses.
+    /// Returns the request for a response. `is_last` removes the request; a survey stays for
+    /// further responses.
     pub(super) fn take_outbound(&mut self, number: u32, is_last: bool) -> Option<OutboundRequest> {
         if is_last {
             return self.remove_outbound(number);
@@ -180,7 +181,7 @@ impl PendingRequests {
         Some(asked)
     }
 
-    /// The question's number, which nobody can guess: whoever knows it may answer.
+    /// Adds a request and returns its random id. Any client which knows the id may respond.
     pub(super) fn add_inbound(&mut self, told: InboundRequest) -> u64 {
         let number = loop {
             let number = self.random_number();
@@ -215,7 +216,7 @@ impl PendingRequests {
         asked.into_iter().chain(told).min()
     }
 
-    /// Questions of clients that nobody answered in time; those of sockets are forgotten.
+    /// Removes expired requests. Returns topics and receipts of requests to sockets.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<(Box<str>, Option<SessionReceipt>)> {
         let mut found = Vec::new();
         while let Some((due, number)) = self.outbound_by_deadline.first().copied()
@@ -231,7 +232,8 @@ impl PendingRequests {
         found
     }
 
-    /// The connection that they were owed to is gone: it asks again.
+    /// Drops requests whose receipts belong to an ended connection: the session sends these
+    /// requests again.
     pub(super) fn forget_receipts(&mut self) {
         self.outbound.retain(|_, asked| asked.receipt.is_none());
         let asked = &self.outbound;

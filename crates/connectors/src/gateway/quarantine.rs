@@ -1,9 +1,10 @@
-//! Messages with which connections end, one after the other. A socket that takes no message of such
-//! a length closes its connection and says nothing, and the next one would be given the same first.
+//! Quarantine of messages in flight when several connections ended. A socket which refuses a long
+//! message closes its connection without a reason, and the next socket would get the same message
+//! first.
 //!
-//! Nobody knows that it is so, and none of them is lost by it: they stand aside while others go,
-//! and now and then one of them is tried again. Where the session here sends them once more, as it
-//! does when the last socket has gone, they are known by their Packet Identifier and their length.
+//! The cause is only a guess, so no message is dropped: the suspects wait while other messages
+//! pass, and are retried with growing pauses. If the local session sends a message again, the
+//! message is recognized by its packet id and length.
 
 use super::peer_message::PeerMessage;
 use mqtt::PacketId;
@@ -13,25 +14,27 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Suspect messages and the schedule of their retries.
 pub(super) struct QuarantineQueue {
     /// Length of each message, and the number of connections that ended with it in flight.
     disconnects: BTreeMap<PacketId, (usize, u32)>,
-    /// All of them the session here has, too.
+    /// Waiting messages. The local session holds them too.
     waiting: VecDeque<Arc<PeerMessage>>,
     next: Instant,
-    /// Pause before the retry after that.
+    /// Pause before the retry after the next one.
     pause: Duration,
 }
 
-/// Once it may be a restart of who was there, and twice that of what stands between.
+/// Number of ended connections which make a message suspect: fewer may be restarts of the peer or
+/// of a proxy.
 const HANDFUL: u32 = 3;
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_LAST: Duration = Duration::from_secs(60);
-/// Number of remembered messages; a forgotten one is counted from the beginning.
+/// Number of remembered messages; a forgotten message is counted from the beginning.
 const ENDED_MAX: usize = 1024;
 
 impl PeerMessage {
-    /// Whether the message was in flight when too many connections ended.
+    /// Whether the message was in flight when at least `HANDFUL` connections ended.
     pub(super) fn is_suspect(&self) -> bool {
         self.ends.load(Relaxed) >= HANDFUL
     }
@@ -54,7 +57,8 @@ impl QuarantineQueue {
         self.waiting.len()
     }
 
-    /// A connection ended with this. Says how many did by now.
+    /// Counts a connection which ended with this message in flight. Returns the number of such
+    /// connections.
     pub(super) fn count_disconnect(&mut self, message: &PeerMessage) -> u32 {
         let count = message.ends.fetch_add(1, Relaxed) + 1;
         if let Some((_, id)) = message.receipt {
@@ -66,7 +70,7 @@ impl QuarantineQueue {
         count
     }
 
-    /// Whether it is one of them, which the session here may have sent before.
+    /// Whether the message is a suspect. Recognizes a message which the session has sent again.
     pub(super) fn contains(&self, message: &PeerMessage) -> bool {
         let known = message.receipt.and_then(|(_, id)| self.disconnects.get(&id));
         if let Some((len, count)) = known
@@ -77,8 +81,8 @@ impl QuarantineQueue {
         message.is_suspect()
     }
 
-    /// A question is over when its time is, and what has no QoS has nobody who would send it again:
-    /// neither is kept.
+    /// Adds a suspect. Requests, which expire, and messages without a receipt, which would be lost
+    /// anyway, are not kept.
     pub(super) fn push(&mut self, message: Arc<PeerMessage>, now: Instant) {
         if message.is_request() || message.receipt.is_none() {
             return;
@@ -89,12 +93,12 @@ impl QuarantineQueue {
         self.waiting.push_back(message);
     }
 
-    /// When one is to be tried.
+    /// Returns the time of the next retry, or `None` without messages.
     pub(super) fn next_retry_at(&self) -> Option<Instant> {
         (!self.waiting.is_empty()).then_some(self.next)
     }
 
-    /// Returns the next message to retry and doubles the delay before the one after it.
+    /// Returns the next message to retry and doubles the pause before the following one.
     pub(super) fn next_retry(&mut self, now: Instant) -> Option<Arc<PeerMessage>> {
         self.next_retry_at().filter(|due| *due <= now)?;
         self.next = now + self.pause;
@@ -102,12 +106,13 @@ impl QuarantineQueue {
         self.waiting.pop_front()
     }
 
-    /// Returns a message for which no peer had room.
+    /// Puts back a message for which no peer had room.
     pub(super) fn return_unsent(&mut self, message: Arc<PeerMessage>) {
         self.waiting.push_front(message);
     }
 
-    /// Notes that a message has arrived, so that others may be accepted too.
+    /// Records the arrival of a message. If it was a suspect, the peers accept long messages again,
+    /// and the others are retried at once.
     pub(super) fn on_arrived(&mut self, id: PacketId, now: Instant) {
         if self.disconnects.remove(&id).is_some_and(|(_, count)| count >= HANDFUL) {
             self.pause = PAUSE_FIRST;
@@ -115,7 +120,7 @@ impl QuarantineQueue {
         }
     }
 
-    /// The session here sends them again.
+    /// Drops the waiting messages: the local session sends them again.
     pub(super) fn forget(&mut self) {
         self.waiting.clear();
     }

@@ -1,4 +1,4 @@
-//! Options of a `[[gateway]]` and of its rules: a table as the other options have one.
+//! Options of a `[[gateway]]` and of its rules, as tables of [`OptionRow`].
 
 use super::address::SocketAddress;
 use super::formats::MultipartPolicy;

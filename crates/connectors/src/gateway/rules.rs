@@ -1,16 +1,18 @@
-//! Which topics go to sockets, which come from there, and what they are called on the other side.
+//! Topic rules of a gateway in both directions, made from the options.
 
 use super::formats::GatewayFormat;
 use crate::bridge::relay::RetainedPolicy;
 use crate::topic_map::TopicMap;
 use mqtt::{QoS, SubscribeOptions};
 
+/// Rules of a gateway by direction. The first matching rule counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GatewayRules {
     pub outward: Vec<OutboundRule>,
     pub inward: Vec<InboundRule>,
 }
 
+/// Rule for messages to sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboundRule {
     pub map: TopicMap,
@@ -18,20 +20,23 @@ pub struct OutboundRule {
     pub retained: RetainedPolicy,
 }
 
+/// Rule for messages from sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InboundRule {
     pub map: TopicMap,
-    /// Levels of its filter: a topic that ends where its delimiter also stands within has so many.
+    /// Number of levels of the filter. If the delimiter is also the separator, a topic has so many
+    /// levels.
     pub levels: usize,
-    /// Prefix of the messages that can match, as sockets write topics.
+    /// Prefix of the topics which can match, in the form of sockets; sub and xsub subscribe to this
+    /// prefix.
     pub prefix: String,
-    /// Its topics may begin so.
+    /// Whether the template begins with "$", so topics of the rule may.
     pub is_dollar: bool,
     pub qos: QoS,
     pub retain: bool,
 }
 
-/// A rule as its options give it.
+/// A rule as given by its options, before the checks of [`GatewayRules`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GatewayRuleSettings {
     pub(super) filter: String,
@@ -41,7 +46,7 @@ pub struct GatewayRuleSettings {
     pub(super) retained: RetainedPolicy,
 }
 
-/// Topic of messages that have none.
+/// Topic of messages of the form `raw`, which have no topic.
 pub(super) const NO_TOPIC: &str = "message";
 
 impl GatewayRules {
@@ -65,7 +70,7 @@ impl OutboundRule {
     pub fn subscribe_options(&self, qos_max: QoS) -> SubscribeOptions {
         SubscribeOptions {
             qos: self.qos.min(qos_max),
-            // What came from a socket does not go back.
+            // Messages of a gateway's own sockets are not sent back to sockets.
             no_local: true,
             retain_as_published: true,
             retain_handling: self.retained as u8,
@@ -122,7 +127,7 @@ impl GatewayRuleSettings {
         check_not_shared(&map)?;
         let levels = filter.split('/').count();
         let plain = filter.split(['+', '#']).next().unwrap_or_default();
-        // `a/#` matches `a` too.
+        // `a/#` also matches `a`.
         let plain = if filter.ends_with("/#") { plain.trim_end_matches('/') } else { plain };
         let prefix = match form {
             GatewayFormat::Frames | GatewayFormat::Delimited(_) => plain.replace('/', separator),

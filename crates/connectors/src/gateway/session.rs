@@ -1,11 +1,11 @@
-//! What a gateway does with packets of its session here, and with what its sockets say, sans I/O.
+//! The protocol of a gateway, without I/O: packets of the local session and messages of sockets.
 //!
 //! ```text
-//!   session here           session task                       sockets
-//!   PUBLISH 7 "t"  ---->   name, form          ---->  all, one, or who asked
-//!   PUBACK 7       <----   when they have it   <----
+//!   local session          session task                       sockets
+//!   PUBLISH 7 "t"  ---->   name, form          ---->  all, one, or the requester
+//!   PUBACK 7       <----   on arrival          <----
 //!   PUBLISH 3      <----   rule, form          <----  a message
-//!   PUBACK 3       ---->   gone from `said`
+//!   PUBACK 3       ---->   removed from `unacked`
 //! ```
 
 mod requests;
@@ -51,8 +51,8 @@ pub(super) struct GatewaySession {
     pub(super) new_filters: NewLinkFilters,
     /// When they are asked for again.
     ask_again: Option<Instant>,
-    /// Messages for sockets are left to the session until its next connection, which gets them
-    /// again.
+    /// Whether messages for sockets are left to the session, which sends them again over the next
+    /// connection.
     passes_over: bool,
 }
 
@@ -125,7 +125,8 @@ impl GatewaySession {
         self.on_refused_filters(prepared.refused);
     }
 
-    /// Notes the refused subscriptions; the others are in force.
+    /// Records refused subscriptions for the log and the retry; the other subscriptions are in
+    /// force.
     fn on_refused_filters(&mut self, refused: Vec<FilterRefusal>) {
         self.ask_again = (!refused.is_empty()).then(|| Instant::now() + REFUSED_RETRY);
         if refused == self.refused {
@@ -139,8 +140,8 @@ impl GatewaySession {
         self.refused = refused;
     }
 
-    /// Handles bytes of the local session. Returns how many were consumed, or why the connection is
-    /// over.
+    /// Handles bytes of the local session. Returns the number of consumed bytes, or the reason for
+    /// the end of the connection.
     pub(super) fn read_session(&mut self, bytes: &[u8]) -> Result<usize, String> {
         let wrong = |violation: mqtt::Violation| violation.description().to_string();
         let mut taken = 0;
@@ -175,13 +176,13 @@ impl GatewaySession {
         Ok(taken)
     }
 
-    /// Whether what comes for sockets stays where it is, until there is room for what is held. Not
-    /// while sockets wait for acknowledgements, which come behind it.
+    /// Whether PUBLISH packets stay in the socket until the overflow queue has room. Not while the
+    /// bound of unacknowledged publishes is reached: acknowledgements come after the packets.
     pub(super) fn has_backpressure(&self) -> bool {
         !self.passes_over && self.overflow.is_full() && !self.unacked.is_full()
     }
 
-    /// As soon as there is room, and never before what came first.
+    /// Forwards a message if there is room, or else adds it to the overflow queue, in order.
     fn accept_publish(&mut self, publish: &Publish<'_>, whole: &[u8]) {
         let has_qos = publish.packet_id.is_some();
         if !self.overflow.admits(has_qos) {
@@ -205,7 +206,7 @@ impl GatewaySession {
             && self.has_room()
             && let Some(whole) = self.overflow.pop()
         {
-            // It was a PUBLISH when it came.
+            // Only PUBLISH packets are pushed.
             if let Ok(Some(frame)) = mqtt::split_frame(&whole, u32::MAX)
                 && let Ok(Packet::Publish(publish)) = Packet::decode(frame, ProtocolVersion::V5)
             {
@@ -214,8 +215,8 @@ impl GatewaySession {
         }
     }
 
-    /// Stops giving messages to sockets, and drops requests that they were not given: no peer would
-    /// get the response.
+    /// Stops giving messages to sockets. Requests not yet sent are dropped: their responses could
+    /// not be delivered.
     pub(super) fn stop_delivering(&mut self) {
         self.discard_held();
         if self.settings().pattern.sends_requests() {
@@ -229,7 +230,7 @@ impl GatewaySession {
         self.count_drops(LinkDropReason::NoPeer, "it waited for a socket", lost);
     }
 
-    /// Whether one more message could go out now, whatever it is.
+    /// Whether one more message could be sent now, of any kind.
     fn has_room(&self) -> bool {
         let settings = self.settings();
         if self.to_near.len() >= UNSENT_BYTES_MAX {
@@ -272,7 +273,7 @@ impl GatewaySession {
         }
     }
 
-    /// Returns the topic for sockets. A message of a rule has its topic already.
+    /// Returns the topic for sockets. A row of a rule already has its topic.
     fn outward_name(&self, topic: &str) -> Result<String, LinkDropReason> {
         if let Some(name) = row_name(topic) {
             return Ok(name.into());
@@ -307,7 +308,7 @@ impl GatewaySession {
         self.shared.metrics.count_drops(&self.settings().name, loss, about, times as u64);
     }
 
-    /// The session here is done with a message.
+    /// Acknowledges a message of the local session.
     fn acknowledge_publish(&mut self, packet_id: Option<PacketId>) {
         if let Some(id) = packet_id {
             self.overflow.on_acknowledged();
@@ -315,14 +316,14 @@ impl GatewaySession {
         }
     }
 
-    /// Acknowledges the messages that sockets have taken since the last call.
+    /// Acknowledges the messages which have arrived at sockets since the last call.
     pub(super) fn take_receipts(&mut self) {
         for (epoch, id) in self.crowd().take_receipts() {
             self.acknowledge_receipt(Some((epoch, id)));
         }
     }
 
-    /// Acknowledges a message if it belongs to this connection.
+    /// Acknowledges a message if its receipt belongs to this connection.
     fn acknowledge_receipt(&mut self, receipt: Option<SessionReceipt>) {
         if let Some((epoch, id)) = receipt
             && epoch == self.epoch
@@ -341,8 +342,8 @@ impl GatewaySession {
         self.acknowledge_receipt(receipt);
     }
 
-    /// Whether what sockets say may be published. Who comes where something was passed over is for
-    /// the next connection.
+    /// Whether received messages may be published. With `passes_over`, messages of new peers wait
+    /// for the next connection.
     fn accepts_inbound(&self) -> bool {
         (!self.passes_over || self.crowd().is_quiet())
             && !self.overflow.is_finished()
@@ -350,9 +351,9 @@ impl GatewaySession {
             && self.to_near.len() < UNSENT_BYTES_MAX
     }
 
-    /// Brings together what sockets did and what waits here. Where the last of those has gone for
-    /// whom the session here is wanted it has all again that comes from now on, so that nothing
-    /// stands before its acknowledgements.
+    /// Handles changes of the peers: assigns returned and held messages, and collects receipts.
+    /// Without a peer which needs the session, held messages are dropped and later ones left to the
+    /// session, so its acknowledgements are not delayed.
     pub(super) fn on_peers_changed(&mut self) {
         if self.has_no_peer() {
             self.discard_held();
@@ -366,36 +367,37 @@ impl GatewaySession {
         self.take_receipts();
     }
 
-    /// Whether there is no peer that needs the local session.
+    /// Whether the pattern waits for peers and none is connected.
     fn has_no_peer(&self) -> bool {
         self.settings().waits_for_peers() && self.crowd().len() == 0
     }
 
-    /// Whether there is no such peer, and the local session has everything that was received.
+    /// Whether the connection to the session is not needed: no such peer is connected, and the
+    /// session has all received messages.
     pub(super) fn is_idle(&self) -> bool {
         self.settings().waits_for_peers()
             && self.crowd().is_drained()
             && self.is_fully_acknowledged()
     }
 
-    /// Whether a new connection should make the local session send again what this one left to it:
-    /// a peer is there, and the session has everything that was received.
+    /// Whether a new connection should make the session send the messages left to it: a peer is
+    /// connected, and the session has all received messages.
     pub(super) fn needs_reconnect(&self) -> bool {
         let is_wanted = self.passes_over && self.crowd().len() > 0;
         (is_wanted || self.overflow.is_finished()) && self.is_fully_acknowledged()
     }
 
-    /// This broker has all that it was told.
+    /// Whether this broker has acknowledged all published messages.
     pub(super) fn is_fully_acknowledged(&self) -> bool {
         self.unacked.is_empty() && self.to_near.is_empty()
     }
 
-    /// Returns how many messages this broker has not acknowledged.
+    /// Returns the number of published messages without an acknowledgement.
     pub(super) fn unacknowledged_count(&self) -> usize {
         self.unacked.len()
     }
 
-    /// Takes received messages as far as there is room. Returns whether there were any.
+    /// Publishes received messages while there is room. Returns whether bytes were added.
     pub(super) fn take_inbound(&mut self) -> bool {
         let before = self.to_near.len();
         while self.accepts_inbound()
@@ -467,12 +469,12 @@ impl GatewaySession {
         }
     }
 
-    /// When the filters that it may not have are asked for again.
+    /// Returns the time at which refused filters are requested again.
     pub(super) fn next_resubscribe_at(&self) -> Option<Instant> {
         self.ask_again
     }
 
-    /// When somebody has waited long enough.
+    /// Returns the next time at which `check_timeouts` or [`PeerSet::redistribute`] has work.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let relieves_at = (!self.passes_over).then(|| self.crowd().next_relief_at(self.settings()));
         let others = self.ask_again.into_iter().chain(relieves_at.flatten());
@@ -494,7 +496,7 @@ impl GatewaySession {
     }
 }
 
-/// Returns the subscriptions, with retained messages for new ones only.
+/// Limits subscriptions to retained messages of new filters.
 pub(super) fn without_retained(
     mut wanted: Vec<(String, SubscribeOptions)>,
 ) -> Vec<(String, SubscribeOptions)> {

@@ -1,4 +1,4 @@
-//! What the options of a `[[gateway]]` come to. The rows are in `rows`.
+//! Settings of a `[[gateway]]`, with the checks across options. The rows are in `rows`.
 
 use super::address::SocketAddress;
 use super::formats::{GatewayFormat, MultipartPolicy};
@@ -15,7 +15,7 @@ use zmtp_sp::{MessageLimits, PlainCredentials, ProtocolFamily, RoutingStrategy, 
 
 pub use super::rows::{IN_ROWS, OUT_ROWS, ROWS};
 
-/// Settings of a gateway.
+/// Settings of a gateway, from [`ROWS`](super::rows::ROWS).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GatewaySettings {
     pub name: Arc<str>,
@@ -23,7 +23,7 @@ pub struct GatewaySettings {
     pub pattern: SocketType,
     pub listen: Vec<SocketAddress>,
     pub dial: Vec<SocketAddress>,
-    /// By its name; empty is that of the pattern.
+    /// Value of the option `form`; "auto" depends on pattern and family.
     pub(super) form_given: String,
     pub(super) delimiter: String,
     pub form: GatewayFormat,
@@ -31,7 +31,7 @@ pub struct GatewaySettings {
     pub multipart: MultipartPolicy,
     pub user_name: String,
     pub password: Option<SecretBytes>,
-    /// As whom it acts here; an empty user is nobody that permissions judge.
+    /// Identity by which permissions apply; an empty user has all permissions.
     pub(super) identity_given: LinkIdentity,
     pub tls: LinkTlsSettings,
     pub ipc_mode: u32,
@@ -47,14 +47,15 @@ pub struct GatewaySettings {
     pub retry_min_ms: u32,
     pub retry_max_s: u32,
     pub rules: Arc<GatewayRules>,
-    /// Rules of the broker send to it.
+    /// Whether rules of this broker send rows to the gateway.
     pub takes_rows: bool,
-    /// Limits of its session here.
+    /// Limits of the local session.
     pub limits: Arc<broker::BrokerOptions>,
 }
 
 impl GatewaySettings {
-    /// Whether the other one is the same gateway: limits of its queue change without it.
+    /// Whether a reload can keep the gateway running: the same settings, apart from limits of the
+    /// queue which change in place.
     pub fn is_same(&self, other: &GatewaySettings) -> bool {
         let limits = |one: &GatewaySettings| (one.limits.inflight_max, one.limits.packet_bytes_max);
         let plain =
@@ -67,10 +68,10 @@ impl GatewaySettings {
         LinkKind::Gateway.link_id(&self.name)
     }
 
-    /// Returns the addresses that it listens on and connects to.
+    /// Returns the addresses of listeners and of outgoing connections, as one text.
     pub fn places(&self) -> Vec<String> {
         let all = self.listen.iter().chain(&self.dial).map(ToString::to_string);
-        // The tally knows of one server only.
+        // The metrics show one server.
         vec![all.collect::<Vec<_>>().join(" ")]
     }
 
@@ -94,8 +95,8 @@ impl GatewaySettings {
         MessageLimits { message_bytes_max: self.message_bytes_max as usize }
     }
 
-    /// Returns the bound of requests to sockets in bytes, and of requests to clients: neither takes
-    /// room from other messages.
+    /// Returns the bound in bytes of requests to sockets, and of requests to clients: a quarter of
+    /// `peers_bytes_max` each, in addition to other messages.
     pub(super) fn requests_bytes_max(&self) -> usize {
         self.peers_bytes_max as usize / 4
     }
@@ -109,9 +110,9 @@ impl GatewaySettings {
         Some(&self.identity_given).filter(|own| !own.user.is_empty())
     }
 
-    /// Returns the subscriptions of the local session, with the largest QoS of a message.
+    /// Returns the subscriptions of the local session. `qos_max` is this broker's Maximum QoS.
     pub(super) fn subscriptions(&self, qos_max: QoS) -> Vec<(String, SubscribeOptions)> {
-        // A socket says once that it took something.
+        // Sockets acknowledge once, so QoS 2 has no use.
         let qos = QoS::AtLeastOnce.min(qos_max);
         let rules = self.rules.outward.iter();
         let mut wanted: Vec<_> =
@@ -134,12 +135,13 @@ impl GatewaySettings {
         }
     }
 
-    /// Whether what goes out waits for a peer, and is not spread among those that are there.
+    /// Whether outgoing messages wait for a peer instead of being skipped without one.
     pub fn waits_for_peers(&self) -> bool {
         self.pattern.routing() == RoutingStrategy::One || self.pattern == SocketType::Surveyor
     }
 
-    /// Resolves the rows to settings, or returns which row is missing.
+    /// Checks the options together and builds format and rules. The error names the wrong or
+    /// missing option.
     pub fn resolve_options(
         &mut self,
         rules: (&[GatewayRuleSettings], &[GatewayRuleSettings]),
@@ -227,12 +229,13 @@ impl GatewaySettings {
         Ok(())
     }
 
-    /// Whether it says anything of its own to sockets.
+    /// Whether the pattern sends messages other than responses.
     fn sends_own_messages(&self) -> bool {
         self.pattern.routing() != RoutingStrategy::None && !self.pattern.sends_replies()
     }
 
-    /// Checks whether rules of the broker may send to the gateway.
+    /// Returns an error if rules of the broker send to a pattern which cannot send, or if the
+    /// gateway has no rule at all.
     pub fn check_rule_target(&self, is_sent_to: bool) -> Option<String> {
         let (name, pattern) = (&self.name, self.pattern.name());
         if is_sent_to && !self.sends_own_messages() {
@@ -272,7 +275,8 @@ impl GatewaySettings {
         Ok(())
     }
 
-    /// The first place where anyone could come in from other hosts.
+    /// Returns the first listener which clients of other hosts can use without a password or a
+    /// certificate.
     pub fn first_open_listener(&self) -> Option<&SocketAddress> {
         let asks = |place: &SocketAddress| {
             !self.user_name.is_empty()

@@ -1,5 +1,4 @@
-//! What a gateway shows and trusts by TLS: as a client where it connects, and as a server where it
-//! listens.
+//! TLS of a gateway: as a client for outgoing connections, and as a server for listeners.
 
 use super::settings::GatewaySettings;
 use crate::bridge::remote_session::load_client_tls as trust_of;
@@ -7,7 +6,8 @@ use engine::tls::{ClientCertificateMode, TlsFiles};
 use rustls::{ClientConfig, ServerConfig};
 use std::sync::Arc;
 
-/// Loads the TLS configurations of a gateway for outgoing and incoming connections.
+/// Loads the TLS configurations of a gateway for outgoing and incoming connections. With
+/// `authorities` set, a listener requires client certificates.
 pub fn load_tls_configs(own: &GatewaySettings) -> Result<GatewayTlsConfigs, String> {
     let dials = own.dials_tls().then(|| trust_of(&own.tls)).transpose()?;
     let tls = &own.tls;

@@ -1,5 +1,6 @@
-//! How much of what was written to a socket has arrived at its peer. A system takes megabytes for a
-//! peer that reads nothing, and loses them with the connection: what was only written is nobody's.
+//! Count of written bytes which have arrived at a peer's host. The kernel accepts megabytes for a
+//! peer which does not read, and loses them with the connection, so a written message is not yet
+//! delivered.
 
 use crate::lock;
 use engine::send_queue::{unacknowledged_bytes, unsent_bytes};
@@ -16,16 +17,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Unacknowledged bytes of one socket, below all layers, whose buffers do not hide them.
+/// Written and arrived bytes of one socket. Counted below TLS and WebSocket, so their buffers do
+/// not matter.
 #[derive(Debug, Default)]
 pub(super) struct UnackedBytes {
     socket: Option<OwnedFd>,
-    /// For a peer on this host: start and length of each write that may be unread.
+    /// For a peer on this host: start and length of each write which may be unread.
     writes: Option<Mutex<VecDeque<(u64, u64)>>>,
     written: AtomicU64,
     arrived: AtomicU64,
-    /// Something was sent that the peer's system has not acknowledged. Where it has no room nothing
-    /// is.
+    /// Whether bytes are sent and not acknowledged by the peer's host. False while the peer's
+    /// receive buffer is full.
     in_flight: AtomicBool,
 }
 
@@ -46,10 +48,10 @@ impl UnackedBytes {
         self.writes.is_some()
     }
 
-    /// Resets the connection, so that bytes which have not arrived never do.
+    /// Resets the connection on close, so bytes which have not arrived never do.
     pub(super) fn reset_connection(&self) {
         if let Some(socket) = &self.socket {
-            // A system that does not let go of it may have it come twice.
+            // If this fails, a message may arrive here and at another peer too.
             let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
         }
     }
@@ -64,10 +66,10 @@ impl UnackedBytes {
     pub(super) fn update(&self) {
         let Some(socket) = &self.socket else { return };
         let written = self.written();
-        // Who cannot say has it: there is nothing else to go by.
+        // Without information from the kernel all written bytes count as arrived.
         let left = unacknowledged_bytes(socket).unwrap_or_default() as u64;
         if let Some(writes) = &self.writes {
-            // What a process of this host left unread is under way no more once it has gone.
+            // Unread bytes of a closed local peer would count as arrived, so the count stays.
             if !is_peer_gone(socket) {
                 self.arrived.store(read_until(&mut lock(writes), left, written), Relaxed);
             }
@@ -79,8 +81,8 @@ impl UnackedBytes {
     }
 }
 
-/// Returns a lower bound of the bytes that the peer has read. For a socket of this host the kernel
-/// reports the memory of unread writes, which is more than their bytes.
+/// Returns a lower bound of the bytes which the peer has read. For a local socket the kernel
+/// reports the memory of unread writes, which is larger than their bytes.
 fn read_until(writes: &mut VecDeque<(u64, u64)>, left: u64, written: u64) -> u64 {
     let (mut rest, mut unread) = (left, 0);
     // The first of them may be read in part.
@@ -93,8 +95,8 @@ fn read_until(writes: &mut VecDeque<(u64, u64)>, left: u64, written: u64) -> u64
     writes.front().map_or(written, |(from, _)| *from)
 }
 
-/// Returns the memory that the kernel counts for a write of this length: rounded up, with an
-/// overhead for each.
+/// Returns the memory which the kernel counts for a write of `len` bytes: rounded up, with an
+/// overhead for each write. Measured once for each step of `COST_STEP` bytes.
 fn write_cost(len: u64) -> u64 {
     static COSTS: [AtomicU64; COSTS_COUNT] = [const { AtomicU64::new(0) }; COSTS_COUNT];
     let step = len.saturating_sub(1) / COST_STEP;
@@ -110,7 +112,7 @@ fn write_cost(len: u64) -> u64 {
 
 fn measure_write_cost(len: u64) -> io::Result<u64> {
     let (mut one, _other) = UnixStream::pair()?;
-    // A system that gives less room is not waited for.
+    // A small send buffer must not block the thread.
     one.set_nonblocking(true)?;
     one.write_all(&vec![0; len as usize])?;
     Ok(unacknowledged_bytes(one)? as u64)
@@ -118,7 +120,7 @@ fn measure_write_cost(len: u64) -> io::Result<u64> {
 
 /// Step of the memory of a write, in bytes.
 const COST_STEP: u64 = 64;
-/// Number of steps, up to 32 KiB; the overhead of longer writes is small.
+/// Number of steps, up to 32 KiB; for longer writes the overhead does not matter.
 const COSTS_COUNT: usize = 512;
 
 fn is_peer_gone(socket: &impl AsFd) -> bool {
@@ -126,7 +128,7 @@ fn is_peer_gone(socket: &impl AsFd) -> bool {
     poll(&mut all, Some(&Timespec::default())).is_ok_and(|found| found > 0)
 }
 
-/// A socket that says how far it is.
+/// A socket which counts its written bytes in [`UnackedBytes`].
 pub(super) struct MeteredSocket<S> {
     socket: S,
     gauge: Arc<UnackedBytes>,

@@ -1,4 +1,4 @@
-//! The request that opens a WebSocket to a socket of nanomsg, from both sides.
+//! WebSocket upgrade for sockets of nanomsg and NNG, as a server and as a client.
 
 use super::address::SocketAddress;
 use super::settings::GatewaySettings;
@@ -10,7 +10,8 @@ use transport::WebSocketUpgrade;
 /// Request line of NNG 1.6 for a URL without a path, which is not valid HTTP.
 const NO_PATH: &[u8] = b"GET  ";
 
-/// Answers who has connected. What came behind the request comes back.
+/// Accepts the upgrade of a new peer. Returns the bytes received after the request; does nothing
+/// without WebSocket.
 pub(super) async fn accept_peer_upgrade(
     settings: &GatewaySettings,
     place: &SocketAddress,
@@ -21,7 +22,8 @@ pub(super) async fn accept_peer_upgrade(
     if head.starts_with(NO_PATH) {
         head.insert(NO_PATH.len() - 1, b'/');
     }
-    // Browsers may come from this host's own pages: nothing else asks who is there.
+    // A browser may connect only from pages of this host: the gateway has no other protection
+    // against foreign pages.
     let site = WebSocketSite {
         path: (path != "/").then(|| path.into()),
         origins: AllowedOrigins::ThisHost,
@@ -33,7 +35,7 @@ pub(super) async fn accept_peer_upgrade(
     welcomed.map(|()| rest)
 }
 
-/// Asks whoever listens there.
+/// Requests the upgrade from a listening peer. Returns the bytes received after the response.
 pub(super) async fn request_upgrade(
     settings: &GatewaySettings,
     place: &SocketAddress,

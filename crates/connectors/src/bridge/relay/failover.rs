@@ -1,58 +1,61 @@
-//! What a pipe leaves to the next one: what may still come back from each server, and, where there
-//! are several of them, how far the QoS 2 messages are that went there.
+//! State which a relay leaves to the next one: exchanges open at each server, and with several
+//! servers the step of each QoS 2 message.
 //!
-//! One server is told what the session here says: that hears PUBREC, has the message no more, and
-//! says PUBREL until it is answered. To another server PUBREL would mean nothing, and the message
-//! would be lost. So with several the session here hears nothing of a message before it is done:
+//! With one server the local session sees every acknowledgement: after PUBREC it drops the message
+//! and repeats PUBREL. Another server would not know that PUBREL, and the message would be lost. So
+//! with several servers the local session gets no acknowledgement before the exchange is complete:
 //!
 //! ```text
-//!          PUBLISH        PUBREC, then PUBREL         PUBCOMP: the session here has it no more
+//!          PUBLISH        PUBREC, then PUBREL         PUBCOMP: local session drops the message
 //!     - -------------> Sent ---------------> Taken ------------------------------------------> -
 //!                        |                     |
-//!                        +---------------------+--> stale: done at another server, and released
-//!                                                   at this one when the bridge is back there
+//!                        +---------------------+--> stale: completed at another server, and
+//!                                                   released when the bridge returns
 //! ```
 //!
-//! A server that still has an id takes what comes under it for what it has, so there nothing goes
-//! out before all that is stale has been released.
+//! A server which still holds a packet id takes a new message with this id for a duplicate. So the
+//! relay sends no message to a server before all stale ids are released there.
 
 use super::loop_guard::LoopGuard;
 use super::loops::CarriedMessages;
 use mqtt::PacketId;
 use std::collections::{HashMap, HashSet};
 
+/// Exchanges of a bridge at all of its servers. Moves from relay to relay.
 #[derive(Debug, Default)]
 pub struct FailoverState {
-    /// The server that the pipe leads to.
+    /// Index of the server to which the relay is connected.
     current: usize,
     servers: Vec<FailoverServer>,
     pub(super) carried: CarriedMessages,
 }
 
+/// Exchanges at one server.
 #[derive(Debug, Default)]
 struct FailoverServer {
-    /// This process was there, so it knows what the server has.
+    /// This process was connected to the server before, so `open` and `stale` are complete.
     is_known: bool,
     echoes: LoopGuard,
     open: HashMap<PacketId, Qos2Step>,
-    /// Ids that it may still have taken, of messages that are done.
+    /// Packet ids of completed messages which the server may still hold.
     stale: HashSet<PacketId>,
 }
 
+/// Step of a QoS 2 message: `Taken` after PUBREC, see the module's diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Qos2Step {
     Sent,
     Taken,
 }
 
-/// Origin of the exchange that a PUBCOMP ends.
+/// Origin of the exchange which a PUBCOMP ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PubCompKind {
-    /// The session here waits for nothing.
+    /// A stale id: the local session waits for no acknowledgement.
     Stale,
-    /// An exchange that the local session does not know.
+    /// An exchange whose steps the local session did not see.
     Whole,
-    /// PUBREL of the session here.
+    /// The local session sent PUBREL and waits for PUBCOMP.
     Release,
 }
 
@@ -62,8 +65,9 @@ impl FailoverState {
         FailoverState { current: 0, servers, carried: CarriedMessages::default() }
     }
 
-    /// A new connection, to a session there that was begun anew if it was not present. `was_left`
-    /// when a message may have been half-way, in this process or in one before it.
+    /// Records a new connection. Without a session at the server all ids are free. `was_left`: a
+    /// message may have been in flight at the server, in this process or an earlier one; if this
+    /// process does not know which, all ids are stale.
     pub fn connect_to(&mut self, server: usize, is_present: bool, was_left: bool) {
         self.current = server;
         let here = self.current_server();
@@ -76,7 +80,8 @@ impl FailoverState {
         }
     }
 
-    /// The session here has been begun anew: its ids mean something else.
+    /// Marks all open exchanges as stale: the local session was created anew and will use their ids
+    /// for other messages.
     pub fn reset_local(&mut self) {
         for server in &mut self.servers {
             server.stale.extend(server.open.drain().map(|(id, _)| id));
@@ -87,12 +92,13 @@ impl FailoverState {
         &mut self.current_server().echoes
     }
 
-    /// Ids that are to be released.
+    /// Returns the packet ids which have to be released at the current server.
     pub(super) fn stale(&self) -> &HashSet<PacketId> {
         &self.servers[self.current].stale
     }
 
-    /// Whether the server has it, so that PUBREL is what is missing [MQTT-4.3.3-6].
+    /// Records a PUBLISH. Returns true if the server already has the message, so PUBREL has to be
+    /// sent instead [MQTT-4.3.3-6].
     pub(super) fn record_sent(&mut self, id: PacketId, is_again: bool) -> bool {
         let has_several = self.has_several_servers();
         let open = &mut self.current_server().open;
@@ -103,13 +109,13 @@ impl FailoverState {
         is_there
     }
 
-    /// PUBREC came. Whether it is for something that went there.
+    /// Records a PUBREC. Returns whether the packet id belongs to a message sent to this server.
     pub(super) fn record_pubrec(&mut self, id: PacketId) -> bool {
         let step = self.current_server().open.get_mut(&id);
         step.map(|step| *step = Qos2Step::Taken).is_some()
     }
 
-    /// PUBCOMP came.
+    /// Records a PUBCOMP and returns the exchange which ends.
     pub(super) fn record_pubcomp(&mut self, id: PacketId) -> PubCompKind {
         let has_several = self.has_several_servers();
         let here = self.current_server();
@@ -129,12 +135,13 @@ impl FailoverState {
         }
     }
 
-    /// Whether there is something that another server, or another process, would send again.
+    /// Whether messages are in flight which another server or another process would send again.
     pub(super) fn has_unfinished(&self) -> bool {
         !self.servers[self.current].open.is_empty()
     }
 
-    /// The session here hears that it need not keep a message.
+    /// Records the final acknowledgement to the local session. The id becomes stale at other
+    /// servers with an open exchange.
     pub(super) fn record_done(&mut self, id: PacketId) {
         for (at, server) in self.servers.iter_mut().enumerate() {
             if server.open.remove(&id).is_some() && at != self.current {
@@ -143,7 +150,7 @@ impl FailoverState {
         }
     }
 
-    /// Whether the session here hears of a message once it is done, and not before.
+    /// Whether the local session gets acknowledgements only for complete exchanges.
     pub(super) fn has_several_servers(&self) -> bool {
         self.servers.len() > 1
     }

@@ -1,10 +1,10 @@
-//! Topics of messages that wait for an answer, so that a refusal in the log names its message. An
-//! acknowledgement has the packet id alone.
+//! Topics of messages without an acknowledgement, so the log of a refusal names the topic. An
+//! acknowledgement carries only the packet id.
 
 use mqtt::{PacketId, Property, PublishAck, TextExcerpt};
 use std::collections::HashMap;
 
-/// Topics of one direction by packet id. There are no more than the receiver allows in flight.
+/// Topics of one direction by packet id. The receiver's Receive Maximum bounds their number.
 #[derive(Debug, Default)]
 pub(super) struct InflightTopics(HashMap<PacketId, String>);
 
@@ -15,7 +15,8 @@ impl InflightTopics {
         }
     }
 
-    /// Forgets an acknowledged message. Returns what the log says about it if it was refused.
+    /// Removes an acknowledged message. Returns the text for the log if the receiver refused the
+    /// message.
     pub(super) fn record_ack(&mut self, ack: PublishAck<'_>) -> Option<String> {
         let topic = self.0.remove(&ack.packet_id);
         if !ack.reason.is_error() {
@@ -25,7 +26,7 @@ impl InflightTopics {
             Property::ReasonString(said) => Some(format!(": {}", TextExcerpt(said.as_bytes()))),
             _ => None,
         });
-        // A message of a connection before this one has no topic here.
+        // Messages of an earlier connection have no topic here.
         let topic = topic.map(|topic| format!("{}: ", TextExcerpt(topic.as_bytes())));
         let [topic, said] = [topic, said].map(Option::unwrap_or_default);
         Some(format!("{topic}{}{said}", ack.reason.name()))

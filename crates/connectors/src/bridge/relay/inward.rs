@@ -15,7 +15,8 @@ use mqtt::{
 };
 
 impl Relay {
-    /// Handles bytes of the other broker. Returns how many were consumed.
+    /// Handles bytes from the remote broker. Returns the number of consumed bytes: whole packets
+    /// only.
     pub fn read_remote(&mut self, bytes: &[u8]) -> Result<usize, RelayEnd> {
         let mut taken = 0;
         while let Some(frame) = cut(&bytes[taken..])? {
@@ -110,13 +111,13 @@ impl Relay {
         if !self.remote_limits.version.is_v5() {
             return self.failover.loop_guard().take_echo(topic, publish.payload, self.now);
         }
-        // By a filter that is not shared it came for another reason.
+        // A message received through another, not shared, filter is not an echo.
         self.is_echoed_back(topic)
             && loop_guard::is_marked(publish.properties, topic, publish.payload)
     }
 
-    /// A PUBLISH that is not valid goes no further. The other broker hears that we have it, or it
-    /// would come again with each connection. Whatever else is not valid ends this one.
+    /// Skips an invalid PUBLISH and acknowledges it, or the remote broker would send it again with
+    /// each connection. An invalid packet of another type ends the connection.
     fn skip_invalid(
         &mut self,
         frame: PacketFrame<'_>,
@@ -191,13 +192,14 @@ impl Relay {
         self.push_remote_receipt(kind, packet_id);
     }
 
-    /// This broker has answered for a message of the other one's.
+    /// Passes an acknowledgement of this broker to the remote broker. A refusal is counted as
+    /// [`LinkDropReason::RefusedHere`].
     pub(super) fn on_local_ack(&mut self, kind: PacketType, ack: PublishAck<'_>) {
         if let Some(about) = self.inflight_in.record_ack(ack) {
             self.metrics.count_drop(&self.name, LinkDropReason::RefusedHere, &about);
             return self.push_remote_ack(kind, ack);
         }
-        // That nobody subscribes only a server may say.
+        // Only a server may send the reason code "No matching subscribers".
         self.push_remote_ack(kind, PublishAck { reason: ReasonCode::Success, ..ack });
     }
 }

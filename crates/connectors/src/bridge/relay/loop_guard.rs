@@ -1,4 +1,4 @@
-//! What comes back from a broker to which it was sent.
+//! Echo detection: a bridge's messages which the remote broker sends back.
 
 use mqtt::{Properties, Property};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -7,20 +7,21 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// User Property of 5.0 by which what this process sent is known when it comes back.
+/// User Property of 5.0 which marks the messages of this process, so their echoes are recognized.
 pub(super) const MARK: &str = "godwit-bridge";
 
-/// The mark's value: whose it is, and of which message, so that somebody who answers with the
-/// properties of a question is heard.
+/// Returns the value of [`MARK`]: the process and a hash of the message. A client may copy the
+/// properties of a request into a response; the hash tells the response from an echo.
 pub(super) fn loop_mark(topic: &str, payload: &[u8]) -> String {
     format!("{:016x}{:016x}", own_mark(), hash(topic, payload))
 }
 
-/// Returns a random mark of this process.
+/// Returns the random id of this process.
 pub(super) fn own_mark() -> u64 {
     static OWN: LazyLock<u64> = LazyLock::new(|| {
         let mut bytes = [0; 8];
-        // Without it two processes could take each other's messages for their own: then none does.
+        // Without randomness two processes could take each other's messages for echoes and drop
+        // them, so a failure ends the program.
         let filled = SystemRandom::new().fill(&mut bytes);
         filled.expect("the system gives random bytes, TLS needs them too");
         u64::from_ne_bytes(bytes)
@@ -28,7 +29,7 @@ pub(super) fn own_mark() -> u64 {
     *OWN
 }
 
-/// Whether this process sent that.
+/// Whether this process sent this message: the properties contain its `loop_mark`.
 pub(super) fn is_marked(properties: Properties<'_>, topic: &str, payload: &[u8]) -> bool {
     let mut marks = properties.iter().filter_map(|property| match property {
         Property::UserProperty(MARK, mark) => Some(mark),
@@ -37,14 +38,15 @@ pub(super) fn is_marked(properties: Properties<'_>, topic: &str, payload: &[u8])
     marks.next().is_some_and(|said| said == loop_mark(topic, payload))
 }
 
-/// Messages sent to a broker that sends everything back, as 3.x does. A message that comes in soon
-/// after with the same topic and payload counts as the echo, as often as it was sent.
+/// Recent messages to a 3.x broker, which sends every message back to a subscribed bridge. An
+/// incoming message with the same topic and payload within [`LIFETIME`] counts as the echo, once
+/// for each sent message.
 #[derive(Debug, Default)]
 pub(super) struct LoopGuard {
-    /// In their order, also those that came back.
+    /// Sent messages in order, including messages whose echo has arrived.
     sent: VecDeque<EchoCandidate>,
     next: u64,
-    /// Numbers of those that did not, in their order.
+    /// Numbers of the messages without an echo, in order, by hash.
     awaited: HashMap<u64, VecDeque<u64>>,
 }
 
@@ -55,15 +57,15 @@ struct EchoCandidate {
     at: Instant,
 }
 
-/// Time after which an echo is not expected any more: another subscriber got the message, or the
-/// broker sends none back.
+/// Time after which an echo is no longer expected: the remote broker does not send every message
+/// back.
 pub(super) const LIFETIME: Duration = Duration::from_secs(10);
 
 impl LoopGuard {
     const MAX: usize = 16 * 1024;
 
-    /// Records a sent message. A message that is sent again may have arrived before or not: one
-    /// echo is expected of both.
+    /// Records a sent message. A message sent again may have arrived the first time; one echo is
+    /// expected for both.
     pub(super) fn record_sent(
         &mut self,
         topic: &str,
@@ -89,12 +91,12 @@ impl LoopGuard {
         self.take(hash(topic, payload), |_| true)
     }
 
-    /// Removes entries that are too old, or too many.
+    /// Removes entries older than [`LIFETIME`], and the oldest above `most`.
     fn evict_expired(&mut self, now: Instant, most: usize) {
         let is_over = |oldest: &EchoCandidate| now.saturating_duration_since(oldest.at) >= LIFETIME;
         while self.sent.len() > most || self.sent.front().is_some_and(is_over) {
             let Some(EchoCandidate { number, hash, .. }) = self.sent.pop_front() else { return };
-            // It may have come back, and an equal one that was sent later has not.
+            // An entry whose echo has arrived must not remove a later entry of the same hash.
             self.take(hash, |first| first == number);
         }
     }

@@ -38,67 +38,67 @@ use mqtt::{Properties, Property, Publish, QoS};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// User Property with the bridges that a message has passed, `NAME@ID` each, the first one first.
+/// User Property with the bridges which a message has passed, `NAME@ID` each, in order.
 pub(super) const PATH: &str = broker::BRIDGE_PATH;
-/// The id of whoever has none to tell of.
+/// The id of a hop whose broker adds no path.
 const UNKNOWN: &str = "@0";
 const PASSES_UNMARKED: u16 = 2;
 const RETURNS_MAX: u32 = 3;
 const WATCHED_RETURNS_MAX: u32 = 32;
 const RETURNS_MANY: u32 = 16;
-/// Equal messages of one way, one after another, before one is stopped as a probe; and so many of
-/// another way show that there is a ring.
+/// Equal messages of one way in a row before a probe stops one; and the number of messages of
+/// another way which suggest a ring.
 const RUN_MAX: u32 = 32;
 const RING_MIN: u32 = 8;
 const WINDOW: Duration = Duration::from_secs(10);
 const RECENT: Duration = Duration::from_secs(2);
 const SLOTS: usize = 1024;
 const WAYS: usize = 3;
-/// A longer path is a loop, whatever its names are.
+/// A longer path counts as a loop, whatever its names are.
 const HOPS_MAX: usize = 32;
-/// Name in the log for the bridges of a topic that has grown, where no path names them.
+/// Name in the log for the bridges of a growing topic, where no path names them.
 const REWRITING_BRIDGES: &str = "bridges that change its topic each time";
-/// So is one that is longer than so many hops can be. The encoder would cut what a bridge adds to a
-/// path of 64 KiB, and no bridge would ever find its own name.
+/// A path longer than `HOPS_MAX` hops can be counts as a loop. The encoder would cut additions to a
+/// path of 64 KiB, and then no bridge would find its own name.
 const PATH_BYTES_MAX: usize = HOPS_MAX * 80;
 
-/// Names by which a bridge recognizes its own hops.
+/// Names by which a bridge recognizes its own hops in a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopDetection {
     /// Name of this bridge in paths.
     own: String,
-    /// Name of the other broker, if it sends none of its own.
+    /// Name of the remote broker, for messages without a path.
     remote: String,
-    /// Other bridges of this process have to know what came by 3.1.1.
+    /// Whether messages from a 3.1.1 broker get a path, for further bridges of this process.
     marks_inward: bool,
 }
 
-/// Direction in which a message passes.
+/// Direction in which a message passes a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BridgeDirection {
     Out = 0,
     In = 1,
 }
 
-/// A message on its way through a bridge, by its topic here.
+/// A message on its way through a bridge.
 #[derive(Clone, Copy)]
 pub(super) struct PassingMessage<'a> {
     pub(super) direction: BridgeDirection,
-    /// Whether the other broker is spoken to in 5.0.
+    /// Whether the connection to the remote broker uses MQTT 5.0.
     pub(super) is_v5: bool,
     pub(super) topic: &'a str,
-    /// The topic at the other broker.
+    /// The topic at the remote broker.
     pub(super) remote_topic: &'a str,
     pub(super) payload: &'a [u8],
     pub(super) qos: QoS,
-    /// The message is sent again after a lost connection, and has passed already.
+    /// The message is sent again after a lost connection and was counted before.
     pub(super) dup: bool,
     pub(super) properties: Properties<'a>,
     pub(super) now: Instant,
 }
 
 impl<'a> PassingMessage<'a> {
-    /// Returns the topic with which the message came, and the one with which it goes on.
+    /// Returns the topic before and the topic after the bridge.
     pub(super) fn topics(&self) -> (&'a str, &'a str) {
         match self.direction {
             BridgeDirection::Out => (self.topic, self.remote_topic),
@@ -107,21 +107,23 @@ impl<'a> PassingMessage<'a> {
     }
 }
 
-/// A message that has been here before, and the bridges or brokers by which it came.
+/// A message which has passed this bridge before, with the path or the source for the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LoopFound(pub(super) String);
 
 impl LoopDetection {
-    /// `client_id` is the bridge's at the other broker.
+    /// `client_id` is the bridge's client id at the remote broker; `remote` is the address of the
+    /// server.
     pub fn new(bridge: &str, client_id: &str, remote: &str, marks_inward: bool) -> LoopDetection {
         let mut id = DefaultHasher::new();
         (own_mark(), bridge).hash(&mut id);
-        // Never that of the unknown.
+        // The id is odd, so never equal to `UNKNOWN`.
         let own = format!("{}@{:08x}", hop_name(client_id), id.finish() as u32 | 1);
         LoopDetection { own, remote: format!("{}{UNKNOWN}", hop_name(remote)), marks_inward }
     }
 
-    /// The path that a message has from here on, if any, unless it has been here before.
+    /// Returns the path for the message to carry on, if any, or [`LoopFound`] if the message has
+    /// passed this bridge before.
     pub(super) fn check_and_mark(
         &self,
         message: &PassingMessage<'_>,
@@ -134,7 +136,7 @@ impl LoopDetection {
             return Err(LoopFound(path.chars().take(PATH_BYTES_MAX).collect()));
         }
         let is_inward = message.direction == BridgeDirection::In;
-        // What a path tells is lost on 3.1.1, here or before.
+        // A connection of 3.1.1, here or earlier, has dropped the path.
         let brought_by = match is_inward {
             true => Some(&*self.remote).filter(|_| !message.is_v5),
             false => hops().next_back().filter(|hop| hop.ends_with(UNKNOWN) || !message.is_v5),
@@ -156,12 +158,12 @@ fn path_of(properties: Properties<'_>) -> Option<&str> {
     })
 }
 
-/// Messages that passed a bridge lately, by hash.
+/// Recent messages which passed a bridge, by hash. Has `SLOTS` places of fixed size.
 #[derive(Debug, Default)]
 pub(super) struct CarriedMessages {
-    /// Keyed hasher, so that no client can make messages that collide.
+    /// Keyed hasher, so a client cannot construct colliding messages.
     hasher: RandomState,
-    /// Made for the first message.
+    /// Allocated for the first message.
     slots: Vec<CarriedSlot>,
     rewritten: RewrittenTopics,
 }
@@ -170,27 +172,27 @@ pub(super) struct CarriedMessages {
 struct CarriedSlot {
     hash: u64,
     since: Option<Instant>,
-    /// By direction.
+    /// Number of messages by [`BridgeDirection`].
     passes: [u16; 2],
-    /// Messages that were stopped to see whether others follow.
+    /// Number of messages stopped as probes.
     probes: u8,
-    /// The first is that of clients here, the others are in the order in which they came.
+    /// Sources of the message: local clients first, then other sources in the order of arrival.
     ways: [MessageSource; WAYS],
 }
 
-/// Source of equal messages.
+/// Source of equal messages, with its counts.
 #[derive(Clone, Copy, Debug)]
 struct MessageSource {
     hash: u64,
-    /// Number of messages that passed.
+    /// Number of messages which passed.
     count: u32,
-    /// Number of them since the last one from another source, local clients excepted.
+    /// Number of messages since the last one from another source, except local clients.
     run: u32,
-    /// When the last one came, after the slot began.
+    /// Time of the last message, after the slot's `since`.
     last: Duration,
 }
 
-/// Clients of this broker, or bridges of 5.0 whose path tells more; and a way that is not used.
+/// Hash for local clients, and for bridges of 5.0 whose path tells more; also an unused source.
 const LOCAL: u64 = 0;
 const UNUSED: MessageSource = MessageSource { hash: LOCAL, count: 0, run: 0, last: Duration::ZERO };
 
@@ -198,7 +200,7 @@ impl CarriedSlot {
     const FREE: CarriedSlot =
         CarriedSlot { hash: 0, since: None, passes: [0; 2], probes: 0, ways: [UNUSED; WAYS] };
 
-    /// Returns the entry of a source. Sources beyond the bound share the last entry.
+    /// Returns the index of a source in `ways`. Sources beyond the bound share the last entry.
     fn source_index(&self, way: u64) -> usize {
         match way {
             LOCAL => 0,
@@ -209,7 +211,7 @@ impl CarriedSlot {
         }
     }
 
-    /// Whether one more from there has come round.
+    /// Whether one more message from source `at` counts as a loop: see the module's rules.
     fn is_loop(&self, at: usize, after: Duration) -> bool {
         let [local, first, ..] = self.ways;
         let came = self.ways[at].count;
@@ -222,8 +224,8 @@ impl CarriedSlot {
         at > 0 && (comes_back || is_second)
     }
 
-    /// Whether this way goes on alone for so long, after another one showed that there is a ring,
-    /// that a message of it has to be stopped.
+    /// Whether source `at` has sent so many messages in a row, after another source suggested a
+    /// ring, that one has to be stopped as a probe.
     fn needs_probe(&self, at: usize) -> bool {
         let others = (1..WAYS).filter(|other| at > 0 && *other != at);
         self.ways[at].run >= RUN_MAX << self.probes.min(16)
@@ -232,14 +234,14 @@ impl CarriedSlot {
 }
 
 impl CarriedMessages {
-    /// Counts a message, and returns how often an equal one has passed in this direction, or one
-    /// with an equal payload where a rule changes topics.
+    /// Counts a message. Returns how many equal messages passed in this direction, or messages with
+    /// an equal payload if a rule changes topics.
     fn record(
         &mut self,
         message: &PassingMessage<'_>,
         brought_by: Option<&str>,
     ) -> Result<u16, LoopFound> {
-        // The payload may be long, and is hashed once.
+        // The payload may be long, so it is hashed once.
         let body = self.hasher.hash_one((message.payload, message.qos as u8));
         let rewritten = self.rewritten.record(message, body);
         if rewritten.remade >= REMADE_MAX {
@@ -249,8 +251,9 @@ impl CarriedMessages {
         Ok(passes.max(rewritten.equal_payloads))
     }
 
-    /// Counts a message that a client here published, or another bridge that passes properties on,
-    /// and that this bridge only watches. The message had any QoS, and comes with QoS 0.
+    /// Counts a message which this bridge only watches, published by a local client or by a bridge
+    /// with a path. The subscription has QoS 0, so the original QoS is unknown and all three are
+    /// counted.
     pub(super) fn record_local_publish(&mut self, publish: &Publish<'_>, now: Instant) {
         let path = path_of(publish.properties).unwrap_or_default();
         if path.ends_with(UNKNOWN) {
@@ -264,8 +267,8 @@ impl CarriedMessages {
         }
     }
 
-    /// Returns the slot of a message, and its age. A slot that is too old, or that another message
-    /// had, begins anew.
+    /// Returns the slot of a message and the slot's age. A slot older than [`WINDOW`], or of
+    /// another message, is reset.
     fn recent_slot(
         &mut self,
         topic: &str,
@@ -286,9 +289,8 @@ impl CarriedMessages {
         (slot, after)
     }
 
-    /// Counts a message, and returns how often an equal one has passed in this direction.
-    /// `body` is the hash of its payload, and `brought_by` the bridge that brought it here, for
-    /// paths that do not tell.
+    /// Counts a message and returns how many equal ones passed in this direction. `body` is the
+    /// hash of payload and QoS, and `brought_by` the source where paths do not tell.
     fn record_equal(
         &mut self,
         message: &PassingMessage<'_>,

@@ -1,16 +1,16 @@
-//! What a bridge does with packets, sans I/O: those of the session here go to the other broker and
-//! its answers come back, and the same the other way.
+//! The protocol of a bridge, without I/O: forwards packets between the local session and the remote
+//! session.
 //!
 //! ```text
-//!   session here                     pipe                     session there
+//!   local session                    relay                    remote session
 //!   PUBLISH 7 "t"     ---->    name, QoS, properties   ---->  PUBLISH 7 "site/t"
 //!   PUBACK 7          <----                            <----  PUBACK 7
 //! ```
 //!
-//! Packet ids stay what they are, so the pipe keeps nothing that anybody would miss: both sessions
-//! know what is unfinished, and after a lost connection they repeat it to each other
-//! [MQTT-4.4.0-1]. What was acknowledged was acknowledged by the broker that has it. Where the
-//! next connection may be to another one, see `failover`.
+//! Packet ids stay the same on both sides, so the relay holds no state of a message: both sessions
+//! know the open exchanges and repeat them after a lost connection [MQTT-4.4.0-1]. A message is
+//! acknowledged only when the receiving broker has acknowledged it. If the next connection may lead
+//! to another server, see `failover`.
 
 mod failover;
 mod inflight_topics;
@@ -56,22 +56,23 @@ pub struct RemoteBrokerLimits {
     pub spares_own: bool,
 }
 
-/// Side that prevents a bridge from continuing.
+/// Side which prevents a bridge from continuing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BridgeSide {
     Local,
     Remote,
-    /// No response came in time.
+    /// No response arrived in time.
     NoResponse,
 }
 
-/// Why a pipe ends.
+/// Reason for the end of a [`Relay`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum RelayEnd {
-    /// The session here was closed: the process stops, or options have changed.
+    /// This broker closed the local session: the process stops, or options changed.
     Closed(ReasonCode),
     Remote(String),
-    /// A side has no room and is asked again later. No message was acknowledged.
+    /// A side answered "Quota exceeded". The message stays unacknowledged, and the bridge retries
+    /// later.
     NoRoom(BridgeSide),
 }
 
@@ -127,24 +128,25 @@ pub struct Relay {
     inflight_in: InflightTopics,
     failover: FailoverState,
     suspects: PoisonCandidates,
-    /// Unless options switch it off.
+    /// Loop detection; `None` if the option `loop_detection` is off.
     pub loops: Option<LoopDetection>,
-    /// Filters of messages that are counted for [`Relay::loops`] and not carried.
+    /// Filters of messages which are counted for [`Relay::loops`] and not forwarded.
     pub watched_filters: Vec<String>,
-    /// The relay takes nothing more from the local session.
+    /// Whether the relay stops forwarding from the local session, see [`Relay::drain`].
     is_ending: bool,
-    /// As late as whoever carries says that it is.
+    /// The current time. The caller sets it before each call.
     pub now: Instant,
     properties: PropertiesBuf,
 }
 
-/// Aliases that the other broker may use towards us.
+/// Largest topic alias which the remote broker may use.
 pub const ALIASES_IN_MAX: u16 = 64;
-/// And that we use towards it: further topics are named in full.
+/// Largest number of topic aliases towards the remote broker; further topics are sent in full.
 const ALIASES_OUT_MAX: u16 = 1024;
 
 impl Relay {
-    /// `seed` makes ids of requests that are unlikely to be in use.
+    /// `seed` is the first packet id of requests: a random id is unlikely to be in use by a
+    /// message.
     pub fn new(
         name: Arc<str>,
         rules: Arc<BridgeRules>,
@@ -184,7 +186,8 @@ impl Relay {
         }
     }
 
-    /// Whether the bridge is connected, for those there.
+    /// Publishes the status of the bridge to `topic` at the remote broker, retained. An empty topic
+    /// is off.
     pub fn publish_status(&mut self, topic: &str, is_up: bool) {
         if topic.is_empty() {
             return;
@@ -202,14 +205,15 @@ impl Relay {
         packet.encode(self.remote_limits.version, &mut self.to_remote);
     }
 
-    /// Handles bytes of the local session. Returns how many were consumed.
+    /// Handles bytes of the local session. Returns the number of consumed bytes; a PUBLISH waits
+    /// until the relay is ready.
     pub fn read_local(&mut self, bytes: &[u8]) -> Result<usize, RelayEnd> {
         let mut taken = 0;
         while let Some(frame) = cut(&bytes[taken..])? {
             let kind = PacketType::from_byte(frame.first);
             let waits = match kind {
                 Some(PacketType::Publish) => !self.is_ready(),
-                // What has begun comes to its end.
+                // Exchanges in flight continue while the relay ends.
                 Some(PacketType::PubRel) => !self.is_answered(),
                 _ => false,
             };
@@ -303,7 +307,7 @@ impl Relay {
         self.complete_lowered_qos(publish, qos);
     }
 
-    /// Whether the other broker has it, and only waits for its release.
+    /// Whether the remote broker already has the message. Sends the missing PUBREL then.
     fn is_already_remote(&mut self, publish: &Publish<'_>, qos: QoS) -> bool {
         let Some(id) = publish.packet_id.filter(|_| qos == QoS::ExactlyOnce) else { return false };
         let is_there = self.failover.record_sent(id, publish.dup);
@@ -319,7 +323,7 @@ impl Relay {
         }
     }
 
-    /// Maps the topic of an outgoing message. A message of a rule has its topic already.
+    /// Maps the topic of an outgoing message. A row of a rule already has its topic.
     fn map_outbound(&self, topic: &str) -> Result<OutboundMapping, LinkDropReason> {
         if let Some(name) = row_name(topic) {
             let qos = QoS::ExactlyOnce;
@@ -331,21 +335,20 @@ impl Relay {
         Ok(OutboundMapping { name, qos: rule.qos, keeps_retain: rule.keeps_retain })
     }
 
-    /// Whether a message is only here to be counted, see [`WATCH_OPTIONS`].
+    /// Whether the message is only counted, see [`WATCH_OPTIONS`].
     fn is_watched(&self, publish: &Publish<'_>) -> bool {
         publish.packet_id.is_none()
             && self.watched_filters.iter().any(|filter| filter_matches(filter, publish.topic))
     }
 
-    /// Whether the other broker will send this back to us. Of a shared subscription nothing can be
-    /// spared.
+    /// Whether the remote broker will send this message back. Shared subscriptions cannot use No
+    /// Local.
     fn is_echoed_back(&self, name: &str) -> bool {
         let sends = |rule: &BridgeRule| !self.remote_limits.spares_own || rule.map.is_shared();
         self.rules.inward.iter().any(|rule| sends(rule) && rule.map.matches(name))
     }
 
-    /// Completes the exchange of a message that goes out with a lower QoS than the local session
-    /// gave it.
+    /// Completes the exchange with the local session for a message sent with a lower QoS.
     fn complete_lowered_qos(&mut self, publish: &Publish<'_>, qos: QoS) {
         let Some(packet_id) = publish.packet_id else { return };
         match (publish.qos, qos) {
@@ -407,7 +410,7 @@ impl Relay {
         self.discard_local(publish);
     }
 
-    /// The session here need not keep it any longer.
+    /// Counts and acknowledges a message which the bridge drops.
     fn drop_outbound(&mut self, publish: &Publish<'_>, loss: LinkDropReason) {
         self.metrics.count_drop(&self.name, loss, publish.topic);
         self.discard_local(publish);
@@ -460,7 +463,7 @@ impl Relay {
         self.finish_local(kind, ack.packet_id, ack.reason);
     }
 
-    /// The other broker has released a message of ours.
+    /// Handles PUBCOMP of the remote broker.
     fn on_pubcomp(&mut self, ack: PublishAck<'_>) {
         match self.failover.record_pubcomp(ack.packet_id) {
             PubCompKind::Stale => self.on_id_released(),
@@ -472,7 +475,7 @@ impl Relay {
         }
     }
 
-    /// The session here need not keep it.
+    /// Sends the final acknowledgement of a message to the local session.
     fn finish_local(&mut self, kind: PacketType, packet_id: PacketId, reason: ReasonCode) {
         self.failover.record_done(packet_id);
         encode_ack(kind, packet_id, reason, &mut self.to_local);
@@ -492,8 +495,8 @@ impl Relay {
         ack.encode(kind, self.remote_limits.version, &mut self.to_remote);
     }
 
-    /// Releases messages received from a remote session that has ended: no PUBREL will come for
-    /// them, and the same ids will be used for other messages.
+    /// Releases messages received from a remote session which has ended: no PUBREL will arrive for
+    /// them, and a new session uses their ids for other messages.
     pub fn release_received(&mut self, received: &[PacketId]) {
         for id in received {
             encode_ack(PacketType::PubRel, *id, ReasonCode::Success, &mut self.to_local);
@@ -501,17 +504,17 @@ impl Relay {
         self.closed.extend(received);
     }
 
-    /// For the next one.
+    /// Returns the state for the next connection.
     pub fn into_failover_state(self) -> FailoverState {
         self.failover
     }
 
-    /// Returns the messages that may have made the other broker disconnect.
+    /// Returns the messages which may have made the remote broker disconnect.
     pub fn poison_candidates(&self) -> &PoisonCandidates {
         &self.suspects
     }
 
-    /// Whether what the session here says can go on.
+    /// Whether the relay forwards messages of the local session.
     pub fn is_ready(&self) -> bool {
         self.is_answered() && !self.is_ending
     }
@@ -528,7 +531,7 @@ impl Relay {
     }
 }
 
-/// Topic and QoS of an outgoing message at the other broker.
+/// Topic and QoS of an outgoing message at the remote broker.
 struct OutboundMapping {
     name: String,
     /// At most.

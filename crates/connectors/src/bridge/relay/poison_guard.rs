@@ -1,14 +1,14 @@
-//! Which message it may be that the other broker hangs up on. One that speaks 3.1.1 cannot say why
-//! it does, and so nobody knows: the message stays, and a person hears of it.
+//! Search for the message which makes a remote broker close the connection. A 3.1.1 broker cannot
+//! give the reason, so the message stays in the session and the log names the suspect.
 
 use mqtt::PacketId;
 
 /// Suspects of one connection.
 #[derive(Debug, Default)]
 pub struct PoisonCandidates {
-    /// The largest of those that are not acknowledged.
+    /// The largest message without an acknowledgement.
     largest: Option<PoisonCandidate>,
-    /// Whether the connection has acknowledged anything.
+    /// Whether the remote broker acknowledged any message of the connection.
     is_answered: bool,
 }
 
@@ -19,14 +19,15 @@ struct PoisonCandidate {
     bytes: usize,
 }
 
-/// Suspects over several connections.
+/// Suspect over several connections in a row.
 #[derive(Debug, Default)]
 pub struct PoisonGuard {
     id: Option<PacketId>,
     hang_ups: u32,
 }
 
-/// Once it may be a restart of the other broker, and twice that of what stands between.
+/// Number of closed connections in a row before a report: fewer may be a restart of the remote
+/// broker or of a proxy.
 const HANG_UPS: u32 = 3;
 
 impl PoisonCandidates {
@@ -43,7 +44,8 @@ impl PoisonCandidates {
 }
 
 impl PoisonGuard {
-    /// After a connection that the other broker has ended: what is to be said of it, if anything.
+    /// Records a connection which the remote broker closed. Returns the text for the log after
+    /// `HANG_UPS` connections with the same suspect.
     pub fn record_hang_up(&mut self, suspects: &PoisonCandidates) -> Option<String> {
         if suspects.is_answered {
             *self = PoisonGuard::default();

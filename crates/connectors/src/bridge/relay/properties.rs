@@ -1,10 +1,11 @@
-//! What a message brings beside its payload.
+//! Properties of forwarded messages.
 
 use super::loop_guard::MARK;
 use super::loops::PATH;
 use mqtt::{Properties, PropertiesBuf, Property};
 
-/// Properties that mean the same on both sides. A response topic has another name there.
+/// Copies the properties with the same meaning on both sides. `named` maps the Response Topic;
+/// without a result the topic stays unchanged.
 pub(super) fn copy_properties(
     from: Properties<'_>,
     to: &mut PropertiesBuf,
@@ -12,11 +13,11 @@ pub(super) fn copy_properties(
 ) {
     for property in from.iter() {
         match property {
-            // Of the connection that it came by.
+            // These belong to the connection on which the message arrived.
             Property::SubscriptionIdentifier(_) | Property::TopicAlias(_) => {}
-            // Of the bridge that sent it.
+            // The mark belongs to the bridge which sent the message.
             Property::UserProperty(MARK, _) => {}
-            // It has one more hop now, or none.
+            // The caller adds the new path.
             Property::UserProperty(PATH, _) => {}
             Property::ResponseTopic(topic) => {
                 let name = named(topic);

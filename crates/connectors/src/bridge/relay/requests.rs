@@ -1,4 +1,4 @@
-//! What a pipe asks both brokers for at its beginning.
+//! Requests of a relay to both brokers at the start of a connection.
 
 use super::{BridgeRule, Relay, RetainedPolicy};
 use crate::local_session::{encode_subscribe, encode_unsubscribe};
@@ -13,13 +13,14 @@ pub(super) enum RelayRequest {
 /// In one SUBSCRIBE. AWS IoT Core hangs up on more (its quotas of the message broker).
 const FILTERS_MAX: usize = 8;
 
-/// Messages pass under the other broker's ids, and this broker takes a request under an id that one
-/// of them has.
+/// Packet id of requests to this broker. Messages pass under ids of the remote broker, and this
+/// broker accepts a request whose id is in use by a message.
 const OF_REQUESTS_HERE: PacketId = PacketId::MIN;
 
 impl Relay {
-    /// Asks the other broker for what comes in, and no longer for what a change left behind.
-    /// `left` is the note that it was left, which goes once nothing of that time is there.
+    /// Sends the requests: releases stale ids, subscribes the inward rules, and unsubscribes the
+    /// filters in `gone`. `left` is the note about open exchanges, removed when no stale id
+    /// remains.
     pub fn send_requests(&mut self, gone: &[String], left: Option<String>) {
         self.left_note = left;
         for id in self.failover.stale().clone() {
@@ -52,13 +53,13 @@ impl Relay {
         }
     }
 
-    /// Notes that an id was released.
+    /// Records the release of a stale packet id.
     pub(super) fn on_id_released(&mut self) {
         self.last_answer = self.now;
         self.clear_left_note();
     }
 
-    /// Clears the note: ids of later messages are not confused any more.
+    /// Removes the note once no stale id remains.
     fn clear_left_note(&mut self) {
         if self.failover.stale().is_empty()
             && let Some(left) = self.left_note.take()

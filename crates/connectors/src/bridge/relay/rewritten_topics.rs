@@ -1,31 +1,31 @@
-//! Loop detection for rules that change topics: each turn round a ring makes another topic, so no
-//! two turns are equal messages.
+//! Loop detection for rules which change topics: each turn in a ring makes another topic, so
+//! messages of two turns are not equal.
 //!
-//! A rule that wraps a topic sends `t` as `x/t`. When the message comes round, perhaps with levels
-//! that other bridges added, its topic still has `x/t` at whole levels in it, and the rule makes
-//! `x/x/t` of it. [`RewrittenTopics`] remembers each topic that a rule made, with payload and QoS,
-//! and counts how many times a topic was made of one that a rule of this bridge made before.
-//! Clients that publish the same payload to many topics never make such a chain.
+//! A rule which wraps a topic sends `t` as `x/t`. When the message returns, perhaps with levels
+//! added by other bridges, its topic still contains `x/t` at whole levels, and the rule makes
+//! `x/x/t` of it. [`RewrittenTopics`] remembers each topic made by a rule, with payload and QoS,
+//! and counts how many times a topic was made of an earlier result. Clients which publish the same
+//! payload to many topics never form such a chain.
 
 use super::loops::PassingMessage;
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// Times that a topic may be made of one that the bridge made before. One more is a loop.
+/// Times which a topic may be made of an earlier result of this bridge. One more is a loop.
 pub(super) const REMADE_MAX: u16 = 3;
 const WINDOW: Duration = Duration::from_secs(10);
 const SLOTS: usize = 2048;
-/// Levels that other bridges of a ring may add in one turn, at both ends of a topic together.
+/// Levels which other bridges of a ring may add in one turn, at both ends of a topic together.
 const ADDED_LEVELS_MAX: usize = 8;
-/// Longer topics are not searched: a topic that grows by turns was shorter before.
+/// Longer topics are not searched: a growing topic was shorter in an earlier turn.
 const SEARCHED_BYTES_MAX: usize = 1024;
 
-/// Topics that the rules of a bridge made lately, by hash.
+/// Recent topics made by the rules of a bridge, by hash.
 #[derive(Debug, Default)]
 pub(super) struct RewrittenTopics {
-    /// Keyed hasher, so that no client can make messages that collide.
+    /// Keyed hasher, so a client cannot construct colliding messages.
     hasher: RandomState,
-    /// Made for the first message whose topic changes.
+    /// Allocated for the first message whose topic changes.
     slots: Vec<RewrittenSlot>,
 }
 
@@ -39,15 +39,15 @@ struct RewrittenSlot {
 /// History of a message whose topic a rule changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RewriteCounts {
-    /// Messages with this payload that passed one way with a changed topic, this one included.
+    /// Messages with this payload which passed in one direction with a changed topic, including
+    /// this message.
     pub(super) equal_payloads: u16,
-    /// Times that the topic was made of one that this bridge made before.
+    /// Times which the topic was made of an earlier result of this bridge.
     pub(super) remade: u16,
 }
 
 impl RewrittenTopics {
-    /// Counts a message, unless its rule leaves the topic as it is. `body` is the hash of its
-    /// payload.
+    /// Counts a message whose topic changes. `body` is the hash of payload and QoS.
     pub(super) fn record(&mut self, message: &PassingMessage<'_>, body: u64) -> RewriteCounts {
         let (from, to) = message.topics();
         if from == to {
@@ -59,8 +59,8 @@ impl RewrittenTopics {
         let PassingMessage { direction, now, .. } = *message;
         let body = self.hasher.hash_one((direction as u8, body));
         let key = |topic: &str| self.hasher.hash_one((body, topic));
-        // A rule that takes levels away makes no topic grow: what it makes is a part of each such
-        // message, however often a client publishes it.
+        // A rule which removes levels does not make a topic grow: its result is a part of each
+        // input, however often a client publishes.
         let mut remade = 0;
         if cut_topics(from).all(|topic| topic != to) {
             let made_of = cut_topics(from).filter_map(|topic| self.count(key(topic), now)).max();
@@ -69,7 +69,7 @@ impl RewrittenTopics {
             self.set(made, now, remade);
         }
         let equal_payloads = self.count(body, now).unwrap_or(0).saturating_add(1);
-        // Each of them is recent, however many come.
+        // Each message renews the time, so a steady flow never expires.
         self.set(body, now, equal_payloads);
         RewriteCounts { equal_payloads, remade }
     }
@@ -85,7 +85,7 @@ impl RewrittenTopics {
     }
 }
 
-/// The topic, and what remains of it without a few levels at either end.
+/// Returns the topic, and the topic without up to [`ADDED_LEVELS_MAX`] levels at both ends.
 fn cut_topics(topic: &str) -> impl Iterator<Item = &str> {
     let topic = Some(topic).filter(|topic| topic.len() <= SEARCHED_BYTES_MAX);
     let heads = std::iter::successors(topic, |rest| Some(rest.split_once('/')?.1));

@@ -1,32 +1,33 @@
-//! What a bridge's options say of topics.
+//! Rules of a bridge about topics, made from the options.
 
 use crate::topic_map::TopicMap;
 use mqtt::{QoS, SubscribeOptions};
 
-/// Rules of a bridge: which topics go which way.
+/// Rules of a bridge by direction. The first matching rule counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BridgeRules {
     pub outward: Vec<BridgeRule>,
     pub inward: Vec<BridgeRule>,
 }
 
+/// One topic rule, made by `BridgeRuleSettings::build_rule`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeRule {
     pub map: TopicMap,
-    /// At most.
+    /// Largest QoS on the other side.
     pub qos: QoS,
-    /// Whether RETAIN stays, or goes out.
+    /// Whether the message keeps RETAIN; otherwise RETAIN is cleared.
     pub keeps_retain: bool,
-    /// Handling of messages that are retained already.
+    /// Whether messages which are already retained are requested.
     pub retained: RetainedPolicy,
 }
 
 impl BridgeRule {
-    /// Returns the subscription options of the rule, with the largest QoS of a message.
+    /// Returns the subscription options of the rule. `qos_max` is the broker's Maximum QoS.
     pub fn subscribe_options(&self, qos_max: QoS) -> SubscribeOptions {
         SubscribeOptions {
             qos: self.qos.min(qos_max),
-            // What came from there does not go back. Of a shared one it would be an error
+            // No Local prevents an echo. With a shared subscription it would be an error
             // [MQTT-3.8.3-4].
             no_local: !self.map.is_shared(),
             retain_as_published: true,
@@ -34,8 +35,9 @@ impl BridgeRule {
         }
     }
 
-    /// Returns the subscription options before the first connection: retained messages for each
-    /// connection are requested later.
+    /// Returns the subscription options before the first connection. With
+    /// [`RetainedPolicy::Always`] each connection requests retained messages later, so this
+    /// subscription does not.
     pub fn initial_subscribe_options(&self, qos_max: QoS) -> SubscribeOptions {
         let options = self.subscribe_options(qos_max);
         match self.retained {
@@ -45,16 +47,17 @@ impl BridgeRule {
     }
 }
 
-/// Subscription options for messages of clients here that a bridge counts and does not carry.
+/// Subscription options for messages of local clients which a bridge counts for loop detection and
+/// does not forward.
 pub const WATCH_OPTIONS: SubscribeOptions = SubscribeOptions {
     qos: QoS::AtMostOnce,
-    // The messages that the bridge itself brings are counted where they come in.
+    // Messages from the bridge itself are counted when they come in.
     no_local: true,
     retain_as_published: true,
     retain_handling: RetainedPolicy::Never as u8,
 };
 
-/// Retain Handling, by its name.
+/// Retain Handling by name [MQTT 5.0, 3.8.3.1].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RetainedPolicy {
@@ -65,7 +68,7 @@ pub enum RetainedPolicy {
 }
 
 impl RetainedPolicy {
-    /// By its word in options.
+    /// Parses the word of the option `retained`; other words mean `Once`.
     pub fn from_word(word: &str) -> RetainedPolicy {
         match word {
             "always" => RetainedPolicy::Always,

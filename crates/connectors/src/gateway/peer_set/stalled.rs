@@ -1,12 +1,13 @@
-//! Peers that read nothing: when they are given up, and who gets their messages.
+//! Peers which do not read: when they are disconnected, and which peers get their messages.
 
 use super::super::settings::GatewaySettings;
 use super::*;
 use tokio::time::Instant;
 
 impl PeerSetState {
-    /// Since when one takes nothing of what it was sent while that, with what others were sent, is
-    /// all that the session here gives out before it is told more, and somebody has nothing.
+    /// Returns the oldest time without progress if messages in flight fill the whole window while a
+    /// peer has no message at all. Returns `None` otherwise, or while a disconnection is in
+    /// progress.
     pub(super) fn stalled_since(&self, settings: &GatewaySettings) -> Option<Instant> {
         let has_all = self.owed >= self.window(settings);
         let awaits = |seat: &PeerEntry| seat.queue.is_empty() && seat.unarrived == 0;
@@ -18,7 +19,8 @@ impl PeerSetState {
         owe.map(|seat| seat.last_progress).min()
     }
 
-    /// Disconnects the peer with most messages of those that have taken nothing for long.
+    /// Disconnects the peer with the most messages in flight among peers without progress for
+    /// [`STALLED`].
     pub(super) fn disconnect_stalled(&mut self, settings: &GatewaySettings) {
         if self.stalled_since(settings).is_none_or(|since| since.elapsed() < STALLED) {
             return;
@@ -33,7 +35,8 @@ impl PeerSetState {
         }
     }
 
-    /// Gives messages of stuck peers to responsive ones.
+    /// Returns queues of peers stuck for `STUCK` to `unassigned`, if a responsive peer has an empty
+    /// queue.
     pub(super) fn reassign_stuck(&mut self) {
         if !self.has_idle_peer() {
             return;

@@ -1,4 +1,4 @@
-//! Requests and responses of patterns that answer: REQ and REP, SURVEYOR and RESPONDENT.
+//! Requests and responses of the patterns REQ, REP, SURVEYOR and RESPONDENT.
 
 use super::super::formats::{self, InboundMessage};
 use super::super::peer_message::{PeerId, named, parcel};
@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use zmtp_sp::{MultipartMessage, ProtocolFamily, RoutingStrategy};
 
 impl GatewaySession {
-    /// A request of MQTT goes to sockets, and what they answer to its response topic.
+    /// Sends a request of an MQTT client to sockets. Responses go to the Response Topic of the
+    /// request.
     pub(super) fn send_request(&mut self, publish: &Publish<'_>, frames: Vec<Vec<u8>>) {
         let mut asked = OutboundRequest {
             topic: publish.topic.into(),
@@ -22,7 +23,7 @@ impl GatewaySession {
         };
         for property in publish.properties.iter() {
             match property {
-                // A socket's words are no reason to speak in the broker's own name.
+                // A socket must not make the gateway publish to topics with "$".
                 Property::ResponseTopic(topic) if !topic.starts_with('$') => {
                     asked.response = Some(topic.into());
                 }
@@ -50,7 +51,8 @@ impl GatewaySession {
         given_to.into_iter().for_each(|peer| self.requests.assign_peer(number, peer));
     }
 
-    /// Sends a client's response to the socket that asked.
+    /// Sends a client's response to the socket which sent the request. The Correlation Data names
+    /// the request.
     pub(super) fn send_response(&mut self, publish: &Publish<'_>) {
         let correlation = publish.properties.iter().find_map(|property| match property {
             Property::CorrelationData(data) => <[u8; 8]>::try_from(data).ok(),
@@ -72,8 +74,8 @@ impl GatewaySession {
         self.acknowledge_publish(publish.packet_id);
     }
 
-    /// Whether the peer may answer the request. A socket of ZeroMQ that reconnects is another peer
-    /// here, and proves by the envelope that it was asked.
+    /// Whether the peer may respond to the request. A ZeroMQ socket which reconnects is a new peer,
+    /// and proves by the envelope that it got the request.
     pub(super) fn may_answer(&self, peer: PeerId, number: u32, envelope: &[Vec<u8>]) -> bool {
         let Some(asked) = self.requests.assigned_peer(number) else { return false };
         let proof = self.requests.proof(number);
