@@ -1,4 +1,4 @@
-//! Named values of a message: an object of JSON, or a line of CSV.
+//! Named values of a message, written as a JSON object, a line of CSV, or names and values.
 
 use super::message::SinkMessage;
 use super::template::{SinkTemplate, ValueEncoding};
@@ -7,7 +7,7 @@ use super::template::{SinkTemplate, ValueEncoding};
 pub struct SinkColumns(Vec<(String, SinkTemplate)>);
 
 impl SinkColumns {
-    /// Each is `NAME=TEMPLATE`.
+    /// Parses columns of the form `NAME=TEMPLATE`.
     pub fn parse(columns: &[String]) -> Result<SinkColumns, String> {
         columns.iter().map(|column| parse(column)).collect::<Result<_, _>>().map(SinkColumns)
     }
@@ -20,6 +20,7 @@ impl SinkColumns {
         self.0.iter().map(|(name, template)| (name.as_str(), template))
     }
 
+    /// Appends a JSON object with a member for each column.
     pub fn write_json(&self, message: &SinkMessage, out: &mut Vec<u8>) {
         out.push(b'{');
         for (at, (name, template)) in self.0.iter().enumerate() {
@@ -34,7 +35,7 @@ impl SinkColumns {
         out.push(b'}');
     }
 
-    /// A name, a value, and so on.
+    /// Appends the name and the value of each column, for example as fields of a Redis entry.
     pub fn push_name_values(&self, message: &SinkMessage, out: &mut Vec<Vec<u8>>) {
         for (name, template) in &self.0 {
             let mut value = Vec::new();
@@ -43,7 +44,7 @@ impl SinkColumns {
         }
     }
 
-    /// Each name with its value as text.
+    /// Returns each name with its value as text.
     pub fn iter_texts(&self, message: &SinkMessage) -> impl Iterator<Item = (&str, String)> {
         self.0.iter().map(|(name, template)| {
             let mut value = Vec::new();
@@ -52,7 +53,7 @@ impl SinkColumns {
         })
     }
 
-    /// With the end of the line (RFC 4180).
+    /// Appends a line of CSV with its line end [RFC 4180].
     pub fn write_csv(&self, message: &SinkMessage, out: &mut Vec<u8>) {
         let mut value = Vec::new();
         let values = self.0.iter().map(|(_, template)| {
@@ -68,7 +69,7 @@ impl SinkColumns {
     }
 }
 
-/// Parses a column, also for the check of the option.
+/// Parses a column; also used as the check of the option.
 pub(super) fn parse(column: &str) -> Result<(String, SinkTemplate), String> {
     match column.split_once('=') {
         Some((name, template)) if !name.trim().is_empty() => {

@@ -1,29 +1,33 @@
-//! What a far side has although something in front of it was refused: it is not sent again.
+//! Messages which the destination has accepted although an earlier message of the batch was
+//! refused. They are not sent again.
 //!
-//! A message is known by the time at which the sink took it, which it keeps when it comes again.
+//! A message is identified by its time of receipt, `taken_ns`, which a repeated message keeps: see
+//! `ReceiveTimes`.
 
 use super::destination::{BatchError, SinkError};
 use super::message::SinkMessage;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+/// Times of receipt of the messages delivered ahead of a refused one.
 #[derive(Clone, Default)]
 pub(super) struct DeliveredAhead(HashSet<u64>);
 
 impl DeliveredAhead {
-    /// Returns the messages of a batch that are to be sent.
+    /// Returns the messages of a batch which the destination does not have yet. Drops entries older
+    /// than the batch.
     pub(super) fn undelivered<'a>(
         &mut self,
         batch: &'a [Arc<SinkMessage>],
     ) -> Vec<&'a Arc<SinkMessage>> {
-        // What came before a batch was acknowledged.
+        // Batches before this one are acknowledged, so their entries are not needed.
         let oldest_ns = batch.iter().map(|message| message.taken_ns).min().unwrap_or_default();
         self.0.retain(|taken_ns| *taken_ns >= oldest_ns);
         batch.iter().filter(|message| !self.0.contains(&message.taken_ns)).collect()
     }
 
-    /// Records the result of each sent message. The first one that was not delivered decides how to
-    /// continue.
+    /// Records the result of each sent message. The first message which was not delivered decides
+    /// how the sink continues, see [`BatchError`].
     pub(super) fn record_results(
         &mut self,
         batch: &[Arc<SinkMessage>],

@@ -1,4 +1,4 @@
-//! What a sink hands batches to.
+//! Destinations of sinks: the interface between batches and their targets.
 
 use super::files::FileSink;
 use super::kafka::KafkaSink;
@@ -17,21 +17,23 @@ use net::sql::postgres::PostgresDatabase;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a batch, or the end of it, did not go.
+/// Reason why a batch, or the rest of it, was not delivered.
 #[derive(Debug)]
 pub(super) struct BatchError {
-    /// Number of messages at the front that were delivered all the same.
+    /// Number of messages at the front of the batch which were delivered.
     pub(super) accepted: usize,
     pub(super) error: SinkError,
 }
 
+/// Failure of a message or of the destination. The variant decides whether the sink retries.
 #[derive(Clone, Debug)]
 pub(super) enum SinkError {
     /// The destination would refuse the message again.
     Rejected(String),
-    /// The options give nothing to write of it, so nobody is asked.
+    /// The templates yield nothing to write for this message, so the destination is not asked.
     Unwritable(String),
-    /// The destination is not reachable, or not in order.
+    /// The destination is not reachable or not working. `after` is the delay which the destination
+    /// asked for.
     Transient { why: String, after: Option<Duration> },
 }
 
@@ -51,6 +53,7 @@ impl BatchError {
     }
 }
 
+/// A destination by its kind. Files run on a thread of their own, see [`SinkWorker`].
 pub(super) enum SinkDestination {
     Files(SinkWorker<FileSink>),
     Kafka(KafkaSink),
@@ -82,7 +85,7 @@ impl SinkDestination {
         }
     }
 
-    /// Whether it is a thread of ours, and a disk.
+    /// Whether the destination is a local disk, behind a thread of its own.
     pub(super) fn is_local_disk(&self) -> bool {
         matches!(
             self,
@@ -90,7 +93,7 @@ impl SinkDestination {
         )
     }
 
-    /// Makes sure that somebody is there.
+    /// Connects to the destination, or checks that its files can be written.
     pub(super) async fn connect(&mut self) -> Result<(), String> {
         match self {
             SinkDestination::Files(files) => files.connect().await,
@@ -105,8 +108,8 @@ impl SinkDestination {
         }
     }
 
-    /// When it says that all went well, the far side has what it was given.
-    /// What it was given before is written, or never will be.
+    /// Waits until earlier writes of a local destination are done: another sink may write to the
+    /// same files.
     pub(super) async fn finish(&mut self) {
         match self {
             SinkDestination::Files(worker) => worker.finish().await,
@@ -116,6 +119,8 @@ impl SinkDestination {
         }
     }
 
+    /// Delivers a batch. Returns success only if the destination has accepted every message
+    /// durably.
     pub(super) async fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
         match self {
             SinkDestination::Files(files) => files.deliver(batch).await,

@@ -1,4 +1,4 @@
-//! A sink that writes lines into files.
+//! A sink which appends lines of JSON or CSV to files.
 
 use super::delivered_ahead::DeliveredAhead;
 use super::destination::{BatchError, SinkError};
@@ -12,14 +12,15 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// The file sink, on the thread of a [`SinkWorker`].
 pub(super) struct FileSink {
     settings: Arc<FileSinkSettings>,
-    /// Files that were written lately.
+    /// Recently used files, at most `OPEN_MAX`.
     open: BTreeMap<PathBuf, OpenAppendFile>,
-    /// Marks of files that were closed to make room for others.
+    /// Marks of files which were closed to make room for others: see [`ClosedFileMark`].
     left: BTreeMap<PathBuf, ClosedFileMark>,
     ahead: DeliveredAhead,
-    /// Counts batches.
+    /// Number of batches so far; orders `open` by last use.
     now: u64,
 }
 
@@ -28,9 +29,9 @@ struct OpenAppendFile {
     used: u64,
 }
 
-/// Names may come from topics, and descriptors are few.
+/// Bound of open files: paths may come from topics, and file descriptors are scarce.
 const OPEN_MAX: usize = 64;
-/// Some hundred bytes each.
+/// Bound of marks, of some hundred bytes each.
 const LEFT_MAX: usize = 4096;
 
 impl FileSink {
@@ -39,9 +40,9 @@ impl FileSink {
         FileSink { settings: Arc::new(settings.clone()), open, left, ahead, now: 0 }
     }
 
-    /// Or how many are written, and why not all. After trouble nothing is believed of the file that
-    /// had it, and everything of the others: where each trouble cost all their ends, a disk would
-    /// be busy looking for them.
+    /// Appends messages to one file. The error has the number of written messages. After an error
+    /// only this file is closed and checked again: checking all files would slow down a disk in
+    /// trouble.
     fn write(
         &mut self,
         path: &PathBuf,
@@ -57,7 +58,7 @@ impl FileSink {
         })
     }
 
-    /// Opens it, also where it was open and is not as we left it.
+    /// Opens the file, again if another process has replaced or changed it.
     fn reopen_if_changed(&mut self, path: &PathBuf) -> io::Result<()> {
         if self.open.get(path).is_some_and(|open| open.file.was_replaced()) {
             self.open.remove(path);
@@ -76,7 +77,7 @@ impl FileSink {
             let before = lines.len();
             self.write_line(message, &mut lines);
             if self.open_file(path)?.must_rotate(before, lines.len() - before, &settings) {
-                // What came before this one fits still.
+                // The lines before this one still fit into the file.
                 let line = lines.split_off(before);
                 self.append(path, &lines)?;
                 *written = at;
@@ -131,7 +132,7 @@ impl FileSink {
         let Some((path, open)) = oldest.and_then(|path| self.open.remove_entry(&path)) else {
             return;
         };
-        // Paths that nobody comes back to, as with a date in them, would stay for good.
+        // Paths with a date would otherwise stay for good.
         if self.left.len() >= LEFT_MAX {
             self.left.clear();
         }
@@ -141,8 +142,8 @@ impl FileSink {
     }
 }
 
-/// Writes each message to its file: `write` gets the messages of one file in their order, and
-/// returns how many it has written if an error occurs.
+/// Writes each message to its file. `write` gets the messages of one file in order, and returns how
+/// many are written if an error occurs. Returns a result for each message.
 pub(super) fn write_by_path(
     path_of: &SinkTemplate,
     sent: &[&Arc<SinkMessage>],
@@ -162,7 +163,7 @@ pub(super) fn write_by_path(
     said
 }
 
-/// Without what is open: its thread opens its own.
+/// A clone has no open files, since the worker thread opens its own.
 impl Clone for FileSink {
     fn clone(&self) -> FileSink {
         FileSink::new(&self.settings)
@@ -182,8 +183,8 @@ impl BlockingSink for FileSink {
         }
     }
 
-    /// Writes a batch. Messages in one file are not written again because of an error in another
-    /// one.
+    /// Writes a batch. An error in one file does not repeat messages in other files: see
+    /// [`DeliveredAhead`].
     fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
         self.now += 1;
         let (sent, settings) = (self.ahead.undelivered(batch), self.settings.clone());

@@ -1,11 +1,11 @@
-//! Messages as lines of InfluxDB's protocol. What a client wrote stays in its place: what the
-//! protocol has no way to write there is written as %XX.
+//! Messages as lines of InfluxDB's line protocol. A value from a client cannot leave its place:
+//! characters which the protocol cannot escape there are written as %XX.
 //!
 //! ```text
 //! MEASUREMENT,TAG=VALUE,... FIELD=VALUE,... NANOSECONDS
 //! ```
 //!
-//! A tag or a field with a placeholder that has no value is left out.
+//! A tag or a field with a placeholder without a value is left out.
 
 use super::columns;
 use super::influx_time::PointTime;
@@ -13,6 +13,7 @@ use super::message::{MessageField, MessageValue, SinkMessage};
 use super::template::{SinkTemplate, ValueEncoding, text_of};
 use serde_json::Value as Json;
 
+/// Templates of a line, from the options `influx.*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InfluxLines {
     pub measurement: SinkTemplate,
@@ -21,14 +22,15 @@ pub struct InfluxLines {
     pub time: Option<PointTime>,
 }
 
-/// Type of a field, by the form of its template.
+/// Type of a field, given by the form of its template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InfluxFieldKind {
-    /// `${payload.x}`: what it is in JSON, and a number with a fraction or without is one kind.
+    /// `${payload.x}`: the type of the JSON value. Numbers with and without a fraction are both
+    /// floats.
     Own(MessageField),
-    /// `${payload.x}i`
+    /// `${payload.x}i`: an integer.
     Integer(MessageField),
-    /// Anything else, with quotes around it or without.
+    /// Any other template, with or without quotes: a string.
     Text(SinkTemplate),
 }
 
@@ -50,7 +52,8 @@ impl InfluxLines {
         })
     }
 
-    /// Appends the line of a message, or says why the message has none.
+    /// Appends the line of a message, or returns why the message has none: no measurement, no
+    /// field, or an invalid time.
     pub fn write(&self, message: &SinkMessage, out: &mut Vec<u8>) -> Result<(), String> {
         let filled = |template: &SinkTemplate, special| {
             escaped(&fill_complete(template, message).unwrap_or_default(), special)
@@ -106,7 +109,7 @@ impl InfluxFieldKind {
     }
 }
 
-/// A payload that is a number or a truth of JSON is one here too.
+/// Returns the value of a field. A payload which is a JSON number or truth value keeps its type.
 fn own_value<'a>(message: &'a SinkMessage, field: &MessageField) -> MessageValue<'a> {
     match (field, message.json()) {
         (MessageField::Payload(steps), Some(Json::Bool(is))) if steps.is_empty() => {
@@ -119,7 +122,8 @@ fn own_value<'a>(message: &'a SinkMessage, field: &MessageField) -> MessageValue
     }
 }
 
-/// `NAME=${...}`, `NAME=${...}i` or `NAME="text with ${...}"`; for the check of its option too.
+/// Parses `NAME=${...}`, `NAME=${...}i` or `NAME="text with ${...}"`; also used as the check of the
+/// option.
 pub(super) fn parse_field(text: &str) -> Result<(String, InfluxFieldKind), String> {
     let (name, template) = columns::parse(text)?;
     let (_, value) = text.split_once('=').unwrap_or_default();
@@ -139,7 +143,8 @@ pub(super) fn parse_field(text: &str) -> Result<(String, InfluxFieldKind), Strin
     Ok((escaped(&name, NAME), shape))
 }
 
-/// A text whose placeholders all have values. Half of a name, or of a sentence, would be wrong.
+/// Returns the filled text, or `None` if a placeholder has no value: half a name or half a sentence
+/// would be wrong.
 fn fill_complete(template: &SinkTemplate, message: &SinkMessage) -> Option<String> {
     if !template.has_all_values(message) {
         return None;
@@ -153,16 +158,16 @@ const NO_FIELD: &str = "none of influx.fields has a value in this message";
 const NO_MEASUREMENT: &str = "influx.measurement has no value in this message";
 
 const MEASUREMENT: &[char] = &[',', ' '];
-/// Characters to escape in a tag, a field, and a tag's value.
+/// Characters to escape in tag names, field names and tag values.
 const NAME: &[char] = &[',', ' ', '='];
 
 fn escaped(text: &str, special: &[char]) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            // Before a comma it would make that the end of its own place.
+            // A backslash before a comma would escape the comma, so it is encoded.
             '\\' => out.push_str("%5C"),
-            // A line that begins with it is a comment.
+            // A line which begins with "#" is a comment.
             '#' if out.is_empty() => out.push_str("%23"),
             c if c.is_ascii_control() => out.push_str(&format!("%{:02X}", u32::from(c))),
             c => {

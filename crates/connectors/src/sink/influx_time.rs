@@ -1,17 +1,17 @@
-//! The time of a point of InfluxDB, where the payload has one.
+//! The timestamp of a point of InfluxDB, taken from the payload.
 
 use super::message::{MessageField, MessageValue, SinkMessage};
 use super::template::{SinkTemplate, text_of};
 use jiff::Timestamp;
 
-/// `influx.time` and `influx.time_unit`.
+/// Values of the options `influx.time` and `influx.time_unit`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PointTime {
     field: MessageField,
     unit: &'static TimeUnit,
 }
 
-/// Unit of a timestamp.
+/// Unit of a numeric timestamp.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TimeUnit {
     name: &'static str,
@@ -29,7 +29,7 @@ static UNITS: [TimeUnit; 4] = [
 ];
 
 impl PointTime {
-    /// `None` where the option is empty.
+    /// Parses the options. Returns `None` if `influx.time` is empty.
     pub(super) fn parse(text: &str, unit: &str) -> Result<Option<PointTime>, String> {
         if text.is_empty() {
             return Ok(None);
@@ -44,8 +44,8 @@ impl PointTime {
         Ok(Some(PointTime { field, unit }))
     }
 
-    /// Nanoseconds since 1970. `None` where the message has no such value; a value that is not a
-    /// time is an error, since the point would be at a wrong place without a word.
+    /// Returns the timestamp in nanoseconds since 1970, or `None` if the message has no value. A
+    /// value which is not a time is an error, or the point would silently get a wrong time.
     pub(super) fn read_ns(&self, message: &SinkMessage) -> Result<Option<i64>, String> {
         let value = message.value(&self.field);
         if value == MessageValue::Nothing {
@@ -69,8 +69,8 @@ impl PointTime {
 /// Timestamps that InfluxDB stores; values beyond have meanings of their own there.
 const EDGES: std::ops::RangeInclusive<i64> = i64::MIN + 2..=i64::MAX - 1;
 
-/// A decimal number, as JSON has them, without the rounding of a float. Digits below a nanosecond
-/// are cut off.
+/// Converts a decimal number, in the form of JSON, to nanoseconds without the rounding of a float.
+/// Digits below a nanosecond are cut off.
 fn decimal_ns(text: &str, unit_ns: i128) -> Option<i128> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
@@ -97,7 +97,7 @@ fn decimal_ns(text: &str, unit_ns: i128) -> Option<i128> {
 
 const DIGITS_MAX: usize = 28;
 
-/// RFC 3339, 5.6.
+/// Parses a time of RFC 3339, 5.6, into nanoseconds since 1970.
 fn rfc3339_ns(text: &str) -> Option<i128> {
     text.parse::<Timestamp>().ok().map(Timestamp::as_nanosecond)
 }

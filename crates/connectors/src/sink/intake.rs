@@ -1,5 +1,5 @@
-//! A sink's session here, from the side of the sink: what comes becomes messages, and what the far
-//! side has is acknowledged.
+//! The local session of a sink: received packets become messages, and messages in the destination
+//! are acknowledged.
 
 use super::message::SinkMessage;
 use super::receive_times::ReceiveTimes;
@@ -14,12 +14,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep_until};
 
+/// A connection to the local session of a sink.
 pub(super) struct SinkIntake {
     stream: UnixStream,
     /// Received bytes; the unparsed ones begin at `at`.
     read: Vec<u8>,
     at: usize,
-    /// Answers that wait to be written.
+    /// Acknowledgements waiting to be written.
     out: Vec<u8>,
     pub(super) times: ReceiveTimes,
 }
@@ -32,8 +33,8 @@ impl SinkIntake {
         SinkIntake { stream: local.stream, read: local.read, at: 0, out: Vec::new(), times }
     }
 
-    /// Gathers a batch until it is complete: by number, by bytes, or by the time since its first
-    /// message.
+    /// Gathers a batch until it is complete: by the number of messages, by bytes, or by the time
+    /// since the first message. Events are added as they arrive.
     pub(super) async fn gather_batch(
         &mut self,
         batch: &mut Vec<Arc<SinkMessage>>,
@@ -94,7 +95,7 @@ impl SinkIntake {
         }
     }
 
-    /// The next message, if it is here as a whole.
+    /// Returns the next message, if it is complete. Handles other packets on the way.
     fn next_message(&mut self, now_ms: u64) -> Result<Option<SinkMessage>, String> {
         let wrong = |violation: mqtt::Violation| violation.description().to_string();
         while let Some(frame) = mqtt::split_frame(&self.read[self.at..], u32::MAX).map_err(wrong)? {
@@ -132,7 +133,8 @@ impl SinkIntake {
     }
 
     async fn flush_answers(&mut self) -> Result<(), String> {
-        // Whoever stops waiting here has written what is no longer in `out`.
+        // A cancelled call loses nothing: written bytes have left `out`, and the rest is still
+        // there.
         while !self.out.is_empty() {
             match self.stream.write(&self.out).await {
                 Ok(len) => _ = self.out.drain(..len),

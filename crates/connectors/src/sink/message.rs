@@ -1,4 +1,4 @@
-//! What a sink hands on: a message, or an event. Its fields are what templates have names for.
+//! A message or an event on its way through a sink, with the fields which templates can name.
 
 use crate::local_session::row_name;
 use mqtt::{PacketId, Properties, PropertiesBuf, Property, Publish, QoS};
@@ -7,49 +7,50 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The `${event}` of what clients publish.
+/// The value of `${event}` for messages of clients.
 pub const PUBLISHED: &str = "message.publish";
 
+/// A message or event in a batch.
 #[derive(Debug, Default)]
 pub struct SinkMessage {
-    /// Empty of an event.
+    /// Empty for an event.
     pub topic: String,
     pub payload: Vec<u8>,
     pub qos: QoS,
     pub retain: bool,
-    /// When the sink took it.
+    /// Time of receipt by the sink, in Unix milliseconds.
     pub timestamp_ms: u64,
-    /// Time of receipt in nanoseconds, different for every message: time-series databases tell
-    /// points apart by it.
+    /// Time of receipt in nanoseconds, unique for each message: time-series databases tell points
+    /// apart by the time.
     pub taken_ns: u64,
     pub properties: PropertiesBuf,
-    /// Present exactly where somebody waits for an acknowledgement.
+    /// Present if the session waits for an acknowledgement.
     pub packet_id: Option<PacketId>,
-    /// Name of the event, and the client that it is about.
+    /// Name of the event; `client_id` is the client of the event.
     pub event: Option<&'static str>,
     pub client_id: Option<String>,
     pub(super) json: OnceLock<Option<Json>>,
 }
 
-/// A value of a message.
+/// A value of a message, from [`SinkMessage::value`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum MessageValue<'a> {
     Nothing,
     Bool(bool),
     Number(u64),
-    /// Text, or bytes that are none.
+    /// Text, or bytes which are not UTF-8.
     Bytes(Cow<'a, [u8]>),
     Json(&'a Json),
 }
 
-/// A field that a template may name.
+/// A field which a template can name, see [`MessageField::parse`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageField {
     ClientId,
     Event,
-    /// A level of the topic, from 0 on.
+    /// A level of the topic, counted from 0.
     Level(usize),
-    /// Steps into the payload, where that is JSON; without steps all of it.
+    /// Steps into a JSON payload; without steps the whole payload.
     Payload(Vec<String>),
     Property(PropertyField),
     QoS,
@@ -58,6 +59,7 @@ pub enum MessageField {
     Topic,
 }
 
+/// A property of PUBLISH which a template can name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PropertyField {
     ContentType,
@@ -72,7 +74,7 @@ impl SinkMessage {
     pub fn from_publish(publish: &Publish<'_>, timestamp_ms: u64) -> SinkMessage {
         let mut properties = PropertiesBuf::default();
         for property in publish.properties.iter() {
-            // It says which subscription it came by, which nobody asked for.
+            // The Subscription Identifier belongs to the sink's own subscription.
             if !matches!(property, Property::SubscriptionIdentifier(_)) {
                 properties.push(property);
             }
@@ -106,7 +108,7 @@ impl SinkMessage {
         }
     }
 
-    /// Returns the size of the message in a batch.
+    /// Returns the bytes which count for `batch.bytes_max`: topic, payload and properties.
     pub fn size_bytes(&self) -> usize {
         self.topic.len() + self.payload.len() + self.properties.as_properties().as_bytes().len()
     }
@@ -135,7 +137,7 @@ impl SinkMessage {
         }
     }
 
-    /// The payload, where it is JSON.
+    /// Returns the payload as JSON, or `None` if it is not JSON. Parsed once.
     pub fn json(&self) -> Option<&Json> {
         self.json.get_or_init(|| serde_json::from_slice(&self.payload).ok()).as_ref()
     }
@@ -157,14 +159,15 @@ impl SinkMessage {
     }
 }
 
-/// A clock that is put back by less is waited for.
+/// Largest step back of the clock which `monotonic_ns` bridges.
 const PUT_BACK_NS: u64 = 60_000_000_000;
 
-/// Also where the clock stands or is put back by a little.
+/// Returns a time larger than all earlier ones, even if the clock stands still or steps back by
+/// less than `PUT_BACK_NS`.
 fn monotonic_ns(timestamp_ms: u64) -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = timestamp_ms.saturating_mul(1_000_000);
-    // By so much that it was wrong before.
+    // After a large step back the earlier time was wrong.
     let is_put_back = |last: u64| last.saturating_sub(now) > PUT_BACK_NS;
     let next = |last: u64| if is_put_back(last) { now } else { (last + 1).max(now) };
     let last = LAST.fetch_update(Relaxed, Relaxed, |last| Some(next(last)));
@@ -243,7 +246,7 @@ const PROPERTIES: &[(&str, PropertyField)] = &[
     ("response_topic", PropertyField::ResponseTopic),
 ];
 
-/// `.a.b[0]`
+/// Parses steps of the form `.a.b[0]`.
 fn parse_steps(mut rest: &str) -> Option<Vec<String>> {
     let mut steps = Vec::new();
     while !rest.is_empty() {

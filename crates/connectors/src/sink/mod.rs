@@ -1,15 +1,15 @@
-//! A sink: a session here whose messages go, in batches, to something that is no broker.
+//! A sink: a session at this broker whose messages go, in batches, to a destination which is not a
+//! broker.
 //!
 //! ```text
-//!   session here            sink                     far side
+//!   local session           sink                     destination
 //!   PUBLISH 7, 8, 9  ---->  gathered to a batch ---> one transaction, request or write
-//!   PUBACK 7, 8, 9   <----                      <--- taken
+//!   PUBACK 7, 8, 9   <----                      <--- accepted
 //! ```
 //!
-//! The session's queue is all the queue that there is, and a message is acknowledged once the far
-//! side has it. So a far side that is gone costs a publisher nothing, and whoever is killed, what
-//! was not acknowledged comes again: every message at least once. What has QoS 0 and every event
-//! is in memory only.
+//! The local session is the queue, and a message is acknowledged once the destination has it. So an
+//! unreachable destination does not slow publishers down, and after a crash unacknowledged messages
+//! are sent again: delivery is at least once. Messages with QoS 0 and events are only in memory.
 
 mod columns;
 mod delivered_ahead;
@@ -54,56 +54,60 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 use tracing::info;
 
+/// A sink with the resources of its task. [`Sink::run`] is the task.
 pub struct Sink {
     settings: SinkSettings,
     home: Arc<LocalBroker>,
     hub: Arc<EventHub>,
-    /// The options were read again.
+    /// Notified when the options are read again.
     again: Arc<Notify>,
     metrics: Arc<LinkMetrics>,
     destination: SinkDestination,
-    /// Its session, where there is one, has the filters that it is to have.
+    /// Whether an existing session already has the subscriptions of the options.
     is_subscribed: bool,
 }
 
 /// State of a sink between attempts.
 #[derive(Default)]
 struct SinkRetryState {
-    /// In a row.
+    /// Failures in a row; determines the pause.
     failures: u32,
-    /// Delay that the destination asked for.
+    /// Delay which the destination asked for.
     after: Option<Duration>,
     is_unprepared: bool,
-    /// Filters whose retained messages have not begun to come.
+    /// Filters whose retained messages are not requested yet.
     new_filters: NewLinkFilters,
-    /// Messages that no session would send again: QoS 0, and events.
+    /// Messages which no session would send again: QoS 0 messages and events.
     volatile_messages: Vec<Arc<SinkMessage>>,
     /// Number of refusals of the first batch, ...
     refusals: u32,
-    /// ... and when a message was passed over, if that was lately.
+    /// ... and the time when a message was last skipped, within [`AT_ITS_WORD`].
     passed_over_at: Option<Instant>,
-    /// Times of receipt of the messages that the session sends again.
+    /// Times of receipt of the messages which the session sends again.
     times: ReceiveTimes,
 }
 
-/// Why it does not go on.
+/// Reason for the end of an attempt.
 enum SinkExit {
     Stopped,
-    /// Its session here was gone.
+    /// The local session was gone.
     Unprepared,
     Failed(String),
-    /// The far side refuses a message, and the options say to wait for somebody who looks at it.
+    /// The destination refuses a message, and the option `refused` is "stop": the sink waits for a
+    /// reload.
     Rejected(String),
 }
 
-/// This broker is ours: if it does not answer it is busy stopping or starting.
+/// Pause between attempts to prepare the local session. This broker fails to answer only while it
+/// starts or stops.
 const NEAR_RETRY: Duration = Duration::from_millis(200);
-/// A far side that failed, was reached, and is given nothing for so long counts as there.
+/// A destination which failed, and which is then connected without messages for this time, counts
+/// as up.
 const SETTLED: Duration = Duration::from_secs(1);
 /// Time for batches in flight when the sink stops.
 const FINISH: Duration = Duration::from_secs(1);
-/// Time for which further refusals of a destination are believed at once: otherwise each batch with
-/// an invalid message would cost the delays between retries.
+/// Time for which further refusals of a destination count at once: otherwise each batch with an
+/// invalid message would cost the pauses of `refused_tries`.
 const AT_ITS_WORD: Duration = Duration::from_secs(60);
 
 impl Sink {
@@ -125,7 +129,7 @@ impl Sink {
         Sink { settings: settings.clone(), home, hub, again, metrics, destination, is_subscribed }
     }
 
-    /// Runs until `stop` is signalled.
+    /// Runs until `stop` is signalled, then waits for writes of a local destination.
     pub async fn run(mut self, stop: watch::Receiver<LinkStop>) {
         self.run_attempts(stop).await;
         self.destination.finish().await;
@@ -176,7 +180,8 @@ impl Sink {
         }
     }
 
-    /// The session here exists, and is subscribed, before the far side is looked for.
+    /// Creates and subscribes the local session before the destination is connected. Retries until
+    /// done.
     async fn prepare_session(&mut self) -> NewLinkFilters {
         let link_id = self.settings.link_id();
         let wanted = |qos_max: QoS| {
@@ -199,8 +204,8 @@ impl Sink {
         }
     }
 
-    /// Discards the notice of a reload from before the sink stopped, which cannot have mended the
-    /// cause.
+    /// Discards a reload notice from before the sink stopped, since that reload cannot have fixed
+    /// the cause.
     fn discard_reload_notice(&self) {
         let _ = pin!(self.again.notified()).as_mut().enable();
     }
@@ -212,7 +217,7 @@ impl Sink {
         backoff::retry_delay(course.failures, first, longest).max(after)
     }
 
-    /// Reaches the far side, and carries until something is wrong.
+    /// Connects to the destination and relays batches until an error or a stop.
     async fn connect_and_relay(
         &mut self,
         course: &mut SinkRetryState,
@@ -252,7 +257,7 @@ impl Sink {
         let mut intake = SinkIntake::new(local, std::mem::take(&mut course.times));
         let ended = self.relay_batches(&mut intake, &mut batch, course, heard, stop).await;
         course.times = intake.times;
-        // A session sends the others again.
+        // The session sends the remaining messages again.
         batch.retain(|message| message.packet_id.is_none());
         course.volatile_messages = batch;
         ended
@@ -277,7 +282,7 @@ impl Sink {
             match gathered {
                 Ok(true) => {}
                 Ok(false) => {
-                    // Somebody is there, and there is nothing that they could refuse.
+                    // The destination is connected, and no message is there which could be refused.
                     self.mark_up();
                     continue;
                 }
@@ -293,7 +298,8 @@ impl Sink {
         }
     }
 
-    /// Says whether there is anything.
+    /// Gathers a batch. Returns false if none came within [`SETTLED`] while the destination is not
+    /// yet up.
     async fn gather_batch(
         &mut self,
         intake: &mut SinkIntake,
@@ -356,7 +362,7 @@ impl Sink {
                 {
                     return Err(SinkExit::Rejected(why));
                 }
-                // Another try would change nothing.
+                // A retry would yield the same text.
                 SinkError::Unwritable(why) => {
                     self.skip_message(&batch[0], &why);
                     intake.acknowledge(&batch[..1]).await.map_err(SinkExit::Failed)?;
@@ -409,7 +415,7 @@ impl Sink {
         );
     }
 
-    /// Something was taken.
+    /// Records a success of the destination.
     fn record_success(&self, course: &mut SinkRetryState) {
         course.failures = 0;
         if !self.metrics.is_up.load(Relaxed) {
@@ -425,8 +431,8 @@ impl Sink {
     }
 }
 
-/// Or why it is given up. What a thread of ours has begun it ends, and whoever gave that up would
-/// have it done twice: where the far side is here it is said in the log and waited for.
+/// Runs `work` with the timeout `timeout_ms`. A local disk (`is_here`) is reported in the log and
+/// waited for: the worker thread finishes its write anyway, and a retry would write twice.
 async fn run_with_timeout<T>(
     settings: &SinkSettings,
     metrics: &LinkMetrics,
@@ -449,7 +455,7 @@ async fn run_with_timeout<T>(
     }
 }
 
-/// Completes when the sink has to stop and batches in flight have had their time.
+/// Completes when the sink has to stop and batches in flight have had the time [`FINISH`].
 async fn wait_for_stop_timeout(stop: &mut watch::Receiver<LinkStop>) {
     wait_for_stop(stop).await;
     sleep(FINISH).await;

@@ -1,5 +1,5 @@
-//! A sink whose batches are files of Parquet, one each. Such a file ends with what tells where its
-//! columns are, so nothing can be added to it later; it gets its name once it is whole.
+//! A sink into Parquet files, one for each batch. A Parquet file ends with an index of its columns,
+//! so it cannot grow; it gets its final name when it is complete.
 
 use super::delivered_ahead::DeliveredAhead;
 use super::destination::{BatchError, SinkError};
@@ -22,7 +22,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Type of a column.
+/// Type of a Parquet column, from the option `file.types`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ParquetColumnType {
     Bool,
@@ -44,6 +44,7 @@ pub(super) const TYPES: &[(&str, ParquetColumnType)] = &[
     ("timestamp_ms", ParquetColumnType::Timestamp),
 ];
 
+/// The Parquet sink, on the thread of a `SinkWorker`.
 #[derive(Clone)]
 pub(super) struct ParquetSink {
     settings: Arc<FileSinkSettings>,
@@ -51,7 +52,7 @@ pub(super) struct ParquetSink {
     ahead: DeliveredAhead,
 }
 
-/// Values of one column, and of each row whether it has one.
+/// Values of one column.
 enum ParquetColumn {
     Bool(ColumnCells<bool>),
     Bytes(ColumnCells<ByteArray>),
@@ -59,13 +60,14 @@ enum ParquetColumn {
     Int64(ColumnCells<i64>),
 }
 
+/// The values of a column, and for each row 1 if it has a value, or 0.
 #[derive(Default)]
 struct ColumnCells<T> {
     values: Vec<T>,
     present: Vec<i16>,
 }
 
-/// `NAME=TYPE`, where there is such a column.
+/// Parses `NAME=TYPE`.
 pub(super) fn parse_type(text: &str) -> Result<(String, ParquetColumnType), String> {
     let known = || TYPES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let found = text.split_once('=').and_then(|(name, wanted)| {
@@ -109,7 +111,8 @@ impl ParquetSink {
         self.columns().map(column).collect()
     }
 
-    /// Under another name until it is whole.
+    /// Writes a file under a temporary name, renames it when it is complete, and removes the oldest
+    /// files above `keep`.
     fn write(&self, path: &Path, columns: &[ParquetColumn]) -> io::Result<()> {
         rotation::make_folder_of(path)?;
         let series = FileSeries::of_parquet(path);
@@ -184,7 +187,8 @@ impl ParquetColumn {
         }
     }
 
-    /// Or what the value is that does not fit.
+    /// Adds the value of a row. The error is the text of a value which does not fit the column's
+    /// type.
     fn push(
         &mut self,
         kind: ParquetColumnType,
@@ -250,7 +254,7 @@ fn as_f64(value: &MessageValue<'_>) -> Option<f64> {
     }
 }
 
-/// 21.0 is one.
+/// Returns an integer; 21.0 counts as 21.
 fn as_i64(value: &MessageValue<'_>) -> Option<i64> {
     let whole = |number: f64| {
         let is_whole = number.fract() == 0.0 && number.abs() < (1_u64 << 53) as f64;
@@ -265,8 +269,8 @@ fn as_i64(value: &MessageValue<'_>) -> Option<i64> {
 impl BlockingSink for ParquetSink {
     const NAME: &'static str = "sink-parquet";
 
-    /// Opens the sink. A file that an earlier process left unfinished is overwritten by the next
-    /// batch, which has the same name until then.
+    /// Checks the columns and creates the folder. A temporary file of an earlier process is
+    /// overwritten by the next batch.
     fn open(&mut self) -> Result<(), String> {
         self.schema().map_err(|error| error.to_string())?;
         match self.settings.path.only_text() {
@@ -279,7 +283,7 @@ impl BlockingSink for ParquetSink {
         }
     }
 
-    /// Writes a batch. A file with an invalid value is not written at all.
+    /// Writes a batch. A file with a value of a wrong type is not written at all.
     fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
         let sent = self.ahead.undelivered(batch);
         let said = write_by_path(&self.settings.path, &sent, |path, messages| {
@@ -293,7 +297,7 @@ impl BlockingSink for ParquetSink {
     }
 }
 
-/// Whether there are columns, and each type is of one of them.
+/// Checks that there are columns and that each type belongs to one of them.
 pub(super) fn check_types(files: &FileSinkSettings) -> Result<(), String> {
     let is_known = |name: &str| files.columns.iter().any(|(known, _)| known == name);
     match files.types.iter().find(|(name, _)| !is_known(name)) {

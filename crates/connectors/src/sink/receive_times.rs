@@ -1,10 +1,11 @@
-//! When the sink took what it has not acknowledged yet. A message that comes again, as after a
-//! connection that was lost, keeps its time: whoever tells messages apart by it knows it again.
+//! Times of receipt of unacknowledged messages. A message which is sent again, for example after a
+//! lost connection, keeps its time, so destinations recognize the duplicate.
 
 use super::message::SinkMessage;
 use mqtt::PacketId;
 use std::collections::HashMap;
 
+/// Times by packet id. Bounded by the session's Receive Maximum.
 #[derive(Default)]
 pub(super) struct ReceiveTimes(HashMap<PacketId, ReceiveTime>);
 
@@ -14,7 +15,7 @@ struct ReceiveTime {
 }
 
 impl ReceiveTimes {
-    /// `is_again` is what PUBLISH says (DUP).
+    /// Gives a message the time of its first receipt. `is_again` is the DUP flag of PUBLISH.
     pub(super) fn assign_time(&mut self, message: &mut SinkMessage, is_again: bool) {
         let Some(packet_id) = message.packet_id else { return };
         match self.0.get(&packet_id) {
@@ -29,7 +30,7 @@ impl ReceiveTimes {
         }
     }
 
-    /// Its packet id may mean another message from now on.
+    /// Forgets an acknowledged packet id, which may belong to another message from now on.
     pub(super) fn forget(&mut self, packet_id: PacketId) {
         self.0.remove(&packet_id);
     }

@@ -1,5 +1,5 @@
-//! A sink that is Redis: a message is an entry of a stream, and a batch one pipeline.
-//! It is no transaction: Redis 7.0 whose default user is off drops these when it reads its AOF.
+//! A sink into Redis: a message is an entry of a stream, and a batch is a pipeline. The pipeline is
+//! not a transaction: Redis 7.0 with the default user off drops transactions when it reads its AOF.
 
 use super::columns::SinkColumns;
 use super::delivered_ahead::DeliveredAhead;
@@ -19,7 +19,7 @@ pub struct RedisStreamSettings {
     pub url: ServerUrl,
     pub key: SinkTemplate,
     pub fields: SinkColumns,
-    /// 0 is without end.
+    /// Approximate bound of entries in a stream (MAXLEN ~); 0 means no bound.
     pub entries_max: u64,
 }
 

@@ -1,8 +1,8 @@
-//! One file that a sink appends to: it ends with a whole line, begins anew when it is large or old,
-//! and only so many of those before are kept.
+//! A file to which a sink appends. The file ends with a whole line, is renamed when it is large or
+//! old, and only a bounded number of renamed files stays.
 //!
-//! Invariant: what `append` said yes to stands in the file as whole lines, and is on the disk where
-//! that was asked for.
+//! Invariant: bytes for which [`AppendFile::append`] has returned success are whole lines in the
+//! file, and on the disk if `sync` was set.
 
 use super::settings::{FileFormat, FileSinkSettings};
 use config::source::absolute_path;
@@ -14,15 +14,17 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// An open file with its length and its rotation period.
 pub(super) struct AppendFile {
     path: PathBuf,
     file: File,
     len: u64,
-    /// Number of the period of `rotate_s` seconds that the file belongs to.
+    /// Number of the period of `rotate_s` seconds to which the file belongs.
     period: u64,
 }
 
-/// A file that was closed after a whole line. Where it is still so, nobody has to look for its end.
+/// Identity and length of a file closed after a whole line. If both are unchanged at the next open,
+/// the file's end need not be searched.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClosedFileMark {
     inode: FileInode,
@@ -36,8 +38,9 @@ impl ClosedFileMark {
 }
 
 impl AppendFile {
-    /// A line that a crash cut off was never acknowledged, comes again, and goes. What begins as no
-    /// CSV with these columns does gets another name: where its rows end nobody knows.
+    /// Opens or creates the file and cuts off an incomplete last line: a crash left the line, which
+    /// was not acknowledged and comes again. A CSV file with another header is renamed, since the
+    /// ends of its rows are unknown.
     pub(super) fn open(
         path: &Path,
         settings: &FileSinkSettings,
@@ -78,7 +81,7 @@ impl AppendFile {
         Ok(ClosedFileMark { inode, len: self.len })
     }
 
-    /// Whether so many bytes more belong into another one, where so many wait to be written.
+    /// Whether `more` bytes belong into the next file, with `waiting` bytes still to be written.
     pub(super) fn must_rotate(
         &self,
         waiting: usize,
@@ -102,7 +105,7 @@ impl AppendFile {
         self.len == 0
     }
 
-    /// All of it, or nothing.
+    /// Appends all of `lines`, or truncates the file to its old length and fails.
     pub(super) fn append(&mut self, lines: &[u8], sync: bool) -> io::Result<()> {
         let mut written = self.file.write_all(lines);
         if written.is_ok() && sync {
@@ -111,7 +114,7 @@ impl AppendFile {
         match written {
             Ok(()) => self.len += lines.len() as u64,
             Err(_) => {
-                // If this fails as well, whoever opens it next does it.
+                // If this fails too, the next open cuts off the incomplete line.
                 let _ = self.file.set_len(self.len);
                 let _ = self.file.seek(SeekFrom::Start(self.len));
             }
@@ -119,7 +122,8 @@ impl AppendFile {
         written
     }
 
-    /// From now on it has another name, with its time in it.
+    /// Renames the file, with its time in the name, and removes the oldest renamed files above
+    /// `keep`.
     pub(super) fn rotate(self, settings: &FileSinkSettings) -> io::Result<()> {
         let series = FileSeries { stem: self.path.clone().into(), extension: "" };
         fs::rename(&self.path, series.free_name()?)?;
@@ -129,25 +133,25 @@ impl AppendFile {
     }
 }
 
-/// Device and number.
+/// Device and inode number.
 pub(super) type FileInode = (u64, u64);
 
 fn inode(known: &fs::Metadata) -> FileInode {
     (known.dev(), known.ino())
 }
 
-/// Returns the file that a path leads to now.
+/// Returns the identity of the file at a path.
 pub(super) fn inode_at(path: &Path) -> io::Result<FileInode> {
     fs::metadata(path).map(|known| inode(&known))
 }
 
-/// 0 where time does not count.
+/// Returns the number of the rotation period, or 0 if `rotate_s` is 0.
 fn period(at: SystemTime, settings: &FileSinkSettings) -> u64 {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     since.as_secs().checked_div(u64::from(settings.rotate_s)).unwrap_or(0)
 }
 
-/// Files that are called alike but for the time when each got its name.
+/// Renamed files with the same stem, which differ in the time of renaming.
 pub(super) struct FileSeries {
     stem: OsString,
     extension: &'static str,
@@ -156,7 +160,7 @@ pub(super) struct FileSeries {
 const PARQUET: &str = ".parquet";
 
 impl FileSeries {
-    /// Returns the series of a Parquet file, whose readers need the extension at the end.
+    /// Returns the series of a Parquet file: readers need the extension at the end of the name.
     pub(super) fn of_parquet(path: &Path) -> FileSeries {
         let stem = path.to_str().and_then(|path| path.strip_suffix(PARQUET));
         let stem = stem.map_or_else(|| path.as_os_str().to_os_string(), OsString::from);
@@ -188,7 +192,7 @@ impl FileSeries {
         }
     }
 
-    /// Names sort as their times do.
+    /// Removes the oldest files above `keep`; 0 keeps all. Names sort by time.
     pub(super) fn remove_oldest(&self, keep: u32) -> io::Result<()> {
         let stem = Path::new(&self.stem);
         let (Some(folder), Some(name)) = (stem.parent(), stem.file_name()) else { return Ok(()) };
@@ -211,7 +215,7 @@ impl FileSeries {
     }
 }
 
-/// `20261122T163000-000`
+/// Whether the text has the form `20261122T163000-000`.
 fn is_time(text: &str) -> bool {
     let shape = |(at, byte): (usize, u8)| match at {
         8 => byte == b'T',
@@ -221,7 +225,7 @@ fn is_time(text: &str) -> bool {
     text.len() == 19 && text.bytes().enumerate().all(shape)
 }
 
-/// The folder that a file of a sink is to be in.
+/// Creates the folder of a sink's file, with its parents.
 pub(super) fn make_folder_of(path: &Path) -> io::Result<()> {
     let Some(folder) = path.parent() else { return Ok(()) };
     fs::create_dir_all(folder).map_err(|error| {
@@ -235,7 +239,7 @@ pub(super) fn make_folder_of(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Words for the log.
+/// Returns the log text of an error of a file, with the absolute path.
 pub(super) fn describe_file_error(path: &Path, error: &io::Error) -> String {
     format!("{} (option file.path) cannot be written: {error}", absolute_path(path).display())
 }
@@ -247,7 +251,7 @@ pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Bytes up to the end of the last whole line, looked for from the end.
+/// Returns the offset after the last line break, searched from the end of the file.
 fn end_of_last_line(file: &File, len: u64) -> io::Result<u64> {
     let (mut end, mut buffer) = (len, vec![0; READ_BYTES]);
     while end > 0 {
@@ -262,7 +266,7 @@ fn end_of_last_line(file: &File, len: u64) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Whether it begins with the names of its columns, or a part of them that a crash left.
+/// Whether the file begins with the CSV header, or with a part of it left by a crash.
 fn has_expected_header(file: &File, settings: &FileSinkSettings) -> io::Result<bool> {
     let (mut header, mut first) = (Vec::new(), Vec::new());
     settings.columns.write_header(&mut header);
@@ -273,7 +277,7 @@ fn has_expected_header(file: &File, settings: &FileSinkSettings) -> io::Result<b
 }
 
 /// Returns the end of the last row of a CSV file. A line break within quotes does not end a row,
-/// and only the beginning of the file shows which quotes are open.
+/// and quotes are only known by reading from the beginning.
 fn end_of_last_row(mut file: &File) -> io::Result<u64> {
     let (mut at, mut whole, mut is_quoted) = (0_u64, 0_u64, false);
     let mut buffer = vec![0; READ_BYTES];

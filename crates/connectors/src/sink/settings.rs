@@ -1,4 +1,4 @@
-//! Options of a `[[sink]]`: a table as the other options have one, and what its rows come to.
+//! Settings of a `[[sink]]`, with the checks across options. The rows are in `rows`.
 
 use super::columns::{self, SinkColumns};
 use super::influx::InfluxLines;
@@ -28,15 +28,15 @@ use std::sync::Arc;
 
 pub use super::rows::ROWS;
 
-/// Settings of a sink.
+/// Settings of a sink. [`SinkSettings::resolve_options`] computes `target` from `given`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SinkSettings {
     pub name: Arc<str>,
     pub filters: Vec<String>,
-    /// Rules send to it.
+    /// Whether rules of this broker send rows to the sink.
     pub takes_rows: bool,
     pub takes_retained: bool,
-    /// By their names.
+    /// Names of wanted events, or "*" for all.
     pub events: Vec<String>,
     pub events_max: usize,
     pub batch: BatchLimits,
@@ -44,16 +44,16 @@ pub struct SinkSettings {
     pub retry_min_ms: u32,
     pub retry_max_s: u32,
     pub refused_tries: u32,
-    /// Waits for somebody who looks at it, where others pass over what is refused.
+    /// Whether a refused message stops the sink until a reload, instead of being skipped.
     pub refused_stops: bool,
     pub tls: LinkTlsSettings,
     pub(super) given: SinkTargetOptions,
     pub target: SinkTarget,
-    /// Limits of its session here.
+    /// Limits of the local session.
     pub limits: Arc<broker::BrokerOptions>,
 }
 
-/// When what was gathered goes.
+/// Bounds of a batch: the first one reached completes the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchLimits {
     pub messages_max: u32,
@@ -61,7 +61,7 @@ pub struct BatchLimits {
     pub wait_ms: u32,
 }
 
-/// Values of the option rows about the destination.
+/// Values of the option rows about the destination, as given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SinkTargetOptions {
     pub(super) columns: Vec<String>,
@@ -99,7 +99,7 @@ pub(super) struct InfluxOptions {
     pub(super) time_unit: String,
 }
 
-/// Destination of a sink.
+/// Destination of a sink, with its checked settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SinkTarget {
     Files(FileSinkSettings),
@@ -120,10 +120,10 @@ pub struct FileSinkSettings {
     pub(super) columns: SinkColumns,
     /// Types of Parquet columns; a column without an entry is text.
     pub(super) types: Vec<(String, ParquetColumnType)>,
-    /// 0 is never.
+    /// Length after which a file is renamed; 0 means never.
     pub(super) rotate_bytes: u64,
     pub(super) rotate_s: u32,
-    /// 0 is all.
+    /// Number of renamed files which stay; 0 means all.
     pub(super) keep: u32,
     pub(super) sync: bool,
 }
@@ -135,12 +135,13 @@ pub enum FileFormat {
     Json,
 }
 
-/// A statement for each message, whose values travel beside it.
+/// A statement which inserts one message. Values are bound as parameters and never become part of
+/// the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InsertStatement {
     pub(super) text: String,
     pub(super) fields: Vec<MessageField>,
-    /// Statements that come before the first.
+    /// Statements to run on each new connection.
     pub(super) setup: Vec<String>,
 }
 
@@ -154,7 +155,8 @@ pub(super) const SQLITE: &str = "sqlite:";
 const SERVERS: &[&str] = &["postgres", "postgresql", "mysql", "mariadb"];
 
 impl SinkSettings {
-    /// Whether the other one is the same sink: limits of its queue change without it.
+    /// Whether a reload can keep the sink running: the same settings, apart from limits of the
+    /// queue which change in place.
     pub fn is_same(&self, other: &SinkSettings) -> bool {
         let limits = |one: &SinkSettings| (one.limits.inflight_max, one.limits.packet_bytes_max);
         let plain = |one: &SinkSettings| SinkSettings { limits: Arc::default(), ..one.clone() };
@@ -166,7 +168,7 @@ impl SinkSettings {
         LinkKind::Sink.link_id(&self.name)
     }
 
-    /// Whether something at the other end has a certificate.
+    /// Whether the sink connects with TLS.
     pub fn uses_tls(&self) -> bool {
         match &self.target {
             SinkTarget::Mysql(_) | SinkTarget::Postgres(_) => self.given.sql_tls,
@@ -178,20 +180,21 @@ impl SinkSettings {
         }
     }
 
-    /// Returns the path of its files as the options give it, made absolute, so that two ways to
-    /// write one path are equal.
+    /// Returns the absolute path of the sink's files, with placeholders, so equal paths compare as
+    /// equal.
     pub fn file_path(&self) -> Option<PathBuf> {
         let given = &self.given.file_path;
         let is_file = matches!(&self.target, SinkTarget::Files(_) | SinkTarget::Parquet(_));
         is_file.then(|| std::path::absolute(given).unwrap_or_else(|_| given.into()))
     }
 
-    /// So that one batch can be gathered while another is under way.
+    /// Returns the default of `session.inflight_max`: two batches, so the next one is gathered
+    /// while one is in flight.
     pub fn inflight_max(&self) -> u16 {
         u16::try_from(2 * self.batch.messages_max).unwrap_or(u16::MAX)
     }
 
-    /// Resolves the rows to settings, or returns which row is missing.
+    /// Checks the options and builds `target`. The error names the wrong or missing option.
     pub fn resolve_options(&mut self) -> Result<(), String> {
         let given = &self.given;
         let named = [
@@ -401,7 +404,7 @@ pub(super) fn check_column(text: &str) -> Result<(), String> {
     columns::parse(text).map(drop)
 }
 
-/// For logs: where, and nothing more.
+/// Text for logs: the place of the destination without secrets.
 impl fmt::Display for SinkTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,5 +1,4 @@
-//! Sinks that are servers of SQL: a batch is one transaction, and values travel beside the
-//! statement.
+//! Sinks into SQL servers: a batch is one transaction, and values are bound as parameters.
 
 use super::destination::{BatchError, SinkError};
 use super::message::{MessageField, MessageValue, SinkMessage};
@@ -14,14 +13,14 @@ use net::sql::{InsertError, SqlDatabase};
 use rustls::ClientConfig;
 use std::sync::Arc;
 
-/// Values of the option rows.
+/// Values of the option rows `sql.*` for a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqlSinkSettings {
     pub url: ServerUrl,
     pub insertion: InsertStatement,
 }
 
-/// Creates a server from its options.
+/// Constructor of a database client from the option `sql.url`.
 pub(super) trait SqlSinkDatabase: SqlDatabase {
     fn from_url(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> Self;
 }
@@ -38,6 +37,7 @@ impl SqlSinkDatabase for PostgresDatabase {
     }
 }
 
+/// A sink into an SQL server; `D` is the client.
 pub(super) struct SqlSink<D: SqlDatabase> {
     settings: SqlSinkSettings,
     tls: ClientTlsCell,
@@ -69,7 +69,7 @@ impl<D: SqlSinkDatabase> SqlSink<D> {
     }
 
     pub(super) async fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
-        // Whoever stops waiting leaves no connection behind that is in the middle of something.
+        // A cancelled call drops the connection, so no transaction is left open on it.
         let Some((server, mut conn)) = self.conn.take() else {
             return Err(BatchError::transient("it is not connected".into()));
         };
@@ -95,7 +95,7 @@ impl<D: SqlSinkDatabase> SqlSink<D> {
     }
 }
 
-/// As text, but for bytes that are none.
+/// Returns a bound value as text, or as bytes if it is not UTF-8.
 fn bound_value(message: &SinkMessage, field: &MessageField) -> Option<Vec<u8>> {
     match message.value(field) {
         MessageValue::Nothing => None,

@@ -1,4 +1,4 @@
-//! A sink that is a file of SQLite.
+//! A sink into an SQLite file: a batch is one transaction.
 
 use super::destination::BatchError;
 use super::message::{MessageField, MessageValue, SinkMessage};
@@ -12,13 +12,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Values of the option rows.
+/// Values of the option rows `sql.*` for a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqliteSettings {
     pub path: PathBuf,
     pub insertion: InsertStatement,
 }
 
+/// The SQLite sink, on the thread of a `SinkWorker`.
 pub(super) struct SqliteSink {
     settings: SqliteSettings,
     open: Option<OpenSqlite>,
@@ -26,11 +27,11 @@ pub(super) struct SqliteSink {
 
 struct OpenSqlite {
     conn: Connection,
-    /// Inode of the database file.
+    /// Identity of the database file, to notice a replaced file.
     inode: FileInode,
 }
 
-/// Longest wait while another process writes.
+/// Longest wait for the lock while another process writes.
 const BUSY_MAX: Duration = Duration::from_secs(2);
 
 impl SqliteSink {
@@ -39,7 +40,7 @@ impl SqliteSink {
     }
 
     fn connect(&self) -> Result<OpenSqlite, String> {
-        // By its path and nothing else: no memory, and no options in it.
+        // The path names a file: no URI with options, and no database in memory.
         let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_URI;
         let path = &self.settings.path;
         let named = |why: String| {
@@ -55,7 +56,7 @@ impl SqliteSink {
 
     fn prepare(&self, conn: &Connection) -> Result<(), Error> {
         conn.busy_timeout(BUSY_MAX)?;
-        // Readers do not wait for us, and what was committed is on the disk all the same.
+        // In WAL mode readers do not block the sink; "full" syncs each commit to the disk.
         conn.pragma_update(None, "journal_mode", "wal")?;
         conn.pragma_update(None, "synchronous", "full")?;
         for statement in &self.settings.insertion.setup {
@@ -64,15 +65,16 @@ impl SqliteSink {
         conn.prepare(&self.settings.insertion.text).map(drop)
     }
 
-    /// Opens the file again if another process has renamed or removed it: SQLite would go on with
-    /// the old one.
+    /// Opens the file again if another process has renamed or removed it. SQLite itself would
+    /// continue with the old file.
     fn reopen_if_replaced(&mut self) -> Result<(), String> {
         let is_here =
             |open: &OpenSqlite| inode_at(&self.settings.path).is_ok_and(|at| at == open.inode);
         match &self.open {
             Some(open) if !is_here(open) => {
-                // What the log beside the path has is of the file that went, and it would be thrown
-                // away, or be taken for the next one's. Where that fails nobody is left to tell.
+                // The WAL beside the path belongs to the old file. Without a checkpoint its
+                // transactions would be lost, or the WAL would be taken for the new file's. A
+                // failure here cannot be repaired.
                 let _ = open.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
                 self.open()
             }
@@ -119,7 +121,7 @@ impl BlockingSink for SqliteSink {
     }
 }
 
-/// With the type that it has by itself.
+/// Returns a bound value with its own SQLite type.
 fn bound_value(message: &SinkMessage, field: &MessageField) -> Bound {
     match message.value(field) {
         MessageValue::Nothing => Bound::Null,
@@ -137,7 +139,7 @@ fn bound_value(message: &SinkMessage, field: &MessageField) -> Bound {
     }
 }
 
-/// Whether it is about the row, and not about the database.
+/// Whether the error is about the row, and not about the database.
 fn is_permanent(error: &Error) -> bool {
     match error {
         Error::SqliteFailure(failure, _) => matches!(

@@ -1,7 +1,8 @@
-//! Text with places for what is known of a message. A value never becomes part of the text's
-//! language: it is escaped as the text's kind has it, or bound beside it.
+//! Text with placeholders for fields of a message. A value never becomes part of the text's
+//! language: it is escaped by the kind of the text, or bound as a parameter.
 //!
-//! What is no UTF-8 is written as a data URL (RFC 2397), `data:;base64,...`, wherever text is.
+//! Bytes which are not UTF-8 are written as a data URL [RFC 2397], `data:;base64,...`, wherever
+//! text is needed.
 
 use super::message::{MessageField, MessageValue, SinkMessage};
 use crate::placeholders::{PlaceholderPart, parts};
@@ -10,6 +11,7 @@ use net::server_url::percent_encode;
 use net::sql::{BOUND, quote_after};
 use std::borrow::Cow;
 
+/// A parsed template. Fields are [`MessageField`]s.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SinkTemplate {
     pieces: Vec<SinkTemplatePart>,
@@ -18,23 +20,23 @@ pub struct SinkTemplate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SinkTemplatePart {
     Text(String),
-    /// `is_inside` where JSON has it within quotes.
+    /// `is_inside`: the placeholder stands within a JSON string.
     Field {
         field: MessageField,
         is_inside: bool,
     },
 }
 
-/// Encoding of values.
+/// Encoding of values in [`SinkTemplate::fill`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ValueEncoding {
-    /// As JSON; in quotes without quotes of their own.
+    /// As JSON; within a JSON string without further quotes.
     #[default]
     Json,
     /// Percent-encoded.
     Url,
     Plain,
-    /// As they are, bytes that are no text among them.
+    /// Unchanged, including bytes which are not text.
     Bytes,
 }
 
@@ -58,7 +60,7 @@ impl SinkTemplate {
         Ok(SinkTemplate { pieces })
     }
 
-    /// Whether it is JSON, whatever the values are.
+    /// Checks that the filled template is JSON for any values.
     pub fn check_json(&self) -> Result<(), String> {
         let mut sample = String::new();
         for piece in &self.pieces {
@@ -100,7 +102,8 @@ impl SinkTemplate {
         }
     }
 
-    /// As one value of JSON: what a single placeholder stands for, or a text.
+    /// Appends a JSON value: the value of a single placeholder, or else the filled text as a
+    /// string.
     pub fn fill_value(&self, message: &SinkMessage, out: &mut Vec<u8>) {
         if let [SinkTemplatePart::Field { field, .. }] = &self.pieces[..] {
             return json_of(message, field, out);
@@ -111,7 +114,7 @@ impl SinkTemplate {
         out.extend_from_slice(serde_json::Value::String(text).to_string().as_bytes());
     }
 
-    /// As it is where it is a single placeholder, or a text.
+    /// Returns the value of a single placeholder with its type, or else the filled text.
     pub fn value<'a>(&self, message: &'a SinkMessage) -> MessageValue<'a> {
         match self.only_field() {
             Some(field) => message.value(field),
@@ -123,12 +126,12 @@ impl SinkTemplate {
         }
     }
 
-    /// A path below a folder: no value has a slash in it, or is a step upwards.
+    /// Returns a relative path. A value cannot contain a slash or lead to a parent folder.
     pub fn fill_path(&self, message: &SinkMessage) -> String {
         self.fill_by(message, |_, value, path| push_segment(value, path))
     }
 
-    /// Text with values as `push` writes them behind what is there already.
+    /// Returns the filled text; `push` appends each value to the text so far.
     pub fn fill_by(
         &self,
         message: &SinkMessage,
@@ -146,7 +149,7 @@ impl SinkTemplate {
         all
     }
 
-    /// Whether every placeholder in it has a value. A JSON null is not a value.
+    /// Whether every placeholder has a value. A JSON null is not a value.
     pub fn has_all_values(&self, message: &SinkMessage) -> bool {
         self.pieces.iter().all(|piece| match piece {
             SinkTemplatePart::Text(_) => true,
@@ -154,7 +157,7 @@ impl SinkTemplate {
         })
     }
 
-    /// Returns the placeholder if the template is a single one.
+    /// Returns the field if the template is a single placeholder.
     pub fn only_field(&self) -> Option<&MessageField> {
         match &self.pieces[..] {
             [SinkTemplatePart::Field { field, .. }] => Some(field),
@@ -162,7 +165,7 @@ impl SinkTemplate {
         }
     }
 
-    /// The whole, where nothing of it comes from messages.
+    /// Returns the text if the template has no placeholders.
     pub fn only_text(&self) -> Option<String> {
         let text = |piece: &SinkTemplatePart| match piece {
             SinkTemplatePart::Text(text) => Some(text.clone()),
@@ -171,7 +174,8 @@ impl SinkTemplate {
         self.pieces.iter().map(text).collect()
     }
 
-    /// The text of a statement in which `mark` stands for each value, and the values beside it.
+    /// Returns the text of a statement with `mark(n)` for each value, and the fields of the values.
+    /// A placeholder within quotes is an error.
     pub fn bind(&self, mark: fn(usize) -> String) -> Result<(String, Vec<MessageField>), String> {
         let (mut statement, mut fields, mut quote) = (String::new(), Vec::new(), None);
         for piece in &self.pieces {
@@ -191,7 +195,7 @@ impl SinkTemplate {
     }
 }
 
-/// Whether a string of JSON is open behind a text.
+/// Whether a JSON string is open after `text`.
 fn in_string_after(mut is_inside: bool, text: &str) -> bool {
     let mut is_escaped = false;
     for byte in text.bytes() {
@@ -205,7 +209,7 @@ fn in_string_after(mut is_inside: bool, text: &str) -> bool {
     is_inside
 }
 
-/// Returns a value as text; an absent one is empty.
+/// Returns a value as text; an absent value is empty.
 pub(crate) fn text_of<'a>(value: &MessageValue<'a>) -> Cow<'a, str> {
     match value {
         MessageValue::Nothing => "".into(),
@@ -227,11 +231,11 @@ fn url_of(bytes: &[u8]) -> String {
     format!("data:;base64,{}", Base64::encode_string(bytes))
 }
 
-/// A payload that is JSON stays what it is, in one line.
+/// Appends a value as JSON. A JSON payload stays JSON, in one line.
 fn json_of(message: &SinkMessage, field: &MessageField, out: &mut Vec<u8>) {
     if matches!(field, MessageField::Payload(steps) if steps.is_empty()) && message.json().is_some()
     {
-        // Line breaks stand between its tokens only: within strings they are escaped.
+        // Line breaks stand only between JSON tokens: within strings they are escaped.
         let in_line = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
         out.extend(message.payload.trim_ascii().iter().map(in_line));
         return;
@@ -246,8 +250,8 @@ fn json_of(message: &SinkMessage, field: &MessageField, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a segment of a path, or a part of one. Only letters, digits, `-` and `_` stay, and a dot
-/// behind one of these.
+/// Appends a value to a path. Only letters, digits, `-` and `_` stay, and a dot after a letter or
+/// digit; a value thus cannot be `..`.
 fn push_segment(value: &str, path: &mut String) {
     let value = if value.is_empty() { "_" } else { value };
     for byte in value.bytes().take(SEGMENT_BYTES_MAX) {
@@ -261,7 +265,7 @@ fn push_segment(value: &str, path: &mut String) {
     }
 }
 
-/// Three characters for each of them are a name that file systems take.
+/// Three characters for each byte make a name which file systems accept.
 const SEGMENT_BYTES_MAX: usize = 60;
 
 #[cfg(test)]

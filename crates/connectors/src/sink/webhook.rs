@@ -1,4 +1,4 @@
-//! A sink that is an HTTP server: a webhook.
+//! A sink which sends HTTP requests: a webhook, or the line protocol of InfluxDB.
 
 use super::columns::SinkColumns;
 use super::destination::{BatchError, SinkError};
@@ -24,10 +24,11 @@ pub struct WebhookSettings {
     pub body: WebhookBody,
     pub tongue: ValueEncoding,
     pub together: RequestBatching,
-    /// Statuses that are about what was sent: it would be refused again.
+    /// Statuses which refuse the message itself: a retry would fail again.
     pub refused: Vec<u16>,
 }
 
+/// Form of a message in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WebhookBody {
     Columns(SinkColumns),
@@ -39,12 +40,12 @@ pub enum WebhookBody {
 /// Batching of messages into requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestBatching {
-    /// As an array of JSON.
+    /// A JSON array for each batch.
     #[default]
     Array,
-    /// A line each.
+    /// A line for each message.
     Lines,
-    /// A request each.
+    /// A request for each message.
     Single,
 }
 
@@ -95,7 +96,8 @@ impl WebhookSink {
         Ok(())
     }
 
-    /// The body, how many of the batch are in it, from the front, and why the next one is not.
+    /// Returns the body, the number of messages in it from the front of the batch, and why the next
+    /// message is not in it.
     fn build_body(&self, batch: &[Arc<SinkMessage>]) -> (Vec<u8>, usize, Option<String>) {
         let is_array = self.settings.together == RequestBatching::Array;
         let mut body = if is_array { vec![b'['] } else { Vec::new() };
@@ -116,7 +118,7 @@ impl WebhookSink {
         (body, batch.len(), None)
     }
 
-    /// Appends a message, or says why there is nothing to write of it.
+    /// Appends a message, or returns why there is nothing to write.
     fn write(&self, message: &SinkMessage, out: &mut Vec<u8>) -> Result<(), String> {
         match &self.settings.body {
             WebhookBody::Columns(columns) => columns.write_json(message, out),
@@ -160,7 +162,7 @@ impl WebhookSink {
     }
 }
 
-/// Parses a status of `http.refused_statuses`.
+/// Parses a status of the option `http.refused_statuses`.
 pub(super) fn parse_status(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(status @ 400..=599) => Ok(status),
@@ -180,13 +182,13 @@ fn classify_response(
     match status {
         200..=299 => Ok(()),
         _ if refused.contains(&status) => Err(SinkError::Rejected(why)),
-        // It passes; or it is about who asks, how and where, and not about what: somebody mends
-        // that, and nothing is lost.
+        // The status passes, or concerns the request's sender or address: an operator fixes the
+        // cause, and no message is lost.
         _ => Err(SinkError::Transient { why, after }),
     }
 }
 
-/// Bytes of a refusing response that are logged.
+/// Number of bytes of a refusing response in the log.
 const SAID_BYTES_MAX: usize = 200;
 
 #[cfg(test)]

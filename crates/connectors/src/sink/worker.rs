@@ -1,4 +1,4 @@
-//! A thread for what blocks: disks. It ends with its sink.
+//! A thread for blocking destinations: disks. The thread ends with its sink.
 
 use super::destination::BatchError;
 use super::message::SinkMessage;
@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use tokio::sync::oneshot;
 
-/// A sink whose calls block, and run on a thread of their own.
+/// A destination with blocking calls, run on a thread of its own by [`SinkWorker`].
 pub(super) trait BlockingSink: Clone + Send + 'static {
     const NAME: &'static str;
 
@@ -16,11 +16,12 @@ pub(super) trait BlockingSink: Clone + Send + 'static {
     fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError>;
 }
 
+/// Handle of the thread. At most one command waits while another runs.
 pub(super) struct SinkWorker<B> {
-    /// As it is before it is opened.
+    /// The destination before it is opened; each thread gets a clone.
     template: B,
     orders: Option<SyncSender<WorkerCommand>>,
-    /// Comes back when its thread has ended.
+    /// Completes when the thread has ended.
     ended: Option<oneshot::Receiver<()>>,
 }
 
@@ -51,7 +52,7 @@ impl<B: BlockingSink> SinkWorker<B> {
         answer.await.unwrap_or_else(|_| Err(BatchError::transient(GONE.into())))
     }
 
-    /// Waits until nothing is written any more: the next sink may write to the same files.
+    /// Waits until the thread has ended: the next sink may write to the same files.
     pub(super) async fn finish(&mut self) {
         self.orders = None;
         if let Some(gone) = &mut self.ended {
@@ -82,7 +83,7 @@ impl<B: BlockingSink> SinkWorker<B> {
 }
 
 fn run_thread<B: BlockingSink>(mut own: B, orders: &Receiver<WorkerCommand>) {
-    // Who does not wait for an answer any more did not get one.
+    // The receiver of a result is gone if the caller was cancelled.
     while let Ok(order) = orders.recv() {
         match order {
             WorkerCommand::Open(to) => _ = to.send(own.open()),

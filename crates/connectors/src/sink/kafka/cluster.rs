@@ -1,5 +1,4 @@
-//! Brokers and topics of a cluster, as one of them tells, and connections to those that lead
-//! partitions.
+//! Metadata of a Kafka cluster, and connections to the brokers which lead partitions.
 
 use super::codes::error_name;
 use super::protocol::{
@@ -8,24 +7,25 @@ use super::protocol::{
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// Known metadata of the cluster, until it changes.
+/// Metadata of the cluster, valid for `KNOWN_FOR` or until an error.
 #[derive(Default)]
 pub(super) struct KafkaCluster {
     brokers: HashMap<i32, (String, u16)>,
     topics: HashMap<String, KafkaTopic>,
-    /// Since when topics are known.
+    /// Time since which topics are known.
     since: Option<Instant>,
 }
 
+/// Metadata of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum KafkaTopic {
-    /// Leader of each partition, where there is one.
+    /// Leader of each partition, if it has one.
     Leaders(Vec<Option<i32>>),
-    /// By its number.
+    /// Error code of the topic.
     Error(i16),
 }
 
-/// Time after which a topic is asked about for further partitions.
+/// Time after which metadata is requested again, to find new partitions.
 const KNOWN_FOR: Duration = Duration::from_secs(300);
 
 impl KafkaCluster {
@@ -37,7 +37,7 @@ impl KafkaCluster {
         self.topics.get(name).unwrap_or(&KafkaTopic::Error(UNKNOWN))
     }
 
-    /// Requests the metadata of topics. Absent topics are not created.
+    /// Requests the metadata of unknown topics. The request does not create absent topics.
     pub(super) async fn refresh_metadata(
         &mut self,
         conn: &mut KafkaConnection,
@@ -87,7 +87,7 @@ impl KafkaCluster {
     }
 }
 
-/// Its number and its leader.
+/// Parses a partition. Returns its index and its leader.
 fn parse_partition(
     said: &mut KafkaResponse<'_>,
     version: i16,
@@ -105,13 +105,13 @@ fn parse_partition(
     Ok((index, (leader >= 0).then_some(leader)))
 }
 
-/// UNKNOWN_TOPIC_OR_PARTITION
+/// Error code UNKNOWN_TOPIC_OR_PARTITION.
 const UNKNOWN: i16 = 3;
 
-/// A batch of records for a partition: topic, partition, records.
+/// A batch of records for a partition: topic, partition, encoded records.
 pub(super) type PartitionBatch<'a> = (&'a str, i32, Vec<u8>);
 
-/// Result of one partition's batch.
+/// Result of one partition's batch, with the broker's error code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PartitionOutcome {
     pub(super) topic: String,
@@ -129,13 +129,13 @@ impl PartitionOutcome {
     }
 }
 
-/// Connections to brokers, by their numbers.
+/// Connections to leaders by broker id.
 #[derive(Default)]
 pub(super) struct LeaderConnections(HashMap<i32, KafkaConnection>);
 
 impl LeaderConnections {
-    /// Each broker's batches as one request, all under way together. Why there was no answer, or
-    /// what became of each.
+    /// Sends each broker its batches in one request, to all brokers at once. Returns for each
+    /// broker the outcome of each batch, or why the broker did not answer.
     pub(super) async fn produce(
         &mut self,
         way: &KafkaEndpoint<'_>,
@@ -163,7 +163,8 @@ impl LeaderConnections {
                 Ok(conn) => read_produce_response(conn).await,
                 Err(why) => Err(why),
             };
-            // A broker ends connections that were silent, and that is no failure.
+            // Brokers close idle connections, so the first failure of an old connection leads to a
+            // new one.
             if heard.is_err() && was_there {
                 heard = match cluster.connect_to_leader(node, way).await {
                     Ok(mut conn) => {
@@ -204,7 +205,7 @@ async fn send_produce(
     timeout_ms: u32,
 ) -> Result<(), String> {
     let mut request = KafkaRequest::new(KafkaApi::Produce, conn.versions.produce);
-    // No transaction; all replicas that are in sync have it.
+    // No transaction; acks=-1: all in-sync replicas have the records.
     request.push_i16(-1);
     request.push_i16(-1);
     request.push_i32(i32::try_from(timeout_ms).unwrap_or(i32::MAX));

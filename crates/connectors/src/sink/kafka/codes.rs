@@ -1,18 +1,20 @@
-//! What Kafka says when it does not take something, by its numbers.
+//! Error codes of Kafka, and their meaning for a sink.
 
-/// Reaction to an error.
+/// Reaction of the sink to an error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KafkaErrorClass {
     Success,
-    /// The error passes, or an operator mends it.
+    /// The error passes, or an operator has to fix it.
     Transient,
-    /// The record would be refused again.
+    /// The broker would refuse the record again.
     Rejected,
-    /// Refused as it is, but perhaps not in a smaller batch.
+    /// The batch is too large; a smaller batch may succeed.
     TooLarge,
 }
 
-/// `has_key` is of the record: a topic that keeps the last record of each key wants one.
+/// Classifies an error code. `has_key`: INVALID_RECORD (87) rejects a record with a key for good;
+/// without a key the topic may be a compacted one, which needs keys, so an operator has to fix the
+/// options.
 pub(super) fn classify_error(code: i16, has_key: bool) -> KafkaErrorClass {
     match code {
         0 => KafkaErrorClass::Success,
@@ -23,7 +25,7 @@ pub(super) fn classify_error(code: i16, has_key: bool) -> KafkaErrorClass {
     }
 }
 
-/// As Kafka's documents call it.
+/// Returns the name of an error code, as in Kafka's documentation.
 pub(super) fn error_name(code: i16) -> String {
     match NAMES.iter().find(|(known, _)| *known == code) {
         Some((_, name)) => (*name).to_string(),

@@ -1,5 +1,5 @@
-//! A sink that is Kafka: messages become records of topics, and a batch is one request to each
-//! broker that leads a partition of them. Every replica that is in sync has what is acknowledged.
+//! A sink into Kafka: messages become records of topics, and a batch is one request to each broker
+//! which leads a partition of the batch. All in-sync replicas have an acknowledged record.
 
 mod cluster;
 mod codes;
@@ -21,21 +21,21 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Values of the option rows.
+/// Values of the option rows `kafka.*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KafkaSettings {
-    /// Bootstrap servers; any one of them returns the cluster metadata.
+    /// Bootstrap servers; any of them returns the cluster metadata.
     pub servers: Vec<(String, u16)>,
     pub has_tls: bool,
     pub who: Option<SaslCredentials>,
     pub topic: SinkTemplate,
-    /// Without it a record has none, and a batch goes to one partition after the other.
+    /// Template of the record key. Without a key, batches go to the partitions in turn.
     pub key: Option<SinkTemplate>,
     pub headers: SinkColumns,
     pub timeout_ms: u32,
 }
 
-/// For logs: the brokers that the options name.
+/// Text for logs: the bootstrap servers.
 impl fmt::Display for KafkaSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("kafka://")?;
@@ -47,40 +47,41 @@ impl fmt::Display for KafkaSettings {
     }
 }
 
+/// A sink into Kafka.
 pub(super) struct KafkaSink {
     settings: KafkaSettings,
     tls: ClientTlsCell,
     cluster: KafkaCluster,
     conns: Option<KafkaConnections>,
     ahead: DeliveredAhead,
-    /// Largest batch of records in bytes; less, once a broker refused a larger one.
+    /// Largest batch of records in bytes; halved when a broker refuses a batch.
     records_bytes_max: usize,
     /// Next partition for messages without a key.
     turn: usize,
 }
 
-/// Connections to the bootstrap server and to leaders.
+/// Connections to a bootstrap server (`guide`) and to leaders.
 struct KafkaConnections {
     guide: KafkaConnection,
     leaders: LeaderConnections,
 }
 
-/// Messages of a batch for one partition, which are sent part by part to keep their order.
+/// Messages of a batch for one partition, sent part by part to keep their order.
 struct PartitionLane {
     leader: i32,
-    /// Indexes of the messages.
+    /// Indexes of the messages in the batch.
     all: Vec<usize>,
     done: usize,
     stopped: Option<SinkError>,
 }
 
-/// As it is for a record.
+/// Key and headers of a message, encoded for a record.
 struct EncodedRecord {
     key: Option<Vec<u8>>,
     headers: Vec<Vec<u8>>,
 }
 
-/// Half of what brokers take by default.
+/// Half of the default limit of brokers.
 const RECORDS_BYTES_MAX: usize = 512 * 1024;
 const TOPIC_BYTES_MAX: usize = 249;
 
@@ -103,7 +104,8 @@ impl KafkaSink {
         Ok(())
     }
 
-    /// Some server of the list is there, and says who the brokers are.
+    /// Connects to the first bootstrap server which answers, and requests the brokers of the
+    /// cluster.
     async fn connect_any(&mut self) -> Result<KafkaConnections, String> {
         let tls = lock(&self.tls).clone().filter(|_| self.settings.has_tls);
         let way = KafkaEndpoint { tls, who: self.settings.who.as_ref() };
@@ -145,8 +147,8 @@ impl KafkaSink {
         self.ahead.record_results(messages, &sent, said)
     }
 
-    /// Refreshes the metadata. A cancelled call leaves no connection behind with a response
-    /// pending.
+    /// Refreshes the metadata of topics. A cancelled call drops the connection, so no later request
+    /// reads a stale response.
     async fn refresh_metadata(&mut self, topics: &[String]) -> Result<KafkaConnections, String> {
         let mut names: Vec<&str> = topics.iter().map(String::as_str).collect();
         names.sort_unstable();
@@ -157,15 +159,15 @@ impl KafkaSink {
         {
             return Ok(conns);
         }
-        // A broker ends connections that were silent, and that is no failure.
+        // Brokers close idle connections, so a failure leads to a new connection.
         let mut conns = self.connect_any().await?;
         self.cluster.refresh_metadata(&mut conns.guide, &names).await?;
         Ok(conns)
     }
 
     fn encode_message(&self, message: &SinkMessage) -> EncodedRecord {
-        // Records without the value would share one partition, and replace each other where a topic
-        // keeps the last of each key.
+        // Records without the value would share one partition, and would replace each other in a
+        // compacted topic.
         let known = self.settings.key.as_ref().filter(|key| key.has_all_values(message));
         let key = known.map(|key| {
             let mut out = Vec::new();
@@ -179,7 +181,8 @@ impl KafkaSink {
         EncodedRecord { key, headers }
     }
 
-    /// Assigns each message to a partition, or returns why it has none.
+    /// Assigns each message to the lane of its partition, or records in `said` why the message has
+    /// none.
     fn assign_lanes<'a>(
         &self,
         topics: &'a [String],
@@ -219,14 +222,14 @@ impl KafkaSink {
         lanes
     }
 
-    /// A partition that has a leader, and the next one next time.
+    /// Returns a partition with a leader; the next batch gets the next one.
     fn next_partition(&self, leaders: &[Option<i32>]) -> usize {
         let all = (0..leaders.len()).map(|at| (at + self.turn) % leaders.len().max(1));
         let mut all = all.filter(|at| leaders[*at].is_some());
         all.next().unwrap_or_default()
     }
 
-    /// The next part of each lane. Says whether there was any.
+    /// Sends the next part of each lane. Returns whether there was any.
     async fn produce(
         &mut self,
         conns: &mut KafkaConnections,
@@ -284,7 +287,8 @@ impl KafkaSink {
 }
 
 impl PartitionLane {
-    /// Says whether less should go at once.
+    /// Records the outcome of a lane's part. Returns true if the part was too large and has to be
+    /// sent again in smaller parts.
     fn record_outcome(
         &mut self,
         outcome: &PartitionOutcome,
@@ -321,8 +325,8 @@ fn record_of<'a>(message: &'a SinkMessage, written: &'a EncodedRecord) -> KafkaR
     }
 }
 
-/// Returns the name of a topic: characters that Kafka does not allow become `_`, and levels are
-/// separated by dots.
+/// Returns the name of a topic: levels are separated by dots, and characters which Kafka does not
+/// allow become `_`.
 fn topic_name(template: &SinkTemplate, message: &SinkMessage) -> String {
     template.fill_by(message, |field, value, topic| {
         topic.extend(value.chars().map(|c| match c {
@@ -337,7 +341,7 @@ fn is_legal(topic: &str) -> bool {
     !matches!(topic, "" | "." | "..") && topic.len() <= TOPIC_BYTES_MAX
 }
 
-/// Enough of it to know it by.
+/// Returns the beginning of a topic for the log.
 fn truncate_topic(topic: &str) -> &str {
     &topic[..topic.len().min(TOPIC_BYTES_MAX)]
 }

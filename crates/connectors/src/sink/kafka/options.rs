@@ -11,7 +11,7 @@ use config::row::{ANY, OptionRow};
 use config::value::OptionKind;
 use net::scram::ScramHash;
 
-/// Values of the option rows.
+/// Values of the option rows `kafka.*`, before the checks of `build_target`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KafkaOptions {
     pub servers: Vec<String>,
@@ -54,7 +54,7 @@ impl KafkaOptions {
     }
 }
 
-/// `HOST:PORT`; an IPv6 address has brackets.
+/// Parses `HOST:PORT`; an IPv6 address has brackets.
 fn parse_server(text: &str) -> Result<(String, u16), String> {
     let wrong = || format!("{text:?} is not a server, use HOST:9092");
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;

@@ -10,12 +10,13 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 
-/// The way to any broker of a cluster, and as whom.
+/// The address and credentials by which the sink connects to any broker of a cluster.
 pub(super) struct KafkaEndpoint<'a> {
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) who: Option<&'a SaslCredentials>,
 }
 
+/// Credentials for SASL. `Debug` leaves out user and password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SaslCredentials {
     pub mechanism: SaslMechanism,
@@ -31,19 +32,20 @@ pub enum SaslMechanism {
     Scram(ScramHash),
 }
 
+/// A connection to one broker, after authentication.
 pub(super) struct KafkaConnection {
     wire: BufReader<Box<dyn AsyncStream>>,
     pub(super) versions: KafkaVersions,
 }
 
-/// Protocol versions in use with a broker.
+/// Versions of requests in use with a broker, see [`KafkaVersions::negotiate`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KafkaVersions {
     pub(super) metadata: i16,
     pub(super) produce: i16,
 }
 
-/// The requests that we know.
+/// The requests which this client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KafkaApi {
     Produce = 0,
@@ -53,7 +55,8 @@ pub(super) enum KafkaApi {
     SaslAuthenticate = 36,
 }
 
-/// From Kafka 1.0 on; later ones have another encoding, which all that know it do not insist on.
+/// Supported versions, from Kafka 1.0 on. Later versions have another encoding, and brokers with
+/// those versions still accept these.
 const PRODUCE: RangeInclusive<i16> = 3..=8;
 const METADATA: RangeInclusive<i16> = 4..=7;
 const ANSWER_BYTES_MAX: i32 = 16 * 1024 * 1024;
@@ -129,7 +132,7 @@ impl KafkaVersions {
 }
 
 impl KafkaConnection {
-    /// `fill` writes what stands behind the head of a request.
+    /// Sends a request and returns the response. `fill` writes the body of the request.
     pub(super) async fn request(
         &mut self,
         api: KafkaApi,
@@ -147,7 +150,7 @@ impl KafkaConnection {
         self.wire.flush().await.map_err(|error| error.to_string())
     }
 
-    /// The answer to the one request that is under way.
+    /// Returns the response to the pending request. Fails above `ANSWER_BYTES_MAX`.
     pub(super) async fn read_response(&mut self) -> Result<Vec<u8>, String> {
         let broken = |error: std::io::Error| error.to_string();
         let len = self.wire.read_i32().await.map_err(broken)?;
@@ -156,7 +159,7 @@ impl KafkaConnection {
             return Err(NO_SENSE.into());
         }
         let mut body = Vec::new();
-        // It grows by what came, not by what was announced.
+        // The buffer grows with received bytes, not with the announced length.
         let read = (&mut self.wire).take(len as u64 - 4).read_to_end(&mut body).await;
         match read.map_err(broken)? + 4 == len as usize {
             true => Ok(body),
@@ -179,10 +182,10 @@ impl KafkaConnection {
     }
 }
 
-/// Requests on one connection wait for each other, so one number serves all.
+/// Requests on one connection are sequential, so one correlation id is enough.
 const NUMBER: i32 = 1;
 
-/// A request as it is written.
+/// A request in its encoding. The first four bytes are the length, set by [`KafkaRequest::finish`].
 pub(super) struct KafkaRequest(Vec<u8>);
 
 impl KafkaRequest {

@@ -1,5 +1,5 @@
-//! Records of Kafka: a batch of them (version 2 of its format), and the hash that says in which
-//! partition those of one key are.
+//! Records of Kafka: the record batch format, version 2, and the hash which assigns a key to a
+//! partition.
 
 /// A record of one message.
 #[derive(Debug, PartialEq, Eq)]
@@ -7,12 +7,12 @@ pub(super) struct KafkaRecord<'a> {
     pub(super) timestamp_ms: u64,
     pub(super) key: Option<&'a [u8]>,
     pub(super) value: &'a [u8],
-    /// A name, a value, and so on.
+    /// Names and values of headers in turn.
     pub(super) headers: &'a [Vec<u8>],
 }
 
 impl KafkaRecord<'_> {
-    /// No more than that, in a batch.
+    /// Returns an upper bound of the record's size in a batch.
     pub(super) fn bytes_max(&self) -> usize {
         let words = self.headers.iter().map(|word| word.len() + NUMBER_BYTES_MAX).sum::<usize>();
         let (key, value) = (self.key.map_or(0, <[u8]>::len), self.value.len());
@@ -34,11 +34,11 @@ impl KafkaRecord<'_> {
     }
 }
 
-/// A batch that nobody counts: without a producer's id.
+/// Encodes a record batch without a producer id, so without idempotence.
 pub(super) fn encode_batch(records: &[KafkaRecord<'_>]) -> Vec<u8> {
     let times = || records.iter().map(|record| record.timestamp_ms);
     let (from_ms, to_ms) = (times().min().unwrap_or_default(), times().max().unwrap_or_default());
-    // What the checksum is of: attributes, the last offset, times, producer, number.
+    // The checksum covers attributes, last offset, times, producer fields and number of records.
     let mut body = vec![0, 0];
     body.extend((records.len().saturating_sub(1) as i32).to_be_bytes());
     body.extend(from_ms.to_be_bytes());
@@ -67,7 +67,8 @@ fn push_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Seven bits a byte, small ones of either sign first.
+/// Appends a zigzag varint: seven bits a byte, and short encodings for small numbers of either
+/// sign.
 fn push_varint(value: i64, out: &mut Vec<u8>) {
     let mut left = ((value << 1) ^ (value >> 63)) as u64;
     while left >= 0x80 {
@@ -77,7 +78,7 @@ fn push_varint(value: i64, out: &mut Vec<u8>) {
     out.push(left as u8);
 }
 
-/// CRC-32C (Castagnoli's polynomial, reflected).
+/// Returns the CRC-32C (Castagnoli's polynomial, reflected).
 fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, byte: &u8| crc >> 8 ^ TABLE[usize::from(crc as u8 ^ byte)];
     !bytes.iter().fold(!0, step)
@@ -98,7 +99,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// Returns the partition in which Kafka's own clients put a key (murmur2).
+/// Returns the partition of a key, the same as Kafka's own clients choose (murmur2).
 pub(super) fn partition_of(key: &[u8], partitions: usize) -> usize {
     (murmur2(key) & 0x7fff_ffff) as usize % partitions.max(1)
 }

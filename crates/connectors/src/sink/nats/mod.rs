@@ -1,8 +1,8 @@
-//! A sink that is NATS: messages become those of a stream (JetStream). A batch is under way
-//! together, and each is answered.
+//! A sink into NATS: messages become messages of a JetStream stream. All messages of a batch are in
+//! flight together, and each gets an acknowledgement.
 //!
-//! A message has an id that it keeps when it is sent again, so that a stream that has it already
-//! says so and does not store it twice.
+//! A message has an id which stays the same when it is sent again, so a stream which has the
+//! message already does not store a duplicate.
 
 #[cfg(test)]
 mod hostile_tests;
@@ -23,15 +23,16 @@ use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 
-/// Values of the option rows.
+/// Values of the option rows `nats.*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatsSettings {
-    /// Never empty: all have the scheme, the user and the password of the first.
+    /// At least one server. All have the scheme, the user and the password of the first.
     pub servers: Vec<ServerUrl>,
     pub subject: NatsSubject,
     pub headers: SinkColumns,
 }
 
+/// A sink into NATS.
 pub(super) struct NatsSink {
     settings: NatsSettings,
     tls: ClientTlsCell,
@@ -39,18 +40,18 @@ pub(super) struct NatsSink {
     at: usize,
     conn: Option<NatsConnection>,
     ahead: DeliveredAhead,
-    /// No other process begins its ids and the name of its inbox with this.
+    /// Random prefix of message ids and of the inbox, unique to this process.
     own: String,
 }
 
 /// Acknowledgements of the sent messages.
 struct NatsAcks {
     results: Vec<Option<Result<(), SinkError>>>,
-    /// Why nothing more is heard.
+    /// Reason for the end of the connection.
     end: Option<SinkError>,
 }
 
-/// Default of a server's longest line in bytes.
+/// Default of a server's largest control line in bytes.
 const LINE_BYTES_MAX: usize = 4096;
 
 impl NatsSink {
@@ -72,14 +73,14 @@ impl NatsSink {
         Ok(())
     }
 
-    /// Tries the servers one after the other until one accepts.
+    /// Connects to the first server which accepts, beginning with the last good one.
     async fn connect_any(&mut self) -> Result<NatsConnection, String> {
         let (inbox, servers) = (self.inbox(), &self.settings.servers);
         let tls = lock(&self.tls).clone().filter(|_| servers[0].scheme == "tls");
         let mut whys = Vec::new();
         for _ in servers {
             let at = self.at;
-            // Whoever stops waiting for this one has the next one tried then.
+            // A cancelled call continues with the next server.
             self.at = (at + 1) % servers.len();
             let way = NatsEndpoint { url: &servers[at], tls: tls.clone(), inbox: &inbox };
             match way.connect().await {
@@ -99,13 +100,13 @@ impl NatsSink {
 
     pub(super) async fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
         let sent = self.ahead.undelivered(batch);
-        // Whoever stops waiting leaves no connection behind that is in the middle of something.
+        // A cancelled call drops the connection, so no later batch reads stale replies.
         let (mut conn, was_there) = match self.conn.take() {
             Some(conn) => (conn, true),
             None => (self.connect_any().await.map_err(BatchError::transient)?, false),
         };
         let mut heard = self.publish_and_collect_acks(&mut conn, &sent).await;
-        // A server ends connections that were silent, and that is no failure.
+        // Servers close idle connections, so a failure leads to a new connection.
         if was_there && heard.is_empty() {
             conn = self.connect_any().await.map_err(BatchError::transient)?;
             heard = self.publish_and_collect_acks(&mut conn, &sent).await;
@@ -116,7 +117,8 @@ impl NatsSink {
         self.ahead.record_results(batch, &sent, heard.into_results())
     }
 
-    /// Sends what the server takes, and waits for an answer to each.
+    /// Publishes the messages which the server accepts by size, and collects their
+    /// acknowledgements.
     async fn publish_and_collect_acks(
         &mut self,
         conn: &mut NatsConnection,
@@ -138,7 +140,7 @@ impl NatsSink {
             );
         }
         if let Err(why) = conn.send(&out).await {
-            // It may have said why it closes.
+            // The server may have sent the reason before it closed the connection.
             let said = conn.read_reply().await;
             heard.end = Some(match said {
                 Ok(NatsReply::Error(why)) => classify_server_error(why),
@@ -196,11 +198,11 @@ impl NatsSink {
     }
 }
 
-/// The header by which a stream knows what it has already.
+/// Header with the id by which a stream recognizes duplicates.
 const ID: &str = "Nats-Msg-Id";
 
 impl NatsAcks {
-    /// Whether the connection went before anything came of it.
+    /// Whether the connection failed before any message was acknowledged.
     fn is_empty(&self) -> bool {
         let is_down = matches!(self.end, Some(SinkError::Transient { .. }));
         is_down && self.results.iter().all(|said| !matches!(said, Some(Ok(()))))
@@ -215,17 +217,18 @@ impl NatsAcks {
     }
 }
 
-/// Why the server would end the connection for such a message.
+/// Returns why the server would close the connection for a message of this size, or `None`.
 fn describe_oversize(subject_bytes: usize, bytes: usize, bytes_max: usize) -> Option<String> {
     if bytes > bytes_max {
         return Some(format!("{bytes} bytes with its headers, and it takes {bytes_max}"));
     }
-    // The verb, the inbox and two numbers stand in the line, too.
+    // The control line also holds the verb, the inbox and two numbers.
     let line = subject_bytes + 128;
     (line > LINE_BYTES_MAX).then(|| format!("a subject of {subject_bytes} bytes is too long"))
 }
 
-/// Classifies an error that the server sends before it closes, or instead of a response.
+/// Classifies an error which the server sends before it closes the connection, or instead of an
+/// acknowledgement.
 fn classify_server_error(why: String) -> SinkError {
     match why.to_ascii_lowercase() {
         said if said.starts_with("maximum payload") => SinkError::Rejected(why),
@@ -255,11 +258,11 @@ fn parse_ack(body: &[u8]) -> Result<(), SinkError> {
     }
 }
 
-/// Too large, with too many headers, or with a time to live that is none: it would be again. What
-/// is about the stream (no room, sealed, no leader) passes, or somebody mends it.
+/// Error codes which refuse a message for good: too large, too many headers, invalid time to live.
+/// Errors about the stream (no space, sealed, no leader) pass, or an operator fixes them.
 const REFUSED: &[u64] = &[10054, 10097, 10165];
 
-/// For logs, without user and password.
+/// Text for logs, without user and password.
 impl fmt::Display for NatsSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let servers: Vec<String> = self.servers.iter().map(ToString::to_string).collect();

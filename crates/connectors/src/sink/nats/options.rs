@@ -9,7 +9,7 @@ use config::row::OptionRow;
 use config::value::OptionKind;
 use net::server_url::ServerUrl;
 
-/// Values of the option rows.
+/// Values of the option rows `nats.*`, before the checks of `build_target`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NatsOptions {
     pub url: String,
@@ -35,7 +35,7 @@ impl NatsOptions {
     }
 }
 
-/// `HOST:PORT`. What is wrong is not repeated: somebody may have written a password there.
+/// Parses `HOST:PORT`. The error does not quote the value, which may contain a password.
 fn parse_other_server(text: &str) -> Result<ServerUrl, String> {
     match ServerUrl::parse(&format!("nats://{text}"), SCHEMES) {
         Ok(url) if url.user.is_none() && url.password.is_none() && url.path.is_empty() => Ok(url),

@@ -1,5 +1,5 @@
-//! The client protocol of NATS, as far as messages need it that are answered: INFO and TLS,
-//! CONNECT, one inbox, HPUB, PING and PONG, and what the server says of its own accord.
+//! The client protocol of NATS, as far as acknowledged messages need it: INFO, TLS, CONNECT, one
+//! inbox, HPUB, PING and PONG, and errors.
 
 use net::endpoint::{AsyncStream, ServerEndpoint};
 use net::server_url::ServerUrl;
@@ -11,39 +11,40 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufRead
 pub(super) const SCHEMES: &[&str] = &["nats", "tls"];
 const PORT: u16 = 4222;
 
-/// The way to a server, and as whom.
+/// The address, TLS and inbox by which the sink connects to a server.
 pub(super) struct NatsEndpoint<'a> {
     pub(super) url: &'a ServerUrl,
     pub(super) tls: Option<Arc<ClientConfig>>,
-    /// Subject for responses; its last level identifies the message.
+    /// Subject for acknowledgements; its last level is the index of the message in the batch.
     pub(super) inbox: &'a str,
 }
 
+/// A connection to one server, after CONNECT.
 pub(super) struct NatsConnection {
     wire: BufReader<Box<dyn AsyncStream>>,
     inbox: String,
-    /// Largest message in bytes, with its headers.
+    /// Largest message in bytes, headers included; INFO may change the bound.
     pub(super) message_bytes_max: usize,
 }
 
-/// A message of the server.
+/// A message of the server to the sink.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NatsReply {
     Ack {
-        /// To which of our messages.
+        /// Index of the acknowledged message in the batch.
         to: usize,
         body: Vec<u8>,
     },
-    /// The message has no responders.
+    /// No stream listens on the subject.
     NoResponders {
         to: usize,
     },
     Pong,
-    /// Mostly its last word.
+    /// An error, mostly before the server closes the connection.
     Error(String),
 }
 
-/// Facts about a server from its first line.
+/// Facts about a server from its INFO.
 struct NatsServerInfo {
     has_headers: bool,
     has_tls: bool,
@@ -51,7 +52,7 @@ struct NatsServerInfo {
     message_bytes_max: usize,
 }
 
-/// Answers are short, and INFO of a large cluster is not.
+/// Bound of a line: replies are short, but INFO lists all servers of a cluster.
 const LINE_BYTES_MAX: u64 = 256 * 1024;
 const BODY_BYTES_MAX: usize = 256 * 1024;
 
@@ -71,7 +72,7 @@ impl NatsEndpoint<'_> {
         if !greeting.has_headers {
             return Err("it knows no headers: NATS 2.2 does".into());
         }
-        // What stands behind the greeting was said by whoever is in between.
+        // Bytes after the plain INFO could come from an attacker in the middle.
         if !plain.buffer().is_empty() {
             return Err(NO_SENSE.into());
         }
@@ -143,7 +144,7 @@ impl NatsConnection {
         self.wire.flush().await.map_err(|error| error.to_string())
     }
 
-    /// The next word that is meant for us.
+    /// Returns the next reply. Answers PING and reads INFO on the way.
     pub(super) async fn read_reply(&mut self) -> Result<NatsReply, String> {
         loop {
             let line = read_line(&mut self.wire).await?;
@@ -164,7 +165,7 @@ impl NatsConnection {
         }
     }
 
-    /// `SUBJECT SID [REPLY] [HEADER-BYTES] ALL-BYTES`
+    /// Reads a message with the arguments `SUBJECT SID [REPLY] [HEADER-BYTES] ALL-BYTES`.
     async fn read_message(&mut self, line: &str, has_headers: bool) -> Result<NatsReply, String> {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let len = |back: usize| -> Option<usize> {
@@ -188,7 +189,7 @@ impl NatsConnection {
     }
 }
 
-/// Without its end.
+/// Reads a line of at most `LINE_BYTES_MAX`. Returns the line without its end.
 async fn read_line(wire: &mut BufReader<impl AsyncRead + Unpin>) -> Result<String, String> {
     let mut line = Vec::new();
     let read = wire.take(LINE_BYTES_MAX).read_until(b'\n', &mut line).await;
@@ -202,7 +203,7 @@ async fn read_line(wire: &mut BufReader<impl AsyncRead + Unpin>) -> Result<Strin
     Ok(text.trim_end().to_string())
 }
 
-/// A message whose answer goes to the inbox.
+/// Appends a message whose acknowledgement goes to level `at` of the inbox.
 pub(super) fn publish(
     subject: &str,
     inbox: &str,

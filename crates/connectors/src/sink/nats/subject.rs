@@ -1,10 +1,11 @@
-//! The subject of a message. A topic's levels become those of the subject, and no value leaves its
-//! level or speaks to the server itself.
+//! The subject of a message in NATS. Levels of a topic become levels of the subject; a value can
+//! neither add levels nor address the server's own subjects.
 
 use crate::sink::message::{MessageField, SinkMessage};
 use crate::sink::template::SinkTemplate;
 use std::fmt::Write;
 
+/// Template of a subject, from the option `nats.subject`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatsSubject(SinkTemplate);
 
@@ -33,14 +34,14 @@ impl NatsSubject {
     }
 }
 
-/// Token for an empty level. No value is written so, since a percent sign in a value is %25.
+/// Token for an empty level. Unique, since a percent sign in a value becomes `%25`.
 const EMPTY: &str = "%";
 
 fn push_value(field: &MessageField, value: &str, subject: &mut String) {
     for c in value.chars() {
         match c {
             '/' if *field == MessageField::Topic => subject.push('.'),
-            // Subjects of the server and of answers begin with these.
+            // Subjects of the server and of inboxes begin with these characters.
             '$' | '_' if subject.is_empty() => encode(c, subject),
             '.' | '*' | '>' | '%' => encode(c, subject),
             c if c.is_whitespace() || c.is_control() => encode(c, subject),
@@ -49,7 +50,7 @@ fn push_value(field: &MessageField, value: &str, subject: &mut String) {
     }
 }
 
-/// Percent-encoding (RFC 3986, 2.1), of UTF-8.
+/// Appends a character percent-encoded as UTF-8 [RFC 3986, 2.1].
 pub(super) fn encode(c: char, out: &mut String) {
     for byte in c.encode_utf8(&mut [0; 4]).bytes() {
         let _ = write!(out, "%{byte:02X}");
