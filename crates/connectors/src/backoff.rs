@@ -36,7 +36,7 @@ mod tests {
         }
     }
 
-    /// Links that lost one server at once are spread over half of the pause.
+    /// Links which lost the same server at once are spread over half of the pause.
     #[test]
     fn pauses_of_many_links_are_not_the_same() {
         let (first, longest) = (Duration::from_millis(100), Duration::from_secs(3));

@@ -26,17 +26,20 @@ use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tracing::warn;
 
-/// The broker of this process, as links connect to it.
+/// The broker of this process, with the sessions of links. See [`LocalBroker::connect`].
 pub struct LocalBroker {
     pub handle: engine::EngineHandle,
-    /// Links that have just begun and whose sessions were not prepared yet.
+    /// Client ids of links which have just started, until `prepare_session` has succeeded or failed
+    /// once.
     starting: Mutex<HashSet<String>>,
     fewer: Condvar,
-    /// Notes of filters whose retained messages this process has asked for.
+    /// Notes of new filters whose retained messages this process has requested, see
+    /// [`NewLinkFilters`].
     asked: Mutex<HashSet<String>>,
 }
 
-/// Longer than it takes with any disk that is not broken.
+/// Bound of [`LocalBroker::wait_for_sessions`]: longer than any healthy disk needs to store the
+/// sessions.
 const BEGIN_MAX: Duration = Duration::from_secs(10);
 
 /// A connected session of a link. Returned by `LocalBroker::connect`.
@@ -326,8 +329,8 @@ impl LocalBrokerLimits {
 }
 
 impl LocalSession {
-    /// The session subscribes to these and no longer to those. What else comes meanwhile stands at
-    /// the front of `read` for whoever goes on.
+    /// Subscribes to `wanted` and unsubscribes from `gone`, and waits for SUBACK and UNSUBACK.
+    /// Other packets which arrive meanwhile stay at the front of `read`.
     pub async fn subscribe(
         &mut self,
         wanted: &[(&str, SubscribeOptions)],

@@ -118,7 +118,7 @@ mod tests {
         ["tcp://one:1", "tcp://two:2"].map(url).into()
     }
 
-    /// What the session has after a change, as a restart finds it.
+    /// Returns the notes of the session after a change, as a restarted process reads them.
     fn after(places: &ServerMarks, change: &ServerMarksChange) -> ServerMarks {
         let kept = places.filters().into_iter().filter(|note| !change.removed.contains(note));
         let kept: Vec<Box<str>> =

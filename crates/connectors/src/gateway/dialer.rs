@@ -217,8 +217,8 @@ fn meter_socket(socket: impl AsyncStream + AsFd + 'static) -> io::Result<Connect
     Ok(ConnectedSocket { stream: Box::new(stream), unacked })
 }
 
-/// Enables TCP keepalive, which finds a peer whose host disappeared while no data flows: the first
-/// probe after 60 s of silence, then three more, 10 s apart.
+/// Enables TCP keepalive, which detects a peer whose host disappeared while no data flows: probes
+/// begin after 60 s of silence, and three unanswered probes, 10 s apart, end the connection.
 fn keep_alive(socket: &TcpStream) {
     let asks = TcpKeepalive::new().with_time(SILENCE).with_interval(SILENCE / 6).with_retries(3);
     // Without keepalive a dead connection stays until the gateway sends.

@@ -1,5 +1,5 @@
-//! What counts as taken by a socket: what its system has, and not what a layer or this system keeps
-//! for it.
+//! Tests of acknowledgements to the local session: a message counts as delivered when the peer's
+//! host has received the bytes, and not while TLS or the kernel of this host holds them.
 
 use super::peer::{GatewayPeer, GatewayShared};
 use super::peer_message::{PeerId, PeerMessage, SessionReceipt, parcel};
@@ -27,14 +27,14 @@ use zmtp_sp::{MultipartMessage, SocketProtocol, SpTransport};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const A_WHILE: Duration = Duration::from_millis(300);
-/// More than the pipe takes, and less than TLS keeps.
+/// Larger than the buffer of the pipe, and smaller than the buffer of TLS.
 const BODY: usize = 20_000;
-/// Its length, and its payload.
+/// Bytes of a message in the stream: a length field of 8 bytes, and the payload.
 const ON_THE_WIRE: usize = 8 + BODY;
-/// A PULL socket of nanomsg.
+/// Greeting of a PULL socket of nanomsg.
 const HELLO: &[u8] = b"\0SP\0\0\x51\0\0";
 
-/// Both ends of TLS over that.
+/// Opens TLS over a pair of streams. Returns both ends.
 async fn secured<A, B>(ours: A, theirs: B) -> (server::TlsStream<A>, client::TlsStream<B>)
 where
     A: AsyncRead + AsyncWrite + Unpin,
@@ -68,7 +68,7 @@ async fn reads(theirs: &mut (impl AsyncRead + Unpin), len: usize) {
     read.expect("it comes in time").expect("all of it comes");
 }
 
-/// A socket at a gateway, and its end of the pipe.
+/// A peer of a gateway in a test, with the test's end `theirs` of the connection.
 struct AttendedSocket<S> {
     peers: Arc<PeerSet>,
     settings: Arc<GatewaySettings>,
@@ -77,7 +77,7 @@ struct AttendedSocket<S> {
 }
 
 impl AttendedSocket<client::TlsStream<DuplexStream>> {
-    /// Over a pipe that takes little, which is what a socket is that reads slowly.
+    /// Connects over a pipe with a small buffer, which acts as a slow reader.
     async fn new() -> Self {
         let (ours, theirs) = duplex(1024);
         let (ours, theirs) = secured(ours, theirs).await;
@@ -85,7 +85,7 @@ impl AttendedSocket<client::TlsStream<DuplexStream>> {
     }
 }
 
-/// A connection whose other end has a system with room for little.
+/// Returns a TCP connection whose remote end has a small receive buffer.
 async fn small() -> ((MeteredSocket<TcpStream>, Arc<UnackedBytes>), TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let theirs = TcpSocket::new_v4().unwrap();
@@ -122,7 +122,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AttendedSocket<S> {
         let meeting = GatewayPeer::establish(shared, ours.0, ours.1, Vec::new(), speech);
         let (met, ()) = tokio::join!(meeting, reads(&mut theirs, HELLO.len()));
         let (gives, own) = (peers.clone(), settings.clone());
-        // As its session task does.
+        // The session task of a gateway does the same.
         tokio::spawn(async move {
             loop {
                 sleep(Duration::from_millis(1)).await;
@@ -161,7 +161,7 @@ async fn gives_what_is_taken() {
     assert_eq!(peer.peers.take_receipts().len(), 1);
 }
 
-/// Much waits at any time, so TLS never has nothing.
+/// Under a steady flow TLS always holds bytes; written messages must not pile up in `begun`.
 async fn keeps_little_of_what_went() {
     const BEHIND: usize = 20;
     let mut peer = AttendedSocket::new().await;
@@ -174,9 +174,9 @@ async fn keeps_little_of_what_went() {
     assert!(kept < 2 * BEHIND, "{kept}");
 }
 
-/// Number of messages that exceeds the buffers in between by far: megabytes.
+/// Number of messages which by far exceeds all buffers in between, which hold megabytes.
 const MANY: u16 = 300;
-/// More than the system of a small socket takes.
+/// Number of messages which exceeds the receive buffer of [`small`].
 const FEW: u16 = 20;
 
 fn receipts(ids: std::ops::RangeInclusive<u16>) -> Vec<SessionReceipt> {
@@ -215,7 +215,7 @@ async fn goes_to_another() {
     let peer = AttendedSocket::small().await;
     (1..=MANY).for_each(|id| _ = peer.give(id));
     sleep(A_WHILE).await;
-    // With something unread the connection is reset, and what the systems had is gone.
+    // Closing a socket with unread bytes resets the connection, and buffered bytes are lost.
     let AttendedSocket { peers, settings, theirs, task } = peer;
     drop(theirs);
     assert!(matches!(timeout(PATIENCE, task).await, Ok(Ok(Err(_)))));
@@ -258,7 +258,7 @@ fn what_waits_for_a_socket_arrives_at_the_end_though_it_talks() {
     run(ends_with_who_talks());
 }
 
-/// TLS has something to write at any time, and flushes nothing.
+/// TLS always holds bytes to write, so `is_flushed` stays false; arrivals are counted below TLS.
 #[test]
 fn what_arrived_of_what_went_through_tls_is_known_while_more_waits() {
     run(async {
@@ -266,7 +266,7 @@ fn what_arrived_of_what_went_through_tls_is_known_while_more_waits() {
         let (ours, theirs) = secured(ours, theirs).await;
         let peer = AttendedSocket::at((Box::new(ours), gauge.clone()), theirs).await;
         (1..=MANY).for_each(|id| _ = peer.give(id));
-        // Until its system has room for nothing, and has said so.
+        // Waits until the peer's receive buffer is full and the kernel has reported this.
         for _ in 0..20 {
             sleep(A_WHILE).await;
             if !gauge.is_in_flight() {
@@ -287,14 +287,14 @@ fn who_takes_nothing_keeps_nobody_waiting() {
         sleep(A_WHILE).await;
         let told = peers.take_receipts().len();
         let hungry = peers.add_peer(&settings, Arc::default()).unwrap();
-        // What systems took for the other one is its, and at most half of all.
+        // The stuck peer keeps the bytes in the kernel's buffers, at most half of all messages.
         for _ in told..usize::from(MANY) {
             taken(&peers, hungry, &settings).await;
         }
     });
 }
 
-/// Settings with this number of messages in flight.
+/// Returns settings of a push gateway with the given Receive Maximum.
 fn push(inflight_max: u16) -> GatewaySettings {
     let own = [("protocol", "sp"), ("pattern", "push"), ("listen", "tcp://127.0.0.1:1")];
     let mut settings = gateway(&own, &[&[("filter", "out/#")]], &[]).unwrap();
@@ -307,13 +307,13 @@ fn short(id: u16) -> Arc<PeerMessage> {
     of(1, id)
 }
 
-/// Without a receipt where the Packet Identifier is zero.
+/// Returns a message of `len` bytes, with a receipt unless the packet id is 0.
 fn of(len: usize, id: u16) -> Arc<PeerMessage> {
     let message = MultipartMessage { envelope: Vec::new(), frames: vec![vec![b'x'; len]] };
     parcel(message, PacketId::new(id).map(|id| (1, id)))
 }
 
-/// No other event would move the messages.
+/// Time alone must move messages from a stuck peer: no event arrives.
 #[test]
 fn what_waits_for_who_takes_nothing_moves_though_all_is_quiet() {
     run(async {
@@ -329,7 +329,8 @@ fn what_waits_for_who_takes_nothing_moves_though_all_is_quiet() {
                 .next_for_peer(reads, &settings)
                 .map(|own| peers.record_arrival(reads, own.receipt));
         }
-        // The session task sleeps until it hears that one is stuck, which is then that long.
+        // The session task sleeps until it hears of a stuck peer; the peer has to be stuck for
+        // `STUCK` then.
         while timeout(A_WHILE, peers.changed.notified()).await.is_ok() {
             peers.redistribute(&settings);
         }
@@ -339,7 +340,7 @@ fn what_waits_for_who_takes_nothing_moves_though_all_is_quiet() {
     });
 }
 
-/// A peer leaves as much for others as it has itself.
+/// A peer leaves as much of the receive window to other peers as it has in flight itself.
 #[test]
 fn who_takes_nothing_has_half_at_most() {
     for (window, half) in [(1, 1), (2, 1), (3, 1), (10, 5), (1024, 512)] {
@@ -386,7 +387,7 @@ fn who_took_all_and_nothing_of_it_for_long_goes_where_others_have_nothing() {
         assert_eq!(all.map(cut), [None; 3]);
         sleep(A_WHILE).await;
         peers.redistribute(&settings);
-        // The second one has not been so for as long, and one is enough.
+        // The second peer has stalled for a shorter time, and one disconnection is enough.
         assert_eq!(all.map(cut), [Some(PeerCutReason::TookNothing), None, None]);
         assert_eq!(peers.next_relief_at(&settings), None);
         peers.remove_peer(first, iter::once(short(1)), true);
@@ -416,7 +417,7 @@ fn who_takes_a_part_of_one_message_takes_something() {
     });
 }
 
-/// A message that another peer is given must not arrive here after all.
+/// A message reassigned to another peer must not arrive at the first peer as well.
 #[test]
 fn who_is_sent_away_has_what_had_arrived_and_no_more() {
     run(async {
@@ -462,7 +463,7 @@ fn who_has_room_again_has_what_waits_for_others_though_all_is_quiet() {
     });
 }
 
-/// Messages to all peers, and responses, are never given to another peer.
+/// Broadcasts and responses are never reassigned to another peer.
 #[test]
 fn what_goes_to_all_or_to_who_asked_stays_theirs_however_late_they_take_it() {
     const COUNT: usize = 3;

@@ -115,7 +115,7 @@ mod tests {
     const TALK: usize = 1500;
     const LARGE: usize = 30_000;
 
-    /// The session's side: what was not acknowledged to it, and what it did not acknowledge.
+    /// The local session in a test: unacknowledged packets in both directions.
     #[derive(Default)]
     struct OverflowTestSession {
         owed: VecDeque<u16>,
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    /// A pair whose socket talks, and has not heard that anything was published.
+    /// Returns a pair whose peer sends messages, none of which this broker has acknowledged.
     fn talks() -> (GatewaySession, GatewayShared, PeerId, VecDeque<MultipartMessage>) {
         let own = [("pattern", "pair"), ("listen", "tcp://127.0.0.1:1")];
         let inside: &[(&str, &str)] = &[("filter", "in/a"), ("qos", "1")];
@@ -197,7 +197,7 @@ mod tests {
                 "{}",
                 gateway_session.overflow.bytes
             );
-            // A socket that talks before it reads.
+            // The peer sends half of its messages before it reads any.
             if said.len() < TALK / 2
                 && let Some(message) = shared.peers.next_for_peer(peer, &shared.settings)
             {

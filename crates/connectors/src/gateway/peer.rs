@@ -445,8 +445,8 @@ impl GatewayPeer {
         doubt
     }
 
-    /// Returns the largest message in flight to a peer which closed the connection. If a message
-    /// was too long for the peer, then this one.
+    /// Returns the largest message in flight to a peer which closed the connection: the message to
+    /// suspect if one was too long for the peer.
     fn poison_candidate(&self) -> Option<Arc<PeerMessage>> {
         let GatewayShared { settings, peers, .. } = &self.shared;
         let goes_on =
@@ -510,7 +510,8 @@ fn describe_io_error(error: io::Error) -> String {
 mod tests {
     use super::*;
 
-    /// What is on its way for one round trip when there is room again did not wait for an answer.
+    /// Bytes sent into a buffer with new room are in flight for one round trip; the wait before
+    /// does not count.
     #[test]
     fn only_time_on_the_way_is_time_without_an_answer() {
         let start = Instant::now();

@@ -12,9 +12,10 @@ pub(super) struct PeerMessage {
     /// Receipt for the local session, due when the message has arrived, or for a request with its
     /// response.
     pub(super) receipt: Option<SessionReceipt>,
-    /// Topic of the message here, if it goes to one peer.
+    /// Topic of the message at this broker, for the log; empty for messages to several peers.
     pub(super) topic: Box<str>,
-    /// Number of peers that disconnected while the message was in flight to them.
+    /// Number of peers which disconnected while the message was in flight to them, see
+    /// `QuarantineQueue`.
     pub(super) ends: AtomicU32,
 }
 

@@ -317,7 +317,7 @@ mod tests {
         let (mut errands, now) = (PendingRequests::default(), Instant::now());
         let (told, later) =
             (|| InboundRequest { peer: 1, envelope: Vec::new(), due: now }, asked(now));
-        // One that nobody answers is in nobody's way.
+        // A pending request without a response must not block further requests.
         errands.add_inbound(told());
         errands.add_outbound(later);
         for _ in 0..3 * MOST {
@@ -372,7 +372,7 @@ mod tests {
         assert!(may(&errands, 1) && errands.inbound_by_peer.is_empty());
     }
 
-    /// However many ask, and whether they stay or go.
+    /// The bound holds for any number of requesters, connected or not.
     #[test]
     fn what_sockets_ask_has_a_bound_of_bytes() {
         const BYTES_MAX: usize = 1 << 20;

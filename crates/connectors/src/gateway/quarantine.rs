@@ -16,7 +16,8 @@ use tokio::time::Instant;
 
 /// Suspect messages and the schedule of their retries.
 pub(super) struct QuarantineQueue {
-    /// Length of each message, and the number of connections that ended with it in flight.
+    /// Length of each message, and the number of connections which ended while the message was in
+    /// flight.
     disconnects: BTreeMap<PacketId, (usize, u32)>,
     /// Waiting messages. The local session holds them too.
     waiting: VecDeque<Arc<PeerMessage>>,
@@ -157,7 +158,8 @@ mod tests {
         gateway(&own, &[&[("filter", "out/#")]], &[]).unwrap()
     }
 
-    /// How long what a socket has by now is, where it goes with the first that is long.
+    /// Connects a peer which closes its connection with the first long message. Returns the lengths
+    /// of the messages before.
     fn goes_with_what_is_long(peers: &PeerSet, settings: &GatewaySettings) -> Vec<usize> {
         let id = peers.add_peer(settings, Arc::default()).unwrap();
         peers.redistribute(settings);
@@ -208,7 +210,7 @@ mod tests {
         }
         assert_eq!(peers.quarantined(), 1);
         assert_eq!(goes_with_what_is_long(&peers, &settings), [1]);
-        // The same id, and another message.
+        // The packet id is the same, and the message is another one.
         peers.drop_receipts();
         peers.assign(of(1, 1), &settings);
         assert_eq!(peers.quarantined(), 0);

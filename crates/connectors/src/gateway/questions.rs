@@ -1,5 +1,4 @@
-//! Requests to sockets and their responses, seen from the session task: what a socket says and what
-//! the session here brings.
+//! Tests of requests to sockets and of their responses, at the level of [`GatewaySession`].
 
 use super::peer::GatewayShared;
 use super::peer_message::PeerId;
@@ -20,7 +19,7 @@ use zmtp_sp::MultipartMessage;
 const OUT: &[(&str, &str)] = &[("filter", "out/#")];
 const IN: &[(&str, &str)] = &[("topic", "questions")];
 
-/// A gateway that nothing connects by itself.
+/// A gateway session without connections: tests act as peers and as the local session.
 struct RequestTestbed {
     shared: GatewayShared,
     gateway_session: GatewaySession,
@@ -47,13 +46,13 @@ impl RequestTestbed {
         self.shared.peers.add_peer(&self.shared.settings, Arc::default()).expect("there is room")
     }
 
-    /// Disconnects a peer, which keeps the messages that it was given.
+    /// Disconnects a peer. Messages given to the peer are not returned.
     fn leave(&mut self, peer: PeerId) {
         self.shared.peers.remove_peer(peer, iter::empty(), true);
         self.gateway_session.on_peers_changed();
     }
 
-    /// A client asks, with QoS 1 where there is an id.
+    /// Sends a request of a client; a packet id means QoS 1.
     fn asks(&mut self, packet_id: u16, payload: &str, properties: &[Property<'_>]) {
         let (mut own, mut packet) = (PropertiesBuf::default(), Vec::new());
         for property in properties {
@@ -84,7 +83,7 @@ impl RequestTestbed {
         self.gateway_session.take_inbound();
     }
 
-    /// Returns payloads and acknowledgements that the local session was sent since the last call.
+    /// Returns the payloads and acknowledgements sent to the local session since the last call.
     fn said(&mut self) -> Vec<String> {
         let (bytes, mut said) = (std::mem::take(&mut self.gateway_session.to_near), Vec::new());
         let mut rest = &bytes[..];
@@ -113,7 +112,7 @@ impl RequestTestbed {
         found.expect("a question has it")
     }
 
-    /// This broker says that of the message that it was told under this id.
+    /// Acknowledges a message of the gateway with a reason code.
     fn acknowledges(&mut self, packet_id: u16, reason: ReasonCode) {
         let (packet_id, mut packet) = (PacketId::new(packet_id).expect("it is none"), Vec::new());
         encode_ack(PacketType::PubAck, packet_id, reason, &mut packet);
@@ -178,7 +177,7 @@ fn who_has_a_question_in_the_place_of_another_answers_it() {
     let mut table = RequestTestbed::new("sp", "req", &[]);
     let (first, other) = (table.enter(), table.enter());
     table.asks_for_answers(0, "who?");
-    // It was not written to it.
+    // The request was not yet written to the first peer.
     table.leave(first);
     let question = table.given(other);
     table.answers(other, &question, "I");
@@ -194,7 +193,7 @@ fn a_socket_of_zeromq_that_is_back_answers_what_it_was_asked() {
         table.asks_for_answers(0, "who?");
         let question = table.given(asked);
         table.leave(asked);
-        // Its number may be met by chance, and what stands before it may not.
+        // A request id may be guessed; the proof in front of it may not.
         let (back, mut guessed) = (table.enter(), question.clone());
         for before in [None, Some(vec![0; 8])] {
             guessed.envelope.drain(..guessed.envelope.len() - 1);
@@ -245,12 +244,12 @@ fn an_answer_for_a_socket_that_has_gone_finds_nobody() {
     assert_eq!((table.losses(), table.said()), (vec![("no_peer", 1)], vec!["PUBACK 7".into()]));
 }
 
-/// A peer that asks over new connections again and again gets no more memory than one that stays.
+/// A peer which sends requests over ever new connections gets no more memory than a lasting peer.
 #[test]
 fn what_sockets_asked_that_have_gone_is_forgotten_before_it_costs_too_much() {
     const SOCKETS: usize = 1000;
     const EACH: usize = 16;
-    // As long as an envelope may be.
+    // The largest accepted envelope.
     let (envelope, most) = (vec![vec![b'i'; 255]; 15], (2 << 20) / 4);
     let mut table = RequestTestbed::new("zmq", "rep", &[("peers_bytes_max", "2MiB")]);
     let mut numbers = Vec::new();
@@ -283,7 +282,7 @@ fn questions_that_wait_cost_no_more_than_is_allowed() {
     let (asker, back) = (Property::ResponseTopic("answers"), Property::CorrelationData(LONG));
     let mut table = RequestTestbed::new("sp", "req", &[("peers_bytes_max", "2MiB")]);
     let peer = table.enter();
-    // What a socket says waits for this broker, so what comes for sockets is heard all the same.
+    // Responses wait for this broker's acknowledgements, so messages for sockets are still read.
     for _ in 0..1024 {
         table.asks(0, "short", &[asker]);
         let question = table.given(peer);
@@ -292,7 +291,8 @@ fn questions_that_wait_cost_no_more_than_is_allowed() {
     table.said();
     (0..30).for_each(|_| table.asks(0, "long", &[asker, back]));
     let given = iter::from_fn(|| table.next(peer)).count();
-    // A quarter of it, of questions of 60,000 bytes; 256 KiB of them stand behind.
+    // A quarter of `peers_bytes_max` holds nine requests of 60,000 bytes; 256 KiB more wait in the
+    // overflow queue.
     assert_eq!(given, 9);
     assert_eq!(table.losses(), [("no_room", 30 - 9 - 5)]);
 }

@@ -1,5 +1,6 @@
-//! What becomes of messages when sockets leave, and when the connection to the session here ends:
-//! a gateway and an engine in this process, where a test says when the broker acknowledges.
+//! Tests of messages when sockets disconnect and when the connection to the local session ends. A
+//! gateway and an engine run in this process; the tests decide when the broker authorizes, and thus
+//! acknowledges, a message.
 
 use super::Gateway;
 use super::peer_message::{PeerId, PeerMessage};
@@ -32,12 +33,12 @@ use tokio::time::{sleep, sleep_until, timeout};
 use zmtp_sp::MultipartMessage;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longer than it takes to hear of something.
+/// Longer than any notification takes.
 const A_WHILE: Duration = Duration::from_millis(300);
 const OUT: &[(&str, &str)] = &[("filter", "out/#"), ("retained", "once")];
 const IN: &[(&str, &str)] = &[("filter", "in/a"), ("topic", "from/a"), ("qos", "1")];
 
-/// A gateway at a broker that has to be told what the gateway may do.
+/// A gateway and a broker which asks the test to authorize the gateway's requests.
 struct GatewayTestbed {
     server: Server,
     asked: Receiver<AuthzTask>,
@@ -51,7 +52,7 @@ struct GatewayTestbed {
 }
 
 impl GatewayTestbed {
-    /// Creates a testbed with the given options that neither listens nor connects.
+    /// Creates a testbed with the given options, without listeners and outgoing connections.
     fn new(lines: &[(&str, &str)]) -> GatewayTestbed {
         let (asks, asked) = channel();
         let asks = Mutex::new(asks);
@@ -94,7 +95,7 @@ impl GatewayTestbed {
         GatewayTestbed { server, asked, home, settings, peers, metrics, again, stop, task }
     }
 
-    /// The next question of the broker about this; it may do whatever else is asked about.
+    /// Returns the broker's next authorization request for `action`, and allows all other requests.
     async fn asked(&self, action: AclAction) -> AuthzTask {
         let mut found = None;
         until("a question", || {
@@ -116,7 +117,7 @@ impl GatewayTestbed {
         self.asked(action).await.responder.respond(AuthzDecision::Allow);
     }
 
-    /// Lets it have its filters.
+    /// Allows the subscription of the gateway, and waits for the subscribed session.
     async fn subscribed(&self) {
         self.allow(AclAction::Subscribe).await;
         until("its session", || !self.filters().is_empty()).await;
@@ -146,7 +147,7 @@ impl GatewayTestbed {
         peer
     }
 
-    /// Says how many messages are lost with it.
+    /// Removes a peer. Returns the number of messages lost with the peer.
     fn leave(&self, id: PeerId) -> usize {
         self.peers.remove_peer(id, iter::empty(), true)
     }
@@ -166,7 +167,7 @@ impl GatewayTestbed {
         found.expect("it was waited for")
     }
 
-    /// A client that nobody judges.
+    /// Connects a client with all permissions.
     async fn client(&self, link_id: &str) -> LocalSession {
         let (receive_maximum, is_last, is_quiet) = (10, true, false);
         let wish = LocalSessionRequest { link_id, receive_maximum, is_last, is_quiet };
@@ -189,7 +190,7 @@ impl GatewayTestbed {
         local.disconnect().await.expect("it reads");
     }
 
-    /// Grants all requests to the broker, without end.
+    /// Allows all authorization requests, without end.
     async fn lets_all(&self) {
         loop {
             self.asked
@@ -199,7 +200,7 @@ impl GatewayTestbed {
         }
     }
 
-    /// Hands in what there is no room for yet, too.
+    /// Passes messages to the intake, as fast as the intake has room.
     async fn says_all(&self, id: PeerId, mut said: VecDeque<MultipartMessage>) {
         while !said.is_empty() {
             self.peers.accept_inbound(id, &mut said);
@@ -211,12 +212,12 @@ impl GatewayTestbed {
         self.report().is_some_and(|report| report.is_online)
     }
 
-    /// Whether the session has something that the gateway did not acknowledge.
+    /// Whether the session has messages which the gateway has not acknowledged.
     fn is_owed(&self) -> bool {
         self.report().is_some_and(|report| report.in_flight > 0)
     }
 
-    /// Takes the gateway's session over, and disconnects.
+    /// Takes over the gateway's session and disconnects, so the gateway loses its connection.
     async fn breaks_off(&self) {
         let (link_id, receive_maximum) = (self.settings.link_id(), 1);
         let wish = LocalSessionRequest {
@@ -230,13 +231,13 @@ impl GatewayTestbed {
         until("that it notices", || !self.metrics.last_error().is_empty()).await;
     }
 
-    /// Tells the gateway to stop, and waits until it has begun.
+    /// Stops the gateway, and waits until the peers are being closed.
     async fn is_to_end(&self) {
         self.stop.send(LinkStop::ForNow).expect("it runs");
         until("an end", || self.peers.close_deadline().is_some()).await;
     }
 
-    /// Waits for the end, and returns the dropped messages.
+    /// Waits for the end of the gateway. Returns the dropped messages by reason.
     async fn ends_having_lost(self) -> Vec<(&'static str, u64)> {
         let metrics = self.metrics.clone();
         self.ends().await;
@@ -275,7 +276,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     assert!(timeout(PATIENCE, waited).await.is_ok(), "no {what}");
 }
 
-/// The next message of this client.
+/// Returns the payload of the next message of this client.
 async fn next(local: &mut LocalSession) -> String {
     loop {
         let read = timeout(PATIENCE, read_frame(&mut local.stream, &mut local.read)).await;
@@ -301,7 +302,8 @@ fn frames(all: &[&str]) -> MultipartMessage {
     MultipartMessage { envelope: Vec::new(), frames }
 }
 
-/// A socket that has said something which waits for this broker's word, and is gone.
+/// A peer sends a message and disconnects, and the gateway loses its session before the
+/// acknowledgement.
 async fn said_and_gone() -> (GatewayTestbed, LocalSession) {
     let stage = GatewayTestbed::new(&[("pattern", "pair")]);
     stage.subscribed().await;
@@ -335,8 +337,9 @@ fn what_a_socket_said_is_said_again_where_the_gateway_stops_before_it_could_be()
     });
 }
 
-/// Two questions wait for answers of a socket that answers one of them and goes; another comes
-/// while this broker has not acknowledged the answer. Says what the next socket is asked.
+/// Two requests wait for responses of a peer, which answers one and disconnects. A third request
+/// arrives before this broker acknowledges the response. Returns the requests which the next peer
+/// gets.
 async fn asked_of_the_next(pattern: &str) -> Vec<String> {
     let stage = GatewayTestbed::new(&[("protocol", "sp"), ("pattern", pattern)]);
     stage.subscribed().await;
@@ -450,7 +453,7 @@ fn what_a_socket_takes_at_the_last_moment_is_acknowledged() {
         let receipt = stage.given(peer).await.receipt.expect("it has a QoS");
         until("what is owed", || stage.is_owed()).await;
         stage.is_to_end().await;
-        // As late as who has written it can say so.
+        // As late as a peer's task may report the arrival of its last message.
         sleep_until(stage.peers.close_deadline().expect("it is said") + Duration::from_millis(50))
             .await;
         stage.peers.record_arrival(peer, Some(receipt));
@@ -474,7 +477,7 @@ fn what_it_is_let_have_while_nobody_is_there_it_has_once() {
         stage.publish(QoS::AtLeastOnce, "retained", true).await;
         stage.again.notify_one();
         let request = stage.asked(AclAction::Subscribe).await;
-        // Nothing of it is heard here before a socket comes.
+        // No packet of the subscription arrives before a peer connects.
         request.responder.respond(AuthzDecision::Allow);
         let late = std::time::Instant::now() + PATIENCE;
         while !stage.filters().iter().any(|filter| &**filter == "out/#") {
@@ -484,7 +487,7 @@ fn what_it_is_let_have_while_nobody_is_there_it_has_once() {
         let peer = stage.enter();
         stage.allow(AclAction::Subscribe).await;
         assert_eq!(stage.given(peer).await.message.frames[1], b"retained");
-        // A next process would ask for what is retained while there is a note that says so.
+        // A later process would request retained messages again while the note exists.
         let is_noted = || stage.filters().iter().any(|filter| filter.contains("/.notes/"));
         until("an end of the note", || !is_noted()).await;
         stage.ends().await;
@@ -499,16 +502,16 @@ fn it_stops_where_its_session_is_gone_and_does_not_come_again() {
         stage.enter();
         stage.allow(AclAction::Subscribe).await;
         stage.home.end_session(&stage.settings.link_id()).await.expect("it ends");
-        // The broker takes silence for a refusal, but later.
+        // The broker treats a missing answer as a refusal, but only after a timeout.
         let _question = stage.asked(AclAction::Subscribe).await;
         assert!(timeout(PATIENCE / 3, stage.ends()).await.is_ok(), "it goes on");
     });
 }
 
-/// More than may wait for this broker's acknowledgement.
+/// More messages than may wait for acknowledgements of this broker.
 const MANY: usize = 1500;
 
-/// A pair whose sockets have little room, and what goes to it by now.
+/// A pair with short queues of peers, and `count` messages waiting for its peer.
 async fn pair_with_much(qos: QoS, count: usize) -> (GatewayTestbed, LocalSession, PeerId) {
     let stage = GatewayTestbed::new(&[("pattern", "pair"), ("peer.queue_messages_max", "2")]);
     stage.subscribed().await;
@@ -526,7 +529,7 @@ async fn pair_with_much(qos: QoS, count: usize) -> (GatewayTestbed, LocalSession
     (stage, reader, peer)
 }
 
-/// Ends when the reader has so many messages.
+/// Reads `count` messages.
 async fn reads(reader: &mut LocalSession, count: usize) {
     for _ in 0..count {
         next(reader).await;

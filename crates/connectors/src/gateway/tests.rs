@@ -1,4 +1,4 @@
-//! What options of gateways come to, and how messages look on both sides.
+//! Tests of a gateway's options, and of the form of messages on both sides.
 
 use super::formats::{decode_inbound, encode_outbound};
 use super::rules::GatewayRuleSettings;
@@ -8,7 +8,7 @@ use config::row::OptionRow;
 use config::row::defaults;
 use mqtt::{Properties, Publish, QoS};
 
-/// With its defaults, and what these lines say.
+/// Returns the defaults of the rows, changed by `lines`.
 fn set<S: Default>(rows: &'static [OptionRow<S>], lines: &[(&str, &str)]) -> S {
     let mut settings = defaults(rows);
     for (key, text) in lines {

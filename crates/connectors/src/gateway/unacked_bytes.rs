@@ -85,7 +85,7 @@ impl UnackedBytes {
 /// reports the memory of unread writes, which is larger than their bytes.
 fn read_until(writes: &mut VecDeque<(u64, u64)>, left: u64, written: u64) -> u64 {
     let (mut rest, mut unread) = (left, 0);
-    // The first of them may be read in part.
+    // The first unread write may be read in part.
     while rest > 0 && unread < writes.len() {
         let (_, len) = writes[writes.len() - 1 - unread];
         rest = rest.saturating_sub(write_cost(len));
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(gauge.arrived(), 5);
     }
 
-    /// However short, and however many wait behind it.
+    /// For short writes, and with many writes waiting behind.
     #[test]
     fn each_message_that_a_process_of_this_host_has_read_has_arrived() {
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
@@ -221,7 +221,7 @@ mod tests {
             assert!(gauge.arrived() <= all, "{} of {all}", gauge.arrived());
         }
         assert_eq!(gauge.arrived(), all);
-        // Where many wait each is known.
+        // With many writes in the queue, each read is counted.
         for len in [5, 128, 192, 193, 255, 705, 1000, 1729, 1984] {
             for _ in 0..40 {
                 ours.write_all(&vec![7; len]).unwrap();

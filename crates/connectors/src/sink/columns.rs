@@ -3,6 +3,7 @@
 use super::message::SinkMessage;
 use super::template::{SinkTemplate, ValueEncoding};
 
+/// Columns in order, each with a name and a [`SinkTemplate`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SinkColumns(Vec<(String, SinkTemplate)>);
 

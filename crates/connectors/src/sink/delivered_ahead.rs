@@ -62,7 +62,7 @@ mod tests {
         let said = vec![Ok(()), refused(), Ok(()), refused()];
         let setback = ahead.record_results(&batch, &sent, said).unwrap_err();
         assert_eq!(setback.accepted, 1);
-        // The same again, as after a connection that was lost.
+        // The same messages again, for example after a lost connection.
         let again: Vec<_> = (2..=5).map(one).collect();
         assert_eq!(times(ahead.undelivered(&again)), [2, 4, 5]);
         let sent = ahead.undelivered(&again);

@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(line(&["p=${payload.gone}"], "a", "5"), "", "no field, no line");
     }
 
-    /// Each row: tags, fields, payload, and the line or why there is none.
+    /// Each row: tags, fields, payload, and the line or the error.
     #[test]
     fn what_has_no_value_is_left_out() {
         const FULL: &str = r#"{"a":1,"b":"two"}"#;

@@ -66,7 +66,7 @@ impl PointTime {
     }
 }
 
-/// Timestamps that InfluxDB stores; values beyond have meanings of their own there.
+/// Timestamps which InfluxDB stores. Values outside the range have special meanings there.
 const EDGES: std::ops::RangeInclusive<i64> = i64::MIN + 2..=i64::MAX - 1;
 
 /// Converts a decimal number, in the form of JSON, to nanoseconds without the rounding of a float.
@@ -121,7 +121,7 @@ mod tests {
             ("ns", "1700000000000000000", AT),
             ("ns", "1700000000000000001", AT + 1),
             ("s", "1700000000.25", AT + 250_000_000),
-            // A number of JSON is a float here, a text keeps all of its digits.
+            // A JSON number is a float here, while text keeps all digits.
             ("s", "\"1700000000.123456789\"", AT + 123_456_789),
             ("ms", "1700000000000.5", AT + 500_000),
             ("s", "1.7e9", AT),

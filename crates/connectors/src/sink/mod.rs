@@ -104,7 +104,7 @@ const NEAR_RETRY: Duration = Duration::from_millis(200);
 /// A destination which failed, and which is then connected without messages for this time, counts
 /// as up.
 const SETTLED: Duration = Duration::from_secs(1);
-/// Time for batches in flight when the sink stops.
+/// Time for a batch in flight when the sink stops, see `wait_for_stop_timeout`.
 const FINISH: Duration = Duration::from_secs(1);
 /// Time for which further refusals of a destination count at once: otherwise each batch with an
 /// invalid message would cost the pauses of `refused_tries`.
@@ -319,7 +319,8 @@ impl Sink {
         }
     }
 
-    /// Delivers a batch until all messages are delivered or skipped.
+    /// Delivers a batch until all messages are delivered or skipped. A refused batch is tried
+    /// `refused_tries` times, then in halves, down to the single refused message.
     async fn deliver_batch(
         &mut self,
         intake: &mut SinkIntake,

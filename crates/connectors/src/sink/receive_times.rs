@@ -54,7 +54,7 @@ mod tests {
             }
             message.taken_ns
         };
-        // What has QoS 0 comes once.
+        // Messages with QoS 0 are never sent again.
         assert_eq!((take(0, 1, false), take(0, 2, false)), (1, 2));
         assert_eq!((take(7, 10, false), take(7, 11, true), take(8, 12, true)), (10, 10, 12));
         assert_eq!(take(7, 20, false), 20, "another session's");

@@ -183,7 +183,7 @@ impl FileSeries {
     pub(super) fn free_name(&self) -> io::Result<PathBuf> {
         let time = UnixTimestamp::now().seconds().replace(['-', ':'], "");
         let name = |number: u32| self.named(&format!("{time}-{number:03}"));
-        // A number that was removed is older than those that are there.
+        // The next number after the largest one in use, since a removed file had a smaller number.
         let number = (0..=NUMBER_MAX).rev().find(|number| name(*number).exists());
         let number = number.map_or(0, |number| number + 1);
         match number > NUMBER_MAX {
@@ -381,7 +381,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// A quote that is never closed is what a look from the beginning would stop at.
+    /// The unclosed quote reveals a search from the beginning of the file.
     #[test]
     fn only_a_file_that_is_as_it_was_left_is_not_read() {
         let folder = folder("left");

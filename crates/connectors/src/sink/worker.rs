@@ -102,7 +102,7 @@ mod tests {
     use tokio::runtime::Builder;
     use tokio::time::timeout;
 
-    /// A disk that writes once it is let, and whether it has.
+    /// A destination which blocks until the test releases it, with a flag for the finished write.
     #[derive(Clone)]
     struct SlowDisk(Arc<Mutex<Receiver<()>>>, Arc<AtomicBool>);
 

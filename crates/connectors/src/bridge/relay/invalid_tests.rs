@@ -1,9 +1,9 @@
-//! Messages of the other broker that are not valid, by what is wrong with them.
+//! Tests of invalid messages from the remote broker, one for each kind of violation.
 
 use super::tests::{ack, lost, pipe, publish, terms};
 use super::*;
 
-/// A PUBLISH by hand: topic, properties, payload.
+/// Encodes a PUBLISH byte by byte: topic, properties, payload.
 fn raw(qos: u8, id: u16, topic: &[u8], properties: Option<&[u8]>, payload: &[u8]) -> Vec<u8> {
     let mut body = (topic.len() as u16).to_be_bytes().to_vec();
     body.extend_from_slice(topic);
@@ -21,7 +21,7 @@ fn raw(qos: u8, id: u16, topic: &[u8], properties: Option<&[u8]>, payload: &[u8]
     packet
 }
 
-/// Sends an invalid message between two valid ones.
+/// Sends an invalid message between two valid messages, which must pass.
 fn passes_by(version: ProtocolVersion, what: &str, qos: u8, wrong: &[u8]) {
     let mut pipe = pipe(terms(version));
     pipe.far(Packet::Publish(publish("far/in/a", 1, 1))).unwrap();
@@ -91,7 +91,7 @@ fn a_message_with_a_property_that_is_not_valid_is_passed_by_and_acknowledged() {
 #[test]
 fn an_alias_outlives_the_message_that_was_not_valid() {
     let mut pipe = pipe(terms(ProtocolVersion::V5));
-    // A name that is one, with something else that is wrong, and a name that is none.
+    // First a valid topic with an invalid property, then an invalid topic.
     pipe.read_remote(&raw(1, 9, b"far/in/c", Some(b"\x23\x00\x03\x01\x02"), b"x")).unwrap();
     pipe.read_remote(&raw(1, 10, b"far/in/\xff", Some(b"\x23\x00\x04"), b"x")).unwrap();
     pipe.read_remote(&raw(1, 11, b"", Some(b"\x23\x00\x03"), b"x")).unwrap();

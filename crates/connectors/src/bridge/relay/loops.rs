@@ -1,35 +1,35 @@
-//! Loop detection: bridges in a ring would carry one message round for ever.
+//! Loop detection: bridges in a ring would forward one message for ever.
 //!
-//! Two things tell that a message has been here before:
+//! Two kinds of evidence show that a message has passed this bridge before:
 //!
-//! * **The path**, a User Property of MQTT 5.0 that names the bridges which a message has passed.
-//!   A bridge adds it once more than [`PASSES_UNMARKED`] equal messages have passed it one way, and
-//!   then each bridge on the way adds its own name. A bridge that finds its own name has a loop,
-//!   and nothing else is ever taken for one: clients may publish equal messages as they like.
-//! * **What was just carried**, where a bridge of 3.1.1 is on the way, which has no properties. A
-//!   message that another bridge brought is taken for one that has come round where clients of this
-//!   broker published an equal one, and this way brought [`RETURNS_MAX`] more than they did; or
-//!   where two ways brought [`RETURNS_MANY`] equal ones each: then the one that was first goes on,
-//!   and the other one does not while the first was there within [`RECENT`]. If the other way falls
-//!   silent then, and the first brings [`RUN_MAX`] more, one of them is stopped to see whether it
-//!   was a ring that went on, of which every bridge saw the same direction first: a ring has ended
-//!   with that, and what clients publish goes on, and has twice as long until the next such probe.
-//!   What clients of this broker publish is never taken for
-//!   that, nor is what only ever comes one way.
-//!   A bridge that only fetches from a topic has no outward rule by which such a publication passes
-//!   it, and subscribes to watch them. Most such bridges are in no ring: so it takes
-//!   [`WATCHED_RETURNS_MAX`] more of what came in than was published here.
+//! * **The path**: a User Property of MQTT 5.0 with the bridges which a message has passed. A
+//!   bridge adds its name once more than [`PASSES_UNMARKED`] equal messages have passed in one
+//!   direction, and each following bridge then adds its own. A bridge which finds its own name has
+//!   found a loop. On ways with 5.0 alone only the path counts: clients may publish equal messages
+//!   without limit.
+//! * **Recent messages**, on ways through a bridge of 3.1.1, which drops properties. A message from
+//!   another bridge counts as a loop in two cases. Either local clients published equal messages,
+//!   and this source brought [`RETURNS_MAX`] more than the clients. Or two sources brought
+//!   [`RETURNS_MANY`] equal messages each: the second source is then stopped while the first had a
+//!   message within [`RECENT`]. If the second source falls silent and the first brings [`RUN_MAX`]
+//!   more in a row, one message is stopped as a probe, since every bridge of a ring may have seen
+//!   the same direction first. The probe ends a ring, and costs a publishing client one message;
+//!   each probe doubles the run until the next. Messages of local clients, and messages from a
+//!   single source, are never stopped. A bridge with only inward rules sees no publications of
+//!   local clients, so it subscribes to count them. Most of these bridges are not in a ring, so
+//!   their limit is [`WATCHED_RETURNS_MAX`].
 //!
-//! A rule that changes topics makes another message each turn, see [`RewrittenTopics`]. Such a rule
-//! also adds the path where so many messages have the payload in common, whatever their topics; and
-//! where the path is lost, a topic that was made of its own kind [`REMADE_MAX`] times is stopped.
+//! A rule which changes topics makes another message in each turn, see [`RewrittenTopics`]. The
+//! path is then added when this many messages have a payload in common, whatever their topics.
+//! Where the path is lost, a topic made of its own earlier result [`REMADE_MAX`] times is stopped.
 //!
-//! Any client may publish a path, since nothing tells a bridge of 5.0 from a client. A forged path
-//! costs its own message: that is dropped, or counted as another bridge's. What clients publish
-//! without a path passes all the same.
+//! Any client may publish a path, since a bridge of 5.0 looks like a client. A forged path affects
+//! only its own message, which is dropped or counted as a message of another bridge. Messages
+//! without a path pass as before.
 //!
-//! Equal messages have topic, payload and QoS in common. The memory of them reaches [`WINDOW`] back
-//! and has [`SLOTS`] places: a newer message takes the place of an older one, which is then new.
+//! Equal messages have topic, payload and QoS in common. The memory has [`SLOTS`] places and lasts
+//! for [`WINDOW`]: a newer message replaces an older one in the same place, which then counts as
+//! new.
 
 use super::loop_guard::own_mark;
 use super::rewritten_topics::{REMADE_MAX, RewrittenTopics};

@@ -1,11 +1,11 @@
-//! Which messages count as come round, and which never do.
+//! Tests of loop detection: messages which count as a loop, and messages which never do.
 
 use super::*;
 use mqtt::PropertiesBuf;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A bridge with its state and its clock.
+/// A bridge in a test, with the state and the clock of its loop detection.
 struct LoopTestBridge {
     detection: LoopDetection,
     carried: CarriedMessages,
@@ -76,7 +76,7 @@ fn what_clients_here_publish_passes_however_often_it_is_equal() {
         for _ in 0..100_000 {
             assert!(one.out("0", "").is_ok());
         }
-        // Once it has come round, too.
+        // Also after a loop of the same message was found.
         (0..100).for_each(|_| _ = one.out("0", "other@0"));
         assert!((0..100_000).all(|_| one.out("0", "").is_ok()));
     }
@@ -111,7 +111,7 @@ fn what_3_1_1_brings_back_passes_a_few_times() {
     }
 }
 
-/// A client published the message here, and a bridge with inward rules alone fetches it back.
+/// A local client publishes the message, and a bridge with only inward rules brings it back.
 #[test]
 fn what_a_watching_bridge_fetches_back_is_stopped_after_more_rounds() {
     let mut one = bridge("one", false);
@@ -131,7 +131,8 @@ fn what_a_watching_bridge_fetches_back_is_stopped_after_more_rounds() {
     publish(&properties, &mut one);
     let came = (0..100).filter(|_| one.pass(BridgeDirection::In, "x", "").is_ok()).count();
     assert_eq!(came, 1 + 32, "so many more than were published here");
-    // The equal messages of a remote client, without a publication here or with few more.
+    // Equal messages of a remote client, with few or no publications at this broker, are not a
+    // loop.
     let mut fetching = bridge("fetching", false);
     let mut brought = PropertiesBuf::default();
     brought.push(Property::UserProperty(PATH, "other@0"));
@@ -145,7 +146,7 @@ fn what_a_watching_bridge_fetches_back_is_stopped_after_more_rounds() {
     }
 }
 
-/// As two sites do that each say once a second that they are there, by the same words.
+/// Two sites may report the same status once per second in equal messages.
 #[test]
 fn equal_messages_of_two_sites_pass_while_neither_has_many_more() {
     let mut hub = bridge("hub", false);
@@ -156,7 +157,7 @@ fn equal_messages_of_two_sites_pass_while_neither_has_many_more() {
     }
 }
 
-/// A client of a broker in the ring that is not ours published it.
+/// The publisher is a client of a broker in the ring whose bridges do not detect loops.
 #[test]
 fn of_two_ways_from_strangers_the_one_that_was_first_goes_on() {
     let mut one = bridge("one", false);
@@ -170,8 +171,8 @@ fn of_two_ways_from_strangers_the_one_that_was_first_goes_on() {
     assert!(one.out("x", "other@0").is_ok(), "nothing comes the first way any more");
 }
 
-/// Every bridge of the ring saw the same direction first: nobody else ends it. Where clients go on
-/// to publish equal messages hardly any is missing.
+/// Every bridge of the ring saw the same direction first, so only a probe ends the ring. A client
+/// which continues to publish equal messages loses few of them.
 #[test]
 fn where_one_way_goes_on_alone_a_message_is_stopped_now_and_then() {
     let mut one = bridge("one", false);
@@ -185,12 +186,13 @@ fn where_one_way_goes_on_alone_a_message_is_stopped_now_and_then() {
     assert!(one.out("y", "other@0").is_ok(), "another message");
 }
 
-/// Bridges between three brokers, each to each: two of ours, and one that marks nothing.
+/// Three brokers with a bridge between each two: two brokers of this kind, and one without loop
+/// marks.
 struct LoopTestTriangle {
     first_to_strange: LoopTestBridge,
     second_to_first: LoopTestBridge,
     second_to_strange: LoopTestBridge,
-    /// Copies on their way: the bridge, the direction, and the path that the broker gave them.
+    /// Copies in flight: the bridge, the direction, and the path set by the broker.
     on_the_way: Vec<(usize, BridgeDirection, &'static str)>,
     random: fastrand::Rng,
 }
@@ -206,7 +208,7 @@ impl LoopTestTriangle {
         }
     }
 
-    /// A broker gives a message to all of its bridges but the one that brought it.
+    /// Passes a message from a broker to its bridges, except the bridge which brought the message.
     fn arrive(&mut self, broker: usize, by: Option<usize>, path: &'static str) {
         use BridgeDirection::{In, Out};
         let bridges = match broker {
@@ -218,7 +220,7 @@ impl LoopTestTriangle {
         self.on_the_way.extend(others.map(|(bridge, direction)| (bridge, direction, path)));
     }
 
-    /// Any copy that is on its way passes its bridge next.
+    /// A random copy in flight passes its bridge.
     fn step(&mut self) {
         let at = self.random.usize(..self.on_the_way.len());
         let (by, direction, path) = self.on_the_way.remove(at);
@@ -227,12 +229,12 @@ impl LoopTestTriangle {
             1 => &mut self.second_to_first,
             _ => &mut self.second_to_strange,
         };
-        // Of the other broker a bridge hears no path in 3.1.1.
+        // In 3.1.1 no path arrives from the remote broker.
         let path = if direction == BridgeDirection::In { "" } else { path };
         if bridge.pass(direction, "x", path).is_err() {
             return;
         }
-        // The brokers of ours know which of their clients are bridges of 3.1.1.
+        // Brokers of this kind know which of their clients are bridges of 3.1.1.
         match (by, direction) {
             (0, BridgeDirection::Out) | (2, BridgeDirection::Out) => self.arrive(2, Some(by), ""),
             (0, BridgeDirection::In) => self.arrive(0, Some(by), "strange@0"),
@@ -287,7 +289,7 @@ fn what_is_said_again_is_not_counted() {
     }
 }
 
-/// The encoder would cut it, and what this bridge adds to it.
+/// The encoder would cut the path, and the bridge's own name with it.
 #[test]
 fn a_forged_path_without_room_for_a_hop_goes_round_no_ring() {
     for forged in ["x".repeat(65_530), "\u{1F980}".repeat(16_000)] {

@@ -83,7 +83,7 @@ mod tests {
         for id in [7, 7, 8, 8] {
             assert_eq!(suspicion.record_hang_up(&sent(id)), None);
         }
-        // Nothing was sent, which says nothing.
+        // A connection without sent messages is no evidence.
         assert_eq!(suspicion.record_hang_up(&PoisonCandidates::default()), None);
         let said = suspicion.record_hang_up(&sent(8)).expect("the third time");
         assert!(said.contains("3 times") && said.contains("9 bytes to \"t\""), "{said}");

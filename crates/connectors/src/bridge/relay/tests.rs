@@ -140,7 +140,7 @@ fn nothing_is_published_before_our_requests_are_answered() {
     let asked = pipe.far_heard();
     assert_eq!(asked.len(), 2, "{asked:?}");
     assert_eq!(pipe.near(Packet::Publish(publish("out/a", 1, 7))), Ok(0), "7 is in use");
-    // What comes in is not held up, nor is what answers it.
+    // Incoming messages and their acknowledgements are not delayed.
     pipe.far(Packet::Publish(publish("far/in/a", 1, 1))).unwrap();
     assert_eq!(pipe.near(Packet::PubAck(ack(1, ReasonCode::Success))), Ok(4));
     let (properties, id) = (Properties::default(), |id| PacketId::new(id).unwrap());
@@ -166,7 +166,7 @@ fn an_id_that_is_in_use_there_is_not_asked_with() {
     assert!(pipe.far_heard()[0].starts_with("SUBSCRIBE 8 "));
 }
 
-/// Whoever waits for it gives up once that takes too long.
+/// The connection pair gives up after the response timeout.
 #[test]
 fn an_answer_that_ends_nothing_is_none() {
     let mut pipe = pipe(terms(ProtocolVersion::V5));
@@ -321,7 +321,7 @@ fn topics_beyond_the_aliases_are_named_in_full() {
     assert_eq!(pipe.far_heard(), ["PUBLISH \"far/out/69999\" qos=0 \"x\""]);
 }
 
-/// A pipe whose messages may come back to it, or go to another member of a group.
+/// Returns a relay whose messages may be echoed, or go to another member of a shared subscription.
 fn sharing() -> Relay {
     let rules = BridgeRules {
         outward: vec![rule("both/#", "")],
@@ -336,13 +336,13 @@ fn what_comes_back_by_a_shared_subscription_is_told_by_its_mark_in_5_0() {
     pipe.near(Packet::Publish(publish("both/a", 1, 5))).unwrap();
     let sent = std::mem::take(&mut pipe.to_remote);
     assert!(said(&mut sent.clone(), ProtocolVersion::V5)[0].contains("godwit-bridge"));
-    // Another member got that one. Who says the same is not taken for it.
+    // Another member received that message. An equal message of another publisher is not an echo.
     pipe.far(Packet::Publish(publish("both/a", 1, 9))).unwrap();
     assert_eq!(pipe.near_heard(), ["PUBLISH 9 \"both/a\" qos=1 \"x\""]);
     pipe.read_remote(&sent).unwrap();
     assert_eq!((pipe.near_heard(), pipe.far_heard()), (vec![], vec!["PUBACK 5".to_string()]));
     assert_eq!(lost(&pipe, "echo"), 1);
-    // Who answers with the properties of the question says something else.
+    // A client which responds with the properties of the request sends another payload.
     let mark = loop_guard::loop_mark("both/a", b"x");
     let mut properties = PropertiesBuf::default();
     properties.push(Property::UserProperty(MARK, &mark));
@@ -355,7 +355,7 @@ fn what_comes_back_by_a_shared_subscription_is_told_by_its_mark_in_5_0() {
 fn equal_messages_beyond_the_memory_of_echoes_are_told_apart() {
     let mut pipe = pipe(RemoteBrokerLimits { spares_own: false, ..terms(ProtocolVersion::V311) });
     for _ in 0..3 {
-        // As many as in flight, and they come back before the next ones go.
+        // As many messages as may be in flight; their echoes arrive before the next messages.
         (0..16_000).for_each(|_| _ = pipe.near(Packet::Publish(publish("both/a", 0, 0))));
         pipe.to_remote.clear();
         (0..16_000).for_each(|_| _ = pipe.far(Packet::Publish(publish("both/a", 0, 0))));
@@ -418,7 +418,7 @@ fn many_filters_are_asked_for_a_few_at_a_time() {
 }
 
 impl Relay {
-    /// The next connection, to one of two servers.
+    /// Returns the relay of the next connection, to one of two servers.
     fn again(self, server: usize, is_present: bool) -> Relay {
         let terms = self.remote_limits;
         let mut past = self.into_failover_state();
@@ -437,7 +437,7 @@ impl Relay {
     }
 }
 
-/// One of two servers, which has said PUBREC to message 5.
+/// Returns a relay to two servers, after PUBREC of the first for message 5.
 fn taken() -> Relay {
     let mut pipe =
         Relay { failover: FailoverState::for_servers(2), ..pipe(terms(ProtocolVersion::V311)) };
@@ -456,7 +456,7 @@ fn of_several_servers_one_has_a_message_once_it_is_complete() {
     assert_eq!(pipe.completes(5), ["PUBREC 5"]);
     pipe.near(Packet::PubRel(ack(5, ReasonCode::Success))).unwrap();
     assert_eq!((pipe.near_heard(), pipe.far_heard()), (vec!["PUBCOMP 5".to_string()], vec![]));
-    // The session here says it again where that got lost.
+    // The local session repeats PUBREL if PUBCOMP was lost.
     let mut pipe = pipe.again(0, true);
     pipe.near(Packet::PubRel(ack(5, ReasonCode::Success))).unwrap();
     assert_eq!(pipe.far_heard(), ["PUBREL 5"]);
@@ -476,7 +476,7 @@ fn a_server_that_has_a_message_is_not_sent_it_again() {
 fn a_message_half_way_at_one_server_goes_whole_to_the_next() {
     let mut pipe = taken().again(1, true);
     assert_eq!(pipe.sends(5, true), AGAIN);
-    // Back at the first it is still half-way.
+    // At the first server the exchange is still open.
     let mut back = pipe.again(0, true);
     back.send_requests(&[], None);
     assert_eq!(back.far_heard().len(), 1, "SUBSCRIBE");
@@ -519,7 +519,7 @@ fn ids_of_a_session_here_that_is_gone_are_no_messages_of_the_next() {
     assert_eq!(pipe.sends(5, true), AGAIN);
 }
 
-/// Of a process before this one nobody knows which they are.
+/// An earlier process may have left open exchanges with unknown packet ids.
 #[test]
 fn every_id_is_released_at_a_server_that_another_process_left() {
     (1..=2).for_each(every_id_is_released);
@@ -543,7 +543,7 @@ fn every_id_is_released(servers: usize) {
     }
     assert_eq!(pipe.near_heard(), ["UNSUBSCRIBE 1 \"left\""]);
     assert_eq!(pipe.sends(5, false), WHOLE);
-    // Who was there knows which they are, and of a new session there is nothing to know.
+    // A process which was connected to the server knows the ids, and a new session has none.
     for (knows, is_present) in [(true, true), (false, false)] {
         let mut past = FailoverState::for_servers(2);
         if knows {
@@ -554,7 +554,7 @@ fn every_id_is_released(servers: usize) {
     }
 }
 
-/// Another server would know nothing of it, and what went unheard might come twice.
+/// Another server would not know the exchange, and an unacknowledged message might arrive twice.
 #[test]
 fn what_one_server_was_sent_comes_to_its_end_there_before_the_bridge_does() {
     let mut pipe = pipe(terms(ProtocolVersion::V5));
@@ -572,7 +572,8 @@ fn what_one_server_was_sent_comes_to_its_end_there_before_the_bridge_does() {
     assert!(pipe.drain());
 }
 
-/// The session here was lost while a message was under way: its id is the next one's too.
+/// The local session was lost while a message was in flight; a new session uses the packet id
+/// again.
 #[test]
 fn what_one_server_may_have_of_a_session_here_that_is_gone_is_released() {
     let mut pipe = pipe(terms(ProtocolVersion::V5));
@@ -595,7 +596,7 @@ fn what_comes_back_after_a_new_connection_is_known_still() {
         if is_said_again {
             back.near(Packet::Publish(Publish { dup: true, ..publish("both/a", 1, 5) })).unwrap();
         }
-        // It was sent once, however often it was said.
+        // One echo is expected, even if the message was sent twice.
         for (id, comes) in [(9, 0), (10, 1)] {
             back.far(Packet::Publish(publish("both/a", 1, id))).unwrap();
             assert_eq!(back.near_heard().len(), comes, "{id}");

@@ -1,5 +1,5 @@
-//! Servers that do not keep to the protocol: none makes the sink wait for longer than its timeout,
-//! or take memory for as long as it sends.
+//! Tests of servers which break the protocol: the sink must not wait longer than its timeout, nor
+//! use memory without bound.
 
 use super::subject::NatsSubject;
 use super::{NatsSettings, NatsSink};
@@ -18,7 +18,8 @@ use tokio::time::timeout;
 const INFO: &str = "INFO {\"headers\":true,\"max_payload\":1024}\r\n";
 const LONG: usize = 64 * 1024 * 1024;
 
-/// Says `greeting`, and `answer` to the first message; `INBOX` is where its answer goes.
+/// Starts a server which sends `greeting`, and `answer` to the first message. `INBOX` in `answer`
+/// is replaced by the inbox of the acknowledgement.
 fn server(greeting: String, answer: String) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -46,7 +47,7 @@ fn serve(stream: TcpStream, greeting: &str, answer: &str) -> std::io::Result<()>
     Ok(())
 }
 
-/// Why a message was not delivered, or `None` where the sink waited in vain.
+/// Returns the reason for a failed delivery, or `None` if the sink ran into its timeout.
 fn failure(scheme: &str, greeting: &str, answer: &str) -> Option<String> {
     let port = server(greeting.into(), answer.into());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -80,7 +81,7 @@ fn answers_that_are_none_end_the_connection() {
         (INFO.into(), "HMSG INBOX 1 9 4\r\nNATS\r\n".into(), "makes no sense"),
         (INFO.into(), "MSG elsewhere 1 2\r\n{}\r\n".into(), "makes no sense"),
         (INFO.into(), "MSG INBOX 1 2\r\n{}\r\n".into(), "is not a stream"),
-        // Closed in the middle.
+        // The server closes the connection within a message.
         (INFO.into(), "MSG INBOX 1 20\r\n{".into(), ""),
     ] {
         let said = failure("nats", &greeting, &answer);
