@@ -16,7 +16,7 @@ pub enum OptionKind {
     /// A choice of words.
     Choice(&'static [&'static str]),
     /// A kind whose value may contain a secret. [`OptionKind::format_value`] replaces the secret by
-    /// `***`, and errors do not quote the value.
+    /// `***`, and [`OptionKind::excerpt`] leaves the value out of errors.
     Hidden(&'static OptionKind),
     List {
         of: &'static str,

@@ -15,7 +15,7 @@ use zmtp_sp::{MessageLimits, PlainCredentials, ProtocolFamily, RoutingStrategy, 
 
 pub use super::rows::{IN_ROWS, OUT_ROWS, ROWS};
 
-/// Settings of a gateway, from [`ROWS`](super::rows::ROWS).
+/// Settings of a gateway, from the options in `rows`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GatewaySettings {
     pub name: Arc<str>,

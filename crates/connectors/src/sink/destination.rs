@@ -119,8 +119,7 @@ impl SinkDestination {
         }
     }
 
-    /// Delivers a batch. Returns success only if the destination has accepted every message
-    /// durably.
+    /// Delivers a batch. Returns success only if the destination has accepted every message.
     pub(super) async fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
         match self {
             SinkDestination::Files(files) => files.deliver(batch).await,

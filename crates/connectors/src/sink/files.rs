@@ -12,7 +12,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The file sink, on the thread of a [`SinkWorker`].
+/// The file sink, on the thread of a `SinkWorker`.
 pub(super) struct FileSink {
     settings: Arc<FileSinkSettings>,
     /// Recently used files, at most `OPEN_MAX`.

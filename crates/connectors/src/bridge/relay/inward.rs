@@ -111,7 +111,7 @@ impl Relay {
         if !self.remote_limits.version.is_v5() {
             return self.failover.loop_guard().take_echo(topic, publish.payload, self.now);
         }
-        // A message received through another, not shared, filter is not an echo.
+        // With No Local only a shared filter returns the bridge's own messages.
         self.is_echoed_back(topic)
             && loop_guard::is_marked(publish.properties, topic, publish.payload)
     }

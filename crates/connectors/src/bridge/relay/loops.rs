@@ -20,7 +20,7 @@
 //!   their limit is [`WATCHED_RETURNS_MAX`].
 //!
 //! A rule which changes topics makes another message in each turn, see [`RewrittenTopics`]. The
-//! path is then added when this many messages have a payload in common, whatever their topics.
+//! path is then added after the same number of messages with equal payloads, whatever their topics.
 //! Where the path is lost, a topic made of its own earlier result [`REMADE_MAX`] times is stopped.
 //!
 //! Any client may publish a path, since a bridge of 5.0 looks like a client. A forged path affects

@@ -12,9 +12,9 @@ pub(super) enum KafkaErrorClass {
     TooLarge,
 }
 
-/// Classifies an error code. `has_key`: INVALID_RECORD (87) rejects a record with a key for good;
-/// without a key the topic may be a compacted one, which needs keys, so an operator has to fix the
-/// options.
+/// Classifies an error code. `has_key` tells whether the option `kafka.key` is set: INVALID_RECORD
+/// (87) then refuses the record for good. Without keys the topic may be compacted and require keys,
+/// so an operator has to fix the options.
 pub(super) fn classify_error(code: i16, has_key: bool) -> KafkaErrorClass {
     match code {
         0 => KafkaErrorClass::Success,
