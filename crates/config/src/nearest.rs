@@ -1,8 +1,7 @@
 //! Suggestions for mistyped words ("did you mean ...?").
 
-/// Returns the known word with the smallest [edit
-/// distance](https://en.wikipedia.org/wiki/Edit_distance) to `typed`, or `None` if each known word
-/// differs in more than a third of the letters (at least one, at most four letters).
+/// Returns the known word with the smallest `edit_distance` to `typed`, or `None` if each known
+/// word differs in more than a third of the letters (at least one, at most four letters).
 pub fn nearest_word<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let mistakes_max = (typed.chars().count() / 3).clamp(1, 4);
     known
