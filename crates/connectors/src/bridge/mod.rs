@@ -124,8 +124,8 @@ impl Bridge {
         }
     }
 
-    /// Ends the sessions for which [`LinkStop::ends_session_at`] returns true, as far as the servers
-    /// answer within `END_SESSION_MAX`: no bridge would receive the messages kept there.
+    /// Ends the sessions for which [`LinkStop::ends_session_at`] returns true, as far as the
+    /// servers answer within `END_SESSION_MAX`: no bridge would receive the messages kept there.
     async fn end_remote_sessions(&self, course: BridgeRetryState, stop: &LinkStop) {
         let (settings, count) = (&self.settings, self.settings.servers.len());
         let connecting = Duration::from_secs(u64::from(settings.connect_timeout_s));

@@ -10,7 +10,7 @@ pub struct BridgeRules {
     pub inward: Vec<BridgeRule>,
 }
 
-/// One topic rule, made by `BridgeRuleSettings::build_rule`.
+/// A topic rule of a bridge, made by `BridgeRuleSettings::build_rule`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeRule {
     pub map: TopicMap,
