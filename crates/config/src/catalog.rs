@@ -1,5 +1,5 @@
 //! Descriptions of options, without the settings type of their rows, for code which writes options:
-//! generated documents, the sample file and imported configurations.
+//! the import of other brokers' configurations.
 
 use crate::row::{OptionRow, split_key};
 use crate::value::OptionKind;

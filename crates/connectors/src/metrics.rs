@@ -87,8 +87,8 @@ const OF_GATEWAYS: &[LinkDropReason] = &[
 ];
 const OF_SINKS: &[LinkDropReason] = &[LinkDropReason::Refused, LinkDropReason::EventsFull];
 
-/// Figures of a link, shared by the link's task, [`LinkReporter`](super::report::LinkReporter) and
-/// readers of metrics.
+/// Figures of a link: the task of the link counts, and
+/// [`LinkReporter`](super::report::LinkReporter) publishes.
 #[derive(Debug, Default)]
 pub struct LinkMetrics {
     pub kind: LinkKind,

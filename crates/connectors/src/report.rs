@@ -1,5 +1,5 @@
 //! States of links: figures of their tasks and sessions, published below `$SYS/broker/bridge/`,
-//! `gateway/` and `sink/`, and read by the metrics and the administration interface.
+//! `gateway/` and `sink/`. The reference documents list the same rows.
 
 use super::local_session::LocalBroker;
 use super::metrics::LinkMetrics;
