@@ -1,16 +1,14 @@
-//! Parser of text with placeholders `${...}`. Callers decide which names exist: see `topic_map` and
-//! `sink::template`.
+//! Text with `${...}` in it, taken apart. What a name means is its reader's business.
 
-/// A part of a text with placeholders.
+/// A part of such a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlaceholderPart<'a> {
-    /// Text between placeholders, never empty.
+    /// Never empty.
     Text(&'a str),
-    /// The text between `${` and `}`; may be empty.
+    /// The text between `${` and `}`.
     Name(&'a str),
 }
 
-/// Splits `text` into plain text and placeholders. Fails if a `${` has no `}`.
 pub fn parts(text: &str) -> Result<Vec<PlaceholderPart<'_>>, String> {
     let (mut parts, mut rest) = (Vec::new(), text);
     while let Some((before, inside)) = rest.split_once("${") {

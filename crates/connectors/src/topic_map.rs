@@ -140,13 +140,12 @@ impl TopicMap {
             }
             let len = match self.template.get(at + 1) {
                 None => rest.len(),
-                // The whole topic may contain the following text, so the last occurrence ends it. A
-                // wildcard ends at the first.
+                // A topic may have what follows it in it, a level is shorter.
                 Some(TopicMapPart::Text(text)) if *piece == TopicMapPart::Topic => {
                     rest.rfind(text.as_str())?
                 }
                 Some(TopicMapPart::Text(text)) => rest.find(text.as_str())?,
-                // Two adjacent placeholders have no unique boundary.
+                // Two that stand together could be cut anywhere.
                 Some(_) => return None,
             };
             let (taken, after) = rest.split_at(len);

@@ -20,7 +20,7 @@ pub struct SinkTemplate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SinkTemplatePart {
     Text(String),
-    /// `is_inside`: the placeholder stands within a JSON string.
+    /// `is_inside` where JSON has it within quotes.
     Field {
         field: MessageField,
         is_inside: bool,
