@@ -1,9 +1,10 @@
-//! Time as the load threads see it: nanoseconds since the Unix epoch, read from the monotonic
-//! clock, so that it never steps and still agrees between processes of one host.
+//! Time of the load threads: nanoseconds since the Unix epoch, counted by the monotonic clock, so
+//! that the time never steps and still agrees between processes of one host.
 
 use std::time::{Duration, Instant, SystemTime};
 
-/// The clock of a run. The process has a single one, and copies agree.
+/// The clock of a run: the wall clock at the start, plus `Instant`s since then. A process reads the
+/// wall clock once, and copies agree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunClock {
     began: Instant,
@@ -11,7 +12,8 @@ pub(crate) struct RunClock {
 }
 
 impl RunClock {
-    /// `shift_ns` sets it to another host's time.
+    /// Starts the clock. `shift_ns` is added to this host's time, to match the clock of another
+    /// host.
     pub(crate) fn start(shift_ns: i64) -> RunClock {
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let began_ns = wall.map_or(0, |wall| wall.as_nanos() as u64);

@@ -128,8 +128,8 @@ impl ParsedFlags {
         self.text(name) == Some("true")
     }
 
-    /// Any unsigned number that fits its type. `None` where neither the line nor the table gives
-    /// one.
+    /// Reads any unsigned number up to the largest `T`. `None` if neither the command line nor the
+    /// table has the flag.
     pub(crate) fn number<T: TryFrom<u64>>(&self, name: &str) -> Result<Option<T>, String> {
         self.number_in(name, 0..=largest::<T>())
     }
@@ -170,7 +170,7 @@ impl ParsedFlags {
         self.text(name).map(read).transpose()
     }
 
-    /// Milliseconds: `10`, as emqtt_bench has them, or with a unit: `10ms`, `1.5s`, `2m`.
+    /// Reads milliseconds: `10`, as in emqtt_bench, or with a unit: `10ms`, `1.5s`, `2m`.
     pub(crate) fn milliseconds(&self, name: &str) -> Result<Option<f64>, String> {
         let wrong = |value: &str| {
             format!(
@@ -185,7 +185,7 @@ impl ParsedFlags {
         self.text(name).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
     }
 
-    /// Whole seconds that fit their type, with a unit or without.
+    /// Reads whole seconds up to the largest `T`, with or without a unit: `300`, `5m`.
     pub(crate) fn whole_seconds<T: TryFrom<u64>>(&self, name: &str) -> Result<Option<T>, String> {
         let max = largest::<T>();
         let wrong = |value: &str| {
@@ -208,7 +208,7 @@ impl ParsedFlags {
     }
 }
 
-/// The largest number of an unsigned type of at most 64 bits.
+/// Returns the largest number of `T`, an unsigned type of at most 64 bits.
 fn largest<T>() -> u64 {
     u64::MAX >> (u64::BITS as usize - 8 * size_of::<T>())
 }

@@ -1,5 +1,5 @@
-//! What this host gives the test: descriptors and local ports. A test that cannot fit is refused
-//! before it begins, with the command that makes room.
+//! Resources of this host for a test: descriptors and local ports. A test that does not fit is
+//! refused before its start, with the command that raises the limit.
 
 use crate::plan::{BrokerTarget, LoadPlan};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -7,15 +7,16 @@ use std::collections::HashSet;
 use std::net::{IpAddr, TcpListener};
 use std::os::fd::RawFd;
 
-/// Raises the limit of descriptors to what the plan needs, and checks that ports suffice and that
-/// the local addresses are this host's.
+/// Raises the limit of descriptors (`RLIMIT_NOFILE`) for the plan, and checks that the local ports
+/// suffice and that `LoadPlan::local_addresses` belong to this host.
 pub(crate) fn reserve_resources(plan: &LoadPlan) -> Result<(), String> {
     check_local_addresses(&plan.local_addresses)?;
     let clients = local_socket_count(plan);
     let needed = clients + DESCRIPTORS_OWN + 4 * plan.threads as u64;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < needed) {
-        // Root may raise the hard limit too; for others the soft one rises as far as that.
+        // Root may raise the hard limit too; for other users the soft limit is raised up to the
+        // hard limit.
         let maximum = limit.maximum.map(|maximum| maximum.max(needed));
         let both = Rlimit { current: Some(needed), maximum };
         let _ = setrlimit(Resource::Nofile, both);
@@ -34,12 +35,12 @@ pub(crate) fn reserve_resources(plan: &LoadPlan) -> Result<(), String> {
     Ok(())
 }
 
-/// The kernel doubles a process's table of descriptors when it is full, and where threads share
-/// it waits for all processors each time (`expand_fdtable` in fs/file.c): 10 to 20 ms that would
-/// stand in connect times. One descriptor far up makes room for all before the load begins.
+/// Grows the process's table of descriptors before the load begins. The kernel doubles a full table
+/// and, if threads share the table, waits for all processors each time (`expand_fdtable` in
+/// fs/file.c): 10 to 20 ms that would count in connect times.
 fn grow_descriptor_table(descriptors: u64) {
     let last = RawFd::try_from(descriptors.saturating_sub(1)).unwrap_or(0);
-    // Where it cannot be had the test is possible all the same.
+    // Without the large descriptor the test still runs.
     drop(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last));
 }
 
@@ -53,10 +54,9 @@ fn check_local_addresses(local: &[IpAddr]) -> Result<(), String> {
     }
 }
 
-/// A connection is told apart by both addresses and both ports, so each broker's address has all
-/// local ports for itself (ip(7), ip_local_port_range). A socket that is bound to a local address
-/// takes its port before anyone knows where it will connect to, so that one port serves one
-/// connection from that address.
+/// Checks that local ports suffice. A connection is identified by both addresses and both ports, so
+/// each target address may use all local ports (ip(7), ip_local_port_range). A socket bound to a
+/// local address takes its port before the target is known, so there a port serves one connection.
 fn check_ports(plan: &LoadPlan, first: u64, last: u64) -> Result<(), String> {
     let ports = last - first + 1;
     let (clients, ranges) = (local_socket_count(plan), port_range_count(plan));
@@ -74,9 +74,9 @@ fn check_ports(plan: &LoadPlan, first: u64, last: u64) -> Result<(), String> {
     ))
 }
 
-/// Connecting may be a search for ports: Linux tries every other port of the range before the
-/// rest (`__inet_hash_connect` in net/ipv4/inet_hashtables.c), so from half of them on each
-/// connection walks past all of that half.
+/// Returns `PORTS_SEARCHED` if connecting includes a search for ports: Linux tries every second
+/// port of the range first (`__inet_hash_connect` in net/ipv4/inet_hashtables.c), so beyond half of
+/// the range each connection steps through that half.
 pub(crate) fn ports_warning(plan: &LoadPlan) -> Option<&'static str> {
     let (first, last) = local_ports();
     is_above_half(plan, first, last).then_some(PORTS_SEARCHED)
@@ -86,8 +86,8 @@ fn is_above_half(plan: &LoadPlan, first: u64, last: u64) -> bool {
     local_socket_count(plan) > port_range_count(plan) * (last - first + 1) / 2
 }
 
-/// Returns the number of local sockets. With QUIC all clients of a thread share a socket for each
-/// pair of addresses.
+/// Returns the number of local sockets of this process. With QUIC the clients of a thread share a
+/// socket per pair of local and target address.
 fn local_socket_count(plan: &LoadPlan) -> u64 {
     if !plan.targets.is_empty() && plan.targets.iter().all(BrokerTarget::is_quic) {
         return (plan.targets.len() * plan.local_addresses.len().max(1) * plan.threads) as u64;
@@ -95,8 +95,8 @@ fn local_socket_count(plan: &LoadPlan) -> u64 {
     plan.clients().div_ceil(plan.share.count as u64)
 }
 
-/// Returns how many times the range of local ports is available: once for each source address, or
-/// for each target address if no source address is given.
+/// Returns how often the range of local ports is available: once per address of
+/// `LoadPlan::local_addresses`, or, without any, once per target address.
 fn port_range_count(plan: &LoadPlan) -> u64 {
     if !plan.local_addresses.is_empty() {
         return plan.local_addresses.iter().collect::<HashSet<_>>().len() as u64;
@@ -114,7 +114,7 @@ fn local_ports() -> (u64, u64) {
 const PORTS_SEARCHED: &str = "More than half of the local ports are in use: connect times hold the \
     kernel's search for a free one. More local addresses (--ifaddr) avoid it.";
 
-/// Standard streams, pollers, timers, files under /proc.
+/// Descriptors of the tester itself: standard streams, pollers, timers, files under `/proc`.
 const DESCRIPTORS_OWN: u64 = 32;
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
             .to_vec();
         assert_eq!(check_ports(&plan, 1_000, 1_099), Ok(()));
         assert!(is_above_half(&plan, 1_000, 1_099));
-        // A bound port is taken, whichever broker it is for.
+        // A bound port is in use, regardless of the target broker.
         plan.targets.push(from_url("127.0.0.2").expect("an address"));
         plan.local_addresses.pop();
         assert!(check_ports(&plan, 1_000, 1_099).is_err());
@@ -166,7 +166,7 @@ mod tests {
     fn an_address_of_another_host_is_named() {
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         assert_eq!(check_local_addresses(&[address("127.0.0.1"), address("127.0.0.77")]), Ok(()));
-        // For documentation only (RFC 5737), so it is nobody's.
+        // For documentation only (RFC 5737), so no host has this address.
         let why = check_local_addresses(&[address("127.0.0.1"), address("192.0.2.1")])
             .expect_err("not ours");
         assert!(why.starts_with("ifaddr: 192.0.2.1 is not an address of this host"), "{why}");

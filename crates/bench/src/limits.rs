@@ -1,81 +1,82 @@
-//! Every bound of the load tester, each with what happens when it is reached.
+//! All bounds of the load tester, each with the behaviour at the bound.
 
-/// Bytes that wait for one socket before its publisher holds back; what is due waits in the
-/// schedule, and its latency counts from there.
+/// Unsent bytes of a socket above which its publisher pauses. Messages that come due wait in the
+/// schedule, and their latency counts from the due time.
 pub(crate) const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
-/// Largest number of bytes of one read. All connections of a thread share the buffer.
+/// Largest number of bytes of one `read`. All connections of a thread share the buffer.
 pub(crate) const READ_BYTES_MAX: usize = 256 * 1024;
 
-/// Sockets that one turn reads at most before it writes acknowledgements. What has arrived and is
-/// not read yet gets older by our own writing, and the broker would answer for that.
+/// Sockets read per turn before acknowledgements are written. Unread messages age while the tester
+/// writes, and that delay would count against the broker.
 pub(crate) const EVENTS_A_TURN_MAX: usize = 4_096;
 
-/// The largest packet we take; a broker that sends more is cut off.
+/// Largest packet accepted from a broker; a larger packet closes the connection.
 pub(crate) const PACKET_BYTES_MAX: u32 = 64 * 1024 * 1024;
 
-/// Connections of one thread that are between TCP's first packet and CONNACK. More are opened when
-/// these are done: a listener's backlog is shorter than a test is wide.
+/// Connections of a thread between the first TCP packet and CONNACK. Further clients wait: the
+/// backlog of a listener is shorter than a test has clients.
 pub(crate) const OPENING_MAX: usize = 1_000;
 
-/// Time that a connection may take from its first packet to its last acknowledgement, in seconds.
+/// Timeout of a connection in seconds, from the first packet to CONNACK or the last SUBACK.
 pub(crate) const CONNECT_S_MAX: u64 = 30;
 
-/// Holes that are remembered of one stream at one consumer. The oldest are forgotten beyond it:
-/// they stay lost, and their late arrival would count as a duplicate.
+/// Gaps remembered per stream and consumer. Above the bound the oldest gap is forgotten: its
+/// messages stay lost, and a late arrival counts as a duplicate.
 pub(crate) const HOLES_MAX: usize = 1 << 16;
 
-/// Time that messages under way may take after publishing has ended, in seconds.
+/// Seconds to wait for messages in flight after publishing has ended.
 pub(crate) const DRAIN_S_DEFAULT: f64 = 5.0;
 
-/// Deliveries under way in a closed loop, all publishers together.
+/// Deliveries in flight of all publishers together in a closed loop (`PublishPace::AsTaken`).
 pub(crate) const WINDOW_DEFAULT: u64 = 20_000;
 
-/// Unacknowledged messages of one publisher at QoS 1 and 2.
+/// Unacknowledged messages of one publisher at QoS 1 and 2, unless the plan sets `inflight`.
 pub(crate) const INFLIGHT_DEFAULT: u16 = 16;
 
-/// A packet has at most 268,435,455 bytes behind its length (MQTT 2.2.3 and 5.0 2.1.4); a topic and
-/// properties have room beside this. A larger size is a wrong command line or scenario.
+/// Largest payload. A packet has at most 268,435,455 bytes after its length (MQTT 2.2.3 and 5.0
+/// 2.1.4); 128 KiB remain for topic and properties. A larger size is refused as a wrong command
+/// line or scenario.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 256 * 1024 * 1024 - 128 * 1024;
 
-/// A rate above it is a wrong command line or scenario: an interval has nanoseconds, and a schedule
-/// that nobody can hold would still have to be counted message by message.
+/// Highest rate of one publisher. Above it an interval has too few nanoseconds, and a schedule that
+/// cannot be kept still costs a count per message; refused as a wrong command line or scenario.
 pub(crate) const PUBLISHER_PER_S_MAX: f64 = 1_000_000.0;
 
-/// Clients of a test, and threads of the tester. A larger number is a wrong command line or
+/// Clients of a test and threads of the tester; more are refused as a wrong command line or
 /// scenario.
 pub(crate) const CLIENTS_MAX: u64 = 1_000_000_000;
 pub(crate) const THREADS_MAX: u64 = 1_024;
 
-/// The number that clients of `conn`, `pub` and `sub` may begin behind at most.
+/// Largest start number of the clients of `conn`, `pub` and `sub`.
 pub(crate) const START_NUMBER_MAX: u64 = 1_000_000_000_000;
 
-/// Publishers send on this grid of time, so that one wake-up serves all that is due. The intended
-/// time of a message is its place on the grid.
+/// Publishers send on a grid of this many nanoseconds, so that one wake-up serves all due messages.
+/// The intended time of a message is a point of the grid.
 pub(crate) const GRID_NS: u64 = 100_000;
 
-/// Spare output buffers of a thread, and how large one may be to be kept.
+/// Spare output buffers of a thread; larger buffers are freed.
 pub(crate) const SPARES_MAX: usize = 256;
 pub(crate) const SPARE_BYTES_MAX: usize = 256 * 1024;
 
-/// Streams that a report lists one by one, the worst first; the others are in the sums.
+/// Streams listed individually in a report, the worst first; the sums include all streams.
 pub(crate) const STREAMS_LISTED_MAX: usize = 50;
 
-/// The tester itself was the limit where one of its threads ran hotter than this in a second.
+/// The tester is the bottleneck if a thread used more than this share of a processor in a second,
 pub(crate) const OWN_CPU_MAX: f64 = 0.9;
 
-/// Or where a hundredth of its messages left this much later than intended.
+/// ... or if 1 % of its messages left more than this many microseconds late,
 pub(crate) const LATENESS_US_MAX: u64 = 10_000;
 
-/// Or where the host was busier than this on average.
+/// ... or if the host's processors were busier than this on average.
 pub(crate) const HOST_CPU_MAX: f64 = 0.95;
 
-/// Shares of the processors' time that a hypervisor gave to others, or that other processes used,
-/// from which on a report says so, and from which on a comparison of brokers does not count.
+/// Shares of the processors' time taken by a hypervisor (`STOLEN`) or by other processes
+/// (`OTHERS`). Above `NOTED` a report has a note; above `MAJOR` a comparison does not count.
 pub(crate) const STOLEN_NOTED: f64 = 0.02;
 pub(crate) const STOLEN_MAJOR: f64 = 0.10;
 pub(crate) const OTHERS_NOTED: f64 = 0.10;
 pub(crate) const OTHERS_MAJOR: f64 = 0.30;
 
-/// Rows of a JTL at most. A test with more samples has them together, several in a row.
+/// Largest number of rows of a JTL. In a larger test one row stands for several samples.
 pub(crate) const JTL_ROWS_MAX: u64 = 2_000_000;

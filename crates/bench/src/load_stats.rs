@@ -1,5 +1,5 @@
-//! What a load thread counts and times, and what goes wrong: handed over once a second, merged
-//! without loss.
+//! Counters, latencies and failures of a load thread: handed over once a second, merged without
+//! loss.
 
 use hdrhistogram::Histogram;
 use mqtt::{ReasonCode, Violation};
@@ -13,7 +13,7 @@ pub(crate) struct LoadStats {
     pub(crate) counts: [u64; COUNTS.len()],
     pub(crate) times: [Histogram<u64>; SAMPLERS.len()],
     pub(crate) failures: BTreeMap<LoadFailure, u64>,
-    /// Processor time of the thread.
+    /// Processor time of the thread, in nanoseconds.
     pub(crate) cpu_ns: u64,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum LoadCounter {
     PayloadOut,
 }
 
-/// Names as emqtt_bench prints and exports them where it has the counter.
+/// Names of the counters, as emqtt_bench prints and exports the counters that both have.
 pub(crate) const COUNTS: &[(LoadCounter, &str)] = &[
     (LoadCounter::ConnectSucc, "connect_succ"),
     (LoadCounter::ConnectFail, "connect_fail"),
@@ -67,17 +67,17 @@ pub(crate) const COUNTS: &[(LoadCounter, &str)] = &[
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LatencySampler {
-    /// First packet of TCP to CONNACK.
+    /// First TCP packet to CONNACK.
     Connect,
     /// SUBSCRIBE to SUBACK.
     Subscribe,
-    /// Intended time to write (QoS 0), PUBACK (1) or PUBCOMP (2).
+    /// Intended time to write (QoS 0), PUBACK (QoS 1) or PUBCOMP (QoS 2).
     Pub,
-    /// Intended time of publishing to arrival.
+    /// Intended time of publishing to arrival at a consumer.
     Sub,
-    /// Loss of a connection to its CONNACK, or SUBACK where it subscribes.
+    /// Loss of a connection to the next CONNACK, or to SUBACK for a client with `subscribe`.
     Reconnect,
-    /// Intended time to our own sending: the tester's part of the latency.
+    /// Intended time to actual sending: the tester's part of `Pub` and `Sub`.
     Lateness,
 }
 
@@ -144,21 +144,21 @@ impl LoadStats {
     }
 }
 
-/// Microseconds with three digits; it grows to hold any.
+/// Returns an auto-resizing histogram of microseconds with three significant digits.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new(3).expect("three digits are allowed")
 }
 
-/// Why a connection was not made, a request was refused, or a connection ended.
+/// Reason of a failed connection attempt, a refused request or a lost connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LoadFailure {
     ConnAck(u8),
     ConnectTimedOut,
     Closed,
     Disconnected(u8),
-    /// As an agent put it.
+    /// A failure reported by an agent, as text.
     FromAgent(String),
-    /// TLS, WebSocket or QUIC: in its own words.
+    /// A failure of TLS, WebSocket or QUIC, as text of that layer.
     Carrier(String),
     Io(io::ErrorKind),
     NoPong,
@@ -189,8 +189,7 @@ impl LoadFailure {
 }
 
 impl LoadFailure {
-    /// The kind of request that failed, by the name of its sampler; `None` where a connection that
-    /// was made before ended.
+    /// Returns the sampler name of the failed request; `None` if an established connection ended.
     pub(crate) fn request(&self) -> Option<&'static str> {
         match self {
             LoadFailure::PubAck(_) => Some("Pub"),
@@ -235,7 +234,7 @@ impl fmt::Display for LoadFailure {
     }
 }
 
-/// A reason code with its name, as far as it has one.
+/// A reason code, displayed with its name if the code is known.
 struct ReasonCodeText(u8);
 
 impl fmt::Display for ReasonCodeText {

@@ -1,7 +1,7 @@
-//! `godwit-bench`: load for any MQTT broker, and a report of what the broker did with it.
+//! `godwit-bench`: a load generator for any MQTT broker, with a report of the broker's behaviour.
 //!
-//! Exit codes: 0 all that was sent arrived; 1 something was lost, doubled, refused or cut off;
-//! 2 a wrong command line or scenario; 3 the test could not be run.
+//! Exit codes: 0 every message arrived; 1 messages were lost, duplicated or refused, or connections
+//! were lost; 2 wrong command line or scenario; 3 the test could not be run.
 #![forbid(unsafe_code)]
 
 mod classic;
@@ -118,7 +118,7 @@ fn print_line(line: impl Display) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-/// Prints a line to stderr.
+/// Prints a line to stderr; errors are ignored.
 fn print_error(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Answers every request with the text of the last second.
+/// HTTP server of Prometheus metrics. Every request gets the text of the last second.
 #[derive(Clone, Debug)]
 pub(crate) struct MetricsServer {
     text: Arc<Mutex<String>>,
 }
 
 impl MetricsServer {
-    /// `PORT` listens on loopback, `IP:PORT` where it says.
+    /// Starts the server: `PORT` listens on loopback, `IP:PORT` on the given address.
     pub(crate) fn start(place: &str) -> Result<MetricsServer, String> {
         let address = place.parse::<SocketAddr>().or_else(|_| {
             let port = place.parse::<u16>();
@@ -27,7 +27,7 @@ impl MetricsServer {
         let answering = metrics.clone();
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                // Whoever goes away before the answer misses only the answer.
+                // A client that closes early loses only its response.
                 let _ = answering.respond(stream);
             }
         });
@@ -39,7 +39,7 @@ impl MetricsServer {
     }
 
     fn respond(&self, mut stream: TcpStream) -> std::io::Result<()> {
-        // One slow reader must not keep the next one out for long.
+        // A slow client must not delay the next client for long.
         stream.set_read_timeout(Some(IO_TIMEOUT))?;
         stream.set_write_timeout(Some(IO_TIMEOUT))?;
         let mut request = [0; 1024];
@@ -82,7 +82,7 @@ fn render(total: &LoadStats) -> String {
     text
 }
 
-/// Milliseconds, all of them.
+/// Returns the name of the metric for a sampler; all values are milliseconds.
 fn metric(sampler: LatencySampler) -> &'static str {
     match sampler {
         LatencySampler::Connect => "mqtt_client_connect_duration",

@@ -1,4 +1,4 @@
-//! What a test does, whoever asked for it: the command line or a scenario.
+//! The plan of a test, from a command line or from a scenario.
 
 use crate::limits;
 use crate::template::{self, BenchRng, TemplateValues};
@@ -11,36 +11,36 @@ pub(crate) struct LoadPlan {
     pub(crate) targets: Vec<BrokerTarget>,
     pub(crate) groups: Vec<PlanGroup>,
     pub(crate) threads: usize,
-    /// Connections a second, all groups together.
+    /// Connections per second of all groups together.
     pub(crate) connects_per_s: f64,
-    /// Local addresses to connect from, in turn; none leaves it to the kernel.
+    /// Local addresses to connect from, in turn; if empty, the kernel chooses.
     pub(crate) local_addresses: Vec<IpAddr>,
     pub(crate) start: StartMode,
     pub(crate) warm_s: f64,
-    /// None ends by count, by a signal, or never.
+    /// Seconds of the measured phase; with `None` a count or a signal ends the test.
     pub(crate) measure_s: Option<f64>,
     pub(crate) drain_s: f64,
-    /// Latency counts from the sending, and not from when the message was due.
+    /// Whether latency counts from the actual sending instead of the due time.
     pub(crate) from_sending: bool,
-    /// Deliveries under way where a group publishes as fast as it is taken.
+    /// Deliveries in flight for groups with `PublishPace::AsTaken`.
     pub(crate) window: u64,
     pub(crate) seed: u64,
     pub(crate) share: PlanShare,
 }
 
-/// The part of the clients that this process has, where several agents share a plan.
+/// The part of the clients that belongs to this process, if several agents share a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlanShare {
     pub(crate) index: usize,
     pub(crate) count: usize,
 }
 
-/// When publishers begin.
+/// Start of the publishers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartMode {
-    /// Each as soon as it is connected.
+    /// Each publisher starts as soon as its client is connected.
     Each,
-    /// All together, once every client is connected and subscribed or has failed.
+    /// All publishers start together, when every client is connected and subscribed or has failed.
     Together,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct BrokerTarget {
 /// The transport below MQTT.
 #[derive(Clone, Debug)]
 pub(crate) enum TargetTransport {
-    /// TCP, and what lies between.
+    /// TCP with optional layers of TLS and WebSocket.
     Tcp(transport::TransportLayers),
     Quic(transport::QuicClientOptions),
 }
@@ -66,11 +66,11 @@ impl BrokerTarget {
     }
 }
 
-/// Clients that are alike.
+/// Clients with the same behaviour.
 #[derive(Clone, Debug)]
 pub(crate) struct PlanGroup {
     pub(crate) clients: u64,
-    /// The number of its first client.
+    /// The number of the group's first client, for templates.
     pub(crate) number_first: u64,
     /// Number of topics, to which `%t` and `%a` count.
     pub(crate) topics: u64,
@@ -83,13 +83,13 @@ pub(crate) struct PlanGroup {
     pub(crate) keep_alive_s: u16,
     pub(crate) clean_start: bool,
     pub(crate) session_expiry_s: u32,
-    /// Filters, templates too.
+    /// Topic filters to subscribe to; templates are allowed.
     pub(crate) subscribe: Vec<String>,
     pub(crate) subscribe_qos: QoS,
     pub(crate) publish: Option<PublishPlan>,
-    /// The fields that received payloads begin with, where others published them.
+    /// Header fields of received payloads that other programs published.
     pub(crate) fields: Vec<PayloadField>,
-    /// Number of retries of a client that was never connected, and of one that lost its connection.
+    /// Number of connection retries before the first success, and after a loss.
     pub(crate) connect_retries: u32,
     pub(crate) reconnects: u32,
 }
@@ -101,22 +101,22 @@ pub(crate) struct PublishPlan {
     pub(crate) retain: bool,
     pub(crate) body: PayloadKind,
     pub(crate) pace: PublishPace,
-    /// Unacknowledged messages a publisher; 0 has no bound.
+    /// Unacknowledged messages per publisher; 0 is unlimited.
     pub(crate) inflight: u16,
-    /// All publishers of the group together.
+    /// Number of messages of all publishers of the group together; `None` is unlimited.
     pub(crate) messages_max: Option<u64>,
-    /// Each publisher's first message waits this long, by chance between the two.
+    /// Bounds of the random delay before a publisher's first message, in milliseconds.
     pub(crate) wait_ms: (u64, u64),
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PayloadKind {
-    /// Padding behind our stamp, if the stamp fits.
+    /// Padding of this many bytes, with a `PayloadStamp` at the start if the stamp fits.
     Sized(usize),
     Literal(Vec<u8>),
-    /// Text with places for time and chance, and how long a `%RANDOM%` of it is.
+    /// Text with placeholders for times and random bytes, and the number of bytes for `%RANDOM%`.
     Template(String, usize),
-    /// emqtt_bench's header fields, eight bytes each, then padding.
+    /// Header fields of emqtt_bench, eight bytes each, then padding.
     Fields(Vec<PayloadField>, usize),
 }
 
@@ -130,9 +130,9 @@ pub(crate) enum PayloadField {
 /// Pace of a publisher's messages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum PublishPace {
-    /// Open loop: meant to leave at these times, whatever the broker does.
+    /// Open loop: messages are due at this interval, however slow the broker is.
     EveryNs(u64),
-    /// Closed loop: as many as the window and the socket take.
+    /// Closed loop: as many messages as `LoadPlan::window` and the socket allow.
     AsTaken,
 }
 
@@ -141,14 +141,14 @@ impl LoadPlan {
         self.groups.iter().map(|group| group.clients).sum()
     }
 
-    /// Whether what is published is also received here, so that loss can be told.
+    /// Whether the test both publishes and subscribes, so that a loss can be detected.
     pub(crate) fn receives_own_messages(&self) -> bool {
         let publishes = self.groups.iter().any(|group| group.publish.is_some());
         publishes && self.groups.iter().any(|group| !group.subscribe.is_empty())
     }
 
-    /// Returns the publishing plan of a stream. Streams number all publishers in the order of the
-    /// groups.
+    /// Returns the publishing plan of a stream. Streams number all publishers in the order of
+    /// `groups`.
     pub(crate) fn publishing(&self, stream: u32) -> Option<&PublishPlan> {
         let mut before = u64::from(stream);
         let publishers =
@@ -213,7 +213,8 @@ impl Default for PlanGroup {
 }
 
 impl PlanGroup {
-    /// The client's id, and its filters as they go into SUBSCRIBE.
+    /// Returns the client identifier and the topic filters of client `number`, with templates
+    /// filled in.
     pub(crate) fn client_names(&self, number: u64, rng: &mut BenchRng) -> (String, Vec<String>) {
         let mut who = TemplateValues { number, topics: self.topics, ..TemplateValues::default() };
         let client_id = template::fill_template(&self.client_id, &who, rng);
@@ -229,8 +230,8 @@ impl PlanGroup {
     }
 }
 
-/// Counts the consumers of a topic. A shared subscription is one consumer, however many clients
-/// share it.
+/// Counts the consumers of a topic. A shared subscription is one consumer for any number of
+/// members.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConsumerIndex {
     filters: HashMap<String, u64>,

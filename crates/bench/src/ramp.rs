@@ -18,20 +18,19 @@ use std::process::ExitCode;
 #[derive(Clone, Debug, PartialEq)]
 struct RampStep {
     rate: f64,
-    /// Messages in plus messages out, a second.
+    /// Messages received plus messages sent, per second.
     load: f64,
     /// Load of the whole host in percent: 100 minus idle.
     cpu: f64,
-    /// Part of it that neither broker nor tester used, in percent, where that is known: other
-    /// processes, and time that a hypervisor gave to other guests.
+    /// Part of `cpu` used by other processes, in percent; `None` if unknown.
     others: Option<f64>,
     stolen: Option<f64>,
-    /// Memory of the broker, where it can be watched.
+    /// Memory of the broker; `None` if the broker cannot be watched.
     memory_mb: Option<f64>,
     mean_ms: f64,
     p99_ms: f64,
     lost: f64,
-    /// Fraction of the intended messages that was published.
+    /// Published share of the intended messages.
     achieved: f64,
     broken: Option<String>,
 }
@@ -48,7 +47,7 @@ struct RampOptions {
     text: String,
     scenario: Scenario,
     targets: Vec<BrokerTarget>,
-    /// Overrides of the first step; a later one has a rate of its own.
+    /// Overrides of the first step; later steps have their own rates.
     change: ScenarioOverrides,
     /// Addresses of this host to connect from.
     local: Vec<IpAddr>,
@@ -163,7 +162,7 @@ fn parse_options(line: &ParsedFlags) -> Result<RampOptions, Vec<String>> {
     })
 }
 
-/// The steps, and the whole report of each.
+/// Runs all steps up to `rate_max` and returns each step with its complete report.
 fn run_steps(order: &RampOptions) -> Result<(Vec<RampStep>, Vec<Value>), String> {
     let (mut steps, mut reports) = (Vec::new(), Vec::new());
     let mut rate = order.change.rate;
@@ -230,7 +229,7 @@ impl RampStep {
         step
     }
 
-    /// Returns the limit that a step broke, with a note if the host was busy with other processes.
+    /// Returns the limit that a step exceeded, with `host_note` if the host was busy otherwise.
     fn limit_broken(&self, limits: &RampLimits) -> Option<String> {
         let achieved = self.achieved * 100.0;
         let max = limits.p99_ms.filter(|max| self.p99_ms > *max);
@@ -248,7 +247,8 @@ impl RampStep {
         })
     }
 
-    /// The host is above the limit, and would not be with the broker and the tester alone.
+    /// Returns a reason if the host is above the CPU limit only because of other processes or
+    /// steal.
     fn foreign_load_reason(&self, limits: &RampLimits) -> Option<String> {
         let max = limits.cpu + OVERSHOOT;
         let is_foreign = self.cpu > max && self.cpu - self.foreign_percent() <= max;
@@ -256,12 +256,12 @@ impl RampStep {
         Some(format!("the host, not the load, was busy: {note}"))
     }
 
-    /// Per cent of the processors' time that neither the broker nor the tester had.
+    /// Percentage of the processors' time used by neither the broker nor the tester.
     fn foreign_percent(&self) -> f64 {
         self.others.unwrap_or(0.0) + self.stolen.unwrap_or(0.0)
     }
 
-    /// Returns a note on other processes of the host, if they used enough to change the figures.
+    /// Returns a note on other processes or steal above `OTHERS_NOTED` or `STOLEN_NOTED`.
     fn host_note(&self) -> Option<String> {
         let others = self.others.filter(|others| *others > OTHERS_NOTED * 100.0);
         let others = others.map(|others| format!("other processes used {others:.0} %"));
@@ -283,7 +283,7 @@ fn recommended(steps: &[RampStep], cpu: f64) -> Option<&RampStep> {
     within.min_by(|a, b| distance(a).total_cmp(&distance(b)))
 }
 
-/// Every step's report, with what the step was.
+/// Returns the reports of all steps as JSON, each with the step's figures as `ramp`.
 fn json(order: &RampOptions, steps: &[RampStep], reports: &[Value]) -> String {
     let recommended = recommended(steps, order.limits.cpu);
     let rows = reports.iter().zip(steps).map(|(report, step)| {
@@ -445,7 +445,7 @@ mod tests {
         steps[2].broken = Some("x".into());
         assert_eq!(recommended(&steps, 75.0).map(|step| step.cpu), Some(70.0));
         assert_eq!(recommended(&[], 75.0), None);
-        // A host that is busy from the first step on has no load to recommend.
+        // A host that is busy from the first step has no recommended load.
         assert_eq!(recommended(&[step(1.0, 99.0, 0.0, 1.0)], 75.0), None);
     }
 
@@ -459,7 +459,7 @@ mod tests {
         assert!(step(1.0, 50.0, 0.0, 1.0).limit_broken(&tight).is_some());
     }
 
-    /// Each row: CPU, other processes, steal, what was reached, and what is said.
+    /// Each row: CPU, other processes, steal, achieved share, and the expected reason.
     #[test]
     fn a_busy_host_is_told_from_a_busy_load() {
         let limits = RampLimits { cpu: 75.0, p99_ms: None, lost: 0.0 };

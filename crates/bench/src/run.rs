@@ -101,13 +101,14 @@ fn run_here(line: &ParsedFlags, order: &RunOptions) -> Result<Value, String> {
     result
 }
 
-/// A scenario with everything that the command line says about it.
+/// A scenario with the options of the command line.
 struct RunOptions {
     plan: LoadPlan,
     change: ScenarioOverrides,
     subject: TestSubject,
     ending: ReportOutputs,
-    /// The agents that send the load, and their token; `None` if this process sends it.
+    /// Addresses of the agents that send the load, and their token; `None` if this process sends
+    /// the load.
     agents: Option<(Vec<String>, String)>,
 }
 
@@ -174,7 +175,8 @@ fn read_file_flag(line: &ParsedFlags, flag: &str) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{flag} {path}: {error}"))
 }
 
-/// A process by its id, or all of a container.
+/// Returns the process of `--pid`, or the whole container of `--container`, found by docker or
+/// podman.
 pub(crate) fn watch_target(line: &ParsedFlags) -> Result<Option<WatchTarget>, String> {
     let Some(container) = line.text("--container") else {
         return Ok(line.number("--pid")?.map(WatchTarget::Process));
@@ -209,7 +211,7 @@ pub(crate) fn load_scenario(name: &str) -> Result<(String, Scenario), Vec<String
     Ok((text, scenario))
 }
 
-/// A built-in name, or a file.
+/// Returns the text of a built-in scenario or of a file.
 fn find_scenario_text(name: &str) -> Result<String, String> {
     if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
         return Ok((*text).into());
@@ -220,11 +222,11 @@ fn find_scenario_text(name: &str) -> Result<String, String> {
     Err(format!("{name} is not a scenario and not a file; `godwit-bench scenarios` lists them"))
 }
 
-/// Progress, one line a second on stderr. On a terminal the line is rewritten.
+/// Progress on stderr, one line per second; a terminal's line is rewritten.
 struct ProgressLine {
     is_terminal: bool,
     began_ns: u64,
-    /// All phases but the last, whose length nobody knows.
+    /// Length in seconds of all phases except the drain, whose length is unknown.
     spans_s: f64,
 }
 

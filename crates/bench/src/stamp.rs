@@ -1,8 +1,8 @@
-//! The first 16 bytes of a payload: when the message was meant to leave, which stream it belongs
-//! to and its place there. What lies behind them is padding.
+//! The stamp in the first 16 bytes of a payload: intended time, stream and sequence number. The
+//! rest of the payload is padding.
 //!
 //! ```text
-//!   0..2    mark     0x47 0x77, so that other publishers' payloads are not taken for ours
+//!   0..2    mark     0x47 0x77, so that other programs' payloads are not read as stamps
 //!   2..8    time     microseconds since the Unix epoch, modulo 2^48 (about nine years)
 //!   8..12   stream   one publisher on one topic; processes of one test start at random numbers
 //!   12..16  seq      0, 1, 2 ... in the stream
@@ -10,7 +10,7 @@
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PayloadStamp {
-    /// Intended, not actual: what a late tester adds is part of the latency.
+    /// Intended time, not the actual time: a delay by the tester is part of the latency.
     pub(crate) time_us: u64,
     pub(crate) stream: u32,
     pub(crate) seq: u32,
@@ -26,7 +26,7 @@ impl PayloadStamp {
         head[12..].copy_from_slice(&self.seq.to_be_bytes());
     }
 
-    /// `None` where somebody else wrote the payload.
+    /// Reads a stamp; `None` for payloads of other programs, which lack `MARK`.
     #[inline]
     pub(crate) fn read(payload: &[u8]) -> Option<PayloadStamp> {
         let &head = payload.first_chunk::<STAMP_BYTES>()?;

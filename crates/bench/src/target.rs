@@ -1,4 +1,4 @@
-//! Where brokers are: URLs and lists of hosts become addresses and what carries MQTT to them.
+//! Addresses of brokers: URLs and lists of hosts become `BrokerTarget`s with a transport.
 
 use crate::plan::{BrokerTarget, TargetTransport};
 use rustls::SupportedProtocolVersion;
@@ -7,7 +7,8 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 use transport::{QuicClientOptions, TCP, TlsClientOptions, TransportLayers, UrlScheme};
 
-/// `SCHEME://host:port`, `SCHEME://host`, `host:port` or `host`. Anyone's certificate is taken.
+/// Parses and resolves `SCHEME://host:port`, `SCHEME://host`, `host:port` or `host`. With TLS any
+/// certificate is accepted.
 pub(crate) fn from_url(url: &str) -> Result<BrokerTarget, String> {
     let place = UrlParts::read(url)?;
     let scheme = place.scheme.unwrap_or(TCP);
@@ -16,7 +17,7 @@ pub(crate) fn from_url(url: &str) -> Result<BrokerTarget, String> {
     resolve(place.host, place.port.unwrap_or(scheme.port), scheme, &carrier)
 }
 
-/// The parts of a URL, of which only the host has to be there.
+/// The parts of a URL; only the host is required.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UrlParts<'a> {
     pub(crate) scheme: Option<UrlScheme>,
@@ -66,7 +67,7 @@ impl UrlParts<'_> {
     }
 }
 
-/// `versions` are those of TLS, where the scheme has it.
+/// Returns the transport of `scheme`; `versions` are the TLS versions, if the scheme uses TLS.
 pub(crate) fn transport_for(
     scheme: UrlScheme,
     trust: &TlsClientOptions,
@@ -74,7 +75,7 @@ pub(crate) fn transport_for(
 ) -> Result<TargetTransport, String> {
     let mut tls = scheme.is_tls.then(|| trust.client_config_for(versions)).transpose()?;
     if let Some(tls) = &mut tls {
-        // Clients are strangers to each other: none comes with a session of another's.
+        // Every client does a full handshake, since real clients do not share TLS sessions.
         Arc::make_mut(tls).resumption = Resumption::disabled();
     }
     match tls {
@@ -85,7 +86,7 @@ pub(crate) fn transport_for(
     }
 }
 
-/// The addresses of this host to connect from, in turn.
+/// Parses a comma-separated list of local addresses to connect from.
 pub(crate) fn parse_local_addresses(list: &str) -> Result<Vec<IpAddr>, String> {
     let wrong =
         |address| format!("ifaddr: {address} is not an IP address; use a comma between them");

@@ -1,11 +1,11 @@
-//! Names with places in them: `%i` in a topic or a client id becomes each client's number.
+//! Templates of names: `%i` in a topic or a client identifier becomes the client's number.
 //!
-//! Places may stand anywhere, also inside a level; a `%` that opens none is itself.
+//! Placeholders may stand anywhere, also inside a level; an unknown `%` stands for itself.
 
-/// Values of a client for a name's placeholders.
+/// Values of a client for the placeholders of a template.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TemplateValues<'a> {
-    /// `%i`, and `%t` as the remainder of its division by the group's topics.
+    /// `%i`; `%t` is the remainder of its division by the group's topics.
     pub(crate) number: u64,
     pub(crate) topics: u64,
     /// `%s`: the message's own number.
@@ -50,7 +50,7 @@ pub(crate) fn fill_template(
     name
 }
 
-/// Every filter that a template stands for: one, or with `%a` one a topic.
+/// Returns the filters of a template: one, or with `%a` one per topic of the group.
 pub(crate) fn fill_filters(
     template: &str,
     who: &TemplateValues<'_>,
@@ -63,7 +63,7 @@ pub(crate) fn fill_filters(
     each.map(|topic| fill_template(&template.replace("%a", &topic.to_string()), who, rng)).collect()
 }
 
-/// Refuses a template from which no topic name can be made.
+/// Refuses a template whose result is not a valid topic name.
 pub(crate) fn check_topic_template(template: &str) -> Result<(), String> {
     let topic = fill_template(template, &EXAMPLE_VALUES, &mut BenchRng::new(1));
     match mqtt::topic::topic_error(topic.as_bytes()) {
@@ -72,7 +72,7 @@ pub(crate) fn check_topic_template(template: &str) -> Result<(), String> {
     }
 }
 
-/// Refuses a template from which no topic filter can be made.
+/// Refuses a template whose result is not a valid topic filter.
 pub(crate) fn check_filter_template(template: &str) -> Result<(), String> {
     let filters = fill_filters(template, &EXAMPLE_VALUES, &mut BenchRng::new(1));
     match filters.first().and_then(|filter| mqtt::topic::filter_error(filter)) {
@@ -84,7 +84,7 @@ pub(crate) fn check_filter_template(template: &str) -> Result<(), String> {
 const EXAMPLE_VALUES: TemplateValues<'_> =
     TemplateValues { number: 1, topics: 1, message: 0, client_id: "c", user_name: "u" };
 
-/// Whether the name differs from message to message.
+/// Whether the name changes from message to message: `%s` or `%rand_`.
 pub(crate) fn varies_by_message(template: &str) -> bool {
     template.contains("%s") || template.contains("%rand_")
 }
@@ -102,7 +102,7 @@ fn rand_max(place: &str) -> Option<(u64, usize)> {
     Some((digits[..len].parse().ok()?, "rand_".len() + len))
 }
 
-/// Numbers that look random, seeded once.
+/// A pseudo-random generator with a fixed seed.
 #[derive(Clone, Debug)]
 pub(crate) struct BenchRng(fastrand::Rng);
 

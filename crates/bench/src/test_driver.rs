@@ -1,4 +1,4 @@
-//! Leads a test through its phases and gathers what the threads hand over.
+//! Runs a test through its phases and gathers the results of the load threads.
 //!
 //! ```text
 //! connect and subscribe -> warm up -> measure -> drain -> over
@@ -18,13 +18,13 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Results of a test.
+/// Results of a test, merged from one `ProcessOutcome` or more.
 #[derive(Debug)]
 pub(crate) struct TestOutcome {
     pub(crate) phases: TestPhases,
     pub(crate) total: LoadStats,
-    /// Counters of the measured phase. Times stand in `total`, because a message that was due in
-    /// that phase may arrive after it.
+    /// Counters of the measured phase. Latencies are in `total`, because a message due in this
+    /// phase may arrive later.
     pub(crate) measured: LoadStats,
     pub(crate) rows: Vec<SecondRow>,
     pub(crate) streams: Vec<MessageStream>,
@@ -33,7 +33,7 @@ pub(crate) struct TestOutcome {
     pub(crate) was_interrupted: bool,
 }
 
-/// Nanoseconds of the Unix epoch. A phase that did not come is empty.
+/// Starts of the phases in nanoseconds of the Unix epoch. A phase that did not take place is empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TestPhases {
     pub(crate) began: u64,
@@ -51,16 +51,17 @@ pub(crate) struct SecondRow {
     pub(crate) until_ns: u64,
     pub(crate) live: u64,
     pub(crate) stats: LoadStats,
-    /// The busiest thread's share of its processor.
+    /// Processor time of the busiest thread, as a share of the second.
     pub(crate) thread_cpu_max: f64,
 }
 
-/// The messages of one publisher on one topic, with the deliveries to all its consumers.
+/// The messages of a publisher on one topic, with the deliveries to all consumers.
 #[derive(Clone, Debug)]
 pub(crate) struct MessageStream {
     pub(crate) end: StreamSummary,
     pub(crate) consumers: u64,
-    /// Without our stamp nobody can tell which of its messages arrived.
+    /// Whether payloads have a `PayloadStamp`. Without stamps, received messages cannot be assigned
+    /// to sent messages.
     pub(crate) is_stamped: bool,
     pub(crate) tracked: TrackTotals,
 }
@@ -75,7 +76,7 @@ impl MessageStream {
     }
 }
 
-/// Results of one process; an outcome combines one or several.
+/// Results of one process; [`merge_outcomes`] combines one or more into a `TestOutcome`.
 #[derive(Debug)]
 pub(crate) struct ProcessOutcome {
     pub(crate) phases: TestPhases,
@@ -87,11 +88,11 @@ pub(crate) struct ProcessOutcome {
     pub(crate) was_interrupted: bool,
 }
 
-/// Decides when publishing begins, once the clients are connected. Receives the number of live
-/// clients.
+/// Decides when publishing begins, once the clients are connected: receives the number of live
+/// clients and returns the time, or `None` for no start.
 pub(crate) type StartGate<'a> = &'a mut dyn FnMut(u64) -> Option<u64>;
 
-/// Runs the plan. `see` gets every second once it is complete.
+/// Runs the plan through all phases. `see` is called with every complete second and the totals.
 pub(crate) fn run_phases(
     plan: &Arc<LoadPlan>,
     clock: RunClock,
@@ -122,12 +123,13 @@ pub(crate) fn run_phases(
     conductor.finish(live_at_start)
 }
 
-/// The gate of a process that is alone.
+/// Returns the gate of a single process: publishing begins `START_LEAD_NS` later, if a client is
+/// live.
 pub(crate) fn start_at_once(clock: RunClock) -> impl FnMut(u64) -> Option<u64> {
     move |live| (live > 0).then(|| clock.now_ns() + START_LEAD_NS)
 }
 
-/// Brings the parts of a test together. There is at least one.
+/// Merges the results of processes. `parts` has at least one element.
 pub(crate) fn merge_outcomes(plan: &LoadPlan, parts: Vec<ProcessOutcome>) -> TestOutcome {
     let (mut total, mut measured) = (LoadStats::new(), LoadStats::new());
     let (mut phases, mut live_at_start, mut was_interrupted) = (TestPhases::default(), 0, false);
@@ -160,7 +162,7 @@ pub(crate) fn merge_outcomes(plan: &LoadPlan, parts: Vec<ProcessOutcome>) -> Tes
 }
 
 impl TestPhases {
-    /// From the first that began to the last that ended.
+    /// Extends the phases: earliest starts, latest ends.
     fn widen(&mut self, other: &TestPhases) {
         let first = |a: u64, b: u64| if a == 0 { b } else { a.min(b) };
         self.began = first(self.began, other.began);
@@ -180,7 +182,7 @@ struct TestDriver<'a> {
     seconds: Receiver<ThreadSecond>,
     stop: &'a AtomicBool,
     see: &'a mut dyn FnMut(&SecondRow, &LoadStats),
-    /// Seconds of which some thread's part has not come.
+    /// Seconds that still lack the part of a thread.
     pending: BTreeMap<u64, (usize, SecondRow)>,
     rows: Vec<SecondRow>,
     total: LoadStats,
@@ -212,11 +214,11 @@ impl TestDriver<'_> {
         self.run_publish_phase(start);
         self.set_stage(LoadStage::Draining);
         let limit = self.clock.now_ns() + seconds_ns(self.plan.drain_s);
-        // Time for the threads to say what their last turn sent.
+        // The threads need time to report their last turn.
         self.gather_until(self.clock.now_ns() + START_LEAD_NS, |_| false);
         let is_alone = self.plan.share.count == 1;
         self.gather_until(limit, |shared| {
-            // What others sent and others receive is not seen from here.
+            // With several agents, the deliveries of other agents are not visible here.
             is_alone && shared.undelivered() == 0 && shared.flights.load(SeqCst) <= 0
         });
         self.phases.drained = self.clock.now_ns();
@@ -233,7 +235,7 @@ impl TestDriver<'_> {
         self.shared.publish_until_ns.store(until, SeqCst);
         self.set_stage(LoadStage::Publishing);
         (self.phases.start, self.phases.measure_from) = (start, measure_from);
-        // What has a planned end goes on to it: what was due without connections counts as missed.
+        // A test with a planned end continues: messages due without a connection count as missed.
         let is_endless = until == u64::MAX;
         self.gather_until(until, |shared| {
             shared.has_sent_all() || is_endless && shared.has_no_clients_left()
@@ -246,13 +248,13 @@ impl TestDriver<'_> {
     fn set_stage(&self, stage: LoadStage) {
         self.shared.set_stage(stage);
         for hand in &self.threads {
-            // A thread that is not woken looks by itself a moment later.
+            // A thread without the wake-up notices the change at its next poll timeout.
             let _ = hand.waker.wake();
         }
     }
 
-    /// Takes what the threads hand over until a time, a condition, a signal, or their end. No
-    /// signal ends the drain: what is on its way would be reported as lost.
+    /// Merges the threads' results until a time, a condition, a signal, or the end of all threads.
+    /// A signal does not end the drain: messages in flight would count as lost.
     fn gather_until(&mut self, at_ns: u64, is_done: impl Fn(&SharedCounters) -> bool) {
         while !is_done(&self.shared) {
             if self.stop.load(SeqCst) && self.shared.stage() != LoadStage::Draining {
@@ -307,8 +309,8 @@ impl TestDriver<'_> {
         self.rows.push(row);
     }
 
-    /// A closed loop waits for what was lost, and would in time wait for nothing else. After a
-    /// second without any delivery what is under way counts as gone.
+    /// Writes off the deliveries in flight after a second without deliveries in a closed loop: the
+    /// loop would otherwise wait for lost messages, and in the end stop.
     fn forget_lost_deliveries(&self, row: &SecondRow) {
         let is_silent =
             row.stats.count(LoadCounter::Recv) == 0 && row.until_ns - row.from_ns >= SECOND_NS;
@@ -342,7 +344,7 @@ impl TestDriver<'_> {
     }
 }
 
-/// Brings together what publishers sent and what consumers, in whichever thread, received.
+/// Joins the messages of publishers with the deliveries to consumers, across all threads.
 fn collect_streams(plan: &LoadPlan, ends: Vec<ThreadSummary>) -> Vec<MessageStream> {
     let (mut wanted, mut tracked) = (ConsumerIndex::default(), HashMap::<u32, TrackTotals>::new());
     let mut streams = Vec::new();
@@ -365,7 +367,7 @@ fn collect_streams(plan: &LoadPlan, ends: Vec<ThreadSummary>) -> Vec<MessageStre
             MessageStream { consumers: wanted.consumers_of(&end.topic), is_stamped, tracked, end }
         })
         .collect();
-    // What publishers elsewhere sent: only what arrived is known of it.
+    // Streams of publishers in other processes: only the received part is known.
     let mut others: Vec<(u32, TrackTotals)> = tracked.into_iter().collect();
     others.sort_by_key(|(number, _)| *number);
     streams.extend(others.into_iter().map(|(stream, tracked)| MessageStream {
@@ -385,5 +387,5 @@ fn collect_streams(plan: &LoadPlan, ends: Vec<ThreadSummary>) -> Vec<MessageStre
 
 const ROW_NS: u64 = SECOND_NS / 10;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Time by which a common start is set in advance, so that every thread learns of it before.
+/// Time between the announcement of a start and the start, so that every thread knows in time.
 const START_LEAD_NS: u64 = 100_000_000;

@@ -1,4 +1,5 @@
-//! One test from a plan to its report: room on this host, signals, watching, and the end.
+//! A test from its plan to its report: resources of this host, signals, the watch of the broker,
+//! and the output.
 
 use crate::clock::RunClock;
 use crate::flags::ParsedFlags;
@@ -18,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-/// Runs it all. `see` gets every second.
+/// Runs a plan and returns the report. `see` is called every second.
 pub(crate) fn run(
     plan: LoadPlan,
     subject: &TestSubject,
@@ -44,7 +45,7 @@ pub(crate) fn run(
     Ok(report)
 }
 
-/// Watches the broker: this process, or an agent on the broker's host.
+/// Watches the broker: by this process, or by an agent on the broker's host.
 pub(crate) enum BrokerWatch {
     Local(ProcessWatch, Option<WatchTarget>),
     Remote(Box<RemoteWatch>),
@@ -83,7 +84,8 @@ impl BrokerWatch {
     }
 }
 
-/// Set by the first signal, which ends the test in order; a second one ends it at once.
+/// Returns the flag that the first SIGINT or SIGTERM sets, for an orderly end; a second signal
+/// exits at once with code 130.
 pub(crate) fn stop_flag() -> &'static AtomicBool {
     static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     STOP.get_or_init(|| {
@@ -97,21 +99,22 @@ pub(crate) fn stop_flag() -> &'static AtomicBool {
     })
 }
 
-/// The broker's process, where it is on this host and may be seen.
+/// Returns the broker's process if the first target is on loopback and the process is visible.
 fn local_broker_pid(plan: &LoadPlan) -> Option<u32> {
     let target = plan.targets.first()?;
     let is_near = target.address.ip().is_loopback();
     is_near.then(|| listening_pid(target.address.port(), target.is_quic())).flatten()
 }
 
-/// A number that differs from run to run: client ids and streams of two tests do not meet.
+/// Returns a seed that differs from run to run, so that client identifiers and streams of two tests
+/// do not collide.
 pub(crate) fn random_seed() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.map_or(0, |now| now.as_nanos() as u64);
     (now ^ u64::from(std::process::id()) << 32).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8
 }
 
-/// Files to which the forms of the report are written.
+/// Output files for the forms of the report.
 #[derive(Debug, Default)]
 pub(crate) struct ReportOutputs {
     pub(crate) json: Option<PathBuf>,
@@ -122,7 +125,7 @@ pub(crate) struct ReportOutputs {
 }
 
 impl ReportOutputs {
-    /// Refuses a place where nothing can be written, before hours of work end there.
+    /// Refuses outputs that cannot be written, before the test runs.
     pub(crate) fn check_writable(&self) -> Result<(), String> {
         let all = [&self.json, &self.markdown, &self.csv, &self.jtl, &self.html];
         all.into_iter().flatten().try_for_each(|path| check_writable(path))
@@ -143,7 +146,7 @@ impl ReportOutputs {
     }
 }
 
-/// Whether a file can be written there. One that is there stays as it is.
+/// Refuses a path that cannot be written. An existing file is left unchanged.
 pub(crate) fn check_writable(path: &Path) -> Result<(), String> {
     if path.as_os_str() == "-" {
         return Ok(());
@@ -152,7 +155,7 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), String> {
     opened.map(drop).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Writes a text where it is wanted; `-` is stdout, of which a reader may close the rest.
+/// Writes a text to a file, or to stdout for `-`. A closed pipe is not an error.
 pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), String> {
     let written = if path.as_os_str() == "-" {
         let mut out = std::io::stdout().lock();
@@ -167,14 +170,14 @@ pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), String> {
     written.map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Refuses flags whose places take no file, as `check_writable` does.
+/// Checks the paths of `flags` as `check_writable` does.
 pub(crate) fn check_forms_writable(line: &ParsedFlags, flags: &[&str]) -> Result<(), String> {
     let places = flags.iter().filter_map(|flag| line.text(flag));
     places.map(Path::new).try_for_each(check_writable)
 }
 
-/// Writes the form of each flag where the line wants it. The table is printed too, unless a form
-/// has stdout for itself.
+/// Writes the form of each flag that the command line has. The table is printed to stdout, unless a
+/// form goes there.
 pub(crate) fn write_forms(
     line: &ParsedFlags,
     flags: &[&str],
@@ -192,7 +195,7 @@ pub(crate) fn write_forms(
     }
 }
 
-/// The summary on stderr, the forms asked for, and the exit code.
+/// Prints the summary to stderr, writes the forms, and returns the exit code.
 pub(crate) fn finish_report(report: &Value, ending: &ReportOutputs) -> ExitCode {
     if let Err(why) = ending.write(report) {
         return crate::report_failure(&why);

@@ -1,6 +1,6 @@
-//! What one consumer got of one stream: in order, missing, late or twice, counted exactly.
+//! Deliveries of a stream to a consumer: in order, missing, late or duplicate, counted exactly.
 //!
-//! Invariant: every sequence number below `next` was received, or stands in a hole.
+//! Invariant: every sequence number below `next` was received, or is part of a hole.
 
 use crate::limits::HOLES_MAX;
 use std::ops::Range;
@@ -10,33 +10,33 @@ pub(crate) struct StreamTrack {
     pub(crate) stream: u32,
     first: u32,
     next: u32,
-    /// Only where something went wrong: most tracks never need it.
+    /// Present only after a fault: most tracks never need the memory.
     faults: Option<Box<TrackFaults>>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct TrackFaults {
-    /// Not received yet, ascending.
+    /// Ranges of missing sequence numbers, ascending.
     holes: Vec<Range<u32>>,
     duplicates: u64,
     late: u64,
 }
 
-/// The sums of tracks.
+/// Sums over tracks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TrackTotals {
-    /// Each message once.
+    /// Received messages without duplicates.
     pub(crate) received: u64,
-    /// Sequence numbers below the highest received that never came.
+    /// Sequence numbers below the highest received number that never arrived.
     pub(crate) holes: u64,
     pub(crate) duplicates: u64,
-    /// Came after one that was sent later.
+    /// Messages that arrived after a message that was sent later.
     pub(crate) reordered: u64,
 }
 
 impl StreamTrack {
-    /// A consumer that was there before the first message misses what it did not get from 0 on;
-    /// one that came later starts with what it sees first.
+    /// Starts a track. A consumer that subscribed before the first message expects numbers from 0
+    /// (`first`); a later consumer starts with the first number received.
     pub(crate) fn new(stream: u32, first: u32) -> StreamTrack {
         StreamTrack { stream, first, next: first, faults: None }
     }
@@ -60,7 +60,7 @@ impl StreamTrack {
             self.next = seq.wrapping_add(1);
             return;
         }
-        // Late ones are mostly a little late: the last hole that begins at or before them.
+        // Most late messages are only slightly late: search the last hole that begins at or before.
         let at = trouble.holes.partition_point(|hole| hole.start <= seq);
         match at.checked_sub(1).map(|at| (at, trouble.holes[at].clone())) {
             Some((at, hole)) if hole.contains(&seq) => {
@@ -95,11 +95,12 @@ impl std::ops::AddAssign for TrackTotals {
     }
 }
 
-/// All tracks of one consumer, ascending by stream.
+/// All tracks of a consumer, ascending by stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamTracks {
     tracks: Vec<StreamTrack>,
-    /// Index of the last message: the next is often from the same publisher or the following one.
+    /// Index of the last message's track: the next message is often from the same publisher or the
+    /// following publisher.
     last: usize,
 }
 
@@ -161,7 +162,7 @@ mod tests {
     fn twice_is_a_duplicate_however_late() {
         let expected = TrackTotals { received: 3, duplicates: 3, ..TrackTotals::default() };
         assert_eq!(tracked(&[0, 0, 1, 2, 1, 0]), expected);
-        // A late one that comes twice is late once and a duplicate once.
+        // A late message that arrives twice is late once and a duplicate once.
         let expected =
             TrackTotals { received: 3, duplicates: 1, reordered: 1, ..TrackTotals::default() };
         assert_eq!(tracked(&[0, 2, 1, 1]), expected);

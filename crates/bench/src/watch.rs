@@ -1,10 +1,11 @@
-//! Watches the broker's process and the host that it shares with us, from /proc.
+//! Watches the broker's process and its host through `/proc`.
 //!
-//! A process in a pid namespace of its own stands for all that live there (pid_namespaces(7)): that
-//! is a container, whatever runs it. A container that has the host's pids is known by its control
-//! group (cgroups(7)). Its network is that of its own network namespace.
+//! A process in its own pid namespace stands for all processes of that namespace
+//! (pid_namespaces(7)), which is a container of any runtime. A container with the host's pids is
+//! known by its control group (cgroups(7)). Network figures are those of the container's network
+//! namespace.
 //!
-//! Every figure is a difference between two looks or a state at one; a figure that cannot be read
+//! A figure is a difference between two samples, or a state at one; a figure that cannot be read
 //! (another user's descriptors, say) is absent rather than zero.
 
 use serde_json::Value;
@@ -14,12 +15,12 @@ use std::time::Instant;
 /// The process or container to watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchTarget {
-    /// All of the container that this process is the first of.
+    /// All processes of the container whose first process this is.
     Container(u32),
     Process(u32),
 }
 
-/// Watches a set of processes, or the host only.
+/// Watches the processes of a `WatchTarget`, or the host only.
 #[derive(Debug)]
 pub(crate) struct ProcessWatch {
     target: Option<WatchTarget>,
@@ -27,7 +28,7 @@ pub(crate) struct ProcessWatch {
     last_at: Instant,
 }
 
-/// Between two looks.
+/// Figures between two snapshots, by `ProcessFigure`; `None` for figures that cannot be read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ProcessSample {
     values: [Option<f64>; FIGURES.len()],
@@ -35,7 +36,7 @@ pub(crate) struct ProcessSample {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessFigure {
-    /// Processors' worth of time.
+    /// Processor time, in processors.
     Cpu,
     MemoryKb,
     Threads,
@@ -45,10 +46,10 @@ pub(crate) enum ProcessFigure {
     DiskWritten,
     /// Load of all processors, 0 to 1.
     HostCpu,
-    /// Time of all processors that a hypervisor gave to others, 0 to 1.
+    /// Share of all processors' time taken by a hypervisor (steal), 0 to 1.
     HostStolen,
-    /// Time of all processors that processes other than the broker and this one used, 0 to 1.
-    /// Absent where the broker is not watched, since its time could not be told from theirs.
+    /// Share of all processors' time used by other processes than the broker and this process, 0 to
+    /// 1. Absent if the broker is not watched, since its time would be included.
     HostOthers,
     HostMemoryKb,
     NetIn,
@@ -57,7 +58,7 @@ pub(crate) enum ProcessFigure {
     PacketsOut,
 }
 
-/// Names as they stand in reports.
+/// Names of the figures in reports.
 pub(crate) const FIGURES: &[(ProcessFigure, &str)] = &[
     (ProcessFigure::Cpu, "cpu"),
     (ProcessFigure::MemoryKb, "memory_kb"),
@@ -101,7 +102,7 @@ impl ProcessSample {
     }
 }
 
-/// Counters that only go up.
+/// Monotonic counters, read at one time.
 #[derive(Clone, Debug, Default)]
 struct ProcSnapshot {
     ticks: Option<u64>,
@@ -188,7 +189,7 @@ impl ProcSnapshot {
     }
 }
 
-/// The share of all processors that other processes had between two looks.
+/// Returns the share of all processors' time used by other processes between two snapshots.
 fn others_share(now: &ProcSnapshot, last: &ProcSnapshot) -> Option<f64> {
     let (host, before) = (now.host.as_ref()?, last.host.as_ref()?);
     let since = |now: u64, last: u64| now.saturating_sub(last);
@@ -199,7 +200,7 @@ fn others_share(now: &ProcSnapshot, last: &ProcSnapshot) -> Option<f64> {
     Some(others as f64 / all as f64)
 }
 
-/// The process itself, or all of its container.
+/// Returns the process itself, or all processes of its container.
 fn processes(whom: WatchTarget) -> Vec<u32> {
     let namespace = |process: u32| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
     let groups = |process: u32| read_proc(process, "cgroup").unwrap_or_default();
@@ -221,24 +222,24 @@ fn processes(whom: WatchTarget) -> Vec<u32> {
     .collect()
 }
 
-/// The line of a control group that is not ours too, of a process's /proc/PID/cgroup. Without any,
-/// the group is no bound between the container and everybody else.
+/// Returns the control group of `theirs` (lines of `/proc/PID/cgroup`) that does not contain this
+/// process; `None` if no group separates the container from other processes.
 fn separate_cgroup(theirs: &str, ours: &str) -> Option<String> {
     theirs.lines().find(|group| !is_in_cgroup(ours, group)).map(String::from)
 }
 
-/// Whether a group, or one below it, is among those of a process.
+/// Whether `group`, or a group below, is among the groups of a process.
 fn is_in_cgroup(groups: &str, group: &str) -> bool {
     let is_below = |rest: &str| rest.is_empty() || rest.starts_with('/') || group.ends_with('/');
     groups.lines().filter_map(|line| line.strip_prefix(group)).any(is_below)
 }
 
-/// Returns the sum over all processes that have the figure; `None` if no process has it.
+/// Returns the sum over all processes that have the figure; `None` if no process has the figure.
 fn sum_over(processes: &[u32], figure: impl Fn(u32) -> Option<u64>) -> Option<u64> {
     processes.iter().filter_map(|process| figure(*process)).reduce(|a, b| a + b)
 }
 
-/// The process that listens on a port of this host, if it may be seen.
+/// Returns the process that listens on a port of this host, if visible to this user.
 pub(crate) fn listening_pid(port: u16, is_udp: bool) -> Option<u32> {
     let (tables, state) = match is_udp {
         true => (["/proc/net/udp", "/proc/net/udp6"], UNCONNECTED),
@@ -258,7 +259,8 @@ pub(crate) fn listening_pid(port: u16, is_udp: bool) -> Option<u32> {
     None
 }
 
-/// proc_pid_net(5): local address second, state fourth, inode tenth.
+/// Finds the inode of a listening socket: in proc_pid_net(5) the local address is the second field,
+/// the state the fourth, the inode the tenth.
 fn listening_inode(tables: &str, port: u16, state: &str) -> Option<u64> {
     let wanted = format!(":{port:04X}");
     tables.lines().find_map(|line| {
@@ -269,15 +271,16 @@ fn listening_inode(tables: &str, port: u16, state: &str) -> Option<u64> {
 }
 
 const LISTENS: &str = "0A";
-/// A socket of UDP that hears from anyone.
+/// State of a UDP socket without a remote address.
 const UNCONNECTED: &str = "07";
 
 fn read_proc(pid: u32, file: &str) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/{file}")).ok()
 }
 
-/// Since Linux 6.2 the folder's size says it [proc_pid_fd(5)]; to list thousands takes the kernel
-/// milliseconds, and with them a processor that tester or broker may need.
+/// Returns the number of descriptors. Since Linux 6.2 the size of `/proc/PID/fd` holds the number
+/// [proc_pid_fd(5)]; a listing of thousands costs milliseconds of a processor that tester or broker
+/// may need.
 fn descriptors(pid: u32) -> Option<u64> {
     let folder = format!("/proc/{pid}/fd");
     match fs::metadata(&folder).ok()?.len() {
@@ -286,13 +289,14 @@ fn descriptors(pid: u32) -> Option<u64> {
     }
 }
 
-/// The first number behind a key.
+/// Returns the first number after `key` at the beginning of a line.
 fn number_after_key(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// User and system time: proc_pid_stat(5), fields 14 and 15. The name may hold spaces and brackets.
+/// Returns user plus system time: proc_pid_stat(5), fields 14 and 15. The name in field 2 may hold
+/// spaces and brackets, so fields are counted from the last bracket.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);
@@ -300,7 +304,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(next()? + next()?)
 }
 
-/// Returns the context switches of all threads; each has its own counter.
+/// Returns the context switches of all threads; each thread has its own counter.
 fn switches(pid: u32) -> Option<u64> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let statuses = threads.flatten().filter_map(|thread| {
@@ -311,17 +315,17 @@ fn switches(pid: u32) -> Option<u64> {
     Some(statuses.sum())
 }
 
-/// Processor time of all processors together since the host started.
+/// Processor time of all processors together since the start of the host.
 #[derive(Clone, Debug, PartialEq)]
 struct HostTicks {
     busy: u64,
     stolen: u64,
-    /// User, nice and system: what processes used. Interrupts belong to nobody.
+    /// User, nice and system time, used by processes. Time of interrupts belongs to no process.
     processes: u64,
     all: u64,
 }
 
-/// proc_stat(5). What was stolen counts as busy: nothing of ours could run.
+/// Reads proc_stat(5). Stolen time counts as busy: no process of this host could run.
 fn host_ticks(stat: &str) -> Option<HostTicks> {
     let cpu = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = cpu.split_whitespace().filter_map(|n| n.parse().ok()).collect();
@@ -340,7 +344,7 @@ fn host_memory_kb() -> Option<u64> {
     )
 }
 
-/// Sums over all devices.
+/// Sums bytes and packets over all devices of proc_pid_net(5), `dev`.
 fn device_totals(devices: &str) -> [u64; 4] {
     let mut sums = [0; 4];
     for line in devices.lines() {
@@ -412,7 +416,7 @@ mod tests {
         };
         let before = look(100, 50, 1_000, 5_000);
         assert_eq!(others_share(&look(130, 60, 1_090, 5_200), &before), Some(0.25));
-        // The kernel counts in steps: less than nothing is nothing.
+        // The kernel counts in ticks, so a negative difference counts as zero.
         assert_eq!(others_share(&look(130, 60, 1_030, 5_200), &before), Some(0.0));
         let unwatched = ProcSnapshot { ticks: None, ..look(0, 60, 1_090, 5_200) };
         assert_eq!(others_share(&unwatched, &before), None);

@@ -1,14 +1,14 @@
-//! What is printed while a test runs.
+//! Lines that `conn`, `pub` and `sub` print while a test runs.
 
 use crate::load_stats::{COUNTS, LatencySampler, LoadStats};
 use crate::test_driver::SecondRow;
 use std::io::{IsTerminal, Write};
 
-/// emqtt_bench's lines: each second those counters that changed.
+/// Printer of emqtt_bench's lines: each second the counters of [`COUNTS`] whose value changed.
 #[derive(Debug)]
 pub(super) struct ConsolePrinter {
     began_ns: u64,
-    /// On stdout, unless the report is to be there.
+    /// Lines go to stderr if the report is written to stdout.
     is_on_stderr: bool,
     /// `--log_to null`
     is_silent: bool,
@@ -57,7 +57,7 @@ impl ConsolePrinter {
         if self.is_silent {
             return;
         }
-        // Whoever closed it has seen enough; the exit code still tells.
+        // A reader that closed the stream has read enough; the exit code still gives the outcome.
         let _ = match self.is_on_stderr {
             true => std::io::stderr().write_all(text.as_bytes()),
             false => std::io::stdout().write_all(text.as_bytes()),

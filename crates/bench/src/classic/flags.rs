@@ -276,7 +276,8 @@ const TOPICS: &str = "write a scenario with a [[group]] for each topic (publish,
     payload), and `godwit-bench run FILE.toml`; `godwit-bench show composite` prints one to begin \
     with";
 
-/// Says what to write in the place of a flag that would make another test.
+/// Refuses a flag of `REFUSED` whose value would mean a different test, with the flag to use
+/// instead.
 pub(super) fn check_refused(line: &ParsedFlags) -> Result<(), String> {
     for (flag, taken, instead) in REFUSED {
         if let Some(value) = line.text(flag).filter(|value| !taken.contains(value)) {

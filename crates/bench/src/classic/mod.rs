@@ -1,5 +1,5 @@
-//! `conn`, `pub` and `sub`: emqtt_bench's flags and output lines, so that scripts carry over, and
-//! what its users miss: an end by duration or count, a summary, an exit code, JSON.
+//! `conn`, `pub` and `sub`: emqtt_bench's flags and output lines, so that scripts carry over. In
+//! addition: an end by duration or count, a summary, an exit code and JSON.
 
 mod console;
 mod flags;
@@ -115,7 +115,7 @@ fn run(kind: ClassicCommand, arguments: &[String]) -> ExitCode {
     test_session::finish_report(&report, &ending)
 }
 
-/// Returns a sentence on the outcome of a planned number of messages.
+/// Says whether all `limit` planned messages were published, by `/counts/pub` of the report.
 fn completion(report: &Value, limit: u64) -> String {
     let published = report::number(report, "/counts/pub") as u64;
     match published {
@@ -124,7 +124,7 @@ fn completion(report: &Value, limit: u64) -> String {
     }
 }
 
-/// Options of the command line.
+/// A parsed command line of `conn`, `pub` or `sub`.
 struct ClassicOptions {
     plan: LoadPlan,
     subject: TestSubject,
@@ -192,7 +192,8 @@ fn targets(line: &ParsedFlags) -> Result<Vec<BrokerTarget>, String> {
     let file = |flag| line.text(flag).map(str::to_string);
     let authorities = file("--cacertfile");
     let trust = TlsClientOptions {
-        // A load tester meets test servers, so without a CA anyone is taken, as in emqtt_bench.
+        // Load tests usually run against test servers, so without a CA every certificate is
+        // accepted, as in emqtt_bench.
         insecure: authorities.is_none(),
         authorities,
         certificate: file("--certfile"),
@@ -213,7 +214,8 @@ fn targets(line: &ParsedFlags) -> Result<Vec<BrokerTarget>, String> {
     hosts.map(|host| one(host.trim())).collect()
 }
 
-/// The versions of TLS that are offered, in emqtt_bench's names.
+/// Returns the TLS versions of `--ssl-version`, in emqtt_bench's names; rustls' defaults without
+/// the flag.
 fn tls_versions(
     line: &ParsedFlags,
 ) -> Result<&'static [&'static SupportedProtocolVersion], String> {
@@ -232,7 +234,8 @@ fn tls_versions(
 static TLS12_ALONE: &[&SupportedProtocolVersion] = &[&TLS12];
 static TLS13_ALONE: &[&SupportedProtocolVersion] = &[&TLS13];
 
-/// Returns the scheme of a URL or of the flags, which have to agree if both are given.
+/// Returns the scheme of the URL, or of `--quic`, `--ws` and `--ssl`. A URL and flags that disagree
+/// are an error.
 fn chosen_scheme(line: &ParsedFlags, place: &UrlParts<'_>) -> Result<UrlScheme, String> {
     let is_tls = line.is_on("--ssl") || line.has("--ssl-version");
     let name = match (line.text("--quic"), line.is_on("--ws"), is_tls) {
@@ -299,7 +302,8 @@ fn plan_group(kind: ClassicCommand, line: &ParsedFlags, seed: u64) -> Result<Pla
     Ok(group)
 }
 
-/// `HOST_bench_pub_RAND_N`; with a prefix `P_bench_pub_N`; short ones `N` or `PN`.
+/// Returns the template of client identifiers: `HOST_bench_pub_RAND_N`, `P_bench_pub_N` with
+/// `--prefix`, and `N` or `PN` with `--shortids`.
 fn client_id(kind: ClassicCommand, line: &ParsedFlags, seed: u64) -> String {
     match (line.text("--prefix"), line.is_on("--shortids")) {
         (None, true) => "%i".into(),

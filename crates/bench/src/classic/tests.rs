@@ -76,8 +76,8 @@ fn time_is_written_as_emqtt_bench_writes_it() {
     assert_eq!([5, 62, 3_723].map(format_span), ["5s", "1m2s", "1h2m3s"]);
 }
 
-/// Every flag of emqtt_bench's help, with a value as its users write it: taken, or refused with
-/// what to write instead. The flags are those of its `COMMON_OPTS`, `PUB_OPTS` and `SUB_OPTS`.
+/// Each flag of emqtt_bench's help (`COMMON_OPTS`, `PUB_OPTS`, `SUB_OPTS`), with a usual value, is
+/// accepted, or refused with a hint at the flag to use instead.
 #[test]
 fn every_flag_of_emqtt_bench_is_taken_or_refused_with_another_way() {
     let mut known = 0;

@@ -1,4 +1,4 @@
-//! A broker's process for one run: its files, its port, its end.
+//! The process of a broker for one run: files, port, start and stop.
 
 use crate::plan::TargetTransport;
 use netem::{IMPAIRED_SERVER_ADDRESS, SERVER_ADDRESS};
@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use transport::{QuicClientEndpoint, QuicClientOptions};
 
-/// A broker of a comparison: a command, or the URL of a running one. A command whose broker does
-/// not speak plain MQTT has a URL as well.
+/// A broker of a comparison: a `command`, or the `url` of a running broker. A command whose broker
+/// does not offer plain MQTT has a `url` as well.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct BrokerEntry {
     pub(crate) name: String,
@@ -20,15 +20,17 @@ pub(crate) struct BrokerEntry {
     pub(crate) url: String,
     pub(crate) file: String,
     pub(crate) content: String,
-    /// A command whose first line of output is the broker's version.
+    /// A command that prints the broker's version in the first line of its output.
     pub(crate) version: String,
-    /// Text that follows `content` in the first of two brokers. `{second}` is the port of the other
-    /// one and `{second_host}` its address, through the line where there is one.
+    /// Text appended to `content` for the first of two brokers. `{second}` is the port of the
+    /// second broker, and `{second_host}` its address, across the impaired line if the plan has a
+    /// line.
     pub(crate) bridge: String,
 }
 
 impl BrokerEntry {
-    /// As it says itself, or nothing.
+    /// Runs the command of `version` and returns the first line of its output; empty if the command
+    /// fails.
     pub(crate) fn query_version(&self) -> String {
         let mut words = self.version.split_whitespace();
         let output = words.next().and_then(|name| Command::new(name).args(words).output().ok());
@@ -36,7 +38,7 @@ impl BrokerEntry {
         String::from_utf8_lossy(&output).lines().next().unwrap_or_default().trim().to_string()
     }
 
-    /// Returns the same broker with its bridge to `second`.
+    /// Returns a copy of this entry with `bridge` appended to `content`, filled in for `second`.
     pub(crate) fn bridged_to(&self, second: &BrokerProcess) -> BrokerEntry {
         let port = second.url.rsplit(':').next().unwrap_or_default();
         let host = if second.is_across { IMPAIRED_SERVER_ADDRESS } else { Ipv4Addr::LOCALHOST };
@@ -45,7 +47,8 @@ impl BrokerEntry {
         BrokerEntry { content: self.content.clone() + &bridge, ..self.clone() }
     }
 
-    /// Whether what it is told says where it is to listen.
+    /// Whether the broker can listen on another address (`{host}`) and its bridge can connect there
+    /// (`{second_host}`).
     pub(crate) fn supports_remote_host(&self) -> bool {
         let told = [&self.command, &self.content, &self.url];
         told.iter().any(|text| text.contains("{host}")) && self.bridge.contains("{second_host}")
@@ -57,7 +60,7 @@ pub(crate) struct BrokerProcess {
     child: Option<Child>,
     folder: Option<PathBuf>,
     pub(crate) url: String,
-    /// At the other end of the line.
+    /// Whether the broker runs at the other end of the impaired line.
     is_across: bool,
 }
 
@@ -66,7 +69,8 @@ impl BrokerProcess {
         BrokerProcess::start_at(entry, false)
     }
 
-    /// At the other end of a line, where clients of this host reach it without the line.
+    /// Starts a broker at the other end of the impaired line. Clients of this host reach the broker
+    /// without the impairment.
     pub(crate) fn start_across(entry: &BrokerEntry) -> Result<BrokerProcess, String> {
         BrokerProcess::start_at(entry, true)
     }
@@ -82,7 +86,7 @@ impl BrokerProcess {
         let address = free.map_err(says)?;
         let folder = scratch_folder(address.port());
         fs::create_dir_all(&folder).map_err(says)?;
-        // From here on the folder goes with it, also where the program cannot be run.
+        // From here the folder is removed with the process, even if the program cannot be run.
         let filled = |text: &str| {
             let text = text.replace("{port}", &address.port().to_string());
             let text = text.replace("{host}", &host.to_string());
@@ -97,7 +101,7 @@ impl BrokerProcess {
         if !entry.file.is_empty() {
             fs::write(folder.join(&entry.file), filled(&entry.content)).map_err(says)?;
         }
-        // Whatever stands in the folder's path, each word stays one.
+        // Placeholders are filled after the split, so a path with spaces stays one word.
         let mut words = entry.command.split_whitespace().map(filled);
         let program = words.next().unwrap_or_default();
         let mut command = Command::new(&program);
@@ -127,7 +131,7 @@ impl BrokerProcess {
                 TargetTransport::Tcp(_) => TcpStream::connect(address).is_ok(),
             };
             if listens {
-                // What it still does after that is no part of the first scenario.
+                // Work of the broker after its start must not count in the first scenario.
                 thread::sleep(Duration::from_millis(300));
                 return Ok(());
             }
@@ -141,7 +145,7 @@ impl BrokerProcess {
     }
 }
 
-/// Whether a handshake gets to its end.
+/// Whether a QUIC handshake with `address` completes within `ANSWER_MAX`.
 fn completes_handshake(address: SocketAddr, manner: &QuicClientOptions) -> std::io::Result<bool> {
     let mut outlet = QuicClientEndpoint::new(address, None, START_MAX)?;
     let connection = outlet.connect(manner, "localhost", 0)?;
@@ -171,7 +175,8 @@ impl Drop for BrokerProcess {
     }
 }
 
-/// Without the broker's name: that may be any text, and configurations have the path in them.
+/// Returns the folder for a broker's files, named by process and port. The broker's name is not
+/// used: a name may hold any text, and configurations contain the path.
 fn scratch_folder(port: u16) -> PathBuf {
     std::env::temp_dir().join(format!("godwit-bench-{}-{port}", std::process::id()))
 }

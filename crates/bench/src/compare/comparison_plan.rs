@@ -1,4 +1,4 @@
-//! The file of a comparison, and the entries that are ready.
+//! The TOML file of a comparison, and the built-in broker entries.
 
 use super::broker_process::BrokerEntry;
 use crate::flags::parse_seconds;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 use toml::de::{DeTable, DeValue};
 
-/// A scenario of a comparison.
+/// A scenario of a comparison with its scale and rate; see `ComparisonPlan::tasks`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ComparisonTask {
     pub(crate) scenario: String,
@@ -29,12 +29,13 @@ pub(crate) struct ComparisonPlan {
     pub(crate) threads: Option<usize>,
     /// Addresses of this host to connect from.
     pub(crate) local_addresses: Vec<IpAddr>,
-    /// A run in which the host gave others more of its processors' time is made again, ...
+    /// A run is repeated while the host's steal time is above this percentage, ...
     pub(crate) stolen_percent_max: Option<f64>,
-    /// ... until so many were made.
+    /// ... up to this number of runs.
     pub(crate) tries: usize,
     pub(crate) brokers: Vec<BrokerEntry>,
-    /// Conditions of the line between two brokers, if it is not the loopback.
+    /// Network conditions of the line between two brokers and the seed of its randomness; `None` is
+    /// loopback.
     pub(crate) line: Option<(NetworkConditions, u64)>,
 }
 
@@ -104,7 +105,8 @@ pub(crate) fn read(text: &str) -> Result<ComparisonPlan, String> {
     Ok(comparison)
 }
 
-/// Says what a file is that is not the TOML of a comparison.
+/// Returns the error for a file that is not TOML, with a hint if the file is a report or a
+/// scenario.
 fn describe_other_file(text: &str, error: &toml::de::Error) -> String {
     match report::file_kind(text) {
         Some(kind) => format!(
@@ -120,7 +122,7 @@ fn describe_other_file(text: &str, error: &toml::de::Error) -> String {
     }
 }
 
-/// Checks a comparison as a whole, after all of its keys were read.
+/// Checks the complete comparison after all keys were read: tasks, brokers, unique names.
 fn check(comparison: &ComparisonPlan) -> Result<(), String> {
     if comparison.tasks.is_empty() || comparison.brokers.is_empty() {
         return Err(
@@ -144,7 +146,7 @@ fn check(comparison: &ComparisonPlan) -> Result<(), String> {
     Ok(())
 }
 
-/// The entries that come with the program.
+/// Returns the broker entries of `brokers.toml`, which is part of the program.
 pub(crate) fn built_in_brokers() -> Vec<BrokerEntry> {
     let document = DeTable::parse(READY).expect("a test reads it");
     let brokers = document.get_ref().get("broker").and_then(|value| value.get_ref().as_array());
@@ -167,7 +169,7 @@ fn task(table: &DeTable<'_>, scale: f64, rate: f64) -> Result<ComparisonTask, St
     if task.scenario.is_empty() { Err("a run has a scenario".into()) } else { Ok(task) }
 }
 
-/// The weather, each way, and its seed.
+/// Reads the table `line`: conditions, equal in both directions, and the seed, 1 by default.
 fn network_conditions(table: &DeTable<'_>) -> Result<(NetworkConditions, u64), String> {
     let (mut weather, mut seed) = (NetworkConditions::default(), 1);
     for (key, value) in table {
@@ -219,7 +221,7 @@ fn texts(value: &DeValue<'_>) -> Option<Vec<String>> {
     value.as_array()?.iter().map(|one| one.get_ref().as_str().map(str::to_string)).collect()
 }
 
-/// From zero on.
+/// Reads an integer or a float that is finite and not negative.
 fn number(value: &DeValue<'_>) -> Option<f64> {
     let integer = value.as_integer().and_then(|integer| integer.as_str().parse().ok());
     let float = || value.as_float().and_then(|float| float.as_str().parse().ok());

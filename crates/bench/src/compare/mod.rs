@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if let Err(why) = tried.and_then(|()| check_scenarios(&comparison)) {
         return crate::refuse_arguments(&[why]);
     }
-    // It is this thread's, and that of all that it starts.
+    // The network namespace belongs to this thread, and to all processes and threads started by it.
     let between = comparison.line.map(|(weather, seed)| match netem::unavailable_reason() {
         None => ImpairedNetwork::open(weather, seed),
         Some(why) => Err(why),
@@ -82,7 +82,8 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     }
 }
 
-/// Refuses a scenario that is not there before the others have run for hours.
+/// Loads every scenario before the first run, so that a wrong name is found at once, not after
+/// hours.
 fn check_scenarios(comparison: &ComparisonPlan) -> Result<(), String> {
     let names = comparison.tasks.iter().map(|task| &task.scenario);
     names
@@ -90,15 +91,16 @@ fn check_scenarios(comparison: &ComparisonPlan) -> Result<(), String> {
         .try_for_each(|read| read.map(drop).map_err(|wrongs| wrongs.join("; ")))
 }
 
-/// A run of one broker.
+/// A run of one broker with one `ComparisonTask`.
 struct ComparisonRun {
-    /// Its place among the comparison's: a scenario may be there at several scales.
+    /// Index in `ComparisonPlan::tasks`: a scenario may occur there with several scales.
     task: usize,
     broker: String,
     row: Value,
 }
 
-/// All runs, or those until a signal came.
+/// Runs all rounds of all tasks and brokers. A signal ends the series; the finished runs are
+/// returned.
 fn run_all(comparison: &ComparisonPlan) -> Vec<ComparisonRun> {
     let stop = test_session::stop_flag();
     let mut results = Vec::new();
@@ -113,7 +115,8 @@ fn run_all(comparison: &ComparisonPlan) -> Vec<ComparisonRun> {
                 let mut row =
                     run_quietest(comparison, || match run_once(comparison, task, entry) {
                         Ok(row) => row,
-                        // A broker that cannot be run is in the table, and the others still count.
+                        // A broker that fails to run gets a row with its error, and the other
+                        // brokers still count.
                         Err(why) => json!({
                             "scenario": { "name": scenario },
                             "target": { "broker": entry.name },
@@ -147,9 +150,9 @@ fn is_cut_short(comparison: &ComparisonPlan, results: &[ComparisonRun]) -> bool 
     results.iter().filter(|one| one.is_complete()).count() < comparison.runs()
 }
 
-/// Runs as often as the comparison allows and returns the run in which the host gave the least time
-/// to others. The choice depends on the host alone and on no figure of the broker, and the table
-/// says how many runs there were.
+/// Repeats a run up to `ComparisonPlan::tries` times and returns the run with the least steal time.
+/// The choice depends on the host alone, not on a figure of the broker; the table shows the number
+/// of runs.
 fn run_quietest(comparison: &ComparisonPlan, mut run: impl FnMut() -> Value) -> Value {
     let mut best = run();
     best["tries"] = json!(1);
@@ -215,8 +218,8 @@ fn run_once(
     test_session::run(plan, &subject, &mut |_, _| {})
 }
 
-/// As many as the scenario wants: the first is bridged to the second, which may be at the other end
-/// of the line.
+/// Starts `brokers` processes, at most 2. The first is bridged to the second, which runs at the
+/// other end of the impaired line if `is_beyond`.
 fn launch_brokers(
     entry: &BrokerEntry,
     brokers: usize,
@@ -281,7 +284,7 @@ fn markdown(comparison: &ComparisonPlan, results: &[ComparisonRun]) -> String {
         }
         let _ = writeln!(out, "Scale {scale}, rate {rate}.\n");
         let own = results.iter().filter(|result| result.task == at);
-        // A broker that could not be run has nothing to say about it.
+        // The row of a broker that failed to run has no scale.
         let mut scaled = own.map(|result| report::text(&result.row, "/scenario/scaled"));
         if let Some(scaled) = scaled.find(|scaled| !scaled.is_empty()) {
             let _ = writeln!(out, "Scaled: {scaled}.\n");
@@ -335,7 +338,8 @@ fn runs_of<'a>(
     results.iter().filter(is).map(|one| &one.row)
 }
 
-/// A column's median over the rounds; `None` where a round has no such figure.
+/// Returns the median of each column of `COLUMNS` over the rounds; `None` if a round lacks the
+/// figure.
 fn medians(results: &[ComparisonRun], task: usize, broker: &str) -> Vec<Option<f64>> {
     let column = |column: &ComparisonColumn| {
         let values = runs_of(results, task, broker).map(|row| (column.value)(row));
@@ -362,7 +366,7 @@ fn cell(column: &ComparisonColumn, own: Option<f64>, first: Option<f64>) -> Stri
     }
 }
 
-/// Returns the faults of all rounds: two good rounds do not hide a bad one.
+/// Returns the distinct faults of all rounds: two good rounds do not hide a bad round.
 fn faults(results: &[ComparisonRun], task: usize, broker: &str) -> String {
     let mut all: Vec<&str> = runs_of(results, task, broker)
         .flat_map(|row| report::list(row, "/faults"))
@@ -434,7 +438,7 @@ const COLUMNS: &[ComparisonColumn] = &[
     },
     ComparisonColumn {
         name: "lost",
-        // Where nothing was expected, nobody knows.
+        // Without expected deliveries a loss is unknown.
         value: |row| {
             let is_judged = number(row, "/messages/expected") > 0.0;
             is_judged.then(|| number(row, "/messages/lost"))
@@ -534,7 +538,7 @@ mod tests {
         assert_eq!((runs, &chosen["tries"]), (1, &json!(1)));
     }
 
-    /// The first broker of the second one cannot be run, and what was scaled is said all the same.
+    /// The first broker of the second table cannot be run, and the table still gives the scale.
     #[test]
     fn a_scenario_at_two_scales_has_two_tables_of_its_own() {
         let brokers =

@@ -1,24 +1,25 @@
-//! One MQTT client: what it is doing, what it still has to send, and what it has received.
+//! A client of the load: state of its connection, pending output, and received streams.
 
 use super::transport::{ClientTransport, QuicEndpoints};
 use crate::track::StreamTracks;
 use mqtt::ProtocolVersion;
 use std::collections::VecDeque;
 
+/// States of a `LoadClient`. A failure leads to `Waiting` while retries are left, else to `Over`.
+///
 /// ```text
-/// Waiting -> Opening -> Greeting -> Subscribing -> Live
-///    ^          |          |            |           |
-///    +----------+----------+------------+-----------+   while it may try again
-///                              otherwise Over
+/// Waiting -> Opening -> AwaitingConnAck -> Subscribing -> Live
+///    ^          |              |               |           |
+///    +----------+--------------+---------------+-----------+   retry, otherwise Over
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientState {
     Waiting,
-    /// TCP (and what lies between it and MQTT) is connecting.
+    /// TCP, and TLS, WebSocket or QUIC if configured, are connecting.
     Opening,
-    /// CONNECT is sent.
+    /// CONNECT is sent; CONNACK is awaited.
     AwaitingConnAck,
-    /// SUBSCRIBE is sent.
+    /// SUBSCRIBE is sent; SUBACK is awaited.
     Subscribing,
     Live,
     Over,
@@ -29,28 +30,29 @@ pub(crate) struct LoadClient {
     pub(crate) transport: Option<ClientTransport>,
     pub(crate) state: ClientState,
     pub(crate) version: ProtocolVersion,
-    /// Whether the client has bytes to write, and is in the thread's list of such clients.
+    /// Whether the client has bytes to write and is listed in `LoadThread::dirty`.
     pub(crate) is_dirty: bool,
-    /// A PINGREQ is unanswered.
+    /// Whether a PINGREQ is unanswered.
     pub(crate) is_pinging: bool,
-    /// Whether the client was live once or has failed for good: the start does not wait for it.
+    /// Whether the client was `Live` once or has failed for good, so that the start need not wait
+    /// longer.
     pub(crate) is_settled: bool,
     pub(crate) was_live: bool,
     pub(crate) group: u16,
     pub(crate) retries: u32,
-    /// Index of its shared subscription among the thread's.
+    /// Index in `LoadThread::shares` of the client's shared subscription.
     pub(crate) shared_group: Option<u32>,
     pub(crate) number: u64,
-    /// Index among all clients of the test: decides target and local address.
+    /// Index among all clients of the test; selects the target and the local address.
     pub(crate) index: u64,
-    /// When this attempt began, and its last request.
+    /// Times of the current connection attempt and of its last request.
     pub(crate) opened_ns: u64,
     pub(crate) requested_ns: u64,
-    /// When its connection was lost; zero before that.
+    /// Time when the connection was lost; zero before a loss.
     pub(crate) lost_ns: u64,
     pub(crate) id: Box<str>,
     pub(crate) filters: Box<[String]>,
-    /// The beginning of a packet whose end has not come.
+    /// The received part of an incomplete packet.
     pub(crate) tail: Vec<u8>,
     pub(crate) out: Vec<u8>,
     pub(crate) out_from: usize,
@@ -61,22 +63,21 @@ pub(crate) struct LoadClient {
 #[derive(Debug)]
 pub(crate) struct LoadPublisher {
     pub(crate) topic: String,
-    /// Stream number within the test; with the test's first stream added it is the number on the
-    /// wire.
+    /// Stream number within the test; the number in payloads adds the first stream of the test.
     pub(crate) stream: u32,
-    /// Messages so far.
+    /// Number of messages published so far.
     pub(crate) seq: u32,
     pub(crate) packet_id: u16,
-    /// Consumers of its topic.
+    /// Number of consumers of the topic, by `ConsumerIndex`.
     pub(crate) consumer_count: u64,
     pub(crate) flights: VecDeque<PublishFlight>,
-    /// Messages that were due and found no room, the oldest of them due at `backlog_due_ns`.
+    /// Due messages that found no room; the oldest was due at `backlog_due_ns`.
     pub(crate) backlog_len: u32,
     pub(crate) backlog_due_ns: u64,
     pub(crate) user_name: String,
 }
 
-/// A message that waits for its PUBACK or PUBCOMP.
+/// A message of QoS 1 or 2 in flight: PUBACK or PUBCOMP is awaited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PublishFlight {
     pub(crate) packet_id: u16,
@@ -88,7 +89,7 @@ impl LoadClient {
         self.out.len() - self.out_from
     }
 
-    /// Ends the connection, and forgets what belonged to it alone.
+    /// Closes the connection and clears the state that belongs to the connection alone.
     pub(crate) fn close(&mut self, outlets: &mut QuicEndpoints) {
         if let Some(wire) = self.transport.take() {
             wire.close(outlets);
@@ -106,7 +107,8 @@ impl LoadPublisher {
         self.packet_id
     }
 
-    /// Takes the flight of an acknowledgement; brokers answer in order, so it is mostly the first.
+    /// Removes the flight with `packet_id`. Brokers acknowledge in order, so the first flight
+    /// usually matches; `None` for an unknown identifier.
     #[inline]
     pub(crate) fn acknowledge(&mut self, packet_id: u16) -> Option<PublishFlight> {
         if self.flights.front().is_some_and(|flight| flight.packet_id == packet_id) {

@@ -1,5 +1,5 @@
-//! Deals a plan's clients out to threads: round robin, but the members of one shared subscription
-//! together, since only together they show what was lost.
+//! Distributes a plan's clients over threads: round robin, but all members of a shared subscription
+//! on one thread, since a loss shows only in their combined streams.
 
 use super::client::{ClientState, LoadClient, LoadPublisher};
 use crate::plan::{ConsumerIndex, LoadPlan, share_filter};
@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Debug, Default)]
 pub(crate) struct ThreadClients {
     pub(crate) clients: Vec<LoadClient>,
-    /// Number of shared subscriptions that they are part of.
+    /// Number of shared subscriptions with members in `clients`.
     pub(crate) shares: u32,
 }
 
@@ -32,12 +32,12 @@ pub(crate) fn distribute_clients(plan: &LoadPlan) -> Vec<ThreadClients> {
             place += 1;
         }
     }
-    // Every agent deals alike and keeps its own.
+    // Each agent computes the same distribution and keeps its own part.
     let own = plan.share.index * plan.threads.max(1);
     dealer.parts.drain(own..own + plan.threads.max(1)).collect()
 }
 
-/// The client's own chance: the same whenever its names are made.
+/// Returns the generator of a client's random names: the same seed and place give the same names.
 pub(crate) fn client_rng(plan: &LoadPlan, place: u64) -> BenchRng {
     BenchRng::new((plan.seed ^ place).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
@@ -45,7 +45,7 @@ pub(crate) fn client_rng(plan: &LoadPlan, place: u64) -> BenchRng {
 struct ClientDistributor<'a> {
     plan: &'a LoadPlan,
     parts: Vec<ThreadClients>,
-    /// By filter: the thread that all its members belong to, and its place there.
+    /// Maps a shared filter to the thread of all its members, and to its index there.
     shares: HashMap<String, (usize, u32)>,
     next: usize,
 }

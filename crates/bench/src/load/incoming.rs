@@ -1,4 +1,4 @@
-//! What comes in: bytes cut into packets, and what each packet means to its client.
+//! Input of the load threads: splits bytes into packets and applies each packet to its client.
 
 use super::client::ClientState;
 use super::payload;
@@ -62,7 +62,7 @@ impl LoadThread {
         }
     }
 
-    /// Takes every whole packet; how many bytes they were.
+    /// Handles every complete packet of `bytes` and returns the number of bytes used.
     fn read_packets(&mut self, at: u32, bytes: &[u8], now_ns: u64) -> Result<usize, LoadFailure> {
         let mut used = 0;
         while let Some(frame) = mqtt::split_frame(&bytes[used..], PACKET_BYTES_MAX)? {
@@ -82,8 +82,9 @@ impl LoadThread {
         Ok(used)
     }
 
-    /// Messages of QoS 0 that begin as the one before them differ in their payloads only, so
-    /// there is nothing to decode. Takes those that follow each other; how many bytes they were.
+    /// Counts the messages of QoS 0 in `rest` whose bytes before the payload equal the `first`
+    /// packet, without decoding. Returns the number of bytes used; ends at the first different
+    /// packet.
     fn count_repeats(
         &mut self,
         at: u32,
@@ -129,7 +130,8 @@ impl LoadThread {
             if due_us >= self.measured_us.0 && due_us < self.measured_us.1 {
                 self.ages.add(age_us, &mut self.stats);
             }
-            // Who was subscribed before anyone published has missed what it did not see.
+            // With `StartMode::Together` all consumers subscribe before the first message, so every
+            // gap is a loss.
             let first = (self.plan.start == StartMode::Together).then_some(0);
             let tracks = match client.shared_group {
                 Some(share) => &mut self.shares[share as usize],
@@ -242,7 +244,8 @@ impl LoadThread {
         self.flights -= 1;
         let now_us = now_ns / 1_000;
         if ack.reason.is_error() {
-            // It will not arrive, and nobody should wait for it.
+            // The refused message will not be delivered, so the drain does not wait for its
+            // deliveries.
             let fan = publisher.consumer_count;
             self.stats.add(LoadCounter::PubFail, 1);
             self.stats.record_failure(LoadFailure::PubAck(ack.reason.code()));
@@ -264,7 +267,7 @@ impl LoadThread {
     }
 }
 
-/// Messages of one read were mostly sent together: one entry in the times serves all of an age.
+/// Messages of one read with the same age, recorded together: most were sent together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AgeBatch {
     us: u64,

@@ -1,7 +1,7 @@
-//! The load itself: threads that each own some of the clients, and what they share.
+//! The load: threads that each own some of the clients, and the state shared between threads.
 //!
-//! Invariant: a client belongs to one thread from first to last, and so do all members of one
-//! shared subscription; threads share only the numbers in [`SharedCounters`].
+//! Invariant: a client belongs to one thread for its whole life, and so do all members of a shared
+//! subscription; threads share only the numbers in [`SharedCounters`].
 
 mod client;
 mod distribution;
@@ -26,26 +26,26 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
-/// Counters that all threads and their driver share.
+/// Counters shared by all load threads and the driver.
 #[derive(Debug)]
 pub(crate) struct SharedCounters {
     stage: AtomicU8,
     pub(crate) start_ns: AtomicU64,
     pub(crate) measure_from_ns: AtomicU64,
     pub(crate) publish_until_ns: AtomicU64,
-    /// Clients of this process; and of them those that are live or have failed.
+    /// Clients of this process, and the clients that are `Live` or have failed.
     pub(crate) clients: AtomicU64,
     pub(crate) settled: AtomicU64,
-    /// Clients that will not connect again.
+    /// Clients in state `ClientState::Over`, which will not connect again.
     pub(crate) over: AtomicU64,
     pub(crate) live: AtomicI64,
-    /// Deliveries that what was sent should cause, and those that came.
+    /// Deliveries expected from the sent messages, and deliveries received.
     pub(crate) expected: AtomicU64,
     pub(crate) received: AtomicU64,
-    /// Messages of QoS 1 and 2 that are not acknowledged.
+    /// Unacknowledged messages of QoS 1 and 2.
     pub(crate) flights: AtomicI64,
-    /// Number of messages that each group may still publish; without a bound, a number that is
-    /// never reached.
+    /// Number of messages that each group may still publish; a group without `messages_max` starts
+    /// with a number that is never used up.
     pub(crate) messages_left: Vec<AtomicI64>,
 }
 
@@ -97,12 +97,13 @@ impl SharedCounters {
         self.expected.load(SeqCst).saturating_sub(self.received.load(SeqCst))
     }
 
-    /// Whether no client is live or will be again.
+    /// Whether no client is `Live` or will connect again.
     pub(crate) fn has_no_clients_left(&self) -> bool {
         self.over.load(SeqCst) >= self.clients.load(SeqCst)
     }
 
-    /// Whether every group with a bound has published all that it may.
+    /// Whether every group with `messages_max` has published all its messages; false without such
+    /// groups.
     pub(crate) fn has_sent_all(&self) -> bool {
         let bounded = |left: &&AtomicI64| left.load(SeqCst) < i64::MAX / 2;
         let mut bounds = self.messages_left.iter().filter(bounded).peekable();
@@ -110,24 +111,24 @@ impl SharedCounters {
     }
 }
 
-/// A second of one thread, or a part of one if a phase began within it.
+/// Statistics of a thread for a second, or for part of a second if a phase began within.
 #[derive(Debug)]
 pub(crate) struct ThreadSecond {
     pub(crate) from_ns: u64,
     pub(crate) until_ns: u64,
     pub(crate) stats: LoadStats,
-    /// Processor time since the last hand-over, by the time that passed since then: a hand-over
-    /// that comes late covers more than its second.
+    /// Processor time since the previous `ThreadSecond`, as a fraction of the time since then: a
+    /// late hand-over covers more than its second.
     pub(crate) busy: f64,
 }
 
-/// A running thread, and how to wake it.
+/// A running load thread with its `Waker`.
 pub(crate) struct LoadThreadHandle {
     pub(crate) thread: JoinHandle<io::Result<ThreadSummary>>,
     pub(crate) waker: Waker,
 }
 
-/// Deals the clients out and starts the threads.
+/// Distributes the clients of `plan` and starts a thread for each part.
 pub(crate) fn start_threads(
     plan: &Arc<LoadPlan>,
     shared: &Arc<SharedCounters>,

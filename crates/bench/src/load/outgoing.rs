@@ -1,4 +1,4 @@
-//! What goes out: requests, acknowledgements, messages when they are due, and the writing.
+//! Output of the load threads: requests, acknowledgements, due messages, and writes to sockets.
 
 use super::client::{ClientState, LoadClient, PublishFlight};
 use super::schedule::round_up_to_grid;
@@ -82,7 +82,8 @@ impl LoadThread {
         self.send(at, |_, out| out.extend_from_slice(&[kind.first_byte(), 2, high, low]));
     }
 
-    /// Lets `encode` append to what the client has to write.
+    /// Appends the output of `encode` to the client's buffer. Without a connection nothing is
+    /// encoded.
     #[inline]
     pub(super) fn send(&mut self, at: u32, encode: impl FnOnce(&LoadClient, &mut Vec<u8>)) {
         let client = &mut self.clients[at as usize];
@@ -101,17 +102,17 @@ impl LoadThread {
         }
     }
 
-    /// Publishes what the schedule wants by now. True where a closed loop could go on at once.
+    /// Publishes the messages that are due by `now`. Returns true if a closed loop has room left.
     pub(super) fn publish_due(&mut self, now: u64) -> bool {
         let until = self.shared.publish_until_ns.load(SeqCst);
         if now < self.shared.start_ns.load(SeqCst) {
             return false;
         }
         for group in 0..self.schedules.len() {
-            // What is due rests until its place on the grid has come.
+            // A message is sent when its point of the grid has passed.
             let by = now - now % crate::limits::GRID_NS;
             while let Some((at_ns, at)) = self.schedules[group].reschedule_due(by) {
-                // A turn that comes late still sends what was due in time.
+                // A late turn still sends the messages that were due before the end of publishing.
                 if at_ns >= until || self.shared.messages_left[group].load(SeqCst) <= 0 {
                     self.schedules[group].clear();
                     break;
@@ -148,7 +149,7 @@ impl LoadThread {
         self.publish(at, due_ns, now);
     }
 
-    /// Sends what was due before and found no room.
+    /// Sends due messages that had found no room, while there is room.
     pub(super) fn send_backlog(&mut self, at: u32) {
         while let Some(due_ns) = self.next_backlogged(at) {
             let now = self.clock.now_ns();
@@ -184,7 +185,7 @@ impl LoadThread {
             let threads = self.plan.threads as u64;
             let under_way = self.shared.undelivered();
             let mut budget = self.plan.window.saturating_sub(under_way).div_ceil(threads);
-            // Not all that fits at once: what comes in is read in between.
+            // Only a part of the room is used per turn, so that input is read in between.
             let (mut tries, mut without_room) = (count * CLOSED_LOOP_BURST, 0);
             while tries > 0
                 && without_room < count
@@ -203,14 +204,14 @@ impl LoadThread {
                     None => without_room += 1,
                 }
             }
-            // Where nobody has room, an acknowledgement or a writable socket will tell.
+            // Without room, an acknowledgement or a writable socket wakes the thread.
             room |= budget > 0 && without_room < count;
         }
         room
     }
 
-    /// Publishes if the publisher has room. Returns the number of deliveries that the message
-    /// causes, or `None` without room.
+    /// Publishes if the client is `Live` and has room. Returns the number of deliveries that the
+    /// message causes, or `None` without room.
     fn publish_if_room(&mut self, group: usize, at: u32, now: u64) -> Option<u64> {
         let client = &self.clients[at as usize];
         let publisher = client.publisher.as_ref()?;
@@ -292,9 +293,9 @@ impl LoadThread {
         }
     }
 
-    /// Writes what has gathered, once a client.
+    /// Writes the gathered output of each client in `dirty`, with one `write` per client.
     pub(super) fn flush(&mut self) {
-        // What comes due meanwhile makes a list of its own, and is written before the rest.
+        // Messages that come due meanwhile go to a new list and are written before the rest.
         let mut dirty = std::mem::take(&mut self.dirty);
         for (nth, at) in dirty.drain(..).enumerate() {
             self.clients[at as usize].is_dirty = false;
@@ -317,7 +318,7 @@ impl LoadThread {
         }
     }
 
-    /// The socket has room again.
+    /// Continues with pending output and the backlog when the socket is writable again.
     pub(super) fn resume_writing(&mut self, at: u32) {
         if let Some(wire) = &mut self.clients[at as usize].transport
             && let Err(error) = wire.flush()
@@ -352,7 +353,7 @@ impl LoadThread {
     }
 }
 
-/// Messages that a publisher of a closed loop may send before others' answers are read.
+/// Messages that a publisher of a closed loop may send before the thread reads acknowledgements.
 const CLOSED_LOOP_BURST: usize = 16;
 
 #[inline]

@@ -1,4 +1,4 @@
-//! What a message carries: made once a group, and only the changing bytes written again.
+//! Payloads: built once per group; a message rewrites only the changing bytes.
 
 use crate::plan::{PayloadField, PayloadKind};
 use crate::stamp::{PayloadStamp, STAMP_BYTES};
@@ -23,7 +23,8 @@ impl PayloadGenerator {
         PayloadGenerator { body: body.clone(), bytes, count: 0, rng: BenchRng::new(seed) }
     }
 
-    /// The payload of the next message. A stamp is written only where it fits.
+    /// Returns the payload of the next message. `stamp` is written only into a payload of
+    /// `PayloadKind::Sized` that is long enough.
     #[inline]
     pub(crate) fn next(&mut self, stamp: PayloadStamp, now_ns: u64) -> &[u8] {
         match &self.body {
@@ -48,14 +49,16 @@ impl PayloadGenerator {
 }
 
 impl PayloadKind {
-    /// Whether our stamp is in it: without it there is no latency, loss, duplicate or order to see.
+    /// Whether payloads carry a `PayloadStamp`. Without a stamp, latency, loss, duplicates and
+    /// order are unknown.
     pub(crate) fn is_stamped(&self) -> bool {
         matches!(self, PayloadKind::Sized(len) if *len >= STAMP_BYTES)
     }
 }
 
 impl BenchRng {
-    /// Times are emqtt_bench's; what is random is of hexadecimal digits, so that a text stays one.
+    /// Fills the placeholders of emqtt_bench: times, and `%RANDOM%` as hexadecimal digits, so that
+    /// the payload stays valid text.
     fn fill_payload(&mut self, text: &str, random_bytes: usize, now_ns: u64) -> String {
         let mut text = text.to_string();
         let times = [
@@ -87,7 +90,8 @@ impl BenchRng {
     }
 }
 
-/// When a payload with emqtt_bench's fields was sent, in milliseconds of the Unix epoch.
+/// Returns the sending time of a payload with emqtt_bench's header fields, in milliseconds of the
+/// Unix epoch.
 pub(crate) fn sent_ms(fields: &[PayloadField], payload: &[u8]) -> Option<u64> {
     let at = fields.iter().position(|field| *field == PayloadField::Milliseconds)?;
     let bytes = payload.get(8 * at..8 * at + 8)?;

@@ -1,4 +1,4 @@
-//! The turn's part of QUIC: what an outlet has brought, its timers, and the farewell.
+//! QUIC in a turn of a load thread: input and timers of endpoints, and the orderly close.
 
 use super::client::ClientState;
 use super::thread::LoadThread;
@@ -6,8 +6,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 impl LoadThread {
-    /// Reads what has come by an outlet; those whom it is for act on it. Of more than a turn may
-    /// read the rest is read in the next, so that what is to be sent is sent in between.
+    /// Reads an endpoint's datagrams and handles the clients concerned. After `READS_A_TURN_MAX`
+    /// reads the endpoint is marked busy and the rest waits for the next turn, so that due messages
+    /// are sent in between.
     pub(super) fn poll_endpoint(&mut self, outlet: usize) -> io::Result<()> {
         for _ in 0..READS_A_TURN_MAX {
             let mut woken = std::mem::take(&mut self.woken);
@@ -27,7 +28,7 @@ impl LoadThread {
         Ok(())
     }
 
-    /// Fires what is due.
+    /// Polls every endpoint that has a due timer or more input.
     pub(super) fn fire_endpoint_timers(&mut self) -> io::Result<()> {
         let mut from = 0;
         while self.endpoints.len() > from
@@ -39,8 +40,8 @@ impl LoadThread {
         Ok(())
     }
 
-    /// Closes the QUIC connections. The kernel delivers the last bytes of a TCP socket; here the
-    /// client waits until brokers have closed, or for a moment.
+    /// Closes the QUIC connections and waits until the brokers have closed, or for
+    /// `CLOSE_WAIT_MAX`: unlike TCP, QUIC has no kernel that delivers the last bytes.
     pub(super) fn close_quic_connections(&mut self) -> io::Result<()> {
         if self.endpoints.len() == 0 {
             return Ok(());

@@ -12,8 +12,8 @@ use rustix::time::{
 use std::collections::VecDeque;
 use std::io;
 
-/// Clients that are due again and again, all after the same interval: so the queue stays in order
-/// by itself, and taking the next costs the same however many there are.
+/// Clients that are due periodically with one common interval. The queue therefore stays sorted,
+/// and taking the next client costs the same for any number of clients.
 #[derive(Debug, Default)]
 pub(crate) struct IntervalQueue {
     pub(crate) interval_ns: u64,
@@ -25,7 +25,7 @@ impl IntervalQueue {
         IntervalQueue { interval_ns, queue: VecDeque::new() }
     }
 
-    /// In its place by time; that is nearly always the end.
+    /// Inserts in order of time; the place is almost always the end.
     pub(crate) fn insert(&mut self, at_ns: u64, client: u32) {
         if self.queue.back().is_none_or(|(last, _)| *last <= at_ns) {
             self.queue.push_back((at_ns, client));
@@ -39,7 +39,7 @@ impl IntervalQueue {
         self.queue.front().map(|(at, _)| *at)
     }
 
-    /// The next that is due, which stays in the line one interval later.
+    /// Returns the next due client and puts the client back, one interval later.
     #[inline]
     pub(crate) fn reschedule_due(&mut self, now_ns: u64) -> Option<(u64, u32)> {
         let (at, client) = self.pop_due(now_ns)?;
@@ -47,7 +47,7 @@ impl IntervalQueue {
         Some((at, client))
     }
 
-    /// The next that is due, for the last time.
+    /// Removes and returns the next due client.
     #[inline]
     pub(crate) fn pop_due(&mut self, now_ns: u64) -> Option<(u64, u32)> {
         if self.next_at()? > now_ns {
@@ -67,7 +67,8 @@ pub(crate) fn round_up_to_grid(at_ns: u64) -> u64 {
     at_ns.next_multiple_of(GRID_NS)
 }
 
-/// Wakes the poller at a moment. epoll_wait(2) counts milliseconds, a load schedule is finer.
+/// A timerfd that wakes the poller: epoll_wait(2) counts milliseconds, and a load schedule is
+/// finer.
 #[derive(Debug)]
 pub(crate) struct PollTimer {
     fd: OwnedFd,
@@ -82,7 +83,8 @@ impl PollTimer {
         Ok(PollTimer { fd, set_for: 0 })
     }
 
-    /// Once it has fired it may be set for the same moment again, and fires at once.
+    /// Sets the timer to `at_ns`. A time in the past fires at once, also if the same time was set
+    /// before.
     pub(crate) fn set(&mut self, at_ns: u64, now_ns: u64) -> io::Result<()> {
         if self.set_for == at_ns && at_ns > now_ns {
             return Ok(());
@@ -109,7 +111,7 @@ mod tests {
             line.insert(at, client);
         }
         let mut seen = Vec::new();
-        // Whoever looks late still gets every time that was meant.
+        // A late caller still receives every intended time.
         while let Some(due) = line.reschedule_due(113) {
             seen.push(due);
         }

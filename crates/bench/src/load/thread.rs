@@ -32,28 +32,28 @@ pub(crate) struct LoadThread {
     pub(super) shared: Arc<SharedCounters>,
     pub(super) clock: RunClock,
     pub(super) clients: Vec<LoadClient>,
-    /// Deliveries to the members of each shared subscription together.
+    /// Tracks of each shared subscription: deliveries to all members together.
     pub(super) shares: Vec<StreamTracks>,
     pub(super) stats: LoadStats,
     pub(super) buffer: Vec<u8>,
-    /// Clients with something to write.
+    /// Clients with pending output.
     pub(super) dirty: Vec<u32>,
     pub(super) spares: Vec<Vec<u8>>,
-    /// When messages of QoS 0 were due that this turn writes.
+    /// Due times of the QoS 0 messages that this turn writes.
     pub(super) written: Vec<u64>,
-    /// A line of publishers a group, and who comes next in a closed loop.
+    /// The schedule of each group's publishers, and the next publisher of closed loops.
     pub(super) schedules: Vec<IntervalQueue>,
     pub(super) closed_loop: Vec<ClosedLoopPublishers>,
     pub(super) payloads: Vec<PayloadGenerator>,
-    /// Messages that are due in this span count in the times.
+    /// Only messages that are due in this range count in latencies.
     pub(super) measured_us: (u64, u64),
-    /// Deliveries that this turn caused and saw.
+    /// Deliveries expected and received in this turn, not yet added to `SharedCounters`.
     pub(super) expected: u64,
     pub(super) received: u64,
     pub(super) flights: i64,
     pub(super) ages: AgeBatch,
     pub(super) endpoints: QuicEndpoints,
-    /// Clients whose connections have something new.
+    /// Clients whose QUIC connections have news.
     pub(super) woken: Vec<u32>,
     poll: Poll,
     timer: PollTimer,
@@ -69,20 +69,20 @@ pub(crate) struct LoadThread {
     handed_over_ns: u64,
 }
 
-/// Publishers of one group that publish as fast as they are taken.
+/// Publishers of a group that publish as fast as the broker accepts messages.
 #[derive(Debug, Default)]
 pub(super) struct ClosedLoopPublishers {
     pub(super) clients: Vec<u32>,
     pub(super) next: usize,
 }
 
-/// Results of a thread at its end.
+/// Results of a load thread at its end.
 #[derive(Debug)]
 pub(crate) struct ThreadSummary {
-    /// By the stream's number on the wire.
+    /// Totals by the stream number in payloads.
     pub(crate) tracked: HashMap<u32, TrackTotals>,
     pub(crate) streams: Vec<StreamSummary>,
-    /// Filters of clients that were live, once a client.
+    /// Number of clients that were live, by filter.
     pub(crate) consumers: HashMap<String, u64>,
 }
 
@@ -203,8 +203,9 @@ impl LoadThread {
         }
     }
 
-    /// Many reads or writes take longer than the grid of the schedule is fine, and what is due
-    /// leaves in between; not where the load is to be that of testers which read first.
+    /// Publishes messages that came due during a long series of reads or writes, which may take
+    /// longer than the schedule's grid. With `LoadPlan::from_sending` the thread reads first, as
+    /// other testers do.
     pub(super) fn publish_if_due(&mut self) {
         if self.plan.from_sending {
             return;
@@ -221,7 +222,7 @@ impl LoadThread {
         }
     }
 
-    /// Every publisher takes its place in the schedule, spread evenly over one interval.
+    /// Gives every publisher a place in its group's schedule, spread evenly over one interval.
     fn start_schedule(&mut self) {
         self.has_begun = true;
         let start = self.shared.start_ns.load(SeqCst);
@@ -268,13 +269,13 @@ impl LoadThread {
         self.closed_loop.iter_mut().for_each(|takers| takers.clients.clear());
     }
 
-    /// Returns the time to wait: zero if a closed loop has room left.
+    /// Returns the timeout of the poller: zero if a closed loop has `room` left.
     fn timeout(&mut self, now: u64, room: bool) -> io::Result<Option<Duration>> {
         if room {
             return Ok(Some(Duration::ZERO));
         }
         if self.closed_loop.iter().any(|takers| !takers.clients.is_empty()) {
-            // Another thread's receiving makes room here, and no event tells of it.
+            // Another thread's input may make room here, without an event for this thread.
             return Ok(Some(Duration::from_millis(1).min(self.endpoints.idle_time())));
         }
         let publishing =
@@ -302,7 +303,7 @@ impl LoadThread {
         Ok(())
     }
 
-    /// Looks at what an event tells of a client.
+    /// Handles a poller event of a client.
     pub(super) fn on_client_event(
         &mut self,
         at: u32,
@@ -315,7 +316,7 @@ impl LoadThread {
             return;
         }
         if client.state == ClientState::Opening {
-            // What comes before MQTT wants to read and to write.
+            // Handshakes below MQTT need both directions.
             self.check_opened(at);
             if self.clients[at as usize].state == ClientState::Opening {
                 return;
@@ -375,7 +376,7 @@ impl LoadThread {
         }
     }
 
-    /// The client has all that it asked for.
+    /// Marks a client `Live`: CONNACK and all SUBACKs have arrived.
     pub(super) fn mark_live(&mut self, at: u32) {
         let now = self.clock.now_ns();
         let client = &mut self.clients[at as usize];
@@ -406,7 +407,8 @@ impl LoadThread {
         }
     }
 
-    /// The connection is gone, or never came to be. What was unanswered or late with it is counted.
+    /// Closes a lost or failed connection, counts the failure with all unacknowledged and late
+    /// messages, and schedules a retry if the plan allows.
     pub(super) fn drop_connection(&mut self, at: u32, failure: LoadFailure) {
         let now = self.clock.now_ns();
         let client = &mut self.clients[at as usize];
@@ -431,7 +433,7 @@ impl LoadThread {
         }
         let tries = if client.was_live { group.reconnects } else { group.connect_retries };
         if client.retries < tries && self.shared.stage() < LoadStage::Draining {
-            // At once the first time: a broker that came back need not wait. Then more gently.
+            // The first retry is immediate, for a restarted broker; later retries wait `RETRY_NS`.
             let wait = if was_live { 0 } else { RETRY_NS };
             client.retries += 1;
             client.state = ClientState::Waiting;
@@ -444,7 +446,7 @@ impl LoadThread {
         }
     }
 
-    /// Keep-alive, and connections that take too long.
+    /// Sends PINGREQs, and drops connections without PINGRESP or beyond `CONNECT_S_MAX`.
     fn check_timeouts(&mut self, now: u64) {
         for group in 0..self.pings.len() {
             while let Some((_, at)) = self.pings[group].pop_due(now) {
@@ -469,14 +471,14 @@ impl LoadThread {
                 client.state,
                 ClientState::Opening | ClientState::AwaitingConnAck | ClientState::Subscribing
             );
-            // A later attempt has a deadline of its own.
+            // A later attempt has its own deadline.
             if is_opening && client.opened_ns == begun {
                 self.drop_connection(at, LoadFailure::ConnectTimedOut);
             }
         }
     }
 
-    /// Returns the end of this second, or of the phase within it.
+    /// Returns the end of the current second, or of the current phase if earlier.
     fn second_until(&self) -> u64 {
         let bounds = [&self.shared.measure_from_ns, &self.shared.publish_until_ns];
         let bounds = bounds.iter().map(|bound| bound.load(SeqCst));
@@ -494,11 +496,11 @@ impl LoadThread {
         let busy = (stats.cpu_ns as f64 / passed.max(BUSY_WINDOW_NS_MIN) as f64).min(1.0);
         let until_ns = self.second_until().min(now);
         let from_ns = std::mem::replace(&mut self.second_from, until_ns);
-        // Nobody listens any more: then nobody misses it either.
+        // A closed channel means that the driver has ended.
         let _ = self.seconds.send(ThreadSecond { from_ns, until_ns, stats, busy });
     }
 
-    /// Leaves in order, and sums up.
+    /// Sends DISCONNECT for live clients, closes QUIC connections, and returns the summary.
     fn finish(mut self, now: u64) -> io::Result<ThreadSummary> {
         let mut end = ThreadSummary {
             tracked: HashMap::new(),
@@ -536,7 +538,7 @@ impl LoadThread {
             *end.tracked.entry(track.stream).or_default() += track.totals();
         }
         for track in self.shares.iter().flat_map(StreamTracks::iter) {
-            // A message may overtake another on its way to another member: that is no fault.
+            // Messages to different members of a shared subscription may overtake each other.
             let tracked = TrackTotals { reordered: 0, ..track.totals() };
             *end.tracked.entry(track.stream).or_default() += tracked;
         }
@@ -547,10 +549,10 @@ impl LoadThread {
 
 pub(super) const WAKER: Token = Token(usize::MAX);
 const TIMER: Token = Token(usize::MAX - 1);
-/// The longest wait, so that a change of stage is seen even where its wake-up came too early.
+/// Longest wait of the poller, so that a change of stage is seen without a wake-up.
 const POLL_WAIT_MAX: Duration = Duration::from_millis(100);
-/// Reads or writes between two looks at the clock.
+/// Reads or writes between two reads of the clock.
 pub(super) const STEPS_PER_TIME_CHECK: usize = 64;
-/// Shortest time between two hand-overs over which a share is computed.
+/// Shortest interval for which `ThreadSecond::busy` is computed, in nanoseconds.
 const BUSY_WINDOW_NS_MIN: u64 = 1_000_000;
 const RETRY_NS: u64 = SECOND_NS;

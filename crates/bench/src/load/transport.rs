@@ -1,5 +1,5 @@
-//! The byte stream of one client, over a socket of its own or over a QUIC connection of an endpoint
-//! that the clients of a thread share.
+//! The byte stream of a client: a socket of its own, or a QUIC connection on an endpoint shared by
+//! the clients of a thread.
 
 use crate::plan::{BrokerTarget, TargetTransport};
 use mio::unix::SourceFd;
@@ -16,7 +16,7 @@ pub(crate) enum ClientTransport {
     Quic(u16, QuicConnectionHandle),
 }
 
-/// A thread's outlets: one for each address that it connects to and from.
+/// QUIC endpoints of a thread: one for each pair of target and local address.
 #[derive(Debug, Default)]
 pub(crate) struct QuicEndpoints(Vec<EndpointSlot>);
 
@@ -30,7 +30,7 @@ struct EndpointSlot {
 }
 
 impl ClientTransport {
-    /// Begins to connect; an event tells when that is done.
+    /// Starts a connection to `target`; an event follows when the connection is open or has failed.
     pub(crate) fn connect(
         target: &BrokerTarget,
         from: Option<IpAddr>,
@@ -56,7 +56,7 @@ impl ClientTransport {
         }
     }
 
-    /// Whether MQTT may begin. Asked again with every event until it is so.
+    /// Whether MQTT may begin. To be called with every event until true.
     pub(crate) fn poll_open(&mut self, outlets: &mut QuicEndpoints) -> io::Result<bool> {
         match self {
             ClientTransport::Tcp(wire) => wire.poll_open(),
@@ -66,7 +66,7 @@ impl ClientTransport {
         }
     }
 
-    /// `None` where there is nothing to read now; zero is the end.
+    /// Reads bytes: `None` if nothing is readable now; `Some(0)` is the end of the stream.
     #[inline]
     pub(crate) fn read(
         &mut self,
@@ -81,7 +81,7 @@ impl ClientTransport {
         }
     }
 
-    /// `None` where nothing can be written now.
+    /// Writes bytes: `None` if nothing can be written now.
     #[inline]
     pub(crate) fn write(
         &mut self,
@@ -96,7 +96,7 @@ impl ClientTransport {
         }
     }
 
-    /// Writes what a layer has taken and not yet passed on.
+    /// Writes bytes that TLS or WebSocket layers have buffered.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         match self {
             ClientTransport::Tcp(wire) if wire.has_layers() => wire.flush(),
@@ -110,8 +110,8 @@ impl ClientTransport {
         }
     }
 
-    /// Whether a read that did not fill its buffer took everything: then the poller tells of more
-    /// (epoll(7), question 9).
+    /// Whether a read that did not fill its buffer has emptied the socket, so that the poller
+    /// reports new bytes (epoll(7), question 9). Not so with layers or QUIC, which buffer bytes.
     #[inline]
     pub(crate) fn short_read_is_all(&self) -> bool {
         matches!(self, ClientTransport::Tcp(wire) if !wire.has_layers())
@@ -145,7 +145,7 @@ impl QuicEndpoints {
         self.0.len()
     }
 
-    /// Returns the QUIC endpoint of a poller's token.
+    /// Returns the index of the QUIC endpoint with `token`; `None` for tokens of clients.
     pub(crate) fn index_of_token(&self, token: Token) -> Option<usize> {
         FIRST_TOKEN.0.checked_sub(token.0).filter(|at| *at < self.0.len())
     }
@@ -154,14 +154,14 @@ impl QuicEndpoints {
         self.0[at].is_busy = is_busy;
     }
 
-    /// Returns the next QUIC endpoint with a due timer.
+    /// Returns the next QUIC endpoint, from index `from`, with a due timer or more input.
     pub(crate) fn next_due(&self, from: usize, now: Instant) -> Option<usize> {
         let is_due = |one: &EndpointSlot| one.is_busy || one.endpoint.next_poll_at() <= now;
         let due = self.0.iter().skip(from).position(is_due);
         due.map(|nth| from + nth)
     }
 
-    /// Returns the time until a QUIC endpoint has a due timer.
+    /// Returns the time until a QUIC endpoint has a due timer; zero if an endpoint has more input.
     pub(crate) fn idle_time(&self) -> Duration {
         let now = Instant::now();
         let rest = |one: &EndpointSlot| match one.is_busy {
@@ -171,12 +171,13 @@ impl QuicEndpoints {
         self.0.iter().map(rest).min().unwrap_or(Duration::MAX)
     }
 
-    /// Takes what has come, and names the clients that should look.
+    /// Reads datagrams of an endpoint and adds the clients concerned to `woken`. Returns whether
+    /// more datagrams may wait.
     pub(crate) fn poll(&mut self, at: usize, woken: &mut Vec<u32>) -> io::Result<bool> {
         self.0[at].endpoint.poll(woken)
     }
 
-    /// Lets out what connections have to say.
+    /// Sends the pending datagrams of all endpoints.
     #[inline]
     pub(crate) fn send_pending(&mut self) {
         for one in &mut self.0 {
@@ -184,13 +185,14 @@ impl QuicEndpoints {
         }
     }
 
-    /// Connections that are not closed.
+    /// Number of QUIC connections that are not closed.
     pub(crate) fn connection_count(&self) -> usize {
         self.0.iter().map(|one| one.endpoint.connection_count()).sum()
     }
 }
 
-/// The token of the first outlet; those of others go down from it, as those of clients go up.
+/// Token of the first endpoint. Tokens of endpoints count down from here; tokens of clients count
+/// up.
 const FIRST_TOKEN: Token = Token(usize::MAX - 2);
-/// Interval of pings by which a broker that vanished is noticed.
+/// Interval of QUIC pings, by which a vanished broker is noticed.
 const PINGS_EVERY: Duration = Duration::from_secs(1);

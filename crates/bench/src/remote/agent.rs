@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     for stream in listener.incoming().map_while(Result::ok) {
         let from = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.to_string());
         let token = token.clone();
-        // Apart, so that a host may be watched while it sends load.
+        // A thread per connection, so that a host can be watched while it sends load.
         thread::spawn(move || match serve(stream, &token) {
             Ok(()) => crate::print_error(format_args!("godwit-bench agent: {from}: done")),
             Err(error) => crate::print_error(format_args!("godwit-bench agent: {from}: {error}")),
@@ -71,7 +71,7 @@ fn serve(stream: TcpStream, token: &str) -> io::Result<()> {
     }
 }
 
-/// Reports on the broker's process and on this host whenever the controller asks.
+/// Sends samples of the broker's process and of this host whenever the controller asks.
 fn serve_watch(mut link: AgentLink, ask: &Value) -> io::Result<()> {
     let port = ask["port"].as_u64().and_then(|port| u16::try_from(port).ok());
     let pid = ask["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
@@ -96,7 +96,7 @@ fn serve_run(mut link: AgentLink, ask: &Value) -> io::Result<()> {
             Err(why) => return link.send(&json!({ "error": why })),
         };
     let clock = RunClock::start(ask["shift_ns"].as_i64().unwrap_or(0));
-    // A controller says nothing for a while.
+    // A controller may be silent for a while.
     link.stream().set_read_timeout(None)?;
     let stop = Arc::new(AtomicBool::new(false));
     let (from, to) = link.halves();
@@ -114,23 +114,24 @@ fn serve_run(mut link: AgentLink, ask: &Value) -> io::Result<()> {
     to.borrow_mut().send(&final_report(&plan, &gathered))
 }
 
-/// Listens while the load runs: what it is told to start at comes out again.
+/// Reads orders while the load runs: start times go to the returned channel, and any other order,
+/// or the end of the connection, sets `stop`.
 fn listen_for_orders(mut from: LinkReceiver, stop: Arc<AtomicBool>) -> mpsc::Receiver<u64> {
     let (start, starts) = mpsc::channel();
     thread::spawn(move || {
         while let Ok(word) = from.receive()
             && let Some(start_ns) = word["start_ns"].as_u64()
         {
-            // Whoever has ended does not wait for it.
+            // A finished load does not need the start time.
             let _ = start.send(start_ns);
         }
-        // It was told to stop, or nobody wants this load any more.
+        // The controller sent a stop order or has closed the connection.
         stop.store(true, SeqCst);
     });
     starts
 }
 
-/// Returns the results, and facts about this host that the controller cannot see.
+/// Returns the results as JSON, with warnings about this host that the controller cannot check.
 fn final_report(plan: &LoadPlan, gathered: &ProcessOutcome) -> Value {
     let warnings: Vec<&str> = host::ports_warning(plan).into_iter().collect();
     json!({ "gathered": outcome_json::write(gathered), "warnings": warnings })
@@ -198,11 +199,11 @@ mod tests {
         }
     }
 
-    /// The ports are the agent's, so nobody else can know.
+    /// The ports belong to the agent's host, so only the agent can check.
     #[test]
     fn an_agent_tells_that_it_looked_for_ports() {
         let target = target::from_url("127.0.0.1").expect("an address");
-        // More than half of all ports that there can be, dealt out to so many agents.
+        // More than half of all possible ports, distributed over the agents.
         let plan = |of| LoadPlan {
             targets: vec![target.clone()],
             groups: vec![PlanGroup { clients: 40_000, ..PlanGroup::default() }],

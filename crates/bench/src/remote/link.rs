@@ -1,5 +1,5 @@
-//! Lines of JSON between a controller and its agents, each with a proof that its sender knows the
-//! token. The token itself never travels.
+//! Lines of JSON between a controller and its agents, each with a proof that the sender knows the
+//! token. The token itself is never sent.
 //!
 //! ```text
 //!   agent       nonce
@@ -7,7 +7,7 @@
 //!   either      HMAC(key, direction, count, body) body
 //! ```
 //!
-//! Direction and count are part of the proof: no line can be replayed, turned round or left out.
+//! Direction and count are part of the proof: a line cannot be replayed, reflected or omitted.
 
 use ring::hmac::{HMAC_SHA256, Key, Tag, sign, verify};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -22,7 +22,7 @@ pub(super) struct AgentLink {
     to: LinkSender,
 }
 
-/// The receiving half.
+/// The receiving half of an `AgentLink`; `received` counts the lines for the proof.
 #[derive(Debug)]
 pub(super) struct LinkReceiver {
     stream: BufReader<TcpStream>,
@@ -31,7 +31,7 @@ pub(super) struct LinkReceiver {
     received: u64,
 }
 
-/// The sending half, which another thread may have.
+/// The sending half of an `AgentLink`, which may move to another thread.
 #[derive(Debug)]
 pub(super) struct LinkSender {
     stream: TcpStream,
@@ -104,7 +104,8 @@ impl LinkReceiver {
 }
 
 impl LinkSide {
-    /// Anyone can reach an agent, and what he sends is held before he has proved anything.
+    /// Largest line from the peer. Any peer can reach an agent and is not authenticated yet, so the
+    /// bound of requests is small.
     fn line_bytes_max(self) -> u64 {
         match self {
             LinkSide::Agent => REQUEST_BYTES_MAX,
@@ -152,7 +153,7 @@ fn parse_hex(hex: &str) -> Option<Vec<u8>> {
     pairs.map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()).collect()
 }
 
-/// Reads a line without its end. A peer that sends a longer one is cut off.
+/// Reads a line without its end. A longer line than `bytes_max` is an error.
 fn read_line(from: &mut impl BufRead, bytes_max: u64) -> io::Result<String> {
     let mut line = String::new();
     from.take(bytes_max).read_line(&mut line)?;
@@ -164,9 +165,9 @@ fn read_line(from: &mut impl BufRead, bytes_max: u64) -> io::Result<String> {
 }
 
 const NONCE_BYTES_MAX: u64 = 100;
-/// A scenario's text is in it.
+/// Bound of a request, which contains the text of a scenario.
 const REQUEST_BYTES_MAX: u64 = 1024 * 1024;
-/// A report of many thousand streams is one line.
+/// Bound of a report, which may list many thousand streams in one line.
 const REPORT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 #[cfg(test)]
@@ -213,7 +214,7 @@ mod tests {
     fn an_agent_holds_no_long_line() {
         let (mut agent, mut controller) = pair("secret", "guess");
         let long = "x".repeat(4 * REQUEST_BYTES_MAX as usize);
-        // What the kernel holds of it nobody reads.
+        // The rest of the line stays unread in the kernel.
         let sending = thread::spawn(move || controller.send(&json!(long)));
         let error = agent.receive().expect_err("too long");
         assert_eq!(error.to_string(), "a line that does not end");

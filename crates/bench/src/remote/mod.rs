@@ -1,5 +1,5 @@
-//! Load from many hosts: one plan, one start, histograms merged. The controller deals the clients
-//! out by number, so that agents need not talk to each other.
+//! Load from many hosts: one plan, one start time, merged histograms. The controller distributes
+//! the clients by number, so agents do not communicate with each other.
 
 mod agent;
 mod link;
@@ -24,7 +24,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A message of an agent.
+/// A message of an agent to the controller.
 enum AgentMessage {
     Live,
     /// The agent's results and warnings.
@@ -32,14 +32,15 @@ enum AgentMessage {
     Died(String),
 }
 
-/// Offset of an agent's clock from ours, and the round-trip time to the agent.
+/// Offset of an agent's clock from the controller's clock, and the round-trip time to the agent.
 #[derive(Clone, Copy, Debug, Default)]
 struct ClockSkew {
     offset_ns: i64,
     round_trip_ns: u64,
 }
 
-/// From a file, or the environment.
+/// Reads the shared token from a file, or from `GODWIT_BENCH_TOKEN`; at least `TOKEN_BYTES_MIN`
+/// characters.
 pub(crate) fn token(file: Option<&str>) -> Result<String, String> {
     let token = match file {
         Some(file) => std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?,
@@ -55,8 +56,8 @@ pub(crate) fn token(file: Option<&str>) -> Result<String, String> {
     Ok(token)
 }
 
-/// Runs a scenario on all agents together. One that dies is told of; the others go on. A signal
-/// stops them all, and what they have measured until then is reported.
+/// Runs a scenario on all agents. The failure of an agent is reported and the other agents
+/// continue. A signal stops all agents, and the report covers the time until then.
 pub(crate) fn run(
     agents: &[String],
     token: &str,
@@ -93,7 +94,7 @@ pub(crate) fn run(
     Ok(report)
 }
 
-/// The broker is watched from here while agents send the load.
+/// A thread that samples the broker on this host while agents send the load.
 struct WatchThread {
     target: Option<WatchTarget>,
     is_over: Arc<AtomicBool>,
@@ -125,7 +126,7 @@ impl WatchThread {
     }
 }
 
-/// A host that is watched by its agent.
+/// A watch of a process and its host by the agent on that host.
 #[derive(Debug)]
 pub(crate) struct RemoteWatch {
     link: AgentLink,
@@ -133,7 +134,8 @@ pub(crate) struct RemoteWatch {
 }
 
 impl RemoteWatch {
-    /// The broker's process there by its id, or by the port that it listens on.
+    /// Starts to watch the broker's process on the agent's host, given by process id or by its
+    /// port.
     pub(crate) fn start(
         address: &str,
         token: &str,
@@ -149,7 +151,7 @@ impl RemoteWatch {
         Ok(RemoteWatch { link, target: whom })
     }
 
-    /// Empty where the agent does not answer: the test goes on.
+    /// Returns a sample, or an empty sample if the agent does not answer: the test continues.
     pub(crate) fn sample(&mut self) -> ProcessSample {
         let ask = self.link.send(&json!({ "ask": "sample" }));
         let answer = ask.and_then(|()| self.link.receive());
@@ -193,7 +195,7 @@ fn run_agent(
     skew: &mut ClockSkew,
 ) -> io::Result<AgentMessage> {
     let stream = TcpStream::connect(address)?;
-    // An agent says something every second; one that does not is gone.
+    // An agent sends a line every second; silence means a lost agent.
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     let mut link = AgentLink::open(stream, token, LinkSide::Controller)?;
     *skew = measure_skew(&mut link)?;
@@ -218,7 +220,7 @@ fn run_agent(
     }
 }
 
-/// The quickest of several answers says most about the clock.
+/// Measures the clock offset `CLOCK_ASKS` times and keeps the answer with the shortest round trip.
 fn measure_skew(link: &mut AgentLink) -> io::Result<ClockSkew> {
     let clock = RunClock::start(0);
     let mut best = ClockSkew { offset_ns: 0, round_trip_ns: u64::MAX };
@@ -235,8 +237,8 @@ fn measure_skew(link: &mut AgentLink) -> io::Result<ClockSkew> {
     Ok(best)
 }
 
-/// Starts all once each is ready or dead, stops them where it is asked to, and takes every last
-/// word.
+/// Orders the start once every agent is ready or lost, orders the stop after a signal, and collects
+/// all reports.
 fn collect_reports(
     agents: &[String],
     plan: &LoadPlan,
@@ -247,7 +249,7 @@ fn collect_reports(
     let clock = RunClock::start(0);
     let (mut parts, mut rows) = (Vec::new(), vec![Value::Null; agents.len()]);
     let (mut waiting, mut open, mut is_ordered) = (agents.len(), agents.len(), false);
-    // An agent that died needs no order.
+    // A lost agent needs no order.
     let order = |word: Value| orders.iter().for_each(|one| drop(one.send(word.clone())));
     let mut is_stopped = false;
     while open > 0 {
@@ -364,7 +366,7 @@ mod tests {
         assert!(agent.join().expect("it came to an end").is_ok());
         let wrong_by = skew.offset_ns.abs_diff(ahead_ns);
         assert!(wrong_by <= skew.round_trip_ns, "{skew:?}");
-        // Taken off again, both clocks agree: what one stamps the other can age.
+        // With the offset removed both clocks agree, so ages of messages are right.
         let (ours, theirs) = (RunClock::start(0), RunClock::start(ahead_ns - skew.offset_ns));
         assert!(ours.now_ns().abs_diff(theirs.now_ns()) < skew.round_trip_ns + 50_000_000);
     }

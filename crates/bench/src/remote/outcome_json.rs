@@ -1,4 +1,5 @@
-//! What an agent gathered, as JSON and back: counts exactly, histograms by every value recorded.
+//! Results of an agent as JSON, in both directions: counters exactly, histograms by recorded
+//! values.
 
 use crate::load::{StreamSummary, ThreadSummary};
 use crate::load_stats::{COUNTS, LoadFailure, LoadStats, SAMPLERS};
@@ -23,7 +24,7 @@ pub(super) fn write(gathered: &ProcessOutcome) -> Value {
     })
 }
 
-/// `None` where something is missing: then nothing of it is believed.
+/// Reads the results of an agent. A missing or wrong field makes the whole result `None`.
 pub(super) fn read(value: &Value) -> Option<ProcessOutcome> {
     let phases = numbers(&value["phases"])?;
     let &[began, connected, start, measure_from, publish_until, drained] = &phases[..] else {

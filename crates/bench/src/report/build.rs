@@ -13,7 +13,7 @@ use crate::track::TrackTotals;
 use crate::watch::{FIGURES, ProcessFigure, ProcessSample, WatchTarget};
 use serde_json::{Map, Value, json};
 
-/// The tested broker and the method, for the disclosure.
+/// The tested broker and the method, for the disclosure of a report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TestSubject {
     pub(crate) scenario: String,
@@ -22,10 +22,10 @@ pub(crate) struct TestSubject {
     pub(crate) scaled: String,
     pub(crate) broker: String,
     pub(crate) broker_version: String,
-    /// The broker's own file, or what of it matters.
+    /// The broker's configuration file, or the relevant part.
     pub(crate) configuration: String,
     pub(crate) watch_target: Option<WatchTarget>,
-    /// An agent on the broker's host, and the token that it wants.
+    /// Address and token of the agent on the broker's host.
     pub(crate) watched_by: Option<(String, String)>,
 }
 
@@ -161,7 +161,7 @@ fn failures(stats: &LoadStats) -> Value {
     rows.collect()
 }
 
-/// The worst first; the sums are of all.
+/// Returns the worst streams, at most `STREAMS_LISTED_MAX`; the sums include all streams.
 fn worst_streams(streams: &[MessageStream]) -> Value {
     let badness = |stream: &MessageStream| {
         stream.lost() + stream.tracked.duplicates + stream.tracked.reordered
@@ -185,7 +185,8 @@ fn worst_streams(streams: &[MessageStream]) -> Value {
     rows.collect()
 }
 
-/// A phase that did not come begins at zero.
+/// Returns the name of the phase in which a second began. A phase that did not take place has a
+/// start of zero.
 fn phase_of(row: &SecondRow, phases: &TestPhases) -> &'static str {
     match row.from_ns {
         at if phases.start == 0 || at < phases.start => "connect",
@@ -226,7 +227,8 @@ fn second(row: &SecondRow, phases: &TestPhases, sample: Option<&(u64, ProcessSam
     value
 }
 
-/// Means and peaks over the measured phase.
+/// Returns mean and maximum of each figure of [`FIGURES`] over the measured phase; null without
+/// samples.
 fn target_use(outcome: &TestOutcome, samples: &[(u64, ProcessSample)]) -> Value {
     let phases = &outcome.phases;
     let is_measured = |at: u64| at >= phases.measure_from && at < phases.publish_until;
@@ -250,7 +252,8 @@ fn target_use(outcome: &TestOutcome, samples: &[(u64, ProcessSample)]) -> Value 
     Value::Object(used)
 }
 
-/// Seconds of the measured phase in which deliveries were expected and none came.
+/// Counts the complete seconds of the measured phase with published messages but without a
+/// delivery.
 fn silent_seconds(outcome: &TestOutcome) -> u64 {
     let phases = &outcome.phases;
     let whole = |row: &&SecondRow| {
@@ -266,8 +269,8 @@ fn silent_seconds(outcome: &TestOutcome) -> u64 {
     if wants { outcome.rows.iter().filter(whole).filter(silent).count() as u64 } else { 0 }
 }
 
-/// Figures of the tester itself. Its busiest second of connecting stands apart, since it says
-/// nothing about the measured phase.
+/// Figures of the tester itself. The busiest second of connecting is a separate figure, since the
+/// measured phase does not depend on it.
 fn tester_figures(plan: &LoadPlan, outcome: &TestOutcome) -> Value {
     let measured = measured_rows(outcome);
     let connects_first = plan.start == StartMode::Together;
@@ -295,14 +298,14 @@ fn hot_seconds(rows: &[&SecondRow]) -> usize {
     rows.iter().filter(|row| row.thread_cpu_max > OWN_CPU_MAX).count()
 }
 
-/// Why the figures may say more about the tester or the host than about the broker.
+/// Warning for `LoadPlan::from_sending`.
 const FROM_SENDING: &str = "Latency counts from the sending, as the scenario wants it: what the \
     tester itself was late is in Lateness only.";
 
 const TOPICS_CHANGE: &str = "Topics that change from message to message: loss is only seen where \
     a subscriber's wildcard takes all of a publisher's topics.";
 
-/// A load thread was at the limit of its processor.
+/// Warns if a load thread was at the limit of its processor in the measured phase.
 fn busy_tester(outcome: &TestOutcome) -> Option<String> {
     let measured = measured_rows(outcome);
     let hot = hot_seconds(&measured);
@@ -380,7 +383,7 @@ fn warnings(
     warnings
 }
 
-/// Deliveries were to be seen, and no subscription is for any of them.
+/// Warns if deliveries should be visible, but no subscription matches a published topic.
 fn unmatched_publishes(
     plan: &LoadPlan,
     outcome: &TestOutcome,
@@ -392,7 +395,7 @@ fn unmatched_publishes(
     (is_to_be_seen && is_sent && sums.expected == 0).then(|| NOBODY_TAKES.into())
 }
 
-/// Time of the processors that neither the broker nor the tester had, while measuring.
+/// Warns if a hypervisor or other processes used the processors during the measured phase.
 fn host_shared(used: &Value) -> Vec<String> {
     let above = |figure: &str, noted: f64| {
         used[figure]["mean"].as_f64().filter(|share| *share > noted).map(|share| share * 100.0)
@@ -415,7 +418,7 @@ fn host_shared(used: &Value) -> Vec<String> {
 const NOBODY_TAKES: &str = "No subscription of this test takes what it publishes: loss was not \
     judged.";
 
-/// Returns the faults, one a line; none means that the test passed.
+/// Returns the faults, one per line; an empty list means that the test passed.
 fn faults(plan: &LoadPlan, outcome: &TestOutcome, sums: &StreamTotals) -> Vec<String> {
     let count = |count: LoadCounter| outcome.total.count(count);
     let missing = plan.clients().saturating_sub(outcome.live_at_start);
@@ -445,14 +448,15 @@ fn faults(plan: &LoadPlan, outcome: &TestOutcome, sums: &StreamTotals) -> Vec<St
     cut.into_iter().chain(nothing).chain(rows).collect()
 }
 
-/// A test that was to publish and did not has shown nothing, whatever else went well.
+/// Reports a fault if a plan with publishers published no message: such a test shows no result.
 fn nothing_published(plan: &LoadPlan, outcome: &TestOutcome) -> Option<String> {
     let is_to_publish = plan.groups.iter().any(|group| group.publish.is_some());
     let is_nothing = is_to_publish && outcome.total.count(LoadCounter::Pub) == 0;
     is_nothing.then(|| "nothing was published".into())
 }
 
-/// A test without a planned end ends with a signal, and is whole.
+/// Reports a fault if a signal ended a test before `LoadPlan::measure_s`. A test without a planned
+/// end is complete after a signal.
 fn cut_short(plan: &LoadPlan, outcome: &TestOutcome) -> Option<String> {
     let planned = plan.measure_s.filter(|_| outcome.was_interrupted)?;
     let measured = seconds(outcome.phases.measure_from, outcome.phases.publish_until);
@@ -464,7 +468,7 @@ mod tests {
     use super::*;
     use crate::test_driver::TestPhases;
 
-    /// Seconds that begin where the last one ends, each with the share of its busiest thread.
+    /// Builds consecutive seconds; `busy` is the share of the busiest thread in each.
     fn outcome(phases: [u64; 5], busy: &[f64]) -> TestOutcome {
         let [began, connected, start, measure_from, publish_until] = phases;
         let drained = busy.len() as u64;
@@ -489,7 +493,7 @@ mod tests {
     #[test]
     fn the_tester_is_judged_by_the_measured_phase_and_connecting_is_told_apart() {
         let plan = LoadPlan { start: StartMode::Together, ..LoadPlan::default() };
-        // Two seconds of connecting, one of warming up, three measured, and the goodbyes.
+        // Two seconds of connecting, one of warm-up, three measured, one of draining.
         let all = outcome([0, 2, 2, 3, 6], &[0.2, 0.95, 0.97, 0.3, 0.91, 0.5, 0.99]);
         let own = tester_figures(&plan, &all);
         assert_eq!(own["thread_cpu_max"], json!(0.91));
@@ -505,7 +509,7 @@ mod tests {
             [own["thread_cpu_max"].as_f64(), own["thread_cpu_max_connecting"].as_f64()]
         };
         assert_eq!(own_of(&plan, &outcome([0, 2, 0, 0, 0], &[0.2, 0.3])), [None, Some(0.3)]);
-        // Clients that publish while others connect: it is all one phase.
+        // Clients publish while others connect, so there is a single phase.
         let each = LoadPlan { start: StartMode::Each, ..plan };
         assert_eq!(own_of(&each, &outcome([0, 1, 1, 1, 2], &[0.2, 0.3])), [Some(0.3), None]);
     }

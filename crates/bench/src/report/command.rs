@@ -48,7 +48,7 @@ fn write_forms(line: &ParsedFlags) -> Result<(), String> {
     Ok(())
 }
 
-/// The report of a file, or all those of a comparison.
+/// Reads the report of a file, or the list of reports that `compare --json` has written.
 fn read_reports(path: &str) -> Result<Vec<Value>, String> {
     let bytes = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
     let wrong = |why: &str| {
@@ -74,7 +74,8 @@ fn read_reports(path: &str) -> Result<Vec<Value>, String> {
     Ok(list)
 }
 
-/// Says what a text is that stands in the place of another one. `None` where nothing tells.
+/// Describes the kind of a file given in the place of another kind, for an error; `None` if
+/// unknown.
 pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
     let text = text.trim_start_matches(BYTE_ORDER_MARK).trim_start();
     let is_toml =
@@ -93,7 +94,7 @@ pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
     }
 }
 
-/// In a comparison a broker that could not be run has an error in a report's place.
+/// Whether a value is a report. In a comparison a broker that failed to run has an `error` instead.
 fn is_report(value: &Value) -> bool {
     value["tool"] == "godwit-bench" || value["error"].is_string()
 }

@@ -1,12 +1,12 @@
-//! Resolution of processor times: Linux counts those of a process in clock ticks
-//! (`proc_pid_stat(5)`), so a figure below one tick is written as a bound, since zero would not be
-//! a measurement.
+//! Resolution of processor times. Linux counts the time of a process in clock ticks
+//! (`proc_pid_stat(5)`), so a figure below one tick is shown as a bound: zero would not be a
+//! measurement.
 
 use super::number;
 use super::wording::{amount_digits, fixed};
 use serde_json::Value;
 
-/// The least figure above zero that a run could measure at a place of its report. 0 for places
+/// Returns the smallest positive figure that a run can measure at `path` of its report; 0 for paths
 /// without processor times of the broker.
 pub(crate) fn cpu_resolution(run: &Value, path: &str) -> f64 {
     let measured_s = number(run, "/phases_s/measure").max(1.0);
@@ -21,14 +21,14 @@ pub(crate) fn cpu_resolution(run: &Value, path: &str) -> f64 {
     }
 }
 
-/// A figure with so many digits behind the point, or its [`bound`].
+/// Formats a figure with `digits` decimals, or returns its [`bound`].
 pub(crate) fn fixed_or_bound(value: f64, digits: usize, resolution: f64) -> String {
     bound(value, digits, resolution).unwrap_or_else(|| fixed(value, digits))
 }
 
-/// Bound in words of a figure that is too small to be written: below the resolution, or below the
-/// least number that the digits can show. From half of the bound on the figure stands, since a
-/// second of a report may be a little longer than one.
+/// Returns "below N" for a figure below the resolution or below the last of `digits` decimals.
+/// Figures from half of the bound on are shown as measured, since a second of a report may be
+/// slightly longer than one second.
 pub(crate) fn bound(value: f64, digits: usize, resolution: f64) -> Option<String> {
     let least = resolution.max(0.1_f64.powi(digits as i32));
     let is_below = resolution > 0.0 && value < least / 2.0;
@@ -45,8 +45,7 @@ pub(crate) const PROCESSOR_MEAN: &str = "/target_use/cpu/mean";
 pub(crate) const PROCESSOR_MAX: &str = "/target_use/cpu/max";
 pub(crate) const CPU_OF_DELIVERY: &str = "/target_use/cpu_us_per_delivery";
 
-/// `USER_HZ` is 100, also where the kernel's own clock is faster. In processors, a tick is this
-/// share of one second.
+/// One tick in seconds: `USER_HZ` is 100, even if the kernel's own clock is faster.
 pub(crate) const CPU_TICK_S: f64 = 0.01;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::list;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// A line a second.
+/// Formats a report as CSV, with one line per second and the columns of [`COLUMNS`].
 pub(crate) fn csv(report: &Value) -> String {
     let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
     let mut out = names.join(",") + "\n";

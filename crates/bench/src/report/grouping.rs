@@ -1,15 +1,15 @@
-//! Reports sorted for a comparison: one load, the brokers that had it, and the rounds of each.
+//! Reports grouped for a comparison: loads, the brokers tested with each load, and their rounds.
 
 use super::{list, number, text};
 use serde_json::Value;
 
 /// All runs with the same load.
 pub(crate) struct LoadGroup<'a> {
-    /// The scenario's name, told apart from another load of the same scenario.
+    /// The scenario's name, numbered if several loads use the same scenario.
     pub(crate) name: String,
     /// Description of the scenario.
     pub(crate) title: String,
-    /// Parts of the scenario that were made smaller or shorter.
+    /// Description of the scaled parts of the scenario; empty without scaling.
     pub(crate) scaled: &'a str,
     pub(crate) kind: GroupKind,
     pub(crate) brokers: Vec<BrokerRuns<'a>>,
@@ -18,7 +18,7 @@ pub(crate) struct LoadGroup<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupKind {
     Brokers,
-    /// The steps of a ramp stand in the place of brokers.
+    /// Steps of a ramp take the place of brokers.
     Steps,
 }
 
@@ -29,12 +29,12 @@ pub(crate) struct BrokerRuns<'a> {
 }
 
 impl BrokerRuns<'_> {
-    /// Returns the median of all runs that have the figure; `None` if no run has it.
+    /// Returns the median over the runs that have the figure; `None` if no run has the figure.
     pub(crate) fn median(&self, figure: impl Fn(&Value) -> Option<f64>) -> Option<f64> {
         median(self.sorted(figure))
     }
 
-    /// The least and the most over the rounds.
+    /// Returns the minimum and maximum over the rounds.
     pub(crate) fn range(&self, figure: impl Fn(&Value) -> Option<f64>) -> Option<(f64, f64)> {
         let all = self.sorted(figure);
         Some((*all.first()?, *all.last()?))
@@ -46,7 +46,7 @@ impl BrokerRuns<'_> {
         all
     }
 
-    /// Returns the faults of all rounds: two good rounds do not hide a bad one.
+    /// Returns the distinct faults of all rounds: two good rounds do not hide a bad round.
     pub(crate) fn faults(&self) -> Vec<String> {
         let faults = self.runs.iter().flat_map(|run| list(run, "/faults"));
         let mut all: Vec<String> = faults.filter_map(Value::as_str).map(String::from).collect();
@@ -55,13 +55,13 @@ impl BrokerRuns<'_> {
         all
     }
 
-    /// Why a run could not be made.
+    /// Returns the error of the first run that failed to start.
     pub(crate) fn error(&self) -> Option<&str> {
         self.runs.iter().find_map(|run| run["error"].as_str())
     }
 }
 
-/// The middle of sorted values.
+/// Returns the median of sorted values; `None` for an empty list.
 pub(crate) fn median(sorted: Vec<f64>) -> Option<f64> {
     let middle = sorted.len() / 2;
     match sorted.len() {
@@ -71,7 +71,7 @@ pub(crate) fn median(sorted: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// In the order in which loads and brokers come first.
+/// Groups reports by load, in the order in which loads and brokers first occur.
 pub(crate) fn group_by_load(reports: &[Value]) -> Vec<LoadGroup<'_>> {
     let mut groups: Vec<(LoadKey<'_>, LoadGroup<'_>)> = Vec::new();
     for report in reports {
@@ -94,14 +94,14 @@ pub(crate) fn group_by_load(reports: &[Value]) -> Vec<LoadGroup<'_>> {
     groups
 }
 
-/// Key by which runs have the same load: a comparison names its task in each run.
+/// Key of a load: scenario, task of a comparison, scaling, and whether the run is a step of a ramp.
 type LoadKey<'a> = (&'a str, Option<u64>, &'a str, bool);
 
 fn load_key(report: &Value) -> LoadKey<'_> {
     let (name, is_ramp) = (text(report, "/scenario/name"), report["ramp"].is_object());
     match report.pointer("/comparison/task").and_then(Value::as_u64) {
         Some(task) => (name, Some(task), "", is_ramp),
-        // The steps of a ramp differ in what was scaled; so does a broker that could not be run.
+        // Steps of a ramp differ in their scaling, and the row of a failed broker has none.
         None if is_ramp || report["error"].is_string() => (name, None, "", is_ramp),
         None => (name, None, text(report, "/scenario/scaled"), is_ramp),
     }
@@ -109,7 +109,7 @@ fn load_key(report: &Value) -> LoadKey<'_> {
 
 fn new_group(report: &Value) -> LoadGroup<'_> {
     let kind = if report["ramp"].is_object() { GroupKind::Steps } else { GroupKind::Brokers };
-    // Of a file its name is enough.
+    // Only the file name of a path.
     let name = match text(report, "/scenario/name") {
         path if path.ends_with(".toml") => path.rsplit('/').next().unwrap_or_default().to_string(),
         name => name.to_string(),
@@ -122,8 +122,8 @@ fn title(report: &Value) -> String {
     scenario.map(|scenario| scenario.title).unwrap_or_default()
 }
 
-/// A further round of a comparison joins the broker's others. What else has the same name is
-/// another run of its own.
+/// Adds a report to `group`. A further round of a comparison joins the runs of its broker; any
+/// other report with the same name becomes a separate entry, `NAME, run N`.
 fn add_report<'a>(group: &mut LoadGroup<'a>, report: &'a Value) {
     let name = label(report);
     let known = group.brokers.iter().position(|broker| broker.name == name);
@@ -145,7 +145,8 @@ fn add_report<'a>(group: &mut LoadGroup<'a>, report: &'a Value) {
     }
 }
 
-/// Comparisons that were written before runs knew their rounds are known by their command.
+/// Whether a report is a round of a comparison. Old reports lack `comparison` and are recognized by
+/// their command.
 fn is_round(report: &Value) -> bool {
     report["comparison"].is_object()
         || report["error"].is_string()
@@ -165,7 +166,7 @@ fn label(report: &Value) -> String {
     if urls.is_empty() { "the broker".into() } else { urls }
 }
 
-/// Without zeros at its end.
+/// Formats with at most `digits` decimals, without trailing zeros.
 pub(crate) fn round_to(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     if !text.contains('.') {
@@ -174,7 +175,7 @@ pub(crate) fn round_to(value: f64, digits: usize) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// Numbers groups with equal names: a scenario at two scales has two groups.
+/// Numbers groups with equal names, such as a scenario at two scales.
 fn number_duplicates(groups: &mut [LoadGroup<'_>]) {
     let names: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
     for (at, group) in groups.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! The host and the network that a test ran on, for its disclosure.
+//! The host and the network of a test, for the disclosure of its report.
 
 use super::{number, text};
 use crate::plan::LoadPlan;
@@ -37,7 +37,8 @@ pub(super) fn command_of(pid: u32) -> Option<String> {
     Some(text.trim().to_string())
 }
 
-/// The way to the broker, as far as this host knows it.
+/// Describes the network to the broker as seen from this host: loopback, or the devices with their
+/// speed.
 fn network(plan: &LoadPlan) -> String {
     if plan.targets.iter().all(|target| target.address.ip().is_loopback()) {
         return "loopback".into();
@@ -50,7 +51,7 @@ fn network(plan: &LoadPlan) -> String {
     speeds.collect::<Vec<_>>().join(", ")
 }
 
-/// `Name: value`, as every form of a report tells it.
+/// Returns the lines `Name: value` about the host, for all forms of a report.
 pub(crate) fn host_lines(report: &Value) -> Vec<String> {
     let processors = number(report, "/host/processors");
     let lines = [

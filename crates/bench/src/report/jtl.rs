@@ -1,11 +1,11 @@
-//! The report as JMeter's CSV results (JTL), from which JMeter computes the means and rates that
-//! the report has.
+//! The report as JMeter's CSV results (JTL). JMeter computes the same means and rates from the
+//! file.
 //!
-//! A row is a sample. JMeter's times are whole milliseconds, so each second's rows are rounded up
-//! or down such that their sum, and with it the mean, is right. Rows are spread over their second:
-//! a rate is there the number of samples by the time from the first one's beginning to the last
-//! one's end. Where a test has more samples than a file should have rows, rows hold several:
-//! `elapsed` is their sum and `SampleCount` their number, as in JMeter's own statistical samples.
+//! A row is a sample. JMeter's times are whole milliseconds, so the rows of a second are rounded up
+//! or down such that their sum, and therefore the mean, is right. Rows are spread over their
+//! second: JMeter's rate is the number of samples divided by the time from the start of the first
+//! sample to the end of the last. In a test with more than `JTL_ROWS_MAX` samples a row holds
+//! several: `elapsed` is the sum and `SampleCount` the number, as in JMeter's statistical samples.
 
 use super::{list, number, text};
 use crate::limits::JTL_ROWS_MAX;
@@ -34,7 +34,7 @@ pub(crate) fn jtl(report: &Value) -> String {
     out
 }
 
-/// Label, where a second has its times, and whose size a sample has.
+/// Label, path of the times in a second, and the sampler whose payload size applies.
 const LABELS: &[(&str, &str, &str)] = &[
     ("Connect", "/connect_ms", ""),
     ("Subscribe", "/subscribe_ms", ""),
@@ -49,7 +49,7 @@ fn labels(second: &Value) -> impl Iterator<Item = (&'static str, u64)> {
     LABELS.iter().map(move |(label, path, _)| (*label, hits(path).unwrap_or(0)))
 }
 
-/// Bytes of a message's payload.
+/// Returns the payload bytes of a message of `sampler`.
 fn size(report: &Value, sampler: &str) -> u64 {
     let of = list(report, "/samplers").iter().find(|one| text(one, "/name") == sampler);
     of.map_or(0, |one| (number(one, "/kib") * 1024.0).round() as u64)
@@ -72,7 +72,7 @@ impl JtlSecond {
     }
 
     fn samples(&self, label: &str, times: &Value, bytes: u64, each: u64, out: &mut String) {
-        // Rows of several samples hold such as are alike, so that JMeter's percentiles are right.
+        // Neighbours of the sorted times share a row, so that JMeter's percentiles are right.
         let all =
             if each == 1 { shuffled_times(rounded_times(times)) } else { rounded_times(times) };
         let size = usize::try_from(each).unwrap_or(usize::MAX);
@@ -94,8 +94,8 @@ impl JtlSecond {
         }
     }
 
-    /// Writes failures with labels of their own: their times are not known, and zeros would falsify
-    /// the mean of the others.
+    /// Writes failures under labels of their own: failures have no times, and zeros would falsify
+    /// the means of successful samples.
     fn failures(&self, failure: &Value, out: &mut String) {
         let label = match text(failure, "/request") {
             "" => "connection lost".to_string(),
@@ -114,8 +114,8 @@ impl JtlSecond {
     }
 }
 
-/// The times of a second in whole milliseconds, the shortest first, with the sum that they have
-/// together. What the whole milliseconds leave out is given back one by one, spread over all.
+/// Returns the times of a second in whole milliseconds, ascending, with the right sum. The
+/// remainder of the rounding is spread evenly over all times.
 fn rounded_times(times: &Value) -> Vec<u64> {
     let mut all: Vec<u64> = Vec::new();
     for step in list(times, "/whole_ms") {
@@ -132,10 +132,10 @@ fn rounded_times(times: &Value) -> Vec<u64> {
     all
 }
 
-/// In another order, the same each time: a second does not begin with its fastest.
+/// Reorders the times, reproducibly, so that a second does not begin with its shortest times.
 fn shuffled_times(all: Vec<u64>) -> Vec<u64> {
     let len = all.len();
-    // A step that has no divisor in common with the length comes to each place once.
+    // A step coprime to the length visits each index once.
     let step = (len * 618 / 1_000..).find(|step| gcd(*step, len) == 1).unwrap_or(1);
     (0..len).map(|at| all[at * step % len]).collect()
 }
@@ -150,7 +150,7 @@ mod tests {
     use serde_json::json;
     use std::collections::BTreeMap;
 
-    /// What JMeter's aggregate report shows of a label: `StatCalculator.addValue` with the sample
+    /// Figures of JMeter's aggregate report for a label: `StatCalculator.addValue` with the sample
     /// count, and `SamplingStatCalculator.addSample` for the rate and the errors (5.6.3).
     #[derive(Debug, Default)]
     struct JtlAggregate {
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn jmeter_computes_the_means_and_rates_of_the_report() {
-        // 0.4 ms on average in the first second, 2.5 ms in the second one.
+        // Means of 0.4 ms in the first second and of 2.5 ms in the second.
         let report = json!({
             "began_unix_s": 1_700_000_000,
             "samplers": [{ "name": "Sub", "kib": 0.25 }],

@@ -20,7 +20,7 @@ pub(crate) fn markdown(report: &Value) -> String {
     out
 }
 
-/// Returns the conclusion: who won, by how much, and whether it counts.
+/// Returns the conclusion: the winner, the lead, and whether the result counts.
 pub(crate) fn conclusion(reports: &[Value]) -> String {
     let groups = group_by_load(reports);
     let verdict = conclude(&groups);
@@ -219,7 +219,8 @@ pub(crate) fn disclosure(report: &Value, out: &mut String) {
 const LISTED: usize = 20;
 const CONNECTING: &str = "/own/thread_cpu_max_connecting";
 
-/// Name, key of the document, digits: XMeter's overview, and the suite's words for a load.
+/// Name, key in the report, digits: XMeter's overview, and the load in terms of the Open MQTT
+/// Benchmark Suite.
 const OVERVIEW: &[(&str, &str, usize)] = &[
     ("requests of all kinds a second", "requests_per_s", 1),
     ("of them successful", "success_per_s", 1),
@@ -254,7 +255,7 @@ const DETAIL: &[(&str, &str)] = &[
     ("failed a second", "/failed_per_s"),
 ];
 
-/// Name, key of the document, factor.
+/// Name, key in `/target_use`, factor.
 const USE: &[(&str, &str, f64)] = &[
     ("broker CPU, processors", "cpu", 1.0),
     ("broker memory, MB", "memory_kb", 1.0 / 1024.0),

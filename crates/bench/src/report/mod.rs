@@ -1,6 +1,7 @@
-//! What a test found out, as one document (JSON), and the forms that people read.
+//! Results of a test: one JSON document, and forms for readers (Markdown, HTML, CSV, JTL).
 //!
-//! The document is the report: every other form is made from it alone, also later and elsewhere.
+//! The document is complete: every form is made from the document alone, also later or on another
+//! host.
 
 mod build;
 mod command;
@@ -26,12 +27,12 @@ pub(crate) use page::html;
 
 use serde_json::Value;
 
-/// A number of the document, 0 where there is none.
+/// Returns the number at `path` of the document; 0 if absent.
 pub(crate) fn number(value: &Value, path: &str) -> f64 {
     value.pointer(path).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
-/// A text of the document, empty where there is none.
+/// Returns the text at `path` of the document; empty if absent.
 pub(crate) fn text<'a>(value: &'a Value, path: &str) -> &'a str {
     value.pointer(path).and_then(Value::as_str).unwrap_or("")
 }
@@ -44,7 +45,7 @@ pub(crate) fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
 mod tests {
     use super::*;
 
-    /// A form made later and elsewhere is the one that would have been made at once.
+    /// A form made later from the stored document equals the form made at once.
     #[test]
     fn a_report_is_read_as_it_was_written() {
         let numbers = serde_json::json!([0.009950248756218905, 1585.8770947022533]);

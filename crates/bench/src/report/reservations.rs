@@ -10,12 +10,12 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResultReservation {
     pub(crate) text: String,
-    /// With it the result does not count.
+    /// Whether the result does not count because of this reservation.
     pub(crate) is_major: bool,
 }
 
-/// Returns the reservations about a load. `leading` are the indexes of the two brokers that the
-/// result is about.
+/// Returns the reservations about a load. `leading` holds the indexes of the two brokers compared
+/// by the result.
 pub(crate) fn reservations(group: &LoadGroup<'_>, leading: &[usize]) -> Vec<ResultReservation> {
     let mut all = Vec::new();
     let runs: Vec<(usize, &Value)> = group
@@ -51,7 +51,7 @@ pub(crate) fn reservations(group: &LoadGroup<'_>, leading: &[usize]) -> Vec<Resu
     all
 }
 
-/// Runs that were cut short or could not be made.
+/// Reports runs that were cut short or failed to start.
 fn incomplete_runs(
     group: &LoadGroup<'_>,
     runs: &[(usize, &Value)],
@@ -100,7 +100,8 @@ fn tester_bound(
     })
 }
 
-/// Time of the processors that neither the brokers nor the tester had.
+/// Reports processors' time taken by a hypervisor or by other processes, above the bounds `NOTED`
+/// and `MAJOR` of `limits`.
 fn host_shared(
     group: &LoadGroup<'_>,
     runs: &[(usize, &Value)],
@@ -141,7 +142,8 @@ fn host_shared(
     all
 }
 
-/// With the names of the brokers, each once, and the number of runs; none where there is no run.
+/// Builds a reservation from the distinct names of the brokers and the number of runs; `None`
+/// without runs.
 fn affected_runs(
     group: &LoadGroup<'_>,
     places: Vec<usize>,

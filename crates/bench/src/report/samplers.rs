@@ -1,4 +1,4 @@
-//! XMeter's tables: a row for each kind of request, and the overview of all of them.
+//! XMeter's tables: a row per kind of request, and an overview of all requests.
 
 use super::build::StreamTotals;
 use crate::load_stats::{LatencySampler, LoadCounter, LoadStats, SAMPLERS, histogram};
@@ -7,7 +7,8 @@ use crate::test_driver::TestOutcome;
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
-/// XMeter's detail table, a row a sampler, and more of the tail.
+/// Returns XMeter's detail table, with a row per sampler of `SAMPLERS`, and further percentiles of
+/// the tail.
 pub(super) fn samplers(outcome: &TestOutcome, sums: &StreamTotals, measured_s: f64) -> Value {
     let stats = &outcome.total;
     let rows = SAMPLERS.iter().filter(|(sampler, _)| !stats.times(*sampler).is_empty());
@@ -53,13 +54,13 @@ pub(super) fn percentiles(times: &Histogram<u64>) -> Map<String, Value> {
     row
 }
 
-/// Absent where nothing was timed: a chart shows a gap, not zero.
+/// Returns the percentiles; null without samples, so that a chart shows a gap instead of zero.
 pub(super) fn known_percentiles(times: &Histogram<u64>) -> Value {
     if times.is_empty() { Value::Null } else { Value::Object(percentiles(times)) }
 }
 
-/// Summarizes a second: its percentiles, and each whole millisecond with its count. That is as
-/// exact as the times of a JTL, at a hundredth of the size.
+/// Summarizes a second: percentiles, and the count of each whole millisecond. Whole milliseconds
+/// are as exact as the times of a JTL, at a hundredth of the size.
 pub(super) fn of_second(times: &Histogram<u64>) -> Value {
     if times.is_empty() {
         return Value::Null;
@@ -78,7 +79,7 @@ pub(super) fn of_second(times: &Histogram<u64>) -> Value {
     Value::Object(row)
 }
 
-/// Each value that occurred and how often: two reports can be merged from it without loss.
+/// Returns each recorded value with its count, from which reports can be merged without loss.
 fn recorded(times: &Histogram<u64>) -> Value {
     times
         .iter_recorded()
@@ -86,7 +87,7 @@ fn recorded(times: &Histogram<u64>) -> Value {
         .collect()
 }
 
-/// XMeter's "90% average".
+/// Returns the mean of the fastest `share` of the samples: XMeter's "90% average".
 fn mean_of_fastest(times: &Histogram<u64>, share: f64) -> f64 {
     let wanted = (times.len() as f64 * share).ceil() as u64;
     let (mut taken, mut sum) = (0, 0.0);
@@ -102,7 +103,7 @@ pub(super) fn ms(us: f64) -> f64 {
     (us.round()) / 1_000.0
 }
 
-/// Answers that were what they had to be, and those that were not or never came.
+/// Returns the number of correct answers, and of wrong or missing answers.
 fn checks(sampler: LatencySampler, outcome: &TestOutcome, sums: &StreamTotals) -> (u64, u64) {
     let count = |count: LoadCounter| outcome.total.count(count);
     let tracked = &sums.tracked;
@@ -124,7 +125,7 @@ fn checks(sampler: LatencySampler, outcome: &TestOutcome, sums: &StreamTotals) -
     }
 }
 
-/// Returns the payload of one message in KiB.
+/// Returns the mean payload of a message in KiB; 0 for samplers without payload.
 fn kib(sampler: LatencySampler, stats: &LoadStats) -> f64 {
     let (bytes, messages) = match sampler {
         LatencySampler::Pub => (LoadCounter::PayloadOut, LoadCounter::Pub),
@@ -141,7 +142,7 @@ pub(super) fn failed_in(stats: &LoadStats) -> u64 {
         .sum()
 }
 
-/// All requests together, and what the Open MQTT Benchmark Suite says of a load.
+/// Returns the totals of all requests, and the load in terms of the Open MQTT Benchmark Suite.
 pub(super) fn overview(plan: &LoadPlan, outcome: &TestOutcome, sums: &StreamTotals) -> Value {
     let stats = &outcome.total;
     let mut times = histogram();

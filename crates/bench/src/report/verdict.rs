@@ -1,8 +1,8 @@
-//! What a comparison concludes: who won, by how much, and whether it counts.
+//! Conclusion of a comparison: the winner, the lead, and whether the result counts.
 //!
-//! A broker with a fault cannot win. Where throughputs differ the highest wins; where all did what
-//! was asked of them the 99th percentile of latency decides. A lead that the rounds do not all show
-//! is not a win.
+//! A broker with a fault cannot win. Where throughputs differ, the highest wins; where all brokers
+//! carried the requested load, the 99th percentile of latency decides. A lead that is not present
+//! in all rounds is not a win.
 
 use super::grouping::{BrokerRuns, GroupKind, LoadGroup};
 use super::reservations::{ResultReservation, reservations};
@@ -10,10 +10,10 @@ use super::wording::{amount, list_of, more_or_less};
 use super::{list, number, text};
 use serde_json::Value;
 
-/// The conclusion of a whole page.
+/// The conclusion of a page.
 pub(crate) struct PageVerdict {
     pub(crate) sentence: String,
-    /// Conclusions of each load, where there are several.
+    /// Conclusions of the individual loads, if there are several.
     pub(crate) of_loads: Vec<String>,
     pub(crate) standing: VerdictStanding,
     pub(crate) has_winner: bool,
@@ -30,17 +30,17 @@ pub(crate) enum VerdictStanding {
 /// The conclusion of one load.
 pub(crate) struct GroupVerdict {
     pub(crate) sentence: String,
-    /// Its place in the group's brokers.
+    /// Index of the winner in `LoadGroup::brokers`.
     pub(crate) winner: Option<usize>,
     /// Lead of the winner, as a factor of at least 1.
     pub(crate) lead: Option<f64>,
     pub(crate) measure: &'static ComparedMeasure,
-    /// Brokers without faults, the best first; then the others.
+    /// Indexes of the brokers: without faults first, the best first; then brokers with faults.
     pub(crate) order: Vec<usize>,
     pub(crate) reservations: Vec<ResultReservation>,
 }
 
-/// A figure that brokers are compared by.
+/// A figure by which brokers are compared.
 #[derive(Debug)]
 pub(crate) struct ComparedMeasure {
     pub(crate) name: &'static str,
@@ -85,7 +85,7 @@ pub(crate) fn sampler(run: &Value, name: &str, key: &str) -> Option<f64> {
 }
 
 impl PageVerdict {
-    /// Whether it counts, with every reason why not.
+    /// Says whether the result counts, with each major reservation as a reason.
     pub(crate) fn describe_standing(&self) -> String {
         let major = self.reservations.iter().filter(|one| one.is_major);
         let why = major.map(|one| one.text.as_str()).collect::<Vec<_>>().join(" ");
@@ -105,7 +105,8 @@ impl PageVerdict {
     }
 }
 
-/// Throughputs that differ by less are what was asked for; a lead that is smaller is none.
+/// Smallest ratio of two throughputs that differ, and of a lead. Below it, both brokers carried the
+/// requested load.
 const RATES_DIFFER: f64 = 1.05;
 const LEAD_MIN: f64 = 1.02;
 
@@ -135,7 +136,7 @@ pub(crate) fn verdict(groups: &[LoadGroup<'_>]) -> PageVerdict {
     PageVerdict { sentence, of_loads, standing, has_winner, reservations }
 }
 
-/// Summarizes several loads.
+/// Summarizes several loads in a sentence.
 fn summary(groups: &[LoadGroup<'_>], all: &[GroupVerdict]) -> String {
     let loads = all.len();
     if groups.iter().all(|group| group.brokers.len() < 2) {
@@ -191,11 +192,11 @@ fn summary(groups: &[LoadGroup<'_>], all: &[GroupVerdict]) -> String {
     format!("{first} won {count} of {loads} loads{by}{others}{undecided}.")
 }
 
-/// Beginning of a sentence that names a winner by figures that do not count.
+/// Beginning of a sentence with a winner by figures that do not count.
 const VOID_RESULT: &str = "Not a valid comparison. By its figures ";
 
 impl GroupVerdict {
-    /// Whether something makes the figures of this load invalid.
+    /// Whether a major reservation makes the figures of this load invalid.
     pub(crate) fn is_void(&self) -> bool {
         self.reservations.iter().any(|one| one.is_major)
     }
@@ -258,7 +259,7 @@ fn judge_brokers(group: &LoadGroup<'_>) -> GroupVerdict {
     GroupVerdict { sentence, winner, lead, measure, order, reservations }
 }
 
-/// The loss first, with its share.
+/// Returns the main fault of a broker: the lost share of the deliveries, else the first fault.
 pub(crate) fn fault_of(broker: &BrokerRuns<'_>) -> String {
     let sum = |path: &str| broker.runs.iter().map(|run| number(run, path)).sum::<f64>();
     let (lost, expected) = (sum("/messages/lost"), sum("/messages/expected"));
@@ -274,7 +275,8 @@ pub(crate) fn fault_of(broker: &BrokerRuns<'_>) -> String {
     broker.faults().first().cloned().unwrap_or_default()
 }
 
-/// Returns the measure that decides among the brokers without faults.
+/// Returns the measure that decides among `eligible` brokers: a rate if the rates differ by
+/// `RATES_DIFFER`, else a latency.
 fn deciding_measure(group: &LoadGroup<'_>, eligible: &[usize]) -> &'static ComparedMeasure {
     let all = || eligible.iter().map(|at| &group.brokers[*at]);
     for rate in [&RECEIVED, &PUBLISHED] {
@@ -351,7 +353,7 @@ fn measure_of_one(broker: &BrokerRuns<'_>) -> Option<&'static ComparedMeasure> {
     all.into_iter().find(|measure| broker.median(measure.value).is_some())
 }
 
-/// A single run says what it found out, and nothing of what did not happen.
+/// Describes a single run by its faults or its latency, with the measure used.
 fn describe_single_run(broker: &BrokerRuns<'_>) -> (String, &'static ComparedMeasure) {
     let (name, run) = (&broker.name, broker.runs[0]);
     let measure = measure_of_one(broker).unwrap_or(&SUB_P99);

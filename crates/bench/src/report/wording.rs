@@ -1,6 +1,6 @@
-//! Numbers and lists as people read them.
+//! Numbers and lists in text for readers.
 
-/// Three significant digits, or all of the whole number; thousands have commas.
+/// Formats three significant digits, or the whole number if longer; thousands have commas.
 pub(crate) fn amount(value: f64) -> String {
     fixed(value, amount_digits(value))
 }
@@ -16,7 +16,7 @@ pub(crate) fn amount_digits(value: f64) -> usize {
     }
 }
 
-/// With so many digits behind the point, fewer where they would be zeros.
+/// Formats with at most `digits` decimals, without trailing zeros; thousands have commas.
 pub(crate) fn fixed(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
@@ -42,7 +42,7 @@ pub(crate) fn list_of(all: &[String]) -> String {
     }
 }
 
-/// Returns the comparison of `other` with `best` in words.
+/// Compares `other` with `best` in words: "12 % more", "2.5 times as much".
 pub(crate) fn more_or_less(best: f64, other: f64) -> String {
     let ratio = other / best.max(1e-9);
     match ratio {

@@ -1,4 +1,4 @@
-//! The scenarios that come with the program, as their files stand in `scenarios/`.
+//! The built-in scenarios: the files of `scenarios/`.
 
 /// By name, in the order of `godwit-bench scenarios`.
 pub(crate) const BUILT_IN: &[(&str, &str)] = &[

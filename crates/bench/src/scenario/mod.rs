@@ -24,14 +24,15 @@ pub(crate) struct Scenario {
     pub(crate) warm_s: f64,
     pub(crate) measure_s: f64,
     pub(crate) drain_s: f64,
-    /// Latency counts from the sending, as testers without a schedule have it.
+    /// See `LoadPlan::from_sending`: latency counts from the sending, as in testers without a
+    /// schedule.
     pub(crate) from_sending: bool,
     pub(crate) threads: usize,
     pub(crate) window: u64,
     pub(crate) groups: Vec<ScenarioGroup>,
 }
 
-/// A group of a scenario, before it is scaled.
+/// A group of a scenario, before scaling.
 #[derive(Clone, Debug)]
 pub(crate) struct ScenarioGroup {
     pub(crate) name: String,
@@ -51,16 +52,16 @@ pub(crate) struct ScenarioGroup {
     pub(crate) retain: bool,
     pub(crate) size: usize,
     pub(crate) payload: Option<String>,
-    /// Messages a second of one publisher.
+    /// Messages per second of one publisher.
     pub(crate) per_s: Option<f64>,
-    /// Closed loop instead.
+    /// `PublishPace::AsTaken`, a closed loop, instead of `per_s`.
     pub(crate) as_taken: bool,
     pub(crate) inflight: u16,
     pub(crate) messages: Option<u64>,
     pub(crate) reconnects: u32,
 }
 
-/// Changes of the command line to a scenario.
+/// Changes to a scenario by the command line.
 #[derive(Clone, Debug)]
 pub(crate) struct ScenarioOverrides {
     pub(crate) scale: f64,
@@ -89,7 +90,7 @@ impl Default for ScenarioOverrides {
 }
 
 impl Scenario {
-    /// The plan, and in words what was scaled.
+    /// Returns the plan, and a description of the scaled parts.
     pub(crate) fn plan(
         &self,
         targets: Vec<BrokerTarget>,
@@ -134,12 +135,12 @@ impl Scenario {
         Ok((plan, scaled))
     }
 
-    /// Returns the number of brokers that the scenario needs.
+    /// Returns the number of brokers that the scenario needs: the highest `target`, counted from 1.
     pub(crate) fn broker_count(&self) -> usize {
         self.groups.iter().filter_map(|task| task.target).max().map_or(1, |highest| highest + 1)
     }
 
-    /// Messages a second that all publishers mean to send.
+    /// Returns the messages per second intended by all publishers together, after `change`.
     pub(crate) fn intended_per_s(&self, change: &ScenarioOverrides) -> f64 {
         let publishers = self.groups.iter().filter(|task| task.publish.is_some());
         let of = |task: &ScenarioGroup| {
@@ -196,7 +197,8 @@ impl ScenarioGroup {
         });
         PlanGroup {
             clients: scale(self.clients),
-            // One topic a client stays one topic a client; a few topics for all stay a few.
+            // Groups with a topic per client keep a topic per client; groups with few topics keep
+            // their number.
             topics: if self.topics > 1 { scale(self.topics).min(self.topics) } else { 1 },
             target: self.target,
             client_id,
@@ -323,7 +325,8 @@ mod tests {
         assert!(plan(5_001.0).expect_err("above a million").contains("1000200 messages a second"));
     }
 
-    /// What the reports say of each scenario: clients, messages in and deliveries out a second.
+    /// Figures from the source of each scenario: clients, messages in and deliveries out per
+    /// second.
     #[test]
     fn built_in_scenarios_are_the_load_that_their_sources_tell_of() {
         for (name, clients, per_s_in, per_s_out) in [
@@ -372,7 +375,7 @@ mod tests {
         }
     }
 
-    /// The background of ten million shares no topic with those that publish.
+    /// The background of ten million clients shares no topic with the publishers.
     fn delivered_per_s(scenario: &Scenario, plan: &LoadPlan) -> f64 {
         let mut rng = BenchRng::new(1);
         let mut wanted = ConsumerIndex::default();

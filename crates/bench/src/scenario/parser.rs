@@ -1,4 +1,4 @@
-//! A scenario's TOML, read key by key; every mistake is told with its line.
+//! Parser of a scenario's TOML, key by key; every error has its line.
 
 use super::{Scenario, ScenarioGroup};
 use crate::limits::{CLIENTS_MAX, PAYLOAD_BYTES_MAX, THREADS_MAX};
@@ -49,7 +49,8 @@ pub(crate) fn read(text: &str) -> Result<Scenario, Vec<String>> {
 }
 
 impl Scenario {
-    /// Clients of one id would end each other's connections. Ids have the group's name in them.
+    /// Refuses two groups with the same client identifiers, which contain the group's name: their
+    /// clients would take over each other's sessions.
     fn names_taken_twice(&self) -> Option<String> {
         let ids =
             |task: &ScenarioGroup| task.client_id.clone().unwrap_or_else(|| task.name.clone());

@@ -1,5 +1,5 @@
 //! Charts of one load: bars of the main figures, and curves over the measured time. Every axis of
-//! values begins at zero. What was before measuring is not drawn.
+//! values begins at zero. Phases before the measured phase are not drawn.
 
 use super::super::cpu_resolution::{
     CPU_OF_DELIVERY, CPU_TICK_S, PROCESSOR_MEAN, amount_or_bound, cpu_resolution,
@@ -14,7 +14,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Side by side: one small figure a measure.
+/// Writes a small bar chart for each figure of `BARS`, with a bar per broker. Nothing is drawn for
+/// a single broker.
 pub(super) fn bars(group: &LoadGroup<'_>, own: &GroupVerdict, out: &mut String) {
     if group.brokers.len() < 2 {
         return;
@@ -48,7 +49,7 @@ pub(super) fn bars(group: &LoadGroup<'_>, own: &GroupVerdict, out: &mut String) 
 
 type ChartFigure = fn(&Value) -> Option<f64>;
 
-/// Name, unit, which is better, and where it stands.
+/// Name, unit, direction of better values, and the figure itself.
 const BARS: &[(&str, &str, &str, ChartFigure)] = &[
     ("Delivered", "messages/s", "longer", |run| run.pointer("/rates/received")?.as_f64()),
     ("Median latency of deliveries", "ms", "shorter", |run| sampler(run, "Sub", "p50")),
@@ -62,20 +63,20 @@ const BARS: &[(&str, &str, &str, ChartFigure)] = &[
 
 const CPU_BAR: &str = "CPU a delivery";
 
-/// A curve's figure, second by second.
+/// A figure over time, drawn as a curve.
 struct ChartCurve {
     name: &'static str,
     unit: &'static str,
     path: &'static str,
     factor: f64,
-    /// Whether several seconds drawn as one show their highest value instead of their mean.
+    /// Whether several seconds drawn as one point show their maximum instead of their mean.
     is_peak: bool,
-    /// Connecting is drawn, too.
+    /// Whether the phase of connecting is drawn as well.
     is_of_all: bool,
-    /// The figure of a whole run, where the report has one. For a percentile it is not the median
-    /// of the seconds.
+    /// The figure of a whole run, if a report has one. For a percentile this is not the median of
+    /// the seconds.
     whole_run: Option<ChartFigure>,
-    /// Place of the whole run's figure if that is a processor time, which has a resolution.
+    /// Path of the whole run's figure if the figure is a processor time, for `cpu_resolution`.
     cpu: Option<&'static str>,
 }
 
@@ -112,11 +113,11 @@ pub(super) fn over_time(group: &LoadGroup<'_>, out: &mut String) {
     }
 }
 
-/// Points of one line: seconds and values.
+/// Points of a line: seconds and values.
 type ChartPoints = Vec<(f64, f64)>;
 
 impl ChartCurve {
-    /// Says whether there was anything to draw.
+    /// Draws the chart. Returns whether there was a value to draw.
     fn draw(&self, group: &LoadGroup<'_>, out: &mut String) -> bool {
         let rounds: Vec<Vec<ChartPoints>> =
             group.brokers.iter().map(|broker| self.rounds(broker)).collect();
@@ -168,7 +169,7 @@ impl ChartCurve {
         true
     }
 
-    /// The names of the lines, with their figures.
+    /// Writes the names of the lines with their figures.
     fn write_legend(&self, group: &LoadGroup<'_>, rounds: &[Vec<ChartPoints>], out: &mut String) {
         let _ = writeln!(out, "<ul class=\"key\">");
         for (at, own) in rounds.iter().enumerate() {
@@ -198,7 +199,7 @@ impl ChartCurve {
         }
     }
 
-    /// The figure of a line for the legend: its name, its value and the highest of a second.
+    /// Returns the legend's figures of a line: name, value, and maximum of a second.
     fn figures(
         &self,
         broker: &BrokerRuns<'_>,
@@ -216,7 +217,7 @@ impl ChartCurve {
         Some((name, value, amount_or_bound(peak, of_seconds)))
     }
 
-    /// For those who do not see the chart.
+    /// Describes the chart in words, for screen readers.
     fn describe(&self, group: &LoadGroup<'_>, rounds: &[Vec<ChartPoints>], span: f64) -> String {
         let mut words = format!("{}, {}, over {} s.", self.name, self.unit, amount(span));
         for (at, own) in rounds.iter().enumerate() {
@@ -251,7 +252,7 @@ impl ChartCurve {
         self.thin_out(points)
     }
 
-    /// At most so many as can be told apart.
+    /// Merges points so that at most `POINTS_MAX` remain.
     fn thin_out(&self, points: ChartPoints) -> ChartPoints {
         let size = points.len().div_ceil(POINTS_MAX).max(1);
         let one = |some: &[(f64, f64)]| {
@@ -263,7 +264,8 @@ impl ChartCurve {
     }
 }
 
-/// Reports that were written before seconds knew their phase have the phases' lengths.
+/// Whether `second` is part of the measured phase. In old reports without `phase` the lengths of
+/// the phases decide.
 fn is_measured(run: &Value, second: &Value) -> bool {
     if second["phase"].is_string() {
         return text(second, "/phase") == "measure";
@@ -276,7 +278,7 @@ fn is_measured(run: &Value, second: &Value) -> bool {
     at >= before && at < before + number(run, "/phases_s/measure") + 0.1
 }
 
-/// The median of the rounds at each second.
+/// Returns the median of the rounds for each second.
 fn median_points(rounds: &[ChartPoints]) -> ChartPoints {
     if let [only] = rounds {
         return only.clone();
@@ -302,7 +304,7 @@ fn peak(rounds: &[ChartPoints]) -> Option<f64> {
     rounds.iter().flatten().map(|(_, value)| *value).reduce(f64::max)
 }
 
-/// Returns the path of a line. Missing seconds leave a gap; a single second is a short line.
+/// Returns the SVG path of a line. Missing seconds leave a gap; a single second is a short line.
 fn path(points: &ChartPoints, span: f64, top: f64) -> String {
     let x = |at: f64| at / span * WIDTH;
     let y = |value: f64| HEIGHT - value / top * HEIGHT;
@@ -362,7 +364,7 @@ const fn curve(name: &'static str, unit: &'static str, path: &'static str) -> Ch
     }
 }
 
-/// A curve with a figure of the whole run.
+/// Returns `curve` with a figure of the whole run.
 const fn with_whole(whole_run: ChartFigure, curve: ChartCurve) -> ChartCurve {
     ChartCurve { whole_run: Some(whole_run), ..curve }
 }

@@ -1,5 +1,5 @@
-//! All figures of a load: medians with the range of the rounds, each kind of request, each run, and
-//! what went wrong.
+//! All figures of a load: medians with the range of the rounds, requests by kind, individual runs,
+//! and faults.
 
 use super::super::cpu_resolution::{
     CPU_OF_DELIVERY, PROCESSOR_MEAN, cpu_resolution, fixed_or_bound,
@@ -35,7 +35,7 @@ pub(super) fn write(group: &LoadGroup<'_>, out: &mut String) {
     faults(group, out);
 }
 
-/// A row a figure, a column a broker.
+/// Writes a table with a row per figure of `FIGURES` and a column per broker.
 fn overview(group: &LoadGroup<'_>, out: &mut String) {
     let rounds = group.brokers.iter().map(|one| one.runs.len()).max().unwrap_or(1);
     let what = if group.kind == GroupKind::Steps { "step" } else { "broker" };
@@ -72,7 +72,7 @@ fn overview(group: &LoadGroup<'_>, out: &mut String) {
     table(&caption, &heads, &rows, out);
 }
 
-/// A row for each kind of request of each broker.
+/// Writes a table with a row for each kind of request and broker.
 fn requests(group: &LoadGroup<'_>, caption: &str, columns: &[SamplerColumn], out: &mut String) {
     let mut heads = vec!["request".to_string()];
     heads.extend(columns.iter().map(|(name, ..)| (*name).to_string()));
@@ -104,7 +104,7 @@ fn requests(group: &LoadGroup<'_>, caption: &str, columns: &[SamplerColumn], out
     }
 }
 
-/// Every single run: nothing is hidden behind a median.
+/// Writes a row for every run, since a median hides the spread.
 fn runs(group: &LoadGroup<'_>, out: &mut String) {
     let mut heads = vec!["run".to_string()];
     heads.extend(RUN_COLUMNS.iter().map(|(name, ..)| (*name).to_string()));
@@ -135,7 +135,7 @@ fn result(run: &Value) -> String {
     if faults.is_empty() { "no fault".into() } else { faults }
 }
 
-/// Failures by kind, the worst streams, and the warnings of each run.
+/// Writes the failures by kind, the worst streams, and the warnings of each run.
 fn faults(group: &LoadGroup<'_>, out: &mut String) {
     let mut warnings: Vec<(String, String)> = Vec::new();
     for broker in &group.brokers {
@@ -196,7 +196,7 @@ fn failures(name: &str, run: &Value, out: &mut String) {
     table(&format!("Publishers and topics of {name} with faults"), &heads, &rows, out);
 }
 
-/// Name with its unit, key of the document, factor, digits.
+/// Name with unit, path in the report, factor, digits.
 const FIGURES: &[(&str, &str, f64, usize)] = &[
     ("clients planned", "/clients/planned", 1.0, 0),
     ("clients connected", "/clients/live_at_start", 1.0, 0),

@@ -1,4 +1,4 @@
-//! What was run, with what and where: enough to run it again.
+//! Software, host, commands and scenarios of the runs, so that a reader can repeat the runs.
 
 use super::super::grouping::{BrokerRuns, LoadGroup};
 use super::super::{host_lines, list, text};
@@ -51,7 +51,7 @@ fn write_broker(broker: &BrokerRuns<'_>, out: &mut String) {
     }
 }
 
-/// Each text once, whatever scales it ran at.
+/// Writes each distinct text of a scenario once, also if the scenario ran at several scales.
 fn scenarios(groups: &[LoadGroup<'_>], out: &mut String) {
     let mut shown: Vec<&str> = Vec::new();
     for group in groups {

@@ -1,5 +1,5 @@
-//! One HTML file that needs nothing else, no script and no network: first the conclusion, then
-//! charts of each load with the brokers overlaid, then all figures and the disclosure.
+//! A self-contained HTML file without network access, complete without its script: the conclusion,
+//! charts of each load with all brokers, all figures, and the disclosure.
 
 mod charts;
 mod details;
@@ -13,7 +13,7 @@ use super::wording::list_of;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// The page of one report or of several, whose brokers are compared.
+/// Returns the page of one report, or of several reports whose brokers are compared.
 pub(crate) fn html(reports: &[Value]) -> String {
     let groups = group_by_load(reports);
     let mut body = String::new();
@@ -33,7 +33,7 @@ pub(crate) fn html(reports: &[Value]) -> String {
     )
 }
 
-/// A load's own part of the page.
+/// Writes the section of a load: charts, then details.
 fn write_load(at: usize, group: &LoadGroup<'_>, own: &GroupVerdict, out: &mut String) {
     let _ = writeln!(
         out,
@@ -52,7 +52,7 @@ fn write_load(at: usize, group: &LoadGroup<'_>, own: &GroupVerdict, out: &mut St
     let _ = writeln!(out, "</section>");
 }
 
-/// Text as HTML, also between quotes.
+/// Escapes text for HTML, also within double quotes.
 fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -67,16 +67,16 @@ fn escape_html(text: &str) -> String {
     out
 }
 
-/// The class with a broker's colour, and that with the dashes of its line.
+/// Returns the CSS classes for the colour and the dashes of a broker's line.
 fn series_class(at: usize) -> String {
     format!("s{} d{}", at % COLORS, at % DASHES)
 }
 
-/// As many as the style sheet has.
+/// Number of colours in the style sheet.
 const COLORS: usize = 9;
 const DASHES: usize = 4;
 const CSS: &str = include_str!("../../../assets/report.css");
-/// Script that opens folded parts before the page is printed. The page is complete without it.
+/// Script that opens folded parts before printing. The page is complete without the script.
 const SCRIPT: &str = include_str!("../../../assets/report.js");
 
 #[cfg(test)]

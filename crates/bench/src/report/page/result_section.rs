@@ -1,4 +1,4 @@
-//! The head of the page: a sentence, whether it counts, and the picture of it.
+//! Head of the page: the conclusion, whether the result counts, and a chart of the result.
 
 use super::super::cpu_resolution::amount_or_bound;
 use super::super::grouping::{GroupKind, LoadGroup};
@@ -21,7 +21,7 @@ pub(super) fn write(groups: &[LoadGroup<'_>], verdict: &PageVerdict, out: &mut S
     let _ = writeln!(out, "</section>");
 }
 
-/// Returns the kind of the page.
+/// Returns the kind of the page, as its heading.
 fn page_kind(groups: &[LoadGroup<'_>]) -> &'static str {
     match groups {
         _ if groups.iter().any(|group| group.kind == GroupKind::Steps) => "Ramp of an MQTT load",
@@ -44,7 +44,7 @@ fn write_standing(verdict: &PageVerdict, out: &mut String) {
     );
 }
 
-/// Below the picture: a person wants to see the result before the fine print.
+/// Writes the reservations below the chart, since a reader looks for the result first.
 fn write_reasons(verdict: &PageVerdict, out: &mut String) {
     if verdict.reservations.is_empty() {
         return;
@@ -58,7 +58,8 @@ fn write_reasons(verdict: &PageVerdict, out: &mut String) {
     let _ = writeln!(out, "</ul>");
 }
 
-/// The brokers by the figure that decides, or a single run by its percentiles.
+/// Writes the chart of the deciding measure: a ranking of brokers, or the percentiles of a single
+/// run.
 fn write_picture(group: &LoadGroup<'_>, own: &GroupVerdict, is_named: bool, out: &mut String) {
     let _ = writeln!(out, "<figure class=\"bars main\">");
     if is_named {
@@ -155,18 +156,19 @@ pub(super) fn capital(text: &str) -> String {
     all.next().map_or(String::new(), |first| first.to_uppercase().chain(all).collect())
 }
 
-/// A name, a bar whose length is its value's, and the value in figures.
+/// A row of a bar chart: name, bar and value.
 pub(super) struct BarRow<'a> {
     pub(super) name: &'a str,
     pub(super) value: Option<f64>,
     pub(super) unit: &'a str,
     pub(super) note: &'a str,
-    /// A value below is written as a bound.
+    /// A value below this resolution is shown as a bound.
     pub(super) resolution: f64,
 }
 
 impl BarRow<'_> {
-    /// The bar begins at zero and ends, for the largest value, at the edge.
+    /// Returns the row as HTML. The bar begins at zero, and the bar of the value `most` has the
+    /// full width.
     pub(super) fn html(&self, most: f64, series: usize) -> String {
         let width = self.value.map_or(0.0, |value| value / most.max(1e-12) * 100.0);
         let value = match self.value {

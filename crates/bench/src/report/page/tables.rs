@@ -1,10 +1,10 @@
-//! Tables that wrap and are never cut off: on a narrow screen each row becomes a block, in which
-//! every value has its column's name.
+//! Tables that fit a narrow screen: each row becomes a block, in which every value has the name of
+//! its column.
 
 use super::escape_html;
 use std::fmt::Write as _;
 
-/// A row: what it is of, and its cells. A cell may have a second line.
+/// A row: its heading and its cells. A cell may have a second line.
 pub(super) type HtmlRow = (String, Vec<HtmlCell>);
 
 #[derive(Clone, Debug, Default)]

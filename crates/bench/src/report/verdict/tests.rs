@@ -1,10 +1,10 @@
-//! Sentences for runs whose figures are known.
+//! Sentences for runs with known figures.
 
 use super::*;
 use crate::report::grouping::group_by_load;
 use serde_json::json;
 
-/// One run of a comparison: throughput, 99th percentile, lost of 1,000 deliveries.
+/// A run of a comparison: throughput, 99th percentile, lost of 1,000 deliveries.
 fn run(broker: &str, round: u64, (received, p99, lost): (f64, f64, u64)) -> Value {
     let faults = if lost > 0 { vec![format!("{lost} deliveries were lost")] } else { vec![] };
     json!({
@@ -21,7 +21,7 @@ fn run(broker: &str, round: u64, (received, p99, lost): (f64, f64, u64)) -> Valu
     })
 }
 
-/// Messages a second, the 99th percentile in ms, and what was lost, in each of three rounds.
+/// Messages per second, 99th percentile in ms, and lost deliveries, in each of three rounds.
 type ThreeRounds = [(f64, f64, u64); 3];
 
 fn rounds(all: &[(&str, ThreeRounds)]) -> Vec<Value> {
@@ -174,7 +174,7 @@ fn several_loads_are_summed_up() {
     assert_eq!(all([("a", 1.0), ("b", 1.0)]), expected);
 }
 
-/// Nothing is said that did not happen.
+/// The sentence mentions only results that the run has.
 #[test]
 fn a_single_run_says_what_it_found_out() {
     let with = |counts: Value, expected: u64, faults: &[&str]| {
