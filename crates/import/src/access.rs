@@ -1,8 +1,8 @@
-//! What decides about access, over all importers: who may come in without proof, keys that nobody
-//! knows and that may matter, and a door that stays closed where its original asked for more than
-//! was carried over.
+//! Access decisions common to all importers: which clients connect without authentication, unknown
+//! keys that may matter, and listeners that stay closed where a requirement of the original was not
+//! carried over.
 //!
-//! Invariant: what is written never lets a client in that the original would have refused.
+//! Invariant: the written configuration never admits a client that the original would have refused.
 
 use super::config_tree::SourceLocation;
 use super::draft::{ConfigDraft, DraftSetting, UnsupportedKey, build_option, put_setting};
@@ -12,12 +12,13 @@ use super::rules::DraftRule;
 use config::catalog::OptionCatalog;
 
 impl ConfigDraft {
-    /// The original asks every client who it is.
+    /// Records that the original authenticates every client, with the first setting that says so as
+    /// `note`.
     pub(super) fn ask_for_credentials(&mut self, note: &str) {
         self.credentials_note.get_or_insert_with(|| note.to_string());
     }
 
-    /// Sets an option that follows from the absence of a key, unless it is set already.
+    /// Sets an option that follows from the absence of a key, unless the option is already set.
     pub(super) fn imply_once(&mut self, key: &'static str, text: &str, note: &str) {
         if self.setting(key).is_none() {
             self.add_implied(key, text, note);
@@ -35,8 +36,8 @@ impl ConfigDraft {
         self.wrongs.push(format!("{place}: {why}; {advice}"));
     }
 
-    /// A key that has no row: a line of the list, or an error where it may decide about access, or
-    /// where every one is to be an error.
+    /// Reports a key without a row in `missing`. A key that may decide about access is an error,
+    /// and with `is_strict` so is every unknown key.
     pub(super) fn report_unknown_key(&mut self, place: &SourceLocation, key: &str, why: String) {
         if may_decide_about_access(key) {
             return self.refuse_access_key(place, &why);
@@ -48,7 +49,7 @@ impl ConfigDraft {
     }
 }
 
-/// Parts of a file that say nothing of who may connect to this broker.
+/// Parts of a file that do not decide which clients may connect to this broker.
 const OTHER_PARTS: &[&str] = &[
     "actions",
     "api_key",
@@ -88,7 +89,7 @@ const OTHER_PARTS: &[&str] = &[
     "webhook",
 ];
 
-/// Words of keys that are about access.
+/// Words in the names of keys about access.
 const ACCESS_WORDS: &[&str] = &[
     "access",
     "acl",
@@ -149,19 +150,20 @@ pub(super) fn may_decide_about_access(key: &str) -> bool {
     words.any(|word| ACCESS_WORDS.contains(&word.as_str()))
 }
 
-/// Whether a part of a file may have keys about access: unless it is known to be about something
-/// else. Plugins and gateways may bring clients of their own.
+/// Whether a part of a file may contain keys about access: every part outside of `OTHER_PARTS`, and
+/// `gateway` and `plugins`, which may admit clients of their own.
 pub(super) fn may_have_access_keys(part: &str) -> bool {
     let first = part.split('.').next().unwrap_or_default();
     !OTHER_PARTS.contains(&first) || ["gateway", "plugins"].contains(&first)
 }
 
-/// Whether a listener may say for itself who comes in without proof.
+/// Whether `[[listener]]` may override the option `key`.
 fn has_listener_override(catalog: &OptionCatalog, key: &str) -> bool {
     catalog.find(key).is_some_and(|option| option.has_listener_scope)
 }
 
-/// Once everything is known: who may come in without proof, on all listeners and on each.
+/// Decides, after all entries are known, which clients connect without authentication, on all
+/// listeners and on each.
 pub(super) fn finish_access(draft: &mut ConfigDraft) {
     let note = draft.credentials_note.clone();
     if let Some(note) = &note {
@@ -178,7 +180,7 @@ pub(super) fn finish_access(draft: &mut ConfigDraft) {
     draft.has_no_users = says("false") && !draft.requires_authentication();
 }
 
-/// Finishes the authentication of one listener of EMQX's.
+/// Finishes the authentication of one listener of EMQX.
 fn finish_listener_access(listener: &mut DraftListener, draft: &mut ConfigDraft) {
     let is_asked = listener.asks_nobody.is_none();
     let own = listener.own_backends.take().filter(|_| is_asked);
@@ -223,8 +225,9 @@ fn finish_listener_access(listener: &mut DraftListener, draft: &mut ConfigDraft)
     }
 }
 
-/// A listener's own backends with the rest of `auth.*` as it is without a word: what goes for all
-/// other listeners does not go for this one. None where that would let in more, or take rules away.
+/// Returns a listener's own backends, with all other `auth.*` options set to their defaults, since
+/// the backends of all listeners do not apply there. `None` if the result would admit more clients,
+/// or would drop rules.
 fn in_place_of_all(own: Vec<DraftSetting>, draft: &ConfigDraft) -> Option<Vec<DraftSetting>> {
     const RULES: &[&str] = &["auth.postgres_rules", "auth.mysql_rules", "auth.redis_rules"];
     let note = own.first()?.note.clone();
@@ -257,7 +260,7 @@ fn in_place_of_all(own: Vec<DraftSetting>, draft: &ConfigDraft) -> Option<Vec<Dr
     all_fit.then_some(all)
 }
 
-/// Notes values that were cut to a bound.
+/// Reports values that were clamped to a bound of their option.
 pub(super) fn note_clamped(draft: &mut ConfigDraft) {
     let of_all = draft.settings.iter();
     let of_listeners = draft.listeners.iter().flat_map(|one| one.settings.iter());

@@ -1,4 +1,5 @@
-//! Servers that know users there: PostgreSQL, MySQL, Redis. Their parts become one URL of ours.
+//! Databases with users in the original: PostgreSQL, MySQL, Redis. Host, user, password and
+//! database become the URL of one option.
 
 use super::config_tree::{ConfigEntry, ConfigNode, ConfigTree, SourceLocation};
 use super::draft::{ConfigDraft, DraftUser, UnsupportedKey};
@@ -19,11 +20,12 @@ struct DatabaseParts {
     user: String,
     password: String,
     secret: bool,
-    /// Whether clients' passwords are asked for there, or only rules.
+    /// Whether the database authenticates clients, or only holds rules.
     knows_users: bool,
 }
 
-/// Their name, and our options: URL, TLS, question about a user, question about rules.
+/// A database's name in the original, and the options here: URL, TLS, query for a user, query for
+/// rules.
 struct DatabaseKind {
     name: &'static str,
     scheme: &'static str,
@@ -190,7 +192,7 @@ pub(super) fn read_salt(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> 
     }
 }
 
-/// A URL for each server that is asked for users.
+/// Writes the URL of each database that authenticates clients; the other databases are reported.
 pub(super) fn finish_databases(draft: &mut ConfigDraft) {
     for (name, parts) in std::mem::take(&mut draft.tables).servers {
         let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else { continue };
@@ -234,7 +236,7 @@ fn percent_encode(text: &str) -> String {
     text.bytes().map(one).collect()
 }
 
-/// `url`, `method`, `headers` and the parameters of a server that is asked by HTTP.
+/// Reads a map of headers or parameters for an HTTP server, with placeholders converted.
 pub(super) fn read_map(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     let ConfigTree::Object(fields) = &entry.node.tree else {
         return Err("use { NAME = VALUE }".to_string());
@@ -292,7 +294,7 @@ fn http_option_prefixes(entry: &ConfigEntry<'_>) -> [&'static str; 2] {
     }
 }
 
-/// Reads a URL of NanoMQ's, for which 200 with any body allows, and every other status denies.
+/// Reads a URL of NanoMQ, where status 200 with any body allows and every other status denies.
 pub(super) fn status_url(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let [url, answer] = match entry.key.contains("acl_req") {
         true => ["acl.http_url", "acl.http_answer"],
@@ -303,7 +305,7 @@ pub(super) fn status_url(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Re
     Ok(())
 }
 
-/// `get` or `post`; the form of a post is told by its content type.
+/// Reads `get` or `post`; the content type decides the form of a POST.
 pub(super) fn read_method(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let [key, _] = http_option_prefixes(entry);
     let is_form = draft.setting(key).is_some_and(|setting| setting.value.text() == "post_form");
@@ -341,7 +343,7 @@ pub(super) fn read_headers(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> 
     Ok(())
 }
 
-/// Reads a header of NanoMQ's old file, where the key contains the name.
+/// Reads a header of NanoMQ's old file, whose name is part of the key.
 pub(super) fn read_header(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let name = entry.names.last().cloned().unwrap_or_default();
     let value = entry.text()?.to_string();
@@ -380,7 +382,7 @@ pub(super) fn plain_user(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Re
     Ok(())
 }
 
-/// Reads a user in two lines with one number, `auth.1.login` and `auth.1.password`.
+/// Reads a user from two lines with the same number: `auth.1.login` and `auth.1.password`.
 pub(super) fn numbered_user(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,

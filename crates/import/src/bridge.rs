@@ -1,4 +1,4 @@
-//! Connections to other brokers there, as a `[[bridge]]` of ours.
+//! Connections of the original to other brokers, written as `[[bridge]]`.
 
 use super::config_tree::{ConfigEntry, SourceLocation};
 use super::draft::{ConfigDraft, DraftSetting, UnsupportedKey, build_setting, put_setting};
@@ -9,31 +9,31 @@ use config::catalog::OptionCatalog;
 pub(super) struct DraftBridge {
     pub(super) id: String,
     pub(super) place: SourceLocation,
-    /// Its name here.
+    /// Name of the bridge in the written file.
     pub(super) name: String,
-    /// With or without a scheme, and what says so.
+    /// Servers, with or without a scheme, each with the source of the entry.
     pub(super) servers: Vec<(String, String)>,
     pub(super) has_tls: bool,
     pub(super) is_off: bool,
-    /// Verification of servers in the original that has no equal here; a file of CAs replaces it.
+    /// Server verification of the original without an equivalent here; `tls.ca` replaces it.
     pub(super) unproven: Option<String>,
-    /// Why the bridge is not written: a requirement of the original that it cannot meet here.
+    /// Why the bridge is not written: a requirement of the original that has no equivalent here.
     pub(super) refusal: Option<&'static str>,
-    /// Outgoing messages are not retained there.
+    /// Whether the original clears the retain flag of outgoing messages.
     pub(super) clears_retain: bool,
     pub(super) settings: Vec<DraftSetting>,
     pub(super) outward: Vec<BridgeTopics>,
     pub(super) inward: Vec<BridgeTopics>,
 }
 
-/// Topics that go one way.
+/// Topics of a bridge in one direction.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BridgeTopics {
     /// Name that connects the entries of one bridge in the source.
     pub(super) id: String,
     pub(super) note: String,
     pub(super) filter: String,
-    /// The name on the other side; empty leaves it.
+    /// The topic on the other side; empty keeps the topic.
     pub(super) topic: String,
     pub(super) prefix: String,
     pub(super) suffix: String,
@@ -42,7 +42,7 @@ pub(super) struct BridgeTopics {
 }
 
 impl BridgeTopics {
-    /// The name on the other side, in our words: a wildcard there stands for the wildcard here.
+    /// Returns the topic on the other side as a template: the n-th wildcard there becomes `${n}`.
     pub(super) fn template(&self) -> String {
         if self.topic.is_empty() && self.prefix.is_empty() && self.suffix.is_empty() {
             return String::new();
@@ -71,7 +71,8 @@ impl ConfigDraft {
     pub(super) fn bridge_by_id(&mut self, id: &str, place: &SourceLocation) -> &mut DraftBridge {
         let at = self.bridges.iter().position(|bridge| bridge.id == id);
         let at = at.unwrap_or_else(|| {
-            // mosquitto's have their line's number in front: two may have one name.
+            // mosquitto's identifiers start with a line number, since two bridges may have the same
+            // name.
             let name = self.unique_bridge_name(id.rsplit('#').next().unwrap_or(id));
             self.bridges.push(DraftBridge {
                 id: id.to_string(),
@@ -92,7 +93,7 @@ impl ConfigDraft {
         &mut self.bridges[at]
     }
 
-    /// As a bridge's name has to be here.
+    /// Turns `id` into a valid bridge name that no other bridge has.
     fn unique_bridge_name(&self, id: &str) -> String {
         let legal = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
         let mut name: String = id.chars().map(legal).take(48).collect();
@@ -136,7 +137,7 @@ impl ConfigDraft {
     }
 }
 
-/// Returns the topics with the number in the entry's key.
+/// Returns the topics with the number in the entry's key, added if absent.
 fn topics_by_number<'a>(
     all: &'a mut Vec<BridgeTopics>,
     entry: &ConfigEntry<'_>,
@@ -162,7 +163,7 @@ fn bridge_setting(
 
 pub(super) fn read_server(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let (text, note) = (entry.text()?.to_string(), entry.note());
-    // A host's port is enough of a URL for others.
+    // `HOST:PORT` without a scheme is enough for the other projects.
     draft
         .bridge_of_entry(entry)
         .servers
@@ -192,7 +193,8 @@ pub(super) fn read_clean_start(
     Ok(())
 }
 
-/// Reads the bound of every bridge's queue; the bridges are known only at the end.
+/// Reads the bound of every bridge's queue into `bridge_queue`; the bridges are known only at the
+/// end.
 pub(super) fn read_queue_limit(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,
@@ -219,7 +221,7 @@ pub(super) fn read_queue_limits(
     Ok(())
 }
 
-/// 3, 4, 5, v4, mqttv311 and the like.
+/// Reads a version of MQTT: 3, 4, 5, v4, mqttv311 and similar.
 pub(super) fn read_version(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     match entry.text()? {
         "5" | "v5" | "mqttv50" | "mqttv5" => Ok(ImportValue::Text("5.0".into())),
@@ -318,7 +320,7 @@ fn check_topics(topics: &BridgeTopics, bridge: &str, draft: &mut ConfigDraft) ->
     false
 }
 
-/// Whether it can be written at all.
+/// Whether a bridge can be written; otherwise the reason is reported.
 fn is_writable(bridge: &DraftBridge, draft: &mut ConfigDraft) -> bool {
     let has_servers = bridge.settings.iter().any(|setting| setting.key == "servers");
     let has_ca = bridge.settings.iter().any(|setting| setting.key == "tls.ca");

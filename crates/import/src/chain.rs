@@ -1,9 +1,8 @@
-//! EMQX's chains: which authenticators a client is shown to, and which sources of rules are asked,
-//! one after the other. Links of a chain are read by kind; what became of each shows only at the
-//! end.
+//! EMQX's chains of authenticators and of rule sources, evaluated one after the other. The links
+//! are read by kind; only the end of the import shows which links were carried over.
 //!
-//! Invariant: a link that is not carried over whole is left out whole, and what it could have
-//! refused is not allowed by the links behind it.
+//! Invariant: a link that is not carried over completely is left out completely, and clients that
+//! it could have refused are not admitted by later links.
 
 use super::auth_databases;
 use super::config_tree::{ConfigEntry, ConfigFields, ConfigNode, ConfigTree, SourceLocation};
@@ -12,23 +11,23 @@ use super::emqx_access;
 use super::row;
 use super::units;
 
-/// Every link that is switched on, in its order there.
+/// Every enabled link, in the order of the file.
 #[derive(Default)]
 pub(super) struct AuthChains {
     authenticators: Vec<ChainLink>,
     sources: Vec<ChainLink>,
-    /// Whether the file says anything of authentication.
+    /// Whether the file has a key for authentication.
     pub(super) names_authentication: bool,
     /// Whether an authenticator is left out.
     is_incomplete: bool,
-    /// Whether the file says anything of sources.
+    /// Whether the file has a key for sources of rules.
     pub(super) names_sources: bool,
-    /// Whether any source is switched on.
+    /// Whether any source is enabled.
     pub(super) had_rules: bool,
 }
 
 impl AuthChains {
-    /// Whether the file says that there are no sources, or none that is switched on.
+    /// Whether the file has a list of sources without an enabled source.
     pub(super) fn has_no_source(&self) -> bool {
         self.names_sources && self.sources.is_empty()
     }
@@ -37,15 +36,16 @@ impl AuthChains {
 struct ChainLink {
     place: SourceLocation,
     kind: String,
-    /// There is one of its kind before it.
+    /// Whether an earlier link has the same kind.
     is_second: bool,
     /// Hash of passwords in a database, with defaults filled in.
     password_hash: String,
-    /// Number of rules before the link and behind it.
+    /// Range of the link's rules in `ConfigDraft::rules`.
     rules: std::ops::Range<usize>,
 }
 
-/// A chain becomes an object with the kind of each link as its key, so that a row can be about one.
+/// Turns each chain into an object with the kinds of its links as keys, so that a row can match a
+/// link.
 pub(super) fn arrange_chains(root: &mut ConfigNode, draft: &mut ConfigDraft) {
     if let Some(node) = root.field_mut("authentication") {
         draft.chains.names_authentication = true;
@@ -71,7 +71,7 @@ fn authenticator_kind(node: &ConfigNode) -> Option<String> {
     Some(kind.to_string())
 }
 
-/// The links of a chain as they stand in the file.
+/// Returns the links of a chain in the order of evaluation.
 fn chain_links(
     node: &ConfigNode,
     kind: &impl Fn(&ConfigNode) -> Option<String>,
@@ -82,7 +82,7 @@ fn chain_links(
         // `authentication.1 { ... }`
         ConfigTree::Object(fields) => {
             let mut links: Vec<&(String, ConfigNode)> = fields.iter().collect();
-            // The number counts, and not where it stands.
+            // The index in the key decides, not the position in the file.
             links.sort_by_key(|(index, _)| index.parse::<u64>().unwrap_or(u64::MAX));
             links.into_iter().map(|(_, node)| node.clone()).collect()
         }
@@ -95,12 +95,12 @@ pub(super) fn is_enabled(link: &ConfigNode) -> bool {
     word.is_none_or(|word| units::is_true(word).unwrap_or(true))
 }
 
-/// Whether any link of a listener's own chain is switched on.
+/// Whether any link of a listener's own chain is enabled.
 pub(super) fn has_enabled_link(chain: &ConfigNode) -> bool {
     chain_links(chain, &authenticator_kind).iter().any(is_enabled)
 }
 
-/// The parts of `password_hash_algorithm` that decide how a password is checked.
+/// Returns the parts of `password_hash_algorithm` that decide how a password is checked.
 fn password_hash(link: &ConfigNode) -> String {
     let hash = link.field("password_hash_algorithm");
     let part = |key: &str, default: &str| {
@@ -164,7 +164,7 @@ fn index_by_kind(
     found
 }
 
-/// The rules that a file or a text brought are those of its link.
+/// Assigns the rules from index `from` on to the link of kind `file`, which has brought them.
 pub(super) fn note_rules(draft: &mut ConfigDraft, from: usize) {
     let to = draft.rules.len();
     if let Some(link) = draft.chains.sources.iter_mut().find(|link| link.kind == "file") {
@@ -172,7 +172,7 @@ pub(super) fn note_rules(draft: &mut ConfigDraft, from: usize) {
     }
 }
 
-/// Options of ours that one kind of link is written as.
+/// Options that a kind of link is written as.
 struct ChainOptions {
     kind: &'static str,
     /// Options that must all be set for the link to count as carried over.
@@ -181,7 +181,7 @@ struct ChainOptions {
     prefix: &'static str,
 }
 
-/// In the order in which they are asked here.
+/// Kinds of authenticators, in the order in which this broker asks its backends.
 const AUTHENTICATORS: &[ChainOptions] = &[
     ChainOptions { kind: "jwt", needs: &["auth.jwt_keys"], prefix: "auth.jwt_" },
     ChainOptions { kind: "http", needs: &["auth.http_url"], prefix: "auth.http_" },
@@ -202,7 +202,7 @@ const AUTHENTICATORS: &[ChainOptions] = &[
     },
 ];
 
-/// Keys of a link that say how its server is reached, and not whom it lets in.
+/// Keys of a link about the connection to its server, not about its decisions.
 const HOW_IT_IS_REACHED: &[&str] = &[
     "algorithm",
     "auto_reconnect",
@@ -227,7 +227,7 @@ const HOW_IT_IS_REACHED: &[&str] = &[
     "user_group",
 ];
 
-/// Something of it that was not carried over, and may decide.
+/// Returns a key of the link that was not carried over and may decide about access.
 fn uncarried_key(draft: &ConfigDraft, prefix: &str) -> Option<String> {
     let decides = |missing: &&UnsupportedKey| {
         let inside = missing.key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.'));
@@ -261,12 +261,12 @@ fn why_not_carried(
     uncarried_key(draft, &format!("{prefix}.{}", link.kind))
 }
 
-/// The order in which backends are asked here.
+/// Returns the position of a link in the order of this broker's backends.
 fn rank(link: &ChainLink) -> usize {
     AUTHENTICATORS.iter().position(|own| own.kind == link.kind).unwrap_or(AUTHENTICATORS.len())
 }
 
-/// Databases whose passwords are hashed in two ways: `auth.password_form` is one for all.
+/// Leaves databases with different password hashes unresolved: `auth.password_form` applies to all.
 fn check_password_hashes(links: &[ChainLink], draft: &mut ConfigDraft) {
     let is_database = |link: &&ChainLink| ["postgresql", "mysql", "redis"].contains(&&*link.kind);
     let mut databases = links.iter().filter(is_database);
@@ -282,12 +282,13 @@ fn check_password_hashes(links: &[ChainLink], draft: &mut ConfigDraft) {
     }
 }
 
-/// Whether clients are asked who they are, by which means, and which are left out.
+/// Decides which authenticators are carried over, and leaves later links out where an omitted link
+/// might have refused their clients.
 pub(super) fn finish_authentication(draft: &mut ConfigDraft) {
     let links = std::mem::take(&mut draft.chains.authenticators);
     check_password_hashes(&links, draft);
     let (mut refuses, mut last): (Option<String>, Option<&ChainLink>) = (None, None);
-    // Left out, and knows users whose passwords it checks there.
+    // An omitted link with users of its own, whose passwords the original checks.
     let mut left_out: Option<&ChainLink> = None;
     for link in &links {
         let why = match &refuses {
@@ -312,7 +313,7 @@ pub(super) fn finish_authentication(draft: &mut ConfigDraft) {
             }
             continue;
         };
-        // Clients choose these two by the authentication method of their CONNECT.
+        // A client selects SCRAM or Kerberos by the authentication method of its CONNECT.
         if !["scram", "kerberos"].contains(&link.kind.as_str()) {
             left_out = left_out.or(Some(link));
         }
@@ -321,11 +322,11 @@ pub(super) fn finish_authentication(draft: &mut ConfigDraft) {
         if let Some(own) = own.filter(|_| !link.is_second) {
             draft.settings.retain(|setting| !setting.key.starts_with(own.prefix));
             if own.kind == "jwt" {
-                // Written to its file it would let tokens in.
+                // The key would admit tokens if written to its file.
                 draft.token_key = None;
             }
         }
-        // These refuse clients whatever their password is.
+        // `cinfo` and `http` refuse clients regardless of the password.
         if ["cinfo", "http"].contains(&link.kind.as_str()) {
             refuses.get_or_insert(link.kind.clone());
         }
@@ -354,7 +355,7 @@ pub(super) fn finish_authentication(draft: &mut ConfigDraft) {
     imply_password_format(draft);
 }
 
-/// Databases whose passwords EMQX hashes by its default.
+/// Sets EMQX's default password hash if databases are used without a hash option.
 fn imply_password_format(draft: &mut ConfigDraft) {
     let users = ["auth.postgres_user", "auth.mysql_user", "auth.redis_user"];
     let has_database = users.iter().any(|key| draft.setting(key).is_some());
@@ -376,7 +377,7 @@ const SOURCES: &[ChainOptions] = &[
     ChainOptions { kind: "http", needs: &["acl.http_url"], prefix: "acl.http_" },
 ];
 
-/// The order in which they are looked at here: rules of a table, of the file, of a server.
+/// Returns the position of a source in this broker's order: tables, the rules of the file, HTTP.
 fn source_rank(kind: &str) -> u8 {
     match kind {
         "file" => 1,
@@ -385,7 +386,7 @@ fn source_rank(kind: &str) -> u8 {
     }
 }
 
-/// Keeps the rules of sources as far as they are asked in the same order here.
+/// Keeps the rules of sources as far as this broker evaluates the sources in the same order.
 pub(super) fn finish_sources(draft: &mut ConfigDraft) {
     let links = std::mem::take(&mut draft.chains.sources);
     draft.chains.had_rules = !links.is_empty();
@@ -441,7 +442,8 @@ pub(super) fn finish_sources(draft: &mut ConfigDraft) {
     }
 }
 
-/// A source before it might have denied what these rules allow.
+/// Drops the grants of a link's rules: the omitted `earlier` source might have denied the same
+/// access.
 fn drop_grants(draft: &mut ConfigDraft, link: &ChainLink, earlier: &str) {
     let (mut at, range) = (0, link.rules.clone());
     let notes = &mut draft.notes;
@@ -456,7 +458,7 @@ fn drop_grants(draft: &mut ConfigDraft, link: &ChainLink, earlier: &str) {
     });
 }
 
-/// A token without rules of its own is no reason to deny everything.
+/// Allows everything if the original does so without a matching rule and only tokens carry rules.
 fn add_default_allow(draft: &mut ConfigDraft) {
     let allows = draft.no_match.as_ref().is_some_and(|(allows, _)| *allows);
     if allows && draft.rules.is_empty() && draft.has_out {
@@ -478,7 +480,7 @@ pub(super) fn enable_authn(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> 
     Ok(())
 }
 
-/// A listener's own chain takes the place of the one for all.
+/// Reads a listener's own chain, which replaces the chain of all listeners.
 pub(super) fn listener_chain(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,
@@ -503,13 +505,13 @@ pub(super) fn listener_chain(
     Ok(())
 }
 
-/// The options of a listener's own chain, where every authenticator of it is carried over.
+/// Returns the options of a listener's own chain; `None` if an authenticator is not carried over.
 fn carry_own_chain(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Option<Vec<DraftSetting>> {
     let place = entry.node.place.clone();
     let fields = vec![("authentication".to_string(), entry.node.clone())];
     let mut root = ConfigNode { place, tree: ConfigTree::Object(fields) };
     let mut own = ConfigDraft::new(draft.catalog, draft.folder.clone());
-    // A key that stands in the file itself would go to a file that is everybody's.
+    // A key in the configuration itself would be written to a file shared by all listeners.
     own.has_out = false;
     arrange_chains(&mut root, &mut own);
     row::apply_rows(&[super::table::emqx::ROWS], &root, &mut own);

@@ -1,6 +1,6 @@
-//! Whom a rule of another broker is about, as the conditions of our rules: alternatives, each with
-//! what it asks for. Conditions that our rules do not have make an alternative inexact; it is about
-//! more clients then, and never about fewer.
+//! Clients to which a rule of another broker applies, as alternatives of conditions for rules here.
+//! Conditions without an equivalent make an alternative inexact: it then covers more clients, never
+//! fewer.
 
 use super::erlang_terms::ErlangTerm;
 use super::rules::AclLanguage;
@@ -13,11 +13,11 @@ pub(super) struct ClientCondition {
     pub(super) users: Vec<String>,
     pub(super) client_ids: Vec<String>,
     pub(super) addresses: Vec<String>,
-    /// Part of the original that the alternative leaves out.
+    /// Part of the original that the alternative leaves out; `Some` makes it inexact.
     pub(super) left_out: Option<String>,
 }
 
-/// More alternatives than anybody writes.
+/// Bound of alternatives, above any realistic rule.
 const ALTERNATIVES_MAX: usize = 64;
 
 impl ClientCondition {
@@ -25,7 +25,8 @@ impl ClientCondition {
         ClientCondition { left_out: Some(why.into()), ..ClientCondition::default() }
     }
 
-    /// Both hold. Of two lists of one kind only names that are in both count.
+    /// Returns the conjunction of two conditions. Of two lists of names only common names remain;
+    /// `None` if there is no common name.
     fn intersect(&self, other: &ClientCondition) -> Option<ClientCondition> {
         let mut left_out = self.left_out.clone().or_else(|| other.left_out.clone());
         let mut common = |own: &[String], other: &[String]| {
@@ -43,7 +44,7 @@ impl ClientCondition {
         let users = common(&self.users, &other.users)?;
         let client_ids = common(&self.client_ids, &other.client_ids)?;
         let mut addresses = [&self.addresses[..], &other.addresses[..]].concat();
-        // One network has many spellings, and may stand within another.
+        // A network has several spellings, and may be part of another network.
         if !self.addresses.is_empty() && !other.addresses.is_empty() {
             left_out = left_out.take().or(Some("two conditions of one kind".to_string()));
             addresses.truncate(self.addresses.len());
@@ -52,7 +53,8 @@ impl ClientCondition {
     }
 }
 
-/// The error is one of the language: it says what would be right.
+/// Reads the client part of an Erlang rule. An error is a violation of `language` and says what is
+/// right.
 pub(super) fn conditions_of_term(who: &ErlangTerm, language: AclLanguage) -> ClientAlternatives {
     if language == AclLanguage::Version4 {
         check_version_4(who)?;
@@ -75,13 +77,13 @@ pub(super) fn conditions_of_term(who: &ErlangTerm, language: AclLanguage) -> Cli
         [ErlangTerm::Atom(kind), ErlangTerm::Text(name)] => {
             conditions_of_names(kind, std::slice::from_ref(name))
         }
-        // Everyone, and not a client of that name.
+        // `all` as an atom means everyone, not a client with the name `all`.
         [ErlangTerm::Atom(kind), ErlangTerm::Atom(all)]
             if all == "all" && ["client", "user"].contains(&kind.as_str()) =>
         {
             Ok(vec![ClientCondition::default()])
         }
-        // A list of names is one name there, all of them in one.
+        // A list of names is joined to a single name in the original.
         [ErlangTerm::Atom(kind), ErlangTerm::List(names)] if kind == "ipaddrs" => {
             match names.iter().map(text).collect::<Option<Vec<_>>>() {
                 Some(names) => conditions_of_names(kind, &names),
@@ -101,7 +103,7 @@ pub(super) fn conditions_of_term(who: &ErlangTerm, language: AclLanguage) -> Cli
     }
 }
 
-/// EMQX 4 has no rules at all where one of them has another condition.
+/// Checks a condition for EMQX 4, which ignores all rules if one has an unknown condition.
 fn check_version_4(who: &ErlangTerm) -> Result<(), String> {
     let is_known = match who {
         ErlangTerm::Atom(word) => word == "all",
@@ -158,7 +160,7 @@ pub(super) fn conditions_of_names(kind: &str, names: &[String]) -> ClientAlterna
     let own = ClientCondition::default();
     let is_odd = |name: &String| name.is_empty() || name.contains('*') || name.contains("${");
     let own = match kind {
-        // Everyone in NanoMQ's rules, and a name in EMQX's.
+        // `#` means everyone in NanoMQ's rules, and is a name in EMQX's.
         "user" | "username" | "client" | "clientid" if names.iter().any(|name| name == "#") => {
             return Ok(vec![ClientCondition::inexact("\"#\" as a name")]);
         }
@@ -171,7 +173,7 @@ pub(super) fn conditions_of_names(kind: &str, names: &[String]) -> ClientAlterna
             if names.iter().any(|name| IpNetwork::parse(name).is_none()) {
                 return Err("no address, use one like \"10.0.0.0/8\"".to_string());
             }
-            // Such a client has its IPv4 address here, at any listener.
+            // Such a client appears here with its IPv4 address, on any listener.
             if names.iter().any(|name| has_mapped_addresses(name)) {
                 return Ok(vec![ClientCondition::inexact("IPv4 clients by an IPv6 network")]);
             }
@@ -179,7 +181,7 @@ pub(super) fn conditions_of_names(kind: &str, names: &[String]) -> ClientAlterna
         }
         _ => ClientCondition::inexact(format!("{kind:?} is not a condition here")),
     };
-    // A list without names is about nobody.
+    // An empty list matches no client.
     Ok(if names.is_empty() { Vec::new() } else { vec![own] })
 }
 
@@ -194,7 +196,8 @@ fn has_mapped_addresses(network: &str) -> bool {
     })
 }
 
-/// Names by a regular expression: `^name$`, `^start`, `^start.*` and `^(one|other)$` are exact.
+/// Reads names from a regular expression: `^name$`, `^start`, `^start.*` and `^(one|other)$` are
+/// exact.
 fn conditions_of_regex(kind: &str, expression: &str) -> ClientAlternatives {
     let inexact = || format!("names by the expression {expression:?}");
     let (names, is_exact) = match names_of_regex(expression) {
@@ -213,8 +216,8 @@ fn conditions_of_regex(kind: &str, expression: &str) -> ClientAlternatives {
     Ok(vec![own])
 }
 
-/// Names, or beginnings with a star, that are all that an expression takes, or more than that.
-/// `None` stands for any name.
+/// Returns the names, or prefixes with `*`, that an expression matches, and whether they match
+/// nothing else. `None` stands for any name.
 fn names_of_regex(expression: &str) -> Option<(Vec<String>, bool)> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_@: ".contains(c);
     let inside = expression.strip_prefix('^')?;

@@ -1,5 +1,5 @@
-//! What a file of another broker says, with the line of everything, and which files may be read
-//! on the way: those in the folder of the first one, and no others.
+//! The content of another broker's file as a tree in which every value has its line, and the access
+//! to further files, which is limited to the folder of the first file.
 
 use super::access::may_decide_about_access;
 use std::fmt;
@@ -31,20 +31,20 @@ pub(super) type ConfigFields = Vec<(String, ConfigNode)>;
 pub(super) enum ConfigTree {
     List(Vec<ConfigNode>),
     Object(ConfigFields),
-    /// A key that is `null`: as if it were not there. Only until all names are resolved.
+    /// A key with the value `null`, which counts as absent. Resolved with the names.
     Null,
     Text(String),
-    /// Text in quotes whose backslashes mean something else in another version of the original.
+    /// Quoted text whose backslashes have another meaning in another version of the original.
     UnclearText(String),
-    /// Pieces that stand side by side; only until all names are resolved.
+    /// Adjacent pieces of a value; only until all names are resolved.
     Pieces(Vec<ConfigNode>),
     /// `${name}`, or `${?name}`; only until then, too.
     Variable {
         path: String,
         optional: bool,
     },
-    /// Values of one key, the latest at the end. One before it counts where the latest is a name
-    /// that is not there; only until then, too.
+    /// Values of one key, the latest last. An earlier value counts if the latest is an undefined
+    /// name. Only until all names are resolved.
     Override(Vec<ConfigNode>),
 }
 
@@ -53,7 +53,7 @@ impl ConfigNode {
         ConfigNode { place: place.clone(), tree: ConfigTree::Text(text.to_string()) }
     }
 
-    /// Marks a text as one that versions of the original read in different ways.
+    /// Marks a text as `UnclearText`: versions of the original read it differently.
     pub(super) fn make_unclear(&mut self) {
         if let ConfigTree::Text(text) = &mut self.tree {
             self.tree = ConfigTree::UnclearText(std::mem::take(text));
@@ -67,14 +67,14 @@ impl ConfigNode {
         }
     }
 
-    /// Whether there is anything in it that was not UTF-8 in the file.
+    /// Whether any text below contains bytes that were not UTF-8 in the file.
     pub(super) fn has_invalid_utf8(&self) -> bool {
         self.any_node(&|node| {
             node.text().is_some_and(|text| text.contains(char::REPLACEMENT_CHARACTER))
         })
     }
 
-    /// Whether versions of the original read any text of it in different ways.
+    /// Whether any text below is `UnclearText`.
     pub(super) fn has_unclear_text(&self) -> bool {
         self.any_node(&|node| matches!(node.tree, ConfigTree::UnclearText(_)))
     }
@@ -106,7 +106,7 @@ impl ConfigNode {
         self.fields_mut()?.iter_mut().find(|(key, _)| key == name).map(|(_, node)| node)
     }
 
-    /// The fields of an object.
+    /// Returns the fields of an object; `None` for other values.
     pub(super) fn fields_mut(&mut self) -> Option<&mut ConfigFields> {
         match &mut self.tree {
             ConfigTree::Object(fields) => Some(fields),
@@ -128,9 +128,9 @@ impl ConfigNode {
     }
 }
 
-/// A key with what it says, as a row of a table meets it.
+/// A key and its value, as passed to an `ImportRow`.
 pub(super) struct ConfigEntry<'a> {
-    /// The whole of it: `listeners.tcp.default.bind`.
+    /// The full key: `listeners.tcp.default.bind`.
     pub(super) key: String,
     /// Names in the place of each `*` of the row.
     pub(super) names: Vec<String>,
@@ -147,7 +147,7 @@ impl ConfigEntry<'_> {
         self.names.first().map_or("", String::as_str)
     }
 
-    /// Whether its last word, or any key below it, may be about who comes in and does what.
+    /// Whether the last word, or any key below, may decide about access.
     pub(super) fn may_decide_about_access(&self) -> bool {
         fn any_key(node: &ConfigNode) -> bool {
             match &node.tree {
@@ -168,7 +168,7 @@ impl ConfigEntry<'_> {
             .is_some_and(|text| ["", "disabled", "false", "no", "off"].contains(&text.trim()))
     }
 
-    /// The last word of the key.
+    /// Returns the last word of the key.
     pub(super) fn last_word(&self) -> &str {
         self.key.rsplit('.').next().unwrap_or_default()
     }
@@ -178,13 +178,13 @@ impl ConfigEntry<'_> {
     }
 }
 
-/// The folder of the file that is read. Files elsewhere are not looked at.
+/// The folder of the first file. Files elsewhere are not read.
 #[derive(Clone)]
 pub(super) struct ConfigFolder {
     root: PathBuf,
 }
 
-/// Names that the projects' files have in the folders in which they are installed.
+/// Names of the projects' configuration files in their usual folders.
 const FILES_IN_FOLDERS: [&str; 6] = [
     "mosquitto.conf",
     "nanomq.conf",
@@ -206,9 +206,8 @@ impl ConfigFolder {
         ConfigFolder { root: root.to_path_buf() }
     }
 
-    /// A file that another one names. Configurations are often copied to another host before they
-    /// are read, so one that is named in a folder of configurations may also stand beside the
-    /// first.
+    /// Finds a file named in the configuration. Configurations are often copied to another host
+    /// first, so a file from a usual folder may also be next to the first file.
     pub(super) fn find(&self, named: &str) -> Result<PathBuf, String> {
         let named = named.replace("${EMQX_ETC_DIR}", ".");
         let path = Path::new(&named);
@@ -221,7 +220,7 @@ impl ConfigFolder {
         })
     }
 
-    /// A file that is included by another, in whose folder it is looked for first.
+    /// Finds an included file, first in the folder of the including file.
     pub(super) fn find_beside(&self, file: &str, named: &str) -> Result<PathBuf, String> {
         let beside = Path::new(file).parent().map(|folder| folder.join(named));
         let beside = beside.filter(|path| !Path::new(named).is_absolute() && self.is_here(path));
@@ -233,7 +232,7 @@ impl ConfigFolder {
         Some(self.root.join(path)).filter(|path| !is_outside && self.is_here(path))
     }
 
-    /// Whether the path leads to something in the folder.
+    /// Whether the path exists within the folder, with symbolic links resolved.
     fn is_here(&self, path: &Path) -> bool {
         let (root, path) = (self.root.canonicalize().ok(), path.canonicalize().ok());
         root.zip(path).is_some_and(|(root, path)| path.starts_with(root))
@@ -247,13 +246,13 @@ impl ConfigFolder {
 /// Folders in which the projects and their images keep configurations.
 const FOLDERS_OF_FILES: [&str; 7] = ["", "conf", "config", "emqx", "etc", "mosquitto", "nanomq"];
 
-/// The name and the text of a file that another one includes.
+/// Returns the name and the text of an included file, with `\n` as line ends.
 pub(super) fn read_included(path: &Path) -> Result<(Rc<str>, String), String> {
     let text = read(path)?.replace("\r\n", "\n");
     Ok((path.display().to_string().into(), text))
 }
 
-/// The text of a file, with the ends of lines that it has.
+/// Reads a file of at most `FILE_BYTES_MAX`; line ends stay as in the file.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     let wrong = |why: String| format!("{}: {why}", path.display());
     let there =
@@ -272,9 +271,9 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
     decode(&bytes).map_err(|(line, why)| format!("{}:{line}: {why}", path.display()))
 }
 
-/// Text as editors save it: with a byte order mark, in UTF-16, with the ends of lines of Windows.
-/// Bytes that are not UTF-8 become U+FFFD, which comments may have. Characters that end a line for
-/// one program and not for another are refused: what stands behind one may be a comment or not.
+/// Decodes text as editors save it: UTF-8 with or without a byte order mark, UTF-16, line ends of
+/// Windows. Invalid bytes become U+FFFD, which comments may have. Characters that only some
+/// programs treat as line ends are refused, since a comment might end there.
 fn decode(bytes: &[u8]) -> Result<String, (usize, String)> {
     let text = match bytes {
         [0xff, 0xfe, rest @ ..] => decode_utf16(rest, u16::from_le_bytes)?,

@@ -1,5 +1,5 @@
-//! What is to be written: our options with the line that each comes from, listeners, bridges,
-//! rules, users, and whatever has no equal here.
+//! The configuration to write: options with the line of their source, listeners, bridges, rules,
+//! users, and a list of keys without an equivalent.
 
 use super::auth_databases::AuthDatabases;
 use super::bridge::DraftBridge;
@@ -23,12 +23,12 @@ pub(super) struct DraftSetting {
     pub(super) toml: String,
     /// Source of the value.
     pub(super) note: String,
-    /// Why it is not the value that stood there.
+    /// Why the value differs from the value in the source.
     pub(super) clamped: Option<String>,
 }
 
 impl DraftSetting {
-    /// Whether clients show by it who they are.
+    /// Whether this option authenticates clients by name.
     pub(super) fn proves_names(&self) -> bool {
         const BY: &[&str] = &[
             "auth.users",
@@ -45,7 +45,7 @@ impl DraftSetting {
     }
 }
 
-/// A key that has no equal, and why.
+/// A key without an equivalent, and why.
 #[derive(Clone, Debug)]
 pub(super) struct UnsupportedKey {
     pub(super) place: SourceLocation,
@@ -54,7 +54,7 @@ pub(super) struct UnsupportedKey {
 }
 
 pub(super) struct ConfigDraft {
-    /// Options of the program that the draft is for.
+    /// Options of the program for which the draft is written.
     pub(super) catalog: &'static OptionCatalog,
     pub(super) folder: ConfigFolder,
     pub(super) settings: Vec<DraftSetting>,
@@ -63,16 +63,16 @@ pub(super) struct ConfigDraft {
     /// Requirements of the original for every client, at any listener.
     pub(super) demands: ClientRequirements,
     pub(super) bridges: Vec<DraftBridge>,
-    /// Largest number of messages that wait for each bridge, and the source of that.
+    /// Largest number of messages queued per bridge, with its source.
     pub(super) bridge_queue: Option<(ImportValue, String)>,
     pub(super) rules: Vec<DraftRule>,
     /// Whether a rule of NanoMQ's with `and` was read.
     pub(super) has_and_rule: bool,
-    /// Decision where no rule applies, and the source of that.
+    /// Decision where no rule applies, with its source.
     pub(super) no_match: Option<(bool, String)>,
     /// Version of EMQX's language of rules.
     pub(super) acl_language: AclLanguage,
-    /// Setting by which the original assigns client ids, where clients choose them here.
+    /// Setting by which the original assigns client identifiers, while clients choose them here.
     pub(super) free_client_ids: Option<String>,
     pub(super) users: Vec<DraftUser>,
     pub(super) tables: AuthDatabases,
@@ -80,34 +80,35 @@ pub(super) struct ConfigDraft {
     pub(super) chains: AuthChains,
     /// Setting by which the original authenticates every client.
     pub(super) credentials_note: Option<String>,
-    /// Whether nobody can come in before somebody names users.
+    /// Whether no client can connect before an operator adds users.
     pub(super) has_no_users: bool,
-    /// Setting by which names counted without authentication there; they do not count here.
+    /// Setting by which the original accepts user names without a password; such names do not count
+    /// here.
     pub(super) unchecked_names: Option<String>,
-    /// Keys of tokens that stood in the file itself.
+    /// Token keys from the configuration itself.
     pub(super) token_key: Option<Vec<u8>>,
-    /// Whether other files may be written beside the main one.
+    /// Whether further files may be written next to the main file.
     pub(super) has_out: bool,
-    /// Whether a key that nobody knows is an error.
+    /// Whether an unknown key is an error.
     pub(super) is_strict: bool,
-    /// Files of rules or users that are named and not there.
+    /// Files of rules or users that are named and do not exist.
     pub(super) lost: Vec<&'static str>,
-    /// Files that were read of what EMQX 4 loads, and the module of its rules where they name it.
+    /// Files of EMQX 4's `load` that were read, and the module of its rules if named there.
     pub(super) loaded: Vec<&'static str>,
-    /// Parts of the file that a key of it switches off.
+    /// Parts of the file that are disabled by a key.
     pub(super) off: Vec<&'static str>,
-    /// Number of disconnections in the window before a ban where the file names none; `None` where
-    /// nobody is banned for that.
+    /// Default number of disconnections in the window before a ban; `None` if the original has no
+    /// such bans.
     pub(super) flapping_count: Option<&'static str>,
     pub(super) missing: Vec<UnsupportedKey>,
     /// Notes on missing equivalents without a key of their own.
     pub(super) notes: Vec<String>,
     pub(super) wrongs: Vec<String>,
-    /// The rows that something was about.
+    /// Keys of the rows that matched an entry.
     pub(super) hit: BTreeSet<&'static str>,
 }
 
-/// A user whose password stood there in plain text.
+/// A user whose password is in plain text in the original.
 #[derive(Clone, Default)]
 pub(super) struct DraftUser {
     pub(super) at: String,
@@ -152,7 +153,7 @@ impl ConfigDraft {
         }
     }
 
-    /// Does what a row says.
+    /// Applies a row to an entry: sets options, calls the row's function or reports the key.
     pub(super) fn apply_row(&mut self, row: &'static ImportRow, entry: &ConfigEntry<'_>) {
         self.hit.insert(row.key);
         if !row.key.ends_with("terms")
@@ -202,13 +203,13 @@ impl ConfigDraft {
             }
         };
         if let Err(why) = done {
-            // What stands there is not repeated: it may be a secret.
+            // The value is not repeated in the message, since it may be a secret.
             self.wrongs.push(format!("{}: {}: {why}", entry.node.place, entry.key));
         }
     }
 
-    /// Something that decides about access and has no equal: it stands in the list, and nothing
-    /// starts before somebody has put something in its place.
+    /// Reports an access decision without an equivalent. The broker does not start before an
+    /// operator has replaced it.
     pub(super) fn leave_unresolved(&mut self, entry: &ConfigEntry<'_>, why: impl Into<String>) {
         let why = why.into();
         self.demands.unresolved.push(format!("{}: {why}", entry.note()));
@@ -222,8 +223,8 @@ impl ConfigDraft {
         self.report_unsupported(entry, why);
     }
 
-    /// Leaves the key of a restriction unresolved: for its listener, or for all where EMQX and
-    /// NanoMQ have it for all.
+    /// Leaves the key of a restriction unresolved: for its listener, or for all if the key is
+    /// global in EMQX or NanoMQ.
     fn apply_restriction(&mut self, entry: &ConfigEntry<'_>, why: &str) {
         if ["listener.", "listeners."].iter().any(|part| entry.key.starts_with(part)) {
             self.leave_listener_unresolved(entry, why);
@@ -232,7 +233,8 @@ impl ConfigDraft {
         }
     }
 
-    /// A key that no row of its own knows: harmless, or perhaps a restriction of clients.
+    /// Handles a key that matches only a remainder pattern: a harmless word is reported, and a key
+    /// that may decide about access is an error.
     fn apply_remainder(
         &mut self,
         pattern: &str,
@@ -268,7 +270,7 @@ impl ConfigDraft {
         Ok(())
     }
 
-    /// An option for all. The later of two counts.
+    /// Sets an option for all listeners. The later of two values counts.
     pub(super) fn push_option(
         &mut self,
         key: &'static str,
@@ -281,8 +283,8 @@ impl ConfigDraft {
         }
     }
 
-    /// An option for all by which clients may do less the smaller it is: of two values the stricter
-    /// counts.
+    /// Sets a restricting option for all listeners: of two values the stricter, which is the
+    /// smaller, counts.
     pub(super) fn push_strictest(
         &mut self,
         key: &'static str,
@@ -311,7 +313,7 @@ impl ConfigDraft {
         Ok(())
     }
 
-    /// An option of the listener that an entry is about.
+    /// Sets an option of the listener that the entry belongs to.
     pub(super) fn push_listener_option(
         &mut self,
         key: &'static str,
@@ -324,12 +326,12 @@ impl ConfigDraft {
         }
     }
 
-    /// mosquitto's that needs no line.
+    /// Returns mosquitto's default listener, which exists without a `listener` line.
     pub(super) fn default_listener(&mut self, entry: &ConfigEntry<'_>) -> &mut DraftListener {
         self.listener_by_id(super::mosquitto::DEFAULT, &entry.node.place)
     }
 
-    /// The listener that an entry is about: mosquitto's by its number, others' by kind and name.
+    /// Returns the listener of an entry: by number in mosquitto's files, else by kind and name.
     pub(super) fn listener_of_entry(&mut self, entry: &ConfigEntry<'_>) -> &mut DraftListener {
         let mut words = entry.key.split('.');
         let id = match (words.next(), words.next(), entry.names.first()) {
@@ -357,7 +359,8 @@ impl ConfigDraft {
         &mut self.listeners[at]
     }
 
-    /// Returns the access requirements that are written, with the further ones of the original.
+    /// Returns the requirements that a listener's written options enforce, together with the
+    /// original's `demands`.
     pub(super) fn requirements_of(&self, listener: &DraftListener) -> ClientRequirements {
         let is = |key: &str, text: &str| {
             let own = listener.settings.iter().find(|setting| setting.key == key);
@@ -390,7 +393,7 @@ impl ConfigDraft {
         written.union(&of_all).union(&listener.demands)
     }
 
-    /// Whether anything asks clients who they are.
+    /// Whether any user or option authenticates clients.
     pub(super) fn requires_authentication(&self) -> bool {
         !self.users.is_empty() || self.settings.iter().any(DraftSetting::proves_names)
     }
@@ -405,7 +408,7 @@ impl ConfigDraft {
     }
 }
 
-/// Sets an option that follows from the absence of a key.
+/// Sets an option that follows from the absence of a key, in `settings`.
 pub(super) fn put_implied(
     catalog: &OptionCatalog,
     settings: &mut Vec<DraftSetting>,
@@ -424,7 +427,7 @@ pub(super) fn put_setting(settings: &mut Vec<DraftSetting>, setting: DraftSettin
     settings.push(setting);
 }
 
-/// An option of the table; the error says why the value has no equal.
+/// Builds an option of the catalog from a value; the error says why the value has no equivalent.
 pub(super) fn build_option(
     catalog: &OptionCatalog,
     key: &'static str,
@@ -447,7 +450,7 @@ pub(super) fn build_setting(
 ) -> Result<DraftSetting, String> {
     let (said, given) = nearest_number(key, kind, said);
     let value = match kind {
-        // It goes into a file for who has it in a file already, and nowhere else.
+        // A secret may be written to a file if the source has it in a file as well.
         OptionKind::Hidden(kind) => {
             read_value(*kind, said).map_err(|_| format!("use {}", kind.expected()))
         }
@@ -463,8 +466,8 @@ pub(super) fn build_setting(
     Ok(DraftSetting { key, toml, value, note, clamped })
 }
 
-/// A number beyond the range of its option becomes the nearest one in it; what was given comes
-/// back beside it. What passwords cost is not changed.
+/// Clamps a number to the range of its option, and returns the original number if changed.
+/// Parameters of password hashes are not clamped.
 fn nearest_number(key: &str, kind: OptionKind, said: ImportValue) -> (ImportValue, Option<u64>) {
     let OptionKind::Number { min, max, word, .. } = kind else { return (said, None) };
     let ImportValue::Text(text) = &said else { return (said, None) };

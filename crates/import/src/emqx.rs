@@ -1,5 +1,5 @@
-//! What EMQX spreads over several places: chains of authentication, actions and the rules that
-//! name them.
+//! Parts of EMQX's configuration that span several places: chains of authentication, actions and
+//! the rules that name them.
 
 use super::bridge::BridgeTopics;
 use super::chain;
@@ -16,7 +16,7 @@ use super::table::mount_point;
 use super::units;
 use base64ct::{Base64, Base64Unpadded, Encoding as _};
 
-/// Rules, actions and sources read so far, until all are known.
+/// Rules, actions and sources read so far, joined when all are known.
 #[derive(Default)]
 pub(super) struct EmqxDataFlows {
     actions: Vec<EmqxMqttAction>,
@@ -35,19 +35,20 @@ struct EmqxMqttAction {
     clears_retain: bool,
 }
 
-/// A rule of the engine.
+/// A rule of EMQX's rule engine.
 struct EmqxEngineRule {
     place: SourceLocation,
     key: String,
     sql: String,
     /// Names of actions of type mqtt.
     actions: Vec<String>,
-    /// The topic to which it publishes here again.
+    /// The topic of a local republish action.
     republish: Option<String>,
     is_simple: bool,
 }
 
-/// Chains become objects with the kind of each link as its key, so that a row can be about one.
+/// Prepares the tree: chains become objects with the kinds of links as keys, and deleted listeners
+/// and unusable bridge parts are left out.
 pub(super) fn arrange_tree(mut root: ConfigNode, draft: &mut ConfigDraft) -> ConfigNode {
     emqx_access::arrange_source_servers(&mut root);
     chain::arrange_chains(&mut root, draft);
@@ -126,13 +127,13 @@ pub(super) fn read_rules_file(
     Ok(())
 }
 
-/// A file that is an `acl.conf`.
+/// Reads the rules of an `acl.conf`.
 pub(super) fn read_terms(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     rules::read_terms(draft, entry.node);
     Ok(())
 }
 
-/// Rules that stand in the file itself.
+/// Reads rules written in the configuration itself.
 pub(super) fn read_rules_text(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,
@@ -162,7 +163,7 @@ pub(super) fn log_path(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     Ok(ImportValue::Text(entry.text()?.replace("${EMQX_LOG_DIR}", "/var/log/emqx")))
 }
 
-/// A template, or a number.
+/// Reads the QoS of outgoing messages: the template `${qos}` or a number.
 pub(super) fn out_qos(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     match entry.text()? {
         "${qos}" => {}
@@ -242,7 +243,7 @@ pub(super) fn read_rule(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Res
     Ok(())
 }
 
-/// Joins rules with what they name.
+/// Joins rules with their actions and sources, and reports rules that are not bridges.
 pub(super) fn finish_rules(draft: &mut ConfigDraft) {
     let wires = std::mem::take(&mut draft.wires);
     let (mut used, mut unused) = (Vec::new(), Vec::new());
@@ -268,7 +269,7 @@ pub(super) fn finish_rules(draft: &mut ConfigDraft) {
     }
 }
 
-/// Whether a rule was a bridge's.
+/// Converts a rule to topics of a bridge. Returns whether a bridge was found.
 fn convert_rule(
     rule: &EmqxEngineRule,
     wires: &EmqxDataFlows,
@@ -319,7 +320,7 @@ fn bridge_topics(
     }
 }
 
-/// `SELECT * FROM "a/#", "b"`, and nothing else.
+/// Returns the filters of `SELECT * FROM "a/#", "b"`; `None` for any other statement.
 fn filters_of_sql(sql: &str) -> Option<Vec<String>> {
     let words: Vec<&str> = sql.split_whitespace().collect();
     let (head, rest) = words.split_at_checked(3)?;
@@ -336,7 +337,7 @@ fn filters_of_sql(sql: &str) -> Option<Vec<String>> {
     rest.split(',').map(one).collect()
 }
 
-/// Without authentication everyone may come in.
+/// Adds defaults of EMQX 5 and 6 that differ from the defaults here.
 pub(super) fn add_defaults(draft: &mut ConfigDraft) {
     emqx_listeners::add_usual_ports(draft);
     emqx_listeners::add_usual_web(draft);
@@ -377,7 +378,8 @@ pub(super) fn add_defaults(draft: &mut ConfigDraft) {
     }
 }
 
-/// There a certificate gives a name and no entry; here it would be both.
+/// Leaves out certificate options if clients must also pass authentication: there a certificate
+/// gives only a name, and here it would authenticate as well.
 fn certificates_are_no_proof(draft: &mut ConfigDraft) {
     let mut left_out = Vec::new();
     draft.settings.retain(|setting| {
@@ -397,7 +399,8 @@ fn certificates_are_no_proof(draft: &mut ConfigDraft) {
     }
 }
 
-/// Ids that certificates give there. Without names from them clients choose their ids here.
+/// Records that clients choose their identifiers if identifiers come from certificates and names do
+/// not.
 fn free_certificate_ids(draft: &mut ConfigDraft) {
     let is_on = |draft: &ConfigDraft, key: &str| {
         draft.setting(key).filter(|there| there.value.text() != "off").map(|one| one.note.clone())
@@ -408,7 +411,8 @@ fn free_certificate_ids(draft: &mut ConfigDraft) {
     }
 }
 
-/// Reads which part of a certificate is the client id. Without an equal the client chooses the id.
+/// Reads which part of a certificate is the client identifier. Without an equivalent the client
+/// chooses its identifier.
 pub(super) fn certificate_id(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,
@@ -436,7 +440,8 @@ pub(super) fn zone_certificate(
     Ok(())
 }
 
-/// Something that clients of a zone may not do, and clients of other zones may.
+/// Reads a permission of a zone's clients. A restriction stays unresolved, since there are no zones
+/// here.
 pub(super) fn zone_right(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     if !["true", "on", "2"].contains(&entry.text()?) {
         let why = "clients of the zone may not do it there: say it in the [[listener]] or the \
@@ -446,7 +451,7 @@ pub(super) fn zone_right(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Re
     Ok(())
 }
 
-/// Tenants that somebody has to name before their clients come in.
+/// Reads whether EMQX refuses clients of namespaces that are not registered.
 pub(super) fn managed_tenants(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,
@@ -457,7 +462,8 @@ pub(super) fn managed_tenants(
     Ok(())
 }
 
-/// Without its namespace a listener would show everything to everyone.
+/// Reads a mount point. Without its namespace the listener would show all topics to all clients, so
+/// an error closes the listener.
 pub(super) fn mount(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     if entry.text()?.is_empty() {
         return Ok(());
@@ -473,13 +479,13 @@ pub(super) fn mount(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<
     Ok(())
 }
 
-/// Whether a switch that takes words of two kinds is off.
+/// Whether a switch with the words `false` or `disabled` is off.
 fn is_disabled(entry: &ConfigEntry<'_>) -> bool {
     let ConfigTree::Text(text) = &entry.node.tree else { return false };
     ["false", "disabled"].contains(&&**text)
 }
 
-/// Ids that EMQX gives, and clients choose here.
+/// Reports that EMQX assigns client identifiers, while clients choose them here.
 pub(super) fn own_client_id(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,
@@ -496,7 +502,7 @@ pub(super) fn own_client_id(
     Ok(())
 }
 
-/// Addresses that a listener lets in.
+/// Reads the addresses that a listener accepts; anything but `allow all` closes the listener.
 pub(super) fn access_rules(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let rules = entry.node.texts().ok_or("use a list like [\"allow all\"]")?;
     let first = rules.first().map(|rule| rule.trim());
@@ -510,7 +516,7 @@ pub(super) fn access_rules(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> 
     Ok(())
 }
 
-/// Clients that are turned away, in a file or in EMQX's database.
+/// Reads banned clients, in a file or in EMQX's database.
 pub(super) fn banned(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let is_empty = |(_, node): &(String, ConfigNode)| node.text() == Some("");
     if !matches!(&entry.node.tree, ConfigTree::Object(fields) if fields.iter().all(is_empty)) {
@@ -520,7 +526,7 @@ pub(super) fn banned(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result
     Ok(())
 }
 
-/// Lists of certificates that were taken back, and what else a certificate has to be.
+/// Reads certificate revocation and further requirements of client certificates.
 pub(super) fn verification(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     if is_disabled(entry) {
         return Ok(());
@@ -538,7 +544,7 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// A secret of tokens, or a public key, that stands in the file itself.
+/// Reads a token secret or a public key from the configuration itself.
 pub(super) fn token_key(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let text = entry.text()?;
     let is_public = text.contains("-----BEGIN");

@@ -1,5 +1,4 @@
-//! What of EMQX's files decides about access beside its chains: hooks, rewriting of topics, and the
-//! servers that are asked.
+//! Access decisions of EMQX outside of its chains: hooks, topic rewriting, and servers of backends.
 
 use super::chain;
 use super::config_tree::{ConfigEntry, ConfigNode, ConfigTree};
@@ -10,7 +9,7 @@ use super::table::SUBJECT_FORMS;
 use super::table::emqx::certificate;
 use super::units;
 
-/// Servers and plugins that may refuse clients, and what they do.
+/// Leaves enabled hooks and plugins unresolved, since they may refuse clients or packets.
 pub(super) fn hooks(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let any_on = match &entry.node.tree {
         ConfigTree::List(nodes) => nodes.iter().any(chain::is_enabled),
@@ -25,7 +24,7 @@ pub(super) fn hooks(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<
     Ok(())
 }
 
-/// Topics that are rewritten after what the client may do was decided.
+/// Leaves topic rewriting unresolved: EMQX rewrites a topic after the access decision.
 pub(super) fn rewrites(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     if matches!(&entry.node.tree, ConfigTree::List(nodes) if nodes.is_empty()) {
         return Ok(());
@@ -36,7 +35,7 @@ pub(super) fn rewrites(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Resu
     Ok(())
 }
 
-/// The authorities of servers that are asked, of which there is one file for all.
+/// Reads the CA file of a backend; `auth.backend_ca` is a single file for all backends.
 pub(super) fn backend_ca(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let text = entry.text()?.to_string();
     let other = draft.setting("auth.backend_ca").filter(|there| there.value.text() != text);
@@ -48,7 +47,7 @@ pub(super) fn backend_ca(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Re
     Ok(())
 }
 
-/// For how long a server's answer about a topic is kept: off where any key says so.
+/// Reads how long a server's decision about a topic is cached; any key may switch the cache off.
 pub(super) fn authz_cache(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let is_off = draft.setting("acl.http_cache_s").is_some_and(|there| there.value.number() == 0);
     let said = match entry.last_word() {
@@ -64,7 +63,7 @@ pub(super) fn authz_cache(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> R
     Ok(())
 }
 
-/// Leaves out messages of another broker without a local topic, which go to rules alone there.
+/// Leaves out incoming messages of a bridge without a local topic, which go only to rules there.
 pub(super) fn arrange_ingress(root: &mut ConfigNode, draft: &mut ConfigDraft) {
     let mqtt = root.field_mut("bridges").and_then(|bridges| bridges.field_mut("mqtt"));
     for (name, bridge) in mqtt.and_then(ConfigNode::fields_mut).into_iter().flatten() {
@@ -91,8 +90,8 @@ pub(super) fn delayed(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Resul
     Ok(())
 }
 
-/// Switches delayed messages off where anything restricts what clients publish: EMQX asks rules and
-/// servers about `$delayed/60/a`, and here they are asked about `a`.
+/// Disables delayed messages if anything restricts publishing: EMQX checks access for
+/// `$delayed/60/a`, and this broker for `a`.
 pub(super) fn close_delayed(draft: &mut ConfigDraft) {
     let restricts = draft.rules.iter().any(|rule| !rule.allows)
         || draft.no_match.as_ref().is_some_and(|(allows, _)| !allows)
@@ -104,7 +103,7 @@ pub(super) fn close_delayed(draft: &mut ConfigDraft) {
     }
 }
 
-/// Name of a client by its certificate.
+/// Reads which part of a certificate is the user name.
 pub(super) fn certificate_name(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,
@@ -115,7 +114,7 @@ pub(super) fn certificate_name(
     draft.set_global_option("auth.certificate", certificate, entry)
 }
 
-/// Headers of the question for keys, which decide nothing.
+/// Notes that keys are fetched without the headers of the original.
 pub(super) fn note_headers(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     draft.notes.push(format!("{}: keys are fetched without headers", entry.note()));
     Ok(())
@@ -128,7 +127,7 @@ pub(super) fn redis_type(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Re
     Ok(())
 }
 
-/// Answers count as EMQX reads them.
+/// Sets EMQX's interpretation of HTTP answers: only `result` counts.
 pub(super) fn imply_answers(draft: &mut ConfigDraft) {
     let answers = [["auth.http_url", "auth.http_answer"], ["acl.http_url", "acl.http_answer"]];
     for [url, answer] in answers {
@@ -138,8 +137,8 @@ pub(super) fn imply_answers(draft: &mut ConfigDraft) {
     }
 }
 
-/// Takes out of sources what says how their server is reached where an authenticator of the same
-/// kind says the same: rules are read from the server that knows the users.
+/// Removes the server's connection keys from a source if an authenticator of the same kind has the
+/// same values: rules are read from the server with the users.
 pub(super) fn arrange_source_servers(root: &mut ConfigNode) {
     const REACHED: &[&str] =
         &["database", "password", "pool_size", "redis_type", "server", "ssl", "username"];
@@ -167,7 +166,7 @@ pub(super) fn arrange_source_servers(root: &mut ConfigNode) {
     }
 }
 
-/// Whether two nodes say the same, wherever they stand.
+/// Whether two nodes have the same content, regardless of location and order of keys.
 fn says_the_same(one: &ConfigNode, other: &ConfigNode) -> bool {
     match (&one.tree, &other.tree) {
         (ConfigTree::Object(fields), ConfigTree::Object(others)) => {

@@ -1,11 +1,11 @@
-//! What EMQX says of a listener: where it listens without a word, which of them are deleted, which
-//! suites of TLS it speaks, and whose pages it serves.
+//! EMQX's listeners: default addresses, deleted listeners, TLS cipher suites, and origins of
+//! WebSocket.
 
 use super::config_tree::{ConfigEntry, ConfigNode, ConfigTree};
 use super::draft::{ConfigDraft, UnsupportedKey};
 use super::units::is_true;
 
-/// Leaves out what a word of the same listener takes back, and adds what one asks for.
+/// Removes deleted listeners, and arranges the origins of WebSocket listeners.
 pub(super) fn arrange_listeners(root: &mut ConfigNode, draft: &mut ConfigDraft) {
     let kinds = root.field_mut("listeners").and_then(ConfigNode::fields_mut);
     for (kind, node) in kinds.into_iter().flatten() {
@@ -14,7 +14,7 @@ pub(super) fn arrange_listeners(root: &mut ConfigNode, draft: &mut ConfigDraft) 
             arrange_origins(node, &format!("listeners.{kind}.{name}"), draft);
         }
         named.retain(|(name, node)| {
-            // There are listeners without a word, and this word takes one of them out.
+            // Default listeners exist without a key, and `marked_for_deletion` removes one.
             let is_deleted = node.text() == Some("marked_for_deletion");
             if is_deleted {
                 leave_off(node, format!("listeners.{kind}.{name}"), draft);
@@ -29,10 +29,11 @@ fn leave_off(node: &ConfigNode, key: String, draft: &mut ConfigDraft) {
     draft.missing.push(UnsupportedKey { place, key, why });
 }
 
-/// EMQX's default origins for a listener that checks origins and names none.
+/// EMQX's default origins for a listener that checks origins without a list.
 const USUAL_ORIGINS: &str = "http://localhost:18083, http://127.0.0.1:18083";
 
-/// Pages are named there without a word, and nobody looks at them before another key says so.
+/// Drops `check_origins`, which has a default, unless `check_origin_enable` is true; adds the
+/// default to a check without a list.
 fn arrange_origins(listener: &mut ConfigNode, path: &str, draft: &mut ConfigDraft) {
     let Some(web) = listener.field_mut("websocket") else { return };
     let is_checked = web.field_text("check_origin_enable") == Some("true");
@@ -54,7 +55,7 @@ fn arrange_origins(listener: &mut ConfigNode, path: &str, draft: &mut ConfigDraf
     });
 }
 
-/// Whether a client may come in that names no page, as all but browsers do.
+/// Reads whether a client without an `Origin` header may connect, as all clients but browsers do.
 pub(super) fn origin_absence(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,
@@ -67,7 +68,7 @@ pub(super) fn origin_absence(
     Ok(())
 }
 
-/// Adds the default port to listeners without an address.
+/// Adds EMQX's default port to listeners without an address.
 pub(super) fn add_usual_ports(draft: &mut ConfigDraft) {
     for listener in draft.listeners.iter_mut().filter(|one| one.key.is_empty()) {
         let port = match listener.id.split('.').next().unwrap_or_default() {
@@ -83,8 +84,8 @@ pub(super) fn add_usual_ports(draft: &mut ConfigDraft) {
     }
 }
 
-/// Adds what EMQX's web listeners have where nothing is named: the path, and the header in which a
-/// proxy names its client.
+/// Adds EMQX's defaults of WebSocket listeners: the path, and the header in which a proxy passes
+/// the client's address.
 pub(super) fn add_usual_web(draft: &mut ConfigDraft) {
     const NOTE: &str = "what it is there without a word; let only a proxy reach this listener, or \
                         take this out where there is none: whoever sends it can claim any address";
@@ -99,7 +100,7 @@ pub(super) fn add_usual_web(draft: &mut ConfigDraft) {
     }
 }
 
-/// Suites of TLS. Where all of them go by a key that both sides have, nobody comes in without one.
+/// Reads cipher suites. If all suites use a pre-shared key, every client needs such a key.
 pub(super) fn ciphers(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let texts = entry.node.texts().ok_or("use a list of suites")?;
     let suites = texts.iter().flat_map(|text| text.split([',', ':'])).map(str::trim);
@@ -115,7 +116,7 @@ pub(super) fn ciphers(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Resul
     Ok(())
 }
 
-/// Pages of browsers that a listener of EMQX 4 lets in.
+/// Reads whether a listener of EMQX 4 checks the origins of browsers.
 pub(super) fn origins(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     if is_true(entry.text()?)? {
         let why = "browsers come in from the pages of check_origins alone there: name them in \
@@ -125,10 +126,11 @@ pub(super) fn origins(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Resul
     Ok(())
 }
 
-/// EMQX's own limit of certificates between a client's and its CA.
+/// EMQX's default limit of certificates between a client's certificate and its CA.
 const USUAL_CHAIN_DEPTH: u64 = 10;
 
-/// A shorter chain than EMQX's usual one refuses certificates that would be good here.
+/// Reads the limit of a certificate chain. A limit below EMQX's default refuses certificates that
+/// would be accepted here.
 pub(super) fn chain_depth(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let depth: u64 = entry.text()?.trim().parse().map_err(|_| "use a number")?;
     if depth < USUAL_CHAIN_DEPTH {

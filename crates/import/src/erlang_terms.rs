@@ -1,6 +1,6 @@
 //! The language of `acl.conf`: Erlang's terms, each of which ends with a point.
 
-/// A value of Erlang's.
+/// A term of Erlang: atom, list, text or tuple.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ErlangTerm {
     Atom(String),
@@ -24,7 +24,7 @@ impl ErlangTerm {
     }
 }
 
-/// Reads one term after the other.
+/// Reads a sequence of terms, each with its line.
 pub(super) struct TermReader<'a> {
     rest: &'a str,
     pub(super) line: usize,
@@ -33,14 +33,15 @@ pub(super) struct TermReader<'a> {
 
 const DEPTH_MAX: usize = 16;
 
-/// Words that are no atoms without quotes (Erlang Reference Manual, 2.3).
+/// Words that are not atoms without quotes (Erlang Reference Manual, 2.3).
 const RESERVED: &[&str] = &[
     "after", "and", "andalso", "band", "begin", "bnot", "bor", "bsl", "bsr", "bxor", "case",
     "catch", "cond", "div", "else", "end", "fun", "if", "let", "maybe", "not", "of", "or",
     "orelse", "receive", "rem", "try", "when", "xor",
 ];
 
-/// Reads what stands behind a backslash (Erlang Reference Manual, 3.15), and returns what follows.
+/// Reads an escape after the backslash (Erlang Reference Manual, 3.15), and returns the character
+/// and the rest of the text.
 fn read_escape(text: &str) -> Result<(char, &str), String> {
     let wrong = || "no such escape, use \\\\ for a backslash".to_string();
     let first = text.chars().next().ok_or_else(wrong)?;
@@ -83,7 +84,7 @@ impl<'a> TermReader<'a> {
         TermReader { rest: text, line, depth: 0 }
     }
 
-    /// The next term with its line; `None` at the end.
+    /// Returns the next term with its line; `None` at the end.
     pub(super) fn next_term(&mut self) -> Option<(usize, Result<ErlangTerm, String>)> {
         self.skip_blank();
         if self.rest.is_empty() {

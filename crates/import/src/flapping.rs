@@ -1,17 +1,17 @@
-//! Bans of clients that connect too often, which EMQX switches on apart from their numbers.
+//! Bans of clients that reconnect too often; EMQX enables the bans apart from their limits.
 
 use super::config_tree::{ConfigEntry, ConfigNode};
 use super::draft::ConfigDraft;
 use super::row::ImportValue;
 use super::units::{is_true, read_count, seconds};
 
-/// Disconnections that EMQX 5 allows in a minute without `max_count`.
+/// EMQX 5's limit of disconnections per minute without `max_count`.
 pub(super) const USUAL_COUNT_5: &str = "15";
-/// Disconnections that EMQX 4 allows in a minute without a policy.
+/// EMQX 4's limit of disconnections per minute without a policy.
 pub(super) const USUAL_COUNT_4: &str = "30";
 
-/// Reads a switch, of all clients or of a zone: one zone that bans is enough. Without further keys
-/// `usual_count` disconnections are allowed.
+/// Reads the switch of all clients or of a zone; one enabled zone suffices. `usual_count` is the
+/// limit without further keys.
 pub(super) fn read_switch(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,
@@ -39,7 +39,7 @@ pub(super) fn read_policy(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> R
     Ok(())
 }
 
-/// Reads what one zone of EMQX 5 has for itself. Here all clients have the same limit.
+/// Reads a zone's own limits in EMQX 5. Here all clients have the same limits.
 pub(super) fn read_zone(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let is_on = match entry.node.field_text("enable") {
         Some(text) => is_true(text)?,
@@ -52,7 +52,7 @@ pub(super) fn read_zone(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Res
     Ok(())
 }
 
-/// Numbers count where bans are switched on, and have usual values there.
+/// Keeps the limits if bans are enabled, with the original's defaults for missing limits.
 pub(super) fn finish_flapping(draft: &mut ConfigDraft) {
     let Some(count) = draft.flapping_count else {
         return draft.settings.retain(|setting| !setting.key.starts_with("flapping."));

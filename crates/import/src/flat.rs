@@ -13,8 +13,8 @@ pub(super) fn read_flat_file(rows: RowTables, text: &str, file: &Rc<str>, draft:
     lines.read(text, file, INCLUDES_MAX, draft);
 }
 
-/// Lines that were read, to find a key that stands twice. Some keys count by their first line
-/// there, and others by their last.
+/// Keys read so far, to detect duplicates: some keys count by their first line in the original, and
+/// some by their last.
 struct FlatLines {
     rows: RowTables,
     places: BTreeMap<String, (SourceLocation, String)>,
@@ -40,7 +40,7 @@ impl FlatLines {
                         let why = "files name others too deep, or themselves";
                         draft.wrongs.push(format!("{place}: include: {why}"));
                     }
-                    // What stands in it may decide about access.
+                    // An included file may contain decisions about access.
                     Err(why) => {
                         let node = ConfigNode::text_at(&place, named);
                         let key = "include".to_string();
@@ -91,10 +91,10 @@ fn included_file(line: &str) -> Option<&str> {
 }
 
 fn key_path(key: &str) -> Vec<String> {
-    // NanoMQ reads no rule whose number has a blank behind it.
+    // NanoMQ ignores a rule with a blank after its number.
     let own = if key.starts_with("acl.rule.") { key } else { key.trim() };
     let mut path: Vec<String> = own.split('.').map(str::to_string).collect();
-    // The first versions had one bridge, and no name for it.
+    // The first versions had a single bridge without a name.
     if path.len() > 2 && path[..2] == ["bridge", "mqtt"] && NAMELESS.contains(&path[2].as_str()) {
         path.insert(2, "bridge".to_string());
     }
@@ -116,7 +116,7 @@ const NAMELESS: &[&str] = &[
     "username",
 ];
 
-/// Returns how many of these lines the rows know.
+/// Returns the total weight of the lines that the rows know, to detect the project.
 pub(super) fn score_text(rows: RowTables, text: &str) -> usize {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     let key = |line: &str| line.split_once('=').map(|(key, _)| key_path(key));

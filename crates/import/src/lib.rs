@@ -1,8 +1,7 @@
-//! `godwit import`: reads a configuration of mosquitto, NanoMQ or EMQX and writes ours, with the
-//! line that each value comes from and a list of what has no equal.
+//! `godwit import`: converts a configuration of mosquitto, NanoMQ or EMQX. Every written value has
+//! the line of its source, and keys without an equivalent are listed.
 //!
-//! Invariant: a key that is read is written, in the list, or an error; with an error nothing is
-//! written.
+//! Invariant: each key read is written, listed, or an error; with an error nothing is written.
 
 #![forbid(unsafe_code)]
 
@@ -47,9 +46,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// A broker whose configuration is read.
+/// A project whose configurations can be imported.
 struct SourceProject {
-    /// As `--from` says it.
+    /// The project's name for `--from`.
     name: &'static str,
     title: &'static str,
     about: &'static str,
@@ -60,7 +59,7 @@ struct SourceProject {
     /// Version of EMQX's language of rules.
     acl_language: AclLanguage,
     arrange: fn(ConfigNode, &mut ConfigDraft) -> ConfigNode,
-    /// Adds defaults of the original that differ from ours.
+    /// Adds defaults of the original that differ from the defaults here.
     imply: fn(&mut ConfigDraft),
 }
 
@@ -136,15 +135,15 @@ const PROJECTS: &[SourceProject] = &[
     },
 ];
 
-/// An import: what is read, and where the result goes.
+/// Input and output of an import.
 #[derive(Clone, Debug, Default)]
 pub struct ImportRequest {
     pub file: PathBuf,
-    /// Kind of configuration; told by its keys without one.
+    /// Kind of configuration, one of [`kinds`]; detected by its keys if absent.
     pub from: Option<String>,
     /// Main file to write.
     pub out: Option<PathBuf>,
-    /// Whether a key that nobody knows is an error.
+    /// Whether an unknown key is an error.
     pub strict: bool,
 }
 
@@ -164,7 +163,7 @@ pub fn import(
     convert_file(file, &options, catalog).and_then(|draft| build_output(draft, file, out))
 }
 
-/// Kinds of configurations, as `ImportRequest::from` takes them.
+/// Kinds of configurations, for `ImportRequest::from`.
 pub fn kinds() -> impl Iterator<Item = &'static str> {
     PROJECTS.iter().map(|project| project.name)
 }
@@ -177,9 +176,9 @@ pub fn markdown() -> String {
 /// Options of an import.
 struct ImportOptions<'a> {
     from: Option<&'a str>,
-    /// Whether a key that nobody knows is an error.
+    /// Whether an unknown key is an error.
     strict: bool,
-    /// Whether other files may be written beside the main one.
+    /// Whether further files may be written next to the main file.
     has_out: bool,
 }
 
@@ -192,7 +191,7 @@ fn convert_file(
     convert(&text, &file.display().to_string(), options, ConfigFolder::of_file(file), catalog)
 }
 
-/// Converts a configuration to the files to write, or returns every error.
+/// Converts the text of a configuration to a draft, or returns every error.
 fn convert(
     text: &str,
     shown: &str,
@@ -220,7 +219,7 @@ fn convert(
         return Err(vec![format!("{shown}:1: {why}")]);
     }
     draft.acl_language = project.acl_language;
-    // Rules or users alone say nothing of all else.
+    // A file with only rules or users says nothing about other options.
     let mut is_part = false;
     match project.form {
         ConfigSyntax::Mosquitto => mosquitto::read_mosquitto_file(text, file, &mut draft),
@@ -263,7 +262,7 @@ fn finish_draft(project: &SourceProject, is_part: bool, draft: &mut ConfigDraft)
     access::note_clamped(draft);
 }
 
-/// Options that must fit each other, as `options::checks` has it.
+/// Removes options that do not fit the other options, as `options::checks` in `godwit` requires.
 fn fit_options(draft: &mut ConfigDraft) {
     let authenticates = draft.requires_authentication();
     let has_certificate =
@@ -322,9 +321,9 @@ fn unsupported_of_note(note: &str, why: &str) -> UnsupportedKey {
 
 /// Result of an import.
 pub struct ImportOutput {
-    /// All files, the main one first; `None` is stdout.
+    /// All files, the main file first; a path of `None` is stdout.
     pub files: Vec<(Option<PathBuf>, Vec<u8>)>,
-    /// Keys without an equal, a line each.
+    /// Keys without an equivalent, one per line.
     pub missing: Vec<String>,
 }
 
@@ -379,9 +378,9 @@ fn build_output(
     Ok(ImportOutput { files, missing })
 }
 
-/// Writes an empty file of users, so that clients with a name are refused where names counted
-/// without authentication. Returns the path of the file, unless it is written already; the error is
-/// that no file is written.
+/// Writes an empty file of users, so that clients with a name are refused if the original accepted
+/// names without a password. Returns the path of the file unless already written; an error if no
+/// file may be written.
 fn name_nobody(draft: &mut ConfigDraft, out: &Option<PathBuf>) -> Result<Option<PathBuf>, ()> {
     let of_listeners = draft.listeners.iter().filter_map(|one| one.unchecked_names.clone());
     let notes: Vec<String> = draft.unchecked_names.iter().cloned().chain(of_listeners).collect();
@@ -404,7 +403,7 @@ fn name_nobody(draft: &mut ConfigDraft, out: &Option<PathBuf>) -> Result<Option<
     Ok((!is_written).then_some(path))
 }
 
-/// Writes all files or none.
+/// Writes all files, or none: an error removes the files written so far.
 pub fn write_files(made: &ImportOutput) -> Result<(), String> {
     let mut there: Vec<&Path> = Vec::new();
     for (path, text) in &made.files {

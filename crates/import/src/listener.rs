@@ -8,8 +8,8 @@ use super::row::ImportValue;
 use config::catalog::OptionCatalog;
 use config::listen_url::ListenUrl;
 
-/// Requirements of the original for clients. An importer sets them from its input, whether or not
-/// it can carry them over: `check` compares the written options with them.
+/// Requirements of the original for clients, set by importers from the input, also for parts that
+/// are not carried over: `check` compares the written options with them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClientRequirements {
     /// Clients are authenticated.
@@ -28,7 +28,7 @@ pub(super) struct ClientRequirements {
 }
 
 impl ClientRequirements {
-    /// Both together.
+    /// Returns the union of two sets of requirements.
     pub(super) fn union(&self, other: &ClientRequirements) -> ClientRequirements {
         let mut unresolved = self.unresolved.clone();
         unresolved.extend(other.unresolved.iter().cloned());
@@ -44,13 +44,13 @@ impl ClientRequirements {
 }
 
 pub(super) struct DraftListener {
-    /// Options of the program that it is for.
+    /// Options of the program for which the draft is written.
     pub(super) catalog: &'static OptionCatalog,
     pub(super) id: String,
     pub(super) place: SourceLocation,
     pub(super) key: String,
     pub(super) host: String,
-    /// Empty is the usual one.
+    /// Empty means the default port.
     pub(super) port: String,
     pub(super) path: String,
     pub(super) kind: DraftTransport,
@@ -59,25 +59,26 @@ pub(super) struct DraftListener {
     pub(super) asks: bool,
     pub(super) needs: bool,
     pub(super) settings: Vec<DraftSetting>,
-    /// Requirements in addition to those of the whole draft.
+    /// Requirements in addition to `ConfigDraft::demands`.
     pub(super) demands: ClientRequirements,
     /// Setting by which clients are not authenticated, ...
     pub(super) asks_nobody: Option<String>,
-    /// ... that only clients without a user name are refused, ...
+    /// ... by which only clients without a user name are refused, ...
     pub(super) refuses_nameless: Option<String>,
-    /// ... or that its clients are asked otherwise than all others.
+    /// ... or by which the listener has its own chain of authenticators.
     pub(super) own_chain: Option<String>,
-    /// The part that is carried over entirely, as options of the listener.
+    /// Options of the listener's own chain, if carried over completely.
     pub(super) own_backends: Option<Vec<DraftSetting>>,
     /// Part of the certificate verification that is not carried over.
     pub(super) unverified: Option<String>,
-    /// Setting by which names counted without authentication there; they do not count here.
+    /// Setting by which the original accepts user names without a password; such names do not count
+    /// here.
     pub(super) unchecked_names: Option<String>,
-    /// Why nobody may come in by it.
+    /// Why no client may connect to the listener.
     pub(super) closed: Option<String>,
-    /// Why it must not be written: it would let in more than it did.
+    /// Why the listener must not be written: it would admit more clients than the original.
     pub(super) refusals: Vec<String>,
-    /// mosquitto's words, until everything is read.
+    /// mosquitto's `psk_hint` and similar, until all lines are read.
     pub(super) has_psk_hint: bool,
     pub(super) has_tls_key: bool,
     pub(super) interface: String,
@@ -87,23 +88,24 @@ pub(super) struct DraftListener {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DraftTransport {
-    /// With TLS where there is a certificate.
+    /// TCP, with TLS if there is a certificate.
     Plain,
     Quic,
     Tls,
     Unix,
-    /// With TLS where there is a certificate.
+    /// WebSocket, with TLS if there is a certificate.
     Web,
     WebTls,
 }
 
 impl DraftListener {
-    /// Whether clients have to show a certificate. MsQuic requires one that is asked for.
+    /// Whether clients must present a certificate. MsQuic requires a certificate whenever it asks
+    /// for one.
     pub(super) fn demands_certificate(&self) -> bool {
         self.asks && (self.needs || self.kind == DraftTransport::Quic)
     }
 
-    /// Whether the original says anything of it.
+    /// Whether the original has a key for the listener.
     fn is_named(&self) -> bool {
         !self.key.is_empty() || !self.settings.is_empty()
     }
@@ -150,7 +152,7 @@ impl DraftListener {
         }
     }
 
-    /// Returns the address of the original listener, as an `[[imported]]` table names it.
+    /// Returns the address of the original listener, as in an `[[imported]]` table.
     pub(super) fn address(&self) -> String {
         match ListenUrl::parse(&self.url()) {
             Ok(ListenUrl::Network { port, .. }) => {
@@ -165,7 +167,7 @@ impl DraftListener {
         }
     }
 
-    /// Sets an option that follows from the absence of a key.
+    /// Sets an option of the listener that follows from the absence of a key.
     pub(super) fn add_implied(&mut self, key: &'static str, text: &str, note: &str) {
         put_implied(self.catalog, &mut self.settings, key, text, note);
     }
@@ -196,7 +198,7 @@ impl DraftListener {
     }
 }
 
-/// Reads the address of the listener that the key is about.
+/// Reads the address of the listener to which the key belongs.
 pub(super) fn read_bind(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let id = draft.listener_of_entry(entry).id.clone();
     bind_at(&id, draft, entry)
@@ -228,7 +230,7 @@ pub(super) fn bind_at(
     Ok(())
 }
 
-/// Reads whether the listener is switched on.
+/// Reads whether the listener is enabled.
 pub(super) fn read_enabled(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let is_off = !super::units::is_true(entry.text()?)?;
     draft.listener_of_entry(entry).is_off |= is_off;
@@ -271,12 +273,12 @@ pub(super) fn finish_listeners(draft: &mut ConfigDraft) {
         secret.map_or(Vec::new(), |one| one.settings.iter().filter(tls).cloned().collect());
     let mut listeners = std::mem::take(&mut draft.listeners);
     for listener in &mut listeners {
-        // NanoMQ's wss goes by the files of its ssl.
+        // NanoMQ's `wss` uses the certificate files of its `ssl`.
         if listener.kind == DraftTransport::WebTls && !listener.has("tls.certificate") {
             let more = files.iter().filter(|file| !listener.has(file.key)).cloned();
             let more: Vec<DraftSetting> = more.collect();
             listener.settings.extend(more);
-            // What it asks for itself it goes on to ask.
+            // Requirements of the listener itself remain.
             (listener.asks, listener.needs) = (listener.asks || asks, listener.needs || needs);
         }
         let note = format!("{} {}", listener.place, listener.key);
@@ -323,7 +325,8 @@ pub(super) fn finish_listeners(draft: &mut ConfigDraft) {
     let had_any = listeners.iter().any(DraftListener::is_named);
     listeners.retain(|listener| is_writable(listener, draft));
     if had_any && listeners.is_empty() {
-        // The listener of this broker that needs no word would be one that nobody asked for.
+        // An empty `listen` disables this broker's default listener, which the original does not
+        // have.
         let note = "none of its listeners can be written".to_string();
         if let Ok(setting) = build_option(catalog, "listen", ImportValue::List(Vec::new()), note) {
             put_setting(&mut draft.settings, setting);
@@ -332,7 +335,7 @@ pub(super) fn finish_listeners(draft: &mut ConfigDraft) {
     draft.listeners = listeners;
 }
 
-/// Whether it can be written at all.
+/// Whether a listener can be written; otherwise the reason is reported.
 fn is_writable(listener: &DraftListener, draft: &mut ConfigDraft) -> bool {
     if listener.key.is_empty() && listener.settings.is_empty() {
         return false;

@@ -1,5 +1,5 @@
-//! `mosquitto.conf`: a line an option, `key value`. A `listener` or `connection` begins what
-//! belongs to it, `include_dir` names a folder of more.
+//! `mosquitto.conf`: lines of `key value`. `listener` or `connection` begins a section, and
+//! `include_dir` names a folder of further files.
 
 use super::config_tree::{ConfigEntry, ConfigFolder, ConfigNode, SourceLocation, read};
 use super::draft::ConfigDraft;
@@ -23,17 +23,17 @@ pub(super) fn read_mosquitto_file(text: &str, file: Rc<str>, draft: &mut ConfigD
     reader.read_file(text, file);
 }
 
-/// The listener that there is without a `listener` line.
+/// Identifier of the listener that exists without a `listener` line.
 pub(super) const DEFAULT: &str = "default";
 
 struct MosquittoReader<'a> {
     draft: &'a mut ConfigDraft,
     listener: String,
     bridge: Option<String>,
-    /// Each listener and bridge is called by its number.
+    /// Number of lines read; a listener or bridge is identified by its line number.
     lines: usize,
     included: bool,
-    /// Keys of [`ONCE`] that were read, and whose they are.
+    /// Keys of [`ONCE`] read so far, each with its owner.
     once: BTreeSet<(String, String)>,
 }
 
@@ -48,7 +48,7 @@ impl MosquittoReader<'_> {
             let (key, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
             let mut value = value.trim();
             if FLAGS.contains(&key) {
-                // What stands behind it is not read there.
+                // mosquitto ignores further words of a truth value.
                 value = value.split_whitespace().next().unwrap_or_default();
                 if !value.is_empty() && !["true", "false", "1", "0"].contains(&value) {
                     let why = "no truth value of mosquitto's, use true or false";
@@ -101,7 +101,7 @@ impl MosquittoReader<'_> {
         }
     }
 
-    /// The listener whose the key is; empty where it is everybody's.
+    /// Returns the listener that owns a key; empty if the key applies to all listeners.
     fn owner(&self, key: &str) -> String {
         let of_all = ["acl_file", "password_file", "psk_file"].contains(&key);
         match key {
@@ -111,14 +111,14 @@ impl MosquittoReader<'_> {
         }
     }
 
-    /// Its `.conf` files in the order of their names.
+    /// Reads the `.conf` files of a folder in mosquitto's order.
     fn read_folder(&mut self, entry: &ConfigEntry<'_>) {
         let place = &entry.node.place;
         let files = files(&self.draft.folder, entry.node.text().unwrap_or_default());
         match files {
             Ok(files) => {
-                // Each begins outside of any listener and connection, and the rest of this one goes
-                // on where it was.
+                // Each file begins outside of any section; afterwards this file continues in its
+                // own section.
                 let listener = std::mem::replace(&mut self.listener, DEFAULT.to_string());
                 let bridge = self.bridge.take();
                 for (file, text) in files {
@@ -147,8 +147,8 @@ fn files(folder: &ConfigFolder, named: &str) -> Result<Vec<(Rc<str>, String)>, S
     paths.iter().map(one).collect()
 }
 
-/// mosquitto's order of names: letter by letter, and only for the same letter by its case. The last
-/// of several values counts.
+/// Sort key of mosquitto's file order: by letter regardless of case, then by case. The order
+/// matters because the last of several values counts.
 fn order_of(name: &str) -> Vec<(u8, u8)> {
     name.bytes().map(|byte| (byte.to_ascii_uppercase(), byte)).collect()
 }
@@ -185,7 +185,7 @@ fn find_access_row(key: &str) -> Option<&'static ImportRow> {
 }
 
 fn find_row(rows: &'static [ImportRow], key: &str) -> Option<&'static ImportRow> {
-    // What a plugin is told has a name of the plugin's.
+    // Options of a plugin have names defined by the plugin.
     let is = |row: &&ImportRow| match row.key.strip_suffix('*') {
         Some(start) => key.starts_with(start),
         None => row.key == key,
@@ -193,7 +193,7 @@ fn find_row(rows: &'static [ImportRow], key: &str) -> Option<&'static ImportRow>
     rows.iter().find(is)
 }
 
-/// Returns how many of these lines are mosquitto's.
+/// Returns the number of lines with mosquitto's keys, to detect the project.
 pub(super) fn score_text(text: &str) -> usize {
     let key = |line: &str| line.split_whitespace().next().map(str::to_string);
     let known = |key: &String| find_access_row(key).is_some() || find_row(BRIDGES, key).is_some();

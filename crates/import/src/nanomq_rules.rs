@@ -1,11 +1,11 @@
-//! NanoMQ's rules: objects of JSON, `{"permit": "allow", "username": "ann", "action": "subscribe",
-//! "topics": ["a/+"]}`.
+//! NanoMQ's rules: objects of JSON,
+//! `{"permit": "allow", "username": "ann", "action": "subscribe", "topics": ["a/+"]}`.
 //!
-//! NanoMQ ignores each key whose name or form it does not expect, so that a rule may be about more
-//! clients and topics than its text says. Of several conditions it takes one alone.
+//! NanoMQ ignores keys with an unexpected name or form, so a rule may cover more clients and topics
+//! than its text suggests. Of several conditions only one counts.
 //!
-//! Invariant: a grant that NanoMQ reads otherwise is left out, and a denial covers all clients and
-//! topics that any version of NanoMQ has it cover, or is unresolved.
+//! Invariant: a grant that NanoMQ reads differently is left out, and a denial covers all clients
+//! and topics that any version of NanoMQ lets it cover, or is unresolved.
 
 use super::clients::{self, ClientCondition};
 use super::config_tree::{ConfigNode, ConfigTree};
@@ -14,7 +14,7 @@ use super::rules::{self, ActionCondition, SourceRule, TopicCondition};
 use broker::authorization::acl_rules::TopicPattern;
 use std::net::Ipv4Addr;
 
-/// Reads a rule; what of it nothing here can express is unresolved.
+/// Reads a rule; parts that cannot be expressed here are left unresolved.
 pub(super) fn read_object(draft: &mut ConfigDraft, node: &ConfigNode, key: &str) {
     let is_later = draft.has_and_rule;
     draft.has_and_rule |= is_list(node, "and");
@@ -33,7 +33,8 @@ fn is_list(node: &ConfigNode, name: &str) -> bool {
     node.field(name).is_some_and(|value| matches!(value.tree, ConfigTree::List(_)))
 }
 
-/// `is_later` is whether a rule with `and` stands before this one.
+/// Converts an object to a rule and unresolved parts. `is_later` is true if an earlier rule has
+/// `and`.
 fn rule_of_object(node: &ConfigNode, is_later: bool) -> Result<(SourceRule, Vec<String>), String> {
     let ConfigTree::Object(fields) = &node.tree else {
         return Err("a rule stands in braces, with permit, action and topics".into());
@@ -68,7 +69,7 @@ fn rule_of_object(node: &ConfigNode, is_later: bool) -> Result<(SourceRule, Vec<
     Ok((SourceRule { allows, who, actions, topics }, unresolved))
 }
 
-/// The actions, and whether NanoMQ knows the word for them.
+/// Returns the actions, and whether NanoMQ knows the word.
 fn actions_of(node: &ConfigNode) -> Result<(Vec<ActionCondition>, bool), String> {
     let Some(value) = node.field("action") else { return Ok((every_action("all"), true)) };
     let word = value.text().unwrap_or_default();
@@ -82,7 +83,7 @@ fn every_action(deed: &'static str) -> Vec<ActionCondition> {
 
 type RuleClientAlternatives = Result<Vec<ClientCondition>, String>;
 
-/// Joins conditions on one client: a grant asks for all of them, a denial for any.
+/// Joins conditions on one client: a grant requires all of them, and a denial any of them.
 fn join(conditions: Vec<Vec<ClientCondition>>, allows: bool) -> RuleClientAlternatives {
     let conditions = conditions.into_iter().map(Ok);
     match allows {
@@ -112,7 +113,7 @@ fn condition_of(
     }
 }
 
-/// Reads a part of `and` or `or`, of whose keys one alone counts.
+/// Reads a part of `and` or `or`, of which NanoMQ evaluates a single key.
 fn part_of(
     node: &ConfigNode,
     allows: bool,
@@ -174,14 +175,13 @@ fn name_condition(
     }
 }
 
-/// Whether the text may be a number or a truth value of JSON. The reader of the file does not keep
-/// quotation marks.
+/// Whether the text may be a number or a truth value of JSON; the parser does not preserve quotes.
 pub(super) fn is_bare_word(text: &str) -> bool {
     ["true", "false", "null", "on", "off", "yes", "no"].contains(&text)
         || text.starts_with(|c: char| c.is_ascii_digit() || c == '-') && text.parse::<f64>().is_ok()
 }
 
-/// Topics of the rule; without a list of them NanoMQ has every topic in it.
+/// Returns the topics of the rule; without a list NanoMQ applies the rule to every topic.
 fn topics_of(node: &ConfigNode, allows: bool) -> Result<Option<TopicCondition>, String> {
     let (topics, topic) = (node.field("topics"), node.field("topic"));
     let Some(value) = topics.or(topic) else { return Ok(None) };
@@ -204,7 +204,7 @@ fn topics_of(node: &ConfigNode, allows: bool) -> Result<Option<TopicCondition>, 
     Ok(Some(all))
 }
 
-/// The text with names of the client in the place of NanoMQ's two placeholders.
+/// Returns the text with NanoMQ's two placeholders filled in, for a syntax check.
 fn fill_placeholders(text: &str) -> String {
     text.replace("${clientid}", "x").replace("${username}", "x")
 }
@@ -230,8 +230,8 @@ fn allow_topic(text: &str, all: &mut TopicCondition) {
     }
 }
 
-/// Wildcards there match topics that begin with a dollar sign too, `#` ends a filter wherever it
-/// stands, and `+` at the end matches no level in some versions.
+/// Adds the topics of a denial. In NanoMQ wildcards also match topics that begin with `$`, `#` ends
+/// a filter anywhere, and in some versions a final `+` matches no level.
 fn deny_topic(text: &str, all: &mut TopicCondition) {
     let mut levels: Vec<&str> = Vec::new();
     let mut filters: Vec<String> = Vec::new();
@@ -240,7 +240,7 @@ fn deny_topic(text: &str, all: &mut TopicCondition) {
             filters.push(levels.join("/"));
         }
         levels.push(match level {
-            // What stands for itself there may have been meant for a name.
+            // The author may have meant a name, though NanoMQ reads the level literally.
             "%c" | "%u" => "+",
             level if fill_placeholders(level).contains("${") => {
                 all.left_out.push(format!(
@@ -262,21 +262,21 @@ fn deny_topic(text: &str, all: &mut TopicCondition) {
         }
         _ => {}
     }
-    // Elsewhere these words stand for a filter to be taken as it is.
+    // In EMQX these prefixes mark a literal filter.
     let exactly = text.strip_prefix("eq ").or(text.strip_prefix('@'));
     all.filters.extend(exactly.filter(|own| TopicPattern::parse(own).is_ok()).map(String::from));
     filters.insert(0, levels.join("/"));
     for filter in filters {
         match TopicPattern::parse(&filter) {
             Ok(_) => all.topics.push(filter),
-            // No topic and no subscription can match it there either.
+            // An invalid filter matches no topic and no subscription there either.
             Err(why) => all.left_out.push(why),
         }
     }
 }
 
-/// The text behind a value of JSON in its strict form, as rules of the old file have it; `None`
-/// where there is no such value.
+/// Returns the text after a strict JSON value, as rules in the old file use it; `None` if there is
+/// no such value.
 pub(super) fn after_json(text: &str) -> Option<&str> {
     let text = text.trim_start();
     let (inside, close) = match text.chars().next()? {
@@ -326,7 +326,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// Rules of one object, the number of lines about it, and whether it is unresolved.
+    /// Reads a rule: the written rules, the number of lines about it, and whether it is unresolved.
     fn read(rule: &str) -> (Vec<String>, usize, bool) {
         let folder = ConfigFolder::of_file(Path::new("nowhere/x"));
         let root =
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn a_denial_covers_what_nanomq_has_it_cover() {
         for (rule, expected) in [
-            // Without topics in a list it is about all of them.
+            // Without a list of topics the rule applies to all topics.
             (
                 r#"{"permit":"deny","clientid":"ann","topics":[]}"#,
                 r#"deny = "all" client_id = ["ann"]"#,
@@ -455,7 +455,7 @@ mod tests {
         }
     }
 
-    /// NanoMQ never matches an `and` again for a client that once did not match one.
+    /// After a failed match of one `and`, NanoMQ never matches a later `and` for that client.
     #[test]
     fn a_grant_by_a_later_and_is_left_out() {
         let part = r#""and":[{"clientid":"a"},{"username":"u"}],"topics":["a"]"#;

@@ -1,5 +1,5 @@
-//! Whose configuration a file is: told by the keys that it has, by what the project calls them, and
-//! where they leave it open by the name of the file.
+//! Detection of the project of a configuration: by its keys, by the project's names for values, and
+//! finally by the name of the file.
 
 use super::config_tree::{ConfigFolder, ConfigNode, ConfigTree};
 use super::draft::ConfigDraft;
@@ -9,7 +9,7 @@ use config::catalog::OptionCatalog;
 use std::path::Path;
 use std::rc::Rc;
 
-/// The project whose rows say most of the file; keys that several projects have decide nothing.
+/// Returns the project whose rows match most of the file; keys of several projects do not decide.
 pub(super) fn recognize(
     text: &str,
     file: &Rc<str>,
@@ -35,7 +35,8 @@ pub(super) fn recognize(
         scores.iter().filter(|(score, _)| *score == most).map(|(_, project)| *project).collect();
     match tree {
         Err(wrongs) if has_braces(text) => return Err(wrongs),
-        // Rules have one language, and what differs in it allows less where EMQX 5 reads it.
+        // `acl.conf` has one format, and where versions differ, EMQX 5's interpretation allows
+        // less.
         Ok(root) if is_terms(&root) => {
             let name = if file.contains("nanomq") { "nanomq" } else { "emqx" };
             return PROJECTS.iter().find(|project| project.name == name).ok_or_else(Vec::new);
@@ -100,13 +101,13 @@ fn has_braces(text: &str) -> bool {
     lines.into_iter().any(|line| line.ends_with('{') || line == "}")
 }
 
-/// Whether the file has rules of `acl.conf`, and nothing else.
+/// Whether the file has only rules of an `acl.conf`.
 pub(super) fn is_terms(root: &ConfigNode) -> bool {
     let ConfigTree::Object(fields) = &root.tree else { return false };
     fields.len() == 1 && fields[0].0 == hocon::TERMS
 }
 
-/// Whether a file has nothing but blank lines and comments.
+/// Whether a file has only blank lines and comments.
 pub(super) fn is_blank(text: &str) -> bool {
     let is_comment = |line: &str| {
         let line = line.trim();

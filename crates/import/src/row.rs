@@ -1,8 +1,8 @@
-//! A row of a table: a key of another broker's, and what becomes of it. The import, its errors and
-//! `docs/import.md` come from the rows.
+//! A row of a table: a key of another broker and its conversion. The import, its errors and
+//! `docs/import.md` are generated from the rows.
 //!
-//! Keys are as the project's documents spell them; `*` stands for a name of the user's, and `**` at
-//! the end for everything below.
+//! Keys are spelled as in the project's documents; `*` stands for a name chosen by the user, and a
+//! final `**` for everything below.
 
 use super::config_tree::{ConfigEntry, ConfigNode, ConfigTree};
 use super::draft::{ConfigDraft, UnsupportedKey};
@@ -14,41 +14,41 @@ pub(super) struct ImportRow {
     pub(super) to: ImportTarget,
 }
 
-/// The sentence about a key that no row knows.
+/// Returns the error for a key without a row.
 pub(super) fn unknown_row(key: &str) -> String {
     format!("{key} is not known here, leave it out; docs/import.md has all keys")
 }
 
-/// The tables of a project, in the order in which a key is looked up.
+/// The tables of a project, in the order of lookup.
 pub(super) type RowTables = &'static [&'static [ImportRow]];
 
 fn all_rows(tables: RowTables) -> impl Iterator<Item = &'static ImportRow> {
     tables.iter().copied().flatten()
 }
 
-/// Reads the value of an entry.
+/// Reads the value of an entry as an [`ImportValue`]; the error says what is right.
 pub(super) type ValueReader = fn(&ConfigEntry<'_>) -> Result<ImportValue, String>;
 
 pub(super) enum ImportTarget {
-    /// An option of ours, for all.
+    /// An option for all listeners.
     All(&'static str, ValueReader),
-    /// An option of the listener.
+    /// An option of the entry's listener.
     Listener(&'static str, ValueReader),
-    /// An option of the bridge.
+    /// An option of the entry's bridge.
     Bridge(&'static str, ValueReader),
-    /// A conversion that the sentence describes in the document.
+    /// A conversion by a function; the text describes the conversion in `docs/import.md`.
     Custom(&'static str, fn(&mut ConfigDraft, &ConfigEntry<'_>) -> Result<(), String>),
-    /// A key without an equal: the reason, and an alternative.
+    /// A key without an equivalent: the reason, and an alternative.
     Unsupported(&'static str),
-    /// A key without an equal that restricts clients: nothing starts before somebody has replaced
-    /// it, unless its value switches it off.
+    /// A key without an equivalent that restricts clients: the broker does not start before an
+    /// operator has replaced it, unless the value disables the restriction.
     Restriction(&'static str),
-    /// All other keys of a part that may restrict clients. Those that begin with one of these words
-    /// do not, and the text says why they have no equal; any other key is a restriction.
+    /// All other keys of a part that may restrict clients. Keys that begin with one of the words
+    /// are harmless, and the text says why they have no equivalent; any other key is a restriction.
     Remainder(&'static [&'static str], &'static str),
 }
 
-/// An option of ours, for all.
+/// Returns a row for an option of all listeners.
 pub(super) const fn global_row(
     key: &'static str,
     ours: &'static str,
@@ -100,19 +100,19 @@ pub(super) const fn remainder_row(
     ImportRow { key, to: ImportTarget::Remainder(harmless, why) }
 }
 
-/// A value in the form of our options.
+/// A value in the form of the options here.
 #[derive(Clone, Debug)]
 pub(super) enum ImportValue {
     Text(String),
     List(Vec<String>),
     Map(Vec<(String, String)>),
-    /// No bound: the option's word for that, or the most that it takes.
+    /// No bound: the option's word for unlimited, or its largest number.
     Unlimited,
-    /// This value has no equal, though the key has one.
+    /// A value without an equivalent, though the key has an option.
     Unsupported(&'static str),
 }
 
-/// Finds the row of everything in a tree, and has it done.
+/// Applies the matching row to every key of a tree.
 pub(super) fn apply_rows(rows: RowTables, node: &ConfigNode, draft: &mut ConfigDraft) {
     if let ConfigTree::Object(fields) = &node.tree {
         for (key, node) in fields {
@@ -121,7 +121,7 @@ pub(super) fn apply_rows(rows: RowTables, node: &ConfigNode, draft: &mut ConfigD
     }
 }
 
-/// Applies the rows to a key and everything below it.
+/// Applies the rows to a key and everything below.
 pub(super) fn apply_node(
     rows: RowTables,
     path: &mut Vec<String>,
@@ -134,7 +134,7 @@ pub(super) fn apply_node(
     }
     let below = is_inside && all_rows(rows).any(|row| has_rows_below(row.key, path));
     if let Some((row, names)) = find_row(rows, path) {
-        // What goes for everything below does so where no row is more particular.
+        // A row for everything below applies only if no other row is more specific.
         let particular =
             |row: &ImportRow| !row.key.ends_with(".**") && has_rows_below(row.key, path);
         if !(below && row.key.ends_with(".**") && all_rows(rows).any(particular)) {
@@ -161,8 +161,7 @@ pub(super) fn apply_node(
     }
 }
 
-/// A file that is named in place of a part, and is not there: of what decides about access nothing
-/// is known then.
+/// Handles a part whose file does not exist: its decisions about access are unknown.
 fn missing_include(path: &[String], node: &ConfigNode, draft: &mut ConfigDraft) {
     let part = path[..path.len() - 1].join(".");
     let why = node.text().unwrap_or_default().to_string();
@@ -179,7 +178,7 @@ fn missing_include(path: &[String], node: &ConfigNode, draft: &mut ConfigDraft) 
     draft.missing.push(UnsupportedKey { place: node.place.clone(), key: part, why });
 }
 
-/// Returns how many keys of a tree the rows know.
+/// Returns the total `row_weight` of a tree's keys, to detect the project.
 pub(super) fn score(rows: RowTables, node: &ConfigNode) -> usize {
     fn below(rows: RowTables, path: &mut Vec<String>, node: &ConfigNode) -> usize {
         let inside: Vec<(String, &ConfigNode)> = match &node.tree {
@@ -203,13 +202,13 @@ pub(super) fn score(rows: RowTables, node: &ConfigNode) -> usize {
     below(rows, &mut Vec::new(), node)
 }
 
-/// Returns how specific the row for a key is: the number of words that it names itself.
+/// Returns how specific the row for a key is: the number of its words that are not wildcards.
 pub(super) fn row_weight(rows: RowTables, path: &[String]) -> usize {
     find_row(rows, path)
         .map_or(0, |(row, _)| row.key.split('.').filter(|word| !["*", "**"].contains(word)).count())
 }
 
-/// The row of a path, with what stands at its stars.
+/// Returns the row of a path, with the names in the places of its wildcards.
 fn find_row(rows: RowTables, path: &[String]) -> Option<(&'static ImportRow, Vec<String>)> {
     all_rows(rows).find_map(|row| match_pattern(row.key, path).map(|names| (row, names)))
 }
@@ -228,7 +227,7 @@ fn match_pattern(pattern: &str, path: &[String]) -> Option<Vec<String>> {
     }
 }
 
-/// Whether rows below the path may exist.
+/// Whether a row's key lies below the path.
 fn has_rows_below(pattern: &str, path: &[String]) -> bool {
     let words: Vec<&str> = pattern.split('.').collect();
     let fits = |(word, name): (&&str, &String)| *word == "*" || *word == name;

@@ -1,8 +1,8 @@
-//! Rules of who may do what, as `[[rule]]` of ours: Erlang's terms, as NanoMQ and EMQX have them in
-//! `acl.conf`. Rules of other forms are added in the same way.
+//! Access rules, written as `[[rule]]`: Erlang terms, as in `acl.conf` of NanoMQ and EMQX.
+//! Importers of other formats add rules by the same [`add_rule`].
 //!
-//! Invariant: a rule that is written allows no more, and denies no less, than the one that it comes
-//! from. A grant that has no exact equal is left out; a denial that has none denies more.
+//! Invariant: a written rule allows no more, and denies no less, than its original. A grant without
+//! an exact equivalent is left out; a denial without one denies more.
 
 use super::clients::{self, ClientCondition};
 use super::config_tree::{ConfigNode, SourceLocation};
@@ -11,14 +11,14 @@ use super::erlang_terms::{ErlangTerm, TermReader};
 use broker::authorization::acl_rules::TopicPattern;
 use config::value::quote;
 
-/// Project whose language of rules counts.
+/// The project whose language of rules applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AclLanguage {
     /// `%c` and `%u` are names, and text is compared as bytes of Latin-1.
     Version4,
     /// `${clientid}` and `${username}` are names.
     Version5,
-    /// As version 5, with the words of both for an action.
+    /// As `Version5`, with the words of both versions for an action.
     NanoMq,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct DraftRule {
     pub(super) anonymous: bool,
     pub(super) qos: Vec<String>,
     pub(super) retain: Option<bool>,
-    /// Without any, and without filters, it is about every topic.
+    /// Topic filters. If `topics` and `filters` are empty, the rule applies to every topic.
     pub(super) topics: Vec<String>,
     /// Subscriptions with exactly these filters.
     pub(super) filters: Vec<String>,
@@ -67,7 +67,8 @@ impl DraftRule {
         }
     }
 
-    /// Whether it is about every client and, but for those that begin with `$`, every topic.
+    /// Whether the rule applies to every client and to every topic, except possibly topics that
+    /// begin with `$`.
     fn is_about_all(&self) -> bool {
         let all = self.topics.is_empty() && self.filters.is_empty() || self.topics == ["#"];
         self.who == ClientCondition::default() && !self.anonymous && self.qos.is_empty() && all
@@ -79,12 +80,12 @@ impl DraftRule {
     }
 }
 
-/// A rule as it was read.
+/// A rule as read from the source.
 pub(super) struct SourceRule {
     pub(super) allows: bool,
     pub(super) who: Vec<ClientCondition>,
     pub(super) actions: Vec<ActionCondition>,
-    /// None is every topic.
+    /// `None` is every topic.
     pub(super) topics: Option<TopicCondition>,
 }
 
@@ -96,16 +97,16 @@ pub(super) struct ActionCondition {
 
 #[derive(Default)]
 pub(super) struct TopicCondition {
-    /// Every topic, those that begin with a dollar sign included.
+    /// Every topic, including topics that begin with `$`.
     pub(super) is_every: bool,
-    /// Denial that covers topics which begin with a dollar sign there, and does not here.
+    /// A filter that in the original also denies topics that begin with `$`, and does not here.
     pub(super) misses_dollar: Option<String>,
     pub(super) topics: Vec<String>,
     pub(super) filters: Vec<String>,
     pub(super) left_out: Vec<String>,
 }
 
-/// Takes a rule in, as far as it has an equal, and says what has none.
+/// Adds a rule as far as it has an equivalent, and reports the rest.
 pub(super) fn add_rule(
     draft: &mut ConfigDraft,
     place: &SourceLocation,
@@ -165,7 +166,7 @@ pub(super) fn add_rule(
     }
 }
 
-/// All rules of a file of terms.
+/// Reads all rules of a file of Erlang terms.
 pub(super) fn read_terms(draft: &mut ConfigDraft, node: &ConfigNode) {
     let text = node.text().unwrap_or_default();
     if let Some(at) = text.find(char::REPLACEMENT_CHARACTER) {
@@ -188,8 +189,8 @@ pub(super) fn read_terms(draft: &mut ConfigDraft, node: &ConfigNode) {
     }
 }
 
-/// Reads a rule in one of the forms that the original takes: it has no rules at all where one of
-/// them is in another form.
+/// Reads a rule in a form that the original accepts. An invalid rule is an error, since the
+/// original then ignores all rules.
 fn rule_of_terms(parts: &[ErlangTerm], language: AclLanguage) -> Result<SourceRule, String> {
     let allows = match parts.first() {
         Some(word) if word.is_atom("allow") => true,
@@ -201,7 +202,7 @@ fn rule_of_terms(parts: &[ErlangTerm], language: AclLanguage) -> Result<SourceRu
         if !is_about_all {
             return Err("a rule is {allow, all}, or {allow, WHO, DEED, [TOPICS]}".into());
         }
-        // There `#` matches topics that begin with a dollar sign too.
+        // In the original `#` also matches topics that begin with `$`.
         let topics = allows.then(|| TopicCondition::of_topic("#"));
         let actions = actions("all", Vec::new(), None);
         return Ok(SourceRule { allows, who: vec![ClientCondition::default()], actions, topics });
@@ -269,8 +270,8 @@ pub(super) fn action_name(word: &str) -> Result<&'static str, String> {
 
 type PublishConditions = (Vec<String>, Option<bool>);
 
-/// `[{qos, [0, 1]}, {retain, false}]`. Of two conditions of a kind the first counts; a denial is
-/// for both. `None` is for nothing: without any QoS a rule never applies.
+/// Reads `[{qos, [0, 1]}, {retain, false}]`. Of two conditions of a kind the first counts; a denial
+/// covers both. `None` is a rule without any QoS, which never applies.
 fn publish_conditions(
     terms: &[ErlangTerm],
     allows: bool,
@@ -309,7 +310,7 @@ fn publish_conditions(
     Ok((!never).then(|| (qos.unwrap_or_default(), retain.flatten())))
 }
 
-/// RETAIN is about publishing only.
+/// Returns the conditions for an action. `retain` restricts publishing only.
 pub(super) fn actions(
     deed: &'static str,
     qos: Vec<String>,
@@ -359,7 +360,7 @@ impl TopicCondition {
                 break;
             }
         }
-        // Wildcards there match topics that begin with a dollar sign too.
+        // In the original these wildcards also match topics that begin with `$`.
         match levels[0].as_str() {
             "#" if !allows && !is_exact => self.is_every = true,
             "+" if !allows && !is_exact => self.misses_dollar = Some(text.to_string()),
@@ -381,25 +382,25 @@ impl TopicCondition {
                 ));
                 self.topics.push(own);
             }
-            // It matches nothing there either.
+            // An invalid filter matches nothing there either.
             Err(why) => self.left_out.push(why),
         }
     }
 }
 
-/// A level that stands for itself there; `None` where it would be a name here.
+/// Returns a level that is literal there; `None` if it would be a placeholder here.
 fn literal_level(level: &str) -> Option<String> {
     (!level.contains("${")).then(|| level.to_string())
 }
 
-/// A level with names of the client; `None` where it has one that not every version knows, which
-/// would stand for itself there.
+/// Returns a level with placeholders of the client; `None` for a placeholder that some versions
+/// read literally.
 fn pattern_level(level: &str, allows: bool, language: AclLanguage) -> Option<String> {
     match (language, level) {
         (AclLanguage::Version4, "%c") => Some("${clientid}".to_string()),
         (AclLanguage::Version4, "%u") => Some("${username}".to_string()),
         (AclLanguage::Version4, _) => literal_level(level),
-        // What stands for itself there may have been meant for a name.
+        // The author may have meant a name, though this version reads the level literally.
         (_, "%c" | "%u") if !allows => Some("+".to_string()),
         _ => {
             let plain = level.replace("${clientid}", "").replace("${username}", "");
@@ -408,11 +409,11 @@ fn pattern_level(level: &str, allows: bool, language: AclLanguage) -> Option<Str
     }
 }
 
-/// Options by which a server says what a client may do, after the rules of the file.
+/// Options by which a server decides about access, after the rules of the file.
 const RULES_OF_SERVERS: &[&str] =
     &["acl.http_url", "auth.mysql_rules", "auth.postgres_rules", "auth.redis_rules"];
 
-/// Whether an option has a server or a token say what a client may do.
+/// Whether an option lets a server or a token decide about access.
 pub(super) fn brings_rules(key: &str) -> bool {
     RULES_OF_SERVERS.contains(&key) || key == "auth.jwt_acl_claim"
 }
@@ -434,7 +435,7 @@ pub(super) fn finish_rules(draft: &mut ConfigDraft, by_default: bool) {
         draft.rules.push(DraftRule { note, allows, deed: "all", ..DraftRule::default() });
     }
     if asks {
-        // Rules are looked at before a server is asked: it would never be.
+        // Rules precede the server, which a rule for everything would make unreachable.
         draft.rules.retain(|rule| {
             let keeps = !rule.allows || !rule.is_about_all();
             if !keeps {
@@ -449,7 +450,7 @@ pub(super) fn finish_rules(draft: &mut ConfigDraft, by_default: bool) {
     }
 }
 
-/// The topic with any name in the place of a variable.
+/// Returns the topic with `+` in the place of levels with a variable.
 fn topic_of_any(topic: &str, variable: &str) -> String {
     let level = |level: &str| match level.contains(variable) {
         true => "+".to_string(),
@@ -458,7 +459,8 @@ fn topic_of_any(topic: &str, variable: &str) -> String {
     topic.split('/').map(level).collect::<Vec<_>>().join("/")
 }
 
-/// Servers and tokens that go by ids which the client chooses here.
+/// Leaves backends unresolved that use client identifiers, while clients choose their identifiers
+/// here.
 fn leave_chosen_ids_unresolved(draft: &mut ConfigDraft, note: &str) {
     let goes_by_id =
         |setting: &&DraftSetting| brings_rules(setting.key) || setting.toml.contains("${clientid}");
@@ -474,7 +476,8 @@ fn leave_chosen_ids_unresolved(draft: &mut ConfigDraft, note: &str) {
     }
 }
 
-/// Names that clients may choose for themselves here allow nothing, and free nobody of a denial.
+/// Drops grants by names that clients may choose themselves here, and widens denials that such
+/// names would escape.
 fn narrow_rules(draft: &mut ConfigDraft) {
     if let Some(note) = draft.free_client_ids.clone() {
         draft.rules.retain(|rule| {
@@ -507,7 +510,8 @@ fn narrow_rules(draft: &mut ConfigDraft) {
     if draft.requires_authentication() {
         return;
     }
-    // A user name that nobody checked is nobody's here, and there it is the one that CONNECT has.
+    // A user name without a password does not count here, and in the original is the name in
+    // CONNECT.
     let mut rules = Vec::new();
     for rule in std::mem::take(&mut draft.rules) {
         let topics = [&rule.topics[..], &rule.filters[..]].concat();

@@ -1,7 +1,8 @@
-//! What EMQX has beside its configuration: the rules of its own `acl.conf`, which count where none
-//! are named, and what was switched on while it ran.
+//! State of EMQX outside of its configuration file: the rules of its own `acl.conf`, which apply if
+//! the file has none, and settings made at run time.
 //!
-//! Invariant: what may stand in a file that was not given is unresolved, and closed until then.
+//! Invariant: settings that may be in a missing file are unresolved, and access is closed until
+//! then.
 
 use super::config_tree::{ConfigEntry, ConfigNode, SourceLocation};
 use super::draft::ConfigDraft;
@@ -9,7 +10,7 @@ use super::erlang_terms::{ErlangTerm, TermReader};
 use super::rules;
 use std::rc::Rc;
 
-/// Rules of EMQX 5.
+/// Rules of the `acl.conf` that EMQX 5 ships.
 pub(super) const RULES: &str = "\
 {allow, {username, \"dashboard\"}, subscribe, [\"$SYS/#\"]}.
 {allow, {ipaddr, \"127.0.0.1\"}, all, [\"$SYS/#\", \"#\"]}.
@@ -17,7 +18,7 @@ pub(super) const RULES: &str = "\
 {allow, all}.
 ";
 
-/// Rules of EMQX 4.
+/// Rules of the `acl.conf` that EMQX 4 ships.
 pub(super) const RULES_4: &str = "\
 {allow, {user, \"dashboard\"}, subscribe, [\"$SYS/#\"]}.
 {allow, {ipaddr, \"127.0.0.1\"}, pubsub, [\"$SYS/#\", \"#\"]}.
@@ -25,8 +26,8 @@ pub(super) const RULES_4: &str = "\
 {allow, all}.
 ";
 
-/// No rules are named: those of the `acl.conf` beside the file, or of the one that EMQX ships.
-/// Others may have been set while it ran.
+/// Takes the rules of the `acl.conf` next to the file, or else the `shipped` rules. Both are
+/// unresolved, since other rules may have been set at run time.
 pub(super) fn take_rules(draft: &mut ConfigDraft, shipped: &str, key: &str, elsewhere: &str) {
     let is_beside = draft.folder.find("acl.conf").is_ok();
     let which = if is_beside { "acl.conf beside the file" } else { "EMQX's own etc/acl.conf" };
@@ -50,7 +51,7 @@ pub(super) fn take_rules(draft: &mut ConfigDraft, shipped: &str, key: &str, else
     }
 }
 
-/// Plugins and modules of EMQX 4 that let nobody in, and nobody do anything.
+/// Plugins and modules of EMQX 4 without influence on access.
 const HARMLESS: &[&str] = &[
     "emqx_bridge_mqtt",
     "emqx_dashboard",
@@ -73,7 +74,7 @@ const HARMLESS: &[&str] = &[
     "emqx_web_hook",
 ];
 
-/// Reads `{NAME, true}.` or `NAME.`, a line each: those that are on.
+/// Reads the enabled names from lines `{NAME, true}.` or `NAME.`.
 fn loaded_names(text: &str) -> Result<Vec<String>, String> {
     let mut reader = TermReader::new(text, 1);
     let mut names = Vec::new();
@@ -91,7 +92,8 @@ fn loaded_names(text: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// The file that a key of 4.x names; nothing where it is not there.
+/// Reads the file of loaded plugins or modules that a key of EMQX 4 names; a missing file is
+/// ignored.
 pub(super) fn loaded_file(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     if let Ok((file, text)) = draft.folder.read(entry.text()?) {
         let part = if entry.key.starts_with("plugins") { PLUGINS } else { MODULES };
@@ -105,8 +107,8 @@ const MODULES: &str = "loaded_modules";
 /// The module that reads `acl.conf`.
 const RULES_MODULE: &str = "emqx_mod_acl_internal";
 
-/// Leaves unknown plugins unresolved. A file beside the configuration lists the loaded plugins
-/// where no key names it; without that file it is unknown which clients may connect.
+/// Leaves unknown plugins unresolved. A file next to the configuration lists the loaded plugins if
+/// no key names the file; without that file the set of admitted clients is unknown.
 pub(super) fn close_unknown_plugins(draft: &mut ConfigDraft) {
     for part in [PLUGINS, MODULES] {
         let is_known = draft.loaded.contains(&part);
@@ -124,8 +126,8 @@ pub(super) fn close_unknown_plugins(draft: &mut ConfigDraft) {
     }
 }
 
-/// Without its module EMQX 4 does not read `acl.conf`, and `acl_nomatch` alone decides. Grants of
-/// that file are taken out then, and are unresolved where nobody knows and they matter.
+/// Handles EMQX 4 without the module that reads `acl.conf`, where `acl_nomatch` alone decides: the
+/// grants of that file are dropped, or unresolved if the module's state is unknown and they matter.
 fn close_unloaded_rules(draft: &mut ConfigDraft) {
     let is_closed = draft.no_match.as_ref().is_some_and(|(allows, _)| !allows);
     let has_grants = draft.rules.iter().any(|rule| rule.allows);

@@ -1,9 +1,9 @@
-//! The samples meet every row, and nothing that stands in a file brings the reader down.
+//! The sample files match every row, and arbitrary bytes end in a draft or in errors.
 
 use super::*;
 use std::collections::BTreeSet;
 
-/// Written in the style of each project's own samples, with a value for every row.
+/// Samples in the style of each project, with a value for every row.
 const SAMPLES: &[(&str, &str)] = &[
     ("mosquitto", "mosquitto.conf"),
     ("nanomq", "nanomq.conf"),
@@ -124,7 +124,7 @@ fn what_does_not_fit_is_said_and_left_out() {
     assert!(written.contains("packet_bytes_max = \"1KiB\""), "{written}");
 }
 
-/// The settings of the only bridge.
+/// Returns the settings of the only bridge.
 fn of_bridge(source: &str, from: &str) -> Vec<(&'static str, String)> {
     let draft = text(source, Some(from)).unwrap_or_else(|wrongs| panic!("{wrongs:?}"));
     assert_eq!(draft.bridges.len(), 1, "{:?}", write::list_unsupported(&draft));
@@ -154,7 +154,7 @@ fn a_cache_for_all_bridges_is_the_queue_of_each() {
         let found = settings.iter().find(|(key, _)| *key == messages);
         found.map(|(_, value)| value.clone())
     };
-    // Before or behind the bridges; what NanoMQ's threads have between them is no queue.
+    // The key may precede or follow the bridges; NanoMQ's queues between threads do not count.
     let is_102400 = |found: Option<String>| assert_eq!(found.as_deref(), Some("102400"));
     is_102400(queue(&format!("{cache} = 102400\n{bridge}"), "nanomq"));
     is_102400(queue(&format!("{bridge}{cache} = 102400\n"), "nanomq"));
@@ -182,7 +182,7 @@ fn both_waits_of_a_connection_are_taken_over() {
     assert!(wrongs.contains("t.conf:4: restart_timeout: use SECONDS, or BASE CAP"), "{wrongs}");
 }
 
-/// What is there is not said to be missing: what to write in its place is.
+/// Texts about missing keys name the replacement that exists here.
 #[test]
 fn rows_name_what_there_is() {
     let is_about = |key: &str, words: &[&str]| words.iter().any(|word| key.starts_with(word));
@@ -237,7 +237,7 @@ fn nobody_is_let_in_wider_than_the_server_would() {
     assert_eq!(draft.notes.len(), 3, "{:?}", draft.notes);
 }
 
-/// Anything may be in a file: it ends in a draft or in errors.
+/// Arbitrary bytes end in a draft or in errors.
 #[test]
 fn no_bytes_bring_the_reader_down() {
     let mut rng = ImportTestRng(fastrand::Rng::with_seed(7));
@@ -254,7 +254,7 @@ fn no_bytes_bring_the_reader_down() {
         if round % 5 == 0 {
             bytes = (0..rng.below(400)).map(|_| rng.below(256) as u8).collect();
         } else {
-            // A piece of a sample, with some of it changed, gone or twice.
+            // A piece of a sample with some bytes changed, removed or repeated.
             let from = rng.below(bytes.len());
             let to = (from + rng.below(2000)).min(bytes.len());
             bytes = bytes[from..to].to_vec();

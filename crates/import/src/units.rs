@@ -1,23 +1,23 @@
-//! What others call a number, a time, a size or a truth value, as our options take it.
+//! Numbers, times, sizes and truth values of other brokers, converted to the form of options here.
 
 use super::config_tree::ConfigEntry;
 use super::row::ImportValue;
 
 type UnitResult = Result<ImportValue, String>;
 
-/// Words for what has no bound.
+/// Words for an unlimited value.
 const ENDLESS: &[&str] = &["infinity", "unlimited", "disabled", "none", "off"];
 
 pub(super) fn read_text(entry: &ConfigEntry<'_>) -> UnitResult {
     entry.text().map(|text| ImportValue::Text(text.to_string()))
 }
 
-/// The only one of a list of ours.
+/// Reads a text as a list with one element.
 pub(super) fn read_single(entry: &ConfigEntry<'_>) -> UnitResult {
     entry.text().map(|text| ImportValue::List(vec![text.to_string()]))
 }
 
-/// Theirs with commas, or a list.
+/// Reads comma-separated texts, or a list.
 pub(super) fn read_list(entry: &ConfigEntry<'_>) -> UnitResult {
     let texts = entry.node.texts().ok_or("use a text or a list of them")?;
     let items = texts.iter().flat_map(|text| text.split(',')).map(str::trim);
@@ -36,7 +36,7 @@ pub(super) fn read_flag(entry: &ConfigEntry<'_>) -> UnitResult {
     is_true(entry.text()?).map(|yes| ImportValue::Text(yes.to_string()))
 }
 
-/// A number of something, or a word for no bound.
+/// Reads a number, or one of the words of [`ENDLESS`].
 pub(super) fn read_count(entry: &ConfigEntry<'_>) -> UnitResult {
     let text = entry.text()?;
     if ENDLESS.contains(&text) {
@@ -46,7 +46,7 @@ pub(super) fn read_count(entry: &ConfigEntry<'_>) -> UnitResult {
     Ok(ImportValue::Text(number.to_string()))
 }
 
-/// Reads a count, where 0 or a negative number means no bound.
+/// Reads a number, where 0 or a negative number means unlimited.
 pub(super) fn count_or_none(entry: &ConfigEntry<'_>) -> UnitResult {
     match entry.text()? {
         "0" => Ok(ImportValue::Unlimited),
@@ -64,7 +64,7 @@ pub(super) fn read_bytes(entry: &ConfigEntry<'_>) -> UnitResult {
     parse_size(text).map(|number| ImportValue::Text(number.to_string()))
 }
 
-/// In KiB, as NanoMQ's old file has it.
+/// Reads a size in KiB, the unit of NanoMQ's old file, converted to bytes.
 pub(super) fn kibibytes(entry: &ConfigEntry<'_>) -> UnitResult {
     let number = parse_size(entry.text()?)?;
     Ok(ImportValue::Text(number.saturating_mul(1024).to_string()))
@@ -85,13 +85,13 @@ fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(factor).ok_or_else(wrong)
 }
 
-/// A time in seconds, rounded up; a plain number counts them.
+/// Reads a time, converted to seconds and rounded up; the unit of a plain number is the second.
 pub(super) fn seconds(entry: &ConfigEntry<'_>) -> UnitResult {
     parse_duration(entry, 1000)
         .map(|ms| ms.map_or(ImportValue::Unlimited, |ms| number_value(ms.div_ceil(1000))))
 }
 
-/// Reads seconds, where 0 means no bound.
+/// Reads seconds as [`seconds`] does, where 0 means unlimited.
 pub(super) fn seconds_or_none(entry: &ConfigEntry<'_>) -> UnitResult {
     match entry.text()? {
         "0" | "0s" => Ok(ImportValue::Unlimited),
@@ -99,12 +99,12 @@ pub(super) fn seconds_or_none(entry: &ConfigEntry<'_>) -> UnitResult {
     }
 }
 
-/// A time in milliseconds; a plain number counts seconds.
+/// Reads a time, converted to milliseconds; the unit of a plain number is the second.
 pub(super) fn seconds_in_ms(entry: &ConfigEntry<'_>) -> UnitResult {
     parse_duration(entry, 1000).map(|ms| ms.map_or(ImportValue::Unlimited, number_value))
 }
 
-/// A time in milliseconds; a plain number counts them.
+/// Reads a time, converted to milliseconds; the unit of a plain number is the millisecond.
 pub(super) fn milliseconds(entry: &ConfigEntry<'_>) -> UnitResult {
     parse_duration(entry, 1).map(|ms| ms.map_or(ImportValue::Unlimited, number_value))
 }
@@ -113,7 +113,7 @@ fn number_value(number: u64) -> ImportValue {
     ImportValue::Text(number.to_string())
 }
 
-/// `1h30m`, `15s`, `500ms`, or a number with a unit of its own. Nothing is for ever.
+/// Parses `1h30m`, `15s`, `500ms`, or a plain number in units of `plain_ms`. `None` is unlimited.
 fn parse_duration(entry: &ConfigEntry<'_>, plain_ms: u64) -> Result<Option<u64>, String> {
     let wrong = || "not a time, use one like 30s".to_string();
     let text = entry.text()?.trim();

@@ -1,5 +1,5 @@
-//! The files that are written: our options, each below the line that it comes from, and at the end
-//! what has no equal; rules and users beside them.
+//! The written files: options, each below a comment with its source, then the keys without an
+//! equivalent; rules and users in files of their own.
 
 use super::bridge::{BridgeTopics, DraftBridge};
 use super::config_tree::SourceLocation;
@@ -8,14 +8,14 @@ use super::listener::DraftListener;
 use config::value::quote;
 use std::fmt::Write as _;
 
-/// The main file.
+/// Returns the text of the main file.
 pub(super) fn write_options(draft: &ConfigDraft, from: &str) -> String {
     let mut text = format!(
         "# Written by `godwit import` from {}. docs/options.md explains every option.\n",
         single_line_comment(from)
     );
     let mut section = "";
-    // In the order of the table, so that a section stands once.
+    // In the order of the catalog, so that each section occurs once.
     for row in &draft.catalog.options {
         let Some(setting) = draft.setting(row.key) else { continue };
         if row.section() != section {
@@ -39,7 +39,7 @@ pub(super) fn write_options(draft: &ConfigDraft, from: &str) -> String {
     text
 }
 
-/// Lists the keys without an equal: location, key, and reason.
+/// Lists the keys without an equivalent: location, key, and reason.
 pub(super) fn list_unsupported(draft: &ConfigDraft) -> Vec<String> {
     let one = |one: &super::draft::UnsupportedKey| {
         single_line_comment(&format!("{} {}: {}", one.place, one.key, one.why))
@@ -154,7 +154,7 @@ pub(super) fn write_users(draft: &ConfigDraft) -> Result<String, String> {
     Ok(text)
 }
 
-/// Text that stays in its line, whatever a key has in it.
+/// Replaces control characters, so that a text cannot leave its comment line.
 fn single_line_comment(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { '?' } else { char }).collect()
 }

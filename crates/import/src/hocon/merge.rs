@@ -1,4 +1,4 @@
-//! What becomes of a key that stands several times.
+//! Merging of keys that occur several times.
 
 use crate::config_tree::{ConfigFields, ConfigNode, ConfigTree};
 
@@ -31,7 +31,7 @@ pub(super) fn put_field(
     match found {
         Some(there) if appends => match &mut there.tree {
             ConfigTree::List(nodes) => nodes.push(value),
-            // What a name stands for is known at the end.
+            // The value of a name is known only at the end.
             ConfigTree::Pieces(_) | ConfigTree::Variable { .. } | ConfigTree::Override(_) => {
                 let place = value.place.clone();
                 let more = ConfigNode { place, tree: ConfigTree::List(vec![value]) };
@@ -48,7 +48,7 @@ pub(super) fn put_field(
     }
 }
 
-/// A list behind what is not resolved yet.
+/// Appends a list to an unresolved value, as `Pieces`.
 fn append_piece(there: &mut ConfigNode, more: ConfigNode) {
     if let ConfigTree::Pieces(pieces) = &mut there.tree {
         return pieces.push(more);
@@ -58,7 +58,7 @@ fn append_piece(there: &mut ConfigNode, more: ConfigNode) {
     there.tree = ConfigTree::Pieces(vec![earlier, more]);
 }
 
-/// The later of two on top of the earlier.
+/// Merges a later value into an earlier value of the same key.
 pub(super) fn merge_values(there: &mut ConfigNode, later: ConfigNode) {
     let needs_names = |tree: &ConfigTree| {
         use ConfigTree::{Override, Pieces, Variable};
@@ -71,7 +71,7 @@ pub(super) fn merge_values(there: &mut ConfigNode, later: ConfigNode) {
         {
             values.push(ConfigNode { place: later.place, tree });
         }
-        // The parts of a list by their numbers: what becomes of them is said at the end.
+        // Numbered parts change a list; the result is known at the end.
         (earlier, tree)
             if needs_names(&tree)
                 || matches!((&*earlier, &tree), (ConfigTree::List(_), ConfigTree::Object(_)))
@@ -89,8 +89,8 @@ pub(super) fn merge_values(there: &mut ConfigNode, later: ConfigNode) {
     }
 }
 
-/// The key that stands twice, in any case, where a value is added at a path: two objects of one
-/// name become one, and of two other values one alone counts.
+/// Returns the key that would occur twice, in any case, if a value is added at `path`. Two objects
+/// are merged and do not count.
 pub(super) fn key_twice(
     fields: &ConfigFields,
     path: &[String],

@@ -1,9 +1,9 @@
 //! HOCON as NanoMQ and EMQX write it: objects with or without braces, `key = value`, `key : value`
 //! and `key { }`, dots in keys, comments, unquoted text, lists, `include "FILE"`, `${name}`, and
-//! keys that come twice. By hand, because every value needs its line: `hocon-parser` and
-//! `hocon-rs` tell none.
+//! repeated keys. The parser is our own because every value needs its line, which `hocon-parser`
+//! and `hocon-rs` do not report.
 //!
-//! Invariant: any text ends in a tree or in errors, after work that its length bounds.
+//! Invariant: any text ends in a tree or in errors, with work bounded by its length.
 
 mod merge;
 mod resolve;
@@ -14,18 +14,18 @@ use super::config_tree::{
 use merge::{key_twice, merge, put_field};
 use std::rc::Rc;
 
-/// Project whose reading of HOCON counts.
+/// The project whose interpretation of HOCON applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HoconDialect {
     Standard,
-    /// EMQX's versions differ in whether the points of a key in quotes are those of a path.
+    /// EMQX's versions differ in whether dots in a quoted key separate a path.
     Emqx,
     /// NanoMQ's versions differ in which of two values of a key counts, in escapes, and in whether
-    /// the blank behind a word belongs to it. Keys are found in any case.
+    /// a blank after a word belongs to the word. Keys match in any case.
     NanoMq,
 }
 
-/// The tree with all names resolved, or every error.
+/// Returns the tree with all names resolved, or every error.
 pub(super) fn read(
     text: &str,
     dialect: HoconDialect,
@@ -47,7 +47,7 @@ fn parse(
     includes: &mut usize,
 ) -> Result<ConfigFields, String> {
     if is_terms(text) {
-        // Rules of who may do what have a language of their own.
+        // Access rules in Erlang terms have a language of their own.
         let place = SourceLocation { file, line: 1 };
         return Ok(vec![(TERMS.to_string(), ConfigNode::text_at(&place, text))]);
     }
@@ -66,10 +66,10 @@ fn parse(
     }
 }
 
-/// Under which name it is kept that a file is not there.
+/// Key under which a missing included file is recorded.
 pub(super) const MISSING_INCLUDE: &str = "include, which is not there";
 
-/// Under which name a file of Erlang's terms is kept.
+/// Key under which a file of Erlang terms is stored.
 pub(super) const TERMS: &str = "terms";
 
 fn is_terms(text: &str) -> bool {
@@ -112,7 +112,7 @@ impl<'a> HoconParser<'a, '_> {
         taken
     }
 
-    /// Spaces, but no ends of lines.
+    /// Skips white space except line ends. Returns whether any was skipped.
     fn skip_spaces(&mut self) -> bool {
         let blank = |char: char| char.is_ascii_whitespace() && char != '\n';
         let len = self.rest.len() - self.rest.trim_start_matches(blank).len();
@@ -131,7 +131,7 @@ impl<'a> HoconParser<'a, '_> {
         }
     }
 
-    /// Skips spaces, ends of lines, commas and comments.
+    /// Skips white space, line ends, commas and comments.
     fn skip_gap(&mut self) {
         loop {
             let before = self.rest.len();
@@ -145,7 +145,7 @@ impl<'a> HoconParser<'a, '_> {
         }
     }
 
-    /// Up to the brace that closes it, or to the end of the file.
+    /// Reads fields up to the closing brace, or to the end of the file without braces.
     fn fields(&mut self, has_braces: bool) -> Result<ConfigFields, String> {
         let opened = self.place();
         self.depth += 1;
@@ -197,7 +197,7 @@ impl<'a> HoconParser<'a, '_> {
         self.gap_before_value();
         let value = self.value()?;
         let value = match value.tree {
-            // Its line is that of the key, whatever stands inside.
+            // The value gets the line of its key.
             ConfigTree::Pieces(_) | ConfigTree::Variable { .. } | ConfigTree::Override(_) => value,
             tree => ConfigNode { place, tree },
         };
@@ -206,7 +206,7 @@ impl<'a> HoconParser<'a, '_> {
         Ok(())
     }
 
-    /// Refuses a key that stands twice where versions differ in which of the two counts.
+    /// Refuses a repeated key in NanoMQ's dialect, whose versions differ in which value counts.
     fn check_twice(
         &self,
         fields: &ConfigFields,
@@ -222,7 +222,7 @@ impl<'a> HoconParser<'a, '_> {
         }
     }
 
-    /// Spaces, ends of lines and comments.
+    /// Skips white space, line ends and comments before a value.
     fn gap_before_value(&mut self) {
         loop {
             let len = self.rest.len() - self.rest.trim_ascii_start().len();
@@ -299,7 +299,7 @@ impl<'a> HoconParser<'a, '_> {
         Ok(path)
     }
 
-    /// A value: one piece, or several side by side.
+    /// Reads a value: one piece, or several adjacent pieces.
     fn value(&mut self) -> Result<ConfigNode, String> {
         let place = self.place();
         let mut pieces: Vec<ConfigNode> = Vec::new();
@@ -368,7 +368,7 @@ impl<'a> HoconParser<'a, '_> {
         if let Some(named) = self.rest[..len].find("${") {
             len = named;
         }
-        // What a file cannot have here it has to have nowhere: it would be read for ever.
+        // A character that starts no value must be an error, or the reader would never advance.
         if len == 0 {
             return Err(self.wrong("no value begins so, use text in quotes"));
         }
@@ -397,8 +397,8 @@ impl<'a> HoconParser<'a, '_> {
         }
     }
 
-    /// A text in quotes: `"..."` with JSON's escapes, or `"""..."""` as it stands. EMQX's older
-    /// versions have escapes there too, know neither `\u` nor `\/`, and drop a quote at the end.
+    /// Reads quoted text: `"..."` with JSON's escapes, or raw `"""..."""`. Older versions of EMQX
+    /// have escapes in the latter too, do not know `\u` and `\/`, and drop a quote at the end.
     fn quoted(&mut self) -> Result<QuotedText, String> {
         let opened = self.place();
         let never = || format!("{opened}: this quote is never closed");
@@ -457,7 +457,7 @@ impl<'a> HoconParser<'a, '_> {
     }
 }
 
-/// Text between `"""~` and `~"""`, by which EMQX and NanoMQ mark that it is indented.
+/// Removes the common indentation of text between `"""~` and `~"""`, as EMQX and NanoMQ do.
 fn without_indent(text: &str) -> String {
     let text = text.strip_suffix('~').unwrap_or(text);
     let lines = || text.lines().filter(|line| !line.trim().is_empty());
@@ -467,10 +467,10 @@ fn without_indent(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// A text that stood in quotes.
+/// Text from quotes.
 struct QuotedText {
     text: String,
-    /// Whether other versions of the original read it in another way.
+    /// Whether other versions of the original read the text differently.
     is_unclear: bool,
 }
 

@@ -1,11 +1,11 @@
-//! `${name}`: what stands elsewhere in the file. The environment is not looked at: it is another
-//! one than that of the original.
+//! Substitutions `${name}` of values in the same file. Environment variables are not used: the
+//! importer's environment differs from that of the original.
 
 use super::merge::merge_values;
 use crate::config_tree::{ConfigFields, ConfigNode, ConfigTree};
 
-/// Bound of all nodes, since a substitution may contain others: no file becomes a thousand times as
-/// long.
+/// Bound of all nodes. Substitutions may contain substitutions, and without a bound a short file
+/// could grow a thousandfold.
 const NODES_MAX: usize = 200_000;
 const DEPTH_MAX: usize = 64;
 
@@ -85,7 +85,8 @@ impl HoconResolver<'_> {
         }
     }
 
-    /// The latest value that is there. Objects become one, down to a value that is none.
+    /// Returns the latest defined value of `Override`. Objects are merged, back to the latest other
+    /// value.
     fn overridden(&mut self, values: &[ConfigNode]) -> Result<Option<ConfigTree>, String> {
         let mut objects: Vec<ConfigNode> = Vec::new();
         for value in values.iter().rev() {
@@ -110,7 +111,7 @@ impl HoconResolver<'_> {
         Ok(Some(whole.tree))
     }
 
-    /// Objects become one, lists one after the other, all else one text.
+    /// Joins adjacent pieces: objects are merged, lists concatenated, other values joined as text.
     fn pieces(&mut self, pieces: &[ConfigNode]) -> Result<Option<ConfigTree>, String> {
         let mut whole: Option<ConfigNode> = None;
         for piece in pieces {
@@ -157,7 +158,7 @@ impl HoconResolver<'_> {
     }
 }
 
-/// Whether it has a number as a key, by which it changes that part of a list.
+/// Whether an object has a number as a key, which changes that element of a list.
 pub(super) fn is_indexed(node: &ConfigNode) -> bool {
     match &node.tree {
         ConfigTree::Object(fields) => fields.iter().any(|(key, _)| key.parse::<i64>().is_ok()),

@@ -1,4 +1,4 @@
-//! The language, and that no text brings the reader down.
+//! The language, and that no text crashes or stalls the reader.
 
 use super::*;
 use std::path::Path;
@@ -56,13 +56,13 @@ fn names_stand_for_what_is_elsewhere() {
     for (text, why) in [
         ("\na = ${nothing.here}", "t.conf:2: ${nothing.here} is not a key"),
         ("a = ${b}\nb = ${a}", "a name that stands for itself"),
-        // Its value is that of the host which runs the importer.
+        // The value would be that of the importer's host.
         ("a = ${PATH}", "${PATH} is not a key of the file"),
         ("a = x\nb = ${a}[1]", "text, lists and braces do not go together"),
     ] {
         assert!(read_text(text).unwrap_err().contains(why), "{text}");
     }
-    // Ten names, each ten times the one before.
+    // Ten names, each ten times as large as the previous name.
     let mut text = "a0 = [x]\n".to_string();
     for at in 1..10 {
         text += &format!("a{at} = [{}]\n", format!("${{a{}}} ", at - 1).repeat(10));

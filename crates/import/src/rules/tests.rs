@@ -1,4 +1,4 @@
-//! What becomes of rules: never wider, and nothing of a denial is lost.
+//! Conversion of rules: grants never become wider, and denials never narrower.
 
 use super::super::config_tree::ConfigFolder;
 use super::*;
@@ -94,7 +94,7 @@ fn what_has_no_equal_allows_nothing_and_keeps_its_denial() {
     }
 }
 
-/// EMQX 5 reads `%c` as two characters; EMQX 4 reads it as the client id.
+/// EMQX 5 reads `%c` as two characters, and EMQX 4 as the client identifier.
 #[test]
 fn percent_names_count_where_the_project_has_them() {
     let rules = |language| {
@@ -109,7 +109,7 @@ fn percent_names_count_where_the_project_has_them() {
     assert_eq!(rules(AclLanguage::Version4), ["a/${clientid}", "b/${username} c/x%c"]);
 }
 
-/// Names of the client count in patterns, and only those that each version has.
+/// Placeholders count in patterns, and only if all versions know them.
 #[test]
 fn names_of_the_client_are_those_of_each_version() {
     use AclLanguage::{Version4, Version5};
@@ -146,7 +146,7 @@ fn names_of_the_client_are_those_of_each_version() {
     }
 }
 
-/// Two spellings of a network are no reason to deny nobody.
+/// Two spellings of a network must not make a denial void.
 #[test]
 fn addresses_with_a_second_condition_deny_more() {
     let deny = |who: &str| read(&format!("{{deny, {{{who}}}, all, [\"#\"]}}.")).0.concat();
@@ -160,7 +160,7 @@ fn addresses_with_a_second_condition_deny_more() {
     assert!(deny("ipaddr, \"fd00::/8\"").contains("address = [\"fd00::/8\"]"));
 }
 
-/// EMQX 4 has no prefix for a filter to be taken as it is.
+/// EMQX 4 has no prefix for a literal filter.
 #[test]
 fn a_text_with_a_prefix_is_a_topic_of_emqx_4() {
     let text = "{deny, all, pubsub, [\"eq a/+\"]}.\n{allow, all, pubsub, [\"eq a/+\"]}.";
@@ -229,7 +229,7 @@ fn a_rule_that_is_not_utf_8_is_an_error() {
     }
 }
 
-/// Wildcards of the original match topics that begin with a dollar sign too.
+/// Wildcards of the original also match topics that begin with `$`.
 #[test]
 fn a_denial_covers_topics_with_a_dollar_sign() {
     for language in [AclLanguage::Version4, AclLanguage::Version5] {
@@ -244,7 +244,7 @@ fn a_denial_covers_topics_with_a_dollar_sign() {
     }
 }
 
-/// The original has no rules in force where one of them has another form.
+/// The original ignores all rules if one has an invalid form.
 #[test]
 fn forms_are_those_of_each_version() {
     use AclLanguage::{Version4, Version5};
@@ -273,7 +273,7 @@ fn forms_are_those_of_each_version() {
             why => assert!(draft.wrongs.join(" ").contains(why), "{rule}: {:?}", draft.wrongs),
         }
     }
-    // One client whose id is "bc".
+    // EMQX joins the names to a single client identifier, "bc".
     let draft = read_version("{allow, {clientid, [\"b\", \"c\"]}, all, [\"t\"]}.", Version5);
     assert_eq!((draft.rules.len(), draft.missing.len()), (0, 1));
 }

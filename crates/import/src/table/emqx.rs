@@ -566,7 +566,7 @@ const SINKS: &str = "write each as a [[sink]], with filters of its own or named 
 const ZONES: &str = "what a listener or a group has for itself stands in [[listener]] or [[group]]";
 pub(super) const ZONE_RIGHT: &str = "unresolved where clients of the zone may not: a listener or a \
                                      group has it for itself";
-/// Keys of a zone that bound its clients and forbid them nothing.
+/// Keys of a zone that limit its clients without denying access.
 const ZONE_TUNING: &[&str] = &[
     "await_rel_timeout",
     "client_attrs_init",

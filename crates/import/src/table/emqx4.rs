@@ -1,4 +1,4 @@
-//! EMQX 4: emqx.conf, `NAME = VALUE` by lines, and the files of its plugins.
+//! EMQX 4: `emqx.conf` with lines of `NAME = VALUE`, and the files of its plugins.
 
 use super::super::auth_databases;
 use super::super::config_tree::ConfigEntry;
@@ -289,7 +289,7 @@ const ZONES: &str = "zone external counts for all listeners; what one has for it
                      [[listener]]";
 const NAMES: &str = "a certificate gives clients their names there: auth.certificate does so here, \
                      and then it is proof enough";
-/// Keys of a zone that bound its clients and forbid them nothing.
+/// Keys of a zone that limit its clients without denying access.
 const ZONE_TUNING: &[&str] = &[
     "await_rel_timeout",
     "conn_congestion",
@@ -337,8 +337,8 @@ fn tls_versions(entry: &ConfigEntry<'_>) -> Result<super::super::row::ImportValu
     versions(&ConfigEntry { key: entry.key.clone(), names: Vec::new(), node: &node })
 }
 
-/// A right of all clients. A zone goes before `mqtt.*` for its own clients, and a listener may be
-/// of another zone: the stricter value counts for all.
+/// Sets a permission of all clients. In EMQX a zone overrides `mqtt.*` for its clients, and a
+/// listener may use another zone, so the stricter of two values counts here.
 fn strictest_right(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let (key, read): (&'static str, ValueReader) = match entry.last_word() {
         "max_qos_allowed" => ("message.qos_max", read_count),
@@ -350,7 +350,7 @@ fn strictest_right(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(
     Ok(())
 }
 
-/// A limit that the zone of all listeners overrides, whichever stands first.
+/// Sets a limit that `zone.external` overrides, in any order of the lines.
 fn usual_limit(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let (key, read): (&'static str, ValueReader) = match entry.last_word() {
         "max_clientid_len" => ("connect.client_id_bytes_max", read_count),
@@ -393,7 +393,7 @@ fn zone_mount_point(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<
     Ok(())
 }
 
-/// Before 4 a listener had it.
+/// Reads the mount point of a listener, a key of versions before 4.
 fn listener_mount_point(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let why = "the listener shows its clients the topics of a mount point alone: give it a \
                namespace";
@@ -403,7 +403,7 @@ fn listener_mount_point(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Res
     Ok(())
 }
 
-/// Without its file nothing is known of the rules, and so nothing is allowed.
+/// Reads the file of rules. Without the file its rules are unknown, and everything is denied.
 fn acl_file(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let named = entry.text()?;
     match draft.folder.find(named) {
@@ -416,7 +416,7 @@ fn acl_file(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), Stri
     }
 }
 
-/// A plugin that asks clients who they are, or what they may do.
+/// Reports a plugin that authenticates clients or decides about access.
 fn plugin(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     draft.ask_for_credentials(&entry.note());
     let why = "plugins that ask who a client is are not read: write auth.* by hand";
@@ -424,7 +424,7 @@ fn plugin(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String
     Ok(())
 }
 
-/// Without a word nobody comes in, and what no rule allows is denied.
+/// Adds the defaults of EMQX 4: anonymous clients are refused, and access without a rule is denied.
 pub(crate) fn imply(draft: &mut ConfigDraft) {
     auth_databases::finish_databases(draft);
     draft.imply_once("allow_anonymous", "false", "what it is there without a word");

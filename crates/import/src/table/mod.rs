@@ -1,5 +1,5 @@
-//! The tables: what becomes of each key of another broker's. A table a project, in the order of
-//! its own documents.
+//! The tables of all keys of other brokers, one table per project, in the order of the project's
+//! documents.
 
 pub(super) mod emqx;
 pub(super) mod emqx4;
@@ -15,7 +15,7 @@ use super::draft::ConfigDraft;
 use super::row::ImportValue;
 use super::units;
 
-/// `log.to` and the like: the gravest target that writes a file counts.
+/// Reads `log.to` and similar keys: a file counts before syslog, and syslog before stderr.
 fn log_target(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let texts = entry.node.texts().ok_or("use file, console or syslog")?;
     let words: Vec<&str> = texts.iter().flat_map(|text| text.split(',')).map(str::trim).collect();
@@ -35,7 +35,7 @@ fn log_target(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), St
     Ok(())
 }
 
-/// Levels of syslog's have more names than ours.
+/// Reads a level of the log; syslog has more levels than `log.level`.
 fn log_level(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     let word = match entry.text()?.to_ascii_lowercase().as_str() {
         "emergency" | "alert" | "critical" | "fatal" | "error" => "error",
@@ -49,17 +49,17 @@ fn log_level(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     Ok(ImportValue::Text(word.into()))
 }
 
-/// Why names from subjects of certificates need somebody's eyes.
+/// Note on user names from certificate subjects, which need a check by an operator.
 pub(super) const SUBJECT_FORMS: &str = "subjects with letters beyond ASCII, several values in one \
                                         part or an email address are written in another form here \
                                         (RFC 4514): compare the names that rules and users have \
                                         with those in the log, and take this out";
 
-/// Why delayed messages are off.
+/// Note on disabled delayed messages.
 const NO_DELAYED: &str = "topics that begin with $delayed/ are topics like others there";
 
 fn allow_anonymous(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
-    // Other words for true are none there.
+    // The original accepts no other words.
     let word = match entry.text()?.to_ascii_lowercase().as_str() {
         "true" | "yes" => "true",
         "false" | "no" => "false",
@@ -75,21 +75,21 @@ fn no_match(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), Stri
         "deny" => false,
         _ => return Err("use allow or deny".to_string()),
     };
-    // Of several, as zones may have one each, the closed one counts.
+    // Zones may have several values, and a denial counts before a grant.
     if draft.no_match.as_ref().is_none_or(|(allows, _)| *allows) {
         draft.no_match = Some((allows, entry.note()));
     }
     Ok(())
 }
 
-/// A persistent store, or none.
+/// Reads whether there is a persistent store: `durability` is `sync` or `memory`.
 fn durability(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let word = if units::is_true(entry.text()?)? { "sync" } else { "memory" };
     draft.push_option("durability", ImportValue::Text(word.into()), entry);
     Ok(())
 }
 
-/// Reads the prefix of all topics that clients do not see.
+/// Reads the topic prefix that is hidden from clients, as a namespace.
 pub(super) fn mount_point(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     let text = entry.text()?.replace("${cert_common_name}", "${cert_cn}");
     Ok(match text.strip_suffix('/') {
@@ -130,7 +130,7 @@ fn out_qos(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), Strin
     Ok(())
 }
 
-/// 0, 1 or 2 keeps it; a template keeps it too.
+/// Reads the retain flag of outgoing messages: 0 clears it; a template keeps it; 1 is reported.
 fn out_retain(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     match entry.text()? {
         "0" | "false" => draft.outbound_topics(entry).clears_retain = true,

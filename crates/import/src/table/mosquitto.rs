@@ -268,7 +268,7 @@ fn log_type(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), Stri
     Ok(())
 }
 
-/// A host stands for its pages over HTTP and HTTPS. Several in a line, or a line each.
+/// Adds origins to `ws.origins`. A host stands for its pages over HTTP and HTTPS.
 fn origin(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let there = draft.setting("ws.origins").map_or(Vec::new(), |there| there.value.list().to_vec());
     let more = entry.text()?.split([' ', ',', '\t']).filter(|one| !one.is_empty());
@@ -365,7 +365,7 @@ fn bridge_qos(word: &str) -> Result<u8, String> {
     }
 }
 
-/// Keeps the retain setting until all topics are known, since it may precede them.
+/// Stores the retain setting until all topics are known, since it may precede them.
 fn outgoing_retain(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let clears = !is_true(entry.text()?)?;
     draft.bridge_of_entry(entry).clears_retain = clears;
@@ -423,7 +423,7 @@ fn bridge_ca(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), Str
     Ok(())
 }
 
-/// Any other authority would be more open than those of the folder.
+/// Leaves a bridge out that has a folder of CAs: the host's default CAs would accept more servers.
 fn bridge_ca_folder(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let bridge = draft.bridge_of_entry(entry);
     bridge.has_tls = true;
@@ -448,7 +448,7 @@ fn bridge_key(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), St
     Ok(())
 }
 
-/// A server that has to prove that its certificate still counts.
+/// Leaves a bridge out whose server must prove by OCSP that its certificate is not revoked.
 fn bridge_status(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     if is_true(entry.text()?)? {
         let why = "no OCSP is asked for, and a revoked certificate would count";
@@ -458,7 +458,7 @@ fn bridge_status(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(),
     Ok(())
 }
 
-/// Adds mosquitto's defaults that differ from ours.
+/// Adds mosquitto's defaults that differ from the defaults here.
 pub(crate) fn imply(draft: &mut ConfigDraft) {
     mosquitto_access::finish(draft);
     draft.imply_once("delayed.messages_max", "0", super::NO_DELAYED);

@@ -1,5 +1,6 @@
-//! mosquitto.conf(5): who may come in, by which listener, and from where. What has no equal here
-//! closes the listener, or is left for somebody to resolve before anything starts.
+//! mosquitto.conf(5): which clients may connect, on which listeners, and from which addresses. A
+//! key without an equivalent closes its listener, or stays unresolved until an operator replaces
+//! it.
 
 use super::super::config_tree::ConfigEntry;
 use super::super::draft::{ConfigDraft, DraftSetting, build_option, put_setting};
@@ -95,12 +96,12 @@ pub(crate) const ACCESS: &[ImportRow] = &[
 const PLUGIN: &str = "unresolved, unless it is known not to decide about access: users and rules \
                       come from `auth.*` and `acl.*`, also by HTTP, SQL, Redis and JWT";
 
-/// State of the lines above an entry that its meaning depends on.
+/// State of the earlier lines on which the meaning of an entry depends.
 #[derive(Default)]
 pub(crate) struct ListenerScope {
     per_listener: bool,
     has_security: bool,
-    /// Without any it listens for this host alone.
+    /// Whether a listener is named. Without any, mosquitto listens on loopback only.
     names_listener: bool,
     psk_file: Option<PskFile>,
 }
@@ -111,14 +112,14 @@ impl ListenerScope {
     }
 }
 
-/// A file of keys, and the listener that it stands under.
+/// A file of pre-shared keys, and the listener of its section.
 struct PskFile {
     path: String,
     note: String,
     listener: String,
 }
 
-/// For all, or for the listener that the entry stands under.
+/// Sets an option for all, or with `per_listener_settings` for the listener of the section.
 fn say_scoped(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,
@@ -145,7 +146,8 @@ fn per_listener(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), 
         return Err("it stands before what it is about, allow_anonymous and the like".to_string());
     }
     if !yes && draft.scope.per_listener && draft.scope.has_security {
-        // There the lines above count for nobody then, and those below for all listeners.
+        // In mosquitto the earlier lines would then be lost, and later lines would apply to all
+        // listeners.
         let why = "it takes back what an earlier line says, and with it what listeners have for \
                    themselves: say it once";
         return Err(why.to_string());
@@ -177,7 +179,7 @@ fn anonymous(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), Str
     Ok(())
 }
 
-/// Keys of 2.1 that are options here, and keys without influence on access.
+/// Plugins of mosquitto 2.1 whose functions are options here, and keys without influence on access.
 const HARMLESS: &[&str] =
     &["mosquitto_acl_file", "mosquitto_password_file", "persist_sqlite", "sparkplug_aware"];
 
@@ -217,10 +219,10 @@ fn name_as_id(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), St
     Ok(())
 }
 
-/// Numbers of MQTT 3.1, 3.1.1 and 5.0.
+/// mosquitto's numbers for MQTT 3.1, 3.1.1 and 5.0.
 const VERSIONS: [&str; 3] = ["3", "4", "5"];
 
-/// Versions of MQTT that a listener takes, like `4,5`.
+/// Reads the versions of MQTT that a listener accepts, such as `4,5`.
 pub(super) fn protocol_versions(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,
@@ -291,7 +293,8 @@ fn socket_domain(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(),
     Ok(())
 }
 
-/// Without its namespace a listener would show everything to everyone.
+/// Reads a mount point. Without its namespace the listener would show all topics to all clients, so
+/// an error closes the listener.
 fn mount(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let stands_for_itself = entry.text()?.contains("${");
     match mount_point(entry)? {
@@ -324,7 +327,8 @@ fn require_certificate(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Resu
     Ok(())
 }
 
-/// The certificate is all that counts then: no password, and nobody without one.
+/// Reads whether a certificate alone authenticates: then no password is needed, and a client
+/// without a certificate is refused.
 fn certificate(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>, what: &str) -> Result<(), String> {
     if is_true(entry.text()?)? {
         draft.push_listener_option("auth.certificate", ImportValue::Text(what.into()), entry);
@@ -362,13 +366,13 @@ fn psk_hint(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), Stri
     Ok(())
 }
 
-/// Once everything is read.
+/// Completes the listeners after all lines were read.
 pub(crate) fn finish(draft: &mut ConfigDraft) {
     let scope = std::mem::take(&mut draft.scope);
     let mut listeners = std::mem::take(&mut draft.listeners);
     let without = listeners.len() == 1 && listeners[0].key.is_empty();
     if without {
-        // Without a word it listens for this host alone.
+        // Without a `listener` line mosquitto listens on loopback only.
         let only = &mut listeners[0];
         (only.host, only.port) = ("127.0.0.1".to_string(), "1883".to_string());
         only.key = "its listener without a word".to_string();
@@ -398,8 +402,8 @@ pub(crate) fn finish(draft: &mut ConfigDraft) {
     unchecked_names(draft, &scope);
 }
 
-/// There rules are about topics with the mount point in front, and here about those that the
-/// client names.
+/// Leaves rules with a mount point unresolved: mosquitto's rules apply to topics including the
+/// mount point, and rules here to the topics that clients use.
 fn mounted_rules(draft: &mut ConfigDraft) {
     let of_all = draft.setting("acl.file").map(|there| there.note.clone());
     let (mut listeners, mut missing) = (std::mem::take(&mut draft.listeners), Vec::new());
@@ -423,9 +427,9 @@ fn mounted_rules(draft: &mut ConfigDraft) {
     draft.missing.extend(missing);
 }
 
-/// There a name is believed where no password file is named: rules for a user go for each client
-/// that says the name, and those for clients without a name for none of them. Here nobody is the
-/// user without proof, so clients with a name are refused.
+/// Handles user names without a password file. mosquitto trusts such a name: rules for users apply
+/// to it, and rules for clients without a name do not. Here a name needs authentication, so clients
+/// with a name are refused.
 fn unchecked_names(draft: &mut ConfigDraft, scope: &ListenerScope) {
     const WHY: &str = "there a user name counts without a password, and here nobody's does: \
                        clients with a name are refused until godwit passwd FILE USER adds them";
@@ -457,8 +461,8 @@ fn unchecked_names(draft: &mut ConfigDraft, scope: &ListenerScope) {
 
 const NO_WORD: &str = "what it is there without a word, where a listener is named";
 
-/// With the first listener that is named, mosquitto 2 lets nobody in without a word. (Before 2.0 it
-/// let everybody in, which the file does not say.)
+/// Sets mosquitto 2's default of `allow_anonymous`: false as soon as a listener is named. (Before
+/// 2.0 the default was true; the file does not show the version.)
 fn default_of_anonymous(draft: &mut ConfigDraft, scope: &ListenerScope) {
     if !scope.names_listener {
         return;
@@ -474,7 +478,7 @@ fn default_of_anonymous(draft: &mut ConfigDraft, scope: &ListenerScope) {
     }
 }
 
-/// From where it can be reached.
+/// Sets the address of a listener by its `socket_domain`.
 fn reach(listener: &mut DraftListener) {
     let is_v6 = |host: &str| host.contains(':');
     let is_v4 = |host: &str| host.parse::<std::net::Ipv4Addr>().is_ok();
@@ -504,11 +508,11 @@ fn reach(listener: &mut DraftListener) {
     }
 }
 
-/// Keys in the place of certificates.
+/// Sets pre-shared keys as a replacement for certificates.
 fn keys(listener: &mut DraftListener, scope: &ListenerScope, any_hint: bool) {
     let of_all = scope.psk_file.as_ref();
     let own = listener.psk_file.take();
-    // Without any hint the file speaks for the listener that it stands under.
+    // Without any hint the file applies to the listener of its section.
     let stands_here = of_all.is_some_and(|file| file.listener == listener.id) || own.is_some();
     if !listener.has_psk_hint && (any_hint || !stands_here) {
         return;

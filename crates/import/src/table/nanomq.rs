@@ -19,7 +19,7 @@ use super::{
     log_target, no_match, out_filter, out_prefix, out_qos, out_retain, out_suffix, out_topic,
 };
 
-/// A listener without a name gets one, so that one row is about both.
+/// Prepares the tree: a listener without a name gets one, so that one row matches both forms.
 pub(crate) fn arrange(mut root: ConfigNode, draft: &mut ConfigDraft) -> ConfigNode {
     lower_keys(&mut root);
     if let Some(auth) = root.field_mut("auth") {
@@ -45,7 +45,7 @@ pub(crate) fn arrange(mut root: ConfigNode, draft: &mut ConfigDraft) -> ConfigNo
     root
 }
 
-/// Writes known keys in lower case: NanoMQ finds them in any.
+/// Converts known keys to lower case, since NanoMQ ignores case.
 pub(crate) fn lower_keys(node: &mut ConfigNode) {
     const OF_RULES: &[&str] =
         &["action", "and", "clientid", "ipaddr", "ipaddrs", "or", "permit", "topic", "topics"];
@@ -57,7 +57,7 @@ pub(crate) fn lower_keys(node: &mut ConfigNode) {
                 if OF_RULES.contains(&lower.as_str()) || words.any(|word| word == lower) {
                     *key = lower;
                 }
-                // Names of users are taken as they are.
+                // Names of users keep their case.
                 if key != "password" {
                     lower_keys(node);
                 }
@@ -68,9 +68,9 @@ pub(crate) fn lower_keys(node: &mut ConfigNode) {
     }
 }
 
-/// Parts of `auth` that a key of theirs switches off: older versions of NanoMQ do that, and later
-/// ones do not read the key. Rules count in any case, since clients may do no less without them;
-/// whether a server is asked is unresolved.
+/// Drops parts of `auth` with `enable = false`, a key that only older versions of NanoMQ read.
+/// Rules remain, since a rule here can only restrict clients further; the use of a server is
+/// unresolved.
 fn drop_disabled(node: &mut ConfigNode, path: &str, draft: &mut ConfigDraft) {
     const PARTS: &[&str] = &["acl", "acl_req", "auth_req", "http_auth", "password", "super_req"];
     let ConfigTree::Object(fields) = &mut node.tree else { return };
@@ -106,7 +106,7 @@ fn drop_disabled(node: &mut ConfigNode, path: &str, draft: &mut ConfigDraft) {
     });
 }
 
-/// A file of users and passwords alone.
+/// Whether a file has only users and passwords.
 pub(crate) fn is_user_file(file: &str, root: &ConfigNode) -> bool {
     let name = file.rsplit('/').next().unwrap_or_default().to_lowercase();
     let ConfigTree::Object(fields) = &root.tree else { return false };
@@ -114,7 +114,7 @@ pub(crate) fn is_user_file(file: &str, root: &ConfigNode) -> bool {
     is_named && !fields.is_empty() && fields.iter().all(|(_, node)| node.text().is_some())
 }
 
-/// Reads a file of users as a part of the main file.
+/// Wraps a file of users as `auth.password` of a main file.
 pub(crate) fn user_file(root: ConfigNode) -> ConfigNode {
     let place = root.place.clone();
     let inside = |key: &str, node: ConfigNode| ConfigNode {
@@ -429,7 +429,7 @@ fn folder(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String
     Ok(())
 }
 
-/// The folder and the name of the log come in any order.
+/// Reads the folder of the log, which may precede or follow the name.
 pub(super) fn log_folder(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let folder = entry.text()?.trim_end_matches('/');
     let name = draft.setting("log.file").map_or("nanomq.log", |there| there.value.text());
@@ -461,7 +461,7 @@ pub(super) fn deny_action(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> R
     Ok(())
 }
 
-/// A user, unless some version of NanoMQ has no such user or another password for it.
+/// Reads a user, unless some version of NanoMQ has no such user or another password.
 fn user(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let why = if entry.text().is_ok_and(nanomq_rules::is_bare_word) {
         "a number or a truth value is not a password there"
@@ -490,7 +490,7 @@ fn servers(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), Strin
     Ok(())
 }
 
-/// Without a word everyone may come in, and do what no rule forbids.
+/// Adds NanoMQ's defaults: anonymous clients are accepted, and access without a rule is allowed.
 pub(crate) fn imply(draft: &mut ConfigDraft) {
     let note = "what it is there without a word";
     let is_closed =
@@ -570,7 +570,7 @@ fn ask_the_server(is_closed: bool, draft: &mut ConfigDraft) {
     }
 }
 
-/// Rules that are not there allow nothing.
+/// Denies everything if a file of rules is missing.
 pub(super) fn close_lost_rules(draft: &mut ConfigDraft) {
     if draft.lost.iter().any(|lost| lost.ends_with("acl")) {
         draft.rules.clear();

@@ -1,5 +1,5 @@
-//! Bridges as NanoMQ wrote them from 0.14 to 0.18: in one list, `bridges.mqtt.nodes`, with what is
-//! about the connection in a part of its own.
+//! Bridges in the form of NanoMQ 0.14 to 0.18: a list `bridges.mqtt.nodes`, with the connection as
+//! a part of its own.
 
 use super::super::config_tree::{ConfigFields, ConfigNode, ConfigTree};
 use super::super::draft::{ConfigDraft, UnsupportedKey};
@@ -26,7 +26,7 @@ pub(super) fn arrange_bridges(bridges: &mut ConfigNode, draft: &mut ConfigDraft)
     }
 }
 
-/// Renames `sqlite` to its later name `cache`, and drops it where it is off.
+/// Renames `sqlite` to its later name `cache`, and drops a disabled part.
 fn arrange_cache(fields: &mut ConfigFields, draft: &mut ConfigDraft) {
     let Some(at) = fields.iter().position(|(key, _)| key == "sqlite") else { return };
     let (_, mut cache) = fields.remove(at);
@@ -46,7 +46,7 @@ fn bridge_of_node(node: ConfigNode) -> ConfigNode {
     let ConfigTree::Object(fields) = node.tree else { return node };
     let mut made: ConfigFields = Vec::new();
     if !fields.iter().any(|(key, _)| key == "enable") {
-        // It is off there without a word.
+        // A bridge without `enable` is disabled.
         made.push(("enable".to_string(), ConfigNode::text_at(&place, "false")));
     }
     for (key, node) in fields {

@@ -242,7 +242,7 @@ fn auth_enable(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), S
     Ok(())
 }
 
-/// Filters with commas between them, which keep their topics.
+/// Reads comma-separated filters that are forwarded without a change of topic.
 fn forwards(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let filters: Vec<String> = entry.text()?.split(',').map(|one| one.trim().to_string()).collect();
     for (at, filter) in filters.into_iter().enumerate() {
@@ -260,7 +260,7 @@ fn acl_enable(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), St
     Ok(())
 }
 
-/// Other words for true are none there.
+/// Reads a truth value; other words for true do not count in NanoMQ.
 fn tls_enable(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     match entry.text()?.to_ascii_lowercase().as_str() {
         "true" => {}
@@ -270,7 +270,7 @@ fn tls_enable(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), St
     Ok(())
 }
 
-/// A rule as an object of JSON.
+/// Reads a rule written as an object of JSON.
 fn rule(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let (place, text) = (&entry.node.place, entry.text()?);
     let dialect = HoconDialect::NanoMq;
@@ -311,7 +311,7 @@ fn web_enabled(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), S
 }
 
 fn web_tls(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
-    // It is another listener than the one of `websocket.url`.
+    // This listener is separate from that of `websocket.url`.
     let own =
         ConfigEntry { key: entry.key.clone(), names: vec!["wss".to_string()], node: entry.node };
     listener::bind_at("wss", draft, &own)
@@ -324,7 +324,7 @@ fn http_enable(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), S
     Ok(())
 }
 
-/// Drops what is switched off, and adds NanoMQ's defaults.
+/// Drops disabled parts, and adds NanoMQ's defaults.
 pub(crate) fn imply(draft: &mut ConfigDraft) {
     if draft.off.contains(&"http") {
         draft.settings.retain(|setting| {
@@ -350,7 +350,8 @@ pub(crate) fn imply(draft: &mut ConfigDraft) {
     super::nanomq::imply(draft);
 }
 
-/// NanoMQ looks for user 1, then behind it for user 2, and so on to the first that is not there.
+/// Drops users after a gap: NanoMQ reads the users 1, 2, 3 and so on up to the first missing
+/// number.
 fn drop_unnumbered_users(draft: &mut ConfigDraft) {
     let in_order = |(number, user): (u32, &DraftUser)| user.at == number.to_string();
     let count = (1..).zip(&draft.users).take_while(|pair| in_order(*pair)).count();

@@ -149,7 +149,7 @@ pub(crate) const LISTENERS: &[ImportRow] = &[
     remainder_row("listeners.*.*.**", TUNING, "the library behind QUIC finds it itself"),
 ];
 
-/// Words that begin the keys of a listener without influence on access.
+/// First words of a listener's keys without influence on access.
 const TUNING: &[&str] = &[
     "conn_flow_control_window",
     "congestion_control_algorithm",

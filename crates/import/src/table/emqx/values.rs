@@ -27,7 +27,7 @@ pub(crate) fn certificate(entry: &ConfigEntry<'_>) -> Result<ImportValue, String
     })
 }
 
-/// `1000/s`, `60000/m`: what a second is of it.
+/// Reads a rate such as `1000/s` or `60000/m`, converted to a number per second.
 pub(crate) fn rate(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     let text = entry.text()?;
     if ["infinity", "0"].contains(&text) {
@@ -69,7 +69,7 @@ pub(crate) fn versions(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     }
 }
 
-/// Placeholders in a URL are in its path and query.
+/// Reads a URL, with the placeholders of its path and query converted.
 pub(crate) fn server_url(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     Ok(ImportValue::Text(auth_databases::convert_placeholders(entry.text()?)))
 }
